@@ -1,0 +1,250 @@
+//! Speed of the tuned kernels: `cargo bench -p forerun-backend-cpu --bench kernels [-- <level> <threads> <part of a name>]`.
+//!
+//! Weights of the decode rows come from enough copies to exceed the caches near the cores, so their
+//! GB/s stand beside a plain parallel read of as much memory; "near" is one copy, in cache where it fits. GFLOP/s count two per multiply-add.
+
+use forerun_backend::conform::{Rng, random_matrix};
+use forerun_backend::op::{
+    Attention, CacheLayout, DeltaRule, DeltaShape, Linear, SpanEntry, Spans,
+};
+use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
+use forerun_backend_cpu::{Cpu, Level, Tuned};
+use forerun_base::{Codes, DType, Format, ScaleType};
+use std::time::{Duration, Instant};
+
+/// Bytes of weights that a decode row walks through.
+const WALK: usize = 192 << 20;
+
+struct Bench {
+    device: Cpu<Tuned>,
+    threads: usize,
+}
+
+impl Bench {
+    fn room(&mut self, dtype: DType, len: usize) -> View {
+        let spec = BufferSpec { label: "bench", dtype, len, role: BufferRole::State };
+        View::head(self.device.alloc(spec).expect("memory for the bench"), len)
+    }
+
+    fn noise(&mut self, len: usize) -> View {
+        let data = Rng::named("bench").values(len);
+        let view = self.room(DType::F32, len);
+        self.device.write(view, HostData::F32(&data)).expect("view fits");
+        view
+    }
+
+    fn words(&mut self, data: &[u32]) -> View {
+        let view = self.room(DType::U32, data.len());
+        self.device.write(view, HostData::U32(data)).expect("view fits");
+        view
+    }
+
+    /// Seconds per operation, the best of several rounds over `ops`.
+    fn time(&mut self, ops: &[Op]) -> f64 {
+        let mut best = f64::INFINITY;
+        let begin = Instant::now();
+        let mut rounds = 0;
+        while rounds < 3 || begin.elapsed() < Duration::from_millis(300) {
+            let start = Instant::now();
+            for op in ops {
+                op.apply(&mut self.device).expect("operands fit");
+            }
+            best = best.min(start.elapsed().as_secs_f64() / ops.len() as f64);
+            rounds += 1;
+        }
+        best
+    }
+
+    fn weights(
+        &mut self,
+        format: Format,
+        [n, k]: [usize; 2],
+        walk: usize,
+    ) -> (Vec<WeightId>, usize) {
+        let matrix = random_matrix(&mut Rng::named("weight"), [n, k], format).expect("a format");
+        let bytes = matrix.bytes();
+        let copies = (walk / bytes).clamp(1, 512);
+        let mut ids = Vec::new();
+        for _ in 0..copies {
+            let plane = |p: &forerun_base::Bytes| p.to_vec().into();
+            let planes = [plane(matrix.codes()), plane(matrix.scales()), plane(matrix.offsets())];
+            let copy = forerun_base::Matrix::new([n, k], format, planes).expect("a copy");
+            ids.push(self.device.upload("bench", copy).expect("memory"));
+        }
+        (ids, bytes)
+    }
+
+    fn linear(&mut self, format: Format, [n, k]: [usize; 2]) {
+        if !wanted(&format!("linear {}", format.name())) {
+            return;
+        }
+        let mut line = format!("linear {:>8} {n:>5}x{k:<5}", format.name());
+        let cases = [(1, 1), (1, WALK), (2, WALK), (4, WALK), (8, WALK), (64, 1), (512, 1)];
+        for (rows, walk) in cases {
+            let (ids, bytes) = self.weights(format, [n, k], walk);
+            let (x, out) = (self.noise(rows * k), self.room(DType::F32, rows * n));
+            let ops: Vec<Op> = ids.iter().map(|&id| Linear::set(x, id, out).into()).collect();
+            let seconds = self.time(&ops);
+            if rows <= 8 {
+                let near = if walk == 1 { " near" } else { "" };
+                line += &format!("  M={rows}{near} {:.1} GB/s", bytes as f64 / seconds / 1e9);
+            } else {
+                let flops = 2.0 * (rows * n * k) as f64 / seconds / 1e9;
+                line += &format!("  M={rows} {flops:.0} GFLOP/s");
+            }
+        }
+        println!("{line}");
+        // Copies are freed with the device; a fresh one keeps the bench small.
+        self.device = device(self.threads);
+    }
+
+    fn attention(&mut self, rows: usize, context: usize, dtype: DType) {
+        if !wanted("attention") {
+            return;
+        }
+        let layout =
+            CacheLayout { blocks: context.div_ceil(64), kv_heads: 2, block: 64, head_dim: 128 };
+        let heads = 16;
+        let [k_cache, v_cache] = [0; 2].map(|_| self.room(dtype, layout.len()));
+        let tables: Vec<u32> = (0..layout.blocks as u32).collect();
+        let first = context - rows;
+        let positions: Vec<u32> = (first..context).map(|p| p as u32).collect();
+        let op = Attention {
+            q: self.noise(rows * heads * layout.head_dim),
+            k_cache,
+            v_cache,
+            layout,
+            positions: self.words(&positions),
+            span_of: self.words(&vec![0; rows]),
+            tables: self.words(&tables),
+            table_width: tables.len(),
+            heads,
+            scale: 0.1,
+            visible_keys: 0,
+            out: self.room(DType::F32, rows * heads * layout.head_dim),
+        };
+        let seconds = self.time(&[op.into()]);
+        let keys: usize = (first + 1..=context).sum();
+        let flops = 4.0 * (keys * heads * layout.head_dim) as f64;
+        let rate = flops / seconds / 1e9;
+        println!(
+            "attention {dtype} rows {rows} context {context}: {:.0} us, {rate:.1} GFLOP/s",
+            seconds * 1e6
+        );
+        self.device = device(self.threads);
+    }
+
+    fn delta(&mut self, rows: usize, certain: usize) {
+        if !wanted("delta_rule") {
+            return;
+        }
+        let shape = DeltaShape { key_heads: 16, value_heads: 32, dk: 128, dv: 128 };
+        let entry = SpanEntry {
+            first_row: 0,
+            rows: rows as u32,
+            certain: certain as u32,
+            pending: 0,
+            slot: 0,
+            start: 1,
+        };
+        let table = self.words(&entry.words());
+        let log_rows = 8;
+        let op = DeltaRule {
+            qkv: self.noise(rows * shape.channels()),
+            decay: self.room(DType::F32, rows * shape.value_heads),
+            beta: self.room(DType::F32, rows * shape.value_heads),
+            state: self.room(DType::F32, shape.state_len()),
+            log: self.room(DType::F32, log_rows * shape.log_len()),
+            spans: Spans { table, slots: 1, log_rows },
+            shape,
+            out: self.room(DType::F32, rows * shape.value_heads * shape.dv),
+        };
+        let seconds = self.time(&[op.into()]);
+        let flops = 7.0 * (rows * shape.state_len()) as f64 / seconds / 1e9;
+        println!(
+            "delta_rule rows {rows} certain {certain}: {:.0} us, {flops:.1} GFLOP/s",
+            seconds * 1e6
+        );
+        self.device = device(self.threads);
+    }
+}
+
+/// GB/s of all threads reading memory that is too large for their caches.
+fn read_bandwidth(threads: usize) -> f64 {
+    let data = vec![1_u64; WALK / 8];
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for part in data.chunks(data.len().div_ceil(threads)) {
+                scope.spawn(move || {
+                    let mut sums = [0_u64; 64];
+                    for chunk in part.chunks_exact(64) {
+                        sums.iter_mut().zip(chunk).for_each(|(s, c)| *s = s.wrapping_add(*c));
+                    }
+                    std::hint::black_box(sums);
+                });
+            }
+        });
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    WALK as f64 / best / 1e9
+}
+
+/// What was typed, less the flags that cargo adds.
+fn typed() -> impl Iterator<Item = String> {
+    std::env::args().skip(1).filter(|a| !a.starts_with('-'))
+}
+
+fn level() -> Option<Level> {
+    typed().find_map(|name| Level::ALL.into_iter().find(|level| level.name() == name))
+}
+
+/// Whether `name` contains what was typed, if anything was.
+fn wanted(name: &str) -> bool {
+    let is_level = |a: &str| Level::ALL.into_iter().any(|level| level.name() == a);
+    let mut parts = typed().filter(|a| !is_level(a) && a.parse::<usize>().is_err());
+    parts.next().is_none_or(|part| name.contains(&part))
+}
+
+fn device(threads: usize) -> Cpu<Tuned> {
+    let chosen = level().and_then(|level| Tuned::with_isa(level, Some(threads)));
+    Cpu::with_kernels(chosen.unwrap_or_else(|| Tuned::new(Some(threads))))
+}
+
+fn main() {
+    let given = typed().find_map(|a| a.parse().ok());
+    let threads =
+        given.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let mut bench = Bench { device: device(threads), threads };
+    println!("{}; reading memory {:.1} GB/s", bench.device.name(), read_bandwidth(threads));
+    let grouped =
+        |codes, group, offset| Format::Grouped { codes, group, scale: ScaleType::BF16, offset };
+    let uint = |bits| grouped(Codes::Uint { bits }, 64, true);
+    let table = Codes::Table { values: [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7] };
+    let formats = [
+        Format::Dense(DType::F32),
+        Format::Dense(DType::BF16),
+        Format::Dense(DType::F16),
+        uint(8),
+        uint(6),
+        uint(5),
+        uint(4),
+        uint(3),
+        uint(2),
+        grouped(table, 32, false),
+        grouped(Codes::E4m3, 128, false),
+    ];
+    for format in formats {
+        bench.linear(format, [2048, 2048]);
+    }
+    for shape in [[384, 1152], [1152, 384], [8192, 384]] {
+        bench.linear(uint(8), shape);
+    }
+    for (rows, context) in [(1, 4096), (4, 4096), (512, 2048)] {
+        bench.attention(rows, context, DType::F16);
+    }
+    for (rows, certain) in [(1, 1), (4, 1), (512, 512)] {
+        bench.delta(rows, certain);
+    }
+}

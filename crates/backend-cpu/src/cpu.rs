@@ -1,0 +1,102 @@
+//! The device: memory plus kernels. Calls run at once, so a ticket is passed when it is given.
+
+use crate::{Kernels, Memory, Plain};
+use forerun_backend::op::{
+    AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
+    GatedLinear, GatedNorm, GatherRows, Linear, RmsNorm, Rope, RopeTable, Router, Sample, SwiGlu,
+};
+use forerun_backend::{
+    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
+    Ticket, View, WeightId, WeightInfo,
+};
+use forerun_base::Matrix;
+
+/// A CPU device with the given kernels.
+#[derive(Debug, Default)]
+pub struct Cpu<K> {
+    memory: Memory,
+    kernels: K,
+}
+
+/// The device of definitions: slow, simple, what the others are held to.
+pub fn plain() -> Cpu<Plain> {
+    Cpu::with_kernels(Plain)
+}
+
+impl<K: Kernels> Cpu<K> {
+    /// A device that runs `kernels`.
+    pub fn with_kernels(kernels: K) -> Self {
+        Self { memory: Memory::default(), kernels }
+    }
+}
+
+impl<K> Catalog for Cpu<K> {
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
+        self.memory.buffer(id)
+    }
+
+    fn weight(&self, id: WeightId) -> Option<WeightInfo> {
+        self.memory.weight(id)
+    }
+}
+
+macro_rules! checked {
+    ($($name:ident: $op:ident),* $(,)?) => {$(
+        fn $name(&mut self, op: $op) -> Result<(), BackendError> {
+            Op::from(op).sheet(&self.memory).check()?;
+            self.kernels.$name(&mut self.memory, op)
+        }
+    )*};
+}
+
+impl<K: Kernels> Backend for Cpu<K> {
+    fn name(&self) -> String {
+        self.kernels.name()
+    }
+
+    fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
+        self.memory.alloc(spec)
+    }
+
+    fn upload(&mut self, _label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
+        Ok(self.memory.upload(matrix))
+    }
+
+    fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
+        self.memory.write(dst, src)
+    }
+
+    fn submit(&mut self) -> Result<Ticket, BackendError> {
+        Ok(Ticket(0))
+    }
+
+    fn wait(&mut self, _ticket: Ticket) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
+        self.memory.read(src, dst)
+    }
+
+    checked! {
+        embed: Embed,
+        rms_norm: RmsNorm,
+        linear: Linear,
+        gated_linear: GatedLinear,
+        rope_table: RopeTable,
+        rope: Rope,
+        cache_write: CacheWrite,
+        attention: Attention,
+        conv: Conv,
+        delta_prepare: DeltaPrepare,
+        delta_rule: DeltaRule,
+        gated_norm: GatedNorm,
+        gate_mul: GateMul,
+        swiglu: SwiGlu,
+        router: Router,
+        experts: Experts,
+        add_gated: AddGated,
+        gather_rows: GatherRows,
+        sample: Sample,
+    }
+}

@@ -1,0 +1,20 @@
+//! The CPU device.
+//!
+//! `reference` holds one plain-loop function per operation: the definition, safe Rust, one thread.
+//! [`Kernels`] lists the operations with the reference as default body; [`Cpu`] runs any
+//! implementation of it. [`plain`] is the device that only uses definitions, [`tuned`] the fast one.
+
+mod cores;
+mod cpu;
+mod kernels;
+mod memory;
+mod pool;
+mod reference;
+mod simd;
+mod tuned;
+
+pub use cpu::{Cpu, plain};
+pub use kernels::{Kernels, Plain};
+pub use memory::{Memory, Storage};
+pub use simd::Level;
+pub use tuned::{Tuned, tuned};

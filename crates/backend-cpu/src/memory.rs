@@ -1,0 +1,237 @@
+//! Host memory behind buffer and weight ids.
+//!
+//! An operation lends out the buffers it writes and reads the others in place; the seam promises
+//! that a written buffer appears once among the operands, so no two borrows ever meet.
+
+use forerun_backend::{
+    BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, View, WeightId,
+    WeightInfo,
+};
+use forerun_base::{DType, Matrix, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+
+/// The elements of one buffer.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the names say all there is to say")]
+pub enum Storage {
+    F32(Vec<f32>),
+    F16(Vec<u16>),
+    BF16(Vec<u16>),
+    U32(Vec<u32>),
+}
+
+impl Storage {
+    fn new(dtype: DType, len: usize) -> Option<Self> {
+        fn zeroed<T: Clone + Default>(len: usize) -> Option<Vec<T>> {
+            // Ask first: an absurd size is an error, not an abort.
+            Vec::<T>::new().try_reserve_exact(len).ok()?;
+            Some(vec![T::default(); len])
+        }
+        Some(match dtype {
+            DType::F32 => Self::F32(zeroed(len)?),
+            DType::F16 => Self::F16(zeroed(len)?),
+            DType::BF16 => Self::BF16(zeroed(len)?),
+            DType::U32 => Self::U32(zeroed(len)?),
+            _ => return None,
+        })
+    }
+
+    /// No elements of the same type.
+    fn empty(&self) -> Self {
+        match self {
+            Self::F32(_) => Self::F32(Vec::new()),
+            Self::F16(_) => Self::F16(Vec::new()),
+            Self::BF16(_) => Self::BF16(Vec::new()),
+            Self::U32(_) => Self::U32(Vec::new()),
+        }
+    }
+
+    /// A checked range of elements; an empty one starts anywhere.
+    fn part<T>(elements: &[T], view: View) -> &[T] {
+        if view.len == 0 { &[] } else { &elements[view.start..view.start + view.len] }
+    }
+
+    fn part_mut<T>(elements: &mut [T], view: View) -> &mut [T] {
+        if view.len == 0 { &mut [] } else { &mut elements[view.start..view.start + view.len] }
+    }
+
+    fn info(&self) -> BufferInfo {
+        match self {
+            Self::F32(v) => BufferInfo { dtype: DType::F32, len: v.len() },
+            Self::F16(v) => BufferInfo { dtype: DType::F16, len: v.len() },
+            Self::BF16(v) => BufferInfo { dtype: DType::BF16, len: v.len() },
+            Self::U32(v) => BufferInfo { dtype: DType::U32, len: v.len() },
+        }
+    }
+
+    /// Element `i` of a float buffer, widened.
+    #[inline]
+    pub fn get(&self, i: usize) -> f32 {
+        match self {
+            Self::F32(v) => v[i],
+            Self::F16(v) => f16_to_f32(v[i]),
+            Self::BF16(v) => bf16_to_f32(v[i]),
+            Self::U32(_) => unreachable!("operands were checked to be floats"),
+        }
+    }
+
+    /// Sets element `i` of a float buffer, rounded to nearest even.
+    #[inline]
+    pub fn set(&mut self, i: usize, x: f32) {
+        match self {
+            Self::F32(v) => v[i] = x,
+            Self::F16(v) => v[i] = f32_to_f16(x),
+            Self::BF16(v) => v[i] = f32_to_bf16(x),
+            Self::U32(_) => unreachable!("operands were checked to be floats"),
+        }
+    }
+
+    /// The numbers of an f32 buffer.
+    pub fn f32_mut(&mut self, view: View) -> &mut [f32] {
+        match self {
+            Self::F32(v) => Self::part_mut(v, view),
+            _ => unreachable!("operands were checked to be F32"),
+        }
+    }
+
+    /// The numbers of a u32 buffer.
+    pub fn u32_mut(&mut self, view: View) -> &mut [u32] {
+        match self {
+            Self::U32(v) => Self::part_mut(v, view),
+            _ => unreachable!("operands were checked to be U32"),
+        }
+    }
+}
+
+/// All buffers and weights of the device.
+#[derive(Debug, Default)]
+pub struct Memory {
+    buffers: Vec<Storage>,
+    weights: Vec<Matrix>,
+}
+
+impl Memory {
+    /// Makes a buffer.
+    pub fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
+        let storage = Storage::new(spec.dtype, spec.len).ok_or_else(|| {
+            let bytes = spec.len.saturating_mul(spec.dtype.size());
+            BackendError::OutOfMemory { label: spec.label.to_owned(), bytes }
+        })?;
+        self.buffers.push(storage);
+        Ok(BufferId(self.buffers.len() as u32 - 1))
+    }
+
+    /// Takes a weight.
+    pub fn upload(&mut self, matrix: Matrix) -> WeightId {
+        self.weights.push(matrix);
+        WeightId(self.weights.len() as u32 - 1)
+    }
+
+    /// The weight; operands were checked, so it exists.
+    pub fn matrix(&self, id: WeightId) -> &Matrix {
+        &self.weights[id.0 as usize]
+    }
+
+    /// A one-row weight as numbers.
+    ///
+    /// # Panics
+    /// When the weight is not dense F32: small vectors are uploaded so.
+    pub fn vector(&self, id: WeightId, out: &mut [f32]) {
+        self.matrix(id).decode_row(0, out);
+    }
+
+    /// Elements of a float or index buffer.
+    pub fn storage(&self, id: BufferId) -> &Storage {
+        &self.buffers[id.0 as usize]
+    }
+
+    /// An f32 operand.
+    pub fn f32(&self, view: View) -> &[f32] {
+        match self.storage(view.buffer) {
+            Storage::F32(v) => Storage::part(v, view),
+            _ => unreachable!("operands were checked to be F32"),
+        }
+    }
+
+    /// A u32 operand.
+    pub fn u32(&self, view: View) -> &[u32] {
+        match self.storage(view.buffer) {
+            Storage::U32(v) => Storage::part(v, view),
+            _ => unreachable!("operands were checked to be U32"),
+        }
+    }
+
+    /// Lends the buffers that an operation writes to `work`, which reads the others through the memory.
+    pub fn lend<const N: usize, R>(
+        &mut self,
+        views: [View; N],
+        work: impl FnOnce(&Self, [&mut Storage; N]) -> R,
+    ) -> R {
+        // The rule on sharing leaves out empty operands, so those get room of their own.
+        let mut lent = views.map(|v| {
+            let buffer = &mut self.buffers[v.buffer.0 as usize];
+            if v.len == 0 { buffer.empty() } else { std::mem::replace(buffer, buffer.empty()) }
+        });
+        let result = work(self, lent.each_mut());
+        for (view, storage) in views.into_iter().zip(lent).filter(|(view, _)| view.len > 0) {
+            self.buffers[view.buffer.0 as usize] = storage;
+        }
+        result
+    }
+
+    /// Copies from the host.
+    pub fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
+        self.check("write", dst)?;
+        match (&mut self.buffers[dst.buffer.0 as usize], src) {
+            (Storage::F32(to), HostData::F32(from)) if from.len() == dst.len => {
+                to[dst.start..dst.start + dst.len].copy_from_slice(from);
+            }
+            (Storage::U32(to), HostData::U32(from)) if from.len() == dst.len => {
+                to[dst.start..dst.start + dst.len].copy_from_slice(from);
+            }
+            _ => return Err(BackendError::Protocol("write: type or length differ".into())),
+        }
+        Ok(())
+    }
+
+    /// Copies to the host.
+    pub fn read(&self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
+        self.check("read", src)?;
+        let storage = self.storage(src.buffer);
+        match (storage, dst) {
+            (Storage::U32(_), HostDataMut::U32(to)) if to.len() == src.len => {
+                to.copy_from_slice(self.u32(src));
+            }
+            (Storage::F32(_) | Storage::F16(_) | Storage::BF16(_), HostDataMut::F32(to))
+                if to.len() == src.len =>
+            {
+                for (i, x) in to.iter_mut().enumerate() {
+                    *x = storage.get(src.start + i);
+                }
+            }
+            _ => return Err(BackendError::Protocol("read: type or length differ".into())),
+        }
+        Ok(())
+    }
+
+    fn check(&self, op: &'static str, view: View) -> Result<(), BackendError> {
+        let inside = self.buffer(view.buffer).is_some_and(|info| {
+            view.start.checked_add(view.len).is_some_and(|end| end <= info.len)
+        });
+        if inside { Ok(()) } else { Err(BackendError::OutOfRange { op, operand: "view" }) }
+    }
+}
+
+impl Catalog for Memory {
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
+        self.buffers.get(id.0 as usize).map(Storage::info)
+    }
+
+    fn weight(&self, id: WeightId) -> Option<WeightInfo> {
+        self.weights.get(id.0 as usize).map(|m| WeightInfo {
+            rows: m.rows(),
+            cols: m.cols(),
+            format: m.format(),
+            bytes: m.bytes(),
+        })
+    }
+}

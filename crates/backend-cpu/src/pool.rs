@@ -1,0 +1,322 @@
+//! Threads that wait for work.
+//!
+//! A job is a number of tasks; whoever is awake takes the next task from a counter, the caller included.
+//! A worker that sleeps through a job costs nothing: the caller closes the gate when the counter is
+//! empty and waits only for those who went in. After a job a worker spins for a short while, since
+//! the operations of a step follow each other within microseconds, and then parks. Nothing is
+//! allocated after construction.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a worker looks for the next job before it parks.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// The gate word: a count of jobs above, one bit that says the job may be entered, and below it the
+/// number of workers inside.
+const OPEN: u64 = 1 << 15;
+const INSIDE: u64 = OPEN - 1;
+const EPOCH: u64 = 1 << 16;
+
+type Job = dyn Fn(usize, usize) + Sync;
+
+/// What caller and workers share.
+struct Board {
+    gate: AtomicU64,
+    next: AtomicUsize,
+    tasks: AtomicUsize,
+    /// Written by the caller while the gate is closed and empty, read only by those inside.
+    job: UnsafeCell<Option<*const Job>>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    stop: AtomicBool,
+    asleep: Box<[AtomicBool]>,
+}
+
+// SAFETY: `job` is the only field that is not shared by itself. It is written only while the gate is
+// closed with nobody inside and read only between entering and leaving, which the gate orders; the pointee is `Sync`.
+unsafe impl Send for Board {}
+// SAFETY: as above.
+unsafe impl Sync for Board {}
+
+impl Board {
+    /// Takes tasks until none is left. A panic is kept for the caller.
+    fn work(&self, job: &(dyn Fn(usize, usize) + Sync), worker: usize) {
+        let tasks = self.tasks.load(Ordering::Relaxed);
+        let all = || {
+            loop {
+                let task = self.next.fetch_add(1, Ordering::Relaxed);
+                if task >= tasks {
+                    break;
+                }
+                job(task, worker);
+            }
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
+            // The rest of the job has no reader any more.
+            self.next.store(tasks, Ordering::Relaxed);
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        }
+    }
+
+    /// Goes through the gate unless it is closed or its job is `seen`; returns the job's epoch.
+    fn enter(&self, seen: u64) -> Option<u64> {
+        let gate = self.gate.load(Ordering::Relaxed);
+        let fresh = gate & OPEN != 0 && gate / EPOCH != seen;
+        let entered = fresh
+            && self
+                .gate
+                .compare_exchange(gate, gate + 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        entered.then_some(gate / EPOCH)
+    }
+
+    fn live(&self, worker: usize) {
+        let mut seen = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            if let Some(epoch) = self.wait(worker, seen) {
+                seen = epoch;
+                // SAFETY: this thread is inside the gate, so the caller neither changes the job nor returns
+                // from `run`, whose argument the pointer came from.
+                if let Some(job) = unsafe { *self.job.get() } {
+                    // SAFETY: as above.
+                    self.work(unsafe { &*job }, worker);
+                }
+                self.gate.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Spins, then parks, until a job was entered or the pool stops.
+    fn wait(&self, worker: usize, seen: u64) -> Option<u64> {
+        let since = Instant::now();
+        while since.elapsed() < SPIN {
+            for _ in 0..32 {
+                if let Some(epoch) = self.enter(seen) {
+                    return Some(epoch);
+                }
+                std::hint::spin_loop();
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+        }
+        let asleep = &self.asleep[worker - 1];
+        asleep.store(true, Ordering::Relaxed);
+        // Either this thread sees the job published below the fence, or the caller sees it asleep.
+        fence(Ordering::SeqCst);
+        let entered = self.enter(seen);
+        if entered.is_none() && !self.stop.load(Ordering::Relaxed) {
+            thread::park();
+        }
+        asleep.store(false, Ordering::Relaxed);
+        entered
+    }
+}
+
+/// See the module's text.
+pub(crate) struct Pool {
+    board: Arc<Board>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} threads)", self.threads())
+    }
+}
+
+impl Pool {
+    /// A pool of `threads`, the caller being one of them.
+    pub(crate) fn new(threads: usize) -> Self {
+        let workers = threads.clamp(1, INSIDE as usize) - 1;
+        let board = Arc::new(Board {
+            gate: AtomicU64::new(EPOCH),
+            next: AtomicUsize::new(0),
+            tasks: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            panic: Mutex::new(None),
+            stop: AtomicBool::new(false),
+            asleep: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+        });
+        let spawn = |worker: usize| {
+            let board = board.clone();
+            let name = format!("forerun-cpu-{worker}");
+            // A machine that refuses a thread still computes, with those it gave.
+            thread::Builder::new().name(name).spawn(move || board.live(worker)).ok()
+        };
+        let workers = (1..=workers).map_while(spawn).collect();
+        Self { board, workers }
+    }
+
+    /// Threads that may take tasks.
+    pub(crate) fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `job(task, worker)` for every task, each worker number on one thread only, and returns
+    /// when all are done. A panic in a task is raised here.
+    pub(crate) fn run(&mut self, tasks: usize, job: &(dyn Fn(usize, usize) + Sync)) {
+        if tasks <= 1 || self.workers.is_empty() {
+            (0..tasks).for_each(|task| job(task, 0));
+            return;
+        }
+        let board = &*self.board;
+        // SAFETY: the lifetime is erased only until this function returns: the gate is closed and
+        // empty again before that, on every path, and a worker reads the job only inside the gate.
+        let erased = unsafe {
+            std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync + '_), *const Job>(job)
+        };
+        // SAFETY: the gate is closed and nobody is inside, so no one reads the cell.
+        unsafe { *board.job.get() = Some(erased) };
+        board.next.store(0, Ordering::Relaxed);
+        board.tasks.store(tasks, Ordering::Relaxed);
+        board.gate.fetch_add(EPOCH + OPEN, Ordering::Release);
+        fence(Ordering::SeqCst);
+        for (worker, asleep) in self.workers.iter().zip(&board.asleep) {
+            if asleep.load(Ordering::Relaxed) {
+                worker.thread().unpark();
+            }
+        }
+        board.work(job, 0);
+        board.gate.fetch_sub(OPEN, Ordering::Relaxed);
+        let mut spins = 0_u32;
+        while board.gate.load(Ordering::Acquire) & INSIDE != 0 {
+            spins += 1;
+            // A worker that lost its core must get one back.
+            if spins.is_multiple_of(1024) { thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        let panic = board.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Calls `job(task, local)` for every task; each thread has one of `locals` to itself.
+    pub(crate) fn each<T: Send>(
+        &mut self,
+        tasks: usize,
+        locals: &mut [T],
+        job: &(dyn Fn(usize, &mut T) + Sync),
+    ) {
+        assert!(locals.len() >= self.threads(), "every thread needs a local");
+        let locals = Shared::new(locals);
+        self.run(tasks, &|task, worker| {
+            // SAFETY: a worker number lives on one thread, which runs one task at a time.
+            let local = unsafe { locals.part(worker, 1) };
+            job(task, &mut local[0]);
+        });
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.board.stop.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker keeps panics of tasks for the caller, so it has none of its own to report.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// A slice that tasks write in disjoint parts.
+#[derive(Debug)]
+pub(crate) struct Shared<'a, T> {
+    start: *mut T,
+    len: usize,
+    life: std::marker::PhantomData<&'a mut [T]>,
+}
+
+impl<T> Clone for Shared<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shared<'_, T> {}
+
+// SAFETY: it stands for an exclusive borrow; whoever takes a part promises that parts are disjoint.
+unsafe impl<T: Send> Send for Shared<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    /// Shares a slice.
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len(), life: std::marker::PhantomData }
+    }
+
+    /// Elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// `len` elements from `at`.
+    ///
+    /// # Safety
+    /// No other live reference may cover these elements.
+    #[inline(always)]
+    pub(crate) unsafe fn part(&self, at: usize, len: usize) -> &'a mut [T] {
+        assert!(at <= self.len && len <= self.len - at, "a part outside the slice");
+        // SAFETY: inside the slice by the check above, disjoint by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once_at_any_number_of_threads() {
+        for threads in [1, 2, 3, 7] {
+            let mut pool = Pool::new(threads);
+            for tasks in [0, 1, 2, 5, 100] {
+                let mut hits = vec![0_u32; tasks];
+                let shared = Shared::new(&mut hits);
+                pool.run(tasks, &|task, _| {
+                    // SAFETY: a task has its own element.
+                    let own = unsafe { shared.part(task, 1) };
+                    own[0] += 1;
+                });
+                assert!(hits.iter().all(|&h| h == 1), "{threads} threads, {tasks} tasks: {hits:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_short_jobs_neither_hang_nor_lose_tasks() {
+        let mut pool = Pool::new(3);
+        let count = AtomicUsize::new(0);
+        for round in 0..20_000 {
+            pool.run(round % 5, &|_, _| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            if round % 4000 == 0 {
+                // Long enough for the workers to park.
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert_eq!(count.into_inner(), 40_000);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+        let mut pool = Pool::new(3);
+        for _ in 0..20 {
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(50, &|task, _| assert_ne!(task, 17, "task seventeen"));
+            }));
+            assert!(caught.is_err());
+            let mut locals = [0; 3];
+            pool.each(30, &mut locals, &|_, local| *local += 1);
+            assert_eq!(locals.iter().sum::<i32>(), 30);
+        }
+    }
+}

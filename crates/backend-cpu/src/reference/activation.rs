@@ -1,0 +1,37 @@
+use super::{sigmoid, silu};
+use crate::Memory;
+use forerun_backend::BackendError;
+use forerun_backend::op::{AddGated, GateMul, SwiGlu};
+
+pub(crate) fn swiglu(memory: &mut Memory, op: SwiGlu) -> Result<(), BackendError> {
+    memory.lend([op.gate], |memory, [gate]| {
+        for (gate, &up) in gate.f32_mut(op.gate).iter_mut().zip(memory.f32(op.up)) {
+            *gate = silu(*gate) * up;
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn gate_mul(memory: &mut Memory, op: GateMul) -> Result<(), BackendError> {
+    memory.lend([op.x], |memory, [x]| {
+        for (x, &gate) in x.f32_mut(op.x).iter_mut().zip(memory.f32(op.gate)) {
+            *x *= sigmoid(gate);
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn add_gated(memory: &mut Memory, op: AddGated) -> Result<(), BackendError> {
+    memory.lend([op.out], |memory, [out]| {
+        let gates = memory.f32(op.gate);
+        if gates.is_empty() {
+            return Ok(());
+        }
+        let dim = op.x.len / gates.len();
+        let x = memory.f32(op.x);
+        for (i, out) in out.f32_mut(op.out).iter_mut().enumerate() {
+            *out += sigmoid(gates[i / dim]) * x[i];
+        }
+        Ok(())
+    })
+}

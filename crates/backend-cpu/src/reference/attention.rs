@@ -1,0 +1,110 @@
+use super::index;
+use crate::{Memory, Storage};
+use forerun_backend::BackendError;
+use forerun_backend::op::{Attention, CacheLayout, CacheWrite};
+
+/// First element of a position's vector in a cache.
+pub(crate) fn cache_offset(layout: &CacheLayout, block: usize, head: usize, at: usize) -> usize {
+    ((block * layout.kv_heads + head) * layout.block + at) * layout.head_dim
+}
+
+pub(crate) fn cache_write(memory: &mut Memory, op: CacheWrite) -> Result<(), BackendError> {
+    let CacheLayout { blocks, kv_heads, block, head_dim } = op.layout;
+    memory.lend([op.k_cache, op.v_cache], |memory, [k_cache, v_cache]| {
+        for (row, &place) in memory.u32(op.places).iter().enumerate() {
+            let place = index("cache_write", "places", place, blocks * block)?;
+            for head in 0..kv_heads {
+                let from = (row * kv_heads + head) * head_dim;
+                let to = cache_offset(&op.layout, place / block, head, place % block);
+                for i in 0..head_dim {
+                    k_cache.set(op.k_cache.start + to + i, memory.f32(op.k)[from + i]);
+                    v_cache.set(op.v_cache.start + to + i, memory.f32(op.v)[from + i]);
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn attention(memory: &mut Memory, op: Attention) -> Result<(), BackendError> {
+    let CacheLayout { blocks, kv_heads, block, head_dim } = op.layout;
+    memory.lend([op.out], |memory, [out]| {
+        let (q, tables) = (memory.f32(op.q), memory.u32(op.tables));
+        let (positions, span_of) = (memory.u32(op.positions), memory.u32(op.span_of));
+        let (k, v) = (memory.storage(op.k_cache.buffer), memory.storage(op.v_cache.buffer));
+        let heads = q.chunks_exact(head_dim).zip(out.f32_mut(op.out).chunks_exact_mut(head_dim));
+        for (i, (q, out)) in heads.enumerate() {
+            let (row, head) = (i / op.heads, i % op.heads / (op.heads / kv_heads));
+            let line = index("attention", "span_of", span_of[row], tables.len() / op.table_width)?;
+            let keys = positions[row] as usize + 1;
+            if keys > op.table_width * block {
+                let (index, limit) = (keys - 1, op.table_width * block);
+                let (op, operand) = ("attention", "positions");
+                return Err(BackendError::Index { op, operand, index, limit });
+            }
+            let mut softmax = OnlineSoftmax::new(out);
+            for (b, first) in (0..keys).step_by(block).enumerate() {
+                let id = tables[line * op.table_width + b];
+                let id = index("attention", "tables", id, blocks)?;
+                let at = cache_offset(&op.layout, id, head, 0);
+                let count = block.min(keys - first);
+                softmax.block(
+                    q,
+                    CacheBlock { k, v, k_at: op.k_cache.start + at, v_at: op.v_cache.start + at },
+                    count,
+                    op.scale,
+                );
+            }
+            softmax.finish();
+        }
+        Ok(())
+    })
+}
+
+/// One head's keys and values of one block.
+struct CacheBlock<'a> {
+    k: &'a Storage,
+    v: &'a Storage,
+    k_at: usize,
+    v_at: usize,
+}
+
+/// Softmax-weighted sum built block by block: running maximum, sum and weighted values.
+struct OnlineSoftmax<'a> {
+    max: f32,
+    sum: f32,
+    out: &'a mut [f32],
+}
+
+impl<'a> OnlineSoftmax<'a> {
+    fn new(out: &'a mut [f32]) -> Self {
+        out.fill(0.0);
+        Self { max: f32::NEG_INFINITY, sum: 0.0, out }
+    }
+
+    fn block(&mut self, q: &[f32], cache: CacheBlock<'_>, count: usize, scale: f32) {
+        let dim = q.len();
+        let score = |key: usize| -> f32 {
+            let at = cache.k_at + key * dim;
+            let dot: f32 = q.iter().enumerate().map(|(i, q)| q * cache.k.get(at + i)).sum();
+            dot * scale
+        };
+        let scores: Vec<f32> = (0..count).map(score).collect();
+        let max = scores.iter().copied().fold(self.max, f32::max);
+        let shrink = (self.max - max).exp();
+        self.sum *= shrink;
+        self.out.iter_mut().for_each(|o| *o *= shrink);
+        for (key, score) in scores.into_iter().enumerate() {
+            let p = (score - max).exp();
+            self.sum += p;
+            for (i, o) in self.out.iter_mut().enumerate() {
+                *o += p * cache.v.get(cache.v_at + key * dim + i);
+            }
+        }
+        self.max = max;
+    }
+
+    fn finish(self) {
+        self.out.iter_mut().for_each(|o| *o /= self.sum);
+    }
+}

@@ -1,0 +1,38 @@
+use super::swiglu;
+use crate::Memory;
+use forerun_backend::BackendError;
+use forerun_backend::op::{GatedLinear, Linear, Store};
+
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+pub(crate) fn linear(memory: &mut Memory, op: Linear) -> Result<(), BackendError> {
+    memory.lend([op.out], |memory, [out]| {
+        let weight = memory.matrix(op.weight);
+        let (n, k) = (weight.rows(), weight.cols());
+        let mut bias = vec![0.0; n];
+        if let Some(id) = op.bias {
+            memory.vector(id, &mut bias);
+        }
+        let x = memory.f32(op.x);
+        let out = out.f32_mut(op.out);
+        let mut line = vec![0.0; k];
+        for channel in 0..n {
+            weight.decode_row(channel, &mut line);
+            for (row, x) in x.chunks_exact(k).enumerate() {
+                let product = dot(x, &line) + bias[channel];
+                let out = &mut out[row * n + channel];
+                *out = if op.store == Store::Add { *out + product } else { product };
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn gated_linear(memory: &mut Memory, op: GatedLinear) -> Result<(), BackendError> {
+    let (gate, up, join) = op.parts();
+    linear(memory, gate)?;
+    linear(memory, up)?;
+    swiglu(memory, join)
+}

@@ -1,0 +1,40 @@
+use super::silu;
+use crate::Memory;
+use forerun_backend::BackendError;
+use forerun_backend::op::{GatedNorm, RmsNorm};
+
+/// `1 / sqrt(mean(x²) + eps)`.
+pub(crate) fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+    let squares: f32 = x.iter().map(|v| v * v).sum();
+    1.0 / (squares / x.len() as f32 + eps).sqrt()
+}
+
+pub(crate) fn rms_norm(memory: &mut Memory, op: RmsNorm) -> Result<(), BackendError> {
+    let mut weight = vec![0.0; op.dim];
+    memory.vector(op.weight, &mut weight);
+    memory.lend([op.out], |memory, [out]| {
+        let rows = memory.f32(op.x).chunks_exact(op.dim);
+        for (x, out) in rows.zip(out.f32_mut(op.out).chunks_exact_mut(op.dim)) {
+            let scale = inverse_rms(x, op.eps);
+            for ((o, &x), &w) in out.iter_mut().zip(x).zip(&weight) {
+                *o = x * scale * w;
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn gated_norm(memory: &mut Memory, op: GatedNorm) -> Result<(), BackendError> {
+    let mut weight = vec![0.0; op.dim];
+    memory.vector(op.weight, &mut weight);
+    memory.lend([op.x], |memory, [x]| {
+        let gates = memory.f32(op.gate).chunks_exact(op.dim);
+        for (x, gate) in x.f32_mut(op.x).chunks_exact_mut(op.dim).zip(gates) {
+            let scale = inverse_rms(x, op.eps);
+            for ((x, &gate), &w) in x.iter_mut().zip(gate).zip(&weight) {
+                *x = *x * scale * w * silu(gate);
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,53 @@
+use super::norm::inverse_rms;
+use crate::Memory;
+use forerun_backend::BackendError;
+use forerun_backend::op::{Rope, RopeTable};
+
+pub(crate) fn rope_table(memory: &mut Memory, op: RopeTable) -> Result<(), BackendError> {
+    let pairs = memory.matrix(op.inv_freq).cols();
+    let mut inv_freq = vec![0.0; pairs];
+    memory.vector(op.inv_freq, &mut inv_freq);
+    if pairs == 0 {
+        return Ok(());
+    }
+    memory.lend([op.out], |memory, [out]| {
+        let rows = out.f32_mut(op.out).chunks_exact_mut(2 * pairs);
+        for (&position, row) in memory.u32(op.positions).iter().zip(rows) {
+            let (cos, sin) = row.split_at_mut(pairs);
+            for ((cos, sin), &inv) in cos.iter_mut().zip(sin).zip(&inv_freq) {
+                let angle = position as f32 * inv;
+                *cos = angle.cos() * op.scale;
+                *sin = angle.sin() * op.scale;
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn rope(memory: &mut Memory, op: Rope) -> Result<(), BackendError> {
+    let norm = op.norm.map(|norm| {
+        let mut weight = vec![0.0; op.head_dim];
+        memory.vector(norm.weight, &mut weight);
+        (weight, norm.eps)
+    });
+    memory.lend([op.x], |memory, [x]| {
+        let table = memory.f32(op.table);
+        let half = op.rotary / 2;
+        for (i, head) in x.f32_mut(op.x).chunks_exact_mut(op.head_dim).enumerate() {
+            if let Some((weight, eps)) = &norm {
+                let scale = inverse_rms(head, *eps);
+                for (x, w) in head.iter_mut().zip(weight) {
+                    *x = *x * scale * w;
+                }
+            }
+            let row = i / op.heads;
+            let (cos, sin) = table[row * op.rotary..(row + 1) * op.rotary].split_at(half);
+            for j in 0..half {
+                let (a, b) = (head[j], head[j + half]);
+                head[j] = a * cos[j] - b * sin[j];
+                head[j + half] = b * cos[j] + a * sin[j];
+            }
+        }
+        Ok(())
+    })
+}

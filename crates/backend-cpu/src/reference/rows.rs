@@ -1,0 +1,27 @@
+use super::index;
+use crate::Memory;
+use forerun_backend::BackendError;
+use forerun_backend::op::{Embed, GatherRows};
+
+pub(crate) fn embed(memory: &mut Memory, op: Embed) -> Result<(), BackendError> {
+    memory.lend([op.out], |memory, [out]| {
+        let table = memory.matrix(op.table);
+        let rows = out.f32_mut(op.out).chunks_exact_mut(table.cols());
+        for (&id, row) in memory.u32(op.ids).iter().zip(rows) {
+            table.decode_row(index("embed", "ids", id, table.rows())?, row);
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn gather_rows(memory: &mut Memory, op: GatherRows) -> Result<(), BackendError> {
+    memory.lend([op.out], |memory, [out]| {
+        let x = memory.f32(op.x);
+        let rows = out.f32_mut(op.out).chunks_exact_mut(op.dim);
+        for (&row, to) in memory.u32(op.rows).iter().zip(rows) {
+            let row = index("gather_rows", "rows", row, x.len() / op.dim)?;
+            to.copy_from_slice(&x[row * op.dim..(row + 1) * op.dim]);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,108 @@
+use super::index;
+use crate::Memory;
+use forerun_backend::BackendError;
+use forerun_backend::op::{HistoryEntry, Sample, SampleRow, gumbel};
+
+pub(crate) fn sample(memory: &mut Memory, op: Sample) -> Result<(), BackendError> {
+    memory.lend([op.out], |memory, [out]| {
+        let words = memory.u32(op.rows).chunks_exact(SampleRow::WORDS);
+        let logits = memory.f32(op.logits).chunks_exact(op.vocabulary);
+        for ((words, logits), out) in words.zip(logits).zip(out.u32_mut(op.out)) {
+            let row = SampleRow::from_words(words);
+            let mut logits = logits.to_vec();
+            adjust(&mut logits, &row, memory.u32(op.history), memory.u32(op.ids))?;
+            *out = pick(&logits, &row);
+        }
+        Ok(())
+    })
+}
+
+/// Applies bias and penalties: what the committed text and the span's own tokens ask for.
+pub(crate) fn adjust(
+    logits: &mut [f32],
+    row: &SampleRow,
+    history: &[u32],
+    ids: &[u32],
+) -> Result<(), BackendError> {
+    let part = |operand, first: u32, len: u32, limit: usize| {
+        let end = first.saturating_add(len);
+        index("sample", operand, end, limit + 1)?;
+        Ok(first as usize..end as usize)
+    };
+    let entries = history.len() / HistoryEntry::WORDS;
+    let entries = part("history", row.history_first, row.history_len, entries)?;
+    let ids = &ids[part("ids", row.ids_first, row.ids_len, ids.len())?];
+    let (prompt, fresh) = ids.split_at((row.ids_prompt as usize).min(ids.len()));
+    let count = |token: u32| fresh.iter().filter(|&&id| id == token).count() as u32;
+    for entry in history.chunks_exact(HistoryEntry::WORDS).take(entries.end).skip(entries.start) {
+        let entry = HistoryEntry::from_words(entry);
+        let logit = &mut logits[index("sample", "history", entry.token, logits.len())?];
+        let generated = entry.generated + count(entry.token);
+        let seen = entry.seen || ids.contains(&entry.token);
+        *logit = penalised(*logit, row, seen, generated) + entry.bias;
+    }
+    if !row.has_penalties() {
+        return Ok(());
+    }
+    for (i, &id) in prompt.iter().chain(fresh).enumerate() {
+        let known = history.chunks_exact(HistoryEntry::WORDS).take(entries.end).skip(entries.start);
+        if ids[..i].contains(&id) || known.into_iter().any(|e| e[0] == id) {
+            continue;
+        }
+        let logit = &mut logits[index("sample", "ids", id, logits.len())?];
+        *logit = penalised(*logit, row, true, count(id));
+    }
+    Ok(())
+}
+
+fn penalised(logit: f32, row: &SampleRow, seen: bool, generated: u32) -> f32 {
+    let repeated = match (seen, logit > 0.0) {
+        (false, _) => logit,
+        (true, true) => logit / row.repetition,
+        (true, false) => logit * row.repetition,
+    };
+    let present = if generated > 0 { row.presence } else { 0.0 };
+    repeated - present - row.frequency * generated as f32
+}
+
+fn pick(logits: &[f32], row: &SampleRow) -> u32 {
+    let better = |best: (u32, f32), next: (u32, f32)| if next.1 > best.1 { next } else { best };
+    let tokens = 0..logits.len() as u32;
+    if row.temperature == 0.0 {
+        let scored = tokens.map(|t| (t, logits[t as usize]));
+        return scored.reduce(better).map_or(0, |best| best.0);
+    }
+    let scaled: Vec<f32> = logits.iter().map(|l| l / row.temperature).collect();
+    let mut order: Vec<u32> = tokens.collect();
+    order.sort_by(|&a, &b| scaled[b as usize].total_cmp(&scaled[a as usize]));
+    order.truncate(kept(&scaled, &order, row));
+    // Noise is drawn in order of id, so equal sums fall to the lower id.
+    order.sort_unstable();
+    let noisy = |t: u32| (t, scaled[t as usize] + gumbel(row.seed, row.position, t));
+    order.into_iter().map(noisy).reduce(better).map_or(0, |best| best.0)
+}
+
+/// How many of the tokens in `order`, best first, survive the filters. At least one.
+fn kept(scaled: &[f32], order: &[u32], row: &SampleRow) -> usize {
+    let mut count = order.len();
+    if row.top_k > 0 {
+        count = count.min(row.top_k as usize);
+    }
+    let max = scaled[order[0] as usize];
+    let weight = |&t: &u32| f64::from(scaled[t as usize] - max).exp();
+    if row.top_p < 1.0 {
+        let total: f64 = order[..count].iter().map(weight).sum();
+        let limit = f64::from(row.top_p) * total;
+        let mut sum = 0.0;
+        let reach = order[..count].iter().position(|t| {
+            sum += weight(t);
+            sum >= limit
+        });
+        count = reach.map_or(count, |last| last + 1);
+    }
+    if row.min_p > 0.0 {
+        let limit = f64::from(row.min_p);
+        count = order[..count].iter().position(|t| weight(t) < limit).unwrap_or(count);
+    }
+    count.max(1)
+}

@@ -1,0 +1,227 @@
+//! Stored numbers to f32, sixteen at a time.
+//!
+//! # Numerics
+//! A weight is `scale · value + offset`, exactly as [`Matrix::decode_row`] gives it: one fused operation
+//! where the product is exact in f32 (codes of at most 8 significant bits times a half), two roundings where it
+//! is not. Codes of up to four bits index a table of the group's sixteen weights, made once per group.
+
+use super::isa::{Isa, LANES};
+use forerun_base::{Codes, DType, Format, Matrix, ScaleType};
+
+/// How sixteen stored numbers become weights.
+pub(super) trait Decode: Copy + Sync {
+    /// Bytes from one step of sixteen columns to the next.
+    const STEP_BYTES: usize;
+    /// Whether products decode in registers when rows are few; rare formats spare the compiler that.
+    const FUSED: bool;
+    /// What the columns of a group share.
+    type Group<S: Isa>: Copy;
+
+    /// Prepares a group.
+    fn group<S: Isa>(self, simd: S, scale: f32, offset: f32) -> Self::Group<S>;
+
+    /// Sixteen weights.
+    ///
+    /// # Safety
+    /// One step of readable bytes: 16 codes' worth, no more are read.
+    unsafe fn weights<S: Isa>(self, simd: S, at: *const u8, group: Self::Group<S>) -> S::F;
+}
+
+macro_rules! dense {
+    ($name:ident, $bytes:literal, $load:ident, $text:literal) => {
+        #[doc = $text]
+        #[derive(Clone, Copy)]
+        pub(super) struct $name;
+
+        impl Decode for $name {
+            const STEP_BYTES: usize = $bytes;
+            const FUSED: bool = true;
+            type Group<S: Isa> = ();
+            #[inline(always)]
+            fn group<S: Isa>(self, _simd: S, _scale: f32, _offset: f32) {}
+            #[inline(always)]
+            unsafe fn weights<S: Isa>(self, simd: S, at: *const u8, (): ()) -> S::F {
+                // SAFETY: the caller's promise.
+                unsafe { simd.$load(at.cast()) }
+            }
+        }
+    };
+}
+
+dense!(DenseF32, 64, load, "Plain f32.");
+dense!(DenseF16, 32, load_f16, "IEEE halves.");
+dense!(DenseBf16, 32, load_bf16, "bfloat16.");
+
+/// One channel of a tile of `N` decoded channels, stored `[step][channel][lane]`.
+#[derive(Clone, Copy)]
+pub(super) struct Decoded<const N: usize>;
+
+impl<const N: usize> Decode for Decoded<N> {
+    const STEP_BYTES: usize = 64 * N;
+    const FUSED: bool = true;
+    type Group<S: Isa> = ();
+    #[inline(always)]
+    fn group<S: Isa>(self, _simd: S, _scale: f32, _offset: f32) {}
+    #[inline(always)]
+    unsafe fn weights<S: Isa>(self, simd: S, at: *const u8, (): ()) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { simd.load(at.cast()) }
+    }
+}
+
+/// Codes of 2, 3 or 4 bits that stand for `values`. With fewer than sixteen values they repeat, so
+/// that the bits above a code do no harm.
+#[derive(Clone, Copy)]
+pub(super) struct Lookup<const BITS: usize> {
+    values: [f32; LANES],
+    /// Whether `scale · value` is exact, see the module's text.
+    exact: bool,
+}
+
+impl<const BITS: usize> Decode for Lookup<BITS> {
+    const STEP_BYTES: usize = 2 * BITS;
+    const FUSED: bool = true;
+    type Group<S: Isa> = S::F;
+    #[inline(always)]
+    fn group<S: Isa>(self, simd: S, scale: f32, offset: f32) -> S::F {
+        // SAFETY: the table is sixteen f32.
+        let values = unsafe { simd.load(self.values.as_ptr()) };
+        let (scale, offset) = (simd.splat(scale), simd.splat(offset));
+        if self.exact {
+            simd.fma(scale, values, offset)
+        } else {
+            simd.add(simd.mul(scale, values), offset)
+        }
+    }
+    #[inline(always)]
+    unsafe fn weights<S: Isa>(self, simd: S, at: *const u8, table: S::F) -> S::F {
+        // SAFETY: the caller's promise.
+        simd.lookup(table, unsafe { simd.codes::<BITS>(at) })
+    }
+}
+
+/// Codes of 5, 6 or 8 bits.
+#[derive(Clone, Copy)]
+pub(super) struct Uint<const BITS: usize, const EXACT: bool>;
+
+/// FP8 e4m3 codes.
+#[derive(Clone, Copy)]
+pub(super) struct E4m3<const EXACT: bool>;
+
+/// `scale · value + offset`, see the module's text.
+#[inline(always)]
+fn scaled<S: Isa, const EXACT: bool>(simd: S, value: S::F, [scale, offset]: [S::F; 2]) -> S::F {
+    if EXACT { simd.fma(scale, value, offset) } else { simd.add(simd.mul(scale, value), offset) }
+}
+
+impl<const BITS: usize, const EXACT: bool> Decode for Uint<BITS, EXACT> {
+    const STEP_BYTES: usize = 2 * BITS;
+    const FUSED: bool = EXACT;
+    type Group<S: Isa> = [S::F; 2];
+    #[inline(always)]
+    fn group<S: Isa>(self, simd: S, scale: f32, offset: f32) -> [S::F; 2] {
+        [simd.splat(scale), simd.splat(offset)]
+    }
+    #[inline(always)]
+    unsafe fn weights<S: Isa>(self, simd: S, at: *const u8, group: [S::F; 2]) -> S::F {
+        // SAFETY: the caller's promise.
+        scaled::<S, EXACT>(simd, unsafe { simd.numbers::<BITS>(at) }, group)
+    }
+}
+
+impl<const EXACT: bool> Decode for E4m3<EXACT> {
+    const STEP_BYTES: usize = 16;
+    const FUSED: bool = EXACT;
+    type Group<S: Isa> = [S::F; 2];
+    #[inline(always)]
+    fn group<S: Isa>(self, simd: S, scale: f32, offset: f32) -> [S::F; 2] {
+        [simd.splat(scale), simd.splat(offset)]
+    }
+    #[inline(always)]
+    unsafe fn weights<S: Isa>(self, simd: S, at: *const u8, group: [S::F; 2]) -> S::F {
+        // SAFETY: the caller's promise.
+        scaled::<S, EXACT>(simd, unsafe { simd.load_e4m3(at) }, group)
+    }
+}
+
+/// Work that wants to know how a matrix is decoded.
+pub(super) trait WithDecode {
+    /// Does it.
+    fn run<D: Decode>(self, decode: D);
+}
+
+/// Calls `work` with the decoder of `format`.
+pub(super) fn with_decode(format: Format, work: impl WithDecode) {
+    let (codes, exact) = match format {
+        Format::Dense(DType::F16) => return work.run(DenseF16),
+        Format::Dense(DType::BF16) => return work.run(DenseBf16),
+        Format::Dense(_) => return work.run(DenseF32),
+        // Without an offset the one rounding is the product's, fused or not.
+        Format::Grouped { codes, scale, offset, .. } => (codes, scale != ScaleType::F32 || !offset),
+    };
+    let counting = |bits: u8| std::array::from_fn(|i| (i & ((1 << bits) - 1)) as f32);
+    match (codes, exact) {
+        (Codes::Table { values }, _) => {
+            work.run(Lookup::<4> { values: values.map(f32::from), exact })
+        }
+        (Codes::Uint { bits: 2 }, _) => work.run(Lookup::<2> { values: counting(2), exact }),
+        (Codes::Uint { bits: 3 }, _) => work.run(Lookup::<3> { values: counting(3), exact }),
+        (Codes::Uint { bits: 4 }, _) => work.run(Lookup::<4> { values: counting(4), exact }),
+        (Codes::Uint { bits: 5 }, true) => work.run(Uint::<5, true>),
+        (Codes::Uint { bits: 5 }, false) => work.run(Uint::<5, false>),
+        (Codes::Uint { bits: 6 }, true) => work.run(Uint::<6, true>),
+        (Codes::Uint { bits: 6 }, false) => work.run(Uint::<6, false>),
+        (Codes::Uint { .. }, true) => work.run(Uint::<8, true>),
+        (Codes::Uint { .. }, false) => work.run(Uint::<8, false>),
+        (Codes::E4m3, true) => work.run(E4m3::<true>),
+        (Codes::E4m3, false) => work.run(E4m3::<false>),
+    }
+}
+
+/// Groups of a row, in whole vectors.
+pub(super) fn padded_groups(matrix: &Matrix) -> usize {
+    matrix.format().row_groups(matrix.cols()).max(1).next_multiple_of(LANES)
+}
+
+/// Scales and offsets of one matrix row, widened; both have room for [`padded_groups`], of which those past
+/// the row's groups are unspecified. A dense matrix has one group that does nothing.
+#[inline(always)]
+pub(super) fn widen_scales<S: Isa>(simd: S, matrix: &Matrix, row: usize, out: [&mut [f32]; 2]) {
+    let [scales, offsets] = out;
+    let Format::Grouped { scale, offset, .. } = matrix.format() else {
+        (scales[0], offsets[0]) = (1.0, 0.0);
+        return;
+    };
+    let first = row * matrix.format().row_groups(matrix.cols());
+    widen(simd, scale, matrix.scales(), first, scales);
+    if offset {
+        widen(simd, scale, matrix.offsets(), first, offsets);
+    } else {
+        offsets.fill(0.0);
+    }
+}
+
+/// Whole vectors of numbers from number `first` of a plane on, zeros past its end.
+#[inline(always)]
+fn widen<S: Isa>(simd: S, from: ScaleType, plane: &[u8], first: usize, out: &mut [f32]) {
+    let step = LANES * from.size();
+    for (i, out) in out.chunks_exact_mut(LANES).enumerate() {
+        let bytes = &plane[(first * from.size() + i * step).min(plane.len())..];
+        let mut copy = [0_u8; 64];
+        let at = if bytes.len() >= step {
+            bytes.as_ptr()
+        } else {
+            copy[..bytes.len()].copy_from_slice(bytes);
+            copy.as_ptr()
+        };
+        // SAFETY: sixteen numbers lie at `at`, in the plane or in the copy; `out` is sixteen f32.
+        unsafe {
+            let wide = match from {
+                ScaleType::F32 => simd.load(at.cast()),
+                ScaleType::F16 => simd.load_f16(at),
+                ScaleType::BF16 => simd.load_bf16(at),
+            };
+            simd.store(out.as_mut_ptr(), wide);
+        }
+    }
+}

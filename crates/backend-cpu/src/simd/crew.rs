@@ -1,0 +1,155 @@
+//! Instruction set, threads and their scratch: what every tuned operation runs on.
+
+use super::Scratch;
+use super::isa::Task;
+use super::portable::Portable;
+use crate::pool::Pool;
+
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2::Avx2, avx512::Avx512};
+
+/// An instruction set by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say all there is to say")]
+pub enum Level {
+    Avx512,
+    Avx2,
+    Neon,
+    Portable,
+}
+
+impl Level {
+    /// All, best first.
+    pub const ALL: [Self; 4] = [Self::Avx512, Self::Avx2, Self::Neon, Self::Portable];
+
+    /// Whether this processor has it.
+    pub fn available(self) -> bool {
+        Token::new(self).is_some()
+    }
+
+    /// A short name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Avx512 => "avx512",
+            Self::Avx2 => "avx2",
+            Self::Neon => "neon",
+            Self::Portable => "portable",
+        }
+    }
+}
+
+/// An instruction set that is there.
+#[derive(Clone, Copy, Debug)]
+enum Token {
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    Portable(Portable),
+}
+
+impl Token {
+    #[cfg(target_arch = "x86_64")]
+    fn new(level: Level) -> Option<Self> {
+        match level {
+            Level::Avx512 => Avx512::detect().map(Self::Avx512),
+            Level::Avx2 => Avx2::detect().map(Self::Avx2),
+            Level::Neon => None,
+            Level::Portable => Some(Self::Portable(Portable)),
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn new(level: Level) -> Option<Self> {
+        match level {
+            Level::Neon => Neon::detect().map(Self::Neon),
+            Level::Avx512 | Level::Avx2 => None,
+            Level::Portable => Some(Self::Portable(Portable)),
+        }
+    }
+
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fn new(level: Level) -> Option<Self> {
+        (level == Level::Portable).then_some(Self::Portable(Portable))
+    }
+
+    fn run<T: Task>(self, task: &T, index: usize, scratch: &mut Scratch) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(simd) => task.run(simd, index, scratch),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(simd) => task.run(simd, index, scratch),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(simd) => task.run(simd, index, scratch),
+            Self::Portable(simd) => task.run(simd, index, scratch),
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    level: Level,
+    token: Token,
+    pool: Pool,
+    scratch: Vec<Scratch>,
+}
+
+impl Crew {
+    /// `None` when the processor does not have `level`.
+    pub(crate) fn new(level: Level, threads: usize) -> Option<Self> {
+        let token = Token::new(level)?;
+        let pool = Pool::new(threads);
+        let scratch = (0..pool.threads()).map(|_| Scratch::default()).collect();
+        Some(Self { level, token, pool, scratch })
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        self.level
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// Makes sure of scratch on every thread, so that who gets a task does not decide who allocates.
+    pub(crate) fn reserve(&mut self, floats: usize, words: usize) {
+        self.scratch.iter_mut().for_each(|s| s.reserve(floats, words));
+    }
+
+    /// Runs `tasks` tasks on all threads.
+    pub(crate) fn run<T: Task>(&mut self, tasks: usize, task: &T) {
+        let token = self.token;
+        self.pool.each(tasks, &mut self.scratch, &|index, scratch| {
+            token.run(task, index, scratch);
+        });
+    }
+
+    /// Runs `tasks` tasks on the calling thread: for work smaller than waking others.
+    pub(crate) fn run_here<T: Task>(&mut self, tasks: usize, task: &T) {
+        (0..tasks).for_each(|index| self.token.run(task, index, &mut self.scratch[0]));
+    }
+
+    /// How many pieces of about equal size `units` of work are cut into: enough for every thread to
+    /// have `per_thread`, but none smaller than `smallest`.
+    pub(crate) fn pieces(&self, units: usize, smallest: usize, per_thread: usize) -> usize {
+        let most = if self.threads() == 1 { 1 } else { self.threads() * per_thread };
+        (units / smallest.max(1)).clamp(1, most).min(units.max(1))
+    }
+}
+
+/// Part `index` of `0..units` cut into `pieces`, at multiples of `grain`.
+pub(super) fn piece(
+    units: usize,
+    pieces: usize,
+    grain: usize,
+    index: usize,
+) -> std::ops::Range<usize> {
+    let grains = units.div_ceil(grain);
+    let at = |i: usize| (grains * i / pieces * grain).min(units);
+    at(index)..at(index + 1)
+}

@@ -1,0 +1,88 @@
+//! Rows of a weight, decoded: one kernel for tiles of products and for embeddings.
+
+use super::Scratch;
+use super::codes::{Decode, WithDecode, padded_groups, with_decode};
+use super::crew::{Crew, piece};
+use super::isa::{Isa, Kernel, LANES, Task};
+use super::tile::{decode_row, steps, stored};
+use crate::pool::Shared;
+use crate::reference::index;
+use forerun_backend::BackendError;
+use forerun_base::Matrix;
+
+/// Elements below which a task is not worth its start.
+const SMALLEST: usize = 1 << 13;
+
+/// Row `row` of a matrix to `out` in whole steps, `stride` f32 from step to step. `scales` is room for its scales.
+pub(super) struct DecodeRow<'a, D> {
+    pub(super) decode: D,
+    pub(super) matrix: &'a Matrix,
+    pub(super) row: usize,
+    pub(super) out: &'a mut [f32],
+    pub(super) stride: usize,
+    pub(super) scales: &'a mut [f32],
+}
+
+impl<D: Decode> Kernel for DecodeRow<'_, D> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) {
+        let Self { decode, matrix, row, out, stride, scales } = self;
+        let k = matrix.cols();
+        assert!(k == 0 || out.len() >= (steps(k) - 1) * stride + LANES, "no room for the row");
+        let channel = stored::<S, D, 1>(simd, decode, matrix, [row], scales);
+        // SAFETY: `stored` took a checked slice of the row, and `out` has room for every step.
+        unsafe { decode_row(simd, &channel, k, out.as_mut_ptr(), stride) };
+    }
+}
+
+struct EmbedTask<'a> {
+    table: &'a Matrix,
+    ids: &'a [u32],
+    out: Shared<'a, f32>,
+    pieces: usize,
+}
+
+impl Task for EmbedTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        let (matrix, dim) = (self.table, self.table.cols());
+        for i in piece(self.ids.len(), self.pieces, 1, index) {
+            let (row, scratch) = (self.ids[i] as usize, scratch.floats());
+            with_decode(matrix.format(), ToScratch { simd, matrix, row, scratch });
+            // SAFETY: a row belongs to one task.
+            unsafe { self.out.part(i * dim, dim) }.copy_from_slice(&scratch[..dim]);
+        }
+    }
+}
+
+/// One row to the front of `scratch`; scales lie behind it.
+struct ToScratch<'a, S> {
+    simd: S,
+    matrix: &'a Matrix,
+    row: usize,
+    scratch: &'a mut [f32],
+}
+
+impl<S: Isa> WithDecode for ToScratch<'_, S> {
+    fn run<D: Decode>(self, decode: D) {
+        let Self { simd, matrix, row, scratch } = self;
+        let (out, scales) = scratch.split_at_mut(steps(matrix.cols()) * LANES);
+        simd.call(DecodeRow { decode, matrix, row, out, stride: LANES, scales });
+    }
+}
+
+/// `out[i] = table[ids[i]]`.
+pub(crate) fn embed(
+    crew: &mut Crew,
+    table: &Matrix,
+    ids: &[u32],
+    out: &mut [f32],
+) -> Result<(), BackendError> {
+    for &id in ids {
+        index("embed", "ids", id, table.rows())?;
+    }
+    crew.reserve(steps(table.cols()) * LANES + 2 * padded_groups(table), 0);
+    let pieces = crew.pieces(ids.len(), SMALLEST.div_ceil(table.cols().max(1)), 2);
+    crew.run(pieces, &EmbedTask { table, ids, out: Shared::new(out), pieces });
+    Ok(())
+}

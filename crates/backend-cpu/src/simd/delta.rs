@@ -1,0 +1,329 @@
+//! The gated delta rule. See [`forerun_backend::op::DeltaRule`] for the math.
+//!
+//! # Layout
+//! A task is one span, one value head and up to 64 value channels. It copies that part of the state `[dk][dv]`
+//! to scratch, where it is contiguous and stays in the first-level cache, runs pending and certain rows, copies
+//! it back, and runs the guesses on the copy. The log is written after all tasks: every head reads it.
+//!
+//! # Numerics
+//! f32, one row after the other. Per channel, sums over `dk` run in two interleaved chains (even and odd), added at
+//! the end. Recall is taken before the decay and multiplied by it: `decay·(Sᵀk)`.
+
+use super::Scratch;
+use super::crew::Crew;
+use super::isa::{Isa, Kernel, LANES, Task};
+use crate::pool::Shared;
+use forerun_backend::op::{DeltaShape, SpanEntry};
+
+/// Vectors of value channels in a task.
+const WIDE: usize = 4;
+/// Multiply-adds below which a task is not worth its start.
+const SMALLEST: usize = 1 << 14;
+
+/// Operands of the delta rule, checked.
+pub(crate) struct Deltas<'a> {
+    pub(crate) shape: DeltaShape,
+    pub(crate) qkv: &'a [f32],
+    pub(crate) decay: &'a [f32],
+    pub(crate) beta: &'a [f32],
+    /// Span entries, no two of the same slot or row.
+    pub(crate) spans: &'a [u32],
+    pub(crate) log_rows: usize,
+}
+
+/// What one row writes into one head's memory, and what it asks for.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    k: &'a [f32],
+    /// The task's channels.
+    v: &'a [f32],
+    decay: f32,
+    beta: f32,
+}
+
+struct DeltaTask<'a> {
+    op: &'a Deltas<'a>,
+    states: Shared<'a, f32>,
+    log: &'a [f32],
+    out: Shared<'a, f32>,
+    pieces: usize,
+}
+
+impl Task for DeltaTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        let DeltaShape { value_heads, dv, .. } = self.op.shape;
+        let (piece, rest) = (index % self.pieces, index / self.pieces);
+        let (head, span) = (rest % value_heads, rest / value_heads);
+        let words = &self.op.spans[span * SpanEntry::WORDS..(span + 1) * SpanEntry::WORDS];
+        let first = piece * WIDE * LANES;
+        let count = (WIDE * LANES).min(dv - first);
+        let part = DeltaPart { task: self, span: SpanEntry::from_words(words), head, first, count };
+        let scratch = scratch.floats();
+        match count.div_ceil(LANES) {
+            1 => simd.call(DeltaKernel::<1> { part, scratch }),
+            2 => simd.call(DeltaKernel::<2> { part, scratch }),
+            _ => simd.call(DeltaKernel::<WIDE> { part, scratch }),
+        }
+    }
+}
+
+/// One span, one value head, `count` value channels from `first` on.
+struct DeltaPart<'a> {
+    task: &'a DeltaTask<'a>,
+    span: SpanEntry,
+    head: usize,
+    first: usize,
+    count: usize,
+}
+
+impl DeltaPart<'_> {
+    fn key_at(&self) -> usize {
+        let DeltaShape { key_heads, value_heads, dk, .. } = self.task.op.shape;
+        self.head / (value_heads / key_heads) * dk
+    }
+
+    /// Pending row `i` of the slot's log.
+    fn logged(&self, i: usize) -> Row<'_> {
+        let shape = self.task.op.shape;
+        let DeltaShape { key_heads, value_heads, dk, dv } = shape;
+        let at = (self.span.slot as usize * self.task.op.log_rows + i) * shape.log_len();
+        let line = &self.task.log[at..at + shape.log_len()];
+        let (keys, rest) = line.split_at(key_heads * dk);
+        let (values, gates) = rest.split_at(value_heads * dv);
+        Row {
+            k: &keys[self.key_at()..self.key_at() + dk],
+            v: &values[self.head * dv + self.first..][..self.count],
+            decay: gates[self.head],
+            beta: gates[value_heads + self.head],
+        }
+    }
+
+    /// Batch row `row`, and its query.
+    fn fresh(&self, row: usize) -> (Row<'_>, &[f32]) {
+        let op = self.task.op;
+        let DeltaShape { key_heads, value_heads, dk, dv } = op.shape;
+        let line = &op.qkv[row * op.shape.channels()..(row + 1) * op.shape.channels()];
+        let (queries, rest) = line.split_at(key_heads * dk);
+        let (keys, values) = rest.split_at(key_heads * dk);
+        let row = Row {
+            k: &keys[self.key_at()..self.key_at() + dk],
+            v: &values[self.head * dv + self.first..][..self.count],
+            decay: op.decay[row * value_heads + self.head],
+            beta: op.beta[row * value_heads + self.head],
+        };
+        (row, &queries[self.key_at()..self.key_at() + dk])
+    }
+}
+
+struct DeltaKernel<'a, const W: usize> {
+    part: DeltaPart<'a>,
+    scratch: &'a mut [f32],
+}
+
+impl<const W: usize> DeltaKernel<'_, W> {
+    /// The task's channels of line `i` of the slot's state.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "stands for an exclusive borrow cut into parts")]
+    fn line(&self, i: usize) -> &mut [f32] {
+        let DeltaShape { value_heads, dk, dv, .. } = self.part.task.op.shape;
+        let head = self.part.span.slot as usize * value_heads + self.part.head;
+        let at = (head * dk + i) * dv + self.part.first;
+        // SAFETY: the slots of the spans differ, so these channels of this head are this task's alone; no
+        // caller keeps a line while it takes the same one again.
+        unsafe { self.part.task.states.part(at, self.part.count) }
+    }
+
+    /// The slot's state to scratch, zeros past the task's channels and before position 0.
+    #[inline(always)]
+    fn fetch<S: Isa>(&mut self, simd: S, dk: usize) {
+        let fresh = self.part.span.start == 0;
+        for i in 0..dk {
+            for w in 0..W {
+                let line = &*self.line(i);
+                let lanes = if fresh { 0 } else { lanes(line, w) };
+                let from = line.as_ptr().wrapping_add(w * LANES);
+                let to = self.scratch[(i * W + w) * LANES..][..LANES].as_mut_ptr();
+                // SAFETY: `lanes` elements are left in the line; `to` is sixteen f32.
+                unsafe { simd.store(to, simd.load_part(from, lanes)) };
+            }
+        }
+    }
+
+    /// The state back to its slot, if it may have changed.
+    #[inline(always)]
+    fn settle<S: Isa>(&self, simd: S, dk: usize) {
+        let SpanEntry { start, pending, certain, .. } = self.part.span;
+        if start != 0 && pending == 0 && certain == 0 {
+            return;
+        }
+        for i in 0..dk {
+            let line = self.line(i);
+            for w in 0..W {
+                let to = line.as_mut_ptr().wrapping_add(w * LANES);
+                let from = self.scratch[(i * W + w) * LANES..][..LANES].as_ptr();
+                // SAFETY: `lanes` elements are left in the line; `from` is sixteen f32.
+                unsafe { simd.store_part(to, lanes(line, w), simd.load(from)) };
+            }
+        }
+    }
+}
+
+/// Elements of vector `w` that a line has.
+#[inline(always)]
+fn lanes(line: &[f32], w: usize) -> usize {
+    line.len().saturating_sub(w * LANES).min(LANES)
+}
+
+impl<const W: usize> Kernel for DeltaKernel<'_, W> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(mut self, simd: S) {
+        let DeltaShape { value_heads, dk, dv, .. } = self.part.task.op.shape;
+        self.fetch(simd, dk);
+        let SpanEntry { first_row, rows, certain, pending, .. } = self.part.span;
+        for i in 0..pending {
+            let row = self.part.logged(i as usize);
+            advance::<S, W>(simd, &mut self.scratch[..dk * W * LANES], &row, None);
+        }
+        for i in 0..rows {
+            if i == certain {
+                self.settle(simd, dk);
+            }
+            let row = (first_row + i) as usize;
+            let (write, q) = self.part.fresh(row);
+            let at = (row * value_heads + self.part.head) * dv + self.part.first;
+            // SAFETY: no two spans share a row, so this part of the output is this task's alone.
+            let out = unsafe { self.part.task.out.part(at, self.part.count) };
+            advance::<S, W>(simd, &mut self.scratch[..dk * W * LANES], &write, Some((q, out)));
+        }
+        if certain == rows {
+            self.settle(simd, dk);
+        }
+    }
+}
+
+/// Forgets, writes the row and, if asked, answers a query from the new state `[dk][16·W]`.
+#[inline(always)]
+fn advance<S: Isa, const W: usize>(
+    simd: S,
+    state: &mut [f32],
+    row: &Row<'_>,
+    ask: Option<(&[f32], &mut [f32])>,
+) {
+    assert_eq!(state.len(), row.k.len() * W * LANES, "the state is dk whole lines");
+    let (decay, beta) = (simd.splat(row.decay), simd.splat(row.beta));
+    let mut recall = [[simd.splat(0.0); W]; 2];
+    for (lines, k) in state.chunks(2 * W * LANES).zip(row.k.chunks(2)) {
+        recall_line(simd, &lines[..W * LANES], k[0], &mut recall[0]);
+        if let Some(&k) = k.get(1) {
+            recall_line(simd, &lines[W * LANES..], k, &mut recall[1]);
+        }
+    }
+    let mut error = [simd.splat(0.0); W];
+    for w in 0..W {
+        let recalled = simd.mul(decay, simd.add(recall[0][w], recall[1][w]));
+        let from = row.v.as_ptr().wrapping_add(w * LANES);
+        // SAFETY: `lanes` elements are left in `v`.
+        let v = unsafe { simd.load_part(from, lanes(row.v, w)) };
+        error[w] = simd.mul(beta, simd.sub(v, recalled));
+    }
+    let write = Change { decay, error };
+    let mut answer = [[simd.splat(0.0); W]; 2];
+    // Without a question the keys stand in for it, and the answer is dropped.
+    let q = ask.as_ref().map_or(row.k, |(q, _)| q);
+    for ((lines, k), q) in state.chunks_mut(2 * W * LANES).zip(row.k.chunks(2)).zip(q.chunks(2)) {
+        let (even, odd) = lines.split_at_mut(W * LANES);
+        write_line(simd, even, [k[0], q[0]], &write, &mut answer[0]);
+        if !odd.is_empty() {
+            write_line(simd, odd, [k[1], q[1]], &write, &mut answer[1]);
+        }
+    }
+    if let Some((_, out)) = ask {
+        for w in 0..W {
+            let to = out.as_mut_ptr().wrapping_add(w * LANES);
+            // SAFETY: `lanes` elements are left in `out`.
+            unsafe { simd.store_part(to, lanes(out, w), simd.add(answer[0][w], answer[1][w])) };
+        }
+    }
+}
+
+/// `recall += line · k`.
+#[inline(always)]
+fn recall_line<S: Isa, const W: usize>(simd: S, line: &[f32], k: f32, recall: &mut [S::F; W]) {
+    assert_eq!(line.len(), W * LANES, "a line is W vectors");
+    let k = simd.splat(k);
+    for w in 0..W {
+        // SAFETY: vector `w` of `W`.
+        let s = unsafe { simd.load(line.as_ptr().add(w * LANES)) };
+        recall[w] = simd.fma(s, k, recall[w]);
+    }
+}
+
+/// What a row does to every line.
+struct Change<F, const W: usize> {
+    decay: F,
+    error: [F; W],
+}
+
+/// `line ← decay·line + k·error`, then `answer += line · q`.
+#[inline(always)]
+fn write_line<S: Isa, const W: usize>(
+    simd: S,
+    line: &mut [f32],
+    [k, q]: [f32; 2],
+    change: &Change<S::F, W>,
+    answer: &mut [S::F; W],
+) {
+    assert_eq!(line.len(), W * LANES, "a line is W vectors");
+    let (k, q) = (simd.splat(k), simd.splat(q));
+    for w in 0..W {
+        let at = line.as_mut_ptr().wrapping_add(w * LANES);
+        // SAFETY: vector `w` of `W`.
+        unsafe {
+            let new = simd.fma(k, change.error[w], simd.mul(change.decay, simd.load(at)));
+            simd.store(at, new);
+            answer[w] = simd.fma(new, q, answer[w]);
+        }
+    }
+}
+
+/// Runs all spans, then writes the guesses to the log.
+pub(crate) fn delta_rule(
+    crew: &mut Crew,
+    op: &Deltas<'_>,
+    states: &mut [f32],
+    log: &mut [f32],
+    out: &mut [f32],
+) {
+    let DeltaShape { value_heads, dk, dv, .. } = op.shape;
+    let pieces = dv.div_ceil(WIDE * LANES);
+    let spans = op.spans.len() / SpanEntry::WORDS;
+    let tasks = spans * value_heads * pieces;
+    crew.reserve(dk * WIDE * LANES, 0);
+    let task = DeltaTask { op, states: Shared::new(states), log, out: Shared::new(out), pieces };
+    let work = op.decay.len() * dk * dv;
+    if work < SMALLEST {
+        crew.run_here(tasks, &task)
+    } else {
+        crew.run(tasks, &task)
+    }
+    for words in op.spans.chunks_exact(SpanEntry::WORDS) {
+        keep_guesses(op, &SpanEntry::from_words(words), log);
+    }
+}
+
+/// Copies k, v, decay and beta of a span's guesses to its slot's log.
+fn keep_guesses(op: &Deltas<'_>, span: &SpanEntry, log: &mut [f32]) {
+    let DeltaShape { key_heads, value_heads, dk, .. } = op.shape;
+    let (channels, log_len) = (op.shape.channels(), op.shape.log_len());
+    let certain = span.certain as usize;
+    for i in certain..span.rows as usize {
+        let row = span.first_row as usize + i;
+        let at = (span.slot as usize * op.log_rows + i - certain) * log_len;
+        let (kv, gates) = log[at..at + log_len].split_at_mut(log_len - 2 * value_heads);
+        kv.copy_from_slice(&op.qkv[row * channels + key_heads * dk..(row + 1) * channels]);
+        let heads = row * value_heads..(row + 1) * value_heads;
+        gates[..value_heads].copy_from_slice(&op.decay[heads.clone()]);
+        gates[value_heads..].copy_from_slice(&op.beta[heads]);
+    }
+}

@@ -1,0 +1,188 @@
+//! Products with weights, cut into tasks of channels and, when there are many rows, of rows.
+
+use super::crew::{Crew, piece};
+use super::isa::{Isa, Task};
+use super::math::{SiluTimes, Zip};
+use super::product::{Input, Output, Places, Product, scratch_len};
+use super::{Scratch, isa::LANES};
+use crate::pool::Shared;
+use forerun_backend::op::Store;
+use forerun_base::Matrix;
+use std::ops::Range;
+
+/// Channels of a task are a multiple of this, whatever the instruction set's tile.
+const GRAIN: usize = 4;
+/// Multiply-adds below which a task is not worth its start.
+const SMALLEST: usize = 1 << 15;
+/// f32 of decoded weights in a task: an eighth of a 2 MiB second-level cache.
+const TILE: usize = 1 << 16;
+/// Rows below which the channels are not decoded a second time to have more tasks.
+const ROW_CHUNK: usize = 48;
+
+/// How a product is cut.
+#[derive(Clone, Copy)]
+pub(super) struct Cut {
+    rows: usize,
+    channels: usize,
+    row_pieces: usize,
+    channel_pieces: usize,
+}
+
+impl Cut {
+    /// For `rows` rows and all `channels` of width `k`.
+    pub(super) fn new(crew: &Crew, rows: usize, channels: usize, k: usize) -> Self {
+        let grains = channels.div_ceil(GRAIN);
+        let grain_work = (rows * GRAIN * k).max(1);
+        let smallest = SMALLEST.div_ceil(grain_work);
+        let tile_pieces = channels * k / TILE;
+        let channel_pieces =
+            crew.pieces(grains, smallest, 4).max(tile_pieces).clamp(1, grains.max(1));
+        let wanted = (2 * crew.threads()).div_ceil(channel_pieces);
+        let row_pieces = if crew.threads() == 1 { 1 } else { wanted.min(rows / ROW_CHUNK).max(1) };
+        Self { rows, channels, row_pieces, channel_pieces }
+    }
+
+    /// As above, but never cut into rows.
+    pub(super) fn channels(crew: &Crew, rows: usize, channels: usize, k: usize) -> Self {
+        Self { row_pieces: 1, ..Self::new(crew, rows, channels, k) }
+    }
+
+    pub(super) fn tasks(&self) -> usize {
+        self.row_pieces * self.channel_pieces
+    }
+
+    /// Rows and channels of a task.
+    #[inline(always)]
+    pub(super) fn part(&self, index: usize) -> [Range<usize>; 2] {
+        let (rows, channels) = (index / self.channel_pieces, index % self.channel_pieces);
+        [
+            piece(self.rows, self.row_pieces, 1, rows),
+            piece(self.channels, self.channel_pieces, GRAIN, channels),
+        ]
+    }
+
+    /// Most rows and channels of a task.
+    fn largest(&self) -> (usize, usize) {
+        let grains = self.channels.div_ceil(GRAIN).div_ceil(self.channel_pieces);
+        (self.rows.div_ceil(self.row_pieces), (grains * GRAIN).min(self.channels))
+    }
+
+    /// f32 of scratch for a task over `matrix`, and of its results.
+    pub(super) fn scratch(&self, matrix: &Matrix) -> (usize, usize) {
+        let (rows, channels) = self.largest();
+        (scratch_len(matrix, channels), (rows * channels).next_multiple_of(LANES))
+    }
+}
+
+struct LinearTask<'a> {
+    matrix: &'a Matrix,
+    x: &'a [f32],
+    output: Output<'a>,
+    cut: Cut,
+}
+
+impl Task for LinearTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        let [rows, channels] = self.cut.part(index);
+        let input = Input { data: self.x, places: Places::Same };
+        let product =
+            Product { matrix: self.matrix, base: 0, input, output: self.output, rows, channels };
+        // SAFETY: tasks have their own rows and channels; the operation's sheet checked the shapes.
+        unsafe { product.run(simd, scratch.floats()) };
+    }
+}
+
+/// `out (+)= x Wᵀ (+ bias)`; `bias` is empty or has one number per channel.
+pub(crate) fn linear(
+    crew: &mut Crew,
+    matrix: &Matrix,
+    [x, bias]: [&[f32]; 2],
+    out: &mut [f32],
+    store: Store,
+) {
+    let (n, k) = (matrix.rows(), matrix.cols());
+    let Some(rows) = out.len().checked_div(n) else { return };
+    let cut = Cut::new(crew, rows, n, k);
+    crew.reserve(cut.scratch(matrix).0, 0);
+    let data = Shared::new(out);
+    let output = Output { data, places: Places::Same, stride: n, first: 0, store, bias };
+    crew.run(cut.tasks(), &LinearTask { matrix, x, output, cut });
+}
+
+/// `out = silu(x Gᵀ) · (x Uᵀ)`.
+pub(crate) fn gated_linear(crew: &mut Crew, [gate, up]: [&Matrix; 2], x: &[f32], out: &mut [f32]) {
+    let (n, k) = (gate.rows(), gate.cols());
+    let Some(rows) = out.len().checked_div(n) else { return };
+    let cut = Cut::new(crew, rows, n, 2 * k);
+    let (gate_scratch, results) = cut.scratch(gate);
+    crew.reserve(results + gate_scratch.max(cut.scratch(up).0), 0);
+    let data = Shared::new(out);
+    let (places, store) = (Places::Same, Store::Set);
+    let output = Output { data, places, stride: n, first: 0, store, bias: &[] };
+    crew.run(cut.tasks(), &GatedTask { gate, up, x, output, cut });
+}
+
+struct GatedTask<'a> {
+    gate: &'a Matrix,
+    up: &'a Matrix,
+    x: &'a [f32],
+    output: Output<'a>,
+    cut: Cut,
+}
+
+impl Task for GatedTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        let [rows, channels] = self.cut.part(index);
+        let input = Input { data: self.x, places: Places::Same };
+        let gated = Gated {
+            weights: [(self.gate, 0), (self.up, 0)],
+            input,
+            output: self.output,
+            rows,
+            channels,
+        };
+        // SAFETY: tasks have their own rows and channels; the operation's sheet checked the shapes.
+        unsafe { gated.run(simd, scratch.floats()) };
+    }
+}
+
+/// Some rows and channels of `silu(x Gᵀ) · (x Uᵀ)`; matrices with the row of their channel 0.
+pub(super) struct Gated<'a> {
+    pub(super) weights: [(&'a Matrix, usize); 2],
+    pub(super) input: Input<'a>,
+    pub(super) output: Output<'a>,
+    pub(super) rows: Range<usize>,
+    pub(super) channels: Range<usize>,
+}
+
+impl Gated<'_> {
+    /// Computes and stores it.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], for both matrices.
+    pub(super) unsafe fn run<S: Isa>(&self, simd: S, scratch: &mut [f32]) {
+        let Self { weights: [gate, up], input, output, .. } = *self;
+        let (start, wide) = (self.rows.start, self.channels.len());
+        let len = self.rows.len() * wide;
+        let (ups, scratch) = scratch.split_at_mut(len.next_multiple_of(LANES));
+        let local = Output {
+            data: Shared::new(&mut ups[..len]),
+            places: Places::From(start),
+            stride: wide,
+            first: self.channels.start,
+            ..output
+        };
+        for ((matrix, base), output) in [(gate, output), (up, local)] {
+            let (rows, channels) = (self.rows.clone(), self.channels.clone());
+            // SAFETY: the caller's promise; `local` belongs to this thread.
+            unsafe { Product { matrix, base, input, output, rows, channels }.run(simd, scratch) };
+        }
+        for row in self.rows.clone() {
+            let at = output.places.at(row) * output.stride + self.channels.start - output.first;
+            // SAFETY: the same outputs as the gate's, which is done.
+            let out = unsafe { output.data.part(at, wide) };
+            let up = &ups[(row - start) * wide..(row - start + 1) * wide];
+            simd.call(Zip { out, other: up, pair: SiluTimes });
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The operations, tuned: written once against [`isa::Isa`], compiled for each instruction set, cut into
+//! tasks for the pool.
+//!
+//! # Numerics
+//! A row's result is the same bits at any number of rows and threads and on any instruction set. Sums
+//! over a row run in sixteen lanes: lane `l` takes the elements `l, l+16, …` in order with fused
+//! multiply-add, elements past the end count as zeros, and the lanes are folded in one fixed tree.
+#![allow(
+    clippy::needless_range_loop,
+    reason = "a tile of registers is indexed by row and channel; iterators over it hide which"
+)]
+
+mod attention;
+mod attention_block;
+mod cache;
+mod codes;
+mod conv;
+mod crew;
+mod decode;
+mod delta;
+mod elementwise;
+mod isa;
+mod linear;
+mod math;
+mod moe;
+mod portable;
+mod prepare;
+mod product;
+mod rope;
+mod sample;
+mod scratch;
+mod tile;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(crate) use attention::{Attend, attention};
+pub(crate) use cache::cache_write;
+pub(crate) use conv::{Convolve, conv};
+pub(crate) use crew::Crew;
+pub use crew::Level;
+pub(crate) use decode::embed;
+pub(crate) use delta::{Deltas, delta_rule};
+pub(crate) use elementwise::{Gate, Norm, add_gated, gate, norm};
+pub(crate) use linear::{gated_linear, linear};
+pub(crate) use moe::{Mixture, Route, Stack, experts, router};
+pub(crate) use prepare::{Prepare, delta_prepare};
+pub(crate) use rope::{RopeShape, rope, rope_table};
+pub(crate) use sample::{Choose, sample};
+pub(crate) use scratch::Scratch;

@@ -1,0 +1,300 @@
+//! Mixture of experts. See [`forerun_backend::op::Experts`] for the math.
+//!
+//! # Layout
+//! Picks (row, place) are listed by expert, so that each expert's weights are read once for all rows that chose
+//! it; results lie per pick in `hidden` and `partial` and are added in order of choice afterwards. Who
+//! else chose an expert therefore changes nothing but the time.
+
+use super::Scratch;
+use super::crew::{Crew, piece};
+use super::isa::{Isa, Kernel, LANES, Task};
+use super::linear::{Cut, Gated};
+use super::math::exp;
+use super::product::{Input, Output, Places, Product};
+use crate::pool::Shared;
+use crate::reference::index;
+use forerun_backend::BackendError;
+use forerun_backend::op::Store;
+use forerun_base::Matrix;
+
+/// A stack of expert matrices.
+#[derive(Clone, Copy)]
+pub(crate) struct Stack<'a> {
+    pub(crate) matrix: &'a Matrix,
+    pub(crate) first: usize,
+    pub(crate) stride: usize,
+}
+
+impl<'a> Stack<'a> {
+    fn expert(&self, e: u32) -> (&'a Matrix, usize) {
+        (self.matrix, self.first + e as usize * self.stride)
+    }
+}
+
+/// Operands that are read; the sheet checked their sizes.
+pub(crate) struct Mixture<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) chosen: &'a [u32],
+    pub(crate) weights: &'a [f32],
+    pub(crate) gate: Stack<'a>,
+    pub(crate) up: Stack<'a>,
+    pub(crate) down: Stack<'a>,
+    pub(crate) experts: usize,
+    pub(crate) top_k: usize,
+    pub(crate) ffn: usize,
+    pub(crate) dim: usize,
+}
+
+/// Picks listed by expert.
+#[derive(Clone, Copy)]
+struct ByExpert<'a> {
+    /// Experts that were chosen at all.
+    active: &'a [u32],
+    /// Where the picks of each expert start, and the end.
+    starts: &'a [u32],
+    picks: &'a [u32],
+}
+
+impl<'a> ByExpert<'a> {
+    /// Words that [`ByExpert::new`] needs.
+    fn words(experts: usize, picks: usize) -> usize {
+        2 * experts + 1 + picks
+    }
+
+    /// A counting sort of the picks, in ascending order within an expert.
+    fn new(chosen: &[u32], experts: usize, words: &'a mut [u32]) -> Self {
+        let (active, rest) = words.split_at_mut(experts);
+        let (starts, rest) = rest.split_at_mut(experts + 1);
+        let picks = &mut rest[..chosen.len()];
+        starts.fill(0);
+        chosen.iter().for_each(|&e| starts[e as usize + 1] += 1);
+        let mut count = 0;
+        for e in 0..experts {
+            if starts[e + 1] > 0 {
+                active[count] = e as u32;
+                count += 1;
+            }
+            starts[e + 1] += starts[e];
+        }
+        // Filling moves every start to its end; walking back from there restores it.
+        for (pick, &e) in chosen.iter().enumerate().rev() {
+            starts[e as usize + 1] -= 1;
+            picks[starts[e as usize + 1] as usize] = pick as u32;
+        }
+        let active: &'a [u32] = active;
+        Self { active: &active[..count], starts: &starts[1..], picks }
+    }
+
+    fn picks(&self, expert: u32) -> &'a [u32] {
+        let e = expert as usize;
+        let end = self.starts.get(e + 1).map_or(self.picks.len(), |&s| s as usize);
+        &self.picks[self.starts[e] as usize..end]
+    }
+
+    fn most(&self) -> usize {
+        self.active.iter().map(|&e| self.picks(e).len()).max().unwrap_or(0)
+    }
+}
+
+/// `hidden = silu(gate x) · (up x)`, or `partial = down hidden`, for one expert and some channels.
+struct ExpertTask<'a> {
+    op: &'a Mixture<'a>,
+    by: ByExpert<'a>,
+    cut: Cut,
+    /// Input of the down projection; the gated half reads `x`.
+    hidden: Option<&'a [f32]>,
+    out: Shared<'a, f32>,
+}
+
+impl Task for ExpertTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        let (op, pieces) = (self.op, self.cut.tasks());
+        let expert = self.by.active[index / pieces];
+        let list = self.by.picks(expert);
+        let [_, channels] = self.cut.part(index % pieces);
+        let own = Places::Picked { list, share: 1 };
+        let stride = if self.hidden.is_some() { op.dim } else { op.ffn };
+        let (data, store) = (self.out, Store::Set);
+        let output = Output { data, places: own, stride, first: 0, store, bias: &[] };
+        let rows = 0..list.len();
+        // SAFETY: a pick is in one expert's list and channels are cut into disjoint pieces; the sheet
+        // checked that experts lie inside their stacks.
+        unsafe {
+            if let Some(hidden) = self.hidden {
+                let (matrix, base) = op.down.expert(expert);
+                let input = Input { data: hidden, places: own };
+                Product { matrix, base, input, output, rows, channels }.run(simd, scratch.floats());
+            } else {
+                let weights = [op.gate.expert(expert), op.up.expert(expert)];
+                let input = Input { data: op.x, places: Places::Picked { list, share: op.top_k } };
+                Gated { weights, input, output, rows, channels }.run(simd, scratch.floats());
+            }
+        }
+    }
+}
+
+struct AddTask<'a> {
+    op: &'a Mixture<'a>,
+    partial: &'a [f32],
+    out: Shared<'a, f32>,
+    pieces: usize,
+}
+
+impl Task for AddTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
+        let Mixture { top_k, dim, weights, .. } = *self.op;
+        for row in piece(weights.len() / top_k, self.pieces, 1, index) {
+            let picks = row * top_k..(row + 1) * top_k;
+            simd.call(AddPicks {
+                weights: &weights[picks.clone()],
+                partial: &self.partial[picks.start * dim..picks.end * dim],
+                // SAFETY: a row belongs to one task.
+                out: unsafe { self.out.part(row * dim, dim) },
+            });
+        }
+    }
+}
+
+/// `out += Σ_j weights[j] · partial[j]`, `j` ascending.
+struct AddPicks<'a> {
+    weights: &'a [f32],
+    partial: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Kernel for AddPicks<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) {
+        let dim = self.out.len();
+        for at in (0..dim).step_by(LANES) {
+            let lanes = LANES.min(dim - at);
+            let mut sum = simd.splat(0.0);
+            for (weight, partial) in self.weights.iter().zip(self.partial.chunks_exact(dim)) {
+                // SAFETY: `lanes` elements are left in a row of `dim`.
+                let partial = unsafe { simd.load_part(partial[at..].as_ptr(), lanes) };
+                sum = simd.fma(simd.splat(*weight), partial, sum);
+            }
+            let out = self.out[at..].as_mut_ptr();
+            // SAFETY: `lanes` elements are left.
+            unsafe { simd.store_part(out, lanes, simd.add(simd.load_part(out, lanes), sum)) };
+        }
+    }
+}
+
+/// Runs the chosen experts and adds their weighted outputs to `out`. `words` is room that is kept.
+pub(crate) fn experts(
+    crew: &mut Crew,
+    op: &Mixture<'_>,
+    words: &mut Scratch,
+    [hidden, partial, out]: [&mut [f32]; 3],
+) -> Result<(), BackendError> {
+    for &e in op.chosen {
+        index("experts", "chosen", e, op.experts)?;
+    }
+    words.reserve(0, ByExpert::words(op.experts, op.chosen.len()));
+    let by = ByExpert::new(op.chosen, op.experts, words.parts().1);
+    let most = by.most();
+    let cut = Cut::channels(crew, most, op.ffn, 2 * op.dim);
+    let (gate, results) = cut.scratch(op.gate.matrix);
+    crew.reserve(results + gate.max(cut.scratch(op.up.matrix).0), 0);
+    let task = ExpertTask { op, by, cut, hidden: None, out: Shared::new(hidden) };
+    crew.run(by.active.len() * cut.tasks(), &task);
+    let cut = Cut::channels(crew, most, op.dim, op.ffn);
+    crew.reserve(cut.scratch(op.down.matrix).0, 0);
+    let task = ExpertTask { op, by, cut, hidden: Some(hidden), out: Shared::new(partial) };
+    crew.run(by.active.len() * cut.tasks(), &task);
+    let pieces = crew.pieces(op.weights.len() / op.top_k, 8, 2);
+    crew.run(pieces, &AddTask { op, partial, out: Shared::new(out), pieces });
+    Ok(())
+}
+
+/// How rows are routed.
+#[derive(Clone, Copy)]
+pub(crate) struct Route<'a> {
+    pub(crate) logits: &'a [f32],
+    pub(crate) experts: usize,
+    pub(crate) top_k: usize,
+    pub(crate) renormalise: bool,
+}
+
+struct RouteTask<'a> {
+    op: Route<'a>,
+    chosen: Shared<'a, u32>,
+    weights: Shared<'a, f32>,
+    pieces: usize,
+}
+
+impl Task for RouteTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
+        let Route { logits, experts, top_k, renormalise } = self.op;
+        for row in piece(logits.len() / experts, self.pieces, 1, index) {
+            let logits = &logits[row * experts..(row + 1) * experts];
+            // SAFETY: a row belongs to one task.
+            let (chosen, weights) = unsafe {
+                (self.chosen.part(row * top_k, top_k), self.weights.part(row * top_k, top_k))
+            };
+            select(logits, chosen);
+            for (weight, &expert) in weights.iter_mut().zip(&*chosen) {
+                *weight = logits[expert as usize];
+            }
+            simd.call(SoftmaxOf { logits, weights });
+            if renormalise {
+                let total: f32 = weights.iter().sum();
+                weights.iter_mut().for_each(|w| *w /= total);
+            }
+        }
+    }
+}
+
+/// The largest logits, best first, ties to the lower index.
+fn select(logits: &[f32], chosen: &mut [u32]) {
+    let mut filled = 0;
+    for (expert, logit) in logits.iter().enumerate() {
+        let better = |&other: &u32| logit.total_cmp(&logits[other as usize]).is_gt();
+        let at = chosen[..filled].iter().position(better).unwrap_or(filled);
+        if at < chosen.len() {
+            filled = (filled + 1).min(chosen.len());
+            chosen.copy_within(at..filled - 1, at + 1);
+            chosen[at] = expert as u32;
+        }
+    }
+}
+
+/// `weights ← softmax(logits)` at the logits that `weights` holds.
+struct SoftmaxOf<'a> {
+    logits: &'a [f32],
+    weights: &'a mut [f32],
+}
+
+impl Kernel for SoftmaxOf<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) {
+        let max = simd.splat(self.logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let mut sum = simd.splat(0.0);
+        for part in self.logits.chunks(LANES) {
+            let mut lanes = [f32::NEG_INFINITY; LANES];
+            lanes[..part.len()].copy_from_slice(part);
+            // SAFETY: sixteen f32.
+            let x = unsafe { simd.load(lanes.as_ptr()) };
+            sum = simd.add(sum, exp(simd, simd.sub(x, max)));
+        }
+        let sum = simd.splat(simd.sum(sum));
+        for part in self.weights.chunks_mut(LANES) {
+            let (at, count) = (part.as_mut_ptr(), part.len());
+            // SAFETY: a chunk is touched as far as it goes.
+            unsafe {
+                let p = exp(simd, simd.sub(simd.load_part(at, count), max));
+                simd.store_part(at, count, simd.div(p, sum));
+            }
+        }
+    }
+}
+
+/// The top experts of each row and their weights.
+pub(crate) fn router(crew: &mut Crew, op: Route<'_>, chosen: &mut [u32], weights: &mut [f32]) {
+    let pieces = crew.pieces(op.logits.len() / op.experts, 16, 2);
+    let (chosen, weights) = (Shared::new(chosen), Shared::new(weights));
+    crew.run(pieces, &RouteTask { op, chosen, weights, pieces });
+}

@@ -1,0 +1,255 @@
+//! Choosing tokens. See [`forerun_backend::op::Sample`] for the rules.
+//!
+//! Plain greedy rows are a maximum, cut over all threads. Any other row is one task: its logits are copied, adjusted
+//! and divided by the temperature; filters select instead of sorting the vocabulary, and noise is drawn only for
+//! candidates that could still win.
+//!
+//! # Numerics
+//! The sum behind `top_p` is f64 and, above [`SORTED`] candidates, not in the reference's order: a cut that is
+//! equal to `top_p` within 1e-13 may fall on the other side. It is the same for the same row always.
+
+use super::Scratch;
+use super::crew::{Crew, piece};
+use super::isa::{Isa, Kernel, LANES, Task};
+use crate::pool::Shared;
+use crate::reference::adjust;
+use forerun_backend::BackendError;
+use forerun_backend::op::{SampleRow, gumbel, uniform};
+use std::cmp::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+/// Logits below which a task is not worth its start.
+const SMALLEST: usize = 1 << 14;
+/// Candidates up to which everything is sorted.
+const SORTED: usize = 1 << 10;
+/// No Gumbel noise of the seam is larger: `u ≥ 2⁻³³`.
+const MOST_NOISE: f32 = 23.0;
+
+/// Operands that are read; the sheet checked their sizes.
+pub(crate) struct Choose<'a> {
+    pub(crate) logits: &'a [f32],
+    pub(crate) vocabulary: usize,
+    pub(crate) rows: &'a [u32],
+    pub(crate) history: &'a [u32],
+    pub(crate) ids: &'a [u32],
+}
+
+impl Choose<'_> {
+    fn row(&self, i: usize) -> SampleRow {
+        SampleRow::from_words(&self.rows[i * SampleRow::WORDS..(i + 1) * SampleRow::WORDS])
+    }
+
+    fn logits(&self, i: usize) -> &[f32] {
+        &self.logits[i * self.vocabulary..(i + 1) * self.vocabulary]
+    }
+}
+
+/// Whether a row is no more than the largest of its logits.
+fn is_plain(row: &SampleRow) -> bool {
+    row.temperature == 0.0 && row.history_len == 0 && !row.has_penalties()
+}
+
+/// The largest number and where it first stands.
+struct Largest<'a>(&'a [f32]);
+
+impl Kernel for Largest<'_> {
+    type Out = (f32, usize);
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) -> (f32, usize) {
+        let lowest = simd.splat(f32::NEG_INFINITY);
+        let mut best = [lowest; 4];
+        let chunks = self.0.chunks_exact(4 * LANES);
+        let rest = chunks.remainder().iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        for chunk in chunks {
+            for (i, best) in best.iter_mut().enumerate() {
+                // SAFETY: a chunk is four vectors.
+                let x = unsafe { simd.load(chunk[i * LANES..].as_ptr()) };
+                *best = simd.max(x, *best);
+            }
+        }
+        let [a, b, c, d] = best;
+        let best = simd.largest(simd.max(simd.max(a, b), simd.max(c, d))).max(rest);
+        (best, self.0.iter().position(|&x| x == best).unwrap_or(0))
+    }
+}
+
+struct GreedyTask<'a> {
+    op: &'a Choose<'a>,
+    pieces: usize,
+    /// Per row and piece: the largest logit's bits and its token.
+    found: Shared<'a, u32>,
+}
+
+impl Task for GreedyTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
+        let (row, part) = (index / self.pieces, index % self.pieces);
+        if is_plain(&self.op.row(row)) {
+            let tokens = piece(self.op.vocabulary, self.pieces, LANES, part);
+            let (best, at) = simd.call(Largest(&self.op.logits(row)[tokens.clone()]));
+            // SAFETY: a task has its own two words.
+            let found = unsafe { self.found.part(2 * index, 2) };
+            found.copy_from_slice(&[best.to_bits(), (tokens.start + at) as u32]);
+        }
+    }
+}
+
+struct RowTask<'a> {
+    op: &'a Choose<'a>,
+    out: Shared<'a, u32>,
+    error: Mutex<Option<BackendError>>,
+}
+
+impl Task for RowTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        let row = self.op.row(index);
+        if is_plain(&row) {
+            return;
+        }
+        let (floats, words) = scratch.parts();
+        let logits = &mut floats[..self.op.vocabulary];
+        logits.copy_from_slice(self.op.logits(index));
+        match adjust(logits, &row, self.op.history, self.op.ids) {
+            Ok(()) => {
+                let token = pick(simd, logits, &row, &mut words[..self.op.vocabulary]);
+                // SAFETY: a row belongs to one task.
+                unsafe { self.out.part(index, 1) }.copy_from_slice(&[token]);
+            }
+            Err(error) => {
+                self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// Steps 2 to 4 of the rules. `room` has a word per token.
+fn pick<S: Isa>(simd: S, logits: &mut [f32], row: &SampleRow, room: &mut [u32]) -> u32 {
+    if row.temperature == 0.0 {
+        return simd.call(Largest(logits)).1 as u32;
+    }
+    logits.iter_mut().for_each(|l| *l /= row.temperature);
+    let (max, best) = simd.call(Largest(logits));
+    let best = best as u32;
+    if row.top_k == 0 && row.top_p >= 1.0 && row.min_p <= 0.0 {
+        return noisiest(logits, row, best, 0..logits.len() as u32);
+    }
+    let kept = filter(logits, max, row, room);
+    noisiest(logits, row, if kept.is_empty() { best } else { kept[0] }, kept.iter().copied())
+}
+
+/// The candidate whose logit plus noise is largest, ties to the lower id; `first` is one of them.
+fn noisiest(
+    scaled: &[f32],
+    row: &SampleRow,
+    first: u32,
+    candidates: impl Iterator<Item = u32>,
+) -> u32 {
+    let noisy = |t: u32| scaled[t as usize] + gumbel(row.seed, row.position, t);
+    let mut best = (first, noisy(first));
+    for t in candidates {
+        let missing = best.1 - scaled[t as usize];
+        // −ln(−ln(1−u)) reaches `missing` only for u ≤ e^−missing; the logarithms can wait.
+        let hopeless = missing > 0.0
+            && (missing > MOST_NOISE
+                || uniform(row.seed, row.position, t) > 1.001 * (-missing).exp());
+        if !hopeless {
+            let sum = noisy(t);
+            if sum > best.1 || (sum == best.1 && t < best.0) {
+                best = (t, sum);
+            }
+        }
+    }
+    best.0
+}
+
+/// The tokens that pass `top_k`, `top_p` and `min_p`, in no order.
+fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, room: &'a mut [u32]) -> &'a [u32] {
+    let before = |a: &u32, b: &u32| -> Ordering {
+        scaled[*b as usize].total_cmp(&scaled[*a as usize]).then(a.cmp(b))
+    };
+    room.iter_mut().zip(0..).for_each(|(token, t)| *token = t);
+    let mut count = room.len();
+    if row.top_k > 0 && (row.top_k as usize) < count {
+        count = row.top_k as usize;
+        room.select_nth_unstable_by(count - 1, before);
+    }
+    let order = &mut room[..count];
+    let weight = |t: u32| f64::from(scaled[t as usize] - max).exp();
+    if row.top_p < 1.0 {
+        if count <= SORTED {
+            order.sort_unstable_by(before);
+        }
+        let total: f64 = order.iter().map(|&t| weight(t)).sum();
+        count = prefix(order, f64::from(row.top_p) * total, weight, before);
+    }
+    let order = &mut room[..count];
+    if row.min_p > 0.0 {
+        // Weights fall in order, so those that pass are the same prefix, wherever they stand.
+        count = 0;
+        for i in 0..order.len() {
+            if weight(order[i]) >= f64::from(row.min_p) {
+                order.swap(count, i);
+                count += 1;
+            }
+        }
+    }
+    &room[..count]
+}
+
+/// Sorts as much of `order` as it takes for the weights to reach `limit`; how much that was.
+fn prefix(
+    order: &mut [u32],
+    limit: f64,
+    weight: impl Fn(u32) -> f64,
+    before: impl Fn(&u32, &u32) -> Ordering,
+) -> usize {
+    let (mut sum, mut sorted, mut more) = (0.0, 0, SORTED);
+    while sorted < order.len() {
+        let rest = &mut order[sorted..];
+        let next = more.min(rest.len());
+        if next < rest.len() {
+            rest.select_nth_unstable_by(next, &before);
+        }
+        rest[..next].sort_unstable_by(&before);
+        for (i, &t) in rest[..next].iter().enumerate() {
+            sum += weight(t);
+            if sum >= limit {
+                return sorted + i + 1;
+            }
+        }
+        (sorted, more) = (sorted + next, 4 * more);
+    }
+    order.len()
+}
+
+/// One token per row. `found` is room that is kept.
+pub(crate) fn sample(
+    crew: &mut Crew,
+    op: &Choose<'_>,
+    found: &mut Scratch,
+    out: &mut [u32],
+) -> Result<(), BackendError> {
+    let (rows, all) = (out.len(), 0..out.len());
+    for row in all.clone().map(|i| op.row(i)).filter(is_plain) {
+        adjust(&mut [], &row, op.history, op.ids)?;
+    }
+    let plain = all.clone().filter(|&i| is_plain(&op.row(i))).count();
+    if plain > 0 {
+        let pieces = crew.pieces(op.vocabulary, SMALLEST, 1);
+        found.reserve(0, 2 * rows * pieces);
+        let words = &mut found.parts().1[..2 * rows * pieces];
+        crew.run(rows * pieces, &GreedyTask { op, pieces, found: Shared::new(words) });
+        for i in all.filter(|&i| is_plain(&op.row(i))) {
+            let parts = words[2 * i * pieces..2 * (i + 1) * pieces].chunks_exact(2);
+            let parts = parts.map(|p| (p[1], f32::from_bits(p[0])));
+            out[i] = parts.reduce(|a, b| if b.1 > a.1 { b } else { a }).map_or(0, |best| best.0);
+        }
+    }
+    if plain == rows {
+        return Ok(());
+    }
+    crew.reserve(op.vocabulary, op.vocabulary);
+    let task = RowTask { op, out: Shared::new(out), error: Mutex::new(None) };
+    crew.run(rows, &task);
+    let error = task.error.into_inner().unwrap_or_else(PoisonError::into_inner);
+    error.map_or(Ok(()), Err)
+}

@@ -1,0 +1,42 @@
+//! Room for intermediate numbers, one per thread, grown before a job and kept.
+
+use super::isa::LANES;
+
+/// One cache line, so that whole-vector loads never cross two.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Line([f32; LANES]);
+
+/// See the module's text. Contents are unspecified between tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    lines: Vec<Line>,
+    words: Vec<u32>,
+}
+
+impl Scratch {
+    /// Makes sure of `floats` and `words`; allocates only when a call asks for more than any before.
+    pub(crate) fn reserve(&mut self, floats: usize, words: usize) {
+        let lines = floats.div_ceil(LANES);
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line([0.0; LANES]));
+        }
+        if self.words.len() < words {
+            self.words.resize(words, 0);
+        }
+    }
+
+    /// Everything reserved: floats from a cache line on, and words.
+    pub(crate) fn parts(&mut self) -> (&mut [f32], &mut [u32]) {
+        let len = self.lines.len() * LANES;
+        // SAFETY: `Line` is sixteen f32 without padding, so the lines are `len` f32 in a row; the borrow
+        // of `self` covers them.
+        let floats = unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), len) };
+        (floats, &mut self.words)
+    }
+
+    /// The floats alone.
+    pub(crate) fn floats(&mut self) -> &mut [f32] {
+        self.parts().0
+    }
+}

@@ -1,0 +1,325 @@
+//! The tuned kernels: every operation over the pool and the best instruction set of the machine.
+//!
+//! Nothing is allocated once each operation has run at its largest size: scratch and decoded small weights are
+//! kept. `gather_rows` is a copy and stays the reference's.
+
+use crate::simd::{self, Crew, Gate, Level, Norm, Scratch, Stack};
+use crate::{Cpu, Kernels, Memory, reference};
+use forerun_backend::op::{
+    AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, ExpertRows, Experts,
+    GateMul, GatedLinear, GatedNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample, SpanEntry,
+    Spans, SwiGlu,
+};
+use forerun_backend::{BackendError, WeightId};
+
+type Done = Result<(), BackendError>;
+
+/// See the module's text. Belongs to one device: small weights are kept decoded under their ids.
+#[derive(Debug)]
+pub struct Tuned {
+    crew: Crew,
+    /// Room shared by all threads, as opposed to the crew's own.
+    shared: Scratch,
+    vectors: Decoded,
+    /// Convolution weights as `[taps][channels]`.
+    taps: Decoded,
+}
+
+/// A device with tuned kernels on `threads` threads; `None` asks the machine.
+pub fn tuned(threads: Option<usize>) -> Cpu<Tuned> {
+    Cpu::with_kernels(Tuned::new(threads))
+}
+
+impl Tuned {
+    /// The best instruction set, on `threads` threads or as many as the machine has for us.
+    pub fn new(threads: Option<usize>) -> Self {
+        let best = Level::ALL.into_iter().find_map(|level| Self::with_isa(level, threads));
+        best.expect("the portable level is always there")
+    }
+
+    /// A given instruction set, where the processor has it.
+    pub fn with_isa(level: Level, threads: Option<usize>) -> Option<Self> {
+        let crew = Crew::new(level, threads.unwrap_or_else(crate::cores::cores))?;
+        let (vectors, taps) = (Decoded::default(), Decoded::default());
+        Some(Self { crew, shared: Scratch::default(), vectors, taps })
+    }
+}
+
+/// Small weights as f32, decoded when first used.
+#[derive(Debug, Default)]
+struct Decoded(Vec<Box<[f32]>>);
+
+impl Decoded {
+    fn get(&self, id: WeightId) -> &[f32] {
+        &self.0[id.0 as usize]
+    }
+
+    /// Makes sure of a weight; with `turned` its columns become rows.
+    fn prepare(&mut self, memory: &Memory, id: WeightId, turned: bool) {
+        let (at, matrix) = (id.0 as usize, memory.matrix(id));
+        let (rows, cols) = (matrix.rows(), matrix.cols());
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, Box::default);
+        }
+        if self.0[at].len() == rows * cols {
+            return;
+        }
+        let mut all = vec![0.0; rows * cols];
+        let mut line = vec![0.0; cols];
+        for row in 0..rows {
+            matrix.decode_row(row, &mut line);
+            for (col, &x) in line.iter().enumerate() {
+                all[if turned { col * rows + row } else { row * cols + col }] = x;
+            }
+        }
+        self.0[at] = all.into();
+    }
+
+    /// Row 0 of a weight.
+    fn vector(&mut self, memory: &Memory, id: WeightId) -> &[f32] {
+        self.prepare(memory, id, false);
+        self.get(id)
+    }
+}
+
+/// Whether the entries are valid, and no two of them share a slot or a row, so that spans may run side by side.
+fn apart(
+    op: &'static str,
+    spans: &Spans,
+    table: &[u32],
+    rows: usize,
+) -> Result<bool, BackendError> {
+    let entries = || table.chunks_exact(SpanEntry::WORDS);
+    for words in entries() {
+        reference::span_entry(op, spans, words, rows)?;
+    }
+    let mut all = entries().map(SpanEntry::from_words).enumerate();
+    Ok(all.all(|(i, a)| {
+        entries().take(i).map(SpanEntry::from_words).all(|b| {
+            let rows = a.first_row >= b.first_row + b.rows || b.first_row >= a.first_row + a.rows;
+            rows && a.slot != b.slot
+        })
+    }))
+}
+
+impl Kernels for Tuned {
+    fn name(&self) -> String {
+        format!("cpu ({}, {} threads)", self.crew.level().name(), self.crew.threads())
+    }
+
+    fn embed(&mut self, memory: &mut Memory, op: Embed) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let (table, ids) = (memory.matrix(op.table), memory.u32(op.ids));
+            simd::embed(&mut self.crew, table, ids, out.f32_mut(op.out))
+        })
+    }
+
+    fn rms_norm(&mut self, memory: &mut Memory, op: RmsNorm) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let norm = Norm { weight: self.vectors.vector(memory, op.weight), eps: op.eps };
+            simd::norm(&mut self.crew, norm, Some(memory.f32(op.x)), None, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn gated_norm(&mut self, memory: &mut Memory, op: GatedNorm) -> Done {
+        memory.lend([op.x], |memory, [x]| {
+            let norm = Norm { weight: self.vectors.vector(memory, op.weight), eps: op.eps };
+            simd::norm(&mut self.crew, norm, None, Some(memory.f32(op.gate)), x.f32_mut(op.x));
+            Ok(())
+        })
+    }
+
+    fn linear(&mut self, memory: &mut Memory, op: Linear) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let bias = op.bias.map_or(&[][..], |id| self.vectors.vector(memory, id));
+            let (weight, operands) = (memory.matrix(op.weight), [memory.f32(op.x), bias]);
+            simd::linear(&mut self.crew, weight, operands, out.f32_mut(op.out), op.store);
+            Ok(())
+        })
+    }
+
+    fn gated_linear(&mut self, memory: &mut Memory, op: GatedLinear) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let weights = [memory.matrix(op.gate), memory.matrix(op.up)];
+            simd::gated_linear(&mut self.crew, weights, memory.f32(op.x), out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn rope_table(&mut self, memory: &mut Memory, op: RopeTable) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let inv_freq = self.vectors.vector(memory, op.inv_freq);
+            let (positions, out) = (memory.u32(op.positions), out.f32_mut(op.out));
+            simd::rope_table(&mut self.crew, positions, inv_freq, op.scale, out);
+            Ok(())
+        })
+    }
+
+    fn rope(&mut self, memory: &mut Memory, op: Rope) -> Done {
+        memory.lend([op.x], |memory, [x]| {
+            let norm = op.norm.map(|norm| Norm {
+                weight: self.vectors.vector(memory, norm.weight),
+                eps: norm.eps,
+            });
+            let Rope { heads, head_dim, rotary, .. } = op;
+            let shape = simd::RopeShape { heads, head_dim, rotary };
+            simd::rope(&mut self.crew, x.f32_mut(op.x), memory.f32(op.table), norm, shape);
+            Ok(())
+        })
+    }
+
+    fn cache_write(&mut self, memory: &mut Memory, op: CacheWrite) -> Done {
+        memory.lend([op.k_cache, op.v_cache], |memory, [k, v]| {
+            let sources = [memory.f32(op.k), memory.f32(op.v)];
+            let caches = [(k, op.k_cache.start), (v, op.v_cache.start)];
+            simd::cache_write(&mut self.crew, sources, caches, memory.u32(op.places), op.layout)
+        })
+    }
+
+    fn attention(&mut self, memory: &mut Memory, op: Attention) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let operands = simd::Attend {
+                q: memory.f32(op.q),
+                k: memory.storage(op.k_cache.buffer),
+                v: memory.storage(op.v_cache.buffer),
+                starts: [op.k_cache.start, op.v_cache.start],
+                layout: op.layout,
+                positions: memory.u32(op.positions),
+                span_of: memory.u32(op.span_of),
+                tables: memory.u32(op.tables),
+                table_width: op.table_width,
+                heads: op.heads,
+                scale: op.scale,
+            };
+            simd::attention(&mut self.crew, &operands, out.f32_mut(op.out))
+        })
+    }
+
+    fn conv(&mut self, memory: &mut Memory, op: Conv) -> Done {
+        let channels = memory.matrix(op.weight).rows();
+        if !apart("conv", &op.spans, memory.u32(op.spans.table), op.x.len / channels)? {
+            return reference::conv(memory, op);
+        }
+        self.taps.prepare(memory, op.weight, true);
+        memory.lend([op.window, op.log, op.out], |memory, [window, log, out]| {
+            let operands = simd::Convolve {
+                x: memory.f32(op.x),
+                weight: self.taps.get(op.weight),
+                channels,
+                spans: memory.u32(op.spans.table),
+                log_rows: op.spans.log_rows,
+            };
+            let (window, log) = (window.f32_mut(op.window), log.f32_mut(op.log));
+            simd::conv(&mut self.crew, &operands, window, log, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn delta_prepare(&mut self, memory: &mut Memory, op: DeltaPrepare) -> Done {
+        self.vectors.prepare(memory, op.rate, false);
+        self.vectors.prepare(memory, op.dt_bias, false);
+        memory.lend([op.qkv, op.decay, op.beta], |memory, [qkv, decay, beta]| {
+            let operands = simd::Prepare {
+                shape: op.shape,
+                a: memory.f32(op.a),
+                b: memory.f32(op.b),
+                rate: self.vectors.get(op.rate),
+                dt_bias: self.vectors.get(op.dt_bias),
+            };
+            let gates = [decay.f32_mut(op.decay), beta.f32_mut(op.beta)];
+            simd::delta_prepare(&mut self.crew, &operands, qkv.f32_mut(op.qkv), gates);
+            Ok(())
+        })
+    }
+
+    fn delta_rule(&mut self, memory: &mut Memory, op: DeltaRule) -> Done {
+        let rows = op.decay.len / op.shape.value_heads;
+        if !apart("delta_rule", &op.spans, memory.u32(op.spans.table), rows)? {
+            return reference::delta_rule(memory, op);
+        }
+        memory.lend([op.state, op.log, op.out], |memory, [state, log, out]| {
+            let operands = simd::Deltas {
+                shape: op.shape,
+                qkv: memory.f32(op.qkv),
+                decay: memory.f32(op.decay),
+                beta: memory.f32(op.beta),
+                spans: memory.u32(op.spans.table),
+                log_rows: op.spans.log_rows,
+            };
+            let (state, log) = (state.f32_mut(op.state), log.f32_mut(op.log));
+            simd::delta_rule(&mut self.crew, &operands, state, log, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn gate_mul(&mut self, memory: &mut Memory, op: GateMul) -> Done {
+        memory.lend([op.x], |memory, [x]| {
+            simd::gate(&mut self.crew, Gate::Sigmoid, x.f32_mut(op.x), memory.f32(op.gate));
+            Ok(())
+        })
+    }
+
+    fn swiglu(&mut self, memory: &mut Memory, op: SwiGlu) -> Done {
+        memory.lend([op.gate], |memory, [gate]| {
+            simd::gate(&mut self.crew, Gate::SwiGlu, gate.f32_mut(op.gate), memory.f32(op.up));
+            Ok(())
+        })
+    }
+
+    fn add_gated(&mut self, memory: &mut Memory, op: AddGated) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let (x, gates) = (memory.f32(op.x), memory.f32(op.gate));
+            simd::add_gated(&mut self.crew, x, gates, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn router(&mut self, memory: &mut Memory, op: Router) -> Done {
+        memory.lend([op.chosen, op.weights], |memory, [chosen, weights]| {
+            let Router { experts, top_k, renormalise, .. } = op;
+            let route = simd::Route { logits: memory.f32(op.logits), experts, top_k, renormalise };
+            let (chosen, weights) = (chosen.u32_mut(op.chosen), weights.f32_mut(op.weights));
+            simd::router(&mut self.crew, route, chosen, weights);
+            Ok(())
+        })
+    }
+
+    fn experts(&mut self, memory: &mut Memory, op: Experts) -> Done {
+        memory.lend([op.hidden, op.partial, op.out], |memory, [hidden, partial, out]| {
+            let stack = |at: ExpertRows| Stack {
+                matrix: memory.matrix(at.weight),
+                first: at.first,
+                stride: at.stride,
+            };
+            let operands = simd::Mixture {
+                x: memory.f32(op.x),
+                chosen: memory.u32(op.chosen),
+                weights: memory.f32(op.weights),
+                gate: stack(op.gate),
+                up: stack(op.up),
+                down: stack(op.down),
+                experts: op.experts,
+                top_k: op.top_k,
+                ffn: op.ffn,
+                dim: op.dim,
+            };
+            let written =
+                [hidden.f32_mut(op.hidden), partial.f32_mut(op.partial), out.f32_mut(op.out)];
+            simd::experts(&mut self.crew, &operands, &mut self.shared, written)
+        })
+    }
+
+    fn sample(&mut self, memory: &mut Memory, op: Sample) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let operands = simd::Choose {
+                logits: memory.f32(op.logits),
+                vocabulary: op.vocabulary,
+                rows: memory.u32(op.rows),
+                history: memory.u32(op.history),
+                ids: memory.u32(op.ids),
+            };
+            simd::sample(&mut self.crew, &operands, &mut self.shared, out.u32_mut(op.out))
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! An operation that has run once at its size allocates nothing when it runs again.
+
+use forerun_backend::conform::{Stage, cases};
+use forerun_backend_cpu::tuned;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The system's allocator, counted.
+struct Counting;
+
+// SAFETY: hands every call to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_second_run_allocates_nothing() {
+    let mut device = tuned(Some(2));
+    for case in cases() {
+        let op = case.set(&mut Stage::new(&mut device, &case.name)).expect("a stage");
+        op.apply(&mut device).expect("a first run");
+        let before = COUNT.load(Ordering::Relaxed);
+        op.apply(&mut device).expect("a second run");
+        let count = COUNT.load(Ordering::Relaxed) - before;
+        assert_eq!(count, 0, "{} allocates", case.name);
+    }
+}

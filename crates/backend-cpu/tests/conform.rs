@@ -1,0 +1,32 @@
+//! The seam's conformance suite over every instruction set of this machine, and over pairs of them.
+
+use forerun_backend::conform::{Tolerances, cases, check, run};
+use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
+
+fn device(level: Level, threads: usize) -> Cpu<Tuned> {
+    Cpu::with_kernels(Tuned::with_isa(level, Some(threads)).expect("the level is available"))
+}
+
+fn levels() -> impl Iterator<Item = Level> {
+    Level::ALL.into_iter().filter(|level| level.available())
+}
+
+#[test]
+fn tuned_kernels_conform() {
+    for (level, threads) in levels().flat_map(|level| [(level, 1), (level, 3)]) {
+        let report = run(&mut device(level, threads), &mut plain(), &Tolerances::f32());
+        assert!(report.failures.is_empty(), "{level:?}, {threads} threads: {report}");
+    }
+}
+
+#[test]
+fn every_operation_has_the_same_bits_on_every_level_and_number_of_threads() {
+    let exact = Tolerances::general(0.0);
+    for (level, threads) in levels().flat_map(|level| [(level, 1), (level, 2), (level, 3)]) {
+        for case in cases() {
+            let (mut one, mut other) = (device(level, threads), device(Level::Portable, 1));
+            let report = check(&case, &mut one, &mut other, &exact);
+            assert!(report.failures.is_empty(), "{level:?}, {threads} threads: {report}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Products: same bits at any width, on any number of threads and instruction set, near the reference.
+
+use forerun_backend::conform::{Rng, all_formats, random_matrix, typical_formats};
+use forerun_backend::op::{GatedLinear, Linear};
+use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, View};
+use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
+use forerun_base::{DType, Matrix};
+
+fn device(level: Level, threads: usize) -> Cpu<Tuned> {
+    Cpu::with_kernels(Tuned::with_isa(level, Some(threads)).expect("the level is available"))
+}
+
+fn levels() -> impl Iterator<Item = Level> {
+    Level::ALL.into_iter().filter(|level| level.available())
+}
+
+fn room(device: &mut dyn Backend, len: usize) -> View {
+    let spec = BufferSpec { label: "test", dtype: DType::F32, len, role: BufferRole::State };
+    View::head(device.alloc(spec).expect("memory"), len)
+}
+
+fn read(device: &mut dyn Backend, view: View) -> Vec<f32> {
+    let mut out = vec![0.0; view.len];
+    device.read(view, HostDataMut::F32(&mut out)).expect("a view of floats");
+    out
+}
+
+fn product(device: &mut dyn Backend, weight: &Matrix, x: &[f32]) -> Vec<f32> {
+    let (at, out) = (room(device, x.len()), room(device, x.len() / weight.cols() * weight.rows()));
+    device.write(at, HostData::F32(x)).expect("a view of floats");
+    let id = device.upload("test", weight.clone()).expect("memory");
+    device.linear(Linear::set(at, id, out)).expect("operands fit");
+    read(device, out)
+}
+
+/// The rows of `x` in batches of `batch`.
+fn by(device: &mut dyn Backend, weight: &Matrix, x: &[f32], batch: usize) -> Vec<u32> {
+    let parts = x.chunks(batch * weight.cols()).flat_map(|x| product(device, weight, x));
+    parts.map(f32::to_bits).collect()
+}
+
+#[test]
+fn a_row_has_the_same_bits_alone_and_in_any_company() {
+    let (n, k, rows) = (37, 208, 64);
+    for format in all_formats() {
+        let mut rng = Rng::named("company");
+        let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
+        let x = rng.values(rows * k);
+        let expected = by(&mut device(Level::Portable, 1), &weight, &x, 1);
+        for (level, threads) in levels().flat_map(|l| [(l, 1), (l, 2), (l, 3)]) {
+            let mut device = device(level, threads);
+            for batch in [1, 2, 3, 5, 8, 9, 17, 64] {
+                let same = by(&mut device, &weight, &x, batch) == expected;
+                assert!(same, "{} {level:?} {threads} threads by {batch}", format.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_row_crosses_blocks_without_changing_bits() {
+    let (n, k, rows) = (9, 2 * 1024 + 24, 13);
+    for format in typical_formats() {
+        let mut rng = Rng::named("long");
+        let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
+        let x = rng.values(rows * k);
+        for level in levels() {
+            let mut device = device(level, 2);
+            let alone = by(&mut device, &weight, &x, 1);
+            assert_eq!(alone, by(&mut device, &weight, &x, rows), "{} {level:?}", format.name());
+        }
+    }
+}
+
+#[test]
+fn awkward_sizes_stay_near_the_reference() {
+    let sizes = [1, 15, 16, 17, 31, 33, 48, 100, 192].into_iter().flat_map(|k| {
+        [[1, 64], [3, 7], [5, 0], [5, 2], [127, 1], [127, 7]].map(|[n, rows]| (k, n, rows))
+    });
+    for (k, n, rows) in sizes {
+        for format in all_formats() {
+            let mut rng = Rng::named("awkward");
+            let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
+            let x = rng.values(rows * k);
+            let expected = product(&mut plain(), &weight, &x);
+            for level in levels() {
+                let found = product(&mut device(level, 2), &weight, &x);
+                for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
+                    let limit = limit(&weight, i % n, &x[i / n * k..(i / n + 1) * k]);
+                    let name = format.name();
+                    assert!((f - e).abs() <= limit, "{name} {level:?} {rows}x{n}x{k}: {f} {e}");
+                }
+            }
+        }
+    }
+}
+
+/// How far two orders of the same sum may be apart.
+fn limit(weight: &Matrix, row: usize, x: &[f32]) -> f32 {
+    let mut line = vec![0.0; x.len()];
+    weight.decode_row(row, &mut line);
+    let size: f32 = x.iter().zip(&line).map(|(x, w)| (x * w).abs()).sum();
+    1e-6 * size * (x.len() as f32).sqrt()
+}
+
+#[test]
+fn the_fused_gate_has_the_bits_of_its_definition() {
+    let (n, k) = (45, 96);
+    for format in all_formats() {
+        let mut rng = Rng::named("gate");
+        let weights = [0; 2].map(|_| random_matrix(&mut rng, [n, k], format).expect("a format"));
+        for (level, rows) in levels().flat_map(|level| [(level, 1), (level, 3), (level, 20)]) {
+            let mut device = device(level, 2);
+            let [gate, up] = weights.clone().map(|w| device.upload("test", w).expect("memory"));
+            let x = room(&mut device, rows * k);
+            device.write(x, HostData::F32(&rng.values(rows * k))).expect("a view of floats");
+            let [out, scratch, fused] = [0; 3].map(|_| room(&mut device, rows * n));
+            device.gated_linear(GatedLinear { x, gate, up, scratch, out: fused }).expect("fits");
+            let (first, second, join) = GatedLinear { x, gate, up, scratch, out }.parts();
+            device.linear(first).expect("operands fit");
+            device.linear(second).expect("operands fit");
+            device.swiglu(join).expect("operands fit");
+            let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            let (found, expected) = (read(&mut device, fused), read(&mut device, out));
+            assert!(bits(found) == bits(expected), "{} {level:?} {rows} rows", format.name());
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The trait a device implements.
+
+use crate::op::{
+    AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
+    GatedLinear, GatedNorm, GatherRows, Linear, RmsNorm, Rope, RopeTable, Router, Sample, SwiGlu,
+};
+use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, Sheet, View, WeightId};
+use forerun_base::Matrix;
+
+/// Numbers on the host, on their way to a device.
+#[derive(Clone, Copy, Debug)]
+pub enum HostData<'a> {
+    /// For F32 buffers.
+    F32(&'a [f32]),
+    /// For U32 buffers.
+    U32(&'a [u32]),
+}
+
+/// Room on the host for numbers from a device.
+#[derive(Debug)]
+pub enum HostDataMut<'a> {
+    /// From F32, F16 and BF16 buffers; halves are widened.
+    F32(&'a mut [f32]),
+    /// From U32 buffers.
+    U32(&'a mut [u32]),
+}
+
+/// A point in a device's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// The device seam. Object-safe: nothing above it is generic over a backend.
+///
+/// Calls are queued in order. A device may run them at once (a CPU does) or at `submit`;
+/// `read` is allowed only when everything submitted has been waited for and nothing is queued.
+/// An error leaves buffers unspecified but the device usable.
+pub trait Backend: Catalog + Send {
+    /// The device in words, for the user.
+    fn name(&self) -> String;
+
+    /// Makes a buffer. Contents are unspecified.
+    fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError>;
+
+    /// Takes a weight matrix.
+    fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError>;
+
+    /// Queues a copy from the host; the data may be reused on return.
+    fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError>;
+
+    /// Hands everything queued to the device.
+    fn submit(&mut self) -> Result<Ticket, BackendError>;
+
+    /// Waits until the device has passed `ticket`.
+    fn wait(&mut self, ticket: Ticket) -> Result<(), BackendError>;
+
+    /// Copies to the host.
+    fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError>;
+
+    /// `out[i] = table[ids[i]]`.
+    fn embed(&mut self, op: Embed) -> Result<(), BackendError>;
+    /// Root-mean-square norm with a weight.
+    fn rms_norm(&mut self, op: RmsNorm) -> Result<(), BackendError>;
+    /// `x Wᵀ`, stored or added.
+    fn linear(&mut self, op: Linear) -> Result<(), BackendError>;
+    /// Cosines and sines of the rows' positions.
+    fn rope_table(&mut self, op: RopeTable) -> Result<(), BackendError>;
+    /// Rotary embedding, in place.
+    fn rope(&mut self, op: Rope) -> Result<(), BackendError>;
+    /// New keys and values into the cache.
+    fn cache_write(&mut self, op: CacheWrite) -> Result<(), BackendError>;
+    /// Causal attention over the cache.
+    fn attention(&mut self, op: Attention) -> Result<(), BackendError>;
+    /// Causal depthwise convolution with its window.
+    fn conv(&mut self, op: Conv) -> Result<(), BackendError>;
+    /// Normalised q and k, decay and write strength.
+    fn delta_prepare(&mut self, op: DeltaPrepare) -> Result<(), BackendError>;
+    /// The gated delta rule over spans.
+    fn delta_rule(&mut self, op: DeltaRule) -> Result<(), BackendError>;
+    /// `rms(x)·w·silu(gate)`.
+    fn gated_norm(&mut self, op: GatedNorm) -> Result<(), BackendError>;
+    /// `x ← x·σ(gate)`.
+    fn gate_mul(&mut self, op: GateMul) -> Result<(), BackendError>;
+    /// `gate ← silu(gate)·up`.
+    fn swiglu(&mut self, op: SwiGlu) -> Result<(), BackendError>;
+    /// Top-k experts of each row.
+    fn router(&mut self, op: Router) -> Result<(), BackendError>;
+    /// The chosen experts' weighted sum.
+    fn experts(&mut self, op: Experts) -> Result<(), BackendError>;
+    /// `out += σ(gate)·x`.
+    fn add_gated(&mut self, op: AddGated) -> Result<(), BackendError>;
+    /// `out[i] = x[rows[i]]`.
+    fn gather_rows(&mut self, op: GatherRows) -> Result<(), BackendError>;
+    /// One token per row of logits.
+    fn sample(&mut self, op: Sample) -> Result<(), BackendError>;
+
+    /// Defined as two `linear` and a `swiglu`. Override only to fuse; the conformance suite
+    /// holds an override to this definition.
+    fn gated_linear(&mut self, op: GatedLinear) -> Result<(), BackendError> {
+        let (gate, up, swiglu) = op.parts();
+        self.linear(gate)?;
+        self.linear(up)?;
+        self.swiglu(swiglu)
+    }
+}
+
+/// Runs everything queued and waits for it.
+pub fn submit_and_wait(backend: &mut dyn Backend) -> Result<(), BackendError> {
+    let ticket = backend.submit()?;
+    backend.wait(ticket)
+}
+
+impl Op {
+    /// Calls the method this operation belongs to.
+    pub fn apply(self, backend: &mut dyn Backend) -> Result<(), BackendError> {
+        match self {
+            Self::Embed(op) => backend.embed(op),
+            Self::RmsNorm(op) => backend.rms_norm(op),
+            Self::Linear(op) => backend.linear(op),
+            Self::GatedLinear(op) => backend.gated_linear(op),
+            Self::RopeTable(op) => backend.rope_table(op),
+            Self::Rope(op) => backend.rope(op),
+            Self::CacheWrite(op) => backend.cache_write(op),
+            Self::Attention(op) => backend.attention(op),
+            Self::Conv(op) => backend.conv(op),
+            Self::DeltaPrepare(op) => backend.delta_prepare(op),
+            Self::DeltaRule(op) => backend.delta_rule(op),
+            Self::GatedNorm(op) => backend.gated_norm(op),
+            Self::GateMul(op) => backend.gate_mul(op),
+            Self::SwiGlu(op) => backend.swiglu(op),
+            Self::Router(op) => backend.router(op),
+            Self::Experts(op) => backend.experts(op),
+            Self::AddGated(op) => backend.add_gated(op),
+            Self::GatherRows(op) => backend.gather_rows(op),
+            Self::Sample(op) => backend.sample(op),
+        }
+    }
+
+    /// The operation's description of itself.
+    pub fn sheet<'a>(&self, catalog: &'a dyn Catalog) -> Sheet<'a> {
+        let mut sheet = Sheet::new(self.name(), catalog);
+        self.describe(&mut sheet);
+        sheet
+    }
+}

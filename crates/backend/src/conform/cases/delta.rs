@@ -1,0 +1,223 @@
+//! Gated DeltaNet: convolution, gates and the delta rule over spans of every kind.
+//!
+//! A slot whose span starts at position 0 holds NaN before the call: its contents must not matter.
+
+use super::Case;
+use crate::conform::Stage;
+use crate::op::{Conv, DeltaPrepare, DeltaRule, DeltaShape, SpanEntry, Spans};
+use crate::{BackendError, Op};
+use forerun_base::{DType, Format};
+
+const SLOTS: usize = 6;
+const LOG_ROWS: usize = 4;
+
+/// Rows of one span: certain ones, guesses, pending log rows, and where it starts.
+#[derive(Clone, Copy, Debug)]
+struct Width {
+    certain: u32,
+    guesses: u32,
+    pending: u32,
+    start: u32,
+}
+
+const fn width(certain: u32, guesses: u32, pending: u32, start: u32) -> Width {
+    Width { certain, guesses, pending, start }
+}
+
+/// What batches are made of.
+const BATCHES: [(&str, &[Width]); 11] = [
+    ("no spans", &[]),
+    ("one token", &[width(1, 0, 0, 7)]),
+    ("first token", &[width(1, 0, 0, 0)]),
+    ("prompt", &[width(67, 0, 0, 0)]),
+    ("second chunk", &[width(17, 0, 0, 64)]),
+    ("fold only", &[width(0, 0, 3, 12)]),
+    ("fold and go on", &[width(1, 0, 2, 12)]),
+    ("guesses", &[width(1, 3, 0, 20)]),
+    ("fold, then guesses", &[width(1, 4, 4, 20)]),
+    ("guesses from nothing", &[width(0, 2, 0, 0)]),
+    (
+        "mixed",
+        &[
+            width(5, 0, 0, 0),
+            width(1, 2, 1, 9),
+            width(0, 4, 4, 33),
+            width(2, 1, 0, 2),
+            width(1, 0, 3, 5),
+        ],
+    ),
+];
+
+/// Rows and the spans they belong to.
+pub(in crate::conform) struct Batch {
+    pub(in crate::conform) rows: usize,
+    pub(in crate::conform) entries: Vec<SpanEntry>,
+    /// Rows a slot's log holds.
+    pub(in crate::conform) log_rows: usize,
+}
+
+impl Batch {
+    /// Slots are handed out from the last, so that order and slot differ.
+    fn new(widths: &[Width], log_rows: usize) -> Self {
+        let mut first_row = 0;
+        let mut entries = Vec::new();
+        for (i, width) in widths.iter().enumerate() {
+            let rows = width.certain + width.guesses;
+            entries.push(SpanEntry {
+                first_row,
+                rows,
+                certain: width.certain,
+                pending: width.pending,
+                slot: (SLOTS - 1 - i) as u32,
+                start: width.start,
+            });
+            first_row += rows;
+        }
+        Self { rows: first_row as usize, entries, log_rows }
+    }
+}
+
+/// Random contents for slots of `len`, NaN where a span starts anew.
+fn slots(stage: &mut Stage<'_>, entries: &[SpanEntry], len: usize) -> Vec<f32> {
+    let mut values = stage.rng.values(SLOTS * len);
+    for entry in entries.iter().filter(|entry| entry.start == 0) {
+        let slot = entry.slot as usize;
+        values[slot * len..(slot + 1) * len].fill(f32::NAN);
+    }
+    values
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let shape = |key_heads, value_heads, dk, dv| DeltaShape { key_heads, value_heads, dk, dv };
+    let shapes = [shape(1, 1, 8, 8), shape(2, 4, 16, 16), shape(1, 3, 5, 9), shape(2, 2, 128, 64)];
+    let mut cases = Vec::new();
+    for (name, widths) in BATCHES {
+        // Without guesses a device may be given no log at all.
+        let logs = widths.iter().any(|width| width.guesses + width.pending > 0);
+        let log_rows = if logs || widths.is_empty() { LOG_ROWS } else { 0 };
+        for (channels, taps) in [(1, 2), (33, 4), (130, 3)] {
+            cases.push(conv(name, widths, log_rows, [channels, taps]));
+        }
+        for shape in shapes {
+            cases.push(delta_rule(name, widths, log_rows, shape));
+        }
+    }
+    for shape in shapes {
+        for rows in [0, 1, 3, 65] {
+            cases.push(delta_prepare(rows, shape));
+        }
+    }
+    cases
+}
+
+fn rows_of(widths: &[Width]) -> usize {
+    Batch::new(widths, 0).rows
+}
+
+fn conv(name: &str, widths: &'static [Width], log_rows: usize, shape: [usize; 2]) -> Case {
+    let [channels, taps] = shape;
+    let sizes = format!("{name}, {channels} channels, {taps} taps, log of {log_rows}");
+    Case::new("conv", sizes, rows_of(widths), move |stage| {
+        conv_op(stage, shape, &Batch::new(widths, log_rows))
+    })
+}
+
+/// A convolution of `[channels, taps]` over a batch.
+pub(in crate::conform) fn conv_op(
+    stage: &mut Stage<'_>,
+    [channels, taps]: [usize; 2],
+    batch: &Batch,
+) -> Result<Op, BackendError> {
+    let Batch { rows, entries, log_rows } = batch;
+    let x = stage.random("x", rows * channels)?;
+    let weight = stage.matrix([channels, taps], Format::Dense(DType::F32))?;
+    let window = slots(stage, entries, (taps - 1) * channels);
+    let window = stage.moved("window", &window)?;
+    let log = stage.rng.values(SLOTS * log_rows * channels);
+    let log = stage.moved("log", &log)?;
+    let table = stage.span_table(entries)?;
+    let spans = Spans { table, slots: SLOTS, log_rows: *log_rows };
+    let out = stage.output("out", rows * channels)?;
+    Ok(Conv { x, weight, window, log, spans, out }.into())
+}
+
+fn delta_prepare(rows: usize, shape: DeltaShape) -> Case {
+    Case::new("delta_prepare", format_args!("{rows} rows, {shape:?}"), rows, move |stage| {
+        let heads = shape.value_heads;
+        let before = stage.rng.values(rows * shape.channels());
+        let qkv = stage.updated("qkv", &before)?;
+        // Beyond ±20 the usual formulas for softplus overflow or lose everything.
+        let a: Vec<f32> = stage.rng.values(rows * heads).iter().map(|v| 30.0 * v).collect();
+        let a = stage.input("a", &a)?;
+        let b = stage.random("b", rows * heads)?;
+        let rate: Vec<f32> = (0..heads).map(|_| -2.0 - stage.rng.signed()).collect();
+        let rate = stage.vector(&rate)?;
+        let dt_bias = stage.norm_weight(heads)?;
+        let decay = stage.output("decay", rows * heads)?;
+        let beta = stage.output("beta", rows * heads)?;
+        Ok(DeltaPrepare { qkv, a, b, rate, dt_bias, decay, beta, shape }.into())
+    })
+}
+
+/// Rows as `delta_prepare` leaves them: unit keys, small queries, decay and beta in (0, 1).
+fn prepared(
+    stage: &mut Stage<'_>,
+    rows: usize,
+    shape: DeltaShape,
+) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+    let mut qkv = stage.rng.values(rows * shape.channels());
+    for row in qkv.chunks_exact_mut(shape.channels()) {
+        for head in row[..2 * shape.key_heads * shape.dk].chunks_exact_mut(shape.dk) {
+            let norm = head.iter().map(|v| v * v).sum::<f32>().sqrt();
+            head.iter_mut().for_each(|v| *v /= norm);
+        }
+    }
+    let decay = stage.rng.values(rows * shape.value_heads);
+    let decay = decay.iter().map(|v| 0.8 + 0.19 * v).collect();
+    let beta = stage.rng.values(rows * shape.value_heads);
+    let beta = beta.iter().map(|v| 0.5 + 0.49 * v).collect();
+    (qkv, decay, beta)
+}
+
+/// A log whose rows are rows the delta rule could have written.
+fn delta_log(stage: &mut Stage<'_>, shape: DeltaShape, log_rows: usize) -> Vec<f32> {
+    let rows = SLOTS * log_rows;
+    let (qkv, decay, beta) = prepared(stage, rows, shape);
+    let (channels, heads) = (shape.channels(), shape.value_heads);
+    let mut log = Vec::new();
+    for row in 0..rows {
+        let line = &qkv[row * channels..(row + 1) * channels];
+        log.extend_from_slice(&line[shape.key_heads * shape.dk..]);
+        log.extend_from_slice(&decay[row * heads..(row + 1) * heads]);
+        log.extend_from_slice(&beta[row * heads..(row + 1) * heads]);
+    }
+    log
+}
+
+fn delta_rule(name: &str, widths: &'static [Width], log_rows: usize, shape: DeltaShape) -> Case {
+    let sizes = format!("{name}, {shape:?}, log of {log_rows}");
+    Case::new("delta_rule", sizes, rows_of(widths), move |stage| {
+        delta_op(stage, shape, &Batch::new(widths, log_rows))
+    })
+}
+
+/// The delta rule over a batch of prepared rows.
+pub(in crate::conform) fn delta_op(
+    stage: &mut Stage<'_>,
+    shape: DeltaShape,
+    batch: &Batch,
+) -> Result<Op, BackendError> {
+    let Batch { rows, entries, log_rows } = batch;
+    let (qkv, decay, beta) = prepared(stage, *rows, shape);
+    let qkv = stage.input("qkv", &qkv)?;
+    let decay = stage.input("decay", &decay)?;
+    let beta = stage.input("beta", &beta)?;
+    let state = slots(stage, entries, shape.state_len());
+    let state = stage.updated("state", &state)?;
+    let log = delta_log(stage, shape, *log_rows);
+    let log = stage.moved("log", &log)?;
+    let table = stage.span_table(entries)?;
+    let spans = Spans { table, slots: SLOTS, log_rows: *log_rows };
+    let out = stage.output("out", rows * shape.value_heads * shape.dv)?;
+    Ok(DeltaRule { qkv, decay, beta, state, log, spans, shape, out }.into())
+}

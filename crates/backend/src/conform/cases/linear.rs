@@ -1,0 +1,68 @@
+//! Products with weights: every format once, every awkward size with the typical ones.
+
+use super::Case;
+use crate::conform::matrices::{all_formats, format_name, typical_formats};
+use crate::op::{GatedLinear, Linear, Store};
+use forerun_base::Format;
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    rows: usize,
+    n: usize,
+    k: usize,
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for format in all_formats() {
+        // 200 columns: no group width divides it, so every last group is short.
+        let sizes = Sizes { rows: 3, n: 37, k: 200 };
+        cases.push(linear(format, sizes, Store::Set, false));
+        cases.push(gated_linear(format, Sizes { rows: 2, n: 19, k: 128 }));
+    }
+    for format in typical_formats() {
+        for rows in [0, 1, 2, 5, 17, 65, 130] {
+            for (n, k) in [(1, 1), (16, 64), (33, 65)] {
+                cases.push(linear(format, Sizes { rows, n, k }, Store::Add, true));
+            }
+        }
+        for rows in [1, 4, 33] {
+            cases.push(linear(format, Sizes { rows, n: 131, k: 257 }, Store::Set, false));
+            cases.push(linear(format, Sizes { rows, n: 64, k: 256 }, Store::Add, false));
+            cases.push(linear(format, Sizes { rows, n: 48, k: 320 }, Store::Set, true));
+            cases.push(gated_linear(format, Sizes { rows, n: 33, k: 65 }));
+        }
+        cases.push(gated_linear(format, Sizes { rows: 0, n: 16, k: 64 }));
+        cases.push(gated_linear(format, Sizes { rows: 70, n: 130, k: 192 }));
+    }
+    cases
+}
+
+fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> Case {
+    let Sizes { rows, n, k } = sizes;
+    let bias = if biased { ", bias" } else { "" };
+    let name = format!("{}, {rows} rows, [{n}, {k}], {store:?}{bias}", format_name(format));
+    Case::new("linear", name, rows, move |stage| {
+        let x = stage.random("x", rows * k)?;
+        let weight = stage.matrix([n, k], format)?;
+        let bias = if biased { Some(stage.norm_weight(n)?) } else { None };
+        let before = stage.rng.values(rows * n);
+        let out = match store {
+            Store::Set => stage.output("out", rows * n)?,
+            Store::Add => stage.updated("out", &before)?,
+        };
+        Ok(Linear { x, weight, bias, out, store }.into())
+    })
+}
+
+fn gated_linear(format: Format, Sizes { rows, n, k }: Sizes) -> Case {
+    let name = format!("{}, {rows} rows, [{n}, {k}]", format_name(format));
+    Case::new("gated_linear", name, rows, move |stage| {
+        let x = stage.random("x", rows * k)?;
+        let gate = stage.matrix([n, k], format)?;
+        let up = stage.matrix([n, k], format)?;
+        let scratch = stage.room("scratch", rows * n)?;
+        let out = stage.output("out", rows * n)?;
+        Ok(GatedLinear { x, gate, up, scratch, out }.into())
+    })
+}

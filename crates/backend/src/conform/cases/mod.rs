@@ -1,0 +1,75 @@
+//! The table: every operation over awkward sizes.
+
+mod attention;
+mod delta;
+mod elementwise;
+mod linear;
+mod moe;
+mod rope;
+mod rows;
+mod sample;
+
+pub(super) use delta::{Batch, conv_op, delta_op};
+
+use super::Stage;
+use super::stage::Outcome;
+use crate::{Backend, BackendError, Op};
+use std::fmt;
+
+type Build = dyn Fn(&mut Stage<'_>) -> Result<Op, BackendError> + Send + Sync;
+
+/// One call of one operation, with its data.
+pub struct Case {
+    /// Tells it apart from all others.
+    pub name: String,
+    /// The operation.
+    pub op: &'static str,
+    /// Rows in the call.
+    pub rows: usize,
+    build: Box<Build>,
+}
+
+impl Case {
+    fn new(
+        op: &'static str,
+        sizes: impl fmt::Display,
+        rows: usize,
+        build: impl Fn(&mut Stage<'_>) -> Result<Op, BackendError> + Send + Sync + 'static,
+    ) -> Self {
+        let name = format!("{op}: {sizes}");
+        Self { name, op, rows, build: Box::new(build) }
+    }
+
+    /// Makes the case's buffers and weights and returns its operation, ready to apply.
+    pub fn set(&self, stage: &mut Stage<'_>) -> Result<Op, BackendError> {
+        (self.build)(stage)
+    }
+
+    /// Runs the case and reads everything back.
+    pub(super) fn play(&self, backend: &mut dyn Backend) -> Result<Vec<Outcome>, BackendError> {
+        let mut stage = Stage::new(backend, &self.name);
+        let op = self.set(&mut stage)?;
+        stage.play(&[op])
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let parts = [
+        rows::cases(),
+        linear::cases(),
+        elementwise::cases(),
+        rope::cases(),
+        attention::cases(),
+        delta::cases(),
+        moe::cases(),
+        sample::cases(),
+    ];
+    parts.into_iter().flatten().collect()
+}

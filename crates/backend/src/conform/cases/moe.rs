@@ -1,0 +1,122 @@
+//! Routers and experts.
+
+use super::Case;
+use crate::conform::matrices::{format_name, typical_formats};
+use crate::op::{ExpertRows, Experts, Router};
+use forerun_base::Format;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for rows in [0, 1, 3, 65] {
+        for (experts, top_k) in [(1, 1), (8, 3), (129, 8), (5, 5)] {
+            for renormalise in [true, false] {
+                cases.push(router(rows, experts, top_k, renormalise));
+            }
+        }
+    }
+    cases.push(router_ties());
+    for format in typical_formats() {
+        for fused in [true, false] {
+            for rows in [0, 1, 5, 40] {
+                let sizes = Sizes { rows, experts: 6, top_k: 3, ffn: 48, dim: 64 };
+                cases.push(experts(format, fused, sizes));
+            }
+            let sizes = Sizes { rows: 3, experts: 4, top_k: 4, ffn: 19, dim: 33 };
+            cases.push(experts(format, fused, sizes));
+            let sizes = Sizes { rows: 2, experts: 1, top_k: 1, ffn: 130, dim: 200 };
+            cases.push(experts(format, fused, sizes));
+        }
+    }
+    cases
+}
+
+fn router(rows: usize, experts: usize, top_k: usize, renormalise: bool) -> Case {
+    let divided = if renormalise { ", renormalised" } else { "" };
+    let sizes = format!("{rows} rows, {top_k} of {experts}{divided}");
+    Case::new("router", sizes, rows, move |stage| {
+        let logits = stage.rng.values(rows * experts);
+        let logits: Vec<f32> = logits.iter().map(|v| 5.0 * v).collect();
+        let logits = stage.input("logits", &logits)?;
+        let chosen = stage.chosen("chosen", rows * top_k)?;
+        let weights = stage.output("weights", rows * top_k)?;
+        Ok(Router { logits, experts, top_k, renormalise, chosen, weights }.into())
+    })
+}
+
+/// Equal logits in every arrangement: the lower index comes first.
+fn router_ties() -> Case {
+    const LOGITS: [[f32; 6]; 4] = [
+        [1.0; 6],
+        [0.0, 2.0, 2.0, 0.0, 2.0, 2.0],
+        [3.0, 1.0, 3.0, 1.0, 1.0, 1.0],
+        [-1.0, -1.0, -2.0, -1.0, -1.0, 5.0],
+    ];
+    Case::new("router", "ties", LOGITS.len(), |stage| {
+        let (experts, top_k) = (6, 3);
+        let logits = stage.input("logits", LOGITS.as_flattened())?;
+        let chosen = stage.chosen("chosen", LOGITS.len() * top_k)?;
+        let weights = stage.output("weights", LOGITS.len() * top_k)?;
+        Ok(Router { logits, experts, top_k, renormalise: true, chosen, weights }.into())
+    })
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    rows: usize,
+    experts: usize,
+    top_k: usize,
+    ffn: usize,
+    dim: usize,
+}
+
+fn experts(format: Format, fused: bool, sizes: Sizes) -> Case {
+    let layout = if fused { "fused" } else { "split" };
+    let name = format!("{}, {layout}, {sizes:?}", format_name(format));
+    Case::new("experts", name, sizes.rows, move |stage| {
+        let Sizes { rows, experts, top_k, ffn, dim } = sizes;
+        let x = stage.random("x", rows * dim)?;
+        let picks: Vec<u32> = (0..rows)
+            .flat_map(|_| {
+                // Different experts, in an order that is not ascending.
+                let first = stage.rng.below(experts);
+                (0..top_k).map(move |j| ((first + experts - j) % experts) as u32)
+            })
+            .collect();
+        let chosen = stage.indices("chosen", &picks)?;
+        let weights = stage.random("weights", rows * top_k)?;
+        // The stacks have rows before the first expert that belong to nobody here.
+        const BEFORE: usize = 2;
+        let (gate, up) = if fused {
+            let weight = stage.matrix([BEFORE + experts * 2 * ffn, dim], format)?;
+            let at = |first| ExpertRows { weight, first, stride: 2 * ffn };
+            (at(BEFORE), at(BEFORE + ffn))
+        } else {
+            let gate = stage.matrix([experts * ffn, dim], format)?;
+            let up = stage.matrix([experts * ffn, dim], format)?;
+            let at = |weight| ExpertRows { weight, first: 0, stride: ffn };
+            (at(gate), at(up))
+        };
+        let weight = stage.matrix([BEFORE + experts * dim, ffn], format)?;
+        let down = ExpertRows { weight, first: BEFORE, stride: dim };
+        let hidden = stage.room("hidden", rows * top_k * ffn)?;
+        let partial = stage.room("partial", rows * top_k * dim)?;
+        let before = stage.rng.values(rows * dim);
+        let out = stage.updated("out", &before)?;
+        Ok(Experts {
+            x,
+            chosen,
+            weights,
+            gate,
+            up,
+            down,
+            experts,
+            top_k,
+            ffn,
+            dim,
+            hidden,
+            partial,
+            out,
+        }
+        .into())
+    })
+}

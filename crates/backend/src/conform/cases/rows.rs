@@ -1,0 +1,52 @@
+//! Rows moved by index.
+
+use super::Case;
+use crate::conform::matrices::{all_formats, format_name};
+use crate::op::{Embed, GatherRows};
+use forerun_base::{DType, Format};
+
+const VOCABULARY: usize = 23;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> =
+        all_formats().into_iter().map(|format| embed(format, 3, 200)).collect();
+    for rows in [0, 1, 65] {
+        for dim in [1, 17, 130] {
+            cases.push(embed(Format::Dense(DType::BF16), rows, dim));
+            cases.push(gather_rows(rows, dim));
+        }
+    }
+    cases
+}
+
+fn embed(format: Format, rows: usize, dim: usize) -> Case {
+    let name = format_name(format);
+    Case::new("embed", format_args!("{name}, {rows} rows of {dim}"), rows, move |stage| {
+        // The first and last entry are always among the rows.
+        let ids: Vec<u32> = (0..rows)
+            .map(|row| match row {
+                0 => VOCABULARY as u32 - 1,
+                1 => 0,
+                _ => stage.rng.below(VOCABULARY) as u32,
+            })
+            .collect();
+        let table = stage.matrix([VOCABULARY, dim], format)?;
+        let ids = stage.indices("ids", &ids)?;
+        // A scale alone is one rounding and so exact; with an offset a device may fuse the two.
+        let fused = matches!(format, Format::Grouped { offset: true, .. });
+        let len = rows * dim;
+        let out = if fused { stage.output("out", len)? } else { stage.copied("out", len)? };
+        Ok(Embed { ids, table, out }.into())
+    })
+}
+
+fn gather_rows(rows: usize, dim: usize) -> Case {
+    Case::new("gather_rows", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+        const FROM: usize = 9;
+        let indices: Vec<u32> = (0..rows).map(|_| stage.rng.below(FROM) as u32).collect();
+        let x = stage.random("x", FROM * dim)?;
+        let rows = stage.indices("rows", &indices)?;
+        let out = stage.copied("out", indices.len() * dim)?;
+        Ok(GatherRows { x, rows, out, dim }.into())
+    })
+}

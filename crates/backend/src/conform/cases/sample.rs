@@ -1,0 +1,145 @@
+//! Sampling: ties, each filter alone and together, penalties, bias, history and the span's tokens.
+
+use super::Case;
+use crate::op::{HistoryEntry, Sample, SampleRow};
+
+/// One way to sample; a case runs it over several rows with different logits and positions.
+struct Recipe {
+    name: &'static str,
+    row: SampleRow,
+}
+
+const HOT: SampleRow =
+    SampleRow { temperature: 0.8, seed: 0x1234_5678_9abc_def0, ..SampleRow::GREEDY };
+
+const RECIPES: [Recipe; 12] = [
+    Recipe { name: "greedy", row: SampleRow::GREEDY },
+    Recipe { name: "plain", row: HOT },
+    Recipe { name: "very hot", row: SampleRow { temperature: 30.0, ..HOT } },
+    Recipe { name: "top 1", row: SampleRow { top_k: 1, ..HOT } },
+    Recipe { name: "top 5", row: SampleRow { top_k: 5, ..HOT } },
+    Recipe { name: "top k beyond all", row: SampleRow { top_k: 100_000, ..HOT } },
+    Recipe { name: "top p", row: SampleRow { top_p: 0.6, ..HOT } },
+    Recipe { name: "tiny top p", row: SampleRow { top_p: 1e-6, ..HOT } },
+    Recipe { name: "min p", row: SampleRow { min_p: 0.2, ..HOT } },
+    Recipe { name: "all", row: SampleRow { top_k: 9, top_p: 0.9, min_p: 0.05, ..HOT } },
+    Recipe {
+        name: "greedy with penalties",
+        row: SampleRow { repetition: 1.7, presence: 0.9, frequency: 0.4, ..SampleRow::GREEDY },
+    },
+    Recipe {
+        name: "all with penalties",
+        row: SampleRow {
+            top_k: 9,
+            top_p: 0.9,
+            min_p: 0.05,
+            repetition: 1.3,
+            presence: 0.5,
+            frequency: 0.2,
+            ..HOT
+        },
+    },
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for Recipe { name, row } in RECIPES {
+        for (rows, vocabulary) in [(1, 1), (5, 33), (3, 1000), (0, 7)] {
+            cases.push(sampled(name, row, rows, vocabulary));
+        }
+    }
+    cases.push(sampled("plain", HOT, 66, 40));
+    cases.push(greedy_ties());
+    cases.push(drafts_see_the_tokens_before_them());
+    cases
+}
+
+fn sampled(name: &str, row: SampleRow, rows: usize, vocabulary: usize) -> Case {
+    let sizes = format!("{name}, {rows} rows of {vocabulary}");
+    Case::new("sample", sizes, rows, move |stage| {
+        let logits: Vec<f32> =
+            stage.rng.values(rows * vocabulary).iter().map(|v| 6.0 * v).collect();
+        // Each row has a history of its own, so a row that reads another's shows.
+        const EACH: usize = 3;
+        let mut history = Vec::new();
+        let mut ids = vec![0; rows + 4];
+        ids.iter_mut().for_each(|id| *id = stage.rng.below(vocabulary) as u32);
+        let mut words = Vec::new();
+        for i in 0..rows {
+            for j in 0..EACH {
+                let generated = stage.rng.below(4) as u32;
+                let token = ((i + j * 7) % vocabulary) as u32;
+                let bias = 2.0 * stage.rng.signed();
+                let seen = generated > 0 || stage.rng.below(2) == 0;
+                history.push(HistoryEntry { token, seen, generated, bias });
+            }
+            words.extend(
+                SampleRow {
+                    position: 10 + i as u32,
+                    history_first: (i * EACH) as u32,
+                    // One entry per token is what a history promises.
+                    history_len: EACH.min(vocabulary) as u32,
+                    ids_first: i as u32,
+                    ids_len: 4,
+                    ids_prompt: 1,
+                    ..row
+                }
+                .words(),
+            );
+        }
+        let history: Vec<u32> = history.into_iter().flat_map(HistoryEntry::words).collect();
+        Ok(Sample {
+            logits: stage.input("logits", &logits)?,
+            vocabulary,
+            rows: stage.indices("rows", &words)?,
+            history: stage.indices("history", &history)?,
+            ids: stage.indices("ids", &ids)?,
+            out: stage.chosen("out", rows)?,
+        }
+        .into())
+    })
+}
+
+fn greedy_ties() -> Case {
+    const LOGITS: [[f32; 5]; 4] = [
+        [1.0; 5],
+        [0.0, 3.0, 1.0, 3.0, 3.0],
+        [-5.0, -4.0, -6.0, -4.0, -5.0],
+        [f32::NEG_INFINITY, f32::NEG_INFINITY, 0.0, 0.0, f32::NEG_INFINITY],
+    ];
+    Case::new("sample", "greedy ties", LOGITS.len(), |stage| {
+        let words: Vec<u32> = LOGITS.iter().flat_map(|_| SampleRow::GREEDY.words()).collect();
+        Ok(Sample {
+            logits: stage.input("logits", LOGITS.as_flattened())?,
+            vocabulary: 5,
+            rows: stage.indices("rows", &words)?,
+            history: stage.indices("history", &[])?,
+            ids: stage.indices("ids", &[])?,
+            out: stage.chosen("out", LOGITS.len())?,
+        }
+        .into())
+    })
+}
+
+/// Flat logits and strong penalties: each row of a span avoids exactly the tokens up to it.
+fn drafts_see_the_tokens_before_them() -> Case {
+    const IDS: [u32; 5] = [0, 1, 1, 2, 3];
+    Case::new("sample", "span tokens", IDS.len(), |stage| {
+        let vocabulary = 8;
+        let row = SampleRow { repetition: 2.0, presence: 1.0, frequency: 0.5, ..SampleRow::GREEDY };
+        let words: Vec<u32> = (1..=IDS.len() as u32)
+            .flat_map(|ids_len| SampleRow { ids_len, ids_prompt: 2, ..row }.words())
+            .collect();
+        // Falling slowly, so without penalties every row would pick token 0.
+        let line: Vec<f32> = (0..vocabulary).map(|t| 2.0 - 0.01 * t as f32).collect();
+        Ok(Sample {
+            logits: stage.input("logits", &line.repeat(IDS.len()))?,
+            vocabulary,
+            rows: stage.indices("rows", &words)?,
+            history: stage.indices("history", &[])?,
+            ids: stage.indices("ids", &IDS)?,
+            out: stage.chosen("out", IDS.len())?,
+        }
+        .into())
+    })
+}

@@ -1,0 +1,146 @@
+//! What any device must pass.
+//!
+//! [`cases`] is one table over every operation, weight format, cache type and awkward size. Each case
+//! is held to four things, all over the same data:
+//!
+//! 1. **Reference**: the candidate's buffers are the reference's, within [`Tolerances`] for computed
+//!    numbers and bit for bit for copies, indices, inputs and the memory around every view.
+//! 2. **Rows**: an operation that works by rows gives the same bits when its rows are run one by
+//!    one or a few at a time.
+//! 3. **Spans**: a recurrent operation gives the same bits when each span's rows are run one after
+//!    another, and when guesses that were kept are fed as certain rows instead.
+//! 4. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
+//!    nowhere are errors, and the device works afterwards.
+//!
+//! The table also drives benchmarks: a [`Case`] can set a stage on any device and hand out its
+//! operation.
+
+mod cases;
+mod commit;
+mod compare;
+mod invariance;
+mod matrices;
+mod operands;
+mod refusals;
+mod rng;
+mod stage;
+
+pub use cases::{Case, cases};
+pub use compare::Tolerances;
+pub use matrices::{all_formats, random_matrix, typical_formats};
+pub use rng::Rng;
+pub use stage::Stage;
+
+use crate::{Backend, BackendError};
+use std::fmt;
+
+/// A promise that was not kept.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The case's name.
+    pub case: String,
+    /// Which of the checks.
+    pub check: &'static str,
+    /// What was found.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}]: {}", self.case, self.check, self.what)
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Checks made.
+    pub checks: usize,
+    /// Those that failed.
+    pub failures: Vec<Failure>,
+}
+
+impl Report {
+    /// Adds what another run found.
+    pub fn merge(&mut self, other: Self) {
+        self.checks += other.checks;
+        self.failures.extend(other.failures);
+    }
+
+    /// Notes one check; `Ok(None)` is a pass.
+    fn note(
+        &mut self,
+        case: &str,
+        check: &'static str,
+        found: Result<Option<String>, BackendError>,
+    ) {
+        self.checks += 1;
+        let what = match found {
+            Ok(None) => return,
+            Ok(Some(what)) => what,
+            Err(error) => format!("unexpected error: {error}"),
+        };
+        self.failures.push(Failure { case: case.to_owned(), check, what });
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} of {} checks failed", self.failures.len(), self.checks)?;
+        self.failures.iter().try_for_each(|failure| writeln!(f, "  {failure}"))
+    }
+}
+
+/// Runs everything. A device that runs out of room can be given one part at a time instead:
+/// [`check`] for each case, then [`check_commits`] and [`check_refusals`].
+pub fn run(
+    candidate: &mut dyn Backend,
+    reference: &mut dyn Backend,
+    tolerances: &Tolerances,
+) -> Report {
+    let mut report = Report::default();
+    for case in cases() {
+        report.merge(check(&case, candidate, reference, tolerances));
+    }
+    report.merge(check_commits(candidate));
+    report.merge(check_refusals(candidate));
+    report
+}
+
+/// Holds a candidate to the reference and to itself on one case.
+pub fn check(
+    case: &Case,
+    candidate: &mut dyn Backend,
+    reference: &mut dyn Backend,
+    tolerances: &Tolerances,
+) -> Report {
+    let mut report = Report::default();
+    let bound = tolerances.of(case.op);
+    report.note(&case.name, "reference", against_reference(case, candidate, reference, bound));
+    for width in [1, 3] {
+        report.note(&case.name, "rows", invariance::by_rows(case, candidate, width));
+    }
+    report.note(&case.name, "spans", invariance::by_spans(case, candidate));
+    report
+}
+
+fn against_reference(
+    case: &Case,
+    candidate: &mut dyn Backend,
+    reference: &mut dyn Backend,
+    bound: f32,
+) -> Result<Option<String>, BackendError> {
+    let expected = case.play(reference)?;
+    let found = case.play(candidate)?;
+    Ok(compare::near(&expected, &found, bound))
+}
+
+/// Holds a candidate to the rule of commits: see the module's text.
+pub fn check_commits(candidate: &mut dyn Backend) -> Report {
+    commit::check(candidate)
+}
+
+/// Holds a candidate to refusing what makes no sense.
+pub fn check_refusals(candidate: &mut dyn Backend) -> Report {
+    refusals::check(candidate)
+}

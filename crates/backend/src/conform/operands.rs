@@ -1,0 +1,129 @@
+//! The views and weights of an operation as places that a check can change.
+
+use crate::op::Spans;
+use crate::{Op, View, WeightId};
+
+/// One view of an operation.
+pub(super) struct Place<'a> {
+    pub(super) view: &'a mut View,
+    /// Whether row `i` of a call uses part `i` of the view alone.
+    pub(super) by_row: bool,
+}
+
+fn by_row(view: &mut View) -> Place<'_> {
+    Place { view, by_row: true }
+}
+
+fn shared(view: &mut View) -> Place<'_> {
+    Place { view, by_row: false }
+}
+
+/// All views, in the order in which the operation's sheet lists them.
+pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
+    match op {
+        Op::Embed(op) => vec![by_row(&mut op.ids), by_row(&mut op.out)],
+        Op::RmsNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
+        Op::Linear(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
+        Op::GatedLinear(op) => {
+            vec![by_row(&mut op.x), by_row(&mut op.scratch), by_row(&mut op.out)]
+        }
+        Op::RopeTable(op) => vec![by_row(&mut op.positions), by_row(&mut op.out)],
+        Op::Rope(op) => vec![by_row(&mut op.x), by_row(&mut op.table)],
+        Op::CacheWrite(op) => vec![
+            by_row(&mut op.k),
+            by_row(&mut op.v),
+            by_row(&mut op.places),
+            shared(&mut op.k_cache),
+            shared(&mut op.v_cache),
+        ],
+        Op::Attention(op) => vec![
+            by_row(&mut op.q),
+            shared(&mut op.k_cache),
+            shared(&mut op.v_cache),
+            by_row(&mut op.positions),
+            by_row(&mut op.span_of),
+            shared(&mut op.tables),
+            by_row(&mut op.out),
+        ],
+        Op::Conv(op) => vec![
+            shared(&mut op.x),
+            shared(&mut op.window),
+            shared(&mut op.log),
+            shared(&mut op.spans.table),
+            shared(&mut op.out),
+        ],
+        Op::DeltaPrepare(op) => vec![
+            by_row(&mut op.qkv),
+            by_row(&mut op.a),
+            by_row(&mut op.b),
+            by_row(&mut op.decay),
+            by_row(&mut op.beta),
+        ],
+        Op::DeltaRule(op) => vec![
+            shared(&mut op.qkv),
+            shared(&mut op.decay),
+            shared(&mut op.beta),
+            shared(&mut op.state),
+            shared(&mut op.log),
+            shared(&mut op.spans.table),
+            shared(&mut op.out),
+        ],
+        Op::GatedNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
+        Op::GateMul(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
+        Op::SwiGlu(op) => vec![by_row(&mut op.gate), by_row(&mut op.up)],
+        Op::Router(op) => {
+            vec![by_row(&mut op.logits), by_row(&mut op.chosen), by_row(&mut op.weights)]
+        }
+        Op::Experts(op) => vec![
+            by_row(&mut op.x),
+            by_row(&mut op.chosen),
+            by_row(&mut op.weights),
+            by_row(&mut op.hidden),
+            by_row(&mut op.partial),
+            by_row(&mut op.out),
+        ],
+        Op::AddGated(op) => vec![by_row(&mut op.x), by_row(&mut op.gate), by_row(&mut op.out)],
+        Op::GatherRows(op) => vec![shared(&mut op.x), by_row(&mut op.rows), by_row(&mut op.out)],
+        Op::Sample(op) => vec![
+            by_row(&mut op.logits),
+            by_row(&mut op.rows),
+            shared(&mut op.history),
+            shared(&mut op.ids),
+            by_row(&mut op.out),
+        ],
+    }
+}
+
+/// All weights.
+pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
+    match op {
+        Op::Embed(op) => vec![&mut op.table],
+        Op::RmsNorm(op) => vec![&mut op.weight],
+        Op::Linear(op) => [Some(&mut op.weight), op.bias.as_mut()].into_iter().flatten().collect(),
+        Op::GatedLinear(op) => vec![&mut op.gate, &mut op.up],
+        Op::RopeTable(op) => vec![&mut op.inv_freq],
+        Op::Rope(op) => op.norm.iter_mut().map(|norm| &mut norm.weight).collect(),
+        Op::Conv(op) => vec![&mut op.weight],
+        Op::DeltaPrepare(op) => vec![&mut op.rate, &mut op.dt_bias],
+        Op::GatedNorm(op) => vec![&mut op.weight],
+        Op::Experts(op) => vec![&mut op.gate.weight, &mut op.up.weight, &mut op.down.weight],
+        Op::CacheWrite(_)
+        | Op::Attention(_)
+        | Op::DeltaRule(_)
+        | Op::GateMul(_)
+        | Op::SwiGlu(_)
+        | Op::Router(_)
+        | Op::AddGated(_)
+        | Op::GatherRows(_)
+        | Op::Sample(_) => Vec::new(),
+    }
+}
+
+/// The span table of a recurrent operation.
+pub(super) fn spans(op: &mut Op) -> Option<&mut Spans> {
+    match op {
+        Op::Conv(op) => Some(&mut op.spans),
+        Op::DeltaRule(op) => Some(&mut op.spans),
+        _ => None,
+    }
+}

@@ -1,0 +1,234 @@
+//! What makes no sense is an error: not a panic, not silence, and the device works afterwards.
+
+use super::cases::cases;
+use super::operands::{views, weights};
+use super::{Case, Report, Stage, compare};
+use crate::op::{Conv, DeltaRule};
+use crate::{
+    Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, Op, View, WeightId,
+    submit_and_wait,
+};
+use forerun_base::{DType, Matrix};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Cases of each operation that are spoiled.
+const CASES_PER_OP: usize = 3;
+
+/// Operands whose length is free: any number of them is a sensible call.
+const FREE_LENGTHS: [(&str, &str); 3] =
+    [("sample", "ids"), ("add_gated", "gate"), ("gather_rows", "x")];
+
+/// An index that points nowhere: element `at` of an operand becomes `value`.
+struct BadIndex {
+    op: &'static str,
+    /// Picks the case.
+    case: &'static str,
+    operand: &'static str,
+    at: usize,
+    value: u32,
+}
+
+const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> BadIndex {
+    BadIndex { op, case: "", operand, at, value }
+}
+
+/// Larger than anything a case holds, small enough to be multiplied without overflow.
+const FAR: u32 = 1_000_000;
+
+const BAD_INDICES: [BadIndex; 26] = [
+    bad("embed", "ids", 0, 23),
+    bad("embed", "ids", 2, u32::MAX),
+    bad("gather_rows", "rows", 1, 9),
+    bad("cache_write", "places", 3, 72),
+    bad("cache_write", "places", 0, u32::MAX),
+    bad("attention", "positions", 0, FAR),
+    bad("attention", "positions", 1, u32::MAX),
+    bad("attention", "span_of", 2, FAR),
+    bad("attention", "tables", 0, FAR),
+    BadIndex { case: "mixed", ..bad("conv", "spans", 0, FAR) },
+    BadIndex { case: "mixed", ..bad("conv", "spans", 1, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("conv", "spans", 2, 6) },
+    BadIndex { case: "mixed", ..bad("conv", "spans", 3, 5) },
+    BadIndex { case: "mixed", ..bad("conv", "spans", 4, 6) },
+    BadIndex { case: "mixed", ..bad("delta_rule", "spans", 0, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("delta_rule", "spans", 1, FAR) },
+    BadIndex { case: "mixed", ..bad("delta_rule", "spans", 2, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("delta_rule", "spans", 3, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("delta_rule", "spans", 4, FAR) },
+    bad("experts", "chosen", 1, 6),
+    bad("sample", "rows", 10, FAR),
+    bad("sample", "rows", 11, u32::MAX),
+    bad("sample", "rows", 12, u32::MAX),
+    bad("sample", "rows", 13, FAR),
+    bad("sample", "history", 0, FAR),
+    BadIndex { case: "greedy with penalties", ..bad("sample", "ids", 0, FAR) },
+];
+
+pub(super) fn check(candidate: &mut dyn Backend) -> Report {
+    let mut report = Report::default();
+    let all: Vec<Case> = cases().into_iter().filter(|case| case.rows > 1).collect();
+    let mut seen: Vec<&str> = Vec::new();
+    for case in &all {
+        if seen.iter().filter(|op| **op == case.op).count() < CASES_PER_OP {
+            seen.push(case.op);
+            report.note(&case.name, "refusal", spoiled_operands(case, candidate));
+        }
+    }
+    for index in &BAD_INDICES {
+        let fits = |case: &&Case| case.op == index.op && case.name.contains(index.case);
+        let name = format!("{} `{}` {} = {}", index.op, index.operand, index.at, index.value);
+        let found = match all.iter().find(fits) {
+            Some(case) => spoiled_index(case, index, candidate),
+            None => Ok(Some("no such case".to_owned())),
+        };
+        report.note(&name, "refusal", found);
+    }
+    for case in all.iter().filter(|case| case.name.contains("log of 0")) {
+        report.note(&case.name, "empty operand", empty_log_in_state(case, candidate));
+    }
+    report
+}
+
+/// An empty operand that shares a written buffer may be refused or harmless, nothing else.
+fn empty_log_in_state(
+    case: &Case,
+    candidate: &mut dyn Backend,
+) -> Result<Option<String>, BackendError> {
+    let before = case.play(candidate)?;
+    let mut stage = Stage::new(candidate, &case.name);
+    let op = match case.set(&mut stage)? {
+        Op::Conv(op) => Op::Conv(Conv { log: op.window.part(0, 0), ..op }),
+        Op::DeltaRule(op) => Op::DeltaRule(DeltaRule { log: op.state.part(0, 0), ..op }),
+        other => other,
+    };
+    match run(op, stage.backend) {
+        Run::Panicked => return Ok(Some("panicked".to_owned())),
+        Run::Refused => {}
+        Run::Accepted => {
+            let after = stage.play(&[])?;
+            if let Some(what) = compare::same(&before, &after) {
+                return Ok(Some(what));
+            }
+        }
+    }
+    let after = case.play(candidate)?;
+    Ok(compare::same(&before, &after).map(|what| format!("afterwards: {what}")))
+}
+
+/// Spoils each operand in turn.
+fn spoiled_operands(
+    case: &Case,
+    candidate: &mut dyn Backend,
+) -> Result<Option<String>, BackendError> {
+    let before = case.play(candidate)?;
+    let mut stage = Stage::new(candidate, &case.name);
+    let op = case.set(&mut stage)?;
+    for (what, wrong) in wrong_calls(op, stage.backend)? {
+        if let Some(fault) = accepted(wrong, stage.backend) {
+            return Ok(Some(format!("{what}: {fault}")));
+        }
+    }
+    let after = case.play(candidate)?;
+    Ok(compare::same(&before, &after).map(|what| format!("after refusals: {what}")))
+}
+
+/// Variants of a call that must be refused, each with what is wrong.
+fn wrong_calls(op: Op, backend: &mut dyn Backend) -> Result<Vec<(String, Op)>, BackendError> {
+    let names: Vec<(&str, View, bool)> = op
+        .sheet(&*backend)
+        .operands()
+        .iter()
+        .map(|operand| (operand.name, operand.view, operand.access.writes()))
+        .collect();
+    let largest = names.iter().map(|(_, view, _)| view.start + view.len).max().unwrap_or(0);
+    let mut make = |dtype| {
+        let spec = BufferSpec { label: "other", dtype, len: largest, role: BufferRole::Scratch };
+        backend.alloc(spec)
+    };
+    let (floats, integers) = (make(DType::F32)?, make(DType::U32)?);
+    let mut wrong = Vec::new();
+    for (i, &(name, view, writes)) in names.iter().enumerate().filter(|(_, n)| n.1.len > 0) {
+        let mut change = |what: &str, changed: View| {
+            let mut call = op;
+            let mut places = views(&mut call);
+            assert_eq!(*places[i].view, view, "views come in the order of the sheet");
+            *places[i].view = changed;
+            wrong.push((format!("`{name}` {what}"), call));
+        };
+        if !FREE_LENGTHS.contains(&(op.name(), name)) {
+            change("too short", View { len: view.len - 1, ..view });
+        }
+        change("past the end", View { start: FAR as usize, ..view });
+        change("at the end of the world", View { start: usize::MAX, ..view });
+        change("in no buffer", View { buffer: BufferId(u32::MAX), ..view });
+        let is_u32 = backend.buffer(view.buffer).is_some_and(|info| info.dtype == DType::U32);
+        let other = if is_u32 { floats } else { integers };
+        change("of another type", View { buffer: other, ..view });
+        for (_, shared, shared_is_written) in names.iter().filter(|n| n.1 != view) {
+            if shared.len > 0 && (writes || *shared_is_written) {
+                change("in a written buffer", View { buffer: shared.buffer, ..view });
+            }
+        }
+    }
+    let small = Matrix::from_f32(7, 11, &[0.5; 77]);
+    let small = small.map_err(|why| BackendError::Protocol(why.to_string()))?;
+    let small = backend.upload("small", small)?;
+    let mut call = op;
+    for i in 0..weights(&mut call).len() {
+        for (what, id) in [("missing", WeightId(u32::MAX)), ("of another shape", small)] {
+            let mut call = op;
+            *weights(&mut call)[i] = id;
+            wrong.push((format!("weight {i} {what}"), call));
+        }
+    }
+    Ok(wrong)
+}
+
+fn spoiled_index(
+    case: &Case,
+    index: &BadIndex,
+    candidate: &mut dyn Backend,
+) -> Result<Option<String>, BackendError> {
+    let before = case.play(candidate)?;
+    let mut stage = Stage::new(candidate, &case.name);
+    let op = case.set(&mut stage)?;
+    let sheet = op.sheet(&*stage.backend);
+    let Some(operand) = sheet.operands().iter().find(|o| o.name == index.operand) else {
+        return Ok(Some("no such operand".to_owned()));
+    };
+    let element = operand.view.part(index.at, 1);
+    stage.backend.write(element, HostData::U32(&[index.value]))?;
+    if let Some(fault) = accepted(op, stage.backend) {
+        return Ok(Some(fault));
+    }
+    let after = case.play(candidate)?;
+    Ok(compare::same(&before, &after).map(|what| format!("after a refusal: {what}")))
+}
+
+/// Says how a wrong call was taken, unless it was refused by the time it was waited for.
+fn accepted(op: Op, backend: &mut dyn Backend) -> Option<String> {
+    match run(op, backend) {
+        Run::Refused => None,
+        Run::Accepted => Some("accepted".to_owned()),
+        Run::Panicked => Some("panicked".to_owned()),
+    }
+}
+
+enum Run {
+    Accepted,
+    Refused,
+    Panicked,
+}
+
+fn run(op: Op, backend: &mut dyn Backend) -> Run {
+    // A panic is what this looks for; the device is used on, since only that can show more faults.
+    let run = AssertUnwindSafe(|| {
+        op.apply(backend)?;
+        submit_and_wait(backend)
+    });
+    match catch_unwind(run) {
+        Ok(Ok(())) => Run::Accepted,
+        Ok(Err(_)) => Run::Refused,
+        Err(_) => Run::Panicked,
+    }
+}

@@ -1,0 +1,255 @@
+//! Where a case is played: a device, the buffers made on it, and what is expected of each.
+//!
+//! Every buffer has a few guard elements before and after the view a case uses, so a kernel that
+//! ignores a view's start or reaches past its end is caught.
+
+use super::Rng;
+use super::matrices::random_matrix;
+use crate::op::{CacheLayout, CacheWrite, SpanEntry, Spans};
+use crate::{
+    Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, HostDataMut, Op, View,
+    WeightId, submit_and_wait,
+};
+use forerun_base::{DType, Format, Matrix, MatrixError};
+
+/// Guard elements before and after a view. Odd on purpose: the seam promises no alignment.
+const GUARD: usize = 3;
+const GUARD_VALUE: f32 = -77.25;
+const GUARD_INDEX: u32 = 0xdead_beef;
+/// What outputs hold before the call.
+const UNWRITTEN: u32 = 0x7fff_ffff;
+
+/// What a buffer must hold after the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expect {
+    /// The reference's bits: copies, indices, and everything that is only read.
+    Same,
+    /// The reference's numbers within a tolerance.
+    Near,
+    /// Anything.
+    Whatever,
+}
+
+/// Contents read back.
+#[derive(Clone, Debug)]
+pub(super) enum Numbers {
+    F32(Vec<f32>),
+    U32(Vec<u32>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    label: &'static str,
+    view: View,
+    len: usize,
+    dtype: DType,
+    expect: Expect,
+}
+
+/// One buffer after the call.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) label: &'static str,
+    pub(super) expect: Expect,
+    /// The part the case uses; the rest is guard.
+    pub(super) view: std::ops::Range<usize>,
+    pub(super) numbers: Numbers,
+}
+
+/// See the module's text.
+pub struct Stage<'a> {
+    pub(super) backend: &'a mut dyn Backend,
+    /// Keyed by the case's name.
+    pub rng: Rng,
+    made: Vec<Made>,
+    spans: Vec<(BufferId, Vec<SpanEntry>)>,
+}
+
+impl<'a> Stage<'a> {
+    /// An empty stage for the case of this name.
+    pub fn new(backend: &'a mut dyn Backend, name: &str) -> Self {
+        Self { backend, rng: Rng::named(name), made: Vec::new(), spans: Vec::new() }
+    }
+
+    fn make(
+        &mut self,
+        label: &'static str,
+        dtype: DType,
+        len: usize,
+        expect: Expect,
+    ) -> Result<View, BackendError> {
+        let whole = len + 2 * GUARD;
+        let spec = BufferSpec { label, dtype, len: whole, role: BufferRole::Scratch };
+        let view = View { buffer: self.backend.alloc(spec)?, start: GUARD, len };
+        self.made.push(Made { label, view, len: whole, dtype, expect });
+        Ok(view)
+    }
+
+    fn floats(
+        &mut self,
+        label: &'static str,
+        values: &[f32],
+        expect: Expect,
+    ) -> Result<View, BackendError> {
+        let view = self.make(label, DType::F32, values.len(), expect)?;
+        let guard = [GUARD_VALUE; GUARD];
+        let whole = [&guard, values, &guard].concat();
+        self.backend.write(View::head(view.buffer, whole.len()), HostData::F32(&whole))?;
+        Ok(view)
+    }
+
+    fn integers(&mut self, label: &'static str, values: &[u32]) -> Result<View, BackendError> {
+        let view = self.make(label, DType::U32, values.len(), Expect::Same)?;
+        let guard = [GUARD_INDEX; GUARD];
+        let whole = [&guard, values, &guard].concat();
+        self.backend.write(View::head(view.buffer, whole.len()), HostData::U32(&whole))?;
+        Ok(view)
+    }
+
+    /// Numbers that are only read.
+    pub fn input(&mut self, label: &'static str, values: &[f32]) -> Result<View, BackendError> {
+        self.floats(label, values, Expect::Same)
+    }
+
+    /// Random numbers that are only read.
+    pub fn random(&mut self, label: &'static str, len: usize) -> Result<View, BackendError> {
+        let values = self.rng.values(len);
+        self.input(label, &values)
+    }
+
+    /// Indices that are only read.
+    pub fn indices(&mut self, label: &'static str, values: &[u32]) -> Result<View, BackendError> {
+        self.integers(label, values)
+    }
+
+    /// Numbers that are computed from nothing but other operands.
+    pub fn output(&mut self, label: &'static str, len: usize) -> Result<View, BackendError> {
+        self.floats(label, &vec![f32::from_bits(UNWRITTEN); len], Expect::Near)
+    }
+
+    /// Numbers that are copied from other operands.
+    pub fn copied(&mut self, label: &'static str, len: usize) -> Result<View, BackendError> {
+        self.floats(label, &vec![f32::from_bits(UNWRITTEN); len], Expect::Same)
+    }
+
+    /// Indices that are computed.
+    pub fn chosen(&mut self, label: &'static str, len: usize) -> Result<View, BackendError> {
+        self.integers(label, &vec![UNWRITTEN; len])
+    }
+
+    /// Numbers that are read and computed.
+    pub fn updated(&mut self, label: &'static str, values: &[f32]) -> Result<View, BackendError> {
+        self.floats(label, values, Expect::Near)
+    }
+
+    /// Numbers that are read and replaced by copies.
+    pub fn moved(&mut self, label: &'static str, values: &[f32]) -> Result<View, BackendError> {
+        self.floats(label, values, Expect::Same)
+    }
+
+    /// Room that an operation leaves unspecified.
+    pub fn room(&mut self, label: &'static str, len: usize) -> Result<View, BackendError> {
+        self.floats(label, &vec![f32::from_bits(UNWRITTEN); len], Expect::Whatever)
+    }
+
+    /// A weight.
+    pub fn weight(&mut self, matrix: Matrix) -> Result<WeightId, BackendError> {
+        self.backend.upload("weight", matrix)
+    }
+
+    /// A random weight.
+    pub fn matrix(&mut self, shape: [usize; 2], format: Format) -> Result<WeightId, BackendError> {
+        let matrix = random_matrix(&mut self.rng, shape, format).map_err(not_a_matrix)?;
+        self.weight(matrix)
+    }
+
+    /// A one-row f32 weight.
+    pub fn vector(&mut self, values: &[f32]) -> Result<WeightId, BackendError> {
+        self.weight(Matrix::from_f32(1, values.len(), values).map_err(not_a_matrix)?)
+    }
+
+    /// A one-row f32 weight around one.
+    pub fn norm_weight(&mut self, len: usize) -> Result<WeightId, BackendError> {
+        let values: Vec<f32> = (0..len).map(|_| 1.0 + 0.3 * self.rng.signed()).collect();
+        self.vector(&values)
+    }
+
+    /// A span table.
+    pub fn span_table(&mut self, entries: &[SpanEntry]) -> Result<View, BackendError> {
+        let words: Vec<u32> = entries.iter().flat_map(|entry| entry.words()).collect();
+        let view = self.indices("spans", &words)?;
+        self.spans.push((view.buffer, entries.to_vec()));
+        Ok(view)
+    }
+
+    /// The entries of a table made by [`Stage::span_table`].
+    pub(super) fn entries(&self, spans: &Spans) -> Vec<SpanEntry> {
+        let found = self.spans.iter().find(|(id, _)| *id == spans.table.buffer);
+        found.map(|(_, entries)| entries.clone()).unwrap_or_default()
+    }
+
+    /// Two caches `[k, v]` of the same type that hold `values`, in the layout's own order.
+    pub fn caches(
+        &mut self,
+        dtype: DType,
+        layout: CacheLayout,
+        values: [&[f32]; 2],
+    ) -> Result<[View; 2], BackendError> {
+        let k_cache = self.make("k_cache", dtype, layout.len(), Expect::Same)?;
+        let v_cache = self.make("v_cache", dtype, layout.len(), Expect::Same)?;
+        // Half buffers are filled as a model fills them: by cache writes. One big row will do;
+        // the guards, which it cannot reach, are filled through views of their own.
+        let whole = layout.len() + 2 * GUARD;
+        let guarded =
+            |values: &[f32]| [&[GUARD_VALUE; GUARD], values, &[GUARD_VALUE; GUARD]].concat();
+        let k = self.input("keys", &guarded(values[0]))?;
+        let v = self.input("values", &guarded(values[1]))?;
+        let places = self.indices("places", &[0])?;
+        self.backend.cache_write(CacheWrite {
+            k,
+            v,
+            places,
+            k_cache: View::head(k_cache.buffer, whole),
+            v_cache: View::head(v_cache.buffer, whole),
+            layout: CacheLayout { blocks: 1, kv_heads: 1, block: 1, head_dim: whole },
+        })?;
+        Ok([k_cache, v_cache])
+    }
+
+    /// Runs operations in order and reads everything back.
+    pub(super) fn play(mut self, ops: &[Op]) -> Result<Vec<Outcome>, BackendError> {
+        for op in ops {
+            op.apply(self.backend)?;
+        }
+        submit_and_wait(self.backend)?;
+        let made = std::mem::take(&mut self.made);
+        made.iter().map(|made| self.read(made)).collect()
+    }
+
+    fn read(&mut self, made: &Made) -> Result<Outcome, BackendError> {
+        let whole = View::head(made.view.buffer, made.len);
+        let view = made.view.start..made.view.start + made.view.len;
+        // What is left unspecified may not even be readable; its guards are.
+        let parts = match made.expect {
+            Expect::Whatever => [0..view.start, view.end..made.len],
+            Expect::Same | Expect::Near => [0..made.len, 0..0],
+        };
+        let numbers = if made.dtype == DType::U32 {
+            let mut values = vec![0; made.len];
+            self.backend.read(whole, HostDataMut::U32(&mut values))?;
+            Numbers::U32(values)
+        } else {
+            let mut values = vec![0.0; made.len];
+            for part in parts {
+                let from = whole.part(part.start, part.len());
+                self.backend.read(from, HostDataMut::F32(&mut values[part]))?;
+            }
+            Numbers::F32(values)
+        };
+        Ok(Outcome { label: made.label, expect: made.expect, view, numbers })
+    }
+}
+
+fn not_a_matrix(why: MatrixError) -> BackendError {
+    BackendError::Protocol(format!("a case asks for a matrix that cannot be: {why}"))
+}

@@ -1,0 +1,94 @@
+//! What can go wrong at the seam.
+
+use forerun_base::DType;
+
+/// A refused or failed device call. Shape errors are ours to mend, memory is the operator's.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BackendError {
+    /// An operand does not have the size the operation needs.
+    #[error("{op}: `{operand}` has {found} elements, expected {expected}")]
+    Length {
+        /// Operation.
+        op: &'static str,
+        /// Operand.
+        operand: &'static str,
+        /// Elements needed.
+        expected: usize,
+        /// Elements given.
+        found: usize,
+    },
+    /// A weight does not have the shape the operation needs.
+    #[error("{op}: weight `{operand}` is {found:?}, expected {expected:?}")]
+    WeightShape {
+        /// Operation.
+        op: &'static str,
+        /// Operand.
+        operand: &'static str,
+        /// `[rows, cols]` needed.
+        expected: [usize; 2],
+        /// `[rows, cols]` given.
+        found: [usize; 2],
+    },
+    /// An operand holds another element type.
+    #[error("{op}: `{operand}` is {found}, expected {expected}")]
+    Type {
+        /// Operation.
+        op: &'static str,
+        /// Operand.
+        operand: &'static str,
+        /// Type or types needed.
+        expected: &'static str,
+        /// Type given.
+        found: DType,
+    },
+    /// A view reaches outside its buffer, or the buffer or weight does not exist.
+    #[error("{op}: `{operand}` reaches outside device memory")]
+    OutOfRange {
+        /// Operation.
+        op: &'static str,
+        /// Operand.
+        operand: &'static str,
+    },
+    /// Two operands share memory that one of them writes.
+    #[error("{op}: `{operand}` shares a buffer with another operand that is written")]
+    Alias {
+        /// Operation.
+        op: &'static str,
+        /// Operand.
+        operand: &'static str,
+    },
+    /// A size parameter makes no sense (zero heads, rotary wider than the head, …).
+    #[error("{op}: {what}")]
+    Parameter {
+        /// Operation.
+        op: &'static str,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// An index held in device memory points nowhere.
+    #[error("{op}: index {index} in `{operand}` is outside 0..{limit}")]
+    Index {
+        /// Operation.
+        op: &'static str,
+        /// Operand.
+        operand: &'static str,
+        /// The index.
+        index: usize,
+        /// One past the largest allowed.
+        limit: usize,
+    },
+    /// The device has no room.
+    #[error("no memory for `{label}`: {bytes} bytes")]
+    OutOfMemory {
+        /// What was asked for.
+        label: String,
+        /// Its size.
+        bytes: usize,
+    },
+    /// The caller broke the protocol of the seam (for example a read before completion).
+    #[error("{0}")]
+    Protocol(String),
+    /// The device itself reported a failure.
+    #[error("device: {0}")]
+    Device(String),
+}

@@ -1,0 +1,24 @@
+//! The device seam. Nothing above it is generic over a device, nothing below it knows a model.
+//!
+//! A device holds *buffers* (typed, allocated once) and *weights* (canonical matrices, uploaded
+//! once). Work is a sequence of *operations*: plain structs of ids and sizes ([`Op`]), recorded in
+//! order, run at [`Backend::submit`] at the latest, observable after [`Backend::wait`].
+//!
+//! Every operation describes itself on a [`Sheet`]: operands, shapes and cost in one place. Devices
+//! check a call with it, runners bound submissions with it, tests watch memory with it.
+#![forbid(unsafe_code)]
+
+mod backend;
+mod buffer;
+pub mod conform;
+mod error;
+pub mod op;
+mod plan;
+mod sheet;
+
+pub use backend::{Backend, HostData, HostDataMut, Ticket, submit_and_wait};
+pub use buffer::{BufferId, BufferInfo, BufferRole, BufferSpec, View, WeightId, WeightInfo};
+pub use error::BackendError;
+pub use op::Op;
+pub use plan::{MemoryPlan, PlanItem};
+pub use sheet::{Access, Catalog, Cost, Operand, Sheet};

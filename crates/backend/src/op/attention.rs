@@ -1,0 +1,134 @@
+//! The key/value cache and attention over it.
+
+use crate::{Access, Sheet, View};
+
+/// Shape of one layer's cache: `[blocks, kv_heads, block, head_dim]` for keys and for values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLayout {
+    /// Blocks in the pool.
+    pub blocks: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Positions in a block.
+    pub block: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+}
+
+impl CacheLayout {
+    /// Elements of one cache buffer.
+    pub const fn len(&self) -> usize {
+        self.blocks * self.kv_heads * self.block * self.head_dim
+    }
+
+    fn describe(&self, sheet: &mut Sheet<'_>) {
+        let Self { kv_heads, block, head_dim, .. } = *self;
+        sheet.require(
+            kv_heads > 0 && block > 0 && head_dim > 0,
+            "heads, block and head width must not be zero",
+        );
+    }
+
+    /// Whether the pool holds nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Writes each row's keys and values to its place in the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheWrite {
+    /// `[rows, kv_heads, head_dim]`.
+    pub k: View,
+    /// `[rows, kv_heads, head_dim]`.
+    pub v: View,
+    /// u32 `[rows]`: `block·layout.block + position in block`.
+    pub places: View,
+    /// All keys of the layer.
+    pub k_cache: View,
+    /// All values of the layer.
+    pub v_cache: View,
+    /// Shape of both caches.
+    pub layout: CacheLayout,
+}
+
+impl CacheWrite {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        self.layout.describe(sheet);
+        let wide = self.places.len * self.layout.kv_heads * self.layout.head_dim;
+        sheet.f32("k", self.k, Access::Read, wide);
+        sheet.f32("v", self.v, Access::Read, wide);
+        sheet.u32("places", self.places, Access::Read, self.places.len);
+        sheet.cache("k_cache", self.k_cache, Access::Scatter, self.layout.len());
+        sheet.cache("v_cache", self.v_cache, Access::Scatter, self.layout.len());
+        sheet.work(2 * wide as u64 * sheet.element_bytes(self.k_cache), 0);
+    }
+}
+
+/// Causal attention of each row over its sequence's cache, its own key included.
+///
+/// # Math
+/// Query head `h` reads key head `h / (heads / kv_heads)`; the row at position `p` sees keys `0..=p`:
+/// `out = softmax(scale·q·kᵀ) v`.
+///
+/// # Numerics
+/// f32. Keys are taken in blocks of `layout.block` at absolute positions, in ascending order, merged by
+/// running maximum and sum, so a row's result does not depend on how the prompt was cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// `[rows, heads, head_dim]`.
+    pub q: View,
+    /// All keys of the layer.
+    pub k_cache: View,
+    /// All values of the layer.
+    pub v_cache: View,
+    /// Shape of both caches.
+    pub layout: CacheLayout,
+    /// u32 `[rows]`.
+    pub positions: View,
+    /// u32 `[rows]`: the row's line in `tables`.
+    pub span_of: View,
+    /// u32 `[spans, blocks per sequence]`: block ids in order of position.
+    pub tables: View,
+    /// Blocks per line of `tables`.
+    pub table_width: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Factor on scores.
+    pub scale: f32,
+    /// Keys visible to all rows together, for the cost alone.
+    pub visible_keys: usize,
+    /// `[rows, heads, head_dim]`.
+    pub out: View,
+}
+
+impl Attention {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let layout = self.layout;
+        sheet.require(
+            layout.kv_heads > 0 && self.heads.is_multiple_of(layout.kv_heads.max(1)),
+            "query heads must be a multiple of key heads",
+        );
+        sheet.require(
+            self.table_width > 0 && self.tables.len.is_multiple_of(self.table_width.max(1)),
+            "block tables are not whole lines",
+        );
+        sheet.require(self.heads > 0, "no query heads");
+        layout.describe(sheet);
+        let rows = self.positions.len;
+        let wide = rows * self.heads * layout.head_dim;
+        sheet.f32("q", self.q, Access::Read, wide);
+        sheet.cache("k_cache", self.k_cache, Access::Gather, layout.len());
+        sheet.cache("v_cache", self.v_cache, Access::Gather, layout.len());
+        sheet.u32("positions", self.positions, Access::Read, rows);
+        sheet.u32("span_of", self.span_of, Access::Read, rows);
+        sheet.u32("tables", self.tables, Access::Read, self.tables.len);
+        sheet.f32("out", self.out, Access::Write, wide);
+        let keys = self.visible_keys as u64;
+        let key_bytes = (2 * layout.kv_heads * layout.head_dim) as u64;
+        sheet.work(
+            keys * key_bytes * sheet.element_bytes(self.k_cache),
+            4 * keys * (self.heads * layout.head_dim) as u64,
+        );
+    }
+}

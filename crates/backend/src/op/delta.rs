@@ -1,0 +1,186 @@
+//! Gated DeltaNet: short convolution, gates, and the delta rule, with log-and-fold state.
+
+use crate::op::Spans;
+use crate::{Access, Sheet, View, WeightId};
+
+/// Causal depthwise convolution over each span's rows, then silu.
+///
+/// # Math
+/// `out_t[c] = silu(Σ_j w[c][j] · x_{t−K+1+j}[c])`; rows before the span come from the slot's window
+/// (and its pending log rows), zeros before position 0.
+///
+/// # State
+/// `window` holds the last `K − 1` inputs at the committed position (oldest first), less pending
+/// log rows. Certain rows move it on; guesses go to `log` and leave it alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv {
+    /// `[rows, channels]`.
+    pub x: View,
+    /// `[channels, K]`, newest tap last.
+    pub weight: WeightId,
+    /// `[slots, K − 1, channels]`.
+    pub window: View,
+    /// `[slots, log_rows, channels]`.
+    pub log: View,
+    /// Which rows belong together.
+    pub spans: Spans,
+    /// `[rows, channels]`.
+    pub out: View,
+}
+
+impl Conv {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let Some(weight) = sheet.weight_info("weight", self.weight) else { return };
+        let (channels, taps) = (weight.rows, weight.cols);
+        sheet.require(channels > 0 && taps > 1, "convolution needs channels and at least two taps");
+        let rows = self.x.len / channels.max(1);
+        let Spans { slots, log_rows, .. } = self.spans;
+        sheet.f32("x", self.x, Access::Read, rows * channels);
+        sheet.weight("weight", self.weight, [channels, taps]);
+        sheet.f32(
+            "window",
+            self.window,
+            Access::Scatter,
+            slots * taps.saturating_sub(1) * channels,
+        );
+        sheet.f32("log", self.log, Access::Scatter, slots * log_rows * channels);
+        self.spans.describe(sheet);
+        sheet.f32("out", self.out, Access::Write, rows * channels);
+        let window_bytes = 8 * self.spans.count() * taps * channels;
+        sheet.work(window_bytes as u64, (rows * channels * (2 * taps + 8)) as u64);
+    }
+}
+
+/// Head counts and widths of a delta-net layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaShape {
+    /// Key (and query) heads.
+    pub key_heads: usize,
+    /// Value heads, a multiple of `key_heads`; value head `j` uses key head `j / (value/key)`.
+    pub value_heads: usize,
+    /// Width of a key.
+    pub dk: usize,
+    /// Width of a value.
+    pub dv: usize,
+}
+
+impl DeltaShape {
+    /// Width of the `[q | k | v]` row.
+    pub const fn channels(&self) -> usize {
+        2 * self.key_heads * self.dk + self.value_heads * self.dv
+    }
+
+    /// f32 of one slot's state, `[value_heads, dk, dv]`.
+    pub const fn state_len(&self) -> usize {
+        self.value_heads * self.dk * self.dv
+    }
+
+    /// f32 of one log row: `[k | v | decay | beta]`.
+    pub const fn log_len(&self) -> usize {
+        self.key_heads * self.dk + self.value_heads * (self.dv + 2)
+    }
+
+    fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(
+            self.key_heads > 0
+                && self.value_heads > 0
+                && self.value_heads.is_multiple_of(self.key_heads),
+            "value heads must be a multiple of key heads, and neither zero",
+        );
+        sheet.require(self.dk > 0 && self.dv > 0, "head widths must not be zero");
+    }
+}
+
+/// Prepares the delta rule's inputs.
+///
+/// # Math
+/// q and k (in place): `u / sqrt(Σu² + 1e-6)`, q also times `dk^-½`.
+/// `decay = exp(rate · softplus(a + dt_bias))`, `beta = σ(b)`, per value head.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaPrepare {
+    /// `[rows, q | k | v]`, in place.
+    pub qkv: View,
+    /// `[rows, value_heads]`.
+    pub a: View,
+    /// `[rows, value_heads]`.
+    pub b: View,
+    /// `[1, value_heads]`: `−exp(A_log)`.
+    pub rate: WeightId,
+    /// `[1, value_heads]`.
+    pub dt_bias: WeightId,
+    /// `[rows, value_heads]`.
+    pub decay: View,
+    /// `[rows, value_heads]`.
+    pub beta: View,
+    /// Heads.
+    pub shape: DeltaShape,
+}
+
+impl DeltaPrepare {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        self.shape.describe(sheet);
+        let rows = self.qkv.len / self.shape.channels().max(1);
+        let heads = rows * self.shape.value_heads;
+        sheet.f32("qkv", self.qkv, Access::Update, rows * self.shape.channels());
+        sheet.f32("a", self.a, Access::Read, heads);
+        sheet.f32("b", self.b, Access::Read, heads);
+        sheet.weight("rate", self.rate, [1, self.shape.value_heads]);
+        sheet.weight("dt_bias", self.dt_bias, [1, self.shape.value_heads]);
+        sheet.f32("decay", self.decay, Access::Write, heads);
+        sheet.f32("beta", self.beta, Access::Write, heads);
+        sheet.work(0, (3 * self.qkv.len + 40 * heads) as u64);
+    }
+}
+
+/// The gated delta rule over each span's rows, sequentially.
+///
+/// # Math
+/// Per value head with memory `S [dk, dv]`:
+///
+/// ```text
+/// S ← decay·S            forget
+/// e = beta·(v − Sᵀk)     the error of recall
+/// S ← S + k eᵀ           write it
+/// o = Sᵀq
+/// ```
+///
+/// # State
+/// See [`crate::op::SpanEntry`]: pending log rows are folded with the same arithmetic, certain rows
+/// advance the state, guesses work on a private copy and leave k, v, decay, beta in the log.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaRule {
+    /// `[rows, q | k | v]`, prepared.
+    pub qkv: View,
+    /// `[rows, value_heads]`.
+    pub decay: View,
+    /// `[rows, value_heads]`.
+    pub beta: View,
+    /// `[slots, value_heads, dk, dv]`.
+    pub state: View,
+    /// `[slots, log_rows, k | v | decay | beta]`.
+    pub log: View,
+    /// Which rows belong together.
+    pub spans: Spans,
+    /// Heads.
+    pub shape: DeltaShape,
+    /// `[rows, value_heads, dv]`.
+    pub out: View,
+}
+
+impl DeltaRule {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let shape = self.shape;
+        shape.describe(sheet);
+        let rows = self.qkv.len / shape.channels().max(1);
+        let Spans { slots, log_rows, .. } = self.spans;
+        sheet.f32("qkv", self.qkv, Access::Read, rows * shape.channels());
+        sheet.f32("decay", self.decay, Access::Read, rows * shape.value_heads);
+        sheet.f32("beta", self.beta, Access::Read, rows * shape.value_heads);
+        sheet.f32("state", self.state, Access::Scatter, slots * shape.state_len());
+        sheet.f32("log", self.log, Access::Scatter, slots * log_rows * shape.log_len());
+        self.spans.describe(sheet);
+        sheet.f32("out", self.out, Access::Write, rows * shape.value_heads * shape.dv);
+        let states = 8 * self.spans.count() * shape.state_len();
+        sheet.work(states as u64, 7 * (rows * shape.state_len()) as u64);
+    }
+}

@@ -1,0 +1,95 @@
+//! Matrix products with weights.
+
+use crate::op::SwiGlu;
+use crate::{Access, Sheet, View, WeightId};
+
+/// What happens to the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// `out = …`
+    Set,
+    /// `out = out + …`, the residual stream.
+    Add,
+}
+
+/// `out[r][n] (+)= Σ_k x[r][k]·w[n][k] (+ bias[n])`.
+///
+/// # Numerics
+/// The order of the sum depends on `K` and the weight's format, never on the number of rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Linear {
+    /// `[rows, K]`.
+    pub x: View,
+    /// `[N, K]`.
+    pub weight: WeightId,
+    /// `[1, N]`.
+    pub bias: Option<WeightId>,
+    /// `[rows, N]`.
+    pub out: View,
+    /// Replace or add.
+    pub store: Store,
+}
+
+impl Linear {
+    /// A product without bias that replaces `out`.
+    pub const fn set(x: View, weight: WeightId, out: View) -> Self {
+        Self { x, weight, bias: None, out, store: Store::Set }
+    }
+
+    /// A product without bias that is added to `out`.
+    pub const fn add(x: View, weight: WeightId, out: View) -> Self {
+        Self { x, weight, bias: None, out, store: Store::Add }
+    }
+
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let Some(weight) = sheet.weight_info("weight", self.weight) else { return };
+        sheet.require(weight.cols > 0, "a weight without columns");
+        let rows = self.x.len / weight.cols.max(1);
+        sheet.f32("x", self.x, Access::Read, rows * weight.cols);
+        sheet.weight("weight", self.weight, [weight.rows, weight.cols]);
+        if let Some(bias) = self.bias {
+            sheet.weight("bias", bias, [1, weight.rows]);
+        }
+        let access = if self.store == Store::Set { Access::Write } else { Access::Update };
+        sheet.f32("out", self.out, access, rows * weight.rows);
+        sheet.work(0, 2 * (rows * weight.rows * weight.cols) as u64);
+    }
+}
+
+/// `out = silu(x Gᵀ) · (x Uᵀ)`: the first half of a gated MLP.
+#[derive(Clone, Copy, Debug)]
+pub struct GatedLinear {
+    /// `[rows, K]`.
+    pub x: View,
+    /// `[N, K]`.
+    pub gate: WeightId,
+    /// `[N, K]`.
+    pub up: WeightId,
+    /// `[rows, N]`, left unspecified; room for the unfused definition.
+    pub scratch: View,
+    /// `[rows, N]`.
+    pub out: View,
+}
+
+impl GatedLinear {
+    /// The operations this one is defined as.
+    pub const fn parts(self) -> (Linear, Linear, SwiGlu) {
+        (
+            Linear::set(self.x, self.gate, self.out),
+            Linear::set(self.x, self.up, self.scratch),
+            SwiGlu { gate: self.out, up: self.scratch },
+        )
+    }
+
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let Some(gate) = sheet.weight_info("gate", self.gate) else { return };
+        sheet.require(gate.cols > 0, "a weight without columns");
+        let rows = self.x.len / gate.cols.max(1);
+        sheet.f32("x", self.x, Access::Read, rows * gate.cols);
+        sheet.weight("gate", self.gate, [gate.rows, gate.cols]);
+        sheet.weight("up", self.up, [gate.rows, gate.cols]);
+        sheet.f32("scratch", self.scratch, Access::Write, rows * gate.rows);
+        sheet.f32("out", self.out, Access::Write, rows * gate.rows);
+        sheet.work(0, 4 * (rows * gate.rows * gate.cols) as u64);
+    }
+}

@@ -1,0 +1,110 @@
+//! Mixture of experts.
+
+use crate::{Access, Sheet, View, WeightId};
+
+/// Softmax over all experts, then the `top_k` largest (ties: the lower index first).
+#[derive(Clone, Copy, Debug)]
+pub struct Router {
+    /// `[rows, experts]`.
+    pub logits: View,
+    /// Experts in the layer.
+    pub experts: usize,
+    /// Experts chosen per row.
+    pub top_k: usize,
+    /// Whether the chosen weights are divided by their sum.
+    pub renormalise: bool,
+    /// u32 `[rows, top_k]`, best first.
+    pub chosen: View,
+    /// `[rows, top_k]`.
+    pub weights: View,
+}
+
+impl Router {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(
+            self.top_k > 0 && self.top_k <= self.experts,
+            "top_k must be between 1 and the number of experts",
+        );
+        let rows = self.logits.len / self.experts.max(1);
+        sheet.f32("logits", self.logits, Access::Read, rows * self.experts);
+        sheet.u32("chosen", self.chosen, Access::Write, rows * self.top_k);
+        sheet.f32("weights", self.weights, Access::Write, rows * self.top_k);
+        sheet.work(0, (self.logits.len * (10 + self.top_k)) as u64);
+    }
+}
+
+/// Where an expert's matrix lies in a tall stack: rows `first + e·stride ..` of `weight`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertRows {
+    /// The stack.
+    pub weight: WeightId,
+    /// First row of expert 0.
+    pub first: usize,
+    /// Rows from one expert to the next.
+    pub stride: usize,
+}
+
+/// `out[r] += Σ_j weights[r][j] · down_e(silu(gate_e x[r]) · (up_e x[r]))`, `e = chosen[r][j]`.
+///
+/// # Numerics
+/// A row's experts are added in the order they were chosen, whatever other rows chose.
+#[derive(Clone, Copy, Debug)]
+pub struct Experts {
+    /// `[rows, dim]`.
+    pub x: View,
+    /// u32 `[rows, top_k]`.
+    pub chosen: View,
+    /// `[rows, top_k]`.
+    pub weights: View,
+    /// `[ffn, dim]` each.
+    pub gate: ExpertRows,
+    /// `[ffn, dim]` each.
+    pub up: ExpertRows,
+    /// `[dim, ffn]` each.
+    pub down: ExpertRows,
+    /// Experts in the layer.
+    pub experts: usize,
+    /// Experts chosen per row.
+    pub top_k: usize,
+    /// Width inside an expert.
+    pub ffn: usize,
+    /// Width of a row.
+    pub dim: usize,
+    /// `[rows, top_k, ffn]`, left unspecified.
+    pub hidden: View,
+    /// `[rows, top_k, dim]`, left unspecified.
+    pub partial: View,
+    /// `[rows, dim]`, added to.
+    pub out: View,
+}
+
+impl Experts {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(
+            self.dim > 0 && self.ffn > 0 && self.top_k > 0,
+            "widths and experts per row must not be zero",
+        );
+        let rows = self.x.len / self.dim.max(1);
+        let picks = rows * self.top_k;
+        sheet.f32("x", self.x, Access::Read, rows * self.dim);
+        sheet.u32("chosen", self.chosen, Access::Read, picks);
+        sheet.f32("weights", self.weights, Access::Read, picks);
+        for (name, at, [height, width]) in [
+            ("gate", self.gate, [self.ffn, self.dim]),
+            ("up", self.up, [self.ffn, self.dim]),
+            ("down", self.down, [self.dim, self.ffn]),
+        ] {
+            let Some(info) = sheet.weight_info(name, at.weight) else { return };
+            let last = at.first + self.experts.saturating_sub(1) * at.stride + height;
+            sheet.require(
+                info.cols == width && last <= info.rows && self.experts > 0,
+                "an expert reaches outside its stack",
+            );
+            let touched = picks.min(self.experts) * height * (info.bytes / info.rows.max(1));
+            sheet.work(touched as u64, 2 * (picks * height * width) as u64);
+        }
+        sheet.f32("hidden", self.hidden, Access::Write, picks * self.ffn);
+        sheet.f32("partial", self.partial, Access::Write, picks * self.dim);
+        sheet.f32("out", self.out, Access::Update, rows * self.dim);
+    }
+}

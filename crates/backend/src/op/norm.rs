@@ -1,0 +1,53 @@
+//! Norms over the last axis.
+
+use crate::{Access, Sheet, View, WeightId};
+
+/// `out = x / sqrt(mean(x²) + eps) · weight`, per row of `dim`.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNorm {
+    /// `[rows, dim]`.
+    pub x: View,
+    /// `[1, dim]`; conventions that store `w − 1` were resolved at load.
+    pub weight: WeightId,
+    /// `[rows, dim]`.
+    pub out: View,
+    /// Width of a row.
+    pub dim: usize,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl RmsNorm {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole rows");
+        sheet.f32("x", self.x, Access::Read, self.x.len);
+        sheet.weight("weight", self.weight, [1, self.dim]);
+        sheet.f32("out", self.out, Access::Write, self.x.len);
+        sheet.work(0, 4 * self.x.len as u64);
+    }
+}
+
+/// `x ← x / sqrt(mean(x²) + eps) · weight · silu(gate)`, per head of `dim`, in place.
+#[derive(Clone, Copy, Debug)]
+pub struct GatedNorm {
+    /// `[rows, heads, dim]`, in place.
+    pub x: View,
+    /// Same shape as `x`.
+    pub gate: View,
+    /// `[1, dim]`.
+    pub weight: WeightId,
+    /// Width of a head.
+    pub dim: usize,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl GatedNorm {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole heads");
+        sheet.f32("x", self.x, Access::Update, self.x.len);
+        sheet.f32("gate", self.gate, Access::Read, self.x.len);
+        sheet.weight("weight", self.weight, [1, self.dim]);
+        sheet.work(0, 12 * self.x.len as u64);
+    }
+}

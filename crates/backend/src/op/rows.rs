@@ -1,0 +1,49 @@
+//! Whole rows moved by index.
+
+use crate::{Access, Sheet, View, WeightId};
+
+/// `out[i] = table[ids[i]]`, decoded to f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Embed {
+    /// Token ids, u32 `[rows]`.
+    pub ids: View,
+    /// `[vocabulary, dim]`.
+    pub table: WeightId,
+    /// `[rows, dim]`.
+    pub out: View,
+}
+
+impl Embed {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let rows = self.ids.len;
+        let Some(table) = sheet.weight_info("table", self.table) else { return };
+        sheet.require(table.cols > 0, "a table without columns");
+        sheet.u32("ids", self.ids, Access::Read, rows);
+        sheet.f32("out", self.out, Access::Write, rows * table.cols);
+        let touched = rows.min(table.rows) * (table.bytes / table.rows.max(1));
+        sheet.work(touched as u64, (2 * rows * table.cols) as u64);
+    }
+}
+
+/// `out[i] = x[rows[i]]`.
+#[derive(Clone, Copy, Debug)]
+pub struct GatherRows {
+    /// `[any, dim]`.
+    pub x: View,
+    /// Row numbers, u32 `[count]`.
+    pub rows: View,
+    /// `[count, dim]`.
+    pub out: View,
+    /// Width of a row.
+    pub dim: usize,
+}
+
+impl GatherRows {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole rows");
+        sheet.f32("x", self.x, Access::Gather, self.x.len);
+        sheet.u32("rows", self.rows, Access::Read, self.rows.len);
+        sheet.f32("out", self.out, Access::Write, self.rows.len * self.dim);
+        sheet.work((4 * self.out.len) as u64, 0);
+    }
+}

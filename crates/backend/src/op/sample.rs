@@ -1,0 +1,228 @@
+//! Choosing a token from a row of logits.
+
+use crate::{Access, Sheet, View};
+
+/// One token per row.
+///
+/// # Math
+/// 1. Each token in the row's history: logit divided (if positive) or multiplied by `repetition`; minus
+///    `presence` and `frequency·count` if generated `count > 0` times; plus its bias.
+/// 2. `temperature = 0`: the largest logit, ties to the lower id.
+/// 3. Otherwise logits are divided by the temperature and filtered: the `top_k` largest (0: all); then, by
+///    probability among those, the shortest prefix that reaches `top_p`; then those with at least `min_p`
+///    times the largest probability. Order is by logit, ties by lower id.
+/// 4. The pick is the largest `logit + gumbel(seed, position, id)` of what is left.
+///
+/// The noise depends on seed, position and id alone, so a pick is a function of (seed, position,
+/// logits, history): the same with speculation on or off, alone or in a batch.
+///
+/// # History
+/// `history` holds [`HistoryEntry`] words for everything before the span; the span's own tokens
+/// up to the row are read from `ids`, so draft rows see exactly the tokens before them.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// `[rows, vocabulary]`.
+    pub logits: View,
+    /// Tokens in the vocabulary.
+    pub vocabulary: usize,
+    /// u32 `[rows, SampleRow::WORDS]`.
+    pub rows: View,
+    /// u32 `[entries, HistoryEntry::WORDS]`, rows point into it.
+    pub history: View,
+    /// u32: the batch's token ids, rows point into it.
+    pub ids: View,
+    /// u32 `[rows]`.
+    pub out: View,
+}
+
+impl Sample {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let rows = self.out.len;
+        sheet.require(self.vocabulary > 0, "an empty vocabulary");
+        sheet.f32("logits", self.logits, Access::Read, rows * self.vocabulary);
+        sheet.u32("rows", self.rows, Access::Read, rows * SampleRow::WORDS);
+        sheet.require(
+            self.history.len.is_multiple_of(HistoryEntry::WORDS),
+            "history is not whole entries",
+        );
+        sheet.u32("history", self.history, Access::Read, self.history.len);
+        sheet.u32("ids", self.ids, Access::Read, self.ids.len);
+        sheet.u32("out", self.out, Access::Write, rows);
+        sheet.work(0, 20 * self.logits.len as u64);
+    }
+}
+
+/// How one row is sampled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleRow {
+    /// 0 is greedy.
+    pub temperature: f32,
+    /// 0 keeps all.
+    pub top_k: u32,
+    /// 1 keeps all.
+    pub top_p: f32,
+    /// 0 keeps all.
+    pub min_p: f32,
+    /// 1 does nothing.
+    pub repetition: f32,
+    /// 0 does nothing.
+    pub presence: f32,
+    /// 0 does nothing.
+    pub frequency: f32,
+    /// Keys the noise.
+    pub seed: u64,
+    /// Position of the token to be picked.
+    pub position: u32,
+    /// First entry in `history`.
+    pub history_first: u32,
+    /// Entries in `history`.
+    pub history_len: u32,
+    /// First of the span's tokens in `ids`.
+    pub ids_first: u32,
+    /// The span's tokens up to and including this row.
+    pub ids_len: u32,
+    /// How many of those belong to the prompt (they repeat, but were not generated).
+    pub ids_prompt: u32,
+}
+
+impl SampleRow {
+    /// u32 words per row.
+    pub const WORDS: usize = 15;
+
+    /// Greedy, nothing else.
+    pub const GREEDY: Self = Self {
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        repetition: 1.0,
+        presence: 0.0,
+        frequency: 0.0,
+        seed: 0,
+        position: 0,
+        history_first: 0,
+        history_len: 0,
+        ids_first: 0,
+        ids_len: 0,
+        ids_prompt: 0,
+    };
+
+    /// Whether any token's logit depends on what came before.
+    pub fn has_penalties(&self) -> bool {
+        self.repetition != 1.0 || self.presence != 0.0 || self.frequency != 0.0
+    }
+
+    /// The words of this row.
+    pub const fn words(&self) -> [u32; Self::WORDS] {
+        [
+            self.temperature.to_bits(),
+            self.top_k,
+            self.top_p.to_bits(),
+            self.min_p.to_bits(),
+            self.repetition.to_bits(),
+            self.presence.to_bits(),
+            self.frequency.to_bits(),
+            self.seed as u32,
+            (self.seed >> 32) as u32,
+            self.position,
+            self.history_first,
+            self.history_len,
+            self.ids_first,
+            self.ids_len,
+            self.ids_prompt,
+        ]
+    }
+
+    /// The row from its words.
+    ///
+    /// # Panics
+    /// When `words` is not exactly one row.
+    pub fn from_words(words: &[u32]) -> Self {
+        assert_eq!(words.len(), Self::WORDS, "a sample row has {} words", Self::WORDS);
+        Self {
+            temperature: f32::from_bits(words[0]),
+            top_k: words[1],
+            top_p: f32::from_bits(words[2]),
+            min_p: f32::from_bits(words[3]),
+            repetition: f32::from_bits(words[4]),
+            presence: f32::from_bits(words[5]),
+            frequency: f32::from_bits(words[6]),
+            seed: u64::from(words[7]) | (u64::from(words[8]) << 32),
+            position: words[9],
+            history_first: words[10],
+            history_len: words[11],
+            ids_first: words[12],
+            ids_len: words[13],
+            ids_prompt: words[14],
+        }
+    }
+}
+
+/// What the committed text says of one token. A token appears at most once per sequence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HistoryEntry {
+    /// The token.
+    pub token: u32,
+    /// Whether it occurs in prompt or answer.
+    pub seen: bool,
+    /// How often it was generated.
+    pub generated: u32,
+    /// Added to its logit.
+    pub bias: f32,
+}
+
+impl HistoryEntry {
+    /// u32 words per entry.
+    pub const WORDS: usize = 3;
+
+    /// The words of this entry.
+    pub const fn words(self) -> [u32; Self::WORDS] {
+        [self.token, (self.generated << 1) | self.seen as u32, self.bias.to_bits()]
+    }
+
+    /// The entry from its words.
+    ///
+    /// # Panics
+    /// When `words` is not exactly one entry.
+    pub fn from_words(words: &[u32]) -> Self {
+        assert_eq!(words.len(), Self::WORDS, "a history entry has {} words", Self::WORDS);
+        Self {
+            token: words[0],
+            seen: words[1] & 1 == 1,
+            generated: words[1] >> 1,
+            bias: f32::from_bits(words[2]),
+        }
+    }
+}
+
+/// A number in (0, 1] from counters alone: PCG-4D, 32-bit integer arithmetic that every device has.
+pub const fn uniform(seed: u64, position: u32, token: u32) -> f32 {
+    const fn lcg(x: u32) -> u32 {
+        x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223)
+    }
+    let mut v = [lcg(seed as u32), lcg((seed >> 32) as u32), lcg(position), lcg(token)];
+    let mut round = 0;
+    while round < 2 {
+        v[0] = v[0].wrapping_add(v[1].wrapping_mul(v[3]));
+        v[1] = v[1].wrapping_add(v[2].wrapping_mul(v[0]));
+        v[2] = v[2].wrapping_add(v[0].wrapping_mul(v[1]));
+        v[3] = v[3].wrapping_add(v[1].wrapping_mul(v[2]));
+        if round == 0 {
+            let mut i = 0;
+            while i < 4 {
+                v[i] ^= v[i] >> 16;
+                i += 1;
+            }
+        }
+        round += 1;
+    }
+    (v[0] as f32 + 0.5) * (1.0 / 4_294_967_296.0)
+}
+
+/// Standard Gumbel noise for one candidate.
+///
+/// `−ln(−ln(1 − u))`: the large values come from small `u`, where f32 is finest, so the upper
+/// tail is good to `2^-33`.
+pub fn gumbel(seed: u64, position: u32, token: u32) -> f32 {
+    -(-(-uniform(seed, position, token)).ln_1p()).ln()
+}

@@ -1,0 +1,72 @@
+//! The table that tells recurrent operations which rows belong together.
+
+use crate::{Access, Sheet, View};
+
+/// One span as recurrent operations see it.
+///
+/// The recurrent state of `slot` stands at the committed position minus `pending` rows: those were
+/// kept by the last verdict and lie in the slot's log. A run folds them first, then advances the
+/// state over the `certain` rows; the rows after them are guesses: they read a private copy
+/// and go to the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanEntry {
+    /// First row of the span in the batch.
+    pub first_row: u32,
+    /// Rows in the span.
+    pub rows: u32,
+    /// Leading rows that are not guesses.
+    pub certain: u32,
+    /// Log rows to fold before the first row.
+    pub pending: u32,
+    /// The recurrent slot.
+    pub slot: u32,
+    /// Position of the first row; at 0 the state and window are zero whatever the slot holds.
+    pub start: u32,
+}
+
+impl SpanEntry {
+    /// u32 words per span in the table.
+    pub const WORDS: usize = 6;
+
+    /// The words of this entry.
+    pub const fn words(self) -> [u32; Self::WORDS] {
+        [self.first_row, self.rows, self.certain, self.pending, self.slot, self.start]
+    }
+
+    /// The entry from its words.
+    ///
+    /// # Panics
+    /// When `words` is not exactly one entry.
+    pub fn from_words(words: &[u32]) -> Self {
+        let &[first_row, rows, certain, pending, slot, start] = words else {
+            panic!("a span entry has {} words", Self::WORDS)
+        };
+        Self { first_row, rows, certain, pending, slot, start }
+    }
+}
+
+/// The span table of a batch and the size of what it points into.
+#[derive(Clone, Copy, Debug)]
+pub struct Spans {
+    /// u32 `[spans, SpanEntry::WORDS]`.
+    pub table: View,
+    /// Slots the state buffers hold.
+    pub slots: usize,
+    /// Rows a slot's log holds.
+    pub log_rows: usize,
+}
+
+impl Spans {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(
+            self.table.len.is_multiple_of(SpanEntry::WORDS),
+            "span table is not whole entries",
+        );
+        sheet.u32("spans", self.table, Access::Read, self.table.len);
+    }
+
+    /// Spans in the table.
+    pub const fn count(&self) -> usize {
+        self.table.len / SpanEntry::WORDS
+    }
+}

@@ -1,0 +1,205 @@
+//! The sheet on which an operation describes itself: operands, expected sizes, cost.
+//!
+//! One description serves three readers. A backend calls [`Sheet::check`] before it touches memory,
+//! a runner reads [`Sheet::cost`], a watching test backend reads [`Sheet::operands`]. The rule on
+//! sharing follows what every GPU API can promise: a buffer that is written appears once among an
+//! operation's operands.
+
+use crate::{BackendError, BufferId, BufferInfo, View, WeightId, WeightInfo};
+use forerun_base::DType;
+
+/// What a device knows of the things operands name.
+pub trait Catalog {
+    /// The buffer, if it exists.
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo>;
+    /// The weight, if it exists.
+    fn weight(&self, id: WeightId) -> Option<WeightInfo>;
+}
+
+/// What an operation does to an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads all of it.
+    Read,
+    /// Writes all of it without reading it.
+    Write,
+    /// Reads and writes all of it.
+    Update,
+    /// Reads elements chosen by indices (cache blocks, slots).
+    Gather,
+    /// Reads and writes elements chosen by indices.
+    Scatter,
+}
+
+impl Access {
+    /// Whether memory changes.
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Update | Self::Scatter)
+    }
+}
+
+/// One operand of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// Its name in the operation's struct.
+    pub name: &'static str,
+    /// Where it is.
+    pub view: View,
+    /// What happens to it.
+    pub access: Access,
+}
+
+/// Work in a call, for submission budgets and rooflines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Floating-point operations.
+    pub flops: u64,
+}
+
+const MAX_OPERANDS: usize = 16;
+
+/// See the module's text.
+pub struct Sheet<'a> {
+    catalog: &'a dyn Catalog,
+    op: &'static str,
+    operands: [Operand; MAX_OPERANDS],
+    count: usize,
+    cost: Cost,
+    error: Option<BackendError>,
+}
+
+impl<'a> Sheet<'a> {
+    /// An empty sheet for a call of `op`.
+    pub fn new(op: &'static str, catalog: &'a dyn Catalog) -> Self {
+        let none = Operand { name: "", view: View::head(BufferId(0), 0), access: Access::Read };
+        Self {
+            catalog,
+            op,
+            operands: [none; MAX_OPERANDS],
+            count: 0,
+            cost: Cost::default(),
+            error: None,
+        }
+    }
+
+    /// An f32 operand of `expected` elements.
+    pub fn f32(&mut self, name: &'static str, view: View, access: Access, expected: usize) {
+        self.typed(Operand { name, view, access }, "F32", |d| d == DType::F32, expected);
+    }
+
+    /// A u32 operand of `expected` elements.
+    pub fn u32(&mut self, name: &'static str, view: View, access: Access, expected: usize) {
+        self.typed(Operand { name, view, access }, "U32", |d| d == DType::U32, expected);
+    }
+
+    /// A cache operand (F32, F16 or BF16) of `expected` elements, touched by index.
+    pub fn cache(&mut self, name: &'static str, view: View, access: Access, expected: usize) {
+        let float = |d| matches!(d, DType::F32 | DType::F16 | DType::BF16);
+        self.typed(Operand { name, view, access }, "F32, F16 or BF16", float, expected);
+    }
+
+    fn typed(
+        &mut self,
+        operand: Operand,
+        types: &'static str,
+        fits: impl Fn(DType) -> bool,
+        expected: usize,
+    ) {
+        let Operand { name, view, access } = operand;
+        let op = self.op;
+        let Some(info) = self.catalog.buffer(view.buffer) else {
+            return self.fail(BackendError::OutOfRange { op, operand: name });
+        };
+        if !fits(info.dtype) {
+            let found = info.dtype;
+            return self.fail(BackendError::Type { op, operand: name, expected: types, found });
+        }
+        if view.len != expected {
+            let found = view.len;
+            return self.fail(BackendError::Length { op, operand: name, expected, found });
+        }
+        if view.start.checked_add(view.len).is_none_or(|end| end > info.len) {
+            return self.fail(BackendError::OutOfRange { op, operand: name });
+        }
+        let shared = self.operands().iter().any(|other| {
+            let together = other.view.len > 0 && view.len > 0;
+            let written = other.access.writes() || access.writes();
+            together && written && other.view.buffer == view.buffer
+        });
+        if shared {
+            return self.fail(BackendError::Alias { op, operand: name });
+        }
+        // Indexed operands are charged by the operation itself, which knows how much it touches.
+        let bytes = (view.len * info.dtype.size()) as u64;
+        self.cost.bytes += match access {
+            Access::Read | Access::Write => bytes,
+            Access::Update => 2 * bytes,
+            Access::Gather | Access::Scatter => 0,
+        };
+        self.operands[self.count] = operand;
+        self.count += 1;
+    }
+
+    /// A weight of shape `[rows, cols]`, read once.
+    pub fn weight(&mut self, name: &'static str, id: WeightId, [rows, cols]: [usize; 2]) {
+        if let Some(info) = self.weight_info(name, id) {
+            if [info.rows, info.cols] != [rows, cols] {
+                let (expected, found) = ([rows, cols], [info.rows, info.cols]);
+                let op = self.op;
+                self.fail(BackendError::WeightShape { op, operand: name, expected, found });
+            }
+            self.cost.bytes += info.bytes as u64;
+        }
+    }
+
+    /// What the device knows of a weight; a missing one is noted as an error.
+    pub fn weight_info(&mut self, name: &'static str, id: WeightId) -> Option<WeightInfo> {
+        let info = self.catalog.weight(id);
+        if info.is_none() {
+            self.fail(BackendError::OutOfRange { op: self.op, operand: name });
+        }
+        info
+    }
+
+    /// Element bytes of a buffer, for costs of indexed operands.
+    pub fn element_bytes(&self, view: View) -> u64 {
+        self.catalog.buffer(view.buffer).map_or(0, |info| info.dtype.size() as u64)
+    }
+
+    /// Notes an error unless `ok`.
+    pub fn require(&mut self, ok: bool, what: &'static str) {
+        if !ok {
+            self.fail(BackendError::Parameter { op: self.op, what });
+        }
+    }
+
+    /// Adds work that operands do not show.
+    pub fn work(&mut self, bytes: u64, flops: u64) {
+        self.cost.bytes += bytes;
+        self.cost.flops += flops;
+    }
+
+    fn fail(&mut self, error: BackendError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// The first thing wrong with the call, if any.
+    pub fn check(self) -> Result<Cost, BackendError> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.cost),
+        }
+    }
+
+    /// The operands described so far.
+    pub fn operands(&self) -> &[Operand] {
+        &self.operands[..self.count]
+    }
+
+    /// The work described so far.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+}

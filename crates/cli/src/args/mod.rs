@@ -1,0 +1,42 @@
+//! What can be typed. Help texts live here and nothing else does.
+
+mod engine;
+mod inspect;
+mod run;
+mod sampling;
+mod score;
+
+pub(crate) use engine::EngineArgs;
+pub(crate) use inspect::InspectArgs;
+pub(crate) use run::RunArgs;
+pub(crate) use sampling::SamplingArgs;
+pub(crate) use score::ScoreArgs;
+
+use clap::{Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  forerun                                   tell a story with the bundled model
+  forerun run                               chat with the bundled model
+  forerun run ~/models/qwen3.5 \"Hello\"      one answer
+  forerun score ~/models/qwen3.5 --file a.txt
+  forerun inspect ~/models/qwen3.5 --ctx 32768
+
+Exit status: 0 done, 1 error, 2 wrong usage, 130 cancelled.";
+
+/// Run language models on this machine.
+///
+/// Without a command, the bundled model tells a story.
+#[derive(Debug, Parser)]
+#[command(name = "forerun", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Box<RunArgs>),
+    Score(ScoreArgs),
+    Inspect(InspectArgs),
+}

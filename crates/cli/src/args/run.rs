@@ -1,0 +1,111 @@
+//! `forerun run`.
+
+use super::engine::{at_least_one, threads};
+use super::{EngineArgs, SamplingArgs};
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  forerun run                                      chat with the bundled model
+  forerun run \"Book a table for two\"               one answer of the bundled model
+  forerun run ~/models/qwen3.5 \"Hello\" --json      one answer as JSON
+  echo \"Once upon a time\" | forerun run --raw      continue text from stdin
+  forerun run ~/models/qwen3.5 --ids 1,2,3 --temperature 0 --max-tokens 32
+  forerun run ~/models/qwen3.5 \"Why?\" --no-think --system \"Be brief.\"
+
+With one argument: an existing path is the model, anything else the prompt.
+In the chat, /help lists the commands and Ctrl-C stops an answer.
+A model without a chat template continues the prompt as it stands.";
+
+/// Answer a prompt, or chat
+///
+/// With a prompt (an argument, `--prompt`, `--ids`, or stdin that is not a terminal) it prints one
+/// answer; without one it opens a chat.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// Model folder or .safetensors file; the bundled model by default
+    #[arg(value_name = "MODEL")]
+    pub(crate) first: Option<String>,
+
+    /// What to answer; `-` reads stdin (one newline at its end is dropped)
+    #[arg(value_name = "PROMPT")]
+    pub(crate) second: Option<String>,
+
+    /// The model, where MODEL would be ambiguous
+    #[arg(long = "model", value_name = "PATH")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// The prompt, where PROMPT would be ambiguous
+    #[arg(long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(conflicts_with = "ids")]
+    pub(crate) prompt: Option<String>,
+
+    /// Token ids instead of text: 1,2,3 or [1, 2, 3] or @FILE
+    #[arg(long, value_name = "IDS|@FILE")]
+    pub(crate) ids: Option<String>,
+
+    /// Take the prompt as it stands, without the model's chat template
+    #[arg(long)]
+    pub(crate) raw: bool,
+
+    /// System message for the chat template
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["raw", "ids"])]
+    pub(crate) system: Option<String>,
+
+    /// A variable for the chat template; VALUE is JSON or else a string; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = template_arg)]
+    #[arg(conflicts_with_all = ["raw", "ids"])]
+    pub(crate) template_arg: Vec<(String, serde_json::Value)>,
+
+    /// Ask for reasoning: --template-arg enable_thinking=true
+    #[arg(long, conflicts_with_all = ["raw", "ids", "no_think"])]
+    pub(crate) think: bool,
+
+    /// Ask for no reasoning: --template-arg enable_thinking=false
+    #[arg(long, conflicts_with_all = ["raw", "ids"])]
+    pub(crate) no_think: bool,
+
+    /// Longest answer in tokens [default: the model's max_new_tokens, else 512]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) max_tokens: Option<usize>,
+
+    /// End the answer where this text would appear; may be repeated
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) stop: Vec<String>,
+
+    /// Go on after the model's end tokens
+    #[arg(long)]
+    pub(crate) ignore_eos: bool,
+
+    /// Print one JSON object and nothing else on stdout
+    ///
+    /// Keys: text, token_ids, finish_reason (stop, length, cancelled), stop_string, prompt_tokens,
+    /// completion_tokens, timings, model, device, seed, sampling, memory. An end token is in
+    /// token_ids but not in text.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
+    pub(crate) threads: Option<usize>,
+}
+
+fn template_arg(text: &str) -> Result<(String, serde_json::Value), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => {
+            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            Ok((key.to_owned(), value))
+        }
+        _ => Err("expected KEY=VALUE such as enable_thinking=false".to_owned()),
+    }
+}

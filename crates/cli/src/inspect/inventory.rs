@@ -1,0 +1,128 @@
+//! Parameters and bytes by part and by format, counted over stored tensors.
+//!
+//! A packed weight is several tensors: codes, scales, perhaps biases. Its parameters are those of
+//! the matrix it stands for; all its bytes count, under the codes' format.
+
+use super::part::Part;
+use anyhow::Context;
+use forerun_base::DType;
+use forerun_weights::config::{Config, Declared, Scheme};
+use forerun_weights::{Checkpoint, Tensor, config};
+use std::collections::BTreeMap;
+
+/// Parameters and the bytes that hold them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amount {
+    pub(super) parameters: u64,
+    pub(super) bytes: u64,
+}
+
+impl Amount {
+    fn add(&mut self, other: Self) {
+        self.parameters += other.parameters;
+        self.bytes += other.bytes;
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    pub(super) parts: BTreeMap<Part, Amount>,
+    pub(super) formats: BTreeMap<String, Amount>,
+}
+
+impl Inventory {
+    pub(super) fn take(checkpoint: &Checkpoint) -> anyhow::Result<Self> {
+        let path = checkpoint.folder().join("config.json");
+        let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+        let config = config::parse(&bytes).with_context(|| path.display().to_string())?;
+        let mut inventory = Self::default();
+        for name in checkpoint.names() {
+            let tensor = checkpoint.tensor(name)?;
+            let amount = Amount {
+                parameters: parameters(checkpoint, &config, &tensor)?,
+                bytes: tensor.bytes.len() as u64,
+            };
+            let format = format_of(checkpoint, &config, &tensor)?;
+            inventory.parts.entry(Part::of(name)).or_default().add(amount);
+            inventory.formats.entry(format).or_default().add(amount);
+        }
+        Ok(inventory)
+    }
+
+    /// Everything the text model uses, MTP included.
+    pub(super) fn used(&self) -> Amount {
+        let mut sum = Amount::default();
+        self.parts.iter().filter(|(part, _)| **part != Part::Other).for_each(|(_, a)| sum.add(*a));
+        sum
+    }
+}
+
+/// The weight whose codes a scale, a bias or a factor belongs to.
+fn owner(checkpoint: &Checkpoint, name: &str) -> Option<String> {
+    let packed = [".scales", ".biases", ".global_scale"]
+        .iter()
+        .find_map(|suffix| Some(format!("{}.weight", name.strip_suffix(suffix)?)));
+    let fp8 = ["_scale_inv", "_scale"].iter().find_map(|suffix| name.strip_suffix(suffix));
+    packed.or(fp8.map(str::to_owned)).filter(|owner| checkpoint.contains(owner))
+}
+
+fn parameters(checkpoint: &Checkpoint, config: &Config, tensor: &Tensor) -> anyhow::Result<u64> {
+    if owner(checkpoint, &tensor.name).is_some() {
+        return Ok(0);
+    }
+    let stored = tensor.shape.iter().map(|&n| n as u64).product::<u64>();
+    Ok(match scheme(checkpoint, config, tensor)? {
+        Some(scheme) => stored * 32 / scheme.bits as u64,
+        None => stored,
+    })
+}
+
+fn format_of(checkpoint: &Checkpoint, config: &Config, tensor: &Tensor) -> anyhow::Result<String> {
+    if let Some(owner) = owner(checkpoint, &tensor.name) {
+        return format_of(checkpoint, config, &checkpoint.tensor(&owner)?);
+    }
+    Ok(match scheme(checkpoint, config, tensor)? {
+        Some(Scheme { mode, bits, group }) => format!("mlx {mode} {bits} bit, groups of {group}"),
+        None if tensor.dtype == DType::F8E4M3 => "fp8 e4m3".to_owned(),
+        None => tensor.dtype.to_string().to_lowercase(),
+    })
+}
+
+/// How a weight is packed, if it is: what the config says where the shapes bear it out, else the
+/// first scheme that fits the shapes.
+fn scheme(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    tensor: &Tensor,
+) -> anyhow::Result<Option<Scheme>> {
+    let Some(path) = tensor.name.strip_suffix(".weight") else { return Ok(None) };
+    let scales = format!("{path}.scales");
+    if tensor.dtype != DType::U32 || !checkpoint.contains(&scales) {
+        return Ok(None);
+    }
+    let scales = checkpoint.tensor(&scales)?;
+    let (words, groups) = (tensor.shape.last(), scales.shape.last());
+    let (Some(&words), Some(&groups)) = (words, groups) else { return Ok(None) };
+    let affine = scales.dtype != DType::U8;
+    let fits = |s: &Scheme| {
+        s.is_known()
+            && (s.mode == config::Mode::Affine) == affine
+            && words * 32 == s.bits * s.group * groups
+    };
+    let said = match config.declared(path) {
+        Declared::Listed(scheme) | Declared::Default(scheme) => Some(scheme),
+        Declared::Plain | Declared::Nothing => None,
+    };
+    Ok(said.filter(fits).or_else(|| every_scheme().find(fits)))
+}
+
+/// All schemes, the usual ones first.
+fn every_scheme() -> impl Iterator<Item = Scheme> {
+    use config::Mode::{Affine, Mxfp4, Mxfp8, Nvfp4};
+    let pairs = [64, 32, 128, 16]
+        .into_iter()
+        .flat_map(|group| [4, 8, 6, 5, 3, 2].into_iter().map(move |bits| (bits, group)));
+    pairs.flat_map(|(bits, group)| {
+        [Affine, Mxfp4, Nvfp4, Mxfp8].into_iter().map(move |mode| Scheme { mode, bits, group })
+    })
+}

@@ -1,0 +1,80 @@
+//! The report for people.
+
+use super::report::Report;
+use crate::report::{bytes_text, count_text};
+
+pub(super) fn page(report: &Report) -> String {
+    [network(report), weights(report), text(report), files(report), memory(report)].join("\n")
+}
+
+fn network(report: &Report) -> String {
+    let a = &report.architecture;
+    let tied = if a.tied_embeddings { "tied to the head" } else { "separate from the head" };
+    let mut page = format!("{}\n", report.model);
+    page += &line("type", &a.model_type);
+    page += &line("layers", &a.layers.to_string());
+    for kind in &a.layer_kinds {
+        page += &line("", &format!("{} x {}; {}", kind.count, kind.mixer, kind.mlp));
+    }
+    page += &line("hidden", &a.hidden.to_string());
+    page += &line("vocabulary", &format!("{}, embedding {tied}", a.vocabulary));
+    page += &line("context", &format!("{} positions", a.max_positions));
+    page += &line("rope", &format!("{} dims of a head", a.rotary_dims));
+    let mtp = match (&report.mtp.file, report.mtp.present) {
+        (Some(file), true) => format!("present, in {file}"),
+        (Some(file), false) => format!("stored in {file}, but this model type does not use it"),
+        (None, _) => "absent".to_owned(),
+    };
+    page + &line("mtp head", &mtp)
+}
+
+fn weights(report: &Report) -> String {
+    let mut page = format!("parameters    {}\n", count_text(report.parameters));
+    for part in &report.parts {
+        page += &amount(part.part.label(), part.parameters, part.bytes);
+    }
+    page += "formats\n";
+    for format in &report.formats {
+        page += &amount(&format.format, format.parameters, format.bytes);
+    }
+    page
+}
+
+fn text(report: &Report) -> String {
+    let text = &report.text;
+    let tokenizer = text.tokenizer_tokens.map_or("absent".to_owned(), |n| format!("{n} tokens"));
+    let ends: Vec<String> = text.eos_token_ids.iter().map(u32::to_string).collect();
+    let ends = if ends.is_empty() { "none".to_owned() } else { ends.join(", ") };
+    line("tokenizer", &tokenizer)
+        + &line("template", if text.chat_template { "present" } else { "absent" })
+        + &line("end tokens", &ends)
+}
+
+fn files(report: &Report) -> String {
+    let mut page = "files\n".to_owned();
+    for file in &report.files {
+        let size = bytes_text(file.bytes);
+        page += &format!("  {size:>12}  {} ({} tensors)\n", file.path, file.tensors);
+    }
+    page
+}
+
+fn memory(report: &Report) -> String {
+    let m = &report.memory;
+    let mut page = format!(
+        "memory for {} x {} tokens, prefill chunk {}, kv {}\n",
+        m.sequences, m.context, m.prefill_chunk, m.kv
+    );
+    for item in &m.plan.items {
+        page += &format!("  {:>12}  {}\n", bytes_text(item.bytes), item.label);
+    }
+    page + &format!("  {:>12}  in all\n", bytes_text(m.plan.total_bytes))
+}
+
+fn line(label: &str, value: &str) -> String {
+    format!("{label:<13} {value}\n")
+}
+
+fn amount(label: &str, parameters: u64, bytes: u64) -> String {
+    format!("  {:>12}  {:>10}  {label}\n", bytes_text(bytes), count_text(parameters))
+}

@@ -1,0 +1,94 @@
+//! Which part of a network a tensor belongs to, by its stored name.
+
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Part {
+    Embedding,
+    Attention,
+    DeltaNet,
+    Mlp,
+    Experts,
+    Router,
+    Norms,
+    Head,
+    Mtp,
+    /// Stored but not part of the text model.
+    Other,
+}
+
+impl Part {
+    pub(super) fn of(name: &str) -> Self {
+        let segments: Vec<&str> = name.split('.').collect();
+        let has = |wanted: &str| segments.contains(&wanted);
+        // The order matters: an MTP block holds attention, a mixture holds gates.
+        if has("visual") || has("vision_tower") || has("audio_tower") {
+            Self::Other
+        } else if has("mtp") {
+            Self::Mtp
+        } else if has("embed_tokens") {
+            Self::Embedding
+        } else if has("lm_head") {
+            Self::Head
+        } else if has("linear_attn") {
+            Self::DeltaNet
+        } else if has("self_attn") {
+            Self::Attention
+        } else if has("mlp") && (has("gate") || has("shared_expert_gate")) {
+            Self::Router
+        } else if has("experts") || has("switch_mlp") || has("shared_expert") {
+            Self::Experts
+        } else if has("mlp") {
+            Self::Mlp
+        } else if segments.iter().any(|s| s.ends_with("norm")) {
+            Self::Norms
+        } else {
+            Self::Other
+        }
+    }
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedding",
+            Self::Attention => "attention",
+            Self::DeltaNet => "delta net",
+            Self::Mlp => "mlp",
+            Self::Experts => "experts",
+            Self::Router => "router",
+            Self::Norms => "norms",
+            Self::Head => "head",
+            Self::Mtp => "mtp",
+            Self::Other => "not used",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_every_layout_find_their_part() {
+        let cases = [
+            ("model.embed_tokens.weight", Part::Embedding),
+            ("language_model.model.layers.3.self_attn.q_norm.weight", Part::Attention),
+            ("model.layers.0.linear_attn.A_log", Part::DeltaNet),
+            ("model.layers.0.mlp.gate_proj.weight", Part::Mlp),
+            ("model.layers.0.mlp.gate.weight", Part::Router),
+            ("model.layers.0.mlp.shared_expert_gate.weight", Part::Router),
+            ("model.layers.0.mlp.experts.7.up_proj.weight", Part::Experts),
+            ("model.layers.0.mlp.switch_mlp.up_proj.scales", Part::Experts),
+            ("model.layers.0.mlp.shared_expert.up_proj.weight", Part::Experts),
+            ("model.layers.0.input_layernorm.weight", Part::Norms),
+            ("model.norm.weight", Part::Norms),
+            ("lm_head.weight", Part::Head),
+            ("mtp.layers.0.self_attn.q_proj.weight", Part::Mtp),
+            ("language_model.mtp.fc.weight", Part::Mtp),
+            ("model.visual.patch_embed.weight", Part::Other),
+        ];
+        for (name, part) in cases {
+            assert_eq!(Part::of(name), part, "{name}");
+        }
+    }
+}

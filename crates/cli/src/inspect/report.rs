@@ -1,0 +1,226 @@
+//! Everything `inspect` says, as data: printed as JSON, or as a page.
+
+use super::inventory::{Amount, Inventory};
+use super::part::Part;
+use crate::load::Source;
+use crate::report::{MemoryItem, MemoryReport};
+use forerun_backend::MemoryPlan;
+use forerun_base::Token;
+use forerun_engine::Settings;
+use forerun_model::{LayerSpec, MixerSpec, MlpSpec, ModelSpec};
+use serde::Serialize;
+use std::cmp::Reverse;
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) model: String,
+    pub(super) architecture: Architecture,
+    pub(super) parameters: u64,
+    pub(super) parts: Vec<PartReport>,
+    pub(super) formats: Vec<FormatReport>,
+    pub(super) mtp: Mtp,
+    pub(super) text: Text,
+    pub(super) files: Vec<FileReport>,
+    pub(super) memory: Memory,
+}
+
+#[derive(Serialize)]
+pub(super) struct Architecture {
+    pub(super) model_type: String,
+    pub(super) layers: usize,
+    /// In order of first appearance.
+    pub(super) layer_kinds: Vec<LayerKind>,
+    pub(super) hidden: usize,
+    pub(super) vocabulary: usize,
+    pub(super) max_positions: usize,
+    pub(super) rotary_dims: usize,
+    pub(super) tied_embeddings: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct LayerKind {
+    pub(super) count: usize,
+    pub(super) mixer: String,
+    pub(super) mlp: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct PartReport {
+    pub(super) part: Part,
+    pub(super) parameters: u64,
+    pub(super) bytes: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct FormatReport {
+    pub(super) format: String,
+    pub(super) parameters: u64,
+    pub(super) bytes: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct Mtp {
+    pub(super) present: bool,
+    pub(super) file: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Text {
+    /// Tokens the tokenizer knows; `None` without one.
+    pub(super) tokenizer_tokens: Option<usize>,
+    pub(super) chat_template: bool,
+    pub(super) eos_token_ids: Vec<Token>,
+}
+
+#[derive(Serialize)]
+pub(super) struct FileReport {
+    pub(super) path: String,
+    pub(super) bytes: u64,
+    pub(super) tensors: usize,
+}
+
+#[derive(Serialize)]
+pub(super) struct Memory {
+    pub(super) context: usize,
+    pub(super) sequences: usize,
+    pub(super) prefill_chunk: usize,
+    pub(super) kv: String,
+    #[serde(flatten)]
+    pub(super) plan: MemoryReport,
+}
+
+impl Report {
+    pub(super) fn new(
+        source: &Source,
+        inventory: &Inventory,
+        settings: &Settings,
+        plan: &MemoryPlan,
+    ) -> anyhow::Result<Self> {
+        let Amount { parameters, bytes } = inventory.used();
+        let part = |(&part, amount): (&Part, &Amount)| PartReport {
+            part,
+            parameters: amount.parameters,
+            bytes: amount.bytes,
+        };
+        let format = |(format, amount): (&String, &Amount)| FormatReport {
+            format: format.clone(),
+            parameters: amount.parameters,
+            bytes: amount.bytes,
+        };
+        let mut formats: Vec<FormatReport> = inventory.formats.iter().map(format).collect();
+        formats.sort_by_key(|format| Reverse(format.bytes));
+        Ok(Self {
+            model: source.path.clone(),
+            architecture: Architecture::new(&source.spec),
+            parameters,
+            parts: inventory.parts.iter().map(part).collect(),
+            formats,
+            mtp: Mtp::new(source),
+            text: Text::new(source)?,
+            files: files(source),
+            memory: Memory::new(settings, plan, bytes),
+        })
+    }
+}
+
+impl Architecture {
+    fn new(spec: &ModelSpec) -> Self {
+        Self {
+            model_type: spec.family.clone(),
+            layers: spec.layers.len(),
+            layer_kinds: layer_kinds(&spec.layers),
+            hidden: spec.hidden,
+            vocabulary: spec.vocabulary,
+            max_positions: spec.max_positions,
+            rotary_dims: spec.rope.rotary,
+            tied_embeddings: spec.tied,
+        }
+    }
+}
+
+fn layer_kinds(layers: &[LayerSpec]) -> Vec<LayerKind> {
+    let mut kinds: Vec<LayerKind> = Vec::new();
+    for LayerSpec { mixer, mlp } in layers {
+        let (mixer, mlp) = (mixer_text(mixer), mlp_text(mlp));
+        match kinds.iter_mut().find(|kind| kind.mixer == mixer && kind.mlp == mlp) {
+            Some(kind) => kind.count += 1,
+            None => kinds.push(LayerKind { count: 1, mixer, mlp }),
+        }
+    }
+    kinds
+}
+
+fn mixer_text(mixer: &MixerSpec) -> String {
+    match mixer {
+        MixerSpec::Attention(a) => {
+            let gated = if a.gated { "gated attention" } else { "attention" };
+            format!("{gated}, {} heads, {} kv heads, width {}", a.heads, a.kv_heads, a.head_dim)
+        }
+        MixerSpec::Delta(d) => {
+            let s = &d.shape;
+            format!(
+                "gated delta net, {} key heads of {}, {} value heads of {}, {} taps",
+                s.key_heads, s.dk, s.value_heads, s.dv, d.taps
+            )
+        }
+    }
+}
+
+fn mlp_text(mlp: &MlpSpec) -> String {
+    match mlp {
+        MlpSpec::Dense(width) => format!("mlp, width {width}"),
+        MlpSpec::Moe(moe) => {
+            let shared = moe.shared.map(|w| format!(", shared expert of width {w}"));
+            let (top_k, experts, ffn) = (moe.top_k, moe.experts, moe.ffn);
+            format!("{top_k} of {experts} experts, width {ffn}{}", shared.unwrap_or_default())
+        }
+    }
+}
+
+impl Mtp {
+    fn new(source: &Source) -> Self {
+        let checkpoint = &source.checkpoint;
+        let stored = checkpoint.names().find(|name| Part::of(name) == Part::Mtp);
+        let file = stored.and_then(|name| checkpoint.file_of(name));
+        Self {
+            present: source.spec.mtp.is_some(),
+            file: file.map(|file| file.path().display().to_string()),
+        }
+    }
+}
+
+impl Text {
+    fn new(source: &Source) -> anyhow::Result<Self> {
+        let template = source.text.template()?;
+        Ok(Self {
+            tokenizer_tokens: source.text.tokenizer.as_ref().map(|t| t.vocab_size()),
+            chat_template: template.is_some(),
+            eos_token_ids: source.text.end_tokens(template.as_ref()),
+        })
+    }
+}
+
+fn files(source: &Source) -> Vec<FileReport> {
+    let file = |file: &forerun_weights::WeightFile| FileReport {
+        path: file.path().display().to_string(),
+        bytes: file.bytes().len() as u64,
+        tensors: file.tensors(),
+    };
+    source.checkpoint.files().iter().map(file).collect()
+}
+
+impl Memory {
+    /// Weights count as stored; on the device small vectors are wider.
+    fn new(settings: &Settings, plan: &MemoryPlan, weights: u64) -> Self {
+        let mut plan = MemoryReport::from(plan);
+        plan.total_bytes += weights;
+        plan.items.insert(0, MemoryItem { label: "weights".to_owned(), bytes: weights });
+        Self {
+            context: settings.context,
+            sequences: settings.sequences,
+            prefill_chunk: settings.prefill_chunk,
+            kv: settings.kv.to_string().to_lowercase(),
+            plan,
+        }
+    }
+}

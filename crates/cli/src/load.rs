@@ -1,0 +1,69 @@
+//! From a path to an engine, in two steps: [`Source::open`] reads headers and configuration, so that
+//! every complaint about options comes before [`Source::load`] reads gigabytes.
+
+use crate::device;
+use crate::model_text::ModelText;
+use anyhow::Context;
+use forerun_engine::{Engine, ModelRunner, Settings};
+use forerun_model::{Model, ModelSpec, read_spec};
+use forerun_weights::Checkpoint;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::Path;
+use std::time::Instant;
+
+/// Loading less than this is over before a bar is seen.
+const BAR_FROM_BYTES: u64 = 256 << 20;
+
+/// A model on disk.
+pub(crate) struct Source {
+    /// As it was given.
+    pub(crate) path: String,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) spec: ModelSpec,
+    pub(crate) text: ModelText,
+}
+
+/// A model on a device.
+pub(crate) struct Loaded {
+    pub(crate) engine: Engine<ModelRunner>,
+    pub(crate) load_s: f64,
+}
+
+impl Source {
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let checkpoint = Checkpoint::open(path)?;
+        let spec = read_spec(&checkpoint).with_context(|| path.display().to_string())?;
+        let text = ModelText::open(checkpoint.folder())?;
+        Ok(Self { path: path.display().to_string(), checkpoint, spec, text })
+    }
+
+    /// Brings the weights to a device; shows a bar on a terminal.
+    pub(crate) fn load(
+        &self,
+        settings: &Settings,
+        threads: Option<usize>,
+    ) -> anyhow::Result<Loaded> {
+        let started = Instant::now();
+        let mut backend = device::open(threads);
+        let bar = progress_bar(self.checkpoint.total_bytes());
+        let mut progress = |bytes| bar.set_position(bytes);
+        let model = Model::load(&self.checkpoint, &mut *backend, &mut progress)
+            .with_context(|| self.path.clone())?;
+        bar.finish_and_clear();
+        let runner = ModelRunner::new(backend, model, settings)
+            .context("cannot prepare the engine; a smaller --ctx needs less memory")?;
+        Ok(Loaded { engine: Engine::new(runner), load_s: started.elapsed().as_secs_f64() })
+    }
+}
+
+/// A bar on stderr; hidden where stderr is not a terminal.
+fn progress_bar(bytes: u64) -> ProgressBar {
+    if bytes < BAR_FROM_BYTES {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(
+        "loading {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}",
+    );
+    let bar = ProgressBar::new(bytes);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

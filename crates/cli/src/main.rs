@@ -1,0 +1,45 @@
+//! `forerun`: run, score and inspect language models from the command line.
+//!
+//! What was typed ([`args`]) becomes a command; each command has a folder or file of its own. This
+//! is the only crate that names a backend ([`device`]) and the only one that talks to a person.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod args;
+mod bundled;
+mod demo;
+mod device;
+mod exit;
+mod generation;
+mod ids;
+mod inspect;
+mod interrupt;
+mod load;
+mod model_text;
+mod report;
+mod run;
+mod score;
+mod sizing;
+mod stats;
+mod stdin;
+mod terminal;
+mod transcript;
+
+use args::{Cli, Command};
+use clap::Parser;
+use exit::Outcome;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    exit::code(dispatch(Cli::parse()))
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
+    interrupt::install()?;
+    match cli.command {
+        None => demo::tell_a_story(),
+        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Score(args)) => score::score(&args),
+        Some(Command::Inspect(args)) => inspect::inspect(&args),
+    }
+}

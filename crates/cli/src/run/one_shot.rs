@@ -1,0 +1,103 @@
+//! One prompt, one answer.
+
+use crate::answer::{Answer, Ending, Question, answer};
+use crate::args::RunArgs;
+use crate::exit::Outcome;
+use crate::generation::Generation;
+use crate::load::{Loaded, Source};
+use crate::report::{MemoryReport, SamplingReport};
+use crate::stats::TimingsReport;
+use crate::{sizing, terminal};
+use forerun_base::Token;
+use forerun_engine::{RejectError, Settings};
+use forerun_text::ChatTemplate;
+use serde::Serialize;
+
+/// Everything decided before weights are read.
+pub(super) struct Plan {
+    pub(super) source: Source,
+    pub(super) generation: Generation,
+    pub(super) settings: Settings,
+    pub(super) prompt: Vec<Token>,
+    /// The template the prompt went through.
+    pub(super) chat: Option<ChatTemplate>,
+}
+
+pub(super) fn run(args: &RunArgs, plan: Plan) -> anyhow::Result<Outcome> {
+    let Plan { source, generation, settings, prompt, chat } = plan;
+    let vocabulary = source.spec.vocabulary;
+    if let Some(&token) = prompt.iter().find(|&&t| t as usize >= vocabulary) {
+        return Err(RejectError::UnknownToken { token, vocabulary }.into());
+    }
+    sizing::check_fits(prompt.len(), &settings, &source.spec)?;
+    let mut loaded = source.load(&settings, args.threads)?;
+    let question = Question {
+        prompt,
+        generation: &generation,
+        end_tokens: &source.text.end_tokens(chat.as_ref()),
+        tokenizer: source.text.tokenizer.as_ref(),
+        park: false,
+    };
+    let mut show = |text: &str| if args.json { Ok(()) } else { terminal::show(text) };
+    let answer = answer(&mut loaded.engine, question, None, &mut show)?;
+    if args.json {
+        terminal::show_json(&Report::new(&source, &mut loaded, &generation, &answer))?;
+    } else {
+        finish_text(&answer)?;
+    }
+    Ok(if answer.ending == Ending::Cancelled { Outcome::Cancelled } else { Outcome::Done })
+}
+
+fn finish_text(answer: &Answer) -> anyhow::Result<()> {
+    match &answer.text {
+        Some(text) => terminal::end_line(text)?,
+        None => {
+            let ids: Vec<String> = answer.token_ids.iter().map(Token::to_string).collect();
+            terminal::show(&format!("{}\n", ids.join(",")))?;
+        }
+    }
+    terminal::aside(&answer.timings.line(answer.ending.reason()));
+    Ok(())
+}
+
+/// The answer as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    text: Option<&'a str>,
+    token_ids: &'a [Token],
+    finish_reason: &'a str,
+    stop_string: Option<&'a str>,
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    timings: TimingsReport,
+    model: &'a str,
+    device: String,
+    seed: u64,
+    sampling: SamplingReport<'a>,
+    memory: MemoryReport,
+}
+
+impl<'a> Report<'a> {
+    fn new(
+        source: &'a Source,
+        loaded: &mut Loaded,
+        generation: &'a Generation,
+        answer: &'a Answer,
+    ) -> Self {
+        let runner = loaded.engine.runner();
+        Self {
+            text: answer.text.as_deref(),
+            token_ids: &answer.token_ids,
+            finish_reason: answer.ending.reason(),
+            stop_string: answer.ending.stop_string(),
+            prompt_tokens: answer.prompt_tokens,
+            completion_tokens: answer.token_ids.len(),
+            timings: answer.timings.report(loaded.load_s),
+            model: &source.path,
+            device: runner.device(),
+            seed: generation.sampling.seed,
+            sampling: SamplingReport::from(&generation.sampling),
+            memory: MemoryReport::from(runner.memory()),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `forerun score`: how likely a model finds a text.
+
+mod logits_file;
+
+use crate::args::ScoreArgs;
+use crate::exit::Outcome;
+use crate::load::{Loaded, Source};
+use crate::report::MemoryReport;
+use crate::{ids, sizing, stats, stdin, terminal};
+use anyhow::{Context, bail};
+use forerun_base::Token;
+use forerun_engine::{RejectError, log_probability};
+use logits_file::LogitsFile;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
+    let source = Source::open(&args.model)?;
+    let tokens = tokens(args, &source)?;
+    let settings = sizing::for_text(&args.engine, &source.spec, tokens.len())?;
+    let mut loaded = source.load(&settings, args.threads)?;
+    let scores = Scores::compute(args, &source, &mut loaded, &tokens)?;
+    if args.json {
+        terminal::show_json(&scores.report(&source, &mut loaded, &tokens))?;
+    } else {
+        if args.tokens {
+            terminal::show(&scores.listing(&source, &tokens))?;
+        }
+        terminal::show(&scores.summary(&tokens))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The tokens to score, checked before weights are read.
+fn tokens(args: &ScoreArgs, source: &Source) -> anyhow::Result<Vec<Token>> {
+    let text = match (&args.positional, &args.text, &args.file, &args.ids) {
+        (_, _, _, Some(given)) => return checked(ids::read(given)?, source),
+        (_, _, Some(path), _) => {
+            std::fs::read_to_string(path).with_context(|| path.display().to_string())?
+        }
+        (Some(text), ..) if text == "-" => stdin::read()?,
+        (Some(text), ..) | (_, Some(text), ..) => text.clone(),
+        (None, None, None, None) => stdin::read()?,
+    };
+    checked(source.text.encode_raw(&text)?, source)
+}
+
+fn checked(tokens: Vec<Token>, source: &Source) -> anyhow::Result<Vec<Token>> {
+    let vocabulary = source.spec.vocabulary;
+    if tokens.is_empty() {
+        bail!("the text is empty; at least one token is needed");
+    }
+    if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
+        return Err(RejectError::UnknownToken { token, vocabulary }.into());
+    }
+    Ok(tokens)
+}
+
+/// What the model thinks of a text.
+struct Scores {
+    /// `ln p(token | tokens before)`, aligned with the tokens: the first has none.
+    logprobs: Vec<Option<f64>>,
+    time: Duration,
+}
+
+impl Scores {
+    fn compute(
+        args: &ScoreArgs,
+        source: &Source,
+        loaded: &mut Loaded,
+        tokens: &[Token],
+    ) -> anyhow::Result<Self> {
+        let shape = [tokens.len(), source.spec.vocabulary];
+        let path = args.logits.as_deref();
+        let mut file = path.map(|path| LogitsFile::create(path, shape)).transpose()?;
+        let mut logprobs = vec![None];
+        let mut written = Ok(());
+        let started = Instant::now();
+        loaded.engine.score(tokens, &mut |row| {
+            if let (Some(file), Ok(())) = (&mut file, &written) {
+                written = file.push(row);
+            }
+            if let Some(&next) = tokens.get(logprobs.len()) {
+                logprobs.push(Some(log_probability(row, next)));
+            }
+        })?;
+        let time = started.elapsed();
+        written?;
+        file.map(LogitsFile::finish).transpose()?;
+        Ok(Self { logprobs, time })
+    }
+
+    fn scored(&self) -> impl Iterator<Item = f64> {
+        self.logprobs.iter().copied().flatten()
+    }
+
+    /// `exp(−mean)`; `None` when a single token leaves nothing to predict.
+    fn perplexity(&self) -> Option<f64> {
+        let count = self.scored().count();
+        (count > 0).then(|| (-self.scored().sum::<f64>() / count as f64).exp())
+    }
+
+    fn listing(&self, source: &Source, tokens: &[Token]) -> String {
+        let mut lines = String::new();
+        for (i, (&token, logprob)) in tokens.iter().zip(&self.logprobs).enumerate() {
+            let text = source.text.tokenizer.as_ref().map_or(Ok(String::new()), |tokenizer| {
+                tokenizer.decode(&[token], false).map(|text| format!("{text:?}"))
+            });
+            let logprob = logprob.map_or("-".to_owned(), |p| format!("{p:.4}"));
+            let text = text.unwrap_or_default();
+            lines.push_str(&format!("{i:>7} {token:>8} {logprob:>10}  {text}\n"));
+        }
+        lines
+    }
+
+    fn summary(&self, tokens: &[Token]) -> String {
+        let perplexity = self.perplexity().map_or("-".to_owned(), |p| format!("{p:.4}"));
+        let sum: f64 = self.scored().sum();
+        let rate = stats::rate(tokens.len(), self.time);
+        let count = tokens.len();
+        format!(
+            "{count} tokens · log-probability {sum:.4} · perplexity {perplexity} · {rate:.0} tok/s\n"
+        )
+    }
+
+    fn report<'a>(
+        &'a self,
+        source: &'a Source,
+        loaded: &mut Loaded,
+        tokens: &'a [Token],
+    ) -> Report<'a> {
+        let runner = loaded.engine.runner();
+        Report {
+            token_ids: tokens,
+            logprobs: &self.logprobs,
+            perplexity: self.perplexity(),
+            tokens: tokens.len(),
+            timings: Timings {
+                load_s: loaded.load_s,
+                score_s: self.time.as_secs_f64(),
+                tokens_per_s: stats::rate(tokens.len(), self.time),
+            },
+            model: &source.path,
+            device: runner.device(),
+            memory: MemoryReport::from(runner.memory()),
+        }
+    }
+}
+
+/// Scores as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    token_ids: &'a [Token],
+    logprobs: &'a [Option<f64>],
+    perplexity: Option<f64>,
+    tokens: usize,
+    timings: Timings,
+    model: &'a str,
+    device: String,
+    memory: MemoryReport,
+}
+
+#[derive(Serialize)]
+struct Timings {
+    load_s: f64,
+    score_s: f64,
+    tokens_per_s: f64,
+}

@@ -1,0 +1,130 @@
+//! How long an answer took.
+
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Notes the moments of one answer.
+#[derive(Debug)]
+pub(crate) struct Stopwatch {
+    started: Instant,
+    first_token: Option<Instant>,
+}
+
+/// What a stopwatch saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timings {
+    /// Prompt tokens that were read, less than the prompt when a chat goes on.
+    pub(crate) read_tokens: usize,
+    pub(crate) answer_tokens: usize,
+    /// Until the first token.
+    pub(crate) prompt: Duration,
+    /// From the first token on.
+    pub(crate) decode: Duration,
+}
+
+/// Timings as JSON has them. A rate of 0 means that there was nothing to measure.
+#[derive(Debug, Serialize)]
+pub(crate) struct TimingsReport {
+    load_s: f64,
+    prompt_s: f64,
+    prompt_tokens_per_s: f64,
+    decode_s: f64,
+    decode_tokens_per_s: f64,
+    time_to_first_token_s: f64,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self { started: Instant::now(), first_token: None }
+    }
+
+    pub(crate) fn token(&mut self) {
+        self.first_token.get_or_insert_with(Instant::now);
+    }
+
+    pub(crate) fn stop(self, read_tokens: usize, answer_tokens: usize) -> Timings {
+        let now = Instant::now();
+        let first = self.first_token.unwrap_or(now);
+        Timings {
+            read_tokens,
+            answer_tokens,
+            prompt: first.duration_since(self.started),
+            decode: now.duration_since(first),
+        }
+    }
+}
+
+impl Timings {
+    pub(crate) fn report(&self, load_s: f64) -> TimingsReport {
+        TimingsReport {
+            load_s,
+            prompt_s: self.prompt.as_secs_f64(),
+            prompt_tokens_per_s: self.prompt_rate(),
+            decode_s: self.decode.as_secs_f64(),
+            decode_tokens_per_s: self.decode_rate(),
+            time_to_first_token_s: self.prompt.as_secs_f64(),
+        }
+    }
+
+    fn prompt_rate(&self) -> f64 {
+        rate(self.read_tokens, self.prompt)
+    }
+
+    /// The first token belongs to the prompt's time.
+    fn decode_rate(&self) -> f64 {
+        rate(self.answer_tokens.saturating_sub(1), self.decode)
+    }
+
+    /// The line after an answer.
+    pub(crate) fn line(&self, ending: &str) -> String {
+        format!(
+            "prompt {} tok, {} · answer {} tok, {} · first token {} · {ending}",
+            self.read_tokens,
+            rate_text(self.prompt_rate()),
+            self.answer_tokens,
+            rate_text(self.decode_rate()),
+            duration_text(self.prompt),
+        )
+    }
+}
+
+/// Tokens per second; 0 when there is nothing to divide.
+pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if tokens == 0 || seconds <= 0.0 { 0.0 } else { tokens as f64 / seconds }
+}
+
+fn rate_text(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.1} tok/s") } else { format!("{rate:.0} tok/s") }
+}
+
+fn duration_text(time: Duration) -> String {
+    match time.as_millis() {
+        ms @ 0..10_000 => format!("{ms} ms"),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_counts_the_first_token_with_the_prompt() {
+        let timings = Timings {
+            read_tokens: 16,
+            answer_tokens: 201,
+            prompt: Duration::from_millis(10),
+            decode: Duration::from_millis(500),
+        };
+        let line =
+            "prompt 16 tok, 1600 tok/s · answer 201 tok, 400 tok/s · first token 10 ms · stop";
+        assert_eq!(timings.line("stop"), line);
+    }
+
+    #[test]
+    fn an_answer_of_one_token_has_no_rate() {
+        let timings = Timings { answer_tokens: 1, ..Timings::default() };
+        assert_eq!(timings.decode_rate(), 0.0);
+    }
+}

@@ -1,0 +1,9 @@
+//! The real binary, run as a person or a script would.
+#![cfg(test)]
+
+mod errors;
+mod golden;
+mod inspecting;
+mod program;
+mod running;
+mod scoring;

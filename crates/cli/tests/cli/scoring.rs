@@ -1,0 +1,40 @@
+//! `forerun score`.
+
+use crate::program::{bundled, forerun, forerun_with_stdin, json, stdout};
+
+const TEXT: &str = "The cat sat on the mat.";
+
+#[test]
+fn a_text_scores_the_same_wherever_it_comes_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("text.txt");
+    std::fs::write(&file, TEXT).unwrap();
+    let (model, file) = (bundled(), file.display().to_string());
+    let expected = json(&["score", &model, TEXT]);
+    let ids = expected["token_ids"].to_string();
+    for words in [&["--text", TEXT][..], &["--file", &file], &["--ids", &ids]] {
+        let found = json(&[&["score", &model], words].concat());
+        assert_eq!(found["logprobs"], expected["logprobs"], "{words:?}");
+    }
+    let piped = forerun_with_stdin(&["score", &model, "--json"], &format!("{TEXT}\n"));
+    let piped: serde_json::Value = serde_json::from_slice(&piped.stdout).unwrap();
+    assert_eq!(piped["logprobs"], expected["logprobs"]);
+}
+
+#[test]
+fn people_get_a_summary_and_a_listing_if_they_ask() {
+    let model = bundled();
+    let summary = stdout(&forerun(&["score", &model, TEXT]));
+    assert_eq!(summary.lines().count(), 1);
+    assert!(summary.contains("7 tokens") && summary.contains("perplexity"), "{summary}");
+    let listing = stdout(&forerun(&["score", &model, TEXT, "--tokens"]));
+    assert_eq!(listing.lines().count(), 8);
+    assert!(listing.contains("\" cat\""), "{listing}");
+}
+
+#[test]
+fn a_single_token_has_no_perplexity() {
+    let report = json(&["score", &bundled(), "--ids", "5"]);
+    assert_eq!(report["logprobs"], serde_json::json!([null]));
+    assert!(report["perplexity"].is_null());
+}

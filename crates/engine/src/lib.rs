@@ -1,0 +1,34 @@
+//! The engine: requests in, tokens out, one step at a time.
+//!
+//! A step reads as a sentence ([`Engine::step`]): plan, run, judge, commit, apply. Planning and judging
+//! are pure; [`Runner`] is the only thing that touches a device; [`StateStore::commit`] is the only
+//! moment at which tentative state becomes real.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod history;
+mod judge;
+mod model_runner;
+mod plan;
+mod request;
+mod runner;
+mod sampling;
+mod scheduler;
+mod score;
+mod sequence;
+mod settings;
+mod state;
+
+pub use engine::Engine;
+pub use error::{EngineError, RejectError};
+pub use judge::{Verdict, judge};
+pub use model_runner::ModelRunner;
+pub use plan::{SampleSpec, Span, StepPlan};
+pub use request::{Event, FinishReason, Request, Watch};
+pub use runner::{Picks, Runner};
+pub use sampling::Sampling;
+pub use scheduler::Scheduler;
+pub use score::log_probability;
+pub use settings::Settings;
+pub use state::{Admission, Lease, StateStore};

@@ -1,0 +1,78 @@
+//! The plan of a step: plain data, everything a runner needs and nothing it must look up.
+
+use forerun_backend::op::{HistoryEntry, SampleRow};
+use forerun_base::{LeaseId, SeqId, Token};
+use std::ops::Range;
+
+/// The new tokens of one sequence in one step: a prefill chunk, one decode token, or one decode token
+/// followed by guesses. Only the lengths differ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Whose tokens.
+    pub seq: SeqId,
+    /// Whose state.
+    pub lease: LeaseId,
+    /// Position of the first token: the committed length of the lease.
+    pub start: u32,
+    /// Where the tokens lie in [`StepPlan::tokens`].
+    pub tokens: Range<usize>,
+    /// How many trailing tokens are guesses.
+    pub drafts: usize,
+    /// Kept guesses that the recurrent state has yet to fold.
+    pub pending: u32,
+    /// Where the lease's blocks lie in [`StepPlan::blocks`].
+    pub blocks: Range<usize>,
+    /// How to sample; `None` while the prompt is still being read.
+    pub sample: Option<SampleSpec>,
+}
+
+impl Span {
+    /// Tokens that are not guesses.
+    pub fn certain(&self) -> usize {
+        self.tokens.len() - self.drafts
+    }
+
+    /// Rows whose successor is sampled: the last certain one and every guess.
+    pub fn sampled_rows(&self) -> usize {
+        if self.sample.is_some() { self.drafts + 1 } else { 0 }
+    }
+}
+
+/// How the rows of a span are sampled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampleSpec {
+    /// Parameters; positions and ranges are filled in per row.
+    pub row: SampleRow,
+    /// Tokens of the prompt, which repeat but were not generated.
+    pub prompt_len: u32,
+    /// Where the history lies in [`StepPlan::history`].
+    pub history: Range<usize>,
+}
+
+/// What one step does. Reused from step to step.
+#[derive(Clone, Debug, Default)]
+pub struct StepPlan {
+    /// One per sequence at most.
+    pub spans: Vec<Span>,
+    /// Tokens of all spans.
+    pub tokens: Vec<Token>,
+    /// Block ids of all spans.
+    pub blocks: Vec<u32>,
+    /// History entries of all spans.
+    pub history: Vec<HistoryEntry>,
+}
+
+impl StepPlan {
+    /// Empties the plan and keeps its memory.
+    pub fn clear(&mut self) {
+        self.spans.clear();
+        self.tokens.clear();
+        self.blocks.clear();
+        self.history.clear();
+    }
+
+    /// The guesses of a span.
+    pub fn guesses(&self, span: &Span) -> &[Token] {
+        &self.tokens[span.tokens.end - span.drafts..span.tokens.end]
+    }
+}

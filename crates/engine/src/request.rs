@@ -1,0 +1,72 @@
+//! What is asked of the engine and what it says.
+
+use crate::Sampling;
+use forerun_base::{SeqId, Token};
+
+/// Sees each token as it is decided and returns true to end the answer with it: stop strings,
+/// a front end that lost its reader. Called before state and statistics move on.
+pub type Watch = Box<dyn FnMut(Token) -> bool + Send>;
+
+/// A prompt to continue.
+pub struct Request {
+    /// Token ids, at least one.
+    pub prompt: Vec<Token>,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Longest answer; the context may end it earlier.
+    pub max_tokens: usize,
+    /// Tokens that end the answer.
+    pub end_tokens: Vec<Token>,
+    /// A further say in when to end.
+    pub watch: Option<Watch>,
+    /// Keep the state when the answer ends, to be continued by [`crate::Engine::resume`].
+    pub park: bool,
+}
+
+impl Request {
+    /// A greedy request that ends only by length.
+    pub fn greedy(prompt: Vec<Token>, max_tokens: usize) -> Self {
+        Self {
+            prompt,
+            sampling: Sampling::default(),
+            max_tokens,
+            end_tokens: Vec::new(),
+            watch: None,
+            park: false,
+        }
+    }
+}
+
+/// Why an answer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// An end token.
+    EndToken,
+    /// The watch said so.
+    Watched,
+    /// `max_tokens` or the end of the context.
+    Length,
+    /// Someone cancelled.
+    Cancelled,
+    /// The device failed under it.
+    Failed(String),
+}
+
+/// What a step decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A token of an answer.
+    Token {
+        /// Whose.
+        seq: SeqId,
+        /// Which.
+        token: Token,
+    },
+    /// An answer ended.
+    Finished {
+        /// Whose.
+        seq: SeqId,
+        /// Why.
+        reason: FinishReason,
+    },
+}

@@ -1,0 +1,38 @@
+//! The boundary to the device.
+
+use crate::{EngineError, StepPlan};
+use forerun_base::Token;
+use std::ops::Range;
+
+/// Runs plans: writes only after committed lengths, samples the rows that want it.
+pub trait Runner: Send {
+    /// Runs one step; `picks` is overwritten.
+    fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError>;
+}
+
+/// Sampled tokens of a step, by span. Reused from step to step.
+#[derive(Clone, Debug, Default)]
+pub struct Picks {
+    /// All tokens, spans in order.
+    pub tokens: Vec<Token>,
+    /// Each span's part of `tokens`.
+    pub of_span: Vec<Range<usize>>,
+}
+
+impl Picks {
+    /// Makes room for the plan's sampled rows, all token 0.
+    pub fn reset(&mut self, plan: &StepPlan) {
+        self.tokens.clear();
+        self.of_span.clear();
+        for span in &plan.spans {
+            let first = self.tokens.len();
+            self.tokens.resize(first + span.sampled_rows(), 0);
+            self.of_span.push(first..self.tokens.len());
+        }
+    }
+
+    /// The picks of span number `span`.
+    pub fn of(&self, span: usize) -> &[Token] {
+        &self.tokens[self.of_span[span].clone()]
+    }
+}

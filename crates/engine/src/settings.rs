@@ -1,0 +1,60 @@
+//! What an engine is built for. Everything here sizes memory and none of it changes a token.
+
+use crate::EngineError;
+use forerun_base::DType;
+use forerun_model::{Limits, ModelSpec};
+
+/// Rows of logits that a step keeps at least, so that scoring is not row by row.
+const LOGIT_BYTES: usize = 32 << 20;
+
+/// Sizes of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Positions a sequence can reach.
+    pub context: usize,
+    /// Sequences that run or are parked at a time.
+    pub sequences: usize,
+    /// Rows in a step: the longest prefill chunk.
+    pub prefill_chunk: usize,
+    /// Guesses a span can hold.
+    pub max_drafts: usize,
+    /// Element type of the key/value cache: F32, F16 or BF16.
+    pub kv: DType,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { context: 4096, sequences: 1, prefill_chunk: 512, max_drafts: 0, kv: DType::F16 }
+    }
+}
+
+impl Settings {
+    /// The sizes as the model understands them.
+    pub fn limits(&self, spec: &ModelSpec) -> Result<Limits, EngineError> {
+        let bad = |what: &str| Err(EngineError::Settings(what.to_owned()));
+        if self.context == 0 || self.sequences == 0 || self.prefill_chunk == 0 {
+            return bad("context, sequences and prefill chunk must be at least 1");
+        }
+        // Positions, rows and cache places are 32-bit on the device.
+        let places = self.context.saturating_add(forerun_model::KV_BLOCK);
+        if places.saturating_mul(self.sequences) > u32::MAX as usize {
+            return bad("context times sequences is beyond what a cache can address");
+        }
+        if !matches!(self.kv, DType::F32 | DType::F16 | DType::BF16) {
+            return bad("the key/value cache is F32, F16 or BF16");
+        }
+        let rows = self.prefill_chunk.min(self.context.saturating_mul(self.sequences));
+        // A smaller chunk lowers the depth of drafts, never fails.
+        let log_rows = self.max_drafts.min(rows - 1);
+        let decode = self.sequences.saturating_mul(log_rows + 1).min(rows);
+        let affordable = LOGIT_BYTES / (4 * spec.vocabulary.max(1));
+        Ok(Limits {
+            context: self.context,
+            sequences: self.sequences,
+            rows,
+            sampled: decode.max(affordable.min(rows)),
+            log_rows,
+            kv: self.kv,
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! The pool of key/value blocks.
+
+/// Hands out block ids; lowest first after start, most recently returned first later.
+#[derive(Clone, Debug)]
+pub(super) struct BlockPool {
+    free: Vec<u32>,
+}
+
+impl BlockPool {
+    pub(super) fn new(blocks: usize) -> Self {
+        Self { free: (0..blocks as u32).rev().collect() }
+    }
+
+    /// Blocks not lent out.
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Moves `count` blocks to `to`, or none if there are too few.
+    pub(super) fn lend(&mut self, count: usize, to: &mut Vec<u32>) -> bool {
+        if count > self.free.len() {
+            return false;
+        }
+        to.extend((0..count).filter_map(|_| self.free.pop()));
+        true
+    }
+
+    /// Takes blocks back.
+    pub(super) fn take_back(&mut self, blocks: &mut Vec<u32>) {
+        self.free.append(blocks);
+    }
+}

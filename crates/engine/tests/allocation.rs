@@ -1,0 +1,81 @@
+//! After warm-up a decode step allocates nothing.
+
+use forerun_backend::Backend;
+use forerun_backend_cpu::tuned;
+use forerun_engine::{Engine, Event, ModelRunner, Request, Sampling, Settings};
+use forerun_model::Model;
+use forerun_testkit::Golden;
+use forerun_weights::Checkpoint;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts every allocation of the process, whatever thread makes it.
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is handed to the system allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn engine(name: &str) -> Engine<ModelRunner> {
+    let checkpoint = Checkpoint::open(Golden::open(name).checkpoint()).expect("a checkpoint");
+    let mut backend: Box<dyn Backend> = Box::new(tuned(Some(2)));
+    let model = Model::load(&checkpoint, &mut *backend, &mut |_| {}).expect("a model");
+    let settings = Settings { context: 256, sequences: 3, ..Settings::default() };
+    Engine::new(ModelRunner::new(backend, model, &settings).expect("memory"))
+}
+
+/// One test alone in this file: another would allocate beside it.
+#[test]
+fn a_decode_step_allocates_nothing() {
+    let penalties = Sampling {
+        temperature: 0.8,
+        top_k: 40,
+        top_p: 0.9,
+        min_p: 0.01,
+        repetition_penalty: 1.1,
+        presence_penalty: 0.2,
+        frequency_penalty: 0.1,
+        logit_bias: vec![(3, 1.0)],
+        seed: 1,
+    };
+    for name in ["llama", "qwen3_moe", "qwen3_fp8", "qwen3_5", "qwen3_next", "mlx_qwen3_5_moe_4bit"]
+    {
+        let mut engine = engine(name);
+        let prompt = Golden::open(name).tokens("input_ids");
+        for sampling in [Sampling::default(), penalties.clone()] {
+            let request = Request { sampling, ..Request::greedy(prompt.clone(), 100) };
+            engine.submit(request).expect("accepted");
+        }
+        let mut events: Vec<Event> = Vec::with_capacity(1024);
+        for _ in 0..20 {
+            engine.step(&mut events);
+        }
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for _ in 0..50 {
+            engine.step(&mut events);
+        }
+        let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert_eq!(made, 0, "{name}: allocations in 50 steps of two sequences");
+    }
+}

@@ -1,0 +1,181 @@
+//! Engines over golden checkpoints on each device.
+
+use forerun_backend::Backend;
+use forerun_backend_cpu::{plain, tuned};
+use forerun_base::{LeaseId, SeqId, Token};
+use forerun_engine::{
+    Admission, Engine, Event, FinishReason, ModelRunner, Request, Settings, Span, StateStore,
+    StepPlan,
+};
+use forerun_model::{KV_BLOCK, LayerState, Model};
+use forerun_testkit::{Budget, Golden, Recorder};
+use forerun_weights::Checkpoint;
+use std::path::Path;
+
+/// The devices every model test runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// Definitions.
+    Plain,
+    /// What users run.
+    Tuned,
+    /// Behaves like a GPU, over the tuned kernels.
+    Recorded,
+}
+
+impl Device {
+    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Tuned, Self::Recorded];
+
+    fn open(self) -> Box<dyn Backend> {
+        match self {
+            Self::Plain => Box::new(plain()),
+            Self::Tuned => Box::new(tuned(Some(2))),
+            Self::Recorded => {
+                // Small enough that a step of the tiny models is cut into many submissions.
+                let budget = Budget { bytes: 1 << 18, flops: 1 << 20 };
+                Box::new(Recorder::with_budget(Box::new(tuned(Some(1))), budget))
+            }
+        }
+    }
+}
+
+pub(crate) fn runner(folder: &Path, device: Device, settings: &Settings) -> ModelRunner {
+    let checkpoint = Checkpoint::open(folder).expect("a checkpoint");
+    let mut backend = device.open();
+    let model = Model::load(&checkpoint, &mut *backend, &mut |_| {}).expect("a model");
+    ModelRunner::new(backend, model, settings).expect("memory")
+}
+
+pub(crate) fn engine(name: &str, device: Device, settings: &Settings) -> Engine<ModelRunner> {
+    Engine::new(runner(Golden::open(name).checkpoint(), device, settings))
+}
+
+/// Runs until idle; each sequence's tokens and reason, in order of id.
+pub(crate) fn finish(engine: &mut Engine<ModelRunner>) -> Vec<(Vec<Token>, FinishReason)> {
+    let mut events = Vec::new();
+    while !engine.is_idle() {
+        engine.step(&mut events);
+    }
+    answers(&events)
+}
+
+/// Each sequence's tokens and reason, in order of id.
+pub(crate) fn answers(events: &[Event]) -> Vec<(Vec<Token>, FinishReason)> {
+    let mut ended: Vec<(SeqId, FinishReason)> = Vec::new();
+    for event in events {
+        if let Event::Finished { seq, reason } = event {
+            ended.push((*seq, reason.clone()));
+        }
+    }
+    ended.sort_by_key(|(seq, _)| *seq);
+    let tokens = |id: SeqId| {
+        let own = |event: &Event| match event {
+            Event::Token { seq, token } if *seq == id => Some(*token),
+            _ => None,
+        };
+        events.iter().filter_map(own).collect()
+    };
+    ended.into_iter().map(|(id, reason)| (tokens(id), reason)).collect()
+}
+
+/// All logits of a text.
+pub(crate) fn score(engine: &mut Engine<ModelRunner>, tokens: &[Token]) -> Vec<f32> {
+    let mut all = Vec::new();
+    engine.score(tokens, &mut |row| all.extend_from_slice(row)).expect("scored");
+    all
+}
+
+/// A greedy request whose state stays.
+pub(crate) fn parked(prompt: Vec<Token>, max_tokens: usize) -> Request {
+    Request { park: true, ..Request::greedy(prompt, max_tokens) }
+}
+
+/// A runner driven span by span, without a scheduler: for what only a test would do.
+pub(crate) struct ByHand {
+    pub(crate) runner: ModelRunner,
+    pub(crate) states: StateStore,
+    pub(crate) lease: LeaseId,
+}
+
+impl ByHand {
+    pub(crate) fn new(mut runner: ModelRunner) -> Self {
+        let limits = *runner.limits();
+        let mut states = StateStore::new(&limits);
+        let Admission::Ready(lease) = states.acquire(limits.context) else { panic!("no lease") };
+        let _ = runner.device();
+        Self { runner, states, lease }
+    }
+
+    /// Runs one span, the last `drafts` tokens of it as guesses, and commits `keep`; all rows' logits.
+    pub(crate) fn feed(&mut self, tokens: &[Token], drafts: usize, keep: usize) -> Vec<f32> {
+        let lease = self.states.lease(self.lease);
+        let plan = StepPlan {
+            tokens: tokens.to_vec(),
+            blocks: lease.blocks.clone(),
+            spans: vec![Span {
+                seq: SeqId(0),
+                lease: self.lease,
+                start: lease.committed,
+                tokens: 0..tokens.len(),
+                drafts,
+                pending: lease.pending,
+                blocks: 0..lease.blocks.len(),
+                sample: None,
+            }],
+            history: Vec::new(),
+        };
+        let mut logits = Vec::new();
+        self.runner.logits(&plan, &mut |row| logits.extend_from_slice(row)).expect("ran");
+        self.states.commit(self.lease, keep, tokens.len() - drafts);
+        logits
+    }
+
+    /// Folds what is pending, so that the recurrent state stands at the committed position.
+    pub(crate) fn fold(&mut self) {
+        self.feed(&[], 0, 0);
+    }
+}
+
+/// One layer's state of a lease, in the shapes of the goldens.
+pub(crate) struct Remembered {
+    /// `state.N.…` suffix and numbers.
+    pub(crate) parts: Vec<(&'static str, Vec<f32>)>,
+}
+
+/// Reads layer `layer` of a lease that holds `positions`.
+pub(crate) fn remembered(
+    runner: &mut ModelRunner,
+    states: &StateStore,
+    lease: LeaseId,
+    layer: usize,
+) -> Remembered {
+    let slot = lease.0 as usize;
+    let (limits, held) = (*runner.limits(), states.lease(lease));
+    match runner.states().layers[layer] {
+        LayerState::Attention { k, v, layout } => {
+            let (k, v) = (runner.read(k).expect("k"), runner.read(v).expect("v"));
+            let gather = |cache: &[f32]| {
+                let mut out = Vec::new();
+                for head in 0..layout.kv_heads {
+                    for p in 0..held.committed as usize {
+                        let block = held.blocks[p / KV_BLOCK] as usize;
+                        let row = (block * layout.kv_heads + head) * KV_BLOCK + p % KV_BLOCK;
+                        let at = row * layout.head_dim;
+                        out.extend_from_slice(&cache[at..at + layout.head_dim]);
+                    }
+                }
+                out
+            };
+            Remembered { parts: vec![("k", gather(&k)), ("v", gather(&v))] }
+        }
+        LayerState::Delta { window, state, .. } => {
+            let part = |view: forerun_backend::View| {
+                let len = view.len / limits.sequences;
+                view.part(slot * len, len)
+            };
+            let conv = runner.read(part(window)).expect("window");
+            let recurrent = runner.read(part(state)).expect("state");
+            Remembered { parts: vec![("conv", conv), ("recurrent", recurrent)] }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Every golden checkpoint: logits, greedy text and state as the reference implementations have them.
+
+use crate::common::{Device, engine, finish, parked, remembered, score};
+use forerun_base::{DType, LeaseId};
+use forerun_engine::{Engine, ModelRunner, Settings};
+use forerun_testkit::tolerance::assert_close;
+use forerun_testkit::{GOLDENS, Golden};
+
+fn settings(kv: DType) -> Settings {
+    Settings { context: 256, prefill_chunk: 48, kv, ..Settings::default() }
+}
+
+#[test]
+fn logits_and_greedy_text_match_on_every_device() {
+    for name in GOLDENS {
+        let golden = Golden::open(name);
+        let (prompt, expected) = (golden.tokens("input_ids"), golden.f32("logits").values);
+        for device in Device::ALL {
+            for (kv, limit) in [(DType::F32, 2e-3), (DType::F16, 2e-2)] {
+                let mut engine = engine(name, device, &settings(kv));
+                let logits = score(&mut engine, &prompt);
+                assert_close(&format!("{name} on {device:?}, kv {kv}"), &expected, &logits, limit);
+                engine.submit(parked(prompt.clone(), 32)).expect("accepted");
+                let (text, _) = finish(&mut engine).remove(0);
+                assert_eq!(text, golden.tokens("greedy.ids"), "{name} on {device:?}, kv {kv}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bf16_cache_is_coarser_but_works() {
+    // Dense models only: rounding may turn a close choice of experts.
+    for name in ["llama", "qwen3", "qwen3_5", "mlx_qwen3_5_4bit"] {
+        let golden = Golden::open(name);
+        for device in Device::ALL {
+            let logits = score(
+                &mut engine(name, device, &settings(DType::BF16)),
+                &golden.tokens("input_ids"),
+            );
+            assert_close(
+                &format!("{name} on {device:?}"),
+                &golden.f32("logits").values,
+                &logits,
+                0.2,
+            );
+        }
+    }
+}
+
+#[test]
+fn state_matches_after_the_prompt_and_after_the_text() {
+    for name in GOLDENS {
+        for device in Device::ALL {
+            for (tokens, when) in [(1, "state"), (32, "state_end")] {
+                let golden = Golden::open(name);
+                let mut engine = engine(name, device, &settings(DType::F32));
+                engine.submit(parked(golden.tokens("input_ids"), tokens)).expect("accepted");
+                finish(&mut engine);
+                check_state(&golden, &mut engine, when, &format!("{name} on {device:?}"));
+            }
+        }
+    }
+}
+
+fn check_state(golden: &Golden, engine: &mut Engine<ModelRunner>, when: &str, what: &str) {
+    let states = engine.states().clone();
+    let runner = engine.runner();
+    let mut seen = 0;
+    for layer in 0..runner.model().spec.layers.len() {
+        for (part, found) in remembered(runner, &states, LeaseId(0), layer).parts {
+            let name = format!("{when}.{layer}.{part}");
+            // Not every folder records every state; what is there is counted below.
+            if !golden.has(&name) {
+                continue;
+            }
+            let stored = golden.f32(&name);
+            let expected = match part {
+                "conv" => newest_rows(&stored.values, &stored.shape),
+                _ => stored.values,
+            };
+            // Values reach about ten; the library against itself scatters by up to 2.4e-4.
+            assert_close(&format!("{what}: {name}"), &expected, &found, 2e-3);
+            seen += 1;
+        }
+    }
+    let recorded = golden.names().filter(|n| n.starts_with(&format!("{when}."))).count();
+    assert_eq!(seen, recorded, "{what}: everything recorded was compared");
+}
+
+/// `[channels, K]`, newest column last, as our `[K − 1, channels]`.
+fn newest_rows(stored: &[f32], shape: &[usize]) -> Vec<f32> {
+    let [channels, taps] = *shape else { panic!("conv state has two axes") };
+    let rows = 1..taps;
+    rows.flat_map(|t| (0..channels).map(move |c| stored[c * taps + t])).collect()
+}

@@ -1,0 +1,6 @@
+//! The engine over real models on several devices.
+
+mod common;
+mod golden;
+mod invariants;
+mod schedule;

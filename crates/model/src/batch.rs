@@ -1,0 +1,88 @@
+//! The rows of one step as flat arrays, reused from step to step.
+
+use crate::KV_BLOCK;
+use forerun_backend::op::SpanEntry;
+
+/// A span on its way into a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSpan<'a> {
+    /// Its tokens, guesses last.
+    pub tokens: &'a [u32],
+    /// Position of the first token.
+    pub start: u32,
+    /// Leading tokens that are not guesses.
+    pub certain: u32,
+    /// Kept guesses of the last step that the state has not folded yet.
+    pub pending: u32,
+    /// The lease's recurrent slot.
+    pub slot: u32,
+    /// The lease's blocks, in order of position.
+    pub blocks: &'a [u32],
+    /// How many of the last rows need logits.
+    pub sampled: usize,
+}
+
+/// Rows of several spans.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Token of each row.
+    pub ids: Vec<u32>,
+    /// Position of each row.
+    pub positions: Vec<u32>,
+    /// Span of each row.
+    pub span_of: Vec<u32>,
+    /// Place of each row in the cache.
+    pub places: Vec<u32>,
+    /// Block tables, `[spans, table_width]`.
+    pub tables: Vec<u32>,
+    /// Span entries, `[spans, SpanEntry::WORDS]`.
+    pub spans: Vec<u32>,
+    /// Rows that need logits.
+    pub sampled: Vec<u32>,
+    /// Keys visible to all rows together.
+    pub visible_keys: usize,
+}
+
+impl Batch {
+    /// Empties the batch and keeps its memory.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+        self.positions.clear();
+        self.span_of.clear();
+        self.places.clear();
+        self.tables.clear();
+        self.spans.clear();
+        self.sampled.clear();
+        self.visible_keys = 0;
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Adds a span; `table_width` is the same for all of a batch.
+    ///
+    /// # Panics
+    /// When the blocks do not reach the span's last position: leases reserve before they run.
+    pub fn push(&mut self, span: NewSpan<'_>, table_width: usize) {
+        let index = (self.spans.len() / SpanEntry::WORDS) as u32;
+        let first_row = self.rows() as u32;
+        for (i, &token) in span.tokens.iter().enumerate() {
+            let position = span.start as usize + i;
+            let block = span.blocks[position / KV_BLOCK] as usize;
+            self.ids.push(token);
+            self.positions.push(position as u32);
+            self.span_of.push(index);
+            self.places.push((block * KV_BLOCK + position % KV_BLOCK) as u32);
+            self.visible_keys += position + 1;
+        }
+        let rows = span.tokens.len() as u32;
+        self.tables.extend_from_slice(span.blocks);
+        self.tables.resize((index as usize + 1) * table_width, 0);
+        let NewSpan { start, certain, pending, slot, .. } = span;
+        let entry = SpanEntry { first_row, rows, certain, pending, slot, start };
+        self.spans.extend_from_slice(&entry.words());
+        self.sampled.extend(first_row + rows - span.sampled as u32..first_row + rows);
+    }
+}

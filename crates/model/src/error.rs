@@ -1,0 +1,37 @@
+//! Why a checkpoint cannot be run.
+
+use forerun_backend::BackendError;
+use forerun_weights::WeightsError;
+
+/// A model that this version cannot load or run, or a device that refused it.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The config names a kind of model we do not know.
+    #[error("model_type `{0}` is not supported; supported are {supported}", supported = crate::family::SUPPORTED)]
+    UnknownFamily(String),
+    /// The config lacks something or holds nonsense.
+    #[error("config.json: `{key}` {problem}")]
+    Config {
+        /// The key, with its parents.
+        key: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The config asks for something this version does not do.
+    #[error("config.json: `{key}` = {value} is not supported by this version")]
+    Unsupported {
+        /// The key, with its parents.
+        key: String,
+        /// What it says.
+        value: String,
+    },
+    /// Tensors that do not fit together.
+    #[error("{0}")]
+    Layout(String),
+    /// A weight is missing or malformed.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The device refused.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}

@@ -1,0 +1,89 @@
+//! Sizes fixed at load, and the one place that turns them into buffers or into a plan.
+
+use crate::ModelError;
+use forerun_backend::{Backend, BufferId, BufferRole, BufferSpec, MemoryPlan};
+use forerun_base::DType;
+
+/// Positions in a block of the key/value cache, and keys merged at a time in attention.
+pub const KV_BLOCK: usize = 64;
+
+/// Everything that sizes memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Positions a sequence can reach.
+    pub context: usize,
+    /// Sequences that hold a lease at a time.
+    pub sequences: usize,
+    /// Rows in a step.
+    pub rows: usize,
+    /// Rows of logits in a step.
+    pub sampled: usize,
+    /// Guesses a span can hold: rows of a slot's log.
+    pub log_rows: usize,
+    /// Element type of the key/value cache: F32, F16 or BF16.
+    pub kv: DType,
+}
+
+impl Limits {
+    /// Blocks one sequence can reach.
+    pub const fn table_width(&self) -> usize {
+        self.context.div_ceil(KV_BLOCK)
+    }
+
+    /// Blocks in the pool.
+    pub const fn blocks(&self) -> usize {
+        self.sequences * self.table_width()
+    }
+}
+
+/// Makes buffers and notes them in a plan; without a device it only notes.
+pub struct Planner<'a> {
+    backend: Option<&'a mut dyn Backend>,
+    plan: MemoryPlan,
+}
+
+impl<'a> Planner<'a> {
+    /// Notes only: for `inspect` and for refusing what does not fit.
+    pub fn dry() -> Self {
+        Self { backend: None, plan: MemoryPlan::default() }
+    }
+
+    /// Allocates on a device.
+    pub fn on(backend: &'a mut dyn Backend) -> Self {
+        Self { backend: Some(backend), plan: MemoryPlan::default() }
+    }
+
+    /// What was noted.
+    pub fn finish(self) -> MemoryPlan {
+        self.plan
+    }
+
+    pub(crate) fn state(
+        &mut self,
+        line: &str,
+        dtype: DType,
+        len: usize,
+    ) -> Result<BufferId, ModelError> {
+        self.buffer(line, BufferSpec { label: line, dtype, len, role: BufferRole::State })
+    }
+
+    /// An f32 buffer whose contents end with the step.
+    pub fn scratch(&mut self, label: &str, len: usize) -> Result<BufferId, ModelError> {
+        let (dtype, role) = (DType::F32, BufferRole::Scratch);
+        self.buffer("scratch", BufferSpec { label, dtype, len, role })
+    }
+
+    /// A u32 buffer whose contents end with the step.
+    pub fn index(&mut self, label: &str, len: usize) -> Result<BufferId, ModelError> {
+        let (dtype, role) = (DType::U32, BufferRole::Scratch);
+        self.buffer("scratch", BufferSpec { label, dtype, len, role })
+    }
+
+    fn buffer(&mut self, line: &str, spec: BufferSpec<'_>) -> Result<BufferId, ModelError> {
+        self.plan.add(line, (spec.len as u64).saturating_mul(spec.dtype.size() as u64));
+        match &mut self.backend {
+            Some(backend) => Ok(backend.alloc(spec)?),
+            None => Ok(BufferId(u32::MAX)),
+        }
+    }
+}

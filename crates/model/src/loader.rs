@@ -1,0 +1,176 @@
+//! Tensors from a checkpoint to the device, in canonical form.
+
+use crate::ModelError;
+use forerun_backend::{Backend, WeightId};
+use forerun_base::Matrix;
+use forerun_weights::Checkpoint;
+use std::ops::Range;
+
+/// Called with the bytes brought to the device so far.
+pub type Progress<'a> = dyn FnMut(u64) + 'a;
+
+/// Where a checkpoint keeps its parts, and how it stores norms.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// Prefix of the trunk.
+    pub(crate) trunk: &'static str,
+    /// The head's module, when stored.
+    pub(crate) head: Option<&'static str>,
+    /// Prefix of the MTP part, when stored.
+    pub(crate) mtp: Option<&'static str>,
+    /// Added to the trunk's norm weights: 1 where files hold `w − 1`.
+    pub(crate) norm_offset: f32,
+    /// The same for the MTP part.
+    pub(crate) mtp_norm_offset: f32,
+}
+
+impl Layout {
+    /// Finds prefixes by what is there. Norms are taken as stored.
+    pub(crate) fn find(checkpoint: &Checkpoint) -> Self {
+        let holds = |suffix: &str, prefixes: &[&'static str]| {
+            prefixes.iter().copied().find(|p| checkpoint.contains(&format!("{p}{suffix}")))
+        };
+        let trunks = ["model.language_model", "language_model.model", "model"];
+        Self {
+            trunk: holds(".embed_tokens.weight", &trunks).unwrap_or("model"),
+            head: holds(".weight", &["lm_head", "language_model.lm_head"]),
+            mtp: holds(".fc.weight", &["mtp", "language_model.mtp", "model.mtp"]),
+            norm_offset: 0.0,
+            mtp_norm_offset: 0.0,
+        }
+    }
+
+    /// Decides the norm convention of a Qwen hybrid.
+    ///
+    /// Published files store `w − 1`; converted ones store `w` and turn the convolution's axes, which
+    /// is the one sign that tells them apart. MTP sidecars come in both conventions and rarely say
+    /// so; a norm weight scatters around 1, so the mean tells.
+    pub(crate) fn decide_norms(&mut self, checkpoint: &Checkpoint) -> Result<(), ModelError> {
+        let conv = checkpoint
+            .names()
+            .find(|n| n.starts_with(self.trunk) && n.ends_with(".linear_attn.conv1d.weight"));
+        let converted = match conv {
+            Some(name) => {
+                let shape = checkpoint.tensor(name)?.shape;
+                matches!(shape[..], [_, taps, 1] if taps > 1)
+            }
+            None => checkpoint.layout() == forerun_weights::Layout::Mlx,
+        };
+        self.norm_offset = if converted { 0.0 } else { 1.0 };
+        self.mtp_norm_offset = self.norm_offset;
+        let Some(mtp) = self.mtp else { return Ok(()) };
+        let in_sidecar =
+            checkpoint.file_of(&format!("{mtp}.fc.weight")).is_some_and(|f| f.is_sidecar());
+        if checkpoint.sidecar_norms_are_gamma() && in_sidecar {
+            self.mtp_norm_offset = 0.0;
+        } else if in_sidecar || converted {
+            let name = format!("{mtp}.norm.weight");
+            let shape = checkpoint.tensor(&name)?.shape;
+            let values = checkpoint.values(&name, &shape)?;
+            let mean = values.iter().sum::<f32>() / values.len().max(1) as f32;
+            self.mtp_norm_offset = if mean < 0.5 { 1.0 } else { 0.0 };
+        }
+        Ok(())
+    }
+}
+
+/// Brings weights to a device.
+pub(crate) struct Loader<'a> {
+    pub(crate) checkpoint: &'a Checkpoint,
+    backend: &'a mut dyn Backend,
+    progress: &'a mut Progress<'a>,
+    norm_offset: f32,
+    bytes: u64,
+    parameters: u64,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(
+        checkpoint: &'a Checkpoint,
+        backend: &'a mut dyn Backend,
+        progress: &'a mut Progress<'a>,
+    ) -> Self {
+        Self { checkpoint, backend, progress, norm_offset: 0.0, bytes: 0, parameters: 0 }
+    }
+
+    /// What is added to norm weights from here on.
+    pub(crate) fn set_norm_offset(&mut self, offset: f32) {
+        self.norm_offset = offset;
+    }
+
+    /// Bytes and parameters uploaded so far.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (self.bytes, self.parameters)
+    }
+
+    pub(crate) fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, ModelError> {
+        touch(&matrix);
+        self.bytes += matrix.bytes() as u64;
+        self.parameters += (matrix.rows() * matrix.cols()) as u64;
+        (self.progress)(self.bytes);
+        Ok(self.backend.upload(label, matrix)?)
+    }
+
+    /// The weight of module `path` as it is.
+    pub(crate) fn matrix(&mut self, path: &str, shape: [usize; 2]) -> Result<WeightId, ModelError> {
+        let matrix = self.checkpoint.matrix(path, shape)?;
+        self.upload(path, matrix)
+    }
+
+    /// Some rows of a matrix, in the order of `ranges`.
+    pub(crate) fn rows(
+        &mut self,
+        label: &str,
+        matrix: &Matrix,
+        ranges: &[Range<usize>],
+    ) -> Result<WeightId, ModelError> {
+        let part = matrix.select_rows(ranges).ok_or_else(|| {
+            ModelError::Layout(format!(
+                "{label}: rows {ranges:?} of {} do not exist",
+                matrix.rows()
+            ))
+        })?;
+        self.upload(label, part)
+    }
+
+    /// A norm weight, its convention resolved.
+    pub(crate) fn norm(&mut self, path: &str, len: usize) -> Result<WeightId, ModelError> {
+        let offset = self.norm_offset;
+        self.vector(&format!("{path}.weight"), len, |w| w + offset)
+    }
+
+    /// A norm weight that every convention stores as it is.
+    pub(crate) fn plain_norm(&mut self, path: &str, len: usize) -> Result<WeightId, ModelError> {
+        self.vector(&format!("{path}.weight"), len, |w| w)
+    }
+
+    /// A small vector as f32, each number mapped.
+    pub(crate) fn vector(
+        &mut self,
+        name: &str,
+        len: usize,
+        map: impl Fn(f32) -> f32,
+    ) -> Result<WeightId, ModelError> {
+        let values: Vec<f32> = self.checkpoint.values(name, &[len])?.into_iter().map(map).collect();
+        self.numbers(name, 1, &values)
+    }
+
+    /// Numbers as a dense matrix of `rows` rows.
+    pub(crate) fn numbers(
+        &mut self,
+        label: &str,
+        rows: usize,
+        values: &[f32],
+    ) -> Result<WeightId, ModelError> {
+        let matrix = Matrix::from_f32(rows, values.len() / rows.max(1), values)
+            .map_err(|e| ModelError::Layout(format!("{label}: {e}")))?;
+        self.upload(label, matrix)
+    }
+}
+
+/// Reads one byte of every page, so that a mapped file is in memory when loading says it is.
+fn touch(matrix: &Matrix) {
+    let planes = [matrix.codes(), matrix.scales(), matrix.offsets()];
+    let sum = planes.iter().flat_map(|p| p.iter().step_by(4096)).fold(0u8, |a, &b| a ^ b);
+    std::hint::black_box(sum);
+}

@@ -1,0 +1,159 @@
+//! Gated DeltaNet: projections, short convolution, delta rule, gated norm.
+
+use crate::forward::Pass;
+use crate::loader::Loader;
+use crate::{DeltaSpec, ModelError};
+use forerun_backend::op::{Conv, DeltaPrepare, DeltaRule, DeltaShape, GatedNorm, Linear};
+use forerun_backend::{BackendError, View, WeightId};
+use std::ops::Range;
+
+/// Weights of one Gated DeltaNet mixer.
+#[derive(Clone, Debug)]
+pub(crate) struct Delta {
+    shape: DeltaShape,
+    inputs: Inputs,
+    conv: WeightId,
+    /// `−exp(A_log)`.
+    rate: WeightId,
+    dt_bias: WeightId,
+    norm: WeightId,
+    out: WeightId,
+}
+
+/// The input projections.
+#[derive(Clone, Copy, Debug)]
+struct Inputs {
+    qkv: WeightId,
+    z: WeightId,
+    a: WeightId,
+    b: WeightId,
+}
+
+impl Delta {
+    pub(crate) fn load(
+        loader: &mut Loader<'_>,
+        path: &str,
+        spec: &DeltaSpec,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let shape = spec.shape;
+        let at = |name: &str| format!("{path}.{name}");
+        let inputs = if loader.checkpoint.has_matrix(&at("in_proj_qkvz")) {
+            Inputs::load_grouped(loader, path, &shape, hidden)?
+        } else {
+            Inputs::load_split(loader, path, &shape, hidden)?
+        };
+        // [C, 1, K] as published and [C, K, 1] as converted hold the same bytes.
+        let name = at("conv1d.weight");
+        let (channels, taps) = (shape.channels(), spec.taps);
+        let converted = loader.checkpoint.tensor(&name)?.shape.last() == Some(&1);
+        let stored = if converted { [channels, taps, 1] } else { [channels, 1, taps] };
+        let kernel = loader.checkpoint.values(&name, &stored)?;
+        Ok(Self {
+            shape,
+            inputs,
+            conv: loader.numbers(&name, channels, &kernel)?,
+            rate: loader.vector(&at("A_log"), shape.value_heads, |a| -a.exp())?,
+            dt_bias: loader.vector(&at("dt_bias"), shape.value_heads, |b| b)?,
+            norm: loader.plain_norm(&at("norm"), shape.dv)?,
+            out: loader.matrix(&at("out_proj"), [hidden, shape.value_heads * shape.dv])?,
+        })
+    }
+
+    /// `x += out(gated_norm(delta_rule(conv(normed))))`.
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        [window, window_log]: [View; 2],
+        [state, state_log]: [View; 2],
+    ) -> Result<(), BackendError> {
+        let (shape, space) = (self.shape, pass.space);
+        let values = shape.value_heads * shape.dv;
+        let normed = pass.rows_of(space.normed, pass.hidden);
+        let raw = pass.rows_of(space.qkv, shape.channels());
+        let qkv = pass.rows_of(space.conv, shape.channels());
+        let z = pass.rows_of(space.gate, values);
+        let a = pass.rows_of(space.a, shape.value_heads);
+        let b = pass.rows_of(space.b, shape.value_heads);
+        let decay = pass.rows_of(space.decay, shape.value_heads);
+        let beta = pass.rows_of(space.beta, shape.value_heads);
+        let mixed = pass.rows_of(space.mixed, values);
+        let spans = pass.span_table();
+        let Inputs { qkv: w_qkv, z: w_z, a: w_a, b: w_b } = self.inputs;
+        for (weight, out) in [(w_qkv, raw), (w_z, z), (w_a, a), (w_b, b)] {
+            pass.backend.linear(Linear::set(normed, weight, out))?;
+        }
+        let (x, weight) = (raw, self.conv);
+        pass.backend.conv(Conv { x, weight, window, log: window_log, spans, out: qkv })?;
+        let Self { rate, dt_bias, .. } = *self;
+        pass.backend.delta_prepare(DeltaPrepare {
+            qkv,
+            a,
+            b,
+            rate,
+            dt_bias,
+            decay,
+            beta,
+            shape,
+        })?;
+        let (log, out) = (state_log, mixed);
+        pass.backend.delta_rule(DeltaRule { qkv, decay, beta, state, log, spans, shape, out })?;
+        let (weight, dim, eps) = (self.norm, shape.dv, pass.eps);
+        pass.backend.gated_norm(GatedNorm { x: mixed, gate: z, weight, dim, eps })?;
+        let x = pass.rows_of(space.x, pass.hidden);
+        pass.backend.linear(Linear::add(mixed, self.out, x))
+    }
+}
+
+impl Inputs {
+    fn load_split(
+        loader: &mut Loader<'_>,
+        path: &str,
+        shape: &DeltaShape,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let mut project = |name: &str, rows: usize| {
+            loader.matrix(&format!("{path}.in_proj_{name}"), [rows, hidden])
+        };
+        Ok(Self {
+            qkv: project("qkv", shape.channels())?,
+            z: project("z", shape.value_heads * shape.dv)?,
+            a: project("a", shape.value_heads)?,
+            b: project("b", shape.value_heads)?,
+        })
+    }
+
+    /// Qwen3-Next: rows are grouped by key head, `[q | k | v | z]` and `[b | a]`.
+    fn load_grouped(
+        loader: &mut Loader<'_>,
+        path: &str,
+        shape: &DeltaShape,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let DeltaShape { key_heads, value_heads, dk, dv } = *shape;
+        let ratio = value_heads / key_heads;
+        let (wide, narrow) = (2 * dk + 2 * ratio * dv, 2 * ratio);
+        let part = |stride: usize, from: usize, len: usize| -> Vec<Range<usize>> {
+            (0..key_heads).map(|h| h * stride + from..h * stride + from + len).collect()
+        };
+        let all = loader
+            .checkpoint
+            .matrix(&format!("{path}.in_proj_qkvz"), [key_heads * wide, hidden])?;
+        let gates = loader
+            .checkpoint
+            .matrix(&format!("{path}.in_proj_ba"), [key_heads * narrow, hidden])?;
+        let (v_at, z_at) = (2 * dk, 2 * dk + ratio * dv);
+        let mut qkv = part(wide, 0, dk);
+        qkv.extend(part(wide, dk, dk));
+        qkv.extend(part(wide, v_at, ratio * dv));
+        let mut rows = |name: &str, matrix, ranges: &[Range<usize>]| {
+            loader.rows(&format!("{path}.{name}"), matrix, ranges)
+        };
+        Ok(Self {
+            qkv: rows("in_proj_qkv", &all, &qkv)?,
+            z: rows("in_proj_z", &all, &part(wide, z_at, ratio * dv))?,
+            b: rows("in_proj_b", &gates, &part(narrow, 0, ratio))?,
+            a: rows("in_proj_a", &gates, &part(narrow, ratio, ratio))?,
+        })
+    }
+}

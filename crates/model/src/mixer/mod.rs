@@ -1,0 +1,58 @@
+//! What mixes positions: softmax attention and Gated DeltaNet.
+
+mod attention;
+mod delta;
+
+pub(crate) use attention::Attention;
+pub(crate) use delta::Delta;
+
+use crate::forward::Pass;
+use crate::loader::Loader;
+use crate::{LayerState, MixerSpec, ModelError};
+use forerun_backend::BackendError;
+
+/// A mixer's weights on the device.
+#[derive(Clone, Debug)]
+pub(crate) enum Mixer {
+    /// Softmax attention.
+    Attention(Attention),
+    /// Gated DeltaNet.
+    Delta(Delta),
+}
+
+impl Mixer {
+    pub(crate) fn load(
+        loader: &mut Loader<'_>,
+        block: &str,
+        spec: &MixerSpec,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        Ok(match spec {
+            MixerSpec::Attention(spec) => {
+                let path = format!("{block}.self_attn");
+                Self::Attention(Attention::load(loader, &path, spec, hidden)?)
+            }
+            MixerSpec::Delta(spec) => {
+                let path = format!("{block}.linear_attn");
+                Self::Delta(Delta::load(loader, &path, spec, hidden)?)
+            }
+        })
+    }
+
+    /// `x += mixer(normed)`.
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        state: &LayerState,
+    ) -> Result<(), BackendError> {
+        match (self, state) {
+            (Self::Attention(mixer), LayerState::Attention { k, v, layout }) => {
+                mixer.forward(pass, *k, *v, *layout)
+            }
+            (Self::Delta(mixer), LayerState::Delta { window, window_log, state, state_log }) => {
+                mixer.forward(pass, [*window, *window_log], [*state, *state_log])
+            }
+            _ => unreachable!("state buffers are built from the same layers as the weights"),
+        }
+    }
+}

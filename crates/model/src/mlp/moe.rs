@@ -1,0 +1,133 @@
+//! A mixture of SwiGLU experts with an optional gated shared expert.
+
+use super::Dense;
+use crate::forward::Pass;
+use crate::loader::Loader;
+use crate::{ModelError, MoeSpec};
+use forerun_backend::op::{AddGated, ExpertRows, Experts, Linear, Router};
+use forerun_backend::{BackendError, WeightId};
+use forerun_base::Matrix;
+
+/// Weights of one mixture.
+#[derive(Clone, Debug)]
+pub(crate) struct Moe {
+    spec: MoeSpec,
+    router: WeightId,
+    stacks: Stacks,
+    shared: Option<(Dense, WeightId)>,
+}
+
+/// The experts' matrices.
+#[derive(Clone, Copy, Debug)]
+struct Stacks {
+    gate: ExpertRows,
+    up: ExpertRows,
+    down: ExpertRows,
+}
+
+impl Moe {
+    pub(super) fn load(
+        loader: &mut Loader<'_>,
+        path: &str,
+        spec: &MoeSpec,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let router = loader.matrix(&format!("{path}.gate"), [spec.experts, hidden])?;
+        let stacks = Stacks::load(loader, path, spec, hidden)?;
+        let shared = match spec.shared {
+            Some(ffn) => {
+                let mlp = Dense::load(loader, &format!("{path}.shared_expert"), ffn, hidden)?;
+                let gate = loader.matrix(&format!("{path}.shared_expert_gate"), [1, hidden])?;
+                Some((mlp, gate))
+            }
+            None => None,
+        };
+        Ok(Self { spec: spec.clone(), router, stacks, shared })
+    }
+
+    /// `x += Σ experts + σ(gate)·shared`.
+    pub(super) fn forward(&self, pass: &mut Pass<'_>) -> Result<(), BackendError> {
+        let MoeSpec { experts, top_k, ffn, renormalise, .. } = self.spec;
+        let (moe, dim) = (pass.space.moe, pass.hidden);
+        let x = pass.rows_of(pass.space.normed, dim);
+        let out = pass.rows_of(pass.space.x, dim);
+        let logits = pass.rows_of(moe.logits, experts);
+        let chosen = pass.rows_of(moe.chosen, top_k);
+        let weights = pass.rows_of(moe.weights, top_k);
+        pass.backend.linear(Linear::set(x, self.router, logits))?;
+        pass.backend.router(Router { logits, experts, top_k, renormalise, chosen, weights })?;
+        let Stacks { gate, up, down } = self.stacks;
+        let hidden = pass.rows_of(moe.hidden, top_k * ffn);
+        let partial = pass.rows_of(moe.partial, top_k * dim);
+        pass.backend.experts(Experts {
+            x,
+            chosen,
+            weights,
+            gate,
+            up,
+            down,
+            experts,
+            top_k,
+            ffn,
+            dim,
+            hidden,
+            partial,
+            out,
+        })?;
+        let Some((mlp, gate_weight)) = &self.shared else { return Ok(()) };
+        let activated = mlp.activate(pass)?;
+        let shared = pass.rows_of(moe.shared, dim);
+        let gate = pass.rows_of(moe.shared_gate, 1);
+        pass.backend.linear(Linear::set(activated, mlp.down, shared))?;
+        pass.backend.linear(Linear::set(x, *gate_weight, gate))?;
+        pass.backend.add_gated(AddGated { x: shared, gate, out })
+    }
+}
+
+impl Stacks {
+    /// Accepts the three layouts found in files: stacked per projection (`switch_mlp`), gate and up
+    /// fused (`experts.gate_up_proj`), and one module per expert.
+    fn load(
+        loader: &mut Loader<'_>,
+        path: &str,
+        spec: &MoeSpec,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let MoeSpec { experts, ffn, .. } = *spec;
+        let whole = |weight, stride| ExpertRows { weight, first: 0, stride };
+        let fused = format!("{path}.experts.gate_up_proj");
+        if loader.checkpoint.has_matrix(&fused) {
+            let both = loader.checkpoint.stacked(&fused, [experts, 2 * ffn, hidden])?;
+            let weight = loader.upload(&fused, both)?;
+            let name = format!("{path}.experts.down_proj");
+            let down = loader.checkpoint.stacked(&name, [experts, hidden, ffn])?;
+            return Ok(Self {
+                gate: ExpertRows { weight, first: 0, stride: 2 * ffn },
+                up: ExpertRows { weight, first: ffn, stride: 2 * ffn },
+                down: whole(loader.upload(&name, down)?, hidden),
+            });
+        }
+        let mut stack = |name: &str, [rows, cols]: [usize; 2]| -> Result<ExpertRows, ModelError> {
+            let together = format!("{path}.switch_mlp.{name}");
+            let matrix = if loader.checkpoint.has_matrix(&together) {
+                loader.checkpoint.stacked(&together, [experts, rows, cols])?
+            } else {
+                let one = |e: usize| {
+                    loader.checkpoint.matrix(&format!("{path}.experts.{e}.{name}"), [rows, cols])
+                };
+                let parts = (0..experts).map(one).collect::<Result<Vec<Matrix>, _>>()?;
+                Matrix::stack(&parts).ok_or_else(|| {
+                    ModelError::Layout(format!(
+                        "{path}.experts: {name} differs in format by expert"
+                    ))
+                })?
+            };
+            Ok(whole(loader.upload(&together, matrix)?, rows))
+        };
+        Ok(Self {
+            gate: stack("gate_proj", [ffn, hidden])?,
+            up: stack("up_proj", [ffn, hidden])?,
+            down: stack("down_proj", [hidden, ffn])?,
+        })
+    }
+}

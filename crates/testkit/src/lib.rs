@@ -1,0 +1,17 @@
+//! What the tests of every crate share.
+//!
+//! - [`Recorder`]: a device that behaves like a GPU and watches its caller;
+//! - [`Golden`]: results of reference implementations on tiny checkpoints;
+//! - [`tiny`]: random checkpoints of any small shape;
+//! - [`tolerance`]: comparisons that say where and by how much.
+//!
+//! Helpers panic instead of returning errors: whatever goes wrong here is a failed test.
+#![forbid(unsafe_code)]
+
+mod golden;
+mod recorder;
+pub mod tiny;
+pub mod tolerance;
+
+pub use golden::{Array, GOLDENS, Golden};
+pub use recorder::{Budget, POISON_INDEX, Recorder, Stats, Watch};

@@ -1,0 +1,321 @@
+//! A device that behaves like a GPU and watches its caller.
+//!
+//! [`Recorder`] wraps any device. Operations and host writes are only recorded; they run at
+//! `submit`, cut into submissions within a [`Budget`]. On the way it refuses what a GPU would punish
+//! silently:
+//!
+//! - a read while anything is queued or in flight;
+//! - an operation whose operands do not fit its sheet, at the moment it is recorded;
+//! - an operand read before anything was written to it;
+//! - an allocation after [`Watch::seal`];
+//! - with [`Recorder::paranoid`]: an operation that changes memory its sheet does not declare.
+//!
+//! Memory is poisoned: new buffers hold NaN or an index that points nowhere, and scratch does so
+//! again when the next step begins. A step ends with a wait that leaves the device idle; results can
+//! be read until the next command is recorded.
+
+mod paranoia;
+mod poison;
+mod queue;
+mod shadow;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use poison::POISON_INDEX;
+pub use stats::{Budget, Stats, Watch};
+
+use forerun_backend::op::{
+    AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
+    GatedLinear, GatedNorm, GatherRows, Linear, RmsNorm, Rope, RopeTable, Router, Sample, SwiGlu,
+};
+use forerun_backend::{
+    Backend, BackendError, BufferId, BufferInfo, BufferRole, BufferSpec, Catalog, Cost, HostData,
+    HostDataMut, Op, Ticket, View, WeightId, WeightInfo,
+};
+use forerun_base::{DType, Matrix};
+use paranoia::Snapshots;
+use poison::Poison;
+use queue::{Command, Queued};
+use shadow::{Shadow, Shadows};
+
+/// Work handed to the inner device and not yet waited for.
+#[derive(Debug)]
+struct InFlight {
+    ticket: Ticket,
+    inner: Ticket,
+    bytes: u64,
+}
+
+/// See the module's text.
+pub struct Recorder {
+    inner: Box<dyn Backend>,
+    budget: Budget,
+    shadows: Shadows,
+    poison: Poison,
+    snapshots: Option<Snapshots>,
+    queue: Vec<Queued>,
+    in_flight: Vec<InFlight>,
+    tickets: u64,
+    /// The last step is over: scratch is spoiled before the next command.
+    step_over: bool,
+    watch: Watch,
+}
+
+impl Recorder {
+    /// A recorder without a budget.
+    pub fn new(inner: Box<dyn Backend>) -> Self {
+        Self::with_budget(inner, Budget::UNLIMITED)
+    }
+
+    /// A recorder that cuts what is submitted at a budget.
+    pub fn with_budget(inner: Box<dyn Backend>, budget: Budget) -> Self {
+        Self {
+            inner,
+            budget,
+            shadows: Shadows::default(),
+            poison: Poison::default(),
+            snapshots: None,
+            queue: Vec::new(),
+            in_flight: Vec::new(),
+            tickets: 0,
+            step_over: false,
+            watch: Watch::default(),
+        }
+    }
+
+    /// Also compares all memory around every operation. Slow: meant for small cases.
+    pub fn paranoid(mut self) -> Self {
+        self.snapshots = Some(Snapshots::default());
+        self
+    }
+
+    /// The handle on counts and seal.
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
+    }
+
+    fn refuse_when_sealed(&self, what: &str, label: &str) -> Result<(), BackendError> {
+        if !self.watch.is_sealed() {
+            return Ok(());
+        }
+        Err(BackendError::Protocol(format!("{what} of `{label}` after warm-up")))
+    }
+
+    fn record(&mut self, op: Op) -> Result<(), BackendError> {
+        self.begin_step()?;
+        let sheet = op.sheet(self);
+        let operands = sheet.operands().to_vec();
+        let cost = sheet.check()?;
+        self.shadows.follow(&op, &operands)?;
+        self.queue.push(Queued { command: Command::Run(op), cost });
+        Ok(())
+    }
+
+    /// Spoils scratch when this is the first command after a step.
+    fn begin_step(&mut self) -> Result<(), BackendError> {
+        if !std::mem::take(&mut self.step_over) {
+            return Ok(());
+        }
+        for (id, shadow) in self.shadows.iter().filter(|(_, s)| s.role == BufferRole::Scratch) {
+            self.poison.spoil(&mut *self.inner, id, shadow.info)?;
+        }
+        self.shadows.forget_scratch();
+        self.settle()
+    }
+
+    /// Lets the recorder's own changes reach the inner device before anything is compared.
+    fn settle(&mut self) -> Result<(), BackendError> {
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.refresh(&mut *self.inner, &self.shadows)?;
+        }
+        Ok(())
+    }
+
+    fn run_piece(&mut self, piece: &[Queued]) -> Result<Ticket, BackendError> {
+        for Queued { command, .. } in piece {
+            command.run(&mut *self.inner)?;
+            if self.snapshots.is_some() {
+                let written = self.written_by(command);
+                if let Some(snapshots) = &mut self.snapshots {
+                    snapshots.check(&mut *self.inner, &self.shadows, command, &written)?;
+                }
+            }
+        }
+        let ticket = self.inner.submit()?;
+        self.count_piece(piece);
+        Ok(ticket)
+    }
+
+    fn written_by(&self, command: &Command) -> Vec<View> {
+        match command {
+            Command::Write(view, _) => vec![*view],
+            Command::Run(op) => {
+                let sheet = op.sheet(self);
+                sheet.operands().iter().filter(|o| o.access.writes()).map(|o| o.view).collect()
+            }
+        }
+    }
+
+    fn count_piece(&self, piece: &[Queued]) {
+        let cost = queue::total(piece);
+        let ops = piece.iter().filter(|q| matches!(q.command, Command::Run(_))).count() as u64;
+        self.watch.count(|stats| {
+            stats.submissions += 1;
+            stats.ops += ops;
+            stats.writes += piece.len() as u64 - ops;
+            stats.largest.bytes = stats.largest.bytes.max(cost.bytes);
+            stats.largest.flops = stats.largest.flops.max(cost.flops);
+            if !self.budget.holds(cost) {
+                stats.oversized.extend(piece.iter().map(|q| q.command.name()));
+            }
+        });
+    }
+}
+
+impl Catalog for Recorder {
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
+        self.shadows.get(id).map(|shadow| shadow.info)
+    }
+
+    fn weight(&self, id: WeightId) -> Option<WeightInfo> {
+        self.inner.weight(id)
+    }
+}
+
+macro_rules! recorded {
+    ($($name:ident: $op:ident),* $(,)?) => {$(
+        fn $name(&mut self, op: $op) -> Result<(), BackendError> {
+            self.record(op.into())
+        }
+    )*};
+}
+
+impl Backend for Recorder {
+    fn name(&self) -> String {
+        format!("recorded {}", self.inner.name())
+    }
+
+    fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
+        self.refuse_when_sealed("an allocation", spec.label)?;
+        let id = self.inner.alloc(spec)?;
+        let shadow = Shadow::new(&spec);
+        self.poison.spoil(&mut *self.inner, id, shadow.info)?;
+        self.shadows.insert(id, shadow);
+        self.watch.count(|stats| {
+            stats.buffers += 1;
+            stats.buffer_bytes += (spec.len * spec.dtype.size()) as u64;
+        });
+        self.settle()?;
+        Ok(id)
+    }
+
+    fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
+        self.refuse_when_sealed("an upload", label)?;
+        let bytes = matrix.bytes() as u64;
+        let id = self.inner.upload(label, matrix)?;
+        self.watch.count(|stats| {
+            stats.uploads += 1;
+            stats.weight_bytes += bytes;
+        });
+        Ok(id)
+    }
+
+    fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
+        let dtype = self.shadows.check("write", dst)?.info.dtype;
+        let fits = match src {
+            HostData::F32(values) => dtype == DType::F32 && values.len() == dst.len,
+            HostData::U32(values) => dtype == DType::U32 && values.len() == dst.len,
+        };
+        if !fits {
+            return Err(BackendError::Protocol("write: type or length differ".into()));
+        }
+        self.begin_step()?;
+        self.shadows.written(dst);
+        let cost = Cost { bytes: (dst.len * dtype.size()) as u64, flops: 0 };
+        self.queue.push(Queued { command: Command::Write(dst, src.into()), cost });
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<Ticket, BackendError> {
+        // Taken first: after a failed submission nothing of it may run later.
+        let queue = std::mem::take(&mut self.queue);
+        let bytes = queue::total(&queue).bytes;
+        let mut inner = None;
+        for piece in queue::cut(&queue, self.budget) {
+            inner = Some(self.run_piece(&queue[piece])?);
+        }
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.watch.count(|stats| {
+            stats.submit_calls += 1;
+            stats.bytes_in_flight += bytes;
+            stats.peak_bytes_in_flight = stats.peak_bytes_in_flight.max(stats.bytes_in_flight);
+        });
+        if let Some(inner) = inner {
+            self.in_flight.push(InFlight { ticket, inner, bytes });
+        }
+        Ok(ticket)
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+        if ticket.0 > self.tickets {
+            return Err(BackendError::Protocol(format!("wait for {ticket:?}, never given out")));
+        }
+        let busy = !self.in_flight.is_empty();
+        let (passed, rest) = std::mem::take(&mut self.in_flight)
+            .into_iter()
+            .partition::<Vec<_>, _>(|work| work.ticket <= ticket);
+        self.in_flight = rest;
+        for work in &passed {
+            self.inner.wait(work.inner)?;
+        }
+        let done: u64 = passed.iter().map(|work| work.bytes).sum();
+        self.watch.count(|stats| stats.bytes_in_flight -= done);
+        if busy && self.in_flight.is_empty() && self.queue.is_empty() {
+            self.step_over = true;
+            self.watch.count(|stats| stats.steps += 1);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
+        if !self.queue.is_empty() {
+            return Err(BackendError::Protocol(format!(
+                "read while {} commands are queued; submit and wait first",
+                self.queue.len()
+            )));
+        }
+        if !self.in_flight.is_empty() {
+            return Err(BackendError::Protocol(format!(
+                "read while {} submissions are in flight; wait first",
+                self.in_flight.len()
+            )));
+        }
+        self.shadows.check("read", src)?;
+        self.shadows.require_written("read: the host", src)?;
+        self.inner.read(src, dst)
+    }
+
+    recorded! {
+        embed: Embed,
+        rms_norm: RmsNorm,
+        linear: Linear,
+        gated_linear: GatedLinear,
+        rope_table: RopeTable,
+        rope: Rope,
+        cache_write: CacheWrite,
+        attention: Attention,
+        conv: Conv,
+        delta_prepare: DeltaPrepare,
+        delta_rule: DeltaRule,
+        gated_norm: GatedNorm,
+        gate_mul: GateMul,
+        swiglu: SwiGlu,
+        router: Router,
+        experts: Experts,
+        add_gated: AddGated,
+        gather_rows: GatherRows,
+        sample: Sample,
+    }
+}

@@ -1,0 +1,79 @@
+//! Recorded commands and how a queue of them is cut into submissions.
+
+use super::Budget;
+use forerun_backend::{Backend, BackendError, Cost, HostData, Op, View};
+use std::ops::Range;
+
+/// Host numbers, copied when they were recorded.
+#[derive(Clone, Debug)]
+pub(super) enum Copied {
+    F32(Vec<f32>),
+    U32(Vec<u32>),
+}
+
+impl From<HostData<'_>> for Copied {
+    fn from(data: HostData<'_>) -> Self {
+        match data {
+            HostData::F32(values) => Self::F32(values.to_vec()),
+            HostData::U32(values) => Self::U32(values.to_vec()),
+        }
+    }
+}
+
+/// Something to run at `submit`.
+#[derive(Clone, Debug)]
+pub(super) enum Command {
+    Write(View, Copied),
+    Run(Op),
+}
+
+impl Command {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Write(..) => "write",
+            Self::Run(op) => op.name(),
+        }
+    }
+
+    pub(super) fn run(&self, inner: &mut dyn Backend) -> Result<(), BackendError> {
+        match self {
+            Self::Write(view, Copied::F32(values)) => inner.write(*view, HostData::F32(values)),
+            Self::Write(view, Copied::U32(values)) => inner.write(*view, HostData::U32(values)),
+            Self::Run(op) => op.apply(inner),
+        }
+    }
+}
+
+/// A command and its work.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) command: Command,
+    pub(super) cost: Cost,
+}
+
+pub(super) fn total(queue: &[Queued]) -> Cost {
+    queue.iter().fold(Cost::default(), |sum, queued| plus(sum, queued.cost))
+}
+
+fn plus(a: Cost, b: Cost) -> Cost {
+    Cost { bytes: a.bytes.saturating_add(b.bytes), flops: a.flops.saturating_add(b.flops) }
+}
+
+/// Cuts a queue into runs within the budget. A command that exceeds it alone stands alone.
+pub(super) fn cut(queue: &[Queued], budget: Budget) -> Vec<Range<usize>> {
+    let mut pieces = Vec::new();
+    let (mut first, mut sum) = (0, Cost::default());
+    for (i, queued) in queue.iter().enumerate() {
+        let grown = plus(sum, queued.cost);
+        if i > first && !budget.holds(grown) {
+            pieces.push(first..i);
+            (first, sum) = (i, queued.cost);
+        } else {
+            sum = grown;
+        }
+    }
+    if first < queue.len() {
+        pieces.push(first..queue.len());
+    }
+    pieces
+}

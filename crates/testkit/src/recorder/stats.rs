@@ -1,0 +1,89 @@
+//! What a [`super::Recorder`] counted, and the handle through which a test reads it while an engine
+//! owns the device.
+
+use forerun_backend::Cost;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The most work one device submission may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Floating-point operations.
+    pub flops: u64,
+}
+
+impl Budget {
+    /// No limit: a call of `submit` is one submission.
+    pub const UNLIMITED: Self = Self { bytes: u64::MAX, flops: u64::MAX };
+
+    pub(super) const fn holds(&self, cost: Cost) -> bool {
+        cost.bytes <= self.bytes && cost.flops <= self.flops
+    }
+}
+
+/// Counts since the device was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Device submissions, after cutting at the budget.
+    pub submissions: u64,
+    /// Calls of `submit`.
+    pub submit_calls: u64,
+    /// Steps: waits that left the device idle after work.
+    pub steps: u64,
+    /// Operations run.
+    pub ops: u64,
+    /// Copies from the host run.
+    pub writes: u64,
+    /// The most bytes and the most flops of any one submission.
+    pub largest: Cost,
+    /// Names of operations that exceed the budget alone.
+    pub oversized: Vec<&'static str>,
+    /// Bytes of work submitted and not yet waited for.
+    pub bytes_in_flight: u64,
+    /// The largest value of `bytes_in_flight`.
+    pub peak_bytes_in_flight: u64,
+    /// Buffers made.
+    pub buffers: u64,
+    /// Their bytes.
+    pub buffer_bytes: u64,
+    /// Weights taken.
+    pub uploads: u64,
+    /// Their bytes.
+    pub weight_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stats: Stats,
+    sealed: bool,
+}
+
+/// A handle on a recorder's counts that outlives the move of the recorder into an engine.
+#[derive(Clone, Debug, Default)]
+pub struct Watch(Arc<Mutex<Shared>>);
+
+impl Watch {
+    /// A copy of the counts.
+    pub fn stats(&self) -> Stats {
+        self.shared().stats.clone()
+    }
+
+    /// From now on the device refuses to allocate or upload: warm-up is over.
+    pub fn seal(&self) {
+        self.shared().sealed = true;
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.shared().sealed
+    }
+
+    pub(super) fn count(&self, change: impl FnOnce(&mut Stats)) {
+        change(&mut self.shared().stats);
+    }
+
+    // Counts stay true whatever panicked elsewhere, so a poisoned lock is no reason to panic again.
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

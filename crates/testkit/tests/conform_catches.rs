@@ -1,0 +1,146 @@
+//! The conformance suite finds faults that were put in on purpose.
+
+use forerun_backend::conform::{self, Report, Tolerances};
+use forerun_backend::op::{Attention, Conv, DeltaRule, Linear, RmsNorm, Router, Sample};
+use forerun_backend::{BackendError, View};
+use forerun_backend_cpu::{Cpu, Kernels, Memory, Plain, plain};
+
+type Done = Result<(), BackendError>;
+
+/// The plain kernels with one fault.
+struct Faulty(Fault);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    WidthChangesRounding,
+    WritesPastTheView,
+    NormForgetsEps,
+    LaterTokenWinsTies,
+    LaterExpertWinsTies,
+    AttentionScaleSlightlyOff,
+    GuessesForgotten,
+    ConvWindowMoved,
+}
+
+fn scale(memory: &mut Memory, view: View, factor: f32) {
+    memory.lend([view], |_, [storage]| {
+        storage.f32_mut(view).iter_mut().for_each(|v| *v *= factor);
+    });
+}
+
+impl Kernels for Faulty {
+    fn name(&self) -> String {
+        format!("plain with a fault: {:?}", self.0)
+    }
+
+    fn linear(&mut self, memory: &mut Memory, op: Linear) -> Done {
+        Plain.linear(memory, op)?;
+        if self.0 == Fault::WidthChangesRounding && op.out.len.is_multiple_of(2) {
+            scale(memory, op.out, 1.0 + f32::EPSILON);
+        }
+        if self.0 == Fault::WritesPastTheView {
+            scale(memory, View { len: op.out.len + 1, ..op.out }.part(op.out.len, 1), 2.0);
+        }
+        Ok(())
+    }
+
+    fn rms_norm(&mut self, memory: &mut Memory, op: RmsNorm) -> Done {
+        let eps = if self.0 == Fault::NormForgetsEps { 0.0 } else { op.eps };
+        Plain.rms_norm(memory, RmsNorm { eps, ..op })
+    }
+
+    fn sample(&mut self, memory: &mut Memory, op: Sample) -> Done {
+        Plain.sample(memory, op)?;
+        if self.0 == Fault::LaterTokenWinsTies {
+            memory.lend([op.out], |memory, [out]| {
+                let rows = memory.f32(op.logits).chunks_exact(op.vocabulary);
+                for (pick, logits) in out.u32_mut(op.out).iter_mut().zip(rows) {
+                    let equal = |other: &f32| *other == logits[*pick as usize];
+                    let last = logits.iter().rposition(equal).expect("a logit equals itself");
+                    *pick = last as u32;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn router(&mut self, memory: &mut Memory, op: Router) -> Done {
+        Plain.router(memory, op)?;
+        if self.0 == Fault::LaterExpertWinsTies {
+            memory.lend([op.chosen], |memory, [chosen]| {
+                let weights = memory.f32(op.weights).chunks_exact(op.top_k);
+                let rows = chosen.u32_mut(op.chosen).chunks_exact_mut(op.top_k);
+                for (chosen, weights) in rows.zip(weights) {
+                    if op.top_k > 1 && weights[0] == weights[1] {
+                        chosen.swap(0, 1);
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn attention(&mut self, memory: &mut Memory, op: Attention) -> Done {
+        let factor = if self.0 == Fault::AttentionScaleSlightlyOff { 1.001 } else { 1.0 };
+        Plain.attention(memory, Attention { scale: op.scale * factor, ..op })
+    }
+
+    fn delta_rule(&mut self, memory: &mut Memory, op: DeltaRule) -> Done {
+        Plain.delta_rule(memory, op)?;
+        if self.0 == Fault::GuessesForgotten {
+            scale(memory, op.log, 0.0);
+        }
+        Ok(())
+    }
+
+    fn conv(&mut self, memory: &mut Memory, op: Conv) -> Done {
+        Plain.conv(memory, op)?;
+        if self.0 == Fault::ConvWindowMoved {
+            scale(memory, op.window, 1.0 + f32::EPSILON);
+        }
+        Ok(())
+    }
+}
+
+/// The suite over the cases of one operation, and the commits when it is recurrent.
+fn report(fault: Fault, op: &str) -> Report {
+    let mut report = Report::default();
+    for case in conform::cases().into_iter().filter(|case| case.op == op) {
+        let mut candidate = Cpu::with_kernels(Faulty(fault));
+        report.merge(conform::check(&case, &mut candidate, &mut plain(), &Tolerances::f32()));
+    }
+    report.merge(conform::check_commits(&mut Cpu::with_kernels(Faulty(fault))));
+    report
+}
+
+#[test]
+fn each_fault_is_found_by_the_check_meant_for_it() {
+    struct Case {
+        fault: Fault,
+        op: &'static str,
+        check: &'static str,
+    }
+    let cases = [
+        Case { fault: Fault::WidthChangesRounding, op: "linear", check: "rows" },
+        Case { fault: Fault::WritesPastTheView, op: "linear", check: "reference" },
+        Case { fault: Fault::NormForgetsEps, op: "rms_norm", check: "reference" },
+        Case { fault: Fault::LaterTokenWinsTies, op: "sample", check: "reference" },
+        Case { fault: Fault::LaterExpertWinsTies, op: "router", check: "reference" },
+        Case { fault: Fault::AttentionScaleSlightlyOff, op: "attention", check: "reference" },
+        Case { fault: Fault::GuessesForgotten, op: "delta_rule", check: "commit" },
+        Case { fault: Fault::ConvWindowMoved, op: "conv", check: "spans" },
+    ];
+    for Case { fault, op, check } in cases {
+        let report = report(fault, op);
+        assert!(
+            report.failures.iter().any(|failure| failure.check == check),
+            "{fault:?} was not found by `{check}`: {report}"
+        );
+    }
+}
+
+#[test]
+fn small_differences_in_rounding_pass_the_reference_check() {
+    let report = report(Fault::WidthChangesRounding, "linear");
+    assert!(report.failures.iter().all(|failure| failure.check != "reference"), "{report}");
+}

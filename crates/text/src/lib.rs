@@ -1,0 +1,27 @@
+//! Text around a language model: everything between what people write and the tokens a model
+//! reads.
+//!
+//! - [`Tokenizer`]: text to tokens and back (`tokenizer.json`)
+//! - [`Detokenizer`]: tokens to text as they come, never half a character
+//! - [`StopMatcher`]: stop strings across token boundaries
+//! - [`ChatTemplate`]: a conversation to a prompt (`chat_template.jinja`)
+//! - [`GenerationDefaults`]: end tokens and sampling settings a model asks for
+//!
+//! No device and no weights. The files come from the network and are not trusted: whatever they
+//! contain, the answer is a value or a [`TextError`], within bounded time and memory.
+#![forbid(unsafe_code)]
+
+mod detokenizer;
+mod error;
+mod file;
+mod generation;
+mod stop;
+mod template;
+mod tokenizer;
+
+pub use detokenizer::Detokenizer;
+pub use error::TextError;
+pub use generation::GenerationDefaults;
+pub use stop::{Released, StopMatcher};
+pub use template::{ChatInput, ChatTemplate, SpecialTokens};
+pub use tokenizer::Tokenizer;

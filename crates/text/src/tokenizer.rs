@@ -1,0 +1,178 @@
+//! `tokenizer.json`: text to tokens and back.
+//!
+//! A thin wall around the `tokenizers` crate. It bounds the file size, switches off the padding
+//! and truncation a file may ask for (a prompt is never cut in silence), and turns a panic
+//! inside the library into an error, because a downloaded file is not trusted.
+
+use crate::error::TextError;
+use crate::file;
+use forerun_base::Token;
+use serde_json::Value;
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use tokenizers::DecoderWrapper;
+
+/// The largest published tokenizer files are about 35 MiB.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// How much longer the file's replacements may make a text. Real files turn a space into one
+/// character of three bytes, once or twice.
+const MAX_GROWTH: f64 = 10_000.0;
+
+/// A loaded tokenizer. Cloning is cheap and shares the vocabulary.
+#[derive(Clone)]
+pub struct Tokenizer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    library: tokenizers::Tokenizer,
+    special: HashSet<Token>,
+    vocab_size: usize,
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokenizer({} tokens)", self.inner.vocab_size)
+    }
+}
+
+/// How a run of tokens becomes text, as far as streaming has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DecodeStyle {
+    /// Each token is a run of bytes; their concatenation is the text.
+    Bytes,
+    /// Some other decoder.
+    Text {
+        /// `<0xHH>` tokens are joined into characters.
+        byte_fallback: bool,
+        /// Somewhere inside, bytes become text, so a last U+FFFD may be an unfinished character.
+        byte_level: bool,
+    },
+}
+
+impl Tokenizer {
+    /// Opens `tokenizer.json` in a model folder.
+    pub fn open(folder: &Path) -> Result<Self, TextError> {
+        let path = folder.join("tokenizer.json");
+        let bytes = file::read(&path, MAX_BYTES)?;
+        Self::from_bytes(&bytes)
+            .map_err(|e| TextError::Tokenizer(format!("{}: {e}", path.display())))
+    }
+
+    /// Builds a tokenizer from the bytes of a `tokenizer.json`.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, TextError> {
+        if bytes.len() as u64 > MAX_BYTES {
+            let (what, bytes) = ("tokenizer.json".to_owned(), bytes.len() as u64);
+            return Err(TextError::TooLarge { what, bytes, max: MAX_BYTES });
+        }
+        let inner = guarded("loading", || {
+            let mut library = tokenizers::Tokenizer::from_bytes(bytes)?;
+            library.with_padding(None);
+            library.with_truncation(None)?;
+            let growth = serde_json::to_value(library.get_normalizer()).map(|n| growth(&n))?;
+            if growth > MAX_GROWTH {
+                return Err("the normalizer multiplies text without bound".into());
+            }
+            let added = library.get_added_tokens_decoder();
+            let special = added.iter().filter(|(_, t)| t.special).map(|(&id, _)| id).collect();
+            let vocab_size = library.get_vocab_size(true);
+            Ok(Inner { library, special, vocab_size })
+        })?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Text to tokens. Special tokens written in the text are recognised; `add_special` lets the
+    /// file's post-processor add its own (a BOS, say), which a rendered chat already contains.
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<Token>, TextError> {
+        guarded("encoding", || {
+            Ok(self.inner.library.encode_fast(text, add_special)?.get_ids().to_vec())
+        })
+    }
+
+    /// Tokens to text. Ids outside the vocabulary are left out; bytes that are not UTF-8 become
+    /// U+FFFD.
+    pub fn decode(&self, tokens: &[Token], skip_special: bool) -> Result<String, TextError> {
+        // One of the library's decoders panics on an empty list.
+        let silent = |&token: &Token| self.decoded_spelling(token, skip_special).is_none();
+        if tokens.iter().all(silent) {
+            return Ok(String::new());
+        }
+        guarded("decoding", || self.inner.library.decode(tokens, skip_special))
+    }
+
+    /// Number of distinct tokens, added ones included. Ids may have gaps, so this is not a bound
+    /// on ids.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.vocab_size
+    }
+
+    /// The id of a token by its exact text in the file.
+    pub fn token_to_id(&self, text: &str) -> Option<Token> {
+        self.inner.library.token_to_id(text)
+    }
+
+    /// The text of a token as the file spells it (byte-level tokens in their visible alphabet).
+    pub fn token_text(&self, token: Token) -> Option<String> {
+        self.inner.library.id_to_token(token)
+    }
+
+    /// Whether the file marks the token as special.
+    pub fn is_special(&self, token: Token) -> bool {
+        self.inner.special.contains(&token)
+    }
+
+    /// The spelling that `decode` would use for the token, or `None` where it leaves it out.
+    pub(crate) fn decoded_spelling(&self, token: Token, skip_special: bool) -> Option<String> {
+        let text = self.token_text(token)?;
+        // The library skips by spelling, so a model token spelled like a special one goes too.
+        let special = || self.is_special(token) || self.is_spelled_like_special(&text);
+        (!skip_special || !special()).then_some(text)
+    }
+
+    fn is_spelled_like_special(&self, text: &str) -> bool {
+        self.inner.library.get_added_vocabulary().is_special_token(text)
+    }
+
+    pub(crate) fn decode_style(&self) -> DecodeStyle {
+        let decoder = self.inner.library.get_decoder();
+        if matches!(decoder, Some(DecoderWrapper::ByteLevel(_))) {
+            return DecodeStyle::Bytes;
+        }
+        let has = |wanted: fn(&DecoderWrapper) -> bool| decoder.is_some_and(|d| any(d, wanted));
+        DecodeStyle::Text {
+            byte_fallback: has(|d| matches!(d, DecoderWrapper::ByteFallback(_))),
+            byte_level: has(|d| matches!(d, DecoderWrapper::ByteLevel(_))),
+        }
+    }
+}
+
+fn any(decoder: &DecoderWrapper, wanted: fn(&DecoderWrapper) -> bool) -> bool {
+    match decoder {
+        DecoderWrapper::Sequence(parts) => parts.get_decoders().iter().any(|d| any(d, wanted)),
+        other => wanted(other),
+    }
+}
+
+/// How many times longer a normalizer's replacements can make a text, one after the other.
+fn growth(normalizer: &Value) -> f64 {
+    let parts = normalizer.get("normalizers").and_then(Value::as_array);
+    let inside: f64 = parts.map_or(1.0, |parts| parts.iter().map(growth).product());
+    let Some(content) = normalizer.get("content").and_then(Value::as_str) else { return inside };
+    // A regular expression may match a single character, or the nothing between two.
+    let pattern = normalizer.get("pattern").and_then(|p| p.get("String")).and_then(Value::as_str);
+    let matched = pattern.map_or(1, str::len).max(1);
+    ((content.len() + 1) as f64 / matched as f64).max(1.0) * inside
+}
+
+/// Runs library code that may panic on a hostile vocabulary. Nothing is shared mutably with the
+/// closure, so there is no half-written state to observe afterwards.
+fn guarded<T>(doing: &str, work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, TextError> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(|e| TextError::Tokenizer(format!("{doing}: {e}"))),
+        Err(_) => Err(TextError::Tokenizer(format!("{doing}: the file breaks the library"))),
+    }
+}

@@ -1,0 +1,32 @@
+//! Bytes on disk -> named tensors -> canonical matrices.
+//!
+//! A [`Checkpoint`] is a folder with a `config.json` and safetensors files. It maps the
+//! files, checks every header before anything is read, and hands out tensors by their
+//! stored names or weights as [`forerun_base::Matrix`], whatever format they are stored in:
+//!
+//! | stored as | recognised by | module |
+//! |---|---|---|
+//! | F32, F16, BF16 | the dtype | `read` |
+//! | MLX affine, mxfp4, mxfp8, nvfp4 | `path.scales` | `read::mlx` |
+//! | FP8 e4m3 with block, row or tensor scales | the dtype | `read::fp8` |
+//!
+//! It knows no model: which names exist and what they mean is the model crate's business.
+//! It refuses what it cannot read exactly, naming the file, the tensor, what was expected
+//! and what was found.
+#![deny(unsafe_code)]
+
+mod checkpoint;
+pub mod config;
+mod error;
+mod files;
+mod json;
+#[expect(unsafe_code, reason = "mapping a file is unsafe by nature; nothing else lives there")]
+mod mmap;
+mod read;
+pub mod safetensors;
+mod shards;
+
+pub use checkpoint::{Checkpoint, Layout, Tensor};
+pub use error::WeightsError;
+pub use files::WeightFile;
+pub use shards::parse_index;
