@@ -3,7 +3,8 @@
 use crate::{Kernels, Memory, Plain};
 use forerun_backend::op::{
     AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
-    GatedLinear, GatedNorm, GatherRows, Linear, RmsNorm, Rope, RopeTable, Router, Sample, SwiGlu,
+    GatedLinear, GatedNorm, GatherRows, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
+    ScatterRows, SwiGlu,
 };
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
@@ -81,6 +82,7 @@ impl<K: Kernels> Backend for Cpu<K> {
     checked! {
         embed: Embed,
         rms_norm: RmsNorm,
+        join_norm: JoinNorm,
         linear: Linear,
         gated_linear: GatedLinear,
         rope_table: RopeTable,
@@ -97,6 +99,7 @@ impl<K: Kernels> Backend for Cpu<K> {
         experts: Experts,
         add_gated: AddGated,
         gather_rows: GatherRows,
+        scatter_rows: ScatterRows,
         sample: Sample,
     }
 }

@@ -4,7 +4,8 @@ use crate::{Memory, reference};
 use forerun_backend::BackendError;
 use forerun_backend::op::{
     AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
-    GatedLinear, GatedNorm, GatherRows, Linear, RmsNorm, Rope, RopeTable, Router, Sample, SwiGlu,
+    GatedLinear, GatedNorm, GatherRows, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
+    ScatterRows, SwiGlu,
 };
 
 type Done = Result<(), BackendError>;
@@ -29,6 +30,7 @@ macro_rules! kernels {
 kernels! {
     embed: Embed,
     rms_norm: RmsNorm,
+        join_norm: JoinNorm,
     linear: Linear,
     gated_linear: GatedLinear,
     rope_table: RopeTable,
@@ -45,6 +47,7 @@ kernels! {
     experts: Experts,
     add_gated: AddGated,
     gather_rows: GatherRows,
+        scatter_rows: ScatterRows,
     sample: Sample,
 }
 

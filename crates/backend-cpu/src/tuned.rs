@@ -7,8 +7,8 @@ use crate::simd::{self, Crew, Gate, Level, Norm, Scratch, Stack};
 use crate::{Cpu, Kernels, Memory, reference};
 use forerun_backend::op::{
     AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, ExpertRows, Experts,
-    GateMul, GatedLinear, GatedNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample, SpanEntry,
-    Spans, SwiGlu,
+    GateMul, GatedLinear, GatedNorm, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
+    SpanEntry, Spans, SwiGlu,
 };
 use forerun_backend::{BackendError, WeightId};
 
@@ -118,6 +118,18 @@ impl Kernels for Tuned {
         memory.lend([op.out], |memory, [out]| {
             let norm = Norm { weight: self.vectors.vector(memory, op.weight), eps: op.eps };
             simd::norm(&mut self.crew, norm, Some(memory.f32(op.x)), None, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn join_norm(&mut self, memory: &mut Memory, op: JoinNorm) -> Done {
+        self.vectors.prepare(memory, op.a_weight, false);
+        self.vectors.prepare(memory, op.b_weight, false);
+        memory.lend([op.out], |memory, [out]| {
+            let weights = [self.vectors.get(op.a_weight), self.vectors.get(op.b_weight)];
+            let sources = [memory.f32(op.a), memory.f32(op.b)];
+            // A handful of rows per round: not worth waking the pool.
+            reference::join_rows(sources, weights, op.eps, out.f32_mut(op.out));
             Ok(())
         })
     }

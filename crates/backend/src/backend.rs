@@ -2,7 +2,8 @@
 
 use crate::op::{
     AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
-    GatedLinear, GatedNorm, GatherRows, Linear, RmsNorm, Rope, RopeTable, Router, Sample, SwiGlu,
+    GatedLinear, GatedNorm, GatherRows, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
+    ScatterRows, SwiGlu,
 };
 use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, Sheet, View, WeightId};
 use forerun_base::Matrix;
@@ -60,6 +61,8 @@ pub trait Backend: Catalog + Send {
     fn embed(&mut self, op: Embed) -> Result<(), BackendError>;
     /// Root-mean-square norm with a weight.
     fn rms_norm(&mut self, op: RmsNorm) -> Result<(), BackendError>;
+    /// Two rows normed and laid side by side.
+    fn join_norm(&mut self, op: JoinNorm) -> Result<(), BackendError>;
     /// `x Wᵀ`, stored or added.
     fn linear(&mut self, op: Linear) -> Result<(), BackendError>;
     /// Cosines and sines of the rows' positions.
@@ -90,6 +93,8 @@ pub trait Backend: Catalog + Send {
     fn add_gated(&mut self, op: AddGated) -> Result<(), BackendError>;
     /// `out[i] = x[rows[i]]`.
     fn gather_rows(&mut self, op: GatherRows) -> Result<(), BackendError>;
+    /// `out[rows[i]] = x[i]`.
+    fn scatter_rows(&mut self, op: ScatterRows) -> Result<(), BackendError>;
     /// One token per row of logits.
     fn sample(&mut self, op: Sample) -> Result<(), BackendError>;
 
@@ -115,6 +120,7 @@ impl Op {
         match self {
             Self::Embed(op) => backend.embed(op),
             Self::RmsNorm(op) => backend.rms_norm(op),
+            Self::JoinNorm(op) => backend.join_norm(op),
             Self::Linear(op) => backend.linear(op),
             Self::GatedLinear(op) => backend.gated_linear(op),
             Self::RopeTable(op) => backend.rope_table(op),
@@ -131,6 +137,7 @@ impl Op {
             Self::Experts(op) => backend.experts(op),
             Self::AddGated(op) => backend.add_gated(op),
             Self::GatherRows(op) => backend.gather_rows(op),
+            Self::ScatterRows(op) => backend.scatter_rows(op),
             Self::Sample(op) => backend.sample(op),
         }
     }

@@ -2,11 +2,12 @@
 
 use crate::generation::Generation;
 use crate::interrupt::{self, Answering};
+use crate::receipt;
 use crate::stats::{Stopwatch, Timings};
 use crate::transcript::Transcript;
 use anyhow::{anyhow, bail};
 use forerun_base::{SeqId, Token};
-use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Request};
+use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Receipt, Request};
 use forerun_text::Tokenizer;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,8 +33,17 @@ pub(crate) struct Answer {
     pub(crate) ending: Ending,
     pub(crate) prompt_tokens: usize,
     pub(crate) timings: Timings,
+    pub(crate) receipt: Receipt,
     /// The parked sequence, if it was to be kept and still is.
     pub(crate) parked: Option<SeqId>,
+}
+
+impl Answer {
+    /// The line after an answer.
+    pub(crate) fn line(&self) -> String {
+        let guesses = receipt::line(&self.receipt);
+        format!("{}{guesses}", self.timings.line(self.ending.reason()))
+    }
 }
 
 /// Why the answer ended.
@@ -83,7 +93,7 @@ pub(crate) fn answer(
     let mut stopwatch = Stopwatch::start();
     let (seq, read_tokens) = ask(engine, &question, ends, parked, &transcript)?;
     let mut token_ids = Vec::new();
-    let reason = drive(engine, seq, |event_token| {
+    let (reason, receipt) = drive(engine, seq, |event_token| {
         stopwatch.token();
         token_ids.push(event_token);
         show(&lock(&transcript).fresh())
@@ -107,6 +117,7 @@ pub(crate) fn answer(
         ending,
         prompt_tokens,
         timings,
+        receipt,
         parked: engine.tokens(seq).map(|_| seq),
     })
 }
@@ -127,6 +138,7 @@ fn ask(
         end_tokens: end_tokens.to_vec(),
         // Ending by the watch, not by `cancel`, keeps a parked conversation usable after Ctrl-C.
         watch: Some(Box::new(move |token| lock(&watched).take(token) || interrupt::is_cancelled())),
+        depth: question.generation.depth,
         park: question.park,
     };
     let held = parked.and_then(|seq| Some((seq, engine.tokens(seq)?.0)));
@@ -149,7 +161,7 @@ fn drive(
     engine: &mut Engine<ModelRunner>,
     seq: SeqId,
     mut token: impl FnMut(Token) -> io::Result<()>,
-) -> anyhow::Result<FinishReason> {
+) -> anyhow::Result<(FinishReason, Receipt)> {
     let mut events = Vec::new();
     loop {
         // A prompt is read without asking the watch.
@@ -161,7 +173,7 @@ fn drive(
         for event in events.drain(..) {
             match event {
                 Event::Token { token: id, .. } => token(id)?,
-                Event::Finished { reason, .. } => return Ok(reason),
+                Event::Finished { reason, receipt, .. } => return Ok((reason, *receipt)),
             }
         }
     }
@@ -176,7 +188,7 @@ mod tests {
     use super::*;
     use crate::bundled;
     use crate::load::Source;
-    use forerun_engine::{Sampling, Settings};
+    use forerun_engine::{Depth, Sampling, Settings};
 
     fn ask(parked: Option<SeqId>, prompt: &[Token], engine: &mut Engine<ModelRunner>) -> Answer {
         let sampling = Sampling {
@@ -186,8 +198,13 @@ mod tests {
             seed: 9,
             ..Sampling::default()
         };
-        let generation =
-            Generation { sampling, max_tokens: 12, stops: Vec::new(), ignore_eos: true };
+        let generation = Generation {
+            sampling,
+            max_tokens: 12,
+            stops: Vec::new(),
+            ignore_eos: true,
+            depth: Depth::Auto,
+        };
         let question = Question {
             prompt: prompt.to_vec(),
             generation: &generation,

@@ -1,6 +1,7 @@
 //! `forerun` without a command: the bundled model tells a story.
 
 use crate::answer::{Ending, Question, answer};
+use crate::args::SpeculationArgs;
 use crate::bundled;
 use crate::exit::Outcome;
 use crate::generation::Generation;
@@ -15,7 +16,11 @@ pub(crate) fn tell_a_story() -> anyhow::Result<Outcome> {
     let source = Source::open(&bundled::find()?)?;
     let prompt = source.text.encode_raw(OPENING)?;
     let generation = Generation::from_defaults(&source.text.defaults, MAX_TOKENS);
-    let settings = Settings { context: prompt.len() + MAX_TOKENS, ..Settings::default() };
+    let settings = Settings {
+        context: prompt.len() + MAX_TOKENS,
+        speculation: SpeculationArgs::default().speculation(),
+        ..Settings::default()
+    };
     let mut loaded = source.load(&settings, None)?;
     let question = Question {
         prompt,
@@ -27,7 +32,7 @@ pub(crate) fn tell_a_story() -> anyhow::Result<Outcome> {
     terminal::show(OPENING)?;
     let told = answer(&mut loaded.engine, question, None, &mut terminal::show)?;
     terminal::end_line(told.text.as_deref().unwrap_or_default())?;
-    terminal::aside(&told.timings.line(told.ending.reason()));
+    terminal::aside(&told.line());
     terminal::aside("try next: `forerun run` to chat, `forerun --help` for the rest");
     Ok(if told.ending == Ending::Cancelled { Outcome::Cancelled } else { Outcome::Done })
 }

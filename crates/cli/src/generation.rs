@@ -1,7 +1,7 @@
 //! How an answer is generated: what was typed over what the model's files ask for.
 
 use crate::args::{RunArgs, SamplingArgs};
-use forerun_engine::Sampling;
+use forerun_engine::{Depth, Sampling};
 use forerun_text::GenerationDefaults;
 use std::hash::{BuildHasher, RandomState};
 
@@ -14,6 +14,7 @@ pub(crate) struct Generation {
     pub(crate) max_tokens: usize,
     pub(crate) stops: Vec<String>,
     pub(crate) ignore_eos: bool,
+    pub(crate) depth: Depth,
 }
 
 impl Generation {
@@ -25,13 +26,14 @@ impl Generation {
             max_tokens: args.max_tokens.unwrap_or(asked),
             stops: args.stop.clone(),
             ignore_eos: args.ignore_eos,
+            depth: args.speculation.draft,
         }
     }
 
     /// What the model's files ask for, up to `max_tokens`.
     pub(crate) fn from_defaults(defaults: &GenerationDefaults, max_tokens: usize) -> Self {
         let sampling = sampling(None, defaults);
-        Self { sampling, max_tokens, stops: Vec::new(), ignore_eos: false }
+        Self { sampling, max_tokens, stops: Vec::new(), ignore_eos: false, depth: Depth::Auto }
     }
 }
 

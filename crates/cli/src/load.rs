@@ -9,10 +9,13 @@ use forerun_model::{Model, ModelSpec, read_spec};
 use forerun_weights::Checkpoint;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Loading less than this is over before a bar is seen.
 const BAR_FROM_BYTES: u64 = 256 << 20;
+
+/// Time spent at most on pricing steps before the first answer.
+const CALIBRATION: Duration = Duration::from_millis(100);
 
 /// A model on disk.
 pub(crate) struct Source {
@@ -52,7 +55,11 @@ impl Source {
         bar.finish_and_clear();
         let runner = ModelRunner::new(backend, model, settings)
             .context("cannot prepare the engine; a smaller --ctx needs less memory")?;
-        Ok(Loaded { engine: Engine::new(runner), load_s: started.elapsed().as_secs_f64() })
+        let mut engine = Engine::new(runner);
+        if engine.speculation_off().is_none() {
+            engine.calibrate(CALIBRATION)?;
+        }
+        Ok(Loaded { engine, load_s: started.elapsed().as_secs_f64() })
     }
 }
 

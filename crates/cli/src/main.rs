@@ -16,6 +16,7 @@ mod inspect;
 mod interrupt;
 mod load;
 mod model_text;
+mod receipt;
 mod report;
 mod run;
 mod score;
@@ -24,6 +25,7 @@ mod stats;
 mod stdin;
 mod terminal;
 mod transcript;
+mod verify;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -41,5 +43,6 @@ fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Score(args)) => score::score(&args),
         Some(Command::Inspect(args)) => inspect::inspect(&args),
+        Some(Command::Verify(args)) => verify::verify(&args),
     }
 }

@@ -1,6 +1,6 @@
 //! From typed sizes to engine settings.
 
-use crate::args::EngineArgs;
+use crate::args::{EngineArgs, SpeculationArgs};
 use crate::terminal;
 use anyhow::bail;
 use forerun_engine::Settings;
@@ -10,10 +10,14 @@ use forerun_model::ModelSpec;
 const DEFAULT_CONTEXT: usize = 8192;
 
 /// Sizes for answers.
-pub(crate) fn for_answers(args: &EngineArgs, spec: &ModelSpec) -> Settings {
+pub(crate) fn for_answers(
+    args: &EngineArgs,
+    speculation: &SpeculationArgs,
+    spec: &ModelSpec,
+) -> Settings {
     let context = args.ctx.unwrap_or(spec.max_positions.min(DEFAULT_CONTEXT));
     warn_beyond(context, spec);
-    settings(args, context)
+    Settings { speculation: speculation.speculation(), ..settings(args, context) }
 }
 
 /// Sizes for one text of `tokens` tokens.

@@ -1,12 +1,12 @@
 //! Many generations on one engine; fails when resident memory keeps growing.
 //!
 //! ```text
-//! cargo run --release -p forerun-engine --example soak -- models/tales-28m 1000
+//! cargo run --release -p forerun-engine --example soak -- models/tales-28m 1000 verified
 //! ```
 
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
-use forerun_engine::{Engine, ModelRunner, Request, Sampling, Settings};
+use forerun_engine::{Engine, Event, Mode, ModelRunner, Request, Sampling, Settings, Speculation};
 use forerun_model::Model;
 use forerun_weights::Checkpoint;
 use std::path::Path;
@@ -22,11 +22,18 @@ fn main() -> ExitCode {
     let checkpoint = Checkpoint::open(Path::new(&folder)).expect("a checkpoint");
     let mut backend: Box<dyn Backend> = Box::new(tuned(None));
     let model = Model::load(&checkpoint, &mut *backend, &mut |_| {}).expect("a model");
-    let settings = Settings { context: 512, sequences: 4, ..Settings::default() };
+    let chain = Speculation { text: true, ..Speculation::mtp(4) };
+    let speculation = match args.next().as_deref() {
+        None | Some("verified") => chain,
+        Some("optimistic") => Speculation { mode: Mode::Optimistic, ..Speculation::mtp(4) },
+        Some("off") => Speculation::OFF,
+        Some(other) => panic!("{other}: expected verified, optimistic or off"),
+    };
+    let settings = Settings { context: 512, sequences: 4, speculation, ..Settings::default() };
     let mut engine = Engine::new(ModelRunner::new(backend, model, &settings).expect("memory"));
     let vocabulary = engine.runner().model().spec.vocabulary as u32;
     let mut events = Vec::new();
-    let mut half = 0;
+    let (mut half, mut rounds) = (0, 0);
     for i in 0..count {
         let prompt = (0..20 + i as u32 % 40).map(|t| (t * 37 + i as u32) % vocabulary).collect();
         let sampling =
@@ -40,12 +47,16 @@ fn main() -> ExitCode {
         while !engine.is_idle() {
             engine.step(&mut events);
         }
-        events.clear();
+        for event in events.drain(..) {
+            if let Event::Finished { receipt, .. } = event {
+                rounds += receipt.rounds;
+            }
+        }
         if i + 1 == count / 2 {
             half = resident_kib();
         }
         if (i + 1) % (count / 10).max(1) == 0 {
-            println!("{} generations: {} KiB resident", i + 1, resident_kib());
+            println!("{} generations, {rounds} rounds: {} KiB resident", i + 1, resident_kib());
         }
     }
     let grown = resident_kib().saturating_sub(half);

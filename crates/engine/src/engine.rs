@@ -1,33 +1,64 @@
 //! The step loop.
 
+use crate::draft::{CostTable, DraftScratch};
 use crate::{
-    EngineError, Event, FinishReason, ModelRunner, Picks, RejectError, Request, Runner, Scheduler,
-    StateStore, StepPlan, judge,
+    DraftPlan, EngineError, Event, FinishReason, Guesses, Mode, ModelRunner, Picks, RejectError,
+    Request, Runner, Scheduler, Speculation, StateStore, StepPlan, judge,
 };
 use forerun_base::{SeqId, Token};
+use std::time::Instant;
 
 /// Sequences, their state, and a device to run them on. One thread owns it.
 pub struct Engine<R> {
-    scheduler: Scheduler,
+    pub(crate) scheduler: Scheduler,
     pub(crate) states: StateStore,
     pub(crate) runner: R,
-    plan: StepPlan,
-    picks: Picks,
+    pub(crate) plan: StepPlan,
+    pub(crate) picks: Picks,
+    pub(crate) drafts: DraftPlan,
+    pub(crate) guesses: Guesses,
+    pub(crate) costs: CostTable,
+    scratch: DraftScratch,
 }
 
 impl Engine<ModelRunner> {
     /// An engine over a loaded model.
     pub fn new(runner: ModelRunner) -> Self {
         let (limits, vocabulary) = (*runner.limits(), runner.model().spec.vocabulary);
-        let scheduler = Scheduler::new(limits, vocabulary);
+        let scheduler = Scheduler::new(limits, vocabulary, runner.speculation());
         Self::with_parts(scheduler, StateStore::new(&limits), runner)
+    }
+
+    /// Why no guesses are made, if none are.
+    pub fn speculation_off(&self) -> Option<&'static str> {
+        let Speculation { mode, text, mtp, .. } = self.runner.speculation();
+        let limits = self.runner.limits();
+        match mode {
+            Mode::Off => Some("turned off"),
+            _ if limits.rows < 2 => Some("a prefill chunk of 1 leaves no row for guesses"),
+            _ if self.scheduler.max_drafts() == 0 => Some("no guesses allowed"),
+            _ if limits.mtp || text => None,
+            _ if mtp => Some("the model has no MTP head"),
+            _ => Some("no drafter chosen"),
+        }
     }
 }
 
 impl<R: Runner> Engine<R> {
     /// An engine of given parts.
     pub fn with_parts(scheduler: Scheduler, states: StateStore, runner: R) -> Self {
-        Self { scheduler, states, runner, plan: StepPlan::default(), picks: Picks::default() }
+        let limits = scheduler.limits;
+        Self {
+            plan: StepPlan::with_room(&limits),
+            picks: Picks::with_room(&limits),
+            drafts: DraftPlan::with_room(&limits),
+            guesses: Guesses::with_room(&limits, scheduler.max_drafts()),
+            costs: CostTable::new(limits.rows.min(256)),
+            scratch: DraftScratch::with_room(limits.sequences),
+            scheduler,
+            states,
+            runner,
+        }
     }
 
     /// The device side.
@@ -49,7 +80,7 @@ impl<R: Runner> Engine<R> {
 
     /// Continues a parked sequence with more tokens; only those are read.
     pub fn resume(&mut self, seq: SeqId, request: Request) -> Result<(), RejectError> {
-        self.scheduler.resume(seq, request)?;
+        self.scheduler.resume(seq, request, &self.states)?;
         self.make_room();
         Ok(())
     }
@@ -59,13 +90,13 @@ impl<R: Runner> Engine<R> {
         self.plan.clear();
         let room = self.scheduler.history_room();
         self.plan.history.reserve(room);
+        self.drafts.clear();
+        self.drafts.history.reserve(room);
     }
 
     /// Ends a sequence now, or forgets a parked one. Its blocks are free for the next step.
     pub fn cancel(&mut self, seq: SeqId, events: &mut Vec<Event>) {
-        if self.scheduler.remove(seq, &mut self.states) {
-            events.push(Event::Finished { seq, reason: FinishReason::Cancelled });
-        }
+        self.scheduler.end(seq, FinishReason::Cancelled, &mut self.states, events);
     }
 
     /// Tokens of a sequence so far and the length of its prompt, while the engine knows it.
@@ -86,10 +117,23 @@ impl<R: Runner> Engine<R> {
         if self.plan.spans.is_empty() {
             return;
         }
-        match self.runner.run(&self.plan, &mut self.picks) {
-            Ok(()) => self.settle(events),
-            Err(error) => self.fail(&error, events),
+        let done = self
+            .run() // device: tentative state, samples
+            .map(|()| self.settle(events)) // judge and commit
+            .and_then(|()| self.draft(events)); // device: next guesses
+        if let Err(error) = done {
+            self.fail(&error, events);
         }
+        self.scheduler.sweep(&mut self.states); // bookkeeping; no device
+    }
+
+    fn run(&mut self) -> Result<(), EngineError> {
+        let start = Instant::now();
+        self.runner.run(&self.plan, &mut self.picks)?;
+        if self.plan.spans.iter().all(|span| span.sample.is_some() && span.certain() == 1) {
+            self.costs.note_step(self.plan.tokens.len(), start.elapsed());
+        }
+        Ok(())
     }
 
     /// Judges every span and commits what is kept: the only place state becomes real.
@@ -105,10 +149,31 @@ impl<R: Runner> Engine<R> {
             };
             self.states.commit(span.lease, kept.keep, certain);
         }
-        self.scheduler.sweep(&mut self.states);
+    }
+
+    /// Makes the guesses of the next step.
+    fn draft(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
+        if self.scheduler.max_drafts() == 0 {
+            return Ok(());
+        }
+        let Self { scheduler, states, costs, scratch, plan, drafts, .. } = self;
+        scheduler.plan_drafts(plan, states, costs, scratch, drafts);
+        if !self.drafts.entries.is_empty() {
+            let start = Instant::now();
+            let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
+            if self.drafts.deepest() > 0 && self.drafts.tokens.len() <= 2 * self.guesses.len() {
+                self.costs.note_draft(passes, start.elapsed());
+            }
+        }
+        self.scheduler.take_guesses(&self.drafts, &self.guesses, events);
+        Ok(())
     }
 
     fn fail(&mut self, error: &EngineError, events: &mut Vec<Event>) {
-        self.scheduler.fail(&self.plan, &error.to_string(), &mut self.states, events);
+        let why = error.to_string();
+        for span in &self.plan.spans {
+            let reason = FinishReason::Failed(why.clone());
+            self.scheduler.end(span.seq, reason, &mut self.states, events);
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! moment at which tentative state becomes real.
 #![forbid(unsafe_code)]
 
+mod draft;
+mod draft_runner;
 mod engine;
 mod error;
 mod history;
@@ -20,10 +22,11 @@ mod sequence;
 mod settings;
 mod state;
 
+pub use draft::{Depth, DraftEntry, DraftPlan, Guesses, Mode, Receipt, Speculation};
 pub use engine::Engine;
 pub use error::{EngineError, RejectError};
 pub use judge::{Verdict, judge};
-pub use model_runner::ModelRunner;
+pub use model_runner::{ModelRunner, Tap};
 pub use plan::{SampleSpec, Span, StepPlan};
 pub use request::{Event, FinishReason, Request, Watch};
 pub use runner::{Picks, Runner};

@@ -1,48 +1,87 @@
 //! A model on a device, run by plans.
 
 use crate::sampling::MAX_BIASES;
-use crate::{EngineError, Picks, Runner, SampleSpec, Settings, Span, StepPlan};
+use crate::{
+    DraftPlan, EngineError, Guesses, Picks, Runner, SampleSpec, Settings, Span, Speculation,
+    StepPlan,
+};
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow};
 use forerun_backend::{
     Backend, BufferId, HostData, HostDataMut, MemoryPlan, View, submit_and_wait,
 };
+use forerun_base::SeqId;
 use forerun_model::{
-    Batch, Limits, Model, ModelError, ModelSpec, NewSpan, Planner, StateBuffers, Workspace,
+    Batch, BatchShape, Limits, Model, ModelSpec, NewSpan, Planner, StateBuffers, Workspace,
 };
+
+/// Sees the logits of each sampled row: the sequence, the row's position, the numbers. A row of a
+/// rejected guess is seen too, and its position again when the true token is there.
+pub type Tap = Box<dyn FnMut(SeqId, u32, &[f32]) + Send>;
 
 /// Everything a device holds for one engine.
 pub struct ModelRunner {
-    backend: Box<dyn Backend>,
-    model: Model,
-    limits: Limits,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) model: Model,
+    pub(crate) limits: Limits,
+    pub(crate) speculation: Speculation,
     plan: MemoryPlan,
-    buffers: Buffers,
-    batch: Batch,
-    sample_words: Vec<u32>,
-    history_words: Vec<u32>,
+    pub(crate) buffers: Buffers,
+    pub(crate) batch: Batch,
+    pub(crate) sample_words: Vec<u32>,
+    pub(crate) history_words: Vec<u32>,
+    pub(crate) draft: DraftScratch,
+    tap: Option<Tap>,
+}
+
+/// What a draft keeps from pass to pass.
+pub(crate) struct DraftScratch {
+    /// Entries of the last pass that were sampled, in order.
+    pub(crate) active: Vec<usize>,
+    /// Each entry's newest token and guesses, in lines of `max_drafts + 1`.
+    pub(crate) ids: Vec<u32>,
+    pub(crate) picks: Vec<u32>,
+    /// Rows of the last pass that the next one goes on from.
+    pub(crate) hidden: Vec<u32>,
+}
+
+impl DraftScratch {
+    fn with_room(limits: &Limits, speculation: &Speculation) -> Self {
+        let sequences = limits.sequences;
+        Self {
+            active: Vec::with_capacity(sequences),
+            ids: Vec::with_capacity(sequences * (speculation.max_drafts + 1)),
+            picks: Vec::with_capacity(sequences),
+            hidden: Vec::with_capacity(sequences),
+        }
+    }
 }
 
 /// Device memory besides weights.
-struct Buffers {
-    states: StateBuffers,
-    space: Workspace,
+pub(crate) struct Buffers {
+    pub(crate) states: StateBuffers,
+    pub(crate) space: Workspace,
     sample_rows: BufferId,
     history: BufferId,
     picks: BufferId,
+    pub(crate) draft_ids: BufferId,
 }
 
 impl Buffers {
     fn new(
         spec: &ModelSpec,
-        limits: &Limits,
+        settings: &Settings,
         planner: &mut Planner<'_>,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, EngineError> {
+        let limits = &settings.limits(spec)?;
+        let line = settings.speculation.max_drafts + 1;
+        let draft_ids = if limits.mtp { limits.sequences * line } else { 0 };
         Ok(Self {
             states: StateBuffers::new(spec, limits, planner)?,
             space: Workspace::new(spec, limits, planner)?,
             sample_rows: planner.index("sample rows", limits.sampled * SampleRow::WORDS)?,
             history: planner.index("token history", history_entries(spec, limits))?,
             picks: planner.index("picks", limits.sampled)?,
+            draft_ids: planner.index("draft ids", draft_ids)?,
         })
     }
 }
@@ -62,7 +101,7 @@ impl ModelRunner {
     ) -> Result<Self, EngineError> {
         let limits = settings.limits(&model.spec)?;
         let mut planner = Planner::on(&mut *backend);
-        let buffers = Buffers::new(&model.spec, &limits, &mut planner)?;
+        let buffers = Buffers::new(&model.spec, settings, &mut planner)?;
         let mut plan = MemoryPlan::default();
         plan.add("weights", model.weight_bytes);
         planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
@@ -70,18 +109,21 @@ impl ModelRunner {
             backend,
             model,
             limits,
+            speculation: settings.speculation,
             plan,
             buffers,
-            batch: Batch::default(),
-            sample_words: Vec::new(),
+            batch: Batch::with_room(&limits),
+            sample_words: Vec::with_capacity(limits.sampled * SampleRow::WORDS),
             history_words: Vec::new(),
+            draft: DraftScratch::with_room(&limits, &settings.speculation),
+            tap: None,
         })
     }
 
     /// What [`Self::new`] would allocate besides weights.
     pub fn memory_plan(spec: &ModelSpec, settings: &Settings) -> Result<MemoryPlan, EngineError> {
         let mut planner = Planner::dry();
-        Buffers::new(spec, &settings.limits(spec)?, &mut planner)?;
+        Buffers::new(spec, settings, &mut planner)?;
         Ok(planner.finish())
     }
 
@@ -93,6 +135,33 @@ impl ModelRunner {
     /// The sizes everything was made for.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// How guesses are made.
+    pub fn speculation(&self) -> Speculation {
+        self.speculation
+    }
+
+    /// Shows the logits of every sampled row to `tap` from now on, for proofs; it costs a copy a row.
+    pub fn set_tap(&mut self, tap: Option<Tap>) {
+        self.tap = tap;
+    }
+
+    fn show(&mut self, plan: &StepPlan, logits: View) -> Result<(), EngineError> {
+        let Some(mut tap) = self.tap.take() else { return Ok(()) };
+        let vocabulary = self.model.spec.vocabulary;
+        let mut row = vec![0.0; vocabulary];
+        let mut at = 0;
+        for span in plan.spans.iter().filter(|span| span.sample.is_some()) {
+            for i in span.certain() - 1..span.tokens.len() {
+                let view = logits.part(at * vocabulary, vocabulary);
+                self.backend.read(view, HostDataMut::F32(&mut row))?;
+                tap(span.seq, span.start + i as u32, &row);
+                at += 1;
+            }
+        }
+        self.tap = Some(tap);
+        Ok(())
     }
 
     /// Memory held.
@@ -125,6 +194,15 @@ impl ModelRunner {
     ) -> Result<(), EngineError> {
         self.fill(plan, |span| span.tokens.len());
         let logits = self.forward()?;
+        self.read_rows(logits, sink)
+    }
+
+    /// Waits for rows of logits and hands them over one by one.
+    pub(crate) fn read_rows(
+        &mut self,
+        logits: View,
+        sink: &mut dyn FnMut(&[f32]),
+    ) -> Result<(), EngineError> {
         submit_and_wait(&mut *self.backend)?;
         let vocabulary = self.model.spec.vocabulary;
         let mut row = vec![0.0; vocabulary];
@@ -141,6 +219,28 @@ impl ModelRunner {
         Ok(self.model.forward(&mut *self.backend, space, states, &self.batch)?)
     }
 
+    /// Samples rows of logits as `sample_words` and `history_words` say, and waits for the picks.
+    pub(crate) fn sample(
+        &mut self,
+        logits: View,
+        ids: View,
+        picks: &mut [u32],
+    ) -> Result<(), EngineError> {
+        if picks.is_empty() {
+            return Ok(submit_and_wait(&mut *self.backend)?);
+        }
+        let Buffers { sample_rows, history, picks: out, .. } = &self.buffers;
+        let rows = View::head(*sample_rows, self.sample_words.len());
+        let history = View::head(*history, self.history_words.len());
+        let out = View::head(*out, picks.len());
+        self.backend.write(rows, HostData::U32(&self.sample_words))?;
+        self.backend.write(history, HostData::U32(&self.history_words))?;
+        let vocabulary = self.model.spec.vocabulary;
+        self.backend.sample(Sample { logits, vocabulary, rows, history, ids, out })?;
+        submit_and_wait(&mut *self.backend)?;
+        Ok(self.backend.read(out, HostDataMut::U32(picks))?)
+    }
+
     /// Lays the plan's spans out as rows.
     fn fill(&mut self, plan: &StepPlan, sampled: impl Fn(&Span) -> usize) {
         self.batch.clear();
@@ -154,7 +254,7 @@ impl ModelRunner {
                 blocks: &plan.blocks[span.blocks.clone()],
                 sampled: sampled(span),
             };
-            self.batch.push(new, self.limits.table_width());
+            self.batch.push(new, shape(&self.limits));
         }
     }
 
@@ -179,6 +279,10 @@ impl ModelRunner {
     }
 }
 
+pub(crate) fn shape(limits: &Limits) -> BatchShape {
+    BatchShape { table_width: limits.table_width(), hidden_window: limits.hidden_window() }
+}
+
 /// The sampling of row `i` of a span.
 fn sample_row(span: &Span, sample: &SampleSpec, first_row: u32, i: u32) -> SampleRow {
     let ids_len = i + 1;
@@ -199,22 +303,12 @@ impl Runner for ModelRunner {
         self.fill(plan, Span::sampled_rows);
         self.fill_sampling(plan);
         let logits = self.forward()?;
-        let count = picks.tokens.len();
-        if count > 0 {
-            let Buffers { space, sample_rows, history, picks: out, .. } = &self.buffers;
-            let rows = View::head(*sample_rows, self.sample_words.len());
-            let history = View::head(*history, self.history_words.len());
-            let out = View::head(*out, count);
-            self.backend.write(rows, HostData::U32(&self.sample_words))?;
-            self.backend.write(history, HostData::U32(&self.history_words))?;
-            let ids = space.ids(self.batch.rows());
-            let vocabulary = self.model.spec.vocabulary;
-            self.backend.sample(Sample { logits, vocabulary, rows, history, ids, out })?;
-            submit_and_wait(&mut *self.backend)?;
-            self.backend.read(out, HostDataMut::U32(&mut picks.tokens))?;
-        } else {
-            submit_and_wait(&mut *self.backend)?;
-        }
-        Ok(())
+        let ids = self.buffers.space.ids(self.batch.rows());
+        self.sample(logits, ids, &mut picks.tokens)?;
+        self.show(plan, logits)
+    }
+
+    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
+        self.run_draft(plan, guesses)
     }
 }

@@ -2,6 +2,7 @@
 
 use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_base::{LeaseId, SeqId, Token};
+use forerun_model::Limits;
 use std::ops::Range;
 
 /// The new tokens of one sequence in one step: a prefill chunk, one decode token, or one decode token
@@ -63,6 +64,16 @@ pub struct StepPlan {
 }
 
 impl StepPlan {
+    /// An empty plan that grows for histories only.
+    pub fn with_room(limits: &Limits) -> Self {
+        Self {
+            spans: Vec::with_capacity(limits.sequences),
+            tokens: Vec::with_capacity(limits.rows),
+            blocks: Vec::with_capacity(limits.blocks()),
+            history: Vec::new(),
+        }
+    }
+
     /// Empties the plan and keeps its memory.
     pub fn clear(&mut self) {
         self.spans.clear();

@@ -1,6 +1,6 @@
 //! What is asked of the engine and what it says.
 
-use crate::Sampling;
+use crate::{Depth, Receipt, Sampling};
 use forerun_base::{SeqId, Token};
 
 /// Sees each token as it is decided and returns true to end the answer with it: stop strings,
@@ -19,6 +19,8 @@ pub struct Request {
     pub end_tokens: Vec<Token>,
     /// A further say in when to end.
     pub watch: Option<Watch>,
+    /// How many guesses its rounds hold.
+    pub depth: Depth,
     /// Keep the state when the answer ends, to be continued by [`crate::Engine::resume`].
     pub park: bool,
 }
@@ -32,6 +34,7 @@ impl Request {
             max_tokens,
             end_tokens: Vec::new(),
             watch: None,
+            depth: Depth::Auto,
             park: false,
         }
     }
@@ -68,5 +71,7 @@ pub enum Event {
         seq: SeqId,
         /// Why.
         reason: FinishReason,
+        /// What speculation did for it.
+        receipt: Box<Receipt>,
     },
 }

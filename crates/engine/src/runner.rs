@@ -1,13 +1,17 @@
 //! The boundary to the device.
 
-use crate::{EngineError, StepPlan};
+use crate::{DraftPlan, EngineError, Guesses, StepPlan};
 use forerun_base::Token;
+use forerun_model::Limits;
 use std::ops::Range;
 
 /// Runs plans: writes only after committed lengths, samples the rows that want it.
 pub trait Runner: Send {
     /// Runs one step; `picks` is overwritten.
     fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError>;
+
+    /// Makes guesses; `guesses` is overwritten. Returns the draft passes it took.
+    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError>;
 }
 
 /// Sampled tokens of a step, by span. Reused from step to step.
@@ -20,6 +24,14 @@ pub struct Picks {
 }
 
 impl Picks {
+    /// Room for every sampled row of a step.
+    pub fn with_room(limits: &Limits) -> Self {
+        Self {
+            tokens: Vec::with_capacity(limits.sampled),
+            of_span: Vec::with_capacity(limits.sequences),
+        }
+    }
+
     /// Makes room for the plan's sampled rows, all token 0.
     pub fn reset(&mut self, plan: &StepPlan) {
         self.tokens.clear();

@@ -1,32 +1,33 @@
 //! Which sequences run in the next step, and what a verdict means for them. No device.
 //!
-//! Policy: first come, first served. Sequences that are decoding go first, one row each, so a long prompt
-//! delays nobody by more than a chunk; prompts share the rows that are left. When there are more
-//! sequences than rows, turns rotate. Room for the longest answer is leased at admission, so a
-//! running sequence never has to be thrown out.
+//! Policy: first come, first served. Sequences that are answering go first, so a long prompt delays nobody by
+//! more than a chunk; prompts share the rows that are left. When there are more sequences than
+//! rows, turns rotate. Room for the longest answer is leased at admission, so a running
+//! sequence never has to be thrown out.
 
-use crate::sequence::{Sequence, Standing};
+use crate::sequence::{Room, Sequence, Standing};
 use crate::{
-    Admission, Event, FinishReason, RejectError, Request, SampleSpec, Span, StateStore, StepPlan,
-    Verdict,
+    Admission, Event, FinishReason, Mode, RejectError, Request, SampleSpec, Span, Speculation,
+    StateStore, StepPlan, Verdict,
 };
-use forerun_backend::op::SampleRow;
+use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_model::Limits;
 
 /// All sequences the engine knows.
 pub struct Scheduler {
-    limits: Limits,
+    pub(crate) limits: Limits,
+    pub(crate) speculation: Speculation,
+    pub(crate) sequences: Vec<Sequence>,
     vocabulary: usize,
-    sequences: Vec<Sequence>,
     next_id: u64,
     turn: usize,
 }
 
 impl Scheduler {
     /// A scheduler for what the limits allow.
-    pub fn new(limits: Limits, vocabulary: usize) -> Self {
-        Self { limits, vocabulary, sequences: Vec::new(), next_id: 0, turn: 0 }
+    pub fn new(limits: Limits, vocabulary: usize, speculation: Speculation) -> Self {
+        Self { limits, speculation, vocabulary, sequences: Vec::new(), next_id: 0, turn: 0 }
     }
 
     /// Whether nothing waits or runs.
@@ -39,13 +40,17 @@ impl Scheduler {
         self.check(&request)?;
         let id = SeqId(self.next_id);
         self.next_id += 1;
-        let Limits { context, .. } = self.limits;
-        self.sequences.push(Sequence::new(id, request, context, self.vocabulary));
+        self.sequences.push(Sequence::new(id, request, &self.room()));
         Ok(id)
     }
 
     /// Continues a parked sequence: `request.prompt` is what follows the tokens it holds.
-    pub fn resume(&mut self, id: SeqId, mut request: Request) -> Result<(), RejectError> {
+    pub fn resume(
+        &mut self,
+        id: SeqId,
+        mut request: Request,
+        states: &StateStore,
+    ) -> Result<(), RejectError> {
         let at = self.find(id).ok_or(RejectError::NotParked(id))?;
         let Standing::Parked(lease) = self.sequences[at].standing else {
             return Err(RejectError::NotParked(id));
@@ -54,13 +59,31 @@ impl Scheduler {
         tokens.append(&mut request.prompt);
         request.prompt = tokens;
         self.check(&request)?;
-        let Limits { context, .. } = self.limits;
-        let mut sequence = Sequence::new(id, request, context, self.vocabulary);
+        let mut sequence = Sequence::new(id, request, &self.room());
         sequence.standing = Standing::Running(lease);
-        // Penalties count what is never read again; the last token held was decided, not read.
-        sequence.note_committed(0, self.sequences[at].tokens.len() - 1);
+        sequence.drafts.filled = self.sequences[at].drafts.filled;
+        // Penalties count what is never read again.
+        sequence.note_committed(0, states.lease(lease).committed as usize);
         self.sequences[at] = sequence;
         Ok(())
+    }
+
+    fn room(&self) -> Room {
+        Room {
+            context: self.limits.context,
+            vocabulary: self.vocabulary,
+            max_drafts: self.max_drafts(),
+            text_drafts: self.speculation.text && self.speculation.mode != Mode::Off,
+        }
+    }
+
+    /// Most guesses of a round.
+    pub(crate) fn max_drafts(&self) -> usize {
+        match self.speculation.mode {
+            Mode::Off => 0,
+            Mode::Verified => self.limits.log_rows,
+            Mode::Optimistic => self.speculation.max_drafts.min(self.limits.rows - 1),
+        }
     }
 
     fn check(&self, request: &Request) -> Result<(), RejectError> {
@@ -91,18 +114,31 @@ impl Scheduler {
         self.find(id).map(|at| (&self.sequences[at].tokens[..], self.sequences[at].prompt_len))
     }
 
-    fn find(&self, id: SeqId) -> Option<usize> {
+    pub(crate) fn find(&self, id: SeqId) -> Option<usize> {
         self.sequences.iter().position(|s| s.id == id)
     }
 
-    /// Forgets a sequence and returns its lease; false when it is unknown.
-    pub fn remove(&mut self, id: SeqId, states: &mut StateStore) -> bool {
-        let Some(at) = self.find(id) else { return false };
-        let sequence = self.sequences.remove(at);
+    /// Forgets a sequence and returns its lease; what it was about, if it was known.
+    pub(crate) fn remove(&mut self, id: SeqId, states: &mut StateStore) -> Option<Sequence> {
+        let sequence = self.sequences.remove(self.find(id)?);
         if let Standing::Running(lease) | Standing::Parked(lease) = sequence.standing {
             states.release(lease);
         }
-        true
+        Some(sequence)
+    }
+
+    /// Ends a sequence with a reason, or forgets a parked one.
+    pub fn end(
+        &mut self,
+        id: SeqId,
+        reason: FinishReason,
+        states: &mut StateStore,
+        events: &mut Vec<Event>,
+    ) {
+        if let Some(sequence) = self.remove(id, states) {
+            let receipt = Box::new(sequence.drafts.receipt);
+            events.push(Event::Finished { seq: id, reason, receipt });
+        }
     }
 
     /// Chooses and reserves; writes the next step into `plan`.
@@ -112,23 +148,29 @@ impl Scheduler {
         let (mut rows, mut sampled) = (self.limits.rows, self.limits.sampled);
         let count = self.sequences.len();
         self.turn = if count == 0 { 0 } else { (self.turn + 1) % count };
-        // Decoding sequences first, then prompts; within each, in rotating order.
-        for decoding in [true, false] {
+        let running = |s: &&Sequence| matches!(s.standing, Standing::Running(_));
+        let answering = self.sequences.iter().filter(running).filter(|s| s.is_answering()).count();
+        // Guesses take rows only when every answer has its own.
+        let mut spare = rows.min(sampled).saturating_sub(answering);
+        for first in [true, false] {
             for i in 0..count {
                 let sequence = &self.sequences[(self.turn + i) % count];
                 let Standing::Running(lease) = sequence.standing else { continue };
-                let left = sequence.tokens.len() - states.lease(lease).committed as usize;
-                if (left == 1) != decoding || rows == 0 {
+                if sequence.is_answering() != first || rows == 0 {
                     continue;
                 }
+                let left = sequence.tokens.len() - states.lease(lease).committed as usize;
                 let take = left.min(rows);
                 let ends = take == left;
                 if ends && sampled == 0 {
                     continue;
                 }
-                rows -= take;
-                sampled -= usize::from(ends);
-                add_span(plan, sequence, lease, states, take);
+                let room = sequence.room_for_guesses().min(spare).min(rows - take);
+                let guesses = if ends { sequence.drafts.guesses.len().min(room) } else { 0 };
+                rows -= take + guesses;
+                sampled -= if ends { 1 + guesses } else { 0 };
+                spare -= guesses;
+                add_span(plan, sequence, states, [take, guesses]);
             }
         }
     }
@@ -153,11 +195,14 @@ impl Scheduler {
 
     /// Takes a span that read part of a prompt: all of it is kept, nothing is said.
     pub fn read(&mut self, span: &Span) -> Verdict {
-        let verdict = Verdict { keep: span.tokens.len(), emit: 0 };
-        self.apply(span, verdict, &[], &mut Vec::new())
+        let at = self.find(span.seq).expect("a planned sequence stays until its step is applied");
+        let keep = span.tokens.len();
+        self.sequences[at].note_committed(span.start as usize, span.start as usize + keep);
+        Verdict { keep, emit: 0 }
     }
 
-    /// Takes the picks of one span; says what becomes of its tokens and what to commit.
+    /// Takes the picks of one span: its tokens become text up to the first terminator, and only what is
+    /// text counts. Says what to commit.
     pub fn apply(
         &mut self,
         span: &Span,
@@ -166,22 +211,36 @@ impl Scheduler {
         events: &mut Vec<Event>,
     ) -> Verdict {
         let at = self.find(span.seq).expect("a planned sequence stays until its step is applied");
+        let start = span.start as usize;
+        let emitted = self.emit(at, &picks[..verdict.emit], events);
+        let settled = verdict.ending_at(emitted - 1);
         let sequence = &mut self.sequences[at];
-        let (seq, start) = (span.seq, span.start as usize);
-        let mut settled = verdict;
-        for (i, &token) in picks[..verdict.emit].iter().enumerate() {
+        sequence.note_committed(start, start + settled.keep);
+        sequence.drafts.note_round(span.drafts, settled.keep - span.certain());
+        if let (Standing::Parked(_), Some(Event::Finished { receipt, .. })) =
+            (sequence.standing, events.last_mut())
+        {
+            **receipt = sequence.drafts.receipt.clone();
+        }
+        settled
+    }
+
+    /// Makes tokens text until one ends the answer; how many were.
+    pub(crate) fn emit(&mut self, at: usize, tokens: &[Token], events: &mut Vec<Event>) -> usize {
+        let sequence = &mut self.sequences[at];
+        let seq = sequence.id;
+        for (i, &token) in tokens.iter().enumerate() {
             let end = sequence.push(token);
             events.push(Event::Token { seq, token });
             if let Some(reason) = end {
-                settled = verdict.ending_at(i);
-                events.push(Event::Finished { seq, reason });
                 let Standing::Running(lease) = sequence.standing else { unreachable!("it ran") };
                 sequence.standing = Standing::Parked(lease);
-                break;
+                let receipt = Box::new(sequence.drafts.receipt.clone());
+                events.push(Event::Finished { seq, reason, receipt });
+                return i + 1;
             }
         }
-        sequence.note_committed(start, start + settled.keep);
-        settled
+        tokens.len()
     }
 
     /// Releases sequences that ended and were not asked to stay.
@@ -194,69 +253,66 @@ impl Scheduler {
             _ => true,
         });
     }
-
-    /// Ends every sequence of a failed step.
-    pub fn fail(
-        &mut self,
-        plan: &StepPlan,
-        why: &str,
-        states: &mut StateStore,
-        events: &mut Vec<Event>,
-    ) {
-        for span in &plan.spans {
-            let reason = FinishReason::Failed(why.to_owned());
-            events.push(Event::Finished { seq: span.seq, reason });
-            self.remove(span.seq, states);
-        }
-    }
 }
 
-/// Adds the next `take` tokens of a sequence to a plan.
+/// Adds the next `take` tokens of a sequence, and `guesses` guesses, to a plan.
 fn add_span(
     plan: &mut StepPlan,
     sequence: &Sequence,
-    id: LeaseId,
     states: &StateStore,
-    take: usize,
+    [take, guesses]: [usize; 2],
 ) {
+    let Standing::Running(id) = sequence.standing else {
+        unreachable!("only what runs is planned")
+    };
     let lease = states.lease(id);
     let start = lease.committed as usize;
     let first = plan.tokens.len();
     plan.tokens.extend_from_slice(&sequence.tokens[start..start + take]);
+    plan.tokens.extend_from_slice(&sequence.drafts.guesses[..guesses]);
     let blocks = plan.blocks.len();
     plan.blocks.extend_from_slice(&lease.blocks);
     let ends = start + take == sequence.tokens.len();
-    let history = plan.history.len();
-    if ends && sequence.sampling.needs_history() {
-        plan.history.extend_from_slice(sequence.history.entries());
-    }
     plan.spans.push(Span {
         seq: sequence.id,
         lease: id,
         start: lease.committed,
         tokens: first..plan.tokens.len(),
-        drafts: 0,
+        drafts: guesses,
         pending: lease.pending,
         blocks: blocks..plan.blocks.len(),
-        sample: ends.then(|| SampleSpec {
-            row: sample_row(sequence),
-            prompt_len: sequence.prompt_len as u32,
-            history: history..plan.history.len(),
-        }),
+        sample: ends.then(|| sample_spec(sequence, &mut plan.history)),
     });
 }
 
-fn sample_row(sequence: &Sequence) -> SampleRow {
+/// How a sequence is sampled; its history is added to `history`.
+pub(crate) fn sample_spec(sequence: &Sequence, history: &mut Vec<HistoryEntry>) -> SampleSpec {
     let sampling = &sequence.sampling;
-    SampleRow {
-        temperature: sampling.temperature,
-        top_k: sampling.top_k,
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        repetition: sampling.repetition_penalty,
-        presence: sampling.presence_penalty,
-        frequency: sampling.frequency_penalty,
-        seed: sampling.seed,
-        ..SampleRow::GREEDY
+    let first = history.len();
+    if sampling.needs_history() {
+        history.extend_from_slice(sequence.history.entries());
+    }
+    SampleSpec {
+        row: SampleRow {
+            temperature: sampling.temperature,
+            top_k: sampling.top_k,
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            repetition: sampling.repetition_penalty,
+            presence: sampling.presence_penalty,
+            frequency: sampling.frequency_penalty,
+            seed: sampling.seed,
+            ..SampleRow::GREEDY
+        },
+        prompt_len: sequence.prompt_len as u32,
+        history: first..history.len(),
+    }
+}
+
+/// The lease of a sequence that runs or is parked.
+pub(crate) fn lease_of(sequence: &Sequence) -> Option<LeaseId> {
+    match sequence.standing {
+        Standing::Running(lease) | Standing::Parked(lease) => Some(lease),
+        Standing::Waiting => None,
     }
 }

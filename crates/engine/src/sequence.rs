@@ -1,7 +1,8 @@
-//! One conversation: its tokens, how it is sampled, when it ends.
+//! One conversation: its tokens, how it is sampled, when it ends, what is guessed of it.
 
+use crate::draft::{Acceptance, NgramIndex};
 use crate::history::History;
-use crate::{FinishReason, Request, Sampling, Watch};
+use crate::{Depth, FinishReason, Receipt, Request, Sampling, Watch};
 use forerun_base::{LeaseId, SeqId, Token};
 
 /// Where a sequence stands.
@@ -25,19 +26,54 @@ pub(crate) struct Sequence {
     pub(crate) standing: Standing,
     pub(crate) sampling: Sampling,
     pub(crate) history: History,
+    pub(crate) drafts: Drafts,
     pub(crate) park: bool,
     end_tokens: Vec<Token>,
     watch: Option<Watch>,
 }
 
+/// The guesses of a sequence and what is known of them.
+pub(crate) struct Drafts {
+    pub(crate) depth: Depth,
+    /// For the next step.
+    pub(crate) guesses: Vec<Token>,
+    /// Whether they came from the text itself.
+    pub(crate) from_text: bool,
+    pub(crate) text: NgramIndex,
+    pub(crate) text_acceptance: Acceptance,
+    pub(crate) mtp_acceptance: Acceptance,
+    /// Positions the MTP cache has taken in.
+    pub(crate) filled: u32,
+    pub(crate) receipt: Receipt,
+}
+
+/// What a sequence's room depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) context: usize,
+    pub(crate) vocabulary: usize,
+    pub(crate) max_drafts: usize,
+    pub(crate) text_drafts: bool,
+}
+
 impl Sequence {
     /// A sequence for a checked request. Everything it will need is reserved here.
-    pub(crate) fn new(id: SeqId, request: Request, context: usize, vocabulary: usize) -> Self {
+    pub(crate) fn new(id: SeqId, request: Request, room: &Room) -> Self {
         let prompt_len = request.prompt.len();
-        let end = prompt_len.saturating_add(request.max_tokens).min(context);
+        let end = prompt_len.saturating_add(request.max_tokens).min(room.context);
         let mut tokens = request.prompt;
         tokens.reserve_exact(end - prompt_len);
-        let history = History::new(&request.sampling, end.min(vocabulary));
+        let history = History::new(&request.sampling, end.min(room.vocabulary));
+        let drafts = Drafts {
+            depth: request.depth,
+            guesses: Vec::with_capacity(room.max_drafts),
+            from_text: false,
+            text: NgramIndex::new(if room.text_drafts { end } else { 0 }),
+            text_acceptance: Acceptance::new(),
+            mtp_acceptance: Acceptance::new(),
+            filled: 0,
+            receipt: Receipt::default(),
+        };
         Self {
             id,
             tokens,
@@ -46,10 +82,21 @@ impl Sequence {
             standing: Standing::Waiting,
             sampling: request.sampling,
             history,
+            drafts,
             park: request.park,
             end_tokens: request.end_tokens,
             watch: request.watch,
         }
+    }
+
+    /// Whether the prompt has been read.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.tokens.len() > self.prompt_len
+    }
+
+    /// Guesses that still make sense: each could become a token, and one more is always picked.
+    pub(crate) fn room_for_guesses(&self) -> usize {
+        (self.end - self.tokens.len()).saturating_sub(1)
     }
 
     /// Takes one decided token; the reason if it is the last.
@@ -73,5 +120,20 @@ impl Sequence {
         for position in from..to {
             self.history.push(self.tokens[position], position >= self.prompt_len);
         }
+    }
+}
+
+impl Drafts {
+    /// Takes the outcome of a round.
+    pub(crate) fn note_round(&mut self, drafted: usize, accepted: usize) {
+        self.receipt.note(drafted, accepted);
+        if self.from_text {
+            self.receipt.from_text += drafted as u64;
+            self.text_acceptance.note(drafted, accepted);
+        } else {
+            self.mtp_acceptance.note(drafted, accepted);
+        }
+        self.guesses.clear();
+        self.from_text = false;
     }
 }

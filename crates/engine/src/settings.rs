@@ -1,6 +1,6 @@
 //! What an engine is built for. Everything here sizes memory and none of it changes a token.
 
-use crate::EngineError;
+use crate::{EngineError, Mode, Speculation};
 use forerun_base::DType;
 use forerun_model::{Limits, ModelSpec};
 
@@ -16,15 +16,21 @@ pub struct Settings {
     pub sequences: usize,
     /// Rows in a step: the longest prefill chunk.
     pub prefill_chunk: usize,
-    /// Guesses a span can hold.
-    pub max_drafts: usize,
+    /// How guesses are made.
+    pub speculation: Speculation,
     /// Element type of the key/value cache: F32, F16 or BF16.
     pub kv: DType,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { context: 4096, sequences: 1, prefill_chunk: 512, max_drafts: 0, kv: DType::F16 }
+        Self {
+            context: 4096,
+            sequences: 1,
+            prefill_chunk: 512,
+            speculation: Speculation::OFF,
+            kv: DType::F16,
+        }
     }
 }
 
@@ -44,8 +50,13 @@ impl Settings {
             return bad("the key/value cache is F32, F16 or BF16");
         }
         let rows = self.prefill_chunk.min(self.context.saturating_mul(self.sequences));
-        // A smaller chunk lowers the depth of drafts, never fails.
-        let log_rows = self.max_drafts.min(rows - 1);
+        let speculation = &self.speculation;
+        // Only guesses that may be rejected need a log. A smaller chunk lowers the depth of
+        // drafts, never fails.
+        let log_rows = match speculation.mode {
+            Mode::Verified => speculation.max_drafts.min(rows - 1),
+            Mode::Off | Mode::Optimistic => 0,
+        };
         let decode = self.sequences.saturating_mul(log_rows + 1).min(rows);
         let affordable = LOGIT_BYTES / (4 * spec.vocabulary.max(1));
         Ok(Limits {
@@ -55,6 +66,7 @@ impl Settings {
             sampled: decode.max(affordable.min(rows)),
             log_rows,
             kv: self.kv,
+            mtp: speculation.mtp && speculation.mode != Mode::Off && spec.mtp.is_some() && rows > 1,
         })
     }
 }

@@ -2,7 +2,9 @@
 
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
-use forerun_engine::{Engine, Event, ModelRunner, Request, Sampling, Settings};
+use forerun_engine::{
+    Depth, Engine, Event, Mode, ModelRunner, Request, Sampling, Settings, Speculation,
+};
 use forerun_model::Model;
 use forerun_testkit::Golden;
 use forerun_weights::Checkpoint;
@@ -37,11 +39,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn engine(name: &str) -> Engine<ModelRunner> {
+fn engine(name: &str, speculation: Speculation) -> Engine<ModelRunner> {
     let checkpoint = Checkpoint::open(Golden::open(name).checkpoint()).expect("a checkpoint");
     let mut backend: Box<dyn Backend> = Box::new(tuned(Some(2)));
     let model = Model::load(&checkpoint, &mut *backend, &mut |_| {}).expect("a model");
-    let settings = Settings { context: 256, sequences: 3, ..Settings::default() };
+    let settings = Settings { context: 256, sequences: 3, speculation, ..Settings::default() };
     Engine::new(ModelRunner::new(backend, model, &settings).expect("memory"))
 }
 
@@ -59,23 +61,37 @@ fn a_decode_step_allocates_nothing() {
         logit_bias: vec![(3, 1.0)],
         seed: 1,
     };
-    for name in ["llama", "qwen3_moe", "qwen3_fp8", "qwen3_5", "qwen3_next", "mlx_qwen3_5_moe_4bit"]
-    {
-        let mut engine = engine(name);
+    let optimistic = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(2) };
+    let chain = Speculation { text: true, ..Speculation::mtp(4) };
+    for (name, speculation) in [
+        ("llama", Speculation::OFF),
+        ("llama", Speculation::text(4)),
+        ("qwen3_moe", Speculation::OFF),
+        ("qwen3_fp8", Speculation::OFF),
+        ("qwen3_5", Speculation::OFF),
+        ("qwen3_5", Speculation::mtp(4)),
+        ("qwen3_5", optimistic),
+        ("qwen3_next", chain),
+        ("mlx_qwen3_5_moe_4bit", Speculation::OFF),
+    ] {
+        let mut engine = engine(name, speculation);
         let prompt = Golden::open(name).tokens("input_ids");
-        for sampling in [Sampling::default(), penalties.clone()] {
-            let request = Request { sampling, ..Request::greedy(prompt.clone(), 100) };
+        for (sampling, depth) in
+            [(Sampling::default(), Depth::Fixed(2)), (penalties.clone(), Depth::Auto)]
+        {
+            let request = Request { sampling, depth, ..Request::greedy(prompt.clone(), 180) };
             engine.submit(request).expect("accepted");
         }
         let mut events: Vec<Event> = Vec::with_capacity(1024);
-        for _ in 0..20 {
+        for _ in 0..15 {
             engine.step(&mut events);
         }
         let before = ALLOCATIONS.load(Ordering::Relaxed);
-        for _ in 0..50 {
+        for _ in 0..30 {
             engine.step(&mut events);
         }
         let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
-        assert_eq!(made, 0, "{name}: allocations in 50 steps of two sequences");
+        assert!(!engine.is_idle(), "{name}: both still answer");
+        assert_eq!(made, 0, "{name}, {speculation:?}: allocations in 30 steps of two sequences");
     }
 }

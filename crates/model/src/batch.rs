@@ -1,6 +1,6 @@
 //! The rows of one step as flat arrays, reused from step to step.
 
-use crate::KV_BLOCK;
+use crate::{KV_BLOCK, Limits};
 use forerun_backend::op::SpanEntry;
 
 /// A span on its way into a batch.
@@ -22,6 +22,15 @@ pub struct NewSpan<'a> {
     pub sampled: usize,
 }
 
+/// What all spans of a batch share.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchShape {
+    /// Blocks per line of the block tables.
+    pub table_width: usize,
+    /// Rows per slot in the window of hidden states.
+    pub hidden_window: usize,
+}
+
 /// Rows of several spans.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -33,6 +42,8 @@ pub struct Batch {
     pub span_of: Vec<u32>,
     /// Place of each row in the cache.
     pub places: Vec<u32>,
+    /// Place of each row in the window of hidden states.
+    pub hidden_places: Vec<u32>,
     /// Block tables, `[spans, table_width]`.
     pub tables: Vec<u32>,
     /// Span entries, `[spans, SpanEntry::WORDS]`.
@@ -44,12 +55,29 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// An empty batch that never has to grow.
+    pub fn with_room(limits: &Limits) -> Self {
+        let Limits { rows, sequences, sampled, .. } = *limits;
+        Self {
+            ids: Vec::with_capacity(rows),
+            positions: Vec::with_capacity(rows),
+            span_of: Vec::with_capacity(rows),
+            places: Vec::with_capacity(rows),
+            hidden_places: Vec::with_capacity(rows),
+            tables: Vec::with_capacity(sequences * limits.table_width()),
+            spans: Vec::with_capacity(sequences * SpanEntry::WORDS),
+            sampled: Vec::with_capacity(sampled),
+            visible_keys: 0,
+        }
+    }
+
     /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.ids.clear();
         self.positions.clear();
         self.span_of.clear();
         self.places.clear();
+        self.hidden_places.clear();
         self.tables.clear();
         self.spans.clear();
         self.sampled.clear();
@@ -61,11 +89,12 @@ impl Batch {
         self.ids.len()
     }
 
-    /// Adds a span; `table_width` is the same for all of a batch.
+    /// Adds a span; the shape is the same for all of a batch.
     ///
     /// # Panics
     /// When the blocks do not reach the span's last position: leases reserve before they run.
-    pub fn push(&mut self, span: NewSpan<'_>, table_width: usize) {
+    pub fn push(&mut self, span: NewSpan<'_>, shape: BatchShape) {
+        let BatchShape { table_width, hidden_window } = shape;
         let index = (self.spans.len() / SpanEntry::WORDS) as u32;
         let first_row = self.rows() as u32;
         for (i, &token) in span.tokens.iter().enumerate() {
@@ -75,6 +104,8 @@ impl Batch {
             self.positions.push(position as u32);
             self.span_of.push(index);
             self.places.push((block * KV_BLOCK + position % KV_BLOCK) as u32);
+            let window = span.slot as usize * hidden_window + position % hidden_window;
+            self.hidden_places.push(window as u32);
             self.visible_keys += position + 1;
         }
         let rows = span.tokens.len() as u32;

@@ -1,7 +1,11 @@
 //! One step: rows in, hidden states and logits out.
 
+use crate::LayerState;
+use crate::model::Layer;
 use crate::{Batch, Model, StateBuffers, Workspace};
-use forerun_backend::op::{Embed, GatherRows, Linear, RmsNorm, RopeTable, SpanEntry, Spans};
+use forerun_backend::op::{
+    Embed, GatherRows, Linear, RmsNorm, RopeTable, ScatterRows, SpanEntry, Spans,
+};
 use forerun_backend::{Backend, BackendError, BufferId, View, WeightId};
 
 /// What every part of a forward pass needs to know.
@@ -37,10 +41,30 @@ impl Pass<'_> {
         }
     }
 
-    fn norm(&mut self, x: BufferId, weight: WeightId, out: BufferId) -> Result<(), BackendError> {
+    pub(crate) fn norm(
+        &mut self,
+        x: BufferId,
+        weight: WeightId,
+        out: BufferId,
+    ) -> Result<(), BackendError> {
         let (dim, eps) = (self.hidden, self.eps);
         let (x, out) = (self.rows_of(x, dim), self.rows_of(out, dim));
         self.backend.rms_norm(RmsNorm { x, weight, out, dim, eps })
+    }
+}
+
+impl Layer {
+    /// One block over the residual stream in `x`.
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        state: &LayerState,
+    ) -> Result<(), BackendError> {
+        let space = pass.space;
+        pass.norm(space.x, self.mixer_norm, space.normed)?;
+        self.mixer.forward(pass, state)?;
+        pass.norm(space.x, self.mlp_norm, space.normed)?;
+        self.mlp.forward(pass)
     }
 }
 
@@ -55,39 +79,52 @@ impl Model {
         batch: &Batch,
     ) -> Result<View, BackendError> {
         space.write(backend, batch)?;
-        let spec = &self.spec;
-        let mut pass = Pass {
+        let mut pass = self.pass(backend, space, batch);
+        self.embed(&mut pass, space.x)?;
+        for (layer, state) in self.layers.iter().zip(&states.layers) {
+            layer.forward(&mut pass, state)?;
+        }
+        pass.norm(space.x, self.norm, space.final_hidden)?;
+        if let Some(mtp) = &states.mtp {
+            let dim = pass.hidden;
+            let (x, out) = (pass.rows_of(space.final_hidden, dim), mtp.hidden);
+            let rows = pass.index_of(space.index.hidden_places);
+            pass.backend.scatter_rows(ScatterRows { x, rows, out, dim })?;
+        }
+        self.head(&mut pass, batch.sampled.len())
+    }
+
+    pub(crate) fn pass<'a>(
+        &self,
+        backend: &'a mut dyn Backend,
+        space: &'a Workspace,
+        batch: &Batch,
+    ) -> Pass<'a> {
+        Pass {
             backend,
             space,
             rows: batch.rows(),
             spans: batch.spans.len() / SpanEntry::WORDS,
             visible_keys: batch.visible_keys,
-            hidden: spec.hidden,
-            rotary: spec.rope.rotary,
-            eps: spec.eps,
-        };
-        self.embed(&mut pass)?;
-        for (layer, state) in self.layers.iter().zip(&states.layers) {
-            pass.norm(space.x, layer.mixer_norm, space.normed)?;
-            layer.mixer.forward(&mut pass, state)?;
-            pass.norm(space.x, layer.mlp_norm, space.normed)?;
-            layer.mlp.forward(&mut pass)?;
+            hidden: self.spec.hidden,
+            rotary: self.spec.rope.rotary,
+            eps: self.spec.eps,
         }
-        pass.norm(space.x, self.norm, space.final_hidden)?;
-        self.head(&mut pass, batch.sampled.len())
     }
 
-    fn embed(&self, pass: &mut Pass<'_>) -> Result<(), BackendError> {
+    /// The rows' embeddings to `out`, and the cosines and sines of their positions.
+    pub(crate) fn embed(&self, pass: &mut Pass<'_>, out: BufferId) -> Result<(), BackendError> {
         let index = &pass.space.index;
         let ids = pass.index_of(index.ids);
-        let out = pass.rows_of(pass.space.x, pass.hidden);
+        let out = pass.rows_of(out, pass.hidden);
         pass.backend.embed(Embed { ids, table: self.embedding, out })?;
         let positions = pass.index_of(index.positions);
         let out = pass.rows_of(pass.space.rope, pass.rotary);
         pass.backend.rope_table(RopeTable { positions, inv_freq: self.inv_freq, scale: 1.0, out })
     }
 
-    fn head(&self, pass: &mut Pass<'_>, sampled: usize) -> Result<View, BackendError> {
+    /// Logits of the sampled rows of `final_hidden`.
+    pub(crate) fn head(&self, pass: &mut Pass<'_>, sampled: usize) -> Result<View, BackendError> {
         let (space, dim) = (pass.space, pass.hidden);
         let x = pass.rows_of(space.final_hidden, dim);
         let rows = View::head(space.index.sampled, sampled);

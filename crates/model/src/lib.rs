@@ -22,14 +22,14 @@ mod spec;
 mod state;
 mod workspace;
 
-pub use batch::{Batch, NewSpan};
+pub use batch::{Batch, BatchShape, NewSpan};
 pub use error::ModelError;
 pub use family::{read_spec, spec_from_config};
-pub use limits::{KV_BLOCK, Limits, Planner};
+pub use limits::{KV_BLOCK, Limits, MAX_LAG, Planner};
 pub use loader::Progress;
 pub use model::{Layer, Model};
-pub use mtp::Mtp;
+pub use mtp::{HiddenSource, Mtp};
 pub use rope::RopeSpec;
 pub use spec::{AttentionSpec, DeltaSpec, LayerSpec, MixerSpec, MlpSpec, ModelSpec, MoeSpec};
-pub use state::{LayerState, StateBuffers};
+pub use state::{LayerState, MtpState, StateBuffers};
 pub use workspace::Workspace;

@@ -7,6 +7,9 @@ use forerun_base::DType;
 /// Positions in a block of the key/value cache, and keys merged at a time in attention.
 pub const KV_BLOCK: usize = 64;
 
+/// Positions by which the MTP head's cache may lag behind while nothing is drafted.
+pub const MAX_LAG: usize = 64;
+
 /// Everything that sizes memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -22,12 +25,20 @@ pub struct Limits {
     pub log_rows: usize,
     /// Element type of the key/value cache: F32, F16 or BF16.
     pub kv: DType,
+    /// Whether the MTP head drafts: its cache and the window of hidden states are kept.
+    pub mtp: bool,
 }
 
 impl Limits {
     /// Blocks one sequence can reach.
     pub const fn table_width(&self) -> usize {
         self.context.div_ceil(KV_BLOCK)
+    }
+
+    /// Hidden states of a sequence's last positions that are kept for the MTP head: a whole chunk, and what
+    /// may wait while nothing is drafted.
+    pub const fn hidden_window(&self) -> usize {
+        self.rows + MAX_LAG
     }
 
     /// Blocks in the pool.

@@ -30,11 +30,23 @@ pub enum LayerState {
     },
 }
 
+/// What the MTP head remembers.
+#[derive(Clone, Copy, Debug)]
+pub struct MtpState {
+    /// Keys and values of its block.
+    pub cache: LayerState,
+    /// `[slots, hidden_window, hidden]`: the trunk's final hidden state of position `p` at row
+    /// `p % hidden_window`.
+    pub hidden: View,
+}
+
 /// Device memory of all layers.
 #[derive(Clone, Debug)]
 pub struct StateBuffers {
     /// In layer order.
     pub layers: Vec<LayerState>,
+    /// When the MTP head drafts.
+    pub mtp: Option<MtpState>,
 }
 
 impl StateBuffers {
@@ -44,10 +56,17 @@ impl StateBuffers {
         limits: &Limits,
         planner: &mut Planner<'_>,
     ) -> Result<Self, ModelError> {
-        let layer = |mixer: &MixerSpec| layer_state(mixer, limits, planner);
-        Ok(Self {
-            layers: spec.layers.iter().map(|l| &l.mixer).map(layer).collect::<Result<_, _>>()?,
-        })
+        let mtp = match spec.mtp.as_ref().filter(|_| limits.mtp) {
+            Some(block) => {
+                let len = limits.sequences * limits.hidden_window() * spec.hidden;
+                let hidden = View::head(planner.state("hidden window", DType::F32, len)?, len);
+                Some(MtpState { cache: layer_state(&block.mixer, limits, planner)?, hidden })
+            }
+            None => None,
+        };
+        let mut layer = |mixer: &MixerSpec| layer_state(mixer, limits, planner);
+        let layers = spec.layers.iter().map(|l| layer(&l.mixer)).collect::<Result<_, _>>()?;
+        Ok(Self { layers, mtp })
     }
 }
 

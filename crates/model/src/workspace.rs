@@ -4,6 +4,7 @@ use crate::{AttentionSpec, Batch, DeltaSpec, Limits, MixerSpec, MlpSpec, ModelEr
 use crate::{LayerSpec, MoeSpec, Planner};
 use forerun_backend::op::SpanEntry;
 use forerun_backend::{Backend, BackendError, BufferId, HostData, View};
+use forerun_base::DType;
 
 /// Buffers whose contents end with the step.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +30,10 @@ pub struct Workspace {
     pub(crate) activated: BufferId,
     pub(crate) up: BufferId,
     pub(crate) moe: MoeBuffers,
+    /// Two hidden states side by side, for the MTP head.
+    pub(crate) joined: BufferId,
     pub(crate) final_hidden: BufferId,
+    /// Outlives the step: a chain of drafts goes on from it.
     pub(crate) sampled_hidden: BufferId,
     pub(crate) logits: BufferId,
 }
@@ -41,6 +45,7 @@ pub(crate) struct IndexBuffers {
     pub(crate) positions: BufferId,
     pub(crate) span_of: BufferId,
     pub(crate) places: BufferId,
+    pub(crate) hidden_places: BufferId,
     pub(crate) tables: BufferId,
     pub(crate) spans: BufferId,
     pub(crate) sampled: BufferId,
@@ -90,8 +95,13 @@ impl Workspace {
             activated: scratch("activated", widths.ffn)?,
             up: scratch("up", widths.ffn)?,
             moe,
+            joined: scratch("joined", if limits.mtp { 2 * spec.hidden } else { 0 })?,
             final_hidden: scratch("final_hidden", spec.hidden)?,
-            sampled_hidden: planner.scratch("sampled_hidden", limits.sampled * spec.hidden)?,
+            sampled_hidden: planner.state(
+                "hidden window",
+                DType::F32,
+                limits.sampled * spec.hidden,
+            )?,
             logits: planner.scratch("logits", limits.sampled * spec.vocabulary)?,
         })
     }
@@ -104,6 +114,7 @@ impl Workspace {
             (index.positions, &batch.positions),
             (index.span_of, &batch.span_of),
             (index.places, &batch.places),
+            (index.hidden_places, &batch.hidden_places),
             (index.tables, &batch.tables),
             (index.spans, &batch.spans),
             (index.sampled, &batch.sampled),
@@ -127,6 +138,7 @@ impl IndexBuffers {
             positions: planner.index("positions", rows)?,
             span_of: planner.index("span_of", rows)?,
             places: planner.index("places", rows)?,
+            hidden_places: planner.index("hidden_places", rows)?,
             tables: planner.index("tables", sequences * limits.table_width())?,
             spans: planner.index("spans", sequences * SpanEntry::WORDS)?,
             sampled: planner.index("sampled", sampled)?,
@@ -173,7 +185,7 @@ struct Widths {
 impl Widths {
     fn of(spec: &ModelSpec) -> Self {
         let mut widths = Self::default();
-        spec.layers.iter().for_each(|layer| widths.include(layer));
+        spec.layers.iter().chain(&spec.mtp).for_each(|layer| widths.include(layer));
         widths
     }
 

@@ -17,9 +17,9 @@ pub(crate) use conv::{conv, span_entry};
 pub(crate) use delta::{delta_prepare, delta_rule, softplus};
 pub(crate) use linear::{gated_linear, linear};
 pub(crate) use moe::{experts, router};
-pub(crate) use norm::{gated_norm, rms_norm};
+pub(crate) use norm::{gated_norm, join_norm, join_rows, rms_norm};
 pub(crate) use rope::{rope, rope_table};
-pub(crate) use rows::{embed, gather_rows};
+pub(crate) use rows::{embed, gather_rows, scatter_rows};
 pub(crate) use sample::{adjust, sample};
 
 use forerun_backend::BackendError;

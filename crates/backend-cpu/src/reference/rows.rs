@@ -1,7 +1,7 @@
 use super::index;
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{Embed, GatherRows};
+use forerun_backend::op::{Embed, GatherRows, ScatterRows};
 
 pub(crate) fn embed(memory: &mut Memory, op: Embed) -> Result<(), BackendError> {
     memory.lend([op.out], |memory, [out]| {
@@ -21,6 +21,17 @@ pub(crate) fn gather_rows(memory: &mut Memory, op: GatherRows) -> Result<(), Bac
         for (&row, to) in memory.u32(op.rows).iter().zip(rows) {
             let row = index("gather_rows", "rows", row, x.len() / op.dim)?;
             to.copy_from_slice(&x[row * op.dim..(row + 1) * op.dim]);
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn scatter_rows(memory: &mut Memory, op: ScatterRows) -> Result<(), BackendError> {
+    memory.lend([op.out], |memory, [out]| {
+        let (x, out) = (memory.f32(op.x), out.f32_mut(op.out));
+        for (x, &row) in x.chunks_exact(op.dim).zip(memory.u32(op.rows)) {
+            let row = index("scatter_rows", "rows", row, out.len() / op.dim)?;
+            out[row * op.dim..(row + 1) * op.dim].copy_from_slice(x);
         }
         Ok(())
     })

@@ -9,6 +9,9 @@ use crate::reference::{cache_offset, index};
 use forerun_backend::BackendError;
 use forerun_backend::op::CacheLayout;
 
+/// Elements below which other threads are not worth waking.
+const SMALLEST: usize = 1 << 13;
+
 /// A cache to be written in parts.
 #[derive(Clone, Copy)]
 enum Sink<'a> {
@@ -106,6 +109,11 @@ pub(crate) fn cache_write(
     }
     let starts = caches.each_ref().map(|cache| cache.1);
     let sinks = caches.map(|cache| Sink::new(cache.0));
-    crew.run(layout.kv_heads, &WriteTask { sources, sinks, starts, places, layout });
+    let task = WriteTask { sources, sinks, starts, places, layout };
+    if sources[0].len() < SMALLEST {
+        crew.run_here(layout.kv_heads, &task);
+    } else {
+        crew.run(layout.kv_heads, &task);
+    }
     Ok(())
 }

@@ -16,7 +16,9 @@ use std::array::from_fn;
 use std::ops::Range;
 
 /// Up to here a weight is decoded in registers for all rows together.
-const FUSED_ROWS: usize = 4;
+const FUSED_ROWS: usize = 16;
+/// Rows of the widest kernel that decodes in registers: with two channels its sums fill half of 32 registers.
+const WIDE_ROWS: usize = 8;
 
 /// Steps of a block along K: six rows and four channels of it stay in a 48 KiB first-level cache.
 const BLOCK_STEPS: usize = 64;
@@ -155,11 +157,19 @@ impl Product<'_> {
     ) {
         let (product, rows) = (self, self.rows.clone());
         if S::FUSED && D::FUSED && rows.len() <= FUSED_ROWS {
-            return match rows.len() {
-                1 => simd.call(Fused::<D, 1, N> { product, decode, scratch }),
-                2 => simd.call(Fused::<D, 2, N> { product, decode, scratch }),
-                _ => simd.call(Fused::<D, FUSED_ROWS, N> { product, decode, scratch }),
-            };
+            // Wide only where its input rows stay in the first-level cache.
+            let near = self.matrix.cols() * WIDE_ROWS * 4 <= 32 << 10;
+            let most = if S::TILE.1 == 4 && near { WIDE_ROWS } else { 4 };
+            for row in rows.clone().step_by(most) {
+                let scratch = &mut *scratch;
+                match most.min(rows.end - row) {
+                    1 => simd.call(Fused::<D, 1, N> { product, row, decode, scratch }),
+                    2 => simd.call(Fused::<D, 2, N> { product, row, decode, scratch }),
+                    3 | 4 => simd.call(Fused::<D, 4, N> { product, row, decode, scratch }),
+                    _ => simd.call(Fused::<D, WIDE_ROWS, 2> { product, row, decode, scratch }),
+                }
+            }
+            return;
         }
         let wide = self.channels.len().next_multiple_of(N);
         let (tile, rest) = scratch.split_at_mut(wide * steps(self.matrix.cols()) * LANES);
@@ -175,10 +185,11 @@ impl Product<'_> {
     }
 }
 
-/// `M` rows, weights decoded in registers. Made by [`Product::sized`] alone, whose caller promises that
+/// `M` rows from place `row` on, weights decoded in registers. Made by [`Product::sized`] alone, whose caller promises that
 /// the outputs are this thread's.
 struct Fused<'a, D, const M: usize, const N: usize> {
     product: &'a Product<'a>,
+    row: usize,
     decode: D,
     scratch: &'a mut [f32],
 }
@@ -187,9 +198,9 @@ impl<D: Decode, const M: usize, const N: usize> Kernel for Fused<'_, D, M, N> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
-        let Self { product, decode, scratch } = self;
-        let (k, first) = (product.matrix.cols(), product.rows.start);
-        let x: [*const f32; M] = from_fn(|m| product.x(first + m));
+        let Self { product, row, decode, scratch } = self;
+        let k = product.matrix.cols();
+        let x: [*const f32; M] = from_fn(|m| product.x(row + m));
         for channel in product.channels.clone().step_by(N) {
             // The last channel is repeated where there are no more.
             let last = product.channels.end - 1;
@@ -199,7 +210,7 @@ impl<D: Decode, const M: usize, const N: usize> Kernel for Fused<'_, D, M, N> {
             // SAFETY: `x` and `stored` took checked slices of `k` columns.
             unsafe { accumulate(simd, &mut sums, x, k, &channels, 0..steps(k)) };
             // SAFETY: the outputs are this thread's.
-            unsafe { product.put(fold(simd, &sums), first, channel) };
+            unsafe { product.put(fold(simd, &sums), row, channel) };
         }
     }
 }

@@ -146,7 +146,8 @@ fn noisiest(
     let noisy = |t: u32| scaled[t as usize] + gumbel(row.seed, row.position, t);
     let mut best = (first, noisy(first));
     for t in candidates {
-        let missing = best.1 - scaled[t as usize];
+        // Sums round, so a little less than what is missing may do.
+        let missing = best.1 - scaled[t as usize] - 1e-6 * best.1.abs();
         // −ln(−ln(1−u)) reaches `missing` only for u ≤ e^−missing; the logarithms can wait.
         let hopeless = missing > 0.0
             && (missing > MOST_NOISE

@@ -7,6 +7,9 @@ use super::isa::LANES;
 #[repr(C, align(64))]
 struct Line([f32; LANES]);
 
+/// The first words asked for: enough that rounds of a few rows more or less never ask again.
+const FIRST_WORDS: usize = 4096;
+
 /// See the module's text. Contents are unspecified between tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
@@ -22,7 +25,7 @@ impl Scratch {
             self.lines.resize(lines, Line([0.0; LANES]));
         }
         if self.words.len() < words {
-            self.words.resize(words, 0);
+            self.words.resize(words.max(FIRST_WORDS), 0);
         }
     }
 

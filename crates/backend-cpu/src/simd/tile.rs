@@ -179,15 +179,22 @@ pub(super) fn fold<S: Isa, const M: usize, const N: usize>(
     sums: &[[S::F; N]; M],
 ) -> [[f32; N]; M] {
     let mut folded = [[0.0; N]; M];
-    for m in 0..M {
-        for n in (0..N).step_by(4) {
-            if n + 4 <= N {
-                let four = [sums[m][n], sums[m][n + 1], sums[m][n + 2], sums[m][n + 3]];
-                folded[m][n..n + 4].copy_from_slice(&simd.sum4(four));
-            } else {
-                for n in n..N {
-                    folded[m][n] = simd.sum(sums[m][n]);
-                }
+    let place = |i: usize| (i / N, i % N);
+    for first in (0..M * N).step_by(4) {
+        if first + 4 <= M * N {
+            let mut four = [sums[0][0]; 4];
+            for (i, lanes) in four.iter_mut().enumerate() {
+                let (m, n) = place(first + i);
+                *lanes = sums[m][n];
+            }
+            for (i, sum) in simd.sum4(four).into_iter().enumerate() {
+                let (m, n) = place(first + i);
+                folded[m][n] = sum;
+            }
+        } else {
+            for i in first..M * N {
+                let (m, n) = place(i);
+                folded[m][n] = simd.sum(sums[m][n]);
             }
         }
     }

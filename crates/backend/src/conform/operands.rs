@@ -23,6 +23,7 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
     match op {
         Op::Embed(op) => vec![by_row(&mut op.ids), by_row(&mut op.out)],
         Op::RmsNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
+        Op::JoinNorm(op) => vec![by_row(&mut op.a), by_row(&mut op.b), by_row(&mut op.out)],
         Op::Linear(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
         Op::GatedLinear(op) => {
             vec![by_row(&mut op.x), by_row(&mut op.scratch), by_row(&mut op.out)]
@@ -84,6 +85,7 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
         ],
         Op::AddGated(op) => vec![by_row(&mut op.x), by_row(&mut op.gate), by_row(&mut op.out)],
         Op::GatherRows(op) => vec![shared(&mut op.x), by_row(&mut op.rows), by_row(&mut op.out)],
+        Op::ScatterRows(op) => vec![by_row(&mut op.x), by_row(&mut op.rows), shared(&mut op.out)],
         Op::Sample(op) => vec![
             by_row(&mut op.logits),
             by_row(&mut op.rows),
@@ -99,6 +101,7 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
     match op {
         Op::Embed(op) => vec![&mut op.table],
         Op::RmsNorm(op) => vec![&mut op.weight],
+        Op::JoinNorm(op) => vec![&mut op.a_weight, &mut op.b_weight],
         Op::Linear(op) => [Some(&mut op.weight), op.bias.as_mut()].into_iter().flatten().collect(),
         Op::GatedLinear(op) => vec![&mut op.gate, &mut op.up],
         Op::RopeTable(op) => vec![&mut op.inv_freq],
@@ -115,6 +118,7 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         | Op::Router(_)
         | Op::AddGated(_)
         | Op::GatherRows(_)
+        | Op::ScatterRows(_)
         | Op::Sample(_) => Vec::new(),
     }
 }

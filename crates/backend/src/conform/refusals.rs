@@ -15,8 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const CASES_PER_OP: usize = 3;
 
 /// Operands whose length is free: any number of them is a sensible call.
-const FREE_LENGTHS: [(&str, &str); 3] =
-    [("sample", "ids"), ("add_gated", "gate"), ("gather_rows", "x")];
+const FREE_LENGTHS: [(&str, &str); 4] =
+    [("sample", "ids"), ("add_gated", "gate"), ("gather_rows", "x"), ("scatter_rows", "out")];
 
 /// An index that points nowhere: element `at` of an operand becomes `value`.
 struct BadIndex {
@@ -35,10 +35,11 @@ const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> 
 /// Larger than anything a case holds, small enough to be multiplied without overflow.
 const FAR: u32 = 1_000_000;
 
-const BAD_INDICES: [BadIndex; 26] = [
+const BAD_INDICES: [BadIndex; 27] = [
     bad("embed", "ids", 0, 23),
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
+    bad("scatter_rows", "rows", 0, FAR),
     bad("cache_write", "places", 3, 72),
     bad("cache_write", "places", 0, u32::MAX),
     bad("attention", "positions", 0, FAR),

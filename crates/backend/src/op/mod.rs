@@ -21,9 +21,9 @@ pub use attention::{Attention, CacheLayout, CacheWrite};
 pub use delta::{Conv, DeltaPrepare, DeltaRule, DeltaShape};
 pub use linear::{GatedLinear, Linear, Store};
 pub use moe::{ExpertRows, Experts, Router};
-pub use norm::{GatedNorm, RmsNorm};
+pub use norm::{GatedNorm, JoinNorm, RmsNorm};
 pub use rope::{HeadNorm, Rope, RopeTable};
-pub use rows::{Embed, GatherRows};
+pub use rows::{Embed, GatherRows, ScatterRows};
 pub use sample::{HistoryEntry, Sample, SampleRow, gumbel, uniform};
 pub use spans::{SpanEntry, Spans};
 
@@ -57,6 +57,7 @@ macro_rules! operations {
 operations! {
     Embed => "embed",
     RmsNorm => "rms_norm",
+    JoinNorm => "join_norm",
     Linear => "linear",
     GatedLinear => "gated_linear",
     RopeTable => "rope_table",
@@ -73,5 +74,6 @@ operations! {
     Experts => "experts",
     AddGated => "add_gated",
     GatherRows => "gather_rows",
+    ScatterRows => "scatter_rows",
     Sample => "sample",
 }

@@ -27,6 +27,37 @@ impl RmsNorm {
     }
 }
 
+/// `out[r] = [rms(a[r])·a_weight | rms(b[r])·b_weight]`: two rows normed and laid side by side.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinNorm {
+    /// `[rows, dim]`.
+    pub a: View,
+    /// `[rows, dim]`.
+    pub b: View,
+    /// `[1, dim]`.
+    pub a_weight: WeightId,
+    /// `[1, dim]`.
+    pub b_weight: WeightId,
+    /// `[rows, 2·dim]`.
+    pub out: View,
+    /// Width of a row.
+    pub dim: usize,
+    /// Added to the mean squares.
+    pub eps: f32,
+}
+
+impl JoinNorm {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(self.dim > 0 && self.a.len.is_multiple_of(self.dim), "a is not whole rows");
+        sheet.f32("a", self.a, Access::Read, self.a.len);
+        sheet.f32("b", self.b, Access::Read, self.a.len);
+        sheet.weight("a_weight", self.a_weight, [1, self.dim]);
+        sheet.weight("b_weight", self.b_weight, [1, self.dim]);
+        sheet.f32("out", self.out, Access::Write, 2 * self.a.len);
+        sheet.work(0, 8 * self.a.len as u64);
+    }
+}
+
 /// `x ← x / sqrt(mean(x²) + eps) · weight · silu(gate)`, per head of `dim`, in place.
 #[derive(Clone, Copy, Debug)]
 pub struct GatedNorm {

@@ -47,3 +47,29 @@ impl GatherRows {
         sheet.work((4 * self.out.len) as u64, 0);
     }
 }
+
+/// `out[rows[i]] = x[i]`; the other rows of `out` stay.
+#[derive(Clone, Copy, Debug)]
+pub struct ScatterRows {
+    /// `[count, dim]`.
+    pub x: View,
+    /// Row numbers, u32 `[count]`, each once.
+    pub rows: View,
+    /// `[any, dim]`.
+    pub out: View,
+    /// Width of a row.
+    pub dim: usize,
+}
+
+impl ScatterRows {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(
+            self.dim > 0 && self.out.len.is_multiple_of(self.dim),
+            "out is not whole rows",
+        );
+        sheet.f32("x", self.x, Access::Read, self.rows.len * self.dim);
+        sheet.u32("rows", self.rows, Access::Read, self.rows.len);
+        sheet.f32("out", self.out, Access::Scatter, self.out.len);
+        sheet.work((4 * self.x.len) as u64, 0);
+    }
+}

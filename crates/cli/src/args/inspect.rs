@@ -1,7 +1,7 @@
 //! `forerun inspect`.
 
-use super::EngineArgs;
 use super::engine::at_least_one;
+use super::{EngineArgs, SpeculationArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -28,6 +28,9 @@ pub(crate) struct InspectArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
 
     #[command(flatten)]
     pub(crate) engine: EngineArgs,

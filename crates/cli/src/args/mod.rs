@@ -5,12 +5,16 @@ mod inspect;
 mod run;
 mod sampling;
 mod score;
+mod speculation;
+mod verify;
 
 pub(crate) use engine::EngineArgs;
 pub(crate) use inspect::InspectArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use sampling::SamplingArgs;
 pub(crate) use score::ScoreArgs;
+pub(crate) use speculation::SpeculationArgs;
+pub(crate) use verify::VerifyArgs;
 
 use clap::{Parser, Subcommand};
 
@@ -21,6 +25,7 @@ Examples:
   forerun run ~/models/qwen3.5 \"Hello\"      one answer
   forerun score ~/models/qwen3.5 --file a.txt
   forerun inspect ~/models/qwen3.5 --ctx 32768
+  forerun verify ~/models/qwen3.5           prove that guessing changes nothing
 
 Exit status: 0 done, 1 error, 2 wrong usage, 130 cancelled.";
 
@@ -39,4 +44,5 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     Score(ScoreArgs),
     Inspect(InspectArgs),
+    Verify(VerifyArgs),
 }

@@ -1,7 +1,7 @@
 //! `forerun run`.
 
 use super::engine::{at_least_one, threads};
-use super::{EngineArgs, SamplingArgs};
+use super::{EngineArgs, SamplingArgs, SpeculationArgs};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use std::path::PathBuf;
@@ -84,13 +84,16 @@ pub(crate) struct RunArgs {
     /// Print one JSON object and nothing else on stdout
     ///
     /// Keys: text, token_ids, finish_reason (stop, length, cancelled), stop_string, prompt_tokens,
-    /// completion_tokens, timings, model, device, seed, sampling, memory. An end token is in
+    /// completion_tokens, timings, speculation, model, device, seed, sampling, memory. An end token is in
     /// token_ids but not in text.
     #[arg(long)]
     pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
 
     #[command(flatten)]
     pub(crate) engine: EngineArgs,

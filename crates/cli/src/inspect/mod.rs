@@ -16,8 +16,8 @@ use report::Report;
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Outcome> {
     let source = Source::open(&args.model)?;
     let inventory = Inventory::take(&source.checkpoint)?;
-    let settings =
-        Settings { sequences: args.batch, ..sizing::for_answers(&args.engine, &source.spec) };
+    let sizes = sizing::for_answers(&args.engine, &args.speculation, &source.spec);
+    let settings = Settings { sequences: args.batch, ..sizes };
     let memory = ModelRunner::memory_plan(&source.spec, &settings)?;
     let report = Report::new(&source, &inventory, &settings, &memory)?;
     if args.json {

@@ -128,7 +128,7 @@ impl Chat {
         let answer = answer(&mut self.loaded.engine, question, parked, &mut terminal::show)?;
         let text = answer.text.as_deref().unwrap_or_default();
         terminal::end_line(text)?;
-        terminal::aside(&answer.timings.line(answer.ending.reason()));
+        terminal::aside(&answer.line());
         // Stopped before the first token, it is as if nobody had asked.
         if !answer.token_ids.is_empty() {
             self.conversation.remember(line, text);
@@ -144,7 +144,7 @@ impl Chat {
         let memory = bytes_text(runner.memory().total());
         let context = runner.limits().context;
         if let Some(last) = &self.last {
-            terminal::note(&last.timings.line(last.ending.reason()));
+            terminal::note(&last.line());
         }
         terminal::note(&format!("context {used} of {context} tok · memory {memory}"));
     }

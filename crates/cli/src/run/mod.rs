@@ -20,7 +20,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let source = Source::open(&model)?;
     let generation = Generation::from_args(args, &source.text.defaults);
     generation.sampling.check(source.spec.vocabulary)?;
-    let settings = sizing::for_answers(&args.engine, &source.spec);
+    let settings = sizing::for_answers(&args.engine, &args.speculation, &source.spec);
     match prompt {
         Prompt::Ids(ids) => {
             let plan = one_shot::Plan { source, generation, settings, prompt: ids, chat: None };

@@ -5,6 +5,7 @@ use crate::args::RunArgs;
 use crate::exit::Outcome;
 use crate::generation::Generation;
 use crate::load::{Loaded, Source};
+use crate::receipt::ReceiptReport;
 use crate::report::{MemoryReport, SamplingReport};
 use crate::stats::TimingsReport;
 use crate::{sizing, terminal};
@@ -56,7 +57,7 @@ fn finish_text(answer: &Answer) -> anyhow::Result<()> {
             terminal::show(&format!("{}\n", ids.join(",")))?;
         }
     }
-    terminal::aside(&answer.timings.line(answer.ending.reason()));
+    terminal::aside(&answer.line());
     Ok(())
 }
 
@@ -70,6 +71,7 @@ struct Report<'a> {
     prompt_tokens: usize,
     completion_tokens: usize,
     timings: TimingsReport,
+    speculation: ReceiptReport,
     model: &'a str,
     device: String,
     seed: u64,
@@ -84,6 +86,7 @@ impl<'a> Report<'a> {
         generation: &'a Generation,
         answer: &'a Answer,
     ) -> Self {
+        let speculation = ReceiptReport::new(&loaded.engine, &answer.receipt);
         let runner = loaded.engine.runner();
         Self {
             text: answer.text.as_deref(),
@@ -93,6 +96,7 @@ impl<'a> Report<'a> {
             prompt_tokens: answer.prompt_tokens,
             completion_tokens: answer.token_ids.len(),
             timings: answer.timings.report(loaded.load_s),
+            speculation,
             model: &source.path,
             device: runner.device(),
             seed: generation.sampling.seed,

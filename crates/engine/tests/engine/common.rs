@@ -63,7 +63,7 @@ pub(crate) fn finish(engine: &mut Engine<ModelRunner>) -> Vec<(Vec<Token>, Finis
 pub(crate) fn answers(events: &[Event]) -> Vec<(Vec<Token>, FinishReason)> {
     let mut ended: Vec<(SeqId, FinishReason)> = Vec::new();
     for event in events {
-        if let Event::Finished { seq, reason } = event {
+        if let Event::Finished { seq, reason, .. } = event {
             ended.push((*seq, reason.clone()));
         }
     }
@@ -98,11 +98,10 @@ pub(crate) struct ByHand {
 }
 
 impl ByHand {
-    pub(crate) fn new(mut runner: ModelRunner) -> Self {
+    pub(crate) fn new(runner: ModelRunner) -> Self {
         let limits = *runner.limits();
         let mut states = StateStore::new(&limits);
         let Admission::Ready(lease) = states.acquire(limits.context) else { panic!("no lease") };
-        let _ = runner.device();
         Self { runner, states, lease }
     }
 

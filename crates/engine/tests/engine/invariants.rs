@@ -2,7 +2,7 @@
 
 use crate::common::{ByHand, Device, engine, finish, remembered, runner, score};
 use forerun_base::{DType, Token};
-use forerun_engine::{Request, Sampling, Settings};
+use forerun_engine::{Request, Sampling, Settings, Speculation};
 use forerun_testkit::Golden;
 use forerun_testkit::tolerance::assert_same_bits;
 use proptest::prelude::*;
@@ -12,7 +12,13 @@ const MODELS: [&str; 6] =
     ["qwen3_5", "qwen3_next", "qwen3_5_moe", "mlx_qwen3_5_4bit", "llama", "qwen3_moe"];
 
 fn settings(prefill_chunk: usize) -> Settings {
-    Settings { context: 256, prefill_chunk, max_drafts: 8, kv: DType::F16, ..Settings::default() }
+    Settings {
+        context: 256,
+        prefill_chunk,
+        speculation: Speculation::mtp(8),
+        kv: DType::F16,
+        ..Settings::default()
+    }
 }
 
 fn prompt(name: &str, len: usize) -> Vec<Token> {

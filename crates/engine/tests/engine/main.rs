@@ -3,4 +3,6 @@
 mod common;
 mod golden;
 mod invariants;
+mod mtp;
 mod schedule;
+mod speculation;

@@ -2,8 +2,8 @@
 
 use forerun_base::{DType, SeqId, Token};
 use forerun_engine::{
-    Engine, EngineError, Event, FinishReason, Picks, RejectError, Request, Runner, Sampling,
-    Scheduler, StateStore, StepPlan,
+    DraftPlan, Engine, EngineError, Event, FinishReason, Guesses, Picks, RejectError, Request,
+    Runner, Sampling, Scheduler, Speculation, StateStore, StepPlan,
 };
 use forerun_model::Limits;
 use proptest::prelude::*;
@@ -29,32 +29,50 @@ impl Runner for Counting {
             let end = span.start as usize + span.tokens.len();
             assert!(end <= span.blocks.len() * forerun_model::KV_BLOCK, "blocks reach the span");
             for (i, pick) in picks.tokens[range.clone()].iter_mut().enumerate() {
-                *pick = ((end + i) % 50) as Token;
+                // The model's token at each position depends on the position alone.
+                *pick = ((span.start as usize + span.certain() + i) % 50) as Token;
             }
         }
         Ok(())
+    }
+
+    /// Right, wrong, right, … by position.
+    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
+        guesses.reset(plan);
+        for (i, entry) in plan.entries.iter().enumerate() {
+            assert!(entry.depth <= self.limits.log_rows, "no deeper than the log");
+            for k in 0..entry.depth {
+                let position = entry.start as usize + entry.tokens.len() + 1 + k;
+                let wrong = usize::from(position.is_multiple_of(3));
+                guesses.push(i, ((position + wrong) % 50) as Token);
+            }
+        }
+        Ok(plan.deepest())
     }
 }
 
 fn engine(limits: Limits, fails_at: Option<usize>) -> Engine<Counting> {
     let runner = Counting { limits, fails_at, steps: 0 };
-    Engine::with_parts(Scheduler::new(limits, 100), StateStore::new(&limits), runner)
+    let speculation = Speculation { text: true, ..Speculation::mtp(limits.log_rows) };
+    Engine::with_parts(Scheduler::new(limits, 100, speculation), StateStore::new(&limits), runner)
 }
 
-fn limits(sequences: usize, rows: usize) -> Limits {
+fn limits(sequences: usize, rows: usize, drafts: usize) -> Limits {
+    let log_rows = drafts.min(rows - 1);
     Limits {
         context: 200,
         sequences,
         rows,
-        sampled: sequences.min(rows),
-        log_rows: 0,
+        sampled: (sequences * (log_rows + 1)).min(rows),
+        log_rows,
         kv: DType::F16,
+        mtp: log_rows > 0,
     }
 }
 
 fn reason_of(events: &[Event], id: SeqId) -> Option<FinishReason> {
     events.iter().find_map(|event| match event {
-        Event::Finished { seq, reason } if *seq == id => Some(reason.clone()),
+        Event::Finished { seq, reason, .. } if *seq == id => Some(reason.clone()),
         _ => None,
     })
 }
@@ -67,9 +85,10 @@ proptest! {
     fn traces_end_with_everything_returned(
         sequences in 1usize..5,
         rows in 1usize..40,
+        drafts in 0usize..9,
         arrivals in prop::collection::vec((1usize..150, 1usize..60, 0usize..5, any::<bool>()), 1..20),
     ) {
-        let limits = limits(sequences, rows);
+        let limits = limits(sequences, rows, drafts);
         let mut engine = engine(limits, None);
         let free = engine.states().free();
         let mut events = Vec::new();
@@ -104,7 +123,7 @@ proptest! {
 
 #[test]
 fn end_tokens_watches_and_length_end_an_answer() {
-    let mut engine = engine(limits(3, 16), None);
+    let mut engine = engine(limits(3, 16, 4), None);
     let prompt = || vec![1; 10];
     let mut submit = |request| engine.submit(request).expect("fits");
     let by_token = submit(Request { end_tokens: vec![14], ..Request::greedy(prompt(), 100) });
@@ -131,7 +150,7 @@ fn end_tokens_watches_and_length_end_an_answer() {
 
 #[test]
 fn a_failed_step_ends_only_the_sequences_it_held() {
-    let mut engine = engine(limits(1, 8), Some(2));
+    let mut engine = engine(limits(1, 8, 0), Some(2));
     let first = engine.submit(Request::greedy(vec![1; 4], 10)).expect("fits");
     let second = engine.submit(Request::greedy(vec![1; 4], 10)).expect("fits");
     let mut events = Vec::new();
@@ -146,7 +165,7 @@ fn a_failed_step_ends_only_the_sequences_it_held() {
 
 #[test]
 fn a_long_prompt_delays_a_running_answer_by_one_chunk_at_most() {
-    let mut engine = engine(limits(2, 8), None);
+    let mut engine = engine(limits(2, 8, 3), None);
     let running = engine.submit(Request::greedy(vec![1; 4], 50)).expect("fits");
     let mut events = Vec::new();
     engine.step(&mut events);
@@ -161,7 +180,7 @@ fn a_long_prompt_delays_a_running_answer_by_one_chunk_at_most() {
 
 #[test]
 fn impossible_requests_are_refused_by_name() {
-    let mut engine = engine(limits(1, 8), None);
+    let mut engine = engine(limits(1, 8, 0), None);
     let sampling = |sampling| Request { sampling, ..Request::greedy(vec![1], 5) };
     let hot = Sampling { temperature: f32::NAN, ..Sampling::default() };
     let cases = [

@@ -27,7 +27,8 @@ pub use stats::{Budget, Stats, Watch};
 
 use forerun_backend::op::{
     AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
-    GatedLinear, GatedNorm, GatherRows, Linear, RmsNorm, Rope, RopeTable, Router, Sample, SwiGlu,
+    GatedLinear, GatedNorm, GatherRows, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
+    ScatterRows, SwiGlu,
 };
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferRole, BufferSpec, Catalog, Cost, HostData,
@@ -300,6 +301,7 @@ impl Backend for Recorder {
     recorded! {
         embed: Embed,
         rms_norm: RmsNorm,
+        join_norm: JoinNorm,
         linear: Linear,
         gated_linear: GatedLinear,
         rope_table: RopeTable,
@@ -316,6 +318,7 @@ impl Backend for Recorder {
         experts: Experts,
         add_gated: AddGated,
         gather_rows: GatherRows,
+        scatter_rows: ScatterRows,
         sample: Sample,
     }
 }

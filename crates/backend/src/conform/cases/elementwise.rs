@@ -1,7 +1,7 @@
 //! Norms and gates.
 
 use super::Case;
-use crate::op::{AddGated, GateMul, GatedNorm, RmsNorm, SwiGlu};
+use crate::op::{AddGated, GateMul, GatedNorm, JoinNorm, RmsNorm, SwiGlu};
 
 const EPS: f32 = 1e-6;
 
@@ -10,6 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
     for rows in [0, 1, 3, 66] {
         for dim in [1, 7, 64, 131] {
             cases.push(rms_norm(rows, dim));
+            cases.push(join_norm(rows, dim));
             cases.push(gated_norm(rows, dim));
             cases.push(gate_mul(rows, dim));
             cases.push(swiglu(rows, dim));
@@ -26,6 +27,16 @@ fn rms_norm(rows: usize, dim: usize) -> Case {
         let weight = stage.norm_weight(dim)?;
         let out = stage.output("out", rows * dim)?;
         Ok(RmsNorm { x, weight, out, dim, eps: EPS }.into())
+    })
+}
+
+fn join_norm(rows: usize, dim: usize) -> Case {
+    Case::new("join_norm", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+        let a = stage.random("a", rows * dim)?;
+        let b = stage.random("b", rows * dim)?;
+        let (a_weight, b_weight) = (stage.norm_weight(dim)?, stage.norm_weight(dim)?);
+        let out = stage.output("out", 2 * rows * dim)?;
+        Ok(JoinNorm { a, b, a_weight, b_weight, out, dim, eps: EPS }.into())
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::conform::matrices::{all_formats, format_name};
-use crate::op::{Embed, GatherRows};
+use crate::op::{Embed, GatherRows, ScatterRows};
 use forerun_base::{DType, Format};
 
 const VOCABULARY: usize = 23;
@@ -14,6 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
         for dim in [1, 17, 130] {
             cases.push(embed(Format::Dense(DType::BF16), rows, dim));
             cases.push(gather_rows(rows, dim));
+            cases.push(scatter_rows(rows, dim));
         }
     }
     cases
@@ -48,5 +49,19 @@ fn gather_rows(rows: usize, dim: usize) -> Case {
         let rows = stage.indices("rows", &indices)?;
         let out = stage.copied("out", indices.len() * dim)?;
         Ok(GatherRows { x, rows, out, dim }.into())
+    })
+}
+
+fn scatter_rows(rows: usize, dim: usize) -> Case {
+    Case::new("scatter_rows", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+        let to = rows + 4;
+        let mut free: Vec<u32> = (0..to as u32).collect();
+        let mut place = || free.swap_remove(stage.rng.below(free.len()));
+        let places: Vec<u32> = (0..rows).map(|_| place()).collect();
+        let before = stage.rng.values(to * dim);
+        let x = stage.random("x", rows * dim)?;
+        let rows = stage.indices("rows", &places)?;
+        let out = stage.moved("out", &before)?;
+        Ok(ScatterRows { x, rows, out, dim }.into())
     })
 }

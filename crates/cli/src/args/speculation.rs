@@ -1,0 +1,76 @@
+//! Options for guessing ahead. In verified mode none of them changes a token.
+
+use clap::{Args, ValueEnum};
+use forerun_engine::{Depth, Mode, Speculation};
+
+/// Guesses a round may hold when the depth is left to the engine.
+const AUTO_DRAFTS: usize = 8;
+/// Guesses a round may hold at all.
+const MAX_DRAFTS: usize = 16;
+
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Speculation")]
+pub(crate) struct SpeculationArgs {
+    /// Guesses per round: `auto` follows measured cost and acceptance, 0 turns guessing off
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = depth)]
+    pub(crate) draft: Depth,
+
+    /// What becomes of guesses by the model's own MTP head
+    #[arg(long, value_enum, default_value_t = Mtp::Verified)]
+    pub(crate) mtp: Mtp,
+
+    /// Guess from the text itself where a run of tokens repeats; needs no MTP head
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub(crate) ngram: Switch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mtp {
+    /// Checked by the model: the text is exactly the same, only sooner
+    Verified,
+    /// Taken unchecked: faster and lossy, the text is not what the model would say
+    Optimistic,
+    /// The head is not used
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+impl Default for SpeculationArgs {
+    fn default() -> Self {
+        Self { draft: Depth::Auto, mtp: Mtp::Verified, ngram: Switch::On }
+    }
+}
+
+impl SpeculationArgs {
+    /// What the engine is to do.
+    pub(crate) fn speculation(&self) -> Speculation {
+        let max_drafts = match self.draft {
+            Depth::Auto => AUTO_DRAFTS,
+            Depth::Fixed(depth) => depth,
+        };
+        let (mtp, text) = (self.mtp != Mtp::Off, self.ngram == Switch::On);
+        if max_drafts == 0 || !(mtp || text) {
+            return Speculation::OFF;
+        }
+        match self.mtp {
+            // A repetition taken unchecked would repeat for ever.
+            Mtp::Optimistic => {
+                Speculation { mode: Mode::Optimistic, max_drafts, mtp: true, text: false }
+            }
+            Mtp::Verified | Mtp::Off => Speculation { mode: Mode::Verified, max_drafts, mtp, text },
+        }
+    }
+}
+
+fn depth(text: &str) -> Result<Depth, String> {
+    match (text, text.parse()) {
+        ("auto", _) => Ok(Depth::Auto),
+        (_, Ok(depth)) if depth <= MAX_DRAFTS => Ok(Depth::Fixed(depth)),
+        _ => Err(format!("expected auto or a whole number from 0 to {MAX_DRAFTS}")),
+    }
+}

@@ -1,0 +1,224 @@
+//! Whether two runs of the same requests gave the same, and where they first did not.
+
+use super::record::Record;
+use forerun_base::Token;
+use forerun_engine::FinishReason;
+use serde::Serialize;
+use std::fmt;
+
+/// What comparing found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Comparison {
+    /// Tokens compared.
+    pub(super) tokens: usize,
+    /// Rows of logits compared.
+    pub(super) rows: usize,
+    /// In the first request that has any.
+    pub(super) difference: Option<Difference>,
+}
+
+/// Where one request first differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Difference {
+    /// From 1.
+    pub(super) request: usize,
+    pub(super) name: &'static str,
+    pub(super) token: Option<TokenDifference>,
+    /// Position of the first row of logits whose bits differ. Behind a different token rows belong
+    /// to different texts, so none of those counts.
+    pub(super) logits_position: Option<usize>,
+    pub(super) ending: Option<EndingDifference>,
+}
+
+/// The first token that differs; `None` where the answer had already ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct TokenDifference {
+    /// In the answer, from 0.
+    pub(super) index: usize,
+    pub(super) expected: Option<Token>,
+    pub(super) found: Option<Token>,
+}
+
+/// The same tokens, ended for different reasons.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct EndingDifference {
+    pub(super) expected: String,
+    pub(super) found: String,
+}
+
+/// Compares request by request.
+pub(super) fn compare(expected: &[Record], found: &[Record]) -> Comparison {
+    assert_eq!(expected.len(), found.len(), "both runs answer the same requests");
+    let mut all = Comparison::default();
+    for (i, (expected, found)) in expected.iter().zip(found).enumerate() {
+        let difference = difference(i + 1, expected, found);
+        all.tokens += expected.tokens.len().max(found.tokens.len());
+        all.rows += comparable_rows(expected, found, difference.as_ref());
+        all.difference = all.difference.or(difference);
+    }
+    all
+}
+
+/// Rows up to the first different token, which is picked from the last of them.
+fn comparable_rows(expected: &Record, found: &Record, difference: Option<&Difference>) -> usize {
+    let all = expected.rows.len().max(found.rows.len());
+    let token = difference.and_then(|d| d.token.as_ref());
+    token.map_or(all, |token| all.min(token.index + 1))
+}
+
+fn difference(request: usize, expected: &Record, found: &Record) -> Option<Difference> {
+    let token = first_difference(&expected.tokens, &found.tokens).map(|index| TokenDifference {
+        index,
+        expected: expected.tokens.get(index).copied(),
+        found: found.tokens.get(index).copied(),
+    });
+    // A token that is missing on one side has its row on the other side only.
+    let shared = match &token {
+        Some(TokenDifference { index, expected: Some(_), found: Some(_) }) => index + 1,
+        Some(token) => token.index,
+        None => usize::MAX,
+    };
+    let upto = |rows: &[u64]| rows.len().min(shared);
+    let (ours, theirs) =
+        (&expected.rows[..upto(&expected.rows)], &found.rows[..upto(&found.rows)]);
+    let logits_position = match first_difference(ours, theirs) {
+        _ if expected.first_row != found.first_row => Some(expected.first_row),
+        row => row.map(|row| expected.first_row + row),
+    };
+    let ending = (token.is_none() && expected.ending != found.ending).then(|| EndingDifference {
+        expected: ending_text(expected.ending.as_ref()),
+        found: ending_text(found.ending.as_ref()),
+    });
+    let differs = token.is_some() || logits_position.is_some() || ending.is_some();
+    let name = expected.name;
+    differs.then_some(Difference { request, name, token, logits_position, ending })
+}
+
+/// The first place where two lists differ; a list that goes on differs from one that ended.
+fn first_difference<T: PartialEq>(a: &[T], b: &[T]) -> Option<usize> {
+    (0..a.len().max(b.len())).find(|&i| a.get(i) != b.get(i))
+}
+
+fn ending_text(ending: Option<&FinishReason>) -> String {
+    match ending {
+        None => "nothing".to_owned(),
+        Some(FinishReason::EndToken) => "an end token".to_owned(),
+        Some(FinishReason::Watched) => "the watch".to_owned(),
+        Some(FinishReason::Length) => "length".to_owned(),
+        Some(FinishReason::Cancelled) => "being cancelled".to_owned(),
+        Some(FinishReason::Failed(why)) => format!("a failure: {why}"),
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "differs at request {} ({})", self.request, self.name)?;
+        let say = |token: Option<Token>| token.map_or("the end".to_owned(), |t| t.to_string());
+        if let Some(TokenDifference { index, expected, found }) = &self.token {
+            let (expected, found) = (say(*expected), say(*found));
+            write!(f, " token {index}: expected {expected}, found {found}")?;
+        }
+        if let Some(EndingDifference { expected, found }) = &self.ending {
+            write!(f, ": ended by {found}, expected {expected}")?;
+        }
+        match self.logits_position {
+            Some(position) => write!(f, "; first logits difference at position {position}"),
+            None => write!(f, "; logits up to there are the same"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Guesses;
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            name: "greedy",
+            tokens: vec![4, 5, 6],
+            ending: Some(FinishReason::Length),
+            first_row: 9,
+            rows: vec![40, 50, 60],
+            guesses: Guesses::default(),
+        }
+    }
+
+    /// Compares two requests of which the second was tampered with.
+    fn forged(tamper: impl Fn(&mut Record)) -> Comparison {
+        let mut other = record();
+        tamper(&mut other);
+        compare(&[record(), record()], &[record(), other])
+    }
+
+    fn said(comparison: &Comparison) -> String {
+        comparison.difference.as_ref().expect("a difference").to_string()
+    }
+
+    #[test]
+    fn the_same_is_the_same_however_it_was_guessed() {
+        let same = forged(|r| r.guesses = Guesses { drafted: 8, accepted: 3 });
+        assert_eq!(same, Comparison { tokens: 6, rows: 6, difference: None });
+    }
+
+    #[test]
+    fn a_forged_token_is_found_and_rows_behind_it_do_not_count() {
+        let found = forged(|r| {
+            r.tokens[1] = 7;
+            r.rows[2] = 0;
+        });
+        let words = "differs at request 2 (greedy) token 1: expected 5, found 7; \
+                     logits up to there are the same";
+        assert_eq!(said(&found), words);
+        assert_eq!(found.rows, 5);
+    }
+
+    #[test]
+    fn forged_logits_are_found_although_every_token_is_the_same() {
+        let found = forged(|r| r.rows[1] += 1);
+        let words = "differs at request 2 (greedy); first logits difference at position 10";
+        assert_eq!(said(&found), words);
+    }
+
+    #[test]
+    fn logits_under_a_forged_token_are_named_with_it() {
+        let found = forged(|r| {
+            r.tokens[2] = 7;
+            r.rows[2] = 0;
+        });
+        let words = "differs at request 2 (greedy) token 2: expected 6, found 7; \
+                     first logits difference at position 11";
+        assert_eq!(said(&found), words);
+    }
+
+    #[test]
+    fn an_answer_that_goes_on_or_ends_early_differs() {
+        let short = forged(|r| {
+            r.tokens.pop();
+            r.rows.pop();
+        });
+        assert!(said(&short).contains("token 2: expected 6, found the end"), "{}", said(&short));
+        let long = forged(|r| {
+            r.tokens.push(7);
+            r.rows.push(70);
+        });
+        assert!(said(&long).contains("token 3: expected the end, found 7"), "{}", said(&long));
+        let missing = forged(|r| _ = r.rows.pop());
+        assert!(said(&missing).contains("position 11"), "{}", said(&missing));
+    }
+
+    #[test]
+    fn another_reason_to_end_differs() {
+        let found = forged(|r| r.ending = Some(FinishReason::Watched));
+        assert!(said(&found).contains("ended by the watch, expected length"), "{}", said(&found));
+    }
+
+    #[test]
+    fn the_first_request_that_differs_is_the_one_named() {
+        let mut others = [record(), record(), record()];
+        others[1].rows[0] = 1;
+        others[2].tokens[0] = 1;
+        let found = compare(&[record(), record(), record()], &others);
+        assert_eq!(found.difference.map(|d| d.request), Some(2));
+    }
+}

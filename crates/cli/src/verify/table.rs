@@ -1,0 +1,72 @@
+//! The proof for people.
+
+use super::proof::{ArmResult, Finding, Proof};
+
+const HEADER: [&str; 6] = ["arm", "requests", "tokens", "logits rows", "guesses right", "verdict"];
+
+/// The table and its last line.
+pub(super) fn page(proof: &Proof) -> String {
+    let rows: Vec<[String; 6]> = proof.results.iter().map(row).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([HEADER[column].len()]).max().unwrap_or(0)
+    };
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let mut page = line(&HEADER.map(str::to_owned), &widths);
+    rows.iter().for_each(|row| page.push_str(&line(row, &widths)));
+    page.push_str(&summary(proof));
+    page
+}
+
+fn line(cells: &[String; 6], widths: &[usize; 6]) -> String {
+    let [arm, numbers @ .., verdict] = cells;
+    let mut line = format!("{arm:<0$}", widths[0]);
+    for (number, width) in numbers.iter().zip(&widths[1..]) {
+        line.push_str(&format!("  {number:>width$}"));
+    }
+    format!("{line}  {verdict}\n")
+}
+
+fn row(result: &ArmResult) -> [String; 6] {
+    let none = || "-".to_owned();
+    match &result.finding {
+        Finding::NotApplicable(why) => {
+            let verdict = format!("not applicable: {why}");
+            [result.name.clone(), none(), none(), none(), none(), verdict]
+        }
+        Finding::Compared { requests, comparison, guesses } => {
+            let verdict = match (&comparison.difference, guesses) {
+                (Some(difference), _) => difference.to_string(),
+                // An arm that could not have failed must not look like one that could.
+                (None, Some(guesses)) if guesses.drafted == 0 => "same, no guesses made".to_owned(),
+                (None, _) => "same".to_owned(),
+            };
+            [
+                result.name.clone(),
+                requests.to_string(),
+                comparison.tokens.to_string(),
+                comparison.rows.to_string(),
+                guesses.map_or_else(none, |g| format!("{}/{}", g.accepted, g.drafted)),
+                verdict,
+            ]
+        }
+    }
+}
+
+fn summary(proof: &Proof) -> String {
+    let arms = proof.compared().count();
+    let tokens: usize = proof.compared().map(|comparison| comparison.tokens).sum();
+    let rows: usize = proof.compared().map(|comparison| comparison.rows).sum();
+    let skipped = match proof.results.len() - arms {
+        0 => String::new(),
+        n => format!(", {n} not applicable"),
+    };
+    match proof.differing() {
+        0 => format!(
+            "all {arms} arms identical: {tokens} tokens, {rows} rows of logits bit for bit\
+             {skipped} ({:.1} s)\n",
+            proof.seconds
+        ),
+        n => format!("{n} of {arms} arms differ{skipped} ({:.1} s)\n", proof.seconds),
+    }
+}

@@ -1,0 +1,150 @@
+//! An engine whose every sampled row is seen, and the ways to run requests on it.
+
+use super::case::{Case, Turn};
+use super::record::{Guesses, Record, fingerprint};
+use anyhow::{Context, bail};
+use forerun_base::{SeqId, Token};
+use forerun_engine::{Depth, Engine, Event, FinishReason, ModelRunner, Receipt};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Fingerprints by sequence and position. A rejected guess leaves one that the true row replaces.
+type Seen = HashMap<(SeqId, u32), u64>;
+
+/// An engine and what was seen of its logits.
+pub(super) struct Witness {
+    engine: Engine<ModelRunner>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Witness {
+    pub(super) fn new(mut engine: Engine<ModelRunner>) -> Self {
+        let seen = Arc::new(Mutex::new(Seen::new()));
+        let tapped = Arc::clone(&seen);
+        engine.runner().set_tap(Some(Box::new(move |seq, position, row| {
+            lock(&tapped).insert((seq, position), fingerprint(row));
+        })));
+        Self { engine, seen }
+    }
+
+    pub(super) fn device(&mut self) -> String {
+        self.engine.runner().device()
+    }
+
+    pub(super) fn vocabulary(&mut self) -> usize {
+        self.engine.runner().model().spec.vocabulary
+    }
+
+    /// Each request alone, one after the other.
+    pub(super) fn alone(&mut self, cases: &[Case], depth: Depth) -> anyhow::Result<Vec<Record>> {
+        let one = |case: &Case| {
+            let seq = self.engine.submit(case.request(depth))?;
+            let events = self.finish();
+            self.record(case, seq, &events)
+        };
+        cases.iter().map(one).collect()
+    }
+
+    /// All requests together, of every depth; the later ones join while the earlier ones are under
+    /// way, some in the middle of a prompt.
+    pub(super) fn together(&mut self, cases: &[Case]) -> anyhow::Result<Vec<Record>> {
+        let mut events = Vec::new();
+        let mut ours = Vec::new();
+        for (i, case) in cases.iter().enumerate() {
+            let depth = if i % 3 == 0 { Depth::Auto } else { Depth::Fixed(i % 9) };
+            ours.push(self.engine.submit(case.request(depth))?);
+            (0..=i % 4).for_each(|_| self.engine.step(&mut events));
+        }
+        events.append(&mut self.finish());
+        let each = cases.iter().zip(ours);
+        each.map(|(case, seq)| self.record(case, seq, &events)).collect()
+    }
+
+    /// Second turns, each on the state its first turn left behind.
+    pub(super) fn continued(&mut self, turns: &[Turn], depth: Depth) -> anyhow::Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for turn in turns {
+            let mut first = turn.first.request(depth);
+            first.park = true;
+            let seq = self.engine.submit(first)?;
+            self.finish();
+            let mut second = turn.cold.request(depth);
+            second.prompt.clone_from(&turn.more);
+            self.engine.resume(seq, second)?;
+            let events = self.finish();
+            records.push(self.record(&turn.cold, seq, &events)?);
+        }
+        Ok(records)
+    }
+
+    /// The rows of whole texts, each a prompt and its answer, without the row after the last token.
+    pub(super) fn scored(
+        &mut self,
+        cases: &[Case],
+        answers: &[Record],
+    ) -> anyhow::Result<Vec<Record>> {
+        let one = |(case, answer): (&Case, &Record)| {
+            let mut text: Vec<Token> = [&case.prompt[..], &answer.tokens].concat();
+            text.pop();
+            let mut rows = Vec::with_capacity(text.len());
+            self.engine.score(&text, &mut |row| rows.push(fingerprint(row)))?;
+            Ok(Record {
+                name: case.name,
+                tokens: Vec::new(),
+                ending: None,
+                first_row: 0,
+                rows,
+                guesses: Guesses::default(),
+            })
+        };
+        cases.iter().zip(answers).map(one).collect()
+    }
+
+    fn finish(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while !self.engine.is_idle() {
+            self.engine.step(&mut events);
+        }
+        events
+    }
+
+    /// What became of one sequence.
+    fn record(&self, case: &Case, seq: SeqId, events: &[Event]) -> anyhow::Result<Record> {
+        let mut tokens = Vec::new();
+        let mut end: Option<(&FinishReason, &Receipt)> = None;
+        for event in events {
+            match event {
+                Event::Token { seq: whose, token } if *whose == seq => tokens.push(*token),
+                Event::Finished { seq: whose, reason, receipt } if *whose == seq => {
+                    end = Some((reason, receipt));
+                }
+                _ => {}
+            }
+        }
+        let (reason, receipt) = end.context("an answer has no end")?;
+        if let FinishReason::Failed(why) = reason {
+            bail!("the device failed at `{}`: {why}", case.name);
+        }
+        // The row at a position picks the token after it.
+        let first_row = case.prompt.len() - 1;
+        let seen = lock(&self.seen);
+        let row = |position: usize| {
+            let row = seen.get(&(seq, position as u32)).copied();
+            row.with_context(|| format!("`{}` showed no logits at position {position}", case.name))
+        };
+        let rows = (first_row..first_row + tokens.len()).map(row).collect::<anyhow::Result<_>>()?;
+        let guesses = Guesses { drafted: receipt.drafted, accepted: receipt.accepted };
+        Ok(Record {
+            name: case.name,
+            tokens,
+            ending: Some(reason.clone()),
+            first_row,
+            rows,
+            guesses,
+        })
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}

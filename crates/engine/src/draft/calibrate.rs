@@ -1,0 +1,79 @@
+//! Prices of steps before the first request: a few timed steps on a lease that is given back.
+
+use crate::{Admission, DraftEntry, Engine, EngineError, Runner, SampleSpec, Span};
+use forerun_backend::op::SampleRow;
+use forerun_base::{LeaseId, SeqId};
+use std::time::{Duration, Instant};
+
+/// Belongs to no request.
+const NOBODY: SeqId = SeqId(u64::MAX);
+
+impl<R: Runner> Engine<R> {
+    /// Times steps of one to `max_drafts + 1` rows, and a draft pass, within about `budget`. Without it the
+    /// prices are learned from the first rounds.
+    pub fn calibrate(&mut self, budget: Duration) -> Result<(), EngineError> {
+        let (most, context) = (self.scheduler.max_drafts(), self.scheduler.limits.context);
+        let Admission::Ready(lease) = self.states.acquire(context.min(2 * most + 64)) else {
+            return Ok(());
+        };
+        let started = Instant::now();
+        let mut done = Ok(());
+        // The first time warms caches and threads; the rest count.
+        for round in 0..3 {
+            for rows in [1, 2, 3, 5, 9, 17].into_iter().filter(|&rows| rows <= most + 1) {
+                if done.is_ok() && (round == 0 || started.elapsed() < budget) {
+                    done = self.time_step(lease, rows, round > 0);
+                }
+            }
+        }
+        self.states.release(lease);
+        done
+    }
+
+    fn time_step(&mut self, lease: LeaseId, rows: usize, counts: bool) -> Result<(), EngineError> {
+        if rows > self.scheduler.limits.context || rows > self.scheduler.limits.rows {
+            return Ok(());
+        }
+        let sample = SampleSpec { row: SampleRow::GREEDY, prompt_len: 0, history: 0..0 };
+        let blocks = &self.states.lease(lease).blocks;
+        self.plan.clear();
+        self.plan.tokens.resize(rows, 0);
+        self.plan.blocks.extend_from_slice(blocks);
+        self.plan.spans.push(Span {
+            seq: NOBODY,
+            lease,
+            start: 0,
+            tokens: 0..rows,
+            drafts: rows - 1,
+            pending: 0,
+            blocks: 0..blocks.len(),
+            sample: Some(sample.clone()),
+        });
+        let start = Instant::now();
+        self.runner.run(&self.plan, &mut self.picks)?;
+        if counts {
+            self.costs.note_step(rows, start.elapsed());
+        }
+        if !self.scheduler.limits.mtp {
+            return Ok(());
+        }
+        self.drafts.clear();
+        self.drafts.tokens.push(0);
+        self.drafts.blocks.extend_from_slice(&self.states.lease(lease).blocks);
+        self.drafts.entries.push(DraftEntry {
+            seq: NOBODY,
+            lease,
+            start: 0,
+            tokens: 0..1,
+            blocks: 0..self.drafts.blocks.len(),
+            depth: 2,
+            sample,
+        });
+        let start = Instant::now();
+        let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
+        if counts {
+            self.costs.note_draft(passes, start.elapsed());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! How many guesses are worth their cost.
+//!
+//! Expected tokens of a round with depth `d` are `1 + a₁ + a₁a₂ + … + a₁…a_d`, where `a_k` is the
+//! chance that guess `k` is accepted when those before it were. The round costs a step of `1 + d` rows and
+//! `d` draft passes. The depths of a batch are raised one guess at a time, the likeliest first, and
+//! the best rate on the way wins, 0 included. Times decide how fast the text comes, never which.
+
+use std::time::Duration;
+
+/// Deepest guess that is counted and priced.
+pub(crate) const MAX_DEPTH: usize = 16;
+/// Rounds at depth 0 before one is spent on looking whether that is still right.
+const PROBE_EVERY: u32 = 48;
+
+/// Chance of acceptance by position, for one sequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acceptance {
+    chance: [f32; MAX_DEPTH],
+    seen: [u32; MAX_DEPTH],
+    parked_rounds: u32,
+}
+
+impl Acceptance {
+    /// Hopeful until told otherwise.
+    pub(crate) const fn new() -> Self {
+        Self { chance: [0.7; MAX_DEPTH], seen: [0; MAX_DEPTH], parked_rounds: 0 }
+    }
+
+    /// Takes the outcome of a round.
+    pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
+        for k in 0..drafted.min(accepted + 1).min(MAX_DEPTH) {
+            self.seen[k] += 1;
+            // A plain mean at first, then a memory of about twenty rounds.
+            let rate = (1.0 / (self.seen[k] as f32 + 1.0)).max(0.05);
+            let outcome = if k < accepted { 1.0 } else { 0.0 };
+            self.chance[k] += rate * (outcome - self.chance[k]);
+        }
+        self.parked_rounds = if drafted == 0 { self.parked_rounds + 1 } else { 0 };
+    }
+
+    /// Whether a sequence at depth 0 should look again.
+    fn wants_probe(&self) -> bool {
+        self.parked_rounds >= PROBE_EVERY
+    }
+
+    /// The chance that guess number `k` (from 0) is accepted, given those before it. An unseen position
+    /// is as likely as the one before it.
+    fn given(&self, k: usize) -> f32 {
+        let known = (0..=k.min(MAX_DEPTH - 1)).rev().find(|&k| self.seen[k] > 0);
+        self.chance[known.unwrap_or(0)]
+    }
+}
+
+/// Prices of rounds, learned from rounds.
+#[derive(Clone, Debug)]
+pub(crate) struct CostTable {
+    /// Seconds of a step by rows (index 0: one row); 0 is unknown.
+    step: Vec<f32>,
+    /// Seconds of one draft pass; 0 is unknown.
+    draft: f32,
+}
+
+impl CostTable {
+    pub(crate) fn new(rows: usize) -> Self {
+        Self { step: vec![0.0; rows.max(1)], draft: 0.0 }
+    }
+
+    /// Takes the time of a step that only decoded.
+    pub(crate) fn note_step(&mut self, rows: usize, time: Duration) {
+        if let Some(known) = rows.checked_sub(1).and_then(|i| self.step.get_mut(i)) {
+            blend(known, time);
+        }
+    }
+
+    /// Takes the time of `passes` draft passes.
+    pub(crate) fn note_draft(&mut self, passes: usize, time: Duration) {
+        if passes > 0 {
+            blend(&mut self.draft, time / passes as u32);
+        }
+    }
+
+    /// Seconds of a step: measured, or on the line through its measured neighbours.
+    fn step(&self, rows: usize) -> f32 {
+        let at = rows.clamp(1, self.step.len()) - 1;
+        if self.step[at] > 0.0 {
+            return self.step[at];
+        }
+        let below = self.step[..at].iter().rposition(|&t| t > 0.0);
+        let above = self.step[at..].iter().position(|&t| t > 0.0).map(|i| at + i);
+        match (below, above) {
+            (Some(b), Some(a)) => {
+                let share = (at - b) as f32 / (a - b) as f32;
+                self.step[b] + share * (self.step[a] - self.step[b])
+            }
+            // Nothing above: each row costs what a row cost so far, at most.
+            (Some(b), None) => self.step[b] * (at + 1) as f32 / (b + 1) as f32,
+            (None, Some(a)) => self.step[a],
+            (None, None) => 1.0,
+        }
+    }
+
+    fn round(&self, sequences: usize, guesses: usize, deepest: usize) -> f32 {
+        self.step(sequences + guesses) + deepest as f32 * self.draft
+    }
+}
+
+/// Follows the cost as it drifts with the context, without jumping at a hiccup.
+fn blend(known: &mut f32, time: Duration) {
+    let time = time.as_secs_f32();
+    *known = if *known == 0.0 { time } else { *known + 0.1 * (time.min(2.0 * *known) - *known) };
+}
+
+/// One sequence that could have guesses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) acceptance: Acceptance,
+    /// Deepest it may go: rows, context, room in the answer.
+    pub(crate) limit: usize,
+    /// Whether its guesses cost no draft pass.
+    pub(crate) free: bool,
+    /// The answer: how deep it goes.
+    pub(crate) depth: usize,
+}
+
+/// Chooses the depths of a batch, of which the steps hold `rows` rows.
+pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usize) {
+    let sequences = candidates.len();
+    let mut chance = [1.0f32; 256];
+    let mut depth = [0usize; 256];
+    let sequences_seen = sequences.min(chance.len());
+    let candidates = &mut candidates[..sequences_seen];
+    let (mut tokens, mut guesses, mut deepest) = (sequences as f32, 0, 0);
+    let mut best = tokens / costs.round(sequences, 0, 0);
+    candidates.iter_mut().for_each(|c| c.depth = 0);
+    while sequences + guesses < rows {
+        let next = |i: usize, c: &Candidate| chance[i] * c.acceptance.given(depth[i]);
+        let open = candidates.iter().enumerate().filter(|(i, c)| depth[*i] < c.limit);
+        let Some((i, gain)) = open.map(|(i, c)| (i, next(i, c))).max_by(|a, b| a.1.total_cmp(&b.1))
+        else {
+            break;
+        };
+        chance[i] = gain;
+        depth[i] += 1;
+        guesses += 1;
+        tokens += gain;
+        if !candidates[i].free {
+            deepest = deepest.max(depth[i]);
+        }
+        let rate = tokens / costs.round(sequences, guesses, deepest);
+        if rate > best {
+            best = rate;
+            candidates.iter_mut().zip(&depth).for_each(|(c, &d)| c.depth = d);
+        }
+    }
+    for c in candidates {
+        if c.depth == 0 && c.limit > 0 && c.acceptance.wants_probe() {
+            c.depth = 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(step: impl Fn(usize) -> f32, draft: f32) -> CostTable {
+        CostTable { step: (1..=32).map(step).collect(), draft }
+    }
+
+    fn depth(chance: f32, costs: &CostTable, limit: usize) -> usize {
+        let acceptance =
+            Acceptance { chance: [chance; MAX_DEPTH], seen: [9; MAX_DEPTH], parked_rounds: 0 };
+        let mut one = [Candidate { acceptance, limit, free: false, depth: 0 }];
+        choose(&mut one, costs, 32);
+        one[0].depth
+    }
+
+    #[test]
+    fn likely_guesses_that_cost_little_go_deep_and_unlikely_ones_park() {
+        let cheap = table(|rows| 1.0 + 0.02 * rows as f32, 0.1);
+        assert!(depth(0.9, &cheap, 8) >= 4);
+        assert_eq!(depth(0.05, &cheap, 8), 0);
+        assert_eq!(depth(0.9, &cheap, 2), 2, "never past the limit");
+        let dear = table(|rows| rows as f32, 0.5);
+        assert_eq!(depth(0.95, &dear, 8), 0, "when rows cost full price nothing is gained");
+    }
+
+    #[test]
+    fn a_batch_gives_its_rows_to_the_likeliest_guesses() {
+        let costs = table(|rows| 1.0 + 0.15 * rows as f32, 0.02);
+        let with = |chance| {
+            let acceptance =
+                Acceptance { chance: [chance; MAX_DEPTH], seen: [9; MAX_DEPTH], parked_rounds: 0 };
+            Candidate { acceptance, limit: 8, free: false, depth: 0 }
+        };
+        let mut two = [with(0.95), with(0.1)];
+        choose(&mut two, &costs, 32);
+        assert!(two[0].depth > two[1].depth, "{two:?}");
+        let mut tight = [with(0.95), with(0.95)];
+        choose(&mut tight, &costs, 3);
+        assert!(tight[0].depth + tight[1].depth <= 1, "three rows hold two tokens and one guess");
+    }
+
+    #[test]
+    fn a_parked_sequence_looks_again_from_time_to_time() {
+        let costs = table(|rows| rows as f32, 0.5);
+        let mut acceptance = Acceptance::new();
+        let mut probes = 0;
+        for _ in 0..200 {
+            let mut one = [Candidate { acceptance, limit: 8, free: false, depth: 0 }];
+            choose(&mut one, &costs, 32);
+            probes += usize::from(one[0].depth > 0);
+            acceptance.note(one[0].depth, 0);
+        }
+        assert!((2..=6).contains(&probes), "{probes}");
+    }
+
+    #[test]
+    fn unknown_prices_are_read_off_their_neighbours() {
+        let mut costs = CostTable::new(8);
+        costs.note_step(1, Duration::from_millis(10));
+        costs.note_step(5, Duration::from_millis(14));
+        assert!((costs.step(3) - 0.012).abs() < 1e-6);
+        assert!((costs.step(8) - 0.0224).abs() < 1e-6);
+    }
+}

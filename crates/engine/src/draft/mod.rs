@@ -1,0 +1,21 @@
+//! Drafting: guesses for the next step, from the model's own MTP head or from the text itself.
+//!
+//! A drafter's only product is tokens. Whether they are right is decided by [`crate::judge`] on the
+//! model's own picks, so nothing here can change a text; it only decides how many guesses ride
+//! along, and which.
+
+mod calibrate;
+mod depth;
+mod ngram;
+mod plan;
+mod policy;
+mod receipt;
+mod schedule;
+
+pub use plan::{DraftEntry, DraftPlan, Guesses};
+pub use policy::{Depth, Mode, Speculation};
+pub use receipt::Receipt;
+
+pub(crate) use depth::{Acceptance, CostTable};
+pub(crate) use ngram::NgramIndex;
+pub(crate) use schedule::DraftScratch;

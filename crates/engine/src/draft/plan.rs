@@ -1,0 +1,114 @@
+//! The plan of a draft: plain data, like the plan of a step.
+
+use crate::SampleSpec;
+use forerun_backend::op::HistoryEntry;
+use forerun_base::{LeaseId, SeqId, Token};
+use forerun_model::{Limits, MAX_LAG};
+use std::ops::Range;
+
+/// One sequence's part: positions its MTP cache has yet to take in, and how many guesses to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DraftEntry {
+    /// Whose guesses.
+    pub seq: SeqId,
+    /// Whose state.
+    pub lease: LeaseId,
+    /// First position to take in.
+    pub start: u32,
+    /// Where the tokens *after* those positions lie in [`DraftPlan::tokens`]; at least one.
+    pub tokens: Range<usize>,
+    /// Where the lease's blocks lie in [`DraftPlan::blocks`].
+    pub blocks: Range<usize>,
+    /// Guesses to make; 0 only takes in.
+    pub depth: usize,
+    /// How the model will sample what is guessed.
+    pub sample: SampleSpec,
+}
+
+/// What one draft does. Reused from step to step.
+#[derive(Clone, Debug, Default)]
+pub struct DraftPlan {
+    /// One per sequence at most.
+    pub entries: Vec<DraftEntry>,
+    /// Tokens of all entries.
+    pub tokens: Vec<Token>,
+    /// Block ids of all entries.
+    pub blocks: Vec<u32>,
+    /// History entries of all entries.
+    pub history: Vec<HistoryEntry>,
+}
+
+impl DraftPlan {
+    /// An empty plan that grows for histories only.
+    pub fn with_room(limits: &Limits) -> Self {
+        Self {
+            entries: Vec::with_capacity(limits.sequences),
+            tokens: Vec::with_capacity(limits.rows + limits.sequences * MAX_LAG),
+            blocks: Vec::with_capacity(limits.blocks()),
+            history: Vec::new(),
+        }
+    }
+
+    /// Empties the plan and keeps its memory.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.tokens.clear();
+        self.blocks.clear();
+        self.history.clear();
+    }
+
+    /// The deepest entry.
+    pub fn deepest(&self) -> usize {
+        self.entries.iter().map(|entry| entry.depth).max().unwrap_or(0)
+    }
+}
+
+/// Guesses by entry. Reused from step to step.
+#[derive(Clone, Debug, Default)]
+pub struct Guesses {
+    tokens: Vec<Token>,
+    counts: Vec<usize>,
+    stride: usize,
+}
+
+impl Guesses {
+    /// Room for `most` guesses of every sequence.
+    pub fn with_room(limits: &Limits, most: usize) -> Self {
+        Self {
+            tokens: Vec::with_capacity(limits.sequences * most),
+            counts: Vec::with_capacity(limits.sequences),
+            stride: 0,
+        }
+    }
+
+    /// Makes room for what a plan asks for.
+    pub fn reset(&mut self, plan: &DraftPlan) {
+        self.stride = plan.deepest();
+        self.counts.clear();
+        self.counts.resize(plan.entries.len(), 0);
+        self.tokens.clear();
+        self.tokens.resize(plan.entries.len() * self.stride, 0);
+    }
+
+    /// Adds a guess to entry number `entry`.
+    pub fn push(&mut self, entry: usize, token: Token) {
+        self.tokens[entry * self.stride + self.counts[entry]] = token;
+        self.counts[entry] += 1;
+    }
+
+    /// Guesses of all entries.
+    pub fn len(&self) -> usize {
+        self.counts.iter().sum()
+    }
+
+    /// Whether nothing was guessed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The guesses of entry number `entry`.
+    pub fn of(&self, entry: usize) -> &[Token] {
+        let first = entry * self.stride;
+        &self.tokens[first..first + self.counts[entry]]
+    }
+}

@@ -1,0 +1,47 @@
+//! What speculation did for one answer.
+
+use super::depth::MAX_DEPTH;
+
+/// Counts of one answer's rounds. A round is a step that sampled at least one token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// Steps that sampled.
+    pub rounds: u64,
+    /// Guesses made.
+    pub drafted: u64,
+    /// Guesses the model agreed with.
+    pub accepted: u64,
+    /// Guesses made by position in the round.
+    pub drafted_at: [u64; MAX_DEPTH],
+    /// Guesses accepted by position in the round.
+    pub accepted_at: [u64; MAX_DEPTH],
+    /// Rounds by number of guesses.
+    pub depths: [u64; MAX_DEPTH + 1],
+    /// Guesses that came from the text itself.
+    pub from_text: u64,
+    /// Guesses that became text without a check (optimistic mode).
+    pub unchecked: u64,
+}
+
+impl Receipt {
+    /// Takes a round.
+    pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
+        self.rounds += 1;
+        self.drafted += drafted as u64;
+        self.accepted += accepted as u64;
+        self.depths[drafted.min(MAX_DEPTH)] += 1;
+        self.drafted_at.iter_mut().take(drafted).for_each(|n| *n += 1);
+        self.accepted_at.iter_mut().take(accepted).for_each(|n| *n += 1);
+    }
+
+    /// Takes guesses that became text without a check.
+    pub(crate) fn take_unchecked(&mut self, guesses: usize) {
+        self.unchecked += guesses as u64;
+    }
+
+    /// Tokens per round.
+    pub fn tokens_per_round(&self) -> f64 {
+        let guessed = (self.accepted + self.unchecked) as f64;
+        if self.rounds == 0 { 0.0 } else { 1.0 + guessed / self.rounds as f64 }
+    }
+}

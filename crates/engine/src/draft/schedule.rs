@@ -1,0 +1,169 @@
+//! Which sequences get guesses, from where, and how many.
+
+use super::depth::{Candidate, CostTable, choose};
+use super::{DraftEntry, DraftPlan, Guesses};
+use crate::scheduler::{lease_of, sample_spec};
+use crate::sequence::{Sequence, Standing};
+use crate::{Depth, Event, Mode, Scheduler, StateStore, StepPlan};
+use forerun_model::MAX_LAG;
+
+/// Tokens that must repeat before the text is trusted over the MTP head.
+const LONG_RUN: usize = 6;
+
+/// What drafting keeps from step to step.
+#[derive(Debug)]
+pub(crate) struct DraftScratch {
+    candidates: Vec<Candidate>,
+    owners: Vec<usize>,
+}
+
+impl DraftScratch {
+    pub(crate) fn with_room(sequences: usize) -> Self {
+        let (candidates, owners) = (Vec::with_capacity(sequences), Vec::with_capacity(sequences));
+        Self { candidates, owners }
+    }
+}
+
+impl Scheduler {
+    /// Chooses guesses for the sequences of the step just settled. Those from the text are set at once;
+    /// what the MTP head has to do is written into `plan`.
+    pub(crate) fn plan_drafts(
+        &mut self,
+        step: &StepPlan,
+        states: &StateStore,
+        costs: &CostTable,
+        scratch: &mut DraftScratch,
+        plan: &mut DraftPlan,
+    ) {
+        plan.clear();
+        scratch.candidates.clear();
+        scratch.owners.clear();
+        for span in &step.spans {
+            let Some(at) = self.find(span.seq) else { continue };
+            let runs = matches!(self.sequences[at].standing, Standing::Running(_));
+            if span.sample.is_none() || !runs {
+                continue;
+            }
+            if let Some(candidate) = self.candidate(at, states) {
+                scratch.candidates.push(candidate);
+                scratch.owners.push(at);
+            }
+        }
+        self.choose_depths(scratch, costs);
+        for span in &step.spans {
+            let Some(at) = self.find(span.seq) else { continue };
+            let chosen = scratch.owners.iter().position(|&owner| owner == at);
+            let candidate = chosen.map(|i| scratch.candidates[i]);
+            let depth = candidate.map_or(0, |c| c.depth);
+            if candidate.is_some_and(|c| c.free) {
+                self.sequences[at].drafts.guesses.truncate(depth);
+            }
+            let from_head = candidate.map_or(0, |c| if c.free { 0 } else { c.depth });
+            self.add_entry(plan, at, states, from_head);
+        }
+    }
+
+    /// A sequence that could have guesses now; guesses from the text are laid down on the way.
+    fn candidate(&mut self, at: usize, states: &StateStore) -> Option<Candidate> {
+        let most = self.max_drafts();
+        let head = self.head_can_draft(at, states);
+        let sequence = &mut self.sequences[at];
+        let fixed = match sequence.drafts.depth {
+            Depth::Auto => usize::MAX,
+            Depth::Fixed(depth) => depth,
+        };
+        let limit = most.min(sequence.room_for_guesses()).min(fixed);
+        if limit == 0 {
+            return None;
+        }
+        let Sequence { tokens, drafts, .. } = sequence;
+        let agreed = drafts.text.guess(tokens, limit, &mut drafts.guesses);
+        let trusted = agreed > 0 && (!head || agreed >= LONG_RUN);
+        if !trusted {
+            drafts.guesses.clear();
+        }
+        drafts.from_text = trusted;
+        if trusted {
+            let limit = drafts.guesses.len();
+            Some(Candidate { acceptance: drafts.text_acceptance, limit, free: true, depth: limit })
+        } else if head {
+            Some(Candidate { acceptance: drafts.mtp_acceptance, limit, free: false, depth: limit })
+        } else {
+            None
+        }
+    }
+
+    /// Whether the MTP head has, or can still be given, all it needs to know of a sequence.
+    fn head_can_draft(&self, at: usize, states: &StateStore) -> bool {
+        let sequence = &self.sequences[at];
+        let committed = lease_of(sequence).map_or(0, |lease| states.lease(lease).committed);
+        let lag = (committed - sequence.drafts.filled.min(committed)) as usize;
+        self.limits.mtp && lag <= self.limits.hidden_window()
+    }
+
+    /// Lowers the depths of those that leave the choice to us.
+    fn choose_depths(&self, scratch: &mut DraftScratch, costs: &CostTable) {
+        let auto = |at: &usize| self.sequences[*at].drafts.depth == Depth::Auto;
+        if scratch.owners.iter().any(auto) {
+            choose(&mut scratch.candidates, costs, self.limits.rows);
+            for (candidate, at) in scratch.candidates.iter_mut().zip(&scratch.owners) {
+                if !auto(at) {
+                    candidate.depth = candidate.limit;
+                }
+            }
+        }
+    }
+
+    /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags too far.
+    fn add_entry(&mut self, plan: &mut DraftPlan, at: usize, states: &StateStore, depth: usize) {
+        if !self.head_can_draft(at, states) {
+            return;
+        }
+        let sequence = &mut self.sequences[at];
+        let Some(id) = lease_of(sequence) else { return };
+        let lease = states.lease(id);
+        let (from, to) = (sequence.drafts.filled as usize, lease.committed as usize);
+        if depth == 0 && to - from <= MAX_LAG {
+            return;
+        }
+        let (tokens, blocks) = (plan.tokens.len(), plan.blocks.len());
+        plan.tokens.extend_from_slice(&sequence.tokens[from + 1..=to]);
+        plan.blocks.extend_from_slice(&lease.blocks);
+        sequence.drafts.filled = lease.committed;
+        plan.entries.push(DraftEntry {
+            seq: sequence.id,
+            lease: id,
+            start: from as u32,
+            tokens: tokens..plan.tokens.len(),
+            blocks: blocks..plan.blocks.len(),
+            depth,
+            sample: sample_spec(sequence, &mut plan.history),
+        });
+    }
+
+    /// Takes the head's guesses: for the next step to check, or as text where nothing is checked.
+    pub(crate) fn take_guesses(
+        &mut self,
+        plan: &DraftPlan,
+        guesses: &Guesses,
+        events: &mut Vec<Event>,
+    ) {
+        for (i, entry) in plan.entries.iter().enumerate() {
+            let Some(at) = self.find(entry.seq) else { continue };
+            self.sequences[at].drafts.guesses.extend_from_slice(guesses.of(i));
+        }
+        if self.speculation.mode != Mode::Optimistic {
+            return;
+        }
+        for at in 0..self.sequences.len() {
+            let mut guesses = std::mem::take(&mut self.sequences[at].drafts.guesses);
+            if !guesses.is_empty() {
+                let drafts = &mut self.sequences[at].drafts;
+                drafts.receipt.take_unchecked(guesses.len());
+                self.emit(at, &guesses, events);
+                guesses.clear();
+            }
+            self.sequences[at].drafts.guesses = guesses;
+        }
+    }
+}

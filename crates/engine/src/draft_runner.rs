@@ -1,0 +1,210 @@
+//! Draft passes of the MTP head.
+
+use crate::model_runner::{ModelRunner, shape};
+use crate::{DraftEntry, DraftPlan, EngineError, Guesses};
+use forerun_backend::op::SampleRow;
+use forerun_backend::{HostData, View};
+use forerun_model::{HiddenSource, NewSpan};
+use std::ops::Range;
+
+impl ModelRunner {
+    /// One pass takes in what is new and makes the first guesses; one more pass per further guess.
+    pub(crate) fn run_draft(
+        &mut self,
+        plan: &DraftPlan,
+        guesses: &mut Guesses,
+    ) -> Result<usize, EngineError> {
+        guesses.reset(plan);
+        let rows = plan.entries.iter().map(|entry| entry.tokens.len()).sum::<usize>();
+        let mut passes = 0;
+        // What does not fit one pass is taken in first, all but each drafting entry's newest row.
+        let fits = rows <= self.limits.rows;
+        if !fits {
+            passes += self.take_in(plan)?;
+        }
+        self.lay_ids(plan);
+        self.batch.clear();
+        self.draft.active.clear();
+        for (i, entry) in plan.entries.iter().enumerate() {
+            let newest = entry.tokens.len() - 1;
+            if entry.depth > 0 {
+                self.draft.active.push(i);
+            } else if !fits {
+                continue;
+            }
+            self.push_rows(plan, entry, if fits { 0..newest + 1 } else { newest..newest + 1 });
+        }
+        if self.batch.rows() > 0 {
+            self.pass(plan, HiddenSource::Trunk, 1, guesses)?;
+            passes += 1;
+        }
+        for made in 1..plan.deepest() {
+            self.next_rows(plan, guesses, made);
+            self.pass(plan, HiddenSource::LastPass, made + 1, guesses)?;
+            passes += 1;
+        }
+        Ok(passes)
+    }
+
+    /// Takes in every entry's rows in one pass and hands the draft logits of each row to `sink`.
+    pub fn draft_logits(
+        &mut self,
+        plan: &DraftPlan,
+        sink: &mut dyn FnMut(&[f32]),
+    ) -> Result<(), EngineError> {
+        self.batch.clear();
+        for entry in &plan.entries {
+            self.push_rows(plan, entry, 0..entry.tokens.len());
+        }
+        self.batch.sampled.clear();
+        self.batch.sampled.extend(0..self.batch.ids.len() as u32);
+        let logits = self.queue_pass(HiddenSource::Trunk)?;
+        self.read_rows(logits, sink)
+    }
+
+    /// Takes in rows without guessing, as many to a pass as a step holds.
+    fn take_in(&mut self, plan: &DraftPlan) -> Result<usize, EngineError> {
+        let mut passes = 0;
+        self.batch.clear();
+        for entry in &plan.entries {
+            let mut from = 0;
+            let to = entry.tokens.len() - usize::from(entry.depth > 0);
+            while from < to {
+                let room = self.limits.rows - self.batch.rows();
+                let end = to.min(from + room);
+                if room > 0 {
+                    let silent = DraftEntry { depth: 0, ..entry.clone() };
+                    self.push_rows(plan, &silent, from..end);
+                }
+                from = end;
+                if self.batch.rows() == self.limits.rows {
+                    self.silent_pass()?;
+                    passes += 1;
+                }
+            }
+        }
+        if self.batch.rows() > 0 {
+            self.silent_pass()?;
+            passes += 1;
+        }
+        Ok(passes)
+    }
+
+    fn silent_pass(&mut self) -> Result<(), EngineError> {
+        self.queue_pass(HiddenSource::Trunk)?;
+        forerun_backend::submit_and_wait(&mut *self.backend)?;
+        self.batch.clear();
+        Ok(())
+    }
+
+    /// Adds some of an entry's rows to the batch; the last is sampled when the entry drafts.
+    fn push_rows(&mut self, plan: &DraftPlan, entry: &DraftEntry, rows: Range<usize>) {
+        let tokens = &plan.tokens[entry.tokens.clone()][rows.clone()];
+        let new = NewSpan {
+            tokens,
+            start: entry.start + rows.start as u32,
+            certain: tokens.len() as u32,
+            pending: 0,
+            slot: entry.lease.0,
+            blocks: &plan.blocks[entry.blocks.clone()],
+            sampled: usize::from(entry.depth > 0),
+        };
+        self.batch.push(new, shape(&self.limits));
+    }
+
+    /// The rows that go on from the last pass: each entry that still drafts, at its next position.
+    fn next_rows(&mut self, plan: &DraftPlan, guesses: &Guesses, made: usize) {
+        self.batch.clear();
+        let mut hidden = std::mem::take(&mut self.draft.hidden);
+        hidden.clear();
+        for (row, &i) in self.draft.active.iter().enumerate() {
+            let entry = &plan.entries[i];
+            if entry.depth <= made {
+                continue;
+            }
+            hidden.push(row as u32);
+            let new = NewSpan {
+                tokens: &guesses.of(i)[made - 1..made],
+                start: entry.start + (entry.tokens.len() - 1 + made) as u32,
+                certain: 1,
+                pending: 0,
+                slot: entry.lease.0,
+                blocks: &plan.blocks[entry.blocks.clone()],
+                sampled: 1,
+            };
+            self.batch.push(new, shape(&self.limits));
+        }
+        self.batch.hidden_places.copy_from_slice(&hidden);
+        self.draft.hidden = hidden;
+        self.draft.active.retain(|&i| plan.entries[i].depth > made);
+    }
+
+    /// One pass and its picks: guess number `number` of every active entry.
+    fn pass(
+        &mut self,
+        plan: &DraftPlan,
+        source: HiddenSource,
+        number: usize,
+        guesses: &mut Guesses,
+    ) -> Result<(), EngineError> {
+        let logits = self.queue_pass(source)?;
+        self.lay_sampling(plan, number);
+        let ids = View::head(self.buffers.draft_ids, self.draft.ids.len());
+        self.backend.write(ids, HostData::U32(&self.draft.ids))?;
+        let mut picks = std::mem::take(&mut self.draft.picks);
+        picks.clear();
+        picks.resize(self.draft.active.len(), 0);
+        self.sample(logits, ids, &mut picks)?;
+        let line = self.line();
+        for (&i, &pick) in self.draft.active.iter().zip(&picks) {
+            guesses.push(i, pick);
+            if number < line {
+                self.draft.ids[i * line + number] = pick;
+            }
+        }
+        self.draft.picks = picks;
+        Ok(())
+    }
+
+    /// Guesses of a line of ids, its newest token included.
+    fn line(&self) -> usize {
+        self.speculation.max_drafts + 1
+    }
+
+    /// Each entry's newest token, with room for its guesses behind it.
+    fn lay_ids(&mut self, plan: &DraftPlan) {
+        let line = self.line();
+        self.draft.ids.clear();
+        self.draft.ids.resize(plan.entries.len() * line, 0);
+        for (entry, ids) in plan.entries.iter().zip(self.draft.ids.chunks_exact_mut(line)) {
+            ids[0] = plan.tokens[entry.tokens.end - 1];
+        }
+    }
+
+    /// Guess number `number` is sampled as the model will sample its position: same noise, same
+    /// filters, and a history of everything before it.
+    fn lay_sampling(&mut self, plan: &DraftPlan, number: usize) {
+        self.sample_words.clear();
+        self.history_words.clear();
+        plan.history.iter().for_each(|e| self.history_words.extend_from_slice(&e.words()));
+        let line = self.line();
+        for &i in &self.draft.active {
+            let entry = &plan.entries[i];
+            let row = SampleRow {
+                position: entry.start + (entry.tokens.len() + number) as u32,
+                history_first: entry.sample.history.start as u32,
+                history_len: entry.sample.history.len() as u32,
+                ids_first: (i * line) as u32,
+                ids_len: number as u32,
+                ids_prompt: 0,
+                ..entry.sample.row
+            };
+            self.sample_words.extend_from_slice(&row.words());
+        }
+    }
+
+    fn queue_pass(&mut self, source: HiddenSource) -> Result<View, EngineError> {
+        let (space, states) = (&self.buffers.space, &self.buffers.states);
+        Ok(self.model.draft(&mut *self.backend, space, states, &self.batch, source)?)
+    }
+}

@@ -1,0 +1,331 @@
+//! Speculation changes nothing but speed: the cube, forced acceptance, sampling, endings.
+
+use crate::common::{Device, answers, engine, finish, parked, runner};
+use forerun_base::{DType, Token};
+use forerun_engine::{
+    Depth, DraftPlan, Engine, EngineError, Event, FinishReason, Guesses, Mode, ModelRunner, Picks,
+    Request, Runner, Sampling, Scheduler, Settings, Speculation, StateStore, StepPlan,
+};
+use forerun_testkit::Golden;
+
+/// Hybrid dense, hybrid with experts, hybrid packed without a head, attention only.
+const MODELS: [&str; 4] = ["qwen3_5", "qwen3_next", "mlx_qwen3_5_4bit", "llama"];
+
+fn settings(prefill_chunk: usize, speculation: Speculation) -> Settings {
+    Settings { context: 192, prefill_chunk, speculation, kv: DType::F16, ..Settings::default() }
+}
+
+fn prompt(name: &str, len: usize) -> Vec<Token> {
+    Golden::open(name).tokens("input_ids")[..len].to_vec()
+}
+
+/// A prompt that repeats itself, so that the text drafter has something to find.
+fn looped(name: &str) -> Vec<Token> {
+    let part = prompt(name, 9);
+    [&part[..], &part, &part].concat()
+}
+
+/// Greedy, each filter, each penalty, and all together.
+fn samplings() -> Vec<Sampling> {
+    let base = Sampling { temperature: 0.9, seed: 11, ..Sampling::default() };
+    vec![
+        Sampling::default(),
+        base.clone(),
+        Sampling { top_k: 12, ..base.clone() },
+        Sampling { top_p: 0.8, ..base.clone() },
+        Sampling { min_p: 0.1, ..base.clone() },
+        Sampling { repetition_penalty: 1.4, temperature: 0.0, ..base.clone() },
+        Sampling { presence_penalty: 0.7, ..base.clone() },
+        Sampling { frequency_penalty: 0.4, ..base.clone() },
+        Sampling { logit_bias: vec![(3, 4.0), (200, -5.0)], ..base.clone() },
+        Sampling {
+            top_k: 50,
+            top_p: 0.95,
+            min_p: 0.01,
+            repetition_penalty: 1.1,
+            presence_penalty: 0.2,
+            frequency_penalty: 0.1,
+            logit_bias: vec![(7, 1.0)],
+            ..base
+        },
+    ]
+}
+
+fn requests(name: &str, depth: Depth) -> Vec<Request> {
+    let request = |(i, sampling): (usize, Sampling)| {
+        let prompt = if i % 2 == 0 { prompt(name, 5 + 7 * i) } else { looped(name) };
+        Request { sampling, depth, ..Request::greedy(prompt, 20 + i) }
+    };
+    samplings().into_iter().enumerate().map(request).collect()
+}
+
+/// Each request alone, one after the other.
+fn alone(name: &str, device: Device, settings: &Settings, depth: Depth) -> Vec<Vec<Token>> {
+    let mut engine = engine(name, device, settings);
+    let one = |request| {
+        engine.submit(request).expect("accepted");
+        finish(&mut engine).remove(0).0
+    };
+    requests(name, depth).into_iter().map(one).collect()
+}
+
+/// All requests in one engine; some join late, and strangers come and go.
+fn together(name: &str, device: Device, settings: &Settings, depth: Depth) -> Vec<Vec<Token>> {
+    let mut engine = engine(name, device, &Settings { sequences: 4, ..*settings });
+    let mut events = Vec::new();
+    let mut ours = Vec::new();
+    for (i, request) in requests(name, depth).into_iter().enumerate() {
+        ours.push(engine.submit(request).expect("accepted"));
+        let stranger = engine.submit(Request::greedy(prompt(name, 3 + i), 30)).expect("accepted");
+        (0..2 * i).for_each(|_| engine.step(&mut events));
+        engine.cancel(stranger, &mut events);
+    }
+    while !engine.is_idle() {
+        engine.step(&mut events);
+    }
+    let tokens = |id| {
+        let own = |event: &Event| match event {
+            Event::Token { seq, token } if *seq == id => Some(*token),
+            _ => None,
+        };
+        events.iter().filter_map(own).collect()
+    };
+    assert_eq!(engine.states().free().0, 4, "every lease came back");
+    ours.into_iter().map(tokens).collect()
+}
+
+fn speculations() -> Vec<(Speculation, Depth)> {
+    let both = Speculation { text: true, ..Speculation::mtp(8) };
+    let mut all: Vec<_> = [1, 2, 3, 4, 5, 6, 7, 8]
+        .into_iter()
+        .map(|depth| (Speculation::mtp(8), Depth::Fixed(depth)))
+        .collect();
+    all.push((Speculation::mtp(8), Depth::Auto));
+    all.push((Speculation::text(8), Depth::Fixed(8)));
+    all.push((both, Depth::Auto));
+    all
+}
+
+#[test]
+fn the_cube_gives_the_same_text_everywhere() {
+    for name in MODELS {
+        let device = Device::Tuned;
+        let plain = alone(name, device, &settings(64, Speculation::OFF), Depth::Auto);
+        for chunk in [1, 3, 64, 512] {
+            let off = settings(chunk, Speculation::OFF);
+            assert_eq!(plain, alone(name, device, &off, Depth::Auto), "{name}, chunk {chunk}");
+            for (speculation, depth) in speculations() {
+                let settings = settings(chunk, speculation);
+                let what = format!("{name}, chunk {chunk}, {speculation:?}, {depth:?}");
+                assert_eq!(plain, alone(name, device, &settings, depth), "alone: {what}");
+                assert_eq!(plain, together(name, device, &settings, depth), "batch: {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_cube_holds_on_the_other_devices() {
+    for device in [Device::Plain, Device::Recorded] {
+        let name = "qwen3_next";
+        let plain = alone(name, device, &settings(64, Speculation::OFF), Depth::Auto);
+        for (speculation, depth) in [
+            (Speculation::mtp(8), Depth::Fixed(3)),
+            (Speculation { text: true, ..Speculation::mtp(8) }, Depth::Auto),
+        ] {
+            let settings = settings(16, speculation);
+            assert_eq!(plain, alone(name, device, &settings, depth), "{device:?} {depth:?}");
+            assert_eq!(plain, together(name, device, &settings, depth), "{device:?} {depth:?}");
+        }
+    }
+}
+
+/// A real model with a drafter that knows the text and errs where it is told to.
+struct Scripted {
+    inner: ModelRunner,
+    truth: Vec<Token>,
+    /// Position in the round of the first wrong guess, round by round.
+    errs_at: Vec<usize>,
+    round: usize,
+}
+
+impl Runner for Scripted {
+    fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError> {
+        self.inner.run(plan, picks)
+    }
+
+    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
+        guesses.reset(plan);
+        let errs_at = self.errs_at[self.round % self.errs_at.len()];
+        self.round += 1;
+        for (i, entry) in plan.entries.iter().enumerate() {
+            for k in 0..entry.depth {
+                let position = entry.start as usize + entry.tokens.len() + 1 + k;
+                let right = self.truth.get(position).copied().unwrap_or(0);
+                guesses.push(i, if k == errs_at { (right + 1) % 400 } else { right });
+            }
+        }
+        Ok(plan.deepest())
+    }
+}
+
+fn scripted(name: &str, truth: Vec<Token>, errs_at: Vec<usize>) -> Engine<Scripted> {
+    let settings = settings(64, Speculation::mtp(8));
+    let inner = runner(Golden::open(name).checkpoint(), Device::Tuned, &settings);
+    let (limits, vocabulary) = (*inner.limits(), inner.model().spec.vocabulary);
+    let scheduler = Scheduler::new(limits, vocabulary, settings.speculation);
+    let runner = Scripted { inner, truth, errs_at, round: 0 };
+    Engine::with_parts(scheduler, StateStore::new(&limits), runner)
+}
+
+#[test]
+fn every_pattern_of_acceptance_gives_the_same_text() {
+    for name in ["qwen3_5", "qwen3_next"] {
+        let start = prompt(name, 30);
+        let mut plain = engine(name, Device::Tuned, &settings(64, Speculation::OFF));
+        plain.submit(Request::greedy(start.clone(), 60)).expect("accepted");
+        let text = finish(&mut plain).remove(0).0;
+        let truth = [&start[..], &text].concat();
+        let mut patterns: Vec<Vec<usize>> = (0..=8).map(|k| vec![k]).collect();
+        patterns.push(vec![0, 8, 1, 7, 2, 6, 3, 5, 4]);
+        for depth in [1, 3, 8] {
+            for pattern in &patterns {
+                let mut engine = scripted(name, truth.clone(), pattern.clone());
+                let depth = Depth::Fixed(depth);
+                engine
+                    .submit(Request { depth, ..Request::greedy(start.clone(), 60) })
+                    .expect("accepted");
+                let mut events = Vec::new();
+                while !engine.is_idle() {
+                    engine.step(&mut events);
+                }
+                assert_eq!(answers(&events)[0].0, text, "{name} {depth:?} {pattern:?}");
+                let Some(Event::Finished { receipt, .. }) = events.last() else { panic!("no end") };
+                let wrong_from = pattern.iter().copied().max().unwrap_or(0);
+                assert_eq!(receipt.accepted > 0, wrong_from > 0, "{name} {depth:?} {pattern:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_end_inside_an_accepted_run_leaves_what_plain_decoding_leaves() {
+    for name in ["qwen3_5", "llama"] {
+        let start = looped(name);
+        let off = settings(64, Speculation::OFF);
+        let mut plain = engine(name, Device::Tuned, &off);
+        plain.submit(Request::greedy(start.clone(), 40)).expect("accepted");
+        let text = finish(&mut plain).remove(0).0;
+        let truth = [&start[..], &text].concat();
+        for last in 0..12 {
+            // Ends by token, by watch and by length, each at token number `last`.
+            let first_of = |token: Token| text.iter().position(|&t| t == token) == Some(last);
+            let mut ends: Vec<(Request, FinishReason)> =
+                vec![(parked(start.clone(), last + 1), FinishReason::Length)];
+            if first_of(text[last]) {
+                let end_tokens = vec![text[last]];
+                ends.push((
+                    Request { end_tokens, ..parked(start.clone(), 40) },
+                    FinishReason::EndToken,
+                ));
+            }
+            let mut seen = 0;
+            let watch = Box::new(move |_| {
+                seen += 1;
+                seen == last + 1
+            });
+            ends.push((
+                Request { watch: Some(watch), ..parked(start.clone(), 40) },
+                FinishReason::Watched,
+            ));
+            for (request, reason) in ends {
+                let mut engine = scripted(name, truth.clone(), vec![8]);
+                let seq =
+                    engine.submit(Request { depth: Depth::Fixed(5), ..request }).expect("accepted");
+                let mut events = Vec::new();
+                while !engine.is_idle() {
+                    engine.step(&mut events);
+                }
+                assert_eq!(answers(&events)[0], (text[..=last].to_vec(), reason), "{name} {last}");
+                // The continuation equals that of a cold engine.
+                let more = prompt(name, 7);
+                engine.resume(seq, Request::greedy(more.clone(), 10)).expect("resumed");
+                events.clear();
+                while !engine.is_idle() {
+                    engine.step(&mut events);
+                }
+                let whole = [&start[..], &text[..=last], &more].concat();
+                let mut cold = crate::common::engine(name, Device::Tuned, &off);
+                cold.submit(Request::greedy(whole, 10)).expect("accepted");
+                assert_eq!(answers(&events)[0].0, finish(&mut cold).remove(0).0, "{name} {last}");
+            }
+        }
+    }
+}
+
+#[test]
+fn many_seeds_give_the_same_histogram_and_the_models_probabilities() {
+    let name = "qwen3_5";
+    let start = prompt(name, 12);
+    let mut scorer = engine(name, Device::Tuned, &settings(64, Speculation::OFF));
+    let logits = crate::common::score(&mut scorer, &start);
+    let last = &logits[logits.len() - 400..];
+    let count = |speculation: Speculation| {
+        let mut engine = engine(name, Device::Tuned, &settings(64, speculation));
+        let mut histogram = vec![[0u32; 3]; 400];
+        for seed in 0..1500 {
+            let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
+            let depth = Depth::Fixed(2);
+            engine
+                .submit(Request { sampling, depth, ..Request::greedy(start.clone(), 3) })
+                .expect("accepted");
+            for (i, token) in finish(&mut engine).remove(0).0.into_iter().enumerate() {
+                histogram[token as usize][i] += 1;
+            }
+        }
+        histogram
+    };
+    let plain = count(Speculation::OFF);
+    assert_eq!(plain, count(Speculation::mtp(2)), "exactly the same draws");
+    // Chi-square of the first token against the model's own probabilities, rare tokens pooled.
+    let total: f64 = last.iter().map(|&l| f64::from(l).exp()).sum();
+    let (mut chi, mut classes, mut rare) = (0.0, 0, (0.0, 0.0));
+    for (token, seen) in plain.iter().enumerate() {
+        let expected = 1500.0 * f64::from(last[token]).exp() / total;
+        if expected < 8.0 {
+            rare = (rare.0 + expected, rare.1 + f64::from(seen[0]));
+        } else {
+            chi += (f64::from(seen[0]) - expected).powi(2) / expected;
+            classes += 1;
+        }
+    }
+    chi += (rare.1 - rare.0).powi(2) / rare.0.max(1.0);
+    let freedom = f64::from(classes);
+    // Beyond five standard deviations of the statistic chance is no explanation.
+    assert!(chi < freedom + 5.0 * (2.0 * freedom).sqrt(), "chi-square {chi} at {freedom}");
+}
+
+#[test]
+fn optimistic_mode_keeps_every_guess_and_needs_no_log() {
+    let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(3) };
+    let settings = settings(64, speculation);
+    let mut engine = engine("qwen3_5", Device::Tuned, &settings);
+    assert_eq!(engine.runner().limits().log_rows, 0);
+    assert_eq!(engine.runner().memory().get("draft log"), 0);
+    let depth = Depth::Fixed(3);
+    engine
+        .submit(Request { depth, ..Request::greedy(prompt("qwen3_5", 20), 41) })
+        .expect("accepted");
+    let mut events = Vec::new();
+    let mut steps = 0;
+    while !engine.is_idle() {
+        engine.step(&mut events);
+        steps += 1;
+    }
+    let Some(Event::Finished { receipt, reason, .. }) = events.last() else { panic!("no end") };
+    assert_eq!(*reason, FinishReason::Length);
+    assert_eq!(answers(&events)[0].0.len(), 41);
+    assert!(steps <= 12, "four tokens a step: {steps}");
+    assert!(receipt.unchecked >= 28, "{receipt:?}");
+    assert_eq!(receipt.drafted, 0, "nothing was checked");
+}
