@@ -9,8 +9,13 @@ use std::time::Duration;
 
 /// Deepest guess that is counted and priced.
 pub(crate) const MAX_DEPTH: usize = 16;
-/// Rounds at depth 0 before one is spent on looking whether that is still right.
-const PROBE_EVERY: u32 = 48;
+/// Rounds at depth 0 before one is spent on looking whether that is still right; each time it was, the
+/// wait doubles.
+const PROBE_AFTER: u32 = 48;
+/// The longest wait.
+const PROBE_AT_LATEST: u32 = 768;
+/// Outcomes of the first guess that must be known before a second one is risked.
+const TRIALS: u32 = 2;
 
 /// Chance of acceptance by position, for one sequence.
 #[derive(Clone, Copy, Debug)]
@@ -18,12 +23,18 @@ pub(crate) struct Acceptance {
     chance: [f32; MAX_DEPTH],
     seen: [u32; MAX_DEPTH],
     parked_rounds: u32,
+    probe_after: u32,
 }
 
 impl Acceptance {
     /// Hopeful until told otherwise.
     pub(crate) const fn new() -> Self {
-        Self { chance: [0.7; MAX_DEPTH], seen: [0; MAX_DEPTH], parked_rounds: 0 }
+        Self {
+            chance: [0.7; MAX_DEPTH],
+            seen: [0; MAX_DEPTH],
+            parked_rounds: 0,
+            probe_after: PROBE_AFTER,
+        }
     }
 
     /// Takes the outcome of a round.
@@ -35,17 +46,30 @@ impl Acceptance {
             let outcome = if k < accepted { 1.0 } else { 0.0 };
             self.chance[k] += rate * (outcome - self.chance[k]);
         }
-        self.parked_rounds = if drafted == 0 { self.parked_rounds + 1 } else { 0 };
+        if drafted == 0 {
+            self.parked_rounds += 1;
+        } else {
+            let was_probe = self.wants_probe();
+            self.parked_rounds = 0;
+            self.probe_after = match (accepted, was_probe) {
+                (0, true) => (2 * self.probe_after).min(PROBE_AT_LATEST),
+                (0, false) => self.probe_after,
+                _ => PROBE_AFTER,
+            };
+        }
     }
 
     /// Whether a sequence at depth 0 should look again.
     fn wants_probe(&self) -> bool {
-        self.parked_rounds >= PROBE_EVERY
+        self.parked_rounds >= self.probe_after
     }
 
     /// The chance that guess number `k` (from 0) is accepted, given those before it. An unseen position
     /// is as likely as the one before it.
     fn given(&self, k: usize) -> f32 {
+        if k > 0 && self.seen[0] < TRIALS {
+            return 0.0;
+        }
         let known = (0..=k.min(MAX_DEPTH - 1)).rev().find(|&k| self.seen[k] > 0);
         self.chance[known.unwrap_or(0)]
     }
@@ -104,10 +128,12 @@ impl CostTable {
     }
 }
 
-/// Follows the cost as it drifts with the context, without jumping at a hiccup.
+/// Follows the cost as it drifts with the context. Hiccups only ever add time, so a lower time is believed
+/// sooner than a higher one.
 fn blend(known: &mut f32, time: Duration) {
     let time = time.as_secs_f32();
-    *known = if *known == 0.0 { time } else { *known + 0.1 * (time.min(2.0 * *known) - *known) };
+    let weight = if time < *known { 0.4 } else { 0.1 };
+    *known = if *known == 0.0 { time } else { *known + weight * (time.min(2.0 * *known) - *known) };
 }
 
 /// One sequence that could have guesses.
@@ -167,9 +193,12 @@ mod tests {
         CostTable { step: (1..=32).map(step).collect(), draft }
     }
 
+    fn known(chance: f32) -> Acceptance {
+        Acceptance { chance: [chance; MAX_DEPTH], seen: [9; MAX_DEPTH], ..Acceptance::new() }
+    }
+
     fn depth(chance: f32, costs: &CostTable, limit: usize) -> usize {
-        let acceptance =
-            Acceptance { chance: [chance; MAX_DEPTH], seen: [9; MAX_DEPTH], parked_rounds: 0 };
+        let acceptance = known(chance);
         let mut one = [Candidate { acceptance, limit, free: false, depth: 0 }];
         choose(&mut one, costs, 32);
         one[0].depth
@@ -189,8 +218,7 @@ mod tests {
     fn a_batch_gives_its_rows_to_the_likeliest_guesses() {
         let costs = table(|rows| 1.0 + 0.15 * rows as f32, 0.02);
         let with = |chance| {
-            let acceptance =
-                Acceptance { chance: [chance; MAX_DEPTH], seen: [9; MAX_DEPTH], parked_rounds: 0 };
+            let acceptance = known(chance);
             Candidate { acceptance, limit: 8, free: false, depth: 0 }
         };
         let mut two = [with(0.95), with(0.1)];
@@ -206,13 +234,29 @@ mod tests {
         let costs = table(|rows| rows as f32, 0.5);
         let mut acceptance = Acceptance::new();
         let mut probes = 0;
-        for _ in 0..200 {
+        for _ in 0..1000 {
             let mut one = [Candidate { acceptance, limit: 8, free: false, depth: 0 }];
             choose(&mut one, &costs, 32);
             probes += usize::from(one[0].depth > 0);
             acceptance.note(one[0].depth, 0);
         }
-        assert!((2..=6).contains(&probes), "{probes}");
+        // After 48, 96, 192 and 384 rounds.
+        assert!((3..=6).contains(&probes), "{probes}");
+    }
+
+    #[test]
+    fn a_second_guess_waits_until_the_first_is_known() {
+        let cheap = table(|_| 1.0, 0.0);
+        let mut acceptance = Acceptance::new();
+        let depth = |acceptance| {
+            let mut one = [Candidate { acceptance, limit: 8, free: false, depth: 0 }];
+            choose(&mut one, &cheap, 32);
+            one[0].depth
+        };
+        assert_eq!(depth(acceptance), 1);
+        acceptance.note(1, 1);
+        acceptance.note(1, 1);
+        assert_eq!(depth(acceptance), 8);
     }
 
     #[test]

@@ -5,4 +5,5 @@ mod golden;
 mod invariants;
 mod mtp;
 mod schedule;
+mod shapes;
 mod speculation;
