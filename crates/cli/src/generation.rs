@@ -38,7 +38,7 @@ impl Generation {
 }
 
 /// Without `do_sample: true` a model is greedy until a temperature is given.
-fn sampling(args: Option<&SamplingArgs>, defaults: &GenerationDefaults) -> Sampling {
+pub(crate) fn sampling(args: Option<&SamplingArgs>, defaults: &GenerationDefaults) -> Sampling {
     let file = if defaults.do_sample == Some(true) { defaults } else { &greedy() };
     let off = Sampling::default();
     let typed = |get: fn(&SamplingArgs) -> Option<f32>| args.and_then(get);

@@ -1,4 +1,4 @@
-//! `forerun`: run, score and inspect language models from the command line.
+//! `forerun`: run, score, inspect, verify and benchmark language models from the command line.
 //!
 //! What was typed ([`args`]) becomes a command; each command has a folder or file of its own. This
 //! is the only crate that names a backend ([`device`]) and the only one that talks to a person.
@@ -6,6 +6,7 @@
 
 mod answer;
 mod args;
+mod bench;
 mod bundled;
 mod demo;
 mod device;
@@ -43,6 +44,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Score(args)) => score::score(&args),
         Some(Command::Inspect(args)) => inspect::inspect(&args),
+        Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Verify(args)) => verify::verify(&args),
     }
 }

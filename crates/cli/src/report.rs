@@ -29,7 +29,7 @@ impl From<&MemoryPlan> for MemoryReport {
 /// Sampling parameters as they were used.
 #[derive(Debug, Serialize)]
 pub(crate) struct SamplingReport<'a> {
-    temperature: f32,
+    pub(crate) temperature: f32,
     top_k: u32,
     top_p: f32,
     min_p: f32,

@@ -9,7 +9,7 @@ pub(crate) struct EngineArgs {
     /// Context in tokens: prompt and answer together
     ///
     /// Sizes the key/value cache. `run` and `inspect` take the model's own context, at most 8192;
-    /// `score` takes what the text needs.
+    /// `score` takes what the text needs, `bench` what its longest measurement needs.
     #[arg(long, value_name = "TOKENS", value_parser = at_least_one)]
     pub(crate) ctx: Option<usize>,
 

@@ -1,5 +1,6 @@
 //! What can be typed. Help texts live here and nothing else does.
 
+mod bench;
 mod engine;
 mod inspect;
 mod run;
@@ -8,6 +9,7 @@ mod score;
 mod speculation;
 mod verify;
 
+pub(crate) use bench::BenchArgs;
 pub(crate) use engine::EngineArgs;
 pub(crate) use inspect::InspectArgs;
 pub(crate) use run::RunArgs;
@@ -25,6 +27,7 @@ Examples:
   forerun run ~/models/qwen3.5 \"Hello\"      one answer
   forerun score ~/models/qwen3.5 --file a.txt
   forerun inspect ~/models/qwen3.5 --ctx 32768
+  forerun bench ~/models/qwen3.5            measure what guessing gains
   forerun verify ~/models/qwen3.5           prove that guessing changes nothing
 
 Exit status: 0 done, 1 error, 2 wrong usage, 130 cancelled.";
@@ -44,5 +47,6 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     Score(ScoreArgs),
     Inspect(InspectArgs),
+    Bench(Box<BenchArgs>),
     Verify(VerifyArgs),
 }

@@ -53,8 +53,12 @@ impl Case {
     }
 }
 
-/// Requests that end by length only.
-pub(super) fn by_length(
+/// Outweighs any logit: the answer is one token over and over. Every guess that follows the same
+/// rules is then right, so that long accepted runs occur on any model, however badly it guesses.
+const LOOP_BIAS: f32 = 1e4;
+
+/// The requests that can be made before anything was answered.
+pub(super) fn openings(
     prompts: &Prompts,
     vocabulary: usize,
     max_tokens: usize,
@@ -75,8 +79,9 @@ pub(super) fn by_length(
         logit_bias: vec![(0, 2.0), (vocabulary as Token / 2, -3.0)],
         ..seeded(3, 0.7)
     };
+    let looping = Sampling { logit_bias: vec![(1, LOOP_BIAS)], ..greedy.clone() };
     let [first, second] = &prompts.openings;
-    [
+    let mut cases: Vec<Case> = [
         ("greedy, opening", first, greedy.clone()),
         ("greedy, long prompt", &prompts.long, greedy.clone()),
         ("greedy, looped prompt", &prompts.looped, greedy.clone()),
@@ -84,6 +89,7 @@ pub(super) fn by_length(
         ("temperature, top-p", second, nucleus),
         ("temperature, top-k, min-p", &prompts.looped, top_k),
         ("penalties, logit bias", first, penalties),
+        ("biased into a loop", second, looping),
     ]
     .map(|(name, prompt, sampling)| Case {
         name,
@@ -92,7 +98,12 @@ pub(super) fn by_length(
         max_tokens,
         stop: Stop::Length,
     })
-    .into()
+    .into();
+    // Ends in the middle of an accepted run.
+    let looping = cases[cases.len() - 1].clone();
+    let stop = Stop::Watch(max_tokens * 2 / 3 + 1);
+    cases.push(Case { name: "a loop stopped by a watch", stop, ..looping });
+    cases
 }
 
 /// The same request, made to end early in each way, within what it is known to answer.

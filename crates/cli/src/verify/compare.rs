@@ -53,17 +53,22 @@ pub(super) fn compare(expected: &[Record], found: &[Record]) -> Comparison {
     for (i, (expected, found)) in expected.iter().zip(found).enumerate() {
         let difference = difference(i + 1, expected, found);
         all.tokens += expected.tokens.len().max(found.tokens.len());
-        all.rows += comparable_rows(expected, found, difference.as_ref());
+        let rows = expected.rows.len().max(found.rows.len());
+        let token = difference.as_ref().and_then(|d| d.token.as_ref());
+        all.rows += rows.min(shared_rows(token));
         all.difference = all.difference.or(difference);
     }
     all
 }
 
-/// Rows up to the first different token, which is picked from the last of them.
-fn comparable_rows(expected: &Record, found: &Record, difference: Option<&Difference>) -> usize {
-    let all = expected.rows.len().max(found.rows.len());
-    let token = difference.and_then(|d| d.token.as_ref());
-    token.map_or(all, |token| all.min(token.index + 1))
+/// How many rows of two answers stand behind the same text: all, or those up to the first different
+/// token. A token that is missing on one side has its row on the other side only.
+fn shared_rows(token: Option<&TokenDifference>) -> usize {
+    match token {
+        Some(TokenDifference { index, expected: Some(_), found: Some(_) }) => index + 1,
+        Some(token) => token.index,
+        None => usize::MAX,
+    }
 }
 
 fn difference(request: usize, expected: &Record, found: &Record) -> Option<Difference> {
@@ -72,15 +77,9 @@ fn difference(request: usize, expected: &Record, found: &Record) -> Option<Diffe
         expected: expected.tokens.get(index).copied(),
         found: found.tokens.get(index).copied(),
     });
-    // A token that is missing on one side has its row on the other side only.
-    let shared = match &token {
-        Some(TokenDifference { index, expected: Some(_), found: Some(_) }) => index + 1,
-        Some(token) => token.index,
-        None => usize::MAX,
-    };
-    let upto = |rows: &[u64]| rows.len().min(shared);
-    let (ours, theirs) =
-        (&expected.rows[..upto(&expected.rows)], &found.rows[..upto(&found.rows)]);
+    let shared = shared_rows(token.as_ref());
+    let ours = &expected.rows[..shared.min(expected.rows.len())];
+    let theirs = &found.rows[..shared.min(found.rows.len())];
     let logits_position = match first_difference(ours, theirs) {
         _ if expected.first_row != found.first_row => Some(expected.first_row),
         row => row.map(|row| expected.first_row + row),

@@ -27,8 +27,8 @@ pub(super) struct Guesses {
     pub(super) accepted: u64,
 }
 
-/// Stands for the bits of a row. Each round is invertible in the number and in what came before, so
-/// rows that differ in one number never share a fingerprint; others do by an accident of 2⁻⁶⁴.
+/// Stands for the bits of a row. Each round is invertible in the number and in what came before,
+/// so rows that differ in one number never share a fingerprint; others do by an accident of 2⁻⁶⁴.
 pub(super) fn fingerprint(row: &[f32]) -> u64 {
     let mix = |hash: u64, x: &f32| {
         (hash ^ u64::from(x.to_bits())).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn one_bit_in_one_number_changes_the_fingerprint() {
-        let row = [1.0, -2.5, 0.0, 3.25];
+        let row: [f32; 4] = [1.0, -2.5, 0.0, 3.25];
         for i in 0..row.len() {
             for bit in 0..32 {
                 let mut other = row;

@@ -61,7 +61,11 @@ impl Witness {
     }
 
     /// Second turns, each on the state its first turn left behind.
-    pub(super) fn continued(&mut self, turns: &[Turn], depth: Depth) -> anyhow::Result<Vec<Record>> {
+    pub(super) fn continued(
+        &mut self,
+        turns: &[Turn],
+        depth: Depth,
+    ) -> anyhow::Result<Vec<Record>> {
         let mut records = Vec::new();
         for turn in turns {
             let mut first = turn.first.request(depth);
@@ -147,4 +151,45 @@ impl Witness {
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case;
+    use super::super::compare::compare;
+    use super::super::prompt::Prompts;
+    use super::*;
+    use crate::load::Source;
+    use forerun_base::DType;
+    use forerun_engine::{Settings, Speculation};
+    use forerun_testkit::Golden;
+
+    fn answers(kv: DType, seed: u64) -> Vec<Record> {
+        let source = Source::open(Golden::open("qwen3_5").checkpoint()).unwrap();
+        let speculation = Speculation::mtp(4);
+        let settings = Settings { context: 192, kv, speculation, ..Settings::default() };
+        let mut witness = Witness::new(source.load(&settings, Some(1)).unwrap().engine);
+        let vocabulary = source.spec.vocabulary;
+        let prompts = Prompts::new(&source.text, vocabulary, 1);
+        let cases = case::openings(&prompts, vocabulary, 12, seed);
+        witness.alone(&cases, Depth::Fixed(4)).unwrap()
+    }
+
+    #[test]
+    fn what_really_differs_is_seen_to_differ() {
+        let plain = answers(DType::F16, 1);
+        assert_eq!(compare(&plain, &answers(DType::F16, 1)).difference, None);
+        let precise = compare(&plain, &answers(DType::F32, 1)).difference.unwrap();
+        assert!(precise.logits_position.is_some(), "another cache, other bits: {precise}");
+        let noise = compare(&plain, &answers(DType::F16, 2)).difference.unwrap();
+        assert!(noise.token.is_some(), "another seed, other tokens: {noise}");
+        assert!(noise.name.starts_with("temperature"), "{noise}");
+    }
+
+    #[test]
+    fn guesses_are_both_right_and_wrong_on_a_model_that_guesses_badly() {
+        let guesses: Vec<Guesses> = answers(DType::F16, 1).iter().map(|r| r.guesses).collect();
+        assert!(guesses.iter().any(|g| g.drafted > 0 && g.accepted == 0), "{guesses:?}");
+        assert!(guesses.iter().any(|g| g.accepted > 0 && g.accepted == g.drafted), "{guesses:?}");
+    }
 }

@@ -1,9 +1,11 @@
 //! The real binary, run as a person or a script would.
 #![cfg(test)]
 
+mod bench;
 mod errors;
 mod golden;
 mod inspecting;
 mod program;
 mod running;
 mod scoring;
+mod verify;

@@ -1,0 +1,114 @@
+//! `forerun bench`.
+
+use super::engine::{at_least_one, threads};
+use super::{EngineArgs, SamplingArgs};
+use crate::bench::Arm;
+use clap::Args;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  forerun bench                                      the bundled model, every depth
+  forerun bench ~/models/qwen3.5 --arms plain,3,auto --tokens 256 --reps 5
+  forerun bench ~/models/qwen3.5 --contexts 0,1024,4096 --batch 1,4 --csv speed.csv
+  forerun bench --temperature 0.8 --seed 7           acceptance when sampling
+  forerun bench --min-gain 0.97                      fails if auto loses more than 3 %
+  forerun bench --file story.txt --ids 5,6,7 --json
+
+Arms:
+  plain            no guesses: the baseline of every gain
+  N                N guesses a round, as `run --draft N`
+  auto             as many guesses as pay, as `run` does
+  mtp, mtp:N       the same by the MTP head alone
+  ngram, ngram:N   the same from the text alone
+
+Exit status: 0 done, 1 error, other tokens than plain or less than --min-gain, 2 wrong usage.";
+
+/// Measure speed with and without guessing ahead, side by side
+///
+/// Every repetition runs all arms on the same prompt one after the other, in an order that rotates,
+/// so that a busy machine hurts all alike. A gain is the median over repetitions of an arm's
+/// speed over the speed of plain in the same repetition. All arms must give the same tokens.
+///
+/// Answers are greedy unless --temperature is given, whatever the model's files ask for; the seed is
+/// 1 unless --seed is given. They go on after end tokens, so that all arms do the same work.
+///
+/// Weights are loaded once, and once more for each further drafter that `mtp` and `ngram` arms ask for.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BenchArgs {
+    /// Model folder or .safetensors file [default: the bundled model]
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+
+    /// A prompt, taken as it stands; may be repeated [default: five openings, one of random tokens]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) prompt: Vec<String>,
+
+    /// A prompt as token ids: 1,2,3 or [1, 2, 3] or @FILE; may be repeated
+    #[arg(long, value_name = "IDS|@FILE")]
+    pub(crate) ids: Vec<String>,
+
+    /// A prompt from a file; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Vec<PathBuf>,
+
+    /// Length of each answer
+    #[arg(long, value_name = "N", default_value = "128", value_parser = at_least_two)]
+    pub(crate) tokens: usize,
+
+    /// What to compare [default: plain,1,2,3,4,auto; without an MTP head plain,ngram:4,auto]
+    #[arg(long, value_name = "ARM,..", value_delimiter = ',')]
+    pub(crate) arms: Vec<Arm>,
+
+    /// Repetitions; the spread is over these
+    #[arg(long, value_name = "N", default_value = "3", value_parser = at_least_one)]
+    pub(crate) reps: usize,
+
+    /// Random tokens to put before each prompt
+    #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', default_value = "0")]
+    pub(crate) contexts: Vec<usize>,
+
+    /// Answers at a time, all to the same prompt; when sampling each has a seed of its own
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1")]
+    #[arg(value_parser = at_least_one)]
+    pub(crate) batch: Vec<usize>,
+
+    /// Lengths of random prompts to time the reading of [default: 512,1024 where they fit]
+    #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', value_parser = at_least_one)]
+    pub(crate) read: Vec<usize>,
+
+    /// Fail unless the median gain of auto is at least X with every prompt, context and batch
+    #[arg(long, value_name = "X")]
+    pub(crate) min_gain: Option<f64>,
+
+    /// Print one JSON object and nothing else on stdout
+    ///
+    /// Keys: version, model, device, kv, tokens, reps, sampling, seed, arms, reading, cells (one
+    /// per prompt, context and batch, with its arms and the token ids all of them gave), worst
+    /// (the lowest median gain of each arm), measurements.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Write one line per measurement as CSV; `-` for stdout instead of the table
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) csv: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
+    pub(crate) threads: Option<usize>,
+}
+
+/// The first token belongs to the prompt, so a speed needs a second.
+fn at_least_two(text: &str) -> Result<usize, String> {
+    at_least_one(text)
+        .ok()
+        .filter(|&n| n > 1)
+        .ok_or_else(|| "expected a whole number of at least 2".to_owned())
+}

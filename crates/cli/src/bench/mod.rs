@@ -1,0 +1,91 @@
+//! `forerun bench`: speed with and without guesses, side by side.
+//!
+//! Everything is checked first ([`plan`]), all weights are loaded ([`engines`]), arms take turns
+//! ([`session`]), and only what was measured against its baseline is called a gain ([`summary`]).
+
+mod arm;
+mod csv;
+mod engines;
+mod measure;
+mod plan;
+mod prompts;
+mod session;
+mod spread;
+mod summary;
+mod table;
+
+pub(crate) use arm::Arm;
+
+use crate::args::BenchArgs;
+use crate::exit::Outcome;
+use crate::load::Source;
+use crate::report::SamplingReport;
+use crate::{bundled, terminal};
+use anyhow::{Context, bail};
+use engines::Engines;
+use plan::Plan;
+use session::Session;
+use summary::{CellSummary, ReadingSummary, Summary};
+
+pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
+    if args.json && args.csv.as_deref() == Some("-") {
+        bail!("stdout holds JSON or CSV, not both; give --csv a file");
+    }
+    let model = args.model.clone().map_or_else(bundled::find, Ok)?;
+    let source = Source::open(&model)?;
+    let plan = Plan::new(args, &source)?;
+    let engines = Engines::load(&source, &plan, args.threads)?;
+    let mut session = Session::new(&plan, source.spec.vocabulary, engines);
+    session.warm_up()?;
+    let readings = session.read()?;
+    let measured = session.compare()?;
+    let cells: Vec<_> = measured.iter().map(|cell| CellSummary::new(&plan, cell)).collect();
+    let summary = Summary {
+        version: env!("CARGO_PKG_VERSION"),
+        model: &source.path,
+        device: session.engines.of(0).runner().device(),
+        kv: args.engine.kv.dtype().to_string(),
+        tokens: plan.tokens,
+        reps: plan.reps,
+        sampling: SamplingReport::from(&plan.sampling),
+        seed: plan.sampling.seed,
+        arms: plan.arms.iter().map(Arm::to_string).collect(),
+        reading: readings.iter().map(ReadingSummary::new).collect(),
+        worst: summary::worst(&plan, &cells),
+        cells,
+        measurements: summary::measurements(&plan, &readings, &measured),
+    };
+    show(args, &summary)?;
+    check_gain(args, &summary)?;
+    Ok(Outcome::Done)
+}
+
+fn show(args: &BenchArgs, summary: &Summary<'_>) -> anyhow::Result<()> {
+    match args.csv.as_deref() {
+        Some("-") => return Ok(terminal::show(&csv::text(summary))?),
+        Some(path) => std::fs::write(path, csv::text(summary)).with_context(|| path.to_owned())?,
+        None => {}
+    }
+    if args.json {
+        terminal::show_json(summary)
+    } else {
+        Ok(terminal::show(&table::text(summary))?)
+    }
+}
+
+/// Holds auto to what was asked of it.
+fn check_gain(args: &BenchArgs, summary: &Summary<'_>) -> anyhow::Result<()> {
+    let Some(least) = args.min_gain else { return Ok(()) };
+    let auto = Arm::AUTO.to_string();
+    match summary.worst.iter().find(|worst| worst.arm == auto) {
+        Some(worst) if worst.gain >= least => Ok(()),
+        Some(worst) => bail!(
+            "auto gained {:.3}× with the prompt `{}` (context {}, batch {}); --min-gain asks for {least}",
+            worst.gain,
+            worst.prompt,
+            worst.context,
+            worst.batch
+        ),
+        None => bail!("--min-gain: the gain of auto could not be measured"),
+    }
+}

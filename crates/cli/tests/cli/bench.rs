@@ -1,0 +1,118 @@
+//! `forerun bench`. Nothing here asks how fast anything is.
+
+use crate::program::{forerun, json, repository, stderr, stdout};
+use serde_json::Value;
+
+const SMALL: [&str; 6] = ["--tokens", "6", "--reps", "1", "--read", "20"];
+
+fn tiny() -> String {
+    repository("crates/testkit/goldens/qwen3_5")
+}
+
+fn arms(cell: &Value) -> Vec<&Value> {
+    cell["arms"].as_array().unwrap().iter().collect()
+}
+
+#[test]
+fn every_arm_is_measured_against_plain_in_every_cell() {
+    let model = tiny();
+    let sizes = ["--contexts", "0,70", "--batch", "1,2", "--arms", "plain,2,mtp:1,ngram,auto"];
+    let report = json(&[&["bench", &model], &SMALL[..], &sizes].concat());
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 6 * 2 * 2, "five openings and one prompt of random tokens");
+    for cell in cells {
+        let arms = arms(cell);
+        assert_eq!(arms.len(), 5);
+        assert_eq!(arms[0]["gain"]["median"], 1.0);
+        assert!(arms.iter().all(|arm| arm["gain"]["median"].as_f64().unwrap() > 0.0));
+        let answers = cell["token_ids"].as_array().unwrap();
+        assert_eq!(answers.len() as u64, cell["batch"].as_u64().unwrap());
+        assert!(answers.iter().all(|answer| answer.as_array().unwrap().len() == 6));
+        assert!(arms[1]["drafted"].as_u64().unwrap() > 0, "a fixed depth always guesses");
+    }
+    assert_eq!(report["worst"].as_array().unwrap().len(), 4);
+    assert_eq!(report["reading"][0]["tokens"], 20);
+    assert_eq!(report["measurements"].as_array().unwrap().len(), 24 * 5 + 1);
+}
+
+#[test]
+fn sampling_is_seeded_and_each_member_of_a_batch_goes_its_own_way() {
+    let model = tiny();
+    let how = ["--ids", "1,2,3", "--temperature", "1", "--batch", "2", "--arms", "plain,2"];
+    let first = json(&[&["bench", &model], &SMALL[..], &how].concat());
+    let again = json(&[&["bench", &model], &SMALL[..], &how].concat());
+    let answers = &first["cells"][0]["token_ids"];
+    assert_eq!(answers, &again["cells"][0]["token_ids"]);
+    assert_ne!(answers[0], answers[1]);
+}
+
+#[test]
+fn there_is_no_gain_without_its_baseline() {
+    let model = tiny();
+    let words = [&["bench", &model, "--ids", "1,2,3", "--arms", "1,auto"], &SMALL[..]].concat();
+    let report = json(&words);
+    assert!(arms(&report["cells"][0]).iter().all(|arm| arm["gain"].is_null()));
+    assert_eq!(report["worst"], serde_json::json!([]));
+    let table = stdout(&forerun(&words));
+    assert!(!table.contains('×') && table.contains("a gain needs its baseline"), "{table}");
+    let refused = forerun(&[&words[..], &["--min-gain", "0.97"]].concat());
+    assert_eq!(refused.status.code(), Some(1));
+    let complaint = stderr(&refused);
+    assert!(complaint.contains("a gain needs its baseline: add plain to --arms"), "{complaint}");
+}
+
+#[test]
+fn a_gain_that_is_asked_for_is_required() {
+    let model = tiny();
+    let words = [&["bench", &model, "--ids", "1,2,3", "--arms", "plain,auto"], &SMALL[..]].concat();
+    let met = forerun(&[&words[..], &["--min-gain", "0"]].concat());
+    assert!(met.status.success(), "{}", stderr(&met));
+    assert!(stdout(&met).contains("auto vs plain: worst prompt"), "{}", stdout(&met));
+    let missed = forerun(&[&words[..], &["--min-gain", "1000"]].concat());
+    assert_eq!(missed.status.code(), Some(1));
+    assert!(stderr(&missed).contains("--min-gain asks for 1000"), "{}", stderr(&missed));
+}
+
+#[test]
+fn csv_has_a_line_per_measurement_on_stdout_or_in_a_file() {
+    let model = tiny();
+    let words =
+        ["bench", &model, "--ids", "1,2", "--ids", "3", "--arms", "plain,1", "--tokens", "4"];
+    let words = [&words[..], &["--reps", "2", "--read", "9"]].concat();
+    let piped = stdout(&forerun(&[&words[..], &["--csv", "-"]].concat()));
+    let header = "version,device,model,prompt,prompt_tokens,context,batch,arm,rep,decode_tok_s,\
+                  prompt_tok_s,ttft_ms,tokens_per_round,accepted,drafted";
+    assert_eq!(piped.lines().next(), Some(header));
+    assert_eq!(piped.lines().count(), 1 + 2 + 2 * 2 * 2, "header, readings, prompts x arms x reps");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("speed.csv").display().to_string();
+    let report = json(&[&words[..], &["--csv", &file]].concat());
+    let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+    assert_eq!(lines, 1 + report["measurements"].as_array().unwrap().len());
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_before_weights_are_read() {
+    let (model, headless) = (tiny(), repository("crates/testkit/goldens/qwen3"));
+    let cases = [
+        (&model, &["--arms", "auto,auto"][..], "--arms names auto twice"),
+        (&headless, &["--arms", "mtp:2"], "arm mtp:2: the model has no MTP head"),
+        (&model, &["--contexts", "100000"], "give smaller --contexts"),
+        (&model, &["--ctx", "64", "--contexts", "64"], "give a larger --ctx"),
+        (&model, &["--ids", "400"], "400"),
+        (&model, &["--json", "--csv", "-"], "JSON or CSV, not both"),
+    ];
+    for (model, words, complaint) in cases {
+        let output = forerun(&[&["bench", model], words].concat());
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(stderr(&output).contains(complaint), "{words:?}: {}", stderr(&output));
+    }
+    assert_eq!(forerun(&["bench", &model, "--arms", "0"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_model_without_a_head_is_measured_with_guesses_from_the_text() {
+    let model = repository("crates/testkit/goldens/qwen3");
+    let report = json(&[&["bench", &model, "--ids", "1,2,1,2,1,2"], &SMALL[..]].concat());
+    assert_eq!(report["arms"], serde_json::json!(["plain", "ngram:4", "auto"]));
+}
