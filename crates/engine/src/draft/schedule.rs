@@ -65,12 +65,14 @@ impl Scheduler {
 
     /// A sequence that could have guesses now; guesses from the text are laid down on the way.
     fn candidate(&mut self, at: usize, states: &StateStore) -> Option<Candidate> {
-        let most = self.max_drafts();
+        let (most, mode) = (self.max_drafts(), self.speculation.mode);
         let head = self.head_can_draft(at, states);
         let sequence = &mut self.sequences[at];
-        let fixed = match sequence.drafts.depth {
-            Depth::Auto => usize::MAX,
-            Depth::Fixed(depth) => depth,
+        let fixed = match (sequence.drafts.depth, mode) {
+            // Unchecked guesses have no acceptance to go by; one does the least harm.
+            (Depth::Auto, Mode::Optimistic) => 1,
+            (Depth::Auto, _) => usize::MAX,
+            (Depth::Fixed(depth), _) => depth,
         };
         let limit = most.min(sequence.room_for_guesses()).min(fixed);
         if limit == 0 {
@@ -103,6 +105,9 @@ impl Scheduler {
 
     /// Lowers the depths of those that leave the choice to us.
     fn choose_depths(&self, scratch: &mut DraftScratch, costs: &CostTable) {
+        if self.speculation.mode == Mode::Optimistic {
+            return;
+        }
         let auto = |at: &usize| self.sequences[*at].drafts.depth == Depth::Auto;
         if scratch.owners.iter().any(auto) {
             choose(&mut scratch.candidates, costs, self.limits.rows);

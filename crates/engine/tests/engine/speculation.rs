@@ -328,4 +328,11 @@ fn optimistic_mode_keeps_every_guess_and_needs_no_log() {
     assert!(steps <= 12, "four tokens a step: {steps}");
     assert!(receipt.unchecked >= 28, "{receipt:?}");
     assert_eq!(receipt.drafted, 0, "nothing was checked");
+    engine.submit(Request::greedy(prompt("qwen3_5", 20), 41)).expect("accepted");
+    let mut events = Vec::new();
+    while !engine.is_idle() {
+        engine.step(&mut events);
+    }
+    let Some(Event::Finished { receipt, .. }) = events.last() else { panic!("no end") };
+    assert_eq!(receipt.unchecked, 20, "one a round unless more is asked for: {receipt:?}");
 }
