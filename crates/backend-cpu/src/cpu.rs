@@ -1,14 +1,9 @@
 //! The device: memory plus kernels. Calls run at once, so a ticket is passed when it is given.
 
 use crate::{Kernels, Memory, Plain};
-use forerun_backend::op::{
-    AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
-    GatedLinear, GatedNorm, GatherRows, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
-    ScatterRows, SwiGlu,
-};
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
-    Ticket, View, WeightId, WeightInfo,
+    Ticket, View, WeightId, WeightInfo, for_each_operation, op,
 };
 use forerun_base::Matrix;
 
@@ -43,7 +38,7 @@ impl<K> Catalog for Cpu<K> {
 
 macro_rules! checked {
     ($($name:ident: $op:ident),* $(,)?) => {$(
-        fn $name(&mut self, op: $op) -> Result<(), BackendError> {
+        fn $name(&mut self, op: op::$op) -> Result<(), BackendError> {
             Op::from(op).sheet(&self.memory).check()?;
             self.kernels.$name(&mut self.memory, op)
         }
@@ -79,27 +74,5 @@ impl<K: Kernels> Backend for Cpu<K> {
         self.memory.read(src, dst)
     }
 
-    checked! {
-        embed: Embed,
-        rms_norm: RmsNorm,
-        join_norm: JoinNorm,
-        linear: Linear,
-        gated_linear: GatedLinear,
-        rope_table: RopeTable,
-        rope: Rope,
-        cache_write: CacheWrite,
-        attention: Attention,
-        conv: Conv,
-        delta_prepare: DeltaPrepare,
-        delta_rule: DeltaRule,
-        gated_norm: GatedNorm,
-        gate_mul: GateMul,
-        swiglu: SwiGlu,
-        router: Router,
-        experts: Experts,
-        add_gated: AddGated,
-        gather_rows: GatherRows,
-        scatter_rows: ScatterRows,
-        sample: Sample,
-    }
+    for_each_operation! { checked }
 }

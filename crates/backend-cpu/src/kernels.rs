@@ -1,12 +1,7 @@
 //! The operations as functions over host memory; the reference is the default body of each.
 
 use crate::{Memory, reference};
-use forerun_backend::BackendError;
-use forerun_backend::op::{
-    AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
-    GatedLinear, GatedNorm, GatherRows, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
-    ScatterRows, SwiGlu,
-};
+use forerun_backend::{BackendError, for_each_operation, op};
 
 type Done = Result<(), BackendError>;
 
@@ -19,7 +14,7 @@ macro_rules! kernels {
             fn name(&self) -> String;
             $(
                 /// See the operation's own text.
-                fn $name(&mut self, memory: &mut Memory, op: $op) -> Done {
+                fn $name(&mut self, memory: &mut Memory, op: op::$op) -> Done {
                     reference::$name(memory, op)
                 }
             )*
@@ -27,29 +22,7 @@ macro_rules! kernels {
     };
 }
 
-kernels! {
-    embed: Embed,
-    rms_norm: RmsNorm,
-        join_norm: JoinNorm,
-    linear: Linear,
-    gated_linear: GatedLinear,
-    rope_table: RopeTable,
-    rope: Rope,
-    cache_write: CacheWrite,
-    attention: Attention,
-    conv: Conv,
-    delta_prepare: DeltaPrepare,
-    delta_rule: DeltaRule,
-    gated_norm: GatedNorm,
-    gate_mul: GateMul,
-    swiglu: SwiGlu,
-    router: Router,
-    experts: Experts,
-    add_gated: AddGated,
-    gather_rows: GatherRows,
-        scatter_rows: ScatterRows,
-    sample: Sample,
-}
+for_each_operation! { kernels }
 
 /// Definitions only.
 #[derive(Clone, Copy, Debug, Default)]

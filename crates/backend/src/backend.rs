@@ -115,33 +115,6 @@ pub fn submit_and_wait(backend: &mut dyn Backend) -> Result<(), BackendError> {
 }
 
 impl Op {
-    /// Calls the method this operation belongs to.
-    pub fn apply(self, backend: &mut dyn Backend) -> Result<(), BackendError> {
-        match self {
-            Self::Embed(op) => backend.embed(op),
-            Self::RmsNorm(op) => backend.rms_norm(op),
-            Self::JoinNorm(op) => backend.join_norm(op),
-            Self::Linear(op) => backend.linear(op),
-            Self::GatedLinear(op) => backend.gated_linear(op),
-            Self::RopeTable(op) => backend.rope_table(op),
-            Self::Rope(op) => backend.rope(op),
-            Self::CacheWrite(op) => backend.cache_write(op),
-            Self::Attention(op) => backend.attention(op),
-            Self::Conv(op) => backend.conv(op),
-            Self::DeltaPrepare(op) => backend.delta_prepare(op),
-            Self::DeltaRule(op) => backend.delta_rule(op),
-            Self::GatedNorm(op) => backend.gated_norm(op),
-            Self::GateMul(op) => backend.gate_mul(op),
-            Self::SwiGlu(op) => backend.swiglu(op),
-            Self::Router(op) => backend.router(op),
-            Self::Experts(op) => backend.experts(op),
-            Self::AddGated(op) => backend.add_gated(op),
-            Self::GatherRows(op) => backend.gather_rows(op),
-            Self::ScatterRows(op) => backend.scatter_rows(op),
-            Self::Sample(op) => backend.sample(op),
-        }
-    }
-
     /// The operation's description of itself.
     pub fn sheet<'a>(&self, catalog: &'a dyn Catalog) -> Sheet<'a> {
         let mut sheet = Sheet::new(self.name(), catalog);

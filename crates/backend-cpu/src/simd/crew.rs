@@ -5,8 +5,6 @@ use super::isa::Task;
 use super::portable::Portable;
 use crate::pool::Pool;
 
-#[cfg(target_arch = "aarch64")]
-use super::neon::Neon;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512};
 
@@ -16,13 +14,12 @@ use super::{avx2::Avx2, avx512::Avx512};
 pub enum Level {
     Avx512,
     Avx2,
-    Neon,
     Portable,
 }
 
 impl Level {
     /// All, best first.
-    pub const ALL: [Self; 4] = [Self::Avx512, Self::Avx2, Self::Neon, Self::Portable];
+    pub const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Portable];
 
     /// Whether this processor has it.
     pub fn available(self) -> bool {
@@ -34,7 +31,6 @@ impl Level {
         match self {
             Self::Avx512 => "avx512",
             Self::Avx2 => "avx2",
-            Self::Neon => "neon",
             Self::Portable => "portable",
         }
     }
@@ -47,8 +43,6 @@ enum Token {
     Avx512(Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    #[cfg(target_arch = "aarch64")]
-    Neon(Neon),
     Portable(Portable),
 }
 
@@ -58,21 +52,11 @@ impl Token {
         match level {
             Level::Avx512 => Avx512::detect().map(Self::Avx512),
             Level::Avx2 => Avx2::detect().map(Self::Avx2),
-            Level::Neon => None,
             Level::Portable => Some(Self::Portable(Portable)),
         }
     }
 
-    #[cfg(target_arch = "aarch64")]
-    fn new(level: Level) -> Option<Self> {
-        match level {
-            Level::Neon => Neon::detect().map(Self::Neon),
-            Level::Avx512 | Level::Avx2 => None,
-            Level::Portable => Some(Self::Portable(Portable)),
-        }
-    }
-
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(not(target_arch = "x86_64"))]
     fn new(level: Level) -> Option<Self> {
         (level == Level::Portable).then_some(Self::Portable(Portable))
     }
@@ -83,8 +67,6 @@ impl Token {
             Self::Avx512(simd) => task.run(simd, index, scratch),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(simd) => task.run(simd, index, scratch),
-            #[cfg(target_arch = "aarch64")]
-            Self::Neon(simd) => task.run(simd, index, scratch),
             Self::Portable(simd) => task.run(simd, index, scratch),
         }
     }

@@ -27,10 +27,40 @@ pub use rows::{Embed, GatherRows, ScatterRows};
 pub use sample::{HistoryEntry, Sample, SampleRow, gumbel, uniform};
 pub use spans::{SpanEntry, Spans};
 
-use crate::Sheet;
+use crate::{Backend, BackendError, Sheet};
+
+/// The one list of operations: calls `$with! { method: Type, … }`.
+#[macro_export]
+macro_rules! for_each_operation {
+    ($with:ident) => {
+        $with! {
+            embed: Embed,
+            rms_norm: RmsNorm,
+            join_norm: JoinNorm,
+            linear: Linear,
+            gated_linear: GatedLinear,
+            rope_table: RopeTable,
+            rope: Rope,
+            cache_write: CacheWrite,
+            attention: Attention,
+            conv: Conv,
+            delta_prepare: DeltaPrepare,
+            delta_rule: DeltaRule,
+            gated_norm: GatedNorm,
+            gate_mul: GateMul,
+            swiglu: SwiGlu,
+            router: Router,
+            experts: Experts,
+            add_gated: AddGated,
+            gather_rows: GatherRows,
+            scatter_rows: ScatterRows,
+            sample: Sample,
+        }
+    };
+}
 
 macro_rules! operations {
-    ($($name:ident => $text:literal),* $(,)?) => {
+    ($($method:ident: $name:ident),* $(,)?) => {
         /// Any operation.
         #[derive(Clone, Copy, Debug)]
         #[expect(missing_docs, reason = "each variant is documented at its struct")]
@@ -39,12 +69,17 @@ macro_rules! operations {
         impl Op {
             /// The operation's name in errors, traces and benchmarks.
             pub const fn name(&self) -> &'static str {
-                match self { $(Self::$name(_) => $text),* }
+                match self { $(Self::$name(_) => stringify!($method)),* }
             }
 
             /// Writes operands, sizes and cost onto a sheet.
             pub fn describe(&self, sheet: &mut Sheet<'_>) {
                 match self { $(Self::$name(op) => op.describe(sheet)),* }
+            }
+
+            /// Calls the method this operation belongs to.
+            pub fn apply(self, backend: &mut dyn Backend) -> Result<(), BackendError> {
+                match self { $(Self::$name(op) => backend.$method(op)),* }
             }
         }
 
@@ -54,26 +89,4 @@ macro_rules! operations {
     };
 }
 
-operations! {
-    Embed => "embed",
-    RmsNorm => "rms_norm",
-    JoinNorm => "join_norm",
-    Linear => "linear",
-    GatedLinear => "gated_linear",
-    RopeTable => "rope_table",
-    Rope => "rope",
-    CacheWrite => "cache_write",
-    Attention => "attention",
-    Conv => "conv",
-    DeltaPrepare => "delta_prepare",
-    DeltaRule => "delta_rule",
-    GatedNorm => "gated_norm",
-    GateMul => "gate_mul",
-    SwiGlu => "swiglu",
-    Router => "router",
-    Experts => "experts",
-    AddGated => "add_gated",
-    GatherRows => "gather_rows",
-    ScatterRows => "scatter_rows",
-    Sample => "sample",
-}
+for_each_operation! { operations }

@@ -2,10 +2,13 @@
 
 use crate::common::{ByHand, Device, runner};
 use forerun_backend::op::SampleRow;
-use forerun_base::{DType, SeqId, Token};
+use forerun_base::{DType, SeqId, Token, bf16_to_f32};
 use forerun_engine::{DraftEntry, DraftPlan, Guesses, Runner, SampleSpec, Settings, Speculation};
 use forerun_testkit::Golden;
+use forerun_testkit::tiny::{StoredTensor, safetensors};
 use forerun_testkit::tolerance::assert_close;
+use forerun_weights::Checkpoint;
+use std::path::Path;
 
 const WITH_HEAD: [&str; 3] = ["qwen3_next", "qwen3_5", "qwen3_5_moe"];
 
@@ -52,6 +55,113 @@ fn draft_logits_match_over_the_prompt() {
             let expected = golden.f32("mtp.prefill.logits").values;
             assert_close(&format!("{name} on {device:?}"), &expected, &logits, 2e-3);
         }
+    }
+}
+
+/// How a head is stored beside a trunk.
+struct Sidecar {
+    model: &'static str,
+    file: &'static str,
+    prefix: &'static str,
+    /// Norms stored as the factor itself, and whether a manifest says so.
+    gamma: Option<bool>,
+    split_experts: bool,
+}
+
+/// All tensors of a golden checkpoint.
+fn stored(name: &str) -> Vec<StoredTensor> {
+    let checkpoint = Checkpoint::open(Golden::open(name).checkpoint()).expect("a checkpoint");
+    let one = |name: &str| {
+        let tensor = checkpoint.tensor(name).expect("a tensor");
+        let (dtype, shape) = (tensor.dtype, tensor.shape);
+        StoredTensor { name: name.to_owned(), dtype, shape, bytes: tensor.bytes.to_vec() }
+    };
+    checkpoint.names().map(one).collect()
+}
+
+/// `w` as `1 + w`, without rounding.
+fn as_gamma(tensor: &mut StoredTensor) {
+    assert_eq!(tensor.dtype, DType::BF16, "goldens hold bf16");
+    let (halves, _) = tensor.bytes.as_chunks::<2>();
+    let wide = |half: &[u8; 2]| (1.0 + bf16_to_f32(u16::from_le_bytes(*half))).to_le_bytes();
+    tensor.bytes = halves.iter().flat_map(wide).collect();
+    tensor.dtype = DType::F32;
+}
+
+/// `experts.gate_up_proj` and `experts.down_proj` as one module per expert.
+fn split_experts(tensor: &StoredTensor) -> Vec<StoredTensor> {
+    let Some((path, kind)) = tensor.name.split_once(".experts.") else {
+        return vec![tensor.clone()];
+    };
+    let names: &[&str] =
+        if kind == "gate_up_proj" { &["gate_proj", "up_proj"] } else { &["down_proj"] };
+    let [experts, rows, cols] = tensor.shape[..] else { panic!("a stack has three axes") };
+    let part = tensor.bytes.len() / experts / names.len();
+    let piece = |(i, bytes): (usize, &[u8])| StoredTensor {
+        name: format!("{path}.experts.{}.{}.weight", i / names.len(), names[i % names.len()]),
+        dtype: tensor.dtype,
+        shape: vec![rows / names.len(), cols],
+        bytes: bytes.to_vec(),
+    };
+    tensor.bytes.chunks_exact(part).enumerate().map(piece).collect()
+}
+
+/// The golden checkpoint with its head moved to a file of its own.
+fn move_head(sidecar: &Sidecar, folder: &Path) {
+    let (mut head, trunk): (Vec<_>, Vec<_>) =
+        stored(sidecar.model).into_iter().partition(|t| t.name.starts_with("mtp."));
+    if sidecar.split_experts {
+        head = head.iter().flat_map(split_experts).collect();
+    }
+    for tensor in &mut head {
+        if sidecar.gamma.is_some() && tensor.shape.len() == 1 {
+            as_gamma(tensor);
+        }
+        tensor.name = format!("{}{}", sidecar.prefix, tensor.name);
+    }
+    std::fs::create_dir(folder.join("mtp")).expect("a folder");
+    std::fs::write(folder.join("model.safetensors"), safetensors(&trunk)).expect("written");
+    std::fs::write(folder.join(sidecar.file), safetensors(&head)).expect("written");
+    if sidecar.gamma == Some(true) {
+        let manifest = r#"{"rmsnorm_weight_format": "mlx_gamma"}"#;
+        std::fs::write(folder.join("mtp/manifest.json"), manifest).expect("written");
+    }
+    let config = Golden::open(sidecar.model).checkpoint().join("config.json");
+    std::fs::copy(config, folder.join("config.json")).expect("copied");
+}
+
+#[test]
+fn a_head_beside_the_model_drafts_the_same_however_it_is_stored() {
+    let base = Sidecar {
+        model: "qwen3_5",
+        file: "model-mtp.safetensors",
+        prefix: "",
+        gamma: None,
+        split_experts: false,
+    };
+    for sidecar in [
+        Sidecar { ..base },
+        Sidecar { gamma: Some(false), prefix: "language_model.", ..base },
+        Sidecar { file: "mtp/weights.safetensors", gamma: Some(true), ..base },
+        Sidecar { file: "mtp/weights.safetensors", model: "qwen3_next", ..base },
+        Sidecar { model: "qwen3_5_moe", ..base },
+        Sidecar { model: "qwen3_5_moe", split_experts: true, gamma: Some(false), ..base },
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        move_head(&sidecar, folder.path());
+        let golden = Golden::open(sidecar.model);
+        let speculation = Speculation::mtp(4);
+        let settings =
+            Settings { context: 128, prefill_chunk: 80, speculation, ..Settings::default() };
+        let mut by_hand = ByHand::new(runner(folder.path(), Device::Tuned, &settings));
+        let prompt = golden.tokens("input_ids");
+        by_hand.feed(&prompt, 0, prompt.len());
+        let plan = plan(&by_hand, &golden.tokens("mtp.prefill.ids"), 0, 4);
+        let mut guesses = Guesses::default();
+        by_hand.runner.draft(&plan, &mut guesses).expect("drafted");
+        let Sidecar { model, file, gamma, split_experts, .. } = sidecar;
+        let what = format!("{model} in {file}, gamma {gamma:?}, split experts {split_experts}");
+        assert_eq!(guesses.of(0), golden.tokens("mtp.draft.ids"), "{what}");
     }
 }
 

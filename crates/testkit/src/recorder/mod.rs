@@ -25,14 +25,9 @@ mod tests;
 pub use poison::POISON_INDEX;
 pub use stats::{Budget, Stats, Watch};
 
-use forerun_backend::op::{
-    AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
-    GatedLinear, GatedNorm, GatherRows, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
-    ScatterRows, SwiGlu,
-};
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferRole, BufferSpec, Catalog, Cost, HostData,
-    HostDataMut, Op, Ticket, View, WeightId, WeightInfo,
+    HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
 };
 use forerun_base::{DType, Matrix};
 use paranoia::Snapshots;
@@ -186,7 +181,7 @@ impl Catalog for Recorder {
 
 macro_rules! recorded {
     ($($name:ident: $op:ident),* $(,)?) => {$(
-        fn $name(&mut self, op: $op) -> Result<(), BackendError> {
+        fn $name(&mut self, op: op::$op) -> Result<(), BackendError> {
             self.record(op.into())
         }
     )*};
@@ -298,27 +293,5 @@ impl Backend for Recorder {
         self.inner.read(src, dst)
     }
 
-    recorded! {
-        embed: Embed,
-        rms_norm: RmsNorm,
-        join_norm: JoinNorm,
-        linear: Linear,
-        gated_linear: GatedLinear,
-        rope_table: RopeTable,
-        rope: Rope,
-        cache_write: CacheWrite,
-        attention: Attention,
-        conv: Conv,
-        delta_prepare: DeltaPrepare,
-        delta_rule: DeltaRule,
-        gated_norm: GatedNorm,
-        gate_mul: GateMul,
-        swiglu: SwiGlu,
-        router: Router,
-        experts: Experts,
-        add_gated: AddGated,
-        gather_rows: GatherRows,
-        scatter_rows: ScatterRows,
-        sample: Sample,
-    }
+    for_each_operation! { recorded }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use forerun_backend::op::Store;
+use forerun_backend::op::{Embed, GatedLinear, Linear, Store, SwiGlu};
 use forerun_backend::submit_and_wait;
 use forerun_backend_cpu::{Cpu, Kernels, Memory, plain};
 

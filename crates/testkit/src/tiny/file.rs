@@ -5,11 +5,16 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// One tensor, ready to be stored.
-pub(super) struct StoredTensor {
-    pub(super) name: String,
-    pub(super) dtype: DType,
-    pub(super) shape: Vec<usize>,
-    pub(super) bytes: Vec<u8>,
+#[derive(Clone, Debug)]
+pub struct StoredTensor {
+    /// Its name.
+    pub name: String,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Axes, slowest first.
+    pub shape: Vec<usize>,
+    /// Its elements, little-endian.
+    pub bytes: Vec<u8>,
 }
 
 pub(super) fn write(path: &Path, bytes: &[u8]) {
@@ -36,7 +41,8 @@ pub(super) fn write_checkpoint(folder: &Path, tensors: &[StoredTensor], shards: 
     write(&folder.join("model.safetensors.index.json"), index.as_bytes());
 }
 
-fn safetensors(tensors: &[StoredTensor]) -> Vec<u8> {
+/// The bytes of a safetensors file.
+pub fn safetensors(tensors: &[StoredTensor]) -> Vec<u8> {
     let mut header = Map::new();
     header.insert("__metadata__".into(), json!({ "format": "pt" }));
     let mut data = Vec::new();

@@ -10,6 +10,8 @@ mod family;
 mod file;
 mod weights;
 
+pub use file::{StoredTensor, safetensors};
+
 use forerun_base::DType;
 use std::path::Path;
 use weights::Weights;
