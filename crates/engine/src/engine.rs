@@ -131,7 +131,7 @@ impl<R: Runner> Engine<R> {
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.picks)?;
         if self.plan.spans.iter().all(|span| span.sample.is_some() && span.certain() == 1) {
-            self.costs.note_step(self.plan.tokens.len(), start.elapsed());
+            self.costs.note_step(self.plan.tokens.len(), self.plan.context(), start.elapsed());
         }
         Ok(())
     }

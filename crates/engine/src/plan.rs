@@ -82,6 +82,11 @@ impl StepPlan {
         self.history.clear();
     }
 
+    /// The longest context of its spans.
+    pub fn context(&self) -> usize {
+        self.spans.iter().map(|span| span.start as usize).max().unwrap_or(0)
+    }
+
     /// The guesses of a span.
     pub fn guesses(&self, span: &Span) -> &[Token] {
         &self.tokens[span.tokens.end - span.drafts..span.tokens.end]

@@ -75,23 +75,27 @@ impl Acceptance {
     }
 }
 
+/// Contexts from which a step is priced apart from shorter ones.
+const CONTEXTS: [usize; 5] = [0, 1 << 10, 1 << 12, 1 << 14, 1 << 16];
+
 /// Prices of rounds, learned from rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct CostTable {
-    /// Seconds of a step by rows (index 0: one row); 0 is unknown.
-    step: Vec<f32>,
+    /// Seconds of a step by context and rows (index 0: one row); 0 is unknown.
+    step: [Vec<f32>; CONTEXTS.len()],
     /// Seconds of one draft pass; 0 is unknown.
     draft: f32,
 }
 
 impl CostTable {
     pub(crate) fn new(rows: usize) -> Self {
-        Self { step: vec![0.0; rows.max(1)], draft: 0.0 }
+        Self { step: std::array::from_fn(|_| vec![0.0; rows.max(1)]), draft: 0.0 }
     }
 
-    /// Takes the time of a step that only decoded.
-    pub(crate) fn note_step(&mut self, rows: usize, time: Duration) {
-        if let Some(known) = rows.checked_sub(1).and_then(|i| self.step.get_mut(i)) {
+    /// Takes the time of a step that only decoded, at the longest `context` in it.
+    pub(crate) fn note_step(&mut self, rows: usize, context: usize, time: Duration) {
+        let step = &mut self.step[band(context)];
+        if let Some(known) = rows.checked_sub(1).and_then(|i| step.get_mut(i)) {
             blend(known, time);
         }
     }
@@ -103,28 +107,46 @@ impl CostTable {
         }
     }
 
-    /// Seconds of a step: measured, or on the line through its measured neighbours.
-    fn step(&self, rows: usize) -> f32 {
-        let at = rows.clamp(1, self.step.len()) - 1;
-        if self.step[at] > 0.0 {
-            return self.step[at];
+    /// Seconds of a step: measured, or as much dearer than at shorter contexts as what was measured
+    /// here, or on the line through its measured neighbours.
+    fn step(&self, rows: usize, band: usize) -> f32 {
+        let step = &self.step[band];
+        let at = rows.clamp(1, step.len()) - 1;
+        if step[at] > 0.0 {
+            return step[at];
         }
-        let below = self.step[..at].iter().rposition(|&t| t > 0.0);
-        let above = self.step[at..].iter().position(|&t| t > 0.0).map(|i| at + i);
-        match (below, above) {
-            (Some(b), Some(a)) => {
-                let share = (at - b) as f32 / (a - b) as f32;
-                self.step[b] + share * (self.step[a] - self.step[b])
-            }
-            // Nothing above: each row costs what a row cost so far, at most.
-            (Some(b), None) => self.step[b] * (at + 1) as f32 / (b + 1) as f32,
-            (None, Some(a)) => self.step[a],
-            (None, None) => 1.0,
+        let known = step.iter().position(|&t| t > 0.0);
+        let shorter = (0..band).rev().find(|&b| self.step[b].iter().any(|&t| t > 0.0));
+        match (shorter, known) {
+            (Some(b), Some(k)) => self.step(rows, b) * step[k] / self.step(k + 1, b),
+            (Some(b), None) => self.step(rows, b),
+            (None, _) => between(step, at),
         }
     }
 
-    fn round(&self, sequences: usize, guesses: usize, deepest: usize) -> f32 {
-        self.step(sequences + guesses) + deepest as f32 * self.draft
+    fn round(&self, band: usize, sequences: usize, guesses: usize, deepest: usize) -> f32 {
+        self.step(sequences + guesses, band) + deepest as f32 * self.draft
+    }
+}
+
+/// Which prices a context belongs to.
+fn band(context: usize) -> usize {
+    CONTEXTS.iter().rposition(|&from| context >= from).unwrap_or(0)
+}
+
+/// An unknown price read off its neighbours.
+fn between(step: &[f32], at: usize) -> f32 {
+    let below = step[..at].iter().rposition(|&t| t > 0.0);
+    let above = step[at..].iter().position(|&t| t > 0.0).map(|i| at + i);
+    match (below, above) {
+        (Some(b), Some(a)) => {
+            let share = (at - b) as f32 / (a - b) as f32;
+            step[b] + share * (step[a] - step[b])
+        }
+        // Nothing above: each row costs what a row cost so far, at most.
+        (Some(b), None) => step[b] * (at + 1) as f32 / (b + 1) as f32,
+        (None, Some(a)) => step[a],
+        (None, None) => 1.0,
     }
 }
 
@@ -148,15 +170,16 @@ pub(crate) struct Candidate {
     pub(crate) depth: usize,
 }
 
-/// Chooses the depths of a batch, of which the steps hold `rows` rows.
-pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usize) {
+/// Chooses the depths of a batch whose steps hold `rows` rows, at its longest `context`.
+pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usize, context: usize) {
+    let band = band(context);
     let sequences = candidates.len();
     let mut chance = [1.0f32; 256];
     let mut depth = [0usize; 256];
     let sequences_seen = sequences.min(chance.len());
     let candidates = &mut candidates[..sequences_seen];
     let (mut tokens, mut guesses, mut deepest) = (sequences as f32, 0, 0);
-    let mut best = tokens / costs.round(sequences, 0, 0);
+    let mut best = tokens / costs.round(band, sequences, 0, 0);
     candidates.iter_mut().for_each(|c| c.depth = 0);
     while sequences + guesses < rows {
         let next = |i: usize, c: &Candidate| chance[i] * c.acceptance.given(depth[i]);
@@ -172,7 +195,7 @@ pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usiz
         if !candidates[i].free {
             deepest = deepest.max(depth[i]);
         }
-        let rate = tokens / costs.round(sequences, guesses, deepest);
+        let rate = tokens / costs.round(band, sequences, guesses, deepest);
         if rate > best {
             best = rate;
             candidates.iter_mut().zip(&depth).for_each(|(c, &d)| c.depth = d);
@@ -190,7 +213,9 @@ mod tests {
     use super::*;
 
     fn table(step: impl Fn(usize) -> f32, draft: f32) -> CostTable {
-        CostTable { step: (1..=32).map(step).collect(), draft }
+        let mut costs = CostTable::new(32);
+        costs.step[0] = (1..=32).map(step).collect();
+        CostTable { draft, ..costs }
     }
 
     fn known(chance: f32) -> Acceptance {
@@ -200,7 +225,7 @@ mod tests {
     fn depth(chance: f32, costs: &CostTable, limit: usize) -> usize {
         let acceptance = known(chance);
         let mut one = [Candidate { acceptance, limit, free: false, depth: 0 }];
-        choose(&mut one, costs, 32);
+        choose(&mut one, costs, 32, 0);
         one[0].depth
     }
 
@@ -222,10 +247,10 @@ mod tests {
             Candidate { acceptance, limit: 8, free: false, depth: 0 }
         };
         let mut two = [with(0.95), with(0.1)];
-        choose(&mut two, &costs, 32);
+        choose(&mut two, &costs, 32, 0);
         assert!(two[0].depth > two[1].depth, "{two:?}");
         let mut tight = [with(0.95), with(0.95)];
-        choose(&mut tight, &costs, 3);
+        choose(&mut tight, &costs, 3, 0);
         assert!(tight[0].depth + tight[1].depth <= 1, "three rows hold two tokens and one guess");
     }
 
@@ -236,7 +261,7 @@ mod tests {
         let mut probes = 0;
         for _ in 0..1000 {
             let mut one = [Candidate { acceptance, limit: 8, free: false, depth: 0 }];
-            choose(&mut one, &costs, 32);
+            choose(&mut one, &costs, 32, 0);
             probes += usize::from(one[0].depth > 0);
             acceptance.note(one[0].depth, 0);
         }
@@ -250,7 +275,7 @@ mod tests {
         let mut acceptance = Acceptance::new();
         let depth = |acceptance| {
             let mut one = [Candidate { acceptance, limit: 8, free: false, depth: 0 }];
-            choose(&mut one, &cheap, 32);
+            choose(&mut one, &cheap, 32, 0);
             one[0].depth
         };
         assert_eq!(depth(acceptance), 1);
@@ -262,9 +287,22 @@ mod tests {
     #[test]
     fn unknown_prices_are_read_off_their_neighbours() {
         let mut costs = CostTable::new(8);
-        costs.note_step(1, Duration::from_millis(10));
-        costs.note_step(5, Duration::from_millis(14));
-        assert!((costs.step(3) - 0.012).abs() < 1e-6);
-        assert!((costs.step(8) - 0.0224).abs() < 1e-6);
+        costs.note_step(1, 0, Duration::from_millis(10));
+        costs.note_step(5, 0, Duration::from_millis(14));
+        assert!((costs.step(3, 0) - 0.012).abs() < 1e-6);
+        assert!((costs.step(8, 0) - 0.0224).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_longer_context_is_dearer_in_proportion_until_it_is_known() {
+        let mut costs = CostTable::new(8);
+        costs.note_step(1, 0, Duration::from_millis(10));
+        costs.note_step(5, 0, Duration::from_millis(15));
+        assert!((costs.step(5, band(5000)) - 0.015).abs() < 1e-6, "nothing known there yet");
+        costs.note_step(1, 5000, Duration::from_millis(20));
+        assert!((costs.step(5, band(5000)) - 0.030).abs() < 1e-6);
+        costs.note_step(5, 5000, Duration::from_millis(40));
+        assert!((costs.step(5, band(5000)) - 0.040).abs() < 1e-6);
+        assert!((costs.step(5, band(100)) - 0.015).abs() < 1e-6);
     }
 }

@@ -49,7 +49,7 @@ impl Scheduler {
                 scratch.owners.push(at);
             }
         }
-        self.choose_depths(scratch, costs);
+        self.choose_depths(scratch, costs, step.context());
         for span in &step.spans {
             let Some(at) = self.find(span.seq) else { continue };
             let chosen = scratch.owners.iter().position(|&owner| owner == at);
@@ -104,13 +104,13 @@ impl Scheduler {
     }
 
     /// Lowers the depths of those that leave the choice to us.
-    fn choose_depths(&self, scratch: &mut DraftScratch, costs: &CostTable) {
+    fn choose_depths(&self, scratch: &mut DraftScratch, costs: &CostTable, context: usize) {
         if self.speculation.mode == Mode::Optimistic {
             return;
         }
         let auto = |at: &usize| self.sequences[*at].drafts.depth == Depth::Auto;
         if scratch.owners.iter().any(auto) {
-            choose(&mut scratch.candidates, costs, self.limits.rows);
+            choose(&mut scratch.candidates, costs, self.limits.rows, context);
             for (candidate, at) in scratch.candidates.iter_mut().zip(&scratch.owners) {
                 if !auto(at) {
                     candidate.depth = candidate.limit;
