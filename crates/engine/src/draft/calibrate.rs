@@ -16,18 +16,28 @@ impl<R: Runner> Engine<R> {
         let Admission::Ready(lease) = self.states.acquire(context.min(2 * most + 64)) else {
             return Ok(());
         };
-        let started = Instant::now();
-        let mut done = Ok(());
-        // The first time warms caches and threads; the rest count.
-        for round in 0..3 {
-            for rows in [1, 2, 3, 5, 9, 17].into_iter().filter(|&rows| rows <= most + 1) {
-                if done.is_ok() && (round == 0 || started.elapsed() < budget) {
-                    done = self.time_step(lease, rows, round > 0);
-                }
-            }
-        }
+        let done = self.time_steps(lease, most + 1, budget);
         self.states.release(lease);
         done
+    }
+
+    /// One step to warm caches and threads, then as many priced ones as the time allows, one at least.
+    fn time_steps(
+        &mut self,
+        lease: LeaseId,
+        most: usize,
+        budget: Duration,
+    ) -> Result<(), EngineError> {
+        let started = Instant::now();
+        self.time_step(lease, 1, false)?;
+        let widths = [1, 2, 3, 5, 9, 17].into_iter().filter(|&rows| rows <= most);
+        for (i, rows) in widths.clone().chain(widths).enumerate() {
+            if i > 0 && started.elapsed() > budget {
+                break;
+            }
+            self.time_step(lease, rows, true)?;
+        }
+        Ok(())
     }
 
     fn time_step(&mut self, lease: LeaseId, rows: usize, counts: bool) -> Result<(), EngineError> {

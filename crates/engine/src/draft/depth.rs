@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) const MAX_DEPTH: usize = 16;
 /// Rounds at depth 0 before one is spent on looking whether that is still right; each time it was, the
 /// wait doubles.
-const PROBE_AFTER: u32 = 48;
+const PROBE_AFTER: u32 = 16;
 /// The longest wait.
 const PROBE_AT_LATEST: u32 = 768;
 /// Outcomes of the first guess that must be known before a second one is risked.
@@ -41,8 +41,8 @@ impl Acceptance {
     pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
         for k in 0..drafted.min(accepted + 1).min(MAX_DEPTH) {
             self.seen[k] += 1;
-            // A plain mean at first, then a memory of about twenty rounds.
-            let rate = (1.0 / (self.seen[k] as f32 + 1.0)).max(0.05);
+            // A mean in which the hope counts for two rounds, then a memory of about twenty.
+            let rate = (1.0 / (self.seen[k] as f32 + 2.0)).max(0.05);
             let outcome = if k < accepted { 1.0 } else { 0.0 };
             self.chance[k] += rate * (outcome - self.chance[k]);
         }
@@ -62,6 +62,11 @@ impl Acceptance {
     /// Whether a sequence at depth 0 should look again.
     fn wants_probe(&self) -> bool {
         self.parked_rounds >= self.probe_after
+    }
+
+    /// The chance that the first guess of a round is accepted.
+    pub(crate) fn first(&self) -> f32 {
+        self.chance[0]
     }
 
     /// The chance that guess number `k` (from 0) is accepted, given those before it. An unseen position
@@ -143,8 +148,8 @@ fn between(step: &[f32], at: usize) -> f32 {
             let share = (at - b) as f32 / (a - b) as f32;
             step[b] + share * (step[a] - step[b])
         }
-        // Nothing above: each row costs what a row cost so far, at most.
-        (Some(b), None) => step[b] * (at + 1) as f32 / (b + 1) as f32,
+        // Nothing above: hopeful, since a round of it soon tells the truth and a fear never would.
+        (Some(b), None) => step[b] * (1.0 + 0.1 * (at - b) as f32),
         (None, Some(a)) => step[a],
         (None, None) => 1.0,
     }
@@ -161,49 +166,57 @@ fn blend(known: &mut f32, time: Duration) {
 /// One sequence that could have guesses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
-    pub(crate) acceptance: Acceptance,
+    acceptance: Acceptance,
     /// Deepest it may go: rows, context, room in the answer.
     pub(crate) limit: usize,
     /// Whether its guesses cost no draft pass.
     pub(crate) free: bool,
     /// The answer: how deep it goes.
     pub(crate) depth: usize,
+    /// While choosing: the depth on trial, and the chance that all of it is accepted.
+    trial: (usize, f32),
+}
+
+impl Candidate {
+    /// A candidate that goes as deep as it may.
+    pub(crate) fn new(acceptance: Acceptance, limit: usize, free: bool) -> Self {
+        Self { acceptance, limit, free, depth: limit, trial: (0, 1.0) }
+    }
+
+    /// The chance that one guess more becomes text.
+    fn next_chance(&self) -> f32 {
+        let (depth, chance) = self.trial;
+        chance * self.acceptance.given(depth)
+    }
 }
 
 /// Chooses the depths of a batch whose steps hold `rows` rows, at its longest `context`.
 pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usize, context: usize) {
-    let band = band(context);
-    let sequences = candidates.len();
-    let mut chance = [1.0f32; 256];
-    let mut depth = [0usize; 256];
-    let sequences_seen = sequences.min(chance.len());
-    let candidates = &mut candidates[..sequences_seen];
-    let (mut tokens, mut guesses, mut deepest) = (sequences as f32, 0, 0);
+    let (band, sequences) = (band(context), candidates.len());
+    for candidate in &mut *candidates {
+        (candidate.depth, candidate.trial) = (0, (0, 1.0));
+    }
+    let (mut tokens, mut deepest) = (sequences as f32, 0);
     let mut best = tokens / costs.round(band, sequences, 0, 0);
-    candidates.iter_mut().for_each(|c| c.depth = 0);
-    while sequences + guesses < rows {
-        let next = |i: usize, c: &Candidate| chance[i] * c.acceptance.given(depth[i]);
-        let open = candidates.iter().enumerate().filter(|(i, c)| depth[*i] < c.limit);
-        let Some((i, gain)) = open.map(|(i, c)| (i, next(i, c))).max_by(|a, b| a.1.total_cmp(&b.1))
-        else {
-            break;
-        };
-        chance[i] = gain;
-        depth[i] += 1;
-        guesses += 1;
-        tokens += gain;
-        if !candidates[i].free {
-            deepest = deepest.max(depth[i]);
+    for guesses in 1..=rows.saturating_sub(sequences) {
+        let open = candidates.iter_mut().filter(|c| c.trial.0 < c.limit);
+        let likeliest = open.max_by(|a, b| a.next_chance().total_cmp(&b.next_chance()));
+        let Some(candidate) = likeliest else { break };
+        let chance = candidate.next_chance();
+        candidate.trial = (candidate.trial.0 + 1, chance);
+        tokens += chance;
+        if !candidate.free {
+            deepest = deepest.max(candidate.trial.0);
         }
         let rate = tokens / costs.round(band, sequences, guesses, deepest);
         if rate > best {
             best = rate;
-            candidates.iter_mut().zip(&depth).for_each(|(c, &d)| c.depth = d);
+            candidates.iter_mut().for_each(|c| c.depth = c.trial.0);
         }
     }
-    for c in candidates {
-        if c.depth == 0 && c.limit > 0 && c.acceptance.wants_probe() {
-            c.depth = 1;
+    for candidate in candidates {
+        if candidate.depth == 0 && candidate.limit > 0 && candidate.acceptance.wants_probe() {
+            candidate.depth = 1;
         }
     }
 }
@@ -224,7 +237,7 @@ mod tests {
 
     fn depth(chance: f32, costs: &CostTable, limit: usize) -> usize {
         let acceptance = known(chance);
-        let mut one = [Candidate { acceptance, limit, free: false, depth: 0 }];
+        let mut one = [Candidate::new(acceptance, limit, false)];
         choose(&mut one, costs, 32, 0);
         one[0].depth
     }
@@ -244,7 +257,7 @@ mod tests {
         let costs = table(|rows| 1.0 + 0.15 * rows as f32, 0.02);
         let with = |chance| {
             let acceptance = known(chance);
-            Candidate { acceptance, limit: 8, free: false, depth: 0 }
+            Candidate::new(acceptance, 8, false)
         };
         let mut two = [with(0.95), with(0.1)];
         choose(&mut two, &costs, 32, 0);
@@ -260,13 +273,13 @@ mod tests {
         let mut acceptance = Acceptance::new();
         let mut probes = 0;
         for _ in 0..1000 {
-            let mut one = [Candidate { acceptance, limit: 8, free: false, depth: 0 }];
+            let mut one = [Candidate::new(acceptance, 8, false)];
             choose(&mut one, &costs, 32, 0);
             probes += usize::from(one[0].depth > 0);
             acceptance.note(one[0].depth, 0);
         }
-        // After 48, 96, 192 and 384 rounds.
-        assert!((3..=6).contains(&probes), "{probes}");
+        // After 16, 32, 64, 128, 256 and 512 rounds.
+        assert!((5..=7).contains(&probes), "{probes}");
     }
 
     #[test]
@@ -274,7 +287,7 @@ mod tests {
         let cheap = table(|_| 1.0, 0.0);
         let mut acceptance = Acceptance::new();
         let depth = |acceptance| {
-            let mut one = [Candidate { acceptance, limit: 8, free: false, depth: 0 }];
+            let mut one = [Candidate::new(acceptance, 8, false)];
             choose(&mut one, &cheap, 32, 0);
             one[0].depth
         };
@@ -290,7 +303,7 @@ mod tests {
         costs.note_step(1, 0, Duration::from_millis(10));
         costs.note_step(5, 0, Duration::from_millis(14));
         assert!((costs.step(3, 0) - 0.012).abs() < 1e-6);
-        assert!((costs.step(8, 0) - 0.0224).abs() < 1e-6);
+        assert!((costs.step(8, 0) - 0.0182).abs() < 1e-6);
     }
 
     #[test]

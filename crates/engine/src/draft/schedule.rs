@@ -80,16 +80,17 @@ impl Scheduler {
         }
         let Sequence { tokens, drafts, .. } = sequence;
         let agreed = drafts.text.guess(tokens, limit, &mut drafts.guesses);
-        let trusted = agreed > 0 && (!head || agreed >= LONG_RUN);
+        let likelier = drafts.text_acceptance.first() >= drafts.mtp_acceptance.first();
+        let trusted = agreed > 0 && (!head || (agreed >= LONG_RUN && likelier));
         if !trusted {
             drafts.guesses.clear();
         }
         drafts.from_text = trusted;
         if trusted {
             let limit = drafts.guesses.len();
-            Some(Candidate { acceptance: drafts.text_acceptance, limit, free: true, depth: limit })
+            Some(Candidate::new(drafts.text_acceptance, limit, true))
         } else if head {
-            Some(Candidate { acceptance: drafts.mtp_acceptance, limit, free: false, depth: limit })
+            Some(Candidate::new(drafts.mtp_acceptance, limit, false))
         } else {
             None
         }
@@ -119,12 +120,16 @@ impl Scheduler {
         }
     }
 
-    /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags too far.
+    /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags too far, and
+    /// nothing ever for a request that wants no guesses.
     fn add_entry(&mut self, plan: &mut DraftPlan, at: usize, states: &StateStore, depth: usize) {
         if !self.head_can_draft(at, states) {
             return;
         }
         let sequence = &mut self.sequences[at];
+        if sequence.drafts.depth == Depth::Fixed(0) {
+            return;
+        }
         let Some(id) = lease_of(sequence) else { return };
         let lease = states.lease(id);
         let (from, to) = (sequence.drafts.filled as usize, lease.committed as usize);
