@@ -172,8 +172,11 @@ impl<R: Runner> Engine<R> {
     fn fail(&mut self, error: &EngineError, events: &mut Vec<Event>) {
         let why = error.to_string();
         for span in &self.plan.spans {
-            let reason = FinishReason::Failed(why.clone());
-            self.scheduler.end(span.seq, reason, &mut self.states, events);
+            // An answer that ended before the device failed has its reason already.
+            if self.scheduler.is_running(span.seq) {
+                let reason = FinishReason::Failed(why.clone());
+                self.scheduler.end(span.seq, reason, &mut self.states, events);
+            }
         }
     }
 }

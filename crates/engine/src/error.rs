@@ -49,6 +49,9 @@ pub enum RejectError {
 /// Why the engine itself failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    /// A text that cannot be scored.
+    #[error(transparent)]
+    Reject(#[from] RejectError),
     /// Settings that make no engine.
     #[error("{0}")]
     Settings(String),

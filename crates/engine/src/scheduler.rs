@@ -114,6 +114,12 @@ impl Scheduler {
         self.find(id).map(|at| (&self.sequences[at].tokens[..], self.sequences[at].prompt_len))
     }
 
+    /// Whether a sequence holds a lease and has not ended.
+    pub(crate) fn is_running(&self, id: SeqId) -> bool {
+        let running = |at: usize| matches!(self.sequences[at].standing, Standing::Running(_));
+        self.find(id).is_some_and(running)
+    }
+
     pub(crate) fn find(&self, id: SeqId) -> Option<usize> {
         self.sequences.iter().position(|s| s.id == id)
     }

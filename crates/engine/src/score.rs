@@ -19,17 +19,16 @@ impl Engine<ModelRunner> {
         sink: &mut dyn FnMut(&[f32]),
     ) -> Result<(), EngineError> {
         let limits = *self.runner.limits();
-        let reject = |why: RejectError| EngineError::Settings(why.to_string());
         if tokens.is_empty() {
-            return Err(reject(RejectError::EmptyPrompt));
+            return Err(RejectError::EmptyPrompt.into());
         }
         if tokens.len() > limits.context {
             let (prompt, context) = (tokens.len(), limits.context);
-            return Err(reject(RejectError::PromptTooLong { prompt, context }));
+            return Err(RejectError::PromptTooLong { prompt, context }.into());
         }
         let vocabulary = self.runner.model().spec.vocabulary;
         if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
-            return Err(reject(RejectError::UnknownToken { token, vocabulary }));
+            return Err(RejectError::UnknownToken { token, vocabulary }.into());
         }
         let Admission::Ready(lease) = self.states.acquire(tokens.len()) else {
             return Err(EngineError::Settings("every sequence is taken; try later".to_owned()));

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 struct Counting {
     limits: Limits,
     fails_at: Option<usize>,
+    fails_drafting: bool,
     steps: usize,
 }
 
@@ -38,6 +39,9 @@ impl Runner for Counting {
 
     /// Right, wrong, right, … by position.
     fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
+        if self.fails_drafting {
+            return Err(EngineError::Settings("the head is on fire".to_owned()));
+        }
         guesses.reset(plan);
         for (i, entry) in plan.entries.iter().enumerate() {
             assert!(entry.depth <= self.limits.log_rows, "no deeper than the log");
@@ -52,7 +56,7 @@ impl Runner for Counting {
 }
 
 fn engine(limits: Limits, fails_at: Option<usize>) -> Engine<Counting> {
-    let runner = Counting { limits, fails_at, steps: 0 };
+    let runner = Counting { limits, fails_at, fails_drafting: false, steps: 0 };
     let speculation = Speculation { text: true, ..Speculation::mtp(limits.log_rows) };
     Engine::with_parts(Scheduler::new(limits, 100, speculation), StateStore::new(&limits), runner)
 }
@@ -161,6 +165,24 @@ fn a_failed_step_ends_only_the_sequences_it_held() {
     assert_eq!(reason_of(&events, first), Some(failed));
     assert_eq!(reason_of(&events, second), Some(FinishReason::Length));
     assert_eq!(engine.states().free(), (1, 4));
+}
+
+#[test]
+fn a_failed_draft_ends_those_who_still_answer_and_leaves_the_ended_alone() {
+    let mut engine = engine(limits(2, 16, 4), None);
+    engine.runner().fails_drafting = true;
+    let short = engine.submit(Request::greedy(vec![1; 4], 1)).expect("fits");
+    let long = engine.submit(Request::greedy(vec![1; 4], 10)).expect("fits");
+    let mut events = Vec::new();
+    while !engine.is_idle() {
+        engine.step(&mut events);
+    }
+    assert_eq!(reason_of(&events, short), Some(FinishReason::Length));
+    let failed = FinishReason::Failed("the head is on fire".to_owned());
+    assert_eq!(reason_of(&events, long), Some(failed));
+    let ends = events.iter().filter(|e| matches!(e, Event::Finished { .. })).count();
+    assert_eq!(ends, 2, "each ends once");
+    assert_eq!(engine.states().free().0, 2);
 }
 
 #[test]
