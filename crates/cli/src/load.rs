@@ -1,13 +1,13 @@
 //! From a path to an engine, in two steps: [`Source::open`] reads headers and configuration, so that
 //! every complaint about options comes before [`Source::load`] reads gigabytes.
 
-use crate::device;
 use crate::model_text::ModelText;
+use crate::{device, terminal};
 use anyhow::Context;
 use forerun_engine::{Engine, ModelRunner, Settings};
 use forerun_model::{Model, ModelSpec, read_spec};
 use forerun_weights::Checkpoint;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -68,9 +68,8 @@ fn progress_bar(bytes: u64) -> ProgressBar {
     if bytes < BAR_FROM_BYTES {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template(
+    terminal::bar(
+        bytes,
         "loading {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}",
-    );
-    let bar = ProgressBar::new(bytes);
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    )
 }

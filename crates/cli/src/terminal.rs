@@ -3,6 +3,7 @@
 //! Plain `print!` panics when a reader goes away; these return the error or, for remarks on stderr
 //! that nobody may be reading, drop it.
 
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal, Write};
 
 /// A remark on stderr.
@@ -32,4 +33,10 @@ pub(crate) fn end_line(text: &str) -> io::Result<()> {
 /// One JSON object on one line of stdout.
 pub(crate) fn show_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     Ok(show(&format!("{}\n", serde_json::to_string(value)?))?)
+}
+
+/// A progress bar on stderr; hidden where that is not a terminal.
+pub(crate) fn bar(len: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template);
+    ProgressBar::new(len).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

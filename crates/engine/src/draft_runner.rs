@@ -23,6 +23,7 @@ impl ModelRunner {
             passes += self.take_in(plan)?;
         }
         self.lay_ids(plan);
+        self.lay_history(&plan.history);
         self.batch.clear();
         self.draft.active.clear();
         for (i, entry) in plan.entries.iter().enumerate() {
@@ -32,7 +33,8 @@ impl ModelRunner {
             } else if !fits {
                 continue;
             }
-            self.push_rows(plan, entry, if fits { 0..newest + 1 } else { newest..newest + 1 });
+            let rows = if fits { 0..newest + 1 } else { newest..newest + 1 };
+            self.push_rows(plan, entry, rows, usize::from(entry.depth > 0));
         }
         if self.batch.rows() > 0 {
             self.pass(plan, HiddenSource::Trunk, 1, guesses)?;
@@ -54,10 +56,8 @@ impl ModelRunner {
     ) -> Result<(), EngineError> {
         self.batch.clear();
         for entry in &plan.entries {
-            self.push_rows(plan, entry, 0..entry.tokens.len());
+            self.push_rows(plan, entry, 0..entry.tokens.len(), entry.tokens.len());
         }
-        self.batch.sampled.clear();
-        self.batch.sampled.extend(0..self.batch.ids.len() as u32);
         let logits = self.queue_pass(HiddenSource::Trunk)?;
         self.read_rows(logits, sink)
     }
@@ -72,10 +72,7 @@ impl ModelRunner {
             while from < to {
                 let room = self.limits.rows - self.batch.rows();
                 let end = to.min(from + room);
-                if room > 0 {
-                    let silent = DraftEntry { depth: 0, ..entry.clone() };
-                    self.push_rows(plan, &silent, from..end);
-                }
+                self.push_rows(plan, entry, from..end, 0);
                 from = end;
                 if self.batch.rows() == self.limits.rows {
                     self.silent_pass()?;
@@ -97,8 +94,14 @@ impl ModelRunner {
         Ok(())
     }
 
-    /// Adds some of an entry's rows to the batch; the last is sampled when the entry drafts.
-    fn push_rows(&mut self, plan: &DraftPlan, entry: &DraftEntry, rows: Range<usize>) {
+    /// Adds some of an entry's rows to the batch, the last `sampled` of them with logits.
+    fn push_rows(
+        &mut self,
+        plan: &DraftPlan,
+        entry: &DraftEntry,
+        rows: Range<usize>,
+        sampled: usize,
+    ) {
         let tokens = &plan.tokens[entry.tokens.clone()][rows.clone()];
         let new = NewSpan {
             tokens,
@@ -107,7 +110,7 @@ impl ModelRunner {
             pending: 0,
             slot: entry.lease.0,
             blocks: &plan.blocks[entry.blocks.clone()],
-            sampled: usize::from(entry.depth > 0),
+            sampled,
         };
         self.batch.push(new, shape(&self.limits));
     }
@@ -158,9 +161,7 @@ impl ModelRunner {
         let line = self.line();
         for (&i, &pick) in self.draft.active.iter().zip(&picks) {
             guesses.push(i, pick);
-            if number < line {
-                self.draft.ids[i * line + number] = pick;
-            }
+            self.draft.ids[i * line + number] = pick;
         }
         self.draft.picks = picks;
         Ok(())
@@ -185,8 +186,6 @@ impl ModelRunner {
     /// filters, and a history of everything before it.
     fn lay_sampling(&mut self, plan: &DraftPlan, number: usize) {
         self.sample_words.clear();
-        self.history_words.clear();
-        plan.history.iter().for_each(|e| self.history_words.extend_from_slice(&e.words()));
         let line = self.line();
         for &i in &self.draft.active {
             let entry = &plan.entries[i];

@@ -28,7 +28,7 @@ pub use error::{EngineError, RejectError};
 pub use judge::{Verdict, judge};
 pub use model_runner::{ModelRunner, Tap};
 pub use plan::{SampleSpec, Span, StepPlan};
-pub use request::{Event, FinishReason, Request, Watch};
+pub use request::{Event, FinishReason, Request, Watch, check_tokens};
 pub use runner::{Picks, Runner};
 pub use sampling::Sampling;
 pub use scheduler::Scheduler;

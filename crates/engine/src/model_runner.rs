@@ -29,12 +29,12 @@ pub struct ModelRunner {
     pub(crate) batch: Batch,
     pub(crate) sample_words: Vec<u32>,
     pub(crate) history_words: Vec<u32>,
-    pub(crate) draft: DraftScratch,
+    pub(crate) draft: ChainScratch,
     tap: Option<Tap>,
 }
 
 /// What a draft keeps from pass to pass.
-pub(crate) struct DraftScratch {
+pub(crate) struct ChainScratch {
     /// Entries of the last pass that were sampled, in order.
     pub(crate) active: Vec<usize>,
     /// Each entry's newest token and guesses, in lines of `max_drafts + 1`.
@@ -44,7 +44,7 @@ pub(crate) struct DraftScratch {
     pub(crate) hidden: Vec<u32>,
 }
 
-impl DraftScratch {
+impl ChainScratch {
     fn with_room(limits: &Limits, speculation: &Speculation) -> Self {
         let sequences = limits.sequences;
         Self {
@@ -115,7 +115,7 @@ impl ModelRunner {
             batch: Batch::with_room(&limits),
             sample_words: Vec::with_capacity(limits.sampled * SampleRow::WORDS),
             history_words: Vec::new(),
-            draft: DraftScratch::with_room(&limits, &settings.speculation),
+            draft: ChainScratch::with_room(&limits, &settings.speculation),
             tap: None,
         })
     }
@@ -258,14 +258,17 @@ impl ModelRunner {
         }
     }
 
+    /// Lays out what rows point into; room is made for all the plan can come to.
+    pub(crate) fn lay_history(&mut self, history: &Vec<HistoryEntry>) {
+        self.history_words.clear();
+        self.history_words.reserve(history.capacity() * HistoryEntry::WORDS);
+        history.iter().for_each(|entry| self.history_words.extend_from_slice(&entry.words()));
+    }
+
     /// Lays out how each sampled row is sampled.
     fn fill_sampling(&mut self, plan: &StepPlan) {
         self.sample_words.clear();
-        self.history_words.clear();
-        self.history_words.reserve(plan.history.capacity() * HistoryEntry::WORDS);
-        for entry in &plan.history {
-            self.history_words.extend_from_slice(&entry.words());
-        }
+        self.lay_history(&plan.history);
         let mut first_row = 0;
         for span in &plan.spans {
             if let Some(sample) = &span.sample {

@@ -1,9 +1,13 @@
 //! The plan of a step: plain data, everything a runner needs and nothing it must look up.
 
+use crate::Lease;
 use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_model::Limits;
 use std::ops::Range;
+
+/// Stands for a sequence where rows are run that no request asked for.
+pub(crate) const NOBODY: SeqId = SeqId(u64::MAX);
 
 /// The new tokens of one sequence in one step: a prefill chunk, one decode token, or one decode token
 /// followed by guesses. Only the lengths differ.
@@ -80,6 +84,30 @@ impl StepPlan {
         self.tokens.clear();
         self.blocks.clear();
         self.history.clear();
+    }
+
+    /// Makes this the plan of one span that belongs to no request: `tokens` after what the lease holds.
+    pub(crate) fn set_single(
+        &mut self,
+        id: LeaseId,
+        lease: &Lease,
+        tokens: impl IntoIterator<Item = Token>,
+        drafts: usize,
+        sample: Option<SampleSpec>,
+    ) {
+        self.clear();
+        self.tokens.extend(tokens);
+        self.blocks.extend_from_slice(&lease.blocks);
+        self.spans.push(Span {
+            seq: NOBODY,
+            lease: id,
+            start: lease.committed,
+            tokens: 0..self.tokens.len(),
+            drafts,
+            pending: lease.pending,
+            blocks: 0..self.blocks.len(),
+            sample,
+        });
     }
 
     /// The longest context of its spans.

@@ -1,11 +1,19 @@
 //! What is asked of the engine and what it says.
 
-use crate::{Depth, Receipt, Sampling};
+use crate::{Depth, Receipt, RejectError, Sampling};
 use forerun_base::{SeqId, Token};
 
 /// Sees each token as it is decided and returns true to end the answer with it: stop strings,
 /// a front end that lost its reader. Called before state and statistics move on.
 pub type Watch = Box<dyn FnMut(Token) -> bool + Send>;
+
+/// Refuses a token id outside the vocabulary.
+pub fn check_tokens(tokens: &[Token], vocabulary: usize) -> Result<(), RejectError> {
+    match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+        Some(&token) => Err(RejectError::UnknownToken { token, vocabulary }),
+        None => Ok(()),
+    }
+}
 
 /// A prompt to continue.
 pub struct Request {

@@ -8,7 +8,7 @@
 use crate::sequence::{Room, Sequence, Standing};
 use crate::{
     Admission, Event, FinishReason, Mode, RejectError, Request, SampleSpec, Span, Speculation,
-    StateStore, StepPlan, Verdict,
+    StateStore, StepPlan, Verdict, check_tokens,
 };
 use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_base::{LeaseId, SeqId, Token};
@@ -97,11 +97,8 @@ impl Scheduler {
         if request.max_tokens == 0 {
             return Err(RejectError::NoTokens);
         }
-        let vocabulary = self.vocabulary;
-        if let Some(&token) = request.prompt.iter().find(|&&t| t as usize >= vocabulary) {
-            return Err(RejectError::UnknownToken { token, vocabulary });
-        }
-        request.sampling.check(vocabulary)
+        check_tokens(&request.prompt, self.vocabulary)?;
+        request.sampling.check(self.vocabulary)
     }
 
     /// History entries that all sequences together can come to.
@@ -218,35 +215,13 @@ impl Scheduler {
     ) -> Verdict {
         let at = self.find(span.seq).expect("a planned sequence stays until its step is applied");
         let start = span.start as usize;
-        let emitted = self.emit(at, &picks[..verdict.emit], events);
-        let settled = verdict.ending_at(emitted - 1);
         let sequence = &mut self.sequences[at];
+        let (emitted, end) = sequence.emit(&picks[..verdict.emit], events);
+        let settled = verdict.ending_at(emitted - 1);
         sequence.note_committed(start, start + settled.keep);
         sequence.drafts.note_round(span.drafts, settled.keep - span.certain());
-        if let (Standing::Parked(_), Some(Event::Finished { receipt, .. })) =
-            (sequence.standing, events.last_mut())
-        {
-            **receipt = sequence.drafts.receipt.clone();
-        }
+        sequence.finish(end, events);
         settled
-    }
-
-    /// Makes tokens text until one ends the answer; how many were.
-    pub(crate) fn emit(&mut self, at: usize, tokens: &[Token], events: &mut Vec<Event>) -> usize {
-        let sequence = &mut self.sequences[at];
-        let seq = sequence.id;
-        for (i, &token) in tokens.iter().enumerate() {
-            let end = sequence.push(token);
-            events.push(Event::Token { seq, token });
-            if let Some(reason) = end {
-                let Standing::Running(lease) = sequence.standing else { unreachable!("it ran") };
-                sequence.standing = Standing::Parked(lease);
-                let receipt = Box::new(sequence.drafts.receipt.clone());
-                events.push(Event::Finished { seq, reason, receipt });
-                return i + 1;
-            }
-        }
-        tokens.len()
     }
 
     /// Releases sequences that ended and were not asked to stay.

@@ -1,7 +1,7 @@
 //! Probabilities of a given text.
 
-use crate::{Admission, Engine, EngineError, ModelRunner, RejectError, Span, StepPlan};
-use forerun_base::{SeqId, Token};
+use crate::{Admission, Engine, EngineError, ModelRunner, RejectError, StepPlan, check_tokens};
+use forerun_base::Token;
 
 /// `ln p(token)` under a row of logits, in f64.
 pub fn log_probability(logits: &[f32], token: Token) -> f64 {
@@ -26,29 +26,15 @@ impl Engine<ModelRunner> {
             let (prompt, context) = (tokens.len(), limits.context);
             return Err(RejectError::PromptTooLong { prompt, context }.into());
         }
-        let vocabulary = self.runner.model().spec.vocabulary;
-        if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
-            return Err(RejectError::UnknownToken { token, vocabulary }.into());
-        }
+        check_tokens(tokens, self.runner.model().spec.vocabulary)?;
         let Admission::Ready(lease) = self.states.acquire(tokens.len()) else {
             return Err(EngineError::Settings("every sequence is taken; try later".to_owned()));
         };
         let mut plan = StepPlan::default();
         let mut done = Ok(());
         for chunk in tokens.chunks(limits.sampled.min(limits.rows)) {
-            plan.clear();
-            plan.tokens.extend_from_slice(chunk);
-            plan.blocks.extend_from_slice(&self.states.lease(lease).blocks);
-            plan.spans.push(Span {
-                seq: SeqId(u64::MAX),
-                lease,
-                start: self.states.lease(lease).committed,
-                tokens: 0..chunk.len(),
-                drafts: 0,
-                pending: 0,
-                blocks: 0..plan.blocks.len(),
-                sample: None,
-            });
+            let state = self.states.lease(lease);
+            plan.set_single(lease, state, chunk.iter().copied(), 0, None);
             done = self.runner.logits(&plan, sink);
             if done.is_err() {
                 break;

@@ -2,7 +2,7 @@
 
 use crate::draft::{Acceptance, NgramIndex};
 use crate::history::History;
-use crate::{Depth, FinishReason, Receipt, Request, Sampling, Watch};
+use crate::{Depth, Event, FinishReason, Receipt, Request, Sampling, Watch};
 use forerun_base::{LeaseId, SeqId, Token};
 
 /// Where a sequence stands.
@@ -100,7 +100,7 @@ impl Sequence {
     }
 
     /// Takes one decided token; the reason if it is the last.
-    pub(crate) fn push(&mut self, token: Token) -> Option<FinishReason> {
+    fn push(&mut self, token: Token) -> Option<FinishReason> {
         self.tokens.push(token);
         // The watch sees every token, also one that ends the answer for another reason.
         let watched = self.watch.as_mut().is_some_and(|watch| watch(token));
@@ -113,6 +113,32 @@ impl Sequence {
         } else {
             None
         }
+    }
+
+    /// Makes tokens text until one ends the answer; how many were, and why it ended if it did.
+    pub(crate) fn emit(
+        &mut self,
+        tokens: &[Token],
+        events: &mut Vec<Event>,
+    ) -> (usize, Option<FinishReason>) {
+        let seq = self.id;
+        for (i, &token) in tokens.iter().enumerate() {
+            let end = self.push(token);
+            events.push(Event::Token { seq, token });
+            if end.is_some() {
+                return (i + 1, end);
+            }
+        }
+        (tokens.len(), None)
+    }
+
+    /// Parks the sequence if its answer ended, and tells; everything that counts was counted before.
+    pub(crate) fn finish(&mut self, end: Option<FinishReason>, events: &mut Vec<Event>) {
+        let Some(reason) = end else { return };
+        let Standing::Running(lease) = self.standing else { unreachable!("only what runs ends") };
+        self.standing = Standing::Parked(lease);
+        let receipt = Box::new(self.drafts.receipt.clone());
+        events.push(Event::Finished { seq: self.id, reason, receipt });
     }
 
     /// Counts tokens that just became part of the state.

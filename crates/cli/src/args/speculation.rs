@@ -3,11 +3,6 @@
 use clap::{Args, ValueEnum};
 use forerun_engine::{Depth, Mode, Speculation};
 
-/// Guesses a round may hold when the depth is left to the engine.
-const AUTO_DRAFTS: usize = 8;
-/// Guesses a round may hold at all.
-const MAX_DRAFTS: usize = 16;
-
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct SpeculationArgs {
@@ -49,10 +44,7 @@ impl Default for SpeculationArgs {
 impl SpeculationArgs {
     /// What the engine is to do.
     pub(crate) fn speculation(&self) -> Speculation {
-        let max_drafts = match self.draft {
-            Depth::Auto => AUTO_DRAFTS,
-            Depth::Fixed(depth) => depth,
-        };
+        let max_drafts = self.draft.max_drafts();
         let (mtp, text) = (self.mtp != Mtp::Off, self.ngram == Switch::On);
         if max_drafts == 0 || !(mtp || text) {
             return Speculation::OFF;
@@ -70,7 +62,7 @@ impl SpeculationArgs {
 fn depth(text: &str) -> Result<Depth, String> {
     match (text, text.parse()) {
         ("auto", _) => Ok(Depth::Auto),
-        (_, Ok(depth)) if depth <= MAX_DRAFTS => Ok(Depth::Fixed(depth)),
-        _ => Err(format!("expected auto or a whole number from 0 to {MAX_DRAFTS}")),
+        (_, Ok(depth)) if depth <= Depth::MOST => Ok(Depth::Fixed(depth)),
+        _ => Err(format!("expected auto or a whole number from 0 to {}", Depth::MOST)),
     }
 }

@@ -4,11 +4,6 @@ use forerun_engine::{Depth, Mode, Speculation};
 use std::fmt;
 use std::str::FromStr;
 
-/// Guesses a round may hold at all.
-const MAX_DRAFTS: usize = 16;
-/// Guesses a round may hold when the depth is left to the engine, as in `run`.
-const AUTO_DRAFTS: usize = 8;
-
 /// One way to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
@@ -55,14 +50,6 @@ impl Arm {
         match self {
             Self::Plain => Depth::Fixed(0),
             Self::Drafting { depth, .. } => depth,
-        }
-    }
-
-    /// Most guesses in a round.
-    pub(super) fn max_drafts(self) -> usize {
-        match self.depth() {
-            Depth::Auto => AUTO_DRAFTS,
-            Depth::Fixed(depth) => depth,
         }
     }
 }
@@ -112,11 +99,12 @@ impl FromStr for Arm {
         };
         let depth = match depth.parse() {
             _ if depth == "auto" => Depth::Auto,
-            Ok(depth @ 1..=MAX_DRAFTS) => Depth::Fixed(depth),
+            Ok(depth @ 1..=Depth::MOST) => Depth::Fixed(depth),
             Ok(0) => return Err("no guesses at all is called plain".to_owned()),
             _ => {
                 return Err(format!(
-                    "expected plain, auto, a number from 1 to {MAX_DRAFTS}, mtp, mtp:N, ngram or ngram:N"
+                    "expected plain, auto, a number from 1 to {}, mtp, mtp:N, ngram or ngram:N",
+                    Depth::MOST
                 ));
             }
         };

@@ -109,23 +109,8 @@ fn take(events: &mut Vec<Event>, members: &[SeqId], run: &mut Run) -> anyhow::Re
             Event::Finished { reason: FinishReason::Failed(why), .. } => {
                 bail!("the device failed: {why}")
             }
-            Event::Finished { receipt, .. } => add(&mut run.receipt, &receipt),
+            Event::Finished { receipt, .. } => run.receipt.add(&receipt),
         }
     }
     Ok(new)
-}
-
-/// Adds up what speculation did.
-pub(super) fn add(sum: &mut Receipt, one: &Receipt) {
-    fn each(sums: &mut [u64], ones: &[u64]) {
-        sums.iter_mut().zip(ones).for_each(|(sum, one)| *sum += one);
-    }
-    sum.rounds += one.rounds;
-    sum.drafted += one.drafted;
-    sum.accepted += one.accepted;
-    sum.from_text += one.from_text;
-    sum.unchecked += one.unchecked;
-    each(&mut sum.drafted_at, &one.drafted_at);
-    each(&mut sum.accepted_at, &one.accepted_at);
-    each(&mut sum.depths, &one.depths);
 }

@@ -64,7 +64,7 @@ impl Plan {
         Ok(Self {
             cells: cells(args, prompts.len()),
             prompts,
-            max_drafts: arms.iter().map(|arm| arm.max_drafts()).max().unwrap_or(0),
+            max_drafts: arms.iter().map(|arm| arm.depth().max_drafts()).max().unwrap_or(0),
             arms,
             read,
             tokens: args.tokens,

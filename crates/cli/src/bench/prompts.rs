@@ -5,7 +5,7 @@ use crate::ids;
 use crate::load::Source;
 use anyhow::{Context, bail};
 use forerun_base::Token;
-use forerun_engine::RejectError;
+use forerun_engine::check_tokens;
 
 /// Story and dialogue, of which a small story model knows the most.
 const OPENINGS: [&str; 5] = [
@@ -32,14 +32,11 @@ pub(super) fn prompts(args: &BenchArgs, source: &Source) -> anyhow::Result<Vec<P
     if prompts.is_empty() {
         prompts = defaults(source)?;
     }
-    let vocabulary = source.spec.vocabulary;
     for Prompt { label, ids } in &prompts {
         if ids.is_empty() {
             bail!("the prompt {label} is empty");
         }
-        if let Some(&token) = ids.iter().find(|&&t| t as usize >= vocabulary) {
-            return Err(RejectError::UnknownToken { token, vocabulary }.into());
-        }
+        check_tokens(ids, source.spec.vocabulary)?;
     }
     Ok(prompts)
 }

@@ -5,10 +5,11 @@ use super::engines::Engines;
 use super::measure::{Run, Work, measure};
 use super::plan::{Cell, Plan};
 use super::prompts::random_tokens;
+use crate::terminal;
 use anyhow::bail;
 use forerun_base::Token;
 use forerun_engine::Depth;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 /// Answer length of the run that warms an engine.
 const WARM_TOKENS: usize = 8;
@@ -36,10 +37,8 @@ pub(super) struct Session<'a> {
 impl<'a> Session<'a> {
     pub(super) fn new(plan: &'a Plan, vocabulary: usize, engines: Engines) -> Self {
         let runs = plan.reps * (plan.cells.len() * plan.arms.len() + plan.read.len());
-        let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg} {eta}");
-        // Drawn on stderr between measurements, and only where that is a terminal.
-        let progress = ProgressBar::new(runs as u64)
-            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        // Drawn between measurements alone.
+        let progress = terminal::bar(runs as u64, "{wide_bar} {pos}/{len} {msg} {eta}");
         Self { plan, vocabulary, engines, progress }
     }
 

@@ -1,7 +1,7 @@
 //! From measurements to what is said about them. Serialized, this is the JSON output.
 
 use super::arm::Arm;
-use super::measure::{Run, add};
+use super::measure::Run;
 use super::plan::Plan;
 use super::session::{CellRuns, Reading};
 use super::spread::Spread;
@@ -124,7 +124,7 @@ impl<'a> CellSummary<'a> {
 impl ArmSummary {
     fn new(arm: String, runs: &[Run], baseline: Option<&[f64]>) -> Self {
         let mut receipt = Receipt::default();
-        runs.iter().for_each(|run| add(&mut receipt, &run.receipt));
+        runs.iter().for_each(|run| receipt.add(&run.receipt));
         let depth_histogram = up_to_last(&receipt.depths);
         let drafted_by_position = up_to_last(&receipt.drafted_at);
         let accepted_by_position = receipt.accepted_at[..drafted_by_position.len()].to_vec();

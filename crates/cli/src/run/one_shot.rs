@@ -10,7 +10,7 @@ use crate::report::{MemoryReport, SamplingReport};
 use crate::stats::TimingsReport;
 use crate::{sizing, terminal};
 use forerun_base::Token;
-use forerun_engine::{RejectError, Settings};
+use forerun_engine::{Settings, check_tokens};
 use forerun_text::ChatTemplate;
 use serde::Serialize;
 
@@ -26,10 +26,7 @@ pub(super) struct Plan {
 
 pub(super) fn run(args: &RunArgs, plan: Plan) -> anyhow::Result<Outcome> {
     let Plan { source, generation, settings, prompt, chat } = plan;
-    let vocabulary = source.spec.vocabulary;
-    if let Some(&token) = prompt.iter().find(|&&t| t as usize >= vocabulary) {
-        return Err(RejectError::UnknownToken { token, vocabulary }.into());
-    }
+    check_tokens(&prompt, source.spec.vocabulary)?;
     sizing::check_fits(prompt.len(), &settings, &source.spec)?;
     let mut loaded = source.load(&settings, args.threads)?;
     let question = Question {

@@ -9,7 +9,7 @@ use crate::report::MemoryReport;
 use crate::{ids, sizing, stats, stdin, terminal};
 use anyhow::{Context, bail};
 use forerun_base::Token;
-use forerun_engine::{RejectError, log_probability};
+use forerun_engine::{check_tokens, log_probability};
 use logits_file::LogitsFile;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -46,13 +46,10 @@ fn tokens(args: &ScoreArgs, source: &Source) -> anyhow::Result<Vec<Token>> {
 }
 
 fn checked(tokens: Vec<Token>, source: &Source) -> anyhow::Result<Vec<Token>> {
-    let vocabulary = source.spec.vocabulary;
     if tokens.is_empty() {
         bail!("the text is empty; at least one token is needed");
     }
-    if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
-        return Err(RejectError::UnknownToken { token, vocabulary }.into());
-    }
+    check_tokens(&tokens, source.spec.vocabulary)?;
     Ok(tokens)
 }
 

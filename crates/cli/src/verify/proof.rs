@@ -7,8 +7,9 @@ use super::record::Guesses;
 use super::witness::Witness;
 use crate::args::VerifyArgs;
 use crate::load::Source;
+use crate::terminal;
 use forerun_engine::Settings;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 
 /// Sequences of a batch: fewer than requests, so that some wait for others to end.
@@ -142,9 +143,7 @@ fn run(
 
 /// A bar on stderr; hidden where stderr is not a terminal.
 fn progress_bar(arms: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("verifying {bar:24} {pos}/{len} {msg} {elapsed}");
-    let bar = ProgressBar::new(arms as u64);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = terminal::bar(arms as u64, "verifying {bar:24} {pos}/{len} {msg} {elapsed}");
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }

@@ -1,12 +1,10 @@
 //! Prices of steps before the first request: a few timed steps on a lease that is given back.
 
-use crate::{Admission, DraftEntry, Engine, EngineError, Runner, SampleSpec, Span};
+use crate::plan::NOBODY;
+use crate::{Admission, DraftEntry, Engine, EngineError, Runner, SampleSpec};
 use forerun_backend::op::SampleRow;
-use forerun_base::{LeaseId, SeqId};
+use forerun_base::LeaseId;
 use std::time::{Duration, Instant};
-
-/// Belongs to no request.
-const NOBODY: SeqId = SeqId(u64::MAX);
 
 impl<R: Runner> Engine<R> {
     /// Times steps of one to `max_drafts + 1` rows, and a draft pass, within about `budget`. Without it the
@@ -45,20 +43,9 @@ impl<R: Runner> Engine<R> {
             return Ok(());
         }
         let sample = SampleSpec { row: SampleRow::GREEDY, prompt_len: 0, history: 0..0 };
-        let blocks = &self.states.lease(lease).blocks;
-        self.plan.clear();
-        self.plan.tokens.resize(rows, 0);
-        self.plan.blocks.extend_from_slice(blocks);
-        self.plan.spans.push(Span {
-            seq: NOBODY,
-            lease,
-            start: 0,
-            tokens: 0..rows,
-            drafts: rows - 1,
-            pending: 0,
-            blocks: 0..blocks.len(),
-            sample: Some(sample.clone()),
-        });
+        let tokens = std::iter::repeat_n(0, rows);
+        let state = self.states.lease(lease);
+        self.plan.set_single(lease, state, tokens, rows - 1, Some(sample.clone()));
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.picks)?;
         if counts {
@@ -76,7 +63,7 @@ impl<R: Runner> Engine<R> {
             start: 0,
             tokens: 0..1,
             blocks: 0..self.drafts.blocks.len(),
-            depth: 2,
+            depth: self.scheduler.max_drafts().min(2),
             sample,
         });
         let start = Instant::now();

@@ -1,5 +1,7 @@
 //! What the operator and a request say about speculation.
 
+use super::depth::MAX_DEPTH;
+
 /// What happens to guesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -18,6 +20,20 @@ pub enum Depth {
     Auto,
     /// As many as fit, up to this.
     Fixed(usize),
+}
+
+impl Depth {
+    /// Guesses a round may hold at all.
+    pub const MOST: usize = MAX_DEPTH;
+
+    /// Guesses a round may hold.
+    pub const fn max_drafts(self) -> usize {
+        match self {
+            // Deeper guesses are right too rarely to be worth their log.
+            Self::Auto => 8,
+            Self::Fixed(depth) => depth,
+        }
+    }
 }
 
 /// How an engine speculates.

@@ -39,6 +39,21 @@ impl Receipt {
         self.unchecked += guesses as u64;
     }
 
+    /// Adds the counts of another answer.
+    pub fn add(&mut self, other: &Self) {
+        fn each(sums: &mut [u64], others: &[u64]) {
+            sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += other);
+        }
+        self.rounds += other.rounds;
+        self.drafted += other.drafted;
+        self.accepted += other.accepted;
+        self.from_text += other.from_text;
+        self.unchecked += other.unchecked;
+        each(&mut self.drafted_at, &other.drafted_at);
+        each(&mut self.accepted_at, &other.accepted_at);
+        each(&mut self.depths, &other.depths);
+    }
+
     /// Tokens per round.
     pub fn tokens_per_round(&self) -> f64 {
         let guessed = (self.accepted + self.unchecked) as f64;

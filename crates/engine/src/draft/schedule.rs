@@ -53,12 +53,14 @@ impl Scheduler {
         for span in &step.spans {
             let Some(at) = self.find(span.seq) else { continue };
             let chosen = scratch.owners.iter().position(|&owner| owner == at);
-            let candidate = chosen.map(|i| scratch.candidates[i]);
-            let depth = candidate.map_or(0, |c| c.depth);
-            if candidate.is_some_and(|c| c.free) {
-                self.sequences[at].drafts.guesses.truncate(depth);
-            }
-            let from_head = candidate.map_or(0, |c| if c.free { 0 } else { c.depth });
+            let from_head = match chosen.map(|i| scratch.candidates[i]) {
+                Some(candidate) if candidate.free => {
+                    self.sequences[at].drafts.guesses.truncate(candidate.depth);
+                    0
+                }
+                Some(candidate) => candidate.depth,
+                None => 0,
+            };
             self.add_entry(plan, at, states, from_head);
         }
     }
@@ -165,15 +167,14 @@ impl Scheduler {
         if self.speculation.mode != Mode::Optimistic {
             return;
         }
-        for at in 0..self.sequences.len() {
-            let mut guesses = std::mem::take(&mut self.sequences[at].drafts.guesses);
-            if !guesses.is_empty() {
-                let drafts = &mut self.sequences[at].drafts;
-                drafts.receipt.take_unchecked(guesses.len());
-                self.emit(at, &guesses, events);
-                guesses.clear();
-            }
-            self.sequences[at].drafts.guesses = guesses;
+        for sequence in &mut self.sequences {
+            let mut guesses = std::mem::take(&mut sequence.drafts.guesses);
+            let (taken, end) = sequence.emit(&guesses, events);
+            sequence.drafts.receipt.take_unchecked(taken);
+            sequence.finish(end, events);
+            // Back for the next round, with its room.
+            guesses.clear();
+            sequence.drafts.guesses = guesses;
         }
     }
 }
