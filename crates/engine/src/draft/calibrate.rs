@@ -49,7 +49,7 @@ impl<R: Runner> Engine<R> {
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.picks)?;
         if counts {
-            self.costs.note_step(rows, 0, start.elapsed());
+            self.costs.note_calibration(rows, start.elapsed());
         }
         if !self.scheduler.limits.mtp {
             return Ok(());

@@ -49,7 +49,7 @@ impl Acceptance {
         if drafted == 0 {
             self.parked_rounds += 1;
         } else {
-            let was_probe = self.wants_probe();
+            let was_probe = self.wants_probe(1);
             self.parked_rounds = 0;
             self.probe_after = match (accepted, was_probe) {
                 (0, true) => (2 * self.probe_after).min(PROBE_AT_LATEST),
@@ -59,9 +59,9 @@ impl Acceptance {
         }
     }
 
-    /// Whether a sequence at depth 0 should look again.
-    fn wants_probe(&self) -> bool {
-        self.parked_rounds >= self.probe_after
+    /// Whether a sequence at depth 0 should look again; a look delays all `sequences` of the batch.
+    fn wants_probe(&self, sequences: usize) -> bool {
+        self.parked_rounds as usize >= self.probe_after as usize * sequences
     }
 
     /// The chance that the first guess of a round is accepted.
@@ -86,8 +86,9 @@ const CONTEXTS: [usize; 5] = [0, 1 << 10, 1 << 12, 1 << 14, 1 << 16];
 /// Prices of rounds, learned from rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct CostTable {
-    /// Seconds of a step by context and rows (index 0: one row); 0 is unknown.
-    step: [Vec<f32>; CONTEXTS.len()],
+    /// Seconds of a step by band and rows (index 0: one row); 0 is unknown. Band 0 holds what was timed
+    /// at load, for proportions until requests tell; the others follow [`CONTEXTS`].
+    step: [Vec<f32>; CONTEXTS.len() + 1],
     /// Seconds of one draft pass; 0 is unknown.
     draft: f32,
 }
@@ -97,9 +98,18 @@ impl CostTable {
         Self { step: std::array::from_fn(|_| vec![0.0; rows.max(1)]), draft: 0.0 }
     }
 
+    /// Takes the time of a step at load.
+    pub(crate) fn note_calibration(&mut self, rows: usize, time: Duration) {
+        self.note(rows, 0, time);
+    }
+
     /// Takes the time of a step that only decoded, at the longest `context` in it.
     pub(crate) fn note_step(&mut self, rows: usize, context: usize, time: Duration) {
-        let step = &mut self.step[band(context)];
+        self.note(rows, band(context), time);
+    }
+
+    fn note(&mut self, rows: usize, band: usize, time: Duration) {
+        let step = &mut self.step[band];
         if let Some(known) = rows.checked_sub(1).and_then(|i| step.get_mut(i)) {
             blend(known, time);
         }
@@ -136,7 +146,7 @@ impl CostTable {
 
 /// Which prices a context belongs to.
 fn band(context: usize) -> usize {
-    CONTEXTS.iter().rposition(|&from| context >= from).unwrap_or(0)
+    CONTEXTS.iter().rposition(|&from| context >= from).map_or(1, |i| i + 1)
 }
 
 /// An unknown price read off its neighbours.
@@ -159,7 +169,7 @@ fn between(step: &[f32], at: usize) -> f32 {
 /// sooner than a higher one.
 fn blend(known: &mut f32, time: Duration) {
     let time = time.as_secs_f32();
-    let weight = if time < *known { 0.4 } else { 0.1 };
+    let weight = if time < *known { 0.4 } else { 0.25 };
     *known = if *known == 0.0 { time } else { *known + weight * (time.min(2.0 * *known) - *known) };
 }
 
@@ -215,7 +225,10 @@ pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usiz
         }
     }
     for candidate in candidates {
-        if candidate.depth == 0 && candidate.limit > 0 && candidate.acceptance.wants_probe() {
+        if candidate.depth == 0
+            && candidate.limit > 0
+            && candidate.acceptance.wants_probe(sequences)
+        {
             candidate.depth = 1;
         }
     }
@@ -302,8 +315,8 @@ mod tests {
         let mut costs = CostTable::new(8);
         costs.note_step(1, 0, Duration::from_millis(10));
         costs.note_step(5, 0, Duration::from_millis(14));
-        assert!((costs.step(3, 0) - 0.012).abs() < 1e-6);
-        assert!((costs.step(8, 0) - 0.0182).abs() < 1e-6);
+        assert!((costs.step(3, band(0)) - 0.012).abs() < 1e-6);
+        assert!((costs.step(8, band(0)) - 0.0182).abs() < 1e-6);
     }
 
     #[test]
