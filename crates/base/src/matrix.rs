@@ -22,6 +22,11 @@ pub enum Codes {
         /// Width of a code.
         bits: u8,
     },
+    /// A signed integer of the same widths, stored as `value + 2^(bits − 1)`. It has no offset.
+    Int {
+        /// Width of a code.
+        bits: u8,
+    },
     /// A 4-bit index into sixteen small integers.
     Table {
         /// The integers.
@@ -35,7 +40,7 @@ impl Codes {
     /// Bits per code.
     pub const fn bits(self) -> usize {
         match self {
-            Self::Uint { bits } => bits as usize,
+            Self::Uint { bits } | Self::Int { bits } => bits as usize,
             Self::Table { .. } => 4,
             Self::E4m3 => 8,
         }
@@ -115,6 +120,7 @@ impl Format {
             Self::Dense(dtype) => dtype.to_string().to_lowercase(),
             Self::Grouped { codes, group, .. } => match codes {
                 Codes::Uint { bits } => format!("u{bits}/{group}"),
+                Codes::Int { bits } => format!("i{bits}/{group}"),
                 Codes::Table { .. } => format!("t4/{group}"),
                 Codes::E4m3 => format!("e4m3/{group}"),
             },
@@ -202,6 +208,9 @@ impl Matrix {
                     return Err(MatrixError::Format(format!(
                         "groups of {group} columns; a group is a multiple of 16"
                     )));
+                }
+                if offset && matches!(codes, Codes::Int { .. }) {
+                    return Err(MatrixError::Format("signed codes with offsets".into()));
                 }
                 (scale.size(), offset)
             }
@@ -357,6 +366,7 @@ fn code_value(codes: Codes, line: &[u8], c: usize) -> f32 {
     let code = ((low | (high << 8)) >> (c * bits % 8)) & ((1 << bits) - 1);
     match codes {
         Codes::Uint { .. } => f32::from(code),
+        Codes::Int { bits } => f32::from(code) - f32::from(1u16 << (bits - 1)),
         Codes::Table { values } => f32::from(values[usize::from(code)]),
         Codes::E4m3 => e4m3_to_f32(code as u8),
     }

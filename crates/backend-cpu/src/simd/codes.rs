@@ -100,9 +100,15 @@ impl<const BITS: usize> Decode for Lookup<BITS> {
     }
 }
 
-/// Codes of 5, 6 or 8 bits.
+/// Codes of 5, 6 or 8 bits that stand for themselves less `zero`, a power of two or nothing.
+///
+/// `scale · (code − zero)` is computed as `scale · code − scale · zero`: the last product only moves the
+/// exponent, so the fused operation rounds once, as the definition does. Signed codes have no offset, so they
+/// are always `EXACT`.
 #[derive(Clone, Copy)]
-pub(super) struct Uint<const BITS: usize, const EXACT: bool>;
+pub(super) struct Uint<const BITS: usize, const EXACT: bool> {
+    zero: f32,
+}
 
 /// FP8 e4m3 codes.
 #[derive(Clone, Copy)]
@@ -120,7 +126,7 @@ impl<const BITS: usize, const EXACT: bool> Decode for Uint<BITS, EXACT> {
     type Group<S: Isa> = [S::F; 2];
     #[inline(always)]
     fn group<S: Isa>(self, simd: S, scale: f32, offset: f32) -> [S::F; 2] {
-        [simd.splat(scale), simd.splat(offset)]
+        [simd.splat(scale), simd.splat(offset - scale * self.zero)]
     }
     #[inline(always)]
     unsafe fn weights<S: Isa>(self, simd: S, at: *const u8, group: [S::F; 2]) -> S::F {
@@ -159,22 +165,28 @@ pub(super) fn with_decode(format: Format, work: impl WithDecode) {
         // Without an offset the one rounding is the product's, fused or not.
         Format::Grouped { codes, scale, offset, .. } => (codes, scale != ScaleType::F32 || !offset),
     };
-    let counting = |bits: u8| std::array::from_fn(|i| (i & ((1 << bits) - 1)) as f32);
-    match (codes, exact) {
-        (Codes::Table { values }, _) => {
-            work.run(Lookup::<4> { values: values.map(f32::from), exact })
-        }
-        (Codes::Uint { bits: 2 }, _) => work.run(Lookup::<2> { values: counting(2), exact }),
-        (Codes::Uint { bits: 3 }, _) => work.run(Lookup::<3> { values: counting(3), exact }),
-        (Codes::Uint { bits: 4 }, _) => work.run(Lookup::<4> { values: counting(4), exact }),
-        (Codes::Uint { bits: 5 }, true) => work.run(Uint::<5, true>),
-        (Codes::Uint { bits: 5 }, false) => work.run(Uint::<5, false>),
-        (Codes::Uint { bits: 6 }, true) => work.run(Uint::<6, true>),
-        (Codes::Uint { bits: 6 }, false) => work.run(Uint::<6, false>),
-        (Codes::Uint { .. }, true) => work.run(Uint::<8, true>),
-        (Codes::Uint { .. }, false) => work.run(Uint::<8, false>),
-        (Codes::E4m3, true) => work.run(E4m3::<true>),
-        (Codes::E4m3, false) => work.run(E4m3::<false>),
+    // What the code of value zero stands for itself, and the values of all codes of up to four bits.
+    let zero = match codes {
+        Codes::Int { bits } => 1 << (bits - 1),
+        _ => 0,
+    };
+    let values = match codes {
+        Codes::Table { values } => values.map(f32::from),
+        _ => std::array::from_fn(|i| ((i & ((1 << codes.bits().min(4)) - 1)) as i32 - zero) as f32),
+    };
+    let zero = zero as f32;
+    match (codes, codes.bits(), exact) {
+        (Codes::E4m3, _, true) => work.run(E4m3::<true>),
+        (Codes::E4m3, _, false) => work.run(E4m3::<false>),
+        (_, 2, _) => work.run(Lookup::<2> { values, exact }),
+        (_, 3, _) => work.run(Lookup::<3> { values, exact }),
+        (_, 4, _) => work.run(Lookup::<4> { values, exact }),
+        (_, 5, true) => work.run(Uint::<5, true> { zero }),
+        (_, 5, false) => work.run(Uint::<5, false> { zero }),
+        (_, 6, true) => work.run(Uint::<6, true> { zero }),
+        (_, 6, false) => work.run(Uint::<6, false> { zero }),
+        (_, _, true) => work.run(Uint::<8, true> { zero }),
+        (_, _, false) => work.run(Uint::<8, false> { zero }),
     }
 }
 

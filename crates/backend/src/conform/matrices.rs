@@ -18,6 +18,7 @@ pub fn typical_formats() -> Vec<Format> {
         Format::Dense(DType::BF16),
         grouped(Codes::Uint { bits: 4 }, 64, ScaleType::BF16, true),
         grouped(Codes::Uint { bits: 8 }, 32, ScaleType::F16, true),
+        grouped(Codes::Int { bits: 6 }, 16, ScaleType::F32, false),
         grouped(Codes::Table { values: FP4 }, 32, ScaleType::F32, false),
         grouped(Codes::E4m3, 128, ScaleType::F32, false),
     ]
@@ -36,6 +37,10 @@ pub fn all_formats() -> Vec<Format> {
                 }
             }
             formats.push(Format::Grouped { codes: Codes::E4m3, group, scale, offset: false });
+        }
+        for (bits, group) in [(2, 32), (3, 16), (4, 32), (5, 32), (6, 16), (8, 32)] {
+            let codes = Codes::Int { bits };
+            formats.push(Format::Grouped { codes, group, scale, offset: false });
         }
         for (values, group) in [(FP4, 16), (FP4, 32), (IQ4, 32), (IQ4, 64)] {
             let codes = Codes::Table { values };
@@ -102,6 +107,7 @@ fn random_code_byte(rng: &mut Rng, codes: Codes) -> u8 {
 fn largest_code(codes: Codes) -> f32 {
     match codes {
         Codes::Uint { bits } => ((1u32 << bits) - 1) as f32,
+        Codes::Int { bits } => (1u32 << (bits - 1)) as f32,
         Codes::Table { values } => {
             values.iter().map(|v| f32::from(v.unsigned_abs())).fold(1.0, f32::max)
         }
