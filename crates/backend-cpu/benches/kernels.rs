@@ -120,6 +120,7 @@ impl Bench {
             table_width: tables.len(),
             heads,
             scale: 0.1,
+            window: None,
             visible_keys: 0,
             out: self.room(DType::F32, rows * heads * layout.head_dim),
         };

@@ -6,9 +6,9 @@
 use crate::simd::{self, Crew, Gate, Level, Norm, Scratch, Stack};
 use crate::{Cpu, Kernels, Memory, reference};
 use forerun_backend::op::{
-    AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, ExpertRows, Experts,
-    GateMul, GatedLinear, GatedNorm, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
-    SpanEntry, Spans, SwiGlu,
+    Activation, AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, ExpertRows,
+    Experts, GateMul, GatedLinear, GatedNorm, Glu, JoinNorm, Linear, RmsNorm, Rope, RopeTable,
+    Router, Sample, SpanEntry, Spans, Store,
 };
 use forerun_backend::{BackendError, WeightId};
 
@@ -108,6 +108,9 @@ impl Kernels for Tuned {
     }
 
     fn embed(&mut self, memory: &mut Memory, op: Embed) -> Done {
+        if op.scale != 1.0 {
+            return reference::embed(memory, op);
+        }
         memory.lend([op.out], |memory, [out]| {
             let (table, ids) = (memory.matrix(op.table), memory.u32(op.ids));
             simd::embed(&mut self.crew, table, ids, out.f32_mut(op.out))
@@ -123,13 +126,14 @@ impl Kernels for Tuned {
     }
 
     fn join_norm(&mut self, memory: &mut Memory, op: JoinNorm) -> Done {
-        self.vectors.prepare(memory, op.a_weight, false);
-        self.vectors.prepare(memory, op.b_weight, false);
+        for &id in op.norms.iter().flatten() {
+            self.vectors.prepare(memory, id, false);
+        }
         memory.lend([op.out], |memory, [out]| {
-            let weights = [self.vectors.get(op.a_weight), self.vectors.get(op.b_weight)];
+            let norms = op.norms.map(|ids| ids.map(|id| (self.vectors.get(id), op.eps)));
             let sources = [memory.f32(op.a), memory.f32(op.b)];
             // A handful of rows per round: not worth waking the pool.
-            reference::join_rows(sources, weights, op.eps, out.f32_mut(op.out));
+            reference::join_rows(sources, norms, op.dim, out.f32_mut(op.out));
             Ok(())
         })
     }
@@ -152,6 +156,9 @@ impl Kernels for Tuned {
     }
 
     fn gated_linear(&mut self, memory: &mut Memory, op: GatedLinear) -> Done {
+        if op.activation != Activation::Silu {
+            return reference::gated_linear(memory, op);
+        }
         memory.lend([op.out], |memory, [out]| {
             let weights = [memory.matrix(op.gate), memory.matrix(op.up)];
             simd::gated_linear(&mut self.crew, weights, memory.f32(op.x), out.f32_mut(op.out));
@@ -163,7 +170,8 @@ impl Kernels for Tuned {
         memory.lend([op.out], |memory, [out]| {
             let inv_freq = self.vectors.vector(memory, op.inv_freq);
             let (positions, out) = (memory.u32(op.positions), out.f32_mut(op.out));
-            simd::rope_table(&mut self.crew, positions, inv_freq, op.scale, out);
+            let angles = simd::Angles { inv_freq, shift: op.shift, scale: op.scale };
+            simd::rope_table(&mut self.crew, positions, angles, out);
             Ok(())
         })
     }
@@ -190,6 +198,9 @@ impl Kernels for Tuned {
     }
 
     fn attention(&mut self, memory: &mut Memory, op: Attention) -> Done {
+        if op.window.is_some() {
+            return reference::attention(memory, op);
+        }
         memory.lend([op.out], |memory, [out]| {
             let operands = simd::Attend {
                 q: memory.f32(op.q),
@@ -272,7 +283,10 @@ impl Kernels for Tuned {
         })
     }
 
-    fn swiglu(&mut self, memory: &mut Memory, op: SwiGlu) -> Done {
+    fn glu(&mut self, memory: &mut Memory, op: Glu) -> Done {
+        if op.activation != Activation::Silu || op.up_width != op.dim {
+            return reference::glu(memory, op);
+        }
         memory.lend([op.gate], |memory, [gate]| {
             simd::gate(&mut self.crew, Gate::SwiGlu, gate.f32_mut(op.gate), memory.f32(op.up));
             Ok(())
@@ -288,6 +302,9 @@ impl Kernels for Tuned {
     }
 
     fn router(&mut self, memory: &mut Memory, op: Router) -> Done {
+        if op.expert_scale.is_some() {
+            return reference::router(memory, op);
+        }
         memory.lend([op.chosen, op.weights], |memory, [chosen, weights]| {
             let Router { experts, top_k, renormalise, .. } = op;
             let route = simd::Route { logits: memory.f32(op.logits), experts, top_k, renormalise };
@@ -298,6 +315,9 @@ impl Kernels for Tuned {
     }
 
     fn experts(&mut self, memory: &mut Memory, op: Experts) -> Done {
+        if op.activation != Activation::Silu || op.store != Store::Add {
+            return reference::experts(memory, op);
+        }
         memory.lend([op.hidden, op.partial, op.out], |memory, [hidden, partial, out]| {
             let stack = |at: ExpertRows| Stack {
                 matrix: memory.matrix(at.weight),

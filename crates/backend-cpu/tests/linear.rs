@@ -1,7 +1,7 @@
 //! Products: same bits at any width, on any number of threads and instruction set, near the reference.
 
 use forerun_backend::conform::{Rng, all_formats, random_matrix, typical_formats};
-use forerun_backend::op::{GatedLinear, Linear};
+use forerun_backend::op::{Activation, GatedLinear, Linear};
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, View};
 use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
 use forerun_base::{DType, Matrix};
@@ -106,6 +106,7 @@ fn limit(weight: &Matrix, row: usize, x: &[f32]) -> f32 {
 #[test]
 fn the_fused_gate_has_the_bits_of_its_definition() {
     let (n, k) = (45, 96);
+    let activation = Activation::Silu;
     for format in all_formats() {
         let mut rng = Rng::named("gate");
         let weights = [0; 2].map(|_| random_matrix(&mut rng, [n, k], format).expect("a format"));
@@ -115,11 +116,14 @@ fn the_fused_gate_has_the_bits_of_its_definition() {
             let x = room(&mut device, rows * k);
             device.write(x, HostData::F32(&rng.values(rows * k))).expect("a view of floats");
             let [out, scratch, fused] = [0; 3].map(|_| room(&mut device, rows * n));
-            device.gated_linear(GatedLinear { x, gate, up, scratch, out: fused }).expect("fits");
-            let (first, second, join) = GatedLinear { x, gate, up, scratch, out }.parts();
+            device
+                .gated_linear(GatedLinear { x, gate, up, scratch, out: fused, activation })
+                .expect("fits");
+            let (first, second, join) =
+                GatedLinear { x, gate, up, scratch, out, activation }.parts();
             device.linear(first).expect("operands fit");
             device.linear(second).expect("operands fit");
-            device.swiglu(join).expect("operands fit");
+            device.glu(join).expect("operands fit");
             let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
             let (found, expected) = (read(&mut device, fused), read(&mut device, out));
             assert!(bits(found) == bits(expected), "{} {level:?} {rows} rows", format.name());

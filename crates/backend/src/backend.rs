@@ -1,9 +1,9 @@
 //! The trait a device implements.
 
 use crate::op::{
-    AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, Experts, GateMul,
-    GatedLinear, GatedNorm, GatherRows, JoinNorm, Linear, RmsNorm, Rope, RopeTable, Router, Sample,
-    ScatterRows, SwiGlu,
+    AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
+    Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, JoinNorm, Linear, RmsNorm, Rope,
+    RopeTable, Router, Sample, ScatterRows, Softcap,
 };
 use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, Sheet, View, WeightId};
 use forerun_base::Matrix;
@@ -57,11 +57,13 @@ pub trait Backend: Catalog + Send {
     /// Copies to the host.
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError>;
 
-    /// `out[i] = table[ids[i]]`.
+    /// `out[i] = table[ids[i]]·scale`.
     fn embed(&mut self, op: Embed) -> Result<(), BackendError>;
     /// Root-mean-square norm with a weight.
     fn rms_norm(&mut self, op: RmsNorm) -> Result<(), BackendError>;
-    /// Two rows normed and laid side by side.
+    /// A normed row added, and the sum scaled.
+    fn add_norm(&mut self, op: AddNorm) -> Result<(), BackendError>;
+    /// Two rows, normed or not, laid side by side.
     fn join_norm(&mut self, op: JoinNorm) -> Result<(), BackendError>;
     /// `x Wᵀ`, stored or added.
     fn linear(&mut self, op: Linear) -> Result<(), BackendError>;
@@ -83,14 +85,18 @@ pub trait Backend: Catalog + Send {
     fn gated_norm(&mut self, op: GatedNorm) -> Result<(), BackendError>;
     /// `x ← x·σ(gate)`.
     fn gate_mul(&mut self, op: GateMul) -> Result<(), BackendError>;
-    /// `gate ← silu(gate)·up`.
-    fn swiglu(&mut self, op: SwiGlu) -> Result<(), BackendError>;
+    /// `gate ← act(gate)·up`.
+    fn glu(&mut self, op: Glu) -> Result<(), BackendError>;
+    /// `x ← cap·tanh(x / cap)`.
+    fn softcap(&mut self, op: Softcap) -> Result<(), BackendError>;
     /// Top-k experts of each row.
     fn router(&mut self, op: Router) -> Result<(), BackendError>;
     /// The chosen experts' weighted sum.
     fn experts(&mut self, op: Experts) -> Result<(), BackendError>;
     /// `out += σ(gate)·x`.
     fn add_gated(&mut self, op: AddGated) -> Result<(), BackendError>;
+    /// Logits of the chosen clusters' tokens.
+    fn cluster_head(&mut self, op: ClusterHead) -> Result<(), BackendError>;
     /// `out[i] = x[rows[i]]`.
     fn gather_rows(&mut self, op: GatherRows) -> Result<(), BackendError>;
     /// `out[rows[i]] = x[i]`.
@@ -98,13 +104,13 @@ pub trait Backend: Catalog + Send {
     /// One token per row of logits.
     fn sample(&mut self, op: Sample) -> Result<(), BackendError>;
 
-    /// Defined as two `linear` and a `swiglu`. Override only to fuse; the conformance suite
+    /// Defined as two `linear` and a `glu`. Override only to fuse; the conformance suite
     /// holds an override to this definition.
     fn gated_linear(&mut self, op: GatedLinear) -> Result<(), BackendError> {
-        let (gate, up, swiglu) = op.parts();
+        let (gate, up, glu) = op.parts();
         self.linear(gate)?;
         self.linear(up)?;
-        self.swiglu(swiglu)
+        self.glu(glu)
     }
 }
 

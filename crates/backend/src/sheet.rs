@@ -144,13 +144,18 @@ impl<'a> Sheet<'a> {
 
     /// A weight of shape `[rows, cols]`, read once.
     pub fn weight(&mut self, name: &'static str, id: WeightId, [rows, cols]: [usize; 2]) {
-        if let Some(info) = self.weight_info(name, id) {
-            if [info.rows, info.cols] != [rows, cols] {
-                let (expected, found) = ([rows, cols], [info.rows, info.cols]);
-                let op = self.op;
-                self.fail(BackendError::WeightShape { op, operand: name, expected, found });
-            }
-            self.cost.bytes += info.bytes as u64;
+        self.shape(name, id, [rows, cols]);
+        self.cost.bytes += self.catalog.weight(id).map_or(0, |info| info.bytes as u64);
+    }
+
+    /// A weight of shape `[rows, cols]`, of which the operation charges what it reads itself.
+    pub fn shape(&mut self, name: &'static str, id: WeightId, [rows, cols]: [usize; 2]) {
+        if let Some(info) = self.weight_info(name, id)
+            && [info.rows, info.cols] != [rows, cols]
+        {
+            let (expected, found) = ([rows, cols], [info.rows, info.cols]);
+            let op = self.op;
+            self.fail(BackendError::WeightShape { op, operand: name, expected, found });
         }
     }
 

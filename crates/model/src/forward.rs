@@ -117,10 +117,16 @@ impl Model {
         let index = &pass.space.index;
         let ids = pass.index_of(index.ids);
         let out = pass.rows_of(out, pass.hidden);
-        pass.backend.embed(Embed { ids, table: self.embedding, out })?;
+        pass.backend.embed(Embed { ids, table: self.embedding, scale: 1.0, out })?;
         let positions = pass.index_of(index.positions);
         let out = pass.rows_of(pass.space.rope, pass.rotary);
-        pass.backend.rope_table(RopeTable { positions, inv_freq: self.inv_freq, scale: 1.0, out })
+        pass.backend.rope_table(RopeTable {
+            positions,
+            shift: 0,
+            inv_freq: self.inv_freq,
+            scale: 1.0,
+            out,
+        })
     }
 
     /// Logits of the sampled rows of `final_hidden`.

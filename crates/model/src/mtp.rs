@@ -89,8 +89,7 @@ impl Model {
         pass.backend.join_norm(JoinNorm {
             a: pass.rows_of(space.normed, dim),
             b: hidden,
-            a_weight: mtp.embedding_norm,
-            b_weight: mtp.hidden_norm,
+            norms: Some([mtp.embedding_norm, mtp.hidden_norm]),
             out: joined,
             dim,
             eps,

@@ -1,13 +1,22 @@
-use super::{sigmoid, silu};
+use super::{activate, sigmoid};
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{AddGated, GateMul, SwiGlu};
+use forerun_backend::op::{AddGated, GateMul, Glu, Softcap};
 
-pub(crate) fn swiglu(memory: &mut Memory, op: SwiGlu) -> Result<(), BackendError> {
+pub(crate) fn glu(memory: &mut Memory, op: Glu) -> Result<(), BackendError> {
     memory.lend([op.gate], |memory, [gate]| {
-        for (gate, &up) in gate.f32_mut(op.gate).iter_mut().zip(memory.f32(op.up)) {
-            *gate = silu(*gate) * up;
+        let up = memory.f32(op.up);
+        for (i, gate) in gate.f32_mut(op.gate).iter_mut().enumerate() {
+            let (row, column) = (i / op.dim, i % op.dim);
+            *gate = activate(op.activation, *gate) * up[row * op.up_width + op.up_first + column];
         }
+        Ok(())
+    })
+}
+
+pub(crate) fn softcap(memory: &mut Memory, op: Softcap) -> Result<(), BackendError> {
+    memory.lend([op.x], |_, [x]| {
+        x.f32_mut(op.x).iter_mut().for_each(|x| *x = op.cap * (*x / op.cap).tanh());
         Ok(())
     })
 }

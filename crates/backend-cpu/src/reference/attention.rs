@@ -43,11 +43,13 @@ pub(crate) fn attention(memory: &mut Memory, op: Attention) -> Result<(), Backen
                 return Err(BackendError::Index { op, operand, index, limit });
             }
             let mut softmax = OnlineSoftmax::new(out);
-            for (b, first) in (0..keys).step_by(block).enumerate() {
+            let first = Attention::first_key(op.window, keys - 1);
+            for b in first / block..keys.div_ceil(block) {
                 let id = tables[line * op.table_width + b];
                 let id = index("attention", "tables", id, blocks)?;
-                let at = cache_offset(&op.layout, id, head, 0);
-                let count = block.min(keys - first);
+                let skipped = first.saturating_sub(b * block);
+                let at = cache_offset(&op.layout, id, head, skipped);
+                let count = block.min(keys - b * block) - skipped;
                 softmax.block(
                     q,
                     CacheBlock { k, v, k_at: op.k_cache.start + at, v_at: op.v_cache.start + at },

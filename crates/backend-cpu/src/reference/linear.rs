@@ -1,4 +1,4 @@
-use super::swiglu;
+use super::glu;
 use crate::Memory;
 use forerun_backend::BackendError;
 use forerun_backend::op::{GatedLinear, Linear, Store};
@@ -34,5 +34,5 @@ pub(crate) fn gated_linear(memory: &mut Memory, op: GatedLinear) -> Result<(), B
     let (gate, up, join) = op.parts();
     linear(memory, gate)?;
     linear(memory, up)?;
-    swiglu(memory, join)
+    glu(memory, join)
 }

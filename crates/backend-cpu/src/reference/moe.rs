@@ -1,10 +1,22 @@
 use super::linear::dot;
-use super::{index, silu};
+use super::{activate, index};
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{ExpertRows, Experts, Router};
+use forerun_backend::op::{ExpertRows, Experts, Router, Store};
+
+/// Indices of `scores`, the largest score first; of equal ones the lower index.
+pub(super) fn best_first(scores: &[f32]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..scores.len() as u32).collect();
+    // A stable sort keeps the lower index first.
+    order.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]));
+    order
+}
 
 pub(crate) fn router(memory: &mut Memory, op: Router) -> Result<(), BackendError> {
+    let mut scales = vec![1.0; op.experts];
+    if let Some(id) = op.expert_scale {
+        memory.vector(id, &mut scales);
+    }
     memory.lend([op.chosen, op.weights], |memory, [chosen, weights]| {
         let chosen = chosen.u32_mut(op.chosen).chunks_exact_mut(op.top_k);
         let weights = weights.f32_mut(op.weights).chunks_exact_mut(op.top_k);
@@ -12,9 +24,8 @@ pub(crate) fn router(memory: &mut Memory, op: Router) -> Result<(), BackendError
         for ((logits, chosen), weights) in rows.zip(chosen).zip(weights) {
             let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let sum: f32 = logits.iter().map(|l| (l - max).exp()).sum();
-            // Probabilities order as logits do; a stable sort keeps the lower index first.
-            let mut order: Vec<u32> = (0..op.experts as u32).collect();
-            order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
+            // Probabilities order as logits do.
+            let order = best_first(logits);
             for ((chosen, weight), &expert) in chosen.iter_mut().zip(&mut *weights).zip(&order) {
                 *chosen = expert;
                 *weight = (logits[expert as usize] - max).exp() / sum;
@@ -22,6 +33,9 @@ pub(crate) fn router(memory: &mut Memory, op: Router) -> Result<(), BackendError
             if op.renormalise {
                 let total: f32 = weights.iter().sum();
                 weights.iter_mut().for_each(|w| *w /= total);
+            }
+            for (weight, &expert) in weights.iter_mut().zip(&*chosen) {
+                *weight *= scales[expert as usize];
             }
         }
         Ok(())
@@ -45,7 +59,7 @@ pub(crate) fn experts(memory: &mut Memory, op: Experts) -> Result<(), BackendErr
             let expert = index("experts", "chosen", chosen[pick], op.experts)?;
             for (channel, hidden) in hidden.iter_mut().enumerate() {
                 let gate = product(op.gate, expert, channel, x);
-                *hidden = silu(gate) * product(op.up, expert, channel, x);
+                *hidden = activate(op.activation, gate) * product(op.up, expert, channel, x);
             }
             for (channel, partial) in partial.iter_mut().enumerate() {
                 *partial = product(op.down, expert, channel, hidden);
@@ -55,7 +69,8 @@ pub(crate) fn experts(memory: &mut Memory, op: Experts) -> Result<(), BackendErr
         for (i, out) in out.f32_mut(op.out).iter_mut().enumerate() {
             let (row, channel) = (i / op.dim, i % op.dim);
             let picks = row * op.top_k..(row + 1) * op.top_k;
-            *out += picks.map(|p| weights[p] * partial[p * op.dim + channel]).sum::<f32>();
+            let sum: f32 = picks.map(|p| weights[p] * partial[p * op.dim + channel]).sum();
+            *out = if op.store == Store::Add { *out + sum } else { sum };
         }
         Ok(())
     })

@@ -1,7 +1,7 @@
 use super::silu;
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{GatedNorm, JoinNorm, RmsNorm};
+use forerun_backend::op::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 
 /// `1 / sqrt(mean(x²) + eps)`.
 pub(crate) fn inverse_rms(x: &[f32], eps: f32) -> f32 {
@@ -15,37 +15,65 @@ pub(crate) fn rms_norm(memory: &mut Memory, op: RmsNorm) -> Result<(), BackendEr
     memory.lend([op.out], |memory, [out]| {
         let rows = memory.f32(op.x).chunks_exact(op.dim);
         for (x, out) in rows.zip(out.f32_mut(op.out).chunks_exact_mut(op.dim)) {
-            let scale = inverse_rms(x, op.eps);
-            for ((o, &x), &w) in out.iter_mut().zip(x).zip(&weight) {
-                *o = x * scale * w;
-            }
+            norm_row(x, (&weight, op.eps), out);
         }
         Ok(())
     })
 }
 
 pub(crate) fn join_norm(memory: &mut Memory, op: JoinNorm) -> Result<(), BackendError> {
-    let mut weights = [vec![0.0; op.dim], vec![0.0; op.dim]];
-    memory.vector(op.a_weight, &mut weights[0]);
-    memory.vector(op.b_weight, &mut weights[1]);
+    let weights = op.norms.map(|norms| {
+        norms.map(|id| {
+            let mut weight = vec![0.0; op.dim];
+            memory.vector(id, &mut weight);
+            weight
+        })
+    });
     memory.lend([op.out], |memory, [out]| {
         let sources = [memory.f32(op.a), memory.f32(op.b)];
-        join_rows(sources, weights.each_ref().map(|w| &w[..]), op.eps, out.f32_mut(op.out));
+        let norms = weights.as_ref().map(|weights| weights.each_ref().map(|w| (&w[..], op.eps)));
+        join_rows(sources, norms, op.dim, out.f32_mut(op.out));
         Ok(())
     })
 }
 
-/// Normed rows of both sources in turn.
-pub(crate) fn join_rows(sources: [&[f32]; 2], weights: [&[f32]; 2], eps: f32, out: &mut [f32]) {
-    let dim = weights[0].len();
+/// Rows of both sources in turn, normed with a weight and its `eps` where there are norms.
+pub(crate) fn join_rows(
+    sources: [&[f32]; 2],
+    norms: Option<[(&[f32], f32); 2]>,
+    dim: usize,
+    out: &mut [f32],
+) {
     for (i, out) in out.chunks_exact_mut(dim).enumerate() {
         let (row, side) = (i / 2, i % 2);
         let x = &sources[side][row * dim..(row + 1) * dim];
-        let scale = inverse_rms(x, eps);
-        for ((o, &x), &w) in out.iter_mut().zip(x).zip(weights[side]) {
-            *o = x * scale * w;
+        match norms {
+            None => out.copy_from_slice(x),
+            Some(norms) => norm_row(x, norms[side], out),
         }
     }
+}
+
+fn norm_row(x: &[f32], (weight, eps): (&[f32], f32), out: &mut [f32]) {
+    let scale = inverse_rms(x, eps);
+    for ((o, &x), &w) in out.iter_mut().zip(x).zip(weight) {
+        *o = x * scale * w;
+    }
+}
+
+pub(crate) fn add_norm(memory: &mut Memory, op: AddNorm) -> Result<(), BackendError> {
+    let mut weight = vec![0.0; op.dim];
+    memory.vector(op.weight, &mut weight);
+    memory.lend([op.out], |memory, [out]| {
+        let rows = memory.f32(op.x).chunks_exact(op.dim);
+        for (x, out) in rows.zip(out.f32_mut(op.out).chunks_exact_mut(op.dim)) {
+            let scale = inverse_rms(x, op.eps);
+            for ((o, &x), &w) in out.iter_mut().zip(x).zip(&weight) {
+                *o = (*o + x * scale * w) * op.scale;
+            }
+        }
+        Ok(())
+    })
 }
 
 pub(crate) fn gated_norm(memory: &mut Memory, op: GatedNorm) -> Result<(), BackendError> {

@@ -9,6 +9,7 @@ pub(crate) fn embed(memory: &mut Memory, op: Embed) -> Result<(), BackendError> 
         let rows = out.f32_mut(op.out).chunks_exact_mut(table.cols());
         for (&id, row) in memory.u32(op.ids).iter().zip(rows) {
             table.decode_row(index("embed", "ids", id, table.rows())?, row);
+            row.iter_mut().for_each(|x| *x *= op.scale);
         }
         Ok(())
     })

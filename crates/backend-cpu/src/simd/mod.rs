@@ -49,6 +49,6 @@ pub(crate) use elementwise::{Gate, Norm, add_gated, gate, norm};
 pub(crate) use linear::{gated_linear, linear};
 pub(crate) use moe::{Mixture, Route, Stack, experts, router};
 pub(crate) use prepare::{Prepare, delta_prepare};
-pub(crate) use rope::{RopeShape, rope, rope_table};
+pub(crate) use rope::{Angles, RopeShape, rope, rope_table};
 pub(crate) use sample::{Choose, sample};
 pub(crate) use scratch::Scratch;

@@ -6,6 +6,7 @@ use super::elementwise::Norm;
 use super::isa::{Isa, Kernel, LANES, Task};
 use super::math::{ScaledTimes, zip};
 use crate::pool::Shared;
+use crate::reference::shifted;
 
 /// Elements below which a task is not worth its start.
 const SMALLEST: usize = 1 << 13;
@@ -85,38 +86,40 @@ pub(crate) fn rope(
     crew.run(pieces, &RopeTask { x: Shared::new(x), table, norm, shape, pieces });
 }
 
+/// What a table of cosines and sines is made of, besides positions.
+#[derive(Clone, Copy)]
+pub(crate) struct Angles<'a> {
+    pub(crate) inv_freq: &'a [f32],
+    pub(crate) shift: u32,
+    pub(crate) scale: f32,
+}
+
 struct TableTask<'a> {
     positions: &'a [u32],
-    inv_freq: &'a [f32],
-    scale: f32,
+    angles: Angles<'a>,
     out: Shared<'a, f32>,
     pieces: usize,
 }
 
 impl Task for TableTask<'_> {
     fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
-        let pairs = self.inv_freq.len();
+        let Angles { inv_freq, shift, scale } = self.angles;
+        let pairs = inv_freq.len();
         for row in piece(self.positions.len(), self.pieces, 1, index) {
             // SAFETY: a row belongs to one task.
             let out = unsafe { self.out.part(2 * row * pairs, 2 * pairs) };
             let (cos, sin) = out.split_at_mut(pairs);
-            for ((cos, sin), &inv) in cos.iter_mut().zip(sin).zip(self.inv_freq) {
-                let angle = self.positions[row] as f32 * inv;
-                *cos = angle.cos() * self.scale;
-                *sin = angle.sin() * self.scale;
+            for ((cos, sin), &inv) in cos.iter_mut().zip(sin).zip(inv_freq) {
+                let angle = shifted(self.positions[row], shift) * inv;
+                *cos = angle.cos() * scale;
+                *sin = angle.sin() * scale;
             }
         }
     }
 }
 
 /// Cosines and sines of the rows' positions.
-pub(crate) fn rope_table(
-    crew: &mut Crew,
-    positions: &[u32],
-    inv_freq: &[f32],
-    scale: f32,
-    out: &mut [f32],
-) {
+pub(crate) fn rope_table(crew: &mut Crew, positions: &[u32], angles: Angles<'_>, out: &mut [f32]) {
     let pieces = crew.pieces(positions.len(), 16, 2);
-    crew.run(pieces, &TableTask { positions, inv_freq, scale, out: Shared::new(out), pieces });
+    crew.run(pieces, &TableTask { positions, angles, out: Shared::new(out), pieces });
 }

@@ -23,6 +23,7 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
     match op {
         Op::Embed(op) => vec![by_row(&mut op.ids), by_row(&mut op.out)],
         Op::RmsNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
+        Op::AddNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
         Op::JoinNorm(op) => vec![by_row(&mut op.a), by_row(&mut op.b), by_row(&mut op.out)],
         Op::Linear(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
         Op::GatedLinear(op) => {
@@ -71,7 +72,8 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
         ],
         Op::GatedNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::GateMul(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
-        Op::SwiGlu(op) => vec![by_row(&mut op.gate), by_row(&mut op.up)],
+        Op::Glu(op) => vec![by_row(&mut op.gate), by_row(&mut op.up)],
+        Op::Softcap(op) => vec![by_row(&mut op.x)],
         Op::Router(op) => {
             vec![by_row(&mut op.logits), by_row(&mut op.chosen), by_row(&mut op.weights)]
         }
@@ -84,6 +86,9 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
             by_row(&mut op.out),
         ],
         Op::AddGated(op) => vec![by_row(&mut op.x), by_row(&mut op.gate), by_row(&mut op.out)],
+        Op::ClusterHead(op) => {
+            vec![by_row(&mut op.x), by_row(&mut op.scores), by_row(&mut op.out)]
+        }
         Op::GatherRows(op) => vec![shared(&mut op.x), by_row(&mut op.rows), by_row(&mut op.out)],
         Op::ScatterRows(op) => vec![by_row(&mut op.x), by_row(&mut op.rows), shared(&mut op.out)],
         Op::Sample(op) => vec![
@@ -101,7 +106,8 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
     match op {
         Op::Embed(op) => vec![&mut op.table],
         Op::RmsNorm(op) => vec![&mut op.weight],
-        Op::JoinNorm(op) => vec![&mut op.a_weight, &mut op.b_weight],
+        Op::AddNorm(op) => vec![&mut op.weight],
+        Op::JoinNorm(op) => op.norms.iter_mut().flatten().collect(),
         Op::Linear(op) => [Some(&mut op.weight), op.bias.as_mut()].into_iter().flatten().collect(),
         Op::GatedLinear(op) => vec![&mut op.gate, &mut op.up],
         Op::RopeTable(op) => vec![&mut op.inv_freq],
@@ -109,13 +115,15 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::Conv(op) => vec![&mut op.weight],
         Op::DeltaPrepare(op) => vec![&mut op.rate, &mut op.dt_bias],
         Op::GatedNorm(op) => vec![&mut op.weight],
+        Op::ClusterHead(op) => vec![&mut op.members, &mut op.head],
+        Op::Router(op) => op.expert_scale.iter_mut().collect(),
         Op::Experts(op) => vec![&mut op.gate.weight, &mut op.up.weight, &mut op.down.weight],
         Op::CacheWrite(_)
         | Op::Attention(_)
         | Op::DeltaRule(_)
         | Op::GateMul(_)
-        | Op::SwiGlu(_)
-        | Op::Router(_)
+        | Op::Glu(_)
+        | Op::Softcap(_)
         | Op::AddGated(_)
         | Op::GatherRows(_)
         | Op::ScatterRows(_)

@@ -1,21 +1,67 @@
-//! Elementwise gates.
+//! Elementwise functions and gates.
 
 use crate::{Access, Sheet, View};
 
-/// `gate ← silu(gate) · up`.
-#[derive(Clone, Copy, Debug)]
-pub struct SwiGlu {
-    /// Gate in, product out.
-    pub gate: View,
-    /// Same length as `gate`.
-    pub up: View,
+/// The function on the gate of a gated MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x · σ(x)`.
+    Silu,
+    /// `½x · (1 + tanh(√(2/π)·(x + 0.044715·x³)))`.
+    GeluTanh,
 }
 
-impl SwiGlu {
+/// `gate[r][i] ← act(gate[r][i]) · up[r][up_first + i]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Glu {
+    /// `[rows, dim]`: gate in, product out.
+    pub gate: View,
+    /// `[rows, up_width]`.
+    pub up: View,
+    /// Width of a row of `gate`.
+    pub dim: usize,
+    /// Width of a row of `up`.
+    pub up_width: usize,
+    /// First element of a row of `up` that takes part.
+    pub up_first: usize,
+    /// The function on the gate.
+    pub activation: Activation,
+}
+
+impl Glu {
+    /// Two views of the same length, element by element.
+    pub const fn same(gate: View, up: View, activation: Activation) -> Self {
+        Self { gate, up, dim: gate.len, up_width: gate.len, up_first: 0, activation }
+    }
+
     pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.f32("gate", self.gate, Access::Update, self.gate.len);
-        sheet.f32("up", self.up, Access::Read, self.gate.len);
-        sheet.work(0, 10 * self.gate.len as u64);
+        let len = self.gate.len;
+        let whole = if self.dim == 0 { len == 0 } else { len.is_multiple_of(self.dim) };
+        sheet.require(whole, "gate is not whole rows");
+        let inside = self.up_first.checked_add(self.dim).is_some_and(|end| end <= self.up_width);
+        sheet.require(inside, "the part of a row of up ends outside it");
+        let rows = len / self.dim.max(1);
+        sheet.f32("gate", self.gate, Access::Update, len);
+        sheet.f32("up", self.up, Access::Read, rows.saturating_mul(self.up_width));
+        sheet.work(0, 10 * len as u64);
+    }
+}
+
+/// `x ← cap · tanh(x / cap)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Softcap {
+    /// Any length, in place.
+    pub x: View,
+    /// No result is larger; positive and finite.
+    pub cap: f32,
+}
+
+impl Softcap {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let sensible = self.cap > 0.0 && self.cap.is_finite();
+        sheet.require(sensible, "the cap must be positive and finite");
+        sheet.f32("x", self.x, Access::Update, self.x.len);
+        sheet.work(0, 20 * self.x.len as u64);
     }
 }
 

@@ -68,12 +68,16 @@ impl CacheWrite {
 /// Causal attention of each row over its sequence's cache, its own key included.
 ///
 /// # Math
-/// Query head `h` reads key head `h / (heads / kv_heads)`; the row at position `p` sees keys `0..=p`:
-/// `out = softmax(scale·q·kᵀ) v`.
+/// Query head `h` reads key head `h / (heads / kv_heads)`; the row at position `p` sees keys `0..=p`,
+/// with a window of `w` keys `max(0, p + 1 − w)..=p`: `out = softmax(scale·q·kᵀ) v`.
 ///
 /// # Numerics
 /// f32. Keys are taken in blocks of `layout.block` at absolute positions, in ascending order, merged by
 /// running maximum and sum, so a row's result does not depend on how the prompt was cut.
+///
+/// # Window
+/// Blocks that lie before the window are skipped: neither their entries in `tables` nor their contents are
+/// read, so both may be stale. Keys before the window in its first block take no part either.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     /// `[rows, heads, head_dim]`.
@@ -96,6 +100,8 @@ pub struct Attention {
     pub heads: usize,
     /// Factor on scores.
     pub scale: f32,
+    /// Keys a row sees, its own included; `None` is all of them. At least 1.
+    pub window: Option<usize>,
     /// Keys visible to all rows together, for the cost alone.
     pub visible_keys: usize,
     /// `[rows, heads, head_dim]`.
@@ -103,6 +109,11 @@ pub struct Attention {
 }
 
 impl Attention {
+    /// The first key that the row at `position` sees.
+    pub fn first_key(window: Option<usize>, position: usize) -> usize {
+        window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
     pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
         let layout = self.layout;
         sheet.require(
@@ -114,6 +125,7 @@ impl Attention {
             "block tables are not whole lines",
         );
         sheet.require(self.heads > 0, "no query heads");
+        sheet.require(self.window != Some(0), "a window of no keys");
         layout.describe(sheet);
         let rows = self.positions.len;
         let wide = rows * self.heads * layout.head_dim;

@@ -1,6 +1,6 @@
 //! Matrix products with weights.
 
-use crate::op::SwiGlu;
+use crate::op::{Activation, Glu};
 use crate::{Access, Sheet, View, WeightId};
 
 /// What happens to the product.
@@ -10,6 +10,16 @@ pub enum Store {
     Set,
     /// `out = out + …`, the residual stream.
     Add,
+}
+
+impl Store {
+    /// What happens to the operand that is stored to.
+    pub(super) const fn access(self) -> Access {
+        match self {
+            Self::Set => Access::Write,
+            Self::Add => Access::Update,
+        }
+    }
 }
 
 /// `out[r][n] (+)= Σ_k x[r][k]·w[n][k] (+ bias[n])`.
@@ -50,13 +60,12 @@ impl Linear {
         if let Some(bias) = self.bias {
             sheet.weight("bias", bias, [1, weight.rows]);
         }
-        let access = if self.store == Store::Set { Access::Write } else { Access::Update };
-        sheet.f32("out", self.out, access, rows * weight.rows);
+        sheet.f32("out", self.out, self.store.access(), rows * weight.rows);
         sheet.work(0, 2 * (rows * weight.rows * weight.cols) as u64);
     }
 }
 
-/// `out = silu(x Gᵀ) · (x Uᵀ)`: the first half of a gated MLP.
+/// `out = act(x Gᵀ) · (x Uᵀ)`: the first half of a gated MLP.
 #[derive(Clone, Copy, Debug)]
 pub struct GatedLinear {
     /// `[rows, K]`.
@@ -69,15 +78,17 @@ pub struct GatedLinear {
     pub scratch: View,
     /// `[rows, N]`.
     pub out: View,
+    /// The function on the gate.
+    pub activation: Activation,
 }
 
 impl GatedLinear {
     /// The operations this one is defined as.
-    pub const fn parts(self) -> (Linear, Linear, SwiGlu) {
+    pub const fn parts(self) -> (Linear, Linear, Glu) {
         (
             Linear::set(self.x, self.gate, self.out),
             Linear::set(self.x, self.up, self.scratch),
-            SwiGlu { gate: self.out, up: self.scratch },
+            Glu::same(self.out, self.scratch, self.activation),
         )
     }
 

@@ -7,6 +7,7 @@
 
 mod activation;
 mod attention;
+mod cluster;
 mod delta;
 mod linear;
 mod moe;
@@ -16,12 +17,13 @@ mod rows;
 mod sample;
 mod spans;
 
-pub use activation::{AddGated, GateMul, SwiGlu};
+pub use activation::{Activation, AddGated, GateMul, Glu, Softcap};
 pub use attention::{Attention, CacheLayout, CacheWrite};
+pub use cluster::ClusterHead;
 pub use delta::{Conv, DeltaPrepare, DeltaRule, DeltaShape};
 pub use linear::{GatedLinear, Linear, Store};
 pub use moe::{ExpertRows, Experts, Router};
-pub use norm::{GatedNorm, JoinNorm, RmsNorm};
+pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 pub use rope::{HeadNorm, Rope, RopeTable};
 pub use rows::{Embed, GatherRows, ScatterRows};
 pub use sample::{HistoryEntry, Sample, SampleRow, gumbel, uniform};
@@ -36,6 +38,7 @@ macro_rules! for_each_operation {
         $with! {
             embed: Embed,
             rms_norm: RmsNorm,
+            add_norm: AddNorm,
             join_norm: JoinNorm,
             linear: Linear,
             gated_linear: GatedLinear,
@@ -48,10 +51,12 @@ macro_rules! for_each_operation {
             delta_rule: DeltaRule,
             gated_norm: GatedNorm,
             gate_mul: GateMul,
-            swiglu: SwiGlu,
+            glu: Glu,
+            softcap: Softcap,
             router: Router,
             experts: Experts,
             add_gated: AddGated,
+            cluster_head: ClusterHead,
             gather_rows: GatherRows,
             scatter_rows: ScatterRows,
             sample: Sample,

@@ -1,8 +1,10 @@
 //! Mixture of experts.
 
+use crate::op::{Activation, Store};
 use crate::{Access, Sheet, View, WeightId};
 
-/// Softmax over all experts, then the `top_k` largest (ties: the lower index first).
+/// Softmax over all experts, then the `top_k` largest (ties: the lower index first). Their weights are divided by
+/// their sum if asked for, then multiplied by a number of each expert's own if there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Router {
     /// `[rows, experts]`.
@@ -13,6 +15,8 @@ pub struct Router {
     pub top_k: usize,
     /// Whether the chosen weights are divided by their sum.
     pub renormalise: bool,
+    /// `[1, experts]`: factors on the weights, last of all.
+    pub expert_scale: Option<WeightId>,
     /// u32 `[rows, top_k]`, best first.
     pub chosen: View,
     /// `[rows, top_k]`.
@@ -27,6 +31,9 @@ impl Router {
         );
         let rows = self.logits.len / self.experts.max(1);
         sheet.f32("logits", self.logits, Access::Read, rows * self.experts);
+        if let Some(scale) = self.expert_scale {
+            sheet.weight("expert_scale", scale, [1, self.experts]);
+        }
         sheet.u32("chosen", self.chosen, Access::Write, rows * self.top_k);
         sheet.f32("weights", self.weights, Access::Write, rows * self.top_k);
         sheet.work(0, (self.logits.len * (10 + self.top_k)) as u64);
@@ -44,7 +51,7 @@ pub struct ExpertRows {
     pub stride: usize,
 }
 
-/// `out[r] += Σ_j weights[r][j] · down_e(silu(gate_e x[r]) · (up_e x[r]))`, `e = chosen[r][j]`.
+/// `out[r] (+)= Σ_j weights[r][j] · down_e(act(gate_e x[r]) · (up_e x[r]))`, `e = chosen[r][j]`.
 ///
 /// # Numerics
 /// A row's experts are added in the order they were chosen, whatever other rows chose.
@@ -74,8 +81,12 @@ pub struct Experts {
     pub hidden: View,
     /// `[rows, top_k, dim]`, left unspecified.
     pub partial: View,
-    /// `[rows, dim]`, added to.
+    /// `[rows, dim]`.
     pub out: View,
+    /// Replace or add.
+    pub store: Store,
+    /// The function on the gates.
+    pub activation: Activation,
 }
 
 impl Experts {
@@ -105,6 +116,6 @@ impl Experts {
         }
         sheet.f32("hidden", self.hidden, Access::Write, picks * self.ffn);
         sheet.f32("partial", self.partial, Access::Write, picks * self.dim);
-        sheet.f32("out", self.out, Access::Update, rows * self.dim);
+        sheet.f32("out", self.out, self.store.access(), rows * self.dim);
     }
 }

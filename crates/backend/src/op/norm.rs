@@ -27,17 +27,43 @@ impl RmsNorm {
     }
 }
 
-/// `out[r] = [rms(a[r])·a_weight | rms(b[r])·b_weight]`: two rows normed and laid side by side.
+/// `out ← (out + x / sqrt(mean(x²) + eps) · weight) · scale`, per row of `dim`.
+#[derive(Clone, Copy, Debug)]
+pub struct AddNorm {
+    /// `[rows, dim]`.
+    pub x: View,
+    /// `[1, dim]`.
+    pub weight: WeightId,
+    /// `[rows, dim]`, added to.
+    pub out: View,
+    /// Width of a row.
+    pub dim: usize,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Factor on the sum.
+    pub scale: f32,
+}
+
+impl AddNorm {
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        sheet.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole rows");
+        sheet.f32("x", self.x, Access::Read, self.x.len);
+        sheet.weight("weight", self.weight, [1, self.dim]);
+        sheet.f32("out", self.out, Access::Update, self.x.len);
+        sheet.work(0, 6 * self.x.len as u64);
+    }
+}
+
+/// `out[r] = [rms(a[r])·norms[0] | rms(b[r])·norms[1]]`: two rows normed and laid side by side; without
+/// norms, unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinNorm {
     /// `[rows, dim]`.
     pub a: View,
     /// `[rows, dim]`.
     pub b: View,
-    /// `[1, dim]`.
-    pub a_weight: WeightId,
-    /// `[1, dim]`.
-    pub b_weight: WeightId,
+    /// `[1, dim]` for `a` and for `b`.
+    pub norms: Option<[WeightId; 2]>,
     /// `[rows, 2·dim]`.
     pub out: View,
     /// Width of a row.
@@ -51,8 +77,10 @@ impl JoinNorm {
         sheet.require(self.dim > 0 && self.a.len.is_multiple_of(self.dim), "a is not whole rows");
         sheet.f32("a", self.a, Access::Read, self.a.len);
         sheet.f32("b", self.b, Access::Read, self.a.len);
-        sheet.weight("a_weight", self.a_weight, [1, self.dim]);
-        sheet.weight("b_weight", self.b_weight, [1, self.dim]);
+        if let Some([a, b]) = self.norms {
+            sheet.weight("norms[0]", a, [1, self.dim]);
+            sheet.weight("norms[1]", b, [1, self.dim]);
+        }
         sheet.f32("out", self.out, Access::Write, 2 * self.a.len);
         sheet.work(0, 8 * self.a.len as u64);
     }

@@ -2,13 +2,16 @@
 
 use crate::{Access, Sheet, View, WeightId};
 
-/// `out[r] = [cos(p·inv_i)·scale …, sin(p·inv_i)·scale …]` for the row's position `p`.
+/// `out[r] = [cos(p·inv_i)·scale …, sin(p·inv_i)·scale …]` for the row's position plus
+/// `shift`, `p`.
 ///
 /// One table serves every layer that shares the frequencies. Angles are f32.
 #[derive(Clone, Copy, Debug)]
 pub struct RopeTable {
     /// u32 `[rows]`.
     pub positions: View,
+    /// Added to every position.
+    pub shift: u32,
     /// `[1, pairs]`.
     pub inv_freq: WeightId,
     /// Factor on cosines and sines (1, or YaRN's attention factor).

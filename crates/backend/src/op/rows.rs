@@ -2,13 +2,15 @@
 
 use crate::{Access, Sheet, View, WeightId};
 
-/// `out[i] = table[ids[i]]`, decoded to f32.
+/// `out[i] = table[ids[i]] · scale`, decoded to f32 first.
 #[derive(Clone, Copy, Debug)]
 pub struct Embed {
     /// Token ids, u32 `[rows]`.
     pub ids: View,
     /// `[vocabulary, dim]`.
     pub table: WeightId,
+    /// Factor on every element; 1 changes no bit.
+    pub scale: f32,
     /// `[rows, dim]`.
     pub out: View,
 }

@@ -113,6 +113,7 @@ impl Attention {
             table_width: space.limits.table_width(),
             heads,
             scale: 1.0 / (head_dim as f32).sqrt(),
+            window: None,
             visible_keys: pass.visible_keys,
             out,
         })?;

@@ -3,7 +3,7 @@
 use crate::ModelError;
 use crate::forward::Pass;
 use crate::loader::Loader;
-use forerun_backend::op::GatedLinear;
+use forerun_backend::op::{Activation, GatedLinear};
 use forerun_backend::{BackendError, View, WeightId};
 
 /// Weights of one SwiGLU.
@@ -37,7 +37,14 @@ impl Dense {
         let out = pass.rows_of(pass.space.activated, self.ffn);
         let scratch = pass.rows_of(pass.space.up, self.ffn);
         let Self { gate, up, .. } = *self;
-        pass.backend.gated_linear(GatedLinear { x, gate, up, scratch, out })?;
+        pass.backend.gated_linear(GatedLinear {
+            x,
+            gate,
+            up,
+            scratch,
+            out,
+            activation: Activation::Silu,
+        })?;
         Ok(out)
     }
 }

@@ -4,7 +4,7 @@ use super::Dense;
 use crate::forward::Pass;
 use crate::loader::Loader;
 use crate::{ModelError, MoeSpec};
-use forerun_backend::op::{AddGated, ExpertRows, Experts, Linear, Router};
+use forerun_backend::op::{Activation, AddGated, ExpertRows, Experts, Linear, Router, Store};
 use forerun_backend::{BackendError, WeightId};
 use forerun_base::Matrix;
 
@@ -55,7 +55,15 @@ impl Moe {
         let chosen = pass.rows_of(moe.chosen, top_k);
         let weights = pass.rows_of(moe.weights, top_k);
         pass.backend.linear(Linear::set(x, self.router, logits))?;
-        pass.backend.router(Router { logits, experts, top_k, renormalise, chosen, weights })?;
+        pass.backend.router(Router {
+            logits,
+            experts,
+            top_k,
+            renormalise,
+            expert_scale: None,
+            chosen,
+            weights,
+        })?;
         let Stacks { gate, up, down } = self.stacks;
         let hidden = pass.rows_of(moe.hidden, top_k * ffn);
         let partial = pass.rows_of(moe.partial, top_k * dim);
@@ -73,6 +81,8 @@ impl Moe {
             hidden,
             partial,
             out,
+            store: Store::Add,
+            activation: Activation::Silu,
         })?;
         let Some((mlp, gate_weight)) = &self.shared else { return Ok(()) };
         let activated = mlp.activate(pass)?;

@@ -1,5 +1,5 @@
 use super::*;
-use forerun_backend::op::{Embed, GatedLinear, Linear, Store, SwiGlu};
+use forerun_backend::op::{Activation, Embed, GatedLinear, Glu, Linear, Store};
 use forerun_backend::submit_and_wait;
 use forerun_backend_cpu::{Cpu, Kernels, Memory, plain};
 
@@ -32,11 +32,11 @@ fn complaint<T: std::fmt::Debug>(result: Result<T, BackendError>) -> String {
 }
 
 /// Two written buffers and an operation over them: `gate ← silu(gate)·up`.
-fn gated(device: &mut Recorder) -> SwiGlu {
+fn gated(device: &mut Recorder) -> Glu {
     let (gate, up) = (scratch(device, "gate"), scratch(device, "up"));
     device.write(gate, HostData::F32(&[1.0; WIDTH])).unwrap();
     device.write(up, HostData::F32(&[2.0; WIDTH])).unwrap();
-    SwiGlu { gate, up }
+    Glu::same(gate, up, Activation::Silu)
 }
 
 /// What an inner device holds, past the recorder's own rules.
@@ -50,7 +50,7 @@ fn inner_values(device: &mut Recorder, view: View) -> Vec<f32> {
 fn writes_and_operations_run_at_submit_and_not_before() {
     let mut device = recorder();
     let op = gated(&mut device);
-    device.swiglu(op).unwrap();
+    device.glu(op).unwrap();
     assert!(inner_values(&mut device, op.gate).iter().all(|v| v.is_nan()));
     submit_and_wait(&mut device).unwrap();
     let silu = 1.0 / (1.0 + (-1.0f32).exp());
@@ -80,7 +80,7 @@ fn reading_before_the_wait_is_refused() {
     let mut device = recorder();
     let op = gated(&mut device);
     let first = device.submit().unwrap();
-    device.swiglu(op).unwrap();
+    device.glu(op).unwrap();
     let second = device.submit().unwrap();
     device.wait(first).unwrap();
     assert!(complaint(read(&mut device, op.gate)).contains("1 submissions are in flight"));
@@ -98,8 +98,8 @@ fn waiting_for_a_ticket_never_given_out_is_refused() {
 fn an_operation_that_does_not_fit_its_sheet_is_refused_when_recorded() {
     let mut device = recorder();
     let op = gated(&mut device);
-    let wrong = SwiGlu { up: op.up.part(0, WIDTH - 1), ..op };
-    assert!(matches!(device.swiglu(wrong), Err(BackendError::Length { operand: "up", .. })));
+    let wrong = Glu { up: op.up.part(0, WIDTH - 1), ..op };
+    assert!(matches!(device.glu(wrong), Err(BackendError::Length { operand: "up", .. })));
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn scratch_is_poisoned_again_when_the_next_step_begins_and_state_is_not() {
     }
     submit_and_wait(&mut device).unwrap();
     assert_eq!(read(&mut device, scratch).unwrap(), [1.0; WIDTH], "results outlive the wait");
-    let next = SwiGlu { gate: state, up: scratch };
-    assert!(complaint(device.swiglu(next)).contains("`scratch`"));
+    let next = Glu::same(state, scratch, Activation::Silu);
+    assert!(complaint(device.glu(next)).contains("`scratch`"));
     assert!(inner_values(&mut device, scratch).iter().all(|v| v.is_nan()));
     assert_eq!(inner_values(&mut device, state), [1.0; WIDTH]);
 }
@@ -137,9 +137,9 @@ fn a_wait_in_the_middle_of_a_step_leaves_scratch_alone() {
     let mut device = recorder();
     let op = gated(&mut device);
     let ticket = device.submit().unwrap();
-    device.swiglu(op).unwrap();
+    device.glu(op).unwrap();
     device.wait(ticket).unwrap();
-    device.swiglu(op).unwrap();
+    device.glu(op).unwrap();
     submit_and_wait(&mut device).unwrap();
     assert_eq!(device.watch().stats().steps, 1);
 }
@@ -150,8 +150,8 @@ fn an_operand_that_was_only_partly_written_is_refused_by_name() {
     let (gate, up) = (scratch(&mut device, "gate"), scratch(&mut device, "the up buffer"));
     device.write(gate, HostData::F32(&[1.0; WIDTH])).unwrap();
     device.write(up.part(0, WIDTH - 1), HostData::F32(&[1.0; WIDTH - 1])).unwrap();
-    let text = complaint(device.swiglu(SwiGlu { gate, up }));
-    for part in ["swiglu", "`up`", "element 3", "`the up buffer`"] {
+    let text = complaint(device.glu(Glu::same(gate, up, Activation::Silu)));
+    for part in ["glu", "`up`", "element 3", "`the up buffer`"] {
         assert!(text.contains(part), "{text}");
     }
 }
@@ -170,13 +170,14 @@ fn room_that_an_operation_leaves_unspecified_does_not_count_as_written() {
     let weight = device.upload("w", matrix).unwrap();
     let op = gated(&mut device);
     let (room, out) = (scratch(&mut device, "room"), scratch(&mut device, "out"));
-    let fused = GatedLinear { x: op.up, gate: weight, up: weight, scratch: room, out };
+    let activation = Activation::Silu;
+    let fused = GatedLinear { x: op.up, gate: weight, up: weight, scratch: room, out, activation };
     device.gated_linear(fused).unwrap();
-    device.swiglu(SwiGlu { gate: out, up: op.up }).unwrap();
-    assert!(complaint(device.swiglu(SwiGlu { gate: out, up: room })).contains("`room`"));
+    device.glu(Glu::same(out, op.up, activation)).unwrap();
+    assert!(complaint(device.glu(Glu::same(out, room, activation))).contains("`room`"));
 }
 
-/// A device whose `swiglu` also writes to buffer 2.
+/// A device whose `glu` also writes to buffer 2.
 struct Scribbler;
 
 impl Kernels for Scribbler {
@@ -184,7 +185,7 @@ impl Kernels for Scribbler {
         "scribbler".to_owned()
     }
 
-    fn swiglu(&mut self, memory: &mut Memory, _: SwiGlu) -> Result<(), BackendError> {
+    fn glu(&mut self, memory: &mut Memory, _: Glu) -> Result<(), BackendError> {
         let victim = View::head(BufferId(2), 1);
         memory.lend([victim], |_, [storage]| storage.f32_mut(victim)[0] = 7.0);
         Ok(())
@@ -197,9 +198,9 @@ fn paranoia_names_the_operation_that_writes_memory_it_was_not_told_about() {
     let op = gated(&mut device);
     let victim = scratch(&mut device, "victim");
     device.write(victim, HostData::F32(&[0.0; WIDTH])).unwrap();
-    device.swiglu(op).unwrap();
+    device.glu(op).unwrap();
     let text = complaint(device.submit());
-    assert!(text.contains("swiglu") && text.contains("`victim`"), "{text}");
+    assert!(text.contains("glu") && text.contains("`victim`"), "{text}");
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn paranoia_accepts_an_honest_device() {
     let mut device = recorder().paranoid();
     for _ in 0..2 {
         let op = gated(&mut device);
-        device.swiglu(op).unwrap();
+        device.glu(op).unwrap();
         submit_and_wait(&mut device).unwrap();
     }
 }
@@ -291,7 +292,7 @@ fn nothing_of_a_failed_submission_runs_later() {
     let ids = buffer(&mut device, "ids", DType::U32, BufferRole::State).part(0, 1);
     let out = scratch(&mut device, "out");
     device.write(ids, HostData::U32(&[5])).unwrap();
-    device.embed(Embed { ids, table, out }).unwrap();
+    device.embed(Embed { ids, table, scale: 1.0, out }).unwrap();
     assert!(matches!(device.submit(), Err(BackendError::Index { .. })));
     submit_and_wait(&mut device).unwrap();
     assert_eq!(device.watch().stats().ops, 0);

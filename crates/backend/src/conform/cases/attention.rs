@@ -120,6 +120,7 @@ fn attention(dtype: DType, shape: Heads, what: &'static str, spans: &'static [Sp
             table_width: pool.width,
             heads: shape.heads,
             scale: 1.0 / (shape.head_dim as f32).sqrt(),
+            window: None,
             visible_keys: visible,
             out: stage.output("out", rows * width)?,
         }

@@ -1,7 +1,7 @@
 //! Norms and gates.
 
 use super::Case;
-use crate::op::{AddGated, GateMul, GatedNorm, JoinNorm, RmsNorm, SwiGlu};
+use crate::op::{Activation, AddGated, GateMul, GatedNorm, Glu, JoinNorm, RmsNorm};
 
 const EPS: f32 = 1e-6;
 
@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(join_norm(rows, dim));
             cases.push(gated_norm(rows, dim));
             cases.push(gate_mul(rows, dim));
-            cases.push(swiglu(rows, dim));
+            cases.push(glu(rows, dim));
             cases.push(add_gated(rows, dim));
         }
     }
@@ -34,9 +34,9 @@ fn join_norm(rows: usize, dim: usize) -> Case {
     Case::new("join_norm", format_args!("{rows} rows of {dim}"), rows, move |stage| {
         let a = stage.random("a", rows * dim)?;
         let b = stage.random("b", rows * dim)?;
-        let (a_weight, b_weight) = (stage.norm_weight(dim)?, stage.norm_weight(dim)?);
+        let norms = Some([stage.norm_weight(dim)?, stage.norm_weight(dim)?]);
         let out = stage.output("out", 2 * rows * dim)?;
-        Ok(JoinNorm { a, b, a_weight, b_weight, out, dim, eps: EPS }.into())
+        Ok(JoinNorm { a, b, norms, out, dim, eps: EPS }.into())
     })
 }
 
@@ -70,12 +70,12 @@ fn gate_mul(rows: usize, dim: usize) -> Case {
     })
 }
 
-fn swiglu(rows: usize, dim: usize) -> Case {
-    Case::new("swiglu", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+fn glu(rows: usize, dim: usize) -> Case {
+    Case::new("glu", format_args!("{rows} rows of {dim}"), rows, move |stage| {
         let before = steep(stage.rng.values(rows * dim));
         let gate = stage.updated("gate", &before)?;
         let up = stage.random("up", rows * dim)?;
-        Ok(SwiGlu { gate, up }.into())
+        Ok(Glu { gate, up, dim, up_width: dim, up_first: 0, activation: Activation::Silu }.into())
     })
 }
 

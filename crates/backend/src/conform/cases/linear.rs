@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::conform::matrices::{all_formats, format_name, typical_formats};
-use crate::op::{GatedLinear, Linear, Store};
+use crate::op::{Activation, GatedLinear, Linear, Store};
 use forerun_base::Format;
 
 #[derive(Clone, Copy)]
@@ -63,6 +63,6 @@ fn gated_linear(format: Format, Sizes { rows, n, k }: Sizes) -> Case {
         let up = stage.matrix([n, k], format)?;
         let scratch = stage.room("scratch", rows * n)?;
         let out = stage.output("out", rows * n)?;
-        Ok(GatedLinear { x, gate, up, scratch, out }.into())
+        Ok(GatedLinear { x, gate, up, scratch, out, activation: Activation::Silu }.into())
     })
 }

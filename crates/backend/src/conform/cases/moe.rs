@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::conform::matrices::{format_name, typical_formats};
-use crate::op::{ExpertRows, Experts, Router};
+use crate::op::{Activation, ExpertRows, Experts, Router, Store};
 use forerun_base::Format;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -39,7 +39,8 @@ fn router(rows: usize, experts: usize, top_k: usize, renormalise: bool) -> Case 
         let logits = stage.input("logits", &logits)?;
         let chosen = stage.chosen("chosen", rows * top_k)?;
         let weights = stage.output("weights", rows * top_k)?;
-        Ok(Router { logits, experts, top_k, renormalise, chosen, weights }.into())
+        Ok(Router { logits, experts, top_k, renormalise, expert_scale: None, chosen, weights }
+            .into())
     })
 }
 
@@ -56,7 +57,16 @@ fn router_ties() -> Case {
         let logits = stage.input("logits", LOGITS.as_flattened())?;
         let chosen = stage.chosen("chosen", LOGITS.len() * top_k)?;
         let weights = stage.output("weights", LOGITS.len() * top_k)?;
-        Ok(Router { logits, experts, top_k, renormalise: true, chosen, weights }.into())
+        Ok(Router {
+            logits,
+            experts,
+            top_k,
+            renormalise: true,
+            expert_scale: None,
+            chosen,
+            weights,
+        }
+        .into())
     })
 }
 
@@ -116,6 +126,8 @@ fn experts(format: Format, fused: bool, sizes: Sizes) -> Case {
             hidden,
             partial,
             out,
+            store: Store::Add,
+            activation: Activation::Silu,
         }
         .into())
     })

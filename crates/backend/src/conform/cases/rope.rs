@@ -33,7 +33,7 @@ fn rope_table(rows: usize, pairs: usize) -> Case {
         let positions = stage.indices("positions", &positions)?;
         let inv_freq = stage.vector(&frequencies)?;
         let out = stage.output("out", rows * 2 * pairs)?;
-        Ok(RopeTable { positions, inv_freq, scale: 1.25, out }.into())
+        Ok(RopeTable { positions, shift: 0, inv_freq, scale: 1.25, out }.into())
     })
 }
 

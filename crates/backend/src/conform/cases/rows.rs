@@ -37,7 +37,7 @@ fn embed(format: Format, rows: usize, dim: usize) -> Case {
         let fused = matches!(format, Format::Grouped { offset: true, .. });
         let len = rows * dim;
         let out = if fused { stage.output("out", len)? } else { stage.copied("out", len)? };
-        Ok(Embed { ids, table, out }.into())
+        Ok(Embed { ids, table, scale: 1.0, out }.into())
     })
 }
 
