@@ -2,10 +2,14 @@
 
 use crate::config::{self, Config};
 use crate::files::{Files, Place, WeightFile};
-use crate::shards::Shards;
-use crate::{WeightsError, json, read};
-use forerun_base::{Bytes, DType, Matrix};
-use std::collections::BTreeMap;
+use crate::gguf::Metadata;
+use crate::gguf::set::Set;
+use crate::shards::{self, Found, Shards};
+use crate::tensor::{Blocks, Origin, Stored, Tensor, decode};
+use crate::translation::{Axes, Selection, Translation, View};
+use crate::{Info, Storage, WeightsError, json, read};
+use forerun_base::Matrix;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "config.json";
@@ -17,8 +21,12 @@ pub struct Checkpoint {
     folder: PathBuf,
     config: Config,
     files: Vec<WeightFile>,
+    /// Tensors by their stored names.
     places: BTreeMap<String, Place>,
+    /// Tensors by the names they are asked for by; `None` when these are the stored ones.
+    views: Option<BTreeMap<String, View>>,
     sidecar_gamma: bool,
+    gguf: Option<Metadata>,
 }
 
 /// Who wrote the checkpoint, and so which names and axis orders to expect.
@@ -32,27 +40,21 @@ pub enum Layout {
     Published,
     /// Converted by MLX: a trunk file says `format: mlx`, or the config has `quantization`.
     Mlx,
-}
-
-/// One stored tensor.
-#[derive(Clone, Debug)]
-pub struct Tensor {
-    /// Its stored name.
-    pub name: String,
-    /// Element type.
-    pub dtype: DType,
-    /// Axes, slowest first.
-    pub shape: Vec<usize>,
-    /// Its bytes, little-endian, at no particular alignment.
-    pub bytes: Bytes,
-    /// The file it lies in.
-    pub file: PathBuf,
+    /// Converted to GGUF: other names, norms and orders, which a translation mends.
+    Gguf,
 }
 
 impl Checkpoint {
-    /// Opens a folder, or one `.safetensors` file whose folder has a `config.json`.
+    /// Opens a folder, one `.safetensors` file whose folder has a `config.json`, or a GGUF file
+    /// together with the parts that belong to it.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
-        let shards = Shards::find(path)?;
+        match shards::find(path)? {
+            Found::Safetensors(shards) => Self::open_safetensors(shards),
+            Found::Gguf(set) => Self::open_gguf(set),
+        }
+    }
+
+    fn open_safetensors(shards: Shards) -> Result<Self, WeightsError> {
         let config_path = shards.folder.join(CONFIG);
         if !config_path.is_file() {
             return Err(WeightsError::checkpoint(&shards.folder, "no config.json in the folder"));
@@ -61,7 +63,61 @@ impl Checkpoint {
             .map_err(|why| WeightsError::json(&config_path, why))?;
         let Files { files, places } = Files::open(&shards)?;
         let sidecar_gamma = manifest_says_gamma(&shards.folder.join(SIDECAR_MANIFEST))?;
-        Ok(Self { folder: shards.folder, config, files, places, sidecar_gamma })
+        let folder = shards.folder;
+        Ok(Self { folder, config, files, places, views: None, sidecar_gamma, gguf: None })
+    }
+
+    fn open_gguf(set: Set) -> Result<Self, WeightsError> {
+        let (Files { files, places }, metadata) = Files::open_gguf(&set)?;
+        Ok(Self {
+            folder: set.folder,
+            config: Config::absent(),
+            files,
+            places,
+            views: None,
+            sidecar_gamma: false,
+            gguf: Some(metadata),
+        })
+    }
+
+    /// The same checkpoint under other names, with the given config. It replaces an earlier
+    /// translation, and stored tensors that it does not name cannot be read any more.
+    pub fn translated(self, translation: Translation) -> Result<Self, WeightsError> {
+        let config = config::check(translation.config)
+            .map_err(|why| WeightsError::json(&self.folder, why))?;
+        let mut views = BTreeMap::new();
+        for renamed in translation.tensors {
+            let name = renamed.name.clone();
+            let Some(place) = self.places.get(&renamed.stored) else {
+                return Err(WeightsError::Missing {
+                    tensor: renamed.stored,
+                    path: self.folder.clone(),
+                });
+            };
+            let file = self.files[place.file].path();
+            let fault = |why| Origin { name: &name, stored: &renamed.stored, file }.fault(why);
+            let view = View::new(renamed.clone(), &place.entry.shape).map_err(fault)?;
+            if views.insert(name.clone(), view).is_some() {
+                return Err(fault("is named twice by the translation".into()));
+            }
+        }
+        Ok(Self { config, views: Some(views), ..self })
+    }
+
+    /// The metadata of a GGUF checkpoint.
+    pub fn gguf(&self) -> Option<&Metadata> {
+        self.gguf.as_ref()
+    }
+
+    /// Stored tensors that no name of the translation leads to, sorted; without a translation,
+    /// none.
+    pub fn untranslated(&self) -> impl Iterator<Item = &str> {
+        let used: Option<BTreeSet<&str>> =
+            self.views.as_ref().map(|views| views.values().map(|v| v.stored.as_str()).collect());
+        self.places
+            .keys()
+            .map(String::as_str)
+            .filter(move |name| used.as_ref().is_some_and(|used| !used.contains(name)))
     }
 
     /// The folder.
@@ -69,13 +125,17 @@ impl Checkpoint {
         &self.folder
     }
 
-    /// `config.json`, with Python's `Infinity` and `NaN` as `null`.
+    /// `config.json`, with Python's `Infinity` and `NaN` as `null`, or the translation's config.
+    /// Null for a GGUF file that is not translated.
     pub fn config(&self) -> &serde_json::Value {
         self.config.value()
     }
 
     /// Who wrote it. See [`Layout`] for what this does not say.
     pub fn layout(&self) -> Layout {
+        if self.gguf.is_some() {
+            return Layout::Gguf;
+        }
         let mlx = self.files.iter().any(|file| file.mlx && !file.is_sidecar());
         if mlx || self.config.is_mlx_packed() { Layout::Mlx } else { Layout::Published }
     }
@@ -96,34 +156,83 @@ impl Checkpoint {
         self.files.iter().map(|file| file.bytes().len() as u64).sum()
     }
 
-    /// Stored tensor names, sorted.
+    /// Tensor names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str)
+        let views = self.views.iter().flat_map(BTreeMap::keys);
+        let stored = self.views.is_none().then_some(&self.places);
+        views.chain(stored.into_iter().flat_map(BTreeMap::keys)).map(String::as_str)
     }
 
-    /// Whether a tensor of this stored name exists.
+    /// Whether there is a tensor of this name.
     pub fn contains(&self, name: &str) -> bool {
-        self.places.contains_key(name)
+        self.find(name).is_some()
     }
 
     /// The file a tensor lies in.
     pub fn file_of(&self, name: &str) -> Option<&WeightFile> {
-        self.places.get(name).map(|place| &self.files[place.file])
+        self.find(name).map(|(place, _)| &self.files[place.file])
     }
 
-    /// A tensor by its stored name; its bytes are a window into the mapped file.
+    /// How a tensor is stored, without reading it.
+    pub fn info(&self, name: &str) -> Result<Info, WeightsError> {
+        let (Place { entry, .. }, view) = self.found(name)?;
+        let shape = view.map_or(&entry.shape, |view| &view.shape);
+        let count = |shape: &[usize]| shape.iter().fold(1u128, |all, &n| all * n as u128).max(1);
+        let bytes = entry.range.len() as u128 * count(shape) / count(&entry.shape);
+        Ok(Info { storage: entry.storage, shape: shape.clone(), bytes: bytes as u64 })
+    }
+
+    /// A tensor of plain elements; its bytes are a window into the mapped file unless a
+    /// translation reorders them.
     pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
-        let Some(Place { file, info }) = self.places.get(name) else {
-            return Err(WeightsError::Missing { tensor: name.into(), path: self.folder.clone() });
-        };
+        self.read(name)?.plain()
+    }
+
+    /// The stored tensor behind a name, and how it is seen.
+    fn find(&self, name: &str) -> Option<(&Place, Option<&View>)> {
+        match &self.views {
+            None => Some((self.places.get(name)?, None)),
+            Some(views) => {
+                let view = views.get(name)?;
+                Some((self.places.get(&view.stored)?, Some(view)))
+            }
+        }
+    }
+
+    fn found(&self, name: &str) -> Result<(&Place, Option<&View>), WeightsError> {
+        let missing = || WeightsError::Missing { tensor: name.into(), path: self.folder.clone() };
+        self.find(name).ok_or_else(missing)
+    }
+
+    pub(crate) fn read<'a>(&'a self, name: &'a str) -> Result<Stored<'a>, WeightsError> {
+        let (Place { file, entry }, view) = self.found(name)?;
         let file = &self.files[*file];
-        let bytes = file.bytes().slice(info.range.clone());
-        Ok(Tensor {
-            name: name.into(),
-            dtype: info.dtype,
-            shape: info.shape.clone(),
-            bytes: bytes.expect("ranges were checked against the file at open"),
-            file: file.path().into(),
+        let bytes = file.bytes().slice(entry.range.clone());
+        let bytes = bytes.expect("ranges were checked against the file at open");
+        let all = Selection::ALL;
+        let selection = view.map_or(all, View::selection);
+        let shape = view.map_or(&entry.shape, |view| &view.shape);
+        let stored = view.map_or(name, |view| &view.stored);
+        let axes = Axes::of(&entry.shape);
+        let row_bytes = bytes.len().checked_div(axes.stacks.saturating_mul(axes.rows)).unwrap_or(0);
+        let bytes = selection.take_rows(axes, row_bytes, &bytes);
+        Ok(match entry.storage {
+            Storage::Plain(dtype) => Stored::Plain(Tensor {
+                name: name.into(),
+                stored: stored.into(),
+                dtype,
+                shape: shape.clone(),
+                bytes: selection.take_columns(axes.cols, dtype.size(), bytes),
+                file: file.path().into(),
+            }),
+            Storage::Block(block) => Stored::Blocks(Blocks {
+                origin: Origin { name, stored, file: file.path() },
+                block,
+                shape,
+                bytes,
+                stored_shape: [axes.stacks.saturating_mul(selection.row_count(axes)), axes.cols],
+                columns: &selection.columns,
+            }),
         })
     }
 
@@ -143,33 +252,23 @@ impl Checkpoint {
         read::matrix(self, path, &shape)
     }
 
-    /// A tensor of F32, F16 or BF16 of exactly this shape, widened to f32.
+    /// A tensor of floats or of ggml blocks, of exactly this shape, widened to f32.
     pub fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
-        let tensor = self.tensor(name)?;
-        tensor.check_shape(shape)?;
-        read::widen(&tensor)
-    }
-
-    pub(crate) fn parsed_config(&self) -> &Config {
-        &self.config
-    }
-}
-
-impl Tensor {
-    pub(crate) fn check_shape(&self, expected: &[usize]) -> Result<(), WeightsError> {
-        if self.shape == expected {
-            return Ok(());
+        match self.read(name)? {
+            Stored::Plain(tensor) => {
+                tensor.check_shape(shape)?;
+                read::widen(&tensor)
+            }
+            Stored::Blocks(blocks) => {
+                blocks.origin.check_shape(blocks.shape, shape)?;
+                Ok(decode(&blocks.matrix()?))
+            }
         }
-        Err(WeightsError::Shape {
-            tensor: self.name.clone(),
-            path: self.file.clone(),
-            expected: expected.into(),
-            found: self.shape.clone(),
-        })
     }
 
-    pub(crate) fn fault(&self, why: impl Into<String>) -> WeightsError {
-        WeightsError::Tensor { tensor: self.name.clone(), path: self.file.clone(), why: why.into() }
+    /// The config as it was parsed, for what it says about packed modules.
+    pub fn parsed_config(&self) -> &Config {
+        &self.config
     }
 }
 

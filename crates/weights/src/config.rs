@@ -88,6 +88,11 @@ impl fmt::Display for Mode {
 pub fn parse(bytes: &[u8]) -> Result<Config, ConfigError> {
     let value: Value = serde_json::from_slice(&null_for_non_finite(bytes))
         .map_err(|e| ConfigError(e.to_string()))?;
+    check(value)
+}
+
+/// A config that did not come from a file.
+pub(crate) fn check(value: Value) -> Result<Config, ConfigError> {
     let Some(root) = value.as_object() else {
         return Err(ConfigError("expected a JSON object".into()));
     };
@@ -110,6 +115,11 @@ pub fn parse(bytes: &[u8]) -> Result<Config, ConfigError> {
 }
 
 impl Config {
+    /// The config of a checkpoint that has none.
+    pub(crate) fn absent() -> Self {
+        Self { value: Value::Null, packing: None, block: DEFAULT_BLOCK }
+    }
+
     /// The whole config.
     pub fn value(&self) -> &Value {
         &self.value

@@ -1,6 +1,7 @@
 //! Why a checkpoint cannot be used. All of it is for the operator: the folder is wrong,
 //! damaged, or stored in a way this version does not read.
 
+use crate::gguf::GgufError;
 use crate::safetensors::HeaderError;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +39,14 @@ pub enum WeightsError {
         path: PathBuf,
         /// What is wrong.
         source: HeaderError,
+    },
+    /// A GGUF file that does not describe itself.
+    #[error("{}: {source}", path.display())]
+    Gguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: GgufError,
     },
     /// One name stands in two files.
     #[error("tensor `{tensor}` is in both {} and {}; remove one", first.display(), second.display())]

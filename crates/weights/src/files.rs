@@ -1,10 +1,13 @@
 //! The opened weight files of a checkpoint and the one table of tensors over them.
 
-use crate::safetensors::{TensorInfo, parse_header};
+use crate::gguf::set::Set;
+use crate::gguf::{self, Metadata};
+use crate::safetensors::parse_header;
 use crate::shards::{SIDECARS, Shards};
-use crate::{WeightsError, mmap};
+use crate::{Storage, WeightsError, mmap};
 use forerun_base::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// One mapped weight file.
@@ -18,7 +21,7 @@ pub struct WeightFile {
 }
 
 impl WeightFile {
-    fn open(folder: &Path, name: &str) -> Result<(Self, Names), WeightsError> {
+    fn safetensors(folder: &Path, name: &str) -> Result<(Self, Names), WeightsError> {
         let path = folder.join(name);
         let bytes = mmap::map(&path)?;
         let header = parse_header(&bytes, bytes.len() as u64)
@@ -30,7 +33,28 @@ impl WeightFile {
             sidecar: SIDECARS.contains(&name),
             mlx: header.metadata.get("format").is_some_and(|format| format == "mlx"),
         };
-        Ok((file, header.tensors))
+        let entry = |info: crate::safetensors::TensorInfo| Entry {
+            storage: Storage::Plain(info.dtype),
+            shape: info.shape,
+            range: info.range,
+        };
+        let names = header.tensors.into_iter().map(|(name, info)| (name, entry(info))).collect();
+        Ok((file, names))
+    }
+
+    fn gguf(path: &Path) -> Result<(Self, Names, Metadata), WeightsError> {
+        let bytes = mmap::map(path)?;
+        let header = gguf::parse(&bytes)
+            .map_err(|source| WeightsError::Gguf { path: path.into(), source })?;
+        let tensors = header.tensors.len();
+        let file = Self { path: path.into(), bytes, tensors, sidecar: false, mlx: false };
+        let entry = |tensor: gguf::GgufTensor| Entry {
+            storage: tensor.storage,
+            shape: tensor.shape,
+            range: tensor.range,
+        };
+        let names = header.tensors.into_iter().map(|(name, info)| (name, entry(info))).collect();
+        Ok((file, names, header.metadata))
     }
 
     /// Where the file is.
@@ -54,38 +78,42 @@ impl WeightFile {
     }
 }
 
-type Names = BTreeMap<String, TensorInfo>;
+/// What a file's header says about a tensor, whatever kind of file it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) storage: Storage,
+    /// Axes, slowest first.
+    pub(crate) shape: Vec<usize>,
+    /// Where the bytes lie in the file; empty when the type is not known.
+    pub(crate) range: Range<usize>,
+}
+
+type Names = BTreeMap<String, Entry>;
 
 /// Where a tensor is: the number of its file and what the header says.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) file: usize,
-    pub(crate) info: TensorInfo,
+    pub(crate) entry: Entry,
 }
 
-/// All files and all tensors, checked against each other and against the index.
+/// All files and all tensors, checked against each other.
+#[derive(Default)]
 pub(crate) struct Files {
     pub(crate) files: Vec<WeightFile>,
     pub(crate) places: BTreeMap<String, Place>,
 }
 
 impl Files {
+    /// Opens safetensors files and holds them against the index.
     pub(crate) fn open(shards: &Shards) -> Result<Self, WeightsError> {
-        let mut files: Vec<WeightFile> = Vec::new();
-        let mut places: BTreeMap<String, Place> = BTreeMap::new();
+        let mut all = Self::default();
         for name in &shards.files {
-            let (file, names) = WeightFile::open(&shards.folder, name)?;
-            for (tensor, info) in names {
-                if let Some(place) = places.get(&tensor) {
-                    let first = files[place.file].path.clone();
-                    return Err(WeightsError::Twice { tensor, first, second: file.path });
-                }
-                places.insert(tensor, Place { file: files.len(), info });
-            }
-            files.push(file);
+            let (file, names) = WeightFile::safetensors(&shards.folder, name)?;
+            all.add(file, names)?;
         }
         for (tensor, name) in &shards.index {
-            let file = places.get(tensor).map(|place| &shards.files[place.file]);
+            let file = all.places.get(tensor).map(|place| &shards.files[place.file]);
             if file != Some(name) {
                 return Err(WeightsError::Tensor {
                     tensor: tensor.clone(),
@@ -94,6 +122,32 @@ impl Files {
                 });
             }
         }
-        Ok(Self { files, places })
+        Ok(all)
+    }
+
+    /// Opens a set of GGUF files; the first one's metadata speaks for all.
+    pub(crate) fn open_gguf(set: &Set) -> Result<(Self, Metadata), WeightsError> {
+        let mut all = Self::default();
+        let mut parts = Vec::new();
+        for path in &set.files {
+            let (file, names, metadata) = WeightFile::gguf(path)?;
+            parts.push((metadata, names.len()));
+            all.add(file, names)?;
+        }
+        set.check(&parts)?;
+        let (metadata, _) = parts.swap_remove(0);
+        Ok((all, metadata))
+    }
+
+    fn add(&mut self, file: WeightFile, names: Names) -> Result<(), WeightsError> {
+        for (tensor, entry) in names {
+            if let Some(place) = self.places.get(&tensor) {
+                let first = self.files[place.file].path.clone();
+                return Err(WeightsError::Twice { tensor, first, second: file.path });
+            }
+            self.places.insert(tensor, Place { file: self.files.len(), entry });
+        }
+        self.files.push(file);
+        Ok(())
     }
 }

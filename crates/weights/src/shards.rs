@@ -2,9 +2,10 @@
 //!
 //! An index names the shards; without one, `model.safetensors` or a complete run of
 //! `model-0000x-of-0000y.safetensors`. MTP sidecars are added when they are there. Other
-//! files of the folder are left alone.
+//! files of the folder are left alone. A folder without any of these may hold one GGUF model.
 
 use crate::WeightsError;
+use crate::gguf::set::Set;
 use crate::json::{self, UniqueMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -23,81 +24,87 @@ pub(crate) struct Shards {
     pub(crate) index: BTreeMap<String, String>,
 }
 
-impl Shards {
-    /// Resolves a folder, or one safetensors file and the folder around it.
-    pub(crate) fn find(path: &Path) -> Result<Self, WeightsError> {
-        if path.as_os_str().is_empty() {
-            return Err(WeightsError::checkpoint(path, "the model path is empty; give a folder"));
-        }
-        let about = std::fs::metadata(path).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => {
-                WeightsError::checkpoint(path, "does not exist; give a model folder")
-            }
-            _ => WeightsError::io(path, e),
-        })?;
-        let mut shards = if about.is_dir() { Self::in_folder(path)? } else { Self::single(path)? };
-        for sidecar in SIDECARS {
-            if shards.folder.join(sidecar).is_file() && !shards.files.iter().any(|f| f == sidecar) {
-                shards.files.push(sidecar.into());
-            }
-        }
-        Ok(shards)
-    }
-
-    fn single(path: &Path) -> Result<Self, WeightsError> {
-        if is_gguf(path) {
-            return Err(WeightsError::checkpoint(path, GGUF));
-        }
-        let name = path.file_name().and_then(|name| name.to_str());
-        let Some(name) = name.filter(|name| name.ends_with(".safetensors")) else {
-            return Err(WeightsError::checkpoint(
-                path,
-                "not a model; expected a folder or a .safetensors file",
-            ));
-        };
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
-            _ => PathBuf::from("."),
-        };
-        Ok(Self { folder, files: vec![name.into()], index: BTreeMap::new() })
-    }
-
-    fn in_folder(folder: &Path) -> Result<Self, WeightsError> {
-        let found = |files, index| Ok(Self { folder: folder.into(), files, index });
-        let index_path = folder.join(INDEX);
-        if index_path.is_file() {
-            let index = parse_index(&json::read(&index_path)?)
-                .map_err(|why| WeightsError::json(&index_path, why))?;
-            let files: BTreeSet<String> = index.values().cloned().collect();
-            if let Some(absent) = files.iter().find(|file| !folder.join(file).is_file()) {
-                return Err(WeightsError::checkpoint(
-                    folder,
-                    format!("{INDEX} names the shard `{absent}`, which is missing; download it"),
-                ));
-            }
-            return found(files.into_iter().collect(), index);
-        }
-        if folder.join(SINGLE).is_file() {
-            return found(vec![SINGLE.into()], BTreeMap::new());
-        }
-        let names = list(folder)?;
-        let shards = numbered(&names).map_err(|why| WeightsError::checkpoint(folder, why))?;
-        if !shards.is_empty() {
-            return found(shards, BTreeMap::new());
-        }
-        if names.iter().any(|name| name.ends_with(".gguf")) {
-            return Err(WeightsError::checkpoint(folder, GGUF));
-        }
-        Err(WeightsError::checkpoint(
-            folder,
-            format!(
-                "no weights; looked for {INDEX}, {SINGLE} and model-0000x-of-0000y.safetensors"
-            ),
-        ))
-    }
+/// What a path holds.
+pub(crate) enum Found {
+    Safetensors(Shards),
+    Gguf(Set),
 }
 
-const GGUF: &str = "GGUF is not supported yet by this version; use a safetensors folder";
+/// Resolves a folder, or one weight file and the folder around it.
+pub(crate) fn find(path: &Path) -> Result<Found, WeightsError> {
+    if path.as_os_str().is_empty() {
+        return Err(WeightsError::checkpoint(path, "the model path is empty; give a folder"));
+    }
+    let about = std::fs::metadata(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => {
+            WeightsError::checkpoint(path, "does not exist; give a model folder")
+        }
+        _ => WeightsError::io(path, e),
+    })?;
+    let mut shards = match if about.is_dir() { in_folder(path)? } else { single(path)? } {
+        Found::Safetensors(shards) => shards,
+        gguf => return Ok(gguf),
+    };
+    for sidecar in SIDECARS {
+        if shards.folder.join(sidecar).is_file() && !shards.files.iter().any(|f| f == sidecar) {
+            shards.files.push(sidecar.into());
+        }
+    }
+    Ok(Found::Safetensors(shards))
+}
+
+fn single(path: &Path) -> Result<Found, WeightsError> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
+        _ => PathBuf::from("."),
+    };
+    if is_gguf(path) {
+        return Set::around(path, folder).map(Found::Gguf);
+    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    let Some(name) = name.filter(|name| name.ends_with(".safetensors")) else {
+        return Err(WeightsError::checkpoint(
+            path,
+            "not a model; expected a folder, a .safetensors file or a .gguf file",
+        ));
+    };
+    Ok(Found::Safetensors(Shards { folder, files: vec![name.into()], index: BTreeMap::new() }))
+}
+
+fn in_folder(folder: &Path) -> Result<Found, WeightsError> {
+    let found =
+        |files, index| Ok(Found::Safetensors(Shards { folder: folder.into(), files, index }));
+    let index_path = folder.join(INDEX);
+    if index_path.is_file() {
+        let index = parse_index(&json::read(&index_path)?)
+            .map_err(|why| WeightsError::json(&index_path, why))?;
+        let files: BTreeSet<String> = index.values().cloned().collect();
+        if let Some(absent) = files.iter().find(|file| !folder.join(file).is_file()) {
+            return Err(WeightsError::checkpoint(
+                folder,
+                format!("{INDEX} names the shard `{absent}`, which is missing; download it"),
+            ));
+        }
+        return found(files.into_iter().collect(), index);
+    }
+    if folder.join(SINGLE).is_file() {
+        return found(vec![SINGLE.into()], BTreeMap::new());
+    }
+    let names = list(folder)?;
+    let shards = numbered(&names).map_err(|why| WeightsError::checkpoint(folder, why))?;
+    if !shards.is_empty() {
+        return found(shards, BTreeMap::new());
+    }
+    if let Some(set) = Set::in_folder(folder, &names)? {
+        return Ok(Found::Gguf(set));
+    }
+    Err(WeightsError::checkpoint(
+        folder,
+        format!(
+            "no weights; looked for {INDEX}, {SINGLE}, model-0000x-of-0000y.safetensors and GGUF files"
+        ),
+    ))
+}
 
 /// Parses a `model.safetensors.index.json`: tensor name -> file inside the folder. A file
 /// that points outside the folder is refused.

@@ -4,10 +4,9 @@
 //! the matrix it stands for; all its bytes count, under the codes' format.
 
 use super::part::Part;
-use anyhow::Context;
 use forerun_base::DType;
-use forerun_weights::config::{Config, Declared, Scheme};
-use forerun_weights::{Checkpoint, Tensor, config};
+use forerun_weights::config::{Declared, Scheme};
+use forerun_weights::{Checkpoint, Info, Storage, config};
 use std::collections::BTreeMap;
 
 /// Parameters and the bytes that hold them.
@@ -32,17 +31,12 @@ pub(super) struct Inventory {
 
 impl Inventory {
     pub(super) fn take(checkpoint: &Checkpoint) -> anyhow::Result<Self> {
-        let path = checkpoint.folder().join("config.json");
-        let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
-        let config = config::parse(&bytes).with_context(|| path.display().to_string())?;
         let mut inventory = Self::default();
         for name in checkpoint.names() {
-            let tensor = checkpoint.tensor(name)?;
-            let amount = Amount {
-                parameters: parameters(checkpoint, &config, &tensor)?,
-                bytes: tensor.bytes.len() as u64,
-            };
-            let format = format_of(checkpoint, &config, &tensor)?;
+            let info = checkpoint.info(name)?;
+            let parameters = parameters(checkpoint, name, &info)?;
+            let amount = Amount { parameters, bytes: info.bytes };
+            let format = format_of(checkpoint, name, &info)?;
             inventory.parts.entry(Part::of(name)).or_default().add(amount);
             inventory.formats.entry(format).or_default().add(amount);
         }
@@ -66,50 +60,49 @@ fn owner(checkpoint: &Checkpoint, name: &str) -> Option<String> {
     packed.or(fp8.map(str::to_owned)).filter(|owner| checkpoint.contains(owner))
 }
 
-fn parameters(checkpoint: &Checkpoint, config: &Config, tensor: &Tensor) -> anyhow::Result<u64> {
-    if owner(checkpoint, &tensor.name).is_some() {
+fn parameters(checkpoint: &Checkpoint, name: &str, info: &Info) -> anyhow::Result<u64> {
+    if owner(checkpoint, name).is_some() {
         return Ok(0);
     }
-    let stored = tensor.shape.iter().map(|&n| n as u64).product::<u64>();
-    Ok(match scheme(checkpoint, config, tensor)? {
+    let stored = info.shape.iter().map(|&n| n as u64).product::<u64>();
+    Ok(match scheme(checkpoint, name, info)? {
         Some(scheme) => stored * 32 / scheme.bits as u64,
         None => stored,
     })
 }
 
-fn format_of(checkpoint: &Checkpoint, config: &Config, tensor: &Tensor) -> anyhow::Result<String> {
-    if let Some(owner) = owner(checkpoint, &tensor.name) {
-        return format_of(checkpoint, config, &checkpoint.tensor(&owner)?);
+fn format_of(checkpoint: &Checkpoint, name: &str, info: &Info) -> anyhow::Result<String> {
+    if let Some(owner) = owner(checkpoint, name) {
+        return format_of(checkpoint, &owner, &checkpoint.info(&owner)?);
     }
-    Ok(match scheme(checkpoint, config, tensor)? {
-        Some(Scheme { mode, bits, group }) => format!("mlx {mode} {bits} bit, groups of {group}"),
-        None if tensor.dtype == DType::F8E4M3 => "fp8 e4m3".to_owned(),
-        None => tensor.dtype.to_string().to_lowercase(),
+    Ok(match (scheme(checkpoint, name, info)?, info.storage) {
+        (Some(Scheme { mode, bits, group }), _) => {
+            format!("mlx {mode} {bits} bit, groups of {group}")
+        }
+        (None, Storage::Plain(DType::F8E4M3)) => "fp8 e4m3".to_owned(),
+        (None, Storage::Plain(dtype)) => dtype.to_string().to_lowercase(),
+        (None, Storage::Block(block)) => block.to_string(),
     })
 }
 
 /// How a weight is packed, if it is: what the config says where the shapes bear it out, else the
 /// first scheme that fits the shapes.
-fn scheme(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    tensor: &Tensor,
-) -> anyhow::Result<Option<Scheme>> {
-    let Some(path) = tensor.name.strip_suffix(".weight") else { return Ok(None) };
+fn scheme(checkpoint: &Checkpoint, name: &str, info: &Info) -> anyhow::Result<Option<Scheme>> {
+    let Some(path) = name.strip_suffix(".weight") else { return Ok(None) };
     let scales = format!("{path}.scales");
-    if tensor.dtype != DType::U32 || !checkpoint.contains(&scales) {
+    if info.storage != Storage::Plain(DType::U32) || !checkpoint.contains(&scales) {
         return Ok(None);
     }
-    let scales = checkpoint.tensor(&scales)?;
-    let (words, groups) = (tensor.shape.last(), scales.shape.last());
+    let scales = checkpoint.info(&scales)?;
+    let (words, groups) = (info.shape.last(), scales.shape.last());
     let (Some(&words), Some(&groups)) = (words, groups) else { return Ok(None) };
-    let affine = scales.dtype != DType::U8;
+    let affine = scales.storage != Storage::Plain(DType::U8);
     let fits = |s: &Scheme| {
         s.is_known()
             && (s.mode == config::Mode::Affine) == affine
             && words * 32 == s.bits * s.group * groups
     };
-    let said = match config.declared(path) {
+    let said = match checkpoint.parsed_config().declared(path) {
         Declared::Listed(scheme) | Declared::Default(scheme) => Some(scheme),
         Declared::Plain | Declared::Nothing => None,
     };

@@ -8,9 +8,11 @@
 mod config;
 mod family;
 mod file;
+mod gguf;
 mod weights;
 
 pub use file::{StoredTensor, safetensors};
+pub use gguf::{GgufFile, GgufTensor, GgufValue};
 
 use forerun_base::DType;
 use std::path::Path;

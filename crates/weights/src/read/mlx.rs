@@ -20,7 +20,7 @@ use crate::{Checkpoint, Tensor, WeightsError};
 use forerun_base::{Bytes, Codes, DType, Format, Matrix, ScaleType, e4m3_to_f32, f32_to_bf16};
 
 /// Twice the sixteen E2M1 values. Minus zero is zero.
-const DOUBLED_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(crate) const DOUBLED_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 pub(super) fn read(
     checkpoint: &Checkpoint,

@@ -6,6 +6,9 @@
 mod fp8;
 mod mlx;
 
+pub(crate) use mlx::DOUBLED_E2M1;
+
+use crate::tensor::Stored;
 use crate::{Checkpoint, Tensor, WeightsError};
 use forerun_base::{Bytes, DType, Format, Matrix, ScaleType};
 
@@ -17,7 +20,13 @@ pub(crate) fn matrix(
 ) -> Result<Matrix, WeightsError> {
     let dotted = format!("{path}.weight");
     let bare = !checkpoint.contains(&dotted) && checkpoint.contains(path);
-    let weight = checkpoint.tensor(if bare { path } else { &dotted })?;
+    let weight = match checkpoint.read(if bare { path } else { &dotted })? {
+        Stored::Plain(tensor) => tensor,
+        Stored::Blocks(blocks) => {
+            blocks.origin.check_shape(blocks.shape, shape)?;
+            return blocks.matrix();
+        }
+    };
     let target = Target { path, shape };
     let scales = format!("{path}.scales");
     if checkpoint.contains(&scales) {

@@ -1,0 +1,42 @@
+//! Bytes that each hold a code, as the canonical little-endian bit stream.
+
+/// Packs codes of `bits` bits; there are a multiple of eight, and `out` has exactly their bytes.
+#[inline(always)]
+pub(super) fn pack(bits: usize, codes: &[u8], out: &mut [u8]) {
+    for (eight, out) in codes.as_chunks::<8>().0.iter().zip(out.chunks_exact_mut(bits)) {
+        out.copy_from_slice(&squeeze(bits, u64::from_le_bytes(*eight)).to_le_bytes()[..bits]);
+    }
+}
+
+/// Moves eight codes, one in each byte, next to each other: pairs, then fours, then all.
+#[inline(always)]
+fn squeeze(bits: usize, codes: u64) -> u64 {
+    const PAIRS: u64 = 0x00ff_00ff_00ff_00ff;
+    const FOURS: u64 = 0x0000_ffff_0000_ffff;
+    const HALF: u64 = 0x0000_0000_ffff_ffff;
+    let pairs = (codes & PAIRS) | ((codes & !PAIRS) >> (8 - bits));
+    let fours = (pairs & FOURS) | ((pairs & !FOURS) >> (16 - 2 * bits));
+    (fours & HALF) | ((fours & !HALF) >> (32 - 4 * bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_follow_each_other_bit_by_bit() {
+        for bits in [2, 3, 4, 5, 6, 8] {
+            let mask = ((1u16 << bits) - 1) as u8;
+            let codes: Vec<u8> = (0..64u8).map(|i| i.wrapping_mul(91) & mask).collect();
+            let mut out = vec![0; 8 * bits];
+            pack(bits, &codes, &mut out);
+            for (i, code) in codes.iter().enumerate() {
+                for bit in 0..bits {
+                    let at = i * bits + bit;
+                    let found = out[at / 8] >> (at % 8) & 1;
+                    assert_eq!(found, code >> bit & 1, "bit {bit} of code {i} of {bits} bits");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Blocks of ggml as canonical matrices, without changing a decoded value.
+//!
+//! # Layout
+//! A row is a whole number of blocks, and the codes of a block fill whole bytes of the
+//! canonical stream. So each plane of a matrix is the planes of its blocks one after the other,
+//! and blocks are repacked independently, in parallel when there are many.
+//!
+//! # Numerics
+//! A product of two stored scales is exact in f32: 11 bits of the half times at most 8.
+
+mod bits;
+pub(super) mod legacy;
+pub(super) mod super_blocks;
+pub(super) mod table;
+
+use super::BlockType;
+use super::kind::Kind;
+use forerun_base::{Bytes, Codes, Format, Matrix, ScaleType, f16_to_f32};
+
+/// Packed bytes from which on several threads repack.
+const PARALLEL_BYTES: usize = 1 << 20;
+/// The most values in a block.
+const MAX_VALUES: usize = 256;
+
+/// One block format.
+pub(super) trait Block {
+    /// Values in a block; a multiple of 32.
+    const VALUES: usize;
+    /// Bytes in a block.
+    const BYTES: usize;
+    /// What its codes mean.
+    const CODES: Codes;
+    /// Values that share a scale.
+    const GROUP: usize;
+    /// Type of scales and offsets.
+    const SCALE: ScaleType;
+    /// Whether groups have offsets.
+    const OFFSET: bool;
+
+    /// Takes a block apart: one byte for each code, in the order of the values, and the scales
+    /// and offsets of its groups as they stand in a plane.
+    fn unpack(block: &[u8], codes: &mut [u8], scales: &mut [u8], offsets: &mut [u8]);
+}
+
+/// How many blocks are repacked.
+#[derive(Clone, Copy)]
+pub(super) struct Repack {
+    format: Format,
+    run: fn(&[u8], Planes<'_>),
+}
+
+/// The entry of a block format in the table of types.
+pub(super) const fn packed<B: Block>(id: u32, name: &'static str) -> Kind {
+    let format =
+        Format::Grouped { codes: B::CODES, group: B::GROUP, scale: B::SCALE, offset: B::OFFSET };
+    let repack = Some(Repack { format, run: run::<B> });
+    Kind { id, name, values: B::VALUES, bytes: B::BYTES, repack }
+}
+
+/// Why blocks do not make a matrix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BlockError(String);
+
+/// A matrix from the blocks of its rows.
+pub fn matrix(
+    block: BlockType,
+    [rows, cols]: [usize; 2],
+    bytes: &[u8],
+) -> Result<Matrix, BlockError> {
+    let Some((kind, repack)) = block.kind().and_then(|kind| Some((kind, kind.repack?))) else {
+        return Err(BlockError(format!(
+            "{block} cannot be decoded; readable are F32, F16, BF16 and {}",
+            BlockType::readable().map(|block| block.to_string()).collect::<Vec<_>>().join(", ")
+        )));
+    };
+    if !cols.is_multiple_of(kind.values) {
+        return Err(BlockError(format!(
+            "rows of {cols} values; {block} needs a multiple of {}",
+            kind.values
+        )));
+    }
+    let blocks = (cols / kind.values).checked_mul(rows);
+    let Some(blocks) = blocks.filter(|&n| n.checked_mul(kind.bytes) == Some(bytes.len())) else {
+        return Err(BlockError(format!(
+            "{} bytes for a shape of [{rows}, {cols}] of {block}",
+            bytes.len()
+        )));
+    };
+    let planes = repack.planes(kind, blocks, bytes);
+    Matrix::new([rows, cols], repack.format, planes).map_err(|why| BlockError(why.to_string()))
+}
+
+/// Bytes that one block fills in the planes of codes, scales and offsets.
+#[derive(Clone, Copy)]
+struct Sizes {
+    codes: usize,
+    scales: usize,
+    offsets: usize,
+}
+
+impl Sizes {
+    const fn new(format: Format, values: usize) -> Self {
+        let Format::Grouped { group, scale, offset, .. } = format else {
+            return Self { codes: format.row_bytes(values), scales: 0, offsets: 0 };
+        };
+        let scales = values / group * scale.size();
+        Self { codes: format.row_bytes(values), scales, offsets: if offset { scales } else { 0 } }
+    }
+}
+
+/// The planes of some blocks.
+struct Planes<'a> {
+    codes: &'a mut [u8],
+    scales: &'a mut [u8],
+    offsets: &'a mut [u8],
+}
+
+impl Repack {
+    fn planes(self, kind: &Kind, blocks: usize, bytes: &[u8]) -> [Bytes; 3] {
+        let sizes = Sizes::new(self.format, kind.values);
+        let mut all = [sizes.codes, sizes.scales, sizes.offsets].map(|size| vec![0; blocks * size]);
+        let [codes, scales, offsets] = &mut all;
+        let mut rest = Planes { codes, scales, offsets };
+        let workers = match bytes.len() {
+            PARALLEL_BYTES.. => std::thread::available_parallelism().map_or(1, usize::from),
+            _ => 1,
+        };
+        let share = blocks.div_ceil(workers).max(1);
+        let shares = bytes.chunks(share * kind.bytes).map(|input| {
+            let count = input.len() / kind.bytes;
+            (input, rest.split_off(sizes, count))
+        });
+        if workers == 1 {
+            shares.for_each(|(input, planes)| (self.run)(input, planes));
+        } else {
+            std::thread::scope(|scope| {
+                for (input, planes) in shares {
+                    scope.spawn(move || (self.run)(input, planes));
+                }
+            });
+        }
+        all.map(Bytes::from)
+    }
+}
+
+impl<'a> Planes<'a> {
+    /// Takes the planes of the first `blocks` blocks away.
+    fn split_off(&mut self, sizes: Sizes, blocks: usize) -> Self {
+        let first = |plane: &mut &'a mut [u8], size: usize| {
+            plane.split_off_mut(..blocks * size).expect("planes are as long as the blocks need")
+        };
+        Self {
+            codes: first(&mut self.codes, sizes.codes),
+            scales: first(&mut self.scales, sizes.scales),
+            offsets: first(&mut self.offsets, sizes.offsets),
+        }
+    }
+}
+
+fn run<B: Block>(input: &[u8], mut planes: Planes<'_>) {
+    let format =
+        Format::Grouped { codes: B::CODES, group: B::GROUP, scale: B::SCALE, offset: B::OFFSET };
+    let sizes = Sizes::new(format, B::VALUES);
+    let mut codes = [0; MAX_VALUES];
+    for block in input.chunks_exact(B::BYTES) {
+        let out = planes.split_off(sizes, 1);
+        let codes = &mut codes[..B::VALUES];
+        B::unpack(block, codes, out.scales, out.offsets);
+        bits::pack(B::CODES.bits(), codes, out.codes);
+    }
+}
+
+/// The half at byte `at` of a block, widened.
+fn half(block: &[u8], at: usize) -> f32 {
+    f16_to_f32(u16::from_le_bytes([block[at], block[at + 1]]))
+}
+
+/// Writes f32 number `i` of a plane.
+fn put(plane: &mut [u8], i: usize, value: f32) {
+    plane[4 * i..4 * i + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// The low nibbles of `bytes`, then the high ones.
+fn nibbles(bytes: &[u8], codes: &mut [u8]) {
+    let (low, high) = codes.split_at_mut(bytes.len());
+    for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
+        *low = byte & 15;
+        *high = byte >> 4;
+    }
+}

@@ -1,0 +1,141 @@
+//! A tensor that was looked up: its bytes, and where they came from for errors.
+
+use crate::gguf::{self, BlockType};
+use crate::{Storage, WeightsError};
+use forerun_base::{Bytes, DType, Matrix};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// One stored tensor of plain elements.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// The name it was asked for by.
+    pub name: String,
+    /// The name in the file: another one only in a translated checkpoint.
+    pub stored: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Axes, slowest first.
+    pub shape: Vec<usize>,
+    /// Its bytes, little-endian, at no particular alignment.
+    pub bytes: Bytes,
+    /// The file it lies in.
+    pub file: PathBuf,
+}
+
+impl Tensor {
+    fn origin(&self) -> Origin<'_> {
+        Origin { name: &self.name, stored: &self.stored, file: &self.file }
+    }
+
+    pub(crate) fn check_shape(&self, expected: &[usize]) -> Result<(), WeightsError> {
+        self.origin().check_shape(&self.shape, expected)
+    }
+
+    pub(crate) fn fault(&self, why: impl Into<String>) -> WeightsError {
+        self.origin().fault(why)
+    }
+}
+
+/// One stored tensor of ggml blocks. Its rows are selected already, because rows are whole
+/// blocks; columns are selected once it is a matrix.
+pub(crate) struct Blocks<'a> {
+    pub(crate) origin: Origin<'a>,
+    pub(crate) block: BlockType,
+    /// The shape it is seen in.
+    pub(crate) shape: &'a [usize],
+    /// The blocks of its rows.
+    pub(crate) bytes: Bytes,
+    /// Rows in `bytes` and their stored columns.
+    pub(crate) stored_shape: [usize; 2],
+    /// Columns to select; empty for all.
+    pub(crate) columns: &'a [Range<usize>],
+}
+
+impl Blocks<'_> {
+    /// All leading axes run together as rows. A shape whose last axis is not made of whole
+    /// rows comes out as plain numbers.
+    pub(crate) fn matrix(&self) -> Result<Matrix, WeightsError> {
+        let fault = |why: String| self.origin.fault(why);
+        let stored = gguf::matrix(self.block, self.stored_shape, &self.bytes)
+            .map_err(|why| fault(why.to_string()))?;
+        let selected = match self.columns {
+            [] => stored,
+            ranges => stored
+                .select_columns(ranges)
+                .ok_or_else(|| fault("columns outside the tensor are asked for".into()))?,
+        };
+        let cols = self.shape.last().copied().unwrap_or(1);
+        if cols == selected.cols() {
+            return Ok(selected);
+        }
+        let values = decode(&selected);
+        let rows = values.len().checked_div(cols).unwrap_or(0);
+        Matrix::from_f32(rows, cols, &values).map_err(|why| fault(why.to_string()))
+    }
+}
+
+/// All values of a matrix.
+pub(crate) fn decode(matrix: &Matrix) -> Vec<f32> {
+    let mut values = vec![0.0; matrix.rows() * matrix.cols()];
+    for (row, line) in values.chunks_exact_mut(matrix.cols().max(1)).enumerate() {
+        matrix.decode_row(row, line);
+    }
+    values
+}
+
+/// What a lookup gives.
+pub(crate) enum Stored<'a> {
+    Plain(Tensor),
+    Blocks(Blocks<'a>),
+}
+
+impl Stored<'_> {
+    pub(crate) fn plain(self) -> Result<Tensor, WeightsError> {
+        match self {
+            Self::Plain(tensor) => Ok(tensor),
+            Self::Blocks(blocks) => Err(blocks.origin.fault(format!(
+                "stored as {}; it can be read as a matrix or as values only",
+                Storage::Block(blocks.block)
+            ))),
+        }
+    }
+}
+
+/// Which tensor is meant, for errors.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) stored: &'a str,
+    pub(crate) file: &'a Path,
+}
+
+impl Origin<'_> {
+    pub(crate) fn check_shape(
+        self,
+        found: &[usize],
+        expected: &[usize],
+    ) -> Result<(), WeightsError> {
+        if found == expected {
+            return Ok(());
+        }
+        Err(WeightsError::Shape {
+            tensor: self.label(),
+            path: self.file.into(),
+            expected: expected.into(),
+            found: found.into(),
+        })
+    }
+
+    pub(crate) fn fault(self, why: impl Into<String>) -> WeightsError {
+        WeightsError::Tensor { tensor: self.label(), path: self.file.into(), why: why.into() }
+    }
+
+    /// The name asked for, and the one in the file, which a reader of the message can look up.
+    fn label(self) -> String {
+        if self.name == self.stored {
+            return self.name.into();
+        }
+        format!("{}` from `{}", self.name, self.stored)
+    }
+}
