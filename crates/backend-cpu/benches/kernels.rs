@@ -5,7 +5,8 @@
 
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{
-    Attention, CacheLayout, DeltaRule, DeltaShape, Linear, SpanEntry, Spans,
+    Activation, AddNorm, Attention, CacheLayout, ClusterHead, DeltaRule, DeltaShape, Glu, Linear,
+    SpanEntry, Spans,
 };
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
 use forerun_backend_cpu::{Cpu, Level, Tuned};
@@ -98,7 +99,7 @@ impl Bench {
         self.device = device(self.threads);
     }
 
-    fn attention(&mut self, rows: usize, context: usize, dtype: DType) {
+    fn attention(&mut self, rows: usize, context: usize, window: Option<usize>, dtype: DType) {
         if !wanted("attention") {
             return;
         }
@@ -120,18 +121,65 @@ impl Bench {
             table_width: tables.len(),
             heads,
             scale: 0.1,
-            window: None,
+            window,
             visible_keys: 0,
             out: self.room(DType::F32, rows * heads * layout.head_dim),
         };
         let seconds = self.time(&[op.into()]);
-        let keys: usize = (first + 1..=context).sum();
+        let seen = |position| position + 1 - Attention::first_key(window, position);
+        let keys: usize = (first..context).map(seen).sum();
         let flops = 4.0 * (keys * heads * layout.head_dim) as f64;
         let rate = flops / seconds / 1e9;
+        let near = window.map_or(String::new(), |window| format!(" window {window}"));
         println!(
-            "attention {dtype} rows {rows} context {context}: {:.0} us, {rate:.1} GFLOP/s",
+            "attention {dtype} rows {rows} context {context}{near}: {:.0} us, {rate:.1} GFLOP/s",
             seconds * 1e6
         );
+        self.device = device(self.threads);
+    }
+
+    /// Gates and norms of a layer 2560 wide inside, 10240 in its MLP.
+    fn elementwise(&mut self, rows: usize) {
+        let (dim, ffn) = (2560, 10240);
+        let weight = forerun_base::Matrix::from_f32(1, dim, &vec![1.0; dim]).expect("a vector");
+        let weight = self.device.upload("bench", weight).expect("memory");
+        // Gates of zero: the product then stays zero however often it is taken.
+        let (gate, up) = (self.room(DType::F32, rows * ffn), self.noise(rows * ffn));
+        let (x, out) = (self.noise(rows * dim), self.noise(rows * dim));
+        let glu = |activation| Glu { gate, up, dim: ffn, up_width: ffn, up_first: 0, activation };
+        let ops: [(&str, Op); 3] = [
+            ("glu silu", glu(Activation::Silu).into()),
+            ("glu gelu", glu(Activation::GeluTanh).into()),
+            ("add_norm", AddNorm { x, weight, out, dim, eps: 1e-6, scale: 0.5 }.into()),
+        ];
+        for (name, op) in ops.into_iter().filter(|(name, _)| wanted(name)) {
+            let seconds = self.time(&[op]);
+            let bytes = op.sheet(&self.device).cost().bytes as f64;
+            let (us, rate) = (seconds * 1e6, bytes / seconds / 1e9);
+            println!("{name} rows {rows}: {us:.1} us, {rate:.1} GB/s");
+        }
+        self.device = device(self.threads);
+    }
+
+    /// A drafter's head of 2048 clusters of 128 tokens, 32 of them chosen, beside the whole product.
+    fn clusters(&mut self, rows: usize) {
+        if !wanted("cluster_head") {
+            return;
+        }
+        let (clusters, each, top_k, k) = (2048, 128, 32, 256);
+        let vocabulary = clusters * each;
+        // Members of a cluster lie far apart.
+        let members: Vec<f32> =
+            (0..vocabulary).map(|i| (i % each * clusters + i / each) as f32).collect();
+        let members = forerun_base::Matrix::from_f32(clusters, each, &members).expect("a table");
+        let members = self.device.upload("bench", members).expect("memory");
+        let (head, _) = self.weights(Format::Dense(DType::BF16), [vocabulary, k], 1);
+        let (x, scores) = (self.noise(rows * k), self.noise(rows * clusters));
+        let (head, out) = (head[0], self.room(DType::F32, rows * vocabulary));
+        let op = ClusterHead { x, scores, members, head, clusters, top_k, out };
+        let some = 1e6 * self.time(&[op.into()]);
+        let all = 1e6 * self.time(&[Linear::set(x, head, out).into()]);
+        println!("cluster_head rows {rows}: {some:.0} us, the whole product {all:.0} us");
         self.device = device(self.threads);
     }
 
@@ -243,7 +291,16 @@ fn main() {
         bench.linear(uint(8), shape);
     }
     for (rows, context) in [(1, 4096), (4, 4096), (512, 2048)] {
-        bench.attention(rows, context, DType::F16);
+        bench.attention(rows, context, None, DType::F16);
+    }
+    for rows in [1, 512] {
+        bench.attention(rows, 8192, Some(512), DType::F16);
+    }
+    for rows in [1, 512] {
+        bench.elementwise(rows);
+    }
+    for rows in [1, 4] {
+        bench.clusters(rows);
     }
     for (rows, certain) in [(1, 1), (4, 1), (512, 512)] {
         bench.delta(rows, certain);

@@ -3,12 +3,12 @@
 //! Nothing is allocated once each operation has run at its largest size: scratch and decoded small weights are
 //! kept. `gather_rows` is a copy and stays the reference's.
 
-use crate::simd::{self, Crew, Gate, Level, Norm, Scratch, Stack};
+use crate::simd::{self, Crew, Gate, Level, Norm, Partners, Scratch, Stack};
 use crate::{Cpu, Kernels, Memory, reference};
 use forerun_backend::op::{
-    Activation, AddGated, Attention, CacheWrite, Conv, DeltaPrepare, DeltaRule, Embed, ExpertRows,
-    Experts, GateMul, GatedLinear, GatedNorm, Glu, JoinNorm, Linear, RmsNorm, Rope, RopeTable,
-    Router, Sample, SpanEntry, Spans, Store,
+    AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
+    ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, JoinNorm, Linear, RmsNorm, Rope,
+    RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
 };
 use forerun_backend::{BackendError, WeightId};
 
@@ -75,7 +75,7 @@ impl Decoded {
         self.0[at] = all.into();
     }
 
-    /// Row 0 of a weight.
+    /// All rows of a weight, most often one.
     fn vector(&mut self, memory: &Memory, id: WeightId) -> &[f32] {
         self.prepare(memory, id, false);
         self.get(id)
@@ -108,12 +108,9 @@ impl Kernels for Tuned {
     }
 
     fn embed(&mut self, memory: &mut Memory, op: Embed) -> Done {
-        if op.scale != 1.0 {
-            return reference::embed(memory, op);
-        }
         memory.lend([op.out], |memory, [out]| {
             let (table, ids) = (memory.matrix(op.table), memory.u32(op.ids));
-            simd::embed(&mut self.crew, table, ids, out.f32_mut(op.out))
+            simd::embed(&mut self.crew, table, ids, op.scale, out.f32_mut(op.out))
         })
     }
 
@@ -121,6 +118,15 @@ impl Kernels for Tuned {
         memory.lend([op.out], |memory, [out]| {
             let norm = Norm { weight: self.vectors.vector(memory, op.weight), eps: op.eps };
             simd::norm(&mut self.crew, norm, Some(memory.f32(op.x)), None, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn add_norm(&mut self, memory: &mut Memory, op: AddNorm) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let norm = Norm { weight: self.vectors.vector(memory, op.weight), eps: op.eps };
+            let (x, out) = (memory.f32(op.x), out.f32_mut(op.out));
+            simd::add_norm(&mut self.crew, norm, x, out, op.scale);
             Ok(())
         })
     }
@@ -156,12 +162,10 @@ impl Kernels for Tuned {
     }
 
     fn gated_linear(&mut self, memory: &mut Memory, op: GatedLinear) -> Done {
-        if op.activation != Activation::Silu {
-            return reference::gated_linear(memory, op);
-        }
         memory.lend([op.out], |memory, [out]| {
             let weights = [memory.matrix(op.gate), memory.matrix(op.up)];
-            simd::gated_linear(&mut self.crew, weights, memory.f32(op.x), out.f32_mut(op.out));
+            let (x, out) = (memory.f32(op.x), out.f32_mut(op.out));
+            simd::gated_linear(&mut self.crew, weights, op.activation, x, out);
             Ok(())
         })
     }
@@ -198,9 +202,6 @@ impl Kernels for Tuned {
     }
 
     fn attention(&mut self, memory: &mut Memory, op: Attention) -> Done {
-        if op.window.is_some() {
-            return reference::attention(memory, op);
-        }
         memory.lend([op.out], |memory, [out]| {
             let operands = simd::Attend {
                 q: memory.f32(op.q),
@@ -214,6 +215,7 @@ impl Kernels for Tuned {
                 table_width: op.table_width,
                 heads: op.heads,
                 scale: op.scale,
+                window: op.window,
             };
             simd::attention(&mut self.crew, &operands, out.f32_mut(op.out))
         })
@@ -278,17 +280,27 @@ impl Kernels for Tuned {
 
     fn gate_mul(&mut self, memory: &mut Memory, op: GateMul) -> Done {
         memory.lend([op.x], |memory, [x]| {
-            simd::gate(&mut self.crew, Gate::Sigmoid, x.f32_mut(op.x), memory.f32(op.gate));
+            let gates = Partners::same(memory.f32(op.gate));
+            simd::gate(&mut self.crew, Gate::Sigmoid, x.f32_mut(op.x), gates);
             Ok(())
         })
     }
 
     fn glu(&mut self, memory: &mut Memory, op: Glu) -> Done {
-        if op.activation != Activation::Silu || op.up_width != op.dim {
-            return reference::glu(memory, op);
-        }
         memory.lend([op.gate], |memory, [gate]| {
-            simd::gate(&mut self.crew, Gate::SwiGlu, gate.f32_mut(op.gate), memory.f32(op.up));
+            let Glu { dim, up_width: width, up_first: first, .. } = op;
+            let up = memory.f32(op.up);
+            let whole = Partners { data: up, dim, width, first };
+            // Rows that lie side by side are one long row.
+            let ups = if width == dim { Partners::same(up) } else { whole };
+            simd::gate(&mut self.crew, Gate::Glu(op.activation), gate.f32_mut(op.gate), ups);
+            Ok(())
+        })
+    }
+
+    fn softcap(&mut self, memory: &mut Memory, op: Softcap) -> Done {
+        memory.lend([op.x], |_, [x]| {
+            simd::softcap(&mut self.crew, x.f32_mut(op.x), op.cap);
             Ok(())
         })
     }
@@ -302,12 +314,11 @@ impl Kernels for Tuned {
     }
 
     fn router(&mut self, memory: &mut Memory, op: Router) -> Done {
-        if op.expert_scale.is_some() {
-            return reference::router(memory, op);
-        }
         memory.lend([op.chosen, op.weights], |memory, [chosen, weights]| {
             let Router { experts, top_k, renormalise, .. } = op;
-            let route = simd::Route { logits: memory.f32(op.logits), experts, top_k, renormalise };
+            let logits = memory.f32(op.logits);
+            let scales = op.expert_scale.map_or(&[][..], |id| self.vectors.vector(memory, id));
+            let route = simd::Route { logits, experts, top_k, renormalise, scales };
             let (chosen, weights) = (chosen.u32_mut(op.chosen), weights.f32_mut(op.weights));
             simd::router(&mut self.crew, route, chosen, weights);
             Ok(())
@@ -315,9 +326,6 @@ impl Kernels for Tuned {
     }
 
     fn experts(&mut self, memory: &mut Memory, op: Experts) -> Done {
-        if op.activation != Activation::Silu || op.store != Store::Add {
-            return reference::experts(memory, op);
-        }
         memory.lend([op.hidden, op.partial, op.out], |memory, [hidden, partial, out]| {
             let stack = |at: ExpertRows| Stack {
                 matrix: memory.matrix(at.weight),
@@ -335,10 +343,26 @@ impl Kernels for Tuned {
                 top_k: op.top_k,
                 ffn: op.ffn,
                 dim: op.dim,
+                activation: op.activation,
+                store: op.store,
             };
             let written =
                 [hidden.f32_mut(op.hidden), partial.f32_mut(op.partial), out.f32_mut(op.out)];
             simd::experts(&mut self.crew, &operands, &mut self.shared, written)
+        })
+    }
+
+    fn cluster_head(&mut self, memory: &mut Memory, op: ClusterHead) -> Done {
+        memory.lend([op.out], |memory, [out]| {
+            let operands = simd::Clusters {
+                x: memory.f32(op.x),
+                scores: memory.f32(op.scores),
+                members: self.vectors.vector(memory, op.members),
+                head: memory.matrix(op.head),
+                clusters: op.clusters,
+                top_k: op.top_k,
+            };
+            simd::cluster_head(&mut self.crew, &operands, &mut self.shared, out.f32_mut(op.out))
         })
     }
 

@@ -1,8 +1,8 @@
 //! Products: same bits at any width, on any number of threads and instruction set, near the reference.
 
-use forerun_backend::conform::{Rng, all_formats, random_matrix, typical_formats};
+use forerun_backend::conform::{Rng, Stage, all_formats, cases, random_matrix, typical_formats};
 use forerun_backend::op::{Activation, GatedLinear, Linear};
-use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, View};
+use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, Op, View};
 use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
 use forerun_base::{DType, Matrix};
 
@@ -106,8 +106,10 @@ fn limit(weight: &Matrix, row: usize, x: &[f32]) -> f32 {
 #[test]
 fn the_fused_gate_has_the_bits_of_its_definition() {
     let (n, k) = (45, 96);
-    let activation = Activation::Silu;
-    for format in all_formats() {
+    for (format, activation) in all_formats()
+        .into_iter()
+        .flat_map(|format| [(format, Activation::Silu), (format, Activation::GeluTanh)])
+    {
         let mut rng = Rng::named("gate");
         let weights = [0; 2].map(|_| random_matrix(&mut rng, [n, k], format).expect("a format"));
         for (level, rows) in levels().flat_map(|level| [(level, 1), (level, 3), (level, 20)]) {
@@ -116,17 +118,42 @@ fn the_fused_gate_has_the_bits_of_its_definition() {
             let x = room(&mut device, rows * k);
             device.write(x, HostData::F32(&rng.values(rows * k))).expect("a view of floats");
             let [out, scratch, fused] = [0; 3].map(|_| room(&mut device, rows * n));
-            device
-                .gated_linear(GatedLinear { x, gate, up, scratch, out: fused, activation })
-                .expect("fits");
-            let (first, second, join) =
-                GatedLinear { x, gate, up, scratch, out, activation }.parts();
+            let op = GatedLinear { x, gate, up, scratch, out, activation };
+            device.gated_linear(GatedLinear { out: fused, ..op }).expect("operands fit");
+            let (first, second, join) = op.parts();
             device.linear(first).expect("operands fit");
             device.linear(second).expect("operands fit");
             device.glu(join).expect("operands fit");
-            let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
             let (found, expected) = (read(&mut device, fused), read(&mut device, out));
             assert!(bits(found) == bits(expected), "{} {level:?} {rows} rows", format.name());
+        }
+    }
+}
+
+fn bits(values: Vec<f32>) -> Vec<u32> {
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn the_logits_of_chosen_clusters_have_the_bits_of_the_whole_product() {
+    for case in cases().iter().filter(|case| case.op == "cluster_head" && case.rows > 0) {
+        for level in levels() {
+            let mut device = device(level, 2);
+            let op = case.set(&mut Stage::new(&mut device, &case.name)).expect("a stage");
+            let Op::ClusterHead(op) = op else { panic!("{} is another operation", case.name) };
+            device.cluster_head(op).expect("operands fit");
+            let whole = room(&mut device, op.out.len);
+            device.linear(Linear::set(op.x, op.head, whole)).expect("operands fit");
+            let vocabulary = op.out.len / case.rows;
+            let (found, whole) = (read(&mut device, op.out), read(&mut device, whole));
+            for (found, whole) in found.chunks(vocabulary).zip(whole.chunks(vocabulary)) {
+                let both = found.iter().zip(whole);
+                let (kept, rest): (Vec<_>, Vec<_>) =
+                    both.partition(|(found, whole)| found.to_bits() == whole.to_bits());
+                assert_eq!(kept.len(), vocabulary / op.clusters * op.top_k, "{}", case.name);
+                let least = kept.iter().map(|(logit, _)| **logit).fold(f32::INFINITY, f32::min);
+                assert!(rest.iter().all(|(floor, _)| **floor == least - 1.0), "{}", case.name);
+            }
         }
     }
 }

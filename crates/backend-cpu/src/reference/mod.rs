@@ -14,7 +14,7 @@ mod sample;
 
 pub(crate) use activation::{add_gated, gate_mul, glu, softcap};
 pub(crate) use attention::{attention, cache_offset, cache_write};
-pub(crate) use cluster::cluster_head;
+pub(crate) use cluster::{cluster_head, member};
 pub(crate) use conv::{conv, span_entry};
 pub(crate) use delta::{delta_prepare, delta_rule, softplus};
 pub(crate) use linear::{gated_linear, linear};

@@ -5,7 +5,8 @@
 //! the group; scores are `[query head][key]` in scratch.
 //!
 //! # Numerics
-//! f32. Scores are sums over lanes as everywhere; a block's weights are summed in lanes by place in the block;
+//! f32. Scores are sums over lanes as everywhere; a block's weights are summed in lanes by place among
+//! the block's visible keys;
 //! values are added key by key in ascending order. Blocks lie at absolute positions, so nothing depends on
 //! how a prompt was cut or which rows share the call.
 
@@ -19,7 +20,7 @@ use crate::Storage;
 use crate::pool::Shared;
 use crate::reference::{cache_offset, index};
 use forerun_backend::BackendError;
-use forerun_backend::op::CacheLayout;
+use forerun_backend::op::{Attention, CacheLayout};
 
 /// Operands of attention; the sheet checked their sizes.
 pub(crate) struct Attend<'a> {
@@ -35,6 +36,7 @@ pub(crate) struct Attend<'a> {
     pub(crate) table_width: usize,
     pub(crate) heads: usize,
     pub(crate) scale: f32,
+    pub(crate) window: Option<usize>,
 }
 
 impl Attend<'_> {
@@ -43,7 +45,8 @@ impl Attend<'_> {
         let (op, width, block) = ("attention", self.table_width, self.layout.block);
         let line = index(op, "span_of", self.span_of[row], self.tables.len() / width)?;
         let position = index(op, "positions", self.positions[row], width * block)?;
-        for &id in &self.tables[line * width..=line * width + position / block] {
+        let first = Attention::first_key(self.window, position) / block;
+        for &id in &self.tables[line * width + first..=line * width + position / block] {
             index(op, "tables", id, self.layout.blocks)?;
         }
         Ok(())
@@ -120,14 +123,16 @@ impl<D: Decode> Kernel for AttendRow<'_, D> {
         let keys = op.positions[row] as usize + 1;
         let line = op.span_of[row] as usize * op.table_width;
         let size = D::STEP_BYTES / LANES;
-        for (b, first) in (0..keys).step_by(block).enumerate() {
-            let at = cache_offset(&op.layout, op.tables[line + b] as usize, head, 0);
+        let first = Attention::first_key(op.window, keys - 1);
+        for b in first / block..keys.div_ceil(block) {
+            let skipped = first.saturating_sub(b * block);
+            let at = cache_offset(&op.layout, op.tables[line + b] as usize, head, skipped);
             let place = |base: *const u8, start: usize| base.wrapping_add((start + at) * size);
             let (k, v) = (place(cache.k, op.starts[0]), place(cache.v, op.starts[1]));
-            let count = block.min(keys - first);
+            let count = block.min(keys - b * block) - skipped;
             let decode = cache.decode;
-            // SAFETY: the block id was checked, so both caches hold `block >= count` vectors of
-            // `head_dim` from there on.
+            // SAFETY: the block id was checked, so both caches hold `block - skipped >= count`
+            // vectors of `head_dim` from there on.
             unsafe { score(simd, &Vectors { decode, at: k, head_dim, count }, q, scores, wide) };
             for g in 0..group {
                 let scores = &mut scores[g * wide..(g + 1) * wide];

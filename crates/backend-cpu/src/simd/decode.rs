@@ -4,6 +4,7 @@ use super::Scratch;
 use super::codes::{Decode, WithDecode, padded_groups, with_decode};
 use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, LANES, Task};
+use super::math::Scale;
 use super::tile::{decode_row, steps, stored};
 use crate::pool::Shared;
 use crate::reference::index;
@@ -39,6 +40,7 @@ impl<D: Decode> Kernel for DecodeRow<'_, D> {
 struct EmbedTask<'a> {
     table: &'a Matrix,
     ids: &'a [u32],
+    scale: f32,
     out: Shared<'a, f32>,
     pieces: usize,
 }
@@ -50,7 +52,11 @@ impl Task for EmbedTask<'_> {
             let (row, scratch) = (self.ids[i] as usize, scratch.floats());
             with_decode(matrix.format(), ToScratch { simd, matrix, row, scratch });
             // SAFETY: a row belongs to one task.
-            unsafe { self.out.part(i * dim, dim) }.copy_from_slice(&scratch[..dim]);
+            let out = unsafe { self.out.part(i * dim, dim) };
+            out.copy_from_slice(&scratch[..dim]);
+            if self.scale != 1.0 {
+                simd.call(Scale { x: out, factor: self.scale });
+            }
         }
     }
 }
@@ -71,11 +77,12 @@ impl<S: Isa> WithDecode for ToScratch<'_, S> {
     }
 }
 
-/// `out[i] = table[ids[i]]`.
+/// `out[i] = table[ids[i]] · scale`.
 pub(crate) fn embed(
     crew: &mut Crew,
     table: &Matrix,
     ids: &[u32],
+    scale: f32,
     out: &mut [f32],
 ) -> Result<(), BackendError> {
     for &id in ids {
@@ -83,6 +90,6 @@ pub(crate) fn embed(
     }
     crew.reserve(steps(table.cols()) * LANES + 2 * padded_groups(table), 0);
     let pieces = crew.pieces(ids.len(), SMALLEST.div_ceil(table.cols().max(1)), 2);
-    crew.run(pieces, &EmbedTask { table, ids, out: Shared::new(out), pieces });
+    crew.run(pieces, &EmbedTask { table, ids, scale, out: Shared::new(out), pieces });
     Ok(())
 }

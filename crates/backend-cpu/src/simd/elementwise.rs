@@ -2,9 +2,12 @@
 
 use super::Scratch;
 use super::crew::{Crew, piece};
-use super::isa::{Isa, Kernel, Task};
-use super::math::{PlusGated, ScaledTimes, SiluTimes, TimesSigmoid, TimesSilu, Zip, squares, zip};
+use super::isa::{Isa, Kernel, LANES, Task};
+use super::math::{
+    Cap, GeluTimes, PlusGated, ScaledTimes, SiluTimes, TimesSigmoid, TimesSilu, Zip, squares, zip,
+};
 use crate::pool::Shared;
+use forerun_backend::op::Activation;
 
 /// Elements below which a task is not worth its start.
 const SMALLEST: usize = 1 << 13;
@@ -12,36 +15,86 @@ const SMALLEST: usize = 1 << 13;
 /// What is done to `out[i]` with `other[i]`.
 #[derive(Clone, Copy)]
 pub(crate) enum Gate {
-    /// `silu(out) · other`.
-    SwiGlu,
+    /// `act(out) · other`.
+    Glu(Activation),
     /// `out · σ(other)`.
     Sigmoid,
+}
+
+/// Rows of `dim` elements, each of which has its partners in a row of `width` from `first` on.
+#[derive(Clone, Copy)]
+pub(crate) struct Partners<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) dim: usize,
+    pub(crate) width: usize,
+    pub(crate) first: usize,
+}
+
+impl<'a> Partners<'a> {
+    /// Element by element.
+    pub(crate) fn same(data: &'a [f32]) -> Self {
+        Self { data, dim: data.len(), width: data.len(), first: 0 }
+    }
+}
+
+/// `out ← act(out) · other`.
+pub(super) fn activate<S: Isa>(simd: S, activation: Activation, out: &mut [f32], other: &[f32]) {
+    match activation {
+        Activation::Silu => simd.call(Zip { out, other, pair: SiluTimes }),
+        Activation::GeluTanh => simd.call(Zip { out, other, pair: GeluTimes }),
+    }
 }
 
 struct GateTask<'a> {
     gate: Gate,
     out: Shared<'a, f32>,
-    other: &'a [f32],
+    others: Partners<'a>,
     pieces: usize,
 }
 
 impl Task for GateTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
-        let part = piece(self.other.len(), self.pieces, 16, index);
-        // SAFETY: pieces are disjoint.
-        let out = unsafe { self.out.part(part.start, part.len()) };
-        let other = &self.other[part];
-        match self.gate {
-            Gate::SwiGlu => simd.call(Zip { out, other, pair: SiluTimes }),
-            Gate::Sigmoid => simd.call(Zip { out, other, pair: TimesSigmoid }),
+        let Partners { data, dim, width, first } = self.others;
+        let mut part = piece(self.out.len(), self.pieces, 16, index);
+        while !part.is_empty() {
+            let (row, column) = (part.start / dim, part.start % dim);
+            let count = part.len().min(dim - column);
+            // SAFETY: pieces are disjoint.
+            let out = unsafe { self.out.part(part.start, count) };
+            let other = &data[row * width + first + column..][..count];
+            match self.gate {
+                Gate::Glu(activation) => activate(simd, activation, out, other),
+                Gate::Sigmoid => simd.call(Zip { out, other, pair: TimesSigmoid }),
+            }
+            part.start += count;
         }
     }
 }
 
 /// Applies `gate` to all elements.
-pub(crate) fn gate(crew: &mut Crew, gate: Gate, out: &mut [f32], other: &[f32]) {
-    let pieces = crew.pieces(other.len(), SMALLEST, 1);
-    crew.run(pieces, &GateTask { gate, out: Shared::new(out), other, pieces });
+pub(crate) fn gate(crew: &mut Crew, gate: Gate, out: &mut [f32], others: Partners<'_>) {
+    let pieces = crew.pieces(out.len(), SMALLEST, 1);
+    crew.run(pieces, &GateTask { gate, out: Shared::new(out), others, pieces });
+}
+
+struct CapTask<'a> {
+    x: Shared<'a, f32>,
+    cap: f32,
+    pieces: usize,
+}
+
+impl Task for CapTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
+        let part = piece(self.x.len(), self.pieces, 16, index);
+        // SAFETY: pieces are disjoint.
+        simd.call(Cap { x: unsafe { self.x.part(part.start, part.len()) }, cap: self.cap });
+    }
+}
+
+/// `x ← cap · tanh(x / cap)`.
+pub(crate) fn softcap(crew: &mut Crew, x: &mut [f32], cap: f32) {
+    let pieces = crew.pieces(x.len(), SMALLEST, 1);
+    crew.run(pieces, &CapTask { x: Shared::new(x), cap, pieces });
 }
 
 struct AddGatedTask<'a> {
@@ -146,4 +199,61 @@ pub(crate) fn norm(
     let dim = norm.weight.len();
     let pieces = crew.pieces(out.len() / dim, SMALLEST.div_ceil(dim), 1);
     crew.run(pieces, &NormTask { norm, x, gate, out: Shared::new(out), pieces });
+}
+
+/// `out ← (out + x · scale of the norm · weight) · factor`.
+struct AddNormRow<'a> {
+    norm: Norm<'a>,
+    x: &'a [f32],
+    factor: f32,
+    out: &'a mut [f32],
+}
+
+impl Kernel for AddNormRow<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) {
+        let Self { norm, x, factor, out } = self;
+        let (scale, factor) = (simd.splat(norm.scale(simd, x)), simd.splat(factor));
+        let rows = x.chunks(LANES).zip(norm.weight.chunks(LANES)).zip(out.chunks_mut(LANES));
+        for ((x, weight), out) in rows {
+            let (to, count) = (out.as_mut_ptr(), out.len());
+            assert!(x.len() == count && weight.len() == count, "rows have the same length");
+            // SAFETY: each chunk has `count` elements.
+            unsafe {
+                let normed = simd.mul(simd.load_part(x.as_ptr(), count), scale);
+                let weight = simd.load_part(weight.as_ptr(), count);
+                let sum = simd.fma(normed, weight, simd.load_part(to, count));
+                simd.store_part(to, count, simd.mul(sum, factor));
+            }
+        }
+    }
+}
+
+struct AddNormTask<'a> {
+    norm: Norm<'a>,
+    x: &'a [f32],
+    factor: f32,
+    out: Shared<'a, f32>,
+    pieces: usize,
+}
+
+impl Task for AddNormTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
+        let Self { norm, factor, .. } = *self;
+        let dim = norm.weight.len();
+        for row in piece(self.x.len() / dim, self.pieces, 1, index) {
+            let x = &self.x[row * dim..(row + 1) * dim];
+            // SAFETY: a row belongs to one task.
+            let out = unsafe { self.out.part(row * dim, dim) };
+            simd.call(AddNormRow { norm, x, factor, out });
+        }
+    }
+}
+
+/// Adds the normed rows of `x` to `out`, then multiplies by `factor`.
+pub(crate) fn add_norm(crew: &mut Crew, norm: Norm<'_>, x: &[f32], out: &mut [f32], factor: f32) {
+    let dim = norm.weight.len();
+    let pieces = crew.pieces(x.len() / dim, SMALLEST.div_ceil(dim), 1);
+    crew.run(pieces, &AddNormTask { norm, x, factor, out: Shared::new(out), pieces });
 }

@@ -1,12 +1,12 @@
 //! Products with weights, cut into tasks of channels and, when there are many rows, of rows.
 
 use super::crew::{Crew, piece};
+use super::elementwise::activate;
 use super::isa::{Isa, Task};
-use super::math::{SiluTimes, Zip};
-use super::product::{Input, Output, Places, Product, scratch_len};
+use super::product::{Input, Output, Places, Product, Source, scratch_len};
 use super::{Scratch, isa::LANES};
 use crate::pool::Shared;
-use forerun_backend::op::Store;
+use forerun_backend::op::{Activation, Store};
 use forerun_base::Matrix;
 use std::ops::Range;
 
@@ -85,8 +85,14 @@ impl Task for LinearTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
         let [rows, channels] = self.cut.part(index);
         let input = Input { data: self.x, places: Places::Same };
-        let product =
-            Product { matrix: self.matrix, base: 0, input, output: self.output, rows, channels };
+        let product = Product {
+            matrix: self.matrix,
+            source: Source::From(0),
+            input,
+            output: self.output,
+            rows,
+            channels,
+        };
         // SAFETY: tasks have their own rows and channels; the operation's sheet checked the shapes.
         unsafe { product.run(simd, scratch.floats()) };
     }
@@ -109,8 +115,14 @@ pub(crate) fn linear(
     crew.run(cut.tasks(), &LinearTask { matrix, x, output, cut });
 }
 
-/// `out = silu(x Gᵀ) · (x Uᵀ)`.
-pub(crate) fn gated_linear(crew: &mut Crew, [gate, up]: [&Matrix; 2], x: &[f32], out: &mut [f32]) {
+/// `out = act(x Gᵀ) · (x Uᵀ)`.
+pub(crate) fn gated_linear(
+    crew: &mut Crew,
+    [gate, up]: [&Matrix; 2],
+    activation: Activation,
+    x: &[f32],
+    out: &mut [f32],
+) {
     let (n, k) = (gate.rows(), gate.cols());
     let Some(rows) = out.len().checked_div(n) else { return };
     let cut = Cut::new(crew, rows, n, 2 * k);
@@ -119,7 +131,7 @@ pub(crate) fn gated_linear(crew: &mut Crew, [gate, up]: [&Matrix; 2], x: &[f32],
     let data = Shared::new(out);
     let (places, store) = (Places::Same, Store::Set);
     let output = Output { data, places, stride: n, first: 0, store, bias: &[] };
-    crew.run(cut.tasks(), &GatedTask { gate, up, x, output, cut });
+    crew.run(cut.tasks(), &GatedTask { gate, up, x, output, cut, activation });
 }
 
 struct GatedTask<'a> {
@@ -128,6 +140,7 @@ struct GatedTask<'a> {
     x: &'a [f32],
     output: Output<'a>,
     cut: Cut,
+    activation: Activation,
 }
 
 impl Task for GatedTask<'_> {
@@ -140,19 +153,21 @@ impl Task for GatedTask<'_> {
             output: self.output,
             rows,
             channels,
+            activation: self.activation,
         };
         // SAFETY: tasks have their own rows and channels; the operation's sheet checked the shapes.
         unsafe { gated.run(simd, scratch.floats()) };
     }
 }
 
-/// Some rows and channels of `silu(x Gᵀ) · (x Uᵀ)`; matrices with the row of their channel 0.
+/// Some rows and channels of `act(x Gᵀ) · (x Uᵀ)`; matrices with the row of their channel 0.
 pub(super) struct Gated<'a> {
     pub(super) weights: [(&'a Matrix, usize); 2],
     pub(super) input: Input<'a>,
     pub(super) output: Output<'a>,
     pub(super) rows: Range<usize>,
     pub(super) channels: Range<usize>,
+    pub(super) activation: Activation,
 }
 
 impl Gated<'_> {
@@ -174,15 +189,16 @@ impl Gated<'_> {
         };
         for ((matrix, base), output) in [(gate, output), (up, local)] {
             let (rows, channels) = (self.rows.clone(), self.channels.clone());
+            let source = Source::From(base);
             // SAFETY: the caller's promise; `local` belongs to this thread.
-            unsafe { Product { matrix, base, input, output, rows, channels }.run(simd, scratch) };
+            unsafe { Product { matrix, source, input, output, rows, channels }.run(simd, scratch) };
         }
         for row in self.rows.clone() {
             let at = output.places.at(row) * output.stride + self.channels.start - output.first;
             // SAFETY: the same outputs as the gate's, which is done.
             let out = unsafe { output.data.part(at, wide) };
             let up = &ups[(row - start) * wide..(row - start + 1) * wide];
-            simd.call(Zip { out, other: up, pair: SiluTimes });
+            activate(simd, self.activation, out, up);
         }
     }
 }

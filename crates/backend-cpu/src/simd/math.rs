@@ -2,7 +2,8 @@
 //!
 //! # Numerics
 //! `exp` is good to about one unit in the last place between −87.3 and 88; below it is 0, above infinite, NaN
-//! stays NaN. Lanes do not influence each other, so an element's bits do not depend on its place.
+//! stays NaN. `tanh` and `gelu_tanh` are good to four units, the latter where it is not below 1e-37 in size,
+//! which may become 0. Lanes do not influence each other, so an element's bits do not depend on its place.
 
 use super::isa::{Isa, Kernel, LANES};
 
@@ -18,11 +19,18 @@ const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 const POLYNOMIAL: [f32; 6] =
     [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1];
 
-/// `eˣ`.
+/// Beyond this in size `tanh` is ±1 in f32.
+const TANH_FLAT: f32 = 10.0;
+/// Below minus this `gelu_tanh` is no normal f32, and `eˣ` of its argument nearly none.
+const GELU_FLAT: f32 = 10.03;
+/// `2√(2/π)`, and what rounding took from it.
+const GELU_LINEAR: [f32; 2] = [1.595_769_2, -4.534_068e-8];
+/// 0.044715 times that, and what rounding took from it.
+const GELU_CUBIC: [f32; 2] = [0.071_354_814, 2.398_832_5e-9];
+
+/// `n` and `eʳ − 1` where `x = n·ln 2 + r`, `n` is whole and `|r| ≤ ln 2 / 2`; `x` between the limits of [`exp`].
 #[inline(always)]
-pub(super) fn exp<S: Isa>(simd: S, x: S::F) -> S::F {
-    let (lowest, highest) = (simd.splat(LOWEST), simd.splat(HIGHEST));
-    let near = simd.max(lowest, simd.min(highest, x));
+fn reduced<S: Isa>(simd: S, near: S::F) -> (S::F, S::F) {
     let round = simd.splat(ROUND);
     let n = simd.sub(simd.fma(near, simd.splat(std::f32::consts::LOG2_E), round), round);
     let r = simd.fma(n, simd.splat(-LN2[0]), near);
@@ -31,11 +39,24 @@ pub(super) fn exp<S: Isa>(simd: S, x: S::F) -> S::F {
     for c in &POLYNOMIAL[1..] {
         p = simd.fma(p, r, simd.splat(*c));
     }
-    let p = simd.add(simd.fma(p, simd.mul(r, r), r), simd.splat(1.0));
+    (n, simd.fma(p, simd.mul(r, r), r))
+}
+
+/// `x` where it is between the two, the nearer one elsewhere; NaN stays NaN.
+#[inline(always)]
+fn clamp<S: Isa>(simd: S, [lowest, highest]: [f32; 2], x: S::F) -> S::F {
+    simd.max(simd.splat(lowest), simd.min(simd.splat(highest), x))
+}
+
+/// `eˣ`.
+#[inline(always)]
+pub(super) fn exp<S: Isa>(simd: S, x: S::F) -> S::F {
+    let (n, p) = reduced(simd, clamp(simd, [LOWEST, HIGHEST], x));
+    let p = simd.add(p, simd.splat(1.0));
     // A NaN has no integer part; its power is any number and the product still NaN.
     let scaled = simd.mul(p, simd.pow2(n));
-    let floored = simd.if_less([x, lowest], simd.splat(0.0), scaled);
-    simd.if_less([highest, x], simd.splat(f32::INFINITY), floored)
+    let floored = simd.if_less([x, simd.splat(LOWEST)], simd.splat(0.0), scaled);
+    simd.if_less([simd.splat(HIGHEST), x], simd.splat(f32::INFINITY), floored)
 }
 
 /// `1 / (1 + e⁻ˣ)`.
@@ -49,6 +70,45 @@ pub(super) fn sigmoid<S: Isa>(simd: S, x: S::F) -> S::F {
 #[inline(always)]
 pub(super) fn silu<S: Isa>(simd: S, x: S::F) -> S::F {
     simd.mul(x, sigmoid(simd, x))
+}
+
+/// `(e²ˣ − 1) / (e²ˣ + 1)`.
+#[inline(always)]
+pub(super) fn tanh<S: Isa>(simd: S, x: S::F) -> S::F {
+    let near = clamp(simd, [-TANH_FLAT, TANH_FLAT], x);
+    let (n, p) = reduced(simd, simd.add(near, near));
+    // `e²ˣ − 1` without ever adding 1 to something small.
+    let power = simd.pow2(n);
+    let less = simd.fma(power, p, simd.sub(power, simd.splat(1.0)));
+    simd.div(less, simd.add(less, simd.splat(2.0)))
+}
+
+/// `½x · (1 + tanh(√(2/π)·(x + 0.044715·x³)))`, as `x / (1 + e^−y)` with `y = x·(a + b·x²)`.
+///
+/// `y` is kept as a sum of two numbers: for negative `x` the result is about `x·e^y`, and an error of `y` in its
+/// last place would be one of many places there.
+#[inline(always)]
+pub(super) fn gelu_tanh<S: Isa>(simd: S, x: S::F) -> S::F {
+    let (zero, one) = (simd.splat(0.0), simd.splat(1.0));
+    let ([a, a_rest], [b, b_rest]) = (GELU_LINEAR, GELU_CUBIC);
+    let (a, b) = (simd.splat(a), simd.splat(b));
+    let near = clamp(simd, [-GELU_FLAT, GELU_FLAT], x);
+    let square = simd.mul(near, near);
+    let square_rest = simd.fma(near, near, simd.sub(zero, square));
+    let cubic = simd.mul(b, square);
+    let cubic_rest = simd.fma(b, square, simd.sub(zero, cubic));
+    let cubic_rest = simd.fma(b, square_rest, simd.fma(simd.splat(b_rest), square, cubic_rest));
+    let slope = simd.add(a, cubic);
+    // What that addition rounded away, exactly.
+    let back = simd.sub(slope, a);
+    let lost = simd.add(simd.sub(a, simd.sub(slope, back)), simd.sub(cubic, back));
+    let slope_rest = simd.add(simd.add(lost, cubic_rest), simd.splat(a_rest));
+    let y = simd.mul(near, slope);
+    let y_rest = simd.fma(near, slope_rest, simd.fma(near, slope, simd.sub(zero, y)));
+    let e = exp(simd, simd.sub(zero, y));
+    let e = simd.fma(e, simd.sub(zero, y_rest), e);
+    let share = simd.div(one, simd.add(one, e));
+    simd.mul(x, simd.if_less([x, simd.splat(-GELU_FLAT)], zero, share))
 }
 
 /// What becomes of an element and its partner.
@@ -74,6 +134,7 @@ macro_rules! pairwise {
 }
 
 pairwise!("`silu(x) · y`.", SiluTimes, |_this, simd, x, y| simd.mul(silu(simd, x), y));
+pairwise!("`gelu(x) · y`.", GeluTimes, |_this, simd, x, y| simd.mul(gelu_tanh(simd, x), y));
 pairwise!("`x · silu(y)`.", TimesSilu, |_this, simd, x, y| simd.mul(x, silu(simd, y)));
 pairwise!("`x · σ(y)`.", TimesSigmoid, |_this, simd, x, y| simd.mul(x, sigmoid(simd, y)));
 pairwise!("`x · factor · y`.", ScaledTimes(f32), |this, simd, x, y| {
@@ -146,4 +207,139 @@ pub(super) fn squares<S: Isa>(simd: S, x: &[f32]) -> f32 {
         }
     }
     simd.sum(sum)
+}
+
+/// `x ← cap · tanh(x / cap)`.
+pub(super) struct Cap<'a> {
+    pub(super) x: &'a mut [f32],
+    pub(super) cap: f32,
+}
+
+impl Kernel for Cap<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) {
+        let cap = simd.splat(self.cap);
+        for part in self.x.chunks_mut(LANES) {
+            let (at, count) = (part.as_mut_ptr(), part.len());
+            // SAFETY: a chunk is touched as far as it goes.
+            unsafe {
+                let x = simd.load_part(at, count);
+                simd.store_part(at, count, simd.mul(cap, tanh(simd, simd.div(x, cap))));
+            }
+        }
+    }
+}
+
+/// [`scale_all`] as a kernel.
+pub(super) struct Scale<'a> {
+    pub(super) x: &'a mut [f32],
+    pub(super) factor: f32,
+}
+
+impl Kernel for Scale<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) {
+        scale_all(simd, self.x, self.factor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::crew::Crew;
+    use super::super::isa::Task;
+    use super::super::{Level, Scratch};
+    use super::*;
+    use crate::pool::Shared;
+
+    /// `act(x)·1` or `1·tanh(x/1)` of all numbers.
+    struct Each<'a> {
+        x: Shared<'a, f32>,
+        gelu: bool,
+    }
+
+    impl Task for Each<'_> {
+        fn run<S: Isa>(&self, simd: S, _index: usize, _scratch: &mut Scratch) {
+            // SAFETY: there is one task.
+            let x = unsafe { self.x.part(0, self.x.len()) };
+            if self.gelu {
+                let ones = vec![1.0; x.len()];
+                simd.call(Zip { out: x, other: &ones, pair: GeluTimes });
+            } else {
+                simd.call(Cap { x, cap: 1.0 });
+            }
+        }
+    }
+
+    fn apply(level: Level, gelu: bool, x: &[f32]) -> Vec<f32> {
+        let mut out = x.to_vec();
+        let mut crew = Crew::new(level, 1).expect("the level is available");
+        crew.run_here(1, &Each { x: Shared::new(&mut out), gelu });
+        out
+    }
+
+    /// Zero, every size of number down to the smallest, and a fine grid where the functions bend; both signs.
+    fn arguments() -> Vec<f32> {
+        let sizes = (0..0x7f80_0000_u32).step_by(0x1_2345).map(f32::from_bits);
+        let grid = (0..400_000).map(|i| i as f32 * 3.1e-5);
+        sizes.chain(grid).chain([f32::MAX]).flat_map(|x| [x, -x]).collect()
+    }
+
+    /// Distance to `exact` in units of the last place of an f32 of its size.
+    fn units(found: f32, exact: f64) -> f64 {
+        let size = (exact.abs() as f32).max(f32::MIN_POSITIVE);
+        let unit = f64::from(f32::from_bits(size.to_bits() & 0x7f80_0000)) / f64::from(1 << 23);
+        (f64::from(found) - exact).abs() / unit
+    }
+
+    fn gelu_f64(x: f32) -> f64 {
+        let x = f64::from(x);
+        let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
+        // `(1 + tanh(t)) / 2 = 1 / (1 + e^−2t)`, which does not cancel.
+        x / (1.0 + (-2.0 * inner).exp())
+    }
+
+    fn worst(found: &[f32], x: &[f32], exact: impl Fn(f32) -> f64, least: f64) -> (f64, f32) {
+        let far = |(&found, &x): (&f32, &f32)| {
+            let exact = exact(x);
+            let tiny = exact.abs() < least && f64::from(found).abs() < least;
+            (if tiny { 0.0 } else { units(found, exact) }, x)
+        };
+        let all = found.iter().zip(x).map(far);
+        all.fold((0.0, 0.0), |a, b| if b.0 > a.0 || b.0.is_nan() { b } else { a })
+    }
+
+    #[test]
+    fn tanh_is_within_four_units_of_the_last_place_everywhere() {
+        let x = arguments();
+        let (units, at) =
+            worst(&apply(Level::Portable, false, &x), &x, |x| f64::from(x).tanh(), 0.0);
+        assert!(units <= 4.0, "{units} units at {at}");
+    }
+
+    #[test]
+    fn gelu_is_within_four_units_of_the_last_place_everywhere() {
+        let x = arguments();
+        let (units, at) = worst(&apply(Level::Portable, true, &x), &x, gelu_f64, 1e-37);
+        assert!(units <= 4.0, "{units} units at {at}");
+    }
+
+    #[test]
+    fn both_have_the_same_bits_on_every_level_and_keep_nan() {
+        let mut x = arguments();
+        x.extend([f32::INFINITY, f32::NAN]);
+        for gelu in [true, false] {
+            let expected = apply(Level::Portable, gelu, &x);
+            let [.., at_infinity, at_nan] = expected[..] else { panic!("two were added") };
+            assert_eq!(at_infinity, if gelu { f32::INFINITY } else { 1.0 });
+            assert!(at_nan.is_nan());
+            for level in Level::ALL.into_iter().filter(|level| level.available()) {
+                let found = apply(level, gelu, &x);
+                let differ = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits() && !a.is_nan();
+                let at = found.iter().zip(&expected).position(differ);
+                assert_eq!(at.map(|i| x[i]), None, "{level:?}, gelu: {gelu}");
+            }
+        }
+    }
 }

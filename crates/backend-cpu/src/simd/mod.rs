@@ -13,6 +13,7 @@
 mod attention;
 mod attention_block;
 mod cache;
+mod cluster;
 mod codes;
 mod conv;
 mod crew;
@@ -40,12 +41,13 @@ mod x86;
 
 pub(crate) use attention::{Attend, attention};
 pub(crate) use cache::cache_write;
+pub(crate) use cluster::{Clusters, cluster_head};
 pub(crate) use conv::{Convolve, conv};
 pub(crate) use crew::Crew;
 pub use crew::Level;
 pub(crate) use decode::embed;
 pub(crate) use delta::{Deltas, delta_rule};
-pub(crate) use elementwise::{Gate, Norm, add_gated, gate, norm};
+pub(crate) use elementwise::{Gate, Norm, Partners, add_gated, add_norm, gate, norm, softcap};
 pub(crate) use linear::{gated_linear, linear};
 pub(crate) use moe::{Mixture, Route, Stack, experts, router};
 pub(crate) use prepare::{Prepare, delta_prepare};

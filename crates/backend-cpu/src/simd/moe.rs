@@ -10,11 +10,11 @@ use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, LANES, Task};
 use super::linear::{Cut, Gated};
 use super::math::exp;
-use super::product::{Input, Output, Places, Product};
+use super::product::{Input, Output, Places, Product, Source};
 use crate::pool::Shared;
 use crate::reference::index;
 use forerun_backend::BackendError;
-use forerun_backend::op::Store;
+use forerun_backend::op::{Activation, Store};
 use forerun_base::Matrix;
 
 /// A stack of expert matrices.
@@ -43,6 +43,8 @@ pub(crate) struct Mixture<'a> {
     pub(crate) top_k: usize,
     pub(crate) ffn: usize,
     pub(crate) dim: usize,
+    pub(crate) activation: Activation,
+    pub(crate) store: Store,
 }
 
 /// Picks listed by expert.
@@ -96,7 +98,7 @@ impl<'a> ByExpert<'a> {
     }
 }
 
-/// `hidden = silu(gate x) · (up x)`, or `partial = down hidden`, for one expert and some channels.
+/// `hidden = act(gate x) · (up x)`, or `partial = down hidden`, for one expert and some channels.
 struct ExpertTask<'a> {
     op: &'a Mixture<'a>,
     by: ByExpert<'a>,
@@ -123,11 +125,15 @@ impl Task for ExpertTask<'_> {
             if let Some(hidden) = self.hidden {
                 let (matrix, base) = op.down.expert(expert);
                 let input = Input { data: hidden, places: own };
-                Product { matrix, base, input, output, rows, channels }.run(simd, scratch.floats());
+                let source = Source::From(base);
+                Product { matrix, source, input, output, rows, channels }
+                    .run(simd, scratch.floats());
             } else {
                 let weights = [op.gate.expert(expert), op.up.expert(expert)];
                 let input = Input { data: op.x, places: Places::Picked { list, share: op.top_k } };
-                Gated { weights, input, output, rows, channels }.run(simd, scratch.floats());
+                let activation = op.activation;
+                Gated { weights, input, output, rows, channels, activation }
+                    .run(simd, scratch.floats());
             }
         }
     }
@@ -142,7 +148,7 @@ struct AddTask<'a> {
 
 impl Task for AddTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
-        let Mixture { top_k, dim, weights, .. } = *self.op;
+        let Mixture { top_k, dim, weights, store, .. } = *self.op;
         for row in piece(weights.len() / top_k, self.pieces, 1, index) {
             let picks = row * top_k..(row + 1) * top_k;
             simd.call(AddPicks {
@@ -150,16 +156,18 @@ impl Task for AddTask<'_> {
                 partial: &self.partial[picks.start * dim..picks.end * dim],
                 // SAFETY: a row belongs to one task.
                 out: unsafe { self.out.part(row * dim, dim) },
+                store,
             });
         }
     }
 }
 
-/// `out += Σ_j weights[j] · partial[j]`, `j` ascending.
+/// `out (+)= Σ_j weights[j] · partial[j]`, `j` ascending.
 struct AddPicks<'a> {
     weights: &'a [f32],
     partial: &'a [f32],
     out: &'a mut [f32],
+    store: Store,
 }
 
 impl Kernel for AddPicks<'_> {
@@ -177,12 +185,17 @@ impl Kernel for AddPicks<'_> {
             }
             let out = self.out[at..].as_mut_ptr();
             // SAFETY: `lanes` elements are left.
-            unsafe { simd.store_part(out, lanes, simd.add(simd.load_part(out, lanes), sum)) };
+            unsafe {
+                if self.store == Store::Add {
+                    sum = simd.add(simd.load_part(out, lanes), sum);
+                }
+                simd.store_part(out, lanes, sum);
+            }
         }
     }
 }
 
-/// Runs the chosen experts and adds their weighted outputs to `out`. `words` is room that is kept.
+/// Runs the chosen experts and stores the weighted sum of their outputs to `out`. `words` is room that is kept.
 pub(crate) fn experts(
     crew: &mut Crew,
     op: &Mixture<'_>,
@@ -216,6 +229,8 @@ pub(crate) struct Route<'a> {
     pub(crate) experts: usize,
     pub(crate) top_k: usize,
     pub(crate) renormalise: bool,
+    /// One factor per expert, or empty.
+    pub(crate) scales: &'a [f32],
 }
 
 struct RouteTask<'a> {
@@ -227,7 +242,7 @@ struct RouteTask<'a> {
 
 impl Task for RouteTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
-        let Route { logits, experts, top_k, renormalise } = self.op;
+        let Route { logits, experts, top_k, renormalise, scales } = self.op;
         for row in piece(logits.len() / experts, self.pieces, 1, index) {
             let logits = &logits[row * experts..(row + 1) * experts];
             // SAFETY: a row belongs to one task.
@@ -243,12 +258,17 @@ impl Task for RouteTask<'_> {
                 let total: f32 = weights.iter().sum();
                 weights.iter_mut().for_each(|w| *w /= total);
             }
+            if !scales.is_empty() {
+                for (weight, &expert) in weights.iter_mut().zip(&*chosen) {
+                    *weight *= scales[expert as usize];
+                }
+            }
         }
     }
 }
 
 /// The largest logits, best first, ties to the lower index.
-fn select(logits: &[f32], chosen: &mut [u32]) {
+pub(super) fn select(logits: &[f32], chosen: &mut [u32]) {
     let mut filled = 0;
     for (expert, logit) in logits.iter().enumerate() {
         let better = |&other: &u32| logit.total_cmp(&logits[other as usize]).is_gt();

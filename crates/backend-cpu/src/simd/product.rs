@@ -45,6 +45,25 @@ impl Places<'_> {
     }
 }
 
+/// Which matrix row a channel is.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// Row `base + channel`.
+    From(usize),
+    /// Row `list[channel]`.
+    Picked(&'a [u32]),
+}
+
+impl Source<'_> {
+    #[inline(always)]
+    fn row(&self, channel: usize) -> usize {
+        match self {
+            Self::From(base) => base + channel,
+            Self::Picked(list) => list[channel] as usize,
+        }
+    }
+}
+
 /// Input rows.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
@@ -67,8 +86,7 @@ pub(super) struct Output<'a> {
 /// The product of some rows with some channels.
 pub(super) struct Product<'a> {
     pub(super) matrix: &'a Matrix,
-    /// Matrix row of channel 0.
-    pub(super) base: usize,
+    pub(super) source: Source<'a>,
     pub(super) input: Input<'a>,
     pub(super) output: Output<'a>,
     pub(super) rows: Range<usize>,
@@ -87,7 +105,7 @@ impl Product<'_> {
     ///
     /// # Safety
     /// No other thread touches the outputs of these rows and channels meanwhile. Rows of the input lie
-    /// in its data, rows `base + channels` in the matrix.
+    /// in its data, rows of the channels in the matrix.
     pub(super) unsafe fn run<S: Isa>(&self, simd: S, scratch: &mut [f32]) {
         if self.rows.is_empty() || self.channels.is_empty() {
             return;
@@ -139,7 +157,7 @@ impl Product<'_> {
         for (i, panel) in tile.chunks_exact_mut(steps(matrix.cols()) * stride).enumerate() {
             for n in 0..N {
                 let channel = (self.channels.start + i * N + n).min(self.channels.end - 1);
-                let (row, out) = (self.base + channel, &mut panel[n * LANES..]);
+                let (row, out) = (self.source.row(channel), &mut panel[n * LANES..]);
                 simd.call(DecodeRow { decode, matrix, row, out, stride, scales });
             }
         }
@@ -204,8 +222,12 @@ impl<D: Decode, const M: usize, const N: usize> Kernel for Fused<'_, D, M, N> {
         for channel in product.channels.clone().step_by(N) {
             // The last channel is repeated where there are no more.
             let last = product.channels.end - 1;
-            let rows = from_fn(|n| product.base + (channel + n).min(last));
-            let channels = stored::<S, D, N>(simd, decode, product.matrix, rows, scratch);
+            let rows = from_fn(|n| product.source.row((channel + n).min(last)));
+            let mut channels = stored::<S, D, N>(simd, decode, product.matrix, rows, scratch);
+            if let Source::Picked(_) = product.source {
+                // What follows in the matrix is not what comes next.
+                channels.ahead = 0;
+            }
             let mut sums = [[simd.splat(0.0); N]; M];
             // SAFETY: `x` and `stored` took checked slices of `k` columns.
             unsafe { accumulate(simd, &mut sums, x, k, &channels, 0..steps(k)) };

@@ -3,7 +3,7 @@
 use super::cases::cases;
 use super::operands::{views, weights};
 use super::{Case, Report, Stage, compare};
-use crate::op::{Conv, DeltaRule};
+use crate::op::{AddNorm, Attention, ClusterHead, Conv, DeltaRule, Glu, Softcap};
 use crate::{
     Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, Op, View, WeightId,
     submit_and_wait,
@@ -15,8 +15,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const CASES_PER_OP: usize = 3;
 
 /// Operands whose length is free: any number of them is a sensible call.
-const FREE_LENGTHS: [(&str, &str); 4] =
-    [("sample", "ids"), ("add_gated", "gate"), ("gather_rows", "x"), ("scatter_rows", "out")];
+const FREE_LENGTHS: [(&str, &str); 5] = [
+    ("softcap", "x"),
+    ("sample", "ids"),
+    ("add_gated", "gate"),
+    ("gather_rows", "x"),
+    ("scatter_rows", "out"),
+];
 
 /// An index that points nowhere: element `at` of an operand becomes `value`.
 struct BadIndex {
@@ -35,7 +40,7 @@ const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> 
 /// Larger than anything a case holds, small enough to be multiplied without overflow.
 const FAR: u32 = 1_000_000;
 
-const BAD_INDICES: [BadIndex; 27] = [
+const BAD_INDICES: [BadIndex; 29] = [
     bad("embed", "ids", 0, 23),
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
@@ -46,6 +51,9 @@ const BAD_INDICES: [BadIndex; 27] = [
     bad("attention", "positions", 1, u32::MAX),
     bad("attention", "span_of", 2, FAR),
     bad("attention", "tables", 0, FAR),
+    // The window's first and last block.
+    BadIndex { case: "window of 9", ..bad("attention", "tables", 34, FAR) },
+    BadIndex { case: "window of 9", ..bad("attention", "tables", 37, u32::MAX) },
     BadIndex { case: "mixed", ..bad("conv", "spans", 0, FAR) },
     BadIndex { case: "mixed", ..bad("conv", "spans", 1, u32::MAX) },
     BadIndex { case: "mixed", ..bad("conv", "spans", 2, 6) },
@@ -83,6 +91,9 @@ pub(super) fn check(candidate: &mut dyn Backend) -> Report {
             None => Ok(Some("no such case".to_owned())),
         };
         report.note(&name, "refusal", found);
+    }
+    for case in all.iter().filter(|case| case.op == "cluster_head").take(CASES_PER_OP) {
+        report.note(&case.name, "members", spoiled_members(case, candidate));
     }
     for case in all.iter().filter(|case| case.name.contains("log of 0")) {
         report.note(&case.name, "empty operand", empty_log_in_state(case, candidate));
@@ -124,7 +135,9 @@ fn spoiled_operands(
     let before = case.play(candidate)?;
     let mut stage = Stage::new(candidate, &case.name);
     let op = case.set(&mut stage)?;
-    for (what, wrong) in wrong_calls(op, stage.backend)? {
+    let parameters = wrong_parameters(op).into_iter();
+    let parameters = parameters.map(|(what, op)| (what.to_owned(), op));
+    for (what, wrong) in wrong_calls(op, stage.backend)?.into_iter().chain(parameters) {
         if let Some(fault) = accepted(wrong, stage.backend) {
             return Ok(Some(format!("{what}: {fault}")));
         }
@@ -183,6 +196,53 @@ fn wrong_calls(op: Op, backend: &mut dyn Backend) -> Result<Vec<(String, Op)>, B
         }
     }
     Ok(wrong)
+}
+
+/// Variants of a call with numbers that make no sense, each with what is wrong.
+fn wrong_parameters(op: Op) -> Vec<(&'static str, Op)> {
+    match op {
+        Op::Attention(op) => vec![("a window of 0", Attention { window: Some(0), ..op }.into())],
+        Op::AddNorm(op) => vec![("rows of 0", AddNorm { dim: 0, ..op }.into())],
+        Op::Softcap(op) => [("0", 0.0), ("−1", -1.0), ("NaN", f32::NAN), ("∞", f32::INFINITY)]
+            .map(|(what, cap)| (what, Softcap { cap, ..op }.into()))
+            .into(),
+        Op::Glu(op) => vec![
+            ("up past its row", Glu { up_first: op.up_first + op.up_width, ..op }.into()),
+            ("up past every row", Glu { up_first: usize::MAX, ..op }.into()),
+            ("rows of 0", Glu { dim: 0, ..op }.into()),
+        ],
+        Op::ClusterHead(op) => vec![
+            ("top 0", ClusterHead { top_k: 0, ..op }.into()),
+            ("top of too many", ClusterHead { top_k: op.clusters + 1, ..op }.into()),
+            ("no clusters", ClusterHead { clusters: 0, ..op }.into()),
+            ("endless clusters", ClusterHead { clusters: usize::MAX, ..op }.into()),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// Members that are no tokens of the vocabulary.
+fn spoiled_members(
+    case: &Case,
+    candidate: &mut dyn Backend,
+) -> Result<Option<String>, BackendError> {
+    let before = case.play(candidate)?;
+    let mut stage = Stage::new(candidate, &case.name);
+    let Op::ClusterHead(op) = case.set(&mut stage)? else {
+        return Ok(Some("not a cluster head".to_owned()));
+    };
+    let Some(info) = stage.backend.weight(op.members) else {
+        return Ok(Some("no members".to_owned()));
+    };
+    let count = info.rows * info.cols;
+    for number in [count as f32, -1.0, 0.5, f32::NAN, f32::INFINITY] {
+        let members = stage.table([info.rows, info.cols], &vec![number; count])?;
+        if let Some(fault) = accepted(ClusterHead { members, ..op }.into(), stage.backend) {
+            return Ok(Some(format!("token {number}: {fault}")));
+        }
+    }
+    let after = case.play(candidate)?;
+    Ok(compare::same(&before, &after).map(|what| format!("after a refusal: {what}")))
 }
 
 fn spoiled_index(

@@ -165,7 +165,16 @@ impl<'a> Stage<'a> {
 
     /// A one-row f32 weight.
     pub fn vector(&mut self, values: &[f32]) -> Result<WeightId, BackendError> {
-        self.weight(Matrix::from_f32(1, values.len(), values).map_err(not_a_matrix)?)
+        self.table([1, values.len()], values)
+    }
+
+    /// An f32 weight.
+    pub fn table(
+        &mut self,
+        [rows, cols]: [usize; 2],
+        values: &[f32],
+    ) -> Result<WeightId, BackendError> {
+        self.weight(Matrix::from_f32(rows, cols, values).map_err(not_a_matrix)?)
     }
 
     /// A one-row f32 weight around one.

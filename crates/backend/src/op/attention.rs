@@ -144,3 +144,25 @@ impl Attention {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_ends_at_the_rows_own_key_and_never_starts_before_the_first() {
+        for (window, position, first) in [
+            (None, 0, 0),
+            (None, 900, 0),
+            (Some(1), 0, 0),
+            (Some(1), 5, 5),
+            (Some(4), 2, 0),
+            (Some(4), 3, 0),
+            (Some(4), 4, 1),
+            (Some(4), 9, 6),
+            (Some(usize::MAX), 9, 0),
+        ] {
+            assert_eq!(Attention::first_key(window, position), first, "{window:?} {position}");
+        }
+    }
+}

@@ -1,17 +1,22 @@
 //! The cache and attention over it: scattered blocks, several sequences, every cache type.
 //!
-//! Positions no row may see hold NaN and unused table entries point nowhere: a kernel that multiplies
+//! Positions no row may see, for the causal rule or for a window, hold NaN, and unused table entries point nowhere or to
+//! another sequence's block: a kernel that multiplies
 //! masked keys by zero instead of leaving them alone is caught.
 
 use super::Case;
 use crate::conform::Rng;
 use crate::op::{Attention, CacheLayout, CacheWrite};
 use forerun_base::DType;
+use std::ops::Range;
 
 const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// First position of a sequence's rows and one past the last.
 type Span = (u32, u32);
+
+/// All keys up to a row's own.
+const ALL: Option<usize> = None;
 
 /// Spans of every kind in one call, an empty one among them.
 const MANY: [Span; 5] = [(0, 21), (15, 18), (77, 78), (16, 16), (3, 9)];
@@ -35,14 +40,27 @@ pub(super) fn cases() -> Vec<Case> {
             heads(8, 8, 33, 5),
             heads(12, 4, 64, 32),
         ] {
-            cases.push(attention(dtype, shape, "one long", &[(145, 150)]));
-            cases.push(attention(dtype, shape, "first token", &[(0, 1)]));
-            cases.push(attention(dtype, shape, "many", &MANY));
+            cases.push(attention(dtype, shape, "one long", &[(145, 150)], ALL));
+            cases.push(attention(dtype, shape, "first token", &[(0, 1)], ALL));
+            cases.push(attention(dtype, shape, "many", &MANY, ALL));
         }
-        cases.push(attention(dtype, heads(2, 1, 256, 16), "wide heads", &[(40, 43), (0, 2)]));
-        cases.push(attention(dtype, heads(4, 1, 128, 64), "block edge", &[(62, 66), (127, 129)]));
-        cases.push(attention(dtype, heads(2, 2, 16, 16), "prompt", &[(0, 130), (5, 6)]));
-        cases.push(attention(dtype, heads(2, 1, 16, 16), "no rows", &[]));
+        for (shape, what, spans, window) in [
+            (heads(2, 1, 256, 16), "wide heads", &[(40, 43), (0, 2)][..], ALL),
+            (heads(4, 1, 128, 64), "block edge", &[(62, 66), (127, 129)], ALL),
+            (heads(2, 2, 16, 16), "prompt", &[(0, 130), (5, 6)], ALL),
+            (heads(2, 1, 16, 16), "no rows", &[], ALL),
+            (heads(1, 1, 8, 4), "one long", &[(145, 150)], Some(9)),
+            (heads(4, 2, 16, 16), "many", &MANY, Some(16)),
+            (heads(8, 8, 33, 5), "many", &MANY, Some(13)),
+            (heads(6, 1, 40, 16), "many", &MANY, Some(1)),
+            (heads(12, 4, 64, 32), "one long", &[(145, 150)], Some(33)),
+            (heads(4, 1, 128, 64), "block edge", &[(62, 66), (126, 130)], Some(64)),
+            (heads(2, 2, 16, 16), "prompt", &[(0, 130), (5, 6)], Some(20)),
+            (heads(2, 2, 16, 16), "prompt", &[(0, 130), (5, 6)], Some(usize::MAX)),
+            (heads(2, 1, 256, 16), "wide heads", &[(40, 43), (0, 2)], Some(17)),
+        ] {
+            cases.push(attention(dtype, shape, what, spans, window));
+        }
         for rows in [0, 1, 7, 65] {
             cases.push(cache_write(dtype, rows));
         }
@@ -59,29 +77,36 @@ struct Pool {
 }
 
 impl Pool {
-    fn new(rng: &mut Rng, shape: Heads, lengths: &[usize]) -> Self {
+    /// `seen` is what any row may see of each sequence, ending at its length.
+    fn new(rng: &mut Rng, shape: Heads, seen: &[Range<usize>]) -> Self {
         let Heads { kv_heads, head_dim, block, .. } = shape;
-        let used: Vec<usize> = lengths.iter().map(|len| len.div_ceil(block)).collect();
-        let blocks = used.iter().sum::<usize>() + 2;
-        let width = used.iter().copied().max().unwrap_or(0) + 1;
+        let used: Vec<Range<usize>> =
+            seen.iter().map(|seen| seen.start / block..seen.end.div_ceil(block)).collect();
+        let blocks = used.iter().map(Range::len).sum::<usize>() + 2;
+        let width = used.iter().map(|used| used.end).max().unwrap_or(0) + 1;
         let mut free: Vec<u32> = (0..blocks as u32).collect();
         let mut tables = Vec::new();
-        for count in used {
+        for used in used {
             for entry in 0..width {
                 let next = rng.below(free.len());
-                tables.push(if entry < count { free.swap_remove(next) } else { u32::MAX });
+                tables.push(match entry {
+                    _ if used.contains(&entry) => free.swap_remove(next),
+                    // Stale: by now somebody else's block, or none.
+                    _ if entry < used.start && entry % 2 == 0 => 0,
+                    _ => u32::MAX,
+                });
             }
         }
         let layout = CacheLayout { blocks, kv_heads, block, head_dim };
         Self { layout, width, tables }
     }
 
-    /// Random numbers where a sequence has a position, NaN elsewhere.
-    fn contents(&self, rng: &mut Rng, lengths: &[usize]) -> Vec<f32> {
+    /// Random numbers where some row may look, NaN elsewhere.
+    fn contents(&self, rng: &mut Rng, seen: &[Range<usize>]) -> Vec<f32> {
         let CacheLayout { kv_heads, block, head_dim, .. } = self.layout;
         let mut values = vec![f32::NAN; self.layout.len()];
-        for (line, &len) in self.tables.chunks(self.width).zip(lengths) {
-            for position in 0..len {
+        for (line, seen) in self.tables.chunks(self.width).zip(seen) {
+            for position in seen.clone() {
                 let id = line[position / block] as usize;
                 for head in 0..kv_heads {
                     let at = ((id * kv_heads + head) * block + position % block) * head_dim;
@@ -93,20 +118,29 @@ impl Pool {
     }
 }
 
-fn attention(dtype: DType, shape: Heads, what: &'static str, spans: &'static [Span]) -> Case {
+fn attention(
+    dtype: DType,
+    shape: Heads,
+    what: &'static str,
+    spans: &'static [Span],
+    window: Option<usize>,
+) -> Case {
     let rows = spans.iter().map(|(start, end)| (end - start) as usize).sum();
-    Case::new("attention", format_args!("{dtype} {what} {shape:?}"), rows, move |stage| {
-        let lengths: Vec<usize> = spans.iter().map(|span| span.1 as usize).collect();
-        let pool = Pool::new(&mut stage.rng, shape, &lengths);
-        let keys = pool.contents(&mut stage.rng, &lengths);
-        let values = pool.contents(&mut stage.rng, &lengths);
+    let keys = window.map_or(String::new(), |window| format!(", window of {window}"));
+    Case::new("attention", format_args!("{dtype} {what} {shape:?}{keys}"), rows, move |stage| {
+        let first = |position: u32| Attention::first_key(window, position as usize);
+        let seen: Vec<Range<usize>> =
+            spans.iter().map(|&(start, end)| first(start)..end as usize).collect();
+        let pool = Pool::new(&mut stage.rng, shape, &seen);
+        let keys = pool.contents(&mut stage.rng, &seen);
+        let values = pool.contents(&mut stage.rng, &seen);
         let [k_cache, v_cache] = stage.caches(dtype, pool.layout, [&keys, &values])?;
         let positions: Vec<u32> = spans.iter().flat_map(|&(start, end)| start..end).collect();
         let lines = (0..).zip(spans);
         let span_of: Vec<u32> =
             lines.flat_map(|(i, &(start, end))| (start..end).map(move |_| i)).collect();
         let width = shape.heads * shape.head_dim;
-        let visible = positions.iter().map(|&p| p as usize + 1).sum();
+        let visible = positions.iter().map(|&p| p as usize + 1 - first(p)).sum();
         // Sharp enough that some keys dominate, so a wrong one shows.
         let q: Vec<f32> = stage.rng.values(rows * width).iter().map(|v| 4.0 * v).collect();
         Ok(Attention {
@@ -120,7 +154,7 @@ fn attention(dtype: DType, shape: Heads, what: &'static str, spans: &'static [Sp
             table_width: pool.width,
             heads: shape.heads,
             scale: 1.0 / (shape.head_dim as f32).sqrt(),
-            window: None,
+            window,
             visible_keys: visible,
             out: stage.output("out", rows * width)?,
         }

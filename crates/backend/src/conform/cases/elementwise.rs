@@ -1,7 +1,9 @@
 //! Norms and gates.
 
 use super::Case;
-use crate::op::{Activation, AddGated, GateMul, GatedNorm, Glu, JoinNorm, RmsNorm};
+use crate::op::{
+    Activation, AddGated, AddNorm, GateMul, GatedNorm, Glu, JoinNorm, RmsNorm, Softcap,
+};
 
 const EPS: f32 = 1e-6;
 
@@ -10,10 +12,19 @@ pub(super) fn cases() -> Vec<Case> {
     for rows in [0, 1, 3, 66] {
         for dim in [1, 7, 64, 131] {
             cases.push(rms_norm(rows, dim));
-            cases.push(join_norm(rows, dim));
+            for normed in [true, false] {
+                cases.push(join_norm(rows, dim, normed));
+            }
+            for scale in [1.0, 0.37] {
+                cases.push(add_norm(rows, dim, scale));
+            }
+            cases.push(softcap(rows, dim));
             cases.push(gated_norm(rows, dim));
             cases.push(gate_mul(rows, dim));
-            cases.push(glu(rows, dim));
+            for activation in [Activation::Silu, Activation::GeluTanh] {
+                cases.push(glu(rows, dim, activation, [0, 0]));
+                cases.push(glu(rows, dim, activation, [dim + 2, 5]));
+            }
             cases.push(add_gated(rows, dim));
         }
     }
@@ -30,13 +41,36 @@ fn rms_norm(rows: usize, dim: usize) -> Case {
     })
 }
 
-fn join_norm(rows: usize, dim: usize) -> Case {
-    Case::new("join_norm", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+fn join_norm(rows: usize, dim: usize, normed: bool) -> Case {
+    let norms = if normed { "" } else { ", no norms" };
+    Case::new("join_norm", format_args!("{rows} rows of {dim}{norms}"), rows, move |stage| {
         let a = stage.random("a", rows * dim)?;
         let b = stage.random("b", rows * dim)?;
-        let norms = Some([stage.norm_weight(dim)?, stage.norm_weight(dim)?]);
-        let out = stage.output("out", 2 * rows * dim)?;
+        let (norms, out) = if normed {
+            let norms = [stage.norm_weight(dim)?, stage.norm_weight(dim)?];
+            (Some(norms), stage.output("out", 2 * rows * dim)?)
+        } else {
+            (None, stage.copied("out", 2 * rows * dim)?)
+        };
         Ok(JoinNorm { a, b, norms, out, dim, eps: EPS }.into())
+    })
+}
+
+fn add_norm(rows: usize, dim: usize, scale: f32) -> Case {
+    Case::new("add_norm", format_args!("{rows} rows of {dim} times {scale}"), rows, move |stage| {
+        let x = stage.random("x", rows * dim)?;
+        let weight = stage.norm_weight(dim)?;
+        let before = stage.rng.values(rows * dim);
+        let out = stage.updated("out", &before)?;
+        Ok(AddNorm { x, weight, out, dim, eps: EPS, scale }.into())
+    })
+}
+
+fn softcap(rows: usize, dim: usize) -> Case {
+    Case::new("softcap", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+        let before = steep(stage.rng.values(rows * dim));
+        let x = stage.updated("x", &before)?;
+        Ok(Softcap { x, cap: 30.0 }.into())
     })
 }
 
@@ -70,12 +104,20 @@ fn gate_mul(rows: usize, dim: usize) -> Case {
     })
 }
 
-fn glu(rows: usize, dim: usize) -> Case {
-    Case::new("glu", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+/// `up` has `around[0]` elements before its part of a row and `around[1]` after, which must not matter.
+fn glu(rows: usize, dim: usize, activation: Activation, around: [usize; 2]) -> Case {
+    let name = format!("{rows} rows of {dim}, {activation:?}, {around:?} around up");
+    Case::new("glu", name, rows, move |stage| {
         let before = steep(stage.rng.values(rows * dim));
         let gate = stage.updated("gate", &before)?;
-        let up = stage.random("up", rows * dim)?;
-        Ok(Glu { gate, up, dim, up_width: dim, up_first: 0, activation: Activation::Silu }.into())
+        let [up_first, after] = around;
+        let up_width = up_first + dim + after;
+        let mut up = vec![f32::NAN; rows * up_width];
+        for row in up.chunks_exact_mut(up_width) {
+            row[up_first..up_first + dim].copy_from_slice(&stage.rng.values(dim));
+        }
+        let up = stage.input("up", &up)?;
+        Ok(Glu { gate, up, dim, up_width, up_first, activation }.into())
     })
 }
 

@@ -18,7 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         // 200 columns: no group width divides it, so every last group is short.
         let sizes = Sizes { rows: 3, n: 37, k: 200 };
         cases.push(linear(format, sizes, Store::Set, false));
-        cases.push(gated_linear(format, Sizes { rows: 2, n: 19, k: 128 }));
+        cases.push(gated_linear(format, Sizes { rows: 2, n: 19, k: 128 }, Activation::Silu));
     }
     for format in typical_formats() {
         for rows in [0, 1, 2, 5, 17, 65, 130] {
@@ -30,10 +30,12 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(linear(format, Sizes { rows, n: 131, k: 257 }, Store::Set, false));
             cases.push(linear(format, Sizes { rows, n: 64, k: 256 }, Store::Add, false));
             cases.push(linear(format, Sizes { rows, n: 48, k: 320 }, Store::Set, true));
-            cases.push(gated_linear(format, Sizes { rows, n: 33, k: 65 }));
+            for activation in [Activation::Silu, Activation::GeluTanh] {
+                cases.push(gated_linear(format, Sizes { rows, n: 33, k: 65 }, activation));
+            }
         }
-        cases.push(gated_linear(format, Sizes { rows: 0, n: 16, k: 64 }));
-        cases.push(gated_linear(format, Sizes { rows: 70, n: 130, k: 192 }));
+        cases.push(gated_linear(format, Sizes { rows: 0, n: 16, k: 64 }, Activation::GeluTanh));
+        cases.push(gated_linear(format, Sizes { rows: 70, n: 130, k: 192 }, Activation::Silu));
     }
     cases
 }
@@ -55,14 +57,15 @@ fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> Case {
     })
 }
 
-fn gated_linear(format: Format, Sizes { rows, n, k }: Sizes) -> Case {
-    let name = format!("{}, {rows} rows, [{n}, {k}]", format_name(format));
+fn gated_linear(format: Format, sizes: Sizes, activation: Activation) -> Case {
+    let Sizes { rows, n, k } = sizes;
+    let name = format!("{}, {rows} rows, [{n}, {k}], {activation:?}", format_name(format));
     Case::new("gated_linear", name, rows, move |stage| {
         let x = stage.random("x", rows * k)?;
         let gate = stage.matrix([n, k], format)?;
         let up = stage.matrix([n, k], format)?;
         let scratch = stage.room("scratch", rows * n)?;
         let out = stage.output("out", rows * n)?;
-        Ok(GatedLinear { x, gate, up, scratch, out, activation: Activation::Silu }.into())
+        Ok(GatedLinear { x, gate, up, scratch, out, activation }.into())
     })
 }

@@ -1,6 +1,7 @@
 //! The table: every operation over awkward sizes.
 
 mod attention;
+mod cluster;
 mod delta;
 mod elementwise;
 mod linear;
@@ -69,6 +70,7 @@ pub fn cases() -> Vec<Case> {
         attention::cases(),
         delta::cases(),
         moe::cases(),
+        cluster::cases(),
         sample::cases(),
     ];
     parts.into_iter().flatten().collect()

@@ -3,44 +3,55 @@
 use super::Case;
 use crate::conform::matrices::{format_name, typical_formats};
 use crate::op::{Activation, ExpertRows, Experts, Router, Store};
-use forerun_base::Format;
+use forerun_base::{DType, Format};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for rows in [0, 1, 3, 65] {
         for (experts, top_k) in [(1, 1), (8, 3), (129, 8), (5, 5)] {
             for renormalise in [true, false] {
-                cases.push(router(rows, experts, top_k, renormalise));
+                for scaled in [false, true] {
+                    cases.push(router(rows, [experts, top_k], renormalise, scaled));
+                }
             }
         }
     }
     cases.push(router_ties());
+    let silu = (Activation::Silu, Store::Add);
+    let gelu = (Activation::GeluTanh, Store::Set);
     for format in typical_formats() {
         for fused in [true, false] {
             for rows in [0, 1, 5, 40] {
                 let sizes = Sizes { rows, experts: 6, top_k: 3, ffn: 48, dim: 64 };
-                cases.push(experts(format, fused, sizes));
+                cases.push(experts(format, fused, sizes, silu));
             }
             let sizes = Sizes { rows: 3, experts: 4, top_k: 4, ffn: 19, dim: 33 };
-            cases.push(experts(format, fused, sizes));
+            cases.push(experts(format, fused, sizes, silu));
+            cases.push(experts(format, fused, sizes, gelu));
             let sizes = Sizes { rows: 2, experts: 1, top_k: 1, ffn: 130, dim: 200 };
-            cases.push(experts(format, fused, sizes));
+            cases.push(experts(format, fused, sizes, silu));
+            cases.push(experts(format, fused, Sizes { rows: 17, ..sizes }, gelu));
         }
     }
+    let sizes = Sizes { rows: 4, experts: 3, top_k: 2, ffn: 21, dim: 18 };
+    let format = Format::Dense(DType::F32);
+    cases.push(experts(format, true, sizes, (Activation::Silu, Store::Set)));
+    cases.push(experts(format, true, sizes, (Activation::GeluTanh, Store::Add)));
     cases
 }
 
-fn router(rows: usize, experts: usize, top_k: usize, renormalise: bool) -> Case {
+fn router(rows: usize, [experts, top_k]: [usize; 2], renormalise: bool, scaled: bool) -> Case {
     let divided = if renormalise { ", renormalised" } else { "" };
-    let sizes = format!("{rows} rows, {top_k} of {experts}{divided}");
+    let times = if scaled { ", scaled" } else { "" };
+    let sizes = format!("{rows} rows, {top_k} of {experts}{divided}{times}");
     Case::new("router", sizes, rows, move |stage| {
         let logits = stage.rng.values(rows * experts);
         let logits: Vec<f32> = logits.iter().map(|v| 5.0 * v).collect();
         let logits = stage.input("logits", &logits)?;
         let chosen = stage.chosen("chosen", rows * top_k)?;
         let weights = stage.output("weights", rows * top_k)?;
-        Ok(Router { logits, experts, top_k, renormalise, expert_scale: None, chosen, weights }
-            .into())
+        let expert_scale = if scaled { Some(stage.norm_weight(experts)?) } else { None };
+        Ok(Router { logits, experts, top_k, renormalise, expert_scale, chosen, weights }.into())
     })
 }
 
@@ -79,9 +90,14 @@ struct Sizes {
     dim: usize,
 }
 
-fn experts(format: Format, fused: bool, sizes: Sizes) -> Case {
+fn experts(
+    format: Format,
+    fused: bool,
+    sizes: Sizes,
+    (activation, store): (Activation, Store),
+) -> Case {
     let layout = if fused { "fused" } else { "split" };
-    let name = format!("{}, {layout}, {sizes:?}", format_name(format));
+    let name = format!("{}, {layout}, {sizes:?}, {activation:?}, {store:?}", format_name(format));
     Case::new("experts", name, sizes.rows, move |stage| {
         let Sizes { rows, experts, top_k, ffn, dim } = sizes;
         let x = stage.random("x", rows * dim)?;
@@ -111,7 +127,10 @@ fn experts(format: Format, fused: bool, sizes: Sizes) -> Case {
         let hidden = stage.room("hidden", rows * top_k * ffn)?;
         let partial = stage.room("partial", rows * top_k * dim)?;
         let before = stage.rng.values(rows * dim);
-        let out = stage.updated("out", &before)?;
+        let out = match store {
+            Store::Set => stage.output("out", rows * dim)?,
+            Store::Add => stage.updated("out", &before)?,
+        };
         Ok(Experts {
             x,
             chosen,
@@ -126,8 +145,8 @@ fn experts(format: Format, fused: bool, sizes: Sizes) -> Case {
             hidden,
             partial,
             out,
-            store: Store::Add,
-            activation: Activation::Silu,
+            store,
+            activation,
         }
         .into())
     })

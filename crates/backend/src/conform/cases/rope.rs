@@ -7,7 +7,8 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for rows in [0, 1, 67] {
         for pairs in [1, 5, 32] {
-            cases.push(rope_table(rows, pairs));
+            cases.push(rope_table(rows, pairs, 0));
+            cases.push(rope_table(rows, pairs, 3));
         }
         for shape in [
             Turn { heads: 1, head_dim: 8, rotary: 8, norm: false },
@@ -24,8 +25,9 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn rope_table(rows: usize, pairs: usize) -> Case {
-    Case::new("rope_table", format_args!("{rows} rows, {pairs} pairs"), rows, move |stage| {
+fn rope_table(rows: usize, pairs: usize, shift: u32) -> Case {
+    let sizes = format!("{rows} rows, {pairs} pairs, shift {shift}");
+    Case::new("rope_table", sizes, rows, move |stage| {
         let positions: Vec<u32> =
             (0..rows).map(|row| if row == 0 { 0 } else { stage.rng.below(4096) as u32 }).collect();
         let frequency = |i: usize| 10_000f32.powf(-(i as f32) / pairs as f32);
@@ -33,7 +35,7 @@ fn rope_table(rows: usize, pairs: usize) -> Case {
         let positions = stage.indices("positions", &positions)?;
         let inv_freq = stage.vector(&frequencies)?;
         let out = stage.output("out", rows * 2 * pairs)?;
-        Ok(RopeTable { positions, shift: 0, inv_freq, scale: 1.25, out }.into())
+        Ok(RopeTable { positions, shift, inv_freq, scale: 1.25, out }.into())
     })
 }
 

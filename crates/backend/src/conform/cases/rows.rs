@@ -9,10 +9,12 @@ const VOCABULARY: usize = 23;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> =
-        all_formats().into_iter().map(|format| embed(format, 3, 200)).collect();
+        all_formats().into_iter().map(|format| embed(format, 3, 200, 1.0)).collect();
     for rows in [0, 1, 65] {
         for dim in [1, 17, 130] {
-            cases.push(embed(Format::Dense(DType::BF16), rows, dim));
+            for scale in [1.0, 7.3] {
+                cases.push(embed(Format::Dense(DType::BF16), rows, dim, scale));
+            }
             cases.push(gather_rows(rows, dim));
             cases.push(scatter_rows(rows, dim));
         }
@@ -20,9 +22,9 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn embed(format: Format, rows: usize, dim: usize) -> Case {
-    let name = format_name(format);
-    Case::new("embed", format_args!("{name}, {rows} rows of {dim}"), rows, move |stage| {
+fn embed(format: Format, rows: usize, dim: usize, scale: f32) -> Case {
+    let name = format!("{}, {rows} rows of {dim} times {scale}", format_name(format));
+    Case::new("embed", name, rows, move |stage| {
         // The first and last entry are always among the rows.
         let ids: Vec<u32> = (0..rows)
             .map(|row| match row {
@@ -33,11 +35,11 @@ fn embed(format: Format, rows: usize, dim: usize) -> Case {
             .collect();
         let table = stage.matrix([VOCABULARY, dim], format)?;
         let ids = stage.indices("ids", &ids)?;
-        // A scale alone is one rounding and so exact; with an offset a device may fuse the two.
-        let fused = matches!(format, Format::Grouped { offset: true, .. });
+        // A scale alone is one rounding and so exact; what has two a device may fuse.
+        let fused = scale != 1.0 || matches!(format, Format::Grouped { offset: true, .. });
         let len = rows * dim;
         let out = if fused { stage.output("out", len)? } else { stage.copied("out", len)? };
-        Ok(Embed { ids, table, scale: 1.0, out }.into())
+        Ok(Embed { ids, table, scale, out }.into())
     })
 }
 
