@@ -217,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_turn_says_the_same_continued_or_read_anew() {
-        let source = Source::open(&bundled::find().unwrap()).unwrap();
+        let source =
+            Source::open(&bundled::find().unwrap(), &crate::args::ModelArgs::default()).unwrap();
         let settings = Settings { context: 128, ..Settings::default() };
         let mut engine = source.load(&settings, Some(1)).unwrap().engine;
         let mut prompt = source.text.encode_raw("Once upon a time there was a cat.").unwrap();

@@ -1,6 +1,7 @@
 //! `forerun` without a command: the bundled model tells a story.
 
 use crate::answer::{Ending, Question, answer};
+use crate::args::ModelArgs;
 use crate::args::SpeculationArgs;
 use crate::bundled;
 use crate::exit::Outcome;
@@ -13,7 +14,7 @@ const OPENING: &str = "Once upon a time there was a little fox who lived beside 
 const MAX_TOKENS: usize = 200;
 
 pub(crate) fn tell_a_story() -> anyhow::Result<Outcome> {
-    let source = Source::open(&bundled::find()?)?;
+    let source = Source::open(&bundled::find()?, &ModelArgs::default())?;
     let prompt = source.text.encode_raw(OPENING)?;
     let generation = Generation::from_defaults(&source.text.defaults, MAX_TOKENS);
     let settings = Settings {

@@ -1,12 +1,12 @@
 //! From a path to an engine, in two steps: [`Source::open`] reads headers and configuration, so that
 //! every complaint about options comes before [`Source::load`] reads gigabytes.
 
+use crate::args::ModelArgs;
 use crate::model_text::ModelText;
 use crate::{device, terminal};
 use anyhow::Context;
 use forerun_engine::{Engine, ModelRunner, Settings};
-use forerun_model::{Model, ModelSpec, read_spec};
-use forerun_weights::Checkpoint;
+use forerun_model::{Blueprint, Model};
 use indicatif::ProgressBar;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,8 +21,7 @@ const CALIBRATION: Duration = Duration::from_millis(100);
 pub(crate) struct Source {
     /// As it was given.
     pub(crate) path: String,
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) spec: ModelSpec,
+    pub(crate) blueprint: Blueprint,
     pub(crate) text: ModelText,
 }
 
@@ -33,11 +32,19 @@ pub(crate) struct Loaded {
 }
 
 impl Source {
-    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        let checkpoint = Checkpoint::open(path)?;
-        let spec = read_spec(&checkpoint).with_context(|| path.display().to_string())?;
-        let text = ModelText::open(checkpoint.folder())?;
-        Ok(Self { path: path.display().to_string(), checkpoint, spec, text })
+    pub(crate) fn open(path: &Path, options: &ModelArgs) -> anyhow::Result<Self> {
+        let name = path.display().to_string();
+        let mut blueprint = Blueprint::open(path).with_context(|| name.clone())?;
+        if let Some(drafter) = &options.drafter {
+            blueprint
+                .attach_drafter(drafter)
+                .with_context(|| format!("--drafter {}", drafter.display()))?;
+        }
+        if let Some(scale) = options.rope() {
+            blueprint.extend_context(scale);
+        }
+        let text = ModelText::open(blueprint.checkpoint.folder())?;
+        Ok(Self { path: name, blueprint, text })
     }
 
     /// Brings the weights to a device; shows a bar on a terminal.
@@ -48,9 +55,9 @@ impl Source {
     ) -> anyhow::Result<Loaded> {
         let started = Instant::now();
         let mut backend = device::open(threads);
-        let bar = progress_bar(self.checkpoint.total_bytes());
+        let bar = progress_bar(self.blueprint.total_bytes());
         let mut progress = |bytes| bar.set_position(bytes);
-        let model = Model::load(&self.checkpoint, &mut *backend, &mut progress)
+        let model = Model::load(&self.blueprint, &mut *backend, &mut progress)
             .with_context(|| self.path.clone())?;
         bar.finish_and_clear();
         let runner = ModelRunner::new(backend, model, settings)

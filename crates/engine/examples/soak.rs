@@ -7,8 +7,7 @@
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
 use forerun_engine::{Engine, Event, Mode, ModelRunner, Request, Sampling, Settings, Speculation};
-use forerun_model::Model;
-use forerun_weights::Checkpoint;
+use forerun_model::{Blueprint, Model};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -19,9 +18,9 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let folder = args.next().unwrap_or_else(|| "models/tales-28m".to_owned());
     let count: usize = args.next().and_then(|n| n.parse().ok()).unwrap_or(1000);
-    let checkpoint = Checkpoint::open(Path::new(&folder)).expect("a checkpoint");
+    let blueprint = Blueprint::open(Path::new(&folder)).expect("a model");
     let mut backend: Box<dyn Backend> = Box::new(tuned(None));
-    let model = Model::load(&checkpoint, &mut *backend, &mut |_| {}).expect("a model");
+    let model = Model::load(&blueprint, &mut *backend, &mut |_| {}).expect("a model");
     let chain = Speculation { text: true, ..Speculation::mtp(4) };
     let speculation = match args.next().as_deref() {
         None | Some("verified") => chain,

@@ -1,14 +1,15 @@
-//! Draft passes of the MTP head.
+//! Draft passes of the MTP head or of a separate drafter.
 
-use crate::model_runner::{ModelRunner, shape};
+use crate::model_runner::ModelRunner;
 use crate::{DraftEntry, DraftPlan, EngineError, Guesses};
 use forerun_backend::op::SampleRow;
 use forerun_backend::{HostData, View};
-use forerun_model::{HiddenSource, NewSpan};
+use forerun_model::{BatchShape, HiddenSource, NewSpan};
 use std::ops::Range;
 
 impl ModelRunner {
-    /// One pass takes in what is new and makes the first guesses; one more pass per further guess.
+    /// One pass takes in what is new and makes the first guesses; one more pass per further guess. A drafter that
+    /// remembers nothing has only the newest row of each entry to see.
     pub(crate) fn run_draft(
         &mut self,
         plan: &DraftPlan,
@@ -18,8 +19,9 @@ impl ModelRunner {
         let rows = plan.entries.iter().map(|entry| entry.tokens.len()).sum::<usize>();
         let mut passes = 0;
         // What does not fit one pass is taken in first, all but each drafting entry's newest row.
-        let fits = rows <= self.limits.rows;
-        if !fits {
+        let remembers = self.model.drafter_remembers();
+        let fits = remembers && rows <= self.limits.rows;
+        if remembers && !fits {
             passes += self.take_in(plan)?;
         }
         self.lay_ids(plan);
@@ -112,11 +114,13 @@ impl ModelRunner {
             blocks: &plan.blocks[entry.blocks.clone()],
             sampled,
         };
-        self.batch.push(new, shape(&self.limits));
+        self.batch.push(new, BatchShape::of(&self.limits));
     }
 
-    /// The rows that go on from the last pass: each entry that still drafts, at its next position.
+    /// The rows that go on from the last pass: each entry that still drafts, at its next position or, for a drafter
+    /// that reads the trunk's cache, still at the last position the trunk has seen.
     fn next_rows(&mut self, plan: &DraftPlan, guesses: &Guesses, made: usize) {
+        let moved = if self.model.drafter_remembers() { made } else { 0 };
         self.batch.clear();
         let mut hidden = std::mem::take(&mut self.draft.hidden);
         hidden.clear();
@@ -128,14 +132,14 @@ impl ModelRunner {
             hidden.push(row as u32);
             let new = NewSpan {
                 tokens: &guesses.of(i)[made - 1..made],
-                start: entry.start + (entry.tokens.len() - 1 + made) as u32,
+                start: entry.start + (entry.tokens.len() - 1 + moved) as u32,
                 certain: 1,
                 pending: 0,
                 slot: entry.lease.0,
                 blocks: &plan.blocks[entry.blocks.clone()],
                 sampled: 1,
             };
-            self.batch.push(new, shape(&self.limits));
+            self.batch.push(new, BatchShape::of(&self.limits));
         }
         self.batch.hidden_places.copy_from_slice(&hidden);
         self.draft.hidden = hidden;

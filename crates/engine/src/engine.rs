@@ -38,7 +38,7 @@ impl Engine<ModelRunner> {
             _ if limits.rows < 2 => Some("a prefill chunk of 1 leaves no row for guesses"),
             _ if self.scheduler.max_drafts() == 0 => Some("no guesses allowed"),
             _ if limits.mtp || text => None,
-            _ if mtp => Some("the model has no MTP head"),
+            _ if mtp => Some("the model has no MTP head and no drafter was given"),
             _ => Some("no drafter chosen"),
         }
     }

@@ -105,6 +105,7 @@ impl ModelRunner {
         let mut plan = MemoryPlan::default();
         plan.add("weights", model.weight_bytes);
         planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
+        let batch = Batch::with_room(&model.spec, &limits);
         Ok(Self {
             backend,
             model,
@@ -112,7 +113,7 @@ impl ModelRunner {
             speculation: settings.speculation,
             plan,
             buffers,
-            batch: Batch::with_room(&limits),
+            batch,
             sample_words: Vec::with_capacity(limits.sampled * SampleRow::WORDS),
             history_words: Vec::new(),
             draft: ChainScratch::with_room(&limits, &settings.speculation),
@@ -254,7 +255,7 @@ impl ModelRunner {
                 blocks: &plan.blocks[span.blocks.clone()],
                 sampled: sampled(span),
             };
-            self.batch.push(new, shape(&self.limits));
+            self.batch.push(new, BatchShape::of(&self.limits));
         }
     }
 
@@ -280,10 +281,6 @@ impl ModelRunner {
             first_row += span.tokens.len() as u32;
         }
     }
-}
-
-pub(crate) fn shape(limits: &Limits) -> BatchShape {
-    BatchShape { table_width: limits.table_width(), hidden_window: limits.hidden_window() }
 }
 
 /// The sampling of row `i` of a span.

@@ -66,7 +66,11 @@ impl Settings {
             sampled: decode.max(affordable.min(rows)),
             log_rows,
             kv: self.kv,
-            mtp: speculation.mtp && speculation.mode != Mode::Off && spec.mtp.is_some() && rows > 1,
+            mtp: speculation.mtp
+                && speculation.mode != Mode::Off
+                && spec.drafter.is_some()
+                && rows > 1,
+            window: spec.widest_window().unwrap_or(0),
         })
     }
 }

@@ -5,9 +5,8 @@ use forerun_backend_cpu::tuned;
 use forerun_engine::{
     Depth, Engine, Event, Mode, ModelRunner, Request, Sampling, Settings, Speculation,
 };
-use forerun_model::Model;
+use forerun_model::{Blueprint, Model};
 use forerun_testkit::Golden;
-use forerun_weights::Checkpoint;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,9 +39,9 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn engine(name: &str, speculation: Speculation) -> Engine<ModelRunner> {
-    let checkpoint = Checkpoint::open(Golden::open(name).checkpoint()).expect("a checkpoint");
+    let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");
     let mut backend: Box<dyn Backend> = Box::new(tuned(Some(2)));
-    let model = Model::load(&checkpoint, &mut *backend, &mut |_| {}).expect("a model");
+    let model = Model::load(&blueprint, &mut *backend, &mut |_| {}).expect("a model");
     let settings = Settings { context: 256, sequences: 3, speculation, ..Settings::default() };
     Engine::new(ModelRunner::new(backend, model, &settings).expect("memory"))
 }

@@ -1,6 +1,6 @@
 //! The rows of one step as flat arrays, reused from step to step.
 
-use crate::{KV_BLOCK, Limits};
+use crate::{KV_BLOCK, Limits, ModelSpec, Placeholders};
 use forerun_backend::op::SpanEntry;
 
 /// A span on its way into a batch.
@@ -29,59 +29,93 @@ pub struct BatchShape {
     pub table_width: usize,
     /// Rows per slot in the window of hidden states.
     pub hidden_window: usize,
+    /// Blocks of a slot's ring; 0 when no layer has a window.
+    pub ring_width: usize,
+    /// Keys a layer with a window shows at most.
+    pub window: usize,
+}
+
+impl BatchShape {
+    /// What `limits` say.
+    pub const fn of(limits: &Limits) -> Self {
+        Self {
+            table_width: limits.table_width(),
+            hidden_window: limits.hidden_window(),
+            ring_width: limits.ring_width(),
+            window: limits.window,
+        }
+    }
 }
 
 /// Rows of several spans.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
+    placeholders: Placeholders,
     /// Token of each row.
     pub ids: Vec<u32>,
+    /// The same as embeddings read it.
+    pub inputs: Vec<u32>,
     /// Position of each row.
     pub positions: Vec<u32>,
     /// Span of each row.
     pub span_of: Vec<u32>,
     /// Place of each row in the cache.
     pub places: Vec<u32>,
+    /// Place of each row in the rings of layers with a window.
+    pub ring_places: Vec<u32>,
     /// Place of each row in the window of hidden states.
     pub hidden_places: Vec<u32>,
     /// Block tables, `[spans, table_width]`.
     pub tables: Vec<u32>,
+    /// The same for layers with a window: block `b` of a sequence lies at `b % ring_width` of its ring.
+    pub ring_tables: Vec<u32>,
     /// Span entries, `[spans, SpanEntry::WORDS]`.
     pub spans: Vec<u32>,
     /// Rows that need logits.
     pub sampled: Vec<u32>,
     /// Keys visible to all rows together.
     pub visible_keys: usize,
+    /// Keys visible in layers with a window.
+    pub windowed_keys: usize,
 }
 
 impl Batch {
-    /// An empty batch that never has to grow.
-    pub fn with_room(limits: &Limits) -> Self {
+    /// An empty batch for a model that never has to grow.
+    pub fn with_room(spec: &ModelSpec, limits: &Limits) -> Self {
         let Limits { rows, sequences, sampled, .. } = *limits;
         Self {
+            placeholders: spec.placeholders.clone(),
             ids: Vec::with_capacity(rows),
+            inputs: Vec::with_capacity(rows),
             positions: Vec::with_capacity(rows),
             span_of: Vec::with_capacity(rows),
             places: Vec::with_capacity(rows),
+            ring_places: Vec::with_capacity(rows),
             hidden_places: Vec::with_capacity(rows),
             tables: Vec::with_capacity(sequences * limits.table_width()),
+            ring_tables: Vec::with_capacity(sequences * limits.table_width()),
             spans: Vec::with_capacity(sequences * SpanEntry::WORDS),
             sampled: Vec::with_capacity(sampled),
             visible_keys: 0,
+            windowed_keys: 0,
         }
     }
 
     /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.ids.clear();
+        self.inputs.clear();
         self.positions.clear();
         self.span_of.clear();
         self.places.clear();
+        self.ring_places.clear();
         self.hidden_places.clear();
         self.tables.clear();
+        self.ring_tables.clear();
         self.spans.clear();
         self.sampled.clear();
         self.visible_keys = 0;
+        self.windowed_keys = 0;
     }
 
     /// Rows so far.
@@ -94,23 +128,34 @@ impl Batch {
     /// # Panics
     /// When the blocks do not reach the span's last position: leases reserve before they run.
     pub fn push(&mut self, span: NewSpan<'_>, shape: BatchShape) {
-        let BatchShape { table_width, hidden_window } = shape;
+        let BatchShape { table_width, hidden_window, ring_width, window } = shape;
+        let slot = span.slot as usize;
+        let in_ring = |block: usize| slot * ring_width + block % ring_width.max(1);
         let index = (self.spans.len() / SpanEntry::WORDS) as u32;
         let first_row = self.rows() as u32;
         for (i, &token) in span.tokens.iter().enumerate() {
             let position = span.start as usize + i;
             let block = span.blocks[position / KV_BLOCK] as usize;
             self.ids.push(token);
+            self.inputs.push(self.placeholders.read_as(token));
             self.positions.push(position as u32);
             self.span_of.push(index);
             self.places.push((block * KV_BLOCK + position % KV_BLOCK) as u32);
-            let window = span.slot as usize * hidden_window + position % hidden_window;
-            self.hidden_places.push(window as u32);
+            if ring_width > 0 {
+                let block = in_ring(position / KV_BLOCK);
+                self.ring_places.push((block * KV_BLOCK + position % KV_BLOCK) as u32);
+            }
+            let kept = slot * hidden_window + position % hidden_window;
+            self.hidden_places.push(kept as u32);
             self.visible_keys += position + 1;
+            self.windowed_keys += window.min(position + 1);
         }
         let rows = span.tokens.len() as u32;
         self.tables.extend_from_slice(span.blocks);
         self.tables.resize((index as usize + 1) * table_width, 0);
+        if ring_width > 0 {
+            self.ring_tables.extend((0..table_width).map(|block| in_ring(block) as u32));
+        }
         let NewSpan { start, certain, pending, slot, .. } = span;
         let entry = SpanEntry { first_row, rows, certain, pending, slot, start };
         self.spans.extend_from_slice(&entry.words());

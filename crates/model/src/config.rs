@@ -84,6 +84,14 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// A cap on logits: above zero, or none.
+    pub(crate) fn cap(&self, key: &str) -> Result<Option<f32>, ModelError> {
+        match self.maybe_number(key)? {
+            None => Ok(None),
+            Some(_) => Ok(Some(self.positive(key, None)? as f32)),
+        }
+    }
+
     pub(crate) fn flag(&self, key: &str, default: bool) -> Result<bool, ModelError> {
         match self.get(key) {
             None => Ok(default),

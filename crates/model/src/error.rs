@@ -2,6 +2,7 @@
 
 use forerun_backend::BackendError;
 use forerun_weights::WeightsError;
+use std::path::PathBuf;
 
 /// A model that this version cannot load or run, or a device that refused it.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +29,18 @@ pub enum ModelError {
     /// Tensors that do not fit together.
     #[error("{0}")]
     Layout(String),
+    /// A drafter where a model is expected.
+    #[error("{path} is a drafter; give it with --drafter beside the model it was made for", path = .0.display())]
+    IsDrafter(PathBuf),
+    /// A model without a drafter where one is expected.
+    #[error("{path} holds neither a separate drafter nor an MTP head", path = .0.display())]
+    NotADrafter(PathBuf),
+    /// A drafter of another model.
+    #[error("the drafter {0}")]
+    Drafter(String),
+    /// A GGUF file that cannot be read as a model.
+    #[error("GGUF: {0}")]
+    Gguf(String),
     /// A weight is missing or malformed.
     #[error(transparent)]
     Weights(#[from] WeightsError),

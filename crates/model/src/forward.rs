@@ -1,10 +1,9 @@
 //! One step: rows in, hidden states and logits out.
 
-use crate::LayerState;
-use crate::model::Layer;
 use crate::{Batch, Model, StateBuffers, Workspace};
 use forerun_backend::op::{
-    Embed, GatherRows, Linear, RmsNorm, RopeTable, ScatterRows, SpanEntry, Spans,
+    Activation, AddNorm, Embed, GatherRows, Linear, RmsNorm, RopeTable, ScatterRows, Softcap,
+    SpanEntry, Spans, Store,
 };
 use forerun_backend::{Backend, BackendError, BufferId, View, WeightId};
 
@@ -14,10 +13,33 @@ pub(crate) struct Pass<'a> {
     pub(crate) space: &'a Workspace,
     pub(crate) rows: usize,
     pub(crate) spans: usize,
-    pub(crate) visible_keys: usize,
+    pub(crate) visible: VisibleKeys,
     pub(crate) hidden: usize,
-    pub(crate) rotary: usize,
+    pub(crate) activation: Activation,
     pub(crate) eps: f32,
+    pub(crate) ropes: &'a [RopeWeight],
+}
+
+/// Keys visible to all rows of a batch together, for the cost of attention.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VisibleKeys {
+    pub(crate) all: usize,
+    pub(crate) windowed: usize,
+}
+
+/// Frequencies on the device and the factor on cosines and sines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RopeWeight {
+    pub(crate) inv_freq: WeightId,
+    pub(crate) rotary: usize,
+    pub(crate) scale: f32,
+}
+
+/// Where a branch of a block leaves its result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) view: View,
+    pub(crate) store: Store,
 }
 
 impl Pass<'_> {
@@ -51,20 +73,34 @@ impl Pass<'_> {
         let (x, out) = (self.rows_of(x, dim), self.rows_of(out, dim));
         self.backend.rms_norm(RmsNorm { x, weight, out, dim, eps })
     }
-}
 
-impl Layer {
-    /// One block over the residual stream in `x`.
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        state: &LayerState,
+    /// `out = (out + norm(x)) · scale`, over rows of the residual stream's width.
+    pub(crate) fn add_norm(
+        &mut self,
+        x: BufferId,
+        weight: WeightId,
+        out: BufferId,
+        scale: f32,
     ) -> Result<(), BackendError> {
-        let space = pass.space;
-        pass.norm(space.x, self.mixer_norm, space.normed)?;
-        self.mixer.forward(pass, state)?;
-        pass.norm(space.x, self.mlp_norm, space.normed)?;
-        self.mlp.forward(pass)
+        let (dim, eps) = (self.hidden, self.eps);
+        let (x, out) = (self.rows_of(x, dim), self.rows_of(out, dim));
+        self.backend.add_norm(AddNorm { x, weight, out, dim, eps, scale })
+    }
+
+    /// The table of rope number `rope` and how many dims it turns.
+    pub(crate) fn rope_of(&self, rope: usize) -> (View, usize) {
+        let rotary = self.ropes[rope].rotary;
+        (self.rows_of(self.space.ropes[rope], rotary), rotary)
+    }
+
+    /// Cosines and sines of the rows' positions, each moved by `shift`.
+    pub(crate) fn turn_tables(&mut self, shift: u32) -> Result<(), BackendError> {
+        let positions = self.index_of(self.space.index.positions);
+        for (i, &RopeWeight { inv_freq, scale, .. }) in self.ropes.iter().enumerate() {
+            let (out, _) = self.rope_of(i);
+            self.backend.rope_table(RopeTable { positions, inv_freq, scale, shift, out })?;
+        }
+        Ok(())
     }
 }
 
@@ -80,22 +116,26 @@ impl Model {
     ) -> Result<View, BackendError> {
         space.write(backend, batch)?;
         let mut pass = self.pass(backend, space, batch);
-        self.embed(&mut pass, space.x)?;
+        self.embed(&mut pass, self.embedding, space.x)?;
+        pass.turn_tables(0)?;
+        if let Some(inputs) = &self.per_layer {
+            inputs.prepare(&mut pass)?;
+        }
         for (layer, state) in self.layers.iter().zip(&states.layers) {
             layer.forward(&mut pass, state)?;
         }
         pass.norm(space.x, self.norm, space.final_hidden)?;
-        if let Some(mtp) = &states.mtp {
+        if let Some(draft) = &states.draft {
             let dim = pass.hidden;
-            let (x, out) = (pass.rows_of(space.final_hidden, dim), mtp.hidden);
+            let (x, out) = (pass.rows_of(space.final_hidden, dim), draft.hidden);
             let rows = pass.index_of(space.index.hidden_places);
             pass.backend.scatter_rows(ScatterRows { x, rows, out, dim })?;
         }
-        self.head(&mut pass, batch.sampled.len())
+        self.head(&mut pass, self.head, batch.sampled.len())
     }
 
     pub(crate) fn pass<'a>(
-        &self,
+        &'a self,
         backend: &'a mut dyn Backend,
         space: &'a Workspace,
         batch: &Batch,
@@ -105,32 +145,33 @@ impl Model {
             space,
             rows: batch.rows(),
             spans: batch.spans.len() / SpanEntry::WORDS,
-            visible_keys: batch.visible_keys,
+            visible: VisibleKeys { all: batch.visible_keys, windowed: batch.windowed_keys },
             hidden: self.spec.hidden,
-            rotary: self.spec.rope.rotary,
+            activation: self.spec.activation,
             eps: self.spec.eps,
+            ropes: &self.ropes,
         }
     }
 
-    /// The rows' embeddings to `out`, and the cosines and sines of their positions.
-    pub(crate) fn embed(&self, pass: &mut Pass<'_>, out: BufferId) -> Result<(), BackendError> {
-        let index = &pass.space.index;
-        let ids = pass.index_of(index.ids);
-        let out = pass.rows_of(out, pass.hidden);
-        pass.backend.embed(Embed { ids, table: self.embedding, scale: 1.0, out })?;
-        let positions = pass.index_of(index.positions);
-        let out = pass.rows_of(pass.space.rope, pass.rotary);
-        pass.backend.rope_table(RopeTable {
-            positions,
-            shift: 0,
-            inv_freq: self.inv_freq,
-            scale: 1.0,
-            out,
-        })
+    /// The rows' embeddings to `out`.
+    pub(crate) fn embed(
+        &self,
+        pass: &mut Pass<'_>,
+        table: WeightId,
+        out: BufferId,
+    ) -> Result<(), BackendError> {
+        let ids = pass.index_of(pass.space.index.inputs);
+        let out = pass.rows_of(out, self.spec.hidden);
+        pass.backend.embed(Embed { ids, table, out, scale: self.spec.embed_scale })
     }
 
     /// Logits of the sampled rows of `final_hidden`.
-    pub(crate) fn head(&self, pass: &mut Pass<'_>, sampled: usize) -> Result<View, BackendError> {
+    pub(crate) fn head(
+        &self,
+        pass: &mut Pass<'_>,
+        head: WeightId,
+        sampled: usize,
+    ) -> Result<View, BackendError> {
         let (space, dim) = (pass.space, pass.hidden);
         let x = pass.rows_of(space.final_hidden, dim);
         let rows = View::head(space.index.sampled, sampled);
@@ -138,7 +179,10 @@ impl Model {
         let logits = View::head(space.logits, sampled * self.spec.vocabulary);
         if sampled > 0 {
             pass.backend.gather_rows(GatherRows { x, rows, out: hidden, dim })?;
-            pass.backend.linear(Linear::set(hidden, self.head, logits))?;
+            pass.backend.linear(Linear::set(hidden, head, logits))?;
+            if let Some(cap) = self.spec.logit_cap {
+                pass.backend.softcap(Softcap { x: logits, cap })?;
+            }
         }
         Ok(logits)
     }

@@ -1,35 +1,49 @@
 //! From a checkpoint to operations on a device.
 //!
-//! A *family* reads a config into a [`ModelSpec`], the network as data. [`Model::load`] brings the
+//! A *family* reads a config into a [`ModelSpec`], the network as data; a GGUF file is first given the names and
+//! the config of the published form. A [`Blueprint`] is both together, and [`Model::load`] brings its
 //! weights to the device in canonical form. [`Model::forward`] turns one [`Batch`] of rows into
 //! operations. The model is immutable: what a sequence remembers lives in [`StateBuffers`], what a
 //! step needs in a [`Workspace`], and both are sized once by [`Limits`].
 #![forbid(unsafe_code)]
 
+mod assistant;
 mod batch;
+mod blueprint;
 mod config;
+mod draft;
 mod error;
 mod family;
 mod forward;
+mod gguf;
+mod layer;
 mod limits;
 mod loader;
 mod mixer;
 mod mlp;
 mod model;
 mod mtp;
+mod per_layer;
 mod rope;
 mod spec;
 mod state;
 mod workspace;
 
 pub use batch::{Batch, BatchShape, NewSpan};
+pub use blueprint::{Blueprint, open};
+pub use draft::HiddenSource;
 pub use error::ModelError;
-pub use family::{read_spec, spec_from_config};
+pub use family::spec_from_config;
 pub use limits::{KV_BLOCK, Limits, MAX_LAG, Planner};
 pub use loader::Progress;
-pub use model::{Layer, Model};
-pub use mtp::{HiddenSource, Mtp};
-pub use rope::RopeSpec;
-pub use spec::{AttentionSpec, DeltaSpec, LayerSpec, MixerSpec, MlpSpec, ModelSpec, MoeSpec};
-pub use state::{LayerState, MtpState, StateBuffers};
+pub use model::Model;
+pub use rope::{RopeRule, RopeScale, RopeSpec};
+pub use spec::{
+    AssistantSpec, AttentionSpec, ClusterSpec, DeltaSpec, DrafterSpec, Frame, LayerSpec, MixerSpec,
+    MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders, Values,
+};
+pub use state::{DraftState, KvCache, LayerState, StateBuffers};
 pub use workspace::Workspace;
+
+pub(crate) use assistant::Assistant;
+pub(crate) use mtp::Mtp;

@@ -25,8 +25,10 @@ pub struct Limits {
     pub log_rows: usize,
     /// Element type of the key/value cache: F32, F16 or BF16.
     pub kv: DType,
-    /// Whether the MTP head drafts: its cache and the window of hidden states are kept.
+    /// Whether a head or a separate drafter guesses: its cache and the window of hidden states are kept.
     pub mtp: bool,
+    /// The widest attention window; 0 when no layer has one.
+    pub window: usize,
 }
 
 impl Limits {
@@ -39,6 +41,25 @@ impl Limits {
     /// may wait while nothing is drafted.
     pub const fn hidden_window(&self) -> usize {
         self.rows + MAX_LAG
+    }
+
+    /// Blocks of a slot's ring for layers with a window: the window, a step's rows, and a key more for
+    /// drafters that look one further back, wherever in a block they begin. A ring never needs more than the
+    /// context.
+    pub const fn ring_width(&self) -> usize {
+        let needed = (self.window + self.rows + 1).div_ceil(KV_BLOCK) + 1;
+        if self.window == 0 {
+            0
+        } else if needed < self.table_width() {
+            needed
+        } else {
+            self.table_width()
+        }
+    }
+
+    /// Blocks of all rings.
+    pub const fn ring_blocks(&self) -> usize {
+        self.sequences * self.ring_width()
     }
 
     /// Blocks in the pool.

@@ -2,7 +2,7 @@
 
 use crate::ModelError;
 use forerun_backend::{Backend, WeightId};
-use forerun_base::Matrix;
+use forerun_base::{DType, Matrix};
 use forerun_weights::Checkpoint;
 use std::ops::Range;
 
@@ -18,6 +18,8 @@ pub(crate) struct Layout {
     pub(crate) head: Option<&'static str>,
     /// Prefix of the MTP part, when stored.
     pub(crate) mtp: Option<&'static str>,
+    /// Whether the file format itself stores norms as the factor, whatever the family publishes.
+    pub(crate) gamma: bool,
     /// Added to the trunk's norm weights: 1 where files hold `w − 1`.
     pub(crate) norm_offset: f32,
     /// The same for the MTP part.
@@ -35,6 +37,7 @@ impl Layout {
             trunk: holds(".embed_tokens.weight", &trunks).unwrap_or("model"),
             head: holds(".weight", &["lm_head", "language_model.lm_head"]),
             mtp: holds(".fc.weight", &["mtp", "language_model.mtp", "model.mtp"]),
+            gamma: checkpoint.layout() == forerun_weights::Layout::Gguf,
             norm_offset: 0.0,
             mtp_norm_offset: 0.0,
         }
@@ -45,13 +48,18 @@ impl Layout {
     /// Published files store `w − 1`; converted ones store `w` and turn the convolution's axes, which
     /// is the one sign that tells them apart. MTP sidecars come in both conventions and rarely say
     /// so; a norm weight scatters around 1, so the mean tells.
+    ///
+    /// GGUF files store `w` throughout.
     pub(crate) fn decide_norms(&mut self, checkpoint: &Checkpoint) -> Result<(), ModelError> {
+        if self.gamma {
+            return Ok(());
+        }
         let conv = checkpoint
             .names()
             .find(|n| n.starts_with(self.trunk) && n.ends_with(".linear_attn.conv1d.weight"));
         let converted = match conv {
             Some(name) => {
-                let shape = checkpoint.tensor(name)?.shape;
+                let shape = checkpoint.info(name)?.shape;
                 matches!(shape[..], [_, taps, 1] if taps > 1)
             }
             None => checkpoint.layout() == forerun_weights::Layout::Mlx,
@@ -65,7 +73,7 @@ impl Layout {
             self.mtp_norm_offset = 0.0;
         } else if in_sidecar || converted {
             let name = format!("{mtp}.norm.weight");
-            let shape = checkpoint.tensor(&name)?.shape;
+            let shape = checkpoint.info(&name)?.shape;
             let values = checkpoint.values(&name, &shape)?;
             let mean = values.iter().sum::<f32>() / values.len().max(1) as f32;
             self.mtp_norm_offset = if mean < 0.5 { 1.0 } else { 0.0 };
@@ -96,6 +104,12 @@ impl<'a> Loader<'a> {
     /// What is added to norm weights from here on.
     pub(crate) fn set_norm_offset(&mut self, offset: f32) {
         self.norm_offset = offset;
+    }
+
+    /// Reads from another checkpoint from here on; its norms are taken as stored.
+    pub(crate) fn read_from(&mut self, checkpoint: &'a Checkpoint) {
+        self.checkpoint = checkpoint;
+        self.norm_offset = 0.0;
     }
 
     /// Bytes and parameters uploaded so far.
@@ -142,6 +156,33 @@ impl<'a> Loader<'a> {
     /// A norm weight that every convention stores as it is.
     pub(crate) fn plain_norm(&mut self, path: &str, len: usize) -> Result<WeightId, ModelError> {
         self.vector(&format!("{path}.weight"), len, |w| w)
+    }
+
+    /// A single stored number.
+    pub(crate) fn number(&self, name: &str) -> Result<f32, ModelError> {
+        Ok(self.checkpoint.values(name, &[1])?[0])
+    }
+
+    /// Stored integers that are places in a list of `len`.
+    pub(crate) fn places(&self, name: &str, len: usize) -> Result<Vec<u32>, ModelError> {
+        let tensor = self.checkpoint.tensor(name)?;
+        let wrong = |why: String| ModelError::Layout(format!("{name}: {why}"));
+        if tensor.shape != [len] {
+            return Err(wrong(format!("has shape {:?}, expected [{len}]", tensor.shape)));
+        }
+        let numbers: Vec<i64> = match tensor.dtype {
+            DType::I64 => {
+                tensor.bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect()
+            }
+            DType::I32 => {
+                let words = tensor.bytes.as_chunks::<4>().0;
+                words.iter().map(|b| i64::from(i32::from_le_bytes(*b))).collect()
+            }
+            _ => return Err(wrong("is not I64 or I32".to_owned())),
+        };
+        let place = |n: i64| u32::try_from(n).ok().filter(|&n| (n as usize) < len);
+        let places = numbers.into_iter().map(place).collect::<Option<_>>();
+        places.ok_or_else(|| wrong(format!("holds a number outside 0..{len}")))
     }
 
     /// A small vector as f32, each number mapped.

@@ -1,11 +1,12 @@
 //! A network's weights on a device.
 
+use crate::blueprint::Blueprint;
+use crate::forward::RopeWeight;
+use crate::layer::Layer;
 use crate::loader::{Layout, Loader, Progress};
-use crate::mixer::Mixer;
-use crate::mlp::Mlp;
-use crate::{LayerSpec, ModelError, ModelSpec, Mtp, family};
+use crate::per_layer::{PerLayerBlock, PerLayerInputs};
+use crate::{Assistant, DrafterSpec, ModelError, ModelSpec, Mtp, RopeSpec};
 use forerun_backend::{Backend, WeightId};
-use forerun_weights::Checkpoint;
 
 /// A loaded network. Immutable: what sequences remember lives elsewhere.
 #[derive(Clone, Debug)]
@@ -17,66 +18,109 @@ pub struct Model {
     /// Numbers those bytes stand for.
     pub parameters: u64,
     pub(crate) embedding: WeightId,
-    pub(crate) inv_freq: WeightId,
+    pub(crate) ropes: Vec<RopeWeight>,
     pub(crate) layers: Vec<Layer>,
+    pub(crate) per_layer: Option<PerLayerInputs>,
     pub(crate) norm: WeightId,
     pub(crate) head: WeightId,
-    /// The MTP head, where the checkpoint has one.
-    pub mtp: Option<Mtp>,
+    pub(crate) drafter: Option<Drafter>,
 }
 
-/// One block's weights.
+/// What guesses ahead.
 #[derive(Clone, Debug)]
-pub struct Layer {
-    pub(crate) mixer_norm: WeightId,
-    pub(crate) mixer: Mixer,
-    pub(crate) mlp_norm: WeightId,
-    pub(crate) mlp: Mlp,
-}
-
-impl Layer {
-    pub(crate) fn load(
-        loader: &mut Loader<'_>,
-        block: &str,
-        spec: &LayerSpec,
-        hidden: usize,
-    ) -> Result<Self, ModelError> {
-        Ok(Self {
-            mixer_norm: loader.norm(&format!("{block}.input_layernorm"), hidden)?,
-            mixer: Mixer::load(loader, block, &spec.mixer, hidden)?,
-            mlp_norm: loader.norm(&format!("{block}.post_attention_layernorm"), hidden)?,
-            mlp: Mlp::load(loader, block, &spec.mlp, hidden)?,
-        })
-    }
+pub(crate) enum Drafter {
+    /// The model's own head.
+    Head(Mtp),
+    /// A small network beside it.
+    Assistant(Assistant),
 }
 
 impl Model {
-    /// Brings a checkpoint to a device; `progress` hears the bytes done so far.
+    /// Brings a network to a device; `progress` hears the bytes done so far.
     pub fn load<'a>(
-        checkpoint: &'a Checkpoint,
+        blueprint: &'a Blueprint,
         backend: &'a mut dyn Backend,
         progress: &'a mut Progress<'a>,
     ) -> Result<Self, ModelError> {
-        let (spec, layout) = family::read(checkpoint)?;
-        let mut loader = Loader::new(checkpoint, backend, progress);
+        let (spec, layout) = (blueprint.spec.clone(), &blueprint.layout);
+        let mut loader = Loader::new(&blueprint.checkpoint, backend, progress);
         loader.set_norm_offset(layout.norm_offset);
-        let Layout { trunk, head, .. } = layout;
+        let Layout { trunk, head, .. } = *layout;
         let table = [spec.vocabulary, spec.hidden];
         let embedding = loader.matrix(&format!("{trunk}.embed_tokens"), table)?;
         let head =
             if spec.tied { embedding } else { loader.matrix(head.unwrap_or("lm_head"), table)? };
-        let layer = |(i, layer): (usize, &LayerSpec)| {
-            Layer::load(&mut loader, &format!("{trunk}.layers.{i}"), layer, spec.hidden)
+        let per_layer = match spec.per_layer {
+            Some(inputs) => Some(PerLayerInputs::load(&mut loader, trunk, &spec, inputs)?),
+            None => None,
         };
-        let layers = spec.layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?;
+        let layers = load_layers(&mut loader, trunk, &spec)?;
         let norm = loader.norm(&format!("{trunk}.norm"), spec.hidden)?;
-        let inv_freq = loader.numbers("rope frequencies", 1, &spec.rope.inv_freq)?;
-        loader.set_norm_offset(layout.mtp_norm_offset);
-        let mtp = match (&spec.mtp, layout.mtp) {
-            (Some(block), Some(path)) => Some(Mtp::load(&mut loader, path, block, spec.hidden)?),
-            _ => None,
-        };
+        let ropes = load_ropes(&mut loader, &spec.ropes)?;
+        let drafter = load_drafter(&mut loader, blueprint)?;
         let (weight_bytes, parameters) = loader.totals();
-        Ok(Self { weight_bytes, parameters, embedding, inv_freq, layers, norm, head, mtp, spec })
+        Ok(Self {
+            spec,
+            weight_bytes,
+            parameters,
+            embedding,
+            ropes,
+            layers,
+            per_layer,
+            norm,
+            head,
+            drafter,
+        })
+    }
+}
+
+fn load_layers(
+    loader: &mut Loader<'_>,
+    trunk: &str,
+    spec: &ModelSpec,
+) -> Result<Vec<Layer>, ModelError> {
+    let mut layers = Vec::with_capacity(spec.layers.len());
+    for (i, layer) in spec.layers.iter().enumerate() {
+        let block = format!("{trunk}.layers.{i}");
+        let mut layer = Layer::load(loader, &block, layer, spec.hidden)?;
+        if let Some(inputs) = spec.per_layer {
+            layer.per_layer = Some(PerLayerBlock::load(loader, &block, spec, inputs, i)?);
+        }
+        layers.push(layer);
+    }
+    Ok(layers)
+}
+
+pub(crate) fn load_ropes(
+    loader: &mut Loader<'_>,
+    ropes: &[RopeSpec],
+) -> Result<Vec<RopeWeight>, ModelError> {
+    let one = |rope: &RopeSpec| {
+        let inv_freq = loader.numbers("rope frequencies", 1, &rope.inv_freq)?;
+        Ok(RopeWeight { inv_freq, rotary: rope.rotary, scale: rope.scale })
+    };
+    ropes.iter().map(one).collect()
+}
+
+fn load_drafter<'a>(
+    loader: &mut Loader<'a>,
+    blueprint: &'a Blueprint,
+) -> Result<Option<Drafter>, ModelError> {
+    let spec = &blueprint.spec;
+    let mut layout = &blueprint.layout;
+    if let Some(source) = &blueprint.drafter {
+        loader.read_from(&source.checkpoint);
+        layout = &source.layout;
+    }
+    match &spec.drafter {
+        None => Ok(None),
+        Some(DrafterSpec::Head(block)) => {
+            let path = layout.mtp.expect("the head was found by this prefix");
+            loader.set_norm_offset(layout.mtp_norm_offset);
+            Ok(Some(Drafter::Head(Mtp::load(loader, path, block, spec)?)))
+        }
+        Some(DrafterSpec::Assistant(assistant)) => {
+            Ok(Some(Drafter::Assistant(Assistant::load(loader, assistant, spec)?)))
+        }
     }
 }

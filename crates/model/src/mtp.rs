@@ -5,99 +5,75 @@
 //! further one from the head's own output, at the next position. Rows made from true hidden states
 //! stay in the head's cache, the others are overwritten when the truth is known.
 
+use crate::draft::DraftPass;
+use crate::layer::Layer;
 use crate::loader::Loader;
-use crate::model::Layer;
-use crate::{Batch, LayerSpec, Model, ModelError, StateBuffers, Workspace};
-use forerun_backend::op::{GatherRows, JoinNorm, Linear};
-use forerun_backend::{Backend, BackendError, View, WeightId};
-
-/// Where the hidden states of a draft pass come from; [`Batch::hidden_places`] names the rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HiddenSource {
-    /// The trunk, through the window of hidden states.
-    Trunk,
-    /// The sampled rows of the last draft pass.
-    LastPass,
-}
+use crate::{LayerSpec, LayerState, ModelError, ModelSpec};
+use forerun_backend::op::{JoinNorm, Linear};
+use forerun_backend::{BackendError, View, WeightId};
 
 /// The MTP head on the device.
 #[derive(Clone, Debug)]
-pub struct Mtp {
-    /// Norm of the embedding half.
-    pub embedding_norm: WeightId,
-    /// Norm of the hidden-state half.
-    pub hidden_norm: WeightId,
+pub(crate) struct Mtp {
+    /// Norms of the embedding half and of the hidden-state half.
+    norms: [WeightId; 2],
     /// `[hidden, 2·hidden]`, embedding half first.
-    pub join: WeightId,
-    /// The block.
-    pub layer: Layer,
+    join: WeightId,
+    layer: Layer,
     /// Norm of the block's output.
-    pub norm: WeightId,
+    norm: WeightId,
+    /// Where it has an embedding or a head of its own; the trunk's serve otherwise.
+    embedding: Option<WeightId>,
+    head: Option<WeightId>,
 }
 
 impl Mtp {
     pub(crate) fn load(
         loader: &mut Loader<'_>,
         path: &str,
-        spec: &LayerSpec,
-        hidden: usize,
+        block: &LayerSpec,
+        model: &ModelSpec,
     ) -> Result<Self, ModelError> {
+        let (hidden, at) = (model.hidden, |name: &str| format!("{path}.{name}"));
+        let own = |loader: &mut Loader<'_>, name: &str| {
+            let stored = loader.checkpoint.has_matrix(&at(name));
+            stored.then(|| loader.matrix(&at(name), [model.vocabulary, hidden])).transpose()
+        };
         Ok(Self {
-            embedding_norm: loader.norm(&format!("{path}.pre_fc_norm_embedding"), hidden)?,
-            hidden_norm: loader.norm(&format!("{path}.pre_fc_norm_hidden"), hidden)?,
-            join: loader.matrix(&format!("{path}.fc"), [hidden, 2 * hidden])?,
-            layer: Layer::load(loader, &format!("{path}.layers.0"), spec, hidden)?,
-            norm: loader.norm(&format!("{path}.norm"), hidden)?,
+            norms: [
+                loader.norm(&at("pre_fc_norm_embedding"), hidden)?,
+                loader.norm(&at("pre_fc_norm_hidden"), hidden)?,
+            ],
+            join: loader.matrix(&at("fc"), [hidden, 2 * hidden])?,
+            layer: Layer::load(loader, &at("layers.0"), block, hidden)?,
+            norm: loader.norm(&at("norm"), hidden)?,
+            embedding: own(loader, "embed_tokens")?,
+            head: own(loader, "lm_head")?,
         })
     }
-}
 
-impl Model {
-    /// Queues one pass of the MTP head over a batch whose ids are the tokens *after* its positions; the
-    /// sampled rows' draft logits are left in the view returned.
-    ///
-    /// # Panics
-    /// When the model has no MTP head or its state was not made: callers ask first.
-    pub fn draft(
+    pub(crate) fn draft(
         &self,
-        backend: &mut dyn Backend,
-        space: &Workspace,
-        states: &StateBuffers,
-        batch: &Batch,
-        source: HiddenSource,
+        draft: DraftPass<'_, '_>,
+        cache: &LayerState,
     ) -> Result<View, BackendError> {
-        let (Some(mtp), Some(state)) = (&self.mtp, &states.mtp) else {
-            panic!("a draft pass needs an MTP head and its state")
-        };
-        space.write(backend, batch)?;
-        let mut pass = self.pass(backend, space, batch);
-        let (dim, eps) = (pass.hidden, pass.eps);
-        self.embed(&mut pass, space.normed)?;
-        let hidden = pass.rows_of(space.final_hidden, dim);
-        pass.backend.gather_rows(GatherRows {
-            x: match source {
-                HiddenSource::Trunk => state.hidden,
-                HiddenSource::LastPass => {
-                    View::head(space.sampled_hidden, space.limits.sampled * dim)
-                }
-            },
-            rows: pass.index_of(space.index.hidden_places),
-            out: hidden,
-            dim,
-        })?;
+        let DraftPass { model, pass, sampled, .. } = draft;
+        let (space, dim, eps) = (pass.space, pass.hidden, pass.eps);
+        model.embed(pass, self.embedding.unwrap_or(model.embedding), space.normed)?;
+        pass.turn_tables(0)?;
         let joined = pass.rows_of(space.joined, 2 * dim);
         pass.backend.join_norm(JoinNorm {
             a: pass.rows_of(space.normed, dim),
-            b: hidden,
-            norms: Some([mtp.embedding_norm, mtp.hidden_norm]),
+            b: draft.hidden,
+            norms: Some(self.norms),
             out: joined,
             dim,
             eps,
         })?;
         let x = pass.rows_of(space.x, dim);
-        pass.backend.linear(Linear::set(joined, mtp.join, x))?;
-        mtp.layer.forward(&mut pass, &state.cache)?;
-        pass.norm(space.x, mtp.norm, space.final_hidden)?;
-        self.head(&mut pass, batch.sampled.len())
+        pass.backend.linear(Linear::set(joined, self.join, x))?;
+        self.layer.forward(pass, cache)?;
+        pass.norm(space.x, self.norm, space.final_hidden)?;
+        model.head(pass, self.head.unwrap_or(model.head), sampled)
     }
 }

@@ -1,7 +1,8 @@
 //! The network as data: everything the forward pass asks, nothing a file format knows.
 
-use crate::RopeSpec;
-use forerun_backend::op::DeltaShape;
+use crate::{RopeScale, RopeSpec};
+use forerun_backend::op::{Activation, DeltaShape};
+use forerun_base::Token;
 
 /// A decoder-only network.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,12 +19,83 @@ pub struct ModelSpec {
     pub max_positions: usize,
     /// Whether the embedding is also the head.
     pub tied: bool,
-    /// Rotary frequencies, shared by all attention layers.
-    pub rope: RopeSpec,
+    /// Tokens that stand for something else than text.
+    pub placeholders: Placeholders,
+    /// Factor on embeddings.
+    pub embed_scale: f32,
+    /// Logits are bent to stay within ± this.
+    pub logit_cap: Option<f32>,
+    /// Activation of every MLP.
+    pub activation: Activation,
+    /// Rotary frequencies; attention layers name theirs by index.
+    pub ropes: Vec<RopeSpec>,
     /// Blocks in order.
     pub layers: Vec<LayerSpec>,
-    /// The block of the multi-token-prediction head, where the checkpoint has one.
-    pub mtp: Option<LayerSpec>,
+    /// A second embedding whose rows hold a vector per layer.
+    pub per_layer: Option<PerLayerSpec>,
+    /// What guesses ahead, where the checkpoint or one beside it has it.
+    pub drafter: Option<DrafterSpec>,
+}
+
+/// Tokens that stand for images or sound. Where one appears in text it is read as padding, as the
+/// published models do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placeholders {
+    /// The tokens.
+    pub tokens: Vec<Token>,
+    /// What they are read as.
+    pub padding: Token,
+}
+
+impl Placeholders {
+    /// The token whose embedding is used for `token`.
+    pub fn read_as(&self, token: Token) -> Token {
+        if self.tokens.contains(&token) { self.padding } else { token }
+    }
+}
+
+/// What guesses ahead with weights of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DrafterSpec {
+    /// A multi-token-prediction head: one block with a cache of its own.
+    Head(LayerSpec),
+    /// A small network that reads the target's keys and values.
+    Assistant(AssistantSpec),
+}
+
+/// A drafter without a cache: its blocks attend to the target's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AssistantSpec {
+    /// Width of its residual stream.
+    pub hidden: usize,
+    /// Its blocks; each shares the keys and values of a layer of the target.
+    pub layers: Vec<LayerSpec>,
+    /// Its own frequencies.
+    pub ropes: Vec<RopeSpec>,
+    /// Added to mean squares in norms.
+    pub eps: f32,
+    /// Activation of its MLPs.
+    pub activation: Activation,
+    /// Clusters of the vocabulary, of which only the best are scored.
+    pub clusters: Option<ClusterSpec>,
+}
+
+/// A vocabulary in clusters of equal size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterSpec {
+    /// How many there are.
+    pub count: usize,
+    /// How many are scored.
+    pub best: usize,
+}
+
+/// Vectors per layer, looked up by token and added to what the embedding says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerLayerSpec {
+    /// Width of a layer's vector.
+    pub width: usize,
+    /// Rows of the table.
+    pub vocabulary: usize,
 }
 
 /// One block: a mixer over positions, then an MLP.
@@ -33,6 +105,20 @@ pub struct LayerSpec {
     pub mixer: MixerSpec,
     /// What follows it.
     pub mlp: MlpSpec,
+    /// Where norms stand.
+    pub frame: Frame,
+}
+
+/// How a block's branches meet the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// `x += f(norm(x))`, for mixer and MLP.
+    Pre,
+    /// `x += norm(f(norm(x)))`.
+    Sandwich {
+        /// Whether the stream is scaled by a stored number at the end of the block.
+        scaled: bool,
+    },
 }
 
 /// What mixes positions.
@@ -53,12 +139,52 @@ pub struct AttentionSpec {
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
+    /// Factor on scores.
+    pub scale: f32,
     /// Norm of each query and key head before rope.
     pub qk_norm: bool,
     /// A sigmoid gate on each head's output, stored beside the query rows.
     pub gated: bool,
     /// Biases on the four projections.
     pub bias: bool,
+    /// Keys a row sees, itself included; all when there is no window.
+    pub window: Option<usize>,
+    /// Which of the model's ropes turns queries and keys.
+    pub rope: usize,
+    /// Where values come from.
+    pub values: Values,
+    /// The layer whose keys and values this one reads instead of having its own.
+    pub shares: Option<usize>,
+}
+
+impl AttentionSpec {
+    /// Attention over everything with scores scaled by the square root of the head's width, and nothing special.
+    pub fn plain(heads: usize, kv_heads: usize, head_dim: usize) -> Self {
+        Self {
+            heads,
+            kv_heads,
+            head_dim,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            qk_norm: false,
+            gated: false,
+            bias: false,
+            window: None,
+            rope: 0,
+            values: Values::Projected,
+            shares: None,
+        }
+    }
+}
+
+/// Where an attention layer's values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// A projection of their own.
+    Projected,
+    /// The same, each head normed.
+    Normed,
+    /// The key projection before its norm and rope, each head normed.
+    FromKeys,
 }
 
 /// Gated DeltaNet.
@@ -73,10 +199,17 @@ pub struct DeltaSpec {
 /// What follows the mixer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MlpSpec {
-    /// SwiGLU of the given width.
+    /// A gated MLP of the given width.
     Dense(usize),
     /// A mixture of experts.
     Moe(MoeSpec),
+    /// A gated MLP and, beside it, a mixture with norms of its own; their outputs are added.
+    Beside {
+        /// Width of the MLP.
+        dense: usize,
+        /// The mixture.
+        moe: MoeSpec,
+    },
 }
 
 /// A mixture of experts.
@@ -98,5 +231,45 @@ impl ModelSpec {
     /// Whether any block keeps a recurrent state.
     pub fn is_recurrent(&self) -> bool {
         self.layers.iter().any(|l| matches!(l.mixer, MixerSpec::Delta(_)))
+    }
+
+    /// The widest attention window, when any layer has one.
+    pub fn widest_window(&self) -> Option<usize> {
+        self.layers.iter().filter_map(LayerSpec::window).max()
+    }
+
+    /// Makes the context longer: ropes of layers that see all of it are stretched, from what the model
+    /// was made for. Layers with a window never look further than it.
+    pub fn extend_context(&mut self, scale: RopeScale) {
+        let rule = scale.rule(self.max_positions);
+        let whole = |layer: &LayerSpec| match &layer.mixer {
+            MixerSpec::Attention(a) if a.window.is_none() => Some(a.rope),
+            _ => None,
+        };
+        let mut stretched: Vec<usize> = self.layers.iter().filter_map(whole).collect();
+        stretched.sort_unstable();
+        stretched.dedup();
+        for rope in stretched {
+            self.ropes[rope] = self.ropes[rope].clone().rescaled(&rule);
+        }
+        self.max_positions = (self.max_positions as f64 * scale.factor()) as usize;
+    }
+
+    /// The block of the multi-token-prediction head, when that is the drafter.
+    pub fn head_block(&self) -> Option<&LayerSpec> {
+        match &self.drafter {
+            Some(DrafterSpec::Head(block)) => Some(block),
+            _ => None,
+        }
+    }
+}
+
+impl LayerSpec {
+    /// The layer's attention window, when it has one.
+    pub fn window(&self) -> Option<usize> {
+        match &self.mixer {
+            MixerSpec::Attention(attention) => attention.window,
+            MixerSpec::Delta(_) => None,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What sequences remember: key/value caches, recurrent states, convolution windows and their logs.
 
-use crate::{KV_BLOCK, Limits, MixerSpec, ModelError, ModelSpec, Planner};
+use crate::{AttentionSpec, KV_BLOCK, Limits, MixerSpec, ModelError, ModelSpec, Planner};
 use forerun_backend::op::CacheLayout;
 use forerun_backend::{BufferId, View};
 use forerun_base::DType;
@@ -8,15 +8,8 @@ use forerun_base::DType;
 /// Device memory of one layer, for all leases together.
 #[derive(Clone, Copy, Debug)]
 pub enum LayerState {
-    /// Paged keys and values.
-    Attention {
-        /// `[blocks, kv_heads, block, head_dim]`.
-        k: View,
-        /// Same shape as `k`.
-        v: View,
-        /// That shape.
-        layout: CacheLayout,
-    },
+    /// Keys and values, the layer's own or another's.
+    Attention(KvCache),
     /// Slots of Gated DeltaNet.
     Delta {
         /// `[slots, taps − 1, channels]`.
@@ -30,11 +23,25 @@ pub enum LayerState {
     },
 }
 
-/// What the MTP head remembers.
+/// Paged keys and values of one layer.
 #[derive(Clone, Copy, Debug)]
-pub struct MtpState {
-    /// Keys and values of its block.
-    pub cache: LayerState,
+pub struct KvCache {
+    /// `[blocks, kv_heads, block, head_dim]`.
+    pub k: View,
+    /// Same shape as `k`.
+    pub v: View,
+    /// That shape.
+    pub layout: CacheLayout,
+    /// Whether each slot has a ring of blocks of its own, as layers with a window do: the keys before the window
+    /// are overwritten.
+    pub ring: bool,
+}
+
+/// What drafting remembers.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftState {
+    /// Keys and values of the MTP head's block; a separate drafter has none.
+    pub cache: Option<LayerState>,
     /// `[slots, hidden_window, hidden]`: the trunk's final hidden state of position `p` at row
     /// `p % hidden_window`.
     pub hidden: View,
@@ -45,8 +52,8 @@ pub struct MtpState {
 pub struct StateBuffers {
     /// In layer order.
     pub layers: Vec<LayerState>,
-    /// When the MTP head drafts.
-    pub mtp: Option<MtpState>,
+    /// When a head or a separate drafter guesses.
+    pub draft: Option<DraftState>,
 }
 
 impl StateBuffers {
@@ -56,22 +63,27 @@ impl StateBuffers {
         limits: &Limits,
         planner: &mut Planner<'_>,
     ) -> Result<Self, ModelError> {
-        let mtp = match spec.mtp.as_ref().filter(|_| limits.mtp) {
-            Some(block) => {
+        let draft = match spec.drafter.as_ref().filter(|_| limits.mtp) {
+            Some(_) => {
                 let len = limits.sequences * limits.hidden_window() * spec.hidden;
                 let hidden = View::head(planner.state("hidden window", DType::F32, len)?, len);
-                Some(MtpState { cache: layer_state(&block.mixer, limits, planner)?, hidden })
+                let block = spec.head_block();
+                let cache = block.map(|block| layer_state(&block.mixer, &[], limits, planner));
+                Some(DraftState { cache: cache.transpose()?, hidden })
             }
             None => None,
         };
-        let mut layer = |mixer: &MixerSpec| layer_state(mixer, limits, planner);
-        let layers = spec.layers.iter().map(|l| layer(&l.mixer)).collect::<Result<_, _>>()?;
-        Ok(Self { layers, mtp })
+        let mut layers = Vec::with_capacity(spec.layers.len());
+        for layer in &spec.layers {
+            layers.push(layer_state(&layer.mixer, &layers, limits, planner)?);
+        }
+        Ok(Self { layers, draft })
     }
 }
 
 fn layer_state(
     mixer: &MixerSpec,
+    earlier: &[LayerState],
     limits: &Limits,
     planner: &mut Planner<'_>,
 ) -> Result<LayerState, ModelError> {
@@ -80,16 +92,19 @@ fn layer_state(
         Ok(View::head(buffer, len))
     };
     match mixer {
+        MixerSpec::Attention(AttentionSpec { shares: Some(layer), .. }) => Ok(earlier[*layer]),
         MixerSpec::Attention(spec) => {
+            let ring = spec.window.is_some();
             let layout = CacheLayout {
-                blocks: limits.blocks(),
+                blocks: if ring { limits.ring_blocks() } else { limits.blocks() },
                 kv_heads: spec.kv_heads,
                 block: KV_BLOCK,
                 head_dim: spec.head_dim,
             };
-            let k = state("kv cache", limits.kv, layout.len())?;
-            let v = state("kv cache", limits.kv, layout.len())?;
-            Ok(LayerState::Attention { k, v, layout })
+            let line = if ring { "kv cache, windows" } else { "kv cache" };
+            let k = state(line, limits.kv, layout.len())?;
+            let v = state(line, limits.kv, layout.len())?;
+            Ok(LayerState::Attention(KvCache { k, v, layout, ring }))
         }
         MixerSpec::Delta(spec) => {
             let (slots, log, shape) = (limits.sequences, limits.log_rows, &spec.shape);

@@ -1,20 +1,27 @@
 //! Scratch of one step, sized for the largest step and named by what flows through it.
 
-use crate::{AttentionSpec, Batch, DeltaSpec, Limits, MixerSpec, MlpSpec, ModelError, ModelSpec};
-use crate::{LayerSpec, MoeSpec, Planner};
+use crate::{
+    AttentionSpec, Batch, DeltaSpec, DrafterSpec, Frame, LayerSpec, Limits, MixerSpec, MlpSpec,
+    ModelError, ModelSpec, MoeSpec, Planner,
+};
 use forerun_backend::op::SpanEntry;
 use forerun_backend::{Backend, BackendError, BufferId, HostData, View};
 use forerun_base::DType;
 
 /// Buffers whose contents end with the step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Workspace {
     pub(crate) limits: Limits,
     pub(crate) index: IndexBuffers,
-    pub(crate) rope: BufferId,
+    /// Cosines and sines, one table per rope.
+    pub(crate) ropes: Vec<BufferId>,
     /// The residual stream.
     pub(crate) x: BufferId,
     pub(crate) normed: BufferId,
+    /// What a mixer or MLP gives before its norm, in a sandwich.
+    pub(crate) branch: BufferId,
+    /// The same one level deeper, for two parts side by side.
+    pub(crate) raw: BufferId,
     pub(crate) q: BufferId,
     pub(crate) gate: BufferId,
     pub(crate) k: BufferId,
@@ -30,25 +37,41 @@ pub struct Workspace {
     pub(crate) activated: BufferId,
     pub(crate) up: BufferId,
     pub(crate) moe: MoeBuffers,
-    /// Two hidden states side by side, for the MTP head.
+    pub(crate) per_layer: PerLayerBuffers,
+    /// Two hidden states side by side, for the drafter.
     pub(crate) joined: BufferId,
     pub(crate) final_hidden: BufferId,
     /// Outlives the step: a chain of drafts goes on from it.
     pub(crate) sampled_hidden: BufferId,
     pub(crate) logits: BufferId,
+    /// Scores of clusters of the vocabulary.
+    pub(crate) cluster_scores: BufferId,
+    /// Sampled rows of the drafter's own width.
+    pub(crate) drafted_hidden: BufferId,
 }
 
 /// The batch's arrays on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexBuffers {
     pub(crate) ids: BufferId,
+    pub(crate) inputs: BufferId,
     pub(crate) positions: BufferId,
     pub(crate) span_of: BufferId,
     pub(crate) places: BufferId,
+    pub(crate) ring_places: BufferId,
     pub(crate) hidden_places: BufferId,
     pub(crate) tables: BufferId,
+    pub(crate) ring_tables: BufferId,
     pub(crate) spans: BufferId,
     pub(crate) sampled: BufferId,
+}
+
+/// Vectors per layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerLayerBuffers {
+    pub(crate) vectors: BufferId,
+    pub(crate) context: BufferId,
+    pub(crate) gate: BufferId,
 }
 
 /// What a mixture of experts needs besides.
@@ -70,19 +93,30 @@ impl Workspace {
         limits: &Limits,
         planner: &mut Planner<'_>,
     ) -> Result<Self, ModelError> {
-        let widths = Widths::of(spec);
+        let widths = Widths::of(spec, limits);
         let rows = limits.rows;
+        let stream = spec.hidden.max(widths.drafted);
         let index = IndexBuffers::new(limits, planner)?;
         let moe = MoeBuffers::new(&widths, spec.hidden, rows, planner)?;
+        let per_layer = PerLayerBuffers::new(spec, rows, planner)?;
+        let ropes = widths.ropes.iter().map(|&width| planner.scratch("rope", rows * width));
+        let ropes = ropes.collect::<Result<_, _>>()?;
+        let sampled = |width: usize| limits.sampled * width;
+        let sampled_hidden = planner.state("hidden window", DType::F32, sampled(spec.hidden))?;
+        let logits = planner.scratch("logits", sampled(spec.vocabulary))?;
+        let cluster_scores = planner.scratch("cluster scores", sampled(widths.clusters))?;
+        let drafted_hidden = planner.scratch("drafted hidden", sampled(widths.drafted))?;
         let mut scratch = |label: &str, width: usize| planner.scratch(label, rows * width);
         Ok(Self {
             limits: *limits,
             index,
-            rope: scratch("rope", spec.rope.rotary)?,
-            x: scratch("x", spec.hidden)?,
-            normed: scratch("normed", spec.hidden)?,
+            ropes,
+            x: scratch("x", stream)?,
+            normed: scratch("normed", stream)?,
+            branch: scratch("branch", widths.branch)?,
+            raw: scratch("raw", widths.raw)?,
             q: scratch("q", widths.query)?,
-            gate: scratch("gate", widths.mixed)?,
+            gate: scratch("gate", widths.gate)?,
             k: scratch("k", widths.key)?,
             v: scratch("v", widths.key)?,
             mixed: scratch("mixed", widths.mixed)?,
@@ -95,14 +129,13 @@ impl Workspace {
             activated: scratch("activated", widths.ffn)?,
             up: scratch("up", widths.ffn)?,
             moe,
+            per_layer,
             joined: scratch("joined", if limits.mtp { 2 * spec.hidden } else { 0 })?,
-            final_hidden: scratch("final_hidden", spec.hidden)?,
-            sampled_hidden: planner.state(
-                "hidden window",
-                DType::F32,
-                limits.sampled * spec.hidden,
-            )?,
-            logits: planner.scratch("logits", limits.sampled * spec.vocabulary)?,
+            final_hidden: scratch("final_hidden", stream)?,
+            sampled_hidden,
+            logits,
+            cluster_scores,
+            drafted_hidden,
         })
     }
 
@@ -111,11 +144,14 @@ impl Workspace {
         let index = &self.index;
         for (buffer, words) in [
             (index.ids, &batch.ids),
+            (index.inputs, &batch.inputs),
             (index.positions, &batch.positions),
             (index.span_of, &batch.span_of),
             (index.places, &batch.places),
+            (index.ring_places, &batch.ring_places),
             (index.hidden_places, &batch.hidden_places),
             (index.tables, &batch.tables),
+            (index.ring_tables, &batch.ring_tables),
             (index.spans, &batch.spans),
             (index.sampled, &batch.sampled),
         ] {
@@ -133,15 +169,38 @@ impl Workspace {
 impl IndexBuffers {
     fn new(limits: &Limits, planner: &mut Planner<'_>) -> Result<Self, ModelError> {
         let Limits { rows, sequences, sampled, .. } = *limits;
+        let rings = usize::from(limits.window > 0);
         Ok(Self {
             ids: planner.index("ids", rows)?,
+            inputs: planner.index("inputs", rows)?,
             positions: planner.index("positions", rows)?,
             span_of: planner.index("span_of", rows)?,
             places: planner.index("places", rows)?,
+            ring_places: planner.index("ring places", rings * rows)?,
             hidden_places: planner.index("hidden_places", rows)?,
             tables: planner.index("tables", sequences * limits.table_width())?,
+            ring_tables: planner.index("ring tables", rings * sequences * limits.table_width())?,
             spans: planner.index("spans", sequences * SpanEntry::WORDS)?,
             sampled: planner.index("sampled", sampled)?,
+        })
+    }
+}
+
+impl IndexBuffers {
+    /// Places and tables of layers whose cache is a ring, or of the others.
+    pub(crate) const fn of(&self, ring: bool) -> (BufferId, BufferId) {
+        if ring { (self.ring_places, self.ring_tables) } else { (self.places, self.tables) }
+    }
+}
+
+impl PerLayerBuffers {
+    fn new(spec: &ModelSpec, rows: usize, planner: &mut Planner<'_>) -> Result<Self, ModelError> {
+        let width = spec.per_layer.map_or(0, |inputs| inputs.width);
+        let all = rows * width * spec.layers.len();
+        Ok(Self {
+            vectors: planner.scratch("per-layer vectors", all)?,
+            context: planner.scratch("per-layer context", all)?,
+            gate: planner.scratch("per-layer gate", rows * width)?,
         })
     }
 }
@@ -170,7 +229,11 @@ impl MoeBuffers {
 /// The widest of each kind over all layers.
 #[derive(Default)]
 struct Widths {
+    ropes: Vec<usize>,
+    branch: usize,
+    raw: usize,
     query: usize,
+    gate: usize,
     key: usize,
     mixed: usize,
     channels: usize,
@@ -180,38 +243,73 @@ struct Widths {
     picks: usize,
     expert_hidden: usize,
     shared: bool,
+    clusters: usize,
+    drafted: usize,
+}
+
+fn widen(width: &mut usize, to: usize) {
+    *width = (*width).max(to);
 }
 
 impl Widths {
-    fn of(spec: &ModelSpec) -> Self {
+    fn of(spec: &ModelSpec, limits: &Limits) -> Self {
         let mut widths = Self::default();
-        spec.layers.iter().chain(&spec.mtp).for_each(|layer| widths.include(layer));
+        widths.ropes = spec.ropes.iter().map(|rope| rope.rotary).collect();
+        spec.layers.iter().for_each(|layer| widths.include(layer, spec.hidden));
+        match spec.drafter.as_ref().filter(|_| limits.mtp) {
+            None => {}
+            Some(DrafterSpec::Head(block)) => widths.include(block, spec.hidden),
+            Some(DrafterSpec::Assistant(drafter)) => {
+                for (i, rope) in drafter.ropes.iter().enumerate() {
+                    match widths.ropes.get_mut(i) {
+                        Some(width) => widen(width, rope.rotary),
+                        None => widths.ropes.push(rope.rotary),
+                    }
+                }
+                drafter.layers.iter().for_each(|layer| widths.include(layer, drafter.hidden));
+                widths.clusters = drafter.clusters.map_or(0, |c| c.count);
+                widths.drafted = drafter.hidden;
+            }
+        }
         widths
     }
 
-    fn include(&mut self, layer: &LayerSpec) {
-        let widen = |width: &mut usize, to: usize| *width = (*width).max(to);
+    fn include(&mut self, layer: &LayerSpec, hidden: usize) {
+        if layer.frame != Frame::Pre {
+            widen(&mut self.branch, hidden);
+        }
         match &layer.mixer {
-            MixerSpec::Attention(AttentionSpec { heads, kv_heads, head_dim, .. }) => {
+            MixerSpec::Attention(AttentionSpec { heads, kv_heads, head_dim, gated, .. }) => {
                 widen(&mut self.query, heads * head_dim);
                 widen(&mut self.key, kv_heads * head_dim);
                 widen(&mut self.mixed, heads * head_dim);
+                widen(&mut self.gate, if *gated { heads * head_dim } else { 0 });
             }
             MixerSpec::Delta(DeltaSpec { shape, .. }) => {
+                let values = shape.value_heads * shape.dv;
                 widen(&mut self.channels, shape.channels());
                 widen(&mut self.value_heads, shape.value_heads);
-                widen(&mut self.mixed, shape.value_heads * shape.dv);
+                widen(&mut self.mixed, values);
+                widen(&mut self.gate, values);
             }
         }
         match &layer.mlp {
             MlpSpec::Dense(ffn) => widen(&mut self.ffn, *ffn),
-            MlpSpec::Moe(MoeSpec { experts, top_k, ffn, shared, .. }) => {
-                widen(&mut self.experts, *experts);
-                widen(&mut self.picks, *top_k);
-                widen(&mut self.expert_hidden, top_k * ffn);
-                widen(&mut self.ffn, shared.unwrap_or(0));
-                self.shared |= shared.is_some();
+            MlpSpec::Moe(moe) => self.include_experts(moe),
+            MlpSpec::Beside { dense, moe } => {
+                widen(&mut self.ffn, *dense);
+                widen(&mut self.raw, hidden);
+                self.include_experts(moe);
             }
         }
+    }
+
+    fn include_experts(&mut self, moe: &MoeSpec) {
+        let MoeSpec { experts, top_k, ffn, shared, .. } = *moe;
+        widen(&mut self.experts, experts);
+        widen(&mut self.picks, top_k);
+        widen(&mut self.expert_hidden, top_k * ffn);
+        widen(&mut self.ffn, shared.unwrap_or(0));
+        self.shared |= shared.is_some();
     }
 }

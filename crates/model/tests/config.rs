@@ -47,8 +47,8 @@ fn every_fourth_layer_attends_when_no_types_are_listed() {
     let spec = read(&qwen3_5());
     let attends = |i: usize| matches!(spec.layers[i].mixer, MixerSpec::Attention(_));
     assert_eq!((0..8).filter(|&i| attends(i)).collect::<Vec<_>>(), [3, 7]);
-    assert_eq!(spec.rope.rotary, 8);
-    assert!(spec.mtp.is_some());
+    assert_eq!(spec.ropes[0].rotary, 8);
+    assert!(spec.drafter.is_some());
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn old_and_new_rope_spellings_mean_the_same() {
     let a = read(&with(llama(), "rope_scaling", old));
     let mut config = with(llama(), "rope_parameters", new);
     config.as_object_mut().unwrap().remove("rope_theta");
-    assert_eq!(a.rope, read(&config).rope);
-    assert_ne!(a.rope, read(&llama()).rope);
+    assert_eq!(a.ropes, read(&config).ropes);
+    assert_ne!(a.ropes, read(&llama()).ropes);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use forerun_weights::safetensors::{Header, TensorInfo, parse_header};
 use std::path::{Path, PathBuf};
 
 /// Every golden folder in this crate.
-pub const GOLDENS: [&str; 16] = [
+pub const GOLDENS: [&str; 32] = [
     "llama",
     "qwen3",
     "qwen3_moe",
@@ -18,6 +18,22 @@ pub const GOLDENS: [&str; 16] = [
     "qwen3_next",
     "qwen3_5",
     "qwen3_5_moe",
+    "gemma4_dense",
+    "gemma4_e",
+    "gemma4_moe",
+    "gguf_gemma4_dense_f16",
+    "gguf_gemma4_e_q8_0",
+    "gguf_gemma4_moe_q4_0",
+    "gguf_llama_q8_0",
+    "gguf_qwen3_5_bf16",
+    "gguf_qwen3_5_moe_mxfp4",
+    "gguf_qwen3_5_q8_0",
+    "gguf_qwen3_5_wide_q3_k",
+    "gguf_qwen3_5_wide_q4_k",
+    "gguf_qwen3_next_q8_0",
+    "gguf_qwen3_q4_0",
+    "mlx_gemma4_e_4bit",
+    "mlx_gemma4_moe_8bit",
     "mlx_llama_5bit",
     "mlx_llama_nvfp4",
     "mlx_qwen3_3bit",

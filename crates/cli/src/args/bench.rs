@@ -1,7 +1,7 @@
 //! `forerun bench`.
 
 use super::engine::{at_least_one, threads};
-use super::{EngineArgs, SamplingArgs};
+use super::{EngineArgs, ModelArgs, SamplingArgs};
 use crate::bench::Arm;
 use clap::Args;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ Exit status: 0 done, 1 error, other tokens than plain or less than --min-gain, 2
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
-    /// Model folder or .safetensors file [default: the bundled model]
+    /// Model folder, .safetensors or .gguf file [default: the bundled model]
     #[arg(value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
 
@@ -93,6 +93,9 @@ pub(crate) struct BenchArgs {
     /// Write one line per measurement as CSV; `-` for stdout instead of the table
     #[arg(long, value_name = "FILE|-")]
     pub(crate) csv: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) model_options: ModelArgs,
 
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,

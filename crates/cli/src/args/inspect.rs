@@ -1,7 +1,7 @@
 //! `forerun inspect`.
 
 use super::engine::at_least_one;
-use super::{EngineArgs, SpeculationArgs};
+use super::{EngineArgs, ModelArgs, SpeculationArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// Model folder or .safetensors file
+    /// Model folder, .safetensors or .gguf file
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
 
@@ -28,6 +28,9 @@ pub(crate) struct InspectArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) model_options: ModelArgs,
 
     #[command(flatten)]
     pub(crate) speculation: SpeculationArgs,

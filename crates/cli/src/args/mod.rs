@@ -3,6 +3,7 @@
 mod bench;
 mod engine;
 mod inspect;
+mod model;
 mod run;
 mod sampling;
 mod score;
@@ -12,6 +13,7 @@ mod verify;
 pub(crate) use bench::BenchArgs;
 pub(crate) use engine::EngineArgs;
 pub(crate) use inspect::InspectArgs;
+pub(crate) use model::ModelArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use sampling::SamplingArgs;
 pub(crate) use score::ScoreArgs;

@@ -1,7 +1,7 @@
 //! `forerun run`.
 
 use super::engine::{at_least_one, threads};
-use super::{EngineArgs, SamplingArgs, SpeculationArgs};
+use super::{EngineArgs, ModelArgs, SamplingArgs, SpeculationArgs};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ A model without a chat template continues the prompt as it stands.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// Model folder or .safetensors file; the bundled model by default
+    /// Model folder, .safetensors or .gguf file; the bundled model by default
     #[arg(value_name = "MODEL")]
     pub(crate) first: Option<String>,
 
@@ -88,6 +88,9 @@ pub(crate) struct RunArgs {
     /// token_ids but not in text.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) model_options: ModelArgs,
 
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,

@@ -1,7 +1,7 @@
 //! `forerun score`.
 
-use super::EngineArgs;
 use super::engine::threads;
+use super::{EngineArgs, ModelArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ScoreArgs {
-    /// Model folder or .safetensors file
+    /// Model folder, .safetensors or .gguf file
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
 
@@ -52,6 +52,9 @@ pub(crate) struct ScoreArgs {
     /// nothing comes before it), perplexity, tokens, timings, model, device, memory.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) model_options: ModelArgs,
 
     #[command(flatten)]
     pub(crate) engine: EngineArgs,

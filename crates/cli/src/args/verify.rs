@@ -1,5 +1,6 @@
 //! `forerun verify`.
 
+use super::ModelArgs;
 use super::engine::{Kv, at_least_one, threads};
 use clap::Args;
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ Exit status: 0 everything identical, 1 a difference or an error, 2 wrong usage, 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// Model folder or .safetensors file [default: the bundled model]
+    /// Model folder, .safetensors or .gguf file [default: the bundled model]
     #[arg(value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
 
@@ -48,6 +49,9 @@ pub(crate) struct VerifyArgs {
     /// drafted, accepted, difference, seconds), requests, model, device, settings, seconds.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) model_options: ModelArgs,
 
     /// Element type of the key/value cache
     #[arg(long, value_enum, default_value_t = Kv::F16, help_heading = "Engine")]

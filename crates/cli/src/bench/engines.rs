@@ -20,7 +20,7 @@ impl Engines {
         plan: &Plan,
         threads: Option<usize>,
     ) -> anyhow::Result<Self> {
-        let has_head = source.spec.mtp.is_some();
+        let has_head = source.blueprint.spec.drafter.is_some();
         let wanted = |drafters: Option<Drafters>| drafters.map(|d| d.in_model(has_head));
         let shared = wanted(plan.arms.iter().find_map(|arm| arm.drafters()));
         let mut sets: Vec<Option<Drafters>> = Vec::new();

@@ -32,10 +32,10 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
         bail!("stdout holds JSON or CSV, not both; give --csv a file");
     }
     let model = args.model.clone().map_or_else(bundled::find, Ok)?;
-    let source = Source::open(&model)?;
+    let source = Source::open(&model, &args.model_options)?;
     let plan = Plan::new(args, &source)?;
     let engines = Engines::load(&source, &plan, args.threads)?;
-    let mut session = Session::new(&plan, source.spec.vocabulary, engines);
+    let mut session = Session::new(&plan, source.blueprint.spec.vocabulary, engines);
     session.warm_up()?;
     let readings = session.read()?;
     let measured = session.compare()?;

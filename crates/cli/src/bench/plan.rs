@@ -41,7 +41,7 @@ pub(super) struct Cell {
 
 impl Plan {
     pub(super) fn new(args: &BenchArgs, source: &Source) -> anyhow::Result<Self> {
-        let spec = &source.spec;
+        let spec = &source.blueprint.spec;
         let arms = arms(args, spec)?;
         let prompts = prompts(args, source)?;
         let sampling = sampling(args);
@@ -92,14 +92,14 @@ impl Plan {
 }
 
 fn arms(args: &BenchArgs, spec: &ModelSpec) -> anyhow::Result<Vec<Arm>> {
-    let has_head = spec.mtp.is_some();
+    let has_head = spec.drafter.is_some();
     let arms = if args.arms.is_empty() { Arm::defaults(has_head) } else { args.arms.clone() };
     for (i, arm) in arms.iter().enumerate() {
         if arms[..i].contains(arm) {
             bail!("--arms names {arm} twice");
         }
         if arm.drafters() == Some(Drafters::Mtp) && !has_head {
-            bail!("arm {arm}: the model has no MTP head");
+            bail!("arm {arm}: the model has no MTP head and no drafter was given");
         }
     }
     if args.min_gain.is_some() && !arms.contains(&Arm::Plain) {

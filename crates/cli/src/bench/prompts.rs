@@ -36,7 +36,7 @@ pub(super) fn prompts(args: &BenchArgs, source: &Source) -> anyhow::Result<Vec<P
         if ids.is_empty() {
             bail!("the prompt {label} is empty");
         }
-        check_tokens(ids, source.spec.vocabulary)?;
+        check_tokens(ids, source.blueprint.spec.vocabulary)?;
     }
     Ok(prompts)
 }
@@ -65,7 +65,7 @@ fn defaults(source: &Source) -> anyhow::Result<Vec<Prompt>> {
             prompts.push(Prompt { label: label(text), ids: tokenizer.encode(text, true)? });
         }
     }
-    let ids = random_tokens(RANDOM_TOKENS, source.spec.vocabulary);
+    let ids = random_tokens(RANDOM_TOKENS, source.blueprint.spec.vocabulary);
     prompts.push(Prompt { label: "random tokens".to_owned(), ids });
     Ok(prompts)
 }

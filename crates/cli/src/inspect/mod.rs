@@ -14,11 +14,11 @@ use inventory::Inventory;
 use report::Report;
 
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Outcome> {
-    let source = Source::open(&args.model)?;
-    let inventory = Inventory::take(&source.checkpoint)?;
-    let sizes = sizing::for_answers(&args.engine, &args.speculation, &source.spec);
+    let source = Source::open(&args.model, &args.model_options)?;
+    let inventory = Inventory::take(&source.blueprint.checkpoint)?;
+    let sizes = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
     let settings = Settings { sequences: args.batch, ..sizes };
-    let memory = ModelRunner::memory_plan(&source.spec, &settings)?;
+    let memory = ModelRunner::memory_plan(&source.blueprint.spec, &settings)?;
     let report = Report::new(&source, &inventory, &settings, &memory)?;
     if args.json {
         terminal::show_json(&report)?;

@@ -19,7 +19,8 @@ fn network(report: &Report) -> String {
     page += &line("hidden", &a.hidden.to_string());
     page += &line("vocabulary", &format!("{}, embedding {tied}", a.vocabulary));
     page += &line("context", &format!("{} positions", a.max_positions));
-    page += &line("rope", &format!("{} dims of a head", a.rotary_dims));
+    let rotary: Vec<String> = a.rotary_dims.iter().map(usize::to_string).collect();
+    page += &line("rope", &format!("{} dims of a head", rotary.join(" or ")));
     let mtp = match (&report.mtp.file, report.mtp.present) {
         (Some(file), true) => format!("present, in {file}"),
         (Some(file), false) => format!("stored in {file}, but this model type does not use it"),

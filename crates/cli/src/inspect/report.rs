@@ -7,7 +7,7 @@ use crate::report::{MemoryItem, MemoryReport};
 use forerun_backend::MemoryPlan;
 use forerun_base::Token;
 use forerun_engine::Settings;
-use forerun_model::{LayerSpec, MixerSpec, MlpSpec, ModelSpec};
+use forerun_model::{AttentionSpec, LayerSpec, MixerSpec, MlpSpec, ModelSpec, MoeSpec};
 use serde::Serialize;
 use std::cmp::Reverse;
 
@@ -33,7 +33,8 @@ pub(super) struct Architecture {
     pub(super) hidden: usize,
     pub(super) vocabulary: usize,
     pub(super) max_positions: usize,
-    pub(super) rotary_dims: usize,
+    /// One per rope.
+    pub(super) rotary_dims: Vec<usize>,
     pub(super) tied_embeddings: bool,
 }
 
@@ -111,7 +112,7 @@ impl Report {
         formats.sort_by_key(|format| Reverse(format.bytes));
         Ok(Self {
             model: source.path.clone(),
-            architecture: Architecture::new(&source.spec),
+            architecture: Architecture::new(&source.blueprint.spec),
             parameters,
             parts: inventory.parts.iter().map(part).collect(),
             formats,
@@ -132,7 +133,7 @@ impl Architecture {
             hidden: spec.hidden,
             vocabulary: spec.vocabulary,
             max_positions: spec.max_positions,
-            rotary_dims: spec.rope.rotary,
+            rotary_dims: spec.ropes.iter().map(|rope| rope.turning()).collect(),
             tied_embeddings: spec.tied,
         }
     }
@@ -140,7 +141,7 @@ impl Architecture {
 
 fn layer_kinds(layers: &[LayerSpec]) -> Vec<LayerKind> {
     let mut kinds: Vec<LayerKind> = Vec::new();
-    for LayerSpec { mixer, mlp } in layers {
+    for LayerSpec { mixer, mlp, .. } in layers {
         let (mixer, mlp) = (mixer_text(mixer), mlp_text(mlp));
         match kinds.iter_mut().find(|kind| kind.mixer == mixer && kind.mlp == mlp) {
             Some(kind) => kind.count += 1,
@@ -153,8 +154,11 @@ fn layer_kinds(layers: &[LayerSpec]) -> Vec<LayerKind> {
 fn mixer_text(mixer: &MixerSpec) -> String {
     match mixer {
         MixerSpec::Attention(a) => {
-            let gated = if a.gated { "gated attention" } else { "attention" };
-            format!("{gated}, {} heads, {} kv heads, width {}", a.heads, a.kv_heads, a.head_dim)
+            let kind = if a.gated { "gated attention" } else { "attention" };
+            let window = a.window.map(|n| format!(", window {n}")).unwrap_or_default();
+            let shared = if a.shares.is_some() { ", shared keys" } else { "" };
+            let AttentionSpec { heads, kv_heads, head_dim, .. } = a;
+            format!("{kind}, {heads} heads, {kv_heads} kv heads, width {head_dim}{window}{shared}")
         }
         MixerSpec::Delta(d) => {
             let s = &d.shape;
@@ -169,21 +173,26 @@ fn mixer_text(mixer: &MixerSpec) -> String {
 fn mlp_text(mlp: &MlpSpec) -> String {
     match mlp {
         MlpSpec::Dense(width) => format!("mlp, width {width}"),
-        MlpSpec::Moe(moe) => {
-            let shared = moe.shared.map(|w| format!(", shared expert of width {w}"));
-            let (top_k, experts, ffn) = (moe.top_k, moe.experts, moe.ffn);
-            format!("{top_k} of {experts} experts, width {ffn}{}", shared.unwrap_or_default())
+        MlpSpec::Moe(moe) => experts_text(moe),
+        MlpSpec::Beside { dense, moe } => {
+            format!("mlp, width {dense}, beside {}", experts_text(moe))
         }
     }
 }
 
+fn experts_text(moe: &MoeSpec) -> String {
+    let shared = moe.shared.map(|w| format!(", shared expert of width {w}"));
+    let (top_k, experts, ffn) = (moe.top_k, moe.experts, moe.ffn);
+    format!("{top_k} of {experts} experts, width {ffn}{}", shared.unwrap_or_default())
+}
+
 impl Mtp {
     fn new(source: &Source) -> Self {
-        let checkpoint = &source.checkpoint;
+        let checkpoint = &source.blueprint.checkpoint;
         let stored = checkpoint.names().find(|name| Part::of(name) == Part::Mtp);
         let file = stored.and_then(|name| checkpoint.file_of(name));
         Self {
-            present: source.spec.mtp.is_some(),
+            present: source.blueprint.spec.drafter.is_some(),
             file: file.map(|file| file.path().display().to_string()),
         }
     }
@@ -206,7 +215,7 @@ fn files(source: &Source) -> Vec<FileReport> {
         bytes: file.bytes().len() as u64,
         tensors: file.tensors(),
     };
-    source.checkpoint.files().iter().map(file).collect()
+    source.blueprint.checkpoint.files().iter().map(file).collect()
 }
 
 impl Memory {

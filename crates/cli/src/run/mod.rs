@@ -17,10 +17,10 @@ use input::{Input, Prompt};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let Input { model, prompt } = Input::from_args(args)?;
-    let source = Source::open(&model)?;
+    let source = Source::open(&model, &args.model_options)?;
     let generation = Generation::from_args(args, &source.text.defaults);
-    generation.sampling.check(source.spec.vocabulary)?;
-    let settings = sizing::for_answers(&args.engine, &args.speculation, &source.spec);
+    generation.sampling.check(source.blueprint.spec.vocabulary)?;
+    let settings = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
     match prompt {
         Prompt::Ids(ids) => {
             let plan = one_shot::Plan { source, generation, settings, prompt: ids, chat: None };

@@ -26,8 +26,8 @@ pub(super) struct Plan {
 
 pub(super) fn run(args: &RunArgs, plan: Plan) -> anyhow::Result<Outcome> {
     let Plan { source, generation, settings, prompt, chat } = plan;
-    check_tokens(&prompt, source.spec.vocabulary)?;
-    sizing::check_fits(prompt.len(), &settings, &source.spec)?;
+    check_tokens(&prompt, source.blueprint.spec.vocabulary)?;
+    sizing::check_fits(prompt.len(), &settings, &source.blueprint.spec)?;
     let mut loaded = source.load(&settings, args.threads)?;
     let question = Question {
         prompt,

@@ -15,9 +15,9 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 
 pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
-    let source = Source::open(&args.model)?;
+    let source = Source::open(&args.model, &args.model_options)?;
     let tokens = tokens(args, &source)?;
-    let settings = sizing::for_text(&args.engine, &source.spec, tokens.len())?;
+    let settings = sizing::for_text(&args.engine, &source.blueprint.spec, tokens.len())?;
     let mut loaded = source.load(&settings, args.threads)?;
     let scores = Scores::compute(args, &source, &mut loaded, &tokens)?;
     if args.json {
@@ -49,7 +49,7 @@ fn checked(tokens: Vec<Token>, source: &Source) -> anyhow::Result<Vec<Token>> {
     if tokens.is_empty() {
         bail!("the text is empty; at least one token is needed");
     }
-    check_tokens(&tokens, source.spec.vocabulary)?;
+    check_tokens(&tokens, source.blueprint.spec.vocabulary)?;
     Ok(tokens)
 }
 
@@ -67,7 +67,7 @@ impl Scores {
         loaded: &mut Loaded,
         tokens: &[Token],
     ) -> anyhow::Result<Self> {
-        let shape = [tokens.len(), source.spec.vocabulary];
+        let shape = [tokens.len(), source.blueprint.spec.vocabulary];
         let path = args.logits.as_deref();
         let mut file = path.map(|path| LogitsFile::create(path, shape)).transpose()?;
         let mut logprobs = vec![None];

@@ -31,13 +31,13 @@ pub(super) struct Opening {
 
 impl Opening {
     pub(super) fn new(args: &VerifyArgs, source: &Source) -> anyhow::Result<Self> {
-        let vocabulary = source.spec.vocabulary;
+        let vocabulary = source.blueprint.spec.vocabulary;
         let prompts = Prompts::new(&source.text, vocabulary, args.seed);
         let cases = case::openings(&prompts, vocabulary, args.tokens, args.seed);
         let longest = cases.iter().map(Case::positions).max().unwrap_or(0);
         // A second turn adds to what the first came to.
         let context = longest.saturating_add(case::MORE).saturating_add(args.tokens);
-        let most = source.spec.max_positions;
+        let most = source.blueprint.spec.max_positions;
         if context > most {
             bail!(
                 "--tokens {} needs {context} positions; this model was made for {most}; give fewer",

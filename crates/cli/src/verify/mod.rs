@@ -25,7 +25,7 @@ use report::Report;
 
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<Outcome> {
     let path = args.model.clone().map_or_else(bundled::find, Ok)?;
-    let source = Source::open(&path)?;
+    let source = Source::open(&path, &args.model_options)?;
     let proof = Proof::find(args, &source)?;
     if args.json {
         terminal::show_json(&Report::new(args, &source, &proof))?;

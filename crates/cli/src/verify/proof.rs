@@ -70,7 +70,7 @@ impl Proof {
         let mut at_hand = Some(witness);
         let mut results = Vec::new();
         for group in &groups {
-            if group.needs_head() && source.spec.mtp.is_none() {
+            if group.needs_head() && source.blueprint.spec.drafter.is_none() {
                 results.extend(group.arms.iter().map(|arm| not_applicable(group, arm)));
                 bar.inc(group.arms.len() as u64);
                 continue;

@@ -159,17 +159,19 @@ mod tests {
     use super::super::compare::compare;
     use super::super::prompt::Prompts;
     use super::*;
+    use crate::args::ModelArgs;
     use crate::load::Source;
     use forerun_base::DType;
     use forerun_engine::{Settings, Speculation};
     use forerun_testkit::Golden;
 
     fn answers(kv: DType, seed: u64) -> Vec<Record> {
-        let source = Source::open(Golden::open("qwen3_5").checkpoint()).unwrap();
+        let source =
+            Source::open(Golden::open("qwen3_5").checkpoint(), &ModelArgs::default()).unwrap();
         let speculation = Speculation::mtp(4);
         let settings = Settings { context: 192, kv, speculation, ..Settings::default() };
         let mut witness = Witness::new(source.load(&settings, Some(1)).unwrap().engine);
-        let vocabulary = source.spec.vocabulary;
+        let vocabulary = source.blueprint.spec.vocabulary;
         let prompts = Prompts::new(&source.text, vocabulary, 1);
         let cases = case::openings(&prompts, vocabulary, 12, seed);
         witness.alone(&cases, Depth::Fixed(4)).unwrap()

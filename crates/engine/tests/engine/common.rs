@@ -7,9 +7,8 @@ use forerun_engine::{
     Admission, Engine, Event, FinishReason, ModelRunner, Request, Settings, Span, StateStore,
     StepPlan,
 };
-use forerun_model::{KV_BLOCK, LayerState, Model};
+use forerun_model::{Blueprint, KV_BLOCK, LayerState, Model};
 use forerun_testkit::{Budget, Golden, Recorder};
-use forerun_weights::Checkpoint;
 use std::path::Path;
 
 /// The devices every model test runs on.
@@ -40,9 +39,24 @@ impl Device {
 }
 
 pub(crate) fn runner(folder: &Path, device: Device, settings: &Settings) -> ModelRunner {
-    let checkpoint = Checkpoint::open(folder).expect("a checkpoint");
+    built(&Blueprint::open(folder).expect("a model"), device, settings)
+}
+
+/// A golden model with a drafter from another golden folder.
+pub(crate) fn with_drafter(
+    model: &str,
+    drafter: &str,
+    device: Device,
+    settings: &Settings,
+) -> ModelRunner {
+    let mut blueprint = Blueprint::open(Golden::open(model).checkpoint()).expect("a model");
+    blueprint.attach_drafter(Golden::open(drafter).checkpoint()).expect("a fitting drafter");
+    built(&blueprint, device, settings)
+}
+
+fn built(blueprint: &Blueprint, device: Device, settings: &Settings) -> ModelRunner {
     let mut backend = device.open();
-    let model = Model::load(&checkpoint, &mut *backend, &mut |_| {}).expect("a model");
+    let model = Model::load(blueprint, &mut *backend, &mut |_| {}).expect("a model");
     ModelRunner::new(backend, model, settings).expect("memory")
 }
 
@@ -151,16 +165,24 @@ pub(crate) fn remembered(
     let slot = lease.0 as usize;
     let (limits, held) = (*runner.limits(), states.lease(lease));
     match runner.states().layers[layer] {
-        LayerState::Attention { k, v, layout } => {
-            let (k, v) = (runner.read(k).expect("k"), runner.read(v).expect("v"));
-            let gather = |cache: &[f32]| {
+        LayerState::Attention(cache) => {
+            let layout = cache.layout;
+            let (k, v) = (runner.read(cache.k).expect("k"), runner.read(cache.v).expect("v"));
+            let ring = limits.ring_width();
+            // A ring holds at least the window; what is older may be overwritten.
+            let committed = held.committed as usize;
+            let oldest = if cache.ring { committed.saturating_sub(limits.window) } else { 0 };
+            let gather = |kept: &[f32]| {
                 let mut out = Vec::new();
                 for head in 0..layout.kv_heads {
-                    for p in 0..held.committed as usize {
-                        let block = held.blocks[p / KV_BLOCK] as usize;
+                    for p in oldest..committed {
+                        let block = match cache.ring {
+                            true => slot * ring + p / KV_BLOCK % ring,
+                            false => held.blocks[p / KV_BLOCK] as usize,
+                        };
                         let row = (block * layout.kv_heads + head) * KV_BLOCK + p % KV_BLOCK;
                         let at = row * layout.head_dim;
-                        out.extend_from_slice(&cache[at..at + layout.head_dim]);
+                        out.extend_from_slice(&kept[at..at + layout.head_dim]);
                     }
                 }
                 out

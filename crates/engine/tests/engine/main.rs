@@ -1,5 +1,6 @@
 //! The engine over real models on several devices.
 
+mod assistant;
 mod common;
 mod golden;
 mod invariants;

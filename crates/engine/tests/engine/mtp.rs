@@ -10,7 +10,15 @@ use forerun_testkit::tolerance::assert_close;
 use forerun_weights::Checkpoint;
 use std::path::Path;
 
-const WITH_HEAD: [&str; 3] = ["qwen3_next", "qwen3_5", "qwen3_5_moe"];
+const WITH_HEAD: [&str; 7] = [
+    "qwen3_next",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "gguf_qwen3_5_bf16",
+    "gguf_qwen3_5_q8_0",
+    "gguf_qwen3_5_moe_mxfp4",
+    "gguf_qwen3_next_q8_0",
+];
 
 fn by_hand(name: &str, device: Device, kv: DType) -> ByHand {
     let speculation = Speculation::mtp(4);

@@ -71,6 +71,7 @@ fn limits(sequences: usize, rows: usize, drafts: usize) -> Limits {
         log_rows,
         kv: DType::F16,
         mtp: log_rows > 0,
+        window: 0,
     }
 }
 

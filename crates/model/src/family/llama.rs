@@ -2,9 +2,12 @@
 
 use super::{check_heads, no_sliding_window, only_silu};
 use crate::config::Config;
+use crate::rope::RopeSource;
 use crate::{
-    AttentionSpec, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, MoeSpec, RopeSpec,
+    AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, MoeSpec,
+    Placeholders,
 };
+use forerun_backend::op::Activation;
 
 pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, ModelError> {
     only_silu(config)?;
@@ -25,16 +28,13 @@ pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, Model
         None => return Err(config.bad("head_dim", "is missing and heads do not divide the width")),
     };
     let attention = AttentionSpec {
-        heads,
-        kv_heads,
-        head_dim,
         qk_norm: family != "llama",
-        gated: false,
         bias: config.flag("attention_bias", false)?,
+        ..AttentionSpec::plain(heads, kv_heads, head_dim)
     };
     let layer = |i: usize| -> Result<LayerSpec, ModelError> {
         let mixer = MixerSpec::Attention(attention.clone());
-        Ok(LayerSpec { mixer, mlp: mlp(family, config, i)? })
+        Ok(LayerSpec { mixer, mlp: mlp(family, config, i)?, frame: Frame::Pre })
     };
     Ok(ModelSpec {
         family: family.to_owned(),
@@ -43,9 +43,14 @@ pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, Model
         eps: config.positive("rms_norm_eps", Some(1e-6))? as f32,
         max_positions: config.maybe_count("max_position_embeddings")?.unwrap_or(2048).max(1),
         tied: config.flag("tie_word_embeddings", false)?,
-        rope: RopeSpec::read(config, head_dim, 1.0)?,
+        placeholders: Placeholders::default(),
+        embed_scale: 1.0,
+        logit_cap: None,
+        activation: Activation::Silu,
+        ropes: vec![RopeSource::of(config).read(head_dim, [1e4, 1.0])?],
         layers: (0..config.layers("num_hidden_layers")?).map(layer).collect::<Result<_, _>>()?,
-        mtp: None,
+        per_layer: None,
+        drafter: None,
     })
 }
 

@@ -1,5 +1,8 @@
 //! Families: each reads one kind of config into a [`ModelSpec`]. The only place that knows model names.
 
+pub(crate) mod assistant;
+mod gemma3;
+mod gemma4;
 mod llama;
 mod qwen_hybrid;
 
@@ -9,13 +12,7 @@ use crate::{ModelError, ModelSpec};
 use forerun_weights::Checkpoint;
 
 /// For error messages.
-pub(crate) const SUPPORTED: &str =
-    "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text";
-
-/// The network a checkpoint describes.
-pub fn read_spec(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
-    read(checkpoint).map(|(spec, _)| spec)
-}
+pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified";
 
 /// The network that a config describes, without looking at tensors; `has_mtp` says whether the
 /// checkpoint holds an MTP head.
@@ -30,6 +27,8 @@ pub fn spec_from_config(
         "qwen3_next" | "qwen3_5" | "qwen3_5_text" | "qwen3_5_moe" | "qwen3_5_moe_text" => {
             qwen_hybrid::read(family, &root, has_mtp)
         }
+        "gemma3" | "gemma3_text" => gemma3::read(family, &root),
+        "gemma4" | "gemma4_text" | "gemma4_unified" => gemma4::read(family, &root),
         other => Err(ModelError::UnknownFamily(other.to_owned())),
     }
 }
@@ -40,6 +39,8 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<(ModelSpec, Layout), Model
     let mut spec = spec_from_config(checkpoint.config(), layout.mtp.is_some())?;
     if spec.family.starts_with("qwen3_next") || spec.family.starts_with("qwen3_5") {
         layout.decide_norms(checkpoint)?;
+    } else if spec.family.starts_with("gemma3") && !layout.gamma {
+        layout.norm_offset = 1.0;
     }
     // A file without a head can only be tied, whatever the config leaves unsaid.
     let root = Config::root(checkpoint.config());
@@ -52,6 +53,59 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<(ModelSpec, Layout), Model
 /// Refuses activations other than silu, which all families here use.
 fn only_silu(config: &Config<'_>) -> Result<(), ModelError> {
     config.only("hidden_act", &["silu".into(), "swish".into()])
+}
+
+/// The same for families that use the tanh form of gelu.
+fn only_gelu(config: &Config<'_>) -> Result<(), ModelError> {
+    let known = ["gelu_pytorch_tanh".into()];
+    config.only("hidden_activation", &known)?;
+    match config.get("hidden_activation") {
+        // `hidden_act` is a leftover beside `hidden_activation`.
+        Some(_) => Ok(()),
+        None => config.only("hidden_act", &known),
+    }
+}
+
+/// Whether the embedding is the head: the outer config's word goes before the inner one's.
+fn tied(root: &Config<'_>, config: &Config<'_>, default: bool) -> Result<bool, ModelError> {
+    match root.get("tie_word_embeddings") {
+        Some(_) => root.flag("tie_word_embeddings", default),
+        None => config.flag("tie_word_embeddings", default),
+    }
+}
+
+/// Which layers have a window: `layer_types`, or all but every `pattern`-th and, when `last_is_whole`, the
+/// last.
+fn windowed_layers(
+    config: &Config<'_>,
+    pattern: usize,
+    last_is_whole: bool,
+) -> Result<Vec<bool>, ModelError> {
+    let layers = config.layers("num_hidden_layers")?;
+    let Some(types) = layer_types(config, layers)? else {
+        let whole = |i: usize| (i + 1).is_multiple_of(pattern) || last_is_whole && i + 1 == layers;
+        return Ok((0..layers).map(|i| !whole(i)).collect());
+    };
+    let kind = |name: &str| match name {
+        "sliding_attention" => Ok(true),
+        "full_attention" => Ok(false),
+        other => Err(config.bad("layer_types", format!("names the unknown mixer `{other}`"))),
+    };
+    types.into_iter().map(kind).collect()
+}
+
+/// `layer_types`, one name per layer, where it is given.
+fn layer_types<'a>(config: &Config<'a>, layers: usize) -> Result<Option<Vec<&'a str>>, ModelError> {
+    let Some(types) = config.list("layer_types")? else { return Ok(None) };
+    if types.len() != layers {
+        let problem = format!("has {} entries for {layers} layers", types.len());
+        return Err(config.bad("layer_types", problem));
+    }
+    let name = |value: &'a serde_json::Value| {
+        let wrong = || config.bad("layer_types", format!("names the unknown mixer {value}"));
+        value.as_str().ok_or_else(wrong)
+    };
+    types.iter().map(name).collect::<Result<_, _>>().map(Some)
 }
 
 /// Refuses a sliding window that is switched on.

@@ -2,13 +2,14 @@
 //! attention, dense or with experts, with an MTP block.
 
 use super::llama::{experts, is_sparse};
-use super::{check_heads, no_sliding_window, only_silu};
+use super::{check_heads, layer_types, no_sliding_window, only_silu, tied};
 use crate::config::Config;
+use crate::rope::RopeSource;
 use crate::{
-    AttentionSpec, DeltaSpec, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, MoeSpec,
-    RopeSpec,
+    AttentionSpec, DeltaSpec, DrafterSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError,
+    ModelSpec, MoeSpec, Placeholders,
 };
-use forerun_backend::op::DeltaShape;
+use forerun_backend::op::{Activation, DeltaShape};
 
 pub(super) fn read(
     family: &str,
@@ -22,12 +23,10 @@ pub(super) fn read(
     let kv_heads = config.count("num_key_value_heads")?;
     check_heads(config, heads, kv_heads)?;
     let attention = AttentionSpec {
-        heads,
-        kv_heads,
-        head_dim: config.count("head_dim")?,
         qk_norm: true,
         gated: config.flag("attn_output_gate", true)?,
         bias: config.flag("attention_bias", false)?,
+        ..AttentionSpec::plain(heads, kv_heads, config.count("head_dim")?)
     };
     let delta = delta(config)?;
     let layers = config.layers("num_hidden_layers")?;
@@ -38,11 +37,7 @@ pub(super) fn read(
         } else {
             MixerSpec::Delta(delta.clone())
         };
-        Ok(LayerSpec { mixer, mlp: mlp(family, config, i)? })
-    };
-    let tied = match root.get("tie_word_embeddings") {
-        Some(_) => root.flag("tie_word_embeddings", false)?,
-        None => config.flag("tie_word_embeddings", false)?,
+        Ok(LayerSpec { mixer, mlp: mlp(family, config, i)?, frame: Frame::Pre })
     };
     Ok(ModelSpec {
         family: family.to_owned(),
@@ -50,10 +45,15 @@ pub(super) fn read(
         hidden: config.count("hidden_size")?,
         eps: config.positive("rms_norm_eps", Some(1e-6))? as f32,
         max_positions: config.maybe_count("max_position_embeddings")?.unwrap_or(32768).max(1),
-        tied,
-        rope: RopeSpec::read(config, attention.head_dim, 0.25)?,
+        tied: tied(root, config, false)?,
+        placeholders: Placeholders::default(),
+        embed_scale: 1.0,
+        logit_cap: None,
+        activation: Activation::Silu,
+        ropes: vec![RopeSource::of(config).read(attention.head_dim, [1e4, 0.25])?],
         layers: (0..layers).map(|i| block(attends[i], i)).collect::<Result<_, _>>()?,
-        mtp: has_mtp.then(|| block(true, layers)).transpose()?,
+        per_layer: None,
+        drafter: has_mtp.then(|| block(true, layers)).transpose()?.map(DrafterSpec::Head),
     })
 }
 
@@ -86,20 +86,16 @@ fn delta(config: &Config<'_>) -> Result<DeltaSpec, ModelError> {
 
 /// Which layers attend: `layer_types`, or every `full_attention_interval`-th.
 fn attention_layers(config: &Config<'_>, layers: usize) -> Result<Vec<bool>, ModelError> {
-    let Some(types) = config.list("layer_types")? else {
+    let Some(types) = layer_types(config, layers)? else {
         let interval = config.maybe_count("full_attention_interval")?.unwrap_or(4).max(1);
         return Ok((0..layers).map(|i| (i + 1).is_multiple_of(interval)).collect());
     };
-    if types.len() != layers {
-        let problem = format!("has {} entries for {layers} layers", types.len());
-        return Err(config.bad("layer_types", problem));
-    }
-    let kind = |value: &serde_json::Value| match value.as_str() {
-        Some("full_attention") => Ok(true),
-        Some("linear_attention") => Ok(false),
-        _ => Err(config.bad("layer_types", format!("names the unknown mixer {value}"))),
+    let kind = |name: &str| match name {
+        "full_attention" => Ok(true),
+        "linear_attention" => Ok(false),
+        other => Err(config.bad("layer_types", format!("names the unknown mixer `{other}`"))),
     };
-    types.iter().map(kind).collect()
+    types.into_iter().map(kind).collect()
 }
 
 fn mlp(family: &str, config: &Config<'_>, layer: usize) -> Result<MlpSpec, ModelError> {

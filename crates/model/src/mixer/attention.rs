@@ -1,9 +1,11 @@
-//! Softmax attention with optional head norms, partial rope, output gate and biases.
+//! Softmax attention with optional head norms, partial rope, window, output gate, biases, and keys and values
+//! of its own or another layer's.
 
-use crate::forward::Pass;
+use crate::forward::{Output, Pass};
 use crate::loader::Loader;
-use crate::{AttentionSpec, ModelError};
-use forerun_backend::op::{self, CacheLayout, CacheWrite, GateMul, HeadNorm, Linear, Rope, Store};
+use crate::state::KvCache;
+use crate::{AttentionSpec, ModelError, Values};
+use forerun_backend::op::{self, CacheWrite, GateMul, HeadNorm, Linear, RmsNorm, Rope, Store};
 use forerun_backend::{BackendError, View, WeightId};
 use std::ops::Range;
 
@@ -14,11 +16,21 @@ pub(crate) struct Attention {
     q: Projection,
     /// Output gate, one row per query row.
     gate: Option<Projection>,
-    k: Projection,
-    v: Projection,
+    /// Absent where another layer's keys and values are read.
+    own: Option<OwnKeys>,
     o: Projection,
     q_norm: Option<WeightId>,
+}
+
+/// What makes a layer's own keys and values.
+#[derive(Clone, Debug)]
+struct OwnKeys {
+    k: Projection,
     k_norm: Option<WeightId>,
+    /// Absent where values come from the key projection.
+    v: Option<Projection>,
+    /// Ones, where values are normed.
+    v_norm: Option<WeightId>,
 }
 
 /// A weight and its bias.
@@ -53,78 +65,92 @@ impl Attention {
         spec: &AttentionSpec,
         hidden: usize,
     ) -> Result<Self, ModelError> {
-        let AttentionSpec { heads, kv_heads, head_dim, bias, .. } = *spec;
-        let (q_rows, kv_rows) = (heads * head_dim, kv_heads * head_dim);
+        let AttentionSpec { heads, head_dim, bias, .. } = *spec;
+        let at = |name: &str| format!("{path}.{name}");
+        let width = heads * head_dim;
         let (q, gate) = if spec.gated {
-            let (q, gate) = load_gated_query(loader, &format!("{path}.q_proj"), spec, hidden)?;
+            let (q, gate) = load_gated_query(loader, &at("q_proj"), spec, hidden)?;
             (q, Some(gate))
         } else {
-            (Projection::load(loader, &format!("{path}.q_proj"), [q_rows, hidden], bias)?, None)
+            (Projection::load(loader, &at("q_proj"), [width, hidden], bias)?, None)
         };
-        let mut head_norm = |name: &str| -> Result<Option<WeightId>, ModelError> {
-            spec.qk_norm.then(|| loader.norm(&format!("{path}.{name}"), head_dim)).transpose()
+        let own = match spec.shares {
+            None => Some(OwnKeys::load(loader, path, spec, hidden)?),
+            Some(_) => None,
         };
-        let (q_norm, k_norm) = (head_norm("q_norm")?, head_norm("k_norm")?);
-        let mut project = |name: &str, shape: [usize; 2]| {
-            Projection::load(loader, &format!("{path}.{name}"), shape, bias)
-        };
-        Ok(Self {
-            spec: spec.clone(),
-            q,
-            gate,
-            k: project("k_proj", [kv_rows, hidden])?,
-            v: project("v_proj", [kv_rows, hidden])?,
-            o: project("o_proj", [hidden, q_rows])?,
-            q_norm,
-            k_norm,
-        })
+        let q_norm = spec.qk_norm.then(|| loader.norm(&at("q_norm"), head_dim)).transpose()?;
+        let o = Projection::load(loader, &at("o_proj"), [hidden, width], bias)?;
+        Ok(Self { spec: spec.clone(), q, gate, own, o, q_norm })
     }
 
-    /// `x += o(attention(normed))`.
+    /// `o(attention(normed))` to `out`.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
-        k_cache: View,
-        v_cache: View,
-        layout: CacheLayout,
+        cache: &KvCache,
+        out: Output,
     ) -> Result<(), BackendError> {
-        let AttentionSpec { heads, kv_heads, head_dim, .. } = self.spec;
+        let AttentionSpec { heads, head_dim, scale, window, .. } = self.spec;
         let space = pass.space;
         let normed = pass.rows_of(space.normed, pass.hidden);
         let q = pass.rows_of(space.q, heads * head_dim);
-        let k = pass.rows_of(space.k, kv_heads * head_dim);
-        let v = pass.rows_of(space.v, kv_heads * head_dim);
-        let out = pass.rows_of(space.mixed, heads * head_dim);
+        let mixed = pass.rows_of(space.mixed, heads * head_dim);
         self.q.apply(pass, normed, q)?;
-        self.k.apply(pass, normed, k)?;
-        self.v.apply(pass, normed, v)?;
         self.turn(pass, q, heads, self.q_norm)?;
-        self.turn(pass, k, kv_heads, self.k_norm)?;
-        let places = pass.index_of(space.index.places);
-        pass.backend.cache_write(CacheWrite { k, v, places, k_cache, v_cache, layout })?;
+        let (places, tables) = space.index.of(cache.ring);
+        if let Some(own) = &self.own {
+            let (k, v) = self.keys_and_values(pass, own)?;
+            let KvCache { k: k_cache, v: v_cache, layout, .. } = *cache;
+            let places = pass.index_of(places);
+            pass.backend.cache_write(CacheWrite { k, v, places, k_cache, v_cache, layout })?;
+        }
         pass.backend.attention(op::Attention {
             q,
-            k_cache,
-            v_cache,
-            layout,
+            k_cache: cache.k,
+            v_cache: cache.v,
+            layout: cache.layout,
             positions: pass.index_of(space.index.positions),
             span_of: pass.index_of(space.index.span_of),
-            tables: View::head(space.index.tables, pass.spans * space.limits.table_width()),
+            tables: View::head(tables, pass.spans * space.limits.table_width()),
             table_width: space.limits.table_width(),
             heads,
-            scale: 1.0 / (head_dim as f32).sqrt(),
-            window: None,
-            visible_keys: pass.visible_keys,
-            out,
+            scale,
+            window,
+            visible_keys: if window.is_some() { pass.visible.windowed } else { pass.visible.all },
+            out: mixed,
         })?;
         if let Some(projection) = &self.gate {
             let gate = pass.rows_of(space.gate, heads * head_dim);
             projection.apply(pass, normed, gate)?;
-            pass.backend.gate_mul(GateMul { x: out, gate })?;
+            pass.backend.gate_mul(GateMul { x: mixed, gate })?;
         }
-        let x = pass.rows_of(space.x, pass.hidden);
-        let Projection { weight, bias } = self.o;
-        pass.backend.linear(Linear { x: out, weight, bias, out: x, store: Store::Add })
+        let (Projection { weight, bias }, Output { view, store }) = (self.o, out);
+        pass.backend.linear(Linear { x: mixed, weight, bias, out: view, store })
+    }
+
+    /// The rows' keys, normed and turned, and values.
+    fn keys_and_values(
+        &self,
+        pass: &mut Pass<'_>,
+        own: &OwnKeys,
+    ) -> Result<(View, View), BackendError> {
+        let AttentionSpec { kv_heads, head_dim, .. } = self.spec;
+        let (space, width) = (pass.space, kv_heads * head_dim);
+        let normed = pass.rows_of(space.normed, pass.hidden);
+        let (k, v) = (pass.rows_of(space.k, width), pass.rows_of(space.v, width));
+        own.k.apply(pass, normed, k)?;
+        // Before they are normed, values wait where the mixer's output will be.
+        let raw = if own.v_norm.is_some() { pass.rows_of(space.mixed, width) } else { v };
+        if let Some(projection) = &own.v {
+            projection.apply(pass, normed, raw)?;
+        }
+        if let Some(weight) = own.v_norm {
+            let x = if own.v.is_some() { raw } else { k };
+            let (dim, eps) = (head_dim, pass.eps);
+            pass.backend.rms_norm(RmsNorm { x, weight, out: v, dim, eps })?;
+        }
+        self.turn(pass, k, kv_heads, own.k_norm)?;
+        Ok((k, v))
     }
 
     fn turn(
@@ -134,15 +160,39 @@ impl Attention {
         heads: usize,
         norm: Option<WeightId>,
     ) -> Result<(), BackendError> {
-        let rotary = pass.rotary;
+        let (table, rotary) = pass.rope_of(self.spec.rope);
         pass.backend.rope(Rope {
             x,
-            table: pass.rows_of(pass.space.rope, rotary),
+            table,
             norm: norm.map(|weight| HeadNorm { weight, eps: pass.eps }),
             heads,
             head_dim: self.spec.head_dim,
             rotary,
         })
+    }
+}
+
+impl OwnKeys {
+    fn load(
+        loader: &mut Loader<'_>,
+        path: &str,
+        spec: &AttentionSpec,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let AttentionSpec { kv_heads, head_dim, bias, values, .. } = *spec;
+        let at = |name: &str| format!("{path}.{name}");
+        let shape = [kv_heads * head_dim, hidden];
+        let k = Projection::load(loader, &at("k_proj"), shape, bias)?;
+        let k_norm = spec.qk_norm.then(|| loader.norm(&at("k_norm"), head_dim)).transpose()?;
+        let v = match values {
+            Values::FromKeys => None,
+            _ => Some(Projection::load(loader, &at("v_proj"), shape, bias)?),
+        };
+        let v_norm = match values {
+            Values::Projected => None,
+            _ => Some(loader.numbers(&at("v_norm (ones)"), 1, &vec![1.0; head_dim])?),
+        };
+        Ok(Self { k, k_norm, v, v_norm })
     }
 }
 

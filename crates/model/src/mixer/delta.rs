@@ -1,11 +1,14 @@
 //! Gated DeltaNet: projections, short convolution, delta rule, gated norm.
 
-use crate::forward::Pass;
+use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::{DeltaSpec, ModelError};
 use forerun_backend::op::{Conv, DeltaPrepare, DeltaRule, DeltaShape, GatedNorm, Linear};
 use forerun_backend::{BackendError, View, WeightId};
 use std::ops::Range;
+
+/// What a translated GGUF calls `−exp(A_log)`, which it stores in place of `A_log`.
+pub(crate) const RATE: &str = "neg_exp_A_log";
 
 /// Weights of one Gated DeltaNet mixer.
 #[derive(Clone, Debug)]
@@ -46,26 +49,27 @@ impl Delta {
         // [C, 1, K] as published and [C, K, 1] as converted hold the same bytes.
         let name = at("conv1d.weight");
         let (channels, taps) = (shape.channels(), spec.taps);
-        let converted = loader.checkpoint.tensor(&name)?.shape.last() == Some(&1);
+        let converted = loader.checkpoint.info(&name)?.shape.last() == Some(&1);
         let stored = if converted { [channels, taps, 1] } else { [channels, 1, taps] };
         let kernel = loader.checkpoint.values(&name, &stored)?;
         Ok(Self {
             shape,
             inputs,
             conv: loader.numbers(&name, channels, &kernel)?,
-            rate: loader.vector(&at("A_log"), shape.value_heads, |a| -a.exp())?,
+            rate: load_rate(loader, path, shape.value_heads)?,
             dt_bias: loader.vector(&at("dt_bias"), shape.value_heads, |b| b)?,
             norm: loader.plain_norm(&at("norm"), shape.dv)?,
             out: loader.matrix(&at("out_proj"), [hidden, shape.value_heads * shape.dv])?,
         })
     }
 
-    /// `x += out(gated_norm(delta_rule(conv(normed))))`.
+    /// `out_proj(gated_norm(delta_rule(conv(normed))))` to `out`.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
         [window, window_log]: [View; 2],
         [state, state_log]: [View; 2],
+        out: Output,
     ) -> Result<(), BackendError> {
         let (shape, space) = (self.shape, pass.space);
         let values = shape.value_heads * shape.dv;
@@ -96,13 +100,32 @@ impl Delta {
             beta,
             shape,
         })?;
-        let (log, out) = (state_log, mixed);
-        pass.backend.delta_rule(DeltaRule { qkv, decay, beta, state, log, spans, shape, out })?;
+        let log = state_log;
+        pass.backend.delta_rule(DeltaRule {
+            qkv,
+            decay,
+            beta,
+            state,
+            log,
+            spans,
+            shape,
+            out: mixed,
+        })?;
         let (weight, dim, eps) = (self.norm, shape.dv, pass.eps);
         pass.backend.gated_norm(GatedNorm { x: mixed, gate: z, weight, dim, eps })?;
-        let x = pass.rows_of(space.x, pass.hidden);
-        pass.backend.linear(Linear::add(mixed, self.out, x))
+        let Output { view, store } = out;
+        let (weight, bias) = (self.out, None);
+        pass.backend.linear(Linear { x: mixed, weight, bias, out: view, store })
     }
+}
+
+/// The decay's rate `−exp(A_log)`, or stored as it is.
+fn load_rate(loader: &mut Loader<'_>, path: &str, heads: usize) -> Result<WeightId, ModelError> {
+    let rate = format!("{path}.{RATE}");
+    if loader.checkpoint.contains(&rate) {
+        return loader.vector(&rate, heads, |a| a);
+    }
+    loader.vector(&format!("{path}.A_log"), heads, |a| -a.exp())
 }
 
 impl Inputs {

@@ -4,9 +4,9 @@ mod attention;
 mod delta;
 
 pub(crate) use attention::Attention;
-pub(crate) use delta::Delta;
+pub(crate) use delta::{Delta, RATE};
 
-use crate::forward::Pass;
+use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::{LayerState, MixerSpec, ModelError};
 use forerun_backend::BackendError;
@@ -39,18 +39,19 @@ impl Mixer {
         })
     }
 
-    /// `x += mixer(normed)`.
+    /// `mixer(normed)` to `out`.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
         state: &LayerState,
+        out: Output,
     ) -> Result<(), BackendError> {
         match (self, state) {
-            (Self::Attention(mixer), LayerState::Attention { k, v, layout }) => {
-                mixer.forward(pass, *k, *v, *layout)
+            (Self::Attention(mixer), LayerState::Attention(cache)) => {
+                mixer.forward(pass, cache, out)
             }
             (Self::Delta(mixer), LayerState::Delta { window, window_log, state, state_log }) => {
-                mixer.forward(pass, [*window, *window_log], [*state, *state_log])
+                mixer.forward(pass, [*window, *window_log], [*state, *state_log], out)
             }
             _ => unreachable!("state buffers are built from the same layers as the weights"),
         }

@@ -1,12 +1,12 @@
-//! SwiGLU.
+//! A gated MLP.
 
 use crate::ModelError;
-use crate::forward::Pass;
+use crate::forward::{Output, Pass};
 use crate::loader::Loader;
-use forerun_backend::op::{Activation, GatedLinear};
+use forerun_backend::op::{GatedLinear, Linear};
 use forerun_backend::{BackendError, View, WeightId};
 
-/// Weights of one SwiGLU.
+/// Weights of one gated MLP.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dense {
     ffn: usize,
@@ -31,20 +31,20 @@ impl Dense {
         })
     }
 
-    /// `silu(gate normed) · (up normed)`.
+    /// `act(gate normed) · (up normed)`.
     pub(super) fn activate(&self, pass: &mut Pass<'_>) -> Result<View, BackendError> {
         let x = pass.rows_of(pass.space.normed, pass.hidden);
         let out = pass.rows_of(pass.space.activated, self.ffn);
         let scratch = pass.rows_of(pass.space.up, self.ffn);
-        let Self { gate, up, .. } = *self;
-        pass.backend.gated_linear(GatedLinear {
-            x,
-            gate,
-            up,
-            scratch,
-            out,
-            activation: Activation::Silu,
-        })?;
+        let (Self { gate, up, .. }, activation) = (*self, pass.activation);
+        pass.backend.gated_linear(GatedLinear { x, gate, up, activation, scratch, out })?;
         Ok(out)
+    }
+
+    /// `down(act(gate normed) · (up normed))` to `out`.
+    pub(super) fn forward(&self, pass: &mut Pass<'_>, out: Output) -> Result<(), BackendError> {
+        let x = self.activate(pass)?;
+        let Output { view, store } = out;
+        pass.backend.linear(Linear { x, weight: self.down, bias: None, out: view, store })
     }
 }

@@ -1,24 +1,27 @@
-//! What follows the mixer: SwiGLU, dense or as a mixture of experts.
+//! What follows the mixer: a gated MLP, a mixture of experts, or both side by side.
 
+mod beside;
 mod dense;
 mod moe;
 
+pub(crate) use beside::Beside;
 pub(crate) use dense::Dense;
 pub(crate) use moe::Moe;
 
-use crate::forward::Pass;
+use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::{MlpSpec, ModelError};
 use forerun_backend::BackendError;
-use forerun_backend::op::Linear;
 
 /// An MLP's weights on the device.
 #[derive(Clone, Debug)]
 pub(crate) enum Mlp {
-    /// SwiGLU.
+    /// A gated MLP.
     Dense(Dense),
     /// Experts.
     Moe(Moe),
+    /// Both.
+    Beside(Beside),
 }
 
 impl Mlp {
@@ -32,18 +35,18 @@ impl Mlp {
         Ok(match spec {
             MlpSpec::Dense(ffn) => Self::Dense(Dense::load(loader, &path, *ffn, hidden)?),
             MlpSpec::Moe(spec) => Self::Moe(Moe::load(loader, &path, spec, hidden)?),
+            MlpSpec::Beside { dense, moe } => {
+                Self::Beside(Beside::load(loader, block, *dense, moe, hidden)?)
+            }
         })
     }
 
-    /// `x += mlp(normed)`.
-    pub(crate) fn forward(&self, pass: &mut Pass<'_>) -> Result<(), BackendError> {
+    /// `mlp(normed)` to `out`.
+    pub(crate) fn forward(&self, pass: &mut Pass<'_>, out: Output) -> Result<(), BackendError> {
         match self {
-            Self::Dense(mlp) => {
-                let x = pass.rows_of(pass.space.x, pass.hidden);
-                let activated = mlp.activate(pass)?;
-                pass.backend.linear(Linear::add(activated, mlp.down, x))
-            }
-            Self::Moe(mlp) => mlp.forward(pass),
+            Self::Dense(mlp) => mlp.forward(pass, out),
+            Self::Moe(mlp) => mlp.forward(pass, out),
+            Self::Beside(mlp) => mlp.forward(pass, out),
         }
     }
 }

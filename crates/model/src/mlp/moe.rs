@@ -1,10 +1,10 @@
-//! A mixture of SwiGLU experts with an optional gated shared expert.
+//! A mixture of experts with an optional gated shared expert.
 
 use super::Dense;
-use crate::forward::Pass;
+use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::{ModelError, MoeSpec};
-use forerun_backend::op::{Activation, AddGated, ExpertRows, Experts, Linear, Router, Store};
+use forerun_backend::op::{AddGated, ExpertRows, Experts, Linear, Router};
 use forerun_backend::{BackendError, WeightId};
 use forerun_base::Matrix;
 
@@ -14,6 +14,8 @@ pub(crate) struct Moe {
     spec: MoeSpec,
     router: WeightId,
     stacks: Stacks,
+    /// A factor on each expert's weight.
+    expert_scale: Option<WeightId>,
     shared: Option<(Dense, WeightId)>,
 }
 
@@ -42,15 +44,43 @@ impl Moe {
             }
             None => None,
         };
-        Ok(Self { spec: spec.clone(), router, stacks, shared })
+        Ok(Self { spec: spec.clone(), router, stacks, expert_scale: None, shared })
     }
 
-    /// `x += Σ experts + σ(gate)·shared`.
-    pub(super) fn forward(&self, pass: &mut Pass<'_>) -> Result<(), BackendError> {
-        let MoeSpec { experts, top_k, ffn, renormalise, .. } = self.spec;
+    /// A mixture that stands beside an MLP: its router is a module of its own.
+    pub(super) fn load_beside(
+        loader: &mut Loader<'_>,
+        block: &str,
+        spec: &MoeSpec,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let router = loader.matrix(&format!("{block}.router.proj"), [spec.experts, hidden])?;
+        let name = format!("{block}.router.per_expert_scale");
+        let expert_scale = Some(loader.vector(&name, spec.experts, |s| s)?);
+        let stacks = Stacks::load(loader, block, spec, hidden)?;
+        Ok(Self { spec: spec.clone(), router, stacks, expert_scale, shared: None })
+    }
+
+    /// `Σ experts(normed) + σ(gate)·shared(normed)` to `out`.
+    pub(super) fn forward(&self, pass: &mut Pass<'_>, out: Output) -> Result<(), BackendError> {
+        self.route(pass)?;
+        self.mix(pass, out)?;
+        let Some((mlp, gate_weight)) = &self.shared else { return Ok(()) };
         let (moe, dim) = (pass.space.moe, pass.hidden);
         let x = pass.rows_of(pass.space.normed, dim);
-        let out = pass.rows_of(pass.space.x, dim);
+        let activated = mlp.activate(pass)?;
+        let shared = pass.rows_of(moe.shared, dim);
+        let gate = pass.rows_of(moe.shared_gate, 1);
+        pass.backend.linear(Linear::set(activated, mlp.down, shared))?;
+        pass.backend.linear(Linear::set(x, *gate_weight, gate))?;
+        pass.backend.add_gated(AddGated { x: shared, gate, out: out.view })
+    }
+
+    /// Chooses experts for the rows in `normed`.
+    pub(super) fn route(&self, pass: &mut Pass<'_>) -> Result<(), BackendError> {
+        let MoeSpec { experts, top_k, renormalise, .. } = self.spec;
+        let moe = pass.space.moe;
+        let x = pass.rows_of(pass.space.normed, pass.hidden);
         let logits = pass.rows_of(moe.logits, experts);
         let chosen = pass.rows_of(moe.chosen, top_k);
         let weights = pass.rows_of(moe.weights, top_k);
@@ -60,17 +90,21 @@ impl Moe {
             experts,
             top_k,
             renormalise,
-            expert_scale: None,
+            expert_scale: self.expert_scale,
             chosen,
             weights,
-        })?;
+        })
+    }
+
+    /// The chosen experts over the rows in `normed`.
+    pub(super) fn mix(&self, pass: &mut Pass<'_>, out: Output) -> Result<(), BackendError> {
+        let MoeSpec { experts, top_k, ffn, .. } = self.spec;
+        let (moe, dim) = (pass.space.moe, pass.hidden);
         let Stacks { gate, up, down } = self.stacks;
-        let hidden = pass.rows_of(moe.hidden, top_k * ffn);
-        let partial = pass.rows_of(moe.partial, top_k * dim);
         pass.backend.experts(Experts {
-            x,
-            chosen,
-            weights,
+            x: pass.rows_of(pass.space.normed, dim),
+            chosen: pass.rows_of(moe.chosen, top_k),
+            weights: pass.rows_of(moe.weights, top_k),
             gate,
             up,
             down,
@@ -78,24 +112,17 @@ impl Moe {
             top_k,
             ffn,
             dim,
-            hidden,
-            partial,
-            out,
-            store: Store::Add,
-            activation: Activation::Silu,
-        })?;
-        let Some((mlp, gate_weight)) = &self.shared else { return Ok(()) };
-        let activated = mlp.activate(pass)?;
-        let shared = pass.rows_of(moe.shared, dim);
-        let gate = pass.rows_of(moe.shared_gate, 1);
-        pass.backend.linear(Linear::set(activated, mlp.down, shared))?;
-        pass.backend.linear(Linear::set(x, *gate_weight, gate))?;
-        pass.backend.add_gated(AddGated { x: shared, gate, out })
+            activation: pass.activation,
+            hidden: pass.rows_of(moe.hidden, top_k * ffn),
+            partial: pass.rows_of(moe.partial, top_k * dim),
+            out: out.view,
+            store: out.store,
+        })
     }
 }
 
 impl Stacks {
-    /// Accepts the three layouts found in files: stacked per projection (`switch_mlp`), gate and up
+    /// Accepts the layouts found in files: stacked per projection (`switch_mlp`, `switch_glu`), gate and up
     /// fused (`experts.gate_up_proj`), and one module per expert.
     fn load(
         loader: &mut Loader<'_>,
@@ -118,9 +145,12 @@ impl Stacks {
             });
         }
         let mut stack = |name: &str, [rows, cols]: [usize; 2]| -> Result<ExpertRows, ModelError> {
-            let together = format!("{path}.switch_mlp.{name}");
-            let matrix = if loader.checkpoint.has_matrix(&together) {
-                loader.checkpoint.stacked(&together, [experts, rows, cols])?
+            let stacks = ["switch_mlp", "experts.switch_glu"];
+            let stacks = stacks.map(|stack| format!("{path}.{stack}.{name}"));
+            let found = stacks.iter().find(|path| loader.checkpoint.has_matrix(path));
+            let label = found.unwrap_or(&stacks[0]).clone();
+            let matrix = if let Some(together) = found {
+                loader.checkpoint.stacked(together, [experts, rows, cols])?
             } else {
                 let one = |e: usize| {
                     loader.checkpoint.matrix(&format!("{path}.experts.{e}.{name}"), [rows, cols])
@@ -132,7 +162,7 @@ impl Stacks {
                     ))
                 })?
             };
-            Ok(whole(loader.upload(&together, matrix)?, rows))
+            Ok(whole(loader.upload(&label, matrix)?, rows))
         };
         Ok(Self {
             gate: stack("gate_proj", [ffn, hidden])?,

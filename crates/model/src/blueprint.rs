@@ -1,0 +1,89 @@
+//! A checkpoint and the network it describes, before anything is on a device.
+
+use crate::family::{self, assistant};
+use crate::loader::Layout;
+use crate::{DrafterSpec, ModelError, ModelSpec, RopeScale, gguf};
+use forerun_weights::Checkpoint;
+use std::path::Path;
+
+/// Everything known about a model from its headers and configuration.
+#[derive(Clone, Debug)]
+pub struct Blueprint {
+    /// The tensors, under published names whatever the file calls them.
+    pub checkpoint: Checkpoint,
+    /// The network.
+    pub spec: ModelSpec,
+    pub(crate) layout: Layout,
+    /// Where the drafter's weights are, when they have a checkpoint of their own.
+    pub(crate) drafter: Option<DrafterSource>,
+}
+
+/// A drafter's own checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct DrafterSource {
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) layout: Layout,
+}
+
+impl Blueprint {
+    /// Opens a folder, a `.safetensors` or a `.gguf` file and reads what network it holds.
+    pub fn open(path: &Path) -> Result<Self, ModelError> {
+        let checkpoint = open(path)?;
+        if assistant::is_assistant(&checkpoint) {
+            return Err(ModelError::IsDrafter(path.to_owned()));
+        }
+        let (spec, layout) = family::read(&checkpoint)?;
+        Ok(Self { checkpoint, spec, layout, drafter: None })
+    }
+
+    /// Takes the drafter from another checkpoint: a separate drafter of this model's family, or any
+    /// checkpoint of the same model that still has its MTP head.
+    pub fn attach_drafter(&mut self, path: &Path) -> Result<(), ModelError> {
+        let checkpoint = open(path)?;
+        let source = if assistant::is_assistant(&checkpoint) {
+            let spec = assistant::read(&checkpoint, &self.spec)?;
+            self.spec.drafter = Some(DrafterSpec::Assistant(spec));
+            DrafterSource { layout: Layout::find(&checkpoint), checkpoint }
+        } else {
+            let (other, layout) = family::read(&checkpoint)?;
+            let Some(DrafterSpec::Head(block)) = other.drafter else {
+                return Err(ModelError::NotADrafter(path.to_owned()));
+            };
+            let same = [
+                ("width", self.spec.hidden, other.hidden),
+                ("vocabulary", self.spec.vocabulary, other.vocabulary),
+            ];
+            for (what, ours, theirs) in same {
+                if ours != theirs {
+                    return Err(ModelError::Drafter(format!(
+                        "has a {what} of {theirs}, the model one of {ours}"
+                    )));
+                }
+            }
+            self.spec.drafter = Some(DrafterSpec::Head(block));
+            DrafterSource { checkpoint, layout }
+        };
+        self.drafter = Some(source);
+        Ok(())
+    }
+
+    /// Stretches the context: positions of every layer that sees all of it turn more slowly.
+    pub fn extend_context(&mut self, scale: RopeScale) {
+        self.spec.extend_context(scale);
+    }
+
+    /// Bytes of all weight files.
+    pub fn total_bytes(&self) -> u64 {
+        let drafter = self.drafter.as_ref().map_or(0, |d| d.checkpoint.total_bytes());
+        self.checkpoint.total_bytes() + drafter
+    }
+}
+
+/// Opens a checkpoint; GGUF files get published names and a config.
+pub fn open(path: &Path) -> Result<Checkpoint, ModelError> {
+    let checkpoint = Checkpoint::open(path)?;
+    match checkpoint.gguf() {
+        Some(_) => gguf::translate(checkpoint),
+        None => Ok(checkpoint),
+    }
+}

@@ -1,0 +1,52 @@
+//! Rotary frequencies: which dims turn, how fast, and the rules that stretch them to longer contexts.
+
+mod read;
+mod rule;
+
+pub(crate) use read::RopeSource;
+pub use rule::{RopeRule, RopeScale};
+
+/// Which dims turn, and how fast.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeSpec {
+    /// Dims of a head that turn, from the first.
+    pub rotary: usize,
+    /// Radians per position of each pair, `rotary / 2` numbers; zero for a pair that stands still.
+    pub inv_freq: Vec<f32>,
+    /// Factor on cosines and sines.
+    pub scale: f32,
+    /// The frequencies before any rule, from which [`RopeSpec::rescaled`] starts.
+    base: Vec<f32>,
+    /// Base of the powers.
+    theta: f64,
+}
+
+impl RopeSpec {
+    /// `theta^(−2i / rotary)` for every pair.
+    pub fn new(rotary: usize, theta: f64) -> Self {
+        // The reference computes the powers in f32.
+        let inv = |i: usize| 1.0 / (theta as f32).powf(2.0 * i as f32 / rotary as f32);
+        let base: Vec<f32> = (0..rotary / 2).map(inv).collect();
+        Self { rotary, inv_freq: base.clone(), scale: 1.0, base, theta }
+    }
+
+    /// The same with only the first `turning` pairs turning.
+    fn proportional(mut self, turning: usize) -> Self {
+        self.base.iter_mut().skip(turning).for_each(|inv| *inv = 0.0);
+        self.inv_freq = self.base.clone();
+        self
+    }
+
+    /// Dims of a head that really turn.
+    pub fn turning(&self) -> usize {
+        2 * self.inv_freq.iter().filter(|&&inv| inv != 0.0).count()
+    }
+
+    /// The frequencies under a rule, whatever rule held before.
+    #[must_use]
+    pub fn rescaled(mut self, rule: &RopeRule) -> Self {
+        self.inv_freq = self.base.clone();
+        self.scale = rule.apply(&mut self.inv_freq, self.rotary, self.theta);
+        self
+    }
+}
