@@ -26,6 +26,7 @@ pub mod gguf;
 mod json;
 #[expect(unsafe_code, reason = "mapping a file is unsafe by nature; nothing else lives there")]
 mod mmap;
+pub mod quantize;
 mod read;
 pub mod safetensors;
 mod shards;

@@ -1,4 +1,4 @@
-//! The safetensors container: an 8-byte little-endian header length, a JSON header, data.
+//! Headers nobody vouches for.
 //!
 //! [`parse_header`] accepts a header only when it describes the file completely: known
 //! dtypes, at most eight axes, byte lengths that follow from shapes without overflow, and
@@ -7,6 +7,7 @@
 //!
 //! Unknown keys inside a tensor's entry are ignored, as the format's own reader does.
 
+use super::dtype;
 use crate::json::{MAX_JSON_BYTES, UniqueMap};
 use forerun_base::DType;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -257,25 +258,4 @@ impl<'de> Visitor<'de> for DimsVisitor {
         }
         Ok(Dims(dims))
     }
-}
-
-fn dtype(name: &str) -> Option<DType> {
-    Some(match name {
-        "F64" => DType::F64,
-        "F32" => DType::F32,
-        "F16" => DType::F16,
-        "BF16" => DType::BF16,
-        "F8_E4M3" => DType::F8E4M3,
-        "F8_E5M2" => DType::F8E5M2,
-        "U64" => DType::U64,
-        "I64" => DType::I64,
-        "U32" => DType::U32,
-        "I32" => DType::I32,
-        "U16" => DType::U16,
-        "I16" => DType::I16,
-        "U8" => DType::U8,
-        "I8" => DType::I8,
-        "BOOL" => DType::Bool,
-        _ => return None,
-    })
 }
