@@ -1,4 +1,4 @@
-//! `forerun`: run, score, inspect, verify and benchmark language models from the command line.
+//! `forerun`: run, score, inspect, verify, benchmark and quantise language models from the command line.
 //!
 //! What was typed ([`args`]) becomes a command; each command has a folder or file of its own. This
 //! is the only crate that names a backend ([`device`]) and the only one that talks to a person.
@@ -17,6 +17,7 @@ mod inspect;
 mod interrupt;
 mod load;
 mod model_text;
+mod quantize;
 mod receipt;
 mod report;
 mod run;
@@ -46,5 +47,6 @@ fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
         Some(Command::Inspect(args)) => inspect::inspect(&args),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Verify(args)) => verify::verify(&args),
+        Some(Command::Quantize(args)) => quantize::quantize(&args),
     }
 }

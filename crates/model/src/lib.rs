@@ -27,6 +27,7 @@ mod per_layer;
 mod rope;
 mod spec;
 mod state;
+mod storage;
 mod workspace;
 
 pub use batch::{Batch, BatchShape, NewSpan};
@@ -43,6 +44,7 @@ pub use spec::{
     MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders, Values,
 };
 pub use state::{DraftState, KvCache, LayerState, StateBuffers};
+pub use storage::Storage;
 pub use workspace::Workspace;
 
 pub(crate) use assistant::Assistant;

@@ -215,7 +215,7 @@ impl Mode {
     }
 
     /// MLX's default for affine; the only possibility for the others.
-    fn usual(self) -> Scheme {
+    pub fn usual(self) -> Scheme {
         let (bits, group) = match self {
             Self::Affine => (4, 64),
             Self::Mxfp4 => (4, 32),

@@ -4,6 +4,7 @@ mod bench;
 mod engine;
 mod inspect;
 mod model;
+mod quantize;
 mod run;
 mod sampling;
 mod score;
@@ -14,6 +15,7 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use engine::EngineArgs;
 pub(crate) use inspect::InspectArgs;
 pub(crate) use model::ModelArgs;
+pub(crate) use quantize::QuantizeArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use sampling::SamplingArgs;
 pub(crate) use score::ScoreArgs;
@@ -31,6 +33,7 @@ Examples:
   forerun inspect ~/models/qwen3.5 --ctx 32768
   forerun bench ~/models/qwen3.5            measure what guessing gains
   forerun verify ~/models/qwen3.5           prove that guessing changes nothing
+  forerun quantize ~/models/qwen3.5 ~/models/qwen3.5-4bit --bits 4
 
 Exit status: 0 done, 1 error, 2 wrong usage, 130 cancelled.";
 
@@ -51,4 +54,5 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     Bench(Box<BenchArgs>),
     Verify(VerifyArgs),
+    Quantize(QuantizeArgs),
 }

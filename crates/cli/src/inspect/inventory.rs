@@ -52,7 +52,7 @@ impl Inventory {
 }
 
 /// The weight whose codes a scale, a bias or a factor belongs to.
-fn owner(checkpoint: &Checkpoint, name: &str) -> Option<String> {
+pub(crate) fn owner(checkpoint: &Checkpoint, name: &str) -> Option<String> {
     let packed = [".scales", ".biases", ".global_scale"]
         .iter()
         .find_map(|suffix| Some(format!("{}.weight", name.strip_suffix(suffix)?)));

@@ -5,6 +5,8 @@ mod page;
 mod part;
 mod report;
 
+pub(crate) use inventory::owner;
+
 use crate::args::InspectArgs;
 use crate::exit::Outcome;
 use crate::load::Source;

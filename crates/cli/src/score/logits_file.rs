@@ -4,6 +4,8 @@
 //! it is computed. The file has another name until it is whole.
 
 use anyhow::{Context, anyhow};
+use forerun_base::DType;
+use forerun_weights::safetensors::{Entry, header};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -41,11 +43,9 @@ impl LogitsFile {
             path: path.to_owned(),
             bytes: Vec::new(),
         };
-        let header = header(shape);
-        new.write(|out| {
-            out.write_all(&(header.len() as u64).to_le_bytes())?;
-            out.write_all(header.as_bytes())
-        })?;
+        let entry = Entry { name: "logits".to_owned(), dtype: DType::F32, shape: shape.to_vec() };
+        let header = header(&[entry], None).ok_or_else(|| anyhow!("--logits: too many rows"))?;
+        new.write(|out| out.write_all(&header))?;
         Ok(new)
     }
 
@@ -71,31 +71,5 @@ impl LogitsFile {
         work: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
     ) -> anyhow::Result<()> {
         work(&mut self.out).with_context(|| format!("--logits {}", self.path.display()))
-    }
-}
-
-/// The header, padded so that the numbers begin on a multiple of eight.
-fn header([rows, columns]: [usize; 2]) -> String {
-    let bytes = rows as u64 * columns as u64 * 4;
-    let json = serde_json::json!({
-        "logits": {"dtype": "F32", "shape": [rows, columns], "data_offsets": [0, bytes]},
-    })
-    .to_string();
-    let padded = json.len().next_multiple_of(8);
-    format!("{json:padded$}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_header_is_padded_to_eight_bytes() {
-        for columns in 1..20 {
-            let header = header([3, columns]);
-            assert_eq!(header.len() % 8, 0);
-            let value: serde_json::Value = serde_json::from_str(&header).unwrap();
-            assert_eq!(value["logits"]["data_offsets"][1], 12 * columns);
-        }
     }
 }

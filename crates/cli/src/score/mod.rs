@@ -12,6 +12,7 @@ use forerun_base::Token;
 use forerun_engine::{check_tokens, log_probability};
 use logits_file::LogitsFile;
 use serde::Serialize;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
@@ -19,7 +20,7 @@ pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
     let tokens = tokens(args, &source)?;
     let settings = sizing::for_text(&args.engine, &source.blueprint.spec, tokens.len())?;
     let mut loaded = source.load(&settings, args.threads)?;
-    let scores = Scores::compute(args, &source, &mut loaded, &tokens)?;
+    let scores = Scores::compute(&source, &mut loaded, &tokens, args.logits.as_deref())?;
     if args.json {
         terminal::show_json(&scores.report(&source, &mut loaded, &tokens))?;
     } else {
@@ -35,14 +36,27 @@ pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
 fn tokens(args: &ScoreArgs, source: &Source) -> anyhow::Result<Vec<Token>> {
     let text = match (&args.positional, &args.text, &args.file, &args.ids) {
         (_, _, _, Some(given)) => return checked(ids::read(given)?, source),
-        (_, _, Some(path), _) => {
-            std::fs::read_to_string(path).with_context(|| path.display().to_string())?
-        }
+        (_, _, Some(path), _) => return tokens_of_file(path, source),
         (Some(text), ..) if text == "-" => stdin::read()?,
         (Some(text), ..) | (_, Some(text), ..) => text.clone(),
         (None, None, None, None) => stdin::read()?,
     };
     checked(source.text.encode_raw(&text)?, source)
+}
+
+/// The tokens of a text file.
+pub(crate) fn tokens_of_file(path: &Path, source: &Source) -> anyhow::Result<Vec<Token>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    checked(source.text.encode_raw(&text)?, source)
+}
+
+/// The perplexity of a text; `None` when a single token leaves nothing to predict.
+pub(crate) fn perplexity(
+    source: &Source,
+    loaded: &mut Loaded,
+    tokens: &[Token],
+) -> anyhow::Result<Option<f64>> {
+    Ok(Scores::compute(source, loaded, tokens, None)?.perplexity())
 }
 
 fn checked(tokens: Vec<Token>, source: &Source) -> anyhow::Result<Vec<Token>> {
@@ -62,14 +76,13 @@ struct Scores {
 
 impl Scores {
     fn compute(
-        args: &ScoreArgs,
         source: &Source,
         loaded: &mut Loaded,
         tokens: &[Token],
+        logits: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let shape = [tokens.len(), source.blueprint.spec.vocabulary];
-        let path = args.logits.as_deref();
-        let mut file = path.map(|path| LogitsFile::create(path, shape)).transpose()?;
+        let mut file = logits.map(|path| LogitsFile::create(path, shape)).transpose()?;
         let mut logprobs = vec![None];
         let mut written = Ok(());
         let started = Instant::now();

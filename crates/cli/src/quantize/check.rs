@@ -1,0 +1,62 @@
+//! `--check`: what a text costs the model before and after.
+
+use crate::args::ModelArgs;
+use crate::load::Source;
+use crate::score;
+use anyhow::{Context, bail};
+use forerun_base::Token;
+use forerun_engine::Settings;
+use serde::Serialize;
+use std::path::Path;
+
+/// A text, read before anything is written.
+pub(super) struct Check {
+    tokens: Vec<Token>,
+    settings: Settings,
+    threads: Option<usize>,
+}
+
+/// Perplexities of the same tokens.
+#[derive(Debug, Serialize)]
+pub(super) struct Comparison {
+    pub(super) tokens: usize,
+    pub(super) before: f64,
+    pub(super) after: f64,
+}
+
+impl Check {
+    pub(super) fn prepare(
+        path: &Path,
+        source: &Source,
+        threads: Option<usize>,
+    ) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let tokens =
+            score::tokens_of_file(path, source).with_context(|| format!("--check {shown}"))?;
+        let (count, most) = (tokens.len(), source.blueprint.spec.max_positions);
+        if count < 2 {
+            bail!("--check {shown}: one token leaves nothing to predict; give a longer text");
+        }
+        if count > most {
+            bail!("--check {shown}: {count} tokens; this model was made for {most}");
+        }
+        let settings = Settings { context: count, ..Settings::default() };
+        Ok(Self { tokens, settings, threads })
+    }
+
+    /// Loads one model, then the other.
+    pub(super) fn compare(&self, before: &Source, after: &Path) -> anyhow::Result<Comparison> {
+        let after = Source::open(after, &ModelArgs::default())?;
+        Ok(Comparison {
+            tokens: self.tokens.len(),
+            before: self.perplexity(before)?,
+            after: self.perplexity(&after)?,
+        })
+    }
+
+    fn perplexity(&self, source: &Source) -> anyhow::Result<f64> {
+        let mut loaded = source.load(&self.settings, self.threads)?;
+        let perplexity = score::perplexity(source, &mut loaded, &self.tokens)?;
+        perplexity.context("a text of at least two tokens has a perplexity")
+    }
+}

@@ -1,0 +1,176 @@
+//! How precise each module becomes.
+//!
+//! Small parts whose errors repeat in every token keep more bits than the rest:
+//!
+//! | modules | at least |
+//! |---|---|
+//! | the MTP head; routers; `linear_attn.in_proj_{a,b,ba}` | 8 |
+//! | `linear_attn.in_proj_{qkv,z,qkvz}`, `linear_attn.out_proj` | one step more than the rest |
+//! | `lm_head`; the embedding where it serves as the head | 6 |
+//!
+//! They are affine in every mode. `--keep` has the last word.
+
+use super::keep::Keep;
+use super::plan::{Job, Plan, Source};
+use crate::args::QuantizeArgs;
+use anyhow::{anyhow, bail};
+use forerun_weights::config::{Mode, Scheme};
+
+/// What becomes of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Encode(Scheme),
+    /// Asked to stay as it is.
+    Full,
+    /// The group does not divide its width.
+    Indivisible,
+}
+
+/// The scheme of everything without a rule of its own.
+pub(super) fn base(args: &QuantizeArgs) -> anyhow::Result<Scheme> {
+    let mode = args.mode.mode();
+    if mode == Mode::Affine && args.bits.is_none() {
+        bail!("--mode affine needs --bits: 8, 6, 5, 4, 3 or 2");
+    }
+    let usual = mode.usual();
+    let number = |text: &Option<String>, default: usize| match text {
+        Some(text) => text.parse().map_err(|_| anyhow!("`{text}` is not a number")),
+        None => Ok(default),
+    };
+    let (bits, group) = (number(&args.bits, usual.bits)?, number(&args.group, usual.group)?);
+    let scheme = Scheme { mode, bits, group };
+    if !scheme.is_known() {
+        bail!("--mode {mode} has {} bits in groups of {}, nothing else", usual.bits, usual.group);
+    }
+    Ok(scheme)
+}
+
+/// A choice for every job of the plan; `None` for those that are no matrices.
+pub(super) fn choose(
+    plan: &Plan,
+    base: Scheme,
+    keeps: &[Keep],
+) -> anyhow::Result<Vec<Option<Choice>>> {
+    let modules = || plan.jobs.iter().filter(|job| matches!(job.source, Source::Matrix { .. }));
+    for keep in keeps {
+        if !modules().any(|job| keep.matches(&job.target)) {
+            let example = modules().next().map_or("none", |job| &job.target);
+            bail!("--keep {keep}: no module matches; one of them is {example}");
+        }
+    }
+    Ok(plan.jobs.iter().map(|job| choice(job, plan.tied, base, keeps)).collect())
+}
+
+fn choice(job: &Job, tied: bool, base: Scheme, keeps: &[Keep]) -> Option<Choice> {
+    let Source::Matrix { shape, .. } = &job.source else { return None };
+    let cols = shape.last().copied().unwrap_or(0);
+    let kept = keeps.iter().rev().find(|keep| keep.matches(&job.target));
+    let bits = match kept {
+        Some(Keep { bits: None, .. }) => return Some(Choice::Full),
+        Some(Keep { bits: Some(bits), .. }) => Some(*bits),
+        None => Some(least_bits(&job.target, tied, base.bits)).filter(|&bits| bits > base.bits),
+    };
+    let scheme = match bits {
+        Some(bits) if base.mode == Mode::Affine => Scheme { bits, ..base },
+        Some(bits) => Scheme { mode: Mode::Affine, bits, group: affine_group(cols) },
+        None => base,
+    };
+    let divides = cols > 0 && cols.is_multiple_of(scheme.group);
+    Some(if divides { Choice::Encode(scheme) } else { Choice::Indivisible })
+}
+
+/// The group of affine modules beside a float mode, which brings no group for them.
+fn affine_group(cols: usize) -> usize {
+    if cols.is_multiple_of(64) { 64 } else { 32 }
+}
+
+/// The precision that a module should have at least.
+fn least_bits(path: &str, tied: bool, bits: usize) -> usize {
+    let ends = |names: &[&str]| names.iter().any(|name| path.ends_with(name));
+    let routers = [".mlp.gate", ".shared_expert_gate", ".router.proj"];
+    let decays = [".linear_attn.in_proj_a", ".linear_attn.in_proj_b", ".linear_attn.in_proj_ba"];
+    let recurrent = [
+        ".linear_attn.in_proj_qkv",
+        ".linear_attn.in_proj_z",
+        ".linear_attn.in_proj_qkvz",
+        ".linear_attn.out_proj",
+    ];
+    if path.starts_with("mtp.") || ends(&routers) || ends(&decays) {
+        8
+    } else if ends(&recurrent) {
+        one_step_up(bits)
+    } else if ends(&["lm_head"]) || (tied && ends(&[".embed_tokens"])) {
+        6
+    } else {
+        0
+    }
+}
+
+fn one_step_up(bits: usize) -> usize {
+    [3, 4, 5, 6, 8].into_iter().find(|&wider| wider > bits).unwrap_or(bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AFFINE: Scheme = Scheme { mode: Mode::Affine, bits: 4, group: 64 };
+
+    fn job(target: &str, cols: usize) -> Job {
+        let source = Source::Matrix { shape: vec![8, cols], parts: Vec::new() };
+        Job { target: target.into(), source }
+    }
+
+    fn bits(target: &str, tied: bool, base: Scheme) -> usize {
+        match choice(&job(target, 128), tied, base, &[]) {
+            Some(Choice::Encode(scheme)) => scheme.bits,
+            other => panic!("{target}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_help_text_is_followed() {
+        let at = |bits| Scheme { bits, ..AFFINE };
+        let cases = [
+            ("mtp.fc", [8, 8, 8, 8]),
+            ("mtp.layers.0.self_attn.q_proj", [8, 8, 8, 8]),
+            ("model.layers.0.mlp.gate", [8, 8, 8, 8]),
+            ("model.layers.0.mlp.shared_expert_gate", [8, 8, 8, 8]),
+            ("model.layers.0.router.proj", [8, 8, 8, 8]),
+            ("model.layers.0.linear_attn.in_proj_b", [8, 8, 8, 8]),
+            ("model.layers.0.linear_attn.in_proj_ba", [8, 8, 8, 8]),
+            ("model.layers.0.linear_attn.in_proj_qkvz", [3, 5, 8, 8]),
+            ("model.layers.0.linear_attn.out_proj", [3, 5, 8, 8]),
+            ("language_model.lm_head", [6, 6, 6, 8]),
+            ("model.embed_tokens", [2, 4, 6, 8]),
+            ("model.layers.0.mlp.gate_proj", [2, 4, 6, 8]),
+            ("model.layers.0.self_attn.out_proj", [2, 4, 6, 8]),
+        ];
+        for (path, expected) in cases {
+            assert_eq!([2, 4, 6, 8].map(|b| bits(path, false, at(b))), expected, "{path}");
+        }
+        assert_eq!(bits("model.embed_tokens", true, at(4)), 6);
+    }
+
+    #[test]
+    fn a_float_mode_is_raised_to_affine() {
+        let base = Mode::Mxfp4.usual();
+        let scheme = |cols| choice(&job("mtp.fc", cols), false, base, &[]);
+        assert_eq!(scheme(128), Some(Choice::Encode(Scheme { bits: 8, ..AFFINE })));
+        assert_eq!(scheme(96), Some(Choice::Encode(Scheme { bits: 8, group: 32, ..AFFINE })));
+        let plain = choice(&job("a.mlp.up_proj", 128), false, base, &[]);
+        assert_eq!(plain, Some(Choice::Encode(base)));
+        let eight = choice(&job("mtp.fc", 128), false, Mode::Mxfp8.usual(), &[]);
+        assert_eq!(eight, Some(Choice::Encode(Mode::Mxfp8.usual())));
+    }
+
+    #[test]
+    fn the_last_pattern_wins_over_earlier_ones_and_over_the_table() {
+        let keeps: Vec<Keep> = ["*=8", "mtp.*=full", "*.fc=3"].map(|k| k.parse().unwrap()).into();
+        let found = |path| choice(&job(path, 128), false, AFFINE, &keeps);
+        assert_eq!(found("mtp.fc"), Some(Choice::Encode(Scheme { bits: 3, ..AFFINE })));
+        assert_eq!(found("mtp.x"), Some(Choice::Full));
+        assert_eq!(found("model.x"), Some(Choice::Encode(Scheme { bits: 8, ..AFFINE })));
+        assert_eq!(choice(&job("a", 100), false, AFFINE, &[]), Some(Choice::Indivisible));
+    }
+}
