@@ -11,6 +11,8 @@
 //! on a byte. Scales and offsets are `[rows, ceil(cols / group)]`, so the last group of a
 //! row may be short. A stack of expert matrices is one tall matrix.
 
+mod columns;
+
 use crate::{Bytes, DType, bf16_to_f32, e4m3_to_f32, f16_to_f32};
 use std::ops::Range;
 
@@ -301,63 +303,6 @@ impl Matrix {
         })
     }
 
-    /// A matrix of the columns in `ranges`, in that order; `None` when one lies outside.
-    ///
-    /// The format stays when every range starts and ends between groups. When they do so only
-    /// between smaller groups of a multiple of 16, scales are repeated for those; otherwise the
-    /// numbers are decoded. No value changes.
-    pub fn select_columns(&self, ranges: &[Range<usize>]) -> Option<Self> {
-        if ranges.iter().any(|r| r.start > r.end || r.end > self.cols) {
-            return None;
-        }
-        let cols = ranges.iter().try_fold(0usize, |all, r| all.checked_add(r.len()))?;
-        match self.format {
-            Format::Dense(dtype) => {
-                let codes = gather(&self.codes, self.rows, ranges, |column| column * dtype.size());
-                Self::dense(self.rows, cols, dtype, codes).ok()
-            }
-            Format::Grouped { codes, group, scale, offset } => {
-                let unit = self.common_group(group, ranges);
-                if !unit.is_multiple_of(16) {
-                    return self.decoded_columns(ranges, cols);
-                }
-                let format = Format::Grouped { codes, group: unit, scale, offset };
-                let bytes = |column: usize| (column * codes.bits()).div_ceil(8);
-                let repeat = |plane: &Bytes| {
-                    repeat_groups(plane, self.rows, ranges, [group, unit], scale.size())
-                };
-                Some(Self {
-                    rows: self.rows,
-                    cols,
-                    format,
-                    codes: gather(&self.codes, self.rows, ranges, bytes),
-                    scales: repeat(&self.scales),
-                    offsets: if offset { repeat(&self.offsets) } else { self.offsets.clone() },
-                })
-            }
-        }
-    }
-
-    /// The largest part of a group that every range starts and ends at a multiple of. The end
-    /// of the last range may be that of the row, where a short group is allowed.
-    fn common_group(&self, group: usize, ranges: &[Range<usize>]) -> usize {
-        let starts = ranges.iter().map(|r| r.start);
-        let ends = ranges.iter().map(|r| r.end);
-        let last = ranges.len().saturating_sub(1);
-        let inner = ends.enumerate().filter(|&(i, end)| i != last || end != self.cols);
-        starts.chain(inner.map(|(_, end)| end)).fold(group, greatest_common_divisor)
-    }
-
-    fn decoded_columns(&self, ranges: &[Range<usize>], cols: usize) -> Option<Self> {
-        let mut values = Vec::with_capacity(self.rows.checked_mul(cols)?);
-        let mut line = vec![0.0; self.cols];
-        for row in 0..self.rows {
-            self.decode_row(row, &mut line);
-            ranges.iter().for_each(|r| values.extend_from_slice(&line[r.clone()]));
-        }
-        Self::from_f32(self.rows, cols, &values).ok()
-    }
-
     /// One tall matrix from several of equal width and format; `None` when they differ.
     pub fn stack(parts: &[Self]) -> Option<Self> {
         let first = parts.first()?;
@@ -412,44 +357,6 @@ impl Matrix {
             }
         }
     }
-}
-
-/// The bytes of the columns in `ranges` of every row; `at` gives where a column begins.
-fn gather(
-    plane: &Bytes,
-    rows: usize,
-    ranges: &[Range<usize>],
-    at: impl Fn(usize) -> usize,
-) -> Bytes {
-    let stride = plane.len().checked_div(rows).unwrap_or(0);
-    let mut out = Vec::new();
-    for row in plane.chunks_exact(stride.max(1)) {
-        ranges.iter().for_each(|r| out.extend_from_slice(&row[at(r.start)..at(r.end)]));
-    }
-    out.into()
-}
-
-/// Scales of `size` bytes for groups of `unit` columns out of those for groups of `group`.
-fn repeat_groups(
-    plane: &Bytes,
-    rows: usize,
-    ranges: &[Range<usize>],
-    [group, unit]: [usize; 2],
-    size: usize,
-) -> Bytes {
-    let stride = plane.len().checked_div(rows).unwrap_or(0);
-    let mut out = Vec::new();
-    for row in plane.chunks_exact(stride.max(1)) {
-        for column in ranges.iter().flat_map(|r| r.clone().step_by(unit)) {
-            let at = column / group * size;
-            out.extend_from_slice(&row[at..at + size]);
-        }
-    }
-    out.into()
-}
-
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 /// The number that code `c` of a row stands for, before scale and offset.

@@ -7,7 +7,7 @@ use forerun_weights::Checkpoint;
 /// Packed tensors and the values mlx decodes them to: `{mode}.g{group}.b{bits}.{part}`.
 const MLX_VECTORS: &[u8] = include_bytes!("data/mlx_vectors.safetensors");
 
-fn decode(matrix: &Matrix) -> Vec<f32> {
+pub(crate) fn decode(matrix: &Matrix) -> Vec<f32> {
     let mut out = vec![0.0; matrix.rows() * matrix.cols()];
     for (row, line) in out.chunks_exact_mut(matrix.cols()).enumerate() {
         matrix.decode_row(row, line);
@@ -16,7 +16,7 @@ fn decode(matrix: &Matrix) -> Vec<f32> {
 }
 
 /// Same bits; the sign of a zero does not count, because an offset of +0 is added.
-fn assert_same(found: &[f32], expected: &[f32], case: &str) {
+pub(crate) fn assert_same(found: &[f32], expected: &[f32], case: &str) {
     assert_eq!(found.len(), expected.len(), "{case}");
     for (i, (a, b)) in found.iter().zip(expected).enumerate() {
         assert!(a.to_bits() == b.to_bits() || (*a == 0.0 && *b == 0.0), "{case}[{i}]: {a} {b}");

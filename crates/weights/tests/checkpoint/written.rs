@@ -1,5 +1,6 @@
 //! Tiny checkpoints written to a temporary folder.
 
+use forerun_testkit::tiny::GgufFile;
 use forerun_weights::{Checkpoint, WeightsError};
 use std::path::Path;
 use tempfile::TempDir;
@@ -76,4 +77,10 @@ pub(crate) fn assert_says<T>(result: Result<T, WeightsError>, words: &[&str], ca
     for word in words {
         assert!(error.contains(word), "{case}: no `{word}` in: {error}");
     }
+}
+
+/// A GGUF file in a folder of its own that opens.
+pub(crate) fn gguf(file: &GgufFile) -> (TempDir, Checkpoint) {
+    let (folder, opened) = checkpoint(&[("model.gguf", &file.bytes())]);
+    (folder, opened.expect("a good file"))
 }

@@ -1,10 +1,31 @@
 //! Bytes that each hold a code, as the canonical little-endian bit stream.
 
 /// Packs codes of `bits` bits; there are a multiple of eight, and `out` has exactly their bytes.
+///
+/// Inlined with a constant width. Widths that fill whole bytes have loops of their own, which
+/// the compiler turns into vector code.
 #[inline(always)]
 pub(super) fn pack(bits: usize, codes: &[u8], out: &mut [u8]) {
-    for (eight, out) in codes.as_chunks::<8>().0.iter().zip(out.chunks_exact_mut(bits)) {
-        out.copy_from_slice(&squeeze(bits, u64::from_le_bytes(*eight)).to_le_bytes()[..bits]);
+    match bits {
+        2 => {
+            for (four, out) in codes.as_chunks::<4>().0.iter().zip(out) {
+                let word = u32::from_le_bytes(*four);
+                *out = (word | word >> 6 | word >> 12 | word >> 18) as u8;
+            }
+        }
+        4 => {
+            for (two, out) in codes.as_chunks::<2>().0.iter().zip(out) {
+                let word = u16::from_le_bytes(*two);
+                *out = (word | word >> 4) as u8;
+            }
+        }
+        8 => out.copy_from_slice(codes),
+        _ => {
+            for (eight, out) in codes.as_chunks::<8>().0.iter().zip(out.chunks_exact_mut(bits)) {
+                let packed = squeeze(bits, u64::from_le_bytes(*eight));
+                out.copy_from_slice(&packed.to_le_bytes()[..bits]);
+            }
+        }
     }
 }
 
