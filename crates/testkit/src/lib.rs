@@ -2,6 +2,7 @@
 //!
 //! - [`Recorder`]: a device that behaves like a GPU and watches its caller;
 //! - [`Golden`]: results of reference implementations on tiny checkpoints;
+//! - [`hub_server`]: a model hub on this machine, with faults on demand;
 //! - [`tiny`]: random checkpoints of any small shape;
 //! - [`tolerance`]: comparisons that say where and by how much.
 //!
@@ -9,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod golden;
+pub mod hub_server;
 mod recorder;
 pub mod tiny;
 pub mod tolerance;
