@@ -3,7 +3,7 @@
 
 use crate::args::ModelArgs;
 use crate::model_text::ModelText;
-use crate::{device, terminal};
+use crate::{device, hub_model, terminal};
 use anyhow::Context;
 use forerun_engine::{Engine, ModelRunner, Settings};
 use forerun_model::{Blueprint, Model};
@@ -32,12 +32,14 @@ pub(crate) struct Loaded {
 }
 
 impl Source {
+    /// Opens a path, or a model of the hub's cache by its name.
     pub(crate) fn open(path: &Path, options: &ModelArgs) -> anyhow::Result<Self> {
         let name = path.display().to_string();
-        let mut blueprint = Blueprint::open(path).with_context(|| name.clone())?;
+        let mut blueprint =
+            Blueprint::open(&hub_model::locate(path)?).with_context(|| name.clone())?;
         if let Some(drafter) = &options.drafter {
             blueprint
-                .attach_drafter(drafter)
+                .attach_drafter(&hub_model::locate(drafter)?)
                 .with_context(|| format!("--drafter {}", drafter.display()))?;
         }
         if let Some(scale) = options.rope() {

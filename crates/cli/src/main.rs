@@ -1,4 +1,4 @@
-//! `forerun`: run, score, inspect, verify, benchmark and quantise language models from the command line.
+//! `forerun`: fetch, run, score, inspect, verify, benchmark and quantise language models from the command line.
 //!
 //! What was typed ([`args`]) becomes a command; each command has a folder or file of its own. This
 //! is the only crate that names a backend ([`device`]) and the only one that talks to a person.
@@ -12,11 +12,14 @@ mod demo;
 mod device;
 mod exit;
 mod generation;
+mod hub_model;
 mod ids;
 mod inspect;
 mod interrupt;
 mod load;
 mod model_text;
+mod mtp_state;
+mod pull;
 mod quantize;
 mod receipt;
 mod report;
@@ -48,5 +51,6 @@ fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Verify(args)) => verify::verify(&args),
         Some(Command::Quantize(args)) => quantize::quantize(&args),
+        Some(Command::Pull(args)) => pull::pull(&args),
     }
 }

@@ -139,6 +139,9 @@ impl Job<'_> {
     }
 
     fn restart(&self, partial: &mut Partial) -> Result<(), HubError> {
+        if partial.len == 0 {
+            return Ok(());
+        }
         partial.file.set_len(0).map_err(|e| HubError::io(&partial.path, e))?;
         partial.len = 0;
         partial.hasher = self.identity.blob.hasher(self.identity.size);

@@ -37,7 +37,7 @@ Exit status: 0 done, 1 error, other tokens than plain or less than --min-gain, 2
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
-    /// Model folder, .safetensors or .gguf file [default: the bundled model]
+    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache [default: the bundled model]
     #[arg(value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
 

@@ -4,6 +4,7 @@ mod bench;
 mod engine;
 mod inspect;
 mod model;
+mod pull;
 mod quantize;
 mod run;
 mod sampling;
@@ -15,6 +16,7 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use engine::EngineArgs;
 pub(crate) use inspect::InspectArgs;
 pub(crate) use model::ModelArgs;
+pub(crate) use pull::PullArgs;
 pub(crate) use quantize::QuantizeArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use sampling::SamplingArgs;
@@ -29,6 +31,7 @@ Examples:
   forerun                                   tell a story with the bundled model
   forerun run                               chat with the bundled model
   forerun run ~/models/qwen3.5 \"Hello\"      one answer
+  forerun pull Qwen/Qwen3.5-0.8B            fetch a model; then run it by that name
   forerun score ~/models/qwen3.5 --file a.txt
   forerun inspect ~/models/qwen3.5 --ctx 32768
   forerun bench ~/models/qwen3.5            measure what guessing gains
@@ -55,4 +58,5 @@ pub(crate) enum Command {
     Bench(Box<BenchArgs>),
     Verify(VerifyArgs),
     Quantize(QuantizeArgs),
+    Pull(PullArgs),
 }

@@ -15,7 +15,8 @@ Examples:
   forerun run ~/models/qwen3.5 --ids 1,2,3 --temperature 0 --max-tokens 32
   forerun run ~/models/qwen3.5 \"Why?\" --no-think --system \"Be brief.\"
 
-With one argument: an existing path is the model, anything else the prompt.
+With one argument: an existing path or OWNER/NAME is the model, anything else the prompt.
+OWNER/NAME is a model that `forerun pull` fetched.
 In the chat, /help lists the commands and Ctrl-C stops an answer.
 A model without a chat template continues the prompt as it stands.";
 
@@ -26,7 +27,7 @@ A model without a chat template continues the prompt as it stands.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// Model folder, .safetensors or .gguf file; the bundled model by default
+    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache; the bundled model by default
     #[arg(value_name = "MODEL")]
     pub(crate) first: Option<String>,
 

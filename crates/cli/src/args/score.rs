@@ -17,7 +17,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ScoreArgs {
-    /// Model folder, .safetensors or .gguf file
+    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
 

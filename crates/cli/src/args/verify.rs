@@ -27,7 +27,7 @@ Exit status: 0 everything identical, 1 a difference or an error, 2 wrong usage, 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// Model folder, .safetensors or .gguf file [default: the bundled model]
+    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache [default: the bundled model]
     #[arg(value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
 

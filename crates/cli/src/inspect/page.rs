@@ -24,7 +24,7 @@ fn network(report: &Report) -> String {
     let mtp = match (&report.mtp.file, report.mtp.present) {
         (Some(file), true) => format!("present, in {file}"),
         (Some(file), false) => format!("stored in {file}, but this model type does not use it"),
-        (None, _) => "absent".to_owned(),
+        (None, _) => report.mtp.absence.clone(),
     };
     page + &line("mtp head", &mtp)
 }

@@ -2,7 +2,9 @@
 
 use super::inventory::{Amount, Inventory};
 use super::part::Part;
+use crate::hub_model;
 use crate::load::Source;
+use crate::mtp_state::MtpState;
 use crate::report::{MemoryItem, MemoryReport};
 use forerun_backend::MemoryPlan;
 use forerun_base::Token;
@@ -10,6 +12,7 @@ use forerun_engine::Settings;
 use forerun_model::{AttentionSpec, LayerSpec, MixerSpec, MlpSpec, ModelSpec, MoeSpec};
 use serde::Serialize;
 use std::cmp::Reverse;
+use std::path::Path;
 
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -63,6 +66,11 @@ pub(super) struct FormatReport {
 pub(super) struct Mtp {
     pub(super) present: bool,
     pub(super) file: Option<String>,
+    /// Models of this type have one, but these files do not hold it.
+    pub(super) missing: bool,
+    /// Where there is none: whether it was lost, and how to get it.
+    #[serde(skip)]
+    pub(super) absence: String,
 }
 
 #[derive(Serialize)]
@@ -188,13 +196,15 @@ fn experts_text(moe: &MoeSpec) -> String {
 
 impl Mtp {
     fn new(source: &Source) -> Self {
-        let checkpoint = &source.blueprint.checkpoint;
-        let stored = checkpoint.names().find(|name| Part::of(name) == Part::Mtp);
-        let file = stored.and_then(|name| checkpoint.file_of(name));
-        Self {
-            present: source.blueprint.spec.drafter.is_some(),
-            file: file.map(|file| file.path().display().to_string()),
-        }
+        let state = MtpState::of(&source.blueprint.checkpoint);
+        let name = hub_model::name_of(Path::new(&source.path));
+        let absence = state.remark(name.as_ref().map(|name| &name.repo), &[]);
+        let file = match &state {
+            MtpState::Present { file } => Some(file.display().to_string()),
+            _ => None,
+        };
+        let missing = matches!(state, MtpState::Missing | MtpState::MissingInGguf);
+        Self { present: source.blueprint.spec.drafter.is_some(), file, missing, absence }
     }
 }
 

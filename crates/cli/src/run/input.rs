@@ -1,7 +1,7 @@
 //! Which model and which prompt were meant.
 
 use crate::args::RunArgs;
-use crate::{bundled, ids, stdin};
+use crate::{bundled, hub_model, ids, stdin};
 use anyhow::bail;
 use forerun_base::Token;
 use std::io::{self, IsTerminal};
@@ -62,13 +62,18 @@ fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)>
         (None, Some(model), None) if option.is_some() || args.ids.is_some() => {
             Ok((Some(model.into()), option))
         }
-        (None, Some(word), None) if Path::new(&word).exists() => Ok((Some(word.into()), None)),
+        (None, Some(word), None) if is_model(Path::new(&word)) => Ok((Some(word.into()), None)),
         (None, Some(word), None) if looks_like_path(&word) => {
             bail!("{word} does not exist; give a model folder, or a prompt with --prompt")
         }
         (None, word, _) => Ok((None, only_one_prompt(word)?)),
         (Some(_), None, Some(_)) => unreachable!("positional arguments are filled in order"),
     }
+}
+
+/// What exists, or could be the name of a model on the hub: no other word has that form.
+fn is_model(word: &Path) -> bool {
+    word.exists() || hub_model::name_of(word).is_some()
 }
 
 fn looks_like_path(word: &str) -> bool {
@@ -91,11 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn one_word_is_the_model_only_if_it_exists() {
+    fn one_word_is_the_model_if_it_exists_or_names_one_of_the_hub() {
         let here = env!("CARGO_MANIFEST_DIR");
         assert_eq!(sorted(&[here]), Ok((Some(here.into()), None)));
         assert_eq!(sorted(&["Hello"]), Ok((None, Some("Hello".into()))));
         assert_eq!(sorted(&["and/or what?"]), Ok((None, Some("and/or what?".into()))));
+        assert_eq!(sorted(&["owner/name:Q4"]), Ok((Some("owner/name:Q4".into()), None)));
         assert!(sorted(&["no/such/folder"]).unwrap_err().contains("no/such/folder"));
         assert!(sorted(&["m.gguf"]).unwrap_err().contains("m.gguf"));
     }

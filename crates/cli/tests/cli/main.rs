@@ -6,6 +6,7 @@ mod errors;
 mod golden;
 mod inspecting;
 mod program;
+mod pull;
 mod quantizing;
 mod running;
 mod scoring;

@@ -22,8 +22,18 @@ pub(crate) fn forerun(words: &[&str]) -> Output {
 }
 
 pub(crate) fn forerun_with_stdin(words: &[&str], stdin: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_forerun"))
-        .args(words)
+    run(command(words), stdin)
+}
+
+/// The program with these words, to be given variables.
+pub(crate) fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forerun"));
+    command.args(words);
+    command
+}
+
+pub(crate) fn run(mut command: Command, stdin: &str) -> Output {
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -3,6 +3,7 @@
 use crate::setup::{Setup, ask, content, pull, refused, simple};
 use forerun_hub::{Hub, HubError, Settings, Unwatched, Watch};
 use forerun_testkit::hub_server::{Fault, HubRepo, sha256};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -180,6 +181,52 @@ fn a_server_that_is_not_there_is_named() {
     let settings = Settings { endpoint: format!("http://{free}"), ..setup.settings() };
     let error = refused(pull(&Hub::new(settings).unwrap(), "o/simple", &mut Unwatched));
     assert!(error.contains(&free.to_string()) && error.contains("3 times"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_called_that() {
+    let setup = Setup::new(vec![simple()]);
+    std::fs::create_dir_all(partial(&setup).parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/full", partial(&setup)).unwrap();
+    let error = refused(setup.pull("o/simple"));
+    assert!(error.contains("disk is full") && error.contains("300000 bytes"), "{error}");
+}
+
+#[test]
+fn a_proxy_is_asked_except_for_hosts_that_need_none() {
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in proxy.incoming() {
+            let mut line = String::new();
+            BufReader::new(stream.unwrap()).read_line(&mut line).unwrap();
+            // The test may be over.
+            let _ = tell.send(line);
+        }
+    });
+    let setup = Setup::new(vec![simple()]);
+    let proxied = setup.settings_with(&[("HTTP_PROXY", &address)]);
+    let away = Settings { endpoint: "http://hub.example".into(), ..proxied };
+    refused(pull(&Hub::new(away).unwrap(), "o/simple", &mut Unwatched));
+    let line = told.recv().unwrap();
+    assert!(line.contains("hub.example"), "{line}");
+    let near = setup.settings_with(&[("HTTP_PROXY", &address), ("NO_PROXY", "127.0.0.1")]);
+    pull(&Hub::new(near).unwrap(), "o/simple", &mut Unwatched).unwrap();
+    let wrong = Hub::new(setup.settings_with(&[("HTTP_PROXY", "u:secret@:x")]));
+    let error = wrong.err().unwrap().to_string();
+    assert!(error.contains("HTTP_PROXY") && !error.contains("secret"), "{error}");
+}
+
+#[test]
+fn a_file_without_certificates_is_refused() {
+    let setup = Setup::new(vec![]);
+    let file = setup.home.path().join("roots.pem");
+    std::fs::write(&file, "nothing").unwrap();
+    let settings = setup.settings_with(&[("SSL_CERT_FILE", file.to_str().unwrap())]);
+    let error = Hub::new(settings).err().unwrap().to_string();
+    assert!(error.contains("SSL_CERT_FILE") && error.contains("roots.pem"), "{error}");
 }
 
 /// Stops after a number of bytes.

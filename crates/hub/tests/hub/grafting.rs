@@ -3,7 +3,7 @@
 use crate::setup::{Setup, ask, content};
 use forerun_base::DType;
 use forerun_hub::{Grafted, HubError, Plan, Unwatched};
-use forerun_testkit::hub_server::{Fault, HubRepo};
+use forerun_testkit::hub_server::{Fault, HubRepo, sha256};
 use forerun_testkit::tiny::{StoredTensor, safetensors};
 use forerun_weights::Checkpoint;
 
@@ -94,10 +94,7 @@ fn only_the_bytes_of_the_head_come() {
 #[test]
 fn a_broken_range_goes_on_where_it_broke() {
     let setup = Setup::new(repos(16));
-    let shard = setup.server.endpoint();
-    assert!(shard.starts_with("http"));
-    let two = repos(16)[0].files[3].1.clone();
-    let sha = forerun_testkit::hub_server::sha256(&two);
+    let sha = sha256(&repos(16)[0].files[3].1);
     setup.server.fail(&sha, [Fault::CutAfter(3), Fault::Status(503), Fault::CutAfter(100)]);
     let (plan, grafted) = graft(&setup);
     grafted.unwrap();
@@ -107,7 +104,7 @@ fn a_broken_range_goes_on_where_it_broke() {
 #[test]
 fn servers_without_ranges_and_strange_originals_are_refused() {
     let setup = Setup::new(repos(16));
-    let two = forerun_testkit::hub_server::sha256(&repos(16)[0].files[3].1);
+    let two = sha256(&repos(16)[0].files[3].1);
     setup.server.fail(&two, [Fault::IgnoreRange]);
     let (plan, grafted) = graft(&setup);
     assert!(grafted.unwrap_err().to_string().contains("no ranges"));

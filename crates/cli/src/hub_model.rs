@@ -1,0 +1,49 @@
+//! Models by their name on the hub: `OWNER/NAME` or `OWNER/NAME:FILE`.
+
+use crate::report::bytes_text;
+use anyhow::{anyhow, bail};
+use forerun_hub::{Ask, Hub, HubError, ModelName, Part, Settings, Unwatched};
+use std::path::{Path, PathBuf};
+
+/// The branch that a bare name means.
+const MAIN: &str = "main";
+
+/// Where a model is: what exists is a path; else a name of the hub is looked up in its cache. The
+/// network is left alone.
+pub(crate) fn locate(given: &Path) -> anyhow::Result<PathBuf> {
+    let Some(model) = name_of(given) else { return Ok(given.to_owned()) };
+    let hub = Hub::new(Settings { offline: true, ..settings()? })?;
+    let ask = Ask { model: model.clone(), revision: MAIN.into(), part: Part::Model };
+    match hub.plan(&ask, &mut Unwatched) {
+        Ok(plan) => Ok(plan.path()),
+        Err(HubError::NotCached { cache, why, .. }) => bail!(
+            "{model} does not exist here, and the cache {} does not hold it whole ({why}); \
+             fetch it with\n  forerun pull {model}",
+            cache.display()
+        ),
+        Err(error) => Err(explained(error)),
+    }
+}
+
+/// The name, where a model is given by name: what is no path and can be one.
+pub(crate) fn name_of(given: &Path) -> Option<ModelName> {
+    if given.exists() { None } else { given.to_str()?.parse().ok() }
+}
+
+/// The hub's variables from the environment.
+pub(crate) fn settings() -> Result<Settings, HubError> {
+    Settings::read(&|name| std::env::var(name).ok())
+}
+
+/// An error for people: a choice of files comes as a list with sizes and the command to type.
+pub(crate) fn explained(error: HubError) -> anyhow::Error {
+    let HubError::Several { repo, files } = error else { return error.into() };
+    let size = |bytes: &Option<u64>| bytes.map_or("unknown".to_owned(), bytes_text);
+    let lines: Vec<String> =
+        files.iter().map(|(name, bytes)| format!("  {:>10}  {name}", size(bytes))).collect();
+    let example = files.first().map_or("FILE", |(name, _)| name);
+    anyhow!(
+        "{repo} holds several models; name one:\n{}\nfor example\n  forerun pull {repo}:{example}",
+        lines.join("\n")
+    )
+}

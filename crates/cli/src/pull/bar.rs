@@ -1,0 +1,44 @@
+//! Progress of a download, and Ctrl-C.
+
+use crate::{interrupt, terminal};
+use forerun_hub::Watch;
+use indicatif::ProgressBar;
+
+/// A bar on stderr that can be asked to stop.
+pub(super) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(super) fn of(bytes: u64) -> Self {
+        Self(terminal::bar(
+            bytes,
+            "fetching {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
+        ))
+    }
+
+    /// For a number of bytes that is not known yet.
+    pub(super) fn endless() -> Self {
+        Self(terminal::bar(0, "fetching the MTP head {binary_bytes} {binary_bytes_per_sec}"))
+    }
+
+    pub(super) fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Watch for Bar {
+    fn bytes(&mut self, done: u64) {
+        self.0.set_position(done);
+    }
+
+    fn note(&mut self, line: &str) {
+        self.0.suspend(|| terminal::aside(line));
+    }
+
+    fn stop(&mut self) -> bool {
+        interrupt::is_cancelled()
+    }
+}

@@ -1,0 +1,224 @@
+//! `forerun pull` against a hub on this machine, and running what it fetched by name.
+
+use crate::program::{command, run, stderr, stdout};
+use forerun_testkit::Golden;
+use forerun_testkit::hub_server::{Fault, HubRepo, HubServer};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+/// A hub, and a home with an empty cache.
+struct Place {
+    server: HubServer,
+    home: tempfile::TempDir,
+}
+
+/// A repository with the files of a golden.
+fn repo(name: &str, golden: &str) -> HubRepo {
+    let mut repo = HubRepo::new(name).small("README.md", "# Text");
+    for entry in std::fs::read_dir(Golden::open(golden).checkpoint()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if !name.starts_with("golden.") {
+            let large = name.ends_with(".safetensors");
+            repo.files.push((name, std::fs::read(path).unwrap(), large));
+        }
+    }
+    repo
+}
+
+impl Place {
+    fn new(repos: Vec<HubRepo>) -> Self {
+        Self { server: HubServer::start(repos), home: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self, words: &[&str]) -> std::process::Command {
+        let mut command = command(words);
+        for name in ["HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "SSL_CERT_FILE"] {
+            command.env_remove(name);
+        }
+        for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+            command.env_remove(name);
+        }
+        command.env("HF_HOME", self.home.path()).env("HF_ENDPOINT", self.server.endpoint());
+        command
+    }
+
+    fn forerun(&self, words: &[&str]) -> Output {
+        run(self.command(words), "")
+    }
+
+    fn done(&self, words: &[&str]) -> String {
+        let output = self.forerun(words);
+        assert!(output.status.success(), "{words:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        serde_json::from_str(&self.done(&[words, &["--json"]].concat())).unwrap()
+    }
+
+    fn refused(&self, words: &[&str], code: i32) -> String {
+        let output = run(self.command(words), "a prompt");
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{words:?}");
+        stderr(&output)
+    }
+}
+
+#[test]
+fn what_was_pulled_runs_by_its_name_and_by_the_path_it_prints() {
+    let place = Place::new(vec![repo("o/llama", "llama")]);
+    let path = place.done(&["pull", "o/llama"]);
+    let answer = |model: &str| {
+        let words = ["run", model, "--ids", "1,2,3", "--temperature", "0", "--max-tokens", "4"];
+        place.json(&words)["token_ids"].clone()
+    };
+    let original = Golden::open("llama").checkpoint().display().to_string();
+    assert_eq!(answer("o/llama"), answer(&original));
+    assert_eq!(answer(path.trim_end()), answer(&original));
+    place.done(&["inspect", "o/llama"]);
+}
+
+#[test]
+fn json_says_what_came_and_a_second_pull_brings_nothing() {
+    let place = Place::new(vec![repo("o/qwen", "qwen3_5")]);
+    let report = place.json(&["pull", "o/qwen"]);
+    assert_eq!((&report["repo"], &report["revision"]), (&"o/qwen".into(), &"main".into()));
+    assert_eq!(report["commit"], "0123456789".repeat(4));
+    assert_eq!(report["bytes"], report["downloaded_bytes"]);
+    assert_eq!(report["mtp"]["state"], "present");
+    assert!(Path::new(report["path"].as_str().unwrap()).join("config.json").is_file());
+    let names: Vec<&str> =
+        report["files"].as_array().unwrap().iter().map(|f| f["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"tokenizer.json") && !names.contains(&"README.md"), "{names:?}");
+    let again = place.json(&["pull", "o/qwen"]);
+    assert_eq!(again["downloaded_bytes"], 0);
+    let offline = place.json(&["pull", "o/qwen", "--offline"]);
+    assert_eq!(offline["path"], report["path"]);
+}
+
+#[test]
+fn a_dry_run_lists_and_leaves_the_disk_alone() {
+    let place = Place::new(vec![repo("o/llama", "llama")]);
+    let page = place.done(&["pull", "o/llama", "--dry-run"]);
+    assert!(page.contains("model.safetensors") && page.contains("to fetch"), "{page}");
+    assert!(!place.home.path().join("hub").exists());
+}
+
+#[test]
+fn a_name_that_is_not_in_the_cache_says_how_to_get_it() {
+    let place = Place::new(vec![]);
+    for words in [&["run", "o/llama"][..], &["run", "o/llama", "hi"], &["inspect", "o/llama"]] {
+        let said = place.refused(words, 1);
+        assert!(said.contains("forerun pull o/llama"), "{said}");
+    }
+    assert!(place.server.seen().is_empty(), "only pull uses the network");
+}
+
+#[test]
+fn several_ggufs_are_listed_with_sizes_and_a_command() {
+    let repo = HubRepo::new("o/gguf")
+        .large("m-Q4_K_M.gguf", vec![1; 2048])
+        .large("m-Q8_0.gguf", vec![2; 4096]);
+    let place = Place::new(vec![repo]);
+    let said = place.refused(&["pull", "o/gguf"], 1);
+    for words in ["2.0 KiB  m-Q4_K_M.gguf", "4.0 KiB", "forerun pull o/gguf:m-Q4_K_M.gguf"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let path = place.done(&["pull", "o/gguf:q8_0"]);
+    assert!(path.trim_end().ends_with("m-Q8_0.gguf"), "{path}");
+}
+
+#[test]
+fn a_lost_mtp_head_is_reported_and_fetched_from_the_original() {
+    let mut copy = repo("o/copy", "qwen3_5");
+    copy.base_model = serde_json::json!(["o/original"]);
+    let shard = copy.files.iter_mut().find(|(name, ..)| name == "model.safetensors").unwrap();
+    shard.1 = without_head(&shard.1);
+    let place = Place::new(vec![copy, repo("o/original", "qwen3_5")]);
+    let output = place.forerun(&["pull", "o/copy"]);
+    let said = stderr(&output);
+    assert!(said.contains("forerun pull o/copy --mtp-from o/original"), "{said}");
+    let page = place.done(&["inspect", "o/copy"]);
+    assert!(page.contains("forerun pull o/copy --mtp-from"), "{page}");
+    let report = place.json(&["pull", "o/copy", "--mtp-from", "o/original"]);
+    assert_eq!(report["mtp"]["state"], "present");
+    assert!(report["mtp"]["file"].as_str().unwrap().ends_with("model-mtp.safetensors"));
+    assert_eq!(place.json(&["inspect", "o/copy"])["mtp"]["present"], true);
+    let again = place.json(&["pull", "o/copy", "--mtp-from", "o/original"]);
+    assert_eq!(again["downloaded_bytes"], 0);
+}
+
+/// A safetensors file without its `mtp.*` tensors.
+fn without_head(file: &[u8]) -> Vec<u8> {
+    use forerun_testkit::tiny::{StoredTensor, safetensors};
+    let header = forerun_weights::safetensors::parse_header(file, file.len() as u64).unwrap();
+    let trunk = header.tensors.into_iter().filter(|(name, _)| !name.starts_with("mtp."));
+    let stored = trunk.map(|(name, info)| StoredTensor {
+        name,
+        dtype: info.dtype,
+        shape: info.shape,
+        bytes: file[info.range].to_vec(),
+    });
+    safetensors(&stored.collect::<Vec<_>>())
+}
+
+#[test]
+fn wrong_usage_is_refused_by_name() {
+    let place = Place::new(vec![]);
+    assert!(place.refused(&["pull", "nonsense"], 2).contains("nonsense"));
+    assert!(place.refused(&["pull", "a/../b"], 2).contains("a/../b"));
+    assert!(place.refused(&["pull", "a/b", "--token", "x"], 2).contains("--token"));
+    assert!(
+        place.refused(&["pull", "a/b", "--mtp-only", "--mtp-from", "c/d"], 2).contains("--mtp")
+    );
+    assert!(place.refused(&["pull", "a/b:Q4", "--mtp-only"], 1).contains(":FILE"));
+    assert!(place.refused(&["pull", "a/b"], 1).contains("a/b"));
+    assert!(place.refused(&["pull", "a/b", "--offline"], 1).contains("not in the cache"));
+}
+
+#[test]
+fn a_gated_model_says_what_to_do_and_the_token_opens_it() {
+    let place = Place::new(vec![repo("o/llama", "llama")]);
+    place.server.require_token("hf_secret");
+    let said = place.refused(&["pull", "o/llama"], 1);
+    assert!(said.contains("HF_TOKEN") && said.contains("terms"), "{said}");
+    let mut command = place.command(&["pull", "o/llama"]);
+    command.env("HF_TOKEN", "hf_secret");
+    let output = run(command, "");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("hf_secret") && !stdout(&output).contains("hf_secret"));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_keeps_the_partial_file_and_the_next_pull_goes_on() {
+    let repo = HubRepo::new("o/gguf").large("m.gguf", vec![7; 400_000]);
+    let place = Place::new(vec![repo]);
+    let sha = forerun_testkit::hub_server::sha256(&vec![7; 400_000]);
+    place.server.fail(&sha, [Fault::Drip(10_000, Duration::from_millis(100))]);
+    let child = place
+        .command(&["pull", "o/gguf"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let blobs = place.home.path().join("hub/models--o--gguf/blobs");
+    let partial = blobs.join(format!("{sha}.incomplete"));
+    let began = Instant::now();
+    while std::fs::metadata(&partial).map_or(0, |about| about.len()) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(stderr(&output).contains("run the command again"), "{}", stderr(&output));
+    assert!(partial.is_file());
+    place.server.forget();
+    place.done(&["pull", "o/gguf"]);
+    assert!(place.server.seen().iter().any(|seen| seen.headers.contains_key("range")));
+}
