@@ -63,7 +63,7 @@ impl Hub {
         watch: &mut dyn Watch,
     ) -> Result<Grafted, HubError> {
         let unfit = |repo: &RepoId, why: String| HubError::Unfit { repo: repo.clone(), why };
-        if plan.path().is_file() && !plan.path().extension().is_some_and(|e| e == "safetensors") {
+        if plan.path().is_file() && plan.path().extension().is_none_or(|e| e != "safetensors") {
             let why = "is not a safetensors model; an MTP head cannot be put beside it".into();
             return Err(unfit(&plan.repo, why));
         }

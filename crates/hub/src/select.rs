@@ -184,17 +184,19 @@ struct GgufSet<'a> {
     splits: Vec<Split<'a>>,
 }
 
+/// A GGUF file and its place in a split set, if it is in one.
+type Member<'a> = (Option<Split<'a>>, &'a ListedFile);
+
 impl<'a> GgufSet<'a> {
     fn all(listing: &'a Listing) -> Vec<Self> {
-        let mut sets: BTreeMap<(&str, usize), Vec<(Option<Split<'a>>, &'a ListedFile)>> =
-            BTreeMap::new();
+        let mut sets: BTreeMap<(&str, usize), Vec<Member<'a>>> = BTreeMap::new();
         for file in &listing.files {
             let Some(bare) = file.name.strip_suffix(".gguf") else { continue };
             let split = Split::read(&file.name, ".gguf");
             let key = split.map_or((bare, 0), |split| (split.stem, split.total));
             sets.entry(key).or_default().push((split, file));
         }
-        let set = |((stem, _), mut files): ((&'a str, usize), Vec<(Option<Split<'a>>, _)>)| {
+        let set = |((stem, _), mut files): ((&'a str, usize), Vec<Member<'a>>)| {
             files.sort_by_key(|(split, _)| split.map(|split| split.number));
             let splits = files.iter().filter_map(|(split, _)| *split).collect();
             Self { stem, files: files.into_iter().map(|(_, file)| file).collect(), splits }

@@ -47,7 +47,8 @@ fn fetch(args: &PullArgs) -> anyhow::Result<()> {
     let missing = plan.files.iter().filter(|file| !file.cached).count();
     if missing > 0 {
         let size = bytes_text(plan.missing_bytes());
-        terminal::aside(&format!("{}: fetching {missing} files, {size}", plan.repo));
+        let files = if missing == 1 { "file" } else { "files" };
+        terminal::aside(&format!("{}: fetching {missing} {files}, {size}", plan.repo));
     }
     let mut bar = Bar::of(plan.bytes());
     let fetched = hub.fetch(&plan, &mut bar);
