@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 use ureq::http::HeaderMap;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
-use ureq::{Agent, BodyReader, Proxy};
+use ureq::{Agent, BodyReader, Proxy, ProxyProtocol};
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_HEADER_BYTES: usize = 64 << 10;
@@ -239,6 +239,11 @@ fn proxy(name: &str, url: &str, none_for: Option<&str>) -> Result<Proxy, HubErro
     let fault =
         |_| HubError::Setting { name: name.into(), why: "is not the URL of a proxy".into() };
     let given = Proxy::new(url).map_err(fault)?;
+    // Built without SOCKS; going around such a proxy in silence would be worse than not going.
+    if !matches!(given.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
+        let why = "is not an HTTP proxy; no other kind is supported".into();
+        return Err(HubError::Setting { name: name.into(), why });
+    }
     let mut builder = Proxy::builder(given.protocol())
         .host(given.host())
         .port(given.port())

@@ -214,9 +214,11 @@ fn a_proxy_is_asked_except_for_hosts_that_need_none() {
     assert!(line.contains("hub.example"), "{line}");
     let near = setup.settings_with(&[("HTTP_PROXY", &address), ("NO_PROXY", "127.0.0.1")]);
     pull(&Hub::new(near).unwrap(), "o/simple", &mut Unwatched).unwrap();
-    let wrong = Hub::new(setup.settings_with(&[("HTTP_PROXY", "u:secret@:x")]));
-    let error = wrong.err().unwrap().to_string();
-    assert!(error.contains("HTTP_PROXY") && !error.contains("secret"), "{error}");
+    for wrong in ["ftp://u:secret@h:1", "socks5://u:secret@h:1"] {
+        let error = Hub::new(setup.settings_with(&[("HTTP_PROXY", wrong)])).err().unwrap();
+        let error = error.to_string();
+        assert!(error.contains("HTTP_PROXY") && !error.contains("secret"), "{error}");
+    }
 }
 
 #[test]
