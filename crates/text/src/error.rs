@@ -47,6 +47,9 @@ pub enum TextError {
     /// The tokenizer library refused the file or the input.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
+    /// The tokenizer tables of a GGUF file cannot be used. The sentence says which and why.
+    #[error("GGUF vocabulary: {0}")]
+    Vocabulary(String),
     /// The chat template does not compile, refused the conversation or ran past its limits.
     #[error("chat template{}: {message}", line.map(|n| format!(" line {n}")).unwrap_or_default())]
     Template {

@@ -2,6 +2,7 @@
 //! reads.
 //!
 //! - [`Tokenizer`]: text to tokens and back (`tokenizer.json`)
+//! - [`Vocabulary`]: the same from the tables of a GGUF file
 //! - [`Detokenizer`]: tokens to text as they come, never half a character
 //! - [`StopMatcher`]: stop strings across token boundaries
 //! - [`ChatTemplate`]: a conversation to a prompt (`chat_template.jinja`)
@@ -12,12 +13,14 @@
 #![forbid(unsafe_code)]
 
 mod detokenizer;
+mod engine;
 mod error;
 mod file;
 mod generation;
 mod stop;
 mod template;
 mod tokenizer;
+mod vocabulary;
 
 pub use detokenizer::Detokenizer;
 pub use error::TextError;
@@ -25,3 +28,4 @@ pub use generation::GenerationDefaults;
 pub use stop::{Released, StopMatcher};
 pub use template::{ChatInput, ChatTemplate, SpecialTokens};
 pub use tokenizer::Tokenizer;
+pub use vocabulary::Vocabulary;

@@ -1,11 +1,13 @@
-//! `tokenizer.json`: text to tokens and back.
+//! Text to tokens and back, from a `tokenizer.json` or a [`Vocabulary`].
 //!
 //! A thin wall around the `tokenizers` crate. It bounds the file size, switches off the padding
 //! and truncation a file may ask for (a prompt is never cut in silence), and turns a panic
 //! inside the library into an error, because a downloaded file is not trusted.
 
+use crate::engine::Engine;
 use crate::error::TextError;
 use crate::file;
+use crate::vocabulary::{Rebuilt, Vocabulary};
 use forerun_base::Token;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -29,7 +31,7 @@ pub struct Tokenizer {
 }
 
 struct Inner {
-    library: tokenizers::Tokenizer,
+    engine: Engine,
     special: HashSet<Token>,
     vocab_size: usize,
 }
@@ -69,7 +71,7 @@ impl Tokenizer {
             let (what, bytes) = ("tokenizer.json".to_owned(), bytes.len() as u64);
             return Err(TextError::TooLarge { what, bytes, max: MAX_BYTES });
         }
-        let inner = guarded("loading", || {
+        let library = guarded("loading", || {
             let mut library = tokenizers::Tokenizer::from_bytes(bytes)?;
             library.with_padding(None);
             library.with_truncation(None)?;
@@ -77,20 +79,26 @@ impl Tokenizer {
             if growth > MAX_GROWTH {
                 return Err("the normalizer multiplies text without bound".into());
             }
-            let added = library.get_added_tokens_decoder();
-            let special = added.iter().filter(|(_, t)| t.special).map(|(&id, _)| id).collect();
-            let vocab_size = library.get_vocab_size(true);
-            Ok(Inner { library, special, vocab_size })
+            Ok(library)
         })?;
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self::from_engine(Engine::File(Box::new(library))))
+    }
+
+    /// Rebuilds the tokenizer of a GGUF file from its vocabulary.
+    pub fn from_vocabulary(vocabulary: &Vocabulary) -> Result<Self, TextError> {
+        let rebuilt = Rebuilt::new(vocabulary)?;
+        Ok(Self::from_engine(Engine::Rebuilt(Box::new(rebuilt))))
+    }
+
+    fn from_engine(engine: Engine) -> Self {
+        let (special, vocab_size) = (engine.special(), engine.vocab_size());
+        Self { inner: Arc::new(Inner { engine, special, vocab_size }) }
     }
 
     /// Text to tokens. Special tokens written in the text are recognised; `add_special` lets the
-    /// file's post-processor add its own (a BOS, say), which a rendered chat already contains.
+    /// file add its own (a BOS, say), which a rendered chat already contains.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<Token>, TextError> {
-        guarded("encoding", || {
-            Ok(self.inner.library.encode_fast(text, add_special)?.get_ids().to_vec())
-        })
+        guarded("encoding", || self.inner.engine.encode(text, add_special))
     }
 
     /// Tokens to text. Ids outside the vocabulary are left out; bytes that are not UTF-8 become
@@ -101,7 +109,7 @@ impl Tokenizer {
         if tokens.iter().all(silent) {
             return Ok(String::new());
         }
-        guarded("decoding", || self.inner.library.decode(tokens, skip_special))
+        guarded("decoding", || self.inner.engine.decode(tokens, skip_special))
     }
 
     /// Number of distinct tokens, added ones included. Ids may have gaps, so this is not a bound
@@ -112,12 +120,12 @@ impl Tokenizer {
 
     /// The id of a token by its exact text in the file.
     pub fn token_to_id(&self, text: &str) -> Option<Token> {
-        self.inner.library.token_to_id(text)
+        self.inner.engine.token_to_id(text)
     }
 
     /// The text of a token as the file spells it (byte-level tokens in their visible alphabet).
     pub fn token_text(&self, token: Token) -> Option<String> {
-        self.inner.library.id_to_token(token)
+        self.inner.engine.id_to_token(token)
     }
 
     /// Whether the file marks the token as special.
@@ -129,16 +137,12 @@ impl Tokenizer {
     pub(crate) fn decoded_spelling(&self, token: Token, skip_special: bool) -> Option<String> {
         let text = self.token_text(token)?;
         // The library skips by spelling, so a model token spelled like a special one goes too.
-        let special = || self.is_special(token) || self.is_spelled_like_special(&text);
+        let special = || self.is_special(token) || self.inner.engine.is_special_text(&text);
         (!skip_special || !special()).then_some(text)
     }
 
-    fn is_spelled_like_special(&self, text: &str) -> bool {
-        self.inner.library.get_added_vocabulary().is_special_token(text)
-    }
-
     pub(crate) fn decode_style(&self) -> DecodeStyle {
-        let decoder = self.inner.library.get_decoder();
+        let decoder = self.inner.engine.decoder();
         if matches!(decoder, Some(DecoderWrapper::ByteLevel(_))) {
             return DecodeStyle::Bytes;
         }
@@ -170,7 +174,10 @@ fn growth(normalizer: &Value) -> f64 {
 
 /// Runs library code that may panic on a hostile vocabulary. Nothing is shared mutably with the
 /// closure, so there is no half-written state to observe afterwards.
-fn guarded<T>(doing: &str, work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, TextError> {
+pub(crate) fn guarded<T>(
+    doing: &str,
+    work: impl FnOnce() -> tokenizers::Result<T>,
+) -> Result<T, TextError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(|e| TextError::Tokenizer(format!("{doing}: {e}"))),
         Err(_) => Err(TextError::Tokenizer(format!("{doing}: the file breaks the library"))),

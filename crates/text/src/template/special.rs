@@ -57,3 +57,10 @@ impl SpecialTokens {
         self.tokens.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 }
+
+impl FromIterator<(&'static str, String)> for SpecialTokens {
+    fn from_iter<I: IntoIterator<Item = (&'static str, String)>>(named: I) -> Self {
+        let tokens = named.into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
+        Self { tokens }
+    }
+}

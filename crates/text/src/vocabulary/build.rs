@@ -1,0 +1,273 @@
+//! From a checked vocabulary to a tokenizer.
+
+use super::check::{broken, shown};
+use super::model::Merger;
+use super::pre::{self, Cut};
+use super::scores::{SPACE, Scores};
+use super::{Kind, Vocabulary};
+use crate::error::TextError;
+use crate::tokenizer::guarded;
+use forerun_base::Token;
+use std::collections::HashSet;
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::decoders::sequence::Sequence as Decoders;
+use tokenizers::decoders::strip::Strip;
+use tokenizers::models::bpe::{BPE, Merges, Vocab};
+use tokenizers::normalizers::{NFC, Prepend, Replace, Sequence as Normalizers};
+use tokenizers::pattern::Pattern;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::utils::SysRegex;
+use tokenizers::{
+    AddedToken, DecoderWrapper, NormalizerWrapper, Offsets, PostProcessorWrapper,
+    PreTokenizedString, PreTokenizer, SplitDelimiterBehavior, TokenizerImpl,
+};
+
+/// The library's machinery around our merging and cutting.
+pub(crate) type Library =
+    TokenizerImpl<Merger, NormalizerWrapper, Steps, PostProcessorWrapper, DecoderWrapper>;
+
+/// A tokenizer made from a vocabulary.
+pub(crate) struct Rebuilt {
+    pub(crate) library: Library,
+    /// Put before and after a text that asks for special tokens.
+    pub(crate) bos: Option<Token>,
+    pub(crate) eos: Option<Token>,
+}
+
+/// What a model does apart from its table of tokens.
+struct Plan {
+    merger: Merger,
+    normalizers: Vec<NormalizerWrapper>,
+    steps: Vec<Step>,
+    decoder: DecoderWrapper,
+    /// Whether BOS is added where the file does not say.
+    bos: bool,
+}
+
+impl Rebuilt {
+    pub(crate) fn new(vocabulary: &Vocabulary) -> Result<Self, TextError> {
+        let tokens = vocabulary.checked_tokens()?;
+        let added = vocabulary.added_tokens(&tokens);
+        let plan = match vocabulary.model.as_str() {
+            "gpt2" => byte_level(vocabulary, tokens)?,
+            "llama" => scored(vocabulary, tokens)?,
+            "gemma4" => spaced(vocabulary, tokens)?,
+            other => {
+                let model = shown(other);
+                return broken(format!(
+                    "`model` is {model}; only `gpt2`, `llama` and `gemma4` are supported"
+                ));
+            }
+        };
+        let bos = vocabulary.bos_or_default();
+        let eos = vocabulary.eos_or_default();
+        // The first published Gemma 4 files say that they want none, which is wrong.
+        let add_bos = vocabulary.model == "gemma4" || vocabulary.add_bos.unwrap_or(plan.bos);
+        let bos = wanted(add_bos, bos, "bos")?;
+        let eos = wanted(vocabulary.add_eos.unwrap_or(false), eos, "eos")?;
+        let library = guarded("building", || {
+            let mut library = Library::new(plan.merger);
+            let normalizer = Normalizers::new(plan.normalizers);
+            library.with_normalizer(Some(NormalizerWrapper::Sequence(normalizer)))?;
+            library.with_pre_tokenizer(Some(Steps(plan.steps)));
+            library.with_decoder(Some(plan.decoder));
+            library.add_tokens(added)?;
+            Ok(library)
+        })?;
+        Ok(Self { library, bos, eos })
+    }
+}
+
+/// A token the file wants around each text must exist.
+fn wanted(add: bool, id: Option<Token>, name: &str) -> Result<Option<Token>, TextError> {
+    match (add, id) {
+        (false, _) => Ok(None),
+        (true, Some(id)) => Ok(Some(id)),
+        (true, None) => {
+            broken(format!("texts are to get a token `{name}`, but `{name}_token_id` is missing"))
+        }
+    }
+}
+
+impl Vocabulary {
+    /// The tokens that are found in a text before anything else is.
+    fn added_tokens(&self, tokens: &[String]) -> Vec<AddedToken> {
+        let ends: HashSet<Token> = self.ends_by_spelling().into_iter().collect();
+        let added = (0..).zip(tokens).filter_map(|(id, text)| {
+            let kind = self.kind(id as usize);
+            // Some files list the end of a turn as an ordinary token.
+            let is_end = ends.contains(&id) && kind != Kind::UserDefined;
+            let special = is_end || matches!(kind, Kind::Control | Kind::Unknown);
+            let token = AddedToken::from(text.as_str(), special).normalized(false);
+            (is_end || kind.is_matched()).then_some(token)
+        });
+        added.collect()
+    }
+
+    /// The merges as pairs of tokens.
+    fn pairs(&self, vocab: &Vocab) -> Result<Merges, TextError> {
+        if self.merges.is_empty() {
+            return broken("it has no merges");
+        }
+        let mut joined = String::new();
+        let pair = |merge: &String| {
+            // A first space belongs to the token, so the search starts after the first character.
+            let first = merge.chars().next().map_or(0, char::len_utf8);
+            let space = merge[first..].find(' ').map(|at| first + at);
+            let Some((a, b)) = space.map(|at| (&merge[..at], &merge[at + 1..])) else {
+                return broken(format!("the merge {} is not two tokens", shown(merge)));
+            };
+            joined.clear();
+            joined.push_str(a);
+            joined.push_str(b);
+            match [a, b, &joined].into_iter().find(|part| !vocab.contains_key(*part)) {
+                Some(part) => {
+                    let (part, merge) = (shown(part), shown(merge));
+                    broken(format!("{part} of the merge {merge} is not a token"))
+                }
+                None => Ok((a.to_owned(), b.to_owned())),
+            }
+        };
+        self.merges.iter().map(pair).collect()
+    }
+
+    fn ranked(
+        &self,
+        tokens: Vec<String>,
+        byte_fallback: bool,
+        whole_words: bool,
+    ) -> Result<BPE, TextError> {
+        let vocab: Vocab = tokens.into_iter().zip(0..).collect();
+        let merges = self.pairs(&vocab)?;
+        let builder = BPE::builder().vocab_and_merges(vocab, merges);
+        let builder = builder.byte_fallback(byte_fallback).ignore_merges(whole_words);
+        guarded("building", || builder.build())
+    }
+}
+
+/// `gpt2`: bytes in their visible alphabet, cut into words by the named pre-tokenizer.
+fn byte_level(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Plan, TextError> {
+    let Some(name) = vocabulary.pre.as_deref() else {
+        return broken(
+            "`pre` is missing, so it is not known how text is cut into words; convert the model again",
+        );
+    };
+    let Some(entry) = pre::find(name) else {
+        let known: Vec<_> = pre::names().collect();
+        let (name, known) = (shown(name), known.join(", "));
+        return broken(format!("`pre` is {name}, which is not known; known are {known}"));
+    };
+    let merger = Merger::Ranks(vocabulary.ranked(tokens, false, entry.whole_words)?);
+    let steps: Result<Vec<Step>, TextError> = entry.cuts.iter().map(Step::new).collect();
+    let mut steps = steps?;
+    let bytes = ByteLevel::new(false, true, false);
+    steps.push(Step::Bytes(bytes));
+    let normalizers = if entry.nfc { vec![NormalizerWrapper::NFC(NFC)] } else { Vec::new() };
+    let decoder = DecoderWrapper::ByteLevel(bytes);
+    Ok(Plan { merger, normalizers, steps, decoder, bos: entry.bos })
+}
+
+/// `llama`: merged by score.
+fn scored(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Plan, TextError> {
+    if vocabulary.scores.is_empty() {
+        return broken("it has no scores");
+    }
+    if let Some(id) = vocabulary.scores.iter().position(|score| score.is_nan()) {
+        return broken(format!("the score of token {id} is not a number"));
+    }
+    let scores = Scores::new(tokens, &vocabulary.scores, vocabulary.unknown_or_default());
+    if !scores.covers_everything() {
+        return broken("it has neither all 256 byte tokens nor an unknown token");
+    }
+    let prefix = vocabulary.add_space_prefix.unwrap_or(true);
+    let mut normalizers = vec![NormalizerWrapper::Replace(space_to_mark()?)];
+    if prefix {
+        normalizers.push(NormalizerWrapper::Prepend(Prepend::new(SPACE.to_string())));
+    }
+    let (merger, decoder) = (Merger::Scores(scores), mark_to_space(prefix)?);
+    Ok(Plan { merger, normalizers, steps: Vec::new(), decoder, bos: true })
+}
+
+/// `gemma4`: merged by rank, without words; lines are pieces of their own.
+fn spaced(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Plan, TextError> {
+    let merger = Merger::RanksAndLines(vocabulary.ranked(tokens, true, false)?);
+    let normalizers = vec![NormalizerWrapper::Replace(space_to_mark()?)];
+    let steps = vec![Step::new(&Cut::Matches(r"\n+"))?];
+    Ok(Plan { merger, normalizers, steps, decoder: mark_to_space(false)?, bos: true })
+}
+
+fn space_to_mark() -> Result<Replace, TextError> {
+    guarded("building", || Replace::new(" ", SPACE.to_string()))
+}
+
+/// Tokens to text. With a prefix, the first space of a text is not part of it.
+fn mark_to_space(prefix: bool) -> Result<DecoderWrapper, TextError> {
+    let replace = guarded("building", || Replace::new(SPACE.to_string(), " "))?;
+    let mut parts = vec![
+        DecoderWrapper::Replace(replace),
+        DecoderWrapper::ByteFallback(ByteFallback::new()),
+        DecoderWrapper::Fuse(Fuse::new()),
+    ];
+    if prefix {
+        parts.push(DecoderWrapper::Strip(Strip::new(' ', 1, 0)));
+    }
+    Ok(DecoderWrapper::Sequence(Decoders::new(parts)))
+}
+
+/// The cuts of a text in order.
+pub(crate) struct Steps(Vec<Step>);
+
+enum Step {
+    Cut(Split),
+    Thousands(SysRegex),
+    Bytes(ByteLevel),
+}
+
+impl Step {
+    fn new(cut: &Cut) -> Result<Self, TextError> {
+        guarded("building", || match cut {
+            Cut::Matches(regex) => {
+                let pattern = SplitPattern::Regex((*regex).to_owned());
+                Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map(Self::Cut)
+            }
+            Cut::Thousands => SysRegex::new(r"\d+").map(Self::Thousands),
+        })
+    }
+}
+
+impl PreTokenizer for Steps {
+    fn pre_tokenize(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
+        self.0.iter().try_for_each(|step| match step {
+            Step::Cut(split) => split.pre_tokenize(text),
+            Step::Bytes(bytes) => bytes.pre_tokenize(text),
+            Step::Thousands(digits) => text
+                .split(|_, piece| piece.split(Thousands(digits), SplitDelimiterBehavior::Isolated)),
+        })
+    }
+}
+
+/// Cuts before every digit that a multiple of three digits follows up to the end of its run.
+struct Thousands<'a>(&'a SysRegex);
+
+impl Pattern for Thousands<'_> {
+    fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        let runs = self.0.find_matches(inside)?;
+        for ((from, to), _) in runs.into_iter().filter(|(_, is_digits)| *is_digits) {
+            let run = &inside[from..to];
+            let count = run.chars().count();
+            for (n, (at, _)) in run.char_indices().enumerate() {
+                let cut = from + at;
+                if (count - n).is_multiple_of(3) && cut > start {
+                    pieces.push(((start, cut), false));
+                    start = cut;
+                }
+            }
+        }
+        pieces.push(((start, inside.len()), false));
+        Ok(pieces)
+    }
+}
