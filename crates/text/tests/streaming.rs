@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod vocabularies;
+
 use forerun_text::{Detokenizer, StopMatcher, TextError, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -16,6 +18,28 @@ struct Vocabulary {
 fn load(name: &'static str, file: &Value, ids: u32) -> Vocabulary {
     let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
     Vocabulary { name, tokenizer, ids }
+}
+
+fn rebuild(name: &'static str, tables: &forerun_text::Vocabulary) -> Vocabulary {
+    let tokenizer = Tokenizer::from_vocabulary(tables).unwrap();
+    Vocabulary { name, tokenizer, ids: tables.tokens.len() as u32 }
+}
+
+/// The tables of GGUF files of each kind.
+fn rebuilt() -> [Vocabulary; 4] {
+    let bytes = vocabularies::of_tokenizer_json(include_str!("data/tokenizer.json"), "qwen35");
+    let mut prefixed = vocabularies::scored(&[("▁", 0.0), ("▁▁", 0.0), ("é", 0.0), ("▁the", 0.0)]);
+    prefixed.tokens.extend(["  ".to_owned(), "<0x4".to_owned(), "[TOOL]".to_owned()]);
+    prefixed.kinds.extend([4, 1, 3]);
+    prefixed.scores.extend([0.0; 3]);
+    let plain = forerun_text::Vocabulary { add_space_prefix: Some(false), ..prefixed.clone() };
+    let gemma = vocabularies::spaced(&["\n", "▁", "a", "▁a", "猫"], &["▁ a"]);
+    [
+        rebuild("byte level from tables", &bytes),
+        rebuild("scores, with a space in front", &prefixed),
+        rebuild("scores", &plain),
+        rebuild("gemma 4", &gemma),
+    ]
 }
 
 /// A vocabulary of 256 byte tokens, words with and without leading space, and a special token.
@@ -55,7 +79,7 @@ static VOCABULARIES: LazyLock<Vec<Vocabulary>> = LazyLock::new(|| {
     let word_piece = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
     let bpe = json!({"type": "BPEDecoder", "suffix": "</w>"});
     let ids = 256 + 13 + 2 + 1;
-    vec![
+    let from_files = [
         load("byte level", &byte_level, 384),
         load("byte level in a sequence", &nested, 384),
         load("byte fallback, one space stripped", &sentence_piece(llama(1)), ids),
@@ -64,7 +88,8 @@ static VOCABULARIES: LazyLock<Vec<Vocabulary>> = LazyLock::new(|| {
         load("word piece", &sentence_piece(word_piece), ids),
         load("bpe suffix", &sentence_piece(bpe), ids),
         load("no decoder", &sentence_piece(Value::Null), ids),
-    ]
+    ];
+    from_files.into_iter().chain(rebuilt()).collect()
 });
 
 fn assert_streams_as_decoded(vocabulary: &Vocabulary, tokens: &[u32], skip_special: bool) {

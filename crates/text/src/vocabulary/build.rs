@@ -151,7 +151,7 @@ impl Vocabulary {
 fn byte_level(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Plan, TextError> {
     let Some(name) = vocabulary.pre.as_deref() else {
         return broken(
-            "`pre` is missing, so it is not known how text is cut into words; convert the model again",
+            "`pre` is missing, which says how text is cut into words; convert the model again",
         );
     };
     let Some(entry) = pre::find(name) else {
@@ -269,5 +269,53 @@ impl Pattern for Thousands<'_> {
         }
         pieces.push(((start, inside.len()), false));
         Ok(pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokenizers::{OffsetReferential, OffsetType};
+
+    fn pieces(name: &str, text: &str) -> Vec<String> {
+        let entry = pre::find(name).expect("in the table");
+        let steps = entry.cuts.iter().map(|cut| Step::new(cut).expect("compiles")).collect();
+        let mut cut = PreTokenizedString::from(text);
+        Steps(steps).pre_tokenize(&mut cut).expect("cuts any text");
+        let splits = cut.get_splits(OffsetReferential::Normalized, OffsetType::None);
+        splits.into_iter().map(|(piece, _, _)| piece.to_owned()).collect()
+    }
+
+    #[test]
+    fn every_entry_compiles_and_loses_no_text() {
+        let text = "I'LL pay $12345.67 (now)\r\n\n  \t你好カタ한국어 Äpfel_\u{e01}\u{e34}²٣٤٥  ";
+        for name in pre::names() {
+            assert_eq!(pieces(name, text).concat(), text, "{name}");
+        }
+    }
+
+    #[test]
+    fn words_numbers_and_signs_are_cut_as_each_model_was_trained() {
+        let cases: [(&str, &str, &[&str]); 16] = [
+            ("gpt-2", "I'LL go 12345", &["I", "'", "LL", " go", " 12345"]),
+            ("smollm", "go 123", &["go", " ", "1", "2", "3"]),
+            ("default", "a$b 1234", &["a", "$", "b", " ", "123", "4"]),
+            ("falcon", "a`b 1234", &["a", "`", "b", " ", "123", "4"]),
+            ("llama-bpe", "I'LL go 12345", &["I", "'LL", " go", " ", "123", "45"]),
+            ("qwen2", "I'LL go 123", &["I", "'LL", " go", " ", "1", "2", "3"]),
+            ("qwen2", "\u{e01}\u{e34}\u{e01}", &["\u{e01}", "\u{e34}\u{e01}"]),
+            ("qwen35", "\u{e01}\u{e34}\u{e01}", &["\u{e01}\u{e34}\u{e01}"]),
+            ("gpt-4o", "camelCase's/\n", &["camel", "Case's", "/\n"]),
+            ("tekken", "camelCase's 12", &["camel", "Case", "'s", " ", "1", "2"]),
+            ("kimi-k2", "a你好b1234", &["a", "你好", "b", "123", "4"]),
+            ("deepseek-v3", "a你好(b 1234", &["a", "你好", "(b", " ", "123", "4"]),
+            ("deepseek-llm", "a你好 b\n", &["a", "你好", " b", "\n"]),
+            ("superbpe", "in 1234567.5", &["in ", "1", "234", "567", ".", "5"]),
+            ("bailingmoe", "a'LL 12", &["a", "'LL", " ", "1", "2"]),
+            ("seed-coder", "a!\n\nb", &["a", "!", "\n\n", "b"]),
+        ];
+        for (name, text, expected) in cases {
+            assert_eq!(pieces(name, text), expected, "{name}");
+        }
     }
 }

@@ -65,7 +65,8 @@ impl Vocabulary {
         if lengths.len() > MAX_MATCHED || total > MAX_MATCHED_BYTES {
             let number = lengths.len();
             return broken(format!(
-                "it has {number} control and user-defined tokens of {total} bytes; at most {MAX_MATCHED} of {MAX_MATCHED_BYTES} are accepted"
+                "it has {number} control and user-defined tokens of {total} bytes; \
+                 at most {MAX_MATCHED} of {MAX_MATCHED_BYTES} are accepted"
             ));
         }
         Ok(())
