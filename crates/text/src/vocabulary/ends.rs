@@ -5,6 +5,7 @@
 
 use super::{Kind, Vocabulary};
 use forerun_base::Token;
+use std::collections::HashSet;
 
 /// Spellings that end a turn, a message or a document in every vocabulary that has them.
 const ENDS: [&str; 25] = [
@@ -39,14 +40,10 @@ const ENDS: [&str; 25] = [
 impl Vocabulary {
     /// The tokens that end an answer: those the file names, then the others in order.
     pub(super) fn end_tokens(&self) -> Vec<Token> {
-        let mut ends: Vec<Token> = Vec::new();
         let named = [self.eos_or_default(), self.eot, self.eom];
-        for id in named.into_iter().flatten().chain(self.ends_by_spelling()) {
-            if !ends.contains(&id) {
-                ends.push(id);
-            }
-        }
-        ends
+        let all = named.into_iter().flatten().chain(self.ends_by_spelling());
+        let mut seen = HashSet::new();
+        all.filter(|&id| seen.insert(id)).collect()
     }
 
     /// Tokens whose spelling says that they end something.
@@ -62,10 +59,11 @@ impl Vocabulary {
         // With these beside it, `<|end|>` ends a part of an answer and not the answer.
         let has_parts =
             has("<|return|>") && has("<|call|>") || has("<|flush|>") && has("<|calls|>");
+        let has_tools = has("<|tool_response>");
         let ends_answer = |id: usize, text: &str| match text {
             "<|end|>" => !has_parts,
             // Also a piece of HTML: in many vocabularies an ordinary token.
-            "</s>" => self.kind(id) == Kind::Control && !has("<|tool_response>"),
+            "</s>" => self.kind(id) == Kind::Control && !has_tools,
             _ => true,
         };
         let ends = ends.iter().filter(|(id, text)| ends_answer(*id, text));
