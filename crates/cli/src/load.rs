@@ -45,7 +45,7 @@ impl Source {
         if let Some(scale) = options.rope() {
             blueprint.extend_context(scale);
         }
-        let text = ModelText::open(blueprint.checkpoint.folder())?;
+        let text = ModelText::open(&blueprint.checkpoint)?;
         Ok(Self { path: name, blueprint, text })
     }
 

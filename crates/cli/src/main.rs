@@ -12,6 +12,7 @@ mod demo;
 mod device;
 mod exit;
 mod generation;
+mod gguf_text;
 mod hub_model;
 mod ids;
 mod inspect;
@@ -29,6 +30,7 @@ mod sizing;
 mod stats;
 mod stdin;
 mod terminal;
+mod tokenize;
 mod transcript;
 mod verify;
 
@@ -52,5 +54,6 @@ fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
         Some(Command::Verify(args)) => verify::verify(&args),
         Some(Command::Quantize(args)) => quantize::quantize(&args),
         Some(Command::Pull(args)) => pull::pull(&args),
+        Some(Command::Tokenize(args)) => tokenize::tokenize(&args),
     }
 }

@@ -1,42 +1,87 @@
-//! The text side of a model: tokenizer, chat template, defaults.
+//! The text side of a model: tokenizer, chat template, defaults, from the files of a folder or from a GGUF file.
 
+use crate::gguf_text;
 use anyhow::{Context, anyhow};
 use forerun_base::Token;
-use forerun_text::{ChatTemplate, GenerationDefaults, TextError, Tokenizer};
+use forerun_text::{ChatTemplate, GenerationDefaults, SpecialTokens, TextError, Tokenizer};
+use forerun_weights::Checkpoint;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What a model folder says about text.
+/// What a model says about text.
 pub(crate) struct ModelText {
-    folder: PathBuf,
+    origin: Origin,
     /// Missing is fine as long as only token ids are asked for.
     pub(crate) tokenizer: Option<Tokenizer>,
     pub(crate) defaults: GenerationDefaults,
 }
 
+/// Where the chat template is, and what to say when there is no tokenizer.
+pub(crate) enum Origin {
+    Folder(PathBuf),
+    Gguf {
+        file: String,
+        template: Option<String>,
+        special: SpecialTokens,
+        /// Why its vocabulary makes no tokenizer.
+        problem: Option<String>,
+    },
+}
+
 impl ModelText {
-    pub(crate) fn open(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(checkpoint: &Checkpoint) -> anyhow::Result<Self> {
+        match checkpoint.gguf() {
+            Some(metadata) => {
+                let file = checkpoint.files().first().map_or(checkpoint.folder(), |f| f.path());
+                Ok(gguf_text::read(metadata, &file.display().to_string()))
+            }
+            None => Self::of_folder(checkpoint.folder()),
+        }
+    }
+
+    fn of_folder(folder: &Path) -> anyhow::Result<Self> {
         let tokenizer = match Tokenizer::open(folder) {
             Err(TextError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => None,
             other => Some(other?),
         };
         let defaults = GenerationDefaults::load(folder)?;
-        Ok(Self { folder: folder.to_owned(), tokenizer, defaults })
+        Ok(Self::new(Origin::Folder(folder.to_owned()), tokenizer, defaults))
+    }
+
+    pub(crate) fn new(
+        origin: Origin,
+        tokenizer: Option<Tokenizer>,
+        defaults: GenerationDefaults,
+    ) -> Self {
+        Self { origin, tokenizer, defaults }
     }
 
     /// The tokenizer, where there is no going on without.
     pub(crate) fn need_tokenizer(&self) -> anyhow::Result<&Tokenizer> {
-        self.tokenizer.as_ref().ok_or_else(|| {
-            let folder = self.folder.display();
-            anyhow!("{folder} has no tokenizer.json; add it, or give token ids with --ids")
+        self.tokenizer.as_ref().ok_or_else(|| match &self.origin {
+            Origin::Folder(folder) => {
+                let folder = folder.display();
+                anyhow!("{folder} has no tokenizer.json; add it, or give token ids with --ids")
+            }
+            Origin::Gguf { file, problem, .. } => {
+                let problem = problem.as_deref().unwrap_or("it holds no vocabulary");
+                anyhow!("{file}: {problem}; token ids can be given with --ids")
+            }
         })
     }
 
     /// The chat template. Read only when asked for, so that a broken one does not stand in the
     /// way of raw text.
     pub(crate) fn template(&self) -> anyhow::Result<Option<ChatTemplate>> {
-        ChatTemplate::load(&self.folder)
-            .with_context(|| format!("{} (--raw goes without)", self.folder.display()))
+        match &self.origin {
+            Origin::Folder(folder) => ChatTemplate::load(folder)
+                .with_context(|| format!("{} (--raw goes without)", folder.display())),
+            Origin::Gguf { file, template, special, .. } => template
+                .as_ref()
+                .map(|source| ChatTemplate::from_source(source, special.clone()))
+                .transpose()
+                .with_context(|| format!("{file} (--raw goes without)")),
+        }
     }
 
     /// Text as it stands to tokens, with the special tokens the tokenizer itself adds.

@@ -10,6 +10,7 @@ mod run;
 mod sampling;
 mod score;
 mod speculation;
+mod tokenize;
 mod verify;
 
 pub(crate) use bench::BenchArgs;
@@ -22,6 +23,7 @@ pub(crate) use run::RunArgs;
 pub(crate) use sampling::SamplingArgs;
 pub(crate) use score::ScoreArgs;
 pub(crate) use speculation::SpeculationArgs;
+pub(crate) use tokenize::TokenizeArgs;
 pub(crate) use verify::VerifyArgs;
 
 use clap::{Parser, Subcommand};
@@ -59,4 +61,5 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     Quantize(QuantizeArgs),
     Pull(PullArgs),
+    Tokenize(TokenizeArgs),
 }

@@ -13,13 +13,17 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     pub(super) parameters: u64,
+    /// In the files.
     pub(super) bytes: u64,
+    /// Once loaded: some packed types take more room in the layout that kernels read.
+    pub(super) loaded: u64,
 }
 
 impl Amount {
     fn add(&mut self, other: Self) {
         self.parameters += other.parameters;
         self.bytes += other.bytes;
+        self.loaded += other.loaded;
     }
 }
 
@@ -35,7 +39,11 @@ impl Inventory {
         for name in checkpoint.names() {
             let info = checkpoint.info(name)?;
             let parameters = parameters(checkpoint, name, &info)?;
-            let amount = Amount { parameters, bytes: info.bytes };
+            let loaded = match info.storage {
+                Storage::Plain(_) => info.bytes,
+                Storage::Block(block) => block.loaded_bytes(parameters).unwrap_or(info.bytes),
+            };
+            let amount = Amount { parameters, bytes: info.bytes, loaded };
             let format = format_of(checkpoint, name, &info)?;
             inventory.parts.entry(Part::of(name)).or_default().add(amount);
             inventory.formats.entry(format).or_default().add(amount);

@@ -19,7 +19,9 @@ fn network(report: &Report) -> String {
     page += &line("hidden", &a.hidden.to_string());
     page += &line("vocabulary", &format!("{}, embedding {tied}", a.vocabulary));
     page += &line("context", &format!("{} positions", a.max_positions));
-    let rotary: Vec<String> = a.rotary_dims.iter().map(usize::to_string).collect();
+    let mut rotary = a.rotary_dims.clone();
+    rotary.dedup();
+    let rotary: Vec<String> = rotary.iter().map(usize::to_string).collect();
     page += &line("rope", &format!("{} dims of a head", rotary.join(" or ")));
     let mtp = match (&report.mtp.file, report.mtp.present) {
         (Some(file), true) => format!("present, in {file}"),

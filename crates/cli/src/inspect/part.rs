@@ -6,6 +6,7 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 pub(super) enum Part {
     Embedding,
+    PerLayer,
     Attention,
     DeltaNet,
     Mlp,
@@ -27,7 +28,7 @@ impl Part {
             Self::Other
         } else if has("mtp") {
             Self::Mtp
-        } else if has("embed_tokens") {
+        } else if has("embed_tokens") || has("embed_tokens_per_layer") {
             Self::Embedding
         } else if has("lm_head") {
             Self::Head
@@ -35,13 +36,15 @@ impl Part {
             Self::DeltaNet
         } else if has("self_attn") {
             Self::Attention
-        } else if has("mlp") && (has("gate") || has("shared_expert_gate")) {
+        } else if segments.iter().any(|s| s.starts_with("per_layer_") && !s.ends_with("norm")) {
+            Self::PerLayer
+        } else if has("router") || has("mlp") && (has("gate") || has("shared_expert_gate")) {
             Self::Router
         } else if has("experts") || has("switch_mlp") || has("shared_expert") {
             Self::Experts
         } else if has("mlp") {
             Self::Mlp
-        } else if segments.iter().any(|s| s.ends_with("norm")) {
+        } else if segments.iter().any(|s| s.contains("norm")) || has("layer_scalar") {
             Self::Norms
         } else {
             Self::Other
@@ -51,6 +54,7 @@ impl Part {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Embedding => "embedding",
+            Self::PerLayer => "per-layer inputs",
             Self::Attention => "attention",
             Self::DeltaNet => "delta net",
             Self::Mlp => "mlp",
@@ -83,6 +87,14 @@ mod tests {
             ("model.layers.0.input_layernorm.weight", Part::Norms),
             ("model.norm.weight", Part::Norms),
             ("lm_head.weight", Part::Head),
+            ("model.embed_tokens_per_layer.weight", Part::Embedding),
+            ("model.per_layer_model_projection.weight", Part::PerLayer),
+            ("model.layers.0.per_layer_input_gate.weight", Part::PerLayer),
+            ("model.layers.0.post_feedforward_layernorm_1.weight", Part::Norms),
+            ("model.layers.0.post_per_layer_input_norm.weight", Part::Norms),
+            ("model.layers.0.layer_scalar", Part::Norms),
+            ("model.layers.0.router.per_expert_scale", Part::Router),
+            ("model.layers.0.experts.gate_up_proj", Part::Experts),
             ("mtp.layers.0.self_attn.q_proj.weight", Part::Mtp),
             ("language_model.mtp.fc.weight", Part::Mtp),
             ("model.visual.patch_embed.weight", Part::Other),

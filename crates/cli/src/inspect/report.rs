@@ -105,7 +105,7 @@ impl Report {
         settings: &Settings,
         plan: &MemoryPlan,
     ) -> anyhow::Result<Self> {
-        let Amount { parameters, bytes } = inventory.used();
+        let Amount { parameters, loaded, .. } = inventory.used();
         let part = |(&part, amount): (&Part, &Amount)| PartReport {
             part,
             parameters: amount.parameters,
@@ -127,7 +127,7 @@ impl Report {
             mtp: Mtp::new(source),
             text: Text::new(source)?,
             files: files(source),
-            memory: Memory::new(settings, plan, bytes),
+            memory: Memory::new(settings, plan, loaded),
         })
     }
 }
@@ -229,7 +229,7 @@ fn files(source: &Source) -> Vec<FileReport> {
 }
 
 impl Memory {
-    /// Weights count as stored; on the device small vectors are wider.
+    /// Weights count as loaded; small vectors are wider still.
     fn new(settings: &Settings, plan: &MemoryPlan, weights: u64) -> Self {
         let mut plan = MemoryReport::from(plan);
         plan.total_bytes += weights;

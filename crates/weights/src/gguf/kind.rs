@@ -5,7 +5,7 @@
 
 use super::blocks::{Repack, legacy, packed, super_blocks, table};
 use crate::Storage;
-use forerun_base::DType;
+use forerun_base::{DType, Format};
 use std::fmt;
 
 /// A packed element type of ggml, by its number there.
@@ -74,6 +74,15 @@ impl BlockType {
     /// Values and bytes of a block; `None` when nothing is known about the type.
     pub fn block(self) -> Option<[usize; 2]> {
         self.kind().map(|kind| [kind.values, kind.bytes])
+    }
+
+    /// Bytes that `values` of this type take as a canonical matrix; `None` for a type that cannot be decoded.
+    pub fn loaded_bytes(self, values: u64) -> Option<u64> {
+        let repack = self.kind()?.repack?;
+        let Format::Grouped { codes, group, scale, offset } = repack.format else { return None };
+        let planes = if offset { 2 } else { 1 };
+        let scales = values / group as u64 * (planes * scale.size()) as u64;
+        Some(values * codes.bits() as u64 / 8 + scales)
     }
 
     pub(super) fn kind(self) -> Option<&'static Kind> {

@@ -45,7 +45,7 @@ pub(super) trait Block {
 /// How many blocks are repacked.
 #[derive(Clone, Copy)]
 pub(super) struct Repack {
-    format: Format,
+    pub(super) format: Format,
     run: fn(&[u8], Planes<'_>),
 }
 
