@@ -3,8 +3,10 @@
 
 mod bench;
 mod errors;
+mod formats;
 mod golden;
 mod inspecting;
+mod pages;
 mod program;
 mod pull;
 mod quantizing;
