@@ -30,7 +30,7 @@ pub struct Model {
 #[derive(Clone, Debug)]
 pub(crate) enum Drafter {
     /// The model's own head.
-    Head(Mtp),
+    Head(Box<Mtp>),
     /// A small network beside it.
     Assistant(Assistant),
 }
@@ -117,7 +117,7 @@ fn load_drafter<'a>(
         Some(DrafterSpec::Head(block)) => {
             let path = layout.mtp.expect("the head was found by this prefix");
             loader.set_norm_offset(layout.mtp_norm_offset);
-            Ok(Some(Drafter::Head(Mtp::load(loader, path, block, spec)?)))
+            Ok(Some(Drafter::Head(Box::new(Mtp::load(loader, path, block, spec)?))))
         }
         Some(DrafterSpec::Assistant(assistant)) => {
             Ok(Some(Drafter::Assistant(Assistant::load(loader, assistant, spec)?)))

@@ -253,8 +253,8 @@ fn widen(width: &mut usize, to: usize) {
 
 impl Widths {
     fn of(spec: &ModelSpec, limits: &Limits) -> Self {
-        let mut widths = Self::default();
-        widths.ropes = spec.ropes.iter().map(|rope| rope.rotary).collect();
+        let ropes = spec.ropes.iter().map(|rope| rope.rotary).collect();
+        let mut widths = Self { ropes, ..Self::default() };
         spec.layers.iter().for_each(|layer| widths.include(layer, spec.hidden));
         match spec.drafter.as_ref().filter(|_| limits.mtp) {
             None => {}
