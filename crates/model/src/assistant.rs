@@ -78,7 +78,9 @@ impl Assistant {
     pub(crate) fn draft(&self, draft: DraftPass<'_, '_>) -> Result<View, BackendError> {
         let DraftPass { model, pass, hidden, sampled, states } = draft;
         let (space, wide) = (pass.space, pass.hidden);
-        model.embed(pass, model.embedding, space.normed)?;
+        // A drafter reads placeholders as the tokens they are, unlike the model.
+        let ids = pass.index_of(space.index.ids);
+        model.embed(pass, ids, model.embedding, space.normed)?;
         let joined = pass.rows_of(space.joined, 2 * wide);
         pass.backend.join_norm(JoinNorm {
             a: pass.rows_of(space.normed, wide),

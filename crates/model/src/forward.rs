@@ -116,7 +116,8 @@ impl Model {
     ) -> Result<View, BackendError> {
         space.write(backend, batch)?;
         let mut pass = self.pass(backend, space, batch);
-        self.embed(&mut pass, self.embedding, space.x)?;
+        let read = pass.index_of(space.index.inputs);
+        self.embed(&mut pass, read, self.embedding, space.x)?;
         pass.turn_tables(0)?;
         if let Some(inputs) = &self.per_layer {
             inputs.prepare(&mut pass)?;
@@ -153,14 +154,14 @@ impl Model {
         }
     }
 
-    /// The rows' embeddings to `out`.
+    /// Embeddings of `ids` to `out`.
     pub(crate) fn embed(
         &self,
         pass: &mut Pass<'_>,
+        ids: View,
         table: WeightId,
         out: BufferId,
     ) -> Result<(), BackendError> {
-        let ids = pass.index_of(pass.space.index.inputs);
         let out = pass.rows_of(out, self.spec.hidden);
         pass.backend.embed(Embed { ids, table, out, scale: self.spec.embed_scale })
     }

@@ -59,7 +59,8 @@ impl Mtp {
     ) -> Result<View, BackendError> {
         let DraftPass { model, pass, sampled, .. } = draft;
         let (space, dim, eps) = (pass.space, pass.hidden, pass.eps);
-        model.embed(pass, self.embedding.unwrap_or(model.embedding), space.normed)?;
+        let ids = pass.index_of(space.index.ids);
+        model.embed(pass, ids, self.embedding.unwrap_or(model.embedding), space.normed)?;
         pass.turn_tables(0)?;
         let joined = pass.rows_of(space.joined, 2 * dim);
         pass.backend.join_norm(JoinNorm {

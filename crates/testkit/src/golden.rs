@@ -10,15 +10,18 @@ use forerun_weights::safetensors::{Header, TensorInfo, parse_header};
 use std::path::{Path, PathBuf};
 
 /// Every golden folder in this crate.
-pub const GOLDENS: [&str; 32] = [
+pub const GOLDENS: [&str; 35] = [
     "llama",
     "qwen3",
+    "qwen3_yarn",
     "qwen3_moe",
     "qwen3_fp8",
     "qwen3_next",
     "qwen3_5",
     "qwen3_5_moe",
+    "gemma3",
     "gemma4_dense",
+    "gemma4_dense_2",
     "gemma4_e",
     "gemma4_moe",
     "gguf_gemma4_dense_f16",

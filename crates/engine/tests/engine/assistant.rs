@@ -36,14 +36,18 @@ fn plan(by_hand: &ByHand, golden: &Golden, depth: usize) -> DraftPlan {
     }
 }
 
+/// Drafters and their targets: clusters of the vocabulary, and all of it with a guess that stands for a video.
+const PAIRS: [(&str, &str); 2] =
+    [("gemma4_dense", "gemma4_assistant"), ("gemma4_dense_2", "gemma4_assistant_2")];
+
 #[test]
 fn four_chained_drafts_match_however_the_prompt_was_cut() {
-    let golden = Golden::open("gemma4_assistant");
-    let prompt = golden.tokens("input_ids");
-    for device in Device::ALL {
-        for cut in [1, 33, 70] {
-            let runner =
-                with_drafter("gemma4_dense", "gemma4_assistant", device, &settings(DType::F32));
+    for (model, drafter) in PAIRS {
+        let golden = Golden::open(drafter);
+        let prompt = golden.tokens("input_ids");
+        let cases = Device::ALL.into_iter().flat_map(|device| [1, 33, 70].map(|cut| (device, cut)));
+        for (device, cut) in cases {
+            let runner = with_drafter(model, drafter, device, &settings(DType::F32));
             let mut by_hand = ByHand::new(runner);
             prompt.chunks(cut).for_each(|chunk| {
                 by_hand.feed(chunk, 0, chunk.len());
@@ -52,7 +56,7 @@ fn four_chained_drafts_match_however_the_prompt_was_cut() {
             let plan = plan(&by_hand, &golden, 4);
             by_hand.runner.draft(&plan, &mut guesses).expect("drafted");
             let expected = golden.tokens("mtp.draft.ids");
-            assert_eq!(guesses.of(0), expected, "on {device:?}, prompt in pieces of {cut}");
+            assert_eq!(guesses.of(0), expected, "{drafter} on {device:?}, pieces of {cut}");
         }
     }
 }
