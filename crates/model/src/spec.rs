@@ -1,6 +1,6 @@
 //! The network as data: everything the forward pass asks, nothing a file format knows.
 
-use crate::{RopeScale, RopeSpec};
+use crate::{RopeRule, RopeScale, RopeSpec};
 use forerun_backend::op::{Activation, DeltaShape};
 use forerun_base::Token;
 
@@ -239,18 +239,13 @@ impl ModelSpec {
     }
 
     /// Makes the context longer: ropes of layers that see all of it are stretched, from what the model
-    /// was made for. Layers with a window never look further than it.
+    /// was made for. Layers with a window never look further than it. A drafter that reads this model's
+    /// keys has to turn its queries alike.
     pub fn extend_context(&mut self, scale: RopeScale) {
         let rule = scale.rule(self.max_positions);
-        let whole = |layer: &LayerSpec| match &layer.mixer {
-            MixerSpec::Attention(a) if a.window.is_none() => Some(a.rope),
-            _ => None,
-        };
-        let mut stretched: Vec<usize> = self.layers.iter().filter_map(whole).collect();
-        stretched.sort_unstable();
-        stretched.dedup();
-        for rope in stretched {
-            self.ropes[rope] = self.ropes[rope].clone().rescaled(&rule);
+        stretch(&mut self.ropes, &self.layers, &rule);
+        if let Some(DrafterSpec::Assistant(drafter)) = &mut self.drafter {
+            stretch(&mut drafter.ropes, &drafter.layers, &rule);
         }
         self.max_positions = (self.max_positions as f64 * scale.factor()) as usize;
     }
@@ -261,6 +256,20 @@ impl ModelSpec {
             Some(DrafterSpec::Head(block)) => Some(block),
             _ => None,
         }
+    }
+}
+
+/// Puts the ropes of layers without a window under a rule.
+fn stretch(ropes: &mut [RopeSpec], layers: &[LayerSpec], rule: &RopeRule) {
+    let whole = |layer: &LayerSpec| match &layer.mixer {
+        MixerSpec::Attention(a) if a.window.is_none() => Some(a.rope),
+        _ => None,
+    };
+    let mut stretched: Vec<usize> = layers.iter().filter_map(whole).collect();
+    stretched.sort_unstable();
+    stretched.dedup();
+    for rope in stretched {
+        ropes[rope] = ropes[rope].clone().rescaled(rule);
     }
 }
 

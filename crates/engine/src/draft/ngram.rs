@@ -17,9 +17,11 @@ pub(crate) struct NgramIndex {
 }
 
 impl NgramIndex {
-    /// An index for a sequence of up to `len` tokens.
+    /// An index for a sequence of up to `len` tokens; one for none never guesses.
     pub(crate) fn new(len: usize) -> Self {
-        Self { places: vec![0; (2 * len).next_power_of_two()], indexed: 0 }
+        // The next power of two of nothing would be one.
+        let slots = if len == 0 { 0 } else { (2 * len).next_power_of_two() };
+        Self { places: vec![0; slots], indexed: 0 }
     }
 
     /// Writes up to `most` guesses of what follows `tokens`; returns how many tokens agreed before
@@ -97,5 +99,16 @@ mod tests {
         assert_eq!(guess(&mut index, &[], 4), (0, vec![]));
         assert_eq!(guess(&mut index, &[1, 2], 4), (0, vec![]));
         assert_eq!(guess(&mut index, &[1, 2, 3], 4), (0, vec![]));
+    }
+
+    #[test]
+    fn an_index_for_nothing_never_guesses() {
+        let mut index = NgramIndex::new(0);
+        let tokens = [7; 20];
+        let mut guesses = Vec::new();
+        for end in 0..tokens.len() {
+            assert_eq!(index.guess(&tokens[..end], 8, &mut guesses), 0);
+        }
+        assert!(guesses.is_empty());
     }
 }

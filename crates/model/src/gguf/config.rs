@@ -182,11 +182,21 @@ impl File<'_> {
         let kind = |i| if attends(i) { "full_attention" } else { "linear_attention" };
         let types: Vec<&str> = (0..layers).map(kind).collect();
         let value_heads = self.count("ssm.time_step_rank")?.max(1);
+        let key_heads = self.count("ssm.group_count")?;
+        // Orders of heads are laid out by these before anything else looks at them.
+        if key_heads == 0 || !value_heads.is_multiple_of(key_heads) {
+            let problem = format!("is {key_heads} where ssm.time_step_rank is {value_heads}");
+            return Err(self.bad("ssm.group_count", problem));
+        }
         let inner = self.count("ssm.inner_size")?;
+        if inner == 0 || !inner.is_multiple_of(value_heads) {
+            let problem = format!("is {inner} where ssm.time_step_rank is {value_heads}");
+            return Err(self.bad("ssm.inner_size", problem));
+        }
         for (key, value) in [
             ("model_type", json!(model_type)),
             ("layer_types", json!(types)),
-            ("linear_num_key_heads", json!(self.count("ssm.group_count")?)),
+            ("linear_num_key_heads", json!(key_heads)),
             ("linear_num_value_heads", json!(value_heads)),
             ("linear_key_head_dim", json!(self.count("ssm.state_size")?)),
             ("linear_value_head_dim", json!(inner / value_heads)),

@@ -129,6 +129,10 @@ impl<'a> File<'a> {
     /// Blocks besides those of the MTP head.
     fn layers(&self) -> Result<usize, ModelError> {
         let (blocks, extra) = (self.count("block_count")?, self.extra_blocks());
+        if extra > 1 {
+            let problem = format!("is {extra}, where at most one extra block is supported");
+            return Err(self.bad("nextn_predict_layers", problem));
+        }
         match blocks.checked_sub(extra) {
             // Lists of this length are made.
             Some(layers @ 1..=4096) => Ok(layers as usize),

@@ -98,12 +98,18 @@ impl File<'_> {
                 )));
             }
         }
-        // A head without a norm of its own uses the trunk's.
-        let norm = "mtp.norm.weight";
-        if tensors.iter().any(|t| t.name == "mtp.fc.weight")
-            && !tensors.iter().any(|t| t.name == norm)
-        {
-            tensors.push(plain(norm, "output_norm.weight"));
+        let holds = |name: &str| tensors.iter().any(|t| t.name == name);
+        if tensors.iter().any(|t| t.name.starts_with("mtp.")) {
+            // The loader knows a head by this one and would leave the rest of it aside.
+            if !holds("mtp.fc.weight") {
+                return Err(ModelError::Gguf(format!(
+                    "block {layers} is an MTP head without `blk.{layers}.nextn.eh_proj.weight`"
+                )));
+            }
+            // A head without a norm of its own uses the trunk's.
+            if !holds("mtp.norm.weight") {
+                tensors.push(plain("mtp.norm.weight", "output_norm.weight"));
+            }
         }
         Ok(tensors)
     }
@@ -161,7 +167,8 @@ impl File<'_> {
     fn fits(&self, stored: &str, axis_from_end: usize, expected: Option<usize>) -> bool {
         let Ok(shape) = self.shape(stored) else { return false };
         let axis = shape.len().checked_sub(axis_from_end).or(shape.len().checked_sub(1));
-        expected.is_some() && axis.and_then(|axis| shape.get(axis).copied()) == expected
+        expected.is_some_and(|n| n > 0)
+            && axis.and_then(|axis| shape.get(axis).copied()) == expected
     }
 
     /// The published name of stacked experts whose gate and up are one tensor: these have no suffix.

@@ -15,8 +15,6 @@ pub struct RopeSpec {
     pub inv_freq: Vec<f32>,
     /// Factor on cosines and sines.
     pub scale: f32,
-    /// The frequencies before any rule, from which [`RopeSpec::rescaled`] starts.
-    base: Vec<f32>,
     /// Base of the powers.
     theta: f64,
 }
@@ -26,14 +24,13 @@ impl RopeSpec {
     pub fn new(rotary: usize, theta: f64) -> Self {
         // The reference computes the powers in f32.
         let inv = |i: usize| 1.0 / (theta as f32).powf(2.0 * i as f32 / rotary as f32);
-        let base: Vec<f32> = (0..rotary / 2).map(inv).collect();
-        Self { rotary, inv_freq: base.clone(), scale: 1.0, base, theta }
+        Self { rotary, inv_freq: (0..rotary / 2).map(inv).collect(), scale: 1.0, theta }
     }
 
-    /// The same with only the first `turning` pairs turning.
-    fn proportional(mut self, turning: usize) -> Self {
-        self.base.iter_mut().skip(turning).for_each(|inv| *inv = 0.0);
-        self.inv_freq = self.base.clone();
+    /// The same with some pairs standing still, whatever rule follows.
+    fn standing(mut self, stands: impl Fn(usize) -> bool) -> Self {
+        let stopped = self.inv_freq.iter_mut().enumerate().filter(|(i, _)| stands(*i));
+        stopped.for_each(|(_, inv)| *inv = 0.0);
         self
     }
 
@@ -42,11 +39,10 @@ impl RopeSpec {
         2 * self.inv_freq.iter().filter(|&&inv| inv != 0.0).count()
     }
 
-    /// The frequencies under a rule, whatever rule held before.
+    /// The frequencies under a rule, on top of those that hold already. A pair that stands still stays so.
     #[must_use]
     pub fn rescaled(mut self, rule: &RopeRule) -> Self {
-        self.inv_freq = self.base.clone();
-        self.scale = rule.apply(&mut self.inv_freq, self.rotary, self.theta);
+        self.scale *= rule.apply(&mut self.inv_freq, self.rotary, self.theta);
         self
     }
 }

@@ -76,11 +76,10 @@ impl<'a> RopeSource<'a> {
             return Err(self.config.bad("partial_rotary_factor", problem));
         }
         let spec = RopeSpec::new(rotary, theta);
-        let spec = if proportional { spec.proportional((turning / 2.0) as usize) } else { spec };
-        match section {
-            Some(section) => Ok(spec.rescaled(&rule(section, &self.config, rotary / 2)?)),
-            None => Ok(spec),
-        }
+        let turns = if proportional { (turning / 2.0) as usize } else { rotary / 2 };
+        let Some(section) = section else { return Ok(spec) };
+        let rule = rule(section, &self.config, rotary / 2)?;
+        Ok(spec.standing(|pair| pair >= turns || rule.stops(pair)).rescaled(&rule))
     }
 }
 

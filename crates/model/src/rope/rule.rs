@@ -68,7 +68,15 @@ pub enum RopeRule {
     Factors(Vec<f32>),
 }
 
+/// A stored divisor from here on means that the pair stands still.
+const STILL: f32 = 1e29;
+
 impl RopeRule {
+    /// Whether the rule says that a pair does not turn at all.
+    pub(super) fn stops(&self, pair: usize) -> bool {
+        matches!(self, Self::Factors(factors) if factors.get(pair).is_some_and(|&f| f >= STILL))
+    }
+
     /// Changes the frequencies in place; the factor on cosines and sines.
     pub(super) fn apply(&self, inv_freq: &mut [f32], rotary: usize, theta: f64) -> f32 {
         match self {
@@ -94,7 +102,7 @@ impl RopeRule {
             }
             Self::Factors(factors) => {
                 for (inv, &factor) in inv_freq.iter_mut().zip(factors) {
-                    *inv = if factor >= 1e29 { 0.0 } else { *inv / factor };
+                    *inv = if factor >= STILL { 0.0 } else { *inv / factor };
                 }
             }
         }
@@ -155,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_replaces_the_one_before() {
+    fn a_rule_goes_on_top_of_the_one_before() {
         let spec = RopeSpec::new(16, 1e4);
         let twice = spec
             .clone()
             .rescaled(&RopeRule::Linear { factor: 2.0 })
             .rescaled(&RopeRule::Linear { factor: 4.0 });
-        assert_eq!(twice, spec.rescaled(&RopeRule::Linear { factor: 4.0 }));
+        assert_eq!(twice, spec.rescaled(&RopeRule::Linear { factor: 8.0 }));
     }
 
     #[test]

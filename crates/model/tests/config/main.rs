@@ -1,9 +1,12 @@
 //! Configs: what they mean, and what they must not do.
 
+mod gemma;
+mod rope;
+
 use forerun_model::{MixerSpec, MlpSpec, ModelSpec, spec_from_config};
 use serde_json::{Value, json};
 
-fn qwen3_5() -> Value {
+pub(crate) fn qwen3_5() -> Value {
     json!({
         "model_type": "qwen3_5",
         "text_config": {
@@ -16,7 +19,7 @@ fn qwen3_5() -> Value {
     })
 }
 
-fn llama() -> Value {
+pub(crate) fn llama() -> Value {
     json!({
         "model_type": "llama", "vocab_size": 400, "hidden_size": 64, "intermediate_size": 160,
         "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -24,22 +27,39 @@ fn llama() -> Value {
     })
 }
 
-fn read(config: &Value) -> ModelSpec {
+pub(crate) fn read(config: &Value) -> ModelSpec {
     spec_from_config(config, true).unwrap_or_else(|e| panic!("{e}: {config}"))
 }
 
-fn refused(config: &Value) -> String {
+pub(crate) fn refused(config: &Value) -> String {
     spec_from_config(config, true).expect_err("refused").to_string()
 }
 
 /// The config with one key of its text part set.
-fn with(mut config: Value, key: &str, value: Value) -> Value {
+pub(crate) fn with(mut config: Value, key: &str, value: Value) -> Value {
     let part = match config.get("text_config") {
         Some(_) => &mut config["text_config"],
         None => &mut config,
     };
     part[key] = value;
     config
+}
+
+/// A config and a part of what is said about it.
+pub(crate) struct Case {
+    config: Value,
+    expected: &'static str,
+}
+
+pub(crate) fn case(config: Value, expected: &'static str) -> Case {
+    Case { config, expected }
+}
+
+pub(crate) fn assert_refusals(cases: Vec<Case>) {
+    for Case { config, expected } in cases {
+        let error = refused(&config);
+        assert!(error.contains(expected), "expected `{expected}`, got `{error}`");
+    }
 }
 
 #[test]
@@ -78,12 +98,7 @@ fn dense_layers_of_a_sparse_model_stay_dense() {
 
 #[test]
 fn refusals_name_the_key_and_the_value() {
-    struct Case {
-        config: Value,
-        expected: &'static str,
-    }
-    let case = |config, expected| Case { config, expected };
-    let cases = [
+    assert_refusals(vec![
         case(json!({}), "`model_type` is missing"),
         case(json!({"model_type": "mamba9"}), "model_type `mamba9` is not supported"),
         case(
@@ -121,11 +136,7 @@ fn refusals_name_the_key_and_the_value() {
             with(qwen3_5(), "linear_num_value_heads", json!(3)),
             "`text_config.linear_num_value_heads` is not a multiple",
         ),
-    ];
-    for Case { config, expected } in cases {
-        let error = refused(&config);
-        assert!(error.contains(expected), "expected `{expected}`, got `{error}`");
-    }
+    ]);
 }
 
 #[test]
@@ -145,7 +156,14 @@ fn mutated_configs_give_a_network_or_an_error() {
         json!({}),
         json!({"rope_type": 5}),
     ];
-    for config in [qwen3_5(), llama(), with(qwen3_5(), "model_type", json!("qwen3_5_moe"))] {
+    for config in [
+        qwen3_5(),
+        llama(),
+        with(qwen3_5(), "model_type", json!("qwen3_5_moe")),
+        gemma::gemma3(),
+        gemma::gemma4_e(),
+        gemma::gemma4_moe(),
+    ] {
         let part = config.get("text_config").unwrap_or(&config);
         let keys: Vec<String> = part.as_object().unwrap().keys().cloned().collect();
         for key in keys {
