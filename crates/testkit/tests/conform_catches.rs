@@ -1,7 +1,7 @@
 //! The conformance suite finds faults that were put in on purpose.
 
 use forerun_backend::conform::{self, Report, Tolerances};
-use forerun_backend::op::{Attention, Conv, DeltaRule, Linear, RmsNorm, Router, Sample};
+use forerun_backend::op::{AddNorm, Attention, Conv, DeltaRule, Linear, RmsNorm, Router, Sample};
 use forerun_backend::{BackendError, View};
 use forerun_backend_cpu::{Cpu, Kernels, Memory, Plain, plain};
 
@@ -18,6 +18,9 @@ enum Fault {
     LaterTokenWinsTies,
     LaterExpertWinsTies,
     AttentionScaleSlightlyOff,
+    WindowOneKeyShort,
+    WindowOneKeyLong,
+    AddNormForgetsScale,
     GuessesForgotten,
     ConvWindowMoved,
 }
@@ -82,7 +85,17 @@ impl Kernels for Faulty {
 
     fn attention(&mut self, memory: &mut Memory, op: Attention) -> Done {
         let factor = if self.0 == Fault::AttentionScaleSlightlyOff { 1.001 } else { 1.0 };
-        Plain.attention(memory, Attention { scale: op.scale * factor, ..op })
+        let window = op.window.map(|window| match self.0 {
+            Fault::WindowOneKeyShort => window.saturating_sub(1).max(1),
+            Fault::WindowOneKeyLong => window + 1,
+            _ => window,
+        });
+        Plain.attention(memory, Attention { scale: op.scale * factor, window, ..op })
+    }
+
+    fn add_norm(&mut self, memory: &mut Memory, op: AddNorm) -> Done {
+        let scale = if self.0 == Fault::AddNormForgetsScale { 1.0 } else { op.scale };
+        Plain.add_norm(memory, AddNorm { scale, ..op })
     }
 
     fn delta_rule(&mut self, memory: &mut Memory, op: DeltaRule) -> Done {
@@ -127,6 +140,9 @@ fn each_fault_is_found_by_the_check_meant_for_it() {
         Case { fault: Fault::LaterTokenWinsTies, op: "sample", check: "reference" },
         Case { fault: Fault::LaterExpertWinsTies, op: "router", check: "reference" },
         Case { fault: Fault::AttentionScaleSlightlyOff, op: "attention", check: "reference" },
+        Case { fault: Fault::WindowOneKeyShort, op: "attention", check: "reference" },
+        Case { fault: Fault::WindowOneKeyLong, op: "attention", check: "reference" },
+        Case { fault: Fault::AddNormForgetsScale, op: "add_norm", check: "reference" },
         Case { fault: Fault::GuessesForgotten, op: "delta_rule", check: "commit" },
         Case { fault: Fault::ConvWindowMoved, op: "conv", check: "spans" },
     ];

@@ -1,12 +1,12 @@
 //! A separate drafter against the reference, and a target that takes its head from another checkpoint.
 
-use crate::common::{ByHand, Device, with_drafter};
+use crate::common::{ByHand, Device, golden_runner};
 use forerun_backend::op::SampleRow;
 use forerun_base::{DType, SeqId};
 use forerun_engine::{
     DraftEntry, DraftPlan, Engine, Guesses, Request, Runner, SampleSpec, Settings, Speculation,
 };
-use forerun_model::{Blueprint, ModelError};
+use forerun_model::{Blueprint, DrafterSpec, ModelError, RopeScale};
 use forerun_testkit::Golden;
 use forerun_testkit::tolerance::assert_close;
 
@@ -47,7 +47,8 @@ fn four_chained_drafts_match_however_the_prompt_was_cut() {
         let prompt = golden.tokens("input_ids");
         let cases = Device::ALL.into_iter().flat_map(|device| [1, 33, 70].map(|cut| (device, cut)));
         for (device, cut) in cases {
-            let runner = with_drafter(model, drafter, device, &settings(DType::F32));
+            let runner =
+                golden_runner(&format!("{model} + {drafter}"), device, &settings(DType::F32));
             let mut by_hand = ByHand::new(runner);
             prompt.chunks(cut).for_each(|chunk| {
                 by_hand.feed(chunk, 0, chunk.len());
@@ -67,7 +68,7 @@ fn draft_logits_match_over_the_whole_vocabulary() {
     let prompt = golden.tokens("input_ids");
     for device in Device::ALL {
         let runner =
-            with_drafter("gemma4_dense", "gemma4_assistant", device, &settings(DType::F32));
+            golden_runner("gemma4_dense + gemma4_assistant", device, &settings(DType::F32));
         let mut by_hand = ByHand::new(runner);
         by_hand.feed(&prompt, 0, prompt.len());
         let mut plan = plan(&by_hand, &golden, 1);
@@ -87,7 +88,7 @@ fn a_drafter_changes_no_token() {
     let golden = Golden::open("gemma4_dense");
     for device in Device::ALL {
         for kv in [DType::F32, DType::F16] {
-            let runner = with_drafter("gemma4_dense", "gemma4_assistant", device, &settings(kv));
+            let runner = golden_runner("gemma4_dense + gemma4_assistant", device, &settings(kv));
             let mut engine = Engine::new(runner);
             assert_eq!(engine.speculation_off(), None);
             engine.submit(Request::greedy(golden.tokens("input_ids"), 32)).expect("accepted");
@@ -100,7 +101,7 @@ fn a_drafter_changes_no_token() {
 #[test]
 fn a_head_is_taken_from_another_checkpoint_of_the_same_model() {
     // The packed trunk lost its head; the published checkpoint beside it still has one.
-    let runner = with_drafter("mlx_qwen3_5_bf16", "qwen3_5", Device::Tuned, &settings(DType::F32));
+    let runner = golden_runner("mlx_qwen3_5_bf16 + qwen3_5", Device::Tuned, &settings(DType::F32));
     let mut engine = Engine::new(runner);
     assert_eq!(engine.speculation_off(), None);
     let golden = Golden::open("mlx_qwen3_5_bf16");
@@ -124,4 +125,21 @@ fn wrong_pairs_are_refused_by_name() {
     assert!(refused.contains("neither a separate drafter nor an MTP head"), "{refused}");
     let alone = Blueprint::open(Golden::open("gemma4_assistant").checkpoint());
     assert!(matches!(alone, Err(ModelError::IsDrafter(_))));
+}
+
+#[test]
+fn a_longer_context_turns_the_drafter_like_the_model() {
+    for scale in [RopeScale::Linear(3.0), RopeScale::Yarn(3.0)] {
+        let mut blueprint =
+            Blueprint::open(Golden::open("gemma4_dense").checkpoint()).expect("a model");
+        let drafter = Golden::open("gemma4_assistant");
+        blueprint.attach_drafter(drafter.checkpoint()).expect("a fitting drafter");
+        let before = blueprint.spec.ropes.clone();
+        blueprint.extend_context(scale);
+        let Some(DrafterSpec::Assistant(drafter)) = &blueprint.spec.drafter else {
+            panic!("a separate drafter")
+        };
+        assert_ne!(blueprint.spec.ropes, before);
+        assert_eq!(drafter.ropes, blueprint.spec.ropes, "{scale:?}");
+    }
 }

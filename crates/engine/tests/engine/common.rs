@@ -42,26 +42,39 @@ pub(crate) fn runner(folder: &Path, device: Device, settings: &Settings) -> Mode
     built(&Blueprint::open(folder).expect("a model"), device, settings)
 }
 
-/// A golden model with a drafter from another golden folder.
-pub(crate) fn with_drafter(
-    model: &str,
-    drafter: &str,
-    device: Device,
-    settings: &Settings,
-) -> ModelRunner {
+/// A golden model; `model + drafter` takes the drafter from another golden folder.
+pub(crate) fn golden_runner(name: &str, device: Device, settings: &Settings) -> ModelRunner {
+    let (model, drafter) = match name.split_once(" + ") {
+        Some((model, drafter)) => (model, Some(drafter)),
+        None => (name, None),
+    };
     let mut blueprint = Blueprint::open(Golden::open(model).checkpoint()).expect("a model");
-    blueprint.attach_drafter(Golden::open(drafter).checkpoint()).expect("a fitting drafter");
+    if let Some(drafter) = drafter {
+        let drafter = Golden::open(drafter);
+        blueprint.attach_drafter(drafter.checkpoint()).expect("a fitting drafter");
+    }
     built(&blueprint, device, settings)
 }
 
-fn built(blueprint: &Blueprint, device: Device, settings: &Settings) -> ModelRunner {
+/// The first tokens of a golden model's prompt.
+pub(crate) fn prompt(name: &str, len: usize) -> Vec<Token> {
+    let model = name.split(" + ").next().unwrap_or(name);
+    Golden::open(model).tokens("input_ids")[..len].to_vec()
+}
+
+/// A text of any length that does not repeat soon.
+pub(crate) fn babble(len: usize, vocabulary: usize) -> Vec<Token> {
+    (0..len as u32).map(|i| (i * i * 7 + i * 31 + 7) % vocabulary as u32).collect()
+}
+
+pub(crate) fn built(blueprint: &Blueprint, device: Device, settings: &Settings) -> ModelRunner {
     let mut backend = device.open();
     let model = Model::load(blueprint, &mut *backend, &mut |_| {}).expect("a model");
     ModelRunner::new(backend, model, settings).expect("memory")
 }
 
 pub(crate) fn engine(name: &str, device: Device, settings: &Settings) -> Engine<ModelRunner> {
-    Engine::new(runner(Golden::open(name).checkpoint(), device, settings))
+    Engine::new(golden_runner(name, device, settings))
 }
 
 /// Runs until idle; each sequence's tokens and reason, in order of id.
@@ -119,27 +132,50 @@ impl ByHand {
         Self { runner, states, lease }
     }
 
+    /// Another sequence beside the first.
+    pub(crate) fn lend(&mut self) -> LeaseId {
+        let Admission::Ready(lease) = self.states.acquire(self.runner.limits().context) else {
+            panic!("no lease")
+        };
+        lease
+    }
+
     /// Runs one span, the last `drafts` tokens of it as guesses, and commits `keep`; all rows' logits.
     pub(crate) fn feed(&mut self, tokens: &[Token], drafts: usize, keep: usize) -> Vec<f32> {
-        let lease = self.states.lease(self.lease);
-        let plan = StepPlan {
-            tokens: tokens.to_vec(),
-            blocks: lease.blocks.clone(),
-            spans: vec![Span {
-                seq: SeqId(0),
-                lease: self.lease,
+        let logits = self.run(&[(self.lease, tokens)], drafts);
+        self.states.commit(self.lease, keep, tokens.len() - drafts);
+        logits
+    }
+
+    /// Runs spans of several sequences in one step and commits them whole; all rows' logits.
+    pub(crate) fn feed_together(&mut self, spans: &[(LeaseId, &[Token])]) -> Vec<f32> {
+        let logits = self.run(spans, 0);
+        for (lease, tokens) in spans {
+            self.states.commit(*lease, tokens.len(), tokens.len());
+        }
+        logits
+    }
+
+    fn run(&mut self, spans: &[(LeaseId, &[Token])], drafts: usize) -> Vec<f32> {
+        let mut plan = StepPlan::default();
+        for &(id, tokens) in spans {
+            let lease = self.states.lease(id);
+            let (first, block) = (plan.tokens.len(), plan.blocks.len());
+            plan.tokens.extend_from_slice(tokens);
+            plan.blocks.extend_from_slice(&lease.blocks);
+            plan.spans.push(Span {
+                seq: SeqId(u64::from(id.0)),
+                lease: id,
                 start: lease.committed,
-                tokens: 0..tokens.len(),
+                tokens: first..plan.tokens.len(),
                 drafts,
                 pending: lease.pending,
-                blocks: 0..lease.blocks.len(),
+                blocks: block..plan.blocks.len(),
                 sample: None,
-            }],
-            history: Vec::new(),
-        };
+            });
+        }
         let mut logits = Vec::new();
         self.runner.logits(&plan, &mut |row| logits.extend_from_slice(row)).expect("ran");
-        self.states.commit(self.lease, keep, tokens.len() - drafts);
         logits
     }
 

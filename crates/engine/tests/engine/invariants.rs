@@ -1,15 +1,25 @@
 //! The promises, bit by bit: chunking, batching, commit, seeds.
 
-use crate::common::{ByHand, Device, engine, finish, remembered, runner, score};
+use crate::common::{ByHand, Device, engine, finish, golden_runner, prompt, remembered, score};
 use forerun_base::{DType, Token};
 use forerun_engine::{Request, Sampling, Settings, Speculation};
-use forerun_testkit::Golden;
 use forerun_testkit::tolerance::assert_same_bits;
 use proptest::prelude::*;
 
-/// One of each kind of network: hybrid dense, hybrid with experts (both layouts), packed, attention only.
-const MODELS: [&str; 6] =
-    ["qwen3_5", "qwen3_next", "qwen3_5_moe", "mlx_qwen3_5_4bit", "llama", "qwen3_moe"];
+/// One of each kind of network: hybrid dense, hybrid with experts (both layouts), packed (both formats),
+/// attention only, and windows with per-layer inputs and shared keys, with experts, with a separate drafter.
+const MODELS: [&str; 10] = [
+    "qwen3_5",
+    "qwen3_next",
+    "qwen3_5_moe",
+    "mlx_qwen3_5_4bit",
+    "gguf_qwen3_5_wide_q4_k",
+    "llama",
+    "qwen3_moe",
+    "gemma4_e",
+    "gemma4_moe",
+    "gemma4_dense + gemma4_assistant",
+];
 
 fn settings(prefill_chunk: usize) -> Settings {
     Settings {
@@ -19,10 +29,6 @@ fn settings(prefill_chunk: usize) -> Settings {
         kv: DType::F16,
         ..Settings::default()
     }
-}
-
-fn prompt(name: &str, len: usize) -> Vec<Token> {
-    Golden::open(name).tokens("input_ids")[..len].to_vec()
 }
 
 fn device() -> impl Strategy<Value = Device> {
@@ -42,7 +48,7 @@ proptest! {
         let name = MODELS[model];
         let tokens = prompt(name, 60);
         let whole = score(&mut engine(name, device, &settings(64)), &tokens);
-        let mut by_hand = ByHand::new(runner(Golden::open(name).checkpoint(), device, &settings(64)));
+        let mut by_hand = ByHand::new(golden_runner(name, device, &settings(64)));
         let mut logits = Vec::new();
         let mut at = 0;
         for cut in cuts.into_iter().cycle() {
@@ -69,7 +75,7 @@ proptest! {
     ) {
         let name = MODELS[model];
         let tokens = prompt(name, 60);
-        let open = || ByHand::new(runner(Golden::open(name).checkpoint(), device, &settings(64)));
+        let open = || ByHand::new(golden_runner(name, device, &settings(64)));
         let (mut spans, mut singles) = (open(), open());
         let mut at = 20;
         spans.feed(&tokens[..at], 0, at);

@@ -2,9 +2,11 @@
 
 mod assistant;
 mod common;
+mod gguf;
 mod golden;
 mod invariants;
 mod mtp;
+mod rings;
 mod schedule;
 mod shapes;
 mod speculation;

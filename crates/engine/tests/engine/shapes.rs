@@ -1,19 +1,30 @@
 //! Checkpoints of other shapes: devices agree, chunks and guesses change nothing.
 
-use crate::common::{ByHand, Device, finish, runner};
-use forerun_base::{DType, Token};
+use crate::common::{ByHand, Device, babble, built, finish};
+use forerun_base::DType;
 use forerun_engine::{Depth, Engine, Request, Settings, Speculation};
-use forerun_testkit::tiny::{Experts, Family, Linear, Tiny};
+use forerun_model::Blueprint;
+use forerun_testkit::tiny::{Assistant, Experts, Family, Gemma, Linear, Tiny};
 use forerun_testkit::tolerance::{assert_close, assert_same_bits};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-fn shape() -> impl Strategy<Value = Tiny> {
-    let trunk = (0usize..6, any::<u64>(), 1usize..5, 1usize..4, 1usize..4, 1usize..4);
+/// Clusters of a separate drafter's vocabulary.
+const CLUSTERS: usize = 12;
+
+/// A model, and a separate drafter where it has one.
+#[derive(Clone, Debug)]
+struct Shape {
+    tiny: Tiny,
+    drafter: Option<Assistant>,
+}
+
+fn tiny(families: &'static [Family]) -> impl Strategy<Value = Tiny> {
+    let trunk = (0..families.len(), any::<u64>(), 1usize..5, 1usize..4, 1usize..4, 1usize..4);
     let rest = (1usize..4, 1usize..4, 2usize..6, any::<[bool; 3]>(), 1usize..4, 1usize..6);
     (trunk, rest).prop_map(|((family, seed, layers, kv, group, dim), rest)| {
         let (key_heads, ratio, taps, [tied, mtp, wide], shards, experts) = rest;
-        let family = Family::ALL[family];
+        let family = families[family];
         Tiny {
             seed,
             // Widths that no tile divides.
@@ -38,8 +49,8 @@ fn shape() -> impl Strategy<Value = Tiny> {
                 ffn: 24 + dim,
                 shared_ffn: 20,
             },
-            vocabulary: 101 + layers,
-            tied,
+            vocabulary: if family.is_gemma() { CLUSTERS * (7 + layers) } else { 101 + layers },
+            tied: tied || family.is_gemma(),
             mtp,
             dtype: if wide { DType::F32 } else { DType::BF16 },
             shards,
@@ -48,43 +59,119 @@ fn shape() -> impl Strategy<Value = Tiny> {
     })
 }
 
-proptest! {
-    // The same shapes every time: against the plain device a close choice of experts may turn.
-    #![proptest_config(ProptestConfig {
-        cases: 60,
+/// What a Gemma model adds; for others it is drawn and not looked at.
+fn shape(families: &'static [Family]) -> impl Strategy<Value = Shape> {
+    let windows = (5usize..40, any::<[bool; 5]>(), 0usize..4, 0usize..3, 1usize..4);
+    let rest = (any::<[bool; 6]>(), 1usize..5);
+    (tiny(families), windows, rest).prop_map(|(tiny, windows, rest)| {
+        let (window, whole, sharing, keys, dim) = windows;
+        let ([capped, wide, per_layer, experts, drafted, clustered], best) = rest;
+        let kinds = &whole[..tiny.layers];
+        // A layer can only share with an earlier one of its kind that has keys.
+        let fits = |n: &usize| {
+            let (own, sharing) = kinds.split_at(tiny.layers - n);
+            sharing.iter().all(|kind| own.contains(kind))
+        };
+        let sharing = (0..=sharing.min(tiny.layers - 1)).rev().find(fits).unwrap_or(0);
+        let own = &kinds[..tiny.layers - sharing];
+        let gemma = Gemma {
+            window,
+            whole: (0..tiny.layers).filter(|&i| kinds[i]).collect(),
+            cap: capped.then_some(20.0),
+            query_scalar: 9.0 + window as f64,
+            rope_factor: wide.then_some(8.0),
+            whole_head_dim: 8 * dim,
+            keys_as_values: [None, Some(1), Some(tiny.heads)][keys],
+            sharing,
+            double_wide: wide,
+            per_layer: if per_layer { 4 + 3 * dim } else { 0 },
+            experts,
+        };
+        // The drafter has a layer of each kind that the model has keys of.
+        let whole = [true, false].iter().filter(|&kind| own.contains(kind)).count();
+        let first_whole = usize::from(own.contains(&false));
+        let drafter = Assistant {
+            hidden: 28,
+            layers: whole,
+            whole: (first_whole..whole).collect(),
+            ffn: 50,
+            clusters: clustered.then_some((CLUSTERS, best)),
+        };
+        let drafted = drafted && tiny.family == Family::Gemma4;
+        Shape { tiny: Tiny { gemma, ..tiny }, drafter: drafted.then_some(drafter) }
+    })
+}
+
+/// The promises over a text of `len` tokens, of which `cut` are fed at a time in one of the ways.
+fn keeps_the_promises(shape: &Shape, len: usize, cut: usize, settings: Settings) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let beside = tempfile::tempdir().expect("a folder");
+    shape.tiny.write(folder.path());
+    let mut blueprint = Blueprint::open(folder.path()).expect("a model");
+    if let Some(drafter) = &shape.drafter {
+        drafter.write(&shape.tiny, beside.path());
+        blueprint.attach_drafter(beside.path()).expect("a fitting drafter");
+    }
+    let tokens = babble(len, shape.tiny.vocabulary);
+    let by_chunks = |device, settings: &Settings, cut: usize| -> Vec<f32> {
+        let mut by_hand = ByHand::new(built(&blueprint, device, settings));
+        tokens.chunks(cut).flat_map(|chunk| by_hand.feed(chunk, 0, chunk.len())).collect()
+    };
+    let chunk = settings.prefill_chunk;
+    let tuned = by_chunks(Device::Tuned, &settings, chunk);
+    let plain = by_chunks(Device::Plain, &settings, chunk);
+    assert_close("tuned against plain", &plain, &tuned, 2e-3);
+    assert_same_bits("recorded", &tuned, &by_chunks(Device::Recorded, &settings, chunk));
+    assert_same_bits("chunks", &tuned, &by_chunks(Device::Tuned, &settings, cut));
+    let at_once = Settings { prefill_chunk: len, ..settings };
+    assert_same_bits("at once", &tuned, &by_chunks(Device::Tuned, &at_once, len));
+    let text = |depth| {
+        let mut engine = Engine::new(built(&blueprint, Device::Tuned, &settings));
+        if shape.drafter.is_some() {
+            assert_eq!(engine.speculation_off(), None, "an attached drafter guesses");
+        }
+        engine.submit(Request { depth, ..Request::greedy(tokens.clone(), 30) }).expect("accepted");
+        finish(&mut engine).remove(0).0
+    };
+    let plain = text(Depth::Fixed(0));
+    assert_eq!(plain, text(Depth::Fixed(4)));
+    assert_eq!(plain, text(Depth::Auto));
+}
+
+fn settings(context: usize, prefill_chunk: usize) -> Settings {
+    let speculation = Speculation { text: true, ..Speculation::mtp(4) };
+    Settings { context, prefill_chunk, speculation, kv: DType::F32, ..Settings::default() }
+}
+
+/// The same shapes every time: against the plain device a close choice of experts may turn.
+fn fixed(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(7),
         ..ProptestConfig::default()
-    })]
+    }
+}
+
+proptest! {
+    #![proptest_config(fixed(80))]
 
     #[test]
-    fn other_shapes_keep_the_promises(tiny in shape(), cut in 1usize..20) {
-        let folder = tempfile::tempdir().expect("a folder");
-        tiny.write(folder.path());
-        let tokens: Vec<Token> = (0..40u32).map(|i| (i * 31 + 7) % tiny.vocabulary as u32).collect();
-        let speculation = Speculation { text: true, ..Speculation::mtp(4) };
-        let settings = Settings {
-            context: 96,
-            prefill_chunk: 40,
-            speculation,
-            kv: DType::F32,
-            ..Settings::default()
-        };
-        let whole = |device| ByHand::new(runner(folder.path(), device, &settings)).feed(&tokens, 0, 40);
-        let tuned = whole(Device::Tuned);
-        assert_close("tuned against plain", &whole(Device::Plain), &tuned, 2e-3);
-        assert_same_bits("recorded", &tuned, &whole(Device::Recorded));
-        let mut pieces = ByHand::new(runner(folder.path(), Device::Tuned, &settings));
-        let logits: Vec<f32> =
-            tokens.chunks(cut).flat_map(|chunk| pieces.feed(chunk, 0, chunk.len())).collect();
-        assert_same_bits("chunks", &tuned, &logits);
-        let text = |depth| {
-            let mut engine = Engine::new(runner(folder.path(), Device::Tuned, &settings));
-            engine.submit(Request { depth, ..Request::greedy(tokens.clone(), 30) }).expect("accepted");
-            finish(&mut engine).remove(0).0
-        };
-        let plain = text(Depth::Fixed(0));
-        prop_assert_eq!(&plain, &text(Depth::Fixed(4)));
-        prop_assert_eq!(&plain, &text(Depth::Auto));
+    fn other_shapes_keep_the_promises(shape in shape(&Family::ALL), cut in 1usize..20) {
+        keeps_the_promises(&shape, 40, cut, settings(96, 40));
+    }
+}
+
+proptest! {
+    #![proptest_config(fixed(12))]
+
+    /// Texts of several rings: two or three blocks where the context has eight.
+    #[test]
+    fn other_shapes_keep_the_promises_beyond_their_rings(
+        shape in shape(&[Family::Gemma3, Family::Gemma4]),
+        cut in 1usize..40,
+        chunk in 40usize..90,
+    ) {
+        keeps_the_promises(&shape, 300, cut, settings(512, chunk));
     }
 }

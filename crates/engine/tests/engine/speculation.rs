@@ -1,22 +1,27 @@
 //! Speculation changes nothing but speed: the cube, forced acceptance, sampling, endings.
 
-use crate::common::{Device, answers, engine, finish, parked, runner};
+use crate::common::{Device, answers, engine, finish, golden_runner, parked, prompt};
 use forerun_base::{DType, Token};
 use forerun_engine::{
     Depth, DraftPlan, Engine, EngineError, Event, FinishReason, Guesses, Mode, ModelRunner, Picks,
     Request, Runner, Sampling, Scheduler, Settings, Speculation, StateStore, StepPlan,
 };
-use forerun_testkit::Golden;
 
-/// Hybrid dense, hybrid with experts, hybrid packed without a head, attention only.
-const MODELS: [&str; 4] = ["qwen3_5", "qwen3_next", "mlx_qwen3_5_4bit", "llama"];
+/// Hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only, and windows
+/// with shared keys, with experts, with a separate drafter.
+const MODELS: [&str; 8] = [
+    "qwen3_5",
+    "qwen3_next",
+    "mlx_qwen3_5_4bit",
+    "gguf_qwen3_5_wide_q4_k",
+    "llama",
+    "gemma4_e",
+    "gemma4_moe",
+    "gemma4_dense + gemma4_assistant",
+];
 
 fn settings(prefill_chunk: usize, speculation: Speculation) -> Settings {
     Settings { context: 192, prefill_chunk, speculation, kv: DType::F16, ..Settings::default() }
-}
-
-fn prompt(name: &str, len: usize) -> Vec<Token> {
-    Golden::open(name).tokens("input_ids")[..len].to_vec()
 }
 
 /// A prompt that repeats itself, so that the text drafter has something to find.
@@ -94,12 +99,17 @@ fn together(name: &str, device: Device, settings: &Settings, depth: Depth) -> Ve
     ours.into_iter().map(tokens).collect()
 }
 
-fn speculations() -> Vec<(Speculation, Depth)> {
+/// What differs in steps of `chunk` rows: a step of one row holds no guess, one of three holds two.
+fn speculations(chunk: usize) -> Vec<(Speculation, Depth)> {
     let both = Speculation { text: true, ..Speculation::mtp(8) };
-    let mut all: Vec<_> = [1, 2, 3, 4, 5, 6, 7, 8]
-        .into_iter()
-        .map(|depth| (Speculation::mtp(8), Depth::Fixed(depth)))
-        .collect();
+    let depths: &[usize] = match chunk {
+        0..=1 => return vec![(both, Depth::Auto)],
+        2..=3 => &[1, 2],
+        64 => &[1, 2, 3, 4, 5, 6, 7, 8],
+        _ => &[4],
+    };
+    let fixed = |&depth: &usize| (Speculation::mtp(8), Depth::Fixed(depth));
+    let mut all: Vec<_> = depths.iter().map(fixed).collect();
     all.push((Speculation::mtp(8), Depth::Auto));
     all.push((Speculation::text(8), Depth::Fixed(8)));
     all.push((both, Depth::Auto));
@@ -114,7 +124,7 @@ fn the_cube_gives_the_same_text_everywhere() {
         for chunk in [1, 3, 64, 512] {
             let off = settings(chunk, Speculation::OFF);
             assert_eq!(plain, alone(name, device, &off, Depth::Auto), "{name}, chunk {chunk}");
-            for (speculation, depth) in speculations() {
+            for (speculation, depth) in speculations(chunk) {
                 let settings = settings(chunk, speculation);
                 let what = format!("{name}, chunk {chunk}, {speculation:?}, {depth:?}");
                 assert_eq!(plain, alone(name, device, &settings, depth), "alone: {what}");
@@ -171,7 +181,7 @@ impl Runner for Scripted {
 
 fn scripted(name: &str, truth: Vec<Token>, errs_at: Vec<usize>) -> Engine<Scripted> {
     let settings = settings(64, Speculation::mtp(8));
-    let inner = runner(Golden::open(name).checkpoint(), Device::Tuned, &settings);
+    let inner = golden_runner(name, Device::Tuned, &settings);
     let (limits, vocabulary) = (*inner.limits(), inner.model().spec.vocabulary);
     let scheduler = Scheduler::new(limits, vocabulary, settings.speculation);
     let runner = Scripted { inner, truth, errs_at, round: 0 };
@@ -180,7 +190,7 @@ fn scripted(name: &str, truth: Vec<Token>, errs_at: Vec<usize>) -> Engine<Script
 
 #[test]
 fn every_pattern_of_acceptance_gives_the_same_text() {
-    for name in ["qwen3_5", "qwen3_next"] {
+    for name in ["qwen3_5", "qwen3_next", "gemma4_dense + gemma4_assistant"] {
         let start = prompt(name, 30);
         let mut plain = engine(name, Device::Tuned, &settings(64, Speculation::OFF));
         plain.submit(Request::greedy(start.clone(), 60)).expect("accepted");

@@ -15,6 +15,8 @@ impl Tiny {
             Family::Qwen3Moe => merged([self.common(), self.qwen3(), self.sparse()]),
             Family::Qwen3Next => merged([self.common(), self.linear_keys(), self.qwen3_next()]),
             Family::Qwen35 | Family::Qwen35Moe => self.qwen3_5(),
+            Family::Gemma3 => self.gemma3(),
+            Family::Gemma4 => self.gemma4(),
         }
     }
 
@@ -142,7 +144,7 @@ impl Tiny {
 }
 
 /// One object of several; later keys win.
-fn merged<const N: usize>(parts: [Value; N]) -> Value {
+pub(super) fn merged<const N: usize>(parts: [Value; N]) -> Value {
     let mut all = Map::new();
     for part in parts {
         if let Value::Object(part) = part {

@@ -1,10 +1,13 @@
 //! Which tensors each family stores.
 
 use super::weights::{Norm, Weights};
-use super::{Family, Tiny};
+use super::{Family, Tiny, gemma};
 use forerun_base::DType;
 
 pub(super) fn fill(tiny: &Tiny, weights: &mut Weights) {
+    if tiny.family.is_gemma() {
+        return gemma::fill(tiny, weights);
+    }
     let root = match tiny.family {
         Family::Qwen35 | Family::Qwen35Moe => "model.language_model",
         _ => "model",
@@ -100,7 +103,7 @@ fn mlp(tiny: &Tiny, weights: &mut Weights, at: &str, sparse: bool) {
     }
 }
 
-fn swiglu(weights: &mut Weights, at: &str, hidden: usize, ffn: usize) {
+pub(super) fn swiglu(weights: &mut Weights, at: &str, hidden: usize, ffn: usize) {
     weights.projection(format!("{at}.gate_proj.weight"), [ffn, hidden], 1.0);
     weights.projection(format!("{at}.up_proj.weight"), [ffn, hidden], 1.0);
     weights.projection(format!("{at}.down_proj.weight"), [hidden, ffn], 1.5);

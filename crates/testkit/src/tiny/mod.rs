@@ -8,10 +8,12 @@
 mod config;
 mod family;
 mod file;
+mod gemma;
 mod gguf;
 mod weights;
 
 pub use file::{StoredTensor, safetensors};
+pub use gemma::{Assistant, Gemma};
 pub use gguf::{GgufFile, GgufTensor, GgufValue};
 
 use forerun_base::DType;
@@ -28,12 +30,22 @@ pub enum Family {
     Qwen3Next,
     Qwen35,
     Qwen35Moe,
+    Gemma3,
+    Gemma4,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Llama, Self::Qwen3, Self::Qwen3Moe, Self::Qwen3Next, Self::Qwen35, Self::Qwen35Moe];
+    pub const ALL: [Self; 8] = [
+        Self::Llama,
+        Self::Qwen3,
+        Self::Qwen3Moe,
+        Self::Qwen3Next,
+        Self::Qwen35,
+        Self::Qwen35Moe,
+        Self::Gemma3,
+        Self::Gemma4,
+    ];
 
     /// `model_type` in `config.json`.
     pub const fn model_type(self) -> &'static str {
@@ -44,12 +56,19 @@ impl Family {
             Self::Qwen3Next => "qwen3_next",
             Self::Qwen35 => "qwen3_5",
             Self::Qwen35Moe => "qwen3_5_moe",
+            Self::Gemma3 => "gemma3_text",
+            Self::Gemma4 => "gemma4",
         }
     }
 
     /// Whether most layers are delta-net layers and norms are stored as `w − 1`.
     pub const fn is_hybrid(self) -> bool {
         matches!(self, Self::Qwen3Next | Self::Qwen35 | Self::Qwen35Moe)
+    }
+
+    /// Whether some layers have a window and norms stand on both sides of a branch.
+    pub const fn is_gemma(self) -> bool {
+        matches!(self, Self::Gemma3 | Self::Gemma4)
     }
 
     /// Whether MLPs are mixtures of experts.
@@ -111,8 +130,10 @@ pub struct Tiny {
     pub dense_layers: Vec<usize>,
     /// Delta-net layers; used by hybrids.
     pub linear: Linear,
-    /// Experts; used by sparse families.
+    /// Experts; used by sparse families, and by Gemma 4 where it says so.
     pub experts: Experts,
+    /// What Gemma models have besides.
+    pub gemma: Gemma,
     /// Tokens.
     pub vocabulary: usize,
     /// Whether the head is the embedding.
@@ -132,10 +153,14 @@ impl Tiny {
             family,
             seed: 0,
             hidden: 64,
-            layers: if family.is_hybrid() { 8 } else { 4 },
+            layers: match family {
+                _ if family.is_hybrid() => 8,
+                _ if family.is_gemma() => 6,
+                _ => 4,
+            },
             heads: 4,
             kv_heads: 2,
-            head_dim: if family == Family::Llama { 16 } else { 32 },
+            head_dim: if family == Family::Llama || family.is_gemma() { 16 } else { 32 },
             ffn: 128,
             dense_layers: if family == Family::Qwen3Moe { vec![1] } else { Vec::new() },
             linear: Linear {
@@ -147,8 +172,9 @@ impl Tiny {
                 interval: 4,
             },
             experts: Experts { count: 6, top_k: 3, ffn: 32, shared_ffn: 48 },
+            gemma: Gemma::default(),
             vocabulary: 400,
-            tied: false,
+            tied: family.is_gemma(),
             mtp: family.is_hybrid(),
             dtype: DType::BF16,
             shards: 1,
@@ -164,7 +190,7 @@ impl Tiny {
         assert!(self.heads.is_multiple_of(self.kv_heads), "heads are a multiple of kv heads");
         let config = serde_json::to_vec_pretty(&self.config()).expect("a config is plain JSON");
         file::write(&folder.join("config.json"), &config);
-        let mut weights = Weights::new(self);
+        let mut weights = Weights::new(self.seed, self.family.model_type(), self.dtype);
         family::fill(self, &mut weights);
         file::write_checkpoint(folder, &weights.into_tensors(), self.shards);
     }
@@ -181,99 +207,4 @@ impl Tiny {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Golden;
-    use forerun_weights::Checkpoint;
-
-    fn written(tiny: &Tiny) -> (tempfile::TempDir, Checkpoint) {
-        let folder = tempfile::tempdir().unwrap();
-        tiny.write(folder.path());
-        let checkpoint = Checkpoint::open(folder.path()).unwrap();
-        (folder, checkpoint)
-    }
-
-    /// Name, type and shape of every tensor the text model uses.
-    fn facts(checkpoint: &Checkpoint) -> Vec<(String, DType, Vec<usize>)> {
-        checkpoint
-            .names()
-            .filter(|name| !name.contains("visual"))
-            .map(|name| {
-                let tensor = checkpoint.tensor(name).unwrap();
-                (name.to_owned(), tensor.dtype, tensor.shape)
-            })
-            .collect()
-    }
-
-    /// The shape the golden checkpoints were made with.
-    fn golden_shape(family: Family) -> Tiny {
-        let usual = Tiny::new(family);
-        match family {
-            Family::Llama => Tiny { ffn: 160, ..usual },
-            Family::Qwen3 => Tiny { ffn: 160, tied: true, ..usual },
-            Family::Qwen3Moe => {
-                Tiny { ffn: 160, experts: Experts { count: 8, ..usual.experts }, ..usual }
-            }
-            Family::Qwen3Next => Tiny { ffn: 160, ..usual },
-            Family::Qwen35 | Family::Qwen35Moe => usual,
-        }
-    }
-
-    #[test]
-    fn names_types_and_shapes_are_those_of_the_golden_checkpoints() {
-        for family in Family::ALL {
-            let golden = Golden::open(family.model_type());
-            let golden = Checkpoint::open(golden.checkpoint()).unwrap();
-            let (_folder, tiny) = written(&golden_shape(family));
-            assert_eq!(facts(&tiny), facts(&golden), "{family:?}");
-        }
-    }
-
-    #[test]
-    fn config_keys_are_those_of_the_golden_checkpoints() {
-        for family in Family::ALL {
-            let golden = Golden::open(family.model_type());
-            let golden = Checkpoint::open(golden.checkpoint()).unwrap();
-            let (_folder, tiny) = written(&golden_shape(family));
-            for (key, value) in tiny.config().as_object().unwrap() {
-                let expected = golden.config().get(key);
-                if let Some(inner) = value.as_object().filter(|_| key == "text_config") {
-                    for (key, value) in inner {
-                        assert_eq!(Some(value), expected.unwrap().get(key), "{family:?}.{key}");
-                    }
-                } else {
-                    assert_eq!(Some(value), expected, "{family:?} {key}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn shards_hold_the_same_values_as_one_file() {
-        let one = Tiny { mtp: false, layers: 4, ..Tiny::new(Family::Qwen35) };
-        let three = Tiny { shards: 3, ..one.clone() };
-        let ((_a, one), (_b, three)) = (written(&one), written(&three));
-        assert_eq!(three.files().len(), 3);
-        assert_eq!(facts(&one), facts(&three));
-        for name in one.names() {
-            assert_eq!(*one.tensor(name).unwrap().bytes, *three.tensor(name).unwrap().bytes);
-        }
-    }
-
-    #[test]
-    fn another_seed_gives_other_values() {
-        let first = Tiny::new(Family::Qwen3);
-        let second = Tiny { seed: 1, ..first.clone() };
-        let ((_a, first), (_b, second)) = (written(&first), written(&second));
-        let name = "model.layers.0.self_attn.q_proj.weight";
-        assert_ne!(*first.tensor(name).unwrap().bytes, *second.tensor(name).unwrap().bytes);
-    }
-
-    #[test]
-    fn switches_change_what_is_stored() {
-        let tiny = Tiny { tied: true, mtp: false, ..Tiny::new(Family::Qwen3Next) };
-        let (_folder, checkpoint) = written(&tiny);
-        assert!(!checkpoint.contains("lm_head.weight"));
-        assert!(checkpoint.names().all(|name| !name.starts_with("mtp.")));
-    }
-}
+mod tests;

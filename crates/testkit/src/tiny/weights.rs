@@ -1,6 +1,5 @@
 //! Named random tensors.
 
-use super::Tiny;
 use super::file::StoredTensor;
 use forerun_backend::conform::Rng;
 use forerun_base::{DType, f32_to_bf16};
@@ -22,9 +21,9 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    pub(super) fn new(tiny: &Tiny) -> Self {
-        let prefix = format!("{}/{}", tiny.seed, tiny.family.model_type());
-        Self { prefix, dtype: tiny.dtype, tensors: Vec::new() }
+    /// Tensors of `dtype`, drawn by `seed` and the model's name.
+    pub(super) fn new(seed: u64, model: &str, dtype: DType) -> Self {
+        Self { prefix: format!("{seed}/{model}"), dtype, tensors: Vec::new() }
     }
 
     pub(super) fn into_tensors(self) -> Vec<StoredTensor> {
@@ -54,6 +53,22 @@ impl Weights {
     pub(super) fn norm_as(&mut self, name: String, len: usize, kind: Norm, dtype: DType) {
         let centre = if kind == Norm::Plain { 1.0 } else { 0.0 };
         self.put(name, &[len], dtype, |rng| centre + 0.15 * normal(rng));
+    }
+
+    /// Numbers around `centre`.
+    pub(super) fn near(&mut self, name: String, len: usize, centre: f32, spread: f32) {
+        let dtype = self.dtype;
+        self.put(name, &[len], dtype, |rng| centre + spread * normal(rng));
+    }
+
+    /// The numbers below `len` in some order, as 64-bit integers.
+    pub(super) fn order(&mut self, name: String, len: usize) {
+        let mut rng = Rng::named(&format!("{}/{name}", self.prefix));
+        let mut places: Vec<(u32, i64)> =
+            (0..len as i64).map(|i| (rng.signed().to_bits(), i)).collect();
+        places.sort_unstable();
+        let bytes = places.iter().flat_map(|(_, i)| i.to_le_bytes()).collect();
+        self.tensors.push(StoredTensor { name, dtype: DType::I64, shape: vec![len], bytes });
     }
 
     /// Numbers made from a uniform draw out of `low..high`.
