@@ -8,14 +8,14 @@ use forerun_weights::gguf::Metadata;
 /// Reads tokenizer, template and end tokens. A vocabulary that cannot be used is no error until text is asked
 /// for.
 pub(crate) fn read(metadata: &Metadata, file: &str) -> ModelText {
-    let template = metadata.text("tokenizer.chat_template").map(str::to_owned);
+    let template = template_of(metadata).map(str::to_owned);
     let origin = |special, problem| Origin::Gguf {
         file: file.to_owned(),
         template: template.clone(),
         special,
         problem,
     };
-    match metadata.text("tokenizer.ggml.model").map(|model| build(metadata, model)) {
+    match vocabulary_of(metadata).map(|vocabulary| build(&vocabulary)) {
         Some(Ok((tokenizer, special, defaults))) => {
             ModelText::new(origin(special, None), Some(tokenizer), defaults)
         }
@@ -32,18 +32,18 @@ fn none() -> SpecialTokens {
 }
 
 fn build(
-    metadata: &Metadata,
-    model: &str,
+    vocabulary: &Vocabulary,
 ) -> Result<(Tokenizer, SpecialTokens, GenerationDefaults), TextError> {
-    let vocabulary = vocabulary(metadata, model);
     Ok((
-        Tokenizer::from_vocabulary(&vocabulary)?,
+        Tokenizer::from_vocabulary(vocabulary)?,
         vocabulary.special_tokens()?,
         vocabulary.generation_defaults()?,
     ))
 }
 
-fn vocabulary(metadata: &Metadata, model: &str) -> Vocabulary {
+/// The vocabulary of a file, if it has one.
+pub(crate) fn vocabulary_of(metadata: &Metadata) -> Option<Vocabulary> {
+    let model = metadata.text("tokenizer.ggml.model")?;
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let texts = |name: &str| metadata.texts(&key(name)).map(<[String]>::to_vec).unwrap_or_default();
     let flag = |name: &str| metadata.flag(&key(name));
@@ -55,7 +55,7 @@ fn vocabulary(metadata: &Metadata, model: &str) -> Vocabulary {
             .filter(|&id| id != Token::MAX)
     };
     let numbers = |name: &str| metadata.numbers(&key(name)).unwrap_or_default();
-    Vocabulary {
+    Some(Vocabulary {
         model: model.to_owned(),
         pre: metadata.text(&key("pre")).map(str::to_owned),
         tokens: texts("tokens"),
@@ -73,5 +73,10 @@ fn vocabulary(metadata: &Metadata, model: &str) -> Vocabulary {
         add_bos: flag("add_bos_token"),
         add_eos: flag("add_eos_token"),
         add_space_prefix: flag("add_space_prefix"),
-    }
+    })
+}
+
+/// The chat template of a file.
+pub(crate) fn template_of(metadata: &Metadata) -> Option<&str> {
+    metadata.text("tokenizer.chat_template")
 }

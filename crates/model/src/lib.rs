@@ -37,6 +37,7 @@ pub use error::ModelError;
 pub use family::spec_from_config;
 pub use limits::{KV_BLOCK, Limits, MAX_LAG, Planner};
 pub use loader::Progress;
+pub use mixer::DELTA_RATE;
 pub use model::Model;
 pub use rope::{RopeRule, RopeScale, RopeSpec};
 pub use spec::{

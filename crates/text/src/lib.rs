@@ -28,4 +28,4 @@ pub use generation::GenerationDefaults;
 pub use stop::{Released, StopMatcher};
 pub use template::{ChatInput, ChatTemplate, SpecialTokens};
 pub use tokenizer::Tokenizer;
-pub use vocabulary::Vocabulary;
+pub use vocabulary::{TextFiles, Vocabulary};

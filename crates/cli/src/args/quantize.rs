@@ -27,13 +27,14 @@ Exit status: 0 done, 1 error, 2 wrong usage, 130 cancelled.";
 
 /// Write a smaller copy of a model
 ///
-/// Reads any checkpoint that `run` reads and writes a folder in MLX's layout, MTP head included.
+/// Reads any checkpoint that `run` reads and writes a folder in MLX's layout, with the MTP head in
+/// `mtp/`. From a GGUF file, config and tokenizer are made as the published model would have them.
 /// A source that is packed already is decoded and encoded anew. An interrupted run goes on where it
 /// stopped when the same command is given again.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct QuantizeArgs {
-    /// Model folder or .safetensors file to read
+    /// Model folder, .safetensors or .gguf file to read
     #[arg(value_name = "SRC")]
     pub(crate) source: PathBuf,
 
@@ -77,8 +78,9 @@ pub(crate) struct QuantizeArgs {
     /// Print one JSON object and nothing else on stdout
     ///
     /// Keys: source, target, quantization, bytes_before, bytes_after, parameters, bits_per_weight,
-    /// files, resumed_files, kept and unquantized (modules, count, scheme), repacked, dropped, check
-    /// (tokens, before, after), seconds.
+    /// files, resumed_files, kept and unquantized (modules, count, scheme), repacked, dropped,
+    /// no_tokenizer (why not, null when there is nothing to say), check (tokens, before, after),
+    /// seconds.
     #[arg(long)]
     pub(crate) json: bool,
 

@@ -1,4 +1,4 @@
-//! The small files around the weights: config, index, and what belongs to text.
+//! The small files around the weights: config, index, manifest of the MTP head.
 
 use super::folder::put;
 use super::layout::Shard;
@@ -12,50 +12,27 @@ use std::path::Path;
 
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
+pub(super) const MANIFEST: &str = "mtp/manifest.json";
 
-/// Files about text that are carried over as they are.
-const SIDE_FILES: [&str; 11] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-    "LICENSE",
-];
-
-pub(super) fn is_side_file(name: &str) -> bool {
-    SIDE_FILES.contains(&name) || name.ends_with(".tiktoken")
+/// Says that the norms of the MTP head are stored as the factor itself.
+pub(super) fn write_manifest(to: &Path) -> anyhow::Result<()> {
+    let manifest = json!({ "rmsnorm_weight_format": "mlx_gamma" });
+    put(&to.join(MANIFEST), serde_json::to_string_pretty(&manifest)?.as_bytes())
 }
 
-/// Copies the files about text.
-pub(super) fn copy_side_files(from: &Path, to: &Path) -> anyhow::Result<()> {
-    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
-        let entry = entry.with_context(|| from.display().to_string())?;
-        let path = entry.path();
-        if is_side_file(&entry.file_name().to_string_lossy()) && path.is_file() {
-            let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
-            put(&to.join(entry.file_name()), &bytes)?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes the index: which tensor lies in which file.
+/// Writes the index: which tensor lies in which file. It does not list the MTP head, which other
+/// readers would not know.
 pub(super) fn write_index(to: &Path, shards: &[Shard<'_>], parameters: u64) -> anyhow::Result<()> {
     let mut places = Map::new();
-    for shard in shards {
+    let shards = || shards.iter().filter(|shard| !shard.is_sidecar());
+    for shard in shards() {
         let place = |entry: &forerun_weights::safetensors::Entry| {
             (entry.name.clone(), Value::from(shard.name.as_str()))
         };
         places.extend(shard.entries.iter().map(place));
     }
     places.sort_keys();
-    let bytes: u64 = shards.iter().map(|shard| shard.bytes).sum();
+    let bytes: u64 = shards().map(|shard| shard.bytes).sum();
     let index = json!({
         "metadata": { "total_size": bytes, "total_parameters": parameters },
         "weight_map": places,

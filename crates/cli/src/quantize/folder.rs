@@ -5,9 +5,9 @@
 //! and the same source goes on with the files that are whole; any other is refused. There is no
 //! `config.json` until the very end, so nobody takes a half-written folder for a model.
 
-use super::files;
-use super::layout::Shard;
+use super::layout::{SIDECAR, Shard};
 use super::write::{Partial, rename};
+use super::{files, text};
 use anyhow::{Context, bail};
 use forerun_weights::Checkpoint;
 use forerun_weights::safetensors::header;
@@ -17,8 +17,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const STATE: &str = "quantize.partial.json";
-/// Bytes of a source file that tell it from another; more than any header.
-const HEAD: usize = 4 << 20;
+/// Bytes of a source file that tell it from another; more than any header, and than the vocabulary
+/// at the beginning of a GGUF file.
+const HEAD: usize = 32 << 20;
 
 /// What is being made of what.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,10 +107,9 @@ impl Folder {
 
 /// Writes a small file under another name, then gives it its own.
 pub(super) fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let partial = Partial(path.with_file_name(name));
+    let partial = Partial(partial_of(path));
     let write = || {
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         let mut file = File::create(&partial.0)?;
         file.write_all(bytes)?;
         file.sync_all()
@@ -150,7 +150,8 @@ fn clear(folder: &Path, checkpoint: &Checkpoint) -> anyhow::Result<()> {
             doomed.push(entry.path());
         }
     }
-    doomed.extend(["weights.safetensors", "manifest.json"].map(|n| folder.join("mtp").join(n)));
+    let head = [SIDECAR, files::MANIFEST].map(|name| folder.join(name));
+    doomed.extend(head.iter().flat_map(|path| [path.clone(), partial_of(path)]));
     doomed.retain(|path| path.is_file());
     doomed.sort_by_key(|path| path.file_name().is_some_and(|name| name != "config.json"));
     for path in &doomed {
@@ -161,13 +162,24 @@ fn clear(folder: &Path, checkpoint: &Checkpoint) -> anyhow::Result<()> {
     for path in &doomed {
         std::fs::remove_file(path).with_context(|| path.display().to_string())?;
     }
+    // Goes only if nothing else is in it.
+    if let Some(folder) = head[0].parent() {
+        let _ = std::fs::remove_dir(folder);
+    }
     Ok(())
+}
+
+/// What a file is called until it is whole.
+pub(super) fn partial_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    path.with_file_name(name)
 }
 
 fn is_part_of_a_model(name: &str) -> bool {
     let whole = name.strip_suffix(".partial").unwrap_or(name);
     let weights = whole.starts_with("model") && whole.ends_with(".safetensors");
-    weights || [files::CONFIG, files::INDEX, STATE].contains(&whole) || files::is_side_file(whole)
+    weights || [files::CONFIG, files::INDEX, STATE].contains(&whole) || text::is_side_file(whole)
 }
 
 /// FNV-1a, 64 bits: tells files apart; it keeps no secret.

@@ -6,7 +6,10 @@ use anyhow::{Context, anyhow};
 use forerun_base::{DType, ScaleType};
 use forerun_weights::quantize::Encoder;
 use forerun_weights::safetensors::Entry;
-use forerun_weights::{Checkpoint, WeightsError};
+use forerun_weights::{Checkpoint, Storage, WeightsError};
+
+/// The file of the MTP head.
+pub(super) const SIDECAR: &str = "mtp/weights.safetensors";
 
 /// One job with its outputs.
 #[derive(Debug)]
@@ -35,7 +38,15 @@ pub(super) struct Shard<'a> {
     pub(super) bytes: u64,
 }
 
-/// Cuts the plan into files of at most `limit` bytes, unless one job alone is larger.
+impl Shard<'_> {
+    /// Whether it is the file of the MTP head.
+    pub(super) fn is_sidecar(&self) -> bool {
+        self.name == SIDECAR
+    }
+}
+
+/// Cuts the plan into files of at most `limit` bytes, unless one job alone is larger. The MTP head
+/// is one file of its own, since other readers refuse its tensors among the model's.
 pub(super) fn shards<'a>(
     checkpoint: &Checkpoint,
     plan: &'a Plan,
@@ -43,15 +54,21 @@ pub(super) fn shards<'a>(
     limit: u64,
 ) -> anyhow::Result<Vec<Shard<'a>>> {
     let mut files: Vec<(u64, Vec<Output<'a>>)> = Vec::new();
+    let mut head: Option<(u64, Vec<Output<'a>>)> = None;
     for (job, choice) in plan.jobs.iter().zip(choices) {
         let output = Output::new(checkpoint, plan.float, job, *choice)?;
         let bytes = output.bytes().with_context(|| format!("{}: size overflows", job.target))?;
-        match files.last_mut() {
-            Some((all, outputs)) if all.saturating_add(bytes) <= limit => {
-                *all += bytes;
+        let open = if job.is_mtp() {
+            Some(head.get_or_insert_default())
+        } else {
+            files.last_mut().filter(|(all, _)| all.saturating_add(bytes) <= limit)
+        };
+        match open {
+            Some((all, outputs)) => {
+                *all = all.saturating_add(bytes);
                 outputs.push(output);
             }
-            _ => files.push((bytes, vec![output])),
+            None => files.push((bytes, vec![output])),
         }
     }
     let count = files.len();
@@ -62,7 +79,9 @@ pub(super) fn shards<'a>(
         };
         shard(name, bytes, outputs)
     };
-    Ok(files.into_iter().enumerate().map(file).collect())
+    let mut shards: Vec<Shard<'_>> = files.into_iter().enumerate().map(file).collect();
+    shards.extend(head.map(|(bytes, outputs)| shard(SIDECAR.to_owned(), bytes, outputs)));
+    Ok(shards)
 }
 
 /// Puts wide elements first, so that every tensor lies where its elements like it.
@@ -104,7 +123,10 @@ impl<'a> Output<'a> {
     ) -> anyhow::Result<Self> {
         let (action, entries) = match (&job.source, choice) {
             (Source::Tensor { name, shape, .. }, _) => {
-                let dtype = checkpoint.tensor(name)?.dtype;
+                let dtype = match checkpoint.info(name)?.storage {
+                    Storage::Plain(dtype) => dtype,
+                    Storage::Block(_) => DType::F32,
+                };
                 (Action::Plain(dtype), vec![entry(job.target.clone(), dtype, shape.clone())])
             }
             (Source::Matrix { shape, .. }, Some(Choice::Encode(scheme))) => {

@@ -12,6 +12,7 @@ mod layout;
 mod plan;
 mod policy;
 mod report;
+mod text;
 mod write;
 
 pub(crate) use keep::Keep;
@@ -42,6 +43,7 @@ pub(crate) fn quantize(args: &QuantizeArgs) -> anyhow::Result<Outcome> {
     let plan = plan::plan(checkpoint, &source.blueprint.storage())?;
     let choices = policy::choose(&plan, base, &args.keep)?;
     let shards = layout::shards(checkpoint, &plan, &choices, args.shard_bytes as u64)?;
+    let (text, no_tokenizer) = text::prepare(checkpoint);
     let keeps: Vec<String> = args.keep.iter().map(Keep::to_string).collect();
     let settings = format!("{base}; files of {}; keep {keeps:?}", args.shard_bytes);
     let identity = Identity::new(checkpoint, &shards, settings);
@@ -51,10 +53,14 @@ pub(crate) fn quantize(args: &QuantizeArgs) -> anyhow::Result<Outcome> {
         terminal::note("interrupted; give the same command again to go on");
         return Ok(Outcome::Cancelled);
     };
-    let (parameters, quantization) =
+    let ([trunk, head], quantization) =
         (report::parameters(&plan), files::quantization(&plan, &choices, base));
-    files::copy_side_files(checkpoint.folder(), &folder.path)?;
-    files::write_index(&folder.path, &shards, parameters)?;
+    let parameters = trunk.saturating_add(head);
+    text.write(&folder.path)?;
+    if shards.iter().any(Shard::is_sidecar) {
+        files::write_manifest(&folder.path)?;
+    }
+    files::write_index(&folder.path, &shards, trunk)?;
     files::write_config(&folder.path, checkpoint, &quantization)?;
     folder.finish()?;
     let (kept, unquantized) = report::exceptions(&plan, &choices, base);
@@ -73,6 +79,7 @@ pub(crate) fn quantize(args: &QuantizeArgs) -> anyhow::Result<Outcome> {
         unquantized,
         repacked: plan.repacked,
         dropped: plan.dropped,
+        no_tokenizer,
         check: check.map(|check| check.compare(&source, &folder.path)).transpose()?,
         seconds: started.elapsed().as_secs_f64(),
     };

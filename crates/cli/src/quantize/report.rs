@@ -31,6 +31,8 @@ pub(super) struct Report {
     pub(super) repacked: bool,
     /// Tensors that do not belong to the text model.
     pub(super) dropped: usize,
+    /// Why the new model has no tokenizer, where a GGUF file's could not be written.
+    pub(super) no_tokenizer: Option<String>,
     pub(super) check: Option<Comparison>,
     pub(super) seconds: f64,
 }
@@ -44,13 +46,14 @@ pub(super) struct Modules {
     pub(super) scheme: String,
 }
 
-/// Numbers in the new checkpoint.
-pub(super) fn parameters(plan: &Plan) -> u64 {
+/// Numbers in the new checkpoint: those of the model and those of the MTP head.
+pub(super) fn parameters(plan: &Plan) -> [u64; 2] {
     let numbers = |shape: &[usize]| shape.iter().map(|&n| n as u64).product::<u64>();
     let job = |source: &Source| match source {
         Source::Tensor { shape, .. } | Source::Matrix { shape, .. } => numbers(shape),
     };
-    plan.jobs.iter().map(|j| job(&j.source)).sum()
+    [false, true]
+        .map(|mtp| plan.jobs.iter().filter(|j| j.is_mtp() == mtp).map(|j| job(&j.source)).sum())
 }
 
 /// Kinds of modules that differ from the default, and kinds that could not be quantised.
@@ -118,6 +121,9 @@ pub(super) fn page(report: &Report) -> String {
         let change = (after / before - 1.0) * 100.0;
         page +=
             &format!("perplexity of {tokens} tokens: {before:.4} -> {after:.4} ({change:+.2} %)\n");
+    }
+    if let Some(why) = &report.no_tokenizer {
+        page += &format!("no tokenizer.json was written: {why}\n");
     }
     page + &format!("run it: forerun run {}\n", report.target)
 }

@@ -3,13 +3,14 @@
 //! A file has another name until it is whole and on the disk, so a file under its own name needs
 //! no further look.
 
+use super::folder::partial_of;
 use super::layout::{Action, Shard, Task};
-use super::plan::{Part, Source};
+use super::plan::{Change, Part, Source};
 use crate::interrupt;
 use anyhow::{Context, anyhow};
 use forerun_base::{DType, Matrix, f32_to_bf16, f32_to_f16};
-use forerun_weights::Checkpoint;
 use forerun_weights::safetensors::{Writer, header};
+use forerun_weights::{Checkpoint, Storage};
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -44,7 +45,10 @@ pub(super) fn write(
     threads: usize,
     progress: &mut dyn FnMut(u64),
 ) -> anyhow::Result<End> {
-    let partial = Partial(folder.join(format!("{}.partial", shard.name)));
+    let partial = Partial(partial_of(&folder.join(&shard.name)));
+    if let Some(parent) = partial.0.parent() {
+        std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+    }
     let file = Writer::create(&partial.0, &shard.entries, Some("mlx"))?;
     let mut output = Output { checkpoint, file, threads, progress };
     for task in &shard.tasks {
@@ -90,7 +94,7 @@ struct Output<'a> {
 impl Output<'_> {
     fn task(&mut self, task: &Task<'_>) -> anyhow::Result<End> {
         match &task.job.source {
-            Source::Tensor { name, add, .. } => self.tensor(task, name, *add),
+            Source::Tensor { name, change, .. } => self.tensor(task, name, *change),
             Source::Matrix { parts, .. } => {
                 for part in parts {
                     if self.part(task, part)? == End::Interrupted {
@@ -102,15 +106,21 @@ impl Output<'_> {
         }
     }
 
-    fn tensor(&mut self, task: &Task<'_>, name: &str, add: f32) -> anyhow::Result<End> {
-        let tensor = self.checkpoint.tensor(name)?;
-        if add == 0.0 {
-            self.put(task.entries[0], &tensor.bytes)?;
-        } else {
-            let mut values = self.checkpoint.values(name, &tensor.shape)?;
-            values.iter_mut().for_each(|value| *value += add);
-            self.put(task.entries[0], &narrowed(&values, tensor.dtype)?)?;
-        }
+    fn tensor(&mut self, task: &Task<'_>, name: &str, change: Change) -> anyhow::Result<End> {
+        let info = self.checkpoint.info(name)?;
+        let bytes = match (change, info.storage, task.action) {
+            (Change::Keep, Storage::Plain(_), _) => self.checkpoint.tensor(name)?.bytes,
+            (_, _, Action::Plain(dtype)) => {
+                let values = self.checkpoint.values(name, &info.shape)?;
+                let changed = |x: f32| {
+                    change.apply(x).with_context(|| format!("{name}: {x} cannot be converted"))
+                };
+                let values: anyhow::Result<Vec<f32>> = values.into_iter().map(changed).collect();
+                narrowed(&values?, dtype)?.into()
+            }
+            (_, _, Action::Encode(_)) => return Err(anyhow!("{name} is no matrix")),
+        };
+        self.put(task.entries[0], &bytes)?;
         Ok(End::Whole)
     }
 

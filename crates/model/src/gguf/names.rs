@@ -3,7 +3,7 @@
 use super::heads::{grouped, half_of, halves};
 use super::{Arch, File, config_count};
 use crate::ModelError;
-use crate::mixer::RATE;
+use crate::mixer::DELTA_RATE;
 use forerun_weights::Renamed;
 use serde_json::Value;
 
@@ -264,7 +264,7 @@ impl File<'_> {
                     ..plain(&at("conv1d.weight"), stored)
                 });
             }
-            "ssm_a" => add(RATE, one_each()),
+            "ssm_a" => add(DELTA_RATE, one_each()),
             "ssm_dt.bias" => add("dt_bias", one_each()),
             "ssm_alpha.weight" => add("in_proj_a.weight", one_each()),
             "ssm_beta.weight" => add("in_proj_b.weight", one_each()),

@@ -8,7 +8,7 @@ use forerun_backend::{BackendError, View, WeightId};
 use std::ops::Range;
 
 /// What a translated GGUF calls `−exp(A_log)`, which it stores in place of `A_log`.
-pub(crate) const RATE: &str = "neg_exp_A_log";
+pub const DELTA_RATE: &str = "neg_exp_A_log";
 
 /// Weights of one Gated DeltaNet mixer.
 #[derive(Clone, Debug)]
@@ -121,7 +121,7 @@ impl Delta {
 
 /// The decay's rate `−exp(A_log)`, or stored as it is.
 fn load_rate(loader: &mut Loader<'_>, path: &str, heads: usize) -> Result<WeightId, ModelError> {
-    let rate = format!("{path}.{RATE}");
+    let rate = format!("{path}.{DELTA_RATE}");
     if loader.checkpoint.contains(&rate) {
         return loader.vector(&rate, heads, |a| a);
     }

@@ -4,7 +4,8 @@ mod attention;
 mod delta;
 
 pub(crate) use attention::Attention;
-pub(crate) use delta::{Delta, RATE};
+pub use delta::DELTA_RATE;
+pub(crate) use delta::Delta;
 
 use crate::forward::{Output, Pass};
 use crate::loader::Loader;

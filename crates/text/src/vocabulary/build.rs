@@ -36,8 +36,19 @@ pub(crate) struct Rebuilt {
     pub(crate) eos: Option<Token>,
 }
 
-/// What a model does apart from its table of tokens.
-struct Plan {
+/// The parts of a tokenizer, not put together yet.
+pub(super) struct Plan {
+    pub(super) merger: Merger,
+    pub(super) normalizers: Vec<NormalizerWrapper>,
+    pub(super) steps: Vec<Step>,
+    pub(super) decoder: DecoderWrapper,
+    pub(super) added: Vec<AddedToken>,
+    pub(super) bos: Option<Token>,
+    pub(super) eos: Option<Token>,
+}
+
+/// What a model does apart from the special tokens.
+struct Body {
     merger: Merger,
     normalizers: Vec<NormalizerWrapper>,
     steps: Vec<Step>,
@@ -46,11 +57,11 @@ struct Plan {
     bos: bool,
 }
 
-impl Rebuilt {
-    pub(crate) fn new(vocabulary: &Vocabulary) -> Result<Self, TextError> {
+impl Plan {
+    pub(super) fn new(vocabulary: &Vocabulary) -> Result<Self, TextError> {
         let tokens = vocabulary.checked_tokens()?;
         let added = vocabulary.added_tokens(&tokens);
-        let plan = match vocabulary.model.as_str() {
+        let body = match vocabulary.model.as_str() {
             "gpt2" => byte_level(vocabulary, tokens)?,
             "llama" => scored(vocabulary, tokens)?,
             "gemma4" => spaced(vocabulary, tokens)?,
@@ -64,16 +75,25 @@ impl Rebuilt {
         let bos = vocabulary.bos_or_default();
         let eos = vocabulary.eos_or_default();
         // The first published Gemma 4 files say that they want none, which is wrong.
-        let add_bos = vocabulary.model == "gemma4" || vocabulary.add_bos.unwrap_or(plan.bos);
+        let add_bos = vocabulary.model == "gemma4" || vocabulary.add_bos.unwrap_or(body.bos);
         let bos = wanted(add_bos, bos, "bos")?;
         let eos = wanted(vocabulary.add_eos.unwrap_or(false), eos, "eos")?;
+        let Body { merger, normalizers, steps, decoder, .. } = body;
+        Ok(Self { merger, normalizers, steps, decoder, added, bos, eos })
+    }
+}
+
+impl Rebuilt {
+    pub(crate) fn new(vocabulary: &Vocabulary) -> Result<Self, TextError> {
+        let plan = Plan::new(vocabulary)?;
+        let (bos, eos) = (plan.bos, plan.eos);
         let library = guarded("building", || {
             let mut library = Library::new(plan.merger);
             let normalizer = Normalizers::new(plan.normalizers);
             library.with_normalizer(Some(NormalizerWrapper::Sequence(normalizer)))?;
             library.with_pre_tokenizer(Some(Steps(plan.steps)));
             library.with_decoder(Some(plan.decoder));
-            library.add_tokens(added)?;
+            library.add_tokens(plan.added)?;
             Ok(library)
         })?;
         Ok(Self { library, bos, eos })
@@ -107,7 +127,7 @@ impl Vocabulary {
     }
 
     /// The merges as pairs of tokens.
-    fn pairs(&self, vocab: &Vocab) -> Result<Merges, TextError> {
+    pub(super) fn pairs(&self, vocab: &Vocab) -> Result<Merges, TextError> {
         if self.merges.is_empty() {
             return broken("it has no merges");
         }
@@ -148,7 +168,7 @@ impl Vocabulary {
 }
 
 /// `gpt2`: bytes in their visible alphabet, cut into words by the named pre-tokenizer.
-fn byte_level(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Plan, TextError> {
+fn byte_level(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Body, TextError> {
     let Some(name) = vocabulary.pre.as_deref() else {
         return broken(
             "`pre` is missing, which says how text is cut into words; convert the model again",
@@ -166,11 +186,11 @@ fn byte_level(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Plan, Text
     steps.push(Step::Bytes(bytes));
     let normalizers = if entry.nfc { vec![NormalizerWrapper::NFC(NFC)] } else { Vec::new() };
     let decoder = DecoderWrapper::ByteLevel(bytes);
-    Ok(Plan { merger, normalizers, steps, decoder, bos: entry.bos })
+    Ok(Body { merger, normalizers, steps, decoder, bos: entry.bos })
 }
 
 /// `llama`: merged by score.
-fn scored(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Plan, TextError> {
+fn scored(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Body, TextError> {
     if vocabulary.scores.is_empty() {
         return broken("it has no scores");
     }
@@ -187,15 +207,15 @@ fn scored(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Plan, TextErro
         normalizers.push(NormalizerWrapper::Prepend(Prepend::new(SPACE.to_string())));
     }
     let (merger, decoder) = (Merger::Scores(scores), mark_to_space(prefix)?);
-    Ok(Plan { merger, normalizers, steps: Vec::new(), decoder, bos: true })
+    Ok(Body { merger, normalizers, steps: Vec::new(), decoder, bos: true })
 }
 
 /// `gemma4`: merged by rank, without words; lines are pieces of their own.
-fn spaced(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Plan, TextError> {
+fn spaced(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Body, TextError> {
     let merger = Merger::RanksAndLines(vocabulary.ranked(tokens, true, false)?);
     let normalizers = vec![NormalizerWrapper::Replace(space_to_mark()?)];
     let steps = vec![Step::new(&Cut::Matches(r"\n+"))?];
-    Ok(Plan { merger, normalizers, steps, decoder: mark_to_space(false)?, bos: true })
+    Ok(Body { merger, normalizers, steps, decoder: mark_to_space(false)?, bos: true })
 }
 
 fn space_to_mark() -> Result<Replace, TextError> {
@@ -219,7 +239,7 @@ fn mark_to_space(prefix: bool) -> Result<DecoderWrapper, TextError> {
 /// The cuts of a text in order.
 pub(crate) struct Steps(Vec<Step>);
 
-enum Step {
+pub(super) enum Step {
     Cut(Split),
     Thousands(SysRegex),
     Bytes(ByteLevel),

@@ -14,11 +14,15 @@
 mod build;
 mod check;
 mod ends;
+mod files;
+mod lines;
 mod model;
 mod pre;
+mod ranks;
 mod scores;
 
 pub(crate) use build::Rebuilt;
+pub use files::TextFiles;
 
 use crate::error::TextError;
 use crate::generation::GenerationDefaults;

@@ -19,12 +19,12 @@ pub(super) const SPACE: char = '\u{2581}';
 
 /// A vocabulary with scores.
 pub(crate) struct Scores {
-    ids: Vocab,
-    texts: Vec<String>,
-    scores: Vec<f32>,
+    pub(super) ids: Vocab,
+    pub(super) texts: Vec<String>,
+    pub(super) scores: Vec<f32>,
     /// The tokens of single bytes.
-    bytes: Vec<Option<Token>>,
-    unknown: Option<Token>,
+    pub(super) bytes: Vec<Option<Token>>,
+    pub(super) unknown: Option<Token>,
     /// Bytes of the longest token: nothing longer needs to be looked up.
     longest: usize,
     /// Whether no token has a space after something else.

@@ -1,7 +1,7 @@
 //! The shape of the matrix that a stored weight stands for.
 
 use crate::config::{Declared, Mode, Scheme};
-use crate::{Checkpoint, Tensor, WeightsError};
+use crate::{Checkpoint, Storage, Tensor, WeightsError};
 use forerun_base::DType;
 
 /// The shape of the weight of module `path` once decoded: `[rows, cols]`, or
@@ -12,11 +12,13 @@ use forerun_base::DType;
 /// it, they must leave one possibility.
 pub fn logical_shape(checkpoint: &Checkpoint, path: &str) -> Result<Vec<usize>, WeightsError> {
     let dotted = format!("{path}.weight");
-    let weight = checkpoint.tensor(if checkpoint.contains(&dotted) { &dotted } else { path })?;
+    let name = if checkpoint.contains(&dotted) { &dotted } else { path };
+    let info = checkpoint.info(name)?;
     let scales = format!("{path}.scales");
-    if weight.dtype != DType::U32 || !checkpoint.contains(&scales) {
-        return Ok(weight.shape);
+    if info.storage != Storage::Plain(DType::U32) || !checkpoint.contains(&scales) {
+        return Ok(info.shape);
     }
+    let weight = checkpoint.tensor(name)?;
     let scales = checkpoint.tensor(&scales)?;
     let (Some((&words, lead)), Some(&groups)) = (weight.shape.split_last(), scales.shape.last())
     else {

@@ -68,11 +68,9 @@ pub fn header(entries: &[Entry], format: Option<&str>) -> Option<Vec<u8>> {
         all.insert(entry.name.clone(), value);
         start = end;
     }
-    let json = Value::Object(all).to_string();
-    let padded = json.len().next_multiple_of(8);
-    let mut bytes = (padded as u64).to_le_bytes().to_vec();
-    bytes.extend_from_slice(format!("{json:padded$}").as_bytes());
-    Some(bytes)
+    let mut json = Value::Object(all).to_string().into_bytes();
+    json.resize(json.len().next_multiple_of(8), b' ');
+    Some([&(json.len() as u64).to_le_bytes()[..], &json].concat())
 }
 
 /// A file being written.
@@ -189,6 +187,17 @@ mod tests {
         assert_eq!(data("a.scales"), [8, 8, 9, 9]);
         assert_eq!(data("codes"), b"xyz");
         assert_eq!(header.tensors["a.weight"].range.start % 8, 0);
+    }
+
+    #[test]
+    fn a_header_may_be_longer_than_a_formatting_width() {
+        let name = |n: usize| format!("model.layers.{n}.mlp.down_proj.weight");
+        let one = |n| Entry { name: name(n), dtype: DType::F32, shape: vec![0] };
+        let entries: Vec<Entry> = (0..1000).map(one).collect();
+        let bytes = header(&entries, Some("mlx")).unwrap();
+        assert!(bytes.len() > 1 << 16 && bytes.len().is_multiple_of(8));
+        let parsed = parse_header(&bytes, bytes.len() as u64).unwrap();
+        assert_eq!(parsed.tensors.len(), 1000);
     }
 
     #[test]

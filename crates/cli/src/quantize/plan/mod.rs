@@ -1,8 +1,9 @@
 //! What the new checkpoint consists of: one [`Job`] per module or tensor, in the order of names.
 //!
 //! MLX's layout differs from the published one in names (`names`), in that experts are stacked
-//! (`experts`), offset norms are stored as `1 + w`, and the convolution's axes are turned. The MTP
-//! head is kept, always as `mtp.*`, which MLX itself leaves aside.
+//! (`experts`), the offset norms of Qwen hybrids are stored as `1 + w`, and the convolution's axes
+//! are turned. The MTP head is kept, always as `mtp.*`. GGUF files come with published names, but
+//! hold every norm as the factor and decay rates as `−exp(A_log)`.
 
 mod experts;
 mod names;
@@ -11,9 +12,9 @@ use crate::inspect;
 use anyhow::{Context, bail};
 use experts::Experts;
 use forerun_base::{DType, ScaleType};
-use forerun_model::Storage;
+use forerun_model::{DELTA_RATE, Storage};
 use forerun_weights::quantize::logical_shape;
-use forerun_weights::{Checkpoint, WeightsError};
+use forerun_weights::{Checkpoint, Storage as Stored, WeightsError};
 use names::{Names, Place};
 use std::ops::Range;
 
@@ -47,11 +48,35 @@ pub(super) enum Source {
         name: String,
         /// Its new shape; the order of elements is the same.
         shape: Vec<usize>,
-        /// Added to every number.
-        add: f32,
+        change: Change,
     },
     /// A matrix or a stack of them, all rows of `parts` in order.
     Matrix { shape: Vec<usize>, parts: Vec<Part> },
+}
+
+/// What becomes of the numbers of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Change {
+    Keep,
+    Add(f32),
+    /// `−exp(A_log)` to `A_log`.
+    LogOfNegative,
+}
+
+impl Change {
+    fn add(offset: f32) -> Self {
+        if offset == 0.0 { Self::Keep } else { Self::Add(offset) }
+    }
+
+    /// The new number; `None` where there is none.
+    pub(super) fn apply(self, x: f32) -> Option<f32> {
+        let y = match self {
+            Self::Keep => return Some(x),
+            Self::Add(offset) => x + offset,
+            Self::LogOfNegative => (-x).ln(),
+        };
+        y.is_finite().then_some(y)
+    }
 }
 
 /// Some rows of a stored weight.
@@ -63,6 +88,13 @@ pub(super) struct Part {
     pub(super) shape: Vec<usize>,
     /// Rows in order, all leading axes run together.
     pub(super) rows: Vec<Range<usize>>,
+}
+
+impl Job {
+    /// Whether it belongs to the MTP head.
+    pub(super) fn is_mtp(&self) -> bool {
+        self.target.starts_with("mtp.")
+    }
 }
 
 impl Part {
@@ -87,7 +119,6 @@ fn row_count(path: &str, shape: &[usize]) -> anyhow::Result<usize> {
 /// Plans the new checkpoint.
 pub(super) fn plan(checkpoint: &Checkpoint, storage: &Storage) -> anyhow::Result<Plan> {
     let names = Names::new(checkpoint, storage);
-    let mtp_add = mtp_norm_change(checkpoint, storage)?;
     let mut experts = Experts::default();
     let mut plan = Plan {
         jobs: Vec::new(),
@@ -117,13 +148,9 @@ pub(super) fn plan(checkpoint: &Checkpoint, storage: &Storage) -> anyhow::Result
             let target = place.target.trim_end_matches(".weight").to_owned();
             (target, Source::Matrix { parts: vec![Part::whole(module, &shape)?], shape })
         } else {
-            let add = match &place {
-                place if !place.is_offset_norm() => 0.0,
-                Place { mtp: true, .. } => mtp_add,
-                _ => storage.norm_offset,
-            };
             let shape = if is_conv { turned(name, &shape)? } else { shape };
-            (place.target, Source::Tensor { name: name.to_owned(), shape, add })
+            let (target, change) = changed(place, storage);
+            (target, Source::Tensor { name: name.to_owned(), shape, change })
         };
         plan.jobs.push(Job { target, source });
     }
@@ -143,21 +170,19 @@ fn turned(name: &str, shape: &[usize]) -> anyhow::Result<Vec<usize>> {
     }
 }
 
-/// What is added to the norms of the MTP head.
-///
-/// They are written as `1 + w` like all others. A reader tells the conventions apart by the mean
-/// of the last norm, so one whose factors lie nearer to zero than to one is written as `w`.
-fn mtp_norm_change(checkpoint: &Checkpoint, storage: &Storage) -> Result<f32, WeightsError> {
-    let offset = storage.mtp_norm_offset;
-    let Some(mtp) = storage.mtp else { return Ok(offset) };
-    let name = format!("{mtp}.norm.weight");
-    if !checkpoint.contains(&name) {
-        return Ok(offset);
+/// A tensor's new name, and what becomes of its numbers.
+fn changed(place: Place, storage: &Storage) -> (String, Change) {
+    if let Some(path) = place.target.strip_suffix(DELTA_RATE) {
+        return (format!("{path}A_log"), Change::LogOfNegative);
     }
-    let shape = checkpoint.tensor(&name)?.shape;
-    let values = checkpoint.values(&name, &shape)?;
-    let mean = values.iter().sum::<f32>() / values.len().max(1) as f32;
-    Ok(if mean + offset < 0.5 { offset - 1.0 } else { offset })
+    // What a reader of the new files adds to get the factor.
+    let written = if storage.family.starts_with("gemma3") { 1.0 } else { 0.0 };
+    let change = match &place {
+        place if !place.is_offset_norm() => Change::Keep,
+        Place { mtp: true, .. } => Change::add(storage.mtp_norm_offset),
+        _ => Change::add(storage.norm_offset - written),
+    };
+    (place.target, change)
 }
 
 /// Whether a weight is stored as codes.
@@ -171,8 +196,11 @@ pub(super) fn plain_type(
     module: &str,
 ) -> Result<Option<DType>, WeightsError> {
     let dotted = format!("{module}.weight");
-    let tensor = checkpoint.tensor(if checkpoint.contains(&dotted) { &dotted } else { module })?;
-    Ok(matches!(tensor.dtype, DType::F32 | DType::F16 | DType::BF16).then_some(tensor.dtype))
+    let info = checkpoint.info(if checkpoint.contains(&dotted) { &dotted } else { module })?;
+    Ok(match info.storage {
+        Stored::Plain(dtype @ (DType::F32 | DType::F16 | DType::BF16)) => Some(dtype),
+        Stored::Plain(_) | Stored::Block(_) => None,
+    })
 }
 
 /// The model's float type: that of its embedding, or of the embedding's scales where it is

@@ -24,7 +24,9 @@ pub(super) struct Place {
 
 impl<'a> Names<'a> {
     pub(super) fn new(checkpoint: &Checkpoint, storage: &'a Storage) -> Self {
-        let nested = storage.family.starts_with("qwen3_5") || storage.family.starts_with("gemma4");
+        // Text models of Gemma have names of their own; those of Qwen are read like the others.
+        let nested = storage.family.starts_with("qwen3_5")
+            || ["gemma3", "gemma4", "gemma4_unified"].contains(&storage.family.as_str());
         let (trunk, head) = if nested {
             ("language_model.model", "language_model.lm_head")
         } else {
@@ -70,12 +72,14 @@ impl<'a> Names<'a> {
 }
 
 impl Place {
-    /// Whether a family that stores `w − 1` does so here.
+    /// Whether a family that has norms stored as `w − 1` means this one.
     pub(super) fn is_offset_norm(&self) -> bool {
         let ends = |names: &[&str]| names.iter().any(|name| self.target.ends_with(name));
         let everywhere = [
             ".input_layernorm.weight",
             ".post_attention_layernorm.weight",
+            ".pre_feedforward_layernorm.weight",
+            ".post_feedforward_layernorm.weight",
             ".q_norm.weight",
             ".k_norm.weight",
         ];

@@ -1,0 +1,84 @@
+//! What belongs to text: files that are carried over, or made from the vocabulary of a GGUF file.
+
+use super::folder::put;
+use crate::gguf_text;
+use anyhow::Context;
+use forerun_text::{TextError, Vocabulary};
+use forerun_weights::Checkpoint;
+use forerun_weights::gguf::Metadata;
+use std::path::{Path, PathBuf};
+
+/// Files about text that are carried over as they are.
+const SIDE_FILES: [&str; 11] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "LICENSE",
+];
+
+pub(super) fn is_side_file(name: &str) -> bool {
+    SIDE_FILES.contains(&name) || name.ends_with(".tiktoken")
+}
+
+/// The text files of the new model.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    /// Those of the source's folder.
+    Folder(PathBuf),
+    /// Names and contents.
+    Made(Vec<(&'static str, String)>),
+}
+
+/// The text files, and why there is no tokenizer among them where a GGUF file's cannot be one.
+pub(super) fn prepare(checkpoint: &Checkpoint) -> (Text, Option<String>) {
+    match checkpoint.gguf() {
+        None => (Text::Folder(checkpoint.folder().to_owned()), None),
+        Some(metadata) => match gguf_text::vocabulary_of(metadata) {
+            Some(vocabulary) => made(&vocabulary, metadata),
+            None => (Text::Made(Vec::new()), Some("the source holds no vocabulary".to_owned())),
+        },
+    }
+}
+
+fn made(vocabulary: &Vocabulary, metadata: &Metadata) -> (Text, Option<String>) {
+    let mut files = Vec::new();
+    let mut add = || -> Result<(), TextError> {
+        files.push(("generation_config.json", vocabulary.generation_config()?));
+        let made = vocabulary.to_files(gguf_text::template_of(metadata))?;
+        files.push(("tokenizer.json", made.tokenizer));
+        files.push(("tokenizer_config.json", made.tokenizer_config));
+        Ok(())
+    };
+    let problem = add().err().map(|error| error.to_string());
+    (Text::Made(files), problem)
+}
+
+impl Text {
+    pub(super) fn write(&self, to: &Path) -> anyhow::Result<()> {
+        match self {
+            Self::Folder(from) => copy_side_files(from, to),
+            Self::Made(files) => {
+                files.iter().try_for_each(|(name, text)| put(&to.join(name), text.as_bytes()))
+            }
+        }
+    }
+}
+
+fn copy_side_files(from: &Path, to: &Path) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let entry = entry.with_context(|| from.display().to_string())?;
+        let path = entry.path();
+        if is_side_file(&entry.file_name().to_string_lossy()) && path.is_file() {
+            let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+            put(&to.join(entry.file_name()), &bytes)?;
+        }
+    }
+    Ok(())
+}
