@@ -10,6 +10,7 @@ mod pages;
 mod program;
 mod pull;
 mod quantizing;
+mod quantizing_gguf;
 mod running;
 mod scoring;
 mod verify;

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tempfile::TempDir;
 
-fn golden(name: &str) -> String {
+pub(crate) fn golden(name: &str) -> String {
     Golden::open(name).checkpoint().display().to_string()
 }
 
 /// A new model in a folder that did not exist.
-fn quantized(source: &str, options: &[&str]) -> (TempDir, String, Value) {
+pub(crate) fn quantized(source: &str, options: &[&str]) -> (TempDir, String, Value) {
     let parent = tempfile::tempdir().unwrap();
     let target = parent.path().join("new").display().to_string();
     let report = json(&[&["quantize", source, &target], options].concat());
@@ -22,7 +22,7 @@ fn quantized(source: &str, options: &[&str]) -> (TempDir, String, Value) {
 }
 
 /// Logits of a model on token ids, by `forerun score`.
-fn logits(model: &str, ids: &str) -> Vec<f32> {
+pub(crate) fn logits(model: &str, ids: &str) -> Vec<f32> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("logits.safetensors").display().to_string();
     json(&["score", model, "--ids", ids, "--kv", "f32", "--logits", &file]);
@@ -32,16 +32,24 @@ fn logits(model: &str, ids: &str) -> Vec<f32> {
     words.iter().map(|w| f32::from_le_bytes(*w)).collect()
 }
 
-fn config(model: &str) -> Value {
+pub(crate) fn config(model: &str) -> Value {
     let bytes = std::fs::read(Path::new(model).join("config.json")).unwrap();
     serde_json::from_slice(&bytes).unwrap()
 }
 
-fn files(folder: &str) -> BTreeMap<String, Vec<u8>> {
-    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
-    entries
-        .map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap()))
-        .collect()
+pub(crate) fn files(folder: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        let path = entry.path();
+        if path.is_dir() {
+            let inside = files(path.to_str().unwrap());
+            found.extend(inside.into_iter().map(|(file, b)| (format!("{name}/{file}"), b)));
+        } else {
+            found.insert(name, std::fs::read(path).unwrap());
+        }
+    }
+    found
 }
 
 fn refused(words: &[&str], code: i32, names: &[&str]) {
@@ -68,11 +76,28 @@ fn eight_bits_stay_close_to_the_source_in_every_family() {
         ("mlx_qwen3_5_4bit", 0.35),
         ("mlx_qwen3_next_6bit", 0.8),
         ("mlx_qwen3_moe_mxfp4", 0.13),
+        ("gemma4_dense", 0.15),
+        ("gemma4_e", 0.14),
+        ("gemma4_moe", 0.75),
+        ("gguf_gemma4_dense_f16", 0.13),
+        ("gguf_gemma4_e_q8_0", 0.14),
+        ("gguf_gemma4_moe_q4_0", 0.43),
+        ("gguf_llama_q8_0", 0.11),
+        ("gguf_qwen3_q4_0", 0.21),
+        ("gguf_qwen3_5_bf16", 0.39),
+        ("gguf_qwen3_5_q8_0", 0.32),
+        ("gguf_qwen3_5_moe_mxfp4", 0.7),
+        ("gguf_qwen3_5_wide_q3_k", 0.17),
+        ("gguf_qwen3_5_wide_q4_k", 0.18),
+        ("gguf_qwen3_next_q8_0", 0.71),
     ];
     for (name, limit) in cases {
         let source = golden(name);
         let (_folder, target, report) = quantized(&source, &["--bits", "8", "--group", "32"]);
-        assert_eq!(report["repacked"], name.contains("mlx") || name.contains("fp8"), "{name}");
+        let plain = ["gguf_gemma4_dense_f16", "gguf_qwen3_5_bf16"].contains(&name);
+        let packed = ["mlx", "fp8", "gguf"].iter().any(|part| name.contains(part)) && !plain;
+        assert_eq!(report["repacked"], packed, "{name}");
+        assert_eq!(report["no_tokenizer"], Value::Null, "{name}");
         let ids = list(&Golden::open(name).tokens("input_ids"));
         let (before, after) = (logits(&source, &ids), logits(&target, &ids));
         assert_eq!(before.len(), after.len(), "{name}");
@@ -110,7 +135,9 @@ fn files_hold_the_bytes_that_mlx_would_write() {
         .collect();
     compare_with_mlx("mlx_qwen3_5_4bit", "qwen3_5", &mixed, &["linear_attn.norm"]);
     let gates = ["mlp.gate", "shared_expert_gate", "linear_attn.norm"];
-    let cases: [(&str, &str, &str, &[&str]); 4] = [
+    let cases: [(&str, &str, &str, &[&str]); 6] = [
+        ("mlx_gemma4_e_4bit", "gemma4_e", "4", &[]),
+        ("mlx_gemma4_moe_8bit", "gemma4_moe", "8", &["router.proj"]),
         ("mlx_qwen3_5_moe_4bit", "qwen3_5_moe", "4", &gates),
         ("mlx_qwen3_next_6bit", "qwen3_next", "6", &gates[..2]),
         ("mlx_llama_5bit", "llama", "5", &[]),
@@ -154,7 +181,17 @@ fn the_mtp_head_is_kept_with_its_norms_as_factors() {
         let (_folder, target, _) = quantized(&golden(name), &["--bits", "4", "--group", "32"]);
         let report = json(&["inspect", &target]);
         assert_eq!(report["mtp"]["present"], true, "{name}");
-        assert!(report["mtp"]["file"].as_str().unwrap().ends_with("model.safetensors"), "{name}");
+        let file = report["mtp"]["file"].as_str().unwrap();
+        assert!(Path::new(file).ends_with("mtp/weights.safetensors"), "{name}: {file}");
+        let all = files(&target);
+        let manifest: Value = serde_json::from_slice(&all["mtp/manifest.json"]).unwrap();
+        assert_eq!(manifest["rmsnorm_weight_format"], "mlx_gamma", "{name}");
+        let index: Value = serde_json::from_slice(&all["model.safetensors.index.json"]).unwrap();
+        let listed = index["weight_map"].as_object().unwrap();
+        assert!(!listed.is_empty() && !listed.keys().any(|n| n.contains("mtp.")), "{name}");
+        let trunk = &all["model.safetensors"];
+        let trunk = parse_header(trunk, trunk.len() as u64).unwrap();
+        assert!(trunk.tensors.keys().all(|n| listed.contains_key(n)), "{name}");
         let before = Checkpoint::open(Golden::open(name).checkpoint()).unwrap();
         let after = Checkpoint::open(Path::new(&target)).unwrap();
         let norms: Vec<&str> =
@@ -203,14 +240,15 @@ fn the_config_names_every_module_that_differs() {
     assert!(report["dropped"].as_u64().unwrap() > 0, "vision tensors are left out");
 }
 
-/// A model in many small files whose writing stops at the fifth: the name is taken.
+/// A model in many small files whose writing stops at the fifth: the name is taken. 14 are numbered,
+/// and the MTP head has one of its own.
 fn stopped(folder: &Path, source: &str, words: &[&str]) -> String {
     let target = folder.join("new");
-    std::fs::create_dir_all(target.join("model-00005-of-00017.safetensors/in the way")).unwrap();
+    std::fs::create_dir_all(target.join("model-00005-of-00014.safetensors/in the way")).unwrap();
     let target = target.display().to_string();
     let all = [&["quantize", source, &target, "--force"], words].concat();
-    refused(&all, 1, &["model-00005-of-00017.safetensors"]);
-    std::fs::remove_dir_all(Path::new(&target).join("model-00005-of-00017.safetensors")).unwrap();
+    refused(&all, 1, &["model-00005-of-00014.safetensors"]);
+    std::fs::remove_dir_all(Path::new(&target).join("model-00005-of-00014.safetensors")).unwrap();
     target
 }
 
@@ -220,7 +258,7 @@ const MANY: [&str; 6] = ["--bits", "4", "--group", "32", "--shard-bytes", "24000
 fn an_interrupted_run_goes_on_and_ends_with_the_same_bytes() {
     let source = golden("qwen3_5");
     let (_folder, whole, report) = quantized(&source, &MANY);
-    assert_eq!(report["files"], 17, "the name that is taken below counts on it");
+    assert_eq!(report["files"], 15, "the name that is taken below counts on it");
     let parent = tempfile::tempdir().unwrap();
     let target = stopped(parent.path(), &source, &MANY);
     assert!(Checkpoint::open(Path::new(&target)).is_err(), "half a model is none");
@@ -239,7 +277,7 @@ fn a_damaged_file_of_an_earlier_run_is_written_again() {
     let source = golden("qwen3_5");
     let parent = tempfile::tempdir().unwrap();
     let target = stopped(parent.path(), &source, &MANY);
-    let first = Path::new(&target).join("model-00001-of-00017.safetensors");
+    let first = Path::new(&target).join("model-00001-of-00014.safetensors");
     let length = std::fs::metadata(&first).unwrap().len();
     std::fs::OpenOptions::new().write(true).open(&first).unwrap().set_len(length / 2).unwrap();
     let report = json(&[&["quantize", &source, &target], &MANY[..]].concat());

@@ -9,6 +9,7 @@ use super::scores::{SPACE, Scores};
 use crate::error::TextError;
 use crate::tokenizer::guarded;
 use forerun_base::Token;
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use tokenizers::AddedToken;
 use tokenizers::models::bpe::{BPE, Merges};
@@ -41,11 +42,8 @@ impl Scores {
         for (token, text) in (0..).zip(&self.texts).filter(|(_, text)| is_made(text)) {
             self.find_merges(token, text, &mut merges)?;
         }
-        // The longer left part first, as converters of SentencePiece files have it.
-        merges.sort_by(|a, b| {
-            let by_score = b.score.total_cmp(&a.score).then(a.token.cmp(&b.token));
-            by_score.then(b.left.cmp(&a.left))
-        });
+        // A stable sort: the ways to make one token stay in their order.
+        merges.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.token.cmp(&b.token)));
         for pair in merges.windows(2) {
             if pair[0].score == pair[1].score && pair[0].token != pair[1].token {
                 let [a, b] = [&pair[0], &pair[1]].map(|m| shown(&self.texts[m.token as usize]));
@@ -77,6 +75,7 @@ impl Scores {
         text: &str,
         merges: &mut Vec<Merge>,
     ) -> Result<(), TextError> {
+        let mut lefts = Vec::new();
         for (at, _) in text.char_indices().skip(1) {
             let parts = text.split_at(at);
             let (left, right) = (self.id(parts.0), self.id(parts.1));
@@ -87,7 +86,7 @@ impl Scores {
                     let text = shown(text);
                     return broken(format!("{text} is made of a token that stands for another"));
                 }
-                merges.push(Merge { score: self.scores[token as usize], token, left: at });
+                lefts.push(at);
                 continue;
             }
             // A character need not be a token to be merged by score.
@@ -97,8 +96,22 @@ impl Scores {
                 return broken(format!("{text} has a character that is no token"));
             }
         }
+        lefts.sort_by_key(|&left| order(text, left));
+        let score = self.scores[token as usize];
+        merges.extend(lefts.into_iter().map(|left| Merge { score, token, left }));
         Ok(())
     }
+}
+
+/// The place of one way to make a token among the others.
+///
+/// In `ab a ba` both `ab a` and `a ba` make `aba`, and the left one is to be merged. So of two such
+/// ways, the one whose right part begins the token goes first. Else the longer left part does, as
+/// converters of SentencePiece files have it.
+fn order(text: &str, left: usize) -> impl Ord {
+    let right = text.len() - left;
+    let overlaps = text.starts_with(&text[left..]);
+    (Reverse(left.max(right)), Reverse(overlaps), Reverse(left))
 }
 
 fn is_char(text: &str) -> bool {
