@@ -143,6 +143,7 @@ mod tests {
             ("model.layers.0.linear_attn.out_proj", [3, 5, 8, 8]),
             ("language_model.lm_head", [6, 6, 6, 8]),
             ("model.embed_tokens", [2, 4, 6, 8]),
+            ("model.embed_tokens_per_layer", [2, 4, 6, 8]),
             ("model.layers.0.mlp.gate_proj", [2, 4, 6, 8]),
             ("model.layers.0.self_attn.out_proj", [2, 4, 6, 8]),
         ];
@@ -150,6 +151,7 @@ mod tests {
             assert_eq!([2, 4, 6, 8].map(|b| bits(path, false, at(b))), expected, "{path}");
         }
         assert_eq!(bits("model.embed_tokens", true, at(4)), 6);
+        assert_eq!(bits("model.embed_tokens_per_layer", true, at(4)), 4);
     }
 
     #[test]

@@ -300,8 +300,19 @@ fn a_folder_with_something_in_it_is_touched_only_by_force() {
     // Everything of the old model goes, also what the new one does not have.
     std::fs::write(parent.path().join("chat_template.jinja"), "old").unwrap();
     std::fs::write(parent.path().join("model-mtp.safetensors"), "old").unwrap();
+    let mtp = parent.path().join("mtp");
+    std::fs::create_dir(&mtp).unwrap();
+    for name in ["weights.safetensors", "weights.safetensors.partial", "manifest.json"] {
+        std::fs::write(mtp.join(name), "old").unwrap();
+    }
     json(&forced);
     assert_eq!(files(&target), before);
+    assert!(!mtp.exists(), "an empty folder is left behind");
+    // Files of someone else stay, and so does their folder.
+    std::fs::create_dir(&mtp).unwrap();
+    std::fs::write(mtp.join("notes.txt"), "mine").unwrap();
+    json(&forced);
+    assert_eq!(files(&target)["mtp/notes.txt"], b"mine");
 }
 
 #[test]

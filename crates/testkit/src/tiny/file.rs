@@ -1,6 +1,7 @@
 //! A small safetensors writer.
 
 use forerun_base::DType;
+use forerun_weights::safetensors::{Entry, header};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -43,22 +44,16 @@ pub(super) fn write_checkpoint(folder: &Path, tensors: &[StoredTensor], shards: 
 
 /// The bytes of a safetensors file.
 pub fn safetensors(tensors: &[StoredTensor]) -> Vec<u8> {
-    let mut header = Map::new();
-    header.insert("__metadata__".into(), json!({ "format": "pt" }));
-    let mut data = Vec::new();
-    for tensor in tensors {
-        let start = data.len();
-        data.extend_from_slice(&tensor.bytes);
-        let entry = json!({
-            "dtype": tensor.dtype.to_string(),
-            "shape": tensor.shape,
-            "data_offsets": [start, data.len()],
-        });
-        header.insert(tensor.name.clone(), entry);
+    let entry = |tensor: &StoredTensor| Entry {
+        name: tensor.name.clone(),
+        dtype: tensor.dtype,
+        shape: tensor.shape.clone(),
+    };
+    let entries: Vec<Entry> = tensors.iter().map(entry).collect();
+    let mut file = header(&entries, Some("pt")).expect("tensors in memory have a size");
+    for (tensor, entry) in tensors.iter().zip(&entries) {
+        assert_eq!(Some(tensor.bytes.len()), entry.bytes(), "{}: bytes and shape", tensor.name);
+        file.extend_from_slice(&tensor.bytes);
     }
-    let header = Value::Object(header).to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend_from_slice(header.as_bytes());
-    file.append(&mut data);
     file
 }

@@ -24,7 +24,7 @@ pub(super) struct Place {
 
 impl<'a> Names<'a> {
     pub(super) fn new(checkpoint: &Checkpoint, storage: &'a Storage) -> Self {
-        // Text models of Gemma have names of their own; those of Qwen are read like the others.
+        // MLX knows Gemma's text models under their own names, Qwen's only inside others.
         let nested = storage.family.starts_with("qwen3_5")
             || ["gemma3", "gemma4", "gemma4_unified"].contains(&storage.family.as_str());
         let (trunk, head) = if nested {

@@ -103,3 +103,15 @@ fn an_empty_axis_is_refused() {
     let error = plan(&checkpoint, &storage("qwen3_5_moe", "model")).unwrap_err().to_string();
     assert!(error.contains("gate_up_proj") && error.contains("holds nothing"), "{error}");
 }
+
+#[test]
+fn rates_become_logarithms_and_nothing_becomes_infinite() {
+    let rate = -(0.7f32.exp());
+    let log = Change::LogOfNegative.apply(rate).unwrap();
+    assert!((log - 0.7).abs() < 1e-6, "{log}");
+    for wrong in [0.0, -0.0, 1.0, f32::NAN, f32::NEG_INFINITY] {
+        assert_eq!(Change::LogOfNegative.apply(wrong), None, "{wrong}");
+    }
+    assert_eq!(Change::Add(-1.0).apply(1.25), Some(0.25));
+    assert_eq!(Change::add(0.0), Change::Keep);
+}
