@@ -9,7 +9,6 @@ use super::scores::{SPACE, Scores};
 use crate::error::TextError;
 use crate::tokenizer::guarded;
 use forerun_base::Token;
-use std::cmp::Reverse;
 use std::collections::HashSet;
 use tokenizers::AddedToken;
 use tokenizers::models::bpe::{BPE, Merges};
@@ -96,22 +95,11 @@ impl Scores {
                 return broken(format!("{text} has a character that is no token"));
             }
         }
-        lefts.sort_by_key(|&left| order(text, left));
         let score = self.scores[token as usize];
-        merges.extend(lefts.into_iter().map(|left| Merge { score, token, left }));
+        // The longer left part first, as converters of SentencePiece files have it.
+        merges.extend(lefts.into_iter().rev().map(|left| Merge { score, token, left }));
         Ok(())
     }
-}
-
-/// The place of one way to make a token among the others.
-///
-/// In `ab a ba` both `ab a` and `a ba` make `aba`, and the left one is to be merged. So of two such
-/// ways, the one whose right part begins the token goes first. Else the longer left part does, as
-/// converters of SentencePiece files have it.
-fn order(text: &str, left: usize) -> impl Ord {
-    let right = text.len() - left;
-    let overlaps = text.starts_with(&text[left..]);
-    (Reverse(left.max(right)), Reverse(overlaps), Reverse(left))
 }
 
 fn is_char(text: &str) -> bool {
