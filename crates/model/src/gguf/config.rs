@@ -34,7 +34,15 @@ impl File<'_> {
             Arch::Gemma3 => self.gemma3(&mut config)?,
             Arch::Gemma4 => self.gemma4(&mut config, layers)?,
         }
-        Ok(Value::Object(config))
+        Ok(match self.arch {
+            // Published with the text part nested, and other readers expect it so.
+            Arch::Qwen35 | Arch::Qwen35Moe => {
+                let family = if self.arch == Arch::Qwen35 { "qwen3_5" } else { "qwen3_5_moe" };
+                let tied = config.get("tie_word_embeddings").cloned();
+                json!({ "model_type": family, "tie_word_embeddings": tied, "text_config": config })
+            }
+            _ => Value::Object(config),
+        })
     }
 
     /// What every architecture spells alike.
@@ -162,6 +170,7 @@ impl File<'_> {
         let ffn = self.count("expert_feed_forward_length")?;
         config.insert("moe_intermediate_size".into(), json!(ffn));
         config.insert("norm_topk_prob".into(), json!(true));
+        config.insert("decoder_sparse_step".into(), json!(1));
         Ok(())
     }
 
