@@ -36,9 +36,10 @@ pub(crate) fn find(path: &Path) -> Result<Found, WeightsError> {
         return Err(WeightsError::checkpoint(path, "the model path is empty; give a folder"));
     }
     let about = std::fs::metadata(path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => {
-            WeightsError::checkpoint(path, "does not exist; give a model folder")
-        }
+        ErrorKind::NotFound => WeightsError::checkpoint(
+            path,
+            "does not exist; give a model folder, a .safetensors or a .gguf file",
+        ),
         _ => WeightsError::io(path, e),
     })?;
     let mut shards = match if about.is_dir() { in_folder(path)? } else { single(path)? } {

@@ -64,7 +64,7 @@ fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)>
         }
         (None, Some(word), None) if is_model(Path::new(&word)) => Ok((Some(word.into()), None)),
         (None, Some(word), None) if looks_like_path(&word) => {
-            bail!("{word} does not exist; give a model folder, or a prompt with --prompt")
+            bail!("{word} does not exist; give a model folder or file, or a prompt with --prompt")
         }
         (None, word, _) => Ok((None, only_one_prompt(word)?)),
         (Some(_), None, Some(_)) => unreachable!("positional arguments are filled in order"),
