@@ -49,17 +49,8 @@ impl Blueprint {
             let Some(DrafterSpec::Head(block)) = other.drafter else {
                 return Err(ModelError::NotADrafter(path.to_owned()));
             };
-            let same = [
-                ("width", self.spec.hidden, other.hidden),
-                ("vocabulary", self.spec.vocabulary, other.vocabulary),
-            ];
-            for (what, ours, theirs) in same {
-                if ours != theirs {
-                    return Err(ModelError::Drafter(format!(
-                        "has a {what} of {theirs}, the model one of {ours}"
-                    )));
-                }
-            }
+            assistant::equal("width", other.hidden, self.spec.hidden)?;
+            assistant::equal("vocabulary", other.vocabulary, self.spec.vocabulary)?;
             self.spec.drafter = Some(DrafterSpec::Head(block));
             DrafterSource { checkpoint, layout }
         };

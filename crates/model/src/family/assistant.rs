@@ -64,7 +64,8 @@ fn last_of_kind(target: &ModelSpec, windowed: bool) -> Result<(usize, &Attention
     })
 }
 
-fn equal(what: &str, found: usize, expected: usize) -> Result<(), ModelError> {
+/// Refuses a drafter whose `what` is not its target's.
+pub(crate) fn equal(what: &str, found: usize, expected: usize) -> Result<(), ModelError> {
     if found == expected {
         return Ok(());
     }

@@ -1,12 +1,13 @@
 //! Gemma 4: layers with and without a window, sandwich norms, normed values, keys and values shared by trailing layers;
 //! per-layer inputs (E) or experts beside the MLP (MoE).
 
+use super::llama::experts;
 use super::{check_heads, only_gelu, tied};
 use crate::config::Config;
 use crate::rope::RopeSource;
 use crate::{
-    AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, MoeSpec,
-    PerLayerSpec, Placeholders, RopeSpec, Values,
+    AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, PerLayerSpec,
+    Placeholders, RopeSpec, Values,
 };
 use forerun_backend::op::Activation;
 
@@ -159,23 +160,12 @@ impl Gemma4<'_> {
         let wide = sharing && config.flag("use_double_wide_mlp", false)?;
         let dense = config.count("intermediate_size")? * if wide { 2 } else { 1 };
         let mlp = if config.flag("enable_moe_block", false)? {
-            MlpSpec::Beside { dense, moe: self.experts()? }
+            MlpSpec::Beside { dense, moe: experts(config, "top_k_experts")? }
         } else {
             MlpSpec::Dense(dense)
         };
         let mixer = MixerSpec::Attention(attention);
         Ok(LayerSpec { mixer, mlp, frame: Frame::Sandwich { scaled: true } })
-    }
-
-    fn experts(&self) -> Result<MoeSpec, ModelError> {
-        let config = self.config;
-        let (experts, top_k) = (config.count("num_experts")?, config.count("top_k_experts")?);
-        if top_k > experts {
-            let problem = format!("is {top_k}, more than num_experts = {experts}");
-            return Err(config.bad("top_k_experts", problem));
-        }
-        let ffn = config.count("moe_intermediate_size")?;
-        Ok(MoeSpec { experts, top_k, ffn, renormalise: true, shared: None })
     }
 
     fn per_layer(&self, vocabulary: usize) -> Result<Option<PerLayerSpec>, ModelError> {

@@ -61,7 +61,7 @@ fn mlp(family: &str, config: &Config<'_>, layer: usize) -> Result<MlpSpec, Model
     Ok(MlpSpec::Moe(MoeSpec {
         renormalise: config.flag("norm_topk_prob", false)?,
         shared: None,
-        ..experts(config)?
+        ..experts(config, "num_experts_per_tok")?
     }))
 }
 
@@ -73,13 +73,12 @@ pub(super) fn is_sparse(config: &Config<'_>, layer: usize) -> Result<bool, Model
     Ok(!listed && (layer + 1).is_multiple_of(step))
 }
 
-/// Counts and widths that every mixture here spells alike.
-pub(super) fn experts(config: &Config<'_>) -> Result<MoeSpec, ModelError> {
-    let experts = config.count("num_experts")?;
-    let top_k = config.count("num_experts_per_tok")?;
+/// Counts and widths that every mixture spells alike, but for the key of experts per row.
+pub(super) fn experts(config: &Config<'_>, top_k_key: &str) -> Result<MoeSpec, ModelError> {
+    let (experts, top_k) = (config.count("num_experts")?, config.count(top_k_key)?);
     if top_k > experts {
         let problem = format!("is {top_k}, more than num_experts = {experts}");
-        return Err(config.bad("num_experts_per_tok", problem));
+        return Err(config.bad(top_k_key, problem));
     }
     let ffn = config.count("moe_intermediate_size")?;
     Ok(MoeSpec { experts, top_k, ffn, renormalise: true, shared: None })

@@ -112,5 +112,5 @@ fn mlp(family: &str, config: &Config<'_>, layer: usize) -> Result<MlpSpec, Model
     // Qwen3.5-MoE always divides by the sum; Qwen3-Next asks its config.
     let renormalise = !next || config.flag("norm_topk_prob", true)?;
     let shared = Some(config.count("shared_expert_intermediate_size")?);
-    Ok(MlpSpec::Moe(MoeSpec { renormalise, shared, ..experts(config)? }))
+    Ok(MlpSpec::Moe(MoeSpec { renormalise, shared, ..experts(config, "num_experts_per_tok")? }))
 }
