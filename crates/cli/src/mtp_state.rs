@@ -27,23 +27,25 @@ impl MtpState {
         if let Some(file) = stored.and_then(|name| checkpoint.file_of(name)) {
             return Self::Present { file: file.path().to_owned() };
         }
-        let gguf = |file: &PathBuf| file.extension().is_some_and(|e| e == "gguf");
-        let mut files = checkpoint.files().iter().map(|file| file.path().to_owned());
-        if files.any(|file| gguf(&file)) {
-            return Self::MissingInGguf;
+        match (can_have(checkpoint.config()), checkpoint.gguf()) {
+            (false, _) => Self::None,
+            (true, None) => Self::Missing,
+            (true, Some(_)) => Self::MissingInGguf,
         }
-        if can_have(checkpoint.config()) { Self::Missing } else { Self::None }
     }
 
     /// One remark. `copy` is the model's name on the hub, `originals` what it was made from.
     pub(crate) fn remark(&self, copy: Option<&RepoId>, originals: &[RepoId]) -> String {
+        let original = originals.first().map_or("ORIGINAL".to_owned(), RepoId::to_string);
         match self {
             Self::Present { file } => format!("present, in {}", file.display()),
             Self::None => "none; models of this type have none".to_owned(),
-            Self::MissingInGguf => "missing in this file".to_owned(),
+            Self::MissingInGguf => format!(
+                "missing: models of this type have one, this file does not hold it; the original's \
+                 can be used with\n  forerun pull {original}\n  forerun run … --drafter {original}"
+            ),
             Self::Missing => {
                 let copy = copy.map_or("OWNER/COPY".to_owned(), RepoId::to_string);
-                let original = originals.first().map_or("ORIGINAL".to_owned(), RepoId::to_string);
                 format!(
                     "missing: models of this type have one, these files do not hold it; add it \
                      with\n  forerun pull {copy} --mtp-from {original}"

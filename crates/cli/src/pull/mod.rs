@@ -13,7 +13,8 @@ use crate::terminal;
 use anyhow::bail;
 use bar::Bar;
 use forerun_hub::{Ask, Hub, HubError, Part, Plan, RepoId, Settings};
-use forerun_weights::{Checkpoint, WeightsError};
+use forerun_model::ModelError;
+use forerun_weights::Checkpoint;
 use report::{MtpReport, Report};
 
 pub(crate) fn pull(args: &PullArgs) -> anyhow::Result<Outcome> {
@@ -54,10 +55,10 @@ fn fetch(args: &PullArgs) -> anyhow::Result<()> {
     let fetched = hub.fetch(&plan, &mut bar);
     bar.clear();
     let mut downloaded = fetched?.bytes;
-    let mut opened = (!args.mtp_only).then(|| Checkpoint::open(&plan.path()));
+    let mut opened = (!args.mtp_only).then(|| forerun_model::open(&plan.path()));
     if let (Some(original), Some(Ok(checkpoint))) = (&args.mtp_from, &opened) {
         downloaded += add_head(&hub, &plan, checkpoint, original)?;
-        opened = Some(Checkpoint::open(&plan.path()));
+        opened = Some(forerun_model::open(&plan.path()));
     } else if let (Some(_), Some(Err(why))) = (&args.mtp_from, &opened) {
         bail!("no MTP head is added, because the model cannot be opened: {why}");
     }
@@ -90,7 +91,7 @@ fn show(
     args: &PullArgs,
     plan: &Plan,
     downloaded: u64,
-    opened: Option<&Result<Checkpoint, WeightsError>>,
+    opened: Option<&Result<Checkpoint, ModelError>>,
 ) -> anyhow::Result<()> {
     let mtp = opened.map(|opened| MtpReport::new(opened, plan));
     if args.json {

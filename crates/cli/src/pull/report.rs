@@ -3,7 +3,8 @@
 use crate::mtp_state::MtpState;
 use crate::report::bytes_text;
 use forerun_hub::{Plan, RepoId};
-use forerun_weights::{Checkpoint, WeightsError};
+use forerun_model::ModelError;
+use forerun_weights::Checkpoint;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -63,7 +64,7 @@ impl Report {
 }
 
 impl MtpReport {
-    pub(super) fn new(opened: &Result<Checkpoint, WeightsError>, plan: &Plan) -> Self {
+    pub(super) fn new(opened: &Result<Checkpoint, ModelError>, plan: &Plan) -> Self {
         Self {
             state: opened.as_ref().ok().map(MtpState::of),
             error: opened.as_ref().err().map(ToString::to_string),

@@ -27,6 +27,17 @@ fn a_gguf_brings_its_own_tokenizer_and_end_tokens() {
 }
 
 #[test]
+fn a_gguf_says_whether_a_head_is_missing_or_never_was() {
+    let mtp = |name: &str| json(&["inspect", &gguf(name)])["mtp"].clone();
+    assert_eq!(mtp("gguf_llama_q8_0")["missing"], false, "models of this type have none");
+    assert_eq!(mtp("gguf_qwen3_5_q8_0")["missing"], false, "it is there");
+    let headless = mtp("gguf_qwen3_5_wide_q4_k");
+    assert_eq!(headless["missing"], true, "{headless}");
+    let page = stdout(&forerun(&["inspect", &gguf("gguf_qwen3_5_wide_q4_k")]));
+    assert!(page.contains("--drafter ORIGINAL"), "{page}");
+}
+
+#[test]
 fn a_folder_with_one_gguf_is_a_model() {
     let name = "gguf_llama_q8_0";
     let prompt = list(&Golden::open(name).tokens("input_ids"));

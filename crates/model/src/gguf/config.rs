@@ -210,9 +210,12 @@ impl File<'_> {
             ("linear_key_head_dim", json!(self.count("ssm.state_size")?)),
             ("linear_value_head_dim", json!(inner / value_heads)),
             ("linear_conv_kernel_dim", json!(self.count("ssm.conv_kernel")?)),
-            ("mtp_num_hidden_layers", json!(self.extra_blocks())),
         ] {
             config.insert(key.into(), value);
+        }
+        // A file that lost its head says nothing of it; the model it was made from had one.
+        if self.extra_blocks() > 0 {
+            config.insert("mtp_num_hidden_layers".into(), json!(self.extra_blocks()));
         }
         if self.arch == Arch::Qwen35 {
             return Ok(());

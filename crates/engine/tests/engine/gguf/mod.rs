@@ -4,11 +4,12 @@ mod convert;
 mod families;
 mod hostile;
 
-use crate::common::{Device, babble, runner, score};
+use crate::common::{Device, babble, built, runner, score};
 use families::converted;
 use forerun_base::DType;
-use forerun_engine::{Depth, Engine, Event, Request, Settings, Speculation};
-use forerun_testkit::tiny::{Experts, Family, Gemma, GgufFile, Linear, Tiny};
+use forerun_engine::{Depth, Engine, Event, ModelRunner, Request, Settings, Speculation};
+use forerun_model::Blueprint;
+use forerun_testkit::tiny::{Experts, Family, Gemma, GgufFile, GgufValue, Linear, Tiny};
 use forerun_testkit::tolerance::{assert_close, assert_same_bits};
 use serde_json::Value;
 use std::path::Path;
@@ -90,13 +91,12 @@ fn settings() -> Settings {
     Settings { context, prefill_chunk, speculation, kv, ..Settings::default() }
 }
 
-fn engine_of(path: &Path) -> Engine<forerun_engine::ModelRunner> {
+fn engine_of(path: &Path) -> Engine<ModelRunner> {
     Engine::new(runner(path, Device::Tuned, &settings()))
 }
 
 /// Tokens and receipt of an answer with guesses: both depend on every bit of a head.
-fn told(path: &Path, vocabulary: usize) -> Vec<Event> {
-    let mut engine = engine_of(path);
+fn told(mut engine: Engine<ModelRunner>, vocabulary: usize) -> Vec<Event> {
     let depth = Depth::Fixed(3);
     let request = Request { depth, ..Request::greedy(babble(20, vocabulary), 30) };
     engine.submit(request).expect("accepted");
@@ -130,11 +130,33 @@ fn a_translated_file_gives_the_bits_of_the_published_form() {
         let tokens = babble(40, tiny.vocabulary);
         let expected = score(&mut engine_of(published), &tokens);
         assert_same_bits(name, &expected, &score(&mut engine_of(gguf), &tokens));
-        let [ours, theirs] = [gguf, published].map(|path| told(path, tiny.vocabulary));
+        let [ours, theirs] = [gguf, published].map(|path| told(engine_of(path), tiny.vocabulary));
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"), "{name}");
         let drafted =
             matches!(ours.last(), Some(Event::Finished { receipt, .. }) if receipt.drafted > 0);
         assert_eq!(drafted, tiny.family.is_hybrid() && tiny.mtp, "{name} drafts");
+    }
+}
+
+#[test]
+fn a_file_of_the_head_alone_is_a_drafter() {
+    for family in [Family::Qwen3Next, Family::Qwen35, Family::Qwen35Moe] {
+        let tiny = usual(family);
+        let whole = both(&tiny, |_, file| file);
+        let (head, trunk) = (format!("blk.{}.", tiny.layers), usual(family));
+        let lost = both(&Tiny { mtp: false, ..trunk }, |_, file| file);
+        let alone = both(&tiny, |_, mut file| {
+            file.tensors.retain(|tensor| tensor.name.starts_with(&head));
+            // Without an embedding, the token list tells how many tokens there are.
+            file.with("tokenizer.ggml.tokens", GgufValue::texts(&vec!["x"; tiny.vocabulary]))
+        });
+        let mut blueprint = Blueprint::open(lost[1].path()).expect("a model");
+        assert!(blueprint.spec.drafter.is_none(), "{family:?} lost its head");
+        blueprint.attach_drafter(alone[1].path()).expect("a fitting head");
+        let ours =
+            told(Engine::new(built(&blueprint, Device::Tuned, &settings())), tiny.vocabulary);
+        let theirs = told(engine_of(whole[1].path()), tiny.vocabulary);
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"), "{family:?}");
     }
 }
 
