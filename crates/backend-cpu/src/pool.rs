@@ -10,7 +10,7 @@ use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -143,13 +143,21 @@ impl Pool {
             stop: AtomicBool::new(false),
             asleep: (0..workers).map(|_| AtomicBool::new(false)).collect(),
         });
+        let (up, started) = mpsc::channel();
         let spawn = |worker: usize| {
-            let board = board.clone();
+            let (board, up) = (board.clone(), up.clone());
             let name = format!("forerun-cpu-{worker}");
+            let live = move || {
+                // The pool waits for this, so the receiver is there.
+                let _ = up.send(());
+                board.live(worker);
+            };
             // A machine that refuses a thread still computes, with those it gave.
-            thread::Builder::new().name(name).spawn(move || board.live(worker)).ok()
+            thread::Builder::new().name(name).spawn(live).ok()
         };
-        let workers = (1..=workers).map_while(spawn).collect();
+        let workers: Vec<JoinHandle<()>> = (1..=workers).map_while(spawn).collect();
+        // A thread allocates while it starts; that belongs to loading, not to the first steps.
+        started.iter().take(workers.len()).for_each(drop);
         Self { board, workers }
     }
 
