@@ -55,7 +55,7 @@ impl<K: Kernels> Backend for Cpu<K> {
     }
 
     fn upload(&mut self, _label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
-        Ok(self.memory.upload(matrix))
+        Ok(self.memory.upload(self.kernels.keep(matrix)))
     }
 
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {

@@ -1,7 +1,8 @@
 //! The operations as functions over host memory; the reference is the default body of each.
 
-use crate::{Memory, reference};
+use crate::{Memory, Weight, reference};
 use forerun_backend::{BackendError, for_each_operation, op};
+use forerun_base::Matrix;
 
 type Done = Result<(), BackendError>;
 
@@ -12,6 +13,11 @@ macro_rules! kernels {
         pub trait Kernels: Send {
             /// The kernels in words, for the user.
             fn name(&self) -> String;
+
+            /// A matrix in the form that the kernels want it; called once for each.
+            fn keep(&mut self, matrix: Matrix) -> Weight {
+                matrix.into()
+            }
             $(
                 /// See the operation's own text.
                 fn $name(&mut self, memory: &mut Memory, op: op::$op) -> Done {

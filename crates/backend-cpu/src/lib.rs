@@ -12,9 +12,11 @@ mod pool;
 mod reference;
 mod simd;
 mod tuned;
+mod weight;
 
 pub use cpu::{Cpu, plain};
 pub use kernels::{Kernels, Plain};
 pub use memory::{Memory, Storage};
 pub use simd::Level;
 pub use tuned::{Tuned, tuned};
+pub use weight::Weight;

@@ -3,11 +3,12 @@
 //! An operation lends out the buffers it writes and reads the others in place; the seam promises
 //! that a written buffer appears once among the operands, so no two borrows ever meet.
 
+use crate::Weight;
 use forerun_backend::{
     BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, View, WeightId,
     WeightInfo,
 };
-use forerun_base::{DType, Matrix, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use forerun_base::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
 /// The elements of one buffer.
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl Storage {
 #[derive(Debug, Default)]
 pub struct Memory {
     buffers: Vec<Storage>,
-    weights: Vec<Matrix>,
+    weights: Vec<Weight>,
 }
 
 impl Memory {
@@ -121,13 +122,13 @@ impl Memory {
     }
 
     /// Takes a weight.
-    pub fn upload(&mut self, matrix: Matrix) -> WeightId {
-        self.weights.push(matrix);
+    pub fn upload(&mut self, weight: Weight) -> WeightId {
+        self.weights.push(weight);
         WeightId(self.weights.len() as u32 - 1)
     }
 
     /// The weight; operands were checked, so it exists.
-    pub fn matrix(&self, id: WeightId) -> &Matrix {
+    pub fn matrix(&self, id: WeightId) -> &Weight {
         &self.weights[id.0 as usize]
     }
 

@@ -265,6 +265,13 @@ impl<'a, T> Shared<'a, T> {
         self.len
     }
 
+    /// Address of `len` elements from `at`, for tasks that write between each other's elements.
+    #[inline(always)]
+    pub(crate) fn address(&self, at: usize, len: usize) -> *mut T {
+        assert!(at <= self.len && len <= self.len - at, "a part outside the slice");
+        self.start.wrapping_add(at)
+    }
+
     /// `len` elements from `at`.
     ///
     /// # Safety

@@ -3,14 +3,16 @@
 //! Nothing is allocated once each operation has run at its largest size: scratch and decoded small weights are
 //! kept. `gather_rows` is a copy and stays the reference's.
 
-use crate::simd::{self, Crew, Gate, Level, Norm, Partners, Scratch, Stack};
-use crate::{Cpu, Kernels, Memory, reference};
+use crate::simd::{self, Crew, Gate, Level, Norm, Partners, Scratch, Stack, Tiled};
+use crate::weight::Form;
+use crate::{Cpu, Kernels, Memory, Weight, reference};
 use forerun_backend::op::{
     AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
     ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, JoinNorm, Linear, RmsNorm, Rope,
     RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
 };
 use forerun_backend::{BackendError, WeightId};
+use forerun_base::Matrix;
 
 type Done = Result<(), BackendError>;
 
@@ -105,6 +107,13 @@ fn apart(
 impl Kernels for Tuned {
     fn name(&self) -> String {
         format!("cpu ({}, {} threads)", self.crew.level().name(), self.crew.threads())
+    }
+
+    fn keep(&mut self, matrix: Matrix) -> Weight {
+        match Tiled::keep(&mut self.crew, &matrix) {
+            Some(tiled) => Weight(Form::Tiled(tiled)),
+            None => matrix.into(),
+        }
     }
 
     fn embed(&mut self, memory: &mut Memory, op: Embed) -> Done {

@@ -12,9 +12,9 @@ use super::moe::select;
 use super::product::{Input, Output, Places, Product, Source};
 use crate::pool::Shared;
 use crate::reference::member;
+use crate::weight::Weight;
 use forerun_backend::BackendError;
 use forerun_backend::op::Store;
-use forerun_base::Matrix;
 
 /// Elements below which a task is not worth its start.
 const SMALLEST: usize = 1 << 13;
@@ -25,7 +25,7 @@ pub(crate) struct Clusters<'a> {
     pub(crate) scores: &'a [f32],
     /// Token ids, cluster by cluster.
     pub(crate) members: &'a [f32],
-    pub(crate) head: &'a Matrix,
+    pub(crate) head: &'a Weight,
     pub(crate) clusters: usize,
     pub(crate) top_k: usize,
 }
@@ -65,7 +65,7 @@ impl Task for LogitTask<'_> {
         let product = Product {
             matrix: self.op.head,
             source: Source::Picked(&self.lists[row * self.count..(row + 1) * self.count]),
-            input: Input { data: self.op.x, places: Places::Same },
+            input: Input { data: self.op.x, places: Places::Same, packed: None },
             output: Output {
                 data: self.logits,
                 places: Places::Same,
@@ -127,7 +127,7 @@ pub(crate) fn cluster_head(
     for (row, list) in lists.chunks_exact_mut(count).enumerate() {
         op.list(row, chosen, list)?;
     }
-    let cut = Cut::channels(crew, 1, count, k);
+    let cut = Cut::channels(crew, &[op.head], [1, count, k]);
     crew.reserve(cut.scratch(op.head).0, 0);
     let task = LogitTask { op, lists, count, logits: Shared::new(logits), cut };
     crew.run(rows * cut.tasks(), &task);

@@ -191,8 +191,8 @@ pub(super) fn with_decode(format: Format, work: impl WithDecode) {
 }
 
 /// Groups of a row, in whole vectors.
-pub(super) fn padded_groups(matrix: &Matrix) -> usize {
-    matrix.format().row_groups(matrix.cols()).max(1).next_multiple_of(LANES)
+pub(super) fn padded_groups(format: Format, cols: usize) -> usize {
+    format.row_groups(cols).max(1).next_multiple_of(LANES)
 }
 
 /// Scales and offsets of one matrix row, widened; both have room for [`padded_groups`], of which those past

@@ -6,12 +6,14 @@ use super::portable::Portable;
 use crate::pool::Pool;
 
 #[cfg(target_arch = "x86_64")]
-use super::{avx2::Avx2, avx512::Avx512};
+use super::{amx::Amx, avx2::Avx2, avx512::Avx512, digits::Units};
 
 /// An instruction set by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say all there is to say")]
 pub enum Level {
+    Amx,
+    Vnni,
     Avx512,
     Avx2,
     Portable,
@@ -19,7 +21,7 @@ pub enum Level {
 
 impl Level {
     /// All, best first.
-    pub const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Portable];
+    pub const ALL: [Self; 5] = [Self::Amx, Self::Vnni, Self::Avx512, Self::Avx2, Self::Portable];
 
     /// Whether this processor has it.
     pub fn available(self) -> bool {
@@ -29,6 +31,8 @@ impl Level {
     /// A short name.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Amx => "amx",
+            Self::Vnni => "avx512-vnni",
             Self::Avx512 => "avx512",
             Self::Avx2 => "avx2",
             Self::Portable => "portable",
@@ -50,6 +54,8 @@ impl Token {
     #[cfg(target_arch = "x86_64")]
     fn new(level: Level) -> Option<Self> {
         match level {
+            Level::Amx => Amx::detect().and_then(|_| Self::new(Level::Vnni)),
+            Level::Vnni => Units::detect(None).and_then(|_| Self::new(Level::Avx512)),
             Level::Avx512 => Avx512::detect().map(Self::Avx512),
             Level::Avx2 => Avx2::detect().map(Self::Avx2),
             Level::Portable => Some(Self::Portable(Portable)),
@@ -77,8 +83,16 @@ impl Token {
 pub(crate) struct Crew {
     level: Level,
     token: Token,
+    /// The proof of tiles, where the level has them.
+    #[cfg(target_arch = "x86_64")]
+    amx: Option<Amx>,
+    /// The proof of dot products of bytes, where the level has them.
+    #[cfg(target_arch = "x86_64")]
+    units: Option<Units>,
     pool: Pool,
     scratch: Vec<Scratch>,
+    /// Room that all threads share.
+    room: Scratch,
 }
 
 impl Crew {
@@ -87,7 +101,39 @@ impl Crew {
         let token = Token::new(level)?;
         let pool = Pool::new(threads);
         let scratch = (0..pool.threads()).map(|_| Scratch::default()).collect();
-        Some(Self { level, token, pool, scratch })
+        #[cfg(target_arch = "x86_64")]
+        let amx = if level == Level::Amx { Amx::detect() } else { None };
+        Some(Self {
+            level,
+            token,
+            #[cfg(target_arch = "x86_64")]
+            amx,
+            #[cfg(target_arch = "x86_64")]
+            units: matches!(level, Level::Amx | Level::Vnni).then(|| Units::detect(amx)).flatten(),
+            pool,
+            scratch,
+            room: Scratch::default(),
+        })
+    }
+
+    /// The proof of tiles, where the level has them.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn amx(&self) -> Option<Amx> {
+        self.amx
+    }
+
+    /// The proof of dot products of bytes, where the level has them.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn units(&self) -> Option<Units> {
+        self.units
+    }
+
+    /// Lends the room that all threads share.
+    pub(crate) fn with_room<R>(&mut self, work: impl FnOnce(&mut Self, &mut Scratch) -> R) -> R {
+        let mut room = std::mem::take(&mut self.room);
+        let result = work(self, &mut room);
+        self.room = room;
+        result
     }
 
     pub(crate) fn level(&self) -> Level {

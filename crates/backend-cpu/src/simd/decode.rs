@@ -8,6 +8,7 @@ use super::math::Scale;
 use super::tile::{decode_row, steps, stored};
 use crate::pool::Shared;
 use crate::reference::index;
+use crate::weight::{Form, Weight};
 use forerun_backend::BackendError;
 use forerun_base::Matrix;
 
@@ -38,7 +39,7 @@ impl<D: Decode> Kernel for DecodeRow<'_, D> {
 }
 
 struct EmbedTask<'a> {
-    table: &'a Matrix,
+    table: &'a Weight,
     ids: &'a [u32],
     scale: f32,
     out: Shared<'a, f32>,
@@ -47,13 +48,18 @@ struct EmbedTask<'a> {
 
 impl Task for EmbedTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
-        let (matrix, dim) = (self.table, self.table.cols());
+        let (weight, dim) = (self.table, self.table.cols());
         for i in piece(self.ids.len(), self.pieces, 1, index) {
             let (row, scratch) = (self.ids[i] as usize, scratch.floats());
-            with_decode(matrix.format(), ToScratch { simd, matrix, row, scratch });
             // SAFETY: a row belongs to one task.
             let out = unsafe { self.out.part(i * dim, dim) };
-            out.copy_from_slice(&scratch[..dim]);
+            match &weight.0 {
+                Form::Plain(matrix) => {
+                    with_decode(matrix.format(), ToScratch { simd, matrix, row, scratch });
+                    out.copy_from_slice(&scratch[..dim]);
+                }
+                Form::Tiled(tiled) => tiled.decode_row(row, out),
+            }
             if self.scale != 1.0 {
                 simd.call(Scale { x: out, factor: self.scale });
             }
@@ -80,7 +86,7 @@ impl<S: Isa> WithDecode for ToScratch<'_, S> {
 /// `out[i] = table[ids[i]] · scale`.
 pub(crate) fn embed(
     crew: &mut Crew,
-    table: &Matrix,
+    table: &Weight,
     ids: &[u32],
     scale: f32,
     out: &mut [f32],
@@ -88,7 +94,7 @@ pub(crate) fn embed(
     for &id in ids {
         index("embed", "ids", id, table.rows())?;
     }
-    crew.reserve(steps(table.cols()) * LANES + 2 * padded_groups(table), 0);
+    crew.reserve(steps(table.cols()) * LANES + 2 * padded_groups(table.format(), table.cols()), 0);
     let pieces = crew.pieces(ids.len(), SMALLEST.div_ceil(table.cols().max(1)), 2);
     crew.run(pieces, &EmbedTask { table, ids, scale, out: Shared::new(out), pieces });
     Ok(())

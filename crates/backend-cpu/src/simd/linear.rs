@@ -4,10 +4,10 @@ use super::crew::{Crew, piece};
 use super::elementwise::activate;
 use super::isa::{Isa, Task};
 use super::product::{Input, Output, Places, Product, Source, scratch_len};
-use super::{Scratch, isa::LANES};
+use super::{Scratch, Tiled, isa::LANES};
 use crate::pool::Shared;
+use crate::weight::{Form, Weight};
 use forerun_backend::op::{Activation, Store};
-use forerun_base::Matrix;
 use std::ops::Range;
 
 /// Channels of a task are a multiple of this, whatever the instruction set's tile.
@@ -19,6 +19,9 @@ const TILE: usize = 1 << 16;
 /// Rows below which the channels are not decoded a second time to have more tasks.
 const ROW_CHUNK: usize = 48;
 
+/// Rows and channels of a tile: pieces of products with tiled weights are multiples of it.
+const TILED: usize = LANES;
+
 /// How a product is cut.
 #[derive(Clone, Copy)]
 pub(super) struct Cut {
@@ -26,25 +29,32 @@ pub(super) struct Cut {
     channels: usize,
     row_pieces: usize,
     channel_pieces: usize,
+    /// Rows and channels of a piece are multiples of these.
+    grains: [usize; 2],
+    /// Whether some tasks bring their rows into the order of a weight, each for itself.
+    packs: bool,
 }
 
 impl Cut {
-    /// For `rows` rows and all `channels` of width `k`.
-    pub(super) fn new(crew: &Crew, rows: usize, channels: usize, k: usize) -> Self {
-        let grains = channels.div_ceil(GRAIN);
-        let grain_work = (rows * GRAIN * k).max(1);
-        let smallest = SMALLEST.div_ceil(grain_work);
-        let tile_pieces = channels * k / TILE;
+    /// For `rows` rows and `channels` of width `k`.
+    pub(super) fn new(crew: &Crew, weights: &[&Weight], [rows, channels, k]: [usize; 3]) -> Self {
+        let recipe = tiled(weights).next().map(Tiled::recipe);
+        let packs = tiled(weights).any(|tiled| Some(tiled.recipe()) != recipe);
+        let tiled = recipe.is_some();
+        let grains = if tiled { [TILED; 2] } else { [1, GRAIN] };
+        let count = channels.div_ceil(grains[1]);
+        let smallest = SMALLEST.div_ceil((rows * grains[1] * k).max(1));
+        let tile_pieces = if tiled { 1 } else { channels * k / TILE };
         let channel_pieces =
-            crew.pieces(grains, smallest, 4).max(tile_pieces).clamp(1, grains.max(1));
+            crew.pieces(count, smallest, 4).max(tile_pieces).clamp(1, count.max(1));
         let wanted = (2 * crew.threads()).div_ceil(channel_pieces);
         let row_pieces = if crew.threads() == 1 { 1 } else { wanted.min(rows / ROW_CHUNK).max(1) };
-        Self { rows, channels, row_pieces, channel_pieces }
+        Self { rows, channels, row_pieces, channel_pieces, grains, packs }
     }
 
-    /// As above, but never cut into rows.
-    pub(super) fn channels(crew: &Crew, rows: usize, channels: usize, k: usize) -> Self {
-        Self { row_pieces: 1, ..Self::new(crew, rows, channels, k) }
+    /// As above, but never cut into rows, which tasks take from where they lie.
+    pub(super) fn channels(crew: &Crew, weights: &[&Weight], shape: [usize; 3]) -> Self {
+        Self { row_pieces: 1, packs: true, ..Self::new(crew, weights, shape) }
     }
 
     pub(super) fn tasks(&self) -> usize {
@@ -56,27 +66,54 @@ impl Cut {
     pub(super) fn part(&self, index: usize) -> [Range<usize>; 2] {
         let (rows, channels) = (index / self.channel_pieces, index % self.channel_pieces);
         [
-            piece(self.rows, self.row_pieces, 1, rows),
-            piece(self.channels, self.channel_pieces, GRAIN, channels),
+            piece(self.rows, self.row_pieces, self.grains[0], rows),
+            piece(self.channels, self.channel_pieces, self.grains[1], channels),
         ]
     }
 
     /// Most rows and channels of a task.
     fn largest(&self) -> (usize, usize) {
-        let grains = self.channels.div_ceil(GRAIN).div_ceil(self.channel_pieces);
-        (self.rows.div_ceil(self.row_pieces), (grains * GRAIN).min(self.channels))
+        let most = |units: usize, pieces: usize, grain: usize| {
+            (units.div_ceil(grain).div_ceil(pieces) * grain).min(units)
+        };
+        let [row_grain, channel_grain] = self.grains;
+        (
+            most(self.rows, self.row_pieces, row_grain),
+            most(self.channels, self.channel_pieces, channel_grain),
+        )
     }
 
-    /// f32 of scratch for a task over `matrix`, and of its results.
-    pub(super) fn scratch(&self, matrix: &Matrix) -> (usize, usize) {
+    /// f32 of scratch for a task over `weight`, and of its results.
+    pub(super) fn scratch(&self, weight: &Weight) -> (usize, usize) {
         let (rows, channels) = self.largest();
-        (scratch_len(matrix, channels), (rows * channels).next_multiple_of(LANES))
+        let results = (rows * channels).next_multiple_of(LANES);
+        (scratch_len(weight, [rows, channels], self.packs), results)
     }
 }
 
-struct LinearTask<'a> {
-    matrix: &'a Matrix,
+/// The rows of `x` as the first repacked weight wants them, where there is one.
+fn packed<'a>(
+    crew: &mut Crew,
+    weights: &[&Weight],
     x: &'a [f32],
+    room: &'a mut Scratch,
+) -> Input<'a> {
+    let plain = Input { data: x, places: Places::Same, packed: None };
+    let packed = tiled(weights).next().map(|tiled| tiled.pack(crew, plain, room));
+    Input { packed, ..plain }
+}
+
+/// The weights that were repacked.
+fn tiled<'a>(weights: &'a [&Weight]) -> impl Iterator<Item = &'a Tiled> {
+    weights.iter().filter_map(|weight| match &weight.0 {
+        Form::Tiled(tiled) => Some(tiled),
+        Form::Plain(_) => None,
+    })
+}
+
+struct LinearTask<'a> {
+    matrix: &'a Weight,
+    input: Input<'a>,
     output: Output<'a>,
     cut: Cut,
 }
@@ -84,11 +121,10 @@ struct LinearTask<'a> {
 impl Task for LinearTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
         let [rows, channels] = self.cut.part(index);
-        let input = Input { data: self.x, places: Places::Same };
         let product = Product {
             matrix: self.matrix,
             source: Source::From(0),
-            input,
+            input: self.input,
             output: self.output,
             rows,
             channels,
@@ -101,43 +137,49 @@ impl Task for LinearTask<'_> {
 /// `out (+)= x Wᵀ (+ bias)`; `bias` is empty or has one number per channel.
 pub(crate) fn linear(
     crew: &mut Crew,
-    matrix: &Matrix,
+    matrix: &Weight,
     [x, bias]: [&[f32]; 2],
     out: &mut [f32],
     store: Store,
 ) {
     let (n, k) = (matrix.rows(), matrix.cols());
     let Some(rows) = out.len().checked_div(n) else { return };
-    let cut = Cut::new(crew, rows, n, k);
+    let cut = Cut::new(crew, &[matrix], [rows, n, k]);
     crew.reserve(cut.scratch(matrix).0, 0);
     let data = Shared::new(out);
     let output = Output { data, places: Places::Same, stride: n, first: 0, store, bias };
-    crew.run(cut.tasks(), &LinearTask { matrix, x, output, cut });
+    crew.with_room(|crew, room| {
+        let input = packed(crew, &[matrix], x, room);
+        crew.run(cut.tasks(), &LinearTask { matrix, input, output, cut });
+    });
 }
 
 /// `out = act(x Gᵀ) · (x Uᵀ)`.
 pub(crate) fn gated_linear(
     crew: &mut Crew,
-    [gate, up]: [&Matrix; 2],
+    [gate, up]: [&Weight; 2],
     activation: Activation,
     x: &[f32],
     out: &mut [f32],
 ) {
     let (n, k) = (gate.rows(), gate.cols());
     let Some(rows) = out.len().checked_div(n) else { return };
-    let cut = Cut::new(crew, rows, n, 2 * k);
+    let cut = Cut::new(crew, &[gate, up], [rows, n, 2 * k]);
     let (gate_scratch, results) = cut.scratch(gate);
     crew.reserve(results + gate_scratch.max(cut.scratch(up).0), 0);
     let data = Shared::new(out);
     let (places, store) = (Places::Same, Store::Set);
     let output = Output { data, places, stride: n, first: 0, store, bias: &[] };
-    crew.run(cut.tasks(), &GatedTask { gate, up, x, output, cut, activation });
+    crew.with_room(|crew, room| {
+        let input = packed(crew, &[gate, up], x, room);
+        crew.run(cut.tasks(), &GatedTask { gate, up, input, output, cut, activation });
+    });
 }
 
 struct GatedTask<'a> {
-    gate: &'a Matrix,
-    up: &'a Matrix,
-    x: &'a [f32],
+    gate: &'a Weight,
+    up: &'a Weight,
+    input: Input<'a>,
     output: Output<'a>,
     cut: Cut,
     activation: Activation,
@@ -146,10 +188,9 @@ struct GatedTask<'a> {
 impl Task for GatedTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
         let [rows, channels] = self.cut.part(index);
-        let input = Input { data: self.x, places: Places::Same };
         let gated = Gated {
             weights: [(self.gate, 0), (self.up, 0)],
-            input,
+            input: self.input,
             output: self.output,
             rows,
             channels,
@@ -162,7 +203,7 @@ impl Task for GatedTask<'_> {
 
 /// Some rows and channels of `act(x Gᵀ) · (x Uᵀ)`; matrices with the row of their channel 0.
 pub(super) struct Gated<'a> {
-    pub(super) weights: [(&'a Matrix, usize); 2],
+    pub(super) weights: [(&'a Weight, usize); 2],
     pub(super) input: Input<'a>,
     pub(super) output: Output<'a>,
     pub(super) rows: Range<usize>,

@@ -33,11 +33,25 @@ mod scratch;
 mod tile;
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod digits;
+#[cfg(not(target_arch = "x86_64"))]
+mod no_tiled;
+#[cfg(target_arch = "x86_64")]
+mod repack;
+#[cfg(target_arch = "x86_64")]
+mod tiled;
+#[cfg(target_arch = "x86_64")]
+mod walk;
+#[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(not(target_arch = "x86_64"))]
+use no_tiled as tiled;
 
 pub(crate) use attention::{Attend, attention};
 pub(crate) use cache::cache_write;
@@ -54,3 +68,5 @@ pub(crate) use prepare::{Prepare, delta_prepare};
 pub(crate) use rope::{Angles, RopeShape, rope, rope_table};
 pub(crate) use sample::{Choose, sample};
 pub(crate) use scratch::Scratch;
+use tiled::Packed;
+pub(crate) use tiled::Tiled;

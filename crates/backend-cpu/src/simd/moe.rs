@@ -13,20 +13,20 @@ use super::math::exp;
 use super::product::{Input, Output, Places, Product, Source};
 use crate::pool::Shared;
 use crate::reference::index;
+use crate::weight::Weight;
 use forerun_backend::BackendError;
 use forerun_backend::op::{Activation, Store};
-use forerun_base::Matrix;
 
 /// A stack of expert matrices.
 #[derive(Clone, Copy)]
 pub(crate) struct Stack<'a> {
-    pub(crate) matrix: &'a Matrix,
+    pub(crate) matrix: &'a Weight,
     pub(crate) first: usize,
     pub(crate) stride: usize,
 }
 
 impl<'a> Stack<'a> {
-    fn expert(&self, e: u32) -> (&'a Matrix, usize) {
+    fn expert(&self, e: u32) -> (&'a Weight, usize) {
         (self.matrix, self.first + e as usize * self.stride)
     }
 }
@@ -124,13 +124,14 @@ impl Task for ExpertTask<'_> {
         unsafe {
             if let Some(hidden) = self.hidden {
                 let (matrix, base) = op.down.expert(expert);
-                let input = Input { data: hidden, places: own };
+                let input = Input { data: hidden, places: own, packed: None };
                 let source = Source::From(base);
                 Product { matrix, source, input, output, rows, channels }
                     .run(simd, scratch.floats());
             } else {
                 let weights = [op.gate.expert(expert), op.up.expert(expert)];
-                let input = Input { data: op.x, places: Places::Picked { list, share: op.top_k } };
+                let places = Places::Picked { list, share: op.top_k };
+                let input = Input { data: op.x, places, packed: None };
                 let activation = op.activation;
                 Gated { weights, input, output, rows, channels, activation }
                     .run(simd, scratch.floats());
@@ -208,12 +209,12 @@ pub(crate) fn experts(
     words.reserve(0, ByExpert::words(op.experts, op.chosen.len()));
     let by = ByExpert::new(op.chosen, op.experts, words.parts().1);
     let most = by.most();
-    let cut = Cut::channels(crew, most, op.ffn, 2 * op.dim);
+    let cut = Cut::channels(crew, &[op.gate.matrix, op.up.matrix], [most, op.ffn, 2 * op.dim]);
     let (gate, results) = cut.scratch(op.gate.matrix);
     crew.reserve(results + gate.max(cut.scratch(op.up.matrix).0), 0);
     let task = ExpertTask { op, by, cut, hidden: None, out: Shared::new(hidden) };
     crew.run(by.active.len() * cut.tasks(), &task);
-    let cut = Cut::channels(crew, most, op.dim, op.ffn);
+    let cut = Cut::channels(crew, &[op.down.matrix], [most, op.dim, op.ffn]);
     crew.reserve(cut.scratch(op.down.matrix).0, 0);
     let task = ExpertTask { op, by, cut, hidden: Some(hidden), out: Shared::new(partial) };
     crew.run(by.active.len() * cut.tasks(), &task);

@@ -9,7 +9,9 @@ use super::codes::{Decode, Decoded, WithDecode, padded_groups, with_decode};
 use super::decode::DecodeRow;
 use super::isa::{Isa, Kernel, LANES, LARGEST_TILE};
 use super::tile::{Channels, accumulate, fold, steps, stored};
+use super::{Packed, Tiled};
 use crate::pool::Shared;
+use crate::weight::{Form, Weight};
 use forerun_backend::op::Store;
 use forerun_base::Matrix;
 use std::array::from_fn;
@@ -69,6 +71,8 @@ impl Source<'_> {
 pub(super) struct Input<'a> {
     pub(super) data: &'a [f32],
     pub(super) places: Places<'a>,
+    /// All rows from the first on as tiles want them, where they were packed before.
+    pub(super) packed: Option<Packed<'a>>,
 }
 
 /// Where sums go: `(row, channel)` to `data[row·stride + channel − first]`.
@@ -84,8 +88,8 @@ pub(super) struct Output<'a> {
 }
 
 /// The product of some rows with some channels.
-pub(super) struct Product<'a> {
-    pub(super) matrix: &'a Matrix,
+pub(super) struct Product<'a, W = Weight> {
+    pub(super) matrix: &'a W,
     pub(super) source: Source<'a>,
     pub(super) input: Input<'a>,
     pub(super) output: Output<'a>,
@@ -93,11 +97,24 @@ pub(super) struct Product<'a> {
     pub(super) channels: Range<usize>,
 }
 
-/// f32 of scratch that a product with `channels` of `matrix` needs.
-pub(super) fn scratch_len(matrix: &Matrix, channels: usize) -> usize {
+/// f32 of scratch that a product of some rows with some channels of `weight` needs; `packs` where its rows were not packed before.
+pub(super) fn scratch_len(weight: &Weight, [rows, channels]: [usize; 2], packs: bool) -> usize {
+    let matrix = match &weight.0 {
+        Form::Plain(matrix) => matrix,
+        Form::Tiled(tiled) => return tiled.scratch_len(rows, packs),
+    };
     let (most, wide) = LARGEST_TILE;
     let tile = channels.next_multiple_of(wide) * LANES * (steps(matrix.cols()) + most);
-    tile + 2 * wide * padded_groups(matrix)
+    tile + 2 * wide * padded_groups(matrix.format(), matrix.cols())
+}
+
+impl<'a, W> Product<'a, W> {
+    /// The same with the weight in its form.
+    fn of<T>(&self, matrix: &'a T) -> Product<'a, T> {
+        let Self { source, input, output, .. } = *self;
+        let (rows, channels) = (self.rows.clone(), self.channels.clone());
+        Product { matrix, source, input, output, rows, channels }
+    }
 }
 
 impl Product<'_> {
@@ -110,9 +127,18 @@ impl Product<'_> {
         if self.rows.is_empty() || self.channels.is_empty() {
             return;
         }
-        with_decode(self.matrix.format(), Bound { product: self, simd, scratch });
+        match &self.matrix.0 {
+            Form::Plain(matrix) => {
+                let product = &self.of(matrix);
+                with_decode(matrix.format(), Bound { product, simd, scratch });
+            }
+            // SAFETY: the caller's promise.
+            Form::Tiled(tiled) => unsafe { Tiled::product(&self.of(tiled), scratch) },
+        }
     }
+}
 
+impl Product<'_, Matrix> {
     /// Input row `place`, or the last one where there are no more: a kernel may be wider than what is left.
     #[inline(always)]
     fn x(&self, place: usize) -> *const f32 {
@@ -206,7 +232,7 @@ impl Product<'_> {
 /// `M` rows from place `row` on, weights decoded in registers. Made by [`Product::sized`] alone, whose caller promises that
 /// the outputs are this thread's.
 struct Fused<'a, D, const M: usize, const N: usize> {
-    product: &'a Product<'a>,
+    product: &'a Product<'a, Matrix>,
     row: usize,
     decode: D,
     scratch: &'a mut [f32],
@@ -240,7 +266,7 @@ impl<D: Decode, const M: usize, const N: usize> Kernel for Fused<'_, D, M, N> {
 /// `M` rows from place `row` on over the decoded tile. `kept` holds accumulators between blocks of K.
 /// Made by [`Product::sized`] alone, whose caller promises that the outputs are this thread's.
 struct Block<'a, const M: usize, const N: usize> {
-    product: &'a Product<'a>,
+    product: &'a Product<'a, Matrix>,
     row: usize,
     tile: &'a [f32],
     kept: &'a mut [f32],
@@ -296,7 +322,7 @@ impl<const M: usize, const N: usize> Kernel for Block<'_, M, N> {
 
 /// A product on its way to its decoder.
 struct Bound<'a, 'p, S> {
-    product: &'a Product<'p>,
+    product: &'a Product<'p, Matrix>,
     simd: S,
     scratch: &'a mut [f32],
 }

@@ -65,7 +65,7 @@ pub(super) fn stored<S: Isa, D: Decode, const N: usize>(
 ) -> Channels<D, N> {
     let k = matrix.cols();
     let row_bytes = matrix.format().row_bytes(k);
-    let groups = padded_groups(matrix);
+    let groups = padded_groups(matrix.format(), matrix.cols());
     for (&row, pair) in rows.iter().zip(scales.chunks_exact_mut(2 * groups)) {
         let (scales, offsets) = pair.split_at_mut(groups);
         widen_scales(simd, matrix, row, [scales, offsets]);

@@ -1,0 +1,88 @@
+//! Products on the tiles of AMX (bfloat16), with AVX-512 around them.
+//!
+//! # Math
+//! With activations split into `x = high + middle + low`, all bfloat16, and codes `c` that are exact in bfloat16:
+//!
+//! ```text
+//! part[m][n] = Σ_k high·c + Σ_k middle·c + Σ_k low·c               over the columns of one step
+//! sum[m][n] ← sum[m][n] + scale[n]·part[m][n]                      steps in order
+//! sum[m][n] ← sum[m][n] + offset[n]·Σ_k x[m][k]                    where there are offsets
+//! ```
+//!
+//! # Numerics
+//! The three parts are all 24 bits of `x`, unless it is below 2⁻¹¹⁰. Products of two bfloat16 are exact in f32; all sums are f32. A step is 32
+//! columns, or 16 where groups are not a multiple of 32, and what happens in a step and in which order steps are added
+//! depends on the weight alone: a tile computes its rows independently of each other and of how many there are.
+//! Unsigned codes with an offset are taken less half their range, which the offset makes good, so that the two terms do
+//! not cancel.
+//! Dense weights have no scales: the parts are summed over all columns in tiles and added at the end.
+
+mod pack;
+mod product;
+mod sum;
+pub(super) mod tile;
+mod unpack;
+
+pub(super) use pack::Packed;
+
+use super::Scratch;
+use super::crew::Crew;
+use super::product::{Input, Product};
+use super::tiled::Tiled;
+use std::arch::is_x86_feature_detected as has;
+use std::arch::x86_64::__cpuid_count;
+
+/// Numbers below which packing is not worth waking other threads.
+const SMALLEST: usize = 1 << 14;
+
+/// Proof that the processor has tiles of bfloat16 beside AVX-512 with its bfloat16 instructions, and that the system
+/// lets this process use them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Amx(());
+
+impl Amx {
+    /// The proof, where it holds.
+    pub(crate) fn detect() -> Option<Self> {
+        const BF16: u32 = 1 << 22;
+        const TILE: u32 = 1 << 24;
+        const INT8: u32 = 1 << 25;
+        super::avx512::Avx512::detect()?;
+        let features = __cpuid_count(7, 0).edx;
+        let present = features & (BF16 | TILE | INT8) == BF16 | TILE | INT8 && has!("avx512bf16");
+        (present && tile::permitted()).then_some(Self(()))
+    }
+
+    /// Brings rows of `cols` columns into the order of tiles, in `room`.
+    pub(super) fn pack<'a>(
+        self,
+        crew: &mut Crew,
+        input: Input<'_>,
+        cols: usize,
+        room: &'a mut Scratch,
+    ) -> Packed<'a> {
+        let rows = input.data.len().checked_div(cols).unwrap_or(0);
+        room.reserve(pack::packed_len(rows, cols), 0);
+        let floats = room.floats();
+        let task = pack::PackTask::new(self, input, 0..rows, cols, floats);
+        if rows * cols < SMALLEST {
+            crew.run_here(task.tasks(), &task);
+        } else {
+            crew.run(task.tasks(), &task);
+        }
+        Packed::new(floats, rows, cols)
+    }
+
+    /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
+    pub(super) fn scratch_len(self, tiled: &Tiled, rows: usize, packs: bool) -> usize {
+        product::scratch_len(tiled, rows, packs)
+    }
+
+    /// Computes and stores a product.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    pub(super) unsafe fn product(self, product: &Product<'_, Tiled>, scratch: &mut [f32]) {
+        // SAFETY: the value proves the instructions; the rest is the caller's promise.
+        unsafe { product::run(self, product, scratch) };
+    }
+}

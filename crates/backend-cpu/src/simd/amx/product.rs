@@ -1,0 +1,235 @@
+//! A task's rows and channels, cut into blocks that stay near the core.
+//!
+//! # Shape
+//! [`TOGETHER`] panels at a time; of these, [`STEPS`] steps are unpacked and used by all tiles of rows before the next steps.
+//! Sums wait in scratch between blocks, which changes none of their bits.
+
+use super::super::isa::LANES;
+use super::super::product::Product;
+use super::super::tiled::{Packed as Packs, STEP, Tiled};
+use super::super::walk::{self, Panel, TOGETHER, walk};
+use super::Amx;
+use super::pack::{PARTS, PackTask, Packed, packed_len};
+use super::sum::{Block, RESULTS, STACKED};
+use super::tile::Configured;
+use super::unpack::{Decoder, TILE};
+use forerun_base::Format;
+use std::ops::Range;
+
+/// Most steps of a block: with two panels, 16 KiB of weights stay in a 48 KiB first-level cache while the activations of
+/// all rows pass by, 24 KiB a tile. Measured on a Sapphire Rapids core; twice the steps are half as fast at sixteen rows.
+const STEPS: usize = 8;
+/// Bytes of activations that stay in a 2 MiB second-level cache while all panels pass by.
+const NEAR: usize = 1 << 20;
+/// f32 of a tile of weights.
+const WEIGHTS: usize = TILE / 4;
+/// f32 of a block's scales and offsets: at most one of each per half step.
+const SCALES: usize = 2 * STEPS * 2 * LANES;
+/// f32 of the sums of a tile of rows and a panel, all parts.
+const SUMS: usize = PARTS * LANES * LANES;
+
+/// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
+pub(super) fn scratch_len(tiled: &Tiled, rows: usize, packs: bool) -> usize {
+    let own = if packs { packed_len(rows, tiled.cols()) } else { 0 };
+    let tiles = rows.div_ceil(LANES).min(near_tiles(tiled));
+    walk::room_len(tiled) + own + RESULTS + TOGETHER * (STEPS * WEIGHTS + SCALES + tiles * SUMS)
+}
+
+/// Tiles of rows that are used together.
+fn near_tiles(tiled: &Tiled) -> usize {
+    NEAR.checked_div(packed_len(LANES, tiled.cols()) * 4).unwrap_or(1).max(1)
+}
+
+/// A product with its activations packed and its scratch cut up.
+struct Run<'a> {
+    product: &'a Product<'a, Tiled>,
+    decoder: Decoder,
+    packed: Packed<'a>,
+    /// The tile of the product's first row.
+    first: usize,
+    /// Tiles that are used together.
+    tiles: Range<usize>,
+    results: &'a mut [f32],
+    weights: &'a mut [f32],
+    scales: &'a mut [f32],
+    sums: &'a mut [f32],
+}
+
+/// Computes and stores a product.
+///
+/// # Safety
+/// The instructions of [`super::Amx`], and as for [`Product::run`].
+pub(super) unsafe fn run(amx: Amx, product: &Product<'_, Tiled>, scratch: &mut [f32]) {
+    let (tiled, rows) = (product.matrix, product.rows.clone());
+    let (gathered, scratch) = scratch.split_at_mut(walk::room_len(tiled));
+    let given = product.input.packed.and_then(Packs::halves);
+    let own = if given.is_some() { 0 } else { packed_len(rows.len(), tiled.cols()) };
+    let (room, scratch) = scratch.split_at_mut(own);
+    let (packed, first) = if let Some(packed) = given {
+        (packed, rows.start / packed.class())
+    } else {
+        PackTask::new(amx, product.input, rows.clone(), tiled.cols(), room).run_all();
+        (Packed::new(room, rows.len(), tiled.cols()), 0)
+    };
+    let (results, scratch) = scratch.split_at_mut(RESULTS);
+    let (weights, scratch) = scratch.split_at_mut(TOGETHER * STEPS * WEIGHTS);
+    let (scales, sums) = scratch.split_at_mut(TOGETHER * SCALES);
+    let end = first + rows.len().div_ceil(packed.class());
+    let decoder = Decoder::new(tiled.format());
+    let class = packed.class();
+    let tile_rows = if class <= STACKED { PARTS * class } else { class };
+    // SAFETY: the caller's promise; tasks hold tiles only here.
+    let _configured = unsafe { Configured::new(tile_rows, if decoder.halves() { 8 } else { 16 }) };
+    let tiles = first..first;
+    let mut run = Run { product, decoder, packed, first, tiles, results, weights, scales, sums };
+    for from in (first..end).step_by(near_tiles(tiled)) {
+        run.tiles = from..end.min(from + near_tiles(tiled));
+        let together = if run.tiles.len() > 1 { TOGETHER } else { 1 };
+        // SAFETY: the caller's promise.
+        walk(product, together, gathered, |panels| unsafe { run.panels(panels) });
+    }
+}
+
+impl Run<'_> {
+    /// All rows with some panels.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    unsafe fn panels(&mut self, panels: &[Panel]) {
+        let steps = self.product.matrix.steps();
+        let each = steps.div_ceil(steps.div_ceil(STEPS).max(1)).max(1);
+        for from in (0..steps).step_by(each) {
+            let to = steps.min(from + each);
+            // SAFETY: the caller's promise; the steps are the panels'.
+            unsafe {
+                for (i, panel) in panels.iter().enumerate() {
+                    self.unpack(panel, i, from..to);
+                }
+                for tile in self.tiles.clone() {
+                    for (i, panel) in panels.iter().enumerate() {
+                        self.block(panel, [tile, i], from..to);
+                    }
+                }
+            }
+        }
+        for tile in self.tiles.clone() {
+            for (i, panel) in panels.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { self.store(panel, [tile, i]) };
+            }
+        }
+    }
+
+    /// Columns that are scaled together, and the first group and the end of the groups of some steps.
+    fn groups(&self, steps: Range<usize>) -> (usize, Range<usize>) {
+        let matrix = self.product.matrix;
+        let Format::Grouped { group, .. } = matrix.format() else { return (STEP, 0..0) };
+        let end = matrix.cols().min(steps.end * STEP).div_ceil(group);
+        (if self.decoder.halves() { STEP / 2 } else { STEP }, steps.start * STEP / group..end)
+    }
+
+    /// Steps of a panel to tiles, for place `i` of a block.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    unsafe fn unpack(&mut self, panel: &Panel, i: usize, steps: Range<usize>) {
+        let Format::Grouped { scale, .. } = self.product.matrix.format() else { return };
+        let weights = self.weights[i * STEPS * WEIGHTS..][..STEPS * WEIGHTS].as_mut_ptr();
+        let scales = self.scales[i * SCALES..][..SCALES].as_mut_ptr();
+        let (_, groups) = self.groups(steps.clone());
+        let [codes, factors, offsets] = panel.planes;
+        // SAFETY: the steps and their groups are the panel's; scratch has room for a block of both.
+        unsafe {
+            let codes = codes.add(steps.start * self.product.matrix.step_bytes());
+            self.decoder.tiles(codes, weights.cast(), steps.len());
+            let at = groups.start * LANES * scale.size();
+            let from = [factors.wrapping_add(at), offsets.wrapping_add(at)];
+            self.decoder.scales(from, scales, groups.len());
+        }
+    }
+
+    /// One tile of rows with place `i` of a block.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    unsafe fn block(&mut self, panel: &Panel, [tile, i]: [usize; 2], steps: Range<usize>) {
+        let matrix = self.product.matrix;
+        let dense = matches!(matrix.format(), Format::Dense(_));
+        let (columns, groups) = self.groups(steps.clone());
+        let group = match matrix.format() {
+            Format::Grouped { group, .. } => group,
+            Format::Dense(_) => STEP,
+        };
+        let last = matrix.cols().min(steps.end * STEP);
+        let sums = self.place(tile, i);
+        let block = Block {
+            x: self.packed.tile(tile, steps.start),
+            weights: if dense {
+                panel.planes[0].wrapping_add(steps.start * TILE)
+            } else {
+                self.weights[i * STEPS * WEIGHTS..].as_ptr().cast()
+            },
+            scales: self.scales[i * SCALES..].as_ptr(),
+            count: (last - steps.start * STEP).div_ceil(columns),
+            group: group / columns,
+            before: (steps.start * STEP - groups.start * group) / columns,
+            sums: self.sums[sums..][..SUMS].as_mut_ptr(),
+            ahead: tile == self.tiles.start,
+            fresh: steps.start == 0,
+            results: self.results.as_mut_ptr(),
+        };
+        // SAFETY: the caller's promise; the fields are as they say.
+        unsafe {
+            match self.packed.class() {
+                1 => self.sized::<1>(&block),
+                2 => self.sized::<2>(&block),
+                4 => self.sized::<4>(&block),
+                8 => self.sized::<8>(&block),
+                _ => self.sized::<16>(&block),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Block::scaled`].
+    unsafe fn sized<const M: usize>(&self, block: &Block) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Format::Dense(_) = self.product.matrix.format() {
+                return block.dense::<M>();
+            }
+            match (self.decoder.halves(), self.decoder.offsets()) {
+                (false, false) => block.scaled::<M, false, false>(),
+                (false, true) => block.scaled::<M, false, true>(),
+                (true, false) => block.scaled::<M, true, false>(),
+                (true, true) => block.scaled::<M, true, true>(),
+            }
+        }
+    }
+
+    /// First f32 of the sums of a tile and place `i` of a block.
+    fn place(&self, tile: usize, i: usize) -> usize {
+        ((tile - self.tiles.start) * TOGETHER + i) * SUMS
+    }
+
+    /// Stores the sums of a tile and a panel.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    unsafe fn store(&self, panel: &Panel, [tile, i]: [usize; 2]) {
+        let class = self.packed.class();
+        let sums = self.sums[self.place(tile, i)..][..SUMS].as_chunks::<LANES>().0;
+        let rows = self.product.rows.clone();
+        let first = rows.start + (tile - self.first) * class;
+        let dense = matches!(self.product.matrix.format(), Format::Dense(_));
+        for (m, row) in (first..rows.end.min(first + class)).enumerate() {
+            let mut sum = sums[m];
+            for part in 1..if dense { PARTS } else { 1 } {
+                let lower = &sums[part * class + m];
+                sum.iter_mut().zip(lower).for_each(|(sum, lower)| *sum += lower);
+            }
+            // SAFETY: the caller's promise.
+            unsafe { panel.put(self.product, row, &sum) };
+        }
+    }
+}

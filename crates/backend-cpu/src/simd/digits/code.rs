@@ -1,0 +1,206 @@
+//! Codes of a panel as bytes: eight vectors of sixteen channels by four columns for every 32 columns.
+
+use super::super::isa::LANES;
+use super::super::tiled::VECTOR;
+use forerun_base::{Codes, Format, ScaleType};
+use std::arch::x86_64::*;
+
+/// How far ahead of its use a code is asked for.
+const AHEAD: usize = 4096;
+
+/// Vectors of bytes in 32 columns.
+pub(super) const VECTORS: usize = 8;
+
+/// How codes are stored. Values say what a kernel may not ask twice.
+pub(super) trait Code: Copy {
+    /// Bits of a code, which is also how many vectors 32 columns take.
+    const BITS: usize;
+    /// Whether activations have two digits of twelve bits.
+    const NARROW: bool;
+
+    /// The codes of 32 columns.
+    ///
+    /// # Safety
+    /// The instructions of [`super::Units`]; `BITS` vectors at `from`.
+    unsafe fn bytes(self, from: *const u8) -> [__m512i; VECTORS];
+}
+
+/// Whole numbers, `LOW` bits in the first plane and `HIGH` in the second.
+#[derive(Clone, Copy)]
+pub(super) struct Number<const LOW: usize, const HIGH: usize>;
+
+impl<const LOW: usize, const HIGH: usize> Code for Number<LOW, HIGH> {
+    const BITS: usize = LOW + HIGH;
+    const NARROW: bool = LOW + HIGH <= 4;
+
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn bytes(self, from: *const u8) -> [__m512i; VECTORS] {
+        let mut out = [_mm512_setzero_si512(); VECTORS];
+        let each = 8 / LOW;
+        for i in 0..LOW {
+            // SAFETY: vector `i` of the plane; a prefetch may point anywhere.
+            let all = unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD + i * VECTOR).cast());
+                _mm512_loadu_si512(from.add(i * VECTOR).cast())
+            };
+            for field in 0..each {
+                out[i * each + field] = field_of::<LOW>(all, field);
+            }
+        }
+        if HIGH > 0 {
+            let each = 8 / HIGH.max(1);
+            for i in 0..HIGH {
+                // SAFETY: vector `i` of the second plane.
+                let all = unsafe {
+                    let at = from.add((LOW + i) * VECTOR);
+                    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast());
+                    _mm512_loadu_si512(at.cast())
+                };
+                for field in 0..each {
+                    let above = field_of::<HIGH>(all, field);
+                    let to = &mut out[i * each + field];
+                    // No bit crosses a byte: the field is below it.
+                    let moved = _mm512_sllv_epi16(above, _mm512_set1_epi16(LOW as i16));
+                    *to = _mm512_or_si512(*to, moved);
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Bits `field·BITS..` of every byte.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn field_of<const BITS: usize>(all: __m512i, field: usize) -> __m512i {
+    if BITS == 8 {
+        return all;
+    }
+    let shifted = match field * BITS {
+        0 => all,
+        1 => _mm512_srli_epi16::<1>(all),
+        2 => _mm512_srli_epi16::<2>(all),
+        3 => _mm512_srli_epi16::<3>(all),
+        4 => _mm512_srli_epi16::<4>(all),
+        5 => _mm512_srli_epi16::<5>(all),
+        6 => _mm512_srli_epi16::<6>(all),
+        _ => _mm512_srli_epi16::<7>(all),
+    };
+    _mm512_and_si512(shifted, _mm512_set1_epi8((1_u8 << (BITS % 8)).wrapping_sub(1) as i8))
+}
+
+/// Entries of a table of sixteen, plus 128.
+#[derive(Clone, Copy)]
+pub(super) struct Looked(pub(super) [u8; 16]);
+
+impl Code for Looked {
+    const BITS: usize = 4;
+    const NARROW: bool = false;
+
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn bytes(self, from: *const u8) -> [__m512i; VECTORS] {
+        // SAFETY: the caller's promise; sixteen bytes of a table.
+        let (codes, table) = unsafe {
+            let table = _mm_loadu_si128(self.0.as_ptr().cast());
+            (Number::<4, 0>.bytes(from), _mm512_broadcast_i32x4(table))
+        };
+        let mut out = [table; VECTORS];
+        for i in 0..VECTORS {
+            out[i] = _mm512_shuffle_epi8(table, codes[i]);
+        }
+        out
+    }
+}
+
+/// Something to be done with the code of a format.
+pub(super) trait WithCode {
+    /// Does it.
+    fn run<C: Code>(self, code: C);
+}
+
+/// Finds the code of a format that has one here.
+pub(super) fn with_code<W: WithCode>(format: Format, work: W) {
+    let Format::Grouped { codes, .. } = format else { unreachable!("dense numbers are no codes") };
+    match codes {
+        Codes::Table { values } => work.run(Looked(values.map(|v| (v as u8) ^ 0x80))),
+        Codes::E4m3 => unreachable!("floats are no whole numbers"),
+        Codes::Uint { bits } | Codes::Int { bits } => match bits {
+            2 => work.run(Number::<2, 0>),
+            3 => work.run(Number::<2, 1>),
+            4 => work.run(Number::<4, 0>),
+            5 => work.run(Number::<4, 1>),
+            6 => work.run(Number::<4, 2>),
+            _ => work.run(Number::<8, 0>),
+        },
+    }
+}
+
+/// What every stored code has too much: as a power of two, where codes have a sign.
+pub(super) fn excess(format: Format) -> Option<u32> {
+    match format {
+        Format::Grouped { codes: Codes::Int { bits }, .. } => Some(u32::from(bits) - 1),
+        Format::Grouped { codes: Codes::Table { .. }, .. } => Some(7),
+        _ => None,
+    }
+}
+
+/// Sixteen scales as f32.
+///
+/// # Safety
+/// The instructions of [`super::Units`]; sixteen numbers of the type.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+pub(super) unsafe fn widen(scale: ScaleType, at: *const u8) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match scale {
+            ScaleType::F32 => _mm512_loadu_ps(at.cast()),
+            ScaleType::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())),
+            ScaleType::BF16 => {
+                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+            }
+        }
+    }
+}
+
+/// Scales and offsets of a panel, `[group][channel]` in their stored type.
+#[derive(Clone, Copy)]
+pub(super) struct Scales {
+    pub(super) kind: ScaleType,
+    pub(super) scales: *const u8,
+    /// Where the format has offsets.
+    pub(super) offsets: Option<*const u8>,
+    /// Units that share them.
+    pub(super) shared: usize,
+}
+
+impl Scales {
+    /// The scale and the offset of a unit.
+    ///
+    /// # Safety
+    /// The instructions of [`super::Units`]; the unit is one of the panel's.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    pub(super) unsafe fn of(&self, unit: usize) -> (__m512, __m512) {
+        let at = unit / self.shared * LANES * self.kind.size();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let offset = self.offsets.map_or(_mm512_setzero_ps(), |o| widen(self.kind, o.add(at)));
+            (widen(self.kind, self.scales.add(at)), offset)
+        }
+    }
+}
+
+/// What each digit is worth, highest first.
+pub(super) const fn weights(narrow: bool) -> [f32; 3] {
+    if narrow { [4096.0, 1.0, 0.0] } else { [65536.0, 256.0, 1.0] }
+}

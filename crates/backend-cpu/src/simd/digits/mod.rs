@@ -1,0 +1,90 @@
+//! Products of codes with activations as whole numbers, summed exactly inside a group.
+//!
+//! # Math
+//! A row of activations becomes whole numbers `n = round(x · L / max|x|)` with `L = 8 353 783`, so 23 bits and a sign, cut into
+//! digits. With the codes `c` of a unit of 16, 32 or 64 columns inside one group,
+//!
+//! ```text
+//! d_i[m][n] = Σ_k digit_i[m][k] · c[n][k]                       whole numbers, exact
+//! sum ← sum + (scale · weight_i) · d_i                          digits from high to low, units in order
+//! sum ← sum + offset · Σ_k n[m][k]                              where there are offsets
+//! out = sum · (max|x| / L)
+//! ```
+//!
+//! # Numerics
+//! What is exact has no order: a unit's sums are the same bits however they are made, by tiles, by dot products of bytes,
+//! for one row or for many. The order that is left, units ascending in f32, depends on the weight alone. An activation is
+//! off by at most 2⁻²⁴ of its row's largest, which is what an f32 sum of the row's products loses too. A row with
+//! something that is not a number gives only that; a row below 2⁻¹⁰⁰ counts as zeros.
+
+mod code;
+mod pack;
+mod product;
+mod tiles;
+mod vnni;
+
+pub(super) use pack::{Packed, Recipe, place};
+
+use super::Scratch;
+use super::amx::Amx;
+use super::crew::Crew;
+use super::product::{Input, Product};
+use super::tiled::Tiled;
+use std::arch::is_x86_feature_detected as has;
+
+/// Numbers below which packing is not worth waking other threads.
+const SMALLEST: usize = 1 << 14;
+
+/// Proof that the processor multiplies bytes in vectors, and perhaps in tiles.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Units {
+    tiles: Option<Amx>,
+}
+
+impl Units {
+    /// The proof, where it holds; tiles are used where `tiles` proves them.
+    pub(crate) fn detect(tiles: Option<Amx>) -> Option<Self> {
+        super::avx512::Avx512::detect()?;
+        (has!("avx512vnni") && has!("avx512vbmi")).then_some(Self { tiles })
+    }
+
+    /// Whether tiles of `class` rows are multiplied by tiles; otherwise by vectors.
+    fn by_tiles(self, class: usize) -> bool {
+        self.tiles.is_some() && class > 1
+    }
+
+    /// Brings rows of `input` into digits, in `room`.
+    pub(super) fn pack<'a>(
+        self,
+        crew: &mut Crew,
+        input: Input<'_>,
+        recipe: Recipe,
+        room: &'a mut Scratch,
+    ) -> Packed<'a> {
+        let cols = recipe.cols();
+        let rows = input.data.len().checked_div(cols).unwrap_or(0);
+        room.reserve(recipe.packed_len(rows), 0);
+        let floats = room.floats();
+        let task = pack::PackTask::new(self, input, 0..rows, recipe, floats);
+        if rows * cols < SMALLEST {
+            crew.run_here(task.tasks(), &task);
+        } else {
+            crew.run(task.tasks(), &task);
+        }
+        Packed::new(floats, rows, recipe)
+    }
+
+    /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
+    pub(super) fn scratch_len(self, tiled: &Tiled, rows: usize, packs: bool) -> usize {
+        product::scratch_len(tiled, rows, packs)
+    }
+
+    /// Computes and stores a product.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    pub(super) unsafe fn product(self, product: &Product<'_, Tiled>, scratch: &mut [f32]) {
+        // SAFETY: the value proves the instructions; the rest is the caller's promise.
+        unsafe { product::run(self, product, scratch) };
+    }
+}

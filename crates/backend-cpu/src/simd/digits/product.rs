@@ -1,0 +1,291 @@
+//! A task's rows and channels, cut into blocks that stay near the core.
+//!
+//! # Shape
+//! With tiles, [`TOGETHER`] panels at a time: of these, a block of columns is unpacked and used by all tiles of rows before the next.
+//! Sums wait in scratch between blocks, which changes none of their bits. One row, or a machine without tiles, takes
+//! a panel at a time in one pass.
+
+use super::super::isa::LANES;
+use super::super::product::Product;
+use super::super::tiled::Tiled;
+use super::super::walk::{self, Panel, TOGETHER, walk};
+use super::Units;
+use super::code::{Code, Scales, WithCode, excess, with_code};
+use super::pack::{PackTask, Packed, Recipe};
+use super::tiles::{self, BLOCK, Block, RESULTS, SCALES, WEIGHTS};
+use super::vnni;
+use forerun_base::Format;
+use std::arch::x86_64::{_mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps};
+use std::ops::Range;
+
+/// Bytes of activations that stay in a 2 MiB second-level cache while all panels pass by.
+const NEAR: usize = 1 << 20;
+/// f32 of the sums of a tile of rows and a panel.
+const SUMS: usize = LANES * LANES;
+
+fn recipe(tiled: &Tiled) -> Recipe {
+    Recipe::new(tiled.format(), tiled.cols()).expect("the weight was found to have whole numbers")
+}
+
+/// Tiles of rows that are used together.
+fn near_tiles(recipe: Recipe) -> usize {
+    NEAR.checked_div(recipe.packed_len(LANES) * 4).unwrap_or(1).max(1)
+}
+
+/// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
+pub(super) fn scratch_len(tiled: &Tiled, rows: usize, packs: bool) -> usize {
+    let recipe = recipe(tiled);
+    let own = if packs { recipe.packed_len(rows) } else { 0 };
+    let tiles = rows.div_ceil(LANES).min(near_tiles(recipe));
+    walk::room_len(tiled) + own + RESULTS + TOGETHER * (WEIGHTS + SCALES + tiles * SUMS)
+}
+
+/// Computes and stores a product.
+///
+/// # Safety
+/// The instructions of [`Units`], and as for [`Product::run`].
+pub(super) unsafe fn run(units: Units, product: &Product<'_, Tiled>, scratch: &mut [f32]) {
+    let (tiled, rows) = (product.matrix, product.rows.clone());
+    let recipe = recipe(tiled);
+    let (room, scratch) = scratch.split_at_mut(walk::room_len(tiled));
+    let given = product.input.packed.and_then(|packed| packed.digits(recipe));
+    let own = if given.is_some() { 0 } else { recipe.packed_len(rows.len()) };
+    let (own, scratch) = scratch.split_at_mut(own);
+    let (packed, first) = if let Some(packed) = given {
+        (packed, rows.start / packed.class())
+    } else {
+        PackTask::new(units, product.input, rows.clone(), recipe, own).run_all();
+        (Packed::new(own, rows.len(), recipe), 0)
+    };
+    let tiles = first..first + rows.len().div_ceil(packed.class());
+    let work = Work { units, product, packed, tiles, room, scratch };
+    with_code(tiled.format(), work);
+}
+
+/// A product with its activations packed.
+struct Work<'a> {
+    units: Units,
+    product: &'a Product<'a, Tiled>,
+    packed: Packed<'a>,
+    /// Tiles of the product's rows.
+    tiles: Range<usize>,
+    room: &'a mut [f32],
+    scratch: &'a mut [f32],
+}
+
+impl WithCode for Work<'_> {
+    fn run<C: Code>(self, code: C) {
+        if self.units.by_tiles(self.packed.class()) {
+            self.by_tiles(code);
+        } else {
+            self.by_vectors(code);
+        }
+    }
+}
+
+/// Scales of a panel.
+fn scales(tiled: &Tiled, panel: &Panel, unit: usize) -> Scales {
+    let Format::Grouped { group, scale: kind, offset, .. } = tiled.format() else {
+        unreachable!("dense numbers have no scales")
+    };
+    let [_, scales, offsets] = panel.planes;
+    Scales { kind, scales, offsets: offset.then_some(offsets), shared: group / unit }
+}
+
+impl Work<'_> {
+    fn by_vectors<C: Code>(self, code: C) {
+        let Self { product, packed, .. } = self;
+        let (recipe, class) = (packed.recipe(), packed.class());
+        let (tiled, tiles) = (product.matrix, self.tiles.clone());
+        let own = |tile: usize| {
+            let first = product.rows.start + (tile - tiles.start) * class;
+            first..product.rows.end.min(first + class)
+        };
+        walk(product, 1, self.room, |panels| {
+            for panel in panels {
+                for tile in tiles.clone() {
+                    let (digits, words) = packed.unit(tile, 0);
+                    let at = vnni::Panel {
+                        codes: panel.planes[0],
+                        scales: scales(tiled, panel, recipe.unit()),
+                        excess: excess(tiled.format()),
+                        digits,
+                        words,
+                        class,
+                        unit: recipe.unit(),
+                        units: recipe.units(),
+                        slab: recipe.slab(),
+                    };
+                    let (rows, worth) = (own(tile), packed.worth(tile));
+                    // SAFETY: `run`'s promise; the panel and the packed rows are as the fields say.
+                    unsafe {
+                        match class {
+                            1 => put_rows::<C, 1>(&at, code, panel, product, (rows, worth)),
+                            2 => put_rows::<C, 2>(&at, code, panel, product, (rows, worth)),
+                            _ => put_rows::<C, 4>(&at, code, panel, product, (rows, worth)),
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    fn by_tiles<C: Code>(self, code: C) {
+        let recipe = self.packed.recipe();
+        let (results, scratch) = self.scratch.split_at_mut(RESULTS);
+        let (weights, scratch) = scratch.split_at_mut(TOGETHER * WEIGHTS);
+        let (scales, sums) = scratch.split_at_mut(TOGETHER * SCALES);
+        // SAFETY: `run`'s promise; tasks hold tiles only here.
+        let _configured = unsafe { tiles::configure(recipe, self.packed.class()) };
+        let Range { start, end } = self.tiles;
+        let together = if self.packed.class() == LANES { TOGETHER } else { 1 };
+        for from in (start..end).step_by(near_tiles(recipe)) {
+            let mut run = Run {
+                product: self.product,
+                packed: self.packed,
+                first: start,
+                tiles: from..end.min(from + near_tiles(recipe)),
+                results,
+                weights,
+                scales,
+                sums,
+            };
+            walk(self.product, together, self.room, |panels| run.panels(code, panels));
+        }
+    }
+}
+
+/// The rows of a tile with a panel, `R` at a time; the tile's class is a multiple of `R`.
+///
+/// # Safety
+/// The instructions of [`Units`]; `at` is as it says; as for [`Product::run`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+unsafe fn put_rows<C: Code, const R: usize>(
+    at: &vnni::Panel,
+    code: C,
+    panel: &Panel,
+    product: &Product<'_, Tiled>,
+    (rows, worth): (Range<usize>, &[f32]),
+) {
+    for first in (0..rows.len()).step_by(R) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sums = if at.unit < 32 {
+                at.rows::<C, R, true>(code, first)
+            } else {
+                at.rows::<C, R, false>(code, first)
+            };
+            for r in 0..R.min(rows.len() - first) {
+                let mut out = [0.0; LANES];
+                let worth = _mm512_set1_ps(worth[first + r]);
+                _mm512_storeu_ps(out.as_mut_ptr(), _mm512_mul_ps(sums[r], worth));
+                panel.put(product, rows.start + first + r, &out);
+            }
+        }
+    }
+}
+
+/// Tiles of rows that stay near, and scratch.
+struct Run<'a> {
+    product: &'a Product<'a, Tiled>,
+    packed: Packed<'a>,
+    /// The tile of the product's first row.
+    first: usize,
+    tiles: Range<usize>,
+    results: &'a mut [f32],
+    weights: &'a mut [f32],
+    scales: &'a mut [f32],
+    sums: &'a mut [f32],
+}
+
+impl Run<'_> {
+    /// All rows with some panels.
+    fn panels<C: Code>(&mut self, code: C, panels: &[Panel]) {
+        let recipe = self.packed.recipe();
+        let (units, each) = (recipe.units(), BLOCK / recipe.unit());
+        for from in (0..units).step_by(each) {
+            let some = from..units.min(from + each);
+            for (i, panel) in panels.iter().enumerate() {
+                self.unpack(code, panel, i, some.clone());
+            }
+            for tile in self.tiles.clone() {
+                for i in 0..panels.len() {
+                    self.block::<C>([tile, i], some.clone(), panels.len());
+                }
+            }
+        }
+        for tile in self.tiles.clone() {
+            for (i, panel) in panels.iter().enumerate() {
+                self.store(panel, [tile, i]);
+            }
+        }
+    }
+
+    /// Units of a panel to tiles, for place `i` of a block.
+    fn unpack<C: Code>(&mut self, code: C, panel: &Panel, i: usize, units: Range<usize>) {
+        let (tiled, unit) = (self.product.matrix, self.packed.recipe().unit());
+        let excess = excess(tiled.format()).map_or(0, |bit| 1 << bit);
+        let from = (panel.planes[0], excess);
+        let to = self.weights[i * WEIGHTS..][..WEIGHTS].as_mut_ptr();
+        let factors = self.scales[i * SCALES..][..SCALES].as_mut_ptr();
+        let scales = scales(tiled, panel, unit);
+        // SAFETY: the units are the panel's; scratch has room for a block.
+        unsafe {
+            tiles::unpack(code, from, scales, [units.start, units.len(), unit], [to, factors]);
+        }
+    }
+
+    /// One tile of rows with place `i` of a block.
+    fn block<C: Code>(&mut self, [tile, i]: [usize; 2], units: Range<usize>, panels: usize) {
+        let sums = self.place(tile, i);
+        // The panels share the work of asking for the next tile's activations.
+        let next = self.packed.unit((tile + 1).min(self.tiles.end - 1), units.start).0;
+        let lines = (self.packed.recipe().unit_bytes(self.packed.class()) / 64).div_ceil(panels);
+        let format = self.product.matrix.format();
+        let block = Block {
+            recipe: self.packed.recipe(),
+            signed: excess(format).is_some(),
+            offsets: matches!(format, Format::Grouped { offset: true, .. }),
+            x: self.packed.unit(tile, units.start),
+            weights: self.weights[i * WEIGHTS..].as_ptr().cast(),
+            scales: self.scales[i * SCALES..].as_ptr(),
+            units: units.len(),
+            sums: self.sums[sums..][..SUMS].as_mut_ptr(),
+            fresh: units.start == 0,
+            results: self.results.as_mut_ptr().cast(),
+            ahead: (next.wrapping_add(i * lines * 64), lines),
+        };
+        // SAFETY: tiles were configured for the class and the recipe; the fields are as they say.
+        unsafe {
+            match (self.packed.class(), C::NARROW) {
+                (2, true) => block.run::<2, true>(),
+                (2, false) => block.run::<2, false>(),
+                (4, true) => block.run::<4, true>(),
+                (4, false) => block.run::<4, false>(),
+                (8, true) => block.run::<8, true>(),
+                (8, false) => block.run::<8, false>(),
+                (_, true) => block.run::<16, true>(),
+                (_, false) => block.run::<16, false>(),
+            }
+        }
+    }
+
+    /// First f32 of the sums of a tile and place `i` of a block.
+    fn place(&self, tile: usize, i: usize) -> usize {
+        ((tile - self.tiles.start) * TOGETHER + i) * SUMS
+    }
+
+    /// Stores the sums of a tile and a panel.
+    fn store(&self, panel: &Panel, [tile, i]: [usize; 2]) {
+        let class = self.packed.class();
+        let sums = &self.sums[self.place(tile, i)..][..SUMS];
+        let first = self.product.rows.start + (tile - self.first) * class;
+        let worth = self.packed.worth(tile);
+        let rows = first..self.product.rows.end.min(first + class);
+        for ((row, sums), worth) in rows.zip(sums.as_chunks::<LANES>().0).zip(worth) {
+            let out = sums.map(|sum| sum * worth);
+            // SAFETY: `run`'s promise.
+            unsafe { panel.put(self.product, row, &out) };
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Weights in the order of the units that multiply bytes or halves: made once at upload, in place of the canonical matrix.
+//!
+//! # Layout
+//! A panel is sixteen rows of the matrix (output channels), the last one filled up. Channel `n` is the 32-bit lane `n` of
+//! every vector of its codes, and columns past the end are zeros. Scales and offsets are `[panel][group][channel]` in their stored type.
+//!
+//! Whole numbers come in chunks of 32 columns: eight vectors of sixteen channels by four bytes, stored in one or two planes. In a
+//! plane of `b` bits, a vector holds `8 / b` of the eight, the first one in the lowest bits of every byte; the first
+//! plane has the low bits of a code (2, 4 or 8), the second what is left. The columns of a vector are those that lie in its place when
+//! four-byte words of the canonical row become lanes ([`place`]).
+//!
+//! Halves (bfloat16, FP8) come in steps of 32 columns: sixteen lines of 32 words, word `j` of line `r` belonging to channel
+//! `j / 2` and column `2r + j mod 2`. FP8 codes hold two lines in a vector.
+
+use super::Scratch;
+use super::amx::{self, Amx};
+use super::crew::Crew;
+use super::digits::{self, Units, place};
+use super::isa::LANES;
+use super::product::{Input, Product};
+use super::repack;
+use forerun_base::{Codes, DType, Format, Matrix, bf16_to_f32, e4m3_to_f32};
+
+/// Columns of a step or chunk.
+pub(super) const STEP: usize = 32;
+/// Bytes of a vector.
+pub(super) const VECTOR: usize = 64;
+/// A dense table this much taller than wide is read row by row (embeddings, heads of chosen clusters), so
+/// its rows are better left in one piece.
+const TALL: usize = 512;
+
+/// A vector in a cache line of its own.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [u8; VECTOR]);
+
+/// Who multiplies a weight.
+#[derive(Clone, Copy, Debug)]
+enum Multiplier {
+    Digits(Units),
+    Halves(Amx),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Tiled {
+    rows: usize,
+    cols: usize,
+    format: Format,
+    by: Multiplier,
+    codes: Vec<Line>,
+    scales: Vec<u8>,
+    offsets: Vec<u8>,
+}
+
+/// How activations must look for a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recipe {
+    Digits(digits::Recipe),
+    Halves,
+}
+
+/// Activations brought into the order of a weight.
+#[derive(Clone, Copy)]
+pub(super) enum Packed<'a> {
+    Digits(digits::Packed<'a>),
+    Halves(amx::Packed<'a>),
+}
+
+impl<'a> Packed<'a> {
+    /// Digits by a recipe, if that is what these are.
+    pub(super) fn digits(self, recipe: digits::Recipe) -> Option<digits::Packed<'a>> {
+        match self {
+            Self::Digits(packed) => (packed.recipe() == recipe).then_some(packed),
+            Self::Halves(_) => None,
+        }
+    }
+
+    /// Halves, if that is what these are.
+    pub(super) fn halves(self) -> Option<amx::Packed<'a>> {
+        match self {
+            Self::Halves(packed) => Some(packed),
+            Self::Digits(_) => None,
+        }
+    }
+}
+
+/// Bits of a code in the first and in the second plane.
+pub(super) const fn planes(format: Format) -> [usize; 2] {
+    match format {
+        Format::Dense(_) => [16, 0],
+        Format::Grouped { codes, .. } => match codes.bits() {
+            2 => [2, 0],
+            3 => [2, 1],
+            4 => [4, 0],
+            5 => [4, 1],
+            6 => [4, 2],
+            _ => [8, 0],
+        },
+    }
+}
+
+impl Tiled {
+    /// Repacks a matrix on all threads, where the crew has a unit for it; such a form is then faster.
+    pub(crate) fn keep(crew: &mut Crew, matrix: &Matrix) -> Option<Self> {
+        let (units, amx) = (crew.units(), crew.amx());
+        let by = match matrix.format() {
+            Format::Dense(DType::BF16) if matrix.rows() / TALL < matrix.cols() => {
+                Multiplier::Halves(amx?)
+            }
+            Format::Dense(_) => return None,
+            Format::Grouped { codes: Codes::E4m3, .. } => Multiplier::Halves(amx?),
+            Format::Grouped { .. } => Multiplier::Digits(units?),
+        };
+        let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());
+        let panels = rows.div_ceil(LANES);
+        let empty = Self { rows, cols, format, by, codes: vec![], scales: vec![], offsets: vec![] };
+        let codes = repack::codes(crew, matrix, panels * empty.vectors(), empty.words());
+        let scales = |plane: &[u8]| repack::scales(plane, [rows, format.row_groups(cols)]);
+        Some(Self {
+            codes,
+            scales: scales(matrix.scales()),
+            offsets: scales(matrix.offsets()),
+            ..empty
+        })
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn cols(&self) -> usize {
+        self.cols
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Bytes in all planes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.codes.len() * VECTOR + self.scales.len() + self.offsets.len()
+    }
+
+    /// Whether codes are laid out as halves.
+    fn words(&self) -> bool {
+        matches!(self.by, Multiplier::Halves(_))
+    }
+
+    /// Steps of a panel.
+    pub(super) fn steps(&self) -> usize {
+        let step = match self.recipe() {
+            Recipe::Digits(recipe) => recipe.unit().max(STEP),
+            Recipe::Halves => STEP,
+        };
+        self.cols.next_multiple_of(step) / STEP
+    }
+
+    /// Vectors of a panel.
+    fn vectors(&self) -> usize {
+        self.steps() * planes(self.format).iter().sum::<usize>()
+    }
+
+    /// Bytes of a step's codes.
+    pub(super) fn step_bytes(&self) -> usize {
+        planes(self.format).iter().sum::<usize>() * VECTOR
+    }
+
+    /// A panel's codes, scales and offsets.
+    pub(super) fn panel(&self, panel: usize) -> [&[u8]; 3] {
+        let vectors = self.vectors();
+        let codes = &self.codes[panel * vectors..(panel + 1) * vectors];
+        let part = |plane: &'_ [u8]| {
+            let each = plane.len() / self.rows.div_ceil(LANES);
+            panel * each..(panel + 1) * each
+        };
+        // SAFETY: a line is 64 bytes without padding; the borrow of `self` covers them.
+        let codes =
+            unsafe { std::slice::from_raw_parts(codes.as_ptr().cast(), codes.len() * VECTOR) };
+        [codes, &self.scales[part(&self.scales)], &self.offsets[part(&self.offsets)]]
+    }
+
+    /// Bytes of a channel in each sixteen of codes, scales and offsets.
+    pub(super) fn lane_sizes(&self) -> [usize; 3] {
+        match self.format {
+            Format::Dense(_) => [4; 3],
+            Format::Grouped { scale, .. } => [4, scale.size(), scale.size()],
+        }
+    }
+
+    /// How activations must look.
+    pub(super) fn recipe(&self) -> Recipe {
+        match self.by {
+            Multiplier::Digits(_) => Recipe::Digits(
+                digits::Recipe::new(self.format, self.cols).expect("digits were chosen for it"),
+            ),
+            Multiplier::Halves(_) => Recipe::Halves,
+        }
+    }
+
+    /// Brings rows into that order, in `room`.
+    pub(super) fn pack<'a>(
+        &self,
+        crew: &mut Crew,
+        input: Input<'_>,
+        room: &'a mut Scratch,
+    ) -> Packed<'a> {
+        match (self.by, self.recipe()) {
+            (Multiplier::Digits(units), Recipe::Digits(recipe)) => {
+                Packed::Digits(units.pack(crew, input, recipe, room))
+            }
+            (Multiplier::Halves(amx), _) => Packed::Halves(amx.pack(crew, input, self.cols, room)),
+            (Multiplier::Digits(_), Recipe::Halves) => unreachable!("digits have a recipe"),
+        }
+    }
+
+    /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
+    pub(super) fn scratch_len(&self, rows: usize, packs: bool) -> usize {
+        match self.by {
+            Multiplier::Digits(units) => units.scratch_len(self, rows, packs),
+            Multiplier::Halves(amx) => amx.scratch_len(self, rows, packs),
+        }
+    }
+
+    /// Computes and stores a product with this weight.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    pub(super) unsafe fn product(product: &Product<'_, Self>, scratch: &mut [f32]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match product.matrix.by {
+                Multiplier::Digits(units) => units.product(product, scratch),
+                Multiplier::Halves(amx) => amx.product(product, scratch),
+            }
+        }
+    }
+
+    /// Bits `low..low + bits` of a code in one plane that starts at byte `at`.
+    fn field(&self, codes: &[u8], at: usize, bits: usize, [channel, column]: [usize; 2]) -> u16 {
+        let within = column % STEP;
+        let each = if self.words() { 16 / bits } else { 8 / bits };
+        let (vector, place) = if self.words() {
+            (within / 2, 2 * (2 * channel + within % 2))
+        } else {
+            let i = place(planes(self.format)[0], within);
+            (i / 4, 4 * channel + i % 4)
+        };
+        let from = at + vector / each * VECTOR + place;
+        let all = if self.words() {
+            u16::from_le_bytes([codes[from], codes[from + 1]])
+        } else {
+            u16::from(codes[from])
+        };
+        all >> (vector % each * bits) & (u32::from(u16::MAX) >> (16 - bits)) as u16
+    }
+
+    /// A code, its planes joined.
+    fn code(&self, codes: &[u8], channel: usize, column: usize) -> u16 {
+        let [low, high] = planes(self.format);
+        let at = column / STEP * self.step_bytes();
+        let mut code = self.field(codes, at, low, [channel, column]);
+        if high > 0 {
+            code |= self.field(codes, at + low * VECTOR, high, [channel, column]) << low;
+        }
+        code
+    }
+
+    /// Decodes a row, to the numbers of [`Matrix::decode_row`].
+    pub(crate) fn decode_row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.rows && out.len() == self.cols, "row or output outside the matrix");
+        let (panel, channel) = (row / LANES, row % LANES);
+        let [plane, scales, offsets] = self.panel(panel);
+        for (column, out) in out.iter_mut().enumerate() {
+            let code = self.code(plane, channel, column);
+            *out = match self.format {
+                Format::Dense(_) => bf16_to_f32(code),
+                Format::Grouped { codes, group, scale, offset } => {
+                    let at = column / group * LANES + channel;
+                    let shift = if offset { scale.get(offsets, at) } else { 0.0 };
+                    scale.get(scales, at) * value(codes, code) + shift
+                }
+            };
+        }
+    }
+}
+
+/// What a code stands for, before scale and offset.
+fn value(codes: Codes, code: u16) -> f32 {
+    match codes {
+        Codes::Uint { .. } => f32::from(code),
+        Codes::Int { bits } => f32::from(code) - f32::from(1_u16 << (bits - 1)),
+        Codes::Table { values } => f32::from(values[usize::from(code)]),
+        Codes::E4m3 => e4m3_to_f32(code as u8),
+    }
+}

@@ -1,0 +1,114 @@
+//! The panels of a product with a repacked weight, and where their sums go.
+
+use super::isa::LANES;
+use super::product::{Product, Source};
+use super::tiled::{Tiled, VECTOR};
+use forerun_backend::op::Store;
+use std::array::from_fn;
+use std::ops::Range;
+
+/// Most panels that are walked together.
+pub(super) const TOGETHER: usize = 4;
+
+/// Where a panel is and which of its lanes are wanted.
+pub(super) struct Panel {
+    /// Codes, scales and offsets.
+    pub(super) planes: [*const u8; 3],
+    lanes: Range<usize>,
+    /// Channel of the first wanted lane.
+    channel: usize,
+}
+
+/// f32 of room in which [`walk`] brings picked channels together.
+pub(super) fn room_len(tiled: &Tiled) -> usize {
+    lens(tiled).iter().sum()
+}
+
+/// f32 of a panel's codes, scales and offsets, in whole vectors.
+fn lens(tiled: &Tiled) -> [usize; 3] {
+    tiled.panel(0).map(|plane| plane.len().div_ceil(VECTOR) * LANES)
+}
+
+/// Gives every panel that the product's channels touch to `work`, up to `together` at a time.
+pub(super) fn walk(
+    product: &Product<'_, Tiled>,
+    together: usize,
+    room: &mut [f32],
+    mut work: impl FnMut(&[Panel]),
+) {
+    let channels = product.channels.clone();
+    let base = match product.source {
+        Source::From(base) => base,
+        Source::Picked(list) => return picked(product, list, room, work),
+    };
+    let (first, end) = (base + channels.start, base + channels.end);
+    let (from, to) = (first / LANES, end.div_ceil(LANES));
+    for start in (from..to).step_by(together) {
+        // The last panel is repeated where there are no more, and left out below.
+        let panels: [Panel; TOGETHER] = from_fn(|i| {
+            let panel = (start + i).min(to - 1);
+            let at = panel * LANES;
+            Panel {
+                planes: product.matrix.panel(panel).map(<[u8]>::as_ptr),
+                lanes: first.max(at) - at..(end - at).min(LANES),
+                channel: first.max(at) - base,
+            }
+        });
+        work(&panels[..together.min(to - start)]);
+    }
+}
+
+/// Channels that are rows `list` of the weight: their lanes are brought together in `room`.
+fn picked(
+    product: &Product<'_, Tiled>,
+    list: &[u32],
+    room: &mut [f32],
+    mut work: impl FnMut(&[Panel]),
+) {
+    let (tiled, channels) = (product.matrix, product.channels.clone());
+    let lens = lens(tiled);
+    for start in channels.clone().step_by(LANES) {
+        let some = &list[start..channels.end.min(start + LANES)];
+        let (codes, rest) = room.split_at_mut(lens[0]);
+        let (scales, offsets) = rest.split_at_mut(lens[1]);
+        for (lane, &row) in some.iter().enumerate() {
+            let (panel, from) = (tiled.panel(row as usize / LANES), row as usize % LANES);
+            let planes = panel.into_iter().zip([&mut *codes, scales, offsets]);
+            for ((plane, to), size) in planes.zip(tiled.lane_sizes()) {
+                copy_lane(plane, to, [from, lane], size);
+            }
+        }
+        let planes = [&*codes, scales, offsets].map(|plane| plane.as_ptr().cast());
+        work(&[Panel { planes, lanes: 0..some.len(), channel: start }]);
+    }
+}
+
+/// Copies one lane of `size` bytes in every sixteen.
+fn copy_lane(from: &[u8], to: &mut [f32], [source, target]: [usize; 2], size: usize) {
+    // SAFETY: f32 are four bytes each, any of which may be written.
+    let to = unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<u8>(), to.len() * 4) };
+    let lines = from.chunks_exact(LANES * size).zip(to.chunks_exact_mut(LANES * size));
+    for (from, to) in lines {
+        to[target * size..(target + 1) * size]
+            .copy_from_slice(&from[source * size..(source + 1) * size]);
+    }
+}
+
+impl Panel {
+    /// Stores a row's sums of the wanted lanes.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], for the row at place `row`.
+    #[inline]
+    pub(super) unsafe fn put(&self, product: &Product<'_, Tiled>, row: usize, sums: &[f32; LANES]) {
+        let (out, count) = (&product.output, self.lanes.len());
+        let at = out.places.at(row) * out.stride + self.channel - out.first;
+        // SAFETY: the caller's promise; each place is written by one row.
+        let to = unsafe { out.data.part(at, count) };
+        let bias = out.bias.get(self.channel..).unwrap_or(&[]);
+        for (i, (to, &sum)) in to.iter_mut().zip(&sums[self.lanes.clone()]).enumerate() {
+            let sum = if out.bias.is_empty() { sum } else { sum + bias[i] };
+            *to = if out.store == Store::Add { *to + sum } else { sum };
+        }
+    }
+}

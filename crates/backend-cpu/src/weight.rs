@@ -1,0 +1,62 @@
+//! A weight as the device keeps it.
+
+use crate::simd::Tiled;
+use forerun_base::{Format, Matrix};
+
+/// See the module's text. Which form a weight has is decided when it is uploaded, never by a call.
+#[derive(Debug)]
+pub struct Weight(pub(crate) Form);
+
+/// The forms of a weight.
+#[derive(Debug)]
+pub(crate) enum Form {
+    /// The canonical matrix.
+    Plain(Matrix),
+    /// In the order of a tile unit.
+    Tiled(Tiled),
+}
+
+impl From<Matrix> for Weight {
+    fn from(matrix: Matrix) -> Self {
+        Self(Form::Plain(matrix))
+    }
+}
+
+macro_rules! either {
+    ($weight:expr, $form:ident => $value:expr) => {
+        match &$weight.0 {
+            Form::Plain($form) => $value,
+            Form::Tiled($form) => $value,
+        }
+    };
+}
+
+impl Weight {
+    /// Output channels (for an embedding: vocabulary entries).
+    pub fn rows(&self) -> usize {
+        either!(self, form => form.rows())
+    }
+
+    /// Input channels.
+    pub fn cols(&self) -> usize {
+        either!(self, form => form.cols())
+    }
+
+    /// The storage format.
+    pub fn format(&self) -> Format {
+        either!(self, form => form.format())
+    }
+
+    /// Bytes in all planes.
+    pub fn bytes(&self) -> usize {
+        either!(self, form => form.bytes())
+    }
+
+    /// Decodes row `row` into `out`, as [`Matrix::decode_row`] does.
+    ///
+    /// # Panics
+    /// When `row` or the length of `out` does not fit the weight.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        either!(self, form => form.decode_row(row, out));
+    }
+}
