@@ -5,8 +5,8 @@
 
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{
-    Activation, AddNorm, Attention, CacheLayout, ClusterHead, DeltaRule, DeltaShape, Glu, Linear,
-    SpanEntry, Spans,
+    Activation, AddNorm, Attention, CacheLayout, CacheWrite, ClusterHead, DeltaRule, DeltaShape,
+    Glu, Linear, SpanEntry, Spans,
 };
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
 use forerun_backend_cpu::{Cpu, Level, Tuned};
@@ -99,19 +99,35 @@ impl Bench {
         self.device = device(self.threads);
     }
 
-    fn attention(&mut self, rows: usize, context: usize, window: Option<usize>, dtype: DType) {
-        if !wanted("attention") {
+    /// Keys and values of a whole pool, each written: memory that never was reads faster than any that is.
+    fn caches(&mut self, layout: CacheLayout, dtype: DType) -> [View; 2] {
+        let [k_cache, v_cache] = [0; 2].map(|_| self.room(dtype, layout.len()));
+        let each = self.noise(layout.block * layout.kv_heads * layout.head_dim);
+        for block in 0..layout.blocks {
+            let first = (block * layout.block) as u32;
+            let places: Vec<u32> = (first..first + layout.block as u32).collect();
+            let places = self.words(&places);
+            let op = CacheWrite { k: each, v: each, places, k_cache, v_cache, layout };
+            Op::from(op).apply(&mut self.device).expect("operands fit");
+        }
+        [k_cache, v_cache]
+    }
+
+    /// Sixteen query heads on four key heads of `head_dim`; the rows are the last of `context`.
+    fn attention(&mut self, [rows, context]: [usize; 2], head_dim: usize, window: Option<usize>) {
+        let near = window.map_or(String::new(), |window| format!(" window {window}"));
+        let name = format!("attention f16 width {head_dim} rows {rows} context {context}{near}");
+        if !wanted(&name) {
             return;
         }
-        let layout =
-            CacheLayout { blocks: context.div_ceil(64), kv_heads: 2, block: 64, head_dim: 128 };
-        let heads = 16;
-        let [k_cache, v_cache] = [0; 2].map(|_| self.room(dtype, layout.len()));
+        let (heads, kv_heads, block) = (16, 4, 64);
+        let layout = CacheLayout { blocks: context.div_ceil(block), kv_heads, block, head_dim };
+        let [k_cache, v_cache] = self.caches(layout, DType::F16);
         let tables: Vec<u32> = (0..layout.blocks as u32).collect();
         let first = context - rows;
         let positions: Vec<u32> = (first..context).map(|p| p as u32).collect();
         let op = Attention {
-            q: self.noise(rows * heads * layout.head_dim),
+            q: self.noise(rows * heads * head_dim),
             k_cache,
             v_cache,
             layout,
@@ -123,18 +139,33 @@ impl Bench {
             scale: 0.1,
             window,
             visible_keys: 0,
-            out: self.room(DType::F32, rows * heads * layout.head_dim),
+            out: self.room(DType::F32, rows * heads * head_dim),
         };
         let seconds = self.time(&[op.into()]);
         let seen = |position| position + 1 - Attention::first_key(window, position);
         let keys: usize = (first..context).map(seen).sum();
-        let flops = 4.0 * (keys * heads * layout.head_dim) as f64;
-        let rate = flops / seconds / 1e9;
-        let near = window.map_or(String::new(), |window| format!(" window {window}"));
-        println!(
-            "attention {dtype} rows {rows} context {context}{near}: {:.0} us, {rate:.1} GFLOP/s",
-            seconds * 1e6
-        );
+        let flops = 4.0 * (keys * heads * head_dim) as f64 / seconds / 1e9;
+        let bytes = 4.0 * (seen(context - 1) * kv_heads * head_dim) as f64 / seconds / 1e9;
+        let us = seconds * 1e6;
+        println!("{name}: {us:.0} us, {flops:.1} GFLOP/s, {bytes:.1} GB/s");
+        self.device = device(self.threads);
+    }
+
+    /// Keys and values of some rows into the cache.
+    fn cache_write(&mut self, rows: usize) {
+        if !wanted("cache_write") {
+            return;
+        }
+        let layout = CacheLayout { blocks: 512, kv_heads: 4, block: 64, head_dim: 128 };
+        let [k_cache, v_cache] = self.caches(layout, DType::F16);
+        let each = self.noise(rows * layout.kv_heads * layout.head_dim);
+        let mut ops = Vec::new();
+        for first in (0..layout.blocks * layout.block - rows).step_by(rows).take(1024) {
+            let places: Vec<u32> = (first as u32..(first + rows) as u32).collect();
+            let places = self.words(&places);
+            ops.push(CacheWrite { k: each, v: each, places, k_cache, v_cache, layout }.into());
+        }
+        println!("cache_write f16 rows {rows}: {:.2} us", self.time(&ops) * 1e6);
         self.device = device(self.threads);
     }
 
@@ -290,11 +321,18 @@ fn main() {
     for shape in [[384, 1152], [1152, 384], [8192, 384]] {
         bench.linear(uint(8), shape);
     }
-    for (rows, context) in [(1, 4096), (4, 4096), (512, 2048)] {
-        bench.attention(rows, context, None, DType::F16);
+    for head_dim in [64, 128, 256] {
+        for context in [1024, 16384, 131_072] {
+            bench.attention([1, context], head_dim, None);
+        }
+        bench.attention([4, 4096], head_dim, None);
+        for context in [1024, 2048, 4096, 8192] {
+            bench.attention([512, context], head_dim, None);
+        }
     }
     for rows in [1, 512] {
-        bench.attention(rows, 8192, Some(512), DType::F16);
+        bench.attention([rows, 8192], 128, Some(512));
+        bench.cache_write(rows);
     }
     for rows in [1, 512] {
         bench.elementwise(rows);

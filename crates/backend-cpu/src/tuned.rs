@@ -226,7 +226,7 @@ impl Kernels for Tuned {
                 scale: op.scale,
                 window: op.window,
             };
-            simd::attention(&mut self.crew, &operands, out.f32_mut(op.out))
+            simd::attention(&mut self.crew, &operands, &mut self.shared, out.f32_mut(op.out))
         })
     }
 

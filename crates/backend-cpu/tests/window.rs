@@ -70,8 +70,7 @@ fn a_window_of_one_gives_every_row_its_own_value() {
                 let (row, head) = (i / op.heads, i % op.heads / (op.heads / layout.kv_heads));
                 let position = positions[row] as usize;
                 let entry = span_of[row] as usize * op.table_width + position / layout.block;
-                let place = (tables[entry] as usize * layout.kv_heads + head) * layout.block;
-                let at = (place + position % layout.block) * layout.head_dim;
+                let at = layout.value(tables[entry] as usize, head, position % layout.block, 0);
                 assert_eq!(out, &values[at..at + layout.head_dim], "{name} {} {i}", case.name);
             }
         }

@@ -26,11 +26,11 @@ pub enum LayerState {
 /// Paged keys and values of one layer.
 #[derive(Clone, Copy, Debug)]
 pub struct KvCache {
-    /// `[blocks, kv_heads, block, head_dim]`.
+    /// `[blocks, kv_heads, head_dim, block]`.
     pub k: View,
-    /// Same shape as `k`.
+    /// `[blocks, kv_heads, block, head_dim]`.
     pub v: View,
-    /// That shape.
+    /// Both shapes.
     pub layout: CacheLayout,
     /// Whether each slot has a ring of blocks of its own, as layers with a window do: the keys before the window
     /// are overwritten.

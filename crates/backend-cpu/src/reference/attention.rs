@@ -2,11 +2,7 @@ use super::index;
 use crate::{Memory, Storage};
 use forerun_backend::BackendError;
 use forerun_backend::op::{Attention, CacheLayout, CacheWrite};
-
-/// First element of a position's vector in a cache.
-pub(crate) fn cache_offset(layout: &CacheLayout, block: usize, head: usize, at: usize) -> usize {
-    ((block * layout.kv_heads + head) * layout.block + at) * layout.head_dim
-}
+use std::ops::Range;
 
 pub(crate) fn cache_write(memory: &mut Memory, op: CacheWrite) -> Result<(), BackendError> {
     let CacheLayout { blocks, kv_heads, block, head_dim } = op.layout;
@@ -15,10 +11,11 @@ pub(crate) fn cache_write(memory: &mut Memory, op: CacheWrite) -> Result<(), Bac
             let place = index("cache_write", "places", place, blocks * block)?;
             for head in 0..kv_heads {
                 let from = (row * kv_heads + head) * head_dim;
-                let to = cache_offset(&op.layout, place / block, head, place % block);
+                let (id, at) = (place / block, place % block);
                 for i in 0..head_dim {
-                    k_cache.set(op.k_cache.start + to + i, memory.f32(op.k)[from + i]);
-                    v_cache.set(op.v_cache.start + to + i, memory.f32(op.v)[from + i]);
+                    let (k, v) = (op.layout.key(id, head, at, i), op.layout.value(id, head, at, i));
+                    k_cache.set(op.k_cache.start + k, memory.f32(op.k)[from + i]);
+                    v_cache.set(op.v_cache.start + v, memory.f32(op.v)[from + i]);
                 }
             }
         }
@@ -48,14 +45,10 @@ pub(crate) fn attention(memory: &mut Memory, op: Attention) -> Result<(), Backen
                 let id = tables[line * op.table_width + b];
                 let id = index("attention", "tables", id, blocks)?;
                 let skipped = first.saturating_sub(b * block);
-                let at = cache_offset(&op.layout, id, head, skipped);
-                let count = block.min(keys - b * block) - skipped;
-                softmax.block(
-                    q,
-                    CacheBlock { k, v, k_at: op.k_cache.start + at, v_at: op.v_cache.start + at },
-                    count,
-                    op.scale,
-                );
+                let at = op.layout.part(id, head);
+                let (k_at, v_at) = (op.k_cache.start + at, op.v_cache.start + at);
+                let cache = CacheBlock { k, v, k_at, v_at, block };
+                softmax.block(q, cache, skipped..block.min(keys - b * block), op.scale);
             }
             softmax.finish();
         }
@@ -69,6 +62,8 @@ struct CacheBlock<'a> {
     v: &'a Storage,
     k_at: usize,
     v_at: usize,
+    /// Positions in the block.
+    block: usize,
 }
 
 /// Softmax-weighted sum built block by block: running maximum, sum and weighted values.
@@ -84,19 +79,19 @@ impl<'a> OnlineSoftmax<'a> {
         Self { max: f32::NEG_INFINITY, sum: 0.0, out }
     }
 
-    fn block(&mut self, q: &[f32], cache: CacheBlock<'_>, count: usize, scale: f32) {
+    fn block(&mut self, q: &[f32], cache: CacheBlock<'_>, seen: Range<usize>, scale: f32) {
         let dim = q.len();
         let score = |key: usize| -> f32 {
-            let at = cache.k_at + key * dim;
-            let dot: f32 = q.iter().enumerate().map(|(i, q)| q * cache.k.get(at + i)).sum();
+            let at = |i: usize| cache.k_at + i * cache.block + key;
+            let dot: f32 = q.iter().enumerate().map(|(i, q)| q * cache.k.get(at(i))).sum();
             dot * scale
         };
-        let scores: Vec<f32> = (0..count).map(score).collect();
+        let scores: Vec<f32> = seen.clone().map(score).collect();
         let max = scores.iter().copied().fold(self.max, f32::max);
         let shrink = (self.max - max).exp();
         self.sum *= shrink;
         self.out.iter_mut().for_each(|o| *o *= shrink);
-        for (key, score) in scores.into_iter().enumerate() {
+        for (key, score) in seen.zip(scores) {
             let p = (score - max).exp();
             self.sum += p;
             for (i, o) in self.out.iter_mut().enumerate() {

@@ -13,7 +13,7 @@ mod rows;
 mod sample;
 
 pub(crate) use activation::{add_gated, gate_mul, glu, softcap};
-pub(crate) use attention::{attention, cache_offset, cache_write};
+pub(crate) use attention::{attention, cache_write};
 pub(crate) use cluster::{cluster_head, member};
 pub(crate) use conv::{conv, span_entry};
 pub(crate) use delta::{delta_prepare, delta_rule, softplus};

@@ -1,26 +1,29 @@
 //! Attention over the cache. See [`forerun_backend::op::Attention`] for the math.
 //!
 //! # Layout
-//! A task is one row and one key head. Each block of keys and values is read once for all query heads of
-//! the group; scores are `[query head][key]` in scratch.
-//!
-//! # Numerics
-//! f32. Scores are sums over lanes as everywhere; a block's weights are summed in lanes by place among
-//! the block's visible keys;
-//! values are added key by key in ascending order. Blocks lie at absolute positions, so nothing depends on
-//! how a prompt was cut or which rows share the call.
+//! Rows of one sequence make a tile with one key head, so that a block of keys and values is read and widened once
+//! for all of them. A task is a tile; where there are fewer tiles than would keep the threads busy, a task is a
+//! chunk of a tile's keys, and the tiles are put together from those afterwards.
 
 use super::Scratch;
-use super::attention_block::{Vectors, Weights, mix, score};
-use super::codes::{Decode, DenseBf16, DenseF16, DenseF32};
+use super::attention_tile::{Sizes, Tile, chunk_keys};
 use super::crew::Crew;
-use super::isa::{Isa, Kernel, LANES, Task};
-use super::math::exp;
+use super::isa::{Isa, Task};
 use crate::Storage;
 use crate::pool::Shared;
-use crate::reference::{cache_offset, index};
+use crate::reference::index;
 use forerun_backend::BackendError;
 use forerun_backend::op::{Attention, CacheLayout};
+use std::ops::Range;
+
+/// Queries of a tile with which widening a block costs a few per cent.
+const MANY_QUERIES: usize = 96;
+/// Queries below which a tile is not cut for the sake of threads.
+const FEW_QUERIES: usize = 32;
+/// Tiles that let threads finish together, though some tiles see more keys than others.
+const TILES_PER_THREAD: usize = 4;
+/// Numbers that the states of chunks may take together, unless threads would have nothing to do.
+const STATES: usize = 1 << 18;
 
 /// Operands of attention; the sheet checked their sizes.
 pub(crate) struct Attend<'a> {
@@ -51,148 +54,167 @@ impl Attend<'_> {
         }
         Ok(())
     }
+
+    /// Numbers of the chunks that some of `rows` sees, and perhaps of some between that none does.
+    pub(super) fn chunks(&self, rows: Range<usize>) -> Range<usize> {
+        let keys = chunk_keys(&self.layout);
+        let (mut first, mut end) = (usize::MAX, 0);
+        for &position in &self.positions[rows] {
+            let position = position as usize;
+            first = first.min(Attention::first_key(self.window, position) / keys);
+            end = end.max(position / keys + 1);
+        }
+        first.min(end)..end
+    }
 }
 
-struct AttendTask<'a> {
-    operands: &'a Attend<'a>,
+/// How rows are cut into tiles, and tiles into tasks.
+#[derive(Clone, Copy)]
+struct Cut<'a> {
+    op: &'a Attend<'a>,
+    /// First row of each tile and one past its last.
+    tiles: &'a [[u32; 2]],
+}
+
+impl<'a> Cut<'a> {
+    /// Tiles by key head: all heads of a tile, then the tile before it. The last rows of a prompt see most, so
+    /// they come first.
+    fn tile(&self, index: usize) -> Tile<'a> {
+        let kv_heads = self.op.layout.kv_heads;
+        let [start, end] = self.tiles[self.tiles.len() - 1 - index / kv_heads].map(|n| n as usize);
+        Tile { op: self.op, rows: start..end, head: index % kv_heads }
+    }
+}
+
+/// Whole tiles.
+struct TileTask<'a> {
+    cut: Cut<'a>,
     out: Shared<'a, f32>,
 }
 
-impl Task for AttendTask<'_> {
+impl Task for TileTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
-        let op = self.operands;
-        let CacheLayout { kv_heads, head_dim, .. } = op.layout;
-        let (row, head) = (index / kv_heads, index % kv_heads);
-        let group = op.heads / kv_heads;
-        let first = (row * op.heads + head * group) * head_dim;
-        // SAFETY: a row's key head belongs to one task.
-        let out = unsafe { self.out.part(first, group * head_dim) };
-        let q = &op.q[first..first + group * head_dim];
-        let scratch = scratch.floats();
-        match (op.k, op.v) {
-            (Storage::F32(k), Storage::F32(v)) => {
-                let cache = Cache { decode: DenseF32, k: k.as_ptr().cast(), v: v.as_ptr().cast() };
-                simd.call(AttendRow { op, row, head, q, out, scratch, cache });
-            }
-            (Storage::F16(k), Storage::F16(v)) => {
-                let cache = Cache { decode: DenseF16, k: k.as_ptr().cast(), v: v.as_ptr().cast() };
-                simd.call(AttendRow { op, row, head, q, out, scratch, cache });
-            }
-            (Storage::BF16(k), Storage::BF16(v)) => {
-                let cache = Cache { decode: DenseBf16, k: k.as_ptr().cast(), v: v.as_ptr().cast() };
-                simd.call(AttendRow { op, row, head, q, out, scratch, cache });
-            }
-            _ => unreachable!("`attention` refused caches of different types"),
+        let tile = self.cut.tile(index);
+        let (floats, words) = scratch.parts();
+        let sizes = tile.sizes();
+        let (mut room, rest) = sizes.room_in(floats, words);
+        let (all, rest) = rest.split_at_mut(sizes.state());
+        let (mut all, mut state) = (sizes.state_in(all), sizes.state_in(rest));
+        all.clear();
+        for chunk in tile.chunks() {
+            tile.chunk(simd, chunk, &mut room, &mut state);
+            all.merge(simd, &state);
         }
+        tile.finish(&all, &self.out);
     }
 }
 
-/// Both caches as bytes.
+/// Some chunks of all tiles, and where their states are: `[tile][tile's own, then one per chunk]`.
 #[derive(Clone, Copy)]
-struct Cache<D> {
-    decode: D,
-    k: *const u8,
-    v: *const u8,
+struct Wave<'a> {
+    cut: Cut<'a>,
+    /// The chunks that are tasks now.
+    now: [usize; 2],
+    /// Chunks that there is room for.
+    most: usize,
+    /// Numbers of a state.
+    state: usize,
+    states: Shared<'a, f32>,
 }
 
-/// One row's query heads over the cache of one key head. Made by [`AttendTask`] alone: `attention` has
-/// checked the row's block ids.
-struct AttendRow<'a, D> {
-    op: &'a Attend<'a>,
-    row: usize,
-    head: usize,
-    q: &'a [f32],
-    out: &'a mut [f32],
-    scratch: &'a mut [f32],
-    cache: Cache<D>,
+impl<'a> Wave<'a> {
+    /// State number `which` of a tile.
+    ///
+    /// # Safety
+    /// Nobody else has it.
+    unsafe fn state(&self, tile: usize, which: usize) -> &'a mut [f32] {
+        let at = tile * (1 + self.most) + which;
+        // SAFETY: the caller's promise.
+        unsafe { self.states.part(at * self.state, self.state) }
+    }
 }
 
-impl<D: Decode> Kernel for AttendRow<'_, D> {
-    type Out = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, simd: S) {
-        let Self { op, row, head, q, out, scratch, cache } = self;
-        let CacheLayout { block, head_dim, .. } = op.layout;
-        let (group, wide) = (q.len() / head_dim, block.next_multiple_of(LANES));
-        let (scores, state) = scratch.split_at_mut(group * wide);
-        let (maxima, state) = state.split_at_mut(group);
-        let (totals, shrinks) = state.split_at_mut(group);
-        maxima.fill(f32::NEG_INFINITY);
-        totals.fill(0.0);
-        out.fill(0.0);
-        let keys = op.positions[row] as usize + 1;
-        let line = op.span_of[row] as usize * op.table_width;
-        let size = D::STEP_BYTES / LANES;
-        let first = Attention::first_key(op.window, keys - 1);
-        for b in first / block..keys.div_ceil(block) {
-            let skipped = first.saturating_sub(b * block);
-            let at = cache_offset(&op.layout, op.tables[line + b] as usize, head, skipped);
-            let place = |base: *const u8, start: usize| base.wrapping_add((start + at) * size);
-            let (k, v) = (place(cache.k, op.starts[0]), place(cache.v, op.starts[1]));
-            let count = block.min(keys - b * block) - skipped;
-            let decode = cache.decode;
-            // SAFETY: the block id was checked, so both caches hold `block - skipped >= count`
-            // vectors of `head_dim` from there on.
-            unsafe { score(simd, &Vectors { decode, at: k, head_dim, count }, q, scores, wide) };
-            for g in 0..group {
-                let scores = &mut scores[g * wide..(g + 1) * wide];
-                let max = weigh(simd, scores, count, op.scale, maxima[g]);
-                let shrink = simd.largest(exp(simd, simd.splat(maxima[g] - max)));
-                totals[g] = totals[g].mul_add(shrink, total(simd, scores));
-                (maxima[g], shrinks[g]) = (max, shrink);
-            }
-            let weights = Weights { scores, shrinks: &shrinks[..group], wide };
+/// One chunk of a tile's keys.
+struct ChunkTask<'a>(Wave<'a>);
+
+impl Task for ChunkTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        let Self(wave) = self;
+        let [first, end] = wave.now;
+        let (index, chunk) = (index / (end - first), first + index % (end - first));
+        let tile = wave.cut.tile(index);
+        if !tile.chunks().contains(&chunk) {
+            return;
+        }
+        let sizes = tile.sizes();
+        // SAFETY: a task has its own state.
+        let state = unsafe { wave.state(index, 1 + chunk - first) };
+        let (floats, words) = scratch.parts();
+        let (mut room, _) = sizes.room_in(floats, words);
+        tile.chunk(simd, chunk, &mut room, &mut sizes.state_in(state));
+    }
+}
+
+/// The chunks of a tile put together with those before.
+struct MergeTask<'a> {
+    wave: Wave<'a>,
+    /// All chunks: first and one past the last.
+    chunks: [usize; 2],
+    out: Shared<'a, f32>,
+}
+
+impl Task for MergeTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
+        let Self { wave, chunks, .. } = self;
+        let tile = wave.cut.tile(index);
+        let (sizes, [first, end]) = (tile.sizes(), wave.now);
+        // SAFETY: the states of a tile belong to one task.
+        let mut all = sizes.state_in(unsafe { wave.state(index, 0) });
+        if first == chunks[0] {
+            all.clear();
+        }
+        for chunk in (first..end).filter(|chunk| tile.chunks().contains(chunk)) {
             // SAFETY: as above.
-            unsafe { mix(simd, &Vectors { decode, at: v, head_dim, count }, &weights, out) };
+            let state = unsafe { wave.state(index, 1 + chunk - first) };
+            all.merge(simd, &sizes.state_in(state));
         }
-        for (out, total) in out.chunks_exact_mut(head_dim).zip(totals) {
-            out.iter_mut().for_each(|o| *o /= *total);
+        if end == chunks[1] {
+            tile.finish(&all, &self.out);
         }
     }
 }
 
-/// Scores to softmax weights, relative to the returned maximum, which is at least `before`. Places past
-/// `count` get weight zero.
-#[inline(always)]
-fn weigh<S: Isa>(simd: S, scores: &mut [f32], count: usize, scale: f32, before: f32) -> f32 {
-    let scale = simd.splat(scale);
-    let mut max = simd.splat(before);
-    scores[count..].fill(f32::NEG_INFINITY);
-    for at in (0..count).step_by(LANES) {
-        let (at, rest) = (scores[at..].as_mut_ptr(), LANES.min(count - at));
-        // SAFETY: `rest` scores are left, and `scores` is whole vectors.
-        unsafe {
-            simd.store_part(at, rest, simd.mul(simd.load(at), scale));
-            max = simd.max(simd.load(at), max);
+/// Cuts runs of rows of the same sequence into tiles of at most `most` rows. Gives the number of tiles.
+fn cut(span_of: &[u32], most: usize, tiles: &mut [[u32; 2]]) -> usize {
+    let (mut count, mut row) = (0, 0);
+    for run in span_of.chunk_by(|a, b| a == b) {
+        for part in run.chunks(most) {
+            tiles[count] = [row as u32, (row + part.len()) as u32];
+            (count, row) = (count + 1, row + part.len());
         }
     }
-    let max = simd.largest(max);
-    for at in (0..scores.len()).step_by(LANES) {
-        let at = scores[at..].as_mut_ptr();
-        // SAFETY: `scores` is whole vectors.
-        unsafe { simd.store(at, exp(simd, simd.sub(simd.load(at), simd.splat(max)))) };
-    }
-    max
+    count
 }
 
-/// The sum of whole vectors, in lanes.
-#[inline(always)]
-fn total<S: Isa>(simd: S, weights: &[f32]) -> f32 {
-    let mut sum = simd.splat(0.0);
-    for at in weights.chunks_exact(LANES) {
-        // SAFETY: a chunk is sixteen f32.
-        sum = simd.add(sum, unsafe { simd.load(at.as_ptr()) });
-    }
-    simd.sum(sum)
+/// Rows of `queries` queries, or one.
+fn rows_of(op: &Attend<'_>, queries: usize) -> usize {
+    (queries * op.layout.kv_heads / op.heads).max(1)
+}
+
+/// Rows of the largest tile: enough queries to be worth widening a block for, few enough to stay near and, beyond
+/// that, to give every thread some.
+fn tile_rows(op: &Attend<'_>, threads: usize) -> usize {
+    let each = op.positions.len() * op.layout.kv_heads / (TILES_PER_THREAD * threads);
+    each.clamp(rows_of(op, FEW_QUERIES), rows_of(op, MANY_QUERIES))
 }
 
 /// Causal attention of each row.
 pub(crate) fn attention(
     crew: &mut Crew,
     operands: &Attend<'_>,
+    shared: &mut Scratch,
     out: &mut [f32],
 ) -> Result<(), BackendError> {
-    let layout = operands.layout;
     let same = matches!(
         (operands.k, operands.v),
         (Storage::F32(_), Storage::F32(_))
@@ -207,8 +229,44 @@ pub(crate) fn attention(
     for row in 0..rows {
         operands.check(row)?;
     }
-    let group = operands.heads / layout.kv_heads;
-    crew.reserve(group * (layout.block.next_multiple_of(LANES) + 3), 0);
-    crew.run(rows * layout.kv_heads, &AttendTask { operands, out: Shared::new(out) });
+    if rows > 0 {
+        attend(crew, operands, shared, Shared::new(out));
+    }
     Ok(())
+}
+
+/// What [`attention`] does with operands that it has checked.
+fn attend(crew: &mut Crew, op: &Attend<'_>, shared: &mut Scratch, out: Shared<'_, f32>) {
+    let (rows, wanted) = (op.positions.len(), TILES_PER_THREAD * crew.threads());
+    let most_rows = tile_rows(op, crew.threads());
+    // The largest tile there may be, so that a few rows more or less never ask again.
+    let (floats, words) = Sizes::new(op, rows_of(op, MANY_QUERIES)).scratch();
+    crew.reserve(floats, words);
+    shared.reserve(0, 2 * rows);
+    let count = cut(op.span_of, most_rows, shared.parts().1.as_chunks_mut().0);
+    let tasks = count * op.layout.kv_heads;
+    let longest = (op.table_width * op.layout.block).div_ceil(chunk_keys(&op.layout));
+    let Range { start, end } = op.chunks(0..rows);
+    let many = crew.threads() == 1 || tasks >= wanted;
+    if crew.threads() > 1 && longest > 1 {
+        // Again the most there may be: tiles that are too few have few queries.
+        let state = Sizes::new(op, rows_of(op, FEW_QUERIES)).state();
+        let most = (wanted * longest * state).min(STATES.max(2 * wanted * state));
+        shared.reserve(wanted * state + most, 0);
+    }
+    let (states, words) = shared.parts();
+    let cut = Cut { op, tiles: &words.as_chunks().0[..count] };
+    if many || end - start == 1 {
+        crew.run(tasks, &TileTask { cut, out });
+        return;
+    }
+    let state = Sizes::new(op, most_rows.min(rows)).state();
+    let most = (STATES / (tasks * state)).max(wanted.div_ceil(tasks)).min(longest);
+    let (states, chunks) = (Shared::new(states), [start, end]);
+    for first in (start..end).step_by(most) {
+        let now = [first, (first + most).min(end)];
+        let wave = Wave { cut, now, most, state, states };
+        crew.run(tasks * (now[1] - now[0]), &ChunkTask(wave));
+        crew.run(tasks, &MergeTask { wave, chunks, out });
+    }
 }

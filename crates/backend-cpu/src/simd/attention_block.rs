@@ -1,202 +1,328 @@
-//! The two products of attention within one block of keys: queries with keys, weights with values.
+//! What attention does within one block of keys: widen what is stored, and multiply.
+//!
+//! # Math
+//! Both products are one: `out[line] = Σ_step from[line][step] · table[step]`. For scores a line is a query, a step an
+//! element of its head, and the table holds keys; for values a line is a query's weights, a step a key, and the
+//! table holds values.
+//!
+//! # Layout
+//! The cache holds both tables as they are needed, step by step. A few lines multiply what is stored, widening it in
+//! registers; for more lines, and for lines that are not whole vectors, it is widened once, to scratch.
 //!
 //! # Numerics
-//! A score is a sum in lanes ([`super::tile`]). A mixed value is its old content times the shrink factor, then one
-//! fused multiply-add per key in ascending order. How many heads share registers does not enter a result.
+//! Each number of a product is one chain of fused multiply-adds in ascending order of steps. How many lines or
+//! columns share registers, and where a number was widened, does not enter a result.
 
-use super::codes::Decode;
-use super::isa::{Isa, LANES};
-use super::tile::{Channels, accumulate, fold, steps};
+use super::codes::{Decode, DenseBf16, DenseF16, DenseF32};
+use super::isa::{Isa, Kernel, LANES};
+use crate::Storage;
 use std::array::from_fn;
+use std::ops::Range;
 
-/// `count` stored vectors of `head_dim` in a row.
-pub(super) struct Vectors<D> {
-    pub(super) decode: D,
-    pub(super) at: *const u8,
-    pub(super) head_dim: usize,
-    pub(super) count: usize,
+/// Lines that multiply what is stored; from more on, widening it once is cheaper.
+const FEW_LINES: usize = 6;
+
+/// No instruction set multiplies more lines at a time.
+pub(super) const MOST_LINES: usize = 6;
+
+/// How many of `lines` [`Table::multiply`] is best given at a time: about equally many each time, since a small
+/// last piece would read the table for little.
+pub(super) const fn lines_together<S: Isa>(lines: usize) -> usize {
+    lines.div_ceil(lines.div_ceil(S::TILE.0))
 }
 
-impl<D: Decode> Vectors<D> {
-    const SIZE: usize = D::STEP_BYTES / LANES;
+/// One head's part of a block, as it is stored: `steps` lines of `columns`.
+#[derive(Clone, Copy)]
+pub(super) struct Stored<'a> {
+    /// The cache.
+    pub(super) cache: &'a Storage,
+    /// Its first element.
+    pub(super) at: usize,
+    /// Steps of the table.
+    pub(super) steps: usize,
+    /// Numbers of a step.
+    pub(super) columns: usize,
+    /// Cache and element that will be read after this part, to be fetched ahead.
+    pub(super) next: (&'a Storage, usize),
+}
 
-    #[inline(always)]
-    fn vector(&self, i: usize) -> *const u8 {
-        self.at.wrapping_add(i * self.head_dim * Self::SIZE)
+/// First byte of an element, and elements from there on.
+fn place(cache: &Storage, at: usize) -> (*const u8, usize) {
+    let (base, size, len) = match cache {
+        Storage::F32(v) => (v.as_ptr().cast::<u8>(), 4, v.len()),
+        Storage::F16(v) | Storage::BF16(v) => (v.as_ptr().cast::<u8>(), 2, v.len()),
+        Storage::U32(_) => unreachable!("the sheet refused a cache of indices"),
+    };
+    (base.wrapping_add(at * size), len.saturating_sub(at))
+}
+
+impl<'a> Stored<'a> {
+    /// A table for `lines` lines; `used` steps are all they need. Where it is widened, it is in `room`.
+    pub(super) fn table<S: Isa>(
+        self,
+        simd: S,
+        lines: usize,
+        used: Range<usize>,
+        room: &'a mut [f32],
+    ) -> Table<'a> {
+        let Self { cache, steps, columns, .. } = self;
+        let (at, len) = place(cache, self.at);
+        assert!(steps * columns <= len && used.end <= steps, "a block is inside its cache");
+        let next = place(self.next.0, self.next.1).0;
+        let kind = match cache {
+            Storage::F16(_) => Kind::F16,
+            Storage::BF16(_) => Kind::Bf16,
+            _ => Kind::F32,
+        };
+        let life = std::marker::PhantomData;
+        if lines <= FEW_LINES && columns.is_multiple_of(LANES) {
+            return Table { kind, at, wide: columns, steps, next: Some(next), life };
+        }
+        let wide = columns.next_multiple_of(LANES);
+        assert!(steps * wide <= room.len(), "a block fits in its room");
+        let out = &mut room[..steps * wide];
+        let to = out.as_ptr().cast();
+        match kind {
+            Kind::F32 => simd.call(Widen { decode: DenseF32, at, next, columns, used, out }),
+            Kind::F16 => simd.call(Widen { decode: DenseF16, at, next, columns, used, out }),
+            Kind::Bf16 => simd.call(Widen { decode: DenseBf16, at, next, columns, used, out }),
+        }
+        Table { kind: Kind::F32, at: to, wide, steps, next: None, life }
     }
+}
 
-    /// Lanes `at..at + lanes` of vector `i`, zeros above.
+/// Stored numbers to f32 in whole vectors, zeros past the columns. Made by [`Stored::table`] alone, which checks
+/// that the steps are there and that they fit in `out`.
+struct Widen<'a, D> {
+    decode: D,
+    at: *const u8,
+    next: *const u8,
+    columns: usize,
+    /// The steps to widen.
+    used: Range<usize>,
+    out: &'a mut [f32],
+}
+
+impl<D: Decode> Kernel for Widen<'_, D> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) {
+        let Self { decode, columns, out, .. } = self;
+        let size = D::STEP_BYTES / LANES;
+        let (whole, wide) = (columns / LANES * LANES, columns.next_multiple_of(LANES));
+        let group = decode.group(simd, 1.0, 0.0);
+        for step in self.used {
+            let from = self.at.wrapping_add(step * columns * size);
+            let next = self.next.wrapping_add(step * columns * size);
+            let to = out[step * wide..(step + 1) * wide].as_mut_ptr();
+            for line in (0..columns * size).step_by(64) {
+                simd.prefetch(next.wrapping_add(line));
+            }
+            // SAFETY: the step is there, and `to` has room for it in whole vectors; a partial one is widened from
+            // a copy.
+            unsafe {
+                for at in (0..whole).step_by(LANES) {
+                    let numbers = decode.weights(simd, from.wrapping_add(at * size), group);
+                    simd.store(to.wrapping_add(at), numbers);
+                }
+                if whole < columns {
+                    let mut copy = [0_u8; 64];
+                    let (from, bytes) = (from.wrapping_add(whole * size), (columns - whole) * size);
+                    std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), bytes);
+                    let numbers = decode.weights(simd, copy.as_ptr(), group);
+                    simd.store(to.wrapping_add(whole), numbers);
+                }
+            }
+        }
+    }
+}
+
+/// How the numbers of a table are stored.
+#[derive(Clone, Copy)]
+enum Kind {
+    F32,
+    F16,
+    Bf16,
+}
+
+/// `steps` lines of `wide` numbers, whole vectors. Made by [`Stored::table`] alone.
+pub(super) struct Table<'a> {
+    kind: Kind,
+    at: *const u8,
+    wide: usize,
+    steps: usize,
+    /// What to fetch ahead, as far into it as this table is read, when it is read first.
+    next: Option<*const u8>,
+    life: std::marker::PhantomData<&'a f32>,
+}
+
+/// One line of a product.
+#[derive(Clone, Copy)]
+pub(super) struct Line {
+    /// A number for the first step used, those of the others after it.
+    pub(super) from: *const f32,
+    /// One number per column.
+    pub(super) to: *mut f32,
+}
+
+impl Line {
+    /// No line at all.
+    pub(super) const NONE: Self = Self { from: std::ptr::null(), to: std::ptr::null_mut() };
+}
+
+/// What becomes of the sums.
+#[derive(Clone, Copy)]
+pub(super) enum Sums {
+    /// They start at zero and are stored times this.
+    Scaled(f32),
+    /// They start at what is there.
+    Added,
+}
+
+impl Table<'_> {
+    /// Multiplies `lines`, no more than [`lines_together`], with the steps and columns given; columns are rounded
+    /// to whole vectors.
     ///
     /// # Safety
-    /// The vectors are there, and the lanes are inside `head_dim`.
-    #[inline(always)]
-    unsafe fn load<S: Isa>(&self, simd: S, i: usize, at: usize, lanes: usize) -> S::F {
-        let from = self.vector(i).wrapping_add(at * Self::SIZE);
-        let group = self.decode.group(simd, 1.0, 0.0);
-        // SAFETY: the caller's promise; a partial vector is decoded from a copy.
+    /// Every line has a number to read for each step, and a number to write for each column, whole vectors of them,
+    /// which nobody else has.
+    pub(super) unsafe fn multiply<S: Isa>(
+        &mut self,
+        simd: S,
+        lines: &[Line],
+        [steps, columns]: [Range<usize>; 2],
+        sums: Sums,
+    ) {
+        assert!(steps.end <= self.steps && columns.end <= self.wide, "a table has what is used");
+        let columns = columns.start / LANES * LANES..columns.end.next_multiple_of(LANES);
+        let job = Job { at: self.at, wide: self.wide, next: self.next.take(), steps, sums };
+        // SAFETY: the caller's promise; the table is as its fields say while it lives.
         unsafe {
-            if lanes == LANES {
-                return self.decode.weights(simd, from, group);
+            match self.kind {
+                Kind::F32 => job.lines(simd, DenseF32, lines, columns),
+                Kind::F16 => job.lines(simd, DenseF16, lines, columns),
+                Kind::Bf16 => job.lines(simd, DenseBf16, lines, columns),
             }
-            let mut copy = [0_u8; 64];
-            std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), lanes * Self::SIZE);
-            self.decode.weights(simd, copy.as_ptr(), group)
         }
     }
 }
 
-/// Scores as `[head][key]`, `wide` from head to head.
-struct Table<'a> {
-    scores: &'a mut [f32],
+/// A table as a product needs it.
+struct Job {
+    at: *const u8,
     wide: usize,
+    next: Option<*const u8>,
+    steps: Range<usize>,
+    sums: Sums,
 }
 
-/// `scores[g·wide + key] = q[g]·k[key]` for all queries and keys.
-///
-/// # Safety
-/// The vectors are there.
-#[inline(always)]
-pub(super) unsafe fn score<S: Isa, D: Decode>(
-    simd: S,
-    keys: &Vectors<D>,
-    q: &[f32],
-    scores: &mut [f32],
-    wide: usize,
-) {
-    let group = q.len() / keys.head_dim;
-    let together = if group > 2 && S::TILE.1 == 4 { 4 } else { 2 };
-    for first in (0..group).step_by(together) {
+impl Job {
+    /// # Safety
+    /// As for [`Table::multiply`], of a table that decodes with `decode`; columns are whole vectors.
+    unsafe fn lines<S: Isa, D: Decode>(
+        &self,
+        simd: S,
+        decode: D,
+        lines: &[Line],
+        columns: Range<usize>,
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
-            match together {
-                4 => score_heads::<S, D, 4, 4>(simd, keys, q, first, Table { scores, wide }),
-                _ => score_heads::<S, D, 2, 2>(simd, keys, q, first, Table { scores, wide }),
+            match lines.len() {
+                1 => self.columns::<S, D, 1>(simd, decode, lines, columns),
+                2 => self.columns::<S, D, 2>(simd, decode, lines, columns),
+                3 => self.columns::<S, D, 3>(simd, decode, lines, columns),
+                4 if S::TILE.0 > 3 => self.columns::<S, D, 4>(simd, decode, lines, columns),
+                5 if S::TILE.0 > 3 => self.columns::<S, D, 5>(simd, decode, lines, columns),
+                6 if S::TILE.0 > 3 => self.columns::<S, D, 6>(simd, decode, lines, columns),
+                _ => unreachable!("`lines_together` gives no more than a tile has"),
             }
         }
     }
-}
 
-/// The scores of up to `M` heads from `first` on, `N` keys at a time; the last head or key is repeated where
-/// there are no more.
-///
-/// # Safety
-/// The vectors are there.
-#[inline(always)]
-unsafe fn score_heads<S: Isa, D: Decode, const M: usize, const N: usize>(
-    simd: S,
-    keys: &Vectors<D>,
-    q: &[f32],
-    first: usize,
-    table: Table<'_>,
-) {
-    let dim = keys.head_dim;
-    let heads = q.len() / dim;
-    let x = from_fn(|m| q[(first + m).min(heads - 1) * dim..].as_ptr());
-    let nothing = [0.0_f32];
-    for key in (0..keys.count).step_by(N) {
-        let channels = Channels {
-            decode: keys.decode,
-            rows: from_fn(|n| keys.vector((key + n).min(keys.count - 1))),
-            ahead: N * dim * Vectors::<D>::SIZE,
-            tail_bytes: dim % LANES * Vectors::<D>::SIZE,
-            group_steps: usize::MAX,
-            scales: [nothing.as_ptr(); N],
-            offsets: [nothing.as_ptr(); N],
-        };
-        let mut sums: [[S::F; N]; M] = [[simd.splat(0.0); N]; M];
-        // SAFETY: a query has `dim` numbers, and so has a key by the caller's promise.
-        unsafe { accumulate(simd, &mut sums, x, dim, &channels, 0..steps(dim)) };
-        let sums = fold(simd, &sums);
-        for (m, sums) in sums.iter().enumerate().take(heads - first) {
-            let at = (first + m) * table.wide + key;
-            let count = N.min(keys.count - key);
-            table.scores[at..at + count].copy_from_slice(&sums[..count]);
+    /// # Safety
+    /// As for [`Job::lines`], of `M` lines.
+    unsafe fn columns<S: Isa, D: Decode, const M: usize>(
+        &self,
+        simd: S,
+        decode: D,
+        lines: &[Line],
+        columns: Range<usize>,
+    ) {
+        let lines: [Line; M] = from_fn(|m| lines[m]);
+        let (job, mut first) = (self, columns.start);
+        while first < columns.end {
+            first += match (columns.end - first) / LANES {
+                4.. if S::TILE.1 == 4 => {
+                    simd.call(Product::<D, M, 4> { decode, job, lines, first })
+                }
+                2.. => simd.call(Product::<D, M, 2> { decode, job, lines, first }),
+                _ => simd.call(Product::<D, M, 1> { decode, job, lines, first }),
+            };
         }
     }
 }
 
-/// Softmax weights as `[head][key]`, `wide` from head to head, and what each head's old sum is worth.
-pub(super) struct Weights<'a> {
-    pub(super) scores: &'a [f32],
-    pub(super) shrinks: &'a [f32],
-    pub(super) wide: usize,
+/// `N` vectors of columns of `M` lines, from column `first` on; made by [`Job::columns`] alone. Gives the columns
+/// done.
+struct Product<'a, D, const M: usize, const N: usize> {
+    decode: D,
+    job: &'a Job,
+    lines: [Line; M],
+    first: usize,
 }
 
-/// `out[g] ← shrink[g]·out[g] + Σ_key weight[g][key]·v[key]`.
-///
-/// # Safety
-/// The vectors are there.
-#[inline(always)]
-pub(super) unsafe fn mix<S: Isa, D: Decode>(
-    simd: S,
-    values: &Vectors<D>,
-    weights: &Weights<'_>,
-    out: &mut [f32],
-) {
-    let (dim, heads) = (values.head_dim, weights.shrinks.len());
-    let (together, wide) = if S::TILE.1 == 4 { (4, 4) } else { (2, 2) };
-    for head in (0..heads).step_by(together) {
-        let mut at = 0;
-        while at < dim {
-            let whole = dim - at >= wide * LANES;
-            // SAFETY: the caller's promise; `at` and the width stay inside `dim`.
-            unsafe {
-                match (whole, wide) {
-                    (true, 4) => mix_heads::<S, D, 4, 4>(simd, values, weights, out, [head, at]),
-                    (true, _) => mix_heads::<S, D, 2, 2>(simd, values, weights, out, [head, at]),
-                    (false, 4) => mix_heads::<S, D, 4, 1>(simd, values, weights, out, [head, at]),
-                    (false, _) => mix_heads::<S, D, 2, 1>(simd, values, weights, out, [head, at]),
+impl<D: Decode, const M: usize, const N: usize> Kernel for Product<'_, D, M, N> {
+    type Out = usize;
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) -> usize {
+        let Self { decode, job, lines, first } = self;
+        let size = D::STEP_BYTES / LANES;
+        let group = decode.group(simd, 1.0, 0.0);
+        let skipped = (job.steps.start * job.wide + first) * size;
+        let mut at = job.at.wrapping_add(skipped);
+        let mut next = job.next.map(|next| next.wrapping_add(skipped));
+        let mut acc = [[simd.splat(0.0); N]; M];
+        // SAFETY: `Table::multiply` was promised what the fields say, and `first + 16·N` is at most `wide`.
+        unsafe {
+            if matches!(job.sums, Sums::Added) {
+                for m in 0..M {
+                    for n in 0..N {
+                        acc[m][n] = simd.load(lines[m].to.add(first + n * LANES));
+                    }
                 }
             }
-            at += if whole { wide * LANES } else { LANES };
-        }
-    }
-}
-
-/// Up to `M` heads from `head` on, `W` vectors from element `at` on; with `W = 1` the vector may be partial.
-///
-/// # Safety
-/// The vectors are there and reach to `at + 16·W`, or to `head_dim` with `W = 1`.
-#[inline(always)]
-unsafe fn mix_heads<S: Isa, D: Decode, const M: usize, const W: usize>(
-    simd: S,
-    values: &Vectors<D>,
-    weights: &Weights<'_>,
-    out: &mut [f32],
-    [head, at]: [usize; 2],
-) {
-    let (dim, last) = (values.head_dim, weights.shrinks.len() - 1);
-    let lanes = if W == 1 { LANES.min(dim - at) } else { LANES };
-    let heads: [usize; M] = from_fn(|m| (head + m).min(last));
-    let rows = heads.map(|h| weights.scores[h * weights.wide..][..values.count].as_ptr());
-    // SAFETY: `lanes` elements from each place on lie in `out` and in every vector.
-    unsafe {
-        let mut acc = [[simd.splat(0.0); W]; M];
-        for m in 0..M {
-            let shrink = simd.splat(weights.shrinks[heads[m]]);
-            for w in 0..W {
-                let from = heads[m] * dim + at + w * LANES;
-                let old = simd.load_part(out[from..from + lanes].as_ptr(), lanes);
-                acc[m][w] = simd.mul(old, shrink);
-            }
-        }
-        for key in 0..values.count {
-            let mut v = [simd.splat(0.0); W];
-            for w in 0..W {
-                v[w] = values.load(simd, key, at + w * LANES, lanes);
+            for step in 0..job.steps.len() {
+                let mut b = [simd.splat(0.0); N];
+                for n in 0..N {
+                    b[n] = decode.weights(simd, at.add(n * D::STEP_BYTES), group);
+                }
+                if let Some(next) = &mut next {
+                    for line in 0..(N * D::STEP_BYTES).div_ceil(64) {
+                        simd.prefetch(next.wrapping_add(line * 64));
+                    }
+                    *next = next.wrapping_add(job.wide * size);
+                }
+                for m in 0..M {
+                    let a = simd.splat(*lines[m].from.add(step));
+                    for n in 0..N {
+                        acc[m][n] = simd.fma(a, b[n], acc[m][n]);
+                    }
+                }
+                at = at.wrapping_add(job.wide * size);
             }
             for m in 0..M {
-                let weight = simd.splat(*rows[m].add(key));
-                for w in 0..W {
-                    acc[m][w] = simd.fma(weight, v[w], acc[m][w]);
+                for n in 0..N {
+                    let to = lines[m].to.add(first + n * LANES);
+                    match job.sums {
+                        Sums::Scaled(scale) => {
+                            simd.store(to, simd.mul(acc[m][n], simd.splat(scale)));
+                        }
+                        Sums::Added => simd.store(to, acc[m][n]),
+                    }
                 }
             }
         }
-        for m in 0..M.min(last + 1 - head) {
-            for w in 0..W {
-                let to = (head + m) * dim + at + w * LANES;
-                simd.store_part(out[to..to + lanes].as_mut_ptr(), lanes, acc[m][w]);
-            }
-        }
+        N * LANES
     }
 }

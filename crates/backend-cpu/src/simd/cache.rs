@@ -1,11 +1,15 @@
 //! New keys and values into the cache.
+//!
+//! # Layout
+//! A value's elements lie side by side. A key's lie `block` apart, so they are narrowed sixteen at a time and
+//! stored one by one; the rows of a prompt fill the same lines of memory one after the other.
 
 use super::Scratch;
 use super::crew::Crew;
 use super::isa::{Isa, Kernel, LANES, Task};
 use crate::Storage;
 use crate::pool::Shared;
-use crate::reference::{cache_offset, index};
+use crate::reference::index;
 use forerun_backend::BackendError;
 use forerun_backend::op::CacheLayout;
 
@@ -30,18 +34,24 @@ impl<'a> Sink<'a> {
         }
     }
 
+    /// Stores `from` at `at` and every `stride` elements after it.
+    ///
     /// # Safety
-    /// No other thread touches `from.len()` elements from `at` on.
-    unsafe fn put<S: Isa>(&self, simd: S, at: usize, from: &[f32]) {
+    /// No other thread touches the elements from `at` to the last one stored.
+    unsafe fn put<S: Isa>(&self, simd: S, at: usize, from: &[f32], stride: usize) {
+        let span = from.len().saturating_sub(1) * stride + 1;
         // SAFETY: the caller's promise.
         unsafe {
             match self {
-                Self::F32(all) => all.part(at, from.len()).copy_from_slice(from),
+                Self::F32(all) => {
+                    let to = all.part(at, span).iter_mut().step_by(stride);
+                    to.zip(from).for_each(|(to, from)| *to = *from);
+                }
                 Self::F16(all) => {
-                    simd.call(Narrow::<true> { from, to: all.part(at, from.len()) });
+                    simd.call(Narrow::<true> { from, to: all.part(at, span), stride });
                 }
                 Self::Bf16(all) => {
-                    simd.call(Narrow::<false> { from, to: all.part(at, from.len()) });
+                    simd.call(Narrow::<false> { from, to: all.part(at, span), stride });
                 }
             }
         }
@@ -52,13 +62,16 @@ impl<'a> Sink<'a> {
 struct Narrow<'a, const IEEE: bool> {
     from: &'a [f32],
     to: &'a mut [u16],
+    /// From one half to the next.
+    stride: usize,
 }
 
 impl<const IEEE: bool> Kernel for Narrow<'_, IEEE> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
-        for (from, to) in self.from.chunks(LANES).zip(self.to.chunks_mut(LANES)) {
+        let steps = self.to.chunks_mut(LANES * self.stride);
+        for (from, to) in self.from.chunks(LANES).zip(steps) {
             let mut lanes = [0_u16; LANES];
             // SAFETY: a chunk is loaded as far as it goes, and `lanes` has sixteen halves.
             unsafe {
@@ -69,7 +82,8 @@ impl<const IEEE: bool> Kernel for Narrow<'_, IEEE> {
                     simd.store_bf16(lanes.as_mut_ptr(), wide);
                 }
             }
-            to.copy_from_slice(&lanes[..to.len()]);
+            let to = to.iter_mut().step_by(self.stride);
+            to.zip(&lanes[..from.len()]).for_each(|(to, half)| *to = *half);
         }
     }
 }
@@ -87,10 +101,14 @@ impl Task for WriteTask<'_> {
         let CacheLayout { kv_heads, block, head_dim, .. } = self.layout;
         for (row, &place) in self.places.iter().enumerate() {
             let (from, place) = ((row * kv_heads + head) * head_dim, place as usize);
-            let to = cache_offset(&self.layout, place / block, head, place % block);
-            for ((source, sink), start) in self.sources.iter().zip(&self.sinks).zip(self.starts) {
-                // SAFETY: a task has one head of every place, so even equal places do not meet.
-                unsafe { sink.put(simd, start + to, &source[from..from + head_dim]) };
+            let (id, at) = (place / block, place % block);
+            let [k, v] = self.sources.map(|source| &source[from..from + head_dim]);
+            let to = [self.layout.key(id, head, at, 0), self.layout.value(id, head, at, 0)];
+            let [k_at, v_at] = [self.starts[0] + to[0], self.starts[1] + to[1]];
+            // SAFETY: a task has one head of every block, all of which is its own, so even equal places do not meet.
+            unsafe {
+                self.sinks[0].put(simd, k_at, k, block);
+                self.sinks[1].put(simd, v_at, v, 1);
             }
         }
     }

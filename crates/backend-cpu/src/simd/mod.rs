@@ -12,6 +12,8 @@
 
 mod attention;
 mod attention_block;
+mod attention_state;
+mod attention_tile;
 mod cache;
 mod cluster;
 mod codes;

@@ -2,7 +2,11 @@
 
 use crate::{Access, Sheet, View};
 
-/// Shape of one layer's cache: `[blocks, kv_heads, block, head_dim]` for keys and for values.
+/// Shape of one layer's cache: keys are `[blocks, kv_heads, head_dim, block]`, values
+/// `[blocks, kv_heads, block, head_dim]`.
+///
+/// In both, what lies side by side is what attention computes side by side: the scores of a block's keys, and
+/// the elements of a mixed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLayout {
     /// Blocks in the pool.
@@ -19,6 +23,21 @@ impl CacheLayout {
     /// Elements of one cache buffer.
     pub const fn len(&self) -> usize {
         self.blocks * self.kv_heads * self.block * self.head_dim
+    }
+
+    /// First element of a head's part of block `id`, in either cache.
+    pub const fn part(&self, id: usize, head: usize) -> usize {
+        (id * self.kv_heads + head) * self.block * self.head_dim
+    }
+
+    /// Element `element` of the key at place `at` of block `id`.
+    pub const fn key(&self, id: usize, head: usize, at: usize, element: usize) -> usize {
+        self.part(id, head) + element * self.block + at
+    }
+
+    /// Element `element` of the value at place `at` of block `id`.
+    pub const fn value(&self, id: usize, head: usize, at: usize, element: usize) -> usize {
+        self.part(id, head) + at * self.head_dim + element
     }
 
     fn describe(&self, sheet: &mut Sheet<'_>) {
@@ -72,8 +91,8 @@ impl CacheWrite {
 /// with a window of `w` keys `max(0, p + 1 − w)..=p`: `out = softmax(scale·q·kᵀ) v`.
 ///
 /// # Numerics
-/// f32. Keys are taken in blocks of `layout.block` at absolute positions, in ascending order, merged by
-/// running maximum and sum, so a row's result does not depend on how the prompt was cut.
+/// f32. Keys are taken in pieces that lie at absolute positions, in ascending order, and merged by maximum and
+/// sum, so a row's result does not depend on how the prompt was cut.
 ///
 /// # Window
 /// Blocks that lie before the window are skipped: neither their entries in `tables` nor their contents are
@@ -148,6 +167,27 @@ impl Attention {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_and_values_fill_their_caches_each_in_its_own_order() {
+        let layout = CacheLayout { blocks: 3, kv_heads: 2, block: 5, head_dim: 4 };
+        let mut keys = Vec::new();
+        let mut values = Vec::new();
+        for id in 0..layout.blocks {
+            for head in 0..layout.kv_heads {
+                for at in 0..layout.block {
+                    for element in 0..layout.head_dim {
+                        keys.push(layout.key(id, head, at, element));
+                        values.push(layout.value(id, head, at, element));
+                    }
+                }
+            }
+        }
+        assert!(values.iter().copied().eq(0..layout.len()));
+        assert_eq!(keys[..6], [0, 5, 10, 15, 1, 6]);
+        keys.sort_unstable();
+        assert_eq!(keys, values);
+    }
 
     #[test]
     fn a_window_ends_at_the_rows_own_key_and_never_starts_before_the_first() {

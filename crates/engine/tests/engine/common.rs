@@ -1,6 +1,7 @@
 //! Engines over golden checkpoints on each device.
 
 use forerun_backend::Backend;
+use forerun_backend::op::CacheLayout;
 use forerun_backend_cpu::{plain, tuned};
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_engine::{
@@ -191,6 +192,9 @@ pub(crate) struct Remembered {
     pub(crate) parts: Vec<(&'static str, Vec<f32>)>,
 }
 
+/// Where an element lies in a cache: block, head, place in the block, element.
+type Place = fn(&CacheLayout, usize, usize, usize, usize) -> usize;
+
 /// Reads layer `layer` of a lease that holds `positions`.
 pub(crate) fn remembered(
     runner: &mut ModelRunner,
@@ -208,7 +212,7 @@ pub(crate) fn remembered(
             // A ring holds at least the window; what is older may be overwritten.
             let committed = held.committed as usize;
             let oldest = if cache.ring { committed.saturating_sub(limits.window) } else { 0 };
-            let gather = |kept: &[f32]| {
+            let gather = |kept: &[f32], place: Place| {
                 let mut out = Vec::new();
                 for head in 0..layout.kv_heads {
                     for p in oldest..committed {
@@ -216,14 +220,14 @@ pub(crate) fn remembered(
                             true => slot * ring + p / KV_BLOCK % ring,
                             false => held.blocks[p / KV_BLOCK] as usize,
                         };
-                        let row = (block * layout.kv_heads + head) * KV_BLOCK + p % KV_BLOCK;
-                        let at = row * layout.head_dim;
-                        out.extend_from_slice(&kept[at..at + layout.head_dim]);
+                        let at = |i| place(&layout, block, head, p % KV_BLOCK, i);
+                        out.extend((0..layout.head_dim).map(|i| kept[at(i)]));
                     }
                 }
                 out
             };
-            Remembered { parts: vec![("k", gather(&k)), ("v", gather(&v))] }
+            let (k, v) = (gather(&k, CacheLayout::key), gather(&v, CacheLayout::value));
+            Remembered { parts: vec![("k", k), ("v", v)] }
         }
         LayerState::Delta { window, state, .. } => {
             let part = |view: forerun_backend::View| {

@@ -21,6 +21,9 @@ const ALL: Option<usize> = None;
 /// Spans of every kind in one call, an empty one among them.
 const MANY: [Span; 5] = [(0, 21), (15, 18), (77, 78), (16, 16), (3, 9)];
 
+/// Spans around multiples of larger powers of two, where a kernel may cut keys.
+const LONG: [Span; 4] = [(250, 260), (509, 515), (1022, 1026), (300, 301)];
+
 #[derive(Clone, Copy, Debug)]
 struct Heads {
     heads: usize,
@@ -49,6 +52,8 @@ pub(super) fn cases() -> Vec<Case> {
             (heads(4, 1, 128, 64), "block edge", &[(62, 66), (127, 129)], ALL),
             (heads(2, 2, 16, 16), "prompt", &[(0, 130), (5, 6)], ALL),
             (heads(2, 1, 16, 16), "no rows", &[], ALL),
+            (heads(6, 2, 32, 64), "long", &LONG, ALL),
+            (heads(5, 1, 24, 24), "long", &LONG, Some(300)),
             (heads(1, 1, 8, 4), "one long", &[(145, 150)], Some(9)),
             (heads(4, 2, 16, 16), "many", &MANY, Some(16)),
             (heads(8, 8, 33, 5), "many", &MANY, Some(13)),
@@ -67,6 +72,9 @@ pub(super) fn cases() -> Vec<Case> {
     }
     cases
 }
+
+/// Where an element lies in a cache: block, head, place in the block, element.
+type Place = fn(&CacheLayout, usize, usize, usize, usize) -> usize;
 
 /// Block tables of some sequences over a shuffled pool.
 struct Pool {
@@ -101,16 +109,17 @@ impl Pool {
         Self { layout, width, tables }
     }
 
-    /// Random numbers where some row may look, NaN elsewhere.
-    fn contents(&self, rng: &mut Rng, seen: &[Range<usize>]) -> Vec<f32> {
+    /// Random numbers where some row may look, NaN elsewhere, each at its `place`.
+    fn contents(&self, rng: &mut Rng, seen: &[Range<usize>], place: Place) -> Vec<f32> {
         let CacheLayout { kv_heads, block, head_dim, .. } = self.layout;
         let mut values = vec![f32::NAN; self.layout.len()];
         for (line, seen) in self.tables.chunks(self.width).zip(seen) {
             for position in seen.clone() {
                 let id = line[position / block] as usize;
                 for head in 0..kv_heads {
-                    let at = ((id * kv_heads + head) * block + position % block) * head_dim;
-                    values[at..at + head_dim].copy_from_slice(&rng.values(head_dim));
+                    for (i, value) in rng.values(head_dim).into_iter().enumerate() {
+                        values[place(&self.layout, id, head, position % block, i)] = value;
+                    }
                 }
             }
         }
@@ -132,8 +141,8 @@ fn attention(
         let seen: Vec<Range<usize>> =
             spans.iter().map(|&(start, end)| first(start)..end as usize).collect();
         let pool = Pool::new(&mut stage.rng, shape, &seen);
-        let keys = pool.contents(&mut stage.rng, &seen);
-        let values = pool.contents(&mut stage.rng, &seen);
+        let keys = pool.contents(&mut stage.rng, &seen, CacheLayout::key);
+        let values = pool.contents(&mut stage.rng, &seen, CacheLayout::value);
         let [k_cache, v_cache] = stage.caches(dtype, pool.layout, [&keys, &values])?;
         let positions: Vec<u32> = spans.iter().flat_map(|&(start, end)| start..end).collect();
         let lines = (0..).zip(spans);

@@ -1,0 +1,337 @@
+//! Some rows of one sequence over the cache of one key head.
+//!
+//! # Layout
+//! A query is a row's query head; those of a tile are numbered by row, then head. Scores are `[query][key]`, where
+//! the keys of a block fill whole vectors.
+//!
+//! # Numerics
+//! f32. Keys are taken in chunks, which lie at absolute positions: the scores of a chunk, their maximum, the weights
+//! relative to it, summed in lanes by place in the block, then the weighted values key by key. Chunks are
+//! merged in ascending order. A query takes part in nothing it does not see, so which rows share a tile, and who
+//! computes a chunk, does not enter a result.
+
+use super::attention::Attend;
+use super::attention_block::{Line, MOST_LINES, Stored, Sums, lines_together};
+use super::attention_state::{State, Weigh};
+use super::isa::{Isa, LANES};
+use crate::Storage;
+use crate::pool::Shared;
+use forerun_backend::op::{Attention, CacheLayout};
+use std::ops::Range;
+
+/// Keys of a chunk, where blocks are not larger: few enough that a short context keeps several threads busy, enough
+/// that merging costs little.
+const CHUNK: usize = 256;
+
+/// Keys of a chunk: whole blocks.
+pub(super) fn chunk_keys(layout: &CacheLayout) -> usize {
+    (CHUNK / layout.block).max(1) * layout.block
+}
+
+/// The rows of a tile are of one sequence.
+pub(super) struct Tile<'a> {
+    pub(super) op: &'a Attend<'a>,
+    pub(super) rows: Range<usize>,
+    pub(super) head: usize,
+}
+
+/// Sizes of what tiles need, for at most `rows` of them.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    rows: usize,
+    /// Query heads of a key head.
+    group: usize,
+    /// Elements of a head, in whole vectors.
+    wide: usize,
+    /// Keys of a block, in whole vectors.
+    keys: usize,
+    layout: CacheLayout,
+}
+
+impl Sizes {
+    pub(super) fn new(op: &Attend<'_>, rows: usize) -> Self {
+        let layout = op.layout;
+        let [wide, keys] = [layout.head_dim, layout.block].map(|n| n.next_multiple_of(LANES));
+        Self { rows, group: op.heads / layout.kv_heads, wide, keys, layout }
+    }
+
+    fn queries(&self) -> usize {
+        self.rows * self.group
+    }
+
+    /// Scores of a query.
+    fn scores(&self) -> usize {
+        chunk_keys(&self.layout) / self.layout.block * self.keys
+    }
+
+    /// Numbers of a [`State`].
+    pub(super) fn state(&self) -> usize {
+        State::len(self.queries(), self.wide)
+    }
+
+    /// The widened part of a block: keys or values.
+    fn table(&self) -> usize {
+        (self.layout.head_dim * self.keys).max(self.layout.block * self.wide)
+    }
+
+    /// Numbers and words of scratch: a room and two states.
+    pub(super) fn scratch(&self) -> (usize, usize) {
+        let room = self.table() + self.queries() * self.scores();
+        (room + 2 * self.state(), 3 * self.rows)
+    }
+
+    /// In the first numbers of `from`, whatever they hold.
+    pub(super) fn state_in<'a>(&self, from: &'a mut [f32]) -> State<'a> {
+        State::new(from, self.queries(), self.wide)
+    }
+
+    /// In the first numbers and words given; also the numbers left.
+    pub(super) fn room_in<'a>(
+        &self,
+        floats: &'a mut [f32],
+        words: &'a mut [u32],
+    ) -> (Room<'a>, &'a mut [f32]) {
+        let (table, rest) = floats.split_at_mut(self.table());
+        let (scores, rest) = rest.split_at_mut(self.queries() * self.scores());
+        let seeing = &mut words.as_chunks_mut().0[..self.rows];
+        (Room { table, scores, seeing }, rest)
+    }
+}
+
+/// Where a chunk is computed.
+pub(super) struct Room<'a> {
+    table: &'a mut [f32],
+    /// `[query of a seeing row][key]`.
+    scores: &'a mut [f32],
+    /// Rows that see the chunk: number in the tile, first key, one past the last key.
+    seeing: &'a mut [[u32; 3]],
+}
+
+/// What of `seen` lies in block `block` of `size` keys, counted from its first.
+fn inside(seen: [u32; 3], block: usize, size: usize) -> Range<usize> {
+    let part = |key: u32| (key as usize).saturating_sub(block * size).min(size);
+    part(seen[1])..part(seen[2])
+}
+
+impl Tile<'_> {
+    /// Sizes of this tile's state and room.
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes::new(self.op, self.rows.len())
+    }
+
+    /// Numbers of the chunks that some row sees, and perhaps of some between that none does.
+    pub(super) fn chunks(&self) -> Range<usize> {
+        self.op.chunks(self.rows.clone())
+    }
+
+    /// Lists the rows that see a chunk. Gives their number.
+    fn look(&self, chunk: usize, seeing: &mut [[u32; 3]]) -> usize {
+        let (keys, mut count) = (chunk_keys(&self.op.layout), 0);
+        for (i, row) in self.rows.clone().enumerate() {
+            let position = self.op.positions[row] as usize;
+            let inside = |key: usize| key.saturating_sub(chunk * keys).min(keys);
+            let start = inside(Attention::first_key(self.op.window, position));
+            let end = inside(position + 1);
+            if start < end {
+                seeing[count] = [i, start, end].map(|n| n as u32);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The state of one chunk of keys.
+    pub(super) fn chunk<S: Isa>(
+        &self,
+        simd: S,
+        chunk: usize,
+        room: &mut Room<'_>,
+        state: &mut State<'_>,
+    ) {
+        state.clear();
+        let Room { table, scores, seeing } = room;
+        let count = self.look(chunk, seeing);
+        let (op, sizes) = (self.op, self.sizes());
+        let blocks = chunk_keys(&op.layout) / op.layout.block;
+        let line = op.span_of[self.rows.start] as usize * op.table_width;
+        let ids = &op.tables[line..line + op.table_width];
+        let ids = &ids[chunk * blocks..((chunk + 1) * blocks).min(op.table_width)];
+        let seen = Seen { tile: self, sizes, ids, rows: &seeing[..count] };
+        for block in 0..ids.len() {
+            seen.score(simd, block, table, scores);
+        }
+        let wide = sizes.scores();
+        let (group, block) = (sizes.group, [op.layout.block, sizes.keys]);
+        simd.call(Weigh { seeing: seen.rows, group, block, scores, wide, state });
+        for block in 0..ids.len() {
+            seen.mix(simd, block, (table, scores), state);
+        }
+    }
+
+    /// Divides by the totals and writes each row's query heads to its part of `out`.
+    pub(super) fn finish(&self, state: &State<'_>, out: &Shared<'_, f32>) {
+        let Sizes { group, wide, layout: CacheLayout { head_dim, .. }, .. } = self.sizes();
+        let heads = state.values.chunks_exact(wide).zip(&*state.totals);
+        for (query, (values, total)) in heads.enumerate() {
+            let row = self.rows.start + query / group;
+            let head = row * self.op.heads + self.head * group + query % group;
+            // SAFETY: a row's key head belongs to one tile, and a tile to one task.
+            let out = unsafe { out.part(head * head_dim, head_dim) };
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = value / total);
+        }
+    }
+}
+
+/// A chunk of keys and the rows that see some of it.
+struct Seen<'a> {
+    tile: &'a Tile<'a>,
+    sizes: Sizes,
+    /// The chunk's blocks.
+    ids: &'a [u32],
+    /// See [`Room::seeing`].
+    rows: &'a [[u32; 3]],
+}
+
+impl<'a> Seen<'a> {
+    /// Keys of a block that any row sees; none is empty.
+    fn used(&self, block: usize) -> Range<usize> {
+        let mut used = Range { start: usize::MAX, end: 0 };
+        for &row in self.rows {
+            let seen = inside(row, block, self.sizes.layout.block);
+            if !seen.is_empty() {
+                used = used.start.min(seen.start)..used.end.max(seen.end);
+            }
+        }
+        used
+    }
+
+    /// First element of a block's part of keys (0) or values (1). Nothing where the block's id is none, as it may be
+    /// where no row looks.
+    fn place(&self, block: usize, which: usize) -> Option<(&'a Storage, usize)> {
+        let op = self.tile.op;
+        let id = self.ids.get(block).filter(|&&id| (id as usize) < op.layout.blocks)?;
+        let at = op.starts[which] + op.layout.part(*id as usize, self.tile.head);
+        Some(([op.k, op.v][which], at))
+    }
+
+    /// A block's keys (0) or values (1), to be followed by the next block's or, after keys, the first values.
+    fn stored(&self, block: usize, which: usize) -> Stored<'a> {
+        let (cache, at) = self.place(block, which).expect("ids that a row needs were checked");
+        let CacheLayout { block: keys, head_dim, .. } = self.sizes.layout;
+        let [steps, columns] = [[head_dim, keys], [keys, head_dim]][which];
+        let next = self.place(block + 1, which).or_else(|| self.place(0, 1));
+        Stored { cache, at, steps, columns, next: next.unwrap_or((cache, at)) }
+    }
+
+    fn queries(&self) -> usize {
+        self.rows.len() * self.sizes.group
+    }
+
+    /// The number in the tile of query `line` of the seeing rows, and its keys in a block.
+    fn line(&self, line: usize, block: usize) -> (usize, Range<usize>) {
+        let Sizes { group, layout, .. } = self.sizes;
+        let row = self.rows[line / group];
+        (row[0] as usize * group + line % group, inside(row, block, layout.block))
+    }
+
+    /// Scores of a block's keys, minus infinity for keys that a query does not see.
+    fn score<S: Isa>(&self, simd: S, block: usize, room: &mut [f32], scores: &mut [f32]) {
+        if self.used(block).is_empty() {
+            return;
+        }
+        let (op, Sizes { group, keys, layout, .. }) = (self.tile.op, self.sizes);
+        let (dim, wide, all) = (layout.head_dim, self.sizes.scores(), self.queries());
+        let mut table = self.stored(block, 0).table(simd, all, 0..dim, room);
+        let to = scores[..all * wide].as_mut_ptr().wrapping_add(block * keys);
+        let together = lines_together::<S>(all);
+        for first in (0..all).step_by(together) {
+            let count = together.min(all - first);
+            let mut lines = [Line::NONE; MOST_LINES];
+            let mut columns = Range { start: usize::MAX, end: 0 };
+            for (i, line) in lines[..count].iter_mut().enumerate() {
+                let (query, seen) = self.line(first + i, block);
+                let row = self.tile.rows.start + query / group;
+                let head = row * op.heads + self.tile.head * group + query % group;
+                let from = op.q[head * dim..(head + 1) * dim].as_ptr();
+                *line = Line { from, to: to.wrapping_add((first + i) * wide) };
+                if !seen.is_empty() {
+                    columns = columns.start.min(seen.start)..columns.end.max(seen.end);
+                }
+            }
+            if !columns.is_empty() {
+                // SAFETY: a query has `dim` numbers; its scores of this block, `keys` of them, are its own.
+                unsafe {
+                    let parts = [0..dim, columns];
+                    table.multiply(simd, &lines[..count], parts, Sums::Scaled(op.scale));
+                }
+            }
+        }
+        for (i, scores) in scores.chunks_exact_mut(wide).take(all).enumerate() {
+            let (_, seen) = self.line(i, block);
+            let scores = &mut scores[block * keys..(block + 1) * keys];
+            if !seen.is_empty() {
+                scores[..seen.start].fill(f32::NEG_INFINITY);
+                scores[seen.end..].fill(f32::NEG_INFINITY);
+            }
+        }
+    }
+
+    /// Adds a block's weighted values, key by key.
+    ///
+    /// Keys that all queries of a few see are taken together; each takes those before and after by itself, since
+    /// what a query does not see may be anything, and not even zero times it is zero.
+    fn mix<S: Isa>(
+        &self,
+        simd: S,
+        block: usize,
+        (room, scores): (&mut [f32], &[f32]),
+        state: &mut State<'_>,
+    ) {
+        let used = self.used(block);
+        if used.is_empty() {
+            return;
+        }
+        let (Sizes { wide, keys, .. }, all) = (self.sizes, self.queries());
+        let mut table = self.stored(block, 1).table(simd, all, used, room);
+        let from = scores[..all * self.sizes.scores()].as_ptr().wrapping_add(block * keys);
+        let to = state.values.as_mut_ptr();
+        let together = lines_together::<S>(all);
+        for first in (0..all).step_by(together) {
+            let count = together.min(all - first);
+            let mut lines = [Line::NONE; MOST_LINES];
+            let mut common = 0..usize::MAX;
+            for (i, line) in lines[..count].iter_mut().enumerate() {
+                let (query, seen) = self.line(first + i, block);
+                let from = from.wrapping_add((first + i) * self.sizes.scores());
+                *line = Line { from, to: to.wrapping_add(query * wide) };
+                common = common.start.max(seen.start)..common.end.min(seen.end);
+            }
+            if common.is_empty() {
+                common = usize::MAX..usize::MAX;
+            }
+            let mut add = |lines: &[Line], seen: Range<usize>| {
+                if !seen.is_empty() {
+                    let mut moved = [Line::NONE; MOST_LINES];
+                    for (to, line) in moved.iter_mut().zip(lines) {
+                        *to = Line { from: line.from.wrapping_add(seen.start), ..*line };
+                    }
+                    // SAFETY: a line reads the weights of its query, which sees these keys of the block, and
+                    // writes its query's values, whole vectors.
+                    unsafe {
+                        let parts = [seen, 0..wide];
+                        table.multiply(simd, &moved[..lines.len()], parts, Sums::Added);
+                    }
+                }
+            };
+            for i in 0..count {
+                let seen = self.line(first + i, block).1;
+                add(&lines[i..=i], seen.start..common.start.min(seen.end));
+            }
+            add(&lines[..count], common.clone());
+            for i in 0..count {
+                let seen = self.line(first + i, block).1;
+                add(&lines[i..=i], common.end.max(seen.start)..seen.end);
+            }
+        }
+    }
+}
