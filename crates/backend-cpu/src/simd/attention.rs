@@ -17,7 +17,7 @@ use forerun_backend::op::{Attention, CacheLayout};
 use std::ops::Range;
 
 /// Queries of a tile with which widening a block costs a few per cent.
-const MANY_QUERIES: usize = 96;
+const MANY_QUERIES: usize = 192;
 /// Queries below which a tile is not cut for the sake of threads.
 const FEW_QUERIES: usize = 32;
 /// Tiles that let threads finish together, though some tiles see more keys than others.

@@ -159,7 +159,7 @@ pub(super) struct Table<'a> {
 /// One line of a product.
 #[derive(Clone, Copy)]
 pub(super) struct Line {
-    /// A number for the first step used, those of the others after it.
+    /// One number per step.
     pub(super) from: *const f32,
     /// One number per column.
     pub(super) to: *mut f32,
@@ -181,7 +181,7 @@ pub(super) enum Sums {
 
 impl Table<'_> {
     /// Multiplies `lines`, no more than [`lines_together`], with the steps and columns given; columns are rounded
-    /// to whole vectors.
+    /// to whole vectors. Without steps, nothing is done.
     ///
     /// # Safety
     /// Every line has a number to read for each step, and a number to write for each column, whole vectors of them,
@@ -193,6 +193,9 @@ impl Table<'_> {
         [steps, columns]: [Range<usize>; 2],
         sums: Sums,
     ) {
+        if steps.is_empty() {
+            return;
+        }
         assert!(steps.end <= self.steps && columns.end <= self.wide, "a table has what is used");
         let columns = columns.start / LANES * LANES..columns.end.next_multiple_of(LANES);
         let job = Job { at: self.at, wide: self.wide, next: self.next.take(), steps, sums };
@@ -292,7 +295,7 @@ impl<D: Decode, const M: usize, const N: usize> Kernel for Product<'_, D, M, N> 
                     }
                 }
             }
-            for step in 0..job.steps.len() {
+            for step in job.steps.clone() {
                 let mut b = [simd.splat(0.0); N];
                 for n in 0..N {
                     b[n] = decode.weights(simd, at.add(n * D::STEP_BYTES), group);

@@ -1,7 +1,8 @@
 //! Softmax over one chunk of keys, and chunks put together.
 
+use super::attention_tile::Seeing;
 use super::isa::{Isa, Kernel, LANES};
-use super::math::exp;
+use super::math::exp_down;
 
 /// Softmax-weighted values of the queries over some keys, not yet divided.
 pub(super) struct State<'a> {
@@ -55,8 +56,8 @@ impl Kernel for Merge<'_, '_, '_> {
             }
             let [a, b] = [all.maxima[query], later.maxima[query]];
             let max = a.max(b);
-            let a = exp(simd, simd.splat(a - max));
-            let b = exp(simd, simd.splat(b - max));
+            let a = exp_down(simd, simd.splat(a - max));
+            let b = exp_down(simd, simd.splat(b - max));
             let total = simd.mul(a, simd.splat(all.totals[query]));
             let total = simd.fma(b, simd.splat(later.totals[query]), total);
             (all.maxima[query], all.totals[query]) = (max, simd.largest(total));
@@ -74,14 +75,12 @@ impl Kernel for Merge<'_, '_, '_> {
 
 /// Scores of a chunk to softmax weights, relative to their maxima; these and the sums of weights to the state.
 pub(super) struct Weigh<'a, 'b> {
-    /// Rows that see the chunk: number in the tile, first key, one past the last key.
-    pub(super) seeing: &'a [[u32; 3]],
-    /// Queries of a row.
-    pub(super) group: usize,
+    /// Queries that see the chunk.
+    pub(super) seeing: &'a [Seeing],
     /// Keys of a block, and what they are rounded up to among the scores.
     pub(super) block: [usize; 2],
-    /// `[query of a seeing row][wide]`, whole vectors; minus infinity in the vectors that a row sees in part, where
-    /// it does not.
+    /// `[seeing query][wide]`, whole vectors; minus infinity in the vectors that a query sees in part, where it does
+    /// not.
     pub(super) scores: &'a mut [f32],
     pub(super) wide: usize,
     pub(super) state: &'a mut State<'b>,
@@ -91,32 +90,30 @@ impl Kernel for Weigh<'_, '_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
-        let Self { seeing, group, block: [block, keys], scores, wide, state } = self;
-        for (i, &[row, start, end]) in seeing.iter().enumerate() {
-            // Vectors that the row does not see at all would add nothing.
+        let Self { seeing, block: [block, keys], scores, wide, state } = self;
+        for (&[query, _, start, end], scores) in seeing.iter().zip(scores.chunks_exact_mut(wide)) {
+            // Vectors that the query does not see at all would add nothing.
             let (start, last) = (start as usize, end as usize - 1);
             let first = (start / block * keys + start % block) / LANES * LANES;
             let end = ((last / block * keys + last % block) / LANES + 1) * LANES;
-            for g in 0..group {
-                let query = row as usize * group + g;
-                let scores = &mut scores[(i * group + g) * wide..][first..end];
-                let mut max = simd.splat(f32::NEG_INFINITY);
-                for at in scores.chunks_exact(LANES) {
-                    // SAFETY: a chunk is sixteen f32.
-                    max = simd.max(unsafe { simd.load(at.as_ptr()) }, max);
-                }
-                let max = simd.largest(max);
-                let (from, mut sum) = (simd.splat(max), simd.splat(0.0));
-                for at in scores.chunks_exact_mut(LANES) {
-                    // SAFETY: a chunk is sixteen f32.
-                    unsafe {
-                        let weight = exp(simd, simd.sub(simd.load(at.as_ptr()), from));
-                        sum = simd.add(sum, weight);
-                        simd.store(at.as_mut_ptr(), weight);
-                    }
-                }
-                (state.maxima[query], state.totals[query]) = (max, simd.sum(sum));
+            let scores = &mut scores[first..end];
+            let mut max = simd.splat(f32::NEG_INFINITY);
+            for at in scores.chunks_exact(LANES) {
+                // SAFETY: a chunk is sixteen f32.
+                max = simd.max(unsafe { simd.load(at.as_ptr()) }, max);
             }
+            let max = simd.largest(max);
+            let (from, mut sum) = (simd.splat(max), simd.splat(0.0));
+            for at in scores.chunks_exact_mut(LANES) {
+                // SAFETY: a chunk is sixteen f32.
+                unsafe {
+                    let weight = exp_down(simd, simd.sub(simd.load(at.as_ptr()), from));
+                    sum = simd.add(sum, weight);
+                    simd.store(at.as_mut_ptr(), weight);
+                }
+            }
+            state.maxima[query as usize] = max;
+            state.totals[query as usize] = simd.sum(sum);
         }
     }
 }

@@ -77,7 +77,7 @@ impl Sizes {
     /// Numbers and words of scratch: a room and two states.
     pub(super) fn scratch(&self) -> (usize, usize) {
         let room = self.table() + self.queries() * self.scores();
-        (room + 2 * self.state(), 3 * self.rows)
+        (room + 2 * self.state(), SEEING * self.queries())
     }
 
     /// In the first numbers of `from`, whatever they hold.
@@ -93,7 +93,7 @@ impl Sizes {
     ) -> (Room<'a>, &'a mut [f32]) {
         let (table, rest) = floats.split_at_mut(self.table());
         let (scores, rest) = rest.split_at_mut(self.queries() * self.scores());
-        let seeing = &mut words.as_chunks_mut().0[..self.rows];
+        let seeing = &mut words.as_chunks_mut().0[..self.queries()];
         (Room { table, scores, seeing }, rest)
     }
 }
@@ -101,16 +101,23 @@ impl Sizes {
 /// Where a chunk is computed.
 pub(super) struct Room<'a> {
     table: &'a mut [f32],
-    /// `[query of a seeing row][key]`.
+    /// `[seeing query][key]`.
     scores: &'a mut [f32],
-    /// Rows that see the chunk: number in the tile, first key, one past the last key.
-    seeing: &'a mut [[u32; 3]],
+    /// Queries that see the chunk.
+    seeing: &'a mut [Seeing],
 }
 
-/// What of `seen` lies in block `block` of `size` keys, counted from its first.
-fn inside(seen: [u32; 3], block: usize, size: usize) -> Range<usize> {
+/// Words of [`Seeing`].
+const SEEING: usize = 4;
+
+/// A query that sees a chunk: its number in the tile, its head's number among all rows' heads, its first key in the
+/// chunk and one past its last.
+pub(super) type Seeing = [u32; SEEING];
+
+/// What a query sees of block `block` of `size` keys, counted from its first.
+fn inside([.., start, end]: Seeing, block: usize, size: usize) -> Range<usize> {
     let part = |key: u32| (key as usize).saturating_sub(block * size).min(size);
-    part(seen[1])..part(seen[2])
+    part(start)..part(end)
 }
 
 impl Tile<'_> {
@@ -124,16 +131,18 @@ impl Tile<'_> {
         self.op.chunks(self.rows.clone())
     }
 
-    /// Lists the rows that see a chunk. Gives their number.
-    fn look(&self, chunk: usize, seeing: &mut [[u32; 3]]) -> usize {
+    /// Lists the queries that see a chunk. Gives their number.
+    fn look(&self, chunk: usize, seeing: &mut [Seeing]) -> usize {
         let (keys, mut count) = (chunk_keys(&self.op.layout), 0);
+        let group = self.op.heads / self.op.layout.kv_heads;
         for (i, row) in self.rows.clone().enumerate() {
             let position = self.op.positions[row] as usize;
             let inside = |key: usize| key.saturating_sub(chunk * keys).min(keys);
             let start = inside(Attention::first_key(self.op.window, position));
             let end = inside(position + 1);
-            if start < end {
-                seeing[count] = [i, start, end].map(|n| n as u32);
+            for g in 0..if start < end { group } else { 0 } {
+                let head = row * self.op.heads + self.head * group + g;
+                seeing[count] = [i * group + g, head, start, end].map(|n| n as u32);
                 count += 1;
             }
         }
@@ -156,13 +165,13 @@ impl Tile<'_> {
         let line = op.span_of[self.rows.start] as usize * op.table_width;
         let ids = &op.tables[line..line + op.table_width];
         let ids = &ids[chunk * blocks..((chunk + 1) * blocks).min(op.table_width)];
-        let seen = Seen { tile: self, sizes, ids, rows: &seeing[..count] };
+        let seen = Seen { tile: self, sizes, ids, queries: &seeing[..count] };
         for block in 0..ids.len() {
             seen.score(simd, block, table, scores);
         }
         let wide = sizes.scores();
-        let (group, block) = (sizes.group, [op.layout.block, sizes.keys]);
-        simd.call(Weigh { seeing: seen.rows, group, block, scores, wide, state });
+        let block = [op.layout.block, sizes.keys];
+        simd.call(Weigh { seeing: seen.queries, block, scores, wide, state });
         for block in 0..ids.len() {
             seen.mix(simd, block, (table, scores), state);
         }
@@ -182,22 +191,22 @@ impl Tile<'_> {
     }
 }
 
-/// A chunk of keys and the rows that see some of it.
+/// A chunk of keys and the queries that see some of it.
 struct Seen<'a> {
     tile: &'a Tile<'a>,
     sizes: Sizes,
     /// The chunk's blocks.
     ids: &'a [u32],
-    /// See [`Room::seeing`].
-    rows: &'a [[u32; 3]],
+    queries: &'a [Seeing],
 }
 
 impl<'a> Seen<'a> {
-    /// Keys of a block that any row sees; none is empty.
+    /// Keys of a block that any query sees.
     fn used(&self, block: usize) -> Range<usize> {
         let mut used = Range { start: usize::MAX, end: 0 };
-        for &row in self.rows {
-            let seen = inside(row, block, self.sizes.layout.block);
+        // The queries of a row see the same.
+        for &query in self.queries.iter().step_by(self.sizes.group) {
+            let seen = inside(query, block, self.sizes.layout.block);
             if !seen.is_empty() {
                 used = used.start.min(seen.start)..used.end.max(seen.end);
             }
@@ -223,53 +232,37 @@ impl<'a> Seen<'a> {
         Stored { cache, at, steps, columns, next: next.unwrap_or((cache, at)) }
     }
 
-    fn queries(&self) -> usize {
-        self.rows.len() * self.sizes.group
-    }
-
-    /// The number in the tile of query `line` of the seeing rows, and its keys in a block.
-    fn line(&self, line: usize, block: usize) -> (usize, Range<usize>) {
-        let Sizes { group, layout, .. } = self.sizes;
-        let row = self.rows[line / group];
-        (row[0] as usize * group + line % group, inside(row, block, layout.block))
-    }
-
     /// Scores of a block's keys, minus infinity for keys that a query does not see.
     fn score<S: Isa>(&self, simd: S, block: usize, room: &mut [f32], scores: &mut [f32]) {
         if self.used(block).is_empty() {
             return;
         }
-        let (op, Sizes { group, keys, layout, .. }) = (self.tile.op, self.sizes);
-        let (dim, wide, all) = (layout.head_dim, self.sizes.scores(), self.queries());
+        let (op, Sizes { keys, layout, .. }) = (self.tile.op, self.sizes);
+        let (dim, wide, all) = (layout.head_dim, self.sizes.scores(), self.queries.len());
         let mut table = self.stored(block, 0).table(simd, all, 0..dim, room);
         let to = scores[..all * wide].as_mut_ptr().wrapping_add(block * keys);
         let together = lines_together::<S>(all);
-        for first in (0..all).step_by(together) {
-            let count = together.min(all - first);
+        for (piece, queries) in self.queries.chunks(together).enumerate() {
             let mut lines = [Line::NONE; MOST_LINES];
             let mut columns = Range { start: usize::MAX, end: 0 };
-            for (i, line) in lines[..count].iter_mut().enumerate() {
-                let (query, seen) = self.line(first + i, block);
-                let row = self.tile.rows.start + query / group;
-                let head = row * op.heads + self.tile.head * group + query % group;
-                let from = op.q[head * dim..(head + 1) * dim].as_ptr();
-                *line = Line { from, to: to.wrapping_add((first + i) * wide) };
+            for (i, (line, &query)) in lines.iter_mut().zip(queries).enumerate() {
+                let from = op.q[query[1] as usize * dim..][..dim].as_ptr();
+                *line = Line { from, to: to.wrapping_add((piece * together + i) * wide) };
+                let seen = inside(query, block, layout.block);
                 if !seen.is_empty() {
                     columns = columns.start.min(seen.start)..columns.end.max(seen.end);
                 }
             }
             if !columns.is_empty() {
+                let (lines, parts) = (&lines[..queries.len()], [0..dim, columns]);
                 // SAFETY: a query has `dim` numbers; its scores of this block, `keys` of them, are its own.
-                unsafe {
-                    let parts = [0..dim, columns];
-                    table.multiply(simd, &lines[..count], parts, Sums::Scaled(op.scale));
-                }
+                unsafe { table.multiply(simd, lines, parts, Sums::Scaled(op.scale)) };
             }
         }
-        for (i, scores) in scores.chunks_exact_mut(wide).take(all).enumerate() {
-            let (_, seen) = self.line(i, block);
-            let scores = &mut scores[block * keys..(block + 1) * keys];
-            if !seen.is_empty() {
+        for (&query, scores) in self.queries.iter().zip(scores.chunks_exact_mut(wide)) {
+            let seen = inside(query, block, layout.block);
+            if !seen.is_empty() && seen.len() < keys {
+                let scores = &mut scores[block * keys..(block + 1) * keys];
                 scores[..seen.start].fill(f32::NEG_INFINITY);
                 scores[seen.end..].fill(f32::NEG_INFINITY);
             }
@@ -291,46 +284,42 @@ impl<'a> Seen<'a> {
         if used.is_empty() {
             return;
         }
-        let (Sizes { wide, keys, .. }, all) = (self.sizes, self.queries());
+        let (Sizes { wide, keys, layout, .. }, all) = (self.sizes, self.queries.len());
         let mut table = self.stored(block, 1).table(simd, all, used, room);
         let from = scores[..all * self.sizes.scores()].as_ptr().wrapping_add(block * keys);
         let to = state.values.as_mut_ptr();
         let together = lines_together::<S>(all);
-        for first in (0..all).step_by(together) {
-            let count = together.min(all - first);
+        for (piece, queries) in self.queries.chunks(together).enumerate() {
             let mut lines = [Line::NONE; MOST_LINES];
-            let mut common = 0..usize::MAX;
-            for (i, line) in lines[..count].iter_mut().enumerate() {
-                let (query, seen) = self.line(first + i, block);
-                let from = from.wrapping_add((first + i) * self.sizes.scores());
-                *line = Line { from, to: to.wrapping_add(query * wide) };
+            let (mut common, mut equal) = (0..usize::MAX, true);
+            for (i, (line, &query)) in lines.iter_mut().zip(queries).enumerate() {
+                let from = from.wrapping_add((piece * together + i) * self.sizes.scores());
+                *line = Line { from, to: to.wrapping_add(query[0] as usize * wide) };
+                let seen = inside(query, block, layout.block);
+                equal &= query[2..] == queries[0][2..];
                 common = common.start.max(seen.start)..common.end.min(seen.end);
             }
             if common.is_empty() {
                 common = usize::MAX..usize::MAX;
             }
+            let lines = &lines[..queries.len()];
             let mut add = |lines: &[Line], seen: Range<usize>| {
-                if !seen.is_empty() {
-                    let mut moved = [Line::NONE; MOST_LINES];
-                    for (to, line) in moved.iter_mut().zip(lines) {
-                        *to = Line { from: line.from.wrapping_add(seen.start), ..*line };
-                    }
-                    // SAFETY: a line reads the weights of its query, which sees these keys of the block, and
-                    // writes its query's values, whole vectors.
-                    unsafe {
-                        let parts = [seen, 0..wide];
-                        table.multiply(simd, &moved[..lines.len()], parts, Sums::Added);
-                    }
-                }
+                // SAFETY: a line reads the weights of its query, which sees these keys of the block, and writes its
+                // query's values, whole vectors.
+                unsafe { table.multiply(simd, lines, [seen, 0..wide], Sums::Added) };
             };
-            for i in 0..count {
-                let seen = self.line(first + i, block).1;
-                add(&lines[i..=i], seen.start..common.start.min(seen.end));
+            if !equal {
+                for (line, &query) in lines.iter().zip(queries) {
+                    let seen = inside(query, block, layout.block);
+                    add(std::slice::from_ref(line), seen.start..common.start.min(seen.end));
+                }
             }
-            add(&lines[..count], common.clone());
-            for i in 0..count {
-                let seen = self.line(first + i, block).1;
-                add(&lines[i..=i], common.end.max(seen.start)..seen.end);
+            add(lines, common.clone());
+            if !equal {
+                for (line, &query) in lines.iter().zip(queries) {
+                    let seen = inside(query, block, layout.block);
+                    add(std::slice::from_ref(line), common.end.max(seen.start)..seen.end);
+                }
             }
         }
     }

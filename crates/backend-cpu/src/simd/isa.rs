@@ -62,7 +62,7 @@ pub(crate) trait Isa: Copy + Send + Sync {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// `yes` where `a_b[0] < a_b[1]`, else `no`.
     fn if_less(self, a_b: [Self::F; 2], yes: Self::F, no: Self::F) -> Self::F;
-    /// `2ⁿ` for integral `n` in −126..=127.
+    /// `2ⁿ` for integral `n` in −126..=127, 0 for −127.
     fn pow2(self, n: Self::F) -> Self::F;
     /// Lanes folded in halves: `l + (l+8)`, then 4, 2, 1.
     fn sum(self, a: Self::F) -> f32;
