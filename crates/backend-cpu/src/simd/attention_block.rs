@@ -19,8 +19,8 @@ use crate::Storage;
 use std::array::from_fn;
 use std::ops::Range;
 
-/// Lines that multiply what is stored; from more on, widening it once is cheaper.
-const FEW_LINES: usize = 6;
+/// How often what is stored may be widened in registers; from more on, widening it once to scratch is cheaper.
+const FEW_PIECES: usize = 4;
 
 /// No instruction set multiplies more lines at a time.
 pub(super) const MOST_LINES: usize = 6;
@@ -75,7 +75,7 @@ impl<'a> Stored<'a> {
             _ => Kind::F32,
         };
         let life = std::marker::PhantomData;
-        if lines <= FEW_LINES && columns.is_multiple_of(LANES) {
+        if lines <= FEW_PIECES * S::TILE.0 && columns.is_multiple_of(LANES) {
             return Table { kind, at, wide: columns, steps, next: Some(next), life };
         }
         let wide = columns.next_multiple_of(LANES);

@@ -1,8 +1,8 @@
 //! New keys and values into the cache.
 //!
 //! # Layout
-//! A value's elements lie side by side. A key's lie `block` apart, so they are narrowed sixteen at a time and
-//! stored one by one; the rows of a prompt fill the same lines of memory one after the other.
+//! The elements of a value lie side by side, those of a key `block` apart. Rows that follow each other in a block, as
+//! those of a prompt do, are written up to sixteen at a time, so that sixteen numbers lie side by side either way.
 
 use super::Scratch;
 use super::crew::Crew;
@@ -15,6 +15,34 @@ use forerun_backend::op::CacheLayout;
 
 /// Elements below which other threads are not worth waking.
 const SMALLEST: usize = 1 << 13;
+
+/// How a number is stored.
+trait Narrow {
+    type Stored: Copy + Default;
+
+    /// # Safety
+    /// Room for sixteen at `at`.
+    unsafe fn store<S: Isa>(simd: S, at: *mut Self::Stored, a: S::F);
+}
+
+macro_rules! narrow {
+    ($name:ident, $stored:ty, $store:ident) => {
+        struct $name;
+
+        impl Narrow for $name {
+            type Stored = $stored;
+            #[inline(always)]
+            unsafe fn store<S: Isa>(simd: S, at: *mut $stored, a: S::F) {
+                // SAFETY: the caller's promise.
+                unsafe { simd.$store(at, a) }
+            }
+        }
+    };
+}
+
+narrow!(F32, f32, store);
+narrow!(F16, u16, store_f16);
+narrow!(Bf16, u16, store_bf16);
 
 /// A cache to be written in parts.
 #[derive(Clone, Copy)]
@@ -34,56 +62,73 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Stores `from` at `at` and every `stride` elements after it.
+    /// Stores some rows' vectors, the first number of the first at `at`.
     ///
     /// # Safety
-    /// No other thread touches the elements from `at` to the last one stored.
-    unsafe fn put<S: Isa>(&self, simd: S, at: usize, from: &[f32], stride: usize) {
-        let span = from.len().saturating_sub(1) * stride + 1;
+    /// No other thread touches the elements from the first one stored to the last.
+    unsafe fn put<S: Isa>(&self, simd: S, at: usize, rows: Rows<'_>, strides: [usize; 2]) {
+        let span = (rows.dim - 1) * strides[0] + (rows.count - 1) * strides[1] + 1;
         // SAFETY: the caller's promise.
         unsafe {
             match self {
                 Self::F32(all) => {
-                    let to = all.part(at, span).iter_mut().step_by(stride);
-                    to.zip(from).for_each(|(to, from)| *to = *from);
+                    simd.call(Put::<F32> { rows, to: all.part(at, span), strides });
                 }
                 Self::F16(all) => {
-                    simd.call(Narrow::<true> { from, to: all.part(at, span), stride });
+                    simd.call(Put::<F16> { rows, to: all.part(at, span), strides });
                 }
                 Self::Bf16(all) => {
-                    simd.call(Narrow::<false> { from, to: all.part(at, span), stride });
+                    simd.call(Put::<Bf16> { rows, to: all.part(at, span), strides });
                 }
             }
         }
     }
 }
 
-/// f32 to halves: IEEE, or bfloat16.
-struct Narrow<'a, const IEEE: bool> {
+/// Vectors of one head: `count` of `dim` numbers, `width` from one to the next.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
     from: &'a [f32],
-    to: &'a mut [u16],
-    /// From one half to the next.
-    stride: usize,
+    dim: usize,
+    width: usize,
+    /// From one to sixteen.
+    count: usize,
 }
 
-impl<const IEEE: bool> Kernel for Narrow<'_, IEEE> {
+/// Some rows to their places.
+struct Put<'a, N: Narrow> {
+    rows: Rows<'a>,
+    to: &'a mut [N::Stored],
+    /// From one element to the next, from one row to the next: one of them is 1.
+    strides: [usize; 2],
+}
+
+impl<N: Narrow> Kernel for Put<'_, N> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
-        let steps = self.to.chunks_mut(LANES * self.stride);
-        for (from, to) in self.from.chunks(LANES).zip(steps) {
-            let mut lanes = [0_u16; LANES];
-            // SAFETY: a chunk is loaded as far as it goes, and `lanes` has sixteen halves.
-            unsafe {
-                let wide = simd.load_part(from.as_ptr(), from.len());
-                if IEEE {
-                    simd.store_f16(lanes.as_mut_ptr(), wide);
-                } else {
-                    simd.store_bf16(lanes.as_mut_ptr(), wide);
+        let Self { rows: Rows { from, dim, width, count }, to, strides } = self;
+        let mut lanes = [[N::Stored::default(); LANES]; LANES];
+        for first in (0..dim).step_by(LANES) {
+            let elements = LANES.min(dim - first);
+            for (row, lanes) in lanes[..count].iter_mut().enumerate() {
+                let from = &from[row * width + first..][..elements];
+                // SAFETY: a part is loaded as far as it goes, and `lanes` has room for sixteen.
+                unsafe {
+                    N::store(simd, lanes.as_mut_ptr(), simd.load_part(from.as_ptr(), elements))
+                };
+            }
+            if strides[0] == 1 {
+                for (row, lanes) in lanes[..count].iter().enumerate() {
+                    let to = &mut to[row * strides[1] + first..][..elements];
+                    to.copy_from_slice(&lanes[..elements]);
+                }
+            } else {
+                for i in 0..elements {
+                    let to = to[(first + i) * strides[0]..][..count].iter_mut();
+                    to.zip(&lanes).for_each(|(to, lanes)| *to = lanes[i]);
                 }
             }
-            let to = to.iter_mut().step_by(self.stride);
-            to.zip(&lanes[..from.len()]).for_each(|(to, half)| *to = *half);
         }
     }
 }
@@ -98,20 +143,31 @@ struct WriteTask<'a> {
 
 impl Task for WriteTask<'_> {
     fn run<S: Isa>(&self, simd: S, head: usize, _scratch: &mut Scratch) {
-        let CacheLayout { kv_heads, block, head_dim, .. } = self.layout;
-        for (row, &place) in self.places.iter().enumerate() {
-            let (from, place) = ((row * kv_heads + head) * head_dim, place as usize);
-            let (id, at) = (place / block, place % block);
-            let [k, v] = self.sources.map(|source| &source[from..from + head_dim]);
-            let to = [self.layout.key(id, head, at, 0), self.layout.value(id, head, at, 0)];
-            let [k_at, v_at] = [self.starts[0] + to[0], self.starts[1] + to[1]];
+        let CacheLayout { kv_heads, block, head_dim: dim, .. } = self.layout;
+        let (width, mut row) = (kv_heads * dim, 0);
+        while row < self.places.len() {
+            let count = run_of(&self.places[row..], block);
+            let (id, at) = (self.places[row] as usize / block, self.places[row] as usize % block);
+            let from = row * width + head * dim;
+            let [k, v] =
+                self.sources.map(|source| Rows { from: &source[from..], dim, width, count });
+            let k_at = self.starts[0] + self.layout.key(id, head, at, 0);
+            let v_at = self.starts[1] + self.layout.value(id, head, at, 0);
             // SAFETY: a task has one head of every block, all of which is its own, so even equal places do not meet.
             unsafe {
-                self.sinks[0].put(simd, k_at, k, block);
-                self.sinks[1].put(simd, v_at, v, 1);
+                self.sinks[0].put(simd, k_at, k, [block, 1]);
+                self.sinks[1].put(simd, v_at, v, [1, dim]);
             }
+            row += count;
         }
     }
+}
+
+/// How many of the first places, at most sixteen, follow each other in one block.
+fn run_of(places: &[u32], block: usize) -> usize {
+    let left = (block - places[0] as usize % block).min(LANES);
+    let follows = places.windows(2).take(left - 1).take_while(|pair| pair[1] == pair[0] + 1);
+    1 + follows.count()
 }
 
 /// Writes keys and values `[rows, kv_heads, head_dim]` to their places; a task is a key head.
@@ -134,4 +190,27 @@ pub(crate) fn cache_write(
         crew.run(layout.kv_heads, &task);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_at_a_gap_at_a_block_and_at_sixteen() {
+        let upward: Vec<u32> = (0..100).collect();
+        for (places, block, expected) in [
+            (&[7][..], 4, 1),
+            (&[4, 5, 6, 7, 8], 4, 4),
+            (&[6, 7, 8], 4, 2),
+            (&[4, 5, 5, 6], 4, 2),
+            (&[5, 4], 4, 1),
+            (&[5, 6, 9], 64, 2),
+            (&upward, 64, 16),
+            (&upward[60..], 64, 4),
+            (&upward, 1, 1),
+        ] {
+            assert_eq!(run_of(places, block), expected, "{places:?} in blocks of {block}");
+        }
+    }
 }
