@@ -120,6 +120,16 @@ fn inside([.., start, end]: Seeing, block: usize, size: usize) -> Range<usize> {
     part(start)..part(end)
 }
 
+/// Makes `all` reach over `seen`, unless that is empty.
+fn reach(all: &mut Range<usize>, seen: &Range<usize>) {
+    if !seen.is_empty() {
+        *all = all.start.min(seen.start)..all.end.max(seen.end);
+    }
+}
+
+/// Reaches over nothing yet.
+const NONE: Range<usize> = Range { start: usize::MAX, end: 0 };
+
 impl Tile<'_> {
     /// Sizes of this tile's state and room.
     pub(super) fn sizes(&self) -> Sizes {
@@ -203,13 +213,10 @@ struct Seen<'a> {
 impl<'a> Seen<'a> {
     /// Keys of a block that any query sees.
     fn used(&self, block: usize) -> Range<usize> {
-        let mut used = Range { start: usize::MAX, end: 0 };
+        let mut used = NONE;
         // The queries of a row see the same.
         for &query in self.queries.iter().step_by(self.sizes.group) {
-            let seen = inside(query, block, self.sizes.layout.block);
-            if !seen.is_empty() {
-                used = used.start.min(seen.start)..used.end.max(seen.end);
-            }
+            reach(&mut used, &inside(query, block, self.sizes.layout.block));
         }
         used
     }
@@ -244,14 +251,11 @@ impl<'a> Seen<'a> {
         let together = lines_together::<S>(all);
         for (piece, queries) in self.queries.chunks(together).enumerate() {
             let mut lines = [Line::NONE; MOST_LINES];
-            let mut columns = Range { start: usize::MAX, end: 0 };
+            let mut columns = NONE;
             for (i, (line, &query)) in lines.iter_mut().zip(queries).enumerate() {
                 let from = op.q[query[1] as usize * dim..][..dim].as_ptr();
                 *line = Line { from, to: to.wrapping_add((piece * together + i) * wide) };
-                let seen = inside(query, block, layout.block);
-                if !seen.is_empty() {
-                    columns = columns.start.min(seen.start)..columns.end.max(seen.end);
-                }
+                reach(&mut columns, &inside(query, block, layout.block));
             }
             if !columns.is_empty() {
                 let (lines, parts) = (&lines[..queries.len()], [0..dim, columns]);
@@ -291,14 +295,15 @@ impl<'a> Seen<'a> {
         let together = lines_together::<S>(all);
         for (piece, queries) in self.queries.chunks(together).enumerate() {
             let mut lines = [Line::NONE; MOST_LINES];
-            let (mut common, mut equal) = (0..usize::MAX, true);
+            let (mut common, mut any) = (0..usize::MAX, NONE);
             for (i, (line, &query)) in lines.iter_mut().zip(queries).enumerate() {
                 let from = from.wrapping_add((piece * together + i) * self.sizes.scores());
                 *line = Line { from, to: to.wrapping_add(query[0] as usize * wide) };
                 let seen = inside(query, block, layout.block);
-                equal &= query[2..] == queries[0][2..];
+                reach(&mut any, &seen);
                 common = common.start.max(seen.start)..common.end.min(seen.end);
             }
+            let differ = common != any;
             if common.is_empty() {
                 common = usize::MAX..usize::MAX;
             }
@@ -308,14 +313,14 @@ impl<'a> Seen<'a> {
                 // query's values, whole vectors.
                 unsafe { table.multiply(simd, lines, [seen, 0..wide], Sums::Added) };
             };
-            if !equal {
+            if differ {
                 for (line, &query) in lines.iter().zip(queries) {
                     let seen = inside(query, block, layout.block);
                     add(std::slice::from_ref(line), seen.start..common.start.min(seen.end));
                 }
             }
             add(lines, common.clone());
-            if !equal {
+            if differ {
                 for (line, &query) in lines.iter().zip(queries) {
                     let seen = inside(query, block, layout.block);
                     add(std::slice::from_ref(line), common.end.max(seen.start)..seen.end);

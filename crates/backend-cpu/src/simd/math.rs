@@ -30,9 +30,9 @@ const GELU_LINEAR: [f32; 2] = [1.595_769_2, -4.534_068e-8];
 /// 0.044715 times that, and what rounding took from it.
 const GELU_CUBIC: [f32; 2] = [0.071_354_814, 2.398_832_5e-9];
 
-/// `n` and `eʳ − 1` where `x = n·ln 2 + r`, `n` is whole and `|r| ≤ ln 2 / 2`; `x` between the limits of [`exp`].
+/// `n`, `r` and `(eʳ − 1 − r) / r²` where `x = n·ln 2 + r`, `n` is whole and `|r| ≤ ln 2 / 2`.
 #[inline(always)]
-fn reduced<S: Isa>(simd: S, near: S::F) -> (S::F, S::F) {
+fn parts<S: Isa>(simd: S, near: S::F) -> [S::F; 3] {
     let round = simd.splat(ROUND);
     let n = simd.sub(simd.fma(near, simd.splat(std::f32::consts::LOG2_E), round), round);
     let r = simd.fma(n, simd.splat(-LN2[0]), near);
@@ -41,6 +41,13 @@ fn reduced<S: Isa>(simd: S, near: S::F) -> (S::F, S::F) {
     for c in &POLYNOMIAL[1..] {
         p = simd.fma(p, r, simd.splat(*c));
     }
+    [n, r, p]
+}
+
+/// `n` and `eʳ − 1` of [`parts`]; `x` between the limits of [`exp`].
+#[inline(always)]
+fn reduced<S: Isa>(simd: S, near: S::F) -> (S::F, S::F) {
+    let [n, r, p] = parts(simd, near);
     (n, simd.fma(p, simd.mul(r, r), r))
 }
 
@@ -65,15 +72,8 @@ pub(super) fn exp<S: Isa>(simd: S, x: S::F) -> S::F {
 /// fewer operations.
 #[inline(always)]
 pub(super) fn exp_down<S: Isa>(simd: S, x: S::F) -> S::F {
-    let near = simd.max(simd.splat(NOTHING), x);
-    let (one, round) = (simd.splat(1.0), simd.splat(ROUND));
-    let n = simd.sub(simd.fma(near, simd.splat(std::f32::consts::LOG2_E), round), round);
-    let r = simd.fma(n, simd.splat(-LN2[0]), near);
-    let r = simd.fma(n, simd.splat(-LN2[1]), r);
-    let mut p = simd.splat(POLYNOMIAL[0]);
-    for c in &POLYNOMIAL[1..] {
-        p = simd.fma(p, r, simd.splat(*c));
-    }
+    let [n, r, p] = parts(simd, simd.max(simd.splat(NOTHING), x));
+    let one = simd.splat(1.0);
     simd.mul(simd.fma(simd.fma(p, r, one), r, one), simd.pow2(n))
 }
 

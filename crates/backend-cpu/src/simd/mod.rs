@@ -4,7 +4,8 @@
 //! # Numerics
 //! A row's result is the same bits at any number of rows and threads and on any instruction set. Sums
 //! over a row run in sixteen lanes: lane `l` takes the elements `l, l+16, …` in order with fused
-//! multiply-add, elements past the end count as zeros, and the lanes are folded in one fixed tree.
+//! multiply-add, elements past the end count as zeros, and the lanes are folded in one fixed tree. Attention has an
+//! order of its own, as fixed: see [`attention_tile`].
 #![allow(
     clippy::needless_range_loop,
     reason = "a tile of registers is indexed by row and channel; iterators over it hide which"
