@@ -5,6 +5,8 @@ use super::isa::Task;
 use super::portable::Portable;
 use crate::pool::Pool;
 
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
 #[cfg(target_arch = "x86_64")]
 use super::{amx::Amx, avx2::Avx2, avx512::Avx512, digits::Units};
 
@@ -16,12 +18,14 @@ pub enum Level {
     Vnni,
     Avx512,
     Avx2,
+    Neon,
     Portable,
 }
 
 impl Level {
     /// All, best first.
-    pub const ALL: [Self; 5] = [Self::Amx, Self::Vnni, Self::Avx512, Self::Avx2, Self::Portable];
+    pub const ALL: [Self; 6] =
+        [Self::Amx, Self::Vnni, Self::Avx512, Self::Avx2, Self::Neon, Self::Portable];
 
     /// Whether this processor has it.
     pub fn available(self) -> bool {
@@ -35,6 +39,7 @@ impl Level {
             Self::Vnni => "avx512-vnni",
             Self::Avx512 => "avx512",
             Self::Avx2 => "avx2",
+            Self::Neon => "neon",
             Self::Portable => "portable",
         }
     }
@@ -47,24 +52,28 @@ enum Token {
     Avx512(Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
     Portable(Portable),
 }
 
 impl Token {
-    #[cfg(target_arch = "x86_64")]
     fn new(level: Level) -> Option<Self> {
         match level {
+            #[cfg(target_arch = "x86_64")]
             Level::Amx => Amx::detect().and_then(|_| Self::new(Level::Vnni)),
+            #[cfg(target_arch = "x86_64")]
             Level::Vnni => Units::detect(None).and_then(|_| Self::new(Level::Avx512)),
+            #[cfg(target_arch = "x86_64")]
             Level::Avx512 => Avx512::detect().map(Self::Avx512),
+            #[cfg(target_arch = "x86_64")]
             Level::Avx2 => Avx2::detect().map(Self::Avx2),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => Neon::detect().map(Self::Neon),
             Level::Portable => Some(Self::Portable(Portable)),
+            // Of another architecture.
+            _ => None,
         }
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn new(level: Level) -> Option<Self> {
-        (level == Level::Portable).then_some(Self::Portable(Portable))
     }
 
     fn run<T: Task>(self, task: &T, index: usize, scratch: &mut Scratch) {
@@ -73,6 +82,8 @@ impl Token {
             Self::Avx512(simd) => task.run(simd, index, scratch),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(simd) => task.run(simd, index, scratch),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(simd) => task.run(simd, index, scratch),
             Self::Portable(simd) => task.run(simd, index, scratch),
         }
     }

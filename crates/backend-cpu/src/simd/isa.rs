@@ -34,7 +34,7 @@ pub(crate) trait Task: Sync {
 pub(crate) trait Isa: Copy + Send + Sync {
     /// Sixteen f32.
     type F: Copy;
-    /// Sixteen codes, one per 32-bit lane.
+    /// Sixteen codes, however they lie.
     type I: Copy;
     /// Rows and channels that a product keeps in registers.
     const TILE: (usize, usize);
@@ -165,4 +165,195 @@ impl<const BITS: usize> Spread<BITS> {
         }
         shifts
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::crew::{Crew, Level};
+    use super::*;
+    use std::array::from_fn;
+    use std::sync::Mutex;
+
+    /// Zeros, the smallest and largest of f32 and of IEEE halves, ties of both narrow types, infinity and NaN.
+    const AWKWARD: [u32; LANES] = [
+        0x0000_0000,
+        0x8000_0000,
+        0x0000_0001,
+        0x807f_ffff,
+        0x3300_0000,
+        0x3300_0001,
+        0xb8ff_f000,
+        0x3f80_1000,
+        0x3f80_3000,
+        0x3f80_8000,
+        0xbf81_8000,
+        0x477f_efff,
+        0x477f_f000,
+        0xff7f_ffff,
+        0x7f80_0000,
+        0x7fc0_0000,
+    ];
+
+    /// Bits of everything that came out, in order.
+    struct Found<'a>(&'a mut Vec<u32>);
+
+    impl Found<'_> {
+        /// Which NaN it is, is no promise.
+        fn float(&mut self, x: f32) {
+            self.0.push(if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() });
+        }
+
+        #[inline(always)]
+        fn vector<S: Isa>(&mut self, simd: S, a: S::F) {
+            let mut lanes = [0.0; LANES];
+            // SAFETY: sixteen f32.
+            unsafe { simd.store(lanes.as_mut_ptr(), a) };
+            lanes.into_iter().for_each(|x| self.float(x));
+        }
+
+        #[inline(always)]
+        fn arithmetic<S: Isa>(&mut self, simd: S, [a, b, c]: [S::F; 3]) {
+            self.vector(simd, simd.add(a, b));
+            self.vector(simd, simd.sub(a, b));
+            self.vector(simd, simd.mul(a, b));
+            self.vector(simd, simd.div(a, b));
+            self.vector(simd, simd.fma(a, b, c));
+            self.vector(simd, simd.max(a, b));
+            self.vector(simd, simd.min(a, b));
+            self.vector(simd, simd.if_less([a, b], c, simd.splat(0.5)));
+        }
+
+        #[inline(always)]
+        fn folds<S: Isa>(&mut self, simd: S, [a, b, c]: [S::F; 3]) {
+            self.float(simd.sum(a));
+            simd.sum4([a, b, c, simd.splat(0.1)]).into_iter().for_each(|x| self.float(x));
+            self.float(simd.largest(a));
+        }
+
+        #[inline(always)]
+        fn parts<S: Isa>(&mut self, simd: S, numbers: &[f32; LANES]) {
+            for count in 0..=LANES {
+                // Nothing readable follows the part.
+                let part = numbers[LANES - count..].to_vec();
+                let mut out = [7.0; LANES];
+                // SAFETY: `count` f32 each.
+                unsafe {
+                    let a = simd.load_part(part.as_ptr(), count);
+                    self.vector(simd, a);
+                    simd.store_part(out.as_mut_ptr(), count, simd.add(a, simd.splat(1.0)));
+                }
+                out.into_iter().for_each(|x| self.float(x));
+            }
+        }
+
+        #[inline(always)]
+        fn narrowed<S: Isa>(&mut self, simd: S, a: S::F) {
+            let (mut f16, mut bf16) = ([0; LANES], [0; LANES]);
+            // SAFETY: 32 bytes each.
+            unsafe {
+                simd.store_f16(f16.as_mut_ptr(), a);
+                simd.store_bf16(bf16.as_mut_ptr(), a);
+            }
+            f16.into_iter().for_each(|x| self.float(forerun_base::f16_to_f32(x)));
+            bf16.into_iter().for_each(|x| self.float(forerun_base::bf16_to_f32(x)));
+        }
+
+        #[inline(always)]
+        fn widened<S: Isa>(&mut self, simd: S, halves: [u16; LANES], bytes: [u8; LANES]) {
+            // SAFETY: 32 bytes of halves, 16 of codes.
+            unsafe {
+                self.vector(simd, simd.load_f16(halves.as_ptr().cast()));
+                self.vector(simd, simd.load_bf16(halves.as_ptr().cast()));
+                self.vector(simd, simd.numbers::<8>(bytes.as_ptr()));
+                // The code of NaN is not given to it.
+                let numbers = bytes.map(|code| if code & 0x7f == 0x7f { 0 } else { code });
+                self.vector(simd, simd.load_e4m3(numbers.as_ptr()));
+            }
+        }
+
+        #[inline(always)]
+        fn unpacked<S: Isa, const BITS: usize>(&mut self, simd: S, bytes: &[u8; LANES]) {
+            // Nothing readable follows the codes.
+            let packed = bytes[..2 * BITS].to_vec();
+            // The bits above a code are unspecified, so the table repeats.
+            let table: [f32; LANES] = from_fn(|i| (i % (1 << BITS.min(4))) as f32 / 3.0);
+            // SAFETY: `2·BITS` bytes of codes, sixteen entries.
+            unsafe {
+                self.vector(
+                    simd,
+                    if BITS <= 4 {
+                        simd.lookup(simd.load(table.as_ptr()), simd.codes::<BITS>(packed.as_ptr()))
+                    } else {
+                        simd.numbers::<BITS>(packed.as_ptr())
+                    },
+                );
+            }
+        }
+    }
+
+    impl Kernel for Found<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run<S: Isa>(mut self, simd: S) {
+            let awkward = AWKWARD.map(f32::from_bits);
+            let plain: [f32; LANES] = from_fn(|i| (i as f32 - 7.3).powi(3) / 7.0);
+            for turn in 0..LANES {
+                for (numbers, awkward) in [(awkward, true), (plain, false)] {
+                    let turned = |by: usize| from_fn(|i| numbers[(i + by) % LANES]);
+                    let [a, b, c]: [[f32; LANES]; 3] =
+                        [turned(0), turned(turn), turned(3 * turn + 1)];
+                    // SAFETY: sixteen f32 each.
+                    let abc = unsafe {
+                        [simd.load(a.as_ptr()), simd.load(b.as_ptr()), simd.load(c.as_ptr())]
+                    };
+                    self.arithmetic(simd, abc);
+                    if !awkward {
+                        self.folds(simd, [abc[1], abc[2], abc[0]]);
+                    }
+                }
+            }
+            self.parts(simd, &plain);
+            (-126..=127).for_each(|n| self.vector(simd, simd.pow2(simd.splat(n as f32))));
+            for i in 0..1 << 12 {
+                let bits: [u32; LANES] = from_fn(|lane| (16 * i + lane as u32) * 0x1_0001);
+                let numbers = bits.map(f32::from_bits);
+                // SAFETY: sixteen f32.
+                self.narrowed(simd, unsafe { simd.load(numbers.as_ptr()) });
+                let bytes = bits.map(|bits| (bits ^ (bits >> 7)) as u8);
+                self.widened(simd, bits.map(|bits| bits as u16), bytes);
+                self.unpacked::<S, 2>(simd, &bytes);
+                self.unpacked::<S, 3>(simd, &bytes);
+                self.unpacked::<S, 4>(simd, &bytes);
+                self.unpacked::<S, 5>(simd, &bytes);
+                self.unpacked::<S, 6>(simd, &bytes);
+            }
+            // SAFETY: sixteen f32.
+            self.narrowed(simd, unsafe { simd.load(awkward.as_ptr()) });
+        }
+    }
+
+    struct Probe(Mutex<Vec<u32>>);
+
+    impl Task for Probe {
+        fn run<S: Isa>(&self, simd: S, _index: usize, _scratch: &mut Scratch) {
+            simd.call(Found(&mut self.0.lock().expect("one task")));
+        }
+    }
+
+    fn found(level: Level) -> Vec<u32> {
+        let probe = Probe(Mutex::default());
+        Crew::new(level, 1).expect("the level is available").run_here(1, &probe);
+        probe.0.into_inner().expect("one task")
+    }
+
+    #[test]
+    fn every_operation_of_vectors_has_the_same_bits_on_every_level() {
+        let expected = found(Level::Portable);
+        for level in Level::ALL.into_iter().filter(|level| level.available()) {
+            let found = found(level);
+            let at = found.iter().zip(&expected).position(|(a, b)| a != b);
+            let pair = at.map(|i| (i, found[i], expected[i]));
+            assert_eq!((found.len(), pair), (expected.len(), None), "{level:?}");
+        }
+    }
 }
