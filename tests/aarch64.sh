@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 
 target=aarch64-unknown-linux-gnu
 release=$(rustc -vV | sed -n 's/^release: //p')
-work=$(mkdir -p "${CARGO_TARGET_DIR:-target}/aarch64" && cd "${CARGO_TARGET_DIR:-target}/aarch64" && pwd)
+mkdir -p "${CARGO_TARGET_DIR:-target}/aarch64"
+work=$(cd "${CARGO_TARGET_DIR:-target}/aarch64" && pwd)
 packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 
 missing() {
@@ -53,7 +54,10 @@ CONF
     version=$(APT_CONFIG=$apt/apt.conf apt-cache madison rust-src |
         awk -v release="$release+" 'index($3, release) == 1 { print $3; exit }')
     [ -n "$version" ] || missing "$want (Debian has no rust-src $release)"
-    (cd "$apt" && APT_CONFIG=$apt/apt.conf apt-get download -qq "rust-src=$version" && dpkg-deb -x rust-src_*.deb "$work/src")
+    (cd "$apt" && APT_CONFIG=$apt/apt.conf apt-get download -qq "rust-src=$version")
+    rm -rf "$work/src"
+    dpkg-deb -x "$apt"/rust-src_*.deb "$apt/src"
+    mv "$apt/src" "$work/src"
     rm -r "$apt"
 }
 
@@ -74,6 +78,7 @@ build_std() {
     cp "$work/std/$target/release/deps"/*.rlib "$sysroot.new/lib/rustlib/$target/lib"
     mv "$sysroot.new" "$sysroot"
     rm -r "$work/std"
+    rm -rf "$work/src"
 }
 
 tools || install_tools
