@@ -7,6 +7,7 @@
 mod cores;
 mod cpu;
 mod kernels;
+mod lines;
 mod memory;
 mod pool;
 mod reference;

@@ -41,10 +41,10 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "aarch64")]
-mod neon;
 #[cfg(target_arch = "x86_64")]
 mod digits;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(not(target_arch = "x86_64"))]
 mod no_tiled;
 #[cfg(target_arch = "x86_64")]

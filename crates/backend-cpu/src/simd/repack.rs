@@ -4,24 +4,23 @@ use super::Scratch;
 use super::crew::{Crew, piece};
 use super::digits::place;
 use super::isa::{Isa, LANES, Task};
-use super::tiled::{Line, STEP, VECTOR, planes};
+use super::tiled::{STEP, VECTOR, planes};
+use crate::lines::{Line, Lines};
 use crate::pool::Shared;
 use forerun_base::Matrix;
 
 /// Panels that a task makes.
 const PANELS: usize = 4;
-/// Words of a line of halves.
-const WORDS: usize = 32;
 /// Vectors that are filled together, so that they stay near while all channels pass by.
 const NEAR: usize = 64;
 
 /// `vectors` vectors of codes in all; as halves where `words`.
-pub(super) fn codes(crew: &mut Crew, matrix: &Matrix, vectors: usize, words: bool) -> Vec<Line> {
+pub(super) fn codes(crew: &mut Crew, matrix: &Matrix, vectors: usize, words: bool) -> Lines {
     let panels = matrix.rows().div_ceil(LANES);
-    let mut codes = vec![Line([0; VECTOR]); vectors];
+    let mut codes = Lines::new(vectors);
     let pieces = panels.div_ceil(PANELS);
     let each = vectors.checked_div(panels).unwrap_or(0);
-    let out = Shared::new(&mut codes);
+    let out = Shared::new(codes.all_mut());
     crew.run(pieces, &Repack { matrix, each, panels, pieces, words, out });
     codes
 }
@@ -63,7 +62,7 @@ impl Task for Repack<'_> {
             let rows = &self.matrix.codes()[first * row_bytes..(first + channels) * row_bytes];
             let rows = rows.chunks_exact(row_bytes.max(1));
             // SAFETY: a panel belongs to one task.
-            let out = unsafe { self.out.part(panel * self.each, self.each) };
+            let out = as_bytes(unsafe { self.out.part(panel * self.each, self.each) });
             match (planes(format), self.words) {
                 ([16, _], _) | ([_, 0], false) => turned(rows, out),
                 ([_, 0], true) => halves(rows, out),
@@ -73,37 +72,47 @@ impl Task for Repack<'_> {
     }
 }
 
+/// Lines as vectors of bytes.
+fn as_bytes(lines: &mut [Line]) -> &mut [[u8; VECTOR]] {
+    const { assert!(size_of::<Line>() == VECTOR) };
+    // SAFETY: a line is 64 bytes without padding, any of which may be anything; the borrow goes on.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len()) }
+}
+
 /// Four-byte words of a row become lanes of vectors.
-fn turned<'a>(rows: impl Iterator<Item = &'a [u8]> + Clone, out: &mut [Line]) {
+fn turned<'a>(rows: impl Iterator<Item = &'a [u8]> + Clone, out: &mut [[u8; VECTOR]]) {
     for (block, out) in out.chunks_mut(NEAR).enumerate() {
         for (channel, row) in rows.clone().enumerate() {
             let row = row.get(block * NEAR * 4..).unwrap_or(&[]);
             let (words, rest) = row.as_chunks::<4>();
             for (to, word) in out.iter_mut().zip(words) {
-                to.0[4 * channel..4 * channel + 4].copy_from_slice(word);
+                to[4 * channel..4 * channel + 4].copy_from_slice(word);
             }
             if let Some(to) = out.get_mut(words.len()) {
-                to.0[4 * channel..4 * channel + rest.len()].copy_from_slice(rest);
+                to[4 * channel..4 * channel + rest.len()].copy_from_slice(rest);
             }
         }
     }
 }
 
 /// Codes of a byte as halves: two lines of sixteen pairs in a vector.
-fn halves<'a>(rows: impl Iterator<Item = &'a [u8]>, out: &mut [Line]) {
+fn halves<'a>(rows: impl Iterator<Item = &'a [u8]>, out: &mut [[u8; VECTOR]]) {
     for (channel, row) in rows.enumerate() {
         for (step, codes) in row.chunks(STEP).enumerate() {
             for (column, &code) in codes.iter().enumerate() {
                 let (line, word) = (column / 2, 2 * channel + column % 2);
-                out[step * STEP / 4 + line / 2].0[2 * word + line % 2] = code;
+                out[step * STEP / 4 + line / 2][2 * word + line % 2] = code;
             }
         }
     }
-    const { assert!(WORDS * 2 == VECTOR) };
 }
 
 /// Codes of two planes.
-fn split<'a>(rows: impl Iterator<Item = &'a [u8]>, [low, high]: [usize; 2], out: &mut [Line]) {
+fn split<'a>(
+    rows: impl Iterator<Item = &'a [u8]>,
+    [low, high]: [usize; 2],
+    out: &mut [[u8; VECTOR]],
+) {
     let bits = low + high;
     let places: [usize; STEP] = std::array::from_fn(|column| place(low, column));
     for (channel, row) in rows.enumerate() {
@@ -118,8 +127,8 @@ fn split<'a>(rows: impl Iterator<Item = &'a [u8]>, [low, high]: [usize; 2], out:
                 let code = pair >> (at % 8) & ((1 << bits) - 1);
                 let (vector, byte) = (place / 4, 4 * channel + place % 4);
                 let (a, b) = (8 / low, 8 / high);
-                out[vector / a].0[byte] |= ((code & ((1 << low) - 1)) << (vector % a * low)) as u8;
-                out[low + vector / b].0[byte] |= ((code >> low) << (vector % b * high)) as u8;
+                out[vector / a][byte] |= ((code & ((1 << low) - 1)) << (vector % a * low)) as u8;
+                out[low + vector / b][byte] |= ((code >> low) << (vector % b * high)) as u8;
             }
         }
     }

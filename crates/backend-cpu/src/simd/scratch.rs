@@ -1,11 +1,7 @@
 //! Room for intermediate numbers, one per thread, grown before a job and kept.
 
 use super::isa::LANES;
-
-/// One cache line, so that whole-vector loads never cross two.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-struct Line([f32; LANES]);
+use crate::lines::Lines;
 
 /// The first words asked for: enough that rounds of a few rows more or less never ask again.
 const FIRST_WORDS: usize = 4096;
@@ -13,7 +9,7 @@ const FIRST_WORDS: usize = 4096;
 /// See the module's text. Contents are unspecified between tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    lines: Vec<Line>,
+    lines: Lines,
     words: Vec<u32>,
 }
 
@@ -22,7 +18,7 @@ impl Scratch {
     pub(crate) fn reserve(&mut self, floats: usize, words: usize) {
         let lines = floats.div_ceil(LANES);
         if self.lines.len() < lines {
-            self.lines.resize(lines, Line([0.0; LANES]));
+            self.lines = Lines::new(lines);
         }
         if self.words.len() < words {
             self.words.resize(words.max(FIRST_WORDS), 0);
@@ -31,10 +27,11 @@ impl Scratch {
 
     /// Everything reserved: floats from a cache line on, and words.
     pub(crate) fn parts(&mut self) -> (&mut [f32], &mut [u32]) {
-        let len = self.lines.len() * LANES;
+        let lines = self.lines.all_mut();
+        let len = lines.len() * LANES;
         // SAFETY: `Line` is sixteen f32 without padding, so the lines are `len` f32 in a row; the borrow
         // of `self` covers them.
-        let floats = unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), len) };
+        let floats = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), len) };
         (floats, &mut self.words)
     }
 

@@ -19,6 +19,7 @@ use super::digits::{self, Units, place};
 use super::isa::LANES;
 use super::product::{Input, Product};
 use super::repack;
+use crate::lines::Lines;
 use forerun_base::{Codes, DType, Format, Matrix, bf16_to_f32, e4m3_to_f32};
 
 /// Columns of a step or chunk.
@@ -28,11 +29,6 @@ pub(super) const VECTOR: usize = 64;
 /// A dense table this much taller than wide is read row by row (embeddings, heads of chosen clusters), so
 /// its rows are better left in one piece.
 const TALL: usize = 512;
-
-/// A vector in a cache line of its own.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(super) struct Line(pub(super) [u8; VECTOR]);
 
 /// Who multiplies a weight.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +44,7 @@ pub(crate) struct Tiled {
     cols: usize,
     format: Format,
     by: Multiplier,
-    codes: Vec<Line>,
+    codes: Lines,
     scales: Vec<u8>,
     offsets: Vec<u8>,
 }
@@ -114,7 +110,15 @@ impl Tiled {
         };
         let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());
         let panels = rows.div_ceil(LANES);
-        let empty = Self { rows, cols, format, by, codes: vec![], scales: vec![], offsets: vec![] };
+        let empty = Self {
+            rows,
+            cols,
+            format,
+            by,
+            codes: Lines::default(),
+            scales: vec![],
+            offsets: vec![],
+        };
         let codes = repack::codes(crew, matrix, panels * empty.vectors(), empty.words());
         let scales = |plane: &[u8]| repack::scales(plane, [rows, format.row_groups(cols)]);
         Some(Self {
@@ -169,7 +173,7 @@ impl Tiled {
     /// A panel's codes, scales and offsets.
     pub(super) fn panel(&self, panel: usize) -> [&[u8]; 3] {
         let vectors = self.vectors();
-        let codes = &self.codes[panel * vectors..(panel + 1) * vectors];
+        let codes = &self.codes.all()[panel * vectors..(panel + 1) * vectors];
         let part = |plane: &'_ [u8]| {
             let each = plane.len() / self.rows.div_ceil(LANES);
             panel * each..(panel + 1) * each

@@ -2,7 +2,7 @@
 //!
 //! # Shape
 //! With tiles, [`TOGETHER`] panels at a time: of these, a block of columns is unpacked and used by all tiles of rows before the next.
-//! Sums wait in scratch between blocks, which changes none of their bits. One row, or a machine without tiles, takes
+//! Sums wait in scratch between blocks, which changes none of their bits. Few rows, or a machine without tiles, take
 //! a panel at a time in one pass.
 
 use super::super::isa::LANES;
@@ -12,7 +12,7 @@ use super::super::walk::{self, Panel, TOGETHER, walk};
 use super::Units;
 use super::code::{Code, Scales, WithCode, excess, with_code};
 use super::pack::{PackTask, Packed, Recipe};
-use super::tiles::{self, BLOCK, Block, RESULTS, SCALES, WEIGHTS};
+use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
 use super::vnni;
 use forerun_base::Format;
 use std::arch::x86_64::{_mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps};
@@ -131,16 +131,26 @@ impl Work<'_> {
     }
 
     fn by_tiles<C: Code>(self, code: C) {
+        match self.packed.class() {
+            8 => self.tiles_of::<C, 8>(code),
+            _ => self.tiles_of::<C, LANES>(code),
+        }
+    }
+
+    /// By tiles of `M` rows.
+    fn tiles_of<C: Code, const M: usize>(self, code: C) {
         let recipe = self.packed.recipe();
         let (results, scratch) = self.scratch.split_at_mut(RESULTS);
         let (weights, scratch) = scratch.split_at_mut(TOGETHER * WEIGHTS);
         let (scales, sums) = scratch.split_at_mut(TOGETHER * SCALES);
         // SAFETY: `run`'s promise; tasks hold tiles only here.
-        let _configured = unsafe { tiles::configure(recipe, self.packed.class()) };
+        let _configured = unsafe { tiles::configure(recipe, M) };
         let Range { start, end } = self.tiles;
-        let together = if self.packed.class() == LANES { TOGETHER } else { 1 };
+        // As many as stay in a 48 KiB first-level cache beside a tile of activations and the results.
+        let together =
+            if M < LANES { 1 } else { (TOGETHER * 32 / recipe.unit()).clamp(2, TOGETHER) };
         for from in (start..end).step_by(near_tiles(recipe)) {
-            let mut run = Run {
+            let mut run = Run::<M> {
                 product: self.product,
                 packed: self.packed,
                 first: start,
@@ -186,7 +196,7 @@ unsafe fn put_rows<C: Code, const R: usize>(
 }
 
 /// Tiles of rows that stay near, and scratch.
-struct Run<'a> {
+struct Run<'a, const M: usize> {
     product: &'a Product<'a, Tiled>,
     packed: Packed<'a>,
     /// The tile of the product's first row.
@@ -198,25 +208,47 @@ struct Run<'a> {
     sums: &'a mut [f32],
 }
 
-impl Run<'_> {
+impl<const M: usize> Run<'_, M> {
     /// All rows with some panels.
     fn panels<C: Code>(&mut self, code: C, panels: &[Panel]) {
-        let recipe = self.packed.recipe();
-        let (units, each) = (recipe.units(), BLOCK / recipe.unit());
-        for from in (0..units).step_by(each) {
-            let some = from..units.min(from + each);
-            for (i, panel) in panels.iter().enumerate() {
-                self.unpack(code, panel, i, some.clone());
-            }
-            for tile in self.tiles.clone() {
-                for i in 0..panels.len() {
-                    self.block::<C>([tile, i], some.clone(), panels.len());
-                }
-            }
+        if C::NARROW {
+            self.blocks::<C, true>(code, panels)
+        } else {
+            self.blocks::<C, false>(code, panels)
         }
         for tile in self.tiles.clone() {
             for (i, panel) in panels.iter().enumerate() {
                 self.store(panel, [tile, i]);
+            }
+        }
+    }
+
+    /// All blocks of units: a few panels that share a tile of activations or, with few rows, a few blocks of one panel in a row, so that
+    /// the pipeline is seldom finished.
+    fn blocks<C: Code, const NARROW: bool>(&mut self, code: C, panels: &[Panel]) {
+        let units = self.packed.recipe().units();
+        let row = if panels.len() == 1 { TOGETHER } else { 1 };
+        let mut pipeline = Pipeline::<M, NARROW>::new(self.results.as_mut_ptr());
+        for from in (0..units).step_by(row * UNITS) {
+            let end = units.min(from + row * UNITS);
+            let blocks = || (from..end).step_by(UNITS).map(|from| from..end.min(from + UNITS));
+            for (i, panel) in panels.iter().enumerate() {
+                for (j, some) in blocks().enumerate() {
+                    self.unpack(code, panel, i + j, some);
+                }
+            }
+            // SAFETY: tiles were configured for the class and the recipe; the fields of blocks are as they say, and the pipeline is
+            // finished before weights and scales change.
+            unsafe {
+                for tile in self.tiles.clone() {
+                    for i in 0..panels.len() {
+                        for (j, some) in blocks().enumerate() {
+                            let block = self.block([tile, i, i + j], some);
+                            pipeline.push(block);
+                        }
+                    }
+                }
+                pipeline.finish();
             }
         }
     }
@@ -235,38 +267,20 @@ impl Run<'_> {
         }
     }
 
-    /// One tile of rows with place `i` of a block.
-    fn block<C: Code>(&mut self, [tile, i]: [usize; 2], units: Range<usize>, panels: usize) {
+    /// One tile of rows with panel `i` and the weights at `place`.
+    fn block(&mut self, [tile, i, place]: [usize; 3], units: Range<usize>) -> Block {
         let sums = self.place(tile, i);
-        // The panels share the work of asking for the next tile's activations.
-        let next = self.packed.unit((tile + 1).min(self.tiles.end - 1), units.start).0;
-        let lines = (self.packed.recipe().unit_bytes(self.packed.class()) / 64).div_ceil(panels);
         let format = self.product.matrix.format();
-        let block = Block {
+        Block {
             recipe: self.packed.recipe(),
             signed: excess(format).is_some(),
             offsets: matches!(format, Format::Grouped { offset: true, .. }),
             x: self.packed.unit(tile, units.start),
-            weights: self.weights[i * WEIGHTS..].as_ptr().cast(),
-            scales: self.scales[i * SCALES..].as_ptr(),
+            weights: self.weights[place * WEIGHTS..].as_ptr().cast(),
+            scales: self.scales[place * SCALES..].as_ptr(),
             units: units.len(),
             sums: self.sums[sums..][..SUMS].as_mut_ptr(),
             fresh: units.start == 0,
-            results: self.results.as_mut_ptr().cast(),
-            ahead: (next.wrapping_add(i * lines * 64), lines),
-        };
-        // SAFETY: tiles were configured for the class and the recipe; the fields are as they say.
-        unsafe {
-            match (self.packed.class(), C::NARROW) {
-                (2, true) => block.run::<2, true>(),
-                (2, false) => block.run::<2, false>(),
-                (4, true) => block.run::<4, true>(),
-                (4, false) => block.run::<4, false>(),
-                (8, true) => block.run::<8, true>(),
-                (8, false) => block.run::<8, false>(),
-                (_, true) => block.run::<16, true>(),
-                (_, false) => block.run::<16, false>(),
-            }
         }
     }
 

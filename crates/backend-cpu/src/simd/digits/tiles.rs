@@ -12,18 +12,18 @@ use super::pack::{CHUNK, Recipe};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Columns of a block: its weights stay in a 48 KiB first-level cache while all rows pass by.
-pub(super) const BLOCK: usize = 128;
 /// Products that are started before the sums of one are stored.
 const LAG: usize = 2;
-/// Units whose sums wait.
-const WAITING: usize = 4;
-/// f32 of room for waiting sums.
-pub(super) const RESULTS: usize = WAITING * 3 * LANES * LANES;
+/// Units of a block: a multiple of four products, so that blocks may follow each other.
+pub(super) const UNITS: usize = 4;
+/// f32 of room for the sums of a block that wait to be scaled.
+const WAITING: usize = UNITS * 3 * LANES * LANES;
+/// f32 of room for the sums of two blocks.
+pub(super) const RESULTS: usize = 2 * WAITING;
 /// f32 of a block's weights.
-pub(super) const WEIGHTS: usize = BLOCK * LANES * 2 / 4;
+pub(super) const WEIGHTS: usize = UNITS * 64 * LANES * 2 / 4;
 /// f32 of a block's scales: one for each digit, and the offset.
-pub(super) const SCALES: usize = BLOCK / LANES * 4 * LANES;
+pub(super) const SCALES: usize = UNITS * 4 * LANES;
 
 /// Shapes the tiles for `class` rows.
 ///
@@ -134,7 +134,7 @@ macro_rules! dot {
     };
 }
 
-/// Rows of a tile with one panel over some units.
+/// Rows of a tile with one panel over up to [`UNITS`] units.
 pub(super) struct Block {
     pub(super) recipe: Recipe,
     /// Whether weights have a sign.
@@ -149,28 +149,118 @@ pub(super) struct Block {
     pub(super) sums: *mut f32,
     /// Whether the sums start here.
     pub(super) fresh: bool,
-    /// Room for [`RESULTS`].
-    pub(super) results: *mut u8,
-    /// Activations that are wanted soon; a unit asks for this many lines of its own.
-    pub(super) ahead: (*const u8, usize),
+}
+
+/// Blocks on their way: while the products of one run, the sums of the one before are stored and scaled. A store waits for its product,
+/// and what it stored reaches loads only through the cache, so neither should come at once.
+pub(super) struct Pipeline<const M: usize, const NARROW: bool> {
+    results: *mut u8,
+    /// Which half of the results the next block takes.
+    odd: bool,
+    /// The block whose last products are still in tiles, and where its sums go.
+    before: Option<(Block, *mut u8)>,
+}
+
+impl<const M: usize, const NARROW: bool> Pipeline<M, NARROW> {
+    const DIGITS: usize = if NARROW { 2 } else { 3 };
+    const PRODUCTS: usize = UNITS * Self::DIGITS;
+
+    /// `results` is room for [`RESULTS`].
+    pub(super) fn new(results: *mut f32) -> Self {
+        Self { results: results.cast(), odd: false, before: None }
+    }
+
+    /// Adds a block's products to its sums, in the end: call [`Pipeline::finish`] before looking at them.
+    ///
+    /// # Safety
+    /// The instructions of [`super::Units`] and tiles, configured for `M` rows and the recipe; every pointer of the block as its field
+    /// says, until the pipeline is finished.
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    pub(super) unsafe fn push(&mut self, block: Block) {
+        let to = self.results.wrapping_add(if self.odd { WAITING * 4 } else { 0 });
+        // SAFETY: the caller's promise; the blocks before and now use different halves of the results.
+        unsafe {
+            match self.before.take() {
+                Some((before, results)) if block.units == UNITS => {
+                    block.products::<M, NARROW>(to, Some((&before, results)));
+                }
+                before => {
+                    Self::last(before);
+                    block.products::<M, NARROW>(to, None);
+                }
+            }
+            if block.units == UNITS {
+                self.odd = !self.odd;
+                self.before = Some((block, to));
+            } else {
+                // Its tiles are not in the order that the next block expects.
+                Self::last(Some((block, to)));
+            }
+        }
+    }
+
+    /// Brings everything to its sums.
+    ///
+    /// # Safety
+    /// As for [`Pipeline::push`].
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    pub(super) unsafe fn finish(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::last(self.before.take()) };
+    }
+
+    /// # Safety
+    /// As for [`Pipeline::push`].
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn last(before: Option<(Block, *mut u8)>) {
+        let Some((block, results)) = before else { return };
+        let all = block.units * Self::DIGITS;
+        // SAFETY: the caller's promise.
+        unsafe {
+            for t in all.saturating_sub(LAG)..all {
+                store::<M, NARROW>(t, results);
+            }
+            for first in (0..M).step_by(4) {
+                block.add::<M, 4, NARROW>(results, first);
+            }
+        }
+    }
+}
+
+/// Stores the sums of product `t` of a block.
+///
+/// # Safety
+/// As for [`Pipeline::push`].
+#[inline(always)]
+unsafe fn store<const M: usize, const NARROW: bool>(t: usize, results: *mut u8) {
+    let digits = const { if NARROW { 2 } else { 3 } };
+    let to = results.wrapping_add((t / digits * 3 + t % digits) * M * 64);
+    // SAFETY: the caller's promise.
+    unsafe { numbered!(t, store(to)) };
 }
 
 impl Block {
-    /// Product `T` of a few units from `unit` on: digit `T mod DIGITS` of unit `T / DIGITS`. An earlier one is stored meanwhile.
+    /// Product `T`: digit `T mod DIGITS` of unit `T / DIGITS`.
     ///
     /// A load waits for the product that still reads its tile, so neighbours take turns.
     ///
     /// # Safety
-    /// As for [`Block::run`].
+    /// As for [`Pipeline::push`].
     #[inline(always)]
-    unsafe fn product<const T: usize, const M: usize, const NARROW: bool>(&self, unit: usize) {
+    unsafe fn product<const T: usize, const M: usize, const NARROW: bool>(&self) {
         let digits = const { if NARROW { 2 } else { 3 } };
         let (i, digit) = (T / digits, T % digits);
         let (slab, columns) = (self.recipe.slab(), self.recipe.unit());
-        let x = self.x.0.wrapping_add((unit + i) * self.recipe.unit_bytes(M));
+        let x = self.x.0.wrapping_add(i * self.recipe.unit_bytes(M));
         let bytes = columns / 4 * 64;
-        let each = if NARROW { 2 * bytes } else { bytes };
-        let w = self.weights.wrapping_add((unit + i) * each);
+        let w = self.weights.wrapping_add(i * if NARROW { 2 * bytes } else { bytes });
         // SAFETY: the caller's promise.
         unsafe {
             if NARROW && columns > CHUNK {
@@ -184,55 +274,54 @@ impl Block {
                 numbered!(T, dot(6, 4, self.signed));
                 load!(7, x.wrapping_add((2 * digit + 1) * M * slab), slab);
                 numbered!(T, dot(7, 5, self.signed));
-            } else {
-                let odd = i % 2 == 1;
-                if digit == 0 {
-                    if odd { load!(5, w, 64_usize) } else { load!(4, w, 64_usize) }
-                }
-                let x = x.wrapping_add(digit * M * slab);
-                if T % 2 == 1 {
-                    load!(7, x, slab)
-                } else {
-                    load!(6, x, slab)
-                }
-                numbered!(T, zero());
-                match (odd, T % 2) {
-                    (false, 0) => numbered!(T, dot(6, 4, self.signed)),
-                    (false, _) => numbered!(T, dot(7, 4, self.signed)),
-                    (true, 0) => numbered!(T, dot(6, 5, self.signed)),
-                    (true, _) => numbered!(T, dot(7, 5, self.signed)),
-                }
+                return;
             }
-            if T >= LAG {
-                self.store::<M, NARROW>(T - LAG);
+            let odd = i % 2 == 1;
+            if digit == 0 {
+                if odd { load!(5, w, 64_usize) } else { load!(4, w, 64_usize) }
+            }
+            let x = x.wrapping_add(digit * M * slab);
+            if T % 2 == 1 {
+                load!(7, x, slab)
+            } else {
+                load!(6, x, slab)
+            }
+            numbered!(T, zero());
+            match (odd, T % 2) {
+                (false, 0) => numbered!(T, dot(6, 4, self.signed)),
+                (false, _) => numbered!(T, dot(7, 4, self.signed)),
+                (true, 0) => numbered!(T, dot(6, 5, self.signed)),
+                (true, _) => numbered!(T, dot(7, 5, self.signed)),
             }
         }
     }
 
-    /// Stores the sums of product `t`.
+    /// All products; those before the last [`LAG`] are stored at `to`. Meanwhile the block before is stored and added.
     ///
     /// # Safety
-    /// As for [`Block::run`].
-    #[inline(always)]
-    unsafe fn store<const M: usize, const NARROW: bool>(&self, t: usize) {
-        let digits = const { if NARROW { 2 } else { 3 } };
-        let to = self.results.wrapping_add((t / digits * 3 + t % digits) * M * 64);
-        // SAFETY: the caller's promise.
-        unsafe { numbered!(t, store(to)) };
-    }
-
-    /// The products of `count` units from `unit` on.
-    ///
-    /// # Safety
-    /// As for [`Block::run`].
-    #[inline(always)]
-    unsafe fn products<const M: usize, const NARROW: bool>(&self, unit: usize, count: usize) {
-        let digits = const { if NARROW { 2 } else { 3 } };
-        let all = count * digits;
+    /// As for [`Pipeline::push`].
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn products<const M: usize, const NARROW: bool>(
+        &self,
+        to: *mut u8,
+        before: Option<(&Self, *mut u8)>,
+    ) {
+        let all = self.units * Pipeline::<M, NARROW>::DIGITS;
         macro_rules! each {
             ($($t:literal),*) => {$(
                 if $t < all {
-                    self.product::<$t, M, NARROW>(unit);
+                    self.product::<$t, M, NARROW>();
+                    if $t >= LAG {
+                        store::<M, NARROW>($t - LAG, to);
+                    } else if let Some((_, results)) = before {
+                        store::<M, NARROW>(Pipeline::<M, NARROW>::PRODUCTS - LAG + $t, results);
+                    }
+                    if let Some((block, results)) = before {
+                        block.share::<$t, M, NARROW>(results);
+                    }
                 }
             )*};
         }
@@ -242,41 +331,54 @@ impl Block {
             if !NARROW {
                 each!(8, 9, 10, 11);
             }
-            for t in all.saturating_sub(LAG)..all {
-                self.store::<M, NARROW>(t);
+        }
+    }
+
+    /// The share of the adding that comes after product `T` of the next block.
+    ///
+    /// # Safety
+    /// As for [`Pipeline::push`].
+    #[inline(always)]
+    unsafe fn share<const T: usize, const M: usize, const NARROW: bool>(&self, results: *const u8) {
+        // The last sums were stored at `T = LAG − 1`.
+        let turn = const { if NARROW { T.wrapping_sub(4) } else { T.wrapping_sub(4) / 2 } };
+        let due = const { T >= 4 && (NARROW || T % 2 == 0) };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if due && turn * 4 < M {
+                self.add::<M, 4, NARROW>(results, turn * 4);
             }
         }
     }
 
-    /// Adds the waiting sums of `count` units from `unit` on to the rows `first..first + R`.
+    /// Adds the waiting sums to the rows `first..first + R`.
     ///
     /// # Safety
-    /// As for [`Block::run`].
+    /// As for [`Pipeline::push`].
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn add<const M: usize, const R: usize, const NARROW: bool>(
         &self,
-        unit: usize,
-        count: usize,
+        results: *const u8,
         first: usize,
     ) {
-        let digits = if NARROW { 2 } else { 3 };
+        let digits = const { if NARROW { 2 } else { 3 } };
         // SAFETY: the caller's promise.
         unsafe {
             let kept = self.sums.add(first * LANES);
             let mut sums = [_mm512_setzero_ps(); R];
-            if unit > 0 || !self.fresh {
+            if !self.fresh {
                 for r in 0..R {
                     sums[r] = _mm512_load_ps(kept.add(r * LANES));
                 }
             }
-            for i in 0..count {
-                let scales = self.scales.add((unit + i) * 4 * LANES);
+            for i in 0..self.units {
+                let scales = self.scales.add(i * 4 * LANES);
                 for digit in 0..digits {
                     let scale = _mm512_load_ps(scales.add(digit * LANES));
-                    let at = self.results.add(((i * 3 + digit) * M + first) * 64);
+                    let at = results.add(((i * 3 + digit) * M + first) * 64);
                     for r in 0..R {
                         let whole = _mm512_load_si512(at.add(r * 64).cast());
                         sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, sums[r]);
@@ -284,7 +386,7 @@ impl Block {
                 }
                 if self.offsets {
                     let offset = _mm512_load_ps(scales.add(3 * LANES));
-                    let words = self.x.1.add((unit + i) * 4 * M + first);
+                    let words = self.x.1.add(i * 4 * M + first);
                     for r in 0..R {
                         let sum = _mm512_set1_ps(*words.add(r));
                         sums[r] = _mm512_fmadd_ps(sum, offset, sums[r]);
@@ -293,35 +395,6 @@ impl Block {
             }
             for r in 0..R {
                 _mm512_store_ps(kept.add(r * LANES), sums[r]);
-            }
-        }
-    }
-
-    /// All units.
-    ///
-    /// # Safety
-    /// The instructions of [`super::Units`] and tiles, configured for `M` rows and the recipe; every pointer as its field says.
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    pub(super) unsafe fn run<const M: usize, const NARROW: bool>(&self) {
-        for unit in (0..self.units).step_by(WAITING) {
-            let count = WAITING.min(self.units - unit);
-            // SAFETY: the caller's promise; a slot is read before it is written again.
-            unsafe {
-                self.products::<M, NARROW>(unit, count);
-                for i in unit..unit + count {
-                    let ahead = self.ahead.0.wrapping_add(i * self.recipe.unit_bytes(M));
-                    for line in 0..self.ahead.1 {
-                        _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line * 64).cast());
-                    }
-                }
-                if M > 8 {
-                    self.add::<M, 8, NARROW>(unit, count, 0);
-                    self.add::<M, 8, NARROW>(unit, count, 8);
-                } else {
-                    self.add::<M, M, NARROW>(unit, count, 0);
-                }
             }
         }
     }
