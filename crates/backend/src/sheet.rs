@@ -14,6 +14,11 @@ pub trait Catalog {
     fn buffer(&self, id: BufferId) -> Option<BufferInfo>;
     /// The weight, if it exists.
     fn weight(&self, id: WeightId) -> Option<WeightInfo>;
+    /// The contents of a u32 view, where they are at hand. Costs that depend on indices are exact
+    /// then, and upper bounds otherwise.
+    fn words(&self, _view: View) -> Option<&[u32]> {
+        None
+    }
 }
 
 /// What an operation does to an operand.
@@ -52,10 +57,18 @@ pub struct Operand {
 /// Work in a call, for submission budgets and rooflines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes read and written.
+    /// Bytes that have to move: what is read once and what is written once, however often an implementation
+    /// goes back to it. Room that is left unspecified counts nothing.
     pub bytes: u64,
-    /// Floating-point operations.
+    /// Floating-point operations: a multiply-add is two, an exponential or its like about ten.
     pub flops: u64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.flops += other.flops;
+    }
 }
 
 const MAX_OPERANDS: usize = 16;
@@ -86,18 +99,32 @@ impl<'a> Sheet<'a> {
 
     /// An f32 operand of `expected` elements.
     pub fn f32(&mut self, name: &'static str, view: View, access: Access, expected: usize) {
-        self.typed(Operand { name, view, access }, "F32", |d| d == DType::F32, expected);
+        self.f32_part(name, view, access, expected, expected);
+    }
+
+    /// An f32 operand of `expected` elements, of which only `touched` are read or written.
+    pub fn f32_part(
+        &mut self,
+        name: &'static str,
+        view: View,
+        access: Access,
+        expected: usize,
+        touched: usize,
+    ) {
+        self.typed(Operand { name, view, access }, "F32", |d| d == DType::F32, [expected, touched]);
     }
 
     /// A u32 operand of `expected` elements.
     pub fn u32(&mut self, name: &'static str, view: View, access: Access, expected: usize) {
-        self.typed(Operand { name, view, access }, "U32", |d| d == DType::U32, expected);
+        let sizes = [expected, expected];
+        self.typed(Operand { name, view, access }, "U32", |d| d == DType::U32, sizes);
     }
 
     /// A cache operand (F32, F16 or BF16) of `expected` elements, touched by index.
     pub fn cache(&mut self, name: &'static str, view: View, access: Access, expected: usize) {
         let float = |d| matches!(d, DType::F32 | DType::F16 | DType::BF16);
-        self.typed(Operand { name, view, access }, "F32, F16 or BF16", float, expected);
+        let sizes = [expected, expected];
+        self.typed(Operand { name, view, access }, "F32, F16 or BF16", float, sizes);
     }
 
     fn typed(
@@ -105,7 +132,7 @@ impl<'a> Sheet<'a> {
         operand: Operand,
         types: &'static str,
         fits: impl Fn(DType) -> bool,
-        expected: usize,
+        [expected, touched]: [usize; 2],
     ) {
         let Operand { name, view, access } = operand;
         let op = self.op;
@@ -132,7 +159,7 @@ impl<'a> Sheet<'a> {
             return self.fail(BackendError::Alias { op, operand: name });
         }
         // Indexed operands are charged by the operation itself, which knows how much it touches.
-        let bytes = (view.len * info.dtype.size()) as u64;
+        let bytes = (touched * info.dtype.size()) as u64;
         self.cost.bytes += match access {
             Access::Read | Access::Write => bytes,
             Access::Update => 2 * bytes,
@@ -171,6 +198,20 @@ impl<'a> Sheet<'a> {
     /// Element bytes of a buffer, for costs of indexed operands.
     pub fn element_bytes(&self, view: View) -> u64 {
         self.catalog.buffer(view.buffer).map_or(0, |info| info.dtype.size() as u64)
+    }
+
+    /// The contents of a u32 view, where the device has them at hand.
+    pub fn words(&self, view: View) -> Option<&'a [u32]> {
+        self.catalog.words(view)
+    }
+
+    /// How many different numbers a u32 view holds, `most` where it cannot be looked into.
+    pub fn distinct(&self, view: View, most: usize) -> usize {
+        let Some(words) = self.words(view) else { return most };
+        let mut words = words.to_vec();
+        words.sort_unstable();
+        words.dedup();
+        words.len().min(most)
     }
 
     /// Notes an error unless `ok`.

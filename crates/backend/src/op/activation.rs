@@ -29,6 +29,9 @@ pub struct Glu {
 }
 
 impl Glu {
+    /// Of one element.
+    pub(super) const FLOPS: usize = 10;
+
     /// Two views of the same length, element by element.
     pub const fn same(gate: View, up: View, activation: Activation) -> Self {
         Self { gate, up, dim: gate.len, up_width: gate.len, up_first: 0, activation }
@@ -42,8 +45,8 @@ impl Glu {
         sheet.require(inside, "the part of a row of up ends outside it");
         let rows = len / self.dim.max(1);
         sheet.f32("gate", self.gate, Access::Update, len);
-        sheet.f32("up", self.up, Access::Read, rows.saturating_mul(self.up_width));
-        sheet.work(0, 10 * len as u64);
+        sheet.f32_part("up", self.up, Access::Read, rows.saturating_mul(self.up_width), len);
+        sheet.work(0, (Self::FLOPS * len) as u64);
     }
 }
 

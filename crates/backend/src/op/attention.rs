@@ -80,7 +80,8 @@ impl CacheWrite {
         sheet.u32("places", self.places, Access::Read, self.places.len);
         sheet.cache("k_cache", self.k_cache, Access::Scatter, self.layout.len());
         sheet.cache("v_cache", self.v_cache, Access::Scatter, self.layout.len());
-        sheet.work(2 * wide as u64 * sheet.element_bytes(self.k_cache), 0);
+        let element = sheet.element_bytes(self.k_cache) + sheet.element_bytes(self.v_cache);
+        sheet.work(wide as u64 * element, 0);
     }
 }
 
@@ -121,7 +122,7 @@ pub struct Attention {
     pub scale: f32,
     /// Keys a row sees, its own included; `None` is all of them. At least 1.
     pub window: Option<usize>,
-    /// Keys visible to all rows together, for the cost alone.
+    /// Keys visible to each row, added up over the rows, for the cost alone.
     pub visible_keys: usize,
     /// `[rows, heads, head_dim]`.
     pub out: View,
@@ -155,12 +156,30 @@ impl Attention {
         sheet.u32("span_of", self.span_of, Access::Read, rows);
         sheet.u32("tables", self.tables, Access::Read, self.tables.len);
         sheet.f32("out", self.out, Access::Write, wide);
-        let keys = self.visible_keys as u64;
-        let key_bytes = (2 * layout.kv_heads * layout.head_dim) as u64;
-        sheet.work(
-            keys * key_bytes * sheet.element_bytes(self.k_cache),
-            4 * keys * (self.heads * layout.head_dim) as u64,
-        );
+        let element = sheet.element_bytes(self.k_cache) + sheet.element_bytes(self.v_cache);
+        let key_bytes = element * (layout.kv_heads * layout.head_dim) as u64;
+        let pairs = self.visible_keys as u64;
+        // Scores and sums take two flops a dimension each, the softmax about ten a pair.
+        let pair_flops = (self.heads * (4 * layout.head_dim + 10)) as u64;
+        sheet.work(self.read_keys(sheet) * key_bytes, pairs.saturating_mul(pair_flops));
+    }
+
+    /// Keys that any row sees, each once: rows of one sequence share theirs.
+    fn read_keys(&self, sheet: &Sheet<'_>) -> u64 {
+        let held = self.tables.len.saturating_mul(self.layout.block);
+        let most = self.visible_keys.min(held) as u64;
+        let (positions, spans) = (sheet.words(self.positions), sheet.words(self.span_of));
+        let Some((positions, spans)) = positions.zip(spans) else { return most };
+        // Rows of a span stand together, in order of position.
+        let (mut keys, mut last) = (0, None);
+        for (&position, &span) in positions.iter().zip(spans) {
+            let end = position as usize + 1;
+            let first = Self::first_key(self.window, position as usize);
+            let seen = last.filter(|&(other, _)| other == span).map_or(0, |(_, end)| end);
+            keys += end.saturating_sub(first.max(seen)) as u64;
+            last = Some((span, end.max(seen)));
+        }
+        keys
     }
 }
 

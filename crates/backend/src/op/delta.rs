@@ -1,6 +1,7 @@
 //! Gated DeltaNet: short convolution, gates, and the delta rule, with log-and-fold state.
 
 use crate::op::Spans;
+use crate::op::spans::Moves;
 use crate::{Access, Sheet, View, WeightId};
 
 /// Causal depthwise convolution over each span's rows, then silu.
@@ -46,8 +47,10 @@ impl Conv {
         sheet.f32("log", self.log, Access::Scatter, slots * log_rows * channels);
         self.spans.describe(sheet);
         sheet.f32("out", self.out, Access::Write, rows * channels);
-        let window_bytes = 8 * self.spans.count() * taps * channels;
-        sheet.work(window_bytes as u64, (rows * channels * (2 * taps + 8)) as u64);
+        let Moves { reads, writes, folded, logged } = self.spans.moves(sheet);
+        let window = (reads + writes) * (taps.saturating_sub(1) * channels) as u64;
+        let log = (folded + logged) * channels as u64;
+        sheet.work(4 * (window + log), (rows * channels * (2 * taps + 10)) as u64);
     }
 }
 
@@ -121,14 +124,16 @@ impl DeltaPrepare {
         self.shape.describe(sheet);
         let rows = self.qkv.len / self.shape.channels().max(1);
         let heads = rows * self.shape.value_heads;
-        sheet.f32("qkv", self.qkv, Access::Update, rows * self.shape.channels());
+        let turned = rows * 2 * self.shape.key_heads * self.shape.dk;
+        let wide = rows * self.shape.channels();
+        sheet.f32_part("qkv", self.qkv, Access::Update, wide, turned);
         sheet.f32("a", self.a, Access::Read, heads);
         sheet.f32("b", self.b, Access::Read, heads);
         sheet.weight("rate", self.rate, [1, self.shape.value_heads]);
         sheet.weight("dt_bias", self.dt_bias, [1, self.shape.value_heads]);
         sheet.f32("decay", self.decay, Access::Write, heads);
         sheet.f32("beta", self.beta, Access::Write, heads);
-        sheet.work(0, (3 * self.qkv.len + 40 * heads) as u64);
+        sheet.work(0, (3 * turned + 40 * heads) as u64);
     }
 }
 
@@ -180,7 +185,10 @@ impl DeltaRule {
         sheet.f32("log", self.log, Access::Scatter, slots * log_rows * shape.log_len());
         self.spans.describe(sheet);
         sheet.f32("out", self.out, Access::Write, rows * shape.value_heads * shape.dv);
-        let states = 8 * self.spans.count() * shape.state_len();
-        sheet.work(states as u64, 7 * (rows * shape.state_len()) as u64);
+        let Moves { reads, writes, folded, logged } = self.spans.moves(sheet);
+        let state = shape.state_len() as u64;
+        let log = (folded + logged) * shape.log_len() as u64;
+        // A folded row is written to the state and not asked for its output.
+        sheet.work(4 * ((reads + writes) * state + log), (7 * rows as u64 + 5 * folded) * state);
     }
 }

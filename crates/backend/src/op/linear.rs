@@ -99,8 +99,8 @@ impl GatedLinear {
         sheet.f32("x", self.x, Access::Read, rows * gate.cols);
         sheet.weight("gate", self.gate, [gate.rows, gate.cols]);
         sheet.weight("up", self.up, [gate.rows, gate.cols]);
-        sheet.f32("scratch", self.scratch, Access::Write, rows * gate.rows);
+        sheet.f32_part("scratch", self.scratch, Access::Write, rows * gate.rows, 0);
         sheet.f32("out", self.out, Access::Write, rows * gate.rows);
-        sheet.work(0, 4 * (rows * gate.rows * gate.cols) as u64);
+        sheet.work(0, (rows * gate.rows * (4 * gate.cols + Glu::FLOPS)) as u64);
     }
 }

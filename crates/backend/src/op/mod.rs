@@ -16,6 +16,8 @@ mod rope;
 mod rows;
 mod sample;
 mod spans;
+#[cfg(test)]
+mod tests;
 
 pub use activation::{Activation, AddGated, GateMul, Glu, Softcap};
 pub use attention::{Attention, CacheLayout, CacheWrite};

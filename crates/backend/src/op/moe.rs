@@ -1,6 +1,6 @@
 //! Mixture of experts.
 
-use crate::op::{Activation, Store};
+use crate::op::{Activation, Glu, Store};
 use crate::{Access, Sheet, View, WeightId};
 
 /// Softmax over all experts, then the `top_k` largest (ties: the lower index first). Their weights are divided by
@@ -97,6 +97,8 @@ impl Experts {
         );
         let rows = self.x.len / self.dim.max(1);
         let picks = rows * self.top_k;
+        // Which experts several rows chose is known only where their numbers are.
+        let touched = sheet.distinct(self.chosen, picks.min(self.experts));
         sheet.f32("x", self.x, Access::Read, rows * self.dim);
         sheet.u32("chosen", self.chosen, Access::Read, picks);
         sheet.f32("weights", self.weights, Access::Read, picks);
@@ -111,11 +113,12 @@ impl Experts {
                 info.cols == width && last <= info.rows && self.experts > 0,
                 "an expert reaches outside its stack",
             );
-            let touched = picks.min(self.experts) * height * (info.bytes / info.rows.max(1));
-            sheet.work(touched as u64, 2 * (picks * height * width) as u64);
+            let bytes = touched * height * (info.bytes / info.rows.max(1));
+            sheet.work(bytes as u64, 2 * (picks * height * width) as u64);
         }
-        sheet.f32("hidden", self.hidden, Access::Write, picks * self.ffn);
-        sheet.f32("partial", self.partial, Access::Write, picks * self.dim);
+        sheet.f32_part("hidden", self.hidden, Access::Write, picks * self.ffn, 0);
+        sheet.f32_part("partial", self.partial, Access::Write, picks * self.dim, 0);
         sheet.f32("out", self.out, self.store.access(), rows * self.dim);
+        sheet.work(0, (picks * (Glu::FLOPS * self.ffn + 2 * self.dim)) as u64);
     }
 }

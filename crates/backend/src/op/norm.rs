@@ -80,9 +80,9 @@ impl JoinNorm {
         if let Some([a, b]) = self.norms {
             sheet.weight("norms[0]", a, [1, self.dim]);
             sheet.weight("norms[1]", b, [1, self.dim]);
+            sheet.work(0, 8 * self.a.len as u64);
         }
         sheet.f32("out", self.out, Access::Write, 2 * self.a.len);
-        sheet.work(0, 8 * self.a.len as u64);
     }
 }
 

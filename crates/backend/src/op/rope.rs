@@ -66,11 +66,14 @@ impl Rope {
             "rotary width must be even and at most the head width",
         );
         let rows = self.x.len / width.max(1);
-        sheet.f32("x", self.x, Access::Update, self.x.len);
+        let turned = rows.saturating_mul(self.heads * self.rotary).min(self.x.len);
+        let touched = if self.norm.is_some() { self.x.len } else { turned };
+        sheet.f32_part("x", self.x, Access::Update, self.x.len, touched);
         sheet.f32("table", self.table, Access::Read, rows * self.rotary);
         if let Some(norm) = self.norm {
             sheet.weight("norm", norm.weight, [1, self.head_dim]);
         }
-        sheet.work(0, 8 * self.x.len as u64);
+        let normed = if self.norm.is_some() { 4 * self.x.len } else { 0 };
+        sheet.work(0, (normed + 3 * turned) as u64);
     }
 }

@@ -22,7 +22,8 @@ impl Embed {
         sheet.require(table.cols > 0, "a table without columns");
         sheet.u32("ids", self.ids, Access::Read, rows);
         sheet.f32("out", self.out, Access::Write, rows * table.cols);
-        let touched = rows.min(table.rows) * (table.bytes / table.rows.max(1));
+        let lines = sheet.distinct(self.ids, rows.min(table.rows));
+        let touched = lines * (table.bytes / table.rows.max(1));
         sheet.work(touched as u64, (2 * rows * table.cols) as u64);
     }
 }

@@ -48,7 +48,14 @@ impl Sample {
         sheet.u32("history", self.history, Access::Read, self.history.len);
         sheet.u32("ids", self.ids, Access::Read, self.ids.len);
         sheet.u32("out", self.out, Access::Write, rows);
-        sheet.work(0, 20 * self.logits.len as u64);
+        sheet.work(0, (self.vocabulary * self.flops_per_token(sheet, rows)) as u64);
+    }
+
+    /// Of all rows: a comparison where the largest is taken, else filters and noise.
+    fn flops_per_token(&self, sheet: &Sheet<'_>, rows: usize) -> usize {
+        let Some(words) = sheet.words(self.rows) else { return 20 * rows };
+        let each = words.chunks_exact(SampleRow::WORDS).map(SampleRow::from_words);
+        each.map(|row| if row.temperature == 0.0 { 1 } else { 20 }).sum()
     }
 }
 

@@ -45,6 +45,19 @@ impl SpanEntry {
     }
 }
 
+/// States and log rows that a call moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moves {
+    /// States read: all but those at position 0, which are zero.
+    pub(super) reads: u64,
+    /// States written.
+    pub(super) writes: u64,
+    /// Log rows read.
+    pub(super) folded: u64,
+    /// Log rows written.
+    pub(super) logged: u64,
+}
+
 /// The span table of a batch and the size of what it points into.
 #[derive(Clone, Copy, Debug)]
 pub struct Spans {
@@ -63,6 +76,23 @@ impl Spans {
             "span table is not whole entries",
         );
         sheet.u32("spans", self.table, Access::Read, self.table.len);
+    }
+
+    /// What the spans move between memory and their rows. Without a look into the table: a state read and
+    /// written for each span, and no guesses.
+    pub(super) fn moves(&self, sheet: &Sheet<'_>) -> Moves {
+        let count = self.count() as u64;
+        let Some(words) = sheet.words(self.table) else {
+            return Moves { reads: count, writes: count, folded: 0, logged: 0 };
+        };
+        let mut moves = Moves::default();
+        for entry in words.chunks_exact(SpanEntry::WORDS).map(SpanEntry::from_words) {
+            moves.reads += u64::from(entry.start > 0);
+            moves.writes += u64::from(entry.certain > 0 || entry.pending > 0);
+            moves.folded += u64::from(entry.pending);
+            moves.logged += u64::from(entry.rows.saturating_sub(entry.certain));
+        }
+        moves
     }
 
     /// Spans in the table.
