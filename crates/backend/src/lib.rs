@@ -5,7 +5,8 @@
 //! order, run at [`Backend::submit`] at the latest, observable after [`Backend::wait`].
 //!
 //! Every operation describes itself on a [`Sheet`]: operands, shapes and cost in one place. Devices
-//! check a call with it, runners bound submissions with it, tests watch memory with it.
+//! check a call with it, runners bound submissions with it, tests watch memory with it, and [`Timed`] sets
+//! what a device achieves beside it.
 #![forbid(unsafe_code)]
 
 mod backend;
@@ -15,6 +16,7 @@ mod error;
 pub mod op;
 mod plan;
 mod sheet;
+mod timed;
 
 pub use backend::{Backend, HostData, HostDataMut, Ticket, submit_and_wait};
 pub use buffer::{BufferId, BufferInfo, BufferRole, BufferSpec, View, WeightId, WeightInfo};
@@ -22,3 +24,4 @@ pub use error::BackendError;
 pub use op::Op;
 pub use plan::{MemoryPlan, PlanItem};
 pub use sheet::{Access, Catalog, Cost, Operand, Sheet};
+pub use timed::{Entry, Kind, Meter, Timed, Width};

@@ -60,14 +60,24 @@ pub struct Cost {
     /// Bytes that have to move: what is read once and what is written once, however often an implementation
     /// goes back to it. Room that is left unspecified counts nothing.
     pub bytes: u64,
+    /// Those of them that belong to weights.
+    pub weights: u64,
+    /// Those of them that belong to caches and recurrent state, which outlive a step.
+    pub state: u64,
     /// Floating-point operations: a multiply-add is two, an exponential or its like about ten.
     pub flops: u64,
 }
 
-impl std::ops::AddAssign for Cost {
-    fn add_assign(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.flops += other.flops;
+impl std::ops::Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            weights: self.weights.saturating_add(other.weights),
+            state: self.state.saturating_add(other.state),
+            flops: self.flops.saturating_add(other.flops),
+        }
     }
 }
 
@@ -172,7 +182,7 @@ impl<'a> Sheet<'a> {
     /// A weight of shape `[rows, cols]`, read once.
     pub fn weight(&mut self, name: &'static str, id: WeightId, [rows, cols]: [usize; 2]) {
         self.shape(name, id, [rows, cols]);
-        self.cost.bytes += self.catalog.weight(id).map_or(0, |info| info.bytes as u64);
+        self.weight_bytes(self.catalog.weight(id).map_or(0, |info| info.bytes as u64));
     }
 
     /// A weight of shape `[rows, cols]`, of which the operation charges what it reads itself.
@@ -219,6 +229,18 @@ impl<'a> Sheet<'a> {
         if !ok {
             self.fail(BackendError::Parameter { op: self.op, what });
         }
+    }
+
+    /// Adds bytes of weights of which only a part is read.
+    pub fn weight_bytes(&mut self, bytes: u64) {
+        self.cost.bytes += bytes;
+        self.cost.weights += bytes;
+    }
+
+    /// Adds bytes of caches or recurrent state.
+    pub fn state_bytes(&mut self, bytes: u64) {
+        self.cost.bytes += bytes;
+        self.cost.state += bytes;
     }
 
     /// Adds work that operands do not show.

@@ -81,7 +81,7 @@ impl CacheWrite {
         sheet.cache("k_cache", self.k_cache, Access::Scatter, self.layout.len());
         sheet.cache("v_cache", self.v_cache, Access::Scatter, self.layout.len());
         let element = sheet.element_bytes(self.k_cache) + sheet.element_bytes(self.v_cache);
-        sheet.work(wide as u64 * element, 0);
+        sheet.state_bytes(wide as u64 * element);
     }
 }
 
@@ -161,7 +161,8 @@ impl Attention {
         let pairs = self.visible_keys as u64;
         // Scores and sums take two flops a dimension each, the softmax about ten a pair.
         let pair_flops = (self.heads * (4 * layout.head_dim + 10)) as u64;
-        sheet.work(self.read_keys(sheet) * key_bytes, pairs.saturating_mul(pair_flops));
+        sheet.state_bytes(self.read_keys(sheet) * key_bytes);
+        sheet.work(0, pairs.saturating_mul(pair_flops));
     }
 
     /// Keys that any row sees, each once: rows of one sequence share theirs.

@@ -54,6 +54,7 @@ impl ClusterHead {
         let picks = rows.saturating_mul(self.top_k);
         let tokens = picks.saturating_mul(each);
         let touched = lines(members, picks) + lines(head, tokens);
-        sheet.work(touched, 2 * tokens.saturating_mul(head.cols) as u64);
+        sheet.weight_bytes(touched);
+        sheet.work(0, 2 * tokens.saturating_mul(head.cols) as u64);
     }
 }

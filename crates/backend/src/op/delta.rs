@@ -50,7 +50,8 @@ impl Conv {
         let Moves { reads, writes, folded, logged } = self.spans.moves(sheet);
         let window = (reads + writes) * (taps.saturating_sub(1) * channels) as u64;
         let log = (folded + logged) * channels as u64;
-        sheet.work(4 * (window + log), (rows * channels * (2 * taps + 10)) as u64);
+        sheet.state_bytes(4 * (window + log));
+        sheet.work(0, (rows * channels * (2 * taps + 10)) as u64);
     }
 }
 
@@ -189,6 +190,7 @@ impl DeltaRule {
         let state = shape.state_len() as u64;
         let log = (folded + logged) * shape.log_len() as u64;
         // A folded row is written to the state and not asked for its output.
-        sheet.work(4 * ((reads + writes) * state + log), (7 * rows as u64 + 5 * folded) * state);
+        sheet.state_bytes(4 * ((reads + writes) * state + log));
+        sheet.work(0, (7 * rows as u64 + 5 * folded) * state);
     }
 }

@@ -114,7 +114,8 @@ impl Experts {
                 "an expert reaches outside its stack",
             );
             let bytes = touched * height * (info.bytes / info.rows.max(1));
-            sheet.work(bytes as u64, 2 * (picks * height * width) as u64);
+            sheet.weight_bytes(bytes as u64);
+            sheet.work(0, 2 * (picks * height * width) as u64);
         }
         sheet.f32_part("hidden", self.hidden, Access::Write, picks * self.ffn, 0);
         sheet.f32_part("partial", self.partial, Access::Write, picks * self.dim, 0);

@@ -24,7 +24,8 @@ impl Embed {
         sheet.f32("out", self.out, Access::Write, rows * table.cols);
         let lines = sheet.distinct(self.ids, rows.min(table.rows));
         let touched = lines * (table.bytes / table.rows.max(1));
-        sheet.work(touched as u64, (2 * rows * table.cols) as u64);
+        sheet.weight_bytes(touched as u64);
+        sheet.work(0, (2 * rows * table.cols) as u64);
     }
 }
 

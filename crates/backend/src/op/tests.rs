@@ -65,7 +65,8 @@ fn a_product_reads_its_weight_once_whatever_the_rows() {
         let mut shelf = Shelf::default();
         let (x, out) = (shelf.f32(rows * 8), shelf.f32(rows * 6));
         let weight = shelf.matrix(6, 8, 10);
-        let set = Cost { bytes: (60 + 4 * rows * (8 + 6)) as u64, flops: (2 * rows * 48) as u64 };
+        let bytes = (60 + 4 * rows * (8 + 6)) as u64;
+        let set = Cost { bytes, weights: 60, state: 0, flops: (2 * rows * 48) as u64 };
         assert_eq!(shelf.cost(Linear::set(x, weight, out)), set);
         let add = Cost { bytes: set.bytes + 4 * 6 * rows as u64, ..set };
         assert_eq!(shelf.cost(Linear::add(x, weight, out)), add, "the sum is read too");
@@ -79,7 +80,8 @@ fn a_gated_product_does_not_pay_for_room_that_is_left_unspecified() {
     let [gate, up] = [(); 2].map(|()| shelf.matrix(6, 8, 10));
     let op = GatedLinear { x, gate, up, scratch, out, activation: Activation::Silu };
     let flops = 2 * (2 * 2 * 48) + 12 * 10;
-    assert_eq!(shelf.cost(op), Cost { bytes: 2 * 60 + 4 * 2 * (8 + 6), flops });
+    let bytes = 2 * 60 + 4 * 2 * (8 + 6);
+    assert_eq!(shelf.cost(op), Cost { bytes, weights: 2 * 60, state: 0, flops });
 }
 
 #[test]
@@ -120,7 +122,8 @@ fn an_expert_is_read_once_by_all_rows_that_chose_it() {
         (Some([0, 1, 2, 3, 4, 5]), 6),
         (None, 6),
     ] {
-        assert_eq!(cost(chosen), Cost { bytes: read * one + others, flops }, "{chosen:?}");
+        let (bytes, weights) = (read * one + others, read * one);
+        assert_eq!(cost(chosen), Cost { bytes, weights, state: 0, flops }, "{chosen:?}");
     }
 }
 
@@ -178,7 +181,8 @@ fn rows_of_a_sequence_share_the_keys_they_see() {
         let cost = attention(&mut Shelf::default(), rows, true, window);
         let n = rows.len() as u64;
         let others = 4 * (2 * n * 32 + 2 * n + 128);
-        assert_eq!(cost.bytes - others, keys * 2 * 2 * 8 * 2, "{rows:?} {window:?}");
+        assert_eq!(cost.state, keys * 2 * 2 * 8 * 2, "{rows:?} {window:?}");
+        assert_eq!(cost.bytes, cost.state + others, "{rows:?} {window:?}");
         let seen = |p: usize| p + 1 - Attention::first_key(window, p);
         let pairs: usize = rows.iter().map(|&(_, p)| seen(p as usize)).sum();
         assert_eq!(cost.flops, (pairs * 4 * (4 * 8 + 10)) as u64, "{rows:?} {window:?}");
@@ -216,9 +220,10 @@ fn state_is_read_and_written_once_a_span_and_guesses_go_to_the_log() {
             out: shelf.f32(rows * 16),
         };
         let others = 4 * (rows * (shape.channels() + 2 + 2 + 16) + SpanEntry::WORDS);
-        let bytes = (4 * (moved * state + logged * log) + others) as u64;
+        let kept = 4 * (moved * state + logged * log) as u64;
         let flops = ((7 * run + 5 * folded) * state) as u64;
-        assert_eq!(shelf.cost(op), Cost { bytes, flops }, "{words:?}");
+        let cost = Cost { bytes: kept + others as u64, weights: 0, state: kept, flops };
+        assert_eq!(shelf.cost(op), cost, "{words:?}");
 
         let channels = shape.channels();
         let weight = shelf.matrix(channels, 4, 8);
@@ -258,7 +263,7 @@ fn what_an_operation_passes_over_costs_nothing() {
     let mut shelf = Shelf::default();
     let (x, table) = (shelf.f32(2 * 3 * 8), shelf.f32(2 * 4));
     let rope = Rope { x, table, norm: None, heads: 3, head_dim: 8, rotary: 4 };
-    let cost = Cost { bytes: 4 * (2 * 2 * 3 * 4 + 8), flops: 3 * 2 * 3 * 4 };
+    let cost = Cost { bytes: 4 * (2 * 2 * 3 * 4 + 8), flops: 3 * 2 * 3 * 4, ..Cost::default() };
     assert_eq!(shelf.cost(rope), cost, "only the dims that turn");
 
     let (gate, up) = (shelf.f32(2 * 4), shelf.f32(2 * 16));
@@ -282,6 +287,6 @@ fn taking_the_largest_is_cheaper_than_drawing() {
     let [history, ids, out] = [0, 1, 2].map(|len| shelf.u32(len));
     let op = Sample { logits: shelf.f32(200), vocabulary: 100, rows, history, ids, out };
     let words = 2 * SampleRow::WORDS + 1 + 2;
-    let cost = Cost { bytes: 4 * (200 + words as u64), flops: 100 * (1 + 20) };
+    let cost = Cost { bytes: 4 * (200 + words as u64), flops: 100 * (1 + 20), ..Cost::default() };
     assert_eq!(shelf.cost(op), cost);
 }

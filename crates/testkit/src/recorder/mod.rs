@@ -228,7 +228,7 @@ impl Backend for Recorder {
         }
         self.begin_step()?;
         self.shadows.written(dst);
-        let cost = Cost { bytes: (dst.len * dtype.size()) as u64, flops: 0 };
+        let cost = Cost { bytes: (dst.len * dtype.size()) as u64, ..Cost::default() };
         self.queue.push(Queued { command: Command::Write(dst, src.into()), cost });
         Ok(())
     }

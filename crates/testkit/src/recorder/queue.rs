@@ -52,11 +52,7 @@ pub(super) struct Queued {
 }
 
 pub(super) fn total(queue: &[Queued]) -> Cost {
-    queue.iter().fold(Cost::default(), |sum, queued| plus(sum, queued.cost))
-}
-
-fn plus(a: Cost, b: Cost) -> Cost {
-    Cost { bytes: a.bytes.saturating_add(b.bytes), flops: a.flops.saturating_add(b.flops) }
+    queue.iter().fold(Cost::default(), |sum, queued| sum + queued.cost)
 }
 
 /// Cuts a queue into runs within the budget. A command that exceeds it alone stands alone.
@@ -64,7 +60,7 @@ pub(super) fn cut(queue: &[Queued], budget: Budget) -> Vec<Range<usize>> {
     let mut pieces = Vec::new();
     let (mut first, mut sum) = (0, Cost::default());
     for (i, queued) in queue.iter().enumerate() {
-        let grown = plus(sum, queued.cost);
+        let grown = sum + queued.cost;
         if i > first && !budget.holds(grown) {
             pieces.push(first..i);
             (first, sum) = (i, queued.cost);

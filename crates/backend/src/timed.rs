@@ -1,0 +1,250 @@
+//! A device that measures what another one does.
+//!
+//! [`Timed`] hands every call on. While its [`Meter`] runs, each operation runs alone: what was queued before is
+//! waited for first, then the operation is submitted and waited for, and its time is put down beside what its
+//! sheet says it cost. Costs are exact, because the contents of its index operands are read beforehand,
+//! outside the time. While the meter stands still a call costs one look at a flag.
+
+use crate::{
+    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, Cost, HostData, HostDataMut,
+    Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op, submit_and_wait,
+};
+use forerun_base::{DType, Format, Matrix};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How many rows a product has, in the classes that kernels tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Width {
+    /// One row: decoding.
+    One,
+    /// 2 to 4 rows.
+    Few,
+    /// 5 to 16 rows.
+    Some,
+    /// More: reading a prompt.
+    Many,
+}
+
+impl Width {
+    /// The class of a number of rows.
+    pub const fn of(rows: usize) -> Self {
+        match rows {
+            0 | 1 => Self::One,
+            2..=4 => Self::Few,
+            5..=16 => Self::Some,
+            _ => Self::Many,
+        }
+    }
+
+    /// The numbers of rows in it, in a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::One => "1",
+            Self::Few => "2-4",
+            Self::Some => "5-16",
+            Self::Many => "17+",
+        }
+    }
+}
+
+/// What calls are summed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// The operation.
+    pub op: &'static str,
+    /// Of products with weights, the format of the (first) weight and the rows.
+    pub product: Option<(Format, Width)>,
+}
+
+impl Kind {
+    fn of(op: &Op, catalog: &dyn Catalog) -> Self {
+        Self { op: op.name(), product: product(op, catalog) }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.op)?;
+        match self.product {
+            Some((format, width)) => write!(f, " {} x{}", format.name(), width.name()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The weight's format and the rows, where the operation is a product.
+fn product(op: &Op, catalog: &dyn Catalog) -> Option<(Format, Width)> {
+    let (weight, x, cols) = match op {
+        Op::Linear(op) => (op.weight, op.x, None),
+        Op::GatedLinear(op) => (op.gate, op.x, None),
+        Op::Experts(op) => (op.gate.weight, op.x, Some(op.dim)),
+        Op::ClusterHead(op) => (op.head, op.x, None),
+        _ => return None,
+    };
+    let info = catalog.weight(weight)?;
+    let rows = x.len / cols.unwrap_or(info.cols).max(1);
+    Some((info.format, Width::of(rows)))
+}
+
+/// Calls of one kind, summed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry {
+    /// What was called.
+    pub kind: Kind,
+    /// How often.
+    pub calls: u64,
+    /// How long, in all.
+    pub time: Duration,
+    /// What they cost, in all.
+    pub cost: Cost,
+}
+
+/// The switch of a [`Timed`] device and what it has put down. Clones are the same meter.
+#[derive(Clone, Debug, Default)]
+pub struct Meter(Arc<Board>);
+
+#[derive(Debug, Default)]
+struct Board {
+    running: AtomicBool,
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl Meter {
+    /// Measures from now on.
+    pub fn start(&self) {
+        self.0.running.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops measuring and hands over what was put down, in order of first call.
+    pub fn stop(&self) -> Vec<Entry> {
+        self.0.running.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.entries())
+    }
+
+    fn is_running(&self) -> bool {
+        self.0.running.load(Ordering::Relaxed)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        // Entries are whole whatever happened to whoever held them.
+        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, kind: Kind, time: Duration, cost: Cost) {
+        let mut entries = self.entries();
+        match entries.iter_mut().find(|entry| entry.kind == kind) {
+            Some(entry) => {
+                entry.calls += 1;
+                entry.time += time;
+                entry.cost = entry.cost + cost;
+            }
+            None => entries.push(Entry { kind, calls: 1, time, cost }),
+        }
+    }
+}
+
+/// See the module's text.
+pub struct Timed {
+    inner: Box<dyn Backend>,
+    meter: Meter,
+    /// Contents of the current operation's index operands.
+    peeked: Vec<(View, Vec<u32>)>,
+}
+
+impl Timed {
+    /// A device that does what `inner` does, and its meter, which stands still.
+    pub fn new(inner: Box<dyn Backend>) -> (Self, Meter) {
+        let meter = Meter::default();
+        (Self { inner, meter: meter.clone(), peeked: Vec::new() }, meter)
+    }
+
+    fn run(&mut self, op: Op) -> Result<(), BackendError> {
+        if !self.meter.is_running() {
+            return op.apply(&mut *self.inner);
+        }
+        submit_and_wait(&mut *self.inner)?;
+        self.peek(&op)?;
+        let cost = op.sheet(self).check()?;
+        let kind = Kind::of(&op, self);
+        let start = Instant::now();
+        op.apply(&mut *self.inner)?;
+        submit_and_wait(&mut *self.inner)?;
+        self.meter.put(kind, start.elapsed(), cost);
+        Ok(())
+    }
+
+    /// Reads the index operands of an operation that fits its sheet.
+    fn peek(&mut self, op: &Op) -> Result<(), BackendError> {
+        self.peeked.clear();
+        let sheet = op.sheet(self);
+        let operands: Vec<View> =
+            sheet.operands().iter().filter(|o| !o.access.writes()).map(|o| o.view).collect();
+        sheet.check()?;
+        for view in operands {
+            let index = self.inner.buffer(view.buffer).is_some_and(|info| info.dtype == DType::U32);
+            if index && view.len > 0 {
+                let mut words = vec![0; view.len];
+                self.inner.read(view, HostDataMut::U32(&mut words))?;
+                self.peeked.push((view, words));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Catalog for Timed {
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
+        self.inner.buffer(id)
+    }
+
+    fn weight(&self, id: WeightId) -> Option<WeightInfo> {
+        self.inner.weight(id)
+    }
+
+    fn words(&self, view: View) -> Option<&[u32]> {
+        self.peeked.iter().find(|(known, _)| *known == view).map(|(_, words)| &words[..])
+    }
+}
+
+macro_rules! timed {
+    ($($name:ident: $op:ident),* $(,)?) => {$(
+        fn $name(&mut self, op: op::$op) -> Result<(), BackendError> {
+            self.run(op.into())
+        }
+    )*};
+}
+
+impl Backend for Timed {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
+        self.inner.alloc(spec)
+    }
+
+    fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
+        self.inner.upload(label, matrix)
+    }
+
+    fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
+        self.inner.write(dst, src)
+    }
+
+    fn submit(&mut self) -> Result<Ticket, BackendError> {
+        self.inner.submit()
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+        self.inner.wait(ticket)
+    }
+
+    fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
+        self.inner.read(src, dst)
+    }
+
+    for_each_operation! { timed }
+}
