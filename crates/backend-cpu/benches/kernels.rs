@@ -9,7 +9,7 @@ use forerun_backend::op::{
     Glu, Linear, SpanEntry, Spans,
 };
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
-use forerun_backend_cpu::{Cpu, Level, Tuned};
+use forerun_backend_cpu::{Cpu, Level, Machine, Tuned};
 use forerun_base::{Codes, DType, Format, ScaleType};
 use std::time::{Duration, Instant};
 
@@ -249,28 +249,6 @@ impl Bench {
     }
 }
 
-/// GB/s of all threads reading memory that is too large for their caches.
-fn read_bandwidth(threads: usize) -> f64 {
-    let data = vec![1_u64; WALK / 8];
-    let mut best = f64::INFINITY;
-    for _ in 0..5 {
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            for part in data.chunks(data.len().div_ceil(threads)) {
-                scope.spawn(move || {
-                    let mut sums = [0_u64; 64];
-                    for chunk in part.chunks_exact(64) {
-                        sums.iter_mut().zip(chunk).for_each(|(s, c)| *s = s.wrapping_add(*c));
-                    }
-                    std::hint::black_box(sums);
-                });
-            }
-        });
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    WALK as f64 / best / 1e9
-}
-
 /// What was typed, less the flags that cargo adds.
 fn typed() -> impl Iterator<Item = String> {
     std::env::args().skip(1).filter(|a| !a.starts_with('-'))
@@ -297,7 +275,14 @@ fn main() {
     let threads =
         given.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let mut bench = Bench { device: device(threads), threads };
-    println!("{}; reading memory {:.1} GB/s", bench.device.name(), read_bandwidth(threads));
+    let machine = Machine::measure(Some(threads)).expect("memory for the bench");
+    println!(
+        "{}; reading memory {:.1} GB/s, multiply-adds {:.0} GFLOP/s, an empty job {:.1} us",
+        bench.device.name(),
+        machine.read_bytes_per_s / 1e9,
+        machine.flops_per_s / 1e9,
+        machine.dispatch.as_secs_f64() * 1e6,
+    );
     let grouped =
         |codes, group, offset| Format::Grouped { codes, group, scale: ScaleType::BF16, offset };
     let uint = |bits| grouped(Codes::Uint { bits }, 64, true);

@@ -3,11 +3,13 @@
 //! `reference` holds one plain-loop function per operation: the definition, safe Rust, one thread.
 //! [`Kernels`] lists the operations with the reference as default body; [`Cpu`] runs any
 //! implementation of it. [`plain`] is the device that only uses definitions, [`tuned`] the fast one.
+//! [`Machine`] measures what a processor could do at best.
 
 mod cores;
 mod cpu;
 mod kernels;
 mod lines;
+mod machine;
 mod memory;
 mod pool;
 mod reference;
@@ -17,6 +19,7 @@ mod weight;
 
 pub use cpu::{Cpu, plain};
 pub use kernels::{Kernels, Plain};
+pub use machine::Machine;
 pub use memory::{Memory, Storage};
 pub use simd::Level;
 pub use tuned::{Tuned, tuned};

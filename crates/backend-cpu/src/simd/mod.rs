@@ -29,6 +29,7 @@ mod math;
 mod moe;
 mod portable;
 mod prepare;
+pub(crate) mod probe;
 mod product;
 mod rope;
 mod sample;

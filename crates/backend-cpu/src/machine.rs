@@ -1,0 +1,137 @@
+//! What the machine can do, measured: the roof above every kernel.
+
+use crate::cores::cores;
+use crate::simd::{Crew, Level, probe};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Memory that is read is this many times as large as the largest cache, within [`SMALLEST`] and [`LARGEST`].
+const TIMES_CACHE: usize = 3;
+const SMALLEST: usize = 256 << 20;
+const LARGEST: usize = 768 << 20;
+
+/// What a number of threads can do on this machine at best.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// Threads measured with.
+    pub threads: usize,
+    /// Bytes a second of all threads reading memory that is too large for the caches.
+    pub read_bytes_per_s: f64,
+    /// f32 operations a second of all threads, a multiply-add being two.
+    pub flops_per_s: f64,
+    /// Time of a parallel job that does nothing.
+    pub dispatch: Duration,
+    /// The largest cache, where the system tells (Linux).
+    pub cache_bytes: Option<usize>,
+}
+
+impl Machine {
+    /// Measures with `threads` threads, or as many as a device takes by itself. Takes about a second.
+    ///
+    /// # Errors
+    /// The bytes there was no memory for.
+    pub fn measure(threads: Option<usize>) -> Result<Self, usize> {
+        let threads = threads.unwrap_or_else(cores);
+        let crew = Level::ALL.into_iter().find_map(|level| Crew::new(level, threads));
+        let mut crew = crew.expect("the portable level is always there");
+        let cache_bytes = cache_bytes();
+        let bytes = cache_bytes.unwrap_or(0).saturating_mul(TIMES_CACHE).clamp(SMALLEST, LARGEST);
+        Ok(Self {
+            threads: crew.threads(),
+            read_bytes_per_s: read_bandwidth(&mut crew, bytes)?,
+            flops_per_s: peak(&mut crew),
+            dispatch: dispatch(&mut crew),
+            cache_bytes,
+        })
+    }
+}
+
+fn read_bandwidth(crew: &mut Crew, bytes: usize) -> Result<f64, usize> {
+    let len = bytes / size_of::<f32>();
+    let mut data = Vec::new();
+    data.try_reserve_exact(len).map_err(|_| bytes)?;
+    data.resize(len, 1.0_f32);
+    let seconds = best(5, || probe::read(crew, &data));
+    Ok(bytes as f64 / seconds)
+}
+
+fn peak(crew: &mut Crew) -> f64 {
+    let mut rate = |wide| {
+        let mut flops = 0;
+        let seconds = best(50, || flops = probe::multiply(crew, wide));
+        flops as f64 / seconds
+    };
+    rate(false).max(rate(true))
+}
+
+/// The middle of several runs: the best one would be that in which no worker came in time to take part.
+fn dispatch(crew: &mut Crew) -> Duration {
+    const JOBS: u32 = 200;
+    let mut times: Vec<Duration> = (0..21)
+        .map(|_| {
+            let start = Instant::now();
+            (0..JOBS).for_each(|_| probe::nothing(crew));
+            start.elapsed() / JOBS
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// Seconds of the fastest run: a neighbour can only make one slower.
+fn best(runs: usize, mut work: impl FnMut()) -> f64 {
+    let time = |_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    };
+    (0..runs).map(time).fold(f64::INFINITY, f64::min)
+}
+
+fn cache_bytes() -> Option<usize> {
+    let levels = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
+    let size = |entry: fs::DirEntry| {
+        let text = fs::read_to_string(entry.path().join("size")).ok()?;
+        size_in_bytes(text.trim())
+    };
+    levels.flatten().filter_map(size).max()
+}
+
+/// `32K`, `2M` or a plain number, as the kernel writes sizes.
+fn size_in_bytes(text: &str) -> Option<usize> {
+    let (digits, unit) = match text.char_indices().last()? {
+        (at, 'K') => (&text[..at], 1 << 10),
+        (at, 'M') => (&text[..at], 1 << 20),
+        (at, 'G') => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_the_kernel_writes_them() {
+        for (text, bytes) in [
+            ("48K", Some(49152)),
+            ("105M", Some(110_100_480)),
+            ("64", Some(64)),
+            ("", None),
+            ("K", None),
+        ] {
+            assert_eq!(size_in_bytes(text), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn everything_measured_is_a_positive_number() {
+        let machine = Machine::measure(Some(2)).expect("memory");
+        assert_eq!(machine.threads, 2);
+        for rate in [machine.read_bytes_per_s, machine.flops_per_s] {
+            assert!(rate.is_finite() && rate > 0.0, "{machine:?}");
+        }
+        assert!(!machine.dispatch.is_zero(), "{machine:?}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Loops that do one thing as fast as the processor can: what kernels are measured against.
+
+use super::Scratch;
+use super::crew::{Crew, piece};
+use super::isa::{Isa, Kernel, LANES, Task};
+use std::hint::black_box;
+
+/// Vectors that are read or added to side by side, so that no addition waits for the one before.
+const STREAMS: usize = 8;
+
+/// Parts of the memory for each thread, so that one that is held up does not hold up all.
+const PER_THREAD: usize = 8;
+
+/// Multiply-adds of one vector in a task.
+const ROUNDS: usize = 1 << 16;
+
+/// Reads all of `data` once, cut into parts for the threads.
+pub(crate) fn read(crew: &mut Crew, data: &[f32]) {
+    let pieces = PER_THREAD * crew.threads();
+    crew.run(pieces, &Read { data, pieces });
+}
+
+/// A job of which every thread has a task and no task does anything.
+pub(crate) fn nothing(crew: &mut Crew) {
+    crew.run(crew.threads(), &Nothing);
+}
+
+/// Multiply-adds in registers on all threads; returns the flops done. `wide` has twice as many accumulators:
+/// what is best depends on the registers there are.
+pub(crate) fn multiply(crew: &mut Crew, wide: bool) -> u64 {
+    let tasks = crew.threads();
+    let accumulators = if wide { 12 } else { 6 };
+    if wide {
+        crew.run(tasks, &Multiply::<12>);
+    } else {
+        crew.run(tasks, &Multiply::<6>);
+    }
+    (2 * tasks * accumulators * ROUNDS * LANES) as u64
+}
+
+struct Read<'a> {
+    data: &'a [f32],
+    pieces: usize,
+}
+
+impl Task for Read<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, _: &mut Scratch) {
+        let part = piece(self.data.len(), self.pieces, STREAMS * LANES, index);
+        black_box(simd.call(Total(&self.data[part])));
+    }
+}
+
+/// The sum of all whole steps of [`STREAMS`] vectors.
+struct Total<'a>(&'a [f32]);
+
+impl Kernel for Total<'_> {
+    type Out = f32;
+
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) -> f32 {
+        let mut sums = [simd.splat(0.0); STREAMS];
+        for step in self.0.chunks_exact(STREAMS * LANES) {
+            for i in 0..STREAMS {
+                // SAFETY: a step has `STREAMS` vectors.
+                let x = unsafe { simd.load(step.as_ptr().add(i * LANES)) };
+                sums[i] = simd.add(sums[i], x);
+            }
+        }
+        let mut all = sums[0];
+        for i in 1..STREAMS {
+            all = simd.add(all, sums[i]);
+        }
+        simd.sum(all)
+    }
+}
+
+struct Nothing;
+
+impl Task for Nothing {
+    fn run<S: Isa>(&self, _: S, _: usize, _: &mut Scratch) {}
+}
+
+struct Multiply<const N: usize>;
+
+impl<const N: usize> Task for Multiply<N> {
+    fn run<S: Isa>(&self, simd: S, _: usize, _: &mut Scratch) {
+        black_box(simd.call(Chains::<N>([black_box(0.5), black_box(0.25)])));
+    }
+}
+
+/// `N` chains of `a·x + b`, which stay near `b / (1 − a)`.
+struct Chains<const N: usize>([f32; 2]);
+
+impl<const N: usize> Kernel for Chains<N> {
+    type Out = f32;
+
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) -> f32 {
+        let (a, b) = (simd.splat(self.0[0]), simd.splat(self.0[1]));
+        let mut x = [b; N];
+        for _ in 0..ROUNDS {
+            for i in 0..N {
+                x[i] = simd.fma(a, x[i], b);
+            }
+        }
+        let mut all = x[0];
+        for i in 1..N {
+            all = simd.add(all, x[i]);
+        }
+        simd.sum(all)
+    }
+}
