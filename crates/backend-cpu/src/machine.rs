@@ -19,7 +19,7 @@ pub struct Machine {
     pub read_bytes_per_s: f64,
     /// f32 operations a second of all threads, a multiply-add being two.
     pub flops_per_s: f64,
-    /// Time of a parallel job that does nothing.
+    /// Time of a parallel job in which every thread takes part and does nothing.
     pub dispatch: Duration,
     /// The largest cache, where the system tells (Linux).
     pub cache_bytes: Option<usize>,
@@ -64,13 +64,13 @@ fn peak(crew: &mut Crew) -> f64 {
     rate(false).max(rate(true))
 }
 
-/// The middle of several runs: the best one would be that in which no worker came in time to take part.
+/// The middle of several runs: between jobs a thread may have gone to sleep or not.
 fn dispatch(crew: &mut Crew) -> Duration {
     const JOBS: u32 = 200;
     let mut times: Vec<Duration> = (0..21)
         .map(|_| {
             let start = Instant::now();
-            (0..JOBS).for_each(|_| probe::nothing(crew));
+            (0..JOBS).for_each(|_| probe::meet(crew));
             start.elapsed() / JOBS
         })
         .collect();

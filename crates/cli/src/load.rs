@@ -5,6 +5,7 @@ use crate::args::ModelArgs;
 use crate::model_text::ModelText;
 use crate::{device, hub_model, terminal};
 use anyhow::Context;
+use forerun_backend::Backend;
 use forerun_engine::{Engine, ModelRunner, Settings};
 use forerun_model::{Blueprint, Model};
 use indicatif::ProgressBar;
@@ -56,19 +57,26 @@ impl Source {
         threads: Option<usize>,
     ) -> anyhow::Result<Loaded> {
         let started = Instant::now();
-        let mut backend = device::open(threads);
+        let mut engine = Engine::new(self.runner(device::open(threads), settings)?);
+        if engine.speculation_off().is_none() {
+            engine.calibrate(CALIBRATION)?;
+        }
+        Ok(Loaded { engine, load_s: started.elapsed().as_secs_f64() })
+    }
+
+    /// The same for a device that is open, without an engine around it.
+    pub(crate) fn runner(
+        &self,
+        mut backend: Box<dyn Backend>,
+        settings: &Settings,
+    ) -> anyhow::Result<ModelRunner> {
         let bar = progress_bar(self.blueprint.total_bytes());
         let mut progress = |bytes| bar.set_position(bytes);
         let model = Model::load(&self.blueprint, &mut *backend, &mut progress)
             .with_context(|| self.path.clone())?;
         bar.finish_and_clear();
-        let runner = ModelRunner::new(backend, model, settings)
-            .context("cannot prepare the engine; a smaller --ctx needs less memory")?;
-        let mut engine = Engine::new(runner);
-        if engine.speculation_off().is_none() {
-            engine.calibrate(CALIBRATION)?;
-        }
-        Ok(Loaded { engine, load_s: started.elapsed().as_secs_f64() })
+        ModelRunner::new(backend, model, settings)
+            .context("cannot prepare the engine; a smaller --ctx needs less memory")
     }
 }
 

@@ -4,6 +4,7 @@ use super::Scratch;
 use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, LANES, Task};
 use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Vectors that are read or added to side by side, so that no addition waits for the one before.
 const STREAMS: usize = 8;
@@ -20,9 +21,10 @@ pub(crate) fn read(crew: &mut Crew, data: &[f32]) {
     crew.run(pieces, &Read { data, pieces });
 }
 
-/// A job of which every thread has a task and no task does anything.
-pub(crate) fn nothing(crew: &mut Crew) {
-    crew.run(crew.threads(), &Nothing);
+/// A job in which every thread takes part and none does anything.
+pub(crate) fn meet(crew: &mut Crew) {
+    let threads = crew.threads();
+    crew.run(threads, &Meet { threads, here: AtomicUsize::new(0) });
 }
 
 /// Multiply-adds in registers on all threads; returns the flops done. `wide` has twice as many accumulators:
@@ -74,10 +76,26 @@ impl Kernel for Total<'_> {
     }
 }
 
-struct Nothing;
+/// As many tasks as threads, each of which ends when all have begun, so that no thread can do two.
+struct Meet {
+    threads: usize,
+    here: AtomicUsize,
+}
 
-impl Task for Nothing {
-    fn run<S: Isa>(&self, _: S, _: usize, _: &mut Scratch) {}
+impl Task for Meet {
+    fn run<S: Isa>(&self, _: S, _: usize, _: &mut Scratch) {
+        self.here.fetch_add(1, Ordering::Relaxed);
+        let mut spins = 0_u32;
+        while self.here.load(Ordering::Relaxed) < self.threads {
+            spins = spins.wrapping_add(1);
+            // A thread that has no core yet must get one.
+            if spins.is_multiple_of(1024) {
+                std::thread::yield_now()
+            } else {
+                std::hint::spin_loop()
+            }
+        }
+    }
 }
 
 struct Multiply<const N: usize>;

@@ -14,6 +14,9 @@ Examples:
   forerun bench --temperature 0.8 --seed 7           acceptance when sampling
   forerun bench --min-gain 0.97                      fails if auto loses more than 3 %
   forerun bench --file story.txt --ids 5,6,7 --json
+  forerun bench --roofline                           each operation against the machine's best
+  forerun bench ~/models/qwen3.5 --roofline --read 2048 --tokens 64 --csv roofline.csv
+  forerun bench --long 131072 --tokens 32            a prompt of 128K tokens, and 32 after it
 
 Arms:
   plain            no guesses: the baseline of every gain
@@ -23,6 +26,10 @@ Arms:
   ngram, ngram:N   the same from the text alone
 
 Exit status: 0 done, 1 error, other tokens than plain or less than --min-gain, 2 wrong usage.";
+
+/// What makes no sense where arms are not compared.
+const ONLY_COMPARING: [&str; 9] =
+    ["prompt", "ids", "file", "arms", "contexts", "batch", "min_gain", "drafter", "SamplingArgs"];
 
 /// Measure speed with and without guessing ahead, side by side
 ///
@@ -78,6 +85,25 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', value_parser = at_least_one)]
     pub(crate) read: Vec<usize>,
 
+    /// Measure each operation against what this machine could do at best, instead of comparing arms
+    ///
+    /// First the machine: read bandwidth of all threads from memory, f32 multiply-adds, the time of a parallel job
+    /// that does nothing. Then a random prompt (--read, default 512), a plain decode (--tokens) and steps of 1, 2, 4
+    /// and 8 rows, all but one of them guesses. Rates are taken undisturbed; shares of time come from further runs
+    /// in which every operation is timed alone. Bytes are what has to move at least once, so an operation whose
+    /// data stays in cache can exceed the bandwidth.
+    #[arg(long, conflicts_with_all = ONLY_COMPARING)]
+    pub(crate) roofline: bool,
+
+    /// Read a random prompt of N tokens and decode --tokens after it, instead of comparing arms
+    ///
+    /// Shows the speed of each eighth of the prompt, resident memory against the memory plan, and the speed of
+    /// decoding at the end against the bound by weights, keys and state. May go beyond the positions a model was
+    /// made for: its text suffers from that, its speed does not.
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ONLY_COMPARING)]
+    #[arg(conflicts_with_all = ["roofline", "read", "reps"])]
+    pub(crate) long: Option<usize>,
+
     /// Fail unless the median gain of auto is at least X with every prompt, context and batch
     #[arg(long, value_name = "X")]
     pub(crate) min_gain: Option<f64>,
@@ -86,7 +112,9 @@ pub(crate) struct BenchArgs {
     ///
     /// Keys: version, model, device, kv, tokens, reps, sampling, seed, arms, reading, cells (one
     /// per prompt, context and batch, with its arms and the token ids all of them gave), worst
-    /// (the lowest median gain of each arm), measurements.
+    /// (the lowest median gain of each arm), measurements. With --roofline: version, model, device, kv, machine,
+    /// phases (prompt, decode, verify, each with its operations), widths. With --long: version, model, device, kv,
+    /// machine, prompt_tokens, pieces, decode, memory.
     #[arg(long)]
     pub(crate) json: bool,
 

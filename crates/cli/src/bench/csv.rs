@@ -50,12 +50,12 @@ fn fields<'a>(summary: &'a Summary<'_>, m: &'a Measurement<'_>) -> [Cow<'a, str>
     ]
 }
 
-fn line(fields: &[Cow<'_, str>]) -> String {
+pub(super) fn line(fields: &[Cow<'_, str>]) -> String {
     fields.join(",") + "\n"
 }
 
 /// As RFC 4180 has it.
-fn quoted(field: &str) -> Cow<'_, str> {
+pub(super) fn quoted(field: &str) -> Cow<'_, str> {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\"")).into()
     } else {

@@ -1,4 +1,5 @@
-//! `forerun bench`: speed with and without guesses, side by side.
+//! `forerun bench`: speed with and without guesses, side by side; or against what the machine could do
+//! ([`roofline`]), or far into a context ([`long`]).
 //!
 //! Everything is checked first ([`plan`]), all weights are loaded ([`engines`]), arms take turns
 //! ([`session`]), and only what was measured against its baseline is called a gain ([`summary`]).
@@ -6,9 +7,13 @@
 mod arm;
 mod csv;
 mod engines;
+mod long;
 mod measure;
+mod output;
 mod plan;
 mod prompts;
+mod resident;
+mod roofline;
 mod session;
 mod spread;
 mod summary;
@@ -17,11 +22,11 @@ mod table;
 pub(crate) use arm::Arm;
 
 use crate::args::BenchArgs;
+use crate::bundled;
 use crate::exit::Outcome;
 use crate::load::Source;
 use crate::report::SamplingReport;
-use crate::{bundled, terminal};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use engines::Engines;
 use plan::Plan;
 use session::Session;
@@ -33,8 +38,17 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
     }
     let model = args.model.clone().map_or_else(bundled::find, Ok)?;
     let source = Source::open(&model, &args.model_options)?;
-    let plan = Plan::new(args, &source)?;
-    let engines = Engines::load(&source, &plan, args.threads)?;
+    match args.long {
+        _ if args.roofline => roofline::roofline(args, &source)?,
+        Some(tokens) => long::long(args, &source, tokens)?,
+        None => compare(args, &source)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn compare(args: &BenchArgs, source: &Source) -> anyhow::Result<()> {
+    let plan = Plan::new(args, source)?;
+    let engines = Engines::load(source, &plan, args.threads)?;
     let mut session = Session::new(&plan, source.blueprint.spec.vocabulary, engines);
     session.warm_up()?;
     let readings = session.read()?;
@@ -55,22 +69,8 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
         cells,
         measurements: summary::measurements(&plan, &readings, &measured),
     };
-    show(args, &summary)?;
-    check_gain(args, &summary)?;
-    Ok(Outcome::Done)
-}
-
-fn show(args: &BenchArgs, summary: &Summary<'_>) -> anyhow::Result<()> {
-    match args.csv.as_deref() {
-        Some("-") => return Ok(terminal::show(&csv::text(summary))?),
-        Some(path) => std::fs::write(path, csv::text(summary)).with_context(|| path.to_owned())?,
-        None => {}
-    }
-    if args.json {
-        terminal::show_json(summary)
-    } else {
-        Ok(terminal::show(&table::text(summary))?)
-    }
+    output::show(args, &summary, || table::text(&summary), || csv::text(&summary))?;
+    check_gain(args, &summary)
 }
 
 /// Holds auto to what was asked of it.

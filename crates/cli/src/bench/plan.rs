@@ -130,7 +130,11 @@ fn cells(args: &BenchArgs, prompts: usize) -> Vec<Cell> {
 }
 
 /// The context of the engines, which have to reach `reach` positions.
-fn checked_context(args: &BenchArgs, spec: &ModelSpec, reach: usize) -> anyhow::Result<usize> {
+pub(super) fn checked_context(
+    args: &BenchArgs,
+    spec: &ModelSpec,
+    reach: usize,
+) -> anyhow::Result<usize> {
     match args.engine.ctx {
         Some(context) if context < reach => bail!(
             "the longest measurement needs {reach} positions; give a larger --ctx, or smaller \
