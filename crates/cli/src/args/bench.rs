@@ -28,8 +28,25 @@ Arms:
 Exit status: 0 done, 1 error, other tokens than plain or less than --min-gain, 2 wrong usage.";
 
 /// What makes no sense where arms are not compared.
-const ONLY_COMPARING: [&str; 9] =
-    ["prompt", "ids", "file", "arms", "contexts", "batch", "min_gain", "drafter", "SamplingArgs"];
+const ONLY_COMPARING: [&str; 17] = [
+    "prompt",
+    "ids",
+    "file",
+    "arms",
+    "contexts",
+    "batch",
+    "min_gain",
+    "drafter",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "seed",
+];
 
 /// Measure speed with and without guessing ahead, side by side
 ///

@@ -66,8 +66,8 @@ pub(super) fn long(args: &BenchArgs, source: &Source, tokens: usize) -> anyhow::
     let after_load_bytes = resident::bytes();
     let plan = engine.runner().memory().clone();
     let prompt = random_tokens(tokens, source.blueprint.spec.vocabulary);
-    // Half of the answer gives the rate, the other half the cost.
-    engine.submit(Request::greedy(prompt, 2 * args.tokens))?;
+    // The first token comes with the prompt; half of the others give the rate, the other half the cost.
+    engine.submit(Request::greedy(prompt, 2 * args.tokens + 1))?;
     let pieces = read(&mut engine, tokens)?;
     let after_prompt_bytes = resident::bytes();
     let phase = decode(&mut engine, &meter, tokens, args.tokens)?;
@@ -96,7 +96,7 @@ pub(super) fn long(args: &BenchArgs, source: &Source, tokens: usize) -> anyhow::
 
 fn settings(args: &BenchArgs, source: &Source, tokens: usize) -> anyhow::Result<Settings> {
     let most = source.blueprint.spec.max_positions;
-    let reach = args.tokens.saturating_mul(2).saturating_add(tokens);
+    let reach = args.tokens.saturating_mul(2).saturating_add(1).saturating_add(tokens);
     let context = args.engine.ctx.unwrap_or(reach);
     if context < reach {
         bail!("--long {tokens} needs {reach} positions; give a larger --ctx, or none");
@@ -134,7 +134,7 @@ fn read(engine: &mut Engine<ModelRunner>, tokens: usize) -> anyhow::Result<Vec<P
     Ok(pieces)
 }
 
-/// `steps` steps with the meter off, and what is left of the answer with it on.
+/// `steps` steps with the meter off, and as many with it on.
 fn decode(
     engine: &mut Engine<ModelRunner>,
     meter: &Meter,
@@ -142,23 +142,12 @@ fn decode(
     steps: usize,
 ) -> anyhow::Result<Phase> {
     let start = Instant::now();
-    for _ in 0..steps {
-        step(engine)?;
-    }
+    (0..steps).try_for_each(|_| step(engine))?;
     let wall = start.elapsed();
-    // The first token came with the prompt, so one step less is left; rates are of as many steps.
-    let (mut measured, mut entries) = (0, Vec::new());
     meter.start();
-    while !engine.is_idle() {
-        if let Err(error) = step(engine) {
-            entries = meter.stop();
-            return Err(error.context(format!("after {} operations", entries.len())));
-        }
-        measured += 1;
-    }
-    entries.extend(meter.stop());
-    let wall = wall.mul_f64(f64::from(measured) / steps as f64);
-    let steps = measured as usize;
+    let done = (0..steps).try_for_each(|_| step(engine));
+    let entries = meter.stop();
+    done?;
     Ok(Phase { name: "decode", context, rows: steps, steps, wall, entries })
 }
 

@@ -11,6 +11,7 @@ mod program;
 mod pull;
 mod quantizing;
 mod quantizing_gguf;
+mod roofline;
 mod running;
 mod scoring;
 mod verify;
