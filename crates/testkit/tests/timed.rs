@@ -11,12 +11,12 @@ use forerun_testkit::Recorder;
 
 fn room(device: &mut dyn Backend, dtype: DType, len: usize) -> View {
     let spec = BufferSpec { label: "test", dtype, len, role: BufferRole::State };
-    View::head(device.alloc(spec).unwrap(), len)
+    View::head(device.alloc(spec).expect("memory"), len)
 }
 
 fn numbers(device: &mut dyn Backend, len: usize) -> View {
     let view = room(device, DType::F32, len);
-    device.write(view, HostData::F32(&vec![1.0; len])).unwrap();
+    device.write(view, HostData::F32(&vec![1.0; len])).expect("view fits");
     view
 }
 
