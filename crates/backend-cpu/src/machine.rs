@@ -64,18 +64,10 @@ fn peak(crew: &mut Crew) -> f64 {
     rate(false).max(rate(true))
 }
 
-/// The middle of several runs: between jobs a thread may have gone to sleep or not.
 fn dispatch(crew: &mut Crew) -> Duration {
     const JOBS: u32 = 200;
-    let mut times: Vec<Duration> = (0..21)
-        .map(|_| {
-            let start = Instant::now();
-            (0..JOBS).for_each(|_| probe::meet(crew));
-            start.elapsed() / JOBS
-        })
-        .collect();
-    times.sort_unstable();
-    times[times.len() / 2]
+    let seconds = best(20, || (0..JOBS).for_each(|_| probe::meet(crew)));
+    Duration::from_secs_f64(seconds) / JOBS
 }
 
 /// Seconds of the fastest run: a neighbour can only make one slower.
