@@ -10,8 +10,8 @@ use memmap2::MmapMut;
 const LANES: usize = 16;
 /// Bytes of a large page.
 const LARGE: usize = 2 << 20;
-/// Bytes from which on large pages are asked for; what is rounded up is never touched.
-const SMALLEST: usize = 256 << 10;
+/// Bytes from which on large pages are asked for.
+const SMALLEST: usize = 2 * LARGE;
 
 /// One cache line, so that whole-vector loads never cross two.
 #[derive(Clone, Copy, Debug)]
@@ -53,15 +53,14 @@ impl Lines {
 
     /// Memory of its own, from a large page's start on.
     fn large(bytes: usize, len: usize) -> Option<Place> {
-        let whole = bytes.checked_next_multiple_of(LARGE)?;
-        let map = MmapMut::map_anon(whole.checked_add(LARGE)?).ok()?;
+        let map = MmapMut::map_anon(bytes.checked_add(LARGE)?).ok()?;
         let first = map.as_ptr().align_offset(LARGE);
         if first > LARGE {
             return None;
         }
-        // A system without large pages has small ones, which is no error.
+        // What does not fill a large page stays in small ones. A system without large pages has small ones alone, which is no error.
         #[cfg(target_os = "linux")]
-        let _ = map.advise_range(memmap2::Advice::HugePage, first, whole);
+        let _ = map.advise_range(memmap2::Advice::HugePage, first, bytes / LARGE * LARGE);
         Some(Place::Large { map, first, len })
     }
 

@@ -196,10 +196,12 @@ impl Block {
                         _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD + line).cast());
                     }
                 }
-                if M > STACKED {
-                    add_parts!([x, x.wrapping_add(M * 64), x.wrapping_add(2 * M * 64)], w);
-                } else {
-                    add_product!([0, 4, 6], x, w);
+                let parts = [x, x.wrapping_add(M * 64), x.wrapping_add(2 * M * 64)];
+                match (M > STACKED, i % 2) {
+                    (true, 0) => add_parts!(4, [parts[0], parts[1], parts[2]], w),
+                    (true, _) => add_parts!(5, [parts[0], parts[1], parts[2]], w),
+                    (false, 0) => add_product!([0, 4, 6], x, w),
+                    (false, _) => add_product!([0, 5, 7], x, w),
                 }
             }
             move_tile!(store 0, self.sums);

@@ -111,17 +111,18 @@ macro_rules! add_product {
     };
 }
 
-/// Adds `high · weights` to tile 0, `middle · weights` to tile 1 and `low · weights` to tile 2.
+/// Adds `high · weights` to tile 0, `middle · weights` to tile 1 and `low · weights` to tile 2. A load waits for the product that
+/// still reads its tile, so every part has its own (tile 3 is not needed for sums here), and neighbours take turns with weights.
 macro_rules! add_parts {
-    ([$high:expr, $middle:expr, $low:expr], $w:expr) => {
+    ($b:literal, [$high:expr, $middle:expr, $low:expr], $w:expr) => {
         asm!(
-            "tileloadd tmm4, [{w} + {line}]",
+            concat!("tileloadd tmm", $b, ", [{w} + {line}]"),
             "tileloadd tmm6, [{high} + {line}]",
-            "tdpbf16ps tmm0, tmm6, tmm4",
+            concat!("tdpbf16ps tmm0, tmm6, tmm", $b),
             "tileloadd tmm7, [{middle} + {line}]",
-            "tdpbf16ps tmm1, tmm7, tmm4",
-            "tileloadd tmm6, [{low} + {line}]",
-            "tdpbf16ps tmm2, tmm6, tmm4",
+            concat!("tdpbf16ps tmm1, tmm7, tmm", $b),
+            "tileloadd tmm3, [{low} + {line}]",
+            concat!("tdpbf16ps tmm2, tmm3, tmm", $b),
             high = in(reg) $high, middle = in(reg) $middle, low = in(reg) $low,
             w = in(reg) $w, line = in(reg) 64_usize,
             options(nostack),

@@ -342,7 +342,7 @@ impl Block {
     unsafe fn share<const T: usize, const M: usize, const NARROW: bool>(&self, results: *const u8) {
         // The last sums were stored at `T = LAG − 1`.
         let turn = const { if NARROW { T.wrapping_sub(4) } else { T.wrapping_sub(4) / 2 } };
-        let due = const { T >= 4 && (NARROW || T % 2 == 0) };
+        let due = const { T >= 4 && (NARROW || T.is_multiple_of(2)) };
         // SAFETY: the caller's promise.
         unsafe {
             if due && turn * 4 < M {
