@@ -80,13 +80,14 @@ impl Bench {
             return;
         }
         let mut line = format!("linear {:>8} {n:>5}x{k:<5}", format.name());
-        let cases = [(1, 1), (1, WALK), (2, WALK), (4, WALK), (8, WALK), (64, 1), (512, 1)];
+        let few = [1, 2, 4, 8, 16].map(|rows| (rows, WALK));
+        let cases = [(1, 1)].into_iter().chain(few).chain([(64, 1), (512, 1)]);
         for (rows, walk) in cases {
             let (ids, bytes) = self.weights(format, [n, k], walk);
             let (x, out) = (self.noise(rows * k), self.room(DType::F32, rows * n));
             let ops: Vec<Op> = ids.iter().map(|&id| Linear::set(x, id, out).into()).collect();
             let seconds = self.time(&ops);
-            if rows <= 8 {
+            if rows <= 16 {
                 let near = if walk == 1 { " near" } else { "" };
                 line += &format!("  M={rows}{near} {:.1} GB/s", bytes as f64 / seconds / 1e9);
             } else {
@@ -297,6 +298,8 @@ fn main() {
         uint(4),
         uint(3),
         uint(2),
+        grouped(Codes::Uint { bits: 4 }, 32, true),
+        grouped(Codes::Int { bits: 6 }, 16, false),
         grouped(table, 32, false),
         grouped(Codes::E4m3, 128, false),
     ];
@@ -305,6 +308,9 @@ fn main() {
     }
     for shape in [[384, 1152], [1152, 384], [8192, 384]] {
         bench.linear(uint(8), shape);
+    }
+    for shape in [[576, 576], [1536, 576], [576, 1536]] {
+        bench.linear(grouped(Codes::Uint { bits: 4 }, 32, true), shape);
     }
     for head_dim in [64, 128, 256] {
         for context in [1024, 16384, 131_072] {

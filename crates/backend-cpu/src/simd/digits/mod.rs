@@ -48,9 +48,9 @@ impl Units {
         (has!("avx512vnni") && has!("avx512vbmi")).then_some(Self { tiles })
     }
 
-    /// Whether `class` rows are multiplied by tiles; otherwise by vectors, which are faster up to four rows.
+    /// Whether `class` rows are multiplied by tiles; otherwise by vectors, which are faster up to eight rows.
     fn by_tiles(self, class: usize) -> bool {
-        self.tiles.is_some() && class > 4
+        self.tiles.is_some() && class > 8
     }
 
     /// Brings rows of `input` into digits, in `room`.

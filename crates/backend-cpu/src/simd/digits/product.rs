@@ -131,26 +131,17 @@ impl Work<'_> {
     }
 
     fn by_tiles<C: Code>(self, code: C) {
-        match self.packed.class() {
-            8 => self.tiles_of::<C, 8>(code),
-            _ => self.tiles_of::<C, LANES>(code),
-        }
-    }
-
-    /// By tiles of `M` rows.
-    fn tiles_of<C: Code, const M: usize>(self, code: C) {
         let recipe = self.packed.recipe();
         let (results, scratch) = self.scratch.split_at_mut(RESULTS);
         let (weights, scratch) = scratch.split_at_mut(TOGETHER * WEIGHTS);
         let (scales, sums) = scratch.split_at_mut(TOGETHER * SCALES);
         // SAFETY: `run`'s promise; tasks hold tiles only here.
-        let _configured = unsafe { tiles::configure(recipe, M) };
+        let _configured = unsafe { tiles::configure(recipe, LANES) };
         let Range { start, end } = self.tiles;
         // As many as stay in a 48 KiB first-level cache beside a tile of activations and the results.
-        let together =
-            if M < LANES { 1 } else { (TOGETHER * 32 / recipe.unit()).clamp(2, TOGETHER) };
+        let together = (TOGETHER * 32 / recipe.unit()).clamp(2, TOGETHER);
         for from in (start..end).step_by(near_tiles(recipe)) {
-            let mut run = Run::<M> {
+            let mut run = Run {
                 product: self.product,
                 packed: self.packed,
                 first: start,
@@ -196,7 +187,7 @@ unsafe fn put_rows<C: Code, const R: usize>(
 }
 
 /// Tiles of rows that stay near, and scratch.
-struct Run<'a, const M: usize> {
+struct Run<'a> {
     product: &'a Product<'a, Tiled>,
     packed: Packed<'a>,
     /// The tile of the product's first row.
@@ -208,7 +199,7 @@ struct Run<'a, const M: usize> {
     sums: &'a mut [f32],
 }
 
-impl<const M: usize> Run<'_, M> {
+impl Run<'_> {
     /// All rows with some panels.
     fn panels<C: Code>(&mut self, code: C, panels: &[Panel]) {
         if C::NARROW {
@@ -228,7 +219,7 @@ impl<const M: usize> Run<'_, M> {
     fn blocks<C: Code, const NARROW: bool>(&mut self, code: C, panels: &[Panel]) {
         let units = self.packed.recipe().units();
         let row = if panels.len() == 1 { TOGETHER } else { 1 };
-        let mut pipeline = Pipeline::<M, NARROW>::new(self.results.as_mut_ptr());
+        let mut pipeline = Pipeline::<NARROW>::new(self.results.as_mut_ptr());
         for from in (0..units).step_by(row * UNITS) {
             let end = units.min(from + row * UNITS);
             let blocks = || (from..end).step_by(UNITS).map(|from| from..end.min(from + UNITS));

@@ -153,7 +153,7 @@ pub(super) struct Block {
 
 /// Blocks on their way: while the products of one run, the sums of the one before are stored and scaled. A store waits for its product,
 /// and what it stored reaches loads only through the cache, so neither should come at once.
-pub(super) struct Pipeline<const M: usize, const NARROW: bool> {
+pub(super) struct Pipeline<const NARROW: bool> {
     results: *mut u8,
     /// Which half of the results the next block takes.
     odd: bool,
@@ -161,7 +161,7 @@ pub(super) struct Pipeline<const M: usize, const NARROW: bool> {
     before: Option<(Block, *mut u8)>,
 }
 
-impl<const M: usize, const NARROW: bool> Pipeline<M, NARROW> {
+impl<const NARROW: bool> Pipeline<NARROW> {
     const DIGITS: usize = if NARROW { 2 } else { 3 };
     const PRODUCTS: usize = UNITS * Self::DIGITS;
 
@@ -173,7 +173,7 @@ impl<const M: usize, const NARROW: bool> Pipeline<M, NARROW> {
     /// Adds a block's products to its sums, in the end: call [`Pipeline::finish`] before looking at them.
     ///
     /// # Safety
-    /// The instructions of [`super::Units`] and tiles, configured for `M` rows and the recipe; every pointer of the block as its field
+    /// The instructions of [`super::Units`] and tiles, configured for sixteen rows and the recipe; every pointer of the block as its field
     /// says, until the pipeline is finished.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
@@ -184,11 +184,11 @@ impl<const M: usize, const NARROW: bool> Pipeline<M, NARROW> {
         unsafe {
             match self.before.take() {
                 Some((before, results)) if block.units == UNITS => {
-                    block.products::<M, NARROW>(to, Some((&before, results)));
+                    block.products::<NARROW>(to, Some((&before, results)));
                 }
                 before => {
                     Self::last(before);
-                    block.products::<M, NARROW>(to, None);
+                    block.products::<NARROW>(to, None);
                 }
             }
             if block.units == UNITS {
@@ -225,10 +225,10 @@ impl<const M: usize, const NARROW: bool> Pipeline<M, NARROW> {
         // SAFETY: the caller's promise.
         unsafe {
             for t in all.saturating_sub(LAG)..all {
-                store::<M, NARROW>(t, results);
+                store::<NARROW>(t, results);
             }
-            for first in (0..M).step_by(4) {
-                block.add::<M, 4, NARROW>(results, first);
+            for first in (0..LANES).step_by(4) {
+                block.add::<4, NARROW>(results, first);
             }
         }
     }
@@ -239,9 +239,9 @@ impl<const M: usize, const NARROW: bool> Pipeline<M, NARROW> {
 /// # Safety
 /// As for [`Pipeline::push`].
 #[inline(always)]
-unsafe fn store<const M: usize, const NARROW: bool>(t: usize, results: *mut u8) {
+unsafe fn store<const NARROW: bool>(t: usize, results: *mut u8) {
     let digits = const { if NARROW { 2 } else { 3 } };
-    let to = results.wrapping_add((t / digits * 3 + t % digits) * M * 64);
+    let to = results.wrapping_add((t / digits * 3 + t % digits) * LANES * 64);
     // SAFETY: the caller's promise.
     unsafe { numbered!(t, store(to)) };
 }
@@ -254,11 +254,11 @@ impl Block {
     /// # Safety
     /// As for [`Pipeline::push`].
     #[inline(always)]
-    unsafe fn product<const T: usize, const M: usize, const NARROW: bool>(&self) {
+    unsafe fn product<const T: usize, const NARROW: bool>(&self) {
         let digits = const { if NARROW { 2 } else { 3 } };
         let (i, digit) = (T / digits, T % digits);
         let (slab, columns) = (self.recipe.slab(), self.recipe.unit());
-        let x = self.x.0.wrapping_add(i * self.recipe.unit_bytes(M));
+        let x = self.x.0.wrapping_add(i * self.recipe.unit_bytes(LANES));
         let bytes = columns / 4 * 64;
         let w = self.weights.wrapping_add(i * if NARROW { 2 * bytes } else { bytes });
         // SAFETY: the caller's promise.
@@ -269,10 +269,10 @@ impl Block {
                     load!(4, w, 64_usize);
                     load!(5, w.wrapping_add(bytes), 64_usize);
                 }
-                load!(6, x.wrapping_add(2 * digit * M * slab), slab);
+                load!(6, x.wrapping_add(2 * digit * LANES * slab), slab);
                 numbered!(T, zero());
                 numbered!(T, dot(6, 4, self.signed));
-                load!(7, x.wrapping_add((2 * digit + 1) * M * slab), slab);
+                load!(7, x.wrapping_add((2 * digit + 1) * LANES * slab), slab);
                 numbered!(T, dot(7, 5, self.signed));
                 return;
             }
@@ -280,7 +280,7 @@ impl Block {
             if digit == 0 {
                 if odd { load!(5, w, 64_usize) } else { load!(4, w, 64_usize) }
             }
-            let x = x.wrapping_add(digit * M * slab);
+            let x = x.wrapping_add(digit * LANES * slab);
             if T % 2 == 1 {
                 load!(7, x, slab)
             } else {
@@ -304,23 +304,19 @@ impl Block {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn products<const M: usize, const NARROW: bool>(
-        &self,
-        to: *mut u8,
-        before: Option<(&Self, *mut u8)>,
-    ) {
-        let all = self.units * Pipeline::<M, NARROW>::DIGITS;
+    unsafe fn products<const NARROW: bool>(&self, to: *mut u8, before: Option<(&Self, *mut u8)>) {
+        let all = self.units * Pipeline::<NARROW>::DIGITS;
         macro_rules! each {
             ($($t:literal),*) => {$(
                 if $t < all {
-                    self.product::<$t, M, NARROW>();
+                    self.product::<$t, NARROW>();
                     if $t >= LAG {
-                        store::<M, NARROW>($t - LAG, to);
+                        store::<NARROW>($t - LAG, to);
                     } else if let Some((_, results)) = before {
-                        store::<M, NARROW>(Pipeline::<M, NARROW>::PRODUCTS - LAG + $t, results);
+                        store::<NARROW>(Pipeline::<NARROW>::PRODUCTS - LAG + $t, results);
                     }
                     if let Some((block, results)) = before {
-                        block.share::<$t, M, NARROW>(results);
+                        block.share::<$t, NARROW>(results);
                     }
                 }
             )*};
@@ -339,14 +335,14 @@ impl Block {
     /// # Safety
     /// As for [`Pipeline::push`].
     #[inline(always)]
-    unsafe fn share<const T: usize, const M: usize, const NARROW: bool>(&self, results: *const u8) {
+    unsafe fn share<const T: usize, const NARROW: bool>(&self, results: *const u8) {
         // The last sums were stored at `T = LAG − 1`.
         let turn = const { if NARROW { T.wrapping_sub(4) } else { T.wrapping_sub(4) / 2 } };
         let due = const { T >= 4 && (NARROW || T.is_multiple_of(2)) };
         // SAFETY: the caller's promise.
         unsafe {
-            if due && turn * 4 < M {
-                self.add::<M, 4, NARROW>(results, turn * 4);
+            if due && turn * 4 < LANES {
+                self.add::<4, NARROW>(results, turn * 4);
             }
         }
     }
@@ -359,11 +355,7 @@ impl Block {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn add<const M: usize, const R: usize, const NARROW: bool>(
-        &self,
-        results: *const u8,
-        first: usize,
-    ) {
+    unsafe fn add<const R: usize, const NARROW: bool>(&self, results: *const u8, first: usize) {
         let digits = const { if NARROW { 2 } else { 3 } };
         // SAFETY: the caller's promise.
         unsafe {
@@ -378,7 +370,7 @@ impl Block {
                 let scales = self.scales.add(i * 4 * LANES);
                 for digit in 0..digits {
                     let scale = _mm512_load_ps(scales.add(digit * LANES));
-                    let at = results.add(((i * 3 + digit) * M + first) * 64);
+                    let at = results.add(((i * 3 + digit) * LANES + first) * 64);
                     for r in 0..R {
                         let whole = _mm512_load_si512(at.add(r * 64).cast());
                         sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, sums[r]);
@@ -386,7 +378,7 @@ impl Block {
                 }
                 if self.offsets {
                     let offset = _mm512_load_ps(scales.add(3 * LANES));
-                    let words = self.x.1.add(i * 4 * M + first);
+                    let words = self.x.1.add(i * 4 * LANES + first);
                     for r in 0..R {
                         let sum = _mm512_set1_ps(*words.add(r));
                         sums[r] = _mm512_fmadd_ps(sum, offset, sums[r]);
