@@ -10,7 +10,7 @@ use forerun_backend::op::{
 };
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
 use forerun_backend_cpu::{Cpu, Level, Machine, Tuned};
-use forerun_base::{Codes, DType, Format, ScaleType};
+use forerun_base::{Codes, DType, Format, ScaleKind};
 use std::time::{Duration, Instant};
 
 /// Bytes of weights that a decode row walks through.
@@ -285,7 +285,7 @@ fn main() {
         machine.dispatch.as_secs_f64() * 1e6,
     );
     let grouped =
-        |codes, group, offset| Format::Grouped { codes, group, scale: ScaleType::BF16, offset };
+        |codes, group, offset| Format::Grouped { codes, group, scale: ScaleKind::BF16, offset };
     let uint = |bits| grouped(Codes::Uint { bits }, 64, true);
     let table = Codes::Table { values: [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7] };
     let formats = [

@@ -14,4 +14,4 @@ pub use bytes::Bytes;
 pub use dtype::DType;
 pub use float::{bf16_to_f32, e4m3_to_f32, e5m2_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use ids::{LeaseId, SeqId, Token};
-pub use matrix::{Codes, Format, Matrix, MatrixError, ScaleType};
+pub use matrix::{Codes, Format, Matrix, MatrixError, Nesting, SUPERBLOCK, ScaleKind, ScaleType};

@@ -9,9 +9,13 @@
 //! Row-major. The codes of a row are one little-endian bit stream: value `c` occupies bits
 //! `[c·bits, (c+1)·bits)`, bit 0 being the lowest bit of the row's first byte. A row starts
 //! on a byte. Scales and offsets are `[rows, ceil(cols / group)]`, so the last group of a
-//! row may be short. A stack of expert matrices is one tall matrix.
+//! row may be short; nested ones are `[rows, cols / 256]` superblocks, see [`ScaleKind`].
+//! A stack of expert matrices is one tall matrix.
 
 mod columns;
+mod scales;
+
+pub use scales::{Nesting, SUPERBLOCK, ScaleKind, ScaleType};
 
 use crate::{Bytes, DType, bf16_to_f32, e4m3_to_f32, f16_to_f32};
 use std::ops::Range;
@@ -49,38 +53,6 @@ impl Codes {
     }
 }
 
-/// Element type of scales and offsets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say all there is to say")]
-pub enum ScaleType {
-    F32,
-    F16,
-    BF16,
-}
-
-impl ScaleType {
-    /// Bytes per scale.
-    pub const fn size(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::BF16 => 2,
-        }
-    }
-
-    /// Scale number `i` of a plane.
-    #[inline]
-    pub fn get(self, plane: &[u8], i: usize) -> f32 {
-        match self {
-            Self::F32 => {
-                let b = &plane[4 * i..4 * i + 4];
-                f32::from_le_bytes([b[0], b[1], b[2], b[3]])
-            }
-            Self::F16 => f16_to_f32(u16::from_le_bytes([plane[2 * i], plane[2 * i + 1]])),
-            Self::BF16 => bf16_to_f32(u16::from_le_bytes([plane[2 * i], plane[2 * i + 1]])),
-        }
-    }
-}
-
 /// The storage format of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -92,8 +64,8 @@ pub enum Format {
         codes: Codes,
         /// Columns that share a scale; a multiple of 16.
         group: usize,
-        /// Type of scales and offsets.
-        scale: ScaleType,
+        /// How scales and offsets are stored.
+        scale: ScaleKind,
         /// Whether there is an offset plane.
         offset: bool,
     },
@@ -116,17 +88,59 @@ impl Format {
         }
     }
 
-    /// A short name such as `u4/64` or `bf16`.
-    pub fn name(self) -> String {
+    /// Bytes of scales in a row of `cols` columns; offsets take as many.
+    pub const fn row_scale_bytes(self, cols: usize) -> usize {
         match self {
-            Self::Dense(dtype) => dtype.to_string().to_lowercase(),
-            Self::Grouped { codes, group, .. } => match codes {
-                Codes::Uint { bits } => format!("u{bits}/{group}"),
-                Codes::Int { bits } => format!("i{bits}/{group}"),
-                Codes::Table { .. } => format!("t4/{group}"),
-                Codes::E4m3 => format!("e4m3/{group}"),
-            },
+            Self::Dense(_) => 0,
+            Self::Grouped { group, scale, .. } => scale.row_bytes(cols, group),
         }
+    }
+
+    /// A short name such as `u4/64` or `bf16`; in `u4/32/256` scales are nested.
+    pub fn name(self) -> String {
+        let (codes, group, scale) = match self {
+            Self::Dense(dtype) => return dtype.to_string().to_lowercase(),
+            Self::Grouped { codes, group, scale, .. } => (codes, group, scale),
+        };
+        let nested =
+            if scale == ScaleKind::Nested { format!("/{SUPERBLOCK}") } else { String::new() };
+        match codes {
+            Codes::Uint { bits } => format!("u{bits}/{group}{nested}"),
+            Codes::Int { bits } => format!("i{bits}/{group}{nested}"),
+            Codes::Table { .. } => format!("t4/{group}{nested}"),
+            Codes::E4m3 => format!("e4m3/{group}{nested}"),
+        }
+    }
+
+    /// Refuses what no kernel knows, and rows that the format cannot have.
+    fn check(self, cols: usize) -> Result<(), MatrixError> {
+        let refuse = |why: String| Err(MatrixError::Format(why));
+        let (codes, group, scale, offset) = match self {
+            Self::Dense(DType::F32 | DType::F16 | DType::BF16) => return Ok(()),
+            Self::Dense(other) => return refuse(format!("{other} is not a dense weight type")),
+            Self::Grouped { codes, group, scale, offset } => (codes, group, scale, offset),
+        };
+        if !matches!(codes.bits(), 2 | 3 | 4 | 5 | 6 | 8) {
+            return refuse(format!("{}-bit codes", codes.bits()));
+        }
+        if group == 0 || group % 16 != 0 {
+            return refuse(format!("groups of {group} columns; a group is a multiple of 16"));
+        }
+        if offset && matches!(codes, Codes::Int { .. }) {
+            return refuse("signed codes with offsets".into());
+        }
+        if scale == ScaleKind::Nested {
+            if codes == Codes::E4m3 {
+                return refuse("FP8 codes with nested scales".into());
+            }
+            if !SUPERBLOCK.is_multiple_of(group) || !cols.is_multiple_of(SUPERBLOCK) {
+                return refuse(format!(
+                    "nested scales for rows of {cols} columns in groups of {group}; \
+                     superblocks have {SUPERBLOCK}"
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -197,31 +211,12 @@ impl Matrix {
         format: Format,
         [codes, scales, offsets]: [Bytes; 3],
     ) -> Result<Self, MatrixError> {
-        let (scale_size, has_offset) = match format {
-            Format::Dense(DType::F32 | DType::F16 | DType::BF16) => (0, false),
-            Format::Dense(other) => {
-                return Err(MatrixError::Format(format!("{other} is not a dense weight type")));
-            }
-            Format::Grouped { codes, group, scale, offset } => {
-                if !matches!(codes.bits(), 2 | 3 | 4 | 5 | 6 | 8) {
-                    return Err(MatrixError::Format(format!("{}-bit codes", codes.bits())));
-                }
-                if group == 0 || group % 16 != 0 {
-                    return Err(MatrixError::Format(format!(
-                        "groups of {group} columns; a group is a multiple of 16"
-                    )));
-                }
-                if offset && matches!(codes, Codes::Int { .. }) {
-                    return Err(MatrixError::Format("signed codes with offsets".into()));
-                }
-                (scale.size(), offset)
-            }
-        };
+        format.check(cols)?;
         let overflow = || MatrixError::Format(format!("a shape of [{rows}, {cols}] overflows"));
         cols.checked_mul(8).ok_or_else(overflow)?;
         let code_bytes = rows.checked_mul(format.row_bytes(cols)).ok_or_else(overflow)?;
-        let scale_bytes =
-            rows.checked_mul(format.row_groups(cols) * scale_size).ok_or_else(overflow)?;
+        let scale_bytes = rows.checked_mul(format.row_scale_bytes(cols)).ok_or_else(overflow)?;
+        let has_offset = matches!(format, Format::Grouped { offset: true, .. });
         let offset_bytes = if has_offset { scale_bytes } else { 0 };
         for (plane, expected, found) in [
             ("codes", code_bytes, codes.len()),
@@ -347,12 +342,13 @@ impl Matrix {
                 }
             }
             Format::Grouped { codes, group, scale, offset } => {
-                let groups = self.format.row_groups(self.cols);
+                let bytes = self.format.row_scale_bytes(self.cols);
+                let number =
+                    |plane: &Bytes, c| scale.get(&plane[row * bytes..][..bytes], group, c / group);
                 for (c, o) in out.iter_mut().enumerate() {
-                    let g = row * groups + c / group;
                     let value = code_value(codes, line, c);
-                    let shift = if offset { scale.get(&self.offsets, g) } else { 0.0 };
-                    *o = scale.get(&self.scales, g) * value + shift;
+                    let shift = if offset { number(&self.offsets, c) } else { 0.0 };
+                    *o = number(&self.scales, c) * value + shift;
                 }
             }
         }

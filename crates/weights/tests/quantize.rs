@@ -5,7 +5,7 @@
 //! mode and float type: `TYPE.x` and `TYPE.MODE.BITS.GROUP.{codes,scales,biases}`.
 #![cfg(test)]
 
-use forerun_base::{Bytes, Codes, DType, Format, Matrix, ScaleType};
+use forerun_base::{Bytes, Codes, DType, Format, Matrix, ScaleKind, ScaleType};
 use forerun_weights::config::{Mode, Scheme};
 use forerun_weights::quantize::{Encoder, Planes};
 use forerun_weights::safetensors::{Header, parse_header};
@@ -97,7 +97,7 @@ fn decoded(scheme: Scheme, rows: usize, cols: usize, planes: &Planes) -> Matrix 
     let format = Format::Grouped {
         codes: Codes::Uint { bits: scheme.bits as u8 },
         group: scheme.group,
-        scale: ScaleType::F32,
+        scale: ScaleKind::F32,
         offset: true,
     };
     let parts = [&planes.codes, &planes.scales, &planes.biases];

@@ -2,11 +2,11 @@
 //!
 //! # Numerics
 //! A weight is `scale · value + offset`, exactly as [`Matrix::decode_row`] gives it: one fused operation
-//! where the product is exact in f32 (codes of at most 8 significant bits times a half), two roundings where it
-//! is not. Codes of up to four bits index a table of the group's sixteen weights, made once per group.
+//! where the product is exact in f32 (codes of at most 8 significant bits times a half, or of at most 6 times a nested scale of 18),
+//! two roundings where it is not. Codes of up to four bits index a table of the group's sixteen weights, made once per group.
 
 use super::isa::{Isa, LANES};
-use forerun_base::{Codes, DType, Format, Matrix, ScaleType};
+use forerun_base::{Codes, DType, Format, Matrix, Nesting, ScaleKind, ScaleType};
 
 /// How sixteen stored numbers become weights.
 pub(super) trait Decode: Copy + Sync {
@@ -162,8 +162,14 @@ pub(super) fn with_decode(format: Format, work: impl WithDecode) {
         Format::Dense(DType::F16) => return work.run(DenseF16),
         Format::Dense(DType::BF16) => return work.run(DenseBf16),
         Format::Dense(_) => return work.run(DenseF32),
-        // Without an offset the one rounding is the product's, fused or not.
-        Format::Grouped { codes, scale, offset, .. } => (codes, scale != ScaleType::F32 || !offset),
+        Format::Grouped { codes, scale, offset, .. } => {
+            let exact = match scale {
+                ScaleKind::Float(float) => float != ScaleType::F32,
+                ScaleKind::Nested => codes.bits() <= 6,
+            };
+            // Without an offset the one rounding is the product's, fused or not.
+            (codes, exact || !offset)
+        }
     };
     // What the code of value zero stands for itself, and the values of all codes of up to four bits.
     let zero = match codes {
@@ -200,16 +206,38 @@ pub(super) fn padded_groups(format: Format, cols: usize) -> usize {
 #[inline(always)]
 pub(super) fn widen_scales<S: Isa>(simd: S, matrix: &Matrix, row: usize, out: [&mut [f32]; 2]) {
     let [scales, offsets] = out;
-    let Format::Grouped { scale, offset, .. } = matrix.format() else {
+    let Format::Grouped { group, scale, offset, .. } = matrix.format() else {
         (scales[0], offsets[0]) = (1.0, 0.0);
         return;
     };
-    let first = row * matrix.format().row_groups(matrix.cols());
-    widen(simd, scale, matrix.scales(), first, scales);
+    let format = matrix.format();
+    let wide = |plane: &[u8], out: &mut [f32]| match scale {
+        ScaleKind::Float(float) => {
+            widen(simd, float, plane, row * format.row_groups(matrix.cols()), out);
+        }
+        ScaleKind::Nested => {
+            let bytes = format.row_scale_bytes(matrix.cols());
+            widen_nested(&plane[row * bytes..][..bytes], Nesting::new(group), out);
+        }
+    };
+    wide(matrix.scales(), scales);
     if offset {
-        widen(simd, scale, matrix.offsets(), first, offsets);
+        wide(matrix.offsets(), offsets);
     } else {
         offsets.fill(0.0);
+    }
+}
+
+/// The nested scales of a row.
+#[inline(always)]
+fn widen_nested(row: &[u8], nesting: Nesting, out: &mut [f32]) {
+    let groups = nesting.groups();
+    let turns = row.chunks_exact(ScaleType::F16.size() + groups);
+    for (block, out) in turns.zip(out.chunks_exact_mut(groups)) {
+        let d = ScaleType::F16.get(block, 0);
+        for (out, &s) in out.iter_mut().zip(&block[ScaleType::F16.size()..]) {
+            *out = d * f32::from(s as i8);
+        }
     }
 }
 

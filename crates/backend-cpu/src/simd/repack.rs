@@ -2,9 +2,8 @@
 
 use super::Scratch;
 use super::crew::{Crew, piece};
-use super::digits::place;
 use super::isa::{Isa, LANES, Task};
-use super::tiled::{STEP, VECTOR, planes};
+use super::tiled::{Lanes, STEP, VECTOR, planes};
 use crate::lines::{Line, Lines};
 use crate::pool::Shared;
 use forerun_base::Matrix;
@@ -25,21 +24,44 @@ pub(super) fn codes(crew: &mut Crew, matrix: &Matrix, vectors: usize, words: boo
     codes
 }
 
-/// `[rows][groups]` numbers to `[panel][group][channel]`.
-pub(super) fn scales(from: &[u8], [rows, groups]: [usize; 2]) -> Vec<u8> {
-    let size = from.len().checked_div(rows * groups).unwrap_or(0);
-    let mut to = vec![0; rows.next_multiple_of(LANES) * groups * size];
-    if size == 0 {
-        return to;
-    }
-    for (row, line) in from.chunks_exact(groups * size).enumerate() {
-        let first = row / LANES * groups * LANES + row % LANES;
-        for (group, number) in line.chunks_exact(size).enumerate() {
-            let at = (first + group * LANES) * size;
-            to[at..at + size].copy_from_slice(number);
-        }
+/// `[row]` numbers to `[panel]`, where channels take turns.
+pub(super) fn scales(crew: &mut Crew, from: &[u8], rows: usize, lanes: Lanes) -> Vec<u8> {
+    let bytes = from.len().checked_div(rows).unwrap_or(0);
+    let panels = rows.div_ceil(LANES);
+    let mut to = vec![0; panels * LANES * bytes];
+    if bytes > 0 {
+        let (pieces, out) = (panels.div_ceil(PANELS), Shared::new(&mut to));
+        crew.run(pieces, &Interleave { from, bytes, lanes, panels, pieces, out });
     }
     to
+}
+
+struct Interleave<'a> {
+    from: &'a [u8],
+    /// Bytes of a row.
+    bytes: usize,
+    lanes: Lanes,
+    panels: usize,
+    pieces: usize,
+    out: Shared<'a, u8>,
+}
+
+impl Task for Interleave<'_> {
+    fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
+        let (each, size, turn) = (LANES * self.bytes, self.lanes.size, self.lanes.turn());
+        for panel in piece(self.panels, self.pieces, 1, index) {
+            let rows = self.from[panel * each..].chunks_exact(self.bytes).take(LANES);
+            // SAFETY: a panel belongs to one task.
+            let out = unsafe { self.out.part(panel * each, each) };
+            for (channel, row) in rows.enumerate() {
+                for (from, to) in row.chunks_exact(turn).zip(out.chunks_exact_mut(LANES * turn)) {
+                    to[channel * size..][..size].copy_from_slice(&from[..size]);
+                    let lines = to.chunks_exact_mut(LANES).zip(from).skip(size);
+                    lines.for_each(|(to, &byte)| to[channel] = byte);
+                }
+            }
+        }
+    }
 }
 
 struct Repack<'a> {
@@ -66,7 +88,9 @@ impl Task for Repack<'_> {
             match (planes(format), self.words) {
                 ([16, _], _) | ([_, 0], false) => turned(rows, out),
                 ([_, 0], true) => halves(rows, out),
-                (bits, _) => split(rows, bits, out),
+                ([2, _], _) => split::<2, 1>(rows, out),
+                ([_, 1], _) => split::<4, 1>(rows, out),
+                _ => split::<4, 2>(rows, out),
             }
         }
     }
@@ -107,29 +131,85 @@ fn halves<'a>(rows: impl Iterator<Item = &'a [u8]>, out: &mut [[u8; VECTOR]]) {
     }
 }
 
-/// Codes of two planes.
-fn split<'a>(
-    rows: impl Iterator<Item = &'a [u8]>,
-    [low, high]: [usize; 2],
+/// Codes of `LOW + HIGH` bits in two planes.
+///
+/// The columns whose low bits fill a word of the first plane lie in less than eight bytes of a row: they are
+/// taken at once, and the fields of each plane pushed together inside them.
+fn split<'a, const LOW: usize, const HIGH: usize>(
+    rows: impl Iterator<Item = &'a [u8]> + Clone,
     out: &mut [[u8; VECTOR]],
 ) {
-    let bits = low + high;
-    let places: [usize; STEP] = std::array::from_fn(|column| place(low, column));
-    for (channel, row) in rows.enumerate() {
-        for (chunk, from) in row.chunks(4 * bits).enumerate() {
-            // Eight bytes more, so that a code may be read as a whole word.
-            let mut bytes = [0_u8; VECTOR];
-            bytes[..from.len()].copy_from_slice(from);
-            let out = &mut out[chunk * bits..(chunk + 1) * bits];
-            for (column, place) in places.iter().enumerate() {
-                let at = column * bits;
-                let pair = u16::from_le_bytes([bytes[at / 8], bytes[at / 8 + 1]]);
-                let code = pair >> (at % 8) & ((1 << bits) - 1);
-                let (vector, byte) = (place / 4, 4 * channel + place % 4);
-                let (a, b) = (8 / low, 8 / high);
-                out[vector / a][byte] |= ((code & ((1 << low) - 1)) << (vector % a * low)) as u8;
-                out[low + vector / b][byte] |= ((code >> low) << (vector % b * high)) as u8;
+    let bits = LOW + HIGH;
+    // Words of a chunk, and how many of them have their high bits in one word.
+    let (words, shared) = (LOW, LOW / HIGH);
+    for (near, out) in out.chunks_mut(NEAR / bits * bits).enumerate() {
+        for (channel, row) in rows.clone().enumerate() {
+            let row = row.get(near * (NEAR / bits) * bits * 4..).unwrap_or(&[]);
+            let channel = 4 * channel..4 * channel + 4;
+            for (chunk, out) in out.chunks_exact_mut(bits).enumerate() {
+                let mut high = 0;
+                for word in 0..words {
+                    let codes = load(row, (chunk * words + word) * bits * 4 / LOW);
+                    let low = fields::<LOW, LOW, HIGH>(codes);
+                    out[word][channel.clone()].copy_from_slice(&low.to_le_bytes());
+                    let above = fields::<HIGH, LOW, HIGH>(codes >> LOW);
+                    high |= above << (word % shared * (8 / shared));
+                    if word % shared == shared - 1 {
+                        let to = &mut out[LOW + word / shared][channel.clone()];
+                        to.copy_from_slice(&high.to_le_bytes());
+                        high = 0;
+                    }
+                }
             }
         }
     }
+}
+
+/// Eight bytes of a row from `at` on, zeros past its end.
+#[inline(always)]
+fn load(row: &[u8], at: usize) -> u64 {
+    let rest = row.get(at..).unwrap_or(&[]);
+    let bytes = rest.first_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [0; 8];
+        padded[..rest.len()].copy_from_slice(rest);
+        padded
+    });
+    u64::from_le_bytes(bytes)
+}
+
+/// The low `WIDTH` bits of the codes in a stream, in four bytes of `8 / LOW` fields each.
+#[inline(always)]
+fn fields<const WIDTH: usize, const LOW: usize, const HIGH: usize>(codes: u64) -> u32 {
+    let (bits, each) = const { (LOW + HIGH, 8 / LOW) };
+    let kept = codes & const { every(LOW + HIGH, 0, 1, WIDTH) };
+    // Fields to neighbours inside a byte.
+    let mut pushed = push(kept, const { odd(LOW + HIGH) }, bits - WIDTH);
+    if each > 2 {
+        pushed = push(pushed, const { odd(2 * (LOW + HIGH)) }, 2 * (bits - WIDTH));
+    }
+    // Bytes to neighbours.
+    let gap = each * bits - 8;
+    let pairs = push(pushed, const { odd(8 / LOW * (LOW + HIGH)) }, gap);
+    push(pairs, const { odd(16 / LOW * (LOW + HIGH)) }, 2 * gap) as u32
+}
+
+/// Moves the bits of `mask` down.
+#[inline(always)]
+fn push(word: u64, mask: u64, by: usize) -> u64 {
+    (word & !mask) | ((word & mask) >> by)
+}
+
+/// Every second stretch of `stride` bits, without the first.
+const fn odd(stride: usize) -> u64 {
+    every(stride, 1, 2, stride)
+}
+
+/// The first `width` bits of every `step`th stretch of `stride` bits, from stretch `first` on.
+const fn every(stride: usize, first: usize, step: usize, width: usize) -> u64 {
+    let (mut mask, mut at) = (0, first * stride);
+    while at < 64 {
+        mask |= ((1 << width) - 1) << at;
+        at += step * stride;
+    }
+    mask
 }

@@ -2,7 +2,8 @@
 //!
 //! # Layout
 //! A panel is sixteen rows of the matrix (output channels), the last one filled up. Channel `n` is the 32-bit lane `n` of
-//! every vector of its codes, and columns past the end are zeros. Scales and offsets are `[panel][group][channel]` in their stored type.
+//! every vector of its codes, and columns past the end are zeros. Scales and offsets are `[panel][group][channel]` in their stored type;
+//! nested ones are `[panel][superblock]` of a line of halves, then a line of bytes for each group.
 //!
 //! Whole numbers come in chunks of 32 columns: eight vectors of sixteen channels by four bytes, stored in one or two planes. In a
 //! plane of `b` bits, a vector holds `8 / b` of the eight, the first one in the lowest bits of every byte; the first
@@ -20,7 +21,9 @@ use super::isa::LANES;
 use super::product::{Input, Product};
 use super::repack;
 use crate::lines::Lines;
-use forerun_base::{Codes, DType, Format, Matrix, bf16_to_f32, e4m3_to_f32};
+use forerun_base::{
+    Codes, DType, Format, Matrix, Nesting, ScaleKind, ScaleType, bf16_to_f32, e4m3_to_f32,
+};
 
 /// Columns of a step or chunk.
 pub(super) const STEP: usize = 32;
@@ -29,6 +32,33 @@ pub(super) const VECTOR: usize = 64;
 /// A dense table this much taller than wide is read row by row (embeddings, heads of chosen clusters), so
 /// its rows are better left in one piece.
 const TALL: usize = 512;
+
+/// How the numbers of sixteen channels take turns in a plane: a line of numbers of `size` bytes, then `bytes` lines of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lanes {
+    pub(super) size: usize,
+    pub(super) bytes: usize,
+}
+
+impl Lanes {
+    /// For scales and offsets, where there are some.
+    fn of_scales(format: Format) -> Self {
+        match format {
+            Format::Grouped { scale: ScaleKind::Float(float), .. } => {
+                Self { size: float.size(), bytes: 0 }
+            }
+            Format::Grouped { group, scale: ScaleKind::Nested, .. } => {
+                Self { size: ScaleType::F16.size(), bytes: Nesting::new(group).groups() }
+            }
+            Format::Dense(_) => Self { size: 1, bytes: 0 },
+        }
+    }
+
+    /// Bytes of a channel in each turn.
+    pub(super) fn turn(self) -> usize {
+        self.size + self.bytes
+    }
+}
 
 /// Who multiplies a weight.
 #[derive(Clone, Copy, Debug)]
@@ -120,13 +150,10 @@ impl Tiled {
             offsets: vec![],
         };
         let codes = repack::codes(crew, matrix, panels * empty.vectors(), empty.words());
-        let scales = |plane: &[u8]| repack::scales(plane, [rows, format.row_groups(cols)]);
-        Some(Self {
-            codes,
-            scales: scales(matrix.scales()),
-            offsets: scales(matrix.offsets()),
-            ..empty
-        })
+        let lanes = Lanes::of_scales(format);
+        let [scales, offsets] = [matrix.scales(), matrix.offsets()]
+            .map(|plane| repack::scales(crew, plane, rows, lanes));
+        Some(Self { codes, scales, offsets, ..empty })
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -184,12 +211,10 @@ impl Tiled {
         [codes, &self.scales[part(&self.scales)], &self.offsets[part(&self.offsets)]]
     }
 
-    /// Bytes of a channel in each sixteen of codes, scales and offsets.
-    pub(super) fn lane_sizes(&self) -> [usize; 3] {
-        match self.format {
-            Format::Dense(_) => [4; 3],
-            Format::Grouped { scale, .. } => [4, scale.size(), scale.size()],
-        }
+    /// How channels take turns in codes, scales and offsets.
+    pub(super) fn lanes(&self) -> [Lanes; 3] {
+        let scales = Lanes::of_scales(self.format);
+        [Lanes { size: 4, bytes: 0 }, scales, scales]
     }
 
     /// How activations must look.
@@ -280,11 +305,22 @@ impl Tiled {
             *out = match self.format {
                 Format::Dense(_) => bf16_to_f32(code),
                 Format::Grouped { codes, group, scale, offset } => {
-                    let at = column / group * LANES + channel;
-                    let shift = if offset { scale.get(offsets, at) } else { 0.0 };
-                    scale.get(scales, at) * value(codes, code) + shift
+                    let place = [column / group, channel];
+                    let shift = if offset { number(scale, group, offsets, place) } else { 0.0 };
+                    number(scale, group, scales, place) * value(codes, code) + shift
                 }
             };
+        }
+    }
+}
+
+/// The scale or offset of a group of `columns` columns.
+fn number(kind: ScaleKind, columns: usize, plane: &[u8], [group, channel]: [usize; 2]) -> f32 {
+    match kind {
+        ScaleKind::Float(float) => float.get(plane, group * LANES + channel),
+        ScaleKind::Nested => {
+            let [d, s] = Nesting::new(columns).place(group).map(|at| &plane[at * LANES..]);
+            ScaleType::F16.get(d, channel) * f32::from(s[channel] as i8)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::isa::LANES;
 use super::product::{Product, Source};
-use super::tiled::{Tiled, VECTOR};
+use super::tiled::{Lanes, Tiled, VECTOR};
 use forerun_backend::op::Store;
 use std::array::from_fn;
 use std::ops::Range;
@@ -74,8 +74,8 @@ fn picked(
         for (lane, &row) in some.iter().enumerate() {
             let (panel, from) = (tiled.panel(row as usize / LANES), row as usize % LANES);
             let planes = panel.into_iter().zip([&mut *codes, scales, offsets]);
-            for ((plane, to), size) in planes.zip(tiled.lane_sizes()) {
-                copy_lane(plane, to, [from, lane], size);
+            for ((plane, to), lanes) in planes.zip(tiled.lanes()) {
+                copy_lane(plane, to, [from, lane], lanes);
             }
         }
         let planes = [&*codes, scales, offsets].map(|plane| plane.as_ptr().cast());
@@ -83,14 +83,15 @@ fn picked(
     }
 }
 
-/// Copies one lane of `size` bytes in every sixteen.
-fn copy_lane(from: &[u8], to: &mut [f32], [source, target]: [usize; 2], size: usize) {
+/// Copies one channel of sixteen.
+fn copy_lane(from: &[u8], to: &mut [f32], [source, target]: [usize; 2], lanes: Lanes) {
     // SAFETY: f32 are four bytes each, any of which may be written.
     let to = unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<u8>(), to.len() * 4) };
-    let lines = from.chunks_exact(LANES * size).zip(to.chunks_exact_mut(LANES * size));
-    for (from, to) in lines {
-        to[target * size..(target + 1) * size]
-            .copy_from_slice(&from[source * size..(source + 1) * size]);
+    let (size, turn) = (lanes.size, LANES * lanes.turn());
+    for (from, to) in from.chunks_exact(turn).zip(to.chunks_exact_mut(turn)) {
+        to[target * size..][..size].copy_from_slice(&from[source * size..][..size]);
+        let lines = from.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES));
+        lines.skip(size).for_each(|(from, to)| to[target] = from[source]);
     }
 }
 

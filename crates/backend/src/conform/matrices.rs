@@ -1,14 +1,17 @@
 //! Random weight matrices in every canonical format.
 
 use super::Rng;
-use forerun_base::{Codes, DType, Format, Matrix, MatrixError, ScaleType, f32_to_bf16, f32_to_f16};
+use forerun_base::{
+    Codes, DType, Format, Matrix, MatrixError, Nesting, SUPERBLOCK, ScaleKind, ScaleType,
+    f32_to_bf16, f32_to_f16,
+};
 
 /// The integers of MXFP4, doubled: a table that a real format uses.
 const FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 /// An irregular table.
 const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-const SCALES: [ScaleType; 3] = [ScaleType::F32, ScaleType::F16, ScaleType::BF16];
+const SCALES: [ScaleKind; 3] = [ScaleKind::F32, ScaleKind::F16, ScaleKind::BF16];
 
 /// One format of each kind, for sweeps over sizes.
 pub fn typical_formats() -> Vec<Format> {
@@ -16,11 +19,13 @@ pub fn typical_formats() -> Vec<Format> {
     vec![
         Format::Dense(DType::F32),
         Format::Dense(DType::BF16),
-        grouped(Codes::Uint { bits: 4 }, 64, ScaleType::BF16, true),
-        grouped(Codes::Uint { bits: 8 }, 32, ScaleType::F16, true),
-        grouped(Codes::Int { bits: 6 }, 16, ScaleType::F32, false),
-        grouped(Codes::Table { values: FP4 }, 32, ScaleType::F32, false),
-        grouped(Codes::E4m3, 128, ScaleType::F32, false),
+        grouped(Codes::Uint { bits: 4 }, 64, ScaleKind::BF16, true),
+        grouped(Codes::Uint { bits: 8 }, 32, ScaleKind::F16, true),
+        grouped(Codes::Int { bits: 6 }, 16, ScaleKind::F32, false),
+        grouped(Codes::Table { values: FP4 }, 32, ScaleKind::F32, false),
+        grouped(Codes::E4m3, 128, ScaleKind::F32, false),
+        grouped(Codes::Uint { bits: 4 }, 32, ScaleKind::Nested, true),
+        grouped(Codes::Int { bits: 6 }, 16, ScaleKind::Nested, false),
     ]
 }
 
@@ -47,7 +52,35 @@ pub fn all_formats() -> Vec<Format> {
             formats.push(Format::Grouped { codes, group, scale, offset: false });
         }
     }
+    formats.extend(nested_formats());
     formats
+}
+
+/// Those with nested scales; their rows are whole superblocks, see [`fitting_columns`].
+fn nested_formats() -> Vec<Format> {
+    let mut formats = Vec::new();
+    for group in [16, 32] {
+        let mut push = |codes, offset| {
+            formats.push(Format::Grouped { codes, group, scale: ScaleKind::Nested, offset });
+        };
+        for bits in [2, 3, 4, 5, 6, 8] {
+            push(Codes::Uint { bits }, true);
+            push(Codes::Int { bits }, false);
+        }
+        push(Codes::Uint { bits: 4 }, false);
+        push(Codes::Table { values: IQ4 }, false);
+    }
+    let (codes, scale) = (Codes::Uint { bits: 8 }, ScaleKind::Nested);
+    formats.extend([64, 256].map(|group| Format::Grouped { codes, group, scale, offset: true }));
+    formats
+}
+
+/// The least number of columns from `wanted` on that a format can have.
+pub fn fitting_columns(format: Format, wanted: usize) -> usize {
+    match format {
+        Format::Grouped { scale: ScaleKind::Nested, .. } => wanted.next_multiple_of(SUPERBLOCK),
+        _ => wanted,
+    }
 }
 
 /// A name that tells all formats apart.
@@ -57,7 +90,11 @@ pub(super) fn format_name(format: Format) -> String {
         Format::Grouped { codes, scale, offset, .. } => {
             let table = if codes == (Codes::Table { values: IQ4 }) { ", uneven table" } else { "" };
             let offset = if offset { " + offset" } else { "" };
-            format!("{} {scale:?} scales{offset}{table}", format.name())
+            let scale = match scale {
+                ScaleKind::Float(float) => format!("{float:?}"),
+                ScaleKind::Nested => "nested".into(),
+            };
+            format!("{} {scale} scales{offset}{table}", format.name())
         }
     }
 }
@@ -74,19 +111,51 @@ pub fn random_matrix(
             let plane = narrow(rng.values(rows * cols), dense_scale(dtype));
             Matrix::new([rows, cols], format, [plane.into(), empty(), empty()])
         }
-        Format::Grouped { codes, scale, offset, .. } => {
+        Format::Grouped { codes, group, scale, offset } => {
             let bytes = rows * format.row_bytes(cols);
             let plane: Vec<u8> = (0..bytes).map(|_| random_code_byte(rng, codes)).collect();
-            let groups = rows * format.row_groups(cols);
             let spread = 1.0 / largest_code(codes);
-            let scales = (0..groups).map(|_| spread * (1.5 + 0.5 * rng.signed())).collect();
-            // Centred, so that sums stay small and errors show.
-            let offsets = (0..groups).map(|_| 0.2 * rng.signed() - 0.75).collect();
-            let offsets = if offset { narrow(offsets, scale) } else { Vec::new() };
-            let planes = [plane.into(), narrow(scales, scale).into(), offsets.into()];
-            Matrix::new([rows, cols], format, planes)
+            let [scales, offsets] = match scale {
+                ScaleKind::Float(float) => {
+                    let groups = rows * format.row_groups(cols);
+                    let scales = (0..groups).map(|_| spread * (1.5 + 0.5 * rng.signed())).collect();
+                    // Centred, so that sums stay small and errors show.
+                    let offsets = (0..groups).map(|_| 0.2 * rng.signed() - 0.75).collect();
+                    [scales, offsets].map(|numbers| narrow(numbers, float))
+                }
+                ScaleKind::Nested => {
+                    let blocks = rows * cols / SUPERBLOCK;
+                    let groups = Nesting::new(group).groups();
+                    let signed = !matches!(codes, Codes::Uint { .. });
+                    let scales = random_nested(rng, [blocks, groups], 1.5 * spread, signed);
+                    [scales, random_nested(rng, [blocks, groups], -0.75, false)]
+                }
+            };
+            let offsets = if offset { offsets } else { Vec::new() };
+            Matrix::new([rows, cols], format, [plane.into(), scales.into(), offsets.into()])
         }
     }
+}
+
+/// Superblocks of numbers near `centre`; where `signed`, of every i8 with a half that leaves them below it.
+fn random_nested(
+    rng: &mut Rng,
+    [blocks, groups]: [usize; 2],
+    centre: f32,
+    signed: bool,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(blocks * (2 + groups));
+    for _ in 0..blocks {
+        let unit = if signed { 128.0 } else { 64.0 };
+        let d = centre / unit * (1.0 + 0.1 * rng.signed());
+        out.extend(f32_to_f16(d).to_le_bytes());
+        out.extend(
+            (0..groups).map(|_| {
+                if signed { rng.bits() as u8 } else { (64.0 + 15.0 * rng.signed()) as u8 }
+            }),
+        );
+    }
+    out
 }
 
 fn dense_scale(dtype: DType) -> ScaleType {

@@ -27,7 +27,7 @@ mod stage;
 
 pub use cases::{Case, cases};
 pub use compare::Tolerances;
-pub use matrices::{all_formats, random_matrix, typical_formats};
+pub use matrices::{all_formats, fitting_columns, random_matrix, typical_formats};
 pub use rng::Rng;
 pub use stage::Stage;
 

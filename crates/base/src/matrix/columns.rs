@@ -1,6 +1,6 @@
 //! Some columns of a matrix, in any order.
 
-use super::{Format, Matrix};
+use super::{Format, Matrix, SUPERBLOCK, ScaleKind};
 use crate::Bytes;
 use std::ops::Range;
 
@@ -9,7 +9,8 @@ impl Matrix {
     ///
     /// The format stays when every range starts and ends between groups. When they do so only
     /// between smaller groups of a multiple of 16, scales are repeated for those; otherwise the
-    /// numbers are decoded. No value changes.
+    /// numbers are decoded. Nested scales stay when every range starts and ends between
+    /// superblocks, otherwise they become f32. No value changes.
     pub fn select_columns(&self, ranges: &[Range<usize>]) -> Option<Self> {
         if ranges.iter().any(|r| r.start > r.end || r.end > self.cols) {
             return None;
@@ -25,20 +26,49 @@ impl Matrix {
                 if !unit.is_multiple_of(16) {
                     return self.decoded_columns(ranges, cols);
                 }
+                let nested = scale == ScaleKind::Nested;
+                if nested && self.common_group(SUPERBLOCK, ranges) != SUPERBLOCK {
+                    return self.with_f32_scales().select_columns(ranges);
+                }
+                let pick = |plane: &Bytes| match scale {
+                    ScaleKind::Float(float) => {
+                        repeat_groups(plane, self.rows, ranges, [group, unit], float.size())
+                    }
+                    ScaleKind::Nested => {
+                        gather(plane, self.rows, ranges, |c| self.format.row_scale_bytes(c))
+                    }
+                };
                 let format = Format::Grouped { codes, group: unit, scale, offset };
                 let bytes = |column: usize| (column * codes.bits()).div_ceil(8);
-                let repeat = |plane: &Bytes| {
-                    repeat_groups(plane, self.rows, ranges, [group, unit], scale.size())
-                };
                 Some(Self {
                     rows: self.rows,
                     cols,
                     format,
                     codes: gather(&self.codes, self.rows, ranges, bytes),
-                    scales: repeat(&self.scales),
-                    offsets: if offset { repeat(&self.offsets) } else { self.offsets.clone() },
+                    scales: pick(&self.scales),
+                    offsets: if offset { pick(&self.offsets) } else { self.offsets.clone() },
                 })
             }
+        }
+    }
+
+    /// The same numbers with a scale, and an offset where there are some, in f32 for each group.
+    fn with_f32_scales(&self) -> Self {
+        let Format::Grouped { codes, group, scale, offset } = self.format else {
+            return self.clone();
+        };
+        let (bytes, groups) =
+            (self.format.row_scale_bytes(self.cols), self.format.row_groups(self.cols));
+        let widen = |plane: &Bytes| -> Bytes {
+            let rows = plane.chunks_exact(bytes.max(1));
+            let numbers = rows.flat_map(|row| (0..groups).map(|i| scale.get(row, group, i)));
+            numbers.flat_map(f32::to_le_bytes).collect::<Vec<u8>>().into()
+        };
+        Self {
+            format: Format::Grouped { codes, group, scale: ScaleKind::F32, offset },
+            scales: widen(&self.scales),
+            offsets: widen(&self.offsets),
+            ..self.clone()
         }
     }
 
@@ -104,7 +134,7 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Codes, DType, ScaleType};
+    use crate::{Codes, DType};
 
     const ROWS: usize = 3;
 
@@ -114,11 +144,8 @@ mod tests {
             let bytes = (0..bytes).map(|i| (i as u8).wrapping_mul(step) & 0x3f);
             bytes.collect::<Vec<u8>>().into()
         };
-        let (scale, offset) = match format {
-            Format::Dense(_) => (0, false),
-            Format::Grouped { scale, offset, .. } => (scale.size(), offset),
-        };
-        let scales = ROWS * format.row_groups(cols) * scale;
+        let scales = ROWS * format.row_scale_bytes(cols);
+        let offset = matches!(format, Format::Grouped { offset: true, .. });
         let offsets = if offset { scales } else { 0 };
         let planes =
             [plane(ROWS * format.row_bytes(cols), 91), plane(scales, 37), plane(offsets, 53)];
@@ -133,20 +160,20 @@ mod tests {
         out
     }
 
-    fn grouped(codes: Codes, group: usize, scale: ScaleType, offset: bool) -> Format {
+    fn grouped(codes: Codes, group: usize, scale: ScaleKind, offset: bool) -> Format {
         Format::Grouped { codes, group, scale, offset }
     }
 
     /// Every kind of code, with rows of 96 columns that end inside a group of 64.
     fn formats() -> Vec<Format> {
-        let uint = |bits| grouped(Codes::Uint { bits }, 32, ScaleType::F16, true);
-        let int = |bits| grouped(Codes::Int { bits }, 16, ScaleType::F32, false);
+        let uint = |bits| grouped(Codes::Uint { bits }, 32, ScaleKind::F16, true);
+        let int = |bits| grouped(Codes::Int { bits }, 16, ScaleKind::F32, false);
         let table =
             Codes::Table { values: [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7] };
         let mut all: Vec<Format> =
             [2, 3, 4, 5, 6, 8].into_iter().flat_map(|b| [uint(b), int(b)]).collect();
-        all.push(grouped(table, 64, ScaleType::BF16, false));
-        all.push(grouped(Codes::E4m3, 48, ScaleType::F32, true));
+        all.push(grouped(table, 64, ScaleKind::BF16, false));
+        all.push(grouped(Codes::E4m3, 48, ScaleKind::F32, true));
         all.extend([DType::F32, DType::F16, DType::BF16].map(Format::Dense));
         all
     }
@@ -166,32 +193,75 @@ mod tests {
         ]
     }
 
+    /// Checks that columns keep their values and make a matrix.
+    fn check_selections(format: Format, cols: usize, selections: &[Vec<Range<usize>>]) {
+        let matrix = matrix(format, cols);
+        let all = decode(&matrix);
+        for ranges in selections {
+            let found = matrix.select_columns(ranges).unwrap();
+            let expected: Vec<u32> = all
+                .chunks_exact(cols)
+                .flat_map(|row| ranges.iter().flat_map(|r| &row[r.clone()]))
+                .map(|v| v.to_bits())
+                .collect();
+            let bits: Vec<u32> = decode(&found).iter().map(|v| v.to_bits()).collect();
+            assert_eq!(bits, expected, "{} {ranges:?}", format.name());
+            let planes = [found.codes(), found.scales(), found.offsets()].map(Bytes::clone);
+            let shape = [found.rows(), found.cols()];
+            assert!(Matrix::new(shape, found.format(), planes).is_ok(), "{ranges:?}");
+        }
+    }
+
     #[test]
     fn selected_columns_decode_to_the_values_they_had() {
-        for format in formats() {
-            let matrix = matrix(format, 96);
-            let all = decode(&matrix);
-            for ranges in selections() {
-                let found = matrix.select_columns(&ranges).unwrap();
-                let expected: Vec<u32> = all
-                    .chunks_exact(96)
-                    .flat_map(|row| ranges.iter().flat_map(|r| &row[r.clone()]))
-                    .map(|v| v.to_bits())
-                    .collect();
-                let bits: Vec<u32> = decode(&found).iter().map(|v| v.to_bits()).collect();
-                assert_eq!(bits, expected, "{} {ranges:?}", format.name());
-                let planes = [found.codes(), found.scales(), found.offsets()].map(Bytes::clone);
-                let shape = [found.rows(), found.cols()];
-                assert!(Matrix::new(shape, found.format(), planes).is_ok(), "{ranges:?}");
+        formats().into_iter().for_each(|format| check_selections(format, 96, &selections()));
+    }
+
+    /// Formats of K-quants.
+    fn nested() -> [Format; 2] {
+        let codes = [(Codes::Uint { bits: 4 }, 32, true), (Codes::Int { bits: 6 }, 16, false)];
+        codes.map(|(codes, group, offset)| grouped(codes, group, ScaleKind::Nested, offset))
+    }
+
+    #[test]
+    fn columns_under_nested_scales_decode_to_the_values_they_had() {
+        let wide = vec![
+            vec![512..768, 0..256],
+            vec![256..768, 256..512],
+            vec![128..768],
+            vec![256..512, 0..16],
+            vec![16..32, 240..272],
+            vec![511..513, 3..4],
+            vec![768..768],
+            vec![],
+        ];
+        nested().into_iter().for_each(|format| check_selections(format, 768, &wide));
+    }
+
+    #[test]
+    fn nested_scales_stay_between_superblocks_and_are_f32_elsewhere() {
+        for format in nested() {
+            let matrix = matrix(format, 768);
+            let Format::Grouped { codes, group, offset, .. } = format else { unreachable!() };
+            let widened = |group| grouped(codes, group, ScaleKind::F32, offset);
+            let cases: [(&[Range<usize>], Format); 5] = [
+                (&[512..768, 0..256], format),
+                (&[256..256, 0..768], format),
+                (&[128..512, 0..256], widened(group)),
+                (&[16..32, 0..256], widened(16)),
+                (&[3..4, 0..256], Format::Dense(DType::F32)),
+            ];
+            for (ranges, expected) in cases {
+                assert_eq!(matrix.select_columns(ranges).unwrap().format(), expected, "{ranges:?}");
             }
         }
     }
 
     #[test]
     fn the_format_stays_as_long_as_groups_stay_whole() {
-        let wide = grouped(Codes::Uint { bits: 4 }, 64, ScaleType::F16, true);
+        let wide = grouped(Codes::Uint { bits: 4 }, 64, ScaleKind::F16, true);
         let dense = Format::Dense(DType::F32);
-        let regrouped = |group| grouped(Codes::Uint { bits: 4 }, group, ScaleType::F16, true);
+        let regrouped = |group| grouped(Codes::Uint { bits: 4 }, group, ScaleKind::F16, true);
         let cases: [(&[Range<usize>], Format); 6] = [
             (&[128..192, 0..64], wide),
             (&[64..128, 128..200], wide),
@@ -208,7 +278,7 @@ mod tests {
 
     #[test]
     fn columns_that_are_not_there_are_refused() {
-        let matrix = matrix(grouped(Codes::Int { bits: 4 }, 32, ScaleType::F16, false), 64);
+        let matrix = matrix(grouped(Codes::Int { bits: 4 }, 32, ScaleKind::F16, false), 64);
         let backwards = Range { start: 40, end: 32 };
         for range in [64..65, 0..65, 70..80, backwards, 0..usize::MAX] {
             assert!(matrix.select_columns(std::slice::from_ref(&range)).is_none(), "{range:?}");

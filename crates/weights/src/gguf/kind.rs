@@ -3,9 +3,9 @@
 //! Types that exist but cannot be decoded are listed with their sizes, so that a file which
 //! holds some is still checked as a whole and opened.
 
-use super::blocks::{Repack, legacy, packed, super_blocks, table};
+use super::blocks::{Repack, Sizes, legacy, packed, super_blocks, table};
 use crate::Storage;
-use forerun_base::{DType, Format};
+use forerun_base::DType;
 use std::fmt;
 
 /// A packed element type of ggml, by its number there.
@@ -78,11 +78,9 @@ impl BlockType {
 
     /// Bytes that `values` of this type take as a canonical matrix; `None` for a type that cannot be decoded.
     pub fn loaded_bytes(self, values: u64) -> Option<u64> {
-        let repack = self.kind()?.repack?;
-        let Format::Grouped { codes, group, scale, offset } = repack.format else { return None };
-        let planes = if offset { 2 } else { 1 };
-        let scales = values / group as u64 * (planes * scale.size()) as u64;
-        Some(values * codes.bits() as u64 / 8 + scales)
+        let kind = self.kind()?;
+        let block = Sizes::new(kind.repack?.format, kind.values).sum();
+        Some(values / kind.values as u64 * block as u64)
     }
 
     pub(super) fn kind(self) -> Option<&'static Kind> {

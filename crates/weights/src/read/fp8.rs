@@ -10,7 +10,7 @@
 
 use super::{RowFactors, Target, f32_plane, widen};
 use crate::{Checkpoint, Tensor, WeightsError};
-use forerun_base::{Bytes, Codes, Format, Matrix, ScaleType};
+use forerun_base::{Bytes, Codes, Format, Matrix, ScaleKind};
 
 pub(super) fn read(
     checkpoint: &Checkpoint,
@@ -26,7 +26,7 @@ pub(super) fn read(
     let block = checkpoint.parsed_config().fp8_block();
     let (group, scales) = expand(&scale, target, block)?;
     let format =
-        Format::Grouped { codes: Codes::E4m3, group, scale: ScaleType::F32, offset: false };
+        Format::Grouped { codes: Codes::E4m3, group, scale: ScaleKind::F32, offset: false };
     target.build(weight, format, [weight.bytes.clone(), scales, Vec::new().into()])
 }
 

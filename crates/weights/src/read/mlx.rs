@@ -17,7 +17,7 @@
 use super::{RowFactors, Target, f32_plane, scale_type};
 use crate::config::{Declared, Mode, Scheme};
 use crate::{Checkpoint, Tensor, WeightsError};
-use forerun_base::{Bytes, Codes, DType, Format, Matrix, ScaleType, e4m3_to_f32, f32_to_bf16};
+use forerun_base::{Bytes, Codes, DType, Format, Matrix, ScaleKind, e4m3_to_f32, f32_to_bf16};
 
 /// Twice the sixteen E2M1 values. Minus zero is zero.
 pub(crate) const DOUBLED_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
@@ -50,8 +50,8 @@ pub(super) fn read(
     };
     let values = byte_scales(scales, scheme.mode, factor)?;
     let (scale, plane) = match global {
-        None => (ScaleType::BF16, bf16_plane(&values)),
-        Some(global) => (ScaleType::F32, times_global(&values, &global, target)?),
+        None => (ScaleKind::BF16, bf16_plane(&values)),
+        Some(global) => (ScaleKind::F32, times_global(&values, &global, target)?),
     };
     let format = Format::Grouped { codes, group: scheme.group, scale, offset: false };
     target.build(weight, format, [weight.bytes.clone(), plane, Vec::new().into()])
@@ -63,7 +63,7 @@ fn affine(
     [weight, scales, biases]: [&Tensor; 3],
 ) -> Result<Matrix, WeightsError> {
     biases.check_shape(&scales.shape)?;
-    let scale = scale_type(scales)?;
+    let scale = ScaleKind::Float(scale_type(scales)?);
     if biases.dtype != scales.dtype {
         return Err(biases.fault(format!("{} beside scales of {}", biases.dtype, scales.dtype)));
     }

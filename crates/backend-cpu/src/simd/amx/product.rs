@@ -133,7 +133,7 @@ impl Run<'_> {
     /// # Safety
     /// As for [`run`].
     unsafe fn unpack(&mut self, panel: &Panel, i: usize, steps: Range<usize>) {
-        let Format::Grouped { scale, .. } = self.product.matrix.format() else { return };
+        let Some(scale) = self.decoder.scale() else { return };
         let weights = self.weights[i * STEPS * WEIGHTS..][..STEPS * WEIGHTS].as_mut_ptr();
         let scales = self.scales[i * SCALES..][..SCALES].as_mut_ptr();
         let (_, groups) = self.groups(steps.clone());

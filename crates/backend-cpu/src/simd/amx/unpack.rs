@@ -2,7 +2,7 @@
 
 use super::super::isa::LANES;
 use super::super::tiled::VECTOR;
-use forerun_base::{Format, ScaleType};
+use forerun_base::{Format, ScaleKind, ScaleType};
 use std::arch::x86_64::*;
 
 /// Bytes of a tile of weights.
@@ -24,6 +24,14 @@ impl Decoder {
     /// Whether sums of columns enter the product.
     pub(super) fn offsets(&self) -> bool {
         matches!(self.format, Format::Grouped { offset: true, .. })
+    }
+
+    /// Type of scales and offsets, where there are some. FP8 codes never have nested ones.
+    pub(super) fn scale(&self) -> Option<ScaleType> {
+        match self.format {
+            Format::Grouped { scale: ScaleKind::Float(float), .. } => Some(float),
+            _ => None,
+        }
     }
 
     /// Columns that are scaled together: 32, or 16 where groups are not a multiple of that.
@@ -48,14 +56,17 @@ impl Decoder {
     /// The instructions of [`super::Amx`]; as many numbers on both sides; `from[1]` only where the format has offsets.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
     pub(super) unsafe fn scales(&self, from: [*const u8; 2], to: *mut f32, groups: usize) {
-        let Format::Grouped { scale, offset, .. } = self.format else { return };
+        let Some(scale) = self.scale() else { return };
         for group in 0..groups {
             // SAFETY: the caller's promise.
             unsafe {
                 let at = group * LANES * scale.size();
                 let factor = widen(scale, from[0].add(at));
-                let shift =
-                    if offset { widen(scale, from[1].add(at)) } else { _mm512_setzero_ps() };
+                let shift = if self.offsets() {
+                    widen(scale, from[1].add(at))
+                } else {
+                    _mm512_setzero_ps()
+                };
                 let to = to.add(group * 2 * LANES);
                 _mm512_store_ps(to, factor);
                 _mm512_store_ps(to.add(LANES), shift);

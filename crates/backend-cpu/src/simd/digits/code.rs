@@ -2,7 +2,7 @@
 
 use super::super::isa::LANES;
 use super::super::tiled::VECTOR;
-use forerun_base::{Codes, Format, ScaleType};
+use forerun_base::{Codes, Format, Nesting, ScaleKind, ScaleType};
 use std::arch::x86_64::*;
 
 /// How far ahead of its use a code is asked for.
@@ -150,38 +150,71 @@ pub(super) fn excess(format: Format) -> Option<u32> {
     }
 }
 
-/// Sixteen scales as f32.
-///
-/// # Safety
-/// The instructions of [`super::Units`]; sixteen numbers of the type.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) unsafe fn widen(scale: ScaleType, at: *const u8) -> __m512 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match scale {
-            ScaleType::F32 => _mm512_loadu_ps(at.cast()),
-            ScaleType::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())),
-            ScaleType::BF16 => {
-                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+/// How scales and offsets of a panel are stored.
+#[derive(Clone, Copy)]
+enum Stored {
+    Float(ScaleType),
+    Nested(Nesting),
+}
+
+impl Stored {
+    /// The numbers of a group as f32.
+    ///
+    /// # Safety
+    /// The instructions of [`super::Units`]; the group is one of those at `plane`.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn widen(self, plane: *const u8, group: usize) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let float = match self {
+                Self::Float(float) => float,
+                Self::Nested(nesting) => {
+                    let [d, s] = nesting.place(group).map(|at| plane.add(at * LANES));
+                    let d = _mm512_cvtph_ps(_mm256_loadu_si256(d.cast()));
+                    let s = _mm512_cvtepi8_epi32(_mm_loadu_si128(s.cast()));
+                    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(s));
+                }
+            };
+            let at = plane.add(group * LANES * float.size());
+            match float {
+                ScaleType::F32 => _mm512_loadu_ps(at.cast()),
+                ScaleType::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())),
+                ScaleType::BF16 => {
+                    let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+                }
             }
         }
     }
 }
 
-/// Scales and offsets of a panel, `[group][channel]` in their stored type.
+/// Scales and offsets of a panel, in the layout of [`super::super::tiled`].
 #[derive(Clone, Copy)]
 pub(super) struct Scales {
-    pub(super) kind: ScaleType,
-    pub(super) scales: *const u8,
+    stored: Stored,
+    scales: *const u8,
     /// Where the format has offsets.
     pub(super) offsets: Option<*const u8>,
     /// Units that share them.
-    pub(super) shared: usize,
+    shared: usize,
 }
 
 impl Scales {
+    /// Scales and offsets at `planes`, for units of `unit` columns.
+    pub(super) fn new(format: Format, [scales, offsets]: [*const u8; 2], unit: usize) -> Self {
+        let Format::Grouped { group, scale, offset, .. } = format else {
+            unreachable!("dense numbers have no scales")
+        };
+        let stored = match scale {
+            ScaleKind::Float(float) => Stored::Float(float),
+            ScaleKind::Nested => Stored::Nested(Nesting::new(group)),
+        };
+        Self { stored, scales, offsets: offset.then_some(offsets), shared: group / unit }
+    }
+
     /// The scale and the offset of a unit.
     ///
     /// # Safety
@@ -191,11 +224,11 @@ impl Scales {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(super) unsafe fn of(&self, unit: usize) -> (__m512, __m512) {
-        let at = unit / self.shared * LANES * self.kind.size();
+        let group = unit / self.shared;
         // SAFETY: the caller's promise.
         unsafe {
-            let offset = self.offsets.map_or(_mm512_setzero_ps(), |o| widen(self.kind, o.add(at)));
-            (widen(self.kind, self.scales.add(at)), offset)
+            let offset = self.offsets.map_or(_mm512_setzero_ps(), |o| self.stored.widen(o, group));
+            (self.stored.widen(self.scales, group), offset)
         }
     }
 }

@@ -85,11 +85,8 @@ impl WithCode for Work<'_> {
 
 /// Scales of a panel.
 fn scales(tiled: &Tiled, panel: &Panel, unit: usize) -> Scales {
-    let Format::Grouped { group, scale: kind, offset, .. } = tiled.format() else {
-        unreachable!("dense numbers have no scales")
-    };
     let [_, scales, offsets] = panel.planes;
-    Scales { kind, scales, offsets: offset.then_some(offsets), shared: group / unit }
+    Scales::new(tiled.format(), [scales, offsets], unit)
 }
 
 impl Work<'_> {

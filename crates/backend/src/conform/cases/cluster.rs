@@ -1,7 +1,7 @@
 //! Logits of chosen clusters.
 
 use super::Case;
-use crate::conform::matrices::{format_name, typical_formats};
+use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
 use crate::op::ClusterHead;
 use forerun_base::Format;
 
@@ -33,6 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// With `ties` many scores are equal: the lower cluster comes first.
 fn cluster_head(format: Format, sizes: Sizes, ties: bool) -> Case {
+    let sizes = Sizes { k: fitting_columns(format, sizes.k), ..sizes };
     let equal = if ties { ", ties" } else { "" };
     let name = format!("{}, {sizes:?}{equal}", format_name(format));
     Case::new("cluster_head", name, sizes.rows, move |stage| {

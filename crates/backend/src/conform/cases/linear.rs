@@ -1,7 +1,7 @@
 //! Products with weights: every format once, every awkward size with the typical ones.
 
 use super::Case;
-use crate::conform::matrices::{all_formats, format_name, typical_formats};
+use crate::conform::matrices::{all_formats, fitting_columns, format_name, typical_formats};
 use crate::op::{Activation, GatedLinear, Linear, Store};
 use forerun_base::Format;
 
@@ -42,6 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> Case {
     let Sizes { rows, n, k } = sizes;
+    let k = fitting_columns(format, k);
     let bias = if biased { ", bias" } else { "" };
     let name = format!("{}, {rows} rows, [{n}, {k}], {store:?}{bias}", format_name(format));
     Case::new("linear", name, rows, move |stage| {
@@ -59,6 +60,7 @@ fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> Case {
 
 fn gated_linear(format: Format, sizes: Sizes, activation: Activation) -> Case {
     let Sizes { rows, n, k } = sizes;
+    let k = fitting_columns(format, k);
     let name = format!("{}, {rows} rows, [{n}, {k}], {activation:?}", format_name(format));
     Case::new("gated_linear", name, rows, move |stage| {
         let x = stage.random("x", rows * k)?;

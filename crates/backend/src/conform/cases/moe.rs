@@ -1,7 +1,7 @@
 //! Routers and experts.
 
 use super::Case;
-use crate::conform::matrices::{format_name, typical_formats};
+use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
 use crate::op::{Activation, ExpertRows, Experts, Router, Store};
 use forerun_base::{DType, Format};
 
@@ -96,6 +96,8 @@ fn experts(
     sizes: Sizes,
     (activation, store): (Activation, Store),
 ) -> Case {
+    let [ffn, dim] = [sizes.ffn, sizes.dim].map(|cols| fitting_columns(format, cols));
+    let sizes = Sizes { ffn, dim, ..sizes };
     let layout = if fused { "fused" } else { "split" };
     let name = format!("{}, {layout}, {sizes:?}, {activation:?}, {store:?}", format_name(format));
     Case::new("experts", name, sizes.rows, move |stage| {

@@ -1,7 +1,7 @@
 //! Rows moved by index.
 
 use super::Case;
-use crate::conform::matrices::{all_formats, format_name};
+use crate::conform::matrices::{all_formats, fitting_columns, format_name};
 use crate::op::{Embed, GatherRows, ScatterRows};
 use forerun_base::{DType, Format};
 
@@ -23,6 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn embed(format: Format, rows: usize, dim: usize, scale: f32) -> Case {
+    let dim = fitting_columns(format, dim);
     let name = format!("{}, {rows} rows of {dim} times {scale}", format_name(format));
     Case::new("embed", name, rows, move |stage| {
         // The first and last entry are always among the rows.

@@ -9,7 +9,7 @@
 //! nibbles are values 0 to 15, high nibbles values 16 to 31.
 
 use super::{Block, nibbles};
-use forerun_base::{Codes, ScaleType};
+use forerun_base::{Codes, ScaleKind};
 
 const VALUES: usize = 32;
 
@@ -24,7 +24,7 @@ impl Block for Q4_0 {
     const BYTES: usize = 18;
     const CODES: Codes = Codes::Int { bits: 4 };
     const GROUP: usize = VALUES;
-    const SCALE: ScaleType = ScaleType::F16;
+    const SCALE: ScaleKind = ScaleKind::F16;
     const OFFSET: bool = false;
 
     #[inline(always)]
@@ -39,7 +39,7 @@ impl Block for Q4_1 {
     const BYTES: usize = 20;
     const CODES: Codes = Codes::Uint { bits: 4 };
     const GROUP: usize = VALUES;
-    const SCALE: ScaleType = ScaleType::F16;
+    const SCALE: ScaleKind = ScaleKind::F16;
     const OFFSET: bool = true;
 
     #[inline(always)]
@@ -55,7 +55,7 @@ impl Block for Q5_0 {
     const BYTES: usize = 22;
     const CODES: Codes = Codes::Int { bits: 5 };
     const GROUP: usize = VALUES;
-    const SCALE: ScaleType = ScaleType::F16;
+    const SCALE: ScaleKind = ScaleKind::F16;
     const OFFSET: bool = false;
 
     #[inline(always)]
@@ -71,7 +71,7 @@ impl Block for Q5_1 {
     const BYTES: usize = 24;
     const CODES: Codes = Codes::Uint { bits: 5 };
     const GROUP: usize = VALUES;
-    const SCALE: ScaleType = ScaleType::F16;
+    const SCALE: ScaleKind = ScaleKind::F16;
     const OFFSET: bool = true;
 
     #[inline(always)]
@@ -88,7 +88,7 @@ impl Block for Q8_0 {
     const BYTES: usize = 34;
     const CODES: Codes = Codes::Int { bits: 8 };
     const GROUP: usize = VALUES;
-    const SCALE: ScaleType = ScaleType::F16;
+    const SCALE: ScaleKind = ScaleKind::F16;
     const OFFSET: bool = false;
 
     #[inline(always)]

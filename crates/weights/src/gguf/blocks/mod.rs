@@ -4,9 +4,6 @@
 //! A row is a whole number of blocks, and the codes of a block fill whole bytes of the
 //! canonical stream. So each plane of a matrix is the planes of its blocks one after the other,
 //! and blocks are repacked independently, in parallel when there are many.
-//!
-//! # Numerics
-//! A product of two stored scales is exact in f32: 11 bits of the half times at most 8.
 
 mod bits;
 pub(super) mod legacy;
@@ -15,7 +12,7 @@ pub(super) mod table;
 
 use super::BlockType;
 use super::kind::Kind;
-use forerun_base::{Bytes, Codes, Format, Matrix, ScaleType, f16_to_f32};
+use forerun_base::{Bytes, Codes, Format, Matrix, ScaleKind};
 
 /// Packed bytes from which on several threads repack.
 const PARALLEL_BYTES: usize = 1 << 20;
@@ -32,8 +29,8 @@ pub(super) trait Block {
     const CODES: Codes;
     /// Values that share a scale.
     const GROUP: usize;
-    /// Type of scales and offsets.
-    const SCALE: ScaleType;
+    /// How scales and offsets are stored.
+    const SCALE: ScaleKind;
     /// Whether groups have offsets.
     const OFFSET: bool;
 
@@ -93,19 +90,22 @@ pub fn matrix(
 
 /// Bytes that one block fills in the planes of codes, scales and offsets.
 #[derive(Clone, Copy)]
-struct Sizes {
+pub(super) struct Sizes {
     codes: usize,
     scales: usize,
     offsets: usize,
 }
 
 impl Sizes {
-    const fn new(format: Format, values: usize) -> Self {
-        let Format::Grouped { group, scale, offset, .. } = format else {
-            return Self { codes: format.row_bytes(values), scales: 0, offsets: 0 };
-        };
-        let scales = values / group * scale.size();
+    pub(super) const fn new(format: Format, values: usize) -> Self {
+        let scales = format.row_scale_bytes(values);
+        let offset = matches!(format, Format::Grouped { offset: true, .. });
         Self { codes: format.row_bytes(values), scales, offsets: if offset { scales } else { 0 } }
+    }
+
+    /// In all planes.
+    pub(super) const fn sum(self) -> usize {
+        self.codes + self.scales + self.offsets
     }
 }
 
@@ -169,16 +169,6 @@ fn run<B: Block>(input: &[u8], mut planes: Planes<'_>) {
         B::unpack(block, codes, out.scales, out.offsets);
         bits::pack(B::CODES.bits(), codes, out.codes);
     }
-}
-
-/// The half at byte `at` of a block, widened.
-fn half(block: &[u8], at: usize) -> f32 {
-    f16_to_f32(u16::from_le_bytes([block[at], block[at + 1]]))
-}
-
-/// Writes f32 number `i` of a plane.
-fn put(plane: &mut [u8], i: usize, value: f32) {
-    plane[4 * i..4 * i + 4].copy_from_slice(&value.to_le_bytes());
 }
 
 /// The low nibbles of `bytes`, then the high ones.

@@ -2,11 +2,12 @@
 //!
 //! # Math
 //! `d·s·q − dmin·m` for Q2_K, Q4_K and Q5_K; `d·s·q` with signed codes for Q3_K and Q6_K. `s`
-//! and `m` are small integers of a group of 16 or 32 values. The canonical scale is `d·s` and
-//! the offset `−dmin·m`, both exact in f32, so the last sum rounds once, as ggml's does.
+//! and `m` are small integers of a group of 16 or 32 values. The canonical matrix keeps both
+//! levels: the nested scale is `d·s` and the offset `(−dmin)·m`, both exact in f32, so the last
+//! sum rounds once, as ggml's does.
 
-use super::{Block, half, nibbles, put};
-use forerun_base::{Codes, ScaleType};
+use super::{Block, nibbles};
+use forerun_base::{Codes, ScaleKind};
 
 const VALUES: usize = 256;
 
@@ -21,16 +22,16 @@ impl Block for Q2K {
     const BYTES: usize = 84;
     const CODES: Codes = Codes::Uint { bits: 2 };
     const GROUP: usize = 16;
-    const SCALE: ScaleType = ScaleType::F32;
+    const SCALE: ScaleKind = ScaleKind::Nested;
     const OFFSET: bool = true;
 
     /// 16 bytes of scale and minimum nibbles, 64 bytes of codes, d, dmin.
     #[inline(always)]
     fn unpack(block: &[u8], codes: &mut [u8], scales: &mut [u8], offsets: &mut [u8]) {
-        let (d, dmin) = (half(block, 80), half(block, 82));
+        copy_halves(&block[80..84], scales, offsets);
         for (i, &byte) in block[..16].iter().enumerate() {
-            put(scales, i, d * f32::from(byte & 15));
-            put(offsets, i, -(dmin * f32::from(byte >> 4)));
+            scales[2 + i] = byte & 15;
+            offsets[2 + i] = byte >> 4;
         }
         crumbs(&block[16..80], codes);
     }
@@ -41,19 +42,19 @@ impl Block for Q3K {
     const BYTES: usize = 110;
     const CODES: Codes = Codes::Int { bits: 3 };
     const GROUP: usize = 16;
-    const SCALE: ScaleType = ScaleType::F32;
+    const SCALE: ScaleKind = ScaleKind::Nested;
     const OFFSET: bool = false;
 
     /// 32 bytes of third bits, 64 bytes of codes, 12 bytes of scales, d. The third bit clear
     /// means four less, which is what it means in a signed code.
     #[inline(always)]
     fn unpack(block: &[u8], codes: &mut [u8], scales: &mut [u8], _: &mut [u8]) {
-        let d = half(block, 108);
+        scales[..2].copy_from_slice(&block[108..110]);
         let packed = &block[96..108];
         for i in 0..16 {
             let low = packed[i % 8] >> (i / 8 * 4) & 15;
             let high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
-            put(scales, i, d * (f32::from(low | high << 4) - 32.0));
+            scales[2 + i] = (low | high << 4).wrapping_sub(32);
         }
         crumbs(&block[32..96], codes);
         add_bits(&block[..32], codes, 2);
@@ -65,7 +66,7 @@ impl Block for Q4K {
     const BYTES: usize = 144;
     const CODES: Codes = Codes::Uint { bits: 4 };
     const GROUP: usize = 32;
-    const SCALE: ScaleType = ScaleType::F32;
+    const SCALE: ScaleKind = ScaleKind::Nested;
     const OFFSET: bool = true;
 
     /// d, dmin, 12 bytes of scales and minimums, 128 bytes of codes.
@@ -81,7 +82,7 @@ impl Block for Q5K {
     const BYTES: usize = 176;
     const CODES: Codes = Codes::Uint { bits: 5 };
     const GROUP: usize = 32;
-    const SCALE: ScaleType = ScaleType::F32;
+    const SCALE: ScaleKind = ScaleKind::Nested;
     const OFFSET: bool = true;
 
     /// As Q4_K, with 32 bytes of fifth bits before the codes.
@@ -98,17 +99,15 @@ impl Block for Q6K {
     const BYTES: usize = 210;
     const CODES: Codes = Codes::Int { bits: 6 };
     const GROUP: usize = 16;
-    const SCALE: ScaleType = ScaleType::F32;
+    const SCALE: ScaleKind = ScaleKind::Nested;
     const OFFSET: bool = false;
 
     /// Two halves of 64 bytes of low nibbles, two of 32 bytes of high pairs, 16 signed scales,
     /// d. In a half, the low nibbles of all 64 bytes come before the high ones.
     #[inline(always)]
     fn unpack(block: &[u8], codes: &mut [u8], scales: &mut [u8], _: &mut [u8]) {
-        let d = half(block, 208);
-        for (i, &byte) in block[192..208].iter().enumerate() {
-            put(scales, i, d * f32::from(byte as i8));
-        }
+        scales[..2].copy_from_slice(&block[208..210]);
+        scales[2..].copy_from_slice(&block[192..208]);
         let (low, high) = block[..192].split_at(128);
         for (h, codes) in codes.chunks_exact_mut(128).enumerate() {
             nibbles(&low[64 * h..64 * h + 64], codes);
@@ -156,13 +155,22 @@ fn add_bits(bytes: &[u8], codes: &mut [u8], to: usize) {
 /// 11, scales low and minimums high, and two in the tops of the first eight.
 #[inline(always)]
 fn scales_and_minimums(block: &[u8], scales: &mut [u8], offsets: &mut [u8]) {
-    let (d, dmin) = (half(block, 0), half(block, 2));
+    copy_halves(block, scales, offsets);
     let packed = &block[4..16];
+    let (scales, offsets) = (&mut scales[2..], &mut offsets[2..]);
     for i in 0..4 {
         let [scale, minimum, rest] = [packed[i], packed[4 + i], packed[8 + i]];
-        put(scales, i, d * f32::from(scale & 63));
-        put(offsets, i, -(dmin * f32::from(minimum & 63)));
-        put(scales, 4 + i, d * f32::from(rest & 15 | scale >> 6 << 4));
-        put(offsets, 4 + i, -(dmin * f32::from(rest >> 4 | minimum >> 6 << 4)));
+        scales[i] = scale & 63;
+        offsets[i] = minimum & 63;
+        scales[4 + i] = rest & 15 | scale >> 6 << 4;
+        offsets[4 + i] = rest >> 4 | minimum >> 6 << 4;
     }
+}
+
+/// d, and dmin with its sign turned.
+#[inline(always)]
+fn copy_halves(from: &[u8], scales: &mut [u8], offsets: &mut [u8]) {
+    scales[..2].copy_from_slice(&from[..2]);
+    offsets[0] = from[2];
+    offsets[1] = from[3] ^ 0x80;
 }

@@ -1,8 +1,8 @@
 //! The formats whose 4-bit codes index sixteen numbers: IQ4_NL, IQ4_XS, MXFP4.
 
-use super::{Block, half, nibbles, put};
+use super::{Block, nibbles};
 use crate::read::DOUBLED_E2M1;
-use forerun_base::{Codes, ScaleType};
+use forerun_base::{Codes, ScaleKind};
 
 /// The levels of both IQ4 formats.
 const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -16,7 +16,7 @@ impl Block for Iq4Nl {
     const BYTES: usize = 18;
     const CODES: Codes = Codes::Table { values: LEVELS };
     const GROUP: usize = 32;
-    const SCALE: ScaleType = ScaleType::F16;
+    const SCALE: ScaleKind = ScaleKind::F16;
     const OFFSET: bool = false;
 
     /// d, then nibbles as in Q4_0.
@@ -32,19 +32,19 @@ impl Block for Iq4Xs {
     const BYTES: usize = 136;
     const CODES: Codes = Codes::Table { values: LEVELS };
     const GROUP: usize = 32;
-    const SCALE: ScaleType = ScaleType::F32;
+    const SCALE: ScaleKind = ScaleKind::Nested;
     const OFFSET: bool = false;
 
     /// d, a word of the top two bits of eight scales, their low nibbles, then for each 32
     /// values 16 bytes as in Q4_0.
     #[inline(always)]
     fn unpack(block: &[u8], codes: &mut [u8], scales: &mut [u8], _: &mut [u8]) {
-        let d = half(block, 0);
+        scales[..2].copy_from_slice(&block[..2]);
         let tops = u16::from_le_bytes([block[2], block[3]]);
         for i in 0..8 {
-            let low = u16::from(block[4 + i / 2] >> (i % 2 * 4) & 15);
-            let high = tops >> (2 * i) & 3;
-            put(scales, i, d * (f32::from(low | high << 4) - 32.0));
+            let low = block[4 + i / 2] >> (i % 2 * 4) & 15;
+            let high = (tops >> (2 * i) & 3) as u8;
+            scales[2 + i] = (low | high << 4).wrapping_sub(32);
         }
         for (bytes, codes) in block[8..136].chunks_exact(16).zip(codes.chunks_exact_mut(32)) {
             nibbles(bytes, codes);
@@ -57,7 +57,7 @@ impl Block for Mxfp4 {
     const BYTES: usize = 17;
     const CODES: Codes = Codes::Table { values: DOUBLED_E2M1 };
     const GROUP: usize = 32;
-    const SCALE: ScaleType = ScaleType::BF16;
+    const SCALE: ScaleKind = ScaleKind::BF16;
     const OFFSET: bool = false;
 
     /// A bare exponent, then nibbles as in Q4_0.
