@@ -19,7 +19,17 @@ pub(super) fn cases() -> Vec<Case> {
     cases.push(router_ties());
     let silu = (Activation::Silu, Store::Add);
     let gelu = (Activation::GeluTanh, Store::Set);
-    for format in typical_formats() {
+    // Superblocks make every size the same large one, so these have few cases.
+    let (any, whole): (Vec<Format>, Vec<Format>) =
+        typical_formats().into_iter().partition(|&format| fitting_columns(format, 1) == 1);
+    for format in whole {
+        for (fused, rows) in [(true, 1), (true, 17), (false, 5)] {
+            let cols = fitting_columns(format, 1);
+            let sizes = Sizes { rows, experts: 3, top_k: 2, ffn: cols, dim: cols };
+            cases.push(experts(format, fused, sizes, silu));
+        }
+    }
+    for format in any {
         for fused in [true, false] {
             for rows in [0, 1, 5, 40] {
                 let sizes = Sizes { rows, experts: 6, top_k: 3, ffn: 48, dim: 64 };
@@ -96,8 +106,6 @@ fn experts(
     sizes: Sizes,
     (activation, store): (Activation, Store),
 ) -> Case {
-    let [ffn, dim] = [sizes.ffn, sizes.dim].map(|cols| fitting_columns(format, cols));
-    let sizes = Sizes { ffn, dim, ..sizes };
     let layout = if fused { "fused" } else { "split" };
     let name = format!("{}, {layout}, {sizes:?}, {activation:?}, {store:?}", format_name(format));
     Case::new("experts", name, sizes.rows, move |stage| {
