@@ -165,7 +165,8 @@ impl Kernels for Tuned {
         memory.lend([op.out], |memory, [out]| {
             let bias = op.bias.map_or(&[][..], |id| self.vectors.vector(memory, id));
             let (weight, operands) = (memory.matrix(op.weight), [memory.f32(op.x), bias]);
-            simd::linear(&mut self.crew, weight, operands, out.f32_mut(op.out), op.store);
+            let first = (weight, op.channels.unwrap_or(weight.rows()));
+            simd::linear(&mut self.crew, first, operands, out.f32_mut(op.out), op.store);
             Ok(())
         })
     }
@@ -379,10 +380,13 @@ impl Kernels for Tuned {
         memory.lend([op.out], |memory, [out]| {
             let operands = simd::Choose {
                 logits: memory.f32(op.logits),
-                vocabulary: op.vocabulary,
+                candidates: op.candidates,
                 rows: memory.u32(op.rows),
-                history: memory.u32(op.history),
-                ids: memory.u32(op.ids),
+                before: reference::Before {
+                    vocabulary: op.vocabulary,
+                    history: memory.u32(op.history),
+                    ids: memory.u32(op.ids),
+                },
             };
             simd::sample(&mut self.crew, &operands, &mut self.shared, out.u32_mut(op.out))
         })

@@ -76,3 +76,10 @@ pub struct WeightInfo {
     /// Bytes in all planes.
     pub bytes: usize,
 }
+
+impl WeightInfo {
+    /// Bytes of some of its rows; there are no more than all.
+    pub const fn bytes_of(&self, rows: usize) -> u64 {
+        if rows >= self.rows { self.bytes as u64 } else { (self.bytes / self.rows * rows) as u64 }
+    }
+}

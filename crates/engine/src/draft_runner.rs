@@ -4,7 +4,7 @@ use crate::model_runner::ModelRunner;
 use crate::{DraftEntry, DraftPlan, EngineError, Guesses};
 use forerun_backend::op::SampleRow;
 use forerun_backend::{HostData, View};
-use forerun_model::{BatchShape, HiddenSource, NewSpan};
+use forerun_model::{BatchShape, Head, HiddenSource, NewSpan};
 use std::ops::Range;
 
 impl ModelRunner {
@@ -60,8 +60,8 @@ impl ModelRunner {
         for entry in &plan.entries {
             self.push_rows(plan, entry, 0..entry.tokens.len(), entry.tokens.len());
         }
-        let logits = self.queue_pass(HiddenSource::Trunk)?;
-        self.read_rows(logits, sink)
+        let head = self.queue_pass(HiddenSource::Trunk)?;
+        self.read_rows(head, sink)
     }
 
     /// Takes in rows without guessing, as many to a pass as a step holds.
@@ -154,14 +154,14 @@ impl ModelRunner {
         number: usize,
         guesses: &mut Guesses,
     ) -> Result<(), EngineError> {
-        let logits = self.queue_pass(source)?;
+        let head = self.queue_pass(source)?.first(plan.candidates());
         self.lay_sampling(plan, number);
         let ids = View::head(self.buffers.draft_ids, self.draft.ids.len());
         self.backend.write(ids, HostData::U32(&self.draft.ids))?;
         let mut picks = std::mem::take(&mut self.draft.picks);
         picks.clear();
         picks.resize(self.draft.active.len(), 0);
-        self.sample(logits, ids, &mut picks)?;
+        self.sample(head, ids, &mut picks)?;
         let line = self.line();
         for (&i, &pick) in self.draft.active.iter().zip(&picks) {
             guesses.push(i, pick);
@@ -206,7 +206,7 @@ impl ModelRunner {
         }
     }
 
-    fn queue_pass(&mut self, source: HiddenSource) -> Result<View, EngineError> {
+    fn queue_pass(&mut self, source: HiddenSource) -> Result<Head, EngineError> {
         let (space, states) = (&self.buffers.space, &self.buffers.states);
         Ok(self.model.draft(&mut *self.backend, space, states, &self.batch, source)?)
     }

@@ -22,7 +22,9 @@ mod sequence;
 mod settings;
 mod state;
 
-pub use draft::{Depth, DraftEntry, DraftPlan, Guesses, Mode, Receipt, Speculation};
+pub use draft::{
+    Depth, DraftEntry, DraftPlan, DraftVocabulary, Guesses, Mode, Receipt, Speculation,
+};
 pub use engine::Engine;
 pub use error::{EngineError, RejectError};
 pub use judge::{Verdict, judge};

@@ -11,7 +11,7 @@ use forerun_backend::{
 };
 use forerun_base::SeqId;
 use forerun_model::{
-    Batch, BatchShape, Limits, Model, ModelSpec, NewSpan, Planner, StateBuffers, Workspace,
+    Batch, BatchShape, Head, Limits, Model, ModelSpec, NewSpan, Planner, StateBuffers, Workspace,
 };
 
 /// Sees the logits of each sampled row: the sequence, the row's position, the numbers. A row of a
@@ -194,16 +194,17 @@ impl ModelRunner {
         sink: &mut dyn FnMut(&[f32]),
     ) -> Result<(), EngineError> {
         self.fill(plan, |span| span.tokens.len());
-        let logits = self.forward()?;
-        self.read_rows(logits, sink)
+        let head = self.forward()?;
+        self.read_rows(head, sink)
     }
 
     /// Waits for rows of logits and hands them over one by one.
     pub(crate) fn read_rows(
         &mut self,
-        logits: View,
+        head: Head,
         sink: &mut dyn FnMut(&[f32]),
     ) -> Result<(), EngineError> {
+        let logits = head.logits(&mut *self.backend)?;
         submit_and_wait(&mut *self.backend)?;
         let vocabulary = self.model.spec.vocabulary;
         let mut row = vec![0.0; vocabulary];
@@ -215,20 +216,22 @@ impl ModelRunner {
         Ok(())
     }
 
-    fn forward(&mut self) -> Result<View, EngineError> {
+    fn forward(&mut self) -> Result<Head, EngineError> {
         let Buffers { space, states, .. } = &self.buffers;
         Ok(self.model.forward(&mut *self.backend, space, states, &self.batch)?)
     }
 
-    /// Samples rows of logits as `sample_words` and `history_words` say, and waits for the picks.
+    /// Samples rows as `sample_words` and `history_words` say, and waits for the picks; their logits.
     pub(crate) fn sample(
         &mut self,
-        logits: View,
+        head: Head,
         ids: View,
         picks: &mut [u32],
-    ) -> Result<(), EngineError> {
+    ) -> Result<View, EngineError> {
+        let logits = head.logits(&mut *self.backend)?;
         if picks.is_empty() {
-            return Ok(submit_and_wait(&mut *self.backend)?);
+            submit_and_wait(&mut *self.backend)?;
+            return Ok(logits);
         }
         let Buffers { sample_rows, history, picks: out, .. } = &self.buffers;
         let rows = View::head(*sample_rows, self.sample_words.len());
@@ -236,10 +239,12 @@ impl ModelRunner {
         let out = View::head(*out, picks.len());
         self.backend.write(rows, HostData::U32(&self.sample_words))?;
         self.backend.write(history, HostData::U32(&self.history_words))?;
-        let vocabulary = self.model.spec.vocabulary;
-        self.backend.sample(Sample { logits, vocabulary, rows, history, ids, out })?;
+        let (candidates, vocabulary) = (logits.len / picks.len(), self.model.spec.vocabulary);
+        let sample = Sample { logits, candidates, vocabulary, rows, history, ids, out };
+        self.backend.sample(sample)?;
         submit_and_wait(&mut *self.backend)?;
-        Ok(self.backend.read(out, HostDataMut::U32(picks))?)
+        self.backend.read(out, HostDataMut::U32(picks))?;
+        Ok(logits)
     }
 
     /// Lays the plan's spans out as rows.
@@ -302,9 +307,9 @@ impl Runner for ModelRunner {
         picks.reset(plan);
         self.fill(plan, Span::sampled_rows);
         self.fill_sampling(plan);
-        let logits = self.forward()?;
+        let head = self.forward()?;
         let ids = self.buffers.space.ids(self.batch.rows());
-        self.sample(logits, ids, &mut picks.tokens)?;
+        let logits = self.sample(head, ids, &mut picks.tokens)?;
         self.show(plan, logits)
     }
 

@@ -19,7 +19,7 @@ pub struct Scheduler {
     pub(crate) limits: Limits,
     pub(crate) speculation: Speculation,
     pub(crate) sequences: Vec<Sequence>,
-    vocabulary: usize,
+    pub(crate) vocabulary: usize,
     next_id: u64,
     turn: usize,
 }

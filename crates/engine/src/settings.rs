@@ -1,8 +1,8 @@
 //! What an engine is built for. Everything here sizes memory and none of it changes a token.
 
-use crate::{EngineError, Mode, Speculation};
+use crate::{DraftVocabulary, EngineError, Mode, Speculation};
 use forerun_base::DType;
-use forerun_model::{Limits, ModelSpec};
+use forerun_model::{DrafterSpec, Limits, ModelSpec};
 
 /// Rows of logits that a step keeps at least, so that scoring is not row by row.
 const LOGIT_BYTES: usize = 32 << 20;
@@ -51,6 +51,15 @@ impl Settings {
         }
         let rows = self.prefill_chunk.min(self.context.saturating_mul(self.sequences));
         let speculation = &self.speculation;
+        speculation.vocabulary.check(spec.vocabulary)?;
+        if let (DraftVocabulary::First(_), Some(DrafterSpec::Assistant(drafter))) =
+            (speculation.vocabulary, &spec.drafter)
+            && drafter.clusters.is_some()
+        {
+            return bad(
+                "no draft vocabulary for this drafter, which guesses by clusters of tokens",
+            );
+        }
         // Only guesses that may be rejected need a log. A smaller chunk lowers the depth of
         // drafts, never fails.
         let log_rows = match speculation.mode {

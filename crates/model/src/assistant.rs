@@ -15,7 +15,7 @@ use crate::forward::{Pass, RopeWeight};
 use crate::layer::Layer;
 use crate::loader::Loader;
 use crate::model::load_ropes;
-use crate::{AssistantSpec, ClusterSpec, MixerSpec, ModelError, ModelSpec};
+use crate::{AssistantSpec, ClusterSpec, Head, HeadProduct, MixerSpec, ModelError, ModelSpec};
 use forerun_backend::op::{ClusterHead, GatherRows, JoinNorm, Linear};
 use forerun_backend::{BackendError, View, WeightId};
 
@@ -75,7 +75,7 @@ impl Assistant {
         })
     }
 
-    pub(crate) fn draft(&self, draft: DraftPass<'_, '_>) -> Result<View, BackendError> {
+    pub(crate) fn draft(&self, draft: DraftPass<'_, '_>) -> Result<Head, BackendError> {
         let DraftPass { model, pass, hidden, sampled, states } = draft;
         let (space, wide) = (pass.space, pass.hidden);
         // A drafter reads placeholders as the tokens they are, unlike the model.
@@ -108,17 +108,18 @@ impl Assistant {
         self.head(&mut own, sampled, &model.spec)
     }
 
-    /// Draft logits of the sampled rows of `final_hidden`, and the states the next guesses start from.
+    /// The sampled rows of `final_hidden` before the head, and the states the next guesses start from.
     fn head(
         &self,
         pass: &mut Pass<'_>,
         sampled: usize,
         target: &ModelSpec,
-    ) -> Result<View, BackendError> {
+    ) -> Result<Head, BackendError> {
         let (space, dim) = (pass.space, pass.hidden);
-        let logits = View::head(space.logits, sampled * target.vocabulary);
+        let vocabulary = target.vocabulary;
+        let logits = View::head(space.logits, sampled * vocabulary);
         if sampled == 0 {
-            return Ok(logits);
+            return Ok(Head::Logits(logits));
         }
         let x = pass.rows_of(space.final_hidden, dim);
         let rows = View::head(space.index.sampled, sampled);
@@ -127,8 +128,8 @@ impl Assistant {
         let next = View::head(space.sampled_hidden, sampled * target.hidden);
         pass.backend.linear(Linear::set(y, self.post, next))?;
         let Some(Clusters { spec, centroids, members }) = self.clusters else {
-            pass.backend.linear(Linear::set(y, self.head, logits))?;
-            return Ok(logits);
+            let (x, weight, cap, tokens) = (y, self.head, None, vocabulary);
+            return Ok(Head::Hidden(HeadProduct { x, weight, logits, cap, vocabulary, tokens }));
         };
         let scores = View::head(space.cluster_scores, sampled * spec.count);
         pass.backend.linear(Linear::set(y, centroids, scores))?;
@@ -141,7 +142,7 @@ impl Assistant {
             top_k: spec.best,
             out: logits,
         })?;
-        Ok(logits)
+        Ok(Head::Logits(logits))
     }
 }
 

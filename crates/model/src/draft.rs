@@ -2,7 +2,7 @@
 
 use crate::forward::Pass;
 use crate::model::Drafter;
-use crate::{Batch, Model, StateBuffers, Workspace};
+use crate::{Batch, Head, Model, StateBuffers, Workspace};
 use forerun_backend::op::GatherRows;
 use forerun_backend::{Backend, BackendError, View};
 
@@ -33,8 +33,7 @@ impl Model {
         matches!(self.drafter, Some(Drafter::Head(_)))
     }
 
-    /// Queues one pass of the drafter over a batch whose ids are the tokens *after* its positions; the
-    /// sampled rows' draft logits are left in the view returned.
+    /// Queues one pass of the drafter, up to its head, over a batch whose ids are the tokens *after* its positions.
     ///
     /// # Panics
     /// When the model has no drafter or its state was not made: callers ask first.
@@ -45,7 +44,7 @@ impl Model {
         states: &StateBuffers,
         batch: &Batch,
         source: HiddenSource,
-    ) -> Result<View, BackendError> {
+    ) -> Result<Head, BackendError> {
         let (Some(drafter), Some(state)) = (&self.drafter, &states.draft) else {
             panic!("a draft pass needs a drafter and its state")
         };

@@ -1,9 +1,9 @@
 //! One step: rows in, hidden states and logits out.
 
-use crate::{Batch, Model, StateBuffers, Workspace};
+use crate::{Batch, Head, HeadProduct, Model, StateBuffers, Workspace};
 use forerun_backend::op::{
-    Activation, AddNorm, Embed, GatherRows, Linear, RmsNorm, RopeTable, ScatterRows, Softcap,
-    SpanEntry, Spans, Store,
+    Activation, AddNorm, Embed, GatherRows, RmsNorm, RopeTable, ScatterRows, SpanEntry, Spans,
+    Store,
 };
 use forerun_backend::{Backend, BackendError, BufferId, View, WeightId};
 
@@ -105,15 +105,15 @@ impl Pass<'_> {
 }
 
 impl Model {
-    /// Queues one step: the batch is written to the device, every layer runs over its rows, and the
-    /// sampled rows' logits are left in the view returned, `[sampled, vocabulary]`.
+    /// Queues one step up to its head: the batch is written to the device, every layer runs over its rows, and the
+    /// sampled rows wait for their logits.
     pub fn forward(
         &self,
         backend: &mut dyn Backend,
         space: &Workspace,
         states: &StateBuffers,
         batch: &Batch,
-    ) -> Result<View, BackendError> {
+    ) -> Result<Head, BackendError> {
         space.write(backend, batch)?;
         let mut pass = self.pass(backend, space, batch);
         let read = pass.index_of(space.index.inputs);
@@ -166,25 +166,28 @@ impl Model {
         pass.backend.embed(Embed { ids, table, out, scale: self.spec.embed_scale })
     }
 
-    /// Logits of the sampled rows of `final_hidden`.
+    /// The sampled rows of `final_hidden` before a head.
     pub(crate) fn head(
         &self,
         pass: &mut Pass<'_>,
-        head: WeightId,
+        weight: WeightId,
         sampled: usize,
-    ) -> Result<View, BackendError> {
+    ) -> Result<Head, BackendError> {
         let (space, dim) = (pass.space, pass.hidden);
         let x = pass.rows_of(space.final_hidden, dim);
         let rows = View::head(space.index.sampled, sampled);
         let hidden = View::head(space.sampled_hidden, sampled * dim);
-        let logits = View::head(space.logits, sampled * self.spec.vocabulary);
         if sampled > 0 {
             pass.backend.gather_rows(GatherRows { x, rows, out: hidden, dim })?;
-            pass.backend.linear(Linear::set(hidden, head, logits))?;
-            if let Some(cap) = self.spec.logit_cap {
-                pass.backend.softcap(Softcap { x: logits, cap })?;
-            }
         }
-        Ok(logits)
+        let vocabulary = self.spec.vocabulary;
+        Ok(Head::Hidden(HeadProduct {
+            x: hidden,
+            weight,
+            logits: View::head(space.logits, sampled * vocabulary),
+            cap: self.spec.logit_cap,
+            vocabulary,
+            tokens: vocabulary,
+        }))
     }
 }

@@ -8,9 +8,9 @@
 use crate::draft::DraftPass;
 use crate::layer::Layer;
 use crate::loader::Loader;
-use crate::{LayerSpec, LayerState, ModelError, ModelSpec};
+use crate::{Head, LayerSpec, LayerState, ModelError, ModelSpec};
 use forerun_backend::op::{JoinNorm, Linear};
-use forerun_backend::{BackendError, View, WeightId};
+use forerun_backend::{BackendError, WeightId};
 
 /// The MTP head on the device.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Mtp {
         &self,
         draft: DraftPass<'_, '_>,
         cache: &LayerState,
-    ) -> Result<View, BackendError> {
+    ) -> Result<Head, BackendError> {
         let DraftPass { model, pass, sampled, .. } = draft;
         let (space, dim, eps) = (pass.space, pass.hidden, pass.eps);
         let ids = pass.index_of(space.index.ids);

@@ -10,8 +10,8 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
 pub(crate) fn linear(memory: &mut Memory, op: Linear) -> Result<(), BackendError> {
     memory.lend([op.out], |memory, [out]| {
         let weight = memory.matrix(op.weight);
-        let (n, k) = (weight.rows(), weight.cols());
-        let mut bias = vec![0.0; n];
+        let (n, k) = (op.channels.unwrap_or(weight.rows()), weight.cols());
+        let mut bias = vec![0.0; weight.rows()];
         if let Some(id) = op.bias {
             memory.vector(id, &mut bias);
         }

@@ -6,24 +6,38 @@ use forerun_backend::op::{HistoryEntry, Sample, SampleRow, gumbel};
 pub(crate) fn sample(memory: &mut Memory, op: Sample) -> Result<(), BackendError> {
     memory.lend([op.out], |memory, [out]| {
         let words = memory.u32(op.rows).chunks_exact(SampleRow::WORDS);
-        let logits = memory.f32(op.logits).chunks_exact(op.vocabulary);
+        let logits = memory.f32(op.logits).chunks_exact(op.candidates);
         for ((words, logits), out) in words.zip(logits).zip(out.u32_mut(op.out)) {
             let row = SampleRow::from_words(words);
             let mut logits = logits.to_vec();
-            adjust(&mut logits, &row, memory.u32(op.history), memory.u32(op.ids))?;
+            let before = Before {
+                vocabulary: op.vocabulary,
+                history: memory.u32(op.history),
+                ids: memory.u32(op.ids),
+            };
+            adjust(&mut logits, &row, before)?;
             *out = pick(&logits, &row);
         }
         Ok(())
     })
 }
 
+/// What rows point into for the tokens before them.
+#[derive(Clone, Copy)]
+pub(crate) struct Before<'a> {
+    /// Tokens there are; the first ones have logits.
+    pub(crate) vocabulary: usize,
+    pub(crate) history: &'a [u32],
+    pub(crate) ids: &'a [u32],
+}
+
 /// Applies bias and penalties: what the committed text and the span's own tokens ask for.
 pub(crate) fn adjust(
     logits: &mut [f32],
     row: &SampleRow,
-    history: &[u32],
-    ids: &[u32],
+    before: Before<'_>,
 ) -> Result<(), BackendError> {
+    let Before { vocabulary, history, ids } = before;
     let part = |operand, first: u32, len: u32, limit: usize| {
         let end = first.saturating_add(len);
         index("sample", operand, end, limit + 1)?;
@@ -36,7 +50,8 @@ pub(crate) fn adjust(
     let count = |token: u32| fresh.iter().filter(|&&id| id == token).count() as u32;
     for entry in history.chunks_exact(HistoryEntry::WORDS).take(entries.end).skip(entries.start) {
         let entry = HistoryEntry::from_words(entry);
-        let logit = &mut logits[index("sample", "history", entry.token, logits.len())?];
+        let token = index("sample", "history", entry.token, vocabulary)?;
+        let Some(logit) = logits.get_mut(token) else { continue };
         let generated = entry.generated + count(entry.token);
         let seen = entry.seen || ids.contains(&entry.token);
         *logit = penalised(*logit, row, seen, generated) + entry.bias;
@@ -49,7 +64,8 @@ pub(crate) fn adjust(
         if ids[..i].contains(&id) || known.into_iter().any(|e| e[0] == id) {
             continue;
         }
-        let logit = &mut logits[index("sample", "ids", id, logits.len())?];
+        let token = index("sample", "ids", id, vocabulary)?;
+        let Some(logit) = logits.get_mut(token) else { continue };
         *logit = penalised(*logit, row, true, count(id));
     }
     Ok(())

@@ -134,15 +134,15 @@ impl Task for LinearTask<'_> {
     }
 }
 
-/// `out (+)= x Wᵀ (+ bias)`; `bias` is empty or has one number per channel.
+/// `out (+)= x Wᵀ (+ bias)` over the first `n` channels; `bias` is empty or has one number per channel.
 pub(crate) fn linear(
     crew: &mut Crew,
-    matrix: &Weight,
+    (matrix, n): (&Weight, usize),
     [x, bias]: [&[f32]; 2],
     out: &mut [f32],
     store: Store,
 ) {
-    let (n, k) = (matrix.rows(), matrix.cols());
+    let k = matrix.cols();
     let Some(rows) = out.len().checked_div(n) else { return };
     let cut = Cut::new(crew, &[matrix], [rows, n, k]);
     crew.reserve(cut.scratch(matrix).0, 0);

@@ -12,7 +12,7 @@ use super::Scratch;
 use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, LANES, Task};
 use crate::pool::Shared;
-use crate::reference::adjust;
+use crate::reference::{Before, adjust};
 use forerun_backend::BackendError;
 use forerun_backend::op::{SampleRow, gumbel, uniform};
 use std::cmp::Ordering;
@@ -28,10 +28,9 @@ const MOST_NOISE: f32 = 23.0;
 /// Operands that are read; the sheet checked their sizes.
 pub(crate) struct Choose<'a> {
     pub(crate) logits: &'a [f32],
-    pub(crate) vocabulary: usize,
+    pub(crate) candidates: usize,
     pub(crate) rows: &'a [u32],
-    pub(crate) history: &'a [u32],
-    pub(crate) ids: &'a [u32],
+    pub(crate) before: Before<'a>,
 }
 
 impl Choose<'_> {
@@ -40,7 +39,7 @@ impl Choose<'_> {
     }
 
     fn logits(&self, i: usize) -> &[f32] {
-        &self.logits[i * self.vocabulary..(i + 1) * self.vocabulary]
+        &self.logits[i * self.candidates..(i + 1) * self.candidates]
     }
 }
 
@@ -84,7 +83,7 @@ impl Task for GreedyTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let (row, part) = (index / self.pieces, index % self.pieces);
         if is_plain(&self.op.row(row)) {
-            let tokens = piece(self.op.vocabulary, self.pieces, LANES, part);
+            let tokens = piece(self.op.candidates, self.pieces, LANES, part);
             let (best, at) = simd.call(Largest(&self.op.logits(row)[tokens.clone()]));
             // SAFETY: a task has its own two words.
             let found = unsafe { self.found.part(2 * index, 2) };
@@ -106,11 +105,11 @@ impl Task for RowTask<'_> {
             return;
         }
         let (floats, words) = scratch.parts();
-        let logits = &mut floats[..self.op.vocabulary];
+        let logits = &mut floats[..self.op.candidates];
         logits.copy_from_slice(self.op.logits(index));
-        match adjust(logits, &row, self.op.history, self.op.ids) {
+        match adjust(logits, &row, self.op.before) {
             Ok(()) => {
-                let token = pick(simd, logits, &row, &mut words[..self.op.vocabulary]);
+                let token = pick(simd, logits, &row, &mut words[..self.op.candidates]);
                 // SAFETY: a row belongs to one task.
                 unsafe { self.out.part(index, 1) }.copy_from_slice(&[token]);
             }
@@ -231,11 +230,11 @@ pub(crate) fn sample(
 ) -> Result<(), BackendError> {
     let (rows, all) = (out.len(), 0..out.len());
     for row in all.clone().map(|i| op.row(i)).filter(is_plain) {
-        adjust(&mut [], &row, op.history, op.ids)?;
+        adjust(&mut [], &row, op.before)?;
     }
     let plain = all.clone().filter(|&i| is_plain(&op.row(i))).count();
     if plain > 0 {
-        let pieces = crew.pieces(op.vocabulary, SMALLEST, 1);
+        let pieces = crew.pieces(op.candidates, SMALLEST, 1);
         found.reserve(0, 2 * rows * pieces);
         let words = &mut found.parts().1[..2 * rows * pieces];
         crew.run(rows * pieces, &GreedyTask { op, pieces, found: Shared::new(words) });
@@ -248,7 +247,7 @@ pub(crate) fn sample(
     if plain == rows {
         return Ok(());
     }
-    crew.reserve(op.vocabulary, op.vocabulary);
+    crew.reserve(op.candidates, op.candidates);
     let task = RowTask { op, out: Shared::new(out), error: Mutex::new(None) };
     crew.run(rows, &task);
     let error = task.error.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 use super::cases::cases;
 use super::operands::{views, weights};
 use super::{Case, Report, Stage, compare};
-use crate::op::{AddNorm, Attention, ClusterHead, Conv, DeltaRule, Glu, Softcap};
+use crate::op::{AddNorm, Attention, ClusterHead, Conv, DeltaRule, Glu, Linear, Sample, Softcap};
 use crate::{
     Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, Op, View, WeightId,
     submit_and_wait,
@@ -202,6 +202,12 @@ fn wrong_calls(op: Op, backend: &mut dyn Backend) -> Result<Vec<(String, Op)>, B
 fn wrong_parameters(op: Op) -> Vec<(&'static str, Op)> {
     match op {
         Op::Attention(op) => vec![("a window of 0", Attention { window: Some(0), ..op }.into())],
+        Op::Linear(op) => {
+            vec![("endless channels", Linear { channels: Some(usize::MAX), ..op }.into())]
+        }
+        Op::Sample(op) => [("none", 0), ("too many", op.vocabulary + 1), ("endless", usize::MAX)]
+            .map(|(what, candidates)| (what, Sample { candidates, ..op }.into()))
+            .into(),
         Op::AddNorm(op) => vec![("rows of 0", AddNorm { dim: 0, ..op }.into())],
         Op::Softcap(op) => [("0", 0.0), ("−1", -1.0), ("NaN", f32::NAN), ("∞", f32::INFINITY)]
             .map(|(what, cap)| (what, Softcap { cap, ..op }.into()))

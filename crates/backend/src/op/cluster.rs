@@ -48,13 +48,9 @@ impl ClusterHead {
         sheet.f32("x", self.x, Access::Read, rows * head.cols);
         sheet.f32("scores", self.scores, Access::Read, rows.saturating_mul(self.clusters));
         sheet.f32("out", self.out, Access::Write, rows * head.rows);
-        let lines = |info: crate::WeightInfo, count: usize| {
-            (count.min(info.rows) * (info.bytes / info.rows.max(1))) as u64
-        };
         let picks = rows.saturating_mul(self.top_k);
         let tokens = picks.saturating_mul(each);
-        let touched = lines(members, picks) + lines(head, tokens);
-        sheet.weight_bytes(touched);
+        sheet.weight_bytes(members.bytes_of(picks) + head.bytes_of(tokens));
         sheet.work(0, 2 * tokens.saturating_mul(head.cols) as u64);
     }
 }

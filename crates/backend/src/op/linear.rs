@@ -34,6 +34,8 @@ pub struct Linear {
     pub weight: WeightId,
     /// `[1, N]`.
     pub bias: Option<WeightId>,
+    /// The first so many channels take the place of all `N`.
+    pub channels: Option<usize>,
     /// `[rows, N]`.
     pub out: View,
     /// Replace or add.
@@ -43,25 +45,27 @@ pub struct Linear {
 impl Linear {
     /// A product without bias that replaces `out`.
     pub const fn set(x: View, weight: WeightId, out: View) -> Self {
-        Self { x, weight, bias: None, out, store: Store::Set }
+        Self { x, weight, bias: None, channels: None, out, store: Store::Set }
     }
 
     /// A product without bias that is added to `out`.
     pub const fn add(x: View, weight: WeightId, out: View) -> Self {
-        Self { x, weight, bias: None, out, store: Store::Add }
+        Self { x, weight, bias: None, channels: None, out, store: Store::Add }
     }
 
     pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
         let Some(weight) = sheet.weight_info("weight", self.weight) else { return };
         sheet.require(weight.cols > 0, "a weight without columns");
+        let channels = self.channels.unwrap_or(weight.rows);
+        sheet.require(channels <= weight.rows, "more channels than the weight has");
+        let channels = channels.min(weight.rows);
         let rows = self.x.len / weight.cols.max(1);
         sheet.f32("x", self.x, Access::Read, rows * weight.cols);
-        sheet.weight("weight", self.weight, [weight.rows, weight.cols]);
         if let Some(bias) = self.bias {
             sheet.weight("bias", bias, [1, weight.rows]);
         }
-        sheet.f32("out", self.out, self.store.access(), rows * weight.rows);
-        sheet.work(0, 2 * (rows * weight.rows * weight.cols) as u64);
+        sheet.f32("out", self.out, self.store.access(), rows * channels);
+        sheet.work(weight.bytes_of(channels), 2 * (rows * channels * weight.cols) as u64);
     }
 }
 

@@ -18,11 +18,14 @@ use crate::{Access, Sheet, View};
 ///
 /// # History
 /// `history` holds [`HistoryEntry`] words for everything before the span; the span's own tokens
-/// up to the row are read from `ids`, so draft rows see exactly the tokens before them.
+/// up to the row are read from `ids`, so draft rows see exactly the tokens before them. Tokens that are no candidates have
+/// no logit to change.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// `[rows, vocabulary]`.
+    /// `[rows, candidates]`.
     pub logits: View,
+    /// Tokens that can be chosen: the first so many of the vocabulary.
+    pub candidates: usize,
     /// Tokens in the vocabulary.
     pub vocabulary: usize,
     /// u32 `[rows, SampleRow::WORDS]`.
@@ -38,8 +41,11 @@ pub struct Sample {
 impl Sample {
     pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
         let rows = self.out.len;
-        sheet.require(self.vocabulary > 0, "an empty vocabulary");
-        sheet.f32("logits", self.logits, Access::Read, rows * self.vocabulary);
+        sheet.require(
+            self.candidates > 0 && self.candidates <= self.vocabulary,
+            "candidates must be between 1 and the vocabulary",
+        );
+        sheet.f32("logits", self.logits, Access::Read, rows.saturating_mul(self.candidates));
         sheet.u32("rows", self.rows, Access::Read, rows * SampleRow::WORDS);
         sheet.require(
             self.history.len.is_multiple_of(HistoryEntry::WORDS),

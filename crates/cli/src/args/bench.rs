@@ -1,7 +1,7 @@
 //! `forerun bench`.
 
 use super::engine::{at_least_one, threads};
-use super::{EngineArgs, ModelArgs, SamplingArgs};
+use super::{DraftVocabularyArgs, EngineArgs, ModelArgs, SamplingArgs};
 use crate::bench::Arm;
 use clap::Args;
 use std::path::PathBuf;
@@ -144,6 +144,9 @@ pub(crate) struct BenchArgs {
 
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+
+    #[command(flatten)]
+    pub(crate) vocabulary: DraftVocabularyArgs,
 
     #[command(flatten)]
     pub(crate) engine: EngineArgs,

@@ -22,7 +22,7 @@ pub(crate) use quantize::QuantizeArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use sampling::SamplingArgs;
 pub(crate) use score::ScoreArgs;
-pub(crate) use speculation::SpeculationArgs;
+pub(crate) use speculation::{DraftVocabularyArgs, SpeculationArgs};
 pub(crate) use tokenize::TokenizeArgs;
 pub(crate) use verify::VerifyArgs;
 

@@ -1,7 +1,7 @@
 //! Options for guessing ahead. In verified mode none of them changes a token.
 
 use clap::{Args, ValueEnum};
-use forerun_engine::{Depth, Mode, Speculation};
+use forerun_engine::{Depth, DraftVocabulary, Mode, Speculation};
 
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Speculation")]
@@ -17,6 +17,20 @@ pub(crate) struct SpeculationArgs {
     /// Guess from the text itself where a run of tokens repeats; needs no MTP head
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) ngram: Switch,
+
+    #[command(flatten)]
+    pub(crate) vocabulary: DraftVocabularyArgs,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Speculation")]
+pub(crate) struct DraftVocabularyArgs {
+    /// Tokens the MTP head guesses: the first N of the vocabulary, which are the frequent ones
+    ///
+    /// A guess costs less, and a token outside is never guessed; the model picks from all tokens always. `auto` takes all of up to 65536
+    /// tokens; of more, the first 32768 while nearly all of the latest text is made of them.
+    #[arg(long, value_name = "N|all|auto", default_value = "auto", value_parser = vocabulary)]
+    pub(crate) draft_vocabulary: DraftVocabulary,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,7 +51,8 @@ pub(crate) enum Switch {
 
 impl Default for SpeculationArgs {
     fn default() -> Self {
-        Self { draft: Depth::Auto, mtp: Mtp::Verified, ngram: Switch::On }
+        let vocabulary = DraftVocabularyArgs { draft_vocabulary: DraftVocabulary::Auto };
+        Self { draft: Depth::Auto, mtp: Mtp::Verified, ngram: Switch::On, vocabulary }
     }
 }
 
@@ -49,13 +64,22 @@ impl SpeculationArgs {
         if max_drafts == 0 || !(mtp || text) {
             return Speculation::OFF;
         }
-        match self.mtp {
+        let vocabulary = self.vocabulary.draft_vocabulary;
+        let (mode, text) = match self.mtp {
             // A repetition taken unchecked would repeat for ever.
-            Mtp::Optimistic => {
-                Speculation { mode: Mode::Optimistic, max_drafts, mtp: true, text: false }
-            }
-            Mtp::Verified | Mtp::Off => Speculation { mode: Mode::Verified, max_drafts, mtp, text },
-        }
+            Mtp::Optimistic => (Mode::Optimistic, false),
+            Mtp::Verified | Mtp::Off => (Mode::Verified, text),
+        };
+        Speculation { mode, max_drafts, mtp, text, vocabulary }
+    }
+}
+
+fn vocabulary(text: &str) -> Result<DraftVocabulary, String> {
+    match (text, text.parse()) {
+        ("auto", _) => Ok(DraftVocabulary::Auto),
+        ("all", _) => Ok(DraftVocabulary::All),
+        (_, Ok(tokens @ 1..)) => Ok(DraftVocabulary::First(tokens)),
+        _ => Err("expected auto, all or a whole number of at least 1".to_owned()),
     }
 }
 

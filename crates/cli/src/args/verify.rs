@@ -1,7 +1,7 @@
 //! `forerun verify`.
 
-use super::ModelArgs;
 use super::engine::{Kv, at_least_one, threads};
+use super::{DraftVocabularyArgs, ModelArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -10,6 +10,7 @@ Examples:
   forerun verify                             prove it on the bundled model
   forerun verify ~/models/qwen3.5 --quick    fewer arms, for a large model
   forerun verify ~/models/qwen3.5 --tokens 128 --seed 7 --kv bf16
+  forerun verify --draft-vocabulary 1000     with guesses of 1000 tokens alone
   forerun verify --json > proof.json
 
 Exit status: 0 everything identical, 1 a difference or an error, 2 wrong usage, 130 cancelled.";
@@ -52,6 +53,9 @@ pub(crate) struct VerifyArgs {
 
     #[command(flatten)]
     pub(crate) model_options: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) vocabulary: DraftVocabularyArgs,
 
     /// Element type of the key/value cache
     #[arg(long, value_enum, default_value_t = Kv::F16, help_heading = "Engine")]

@@ -62,7 +62,7 @@ impl Drafters {
 
     pub(super) fn speculation(self, max_drafts: usize) -> Speculation {
         let (mtp, text) = (self != Self::Text, self != Self::Mtp);
-        Speculation { mode: Mode::Verified, max_drafts, mtp, text }
+        Speculation { mode: Mode::Verified, max_drafts, mtp, text, ..Speculation::OFF }
     }
 }
 

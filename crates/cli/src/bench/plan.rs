@@ -23,7 +23,7 @@ pub(super) struct Plan {
     pub(super) tokens: usize,
     pub(super) reps: usize,
     pub(super) sampling: Sampling,
-    /// Without speculation, which differs from engine to engine.
+    /// Without drafters, which differ from engine to engine.
     settings: Settings,
     max_drafts: usize,
 }
@@ -58,7 +58,10 @@ impl Plan {
             context: checked_context(args, spec, reach)?,
             sequences: args.batch.iter().copied().max().unwrap_or(1),
             prefill_chunk: args.engine.prefill_chunk,
-            speculation: Speculation::OFF,
+            speculation: Speculation {
+                vocabulary: args.vocabulary.draft_vocabulary,
+                ..Speculation::OFF
+            },
             kv: args.engine.kv.dtype(),
         };
         Ok(Self {
@@ -87,7 +90,8 @@ impl Plan {
     /// Sizes of an engine with these drafters.
     pub(super) fn settings(&self, drafters: Option<Drafters>) -> Settings {
         let speculation = drafters.map_or(Speculation::OFF, |d| d.speculation(self.max_drafts));
-        Settings { speculation, ..self.settings }
+        let vocabulary = self.settings.speculation.vocabulary;
+        Settings { speculation: Speculation { vocabulary, ..speculation }, ..self.settings }
     }
 }
 

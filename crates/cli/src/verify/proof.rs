@@ -8,7 +8,7 @@ use super::witness::Witness;
 use crate::args::VerifyArgs;
 use crate::load::Source;
 use crate::terminal;
-use forerun_engine::Settings;
+use forerun_engine::{Settings, Speculation};
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,9 @@ impl Proof {
                 bar.inc(group.arms.len() as u64);
                 continue;
             }
-            let Group { speculation, prefill_chunk, .. } = *group;
+            let vocabulary = args.vocabulary.draft_vocabulary;
+            let speculation = Speculation { vocabulary, ..group.speculation };
+            let prefill_chunk = group.prefill_chunk;
             let mut witness = match at_hand.take() {
                 Some(witness) => witness,
                 None => load(&Settings { speculation, prefill_chunk, ..settings })?,

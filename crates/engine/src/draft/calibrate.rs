@@ -65,6 +65,7 @@ impl<R: Runner> Engine<R> {
             blocks: 0..self.drafts.blocks.len(),
             depth: self.scheduler.max_drafts().min(2),
             sample,
+            candidates: self.scheduler.draft_candidates(&[]),
         });
         let start = Instant::now();
         let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;

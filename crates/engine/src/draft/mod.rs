@@ -13,7 +13,7 @@ mod receipt;
 mod schedule;
 
 pub use plan::{DraftEntry, DraftPlan, Guesses};
-pub use policy::{Depth, Mode, Speculation};
+pub use policy::{Depth, DraftVocabulary, Mode, Speculation};
 pub use receipt::Receipt;
 
 pub(crate) use depth::{Acceptance, CostTable};

@@ -23,6 +23,8 @@ pub struct DraftEntry {
     pub depth: usize,
     /// How the model will sample what is guessed.
     pub sample: SampleSpec,
+    /// Tokens the MTP head chooses from, lowest ids first.
+    pub candidates: usize,
 }
 
 /// What one draft does. Reused from step to step.
@@ -55,6 +57,12 @@ impl DraftPlan {
         self.tokens.clear();
         self.blocks.clear();
         self.history.clear();
+    }
+
+    /// Tokens that all entries choose from: as many as the one that asks for the most.
+    pub fn candidates(&self) -> usize {
+        let drafting = self.entries.iter().filter(|entry| entry.depth > 0);
+        drafting.map(|entry| entry.candidates).max().unwrap_or(0)
     }
 
     /// The deepest entry.

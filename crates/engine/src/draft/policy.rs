@@ -1,6 +1,8 @@
 //! What the operator and a request say about speculation.
 
 use super::depth::MAX_DEPTH;
+use crate::EngineError;
+use forerun_base::Token;
 
 /// What happens to guesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,56 @@ impl Depth {
     }
 }
 
+/// Which tokens the MTP head chooses its guesses from. Low ids are those of frequent tokens, and a token that
+/// is never guessed is still picked by the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftVocabulary {
+    /// All of up to 65536 tokens. Of more, the first 32768 while nearly all of the latest text is made of them.
+    Auto,
+    /// Every token.
+    All,
+    /// The first so many.
+    First(usize),
+}
+
+impl DraftVocabulary {
+    /// Up to here a head is cheap beside its block.
+    const SMALL: usize = 1 << 16;
+    /// The frequent tokens of a larger vocabulary.
+    const FREQUENT: usize = 1 << 15;
+    /// Tokens of the latest text that are looked at.
+    const LATEST: usize = 256;
+    /// One token in so many may lie outside.
+    const RARE: usize = 16;
+
+    /// Refuses what is no part of a vocabulary.
+    pub fn check(self, vocabulary: usize) -> Result<(), EngineError> {
+        match self {
+            Self::First(tokens) if tokens == 0 || tokens > vocabulary => {
+                Err(EngineError::Settings(format!(
+                    "a draft vocabulary of {tokens} tokens; this model has {vocabulary}: choose auto, all or \
+                     a number from 1 to {vocabulary}"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How many tokens of a vocabulary it is after a text.
+    pub fn tokens(self, vocabulary: usize, text: &[Token]) -> usize {
+        match self {
+            Self::All => vocabulary,
+            Self::First(tokens) => tokens,
+            Self::Auto if vocabulary <= Self::SMALL => vocabulary,
+            Self::Auto => {
+                let latest = &text[text.len().saturating_sub(Self::LATEST)..];
+                let outside = latest.iter().filter(|&&t| t as usize >= Self::FREQUENT).count();
+                if outside * Self::RARE > latest.len() { vocabulary } else { Self::FREQUENT }
+            }
+        }
+    }
+}
+
 /// How an engine speculates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speculation {
@@ -47,19 +99,27 @@ pub struct Speculation {
     pub mtp: bool,
     /// Guess from the text itself where a long run of tokens repeats.
     pub text: bool,
+    /// Tokens the MTP head guesses.
+    pub vocabulary: DraftVocabulary,
 }
 
 impl Speculation {
     /// No guesses, no memory for them.
-    pub const OFF: Self = Self { mode: Mode::Off, max_drafts: 0, mtp: false, text: false };
+    pub const OFF: Self = Self {
+        mode: Mode::Off,
+        max_drafts: 0,
+        mtp: false,
+        text: false,
+        vocabulary: DraftVocabulary::Auto,
+    };
 
     /// Checked guesses from the MTP head.
     pub const fn mtp(max_drafts: usize) -> Self {
-        Self { mode: Mode::Verified, max_drafts, mtp: true, text: false }
+        Self { mode: Mode::Verified, max_drafts, mtp: true, ..Self::OFF }
     }
 
     /// Checked guesses from the text.
     pub const fn text(max_drafts: usize) -> Self {
-        Self { mode: Mode::Verified, max_drafts, mtp: false, text: true }
+        Self { mode: Mode::Verified, max_drafts, text: true, ..Self::OFF }
     }
 }

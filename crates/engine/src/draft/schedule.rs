@@ -1,10 +1,11 @@
 //! Which sequences get guesses, from where, and how many.
 
 use super::depth::{Candidate, CostTable, choose};
-use super::{DraftEntry, DraftPlan, Guesses};
+use super::{DraftEntry, DraftPlan, DraftVocabulary, Guesses};
 use crate::scheduler::{lease_of, sample_spec};
 use crate::sequence::{Sequence, Standing};
 use crate::{Depth, Event, Mode, Scheduler, StateStore, StepPlan};
+use forerun_base::Token;
 use forerun_model::MAX_LAG;
 
 /// Tokens that must repeat before the text is trusted over the MTP head.
@@ -122,6 +123,15 @@ impl Scheduler {
         }
     }
 
+    /// Tokens the MTP head is to choose from after a text.
+    pub(super) fn draft_candidates(&self, text: &[Token]) -> usize {
+        match (self.speculation.mode, self.speculation.vocabulary) {
+            // Unchecked guesses are text, which should not lack a token because it is rare.
+            (Mode::Optimistic, DraftVocabulary::Auto) => self.vocabulary,
+            (_, chosen) => chosen.tokens(self.vocabulary, text),
+        }
+    }
+
     /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags too far, and
     /// nothing ever for a request that wants no guesses.
     fn add_entry(&mut self, plan: &mut DraftPlan, at: usize, states: &StateStore, depth: usize) {
@@ -142,14 +152,17 @@ impl Scheduler {
         plan.tokens.extend_from_slice(&sequence.tokens[from + 1..=to]);
         plan.blocks.extend_from_slice(&lease.blocks);
         sequence.drafts.filled = lease.committed;
+        let sample = sample_spec(sequence, &mut plan.history);
+        let candidates = self.draft_candidates(&self.sequences[at].tokens);
         plan.entries.push(DraftEntry {
-            seq: sequence.id,
+            seq: self.sequences[at].id,
             lease: id,
             start: from as u32,
             tokens: tokens..plan.tokens.len(),
             blocks: blocks..plan.blocks.len(),
             depth,
-            sample: sample_spec(sequence, &mut plan.history),
+            sample,
+            candidates,
         });
     }
 

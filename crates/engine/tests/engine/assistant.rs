@@ -29,6 +29,7 @@ fn plan(by_hand: &ByHand, golden: &Golden, depth: usize) -> DraftPlan {
             blocks: 0..blocks.len(),
             depth,
             sample: SampleSpec { row: SampleRow::GREEDY, prompt_len: 0, history: 0..0 },
+            candidates: by_hand.runner.model().spec.vocabulary,
         }],
         tokens,
         blocks,

@@ -41,6 +41,7 @@ fn plan(by_hand: &ByHand, next: &[Token], from: usize, depth: usize) -> DraftPla
             blocks: 0..blocks.len(),
             depth,
             sample,
+            candidates: by_hand.runner.model().spec.vocabulary,
         }],
         tokens,
         blocks,

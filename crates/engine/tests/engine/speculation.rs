@@ -3,9 +3,12 @@
 use crate::common::{Device, answers, engine, finish, golden_runner, parked, prompt};
 use forerun_base::{DType, Token};
 use forerun_engine::{
-    Depth, DraftPlan, Engine, EngineError, Event, FinishReason, Guesses, Mode, ModelRunner, Picks,
-    Request, Runner, Sampling, Scheduler, Settings, Speculation, StateStore, StepPlan,
+    Depth, DraftPlan, DraftVocabulary, Engine, EngineError, Event, FinishReason, Guesses, Mode,
+    ModelRunner, Picks, Receipt, Request, Runner, Sampling, Scheduler, Settings, Speculation,
+    StateStore, StepPlan,
 };
+use forerun_model::Blueprint;
+use forerun_testkit::Golden;
 
 /// Hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only, and windows
 /// with shared keys, with experts, with a separate drafter.
@@ -148,6 +151,87 @@ fn the_cube_holds_on_the_other_devices() {
             assert_eq!(plain, together(name, device, &settings, depth), "{device:?} {depth:?}");
         }
     }
+}
+
+#[test]
+fn any_draft_vocabulary_gives_the_same_text() {
+    let assistant = "gemma4_dense_2 + gemma4_assistant_2";
+    let models = ["qwen3_5", "qwen3_next", "gguf_qwen3_5_wide_q4_k", assistant];
+    let devices = models.map(|name| (name, Device::Tuned)).into_iter();
+    let others = [("qwen3_5", Device::Plain), ("qwen3_next", Device::Recorded)];
+    for (name, device) in devices.chain(others) {
+        let plain = alone(name, device, &settings(64, Speculation::OFF), Depth::Auto);
+        for tokens in [1, 16, 100, 399] {
+            let vocabulary = DraftVocabulary::First(tokens);
+            let settings = settings(64, Speculation { vocabulary, ..Speculation::mtp(8) });
+            let what = format!("{name} on {device:?}, first {tokens} tokens");
+            assert_eq!(plain, alone(name, device, &settings, Depth::Fixed(3)), "alone: {what}");
+            assert_eq!(plain, together(name, device, &settings, Depth::Auto), "batch: {what}");
+        }
+    }
+}
+
+/// Greedy guesses and how many were right, with the head choosing from `vocabulary`.
+fn greedy_receipt(name: &str, vocabulary: DraftVocabulary) -> (Vec<Token>, Receipt) {
+    let speculation = Speculation { vocabulary, ..Speculation::mtp(2) };
+    let mut engine = engine(name, Device::Tuned, &settings(64, speculation));
+    let request = Request { depth: Depth::Fixed(2), ..Request::greedy(prompt(name, 30), 60) };
+    engine.submit(request).expect("accepted");
+    let mut events = Vec::new();
+    while !engine.is_idle() {
+        engine.step(&mut events);
+    }
+    let receipt = events.iter().find_map(|event| match event {
+        Event::Finished { receipt, .. } => Some(Receipt::clone(receipt)),
+        _ => None,
+    });
+    (answers(&events).remove(0).0, receipt.expect("finished"))
+}
+
+#[test]
+fn a_smaller_draft_vocabulary_costs_acceptance_and_nothing_else() {
+    let name = "qwen3_5";
+    let (text, all) = greedy_receipt(name, DraftVocabulary::All);
+    assert_eq!((&text, &all), (&greedy_receipt(name, DraftVocabulary::Auto).0, &all));
+    let (same, few) = greedy_receipt(name, DraftVocabulary::First(4));
+    assert_eq!(text, same);
+    assert!(text.iter().any(|&token| token >= 4), "the text needs other tokens: {text:?}");
+    assert!(few.drafted > 0, "{few:?}");
+    assert!(few.accepted < all.accepted, "{few:?} against {all:?}");
+}
+
+#[test]
+fn a_draft_vocabulary_that_is_no_part_of_the_vocabulary_is_refused() {
+    let refusal = |name: &str, tokens| {
+        let vocabulary = DraftVocabulary::First(tokens);
+        let settings = settings(64, Speculation { vocabulary, ..Speculation::mtp(2) });
+        let (model, drafter) = name.split_once(" + ").unwrap_or((name, ""));
+        let mut blueprint = Blueprint::open(Golden::open(model).checkpoint()).expect("a model");
+        if !drafter.is_empty() {
+            blueprint.attach_drafter(Golden::open(drafter).checkpoint()).expect("a drafter");
+        }
+        settings.limits(&blueprint.spec).expect_err("refused").to_string()
+    };
+    assert!(refusal("qwen3_5", 0).contains("draft vocabulary of 0 tokens"));
+    assert!(refusal("qwen3_5", 1_000_000).contains("draft vocabulary of 1000000 tokens"));
+    assert!(refusal("llama", usize::MAX).contains("choose auto, all or a number from 1 to"));
+    let assistant = refusal("gemma4_dense + gemma4_assistant", 16);
+    assert!(assistant.contains("guesses by clusters"), "{assistant}");
+}
+
+#[test]
+fn auto_narrows_large_vocabularies_while_the_text_is_made_of_frequent_tokens() {
+    let auto = |vocabulary, text: &[Token]| DraftVocabulary::Auto.tokens(vocabulary, text);
+    assert_eq!(auto(65_536, &[1]), 65_536);
+    assert_eq!(auto(65_537, &[]), 32_768);
+    let mut text = vec![32_767; 300];
+    assert_eq!(auto(250_000, &text), 32_768);
+    text[60..76].fill(32_768);
+    assert_eq!(auto(250_000, &text), 32_768, "one in sixteen of the latest 256 is rare");
+    text[76] = 200_000;
+    assert_eq!(auto(250_000, &text), 250_000);
+    text.resize(300 + 256, 5);
+    assert_eq!(auto(250_000, &text), 32_768, "what is long gone does not count");
 }
 
 /// A real model with a drafter that knows the text and errs where it is told to.

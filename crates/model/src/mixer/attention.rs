@@ -54,7 +54,7 @@ impl Projection {
 
     fn apply(&self, pass: &mut Pass<'_>, x: View, out: View) -> Result<(), BackendError> {
         let Self { weight, bias } = *self;
-        pass.backend.linear(Linear { x, weight, bias, out, store: Store::Set })
+        pass.backend.linear(Linear { x, weight, bias, channels: None, out, store: Store::Set })
     }
 }
 
@@ -125,7 +125,7 @@ impl Attention {
             pass.backend.gate_mul(GateMul { x: mixed, gate })?;
         }
         let (Projection { weight, bias }, Output { view, store }) = (self.o, out);
-        pass.backend.linear(Linear { x: mixed, weight, bias, out: view, store })
+        pass.backend.linear(Linear { x: mixed, weight, bias, channels: None, out: view, store })
     }
 
     /// The rows' keys, normed and turned, and values.

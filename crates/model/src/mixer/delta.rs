@@ -115,7 +115,7 @@ impl Delta {
         pass.backend.gated_norm(GatedNorm { x: mixed, gate: z, weight, dim, eps })?;
         let Output { view, store } = out;
         let (weight, bias) = (self.out, None);
-        pass.backend.linear(Linear { x: mixed, weight, bias, out: view, store })
+        pass.backend.linear(Linear { x: mixed, weight, bias, channels: None, out: view, store })
     }
 }
 

@@ -45,6 +45,13 @@ impl Dense {
     pub(super) fn forward(&self, pass: &mut Pass<'_>, out: Output) -> Result<(), BackendError> {
         let x = self.activate(pass)?;
         let Output { view, store } = out;
-        pass.backend.linear(Linear { x, weight: self.down, bias: None, out: view, store })
+        pass.backend.linear(Linear {
+            x,
+            weight: self.down,
+            bias: None,
+            channels: None,
+            out: view,
+            store,
+        })
     }
 }

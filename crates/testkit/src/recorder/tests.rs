@@ -219,7 +219,7 @@ fn products(device: &mut Recorder, count: usize) -> u64 {
     let weight = device.upload("w", matrix).unwrap();
     let (x, out) = (scratch(device, "x"), scratch(device, "out"));
     device.write(x, HostData::F32(&[1.0; WIDTH])).unwrap();
-    let op = Linear { x, weight, bias: None, out, store: Store::Set };
+    let op = Linear { x, weight, bias: None, channels: None, out, store: Store::Set };
     for _ in 0..count {
         device.linear(op).unwrap();
     }

@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         // 200 columns: no group width divides it, so every last group is short.
         let sizes = Sizes { rows: 3, n: 37, k: 200 };
         cases.push(linear(format, sizes, Store::Set, false));
+        cases.push(first_channels(format, sizes, 21));
         cases.push(gated_linear(format, Sizes { rows: 2, n: 19, k: 128 }, Activation::Silu));
     }
     for format in typical_formats() {
@@ -27,6 +28,9 @@ pub(super) fn cases() -> Vec<Case> {
             }
         }
         for rows in [1, 4, 33] {
+            for channels in [0, 1, 64, 130, 131] {
+                cases.push(first_channels(format, Sizes { rows, n: 131, k: 257 }, channels));
+            }
             cases.push(linear(format, Sizes { rows, n: 131, k: 257 }, Store::Set, false));
             cases.push(linear(format, Sizes { rows, n: 64, k: 256 }, Store::Add, false));
             cases.push(linear(format, Sizes { rows, n: 48, k: 320 }, Store::Set, true));
@@ -54,7 +58,18 @@ fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> Case {
             Store::Set => stage.output("out", rows * n)?,
             Store::Add => stage.updated("out", &before)?,
         };
-        Ok(Linear { x, weight, bias, out, store }.into())
+        Ok(Linear { x, weight, bias, channels: None, out, store }.into())
+    })
+}
+
+fn first_channels(format: Format, sizes: Sizes, channels: usize) -> Case {
+    let Sizes { rows, n, k } = sizes;
+    let name = format!("{}, {rows} rows, first {channels} of [{n}, {k}]", format_name(format));
+    Case::new("linear", name, rows, move |stage| {
+        let x = stage.random("x", rows * k)?;
+        let weight = stage.matrix([n, k], format)?;
+        let out = stage.output("out", rows * channels)?;
+        Ok(Linear { channels: Some(channels), ..Linear::set(x, weight, out) }.into())
     })
 }
 

@@ -45,20 +45,25 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for Recipe { name, row } in RECIPES {
         for (rows, vocabulary) in [(1, 1), (5, 33), (3, 1000), (0, 7)] {
-            cases.push(sampled(name, row, rows, vocabulary));
+            cases.push(sampled(name, row, rows, [vocabulary; 2]));
+        }
+        // Histories and spans name tokens that are no candidates.
+        for (rows, first) in [(4, [1, 9]), (5, [12, 33]), (3, [500, 1000])] {
+            cases.push(sampled(name, row, rows, first));
         }
     }
-    cases.push(sampled("plain", HOT, 66, 40));
+    cases.push(sampled("plain", HOT, 66, [40; 2]));
     cases.push(greedy_ties());
     cases.push(drafts_see_the_tokens_before_them());
     cases
 }
 
-fn sampled(name: &str, row: SampleRow, rows: usize, vocabulary: usize) -> Case {
-    let sizes = format!("{name}, {rows} rows of {vocabulary}");
+/// Rows of logits for the first `candidates` tokens of a vocabulary.
+fn sampled(name: &str, row: SampleRow, rows: usize, [candidates, vocabulary]: [usize; 2]) -> Case {
+    let sizes = format!("{name}, {rows} rows of {candidates} of {vocabulary}");
     Case::new("sample", sizes, rows, move |stage| {
         let logits: Vec<f32> =
-            stage.rng.values(rows * vocabulary).iter().map(|v| 6.0 * v).collect();
+            stage.rng.values(rows * candidates).iter().map(|v| 6.0 * v).collect();
         // Each row has a history of its own, so a row that reads another's shows.
         const EACH: usize = 3;
         let mut history = Vec::new();
@@ -90,6 +95,7 @@ fn sampled(name: &str, row: SampleRow, rows: usize, vocabulary: usize) -> Case {
         let history: Vec<u32> = history.into_iter().flat_map(HistoryEntry::words).collect();
         Ok(Sample {
             logits: stage.input("logits", &logits)?,
+            candidates,
             vocabulary,
             rows: stage.indices("rows", &words)?,
             history: stage.indices("history", &history)?,
@@ -111,6 +117,7 @@ fn greedy_ties() -> Case {
         let words: Vec<u32> = LOGITS.iter().flat_map(|_| SampleRow::GREEDY.words()).collect();
         Ok(Sample {
             logits: stage.input("logits", LOGITS.as_flattened())?,
+            candidates: 5,
             vocabulary: 5,
             rows: stage.indices("rows", &words)?,
             history: stage.indices("history", &[])?,
@@ -134,6 +141,7 @@ fn drafts_see_the_tokens_before_them() -> Case {
         let line: Vec<f32> = (0..vocabulary).map(|t| 2.0 - 0.01 * t as f32).collect();
         Ok(Sample {
             logits: stage.input("logits", &line.repeat(IDS.len()))?,
+            candidates: vocabulary,
             vocabulary,
             rows: stage.indices("rows", &words)?,
             history: stage.indices("history", &[])?,

@@ -1,0 +1,62 @@
+//! The end of a pass: rows on their way to logits.
+
+use forerun_backend::op::{Linear, Softcap};
+use forerun_backend::{Backend, BackendError, View, WeightId};
+
+/// What a pass leaves of its sampled rows. Whoever asked for the pass knows what is wanted of them.
+#[derive(Clone, Copy, Debug)]
+pub enum Head {
+    /// Rows whose product with a head is still to be queued.
+    Hidden(HeadProduct),
+    /// Logits of the whole vocabulary, which a drafter found in a way of its own.
+    Logits(View),
+}
+
+/// The product of rows with a head.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadProduct {
+    /// `[rows, hidden]`.
+    pub(crate) x: View,
+    /// `[vocabulary, hidden]`.
+    pub(crate) weight: WeightId,
+    /// Room for `[rows, vocabulary]`.
+    pub(crate) logits: View,
+    /// Logits stay below this.
+    pub(crate) cap: Option<f32>,
+    pub(crate) vocabulary: usize,
+    /// Tokens that get logits, lowest ids first.
+    pub(crate) tokens: usize,
+}
+
+impl Head {
+    /// The same over the first `tokens` tokens alone, where it is not too late.
+    #[must_use]
+    pub fn first(self, tokens: usize) -> Self {
+        match self {
+            Self::Hidden(product) => Self::Hidden(HeadProduct { tokens, ..product }),
+            Self::Logits(_) => self,
+        }
+    }
+
+    /// Queues what is missing; the rows' logits, side by side.
+    pub fn logits(self, backend: &mut dyn Backend) -> Result<View, BackendError> {
+        match self {
+            Self::Hidden(product) => product.queue(backend),
+            Self::Logits(logits) => Ok(logits),
+        }
+    }
+}
+
+impl HeadProduct {
+    fn queue(self, backend: &mut dyn Backend) -> Result<View, BackendError> {
+        let Self { x, weight, cap, vocabulary, tokens, .. } = self;
+        let out = self.logits.part(0, self.logits.len / vocabulary * tokens);
+        if out.len > 0 {
+            backend.linear(Linear { channels: Some(tokens), ..Linear::set(x, weight, out) })?;
+            if let Some(cap) = cap {
+                backend.softcap(Softcap { x: out, cap })?;
+            }
+        }
+        Ok(out)
+    }
+}
