@@ -7,9 +7,13 @@ use forerun_backend::{HostData, View};
 use forerun_model::{BatchShape, Head, HiddenSource, NewSpan};
 use std::ops::Range;
 
+/// Rows up to which one pass both takes in and guesses. Of more, a pass that takes in and leaves out most of the head's block comes
+/// first: its work is then worth more than reading a few weights twice.
+const FEW_ROWS: usize = 32;
+
 impl ModelRunner {
-    /// One pass takes in what is new and makes the first guesses; one more pass per further guess. A drafter that
-    /// remembers nothing has only the newest row of each entry to see.
+    /// What is new is taken in and the first guesses are made, in one pass where it is little; one more pass per further
+    /// guess. A drafter that remembers nothing has only the newest row of each entry to see.
     pub(crate) fn run_draft(
         &mut self,
         plan: &DraftPlan,
@@ -18,9 +22,9 @@ impl ModelRunner {
         guesses.reset(plan);
         let rows = plan.entries.iter().map(|entry| entry.tokens.len()).sum::<usize>();
         let mut passes = 0;
-        // What does not fit one pass is taken in first, all but each drafting entry's newest row.
+        // What is too much for one pass is taken in first, all but each drafting entry's newest row.
         let remembers = self.model.drafter_remembers();
-        let fits = remembers && rows <= self.limits.rows;
+        let fits = remembers && rows <= self.limits.rows.min(FEW_ROWS);
         if remembers && !fits {
             passes += self.take_in(plan)?;
         }

@@ -62,6 +62,16 @@ impl Layer {
         })
     }
 
+    /// Keys and values of the rows in `x`, for rows of which nothing else is wanted.
+    pub(crate) fn remember(
+        &self,
+        pass: &mut Pass<'_>,
+        state: &LayerState,
+    ) -> Result<(), BackendError> {
+        pass.norm(pass.space.x, self.mixer_norm, pass.space.normed)?;
+        self.mixer.remember(pass, state)
+    }
+
     /// One block over the residual stream in `x`.
     pub(crate) fn forward(
         &self,

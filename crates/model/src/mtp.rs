@@ -73,8 +73,13 @@ impl Mtp {
         })?;
         let x = pass.rows_of(space.x, dim);
         pass.backend.linear(Linear::set(joined, self.join, x))?;
-        self.layer.forward(pass, cache)?;
-        pass.norm(space.x, self.norm, space.final_hidden)?;
+        if sampled == 0 {
+            // Only the block's cache outlives a pass without guesses.
+            self.layer.remember(pass, cache)?;
+        } else {
+            self.layer.forward(pass, cache)?;
+            pass.norm(space.x, self.norm, space.final_hidden)?;
+        }
         model.head(pass, self.head.unwrap_or(model.head), sampled)
     }
 }

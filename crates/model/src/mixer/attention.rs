@@ -97,13 +97,8 @@ impl Attention {
         let mixed = pass.rows_of(space.mixed, heads * head_dim);
         self.q.apply(pass, normed, q)?;
         self.turn(pass, q, heads, self.q_norm)?;
-        let (places, tables) = space.index.of(cache.ring);
-        if let Some(own) = &self.own {
-            let (k, v) = self.keys_and_values(pass, own)?;
-            let KvCache { k: k_cache, v: v_cache, layout, .. } = *cache;
-            let places = pass.index_of(places);
-            pass.backend.cache_write(CacheWrite { k, v, places, k_cache, v_cache, layout })?;
-        }
+        self.remember(pass, cache)?;
+        let (_, tables) = space.index.of(cache.ring);
         pass.backend.attention(op::Attention {
             q,
             k_cache: cache.k,
@@ -126,6 +121,19 @@ impl Attention {
         }
         let (Projection { weight, bias }, Output { view, store }) = (self.o, out);
         pass.backend.linear(Linear { x: mixed, weight, bias, channels: None, out: view, store })
+    }
+
+    /// Keys and values of `normed` to the cache.
+    pub(crate) fn remember(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: &KvCache,
+    ) -> Result<(), BackendError> {
+        let Some(own) = &self.own else { return Ok(()) };
+        let (k, v) = self.keys_and_values(pass, own)?;
+        let KvCache { k: k_cache, v: v_cache, layout, ring } = *cache;
+        let places = pass.index_of(pass.space.index.of(ring).0);
+        pass.backend.cache_write(CacheWrite { k, v, places, k_cache, v_cache, layout })
     }
 
     /// The rows' keys, normed and turned, and values.

@@ -40,6 +40,18 @@ impl Mixer {
         })
     }
 
+    /// What attention needs to know of `normed` later, and nothing else.
+    pub(crate) fn remember(
+        &self,
+        pass: &mut Pass<'_>,
+        state: &LayerState,
+    ) -> Result<(), BackendError> {
+        match (self, state) {
+            (Self::Attention(mixer), LayerState::Attention(cache)) => mixer.remember(pass, cache),
+            _ => unreachable!("a recurrent mixer's memory is made with its output"),
+        }
+    }
+
     /// `mixer(normed)` to `out`.
     pub(crate) fn forward(
         &self,
