@@ -8,8 +8,8 @@ use crate::weight::Form;
 use crate::{Cpu, Kernels, Memory, Weight, reference};
 use forerun_backend::op::{
     AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
-    ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, JoinNorm, Linear, RmsNorm, Rope,
-    RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
+    ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, HeadSample, JoinNorm, Linear,
+    RmsNorm, Rope, RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
 };
 use forerun_backend::{BackendError, WeightId};
 use forerun_base::Matrix;
@@ -102,6 +102,17 @@ fn apart(
             rows && a.slot != b.slot
         })
     }))
+}
+
+/// What a choice reads.
+fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::Choose<'a> {
+    let (history, ids) = (memory.u32(op.history), memory.u32(op.ids));
+    simd::Choose {
+        logits: memory.f32(op.logits),
+        candidates: op.candidates,
+        rows: memory.u32(op.rows),
+        before: reference::Before { vocabulary: op.vocabulary, history, ids },
+    }
 }
 
 impl Kernels for Tuned {
@@ -378,17 +389,26 @@ impl Kernels for Tuned {
 
     fn sample(&mut self, memory: &mut Memory, op: Sample) -> Done {
         memory.lend([op.out], |memory, [out]| {
-            let operands = simd::Choose {
-                logits: memory.f32(op.logits),
-                candidates: op.candidates,
-                rows: memory.u32(op.rows),
-                before: reference::Before {
-                    vocabulary: op.vocabulary,
-                    history: memory.u32(op.history),
-                    ids: memory.u32(op.ids),
-                },
-            };
+            let operands = choose(memory, &op);
             simd::sample(&mut self.crew, &operands, &mut self.shared, out.u32_mut(op.out))
+        })
+    }
+
+    fn head_sample(&mut self, memory: &mut Memory, op: HeadSample) -> Done {
+        let (product, cap, sample) = op.parts();
+        let rows = sample.out.len;
+        if choose(memory, &sample).plain_rows(rows)? < rows {
+            self.linear(memory, product)?;
+            if let Some(cap) = cap {
+                self.softcap(memory, cap)?;
+            }
+            return self.sample(memory, sample);
+        }
+        memory.lend([sample.out], |memory, [out]| {
+            let (x, weight) = (memory.f32(op.x), memory.matrix(op.weight));
+            let head = simd::GreedyHead { x, weight, candidates: sample.candidates, cap: op.cap };
+            simd::greedy_head(&mut self.crew, &head, &mut self.shared, out.u32_mut(sample.out));
+            Ok(())
         })
     }
 }

@@ -12,7 +12,7 @@ fn levels() -> impl Iterator<Item = Level> {
 }
 
 /// Operations that use repacked weights where there are some, which have bits of their own.
-const PRODUCTS: [&str; 4] = ["linear", "gated_linear", "experts", "cluster_head"];
+const PRODUCTS: [&str; 5] = ["linear", "gated_linear", "experts", "cluster_head", "head_sample"];
 
 #[test]
 fn tuned_kernels_conform() {

@@ -2,8 +2,8 @@
 
 use crate::op::{
     AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
-    Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, JoinNorm, Linear, RmsNorm, Rope,
-    RopeTable, Router, Sample, ScatterRows, Softcap,
+    Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, HeadSample, JoinNorm, Linear,
+    RmsNorm, Rope, RopeTable, Router, Sample, ScatterRows, Softcap,
 };
 use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, Sheet, View, WeightId};
 use forerun_base::Matrix;
@@ -111,6 +111,16 @@ pub trait Backend: Catalog + Send {
         self.linear(gate)?;
         self.linear(up)?;
         self.glu(glu)
+    }
+
+    /// Defined as a `linear`, a `softcap` where there is a cap, and a `sample`. Override only to fuse, as above.
+    fn head_sample(&mut self, op: HeadSample) -> Result<(), BackendError> {
+        let (linear, cap, sample) = op.parts();
+        self.linear(linear)?;
+        if let Some(cap) = cap {
+            self.softcap(cap)?;
+        }
+        self.sample(sample)
     }
 }
 

@@ -5,13 +5,14 @@ use crate::{
     DraftPlan, EngineError, Guesses, Picks, Runner, SampleSpec, Settings, Span, Speculation,
     StepPlan,
 };
-use forerun_backend::op::{HistoryEntry, Sample, SampleRow};
+use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_backend::{
     Backend, BufferId, HostData, HostDataMut, MemoryPlan, View, submit_and_wait,
 };
 use forerun_base::SeqId;
 use forerun_model::{
-    Batch, BatchShape, Head, Limits, Model, ModelSpec, NewSpan, Planner, StateBuffers, Workspace,
+    Batch, BatchShape, Choice, Head, Limits, Model, ModelSpec, NewSpan, Planner, StateBuffers,
+    Workspace,
 };
 
 /// Sees the logits of each sampled row: the sequence, the row's position, the numbers. A row of a
@@ -221,17 +222,15 @@ impl ModelRunner {
         Ok(self.model.forward(&mut *self.backend, space, states, &self.batch)?)
     }
 
-    /// Samples rows as `sample_words` and `history_words` say, and waits for the picks; their logits.
+    /// Samples rows as `sample_words` and `history_words` say, and waits for the picks.
     pub(crate) fn sample(
         &mut self,
         head: Head,
         ids: View,
         picks: &mut [u32],
-    ) -> Result<View, EngineError> {
-        let logits = head.logits(&mut *self.backend)?;
+    ) -> Result<(), EngineError> {
         if picks.is_empty() {
-            submit_and_wait(&mut *self.backend)?;
-            return Ok(logits);
+            return Ok(submit_and_wait(&mut *self.backend)?);
         }
         let Buffers { sample_rows, history, picks: out, .. } = &self.buffers;
         let rows = View::head(*sample_rows, self.sample_words.len());
@@ -239,12 +238,9 @@ impl ModelRunner {
         let out = View::head(*out, picks.len());
         self.backend.write(rows, HostData::U32(&self.sample_words))?;
         self.backend.write(history, HostData::U32(&self.history_words))?;
-        let (candidates, vocabulary) = (logits.len / picks.len(), self.model.spec.vocabulary);
-        let sample = Sample { logits, candidates, vocabulary, rows, history, ids, out };
-        self.backend.sample(sample)?;
+        head.sample(&mut *self.backend, Choice { rows, history, ids, out })?;
         submit_and_wait(&mut *self.backend)?;
-        self.backend.read(out, HostDataMut::U32(picks))?;
-        Ok(logits)
+        Ok(self.backend.read(out, HostDataMut::U32(picks))?)
     }
 
     /// Lays the plan's spans out as rows.
@@ -309,7 +305,11 @@ impl Runner for ModelRunner {
         self.fill_sampling(plan);
         let head = self.forward()?;
         let ids = self.buffers.space.ids(self.batch.rows());
-        let logits = self.sample(head, ids, &mut picks.tokens)?;
+        if self.tap.is_none() {
+            return self.sample(head, ids, &mut picks.tokens);
+        }
+        let logits = head.logits(&mut *self.backend)?;
+        self.sample(Head::Logits(logits), ids, &mut picks.tokens)?;
         self.show(plan, logits)
     }
 

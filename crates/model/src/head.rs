@@ -1,6 +1,6 @@
 //! The end of a pass: rows on their way to logits.
 
-use forerun_backend::op::{Linear, Softcap};
+use forerun_backend::op::{HeadSample, Linear, Sample, Softcap};
 use forerun_backend::{Backend, BackendError, View, WeightId};
 
 /// What a pass leaves of its sampled rows. Whoever asked for the pass knows what is wanted of them.
@@ -10,6 +10,16 @@ pub enum Head {
     Hidden(HeadProduct),
     /// Logits of the whole vocabulary, which a drafter found in a way of its own.
     Logits(View),
+}
+
+/// How tokens are chosen: a [`Sample`] without its logits.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each field is documented at the operation")]
+pub struct Choice {
+    pub rows: View,
+    pub history: View,
+    pub ids: View,
+    pub out: View,
 }
 
 /// The product of rows with a head.
@@ -38,6 +48,23 @@ impl Head {
         }
     }
 
+    /// Queues what is missing and the choice of a token per row. Nobody sees the logits.
+    pub fn sample(self, backend: &mut dyn Backend, choice: Choice) -> Result<(), BackendError> {
+        let Choice { rows, history, ids, out } = choice;
+        let of = |logits: View, vocabulary| {
+            let candidates = logits.len / out.len.max(1);
+            Sample { logits, candidates, vocabulary, rows, history, ids, out }
+        };
+        match self {
+            Self::Hidden(product) => {
+                let HeadProduct { x, weight, cap, vocabulary, .. } = product;
+                let sample = of(product.room(), vocabulary);
+                backend.head_sample(HeadSample { x, weight, cap, sample })
+            }
+            Self::Logits(logits) => backend.sample(of(logits, logits.len / out.len.max(1))),
+        }
+    }
+
     /// Queues what is missing; the rows' logits, side by side.
     pub fn logits(self, backend: &mut dyn Backend) -> Result<View, BackendError> {
         match self {
@@ -48,9 +75,14 @@ impl Head {
 }
 
 impl HeadProduct {
+    /// Where the logits of its tokens go.
+    fn room(&self) -> View {
+        self.logits.part(0, self.logits.len / self.vocabulary * self.tokens)
+    }
+
     fn queue(self, backend: &mut dyn Backend) -> Result<View, BackendError> {
-        let Self { x, weight, cap, vocabulary, tokens, .. } = self;
-        let out = self.logits.part(0, self.logits.len / vocabulary * tokens);
+        let Self { x, weight, cap, tokens, .. } = self;
+        let out = self.room();
         if out.len > 0 {
             backend.linear(Linear { channels: Some(tokens), ..Linear::set(x, weight, out) })?;
             if let Some(cap) = cap {

@@ -36,7 +36,7 @@ pub use blueprint::{Blueprint, open};
 pub use draft::HiddenSource;
 pub use error::ModelError;
 pub use family::spec_from_config;
-pub use head::{Head, HeadProduct};
+pub use head::{Choice, Head, HeadProduct};
 pub use limits::{KV_BLOCK, Limits, MAX_LAG, Planner};
 pub use loader::Progress;
 pub use mixer::DELTA_RATE;

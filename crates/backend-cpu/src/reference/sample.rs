@@ -1,7 +1,7 @@
-use super::index;
+use super::{index, linear, softcap};
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{HistoryEntry, Sample, SampleRow, gumbel};
+use forerun_backend::op::{HeadSample, HistoryEntry, Sample, SampleRow, gumbel};
 
 pub(crate) fn sample(memory: &mut Memory, op: Sample) -> Result<(), BackendError> {
     memory.lend([op.out], |memory, [out]| {
@@ -20,6 +20,15 @@ pub(crate) fn sample(memory: &mut Memory, op: Sample) -> Result<(), BackendError
         }
         Ok(())
     })
+}
+
+pub(crate) fn head_sample(memory: &mut Memory, op: HeadSample) -> Result<(), BackendError> {
+    let (product, cap, choice) = op.parts();
+    linear(memory, product)?;
+    if let Some(cap) = cap {
+        softcap(memory, cap)?;
+    }
+    sample(memory, choice)
 }
 
 /// What rows point into for the tokens before them.

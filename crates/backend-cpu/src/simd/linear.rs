@@ -57,6 +57,11 @@ impl Cut {
         Self { row_pieces: 1, packs: true, ..Self::new(crew, weights, shape) }
     }
 
+    /// Pieces that each row's channels are in.
+    pub(super) fn channel_pieces(&self) -> usize {
+        self.channel_pieces
+    }
+
     pub(super) fn tasks(&self) -> usize {
         self.row_pieces * self.channel_pieces
     }
@@ -72,7 +77,7 @@ impl Cut {
     }
 
     /// Most rows and channels of a task.
-    fn largest(&self) -> (usize, usize) {
+    pub(super) fn largest(&self) -> (usize, usize) {
         let most = |units: usize, pieces: usize, grain: usize| {
             (units.div_ceil(grain).div_ceil(pieces) * grain).min(units)
         };
@@ -92,7 +97,7 @@ impl Cut {
 }
 
 /// The rows of `x` as the first repacked weight wants them, where there is one.
-fn packed<'a>(
+pub(super) fn packed<'a>(
     crew: &mut Crew,
     weights: &[&Weight],
     x: &'a [f32],

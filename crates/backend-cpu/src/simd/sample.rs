@@ -38,6 +38,16 @@ impl Choose<'_> {
         SampleRow::from_words(&self.rows[i * SampleRow::WORDS..(i + 1) * SampleRow::WORDS])
     }
 
+    /// How many of the rows are no more than the largest of their logits; what they point into is checked.
+    pub(crate) fn plain_rows(&self, rows: usize) -> Result<usize, BackendError> {
+        let mut count = 0;
+        for row in (0..rows).map(|i| self.row(i)).filter(is_plain) {
+            adjust(&mut [], &row, self.before)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
     fn logits(&self, i: usize) -> &[f32] {
         &self.logits[i * self.candidates..(i + 1) * self.candidates]
     }
@@ -49,7 +59,7 @@ fn is_plain(row: &SampleRow) -> bool {
 }
 
 /// The largest number and where it first stands.
-struct Largest<'a>(&'a [f32]);
+pub(super) struct Largest<'a>(pub(super) &'a [f32]);
 
 impl Kernel for Largest<'_> {
     type Out = (f32, usize);
@@ -70,6 +80,12 @@ impl Kernel for Largest<'_> {
         let best = simd.largest(simd.max(simd.max(a, b), simd.max(c, d))).max(rest);
         (best, self.0.iter().position(|&x| x == best).unwrap_or(0))
     }
+}
+
+/// The token of the largest of some logits, given as bits and token, lower tokens first.
+pub(super) fn first_largest<'a>(found: impl Iterator<Item = &'a [u32]>) -> u32 {
+    let found = found.map(|words| (words[1], f32::from_bits(words[0])));
+    found.reduce(|a, b| if b.1 > a.1 { b } else { a }).map_or(0, |best| best.0)
 }
 
 struct GreedyTask<'a> {
@@ -228,20 +244,15 @@ pub(crate) fn sample(
     found: &mut Scratch,
     out: &mut [u32],
 ) -> Result<(), BackendError> {
-    let (rows, all) = (out.len(), 0..out.len());
-    for row in all.clone().map(|i| op.row(i)).filter(is_plain) {
-        adjust(&mut [], &row, op.before)?;
-    }
-    let plain = all.clone().filter(|&i| is_plain(&op.row(i))).count();
+    let rows = out.len();
+    let plain = op.plain_rows(rows)?;
     if plain > 0 {
         let pieces = crew.pieces(op.candidates, SMALLEST, 1);
         found.reserve(0, 2 * rows * pieces);
         let words = &mut found.parts().1[..2 * rows * pieces];
         crew.run(rows * pieces, &GreedyTask { op, pieces, found: Shared::new(words) });
-        for i in all.filter(|&i| is_plain(&op.row(i))) {
-            let parts = words[2 * i * pieces..2 * (i + 1) * pieces].chunks_exact(2);
-            let parts = parts.map(|p| (p[1], f32::from_bits(p[0])));
-            out[i] = parts.reduce(|a, b| if b.1 > a.1 { b } else { a }).map_or(0, |best| best.0);
+        for i in (0..rows).filter(|&i| is_plain(&op.row(i))) {
+            out[i] = first_largest(words[2 * i * pieces..2 * (i + 1) * pieces].chunks_exact(2));
         }
     }
     if plain == rows {

@@ -1,6 +1,6 @@
 //! The views and weights of an operation as places that a check can change.
 
-use crate::op::Spans;
+use crate::op::{Sample, Spans};
 use crate::{Op, View, WeightId};
 
 /// One view of an operation.
@@ -91,14 +91,21 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
         }
         Op::GatherRows(op) => vec![shared(&mut op.x), by_row(&mut op.rows), by_row(&mut op.out)],
         Op::ScatterRows(op) => vec![by_row(&mut op.x), by_row(&mut op.rows), shared(&mut op.out)],
-        Op::Sample(op) => vec![
-            by_row(&mut op.logits),
-            by_row(&mut op.rows),
-            shared(&mut op.history),
-            shared(&mut op.ids),
-            by_row(&mut op.out),
-        ],
+        Op::Sample(op) => choice(op).into(),
+        Op::HeadSample(op) => {
+            [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
+        }
     }
+}
+
+fn choice(op: &mut Sample) -> [Place<'_>; 5] {
+    [
+        by_row(&mut op.logits),
+        by_row(&mut op.rows),
+        shared(&mut op.history),
+        shared(&mut op.ids),
+        by_row(&mut op.out),
+    ]
 }
 
 /// All weights.
@@ -116,6 +123,7 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::DeltaPrepare(op) => vec![&mut op.rate, &mut op.dt_bias],
         Op::GatedNorm(op) => vec![&mut op.weight],
         Op::ClusterHead(op) => vec![&mut op.members, &mut op.head],
+        Op::HeadSample(op) => vec![&mut op.weight],
         Op::Router(op) => op.expert_scale.iter_mut().collect(),
         Op::Experts(op) => vec![&mut op.gate.weight, &mut op.up.weight, &mut op.down.weight],
         Op::CacheWrite(_)

@@ -3,7 +3,9 @@
 use super::cases::cases;
 use super::operands::{views, weights};
 use super::{Case, Report, Stage, compare};
-use crate::op::{AddNorm, Attention, ClusterHead, Conv, DeltaRule, Glu, Linear, Sample, Softcap};
+use crate::op::{
+    AddNorm, Attention, ClusterHead, Conv, DeltaRule, Glu, HeadSample, Linear, Sample, Softcap,
+};
 use crate::{
     Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, Op, View, WeightId,
     submit_and_wait,
@@ -15,9 +17,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const CASES_PER_OP: usize = 3;
 
 /// Operands whose length is free: any number of them is a sensible call.
-const FREE_LENGTHS: [(&str, &str); 5] = [
+const FREE_LENGTHS: [(&str, &str); 6] = [
     ("softcap", "x"),
     ("sample", "ids"),
+    ("head_sample", "ids"),
     ("add_gated", "gate"),
     ("gather_rows", "x"),
     ("scatter_rows", "out"),
@@ -40,7 +43,7 @@ const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> 
 /// Larger than anything a case holds, small enough to be multiplied without overflow.
 const FAR: u32 = 1_000_000;
 
-const BAD_INDICES: [BadIndex; 29] = [
+const BAD_INDICES: [BadIndex; 31] = [
     bad("embed", "ids", 0, 23),
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
@@ -71,6 +74,8 @@ const BAD_INDICES: [BadIndex; 29] = [
     bad("sample", "rows", 13, FAR),
     bad("sample", "history", 0, FAR),
     BadIndex { case: "greedy with penalties", ..bad("sample", "ids", 0, FAR) },
+    bad("head_sample", "rows", 12, u32::MAX),
+    BadIndex { case: "greedy with penalties", ..bad("head_sample", "history", 0, FAR) },
 ];
 
 pub(super) fn check(candidate: &mut dyn Backend) -> Report {
@@ -207,6 +212,9 @@ fn wrong_parameters(op: Op) -> Vec<(&'static str, Op)> {
         }
         Op::Sample(op) => [("none", 0), ("too many", op.vocabulary + 1), ("endless", usize::MAX)]
             .map(|(what, candidates)| (what, Sample { candidates, ..op }.into()))
+            .into(),
+        Op::HeadSample(op) => [("a cap of 0", 0.0), ("a cap of NaN", f32::NAN)]
+            .map(|(what, cap)| (what, HeadSample { cap: Some(cap), ..op }.into()))
             .into(),
         Op::AddNorm(op) => vec![("rows of 0", AddNorm { dim: 0, ..op }.into())],
         Op::Softcap(op) => [("0", 0.0), ("−1", -1.0), ("NaN", f32::NAN), ("∞", f32::INFINITY)]

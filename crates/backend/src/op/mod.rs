@@ -28,7 +28,7 @@ pub use moe::{ExpertRows, Experts, Router};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 pub use rope::{HeadNorm, Rope, RopeTable};
 pub use rows::{Embed, GatherRows, ScatterRows};
-pub use sample::{HistoryEntry, Sample, SampleRow, gumbel, uniform};
+pub use sample::{HeadSample, HistoryEntry, Sample, SampleRow, gumbel, uniform};
 pub use spans::{SpanEntry, Spans};
 
 use crate::{Backend, BackendError, Sheet};
@@ -62,6 +62,7 @@ macro_rules! for_each_operation {
             gather_rows: GatherRows,
             scatter_rows: ScatterRows,
             sample: Sample,
+            head_sample: HeadSample,
         }
     };
 }

@@ -1,6 +1,7 @@
 //! Choosing a token from a row of logits.
 
-use crate::{Access, Sheet, View};
+use crate::op::{Linear, Softcap};
+use crate::{Access, Sheet, View, WeightId};
 
 /// One token per row.
 ///
@@ -40,12 +41,16 @@ pub struct Sample {
 
 impl Sample {
     pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        self.operands(sheet, Access::Read);
+    }
+
+    fn operands(&self, sheet: &mut Sheet<'_>, logits: Access) {
         let rows = self.out.len;
         sheet.require(
             self.candidates > 0 && self.candidates <= self.vocabulary,
             "candidates must be between 1 and the vocabulary",
         );
-        sheet.f32("logits", self.logits, Access::Read, rows.saturating_mul(self.candidates));
+        sheet.f32("logits", self.logits, logits, rows.saturating_mul(self.candidates));
         sheet.u32("rows", self.rows, Access::Read, rows * SampleRow::WORDS);
         sheet.require(
             self.history.len.is_multiple_of(HistoryEntry::WORDS),
@@ -62,6 +67,45 @@ impl Sample {
         let Some(words) = sheet.words(self.rows) else { return 20 * rows };
         let each = words.chunks_exact(SampleRow::WORDS).map(SampleRow::from_words);
         each.map(|row| if row.temperature == 0.0 { 1 } else { 20 }).sum()
+    }
+}
+
+/// One token per row of a product: a head and what is chosen of its logits, which nobody else wants to see.
+///
+/// # Math
+/// `logits[r][t] = Σ_k x[r][k]·w[t][k]` for the candidates, through [`Softcap`] where there is a cap; then [`Sample`].
+#[derive(Clone, Copy, Debug)]
+pub struct HeadSample {
+    /// `[rows, K]`.
+    pub x: View,
+    /// `[vocabulary, K]`.
+    pub weight: WeightId,
+    /// Logits stay below this.
+    pub cap: Option<f32>,
+    /// How to choose. `logits` are left unspecified; room for the unfused definition.
+    pub sample: Sample,
+}
+
+impl HeadSample {
+    /// The operations this one is defined as.
+    pub fn parts(self) -> (Linear, Option<Softcap>, Sample) {
+        let Self { x, weight, cap, sample } = self;
+        let product = Linear::set(x, weight, sample.logits);
+        let cap = cap.map(|cap| Softcap { x: sample.logits, cap });
+        (Linear { channels: Some(sample.candidates), ..product }, cap, sample)
+    }
+
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let Some(weight) = sheet.weight_info("weight", self.weight) else { return };
+        sheet.shape("weight", self.weight, [self.sample.vocabulary, weight.cols]);
+        sheet.require(
+            self.cap.is_none_or(|cap| cap > 0.0 && cap.is_finite()),
+            "a cap is a positive number",
+        );
+        let (rows, candidates) = (self.sample.out.len, self.sample.candidates.min(weight.rows));
+        sheet.f32("x", self.x, Access::Read, rows.saturating_mul(weight.cols));
+        self.sample.operands(sheet, Access::Write);
+        sheet.work(weight.bytes_of(candidates), 2 * (candidates * self.x.len) as u64);
     }
 }
 

@@ -113,6 +113,7 @@ fn left_unspecified(op: &Op) -> Vec<View> {
     match op {
         Op::GatedLinear(op) => vec![op.scratch],
         Op::Experts(op) => vec![op.hidden, op.partial],
+        Op::HeadSample(op) => vec![op.sample.logits],
         _ => Vec::new(),
     }
 }

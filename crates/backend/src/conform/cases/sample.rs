@@ -1,7 +1,11 @@
 //! Sampling: ties, each filter alone and together, penalties, bias, history and the span's tokens.
 
 use super::Case;
-use crate::op::{HistoryEntry, Sample, SampleRow};
+use crate::conform::matrices::{format_name, typical_formats};
+use crate::conform::{Rng, Stage};
+use crate::op::{HeadSample, HistoryEntry, Sample, SampleRow};
+use crate::{BackendError, Op, WeightId};
+use forerun_base::{DType, Format};
 
 /// One way to sample; a case runs it over several rows with different logits and positions.
 struct Recipe {
@@ -55,6 +59,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.push(sampled("plain", HOT, 66, [40; 2]));
     cases.push(greedy_ties());
     cases.push(drafts_see_the_tokens_before_them());
+    cases.extend(heads());
     cases
 }
 
@@ -64,18 +69,41 @@ fn sampled(name: &str, row: SampleRow, rows: usize, [candidates, vocabulary]: [u
     Case::new("sample", sizes, rows, move |stage| {
         let logits: Vec<f32> =
             stage.rng.values(rows * candidates).iter().map(|v| 6.0 * v).collect();
-        // Each row has a history of its own, so a row that reads another's shows.
+        let Asked { words, history, ids } = Asked::new(&mut stage.rng, row, rows, vocabulary);
+        Ok(Sample {
+            logits: stage.input("logits", &logits)?,
+            candidates,
+            vocabulary,
+            rows: stage.indices("rows", &words)?,
+            history: stage.indices("history", &history)?,
+            ids: stage.indices("ids", &ids)?,
+            out: stage.chosen("out", rows)?,
+        }
+        .into())
+    })
+}
+
+/// How rows are sampled and what they point into.
+struct Asked {
+    words: Vec<u32>,
+    history: Vec<u32>,
+    ids: Vec<u32>,
+}
+
+impl Asked {
+    /// Each row has a history of its own, so a row that reads another's shows.
+    fn new(rng: &mut Rng, row: SampleRow, rows: usize, vocabulary: usize) -> Self {
         const EACH: usize = 3;
         let mut history = Vec::new();
         let mut ids = vec![0; rows + 4];
-        ids.iter_mut().for_each(|id| *id = stage.rng.below(vocabulary) as u32);
+        ids.iter_mut().for_each(|id| *id = rng.below(vocabulary) as u32);
         let mut words = Vec::new();
         for i in 0..rows {
             for j in 0..EACH {
-                let generated = stage.rng.below(4) as u32;
+                let generated = rng.below(4) as u32;
                 let token = ((i + j * 7) % vocabulary) as u32;
-                let bias = 2.0 * stage.rng.signed();
-                let seen = generated > 0 || stage.rng.below(2) == 0;
+                let bias = 2.0 * rng.signed();
+                let seen = generated > 0 || rng.below(2) == 0;
                 history.push(HistoryEntry { token, seen, generated, bias });
             }
             words.extend(
@@ -92,18 +120,9 @@ fn sampled(name: &str, row: SampleRow, rows: usize, [candidates, vocabulary]: [u
                 .words(),
             );
         }
-        let history: Vec<u32> = history.into_iter().flat_map(HistoryEntry::words).collect();
-        Ok(Sample {
-            logits: stage.input("logits", &logits)?,
-            candidates,
-            vocabulary,
-            rows: stage.indices("rows", &words)?,
-            history: stage.indices("history", &history)?,
-            ids: stage.indices("ids", &ids)?,
-            out: stage.chosen("out", rows)?,
-        }
-        .into())
-    })
+        let history = history.into_iter().flat_map(HistoryEntry::words).collect();
+        Self { words, history, ids }
+    }
 }
 
 fn greedy_ties() -> Case {
@@ -125,6 +144,97 @@ fn greedy_ties() -> Case {
             out: stage.chosen("out", LOGITS.len())?,
         }
         .into())
+    })
+}
+
+/// Heads with their choice: plain greedy, where logits need not be kept, and others.
+fn heads() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for format in typical_formats() {
+        for (rows, sizes) in [(1, [40, 40]), (3, [1000, 1000]), (7, [333, 1000]), (0, [7, 9])] {
+            for cap in [None, Some(30.0)] {
+                cases.push(head(format, rows, sizes, cap));
+            }
+        }
+        cases.push(head(format, 70, [600, 600], None));
+    }
+    cases.push(tied_head(1, [2000, 2000]));
+    cases.push(tied_head(5, [1501, 2000]));
+    for Recipe { name, row } in RECIPES {
+        cases.push(unlike_head(name, row));
+    }
+    cases
+}
+
+/// Columns of these heads.
+const K: usize = 96;
+
+fn head(
+    format: Format,
+    rows: usize,
+    [candidates, vocabulary]: [usize; 2],
+    cap: Option<f32>,
+) -> Case {
+    let capped = if cap.is_some() { ", capped" } else { "" };
+    let of = format_name(format);
+    let name = format!("{of}, {rows} rows of {candidates} of {vocabulary}{capped}");
+    Case::new("head_sample", name, rows, move |stage| {
+        let weight = stage.matrix([vocabulary, K], format)?;
+        plain_greedy(stage, weight, rows, [candidates, vocabulary], cap)
+    })
+}
+
+/// Eight different rows over and over, so that every maximum is a tie.
+fn tied_head(rows: usize, [candidates, vocabulary]: [usize; 2]) -> Case {
+    let name = format!("ties, {rows} rows of {candidates} of {vocabulary}");
+    Case::new("head_sample", name, rows, move |stage| {
+        let few = stage.rng.values(8 * K);
+        let all: Vec<f32> = few.iter().copied().cycle().take(vocabulary * K).collect();
+        let weight = stage.table([vocabulary, K], &all)?;
+        plain_greedy(stage, weight, rows, [candidates, vocabulary], None)
+    })
+}
+
+fn plain_greedy(
+    stage: &mut Stage<'_>,
+    weight: WeightId,
+    rows: usize,
+    [candidates, vocabulary]: [usize; 2],
+    cap: Option<f32>,
+) -> Result<Op, BackendError> {
+    let words: Vec<u32> = (0..rows).flat_map(|_| SampleRow::GREEDY.words()).collect();
+    let sample = Sample {
+        logits: stage.room("logits", rows * candidates)?,
+        candidates,
+        vocabulary,
+        rows: stage.indices("rows", &words)?,
+        history: stage.indices("history", &[])?,
+        ids: stage.indices("ids", &[])?,
+        out: stage.chosen("out", rows)?,
+    };
+    Ok(HeadSample { x: stage.random("x", rows * K)?, weight, cap, sample }.into())
+}
+
+/// Rows of all kinds: every other one is plain greedy.
+fn unlike_head(name: &str, row: SampleRow) -> Case {
+    let (rows, [candidates, vocabulary]) = (5, [70, 100]);
+    let name = format!("{name} beside plain greedy, {rows} rows of {candidates} of {vocabulary}");
+    Case::new("head_sample", name, rows, move |stage| {
+        let weight = stage.matrix([vocabulary, K], Format::Dense(DType::BF16))?;
+        let Asked { mut words, history, ids } = Asked::new(&mut stage.rng, row, rows, vocabulary);
+        for plain in words.chunks_exact_mut(SampleRow::WORDS).skip(1).step_by(2) {
+            plain.copy_from_slice(&SampleRow::GREEDY.words());
+        }
+        let sample = Sample {
+            logits: stage.room("logits", rows * candidates)?,
+            candidates,
+            vocabulary,
+            rows: stage.indices("rows", &words)?,
+            history: stage.indices("history", &history)?,
+            ids: stage.indices("ids", &ids)?,
+            out: stage.chosen("out", rows)?,
+        };
+        Ok(HeadSample { x: stage.random("x", rows * K)?, weight, cap: None, sample }.into())
     })
 }
 

@@ -1,0 +1,107 @@
+//! The largest logit of each row, found while the head is multiplied: logits never leave a task's scratch.
+
+use super::Scratch;
+use super::crew::Crew;
+use super::isa::{Isa, LANES, Task};
+use super::linear::{Cut, packed};
+use super::math::Cap;
+use super::product::{Input, Output, Places, Product, Source};
+use super::sample::{Largest, first_largest};
+use crate::pool::Shared;
+use crate::weight::Weight;
+use forerun_backend::op::Store;
+
+/// f32 of logits at a time: half of a 48 KiB first-level cache.
+const NEAR: usize = 6 << 10;
+
+/// Operands that are read; the sheet checked their sizes.
+pub(crate) struct GreedyHead<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) weight: &'a Weight,
+    /// The first so many tokens can be chosen.
+    pub(crate) candidates: usize,
+    /// Logits stay below this.
+    pub(crate) cap: Option<f32>,
+}
+
+struct HeadTask<'a> {
+    op: &'a GreedyHead<'a>,
+    input: Input<'a>,
+    cut: Cut,
+    rows: usize,
+    /// Channels at a time.
+    step: usize,
+    /// Per piece of channels and row: the largest logit's bits and its token.
+    found: Shared<'a, u32>,
+}
+
+impl Task for HeadTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        let GreedyHead { weight: matrix, cap, .. } = *self.op;
+        let [rows, channels] = self.cut.part(index);
+        let at = index % self.cut.channel_pieces() * self.rows + rows.start;
+        // SAFETY: a task has its own rows of its own piece.
+        let found = unsafe { self.found.part(2 * at, 2 * rows.len()) };
+        let (logits, scratch) = scratch.floats().split_at_mut(room(rows.len(), self.step));
+        for start in channels.clone().step_by(self.step) {
+            let some = start..channels.end.min(start + self.step);
+            let wide = some.len();
+            let logits = &mut logits[..rows.len() * wide];
+            let output = Output {
+                data: Shared::new(logits),
+                places: Places::From(rows.start),
+                stride: wide,
+                first: start,
+                store: Store::Set,
+                bias: &[],
+            };
+            let (source, input, rows) = (Source::From(0), self.input, rows.clone());
+            // SAFETY: the output is this thread's own; the operation's sheet checked the shapes.
+            unsafe {
+                Product { matrix, source, input, output, rows, channels: some }.run(simd, scratch);
+            }
+            for (logits, found) in logits.chunks_exact_mut(wide).zip(found.chunks_exact_mut(2)) {
+                if let Some(cap) = cap {
+                    simd.call(Cap { x: logits, cap });
+                }
+                let (best, at) = simd.call(Largest(logits));
+                if start == channels.start || best > f32::from_bits(found[0]) {
+                    found.copy_from_slice(&[best.to_bits(), (start + at) as u32]);
+                }
+            }
+        }
+    }
+}
+
+/// f32 of the logits of some rows and channels.
+fn room(rows: usize, channels: usize) -> usize {
+    (rows * channels).next_multiple_of(LANES)
+}
+
+/// The token of the largest logit of each row, ties to the lower id. `found` is room that is kept.
+pub(crate) fn greedy_head(
+    crew: &mut Crew,
+    op: &GreedyHead<'_>,
+    found: &mut Scratch,
+    out: &mut [u32],
+) {
+    let (rows, n, matrix) = (out.len(), op.candidates, op.weight);
+    if rows == 0 {
+        return;
+    }
+    let cut = Cut::new(crew, &[matrix], [rows, n, matrix.cols()]);
+    let (most_rows, most_channels) = cut.largest();
+    let step = (NEAR / most_rows).next_multiple_of(LANES).min(most_channels);
+    crew.reserve(room(most_rows, step) + cut.scratch(matrix).0, 0);
+    let pieces = cut.channel_pieces();
+    found.reserve(0, 2 * rows * pieces);
+    let words = &mut found.parts().1[..2 * rows * pieces];
+    crew.with_room(|crew, room| {
+        let input = packed(crew, &[matrix], op.x, room);
+        let found = Shared::new(&mut *words);
+        crew.run(cut.tasks(), &HeadTask { op, input, cut, rows, step, found });
+    });
+    for (row, out) in out.iter_mut().enumerate() {
+        *out = first_largest((0..pieces).map(|piece| &words[2 * (piece * rows + row)..][..2]));
+    }
+}
