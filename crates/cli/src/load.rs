@@ -70,6 +70,8 @@ impl Source {
         mut backend: Box<dyn Backend>,
         settings: &Settings,
     ) -> anyhow::Result<ModelRunner> {
+        // What makes no engine is refused before weights are read.
+        settings.limits(&self.blueprint.spec)?;
         let bar = progress_bar(self.blueprint.total_bytes());
         let mut progress = |bytes| bar.set_position(bytes);
         let model = Model::load(&self.blueprint, &mut *backend, &mut progress)

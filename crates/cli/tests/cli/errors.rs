@@ -44,6 +44,8 @@ fn values_out_of_range_are_named() {
         (&["--prefill-chunk", "0"], 2, &["--prefill-chunk"]),
         (&["--threads", "0"], 2, &["--threads"]),
         (&["--kv", "q8"], 2, &["--kv", "f16"]),
+        (&["--draft-vocabulary", "0"], 2, &["--draft-vocabulary", "at least 1"]),
+        (&["--draft-vocabulary", "8193"], 1, &["draft vocabulary of 8193", "8192"]),
         (&["--stop", ""], 2, &["--stop"]),
         (&["--speculate"], 2, &["--speculate"]),
         (&["--think", "--no-think"], 2, &["--no-think"]),

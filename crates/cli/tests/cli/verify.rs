@@ -15,6 +15,16 @@ fn verdicts(report: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
+fn a_head_that_guesses_few_tokens_passes_every_arm() {
+    let model = golden("qwen3_5");
+    let words = ["verify", &model, "--quick", "--tokens", "12", "--draft-vocabulary", "16"];
+    let report = json(&words);
+    assert_eq!(report["identical"], true, "{report}");
+    let arms = report["arms"].as_array().unwrap();
+    assert!(arms.iter().any(|arm| arm["drafted"].as_u64() > Some(0)), "{report}");
+}
+
+#[test]
 fn a_model_with_an_mtp_head_passes_every_arm() {
     let report = json(&["verify", &golden("qwen3_5"), "--tokens", "16"]);
     assert_eq!(report["identical"], true, "{report}");
