@@ -144,13 +144,16 @@ impl ModelRunner {
         self.speculation
     }
 
-    /// Shows the logits of every sampled row to `tap` from now on, for proofs; it costs a copy a row.
+    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost the head a second
+    /// time and a copy a row.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
         self.tap = tap;
     }
 
-    fn show(&mut self, plan: &StepPlan, logits: View) -> Result<(), EngineError> {
+    fn show(&mut self, plan: &StepPlan, head: Head) -> Result<(), EngineError> {
         let Some(mut tap) = self.tap.take() else { return Ok(()) };
+        let logits = head.logits(&mut *self.backend)?;
+        submit_and_wait(&mut *self.backend)?;
         let vocabulary = self.model.spec.vocabulary;
         let mut row = vec![0.0; vocabulary];
         let mut at = 0;
@@ -305,12 +308,8 @@ impl Runner for ModelRunner {
         self.fill_sampling(plan);
         let head = self.forward()?;
         let ids = self.buffers.space.ids(self.batch.rows());
-        if self.tap.is_none() {
-            return self.sample(head, ids, &mut picks.tokens);
-        }
-        let logits = head.logits(&mut *self.backend)?;
-        self.sample(Head::Logits(logits), ids, &mut picks.tokens)?;
-        self.show(plan, logits)
+        self.sample(head, ids, &mut picks.tokens)?;
+        self.show(plan, head)
     }
 
     fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
