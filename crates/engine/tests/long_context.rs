@@ -39,7 +39,7 @@ const PROMPT: usize = 4096;
 const ANSWER: usize = 16;
 
 /// Scratch of the kernels' own, which does not depend on the context.
-const KERNELS: usize = 1 << 20;
+const KERNELS: usize = 2 << 20;
 
 fn engine(name: &str) -> Engine<ModelRunner> {
     let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");

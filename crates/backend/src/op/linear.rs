@@ -65,7 +65,8 @@ impl Linear {
             sheet.weight("bias", bias, [1, weight.rows]);
         }
         sheet.f32("out", self.out, self.store.access(), rows * channels);
-        sheet.work(weight.bytes_of(channels), 2 * (rows * channels * weight.cols) as u64);
+        sheet.weight_bytes(weight.bytes_of(channels));
+        sheet.work(0, 2 * (rows * channels * weight.cols) as u64);
     }
 }
 

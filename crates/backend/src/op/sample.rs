@@ -59,7 +59,7 @@ impl Sample {
         sheet.u32("history", self.history, Access::Read, self.history.len);
         sheet.u32("ids", self.ids, Access::Read, self.ids.len);
         sheet.u32("out", self.out, Access::Write, rows);
-        sheet.work(0, (self.vocabulary * self.flops_per_token(sheet, rows)) as u64);
+        sheet.work(0, (self.candidates * self.flops_per_token(sheet, rows)) as u64);
     }
 
     /// Of all rows: a comparison where the largest is taken, else filters and noise.
@@ -105,7 +105,8 @@ impl HeadSample {
         let (rows, candidates) = (self.sample.out.len, self.sample.candidates.min(weight.rows));
         sheet.f32("x", self.x, Access::Read, rows.saturating_mul(weight.cols));
         self.sample.operands(sheet, Access::Write);
-        sheet.work(weight.bytes_of(candidates), 2 * (candidates * self.x.len) as u64);
+        sheet.weight_bytes(weight.bytes_of(candidates));
+        sheet.work(0, 2 * (candidates * self.x.len) as u64);
     }
 }
 

@@ -89,7 +89,7 @@ fn a_step_reads_every_matrix_that_is_stored_once() {
     let report = measured(&model);
     for name in ["decode", "verify"] {
         let phase = phase(&report, name);
-        let read = sum(phase, &["linear", "gated_linear"], "weight_bytes");
+        let read = sum(phase, &["linear", "gated_linear", "head_sample"], "weight_bytes");
         assert_eq!(read, stored * number(&phase["steps"]), "{name}");
     }
     // Gate and up are two thirds of an MLP, whatever the rows.

@@ -64,6 +64,7 @@ fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> Case {
 
 fn first_channels(format: Format, sizes: Sizes, channels: usize) -> Case {
     let Sizes { rows, n, k } = sizes;
+    let k = fitting_columns(format, k);
     let name = format!("{}, {rows} rows, first {channels} of [{n}, {k}]", format_name(format));
     Case::new("linear", name, rows, move |stage| {
         let x = stage.random("x", rows * k)?;

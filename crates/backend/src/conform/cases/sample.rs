@@ -1,10 +1,10 @@
 //! Sampling: ties, each filter alone and together, penalties, bias, history and the span's tokens.
 
 use super::Case;
-use crate::conform::matrices::{format_name, typical_formats};
+use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
 use crate::conform::{Rng, Stage};
 use crate::op::{HeadSample, HistoryEntry, Sample, SampleRow};
-use crate::{BackendError, Op, WeightId};
+use crate::{BackendError, Op, View, WeightId};
 use forerun_base::{DType, Format};
 
 /// One way to sample; a case runs it over several rows with different logits and positions.
@@ -179,8 +179,10 @@ fn head(
     let of = format_name(format);
     let name = format!("{of}, {rows} rows of {candidates} of {vocabulary}{capped}");
     Case::new("head_sample", name, rows, move |stage| {
-        let weight = stage.matrix([vocabulary, K], format)?;
-        plain_greedy(stage, weight, rows, [candidates, vocabulary], cap)
+        let k = fitting_columns(format, K);
+        let weight = stage.matrix([vocabulary, k], format)?;
+        let x = stage.random("x", rows * k)?;
+        plain_greedy(stage, (x, rows), weight, [candidates, vocabulary], cap)
     })
 }
 
@@ -191,14 +193,15 @@ fn tied_head(rows: usize, [candidates, vocabulary]: [usize; 2]) -> Case {
         let few = stage.rng.values(8 * K);
         let all: Vec<f32> = few.iter().copied().cycle().take(vocabulary * K).collect();
         let weight = stage.table([vocabulary, K], &all)?;
-        plain_greedy(stage, weight, rows, [candidates, vocabulary], None)
+        let x = stage.random("x", rows * K)?;
+        plain_greedy(stage, (x, rows), weight, [candidates, vocabulary], None)
     })
 }
 
 fn plain_greedy(
     stage: &mut Stage<'_>,
+    (x, rows): (View, usize),
     weight: WeightId,
-    rows: usize,
     [candidates, vocabulary]: [usize; 2],
     cap: Option<f32>,
 ) -> Result<Op, BackendError> {
@@ -212,7 +215,7 @@ fn plain_greedy(
         ids: stage.indices("ids", &[])?,
         out: stage.chosen("out", rows)?,
     };
-    Ok(HeadSample { x: stage.random("x", rows * K)?, weight, cap, sample }.into())
+    Ok(HeadSample { x, weight, cap, sample }.into())
 }
 
 /// Rows of all kinds: every other one is plain greedy.
