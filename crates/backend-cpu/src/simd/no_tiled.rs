@@ -13,6 +13,7 @@ pub(crate) enum Tiled {}
 /// Rows that nothing packs.
 #[derive(Clone, Copy)]
 pub(super) struct Packed<'a> {
+    #[expect(dead_code, reason = "there is no value to read it from")]
     never: std::convert::Infallible,
     life: PhantomData<&'a f32>,
 }
