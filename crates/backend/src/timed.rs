@@ -82,6 +82,7 @@ fn product(op: &Op, catalog: &dyn Catalog) -> Option<(Format, Width)> {
         Op::GatedLinear(op) => (op.gate, op.x, None),
         Op::Experts(op) => (op.gate.weight, op.x, Some(op.dim)),
         Op::ClusterHead(op) => (op.head, op.x, None),
+        Op::HeadSample(op) => (op.weight, op.x, None),
         _ => return None,
     };
     let info = catalog.weight(weight)?;

@@ -37,6 +37,20 @@ fn a_running_meter_changes_no_result() {
 }
 
 #[test]
+fn every_operation_that_multiplies_a_weight_is_told_by_its_format() {
+    let products = ["linear", "gated_linear", "experts", "cluster_head", "head_sample"];
+    for name in products {
+        let case = conform::cases().into_iter().find(|case| case.op == name).expect("a case");
+        let (mut timed, meter) = Timed::new(Box::new(plain()));
+        meter.start();
+        conform::check(&case, &mut timed, &mut plain(), &Tolerances::general(0.0));
+        let entries = meter.stop();
+        let own = entries.iter().find(|entry| entry.kind.op == name).expect("it was called");
+        assert!(own.kind.product.is_some(), "{name}");
+    }
+}
+
+#[test]
 fn products_are_summed_by_format_and_rows_and_the_rest_by_name() {
     let (mut device, meter) = Timed::new(Box::new(plain()));
     let weight = Matrix::from_f32(6, 4, &[0.5; 24]).unwrap();

@@ -1,6 +1,7 @@
 //! AVX-512 (F, BW, DQ, VL) with F16C: one register holds the sixteen lanes.
 
 use super::isa::{Isa, Kernel, Spread};
+use forerun_base::ScaleType;
 use std::arch::is_x86_feature_detected as has;
 use std::arch::x86_64::*;
 
@@ -82,6 +83,24 @@ unsafe fn by8(a: __m512, b: __m512) -> __m512 {
     unsafe {
         let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
         _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
+    }
+}
+
+/// Sixteen scales or offsets as f32.
+///
+/// # Safety
+/// The instructions of [`Avx512`]; sixteen numbers of the type.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn widen(float: ScaleType, at: *const u8) -> __m512 {
+    let simd = Avx512(());
+    // SAFETY: the caller's promise, the instructions among it.
+    unsafe {
+        match float {
+            ScaleType::F32 => simd.load(at.cast()),
+            ScaleType::F16 => simd.load_f16(at),
+            ScaleType::BF16 => simd.load_bf16(at),
+        }
     }
 }
 

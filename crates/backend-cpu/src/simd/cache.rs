@@ -184,11 +184,7 @@ pub(crate) fn cache_write(
     let starts = caches.each_ref().map(|cache| cache.1);
     let sinks = caches.map(|cache| Sink::new(cache.0));
     let task = WriteTask { sources, sinks, starts, places, layout };
-    if sources[0].len() < SMALLEST {
-        crew.run_here(layout.kv_heads, &task);
-    } else {
-        crew.run(layout.kv_heads, &task);
-    }
+    crew.run_where(sources[0].len() >= SMALLEST, layout.kv_heads, &task);
     Ok(())
 }
 

@@ -168,6 +168,11 @@ impl Crew {
         });
     }
 
+    /// Runs `tasks` tasks on all threads where waking them is `worth` it, else here.
+    pub(crate) fn run_where<T: Task>(&mut self, worth: bool, tasks: usize, task: &T) {
+        if worth { self.run(tasks, task) } else { self.run_here(tasks, task) }
+    }
+
     /// Runs `tasks` tasks on the calling thread: for work smaller than waking others.
     pub(crate) fn run_here<T: Task>(&mut self, tasks: usize, task: &T) {
         (0..tasks).for_each(|index| self.token.run(task, index, &mut self.scratch[0]));

@@ -302,11 +302,7 @@ pub(crate) fn delta_rule(
     crew.reserve(dk * WIDE * LANES, 0);
     let task = DeltaTask { op, states: Shared::new(states), log, out: Shared::new(out), pieces };
     let work = op.decay.len() * dk * dv;
-    if work < SMALLEST {
-        crew.run_here(tasks, &task)
-    } else {
-        crew.run(tasks, &task)
-    }
+    crew.run_where(work >= SMALLEST, tasks, &task);
     for words in op.spans.chunks_exact(SpanEntry::WORDS) {
         keep_guesses(op, &SpanEntry::from_words(words), log);
     }

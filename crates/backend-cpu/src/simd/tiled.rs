@@ -63,7 +63,7 @@ impl Lanes {
 /// Who multiplies a weight.
 #[derive(Clone, Copy, Debug)]
 enum Multiplier {
-    Digits(Units),
+    Digits(Units, digits::Recipe),
     Halves(Amx),
 }
 
@@ -136,7 +136,9 @@ impl Tiled {
             }
             Format::Dense(_) => return None,
             Format::Grouped { codes: Codes::E4m3, .. } => Multiplier::Halves(amx?),
-            Format::Grouped { .. } => Multiplier::Digits(units?),
+            format @ Format::Grouped { .. } => {
+                Multiplier::Digits(units?, digits::Recipe::new(format, matrix.cols())?)
+            }
         };
         let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());
         let panels = rows.div_ceil(LANES);
@@ -180,9 +182,9 @@ impl Tiled {
 
     /// Steps of a panel.
     pub(super) fn steps(&self) -> usize {
-        let step = match self.recipe() {
-            Recipe::Digits(recipe) => recipe.unit().max(STEP),
-            Recipe::Halves => STEP,
+        let step = match self.by {
+            Multiplier::Digits(_, recipe) => recipe.unit().max(STEP),
+            Multiplier::Halves(_) => STEP,
         };
         self.cols.next_multiple_of(step) / STEP
     }
@@ -220,9 +222,7 @@ impl Tiled {
     /// How activations must look.
     pub(super) fn recipe(&self) -> Recipe {
         match self.by {
-            Multiplier::Digits(_) => Recipe::Digits(
-                digits::Recipe::new(self.format, self.cols).expect("digits were chosen for it"),
-            ),
+            Multiplier::Digits(_, recipe) => Recipe::Digits(recipe),
             Multiplier::Halves(_) => Recipe::Halves,
         }
     }
@@ -234,19 +234,18 @@ impl Tiled {
         input: Input<'_>,
         room: &'a mut Scratch,
     ) -> Packed<'a> {
-        match (self.by, self.recipe()) {
-            (Multiplier::Digits(units), Recipe::Digits(recipe)) => {
+        match self.by {
+            Multiplier::Digits(units, recipe) => {
                 Packed::Digits(units.pack(crew, input, recipe, room))
             }
-            (Multiplier::Halves(amx), _) => Packed::Halves(amx.pack(crew, input, self.cols, room)),
-            (Multiplier::Digits(_), Recipe::Halves) => unreachable!("digits have a recipe"),
+            Multiplier::Halves(amx) => Packed::Halves(amx.pack(crew, input, self.cols, room)),
         }
     }
 
     /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
     pub(super) fn scratch_len(&self, rows: usize, packs: bool) -> usize {
         match self.by {
-            Multiplier::Digits(units) => units.scratch_len(self, rows, packs),
+            Multiplier::Digits(units, recipe) => units.scratch_len(self, recipe, rows, packs),
             Multiplier::Halves(amx) => amx.scratch_len(self, rows, packs),
         }
     }
@@ -259,7 +258,7 @@ impl Tiled {
         // SAFETY: the caller's promise.
         unsafe {
             match product.matrix.by {
-                Multiplier::Digits(units) => units.product(product, scratch),
+                Multiplier::Digits(units, recipe) => units.product(product, recipe, scratch),
                 Multiplier::Halves(amx) => amx.product(product, scratch),
             }
         }

@@ -9,6 +9,29 @@ use std::ops::Range;
 
 /// Most panels that are walked together.
 pub(super) const TOGETHER: usize = 4;
+/// Bytes of activations that stay in a 2 MiB second-level cache while all panels pass by.
+const NEAR: usize = 1 << 20;
+/// Numbers from which on packing is worth waking other threads.
+pub(super) const WORTH_WAKING: usize = 1 << 14;
+
+/// Rows of a tile of packed activations when there are `rows` in all.
+pub(super) fn class(rows: usize) -> usize {
+    rows.next_power_of_two().clamp(1, LANES)
+}
+
+/// Tiles of rows that are used together, each of `len` f32.
+pub(super) fn near_tiles(len: usize) -> usize {
+    NEAR.checked_div(len * 4).unwrap_or(1).max(1)
+}
+
+/// Places of the product's rows in tile `tile` of `class` rows, `first` being the tile of its first row.
+pub(super) fn rows_of(
+    product: &Product<'_, Tiled>,
+    [tile, first, class]: [usize; 3],
+) -> Range<usize> {
+    let start = product.rows.start + (tile - first) * class;
+    start..product.rows.end.min(start + class)
+}
 
 /// Where a panel is and which of its lanes are wanted.
 pub(super) struct Panel {
@@ -44,17 +67,19 @@ pub(super) fn walk(
     let (first, end) = (base + channels.start, base + channels.end);
     let (from, to) = (first / LANES, end.div_ceil(LANES));
     for start in (from..to).step_by(together) {
-        // The last panel is repeated where there are no more, and left out below.
+        let count = together.min(to - start);
         let panels: [Panel; TOGETHER] = from_fn(|i| {
-            let panel = (start + i).min(to - 1);
-            let at = panel * LANES;
+            if i >= count {
+                return Panel::NONE;
+            }
+            let at = (start + i) * LANES;
             Panel {
-                planes: product.matrix.panel(panel).map(<[u8]>::as_ptr),
+                planes: product.matrix.panel(start + i).map(<[u8]>::as_ptr),
                 lanes: first.max(at) - at..(end - at).min(LANES),
                 channel: first.max(at) - base,
             }
         });
-        work(&panels[..together.min(to - start)]);
+        work(&panels[..count]);
     }
 }
 
@@ -96,6 +121,8 @@ fn copy_lane(from: &[u8], to: &mut [f32], [source, target]: [usize; 2], lanes: L
 }
 
 impl Panel {
+    const NONE: Self = Self { planes: [std::ptr::null(); 3], lanes: 0..0, channel: 0 };
+
     /// Stores a row's sums of the wanted lanes.
     ///
     /// # Safety

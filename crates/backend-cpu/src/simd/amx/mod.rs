@@ -13,8 +13,6 @@
 //! The three parts are all 24 bits of `x`, unless it is below 2⁻¹¹⁰. Products of two bfloat16 are exact in f32; all sums are f32. A step is 32
 //! columns, or 16 where groups are not a multiple of 32, and what happens in a step and in which order steps are added
 //! depends on the weight alone: a tile computes its rows independently of each other and of how many there are.
-//! Unsigned codes with an offset are taken less half their range, which the offset makes good, so that the two terms do
-//! not cancel.
 //! Dense weights have no scales: the parts are summed over all columns in tiles and added at the end.
 
 mod pack;
@@ -29,11 +27,9 @@ use super::Scratch;
 use super::crew::Crew;
 use super::product::{Input, Product};
 use super::tiled::Tiled;
+use super::walk::WORTH_WAKING;
 use std::arch::is_x86_feature_detected as has;
 use std::arch::x86_64::__cpuid_count;
-
-/// Numbers below which packing is not worth waking other threads.
-const SMALLEST: usize = 1 << 14;
 
 /// Proof that the processor has tiles of bfloat16 beside AVX-512 with its bfloat16 instructions, and that the system
 /// lets this process use them.
@@ -64,11 +60,7 @@ impl Amx {
         room.reserve(pack::packed_len(rows, cols), 0);
         let floats = room.floats();
         let task = pack::PackTask::new(self, input, 0..rows, cols, floats);
-        if rows * cols < SMALLEST {
-            crew.run_here(task.tasks(), &task);
-        } else {
-            crew.run(task.tasks(), &task);
-        }
+        crew.run_where(rows * cols >= WORTH_WAKING, task.tasks(), &task);
         Packed::new(floats, rows, cols)
     }
 

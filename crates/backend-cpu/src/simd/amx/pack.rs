@@ -11,6 +11,7 @@ use super::super::crew::piece;
 use super::super::isa::{Isa, LANES, Task};
 use super::super::product::Input;
 use super::super::tiled::STEP;
+use super::super::walk::class;
 use super::Amx;
 use crate::pool::Shared;
 use std::arch::x86_64::*;
@@ -28,11 +29,6 @@ pub(crate) struct Packed<'a> {
     data: &'a [f32],
     steps: usize,
     class: usize,
-}
-
-/// Rows of a tile when there are `rows` in all.
-fn class(rows: usize) -> usize {
-    rows.next_power_of_two().clamp(1, LANES)
 }
 
 /// f32 of a step of a tile: two bfloat16 in each.

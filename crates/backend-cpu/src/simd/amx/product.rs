@@ -19,8 +19,6 @@ use std::ops::Range;
 /// Most steps of a block: with two panels, 16 KiB of weights stay in a 48 KiB first-level cache while the activations of
 /// all rows pass by, 24 KiB a tile. Measured on a Sapphire Rapids core; twice the steps are half as fast at sixteen rows.
 const STEPS: usize = 8;
-/// Bytes of activations that stay in a 2 MiB second-level cache while all panels pass by.
-const NEAR: usize = 1 << 20;
 /// f32 of a tile of weights.
 const WEIGHTS: usize = TILE / 4;
 /// f32 of a block's scales and offsets: at most one of each per half step.
@@ -37,7 +35,7 @@ pub(super) fn scratch_len(tiled: &Tiled, rows: usize, packs: bool) -> usize {
 
 /// Tiles of rows that are used together.
 fn near_tiles(tiled: &Tiled) -> usize {
-    NEAR.checked_div(packed_len(LANES, tiled.cols()) * 4).unwrap_or(1).max(1)
+    walk::near_tiles(packed_len(LANES, tiled.cols()))
 }
 
 /// A product with its activations packed and its scratch cut up.
@@ -219,10 +217,9 @@ impl Run<'_> {
     unsafe fn store(&self, panel: &Panel, [tile, i]: [usize; 2]) {
         let class = self.packed.class();
         let sums = self.sums[self.place(tile, i)..][..SUMS].as_chunks::<LANES>().0;
-        let rows = self.product.rows.clone();
-        let first = rows.start + (tile - self.first) * class;
+        let rows = walk::rows_of(self.product, [tile, self.first, class]);
         let dense = matches!(self.product.matrix.format(), Format::Dense(_));
-        for (m, row) in (first..rows.end.min(first + class)).enumerate() {
+        for (m, row) in rows.enumerate() {
             let mut sum = sums[m];
             for part in 1..if dense { PARTS } else { 1 } {
                 let lower = &sums[part * class + m];

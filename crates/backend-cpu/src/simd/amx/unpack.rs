@@ -1,5 +1,6 @@
 //! FP8 codes of a panel to tiles of bfloat16, and its scales to f32.
 
+use super::super::avx512::widen;
 use super::super::isa::LANES;
 use super::super::tiled::VECTOR;
 use forerun_base::{Format, ScaleKind, ScaleType};
@@ -70,26 +71,6 @@ impl Decoder {
                 let to = to.add(group * 2 * LANES);
                 _mm512_store_ps(to, factor);
                 _mm512_store_ps(to.add(LANES), shift);
-            }
-        }
-    }
-}
-
-/// Sixteen numbers as f32.
-///
-/// # Safety
-/// The instructions of [`super::Amx`]; sixteen numbers of the type.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
-unsafe fn widen(scale: ScaleType, at: *const u8) -> __m512 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match scale {
-            ScaleType::F32 => _mm512_loadu_ps(at.cast()),
-            ScaleType::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())),
-            ScaleType::BF16 => {
-                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Codes of a panel as bytes: eight vectors of sixteen channels by four columns for every 32 columns.
 
+use super::super::avx512::widen;
 use super::super::isa::LANES;
 use super::super::tiled::VECTOR;
 use forerun_base::{Codes, Format, Nesting, ScaleKind, ScaleType};
@@ -169,22 +170,12 @@ impl Stored {
     unsafe fn widen(self, plane: *const u8, group: usize) -> __m512 {
         // SAFETY: the caller's promise.
         unsafe {
-            let float = match self {
-                Self::Float(float) => float,
+            match self {
+                Self::Float(float) => widen(float, plane.add(group * LANES * float.size())),
                 Self::Nested(nesting) => {
                     let [d, s] = nesting.place(group).map(|at| plane.add(at * LANES));
-                    let d = _mm512_cvtph_ps(_mm256_loadu_si256(d.cast()));
                     let s = _mm512_cvtepi8_epi32(_mm_loadu_si128(s.cast()));
-                    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(s));
-                }
-            };
-            let at = plane.add(group * LANES * float.size());
-            match float {
-                ScaleType::F32 => _mm512_loadu_ps(at.cast()),
-                ScaleType::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())),
-                ScaleType::BF16 => {
-                    let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
-                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+                    _mm512_mul_ps(widen(ScaleType::F16, d), _mm512_cvtepi32_ps(s))
                 }
             }
         }

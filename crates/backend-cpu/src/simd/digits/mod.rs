@@ -28,12 +28,11 @@ pub(super) use pack::{Packed, Recipe, place};
 use super::Scratch;
 use super::amx::Amx;
 use super::crew::Crew;
+use super::isa::LANES;
 use super::product::{Input, Product};
 use super::tiled::Tiled;
+use super::walk::WORTH_WAKING;
 use std::arch::is_x86_feature_detected as has;
-
-/// Numbers below which packing is not worth waking other threads.
-const SMALLEST: usize = 1 << 14;
 
 /// Proof that the processor multiplies bytes in vectors, and perhaps in tiles.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +49,7 @@ impl Units {
 
     /// Whether `class` rows are multiplied by tiles; otherwise by vectors, which are faster up to eight rows.
     fn by_tiles(self, class: usize) -> bool {
-        self.tiles.is_some() && class > 8
+        self.tiles.is_some() && class == LANES
     }
 
     /// Brings rows of `input` into digits, in `room`.
@@ -66,25 +65,32 @@ impl Units {
         room.reserve(recipe.packed_len(rows), 0);
         let floats = room.floats();
         let task = pack::PackTask::new(self, input, 0..rows, recipe, floats);
-        if rows * cols < SMALLEST {
-            crew.run_here(task.tasks(), &task);
-        } else {
-            crew.run(task.tasks(), &task);
-        }
+        crew.run_where(rows * cols >= WORTH_WAKING, task.tasks(), &task);
         Packed::new(floats, rows, recipe)
     }
 
     /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
-    pub(super) fn scratch_len(self, tiled: &Tiled, rows: usize, packs: bool) -> usize {
-        product::scratch_len(tiled, rows, packs)
+    pub(super) fn scratch_len(
+        self,
+        tiled: &Tiled,
+        recipe: Recipe,
+        rows: usize,
+        packs: bool,
+    ) -> usize {
+        product::scratch_len(tiled, recipe, rows, packs)
     }
 
-    /// Computes and stores a product.
+    /// Computes and stores a product with a weight that asks for `recipe`.
     ///
     /// # Safety
     /// As for [`Product::run`].
-    pub(super) unsafe fn product(self, product: &Product<'_, Tiled>, scratch: &mut [f32]) {
+    pub(super) unsafe fn product(
+        self,
+        product: &Product<'_, Tiled>,
+        recipe: Recipe,
+        scratch: &mut [f32],
+    ) {
         // SAFETY: the value proves the instructions; the rest is the caller's promise.
-        unsafe { product::run(self, product, scratch) };
+        unsafe { product::run(self, product, recipe, scratch) };
     }
 }

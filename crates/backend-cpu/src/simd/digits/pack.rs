@@ -10,6 +10,7 @@
 use super::super::Scratch;
 use super::super::isa::{Isa, LANES, Task};
 use super::super::product::Input;
+use super::super::walk::class;
 use super::Units;
 use crate::pool::Shared;
 use forerun_base::{Codes, Format};
@@ -81,10 +82,6 @@ impl Recipe {
         if self.narrow && self.unit <= CHUNK { 2 * self.unit } else { self.unit }
     }
 
-    fn class(rows: usize) -> usize {
-        rows.next_power_of_two().clamp(1, LANES)
-    }
-
     /// Bytes of a unit of a tile.
     pub(super) fn unit_bytes(&self, class: usize) -> usize {
         self.planes() * self.unit * class
@@ -97,7 +94,7 @@ impl Recipe {
 
     /// f32 that `rows` rows take.
     pub(crate) fn packed_len(&self, rows: usize) -> usize {
-        let class = Self::class(rows);
+        let class = class(rows);
         rows.div_ceil(class) * self.tile_len(class)
     }
 }
@@ -113,7 +110,7 @@ pub(crate) struct Packed<'a> {
 impl<'a> Packed<'a> {
     /// What a [`PackTask`] left for `rows` rows.
     pub(crate) fn new(data: &'a [f32], rows: usize, recipe: Recipe) -> Self {
-        Self { data: &data[..recipe.packed_len(rows)], recipe, class: Recipe::class(rows) }
+        Self { data: &data[..recipe.packed_len(rows)], recipe, class: class(rows) }
     }
 
     pub(crate) fn recipe(&self) -> Recipe {
@@ -168,7 +165,7 @@ impl<'a> PackTask<'a> {
 
     /// Tasks to cut it into: a row each, with those past the end.
     pub(crate) fn tasks(&self) -> usize {
-        self.rows.len().next_multiple_of(Recipe::class(self.rows.len()))
+        self.rows.len().next_multiple_of(class(self.rows.len()))
     }
 
     /// Everything, on this thread.
@@ -177,7 +174,7 @@ impl<'a> PackTask<'a> {
     }
 
     fn row(&self, index: usize) {
-        let (class, cols) = (Recipe::class(self.rows.len()), self.recipe.cols);
+        let (class, cols) = (class(self.rows.len()), self.recipe.cols);
         let (tile, row) = (index / class, index % class);
         let place = self.rows.start + index;
         let x = if place < self.rows.end {

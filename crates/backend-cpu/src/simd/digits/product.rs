@@ -18,23 +18,16 @@ use forerun_base::Format;
 use std::arch::x86_64::{_mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps};
 use std::ops::Range;
 
-/// Bytes of activations that stay in a 2 MiB second-level cache while all panels pass by.
-const NEAR: usize = 1 << 20;
 /// f32 of the sums of a tile of rows and a panel.
 const SUMS: usize = LANES * LANES;
 
-fn recipe(tiled: &Tiled) -> Recipe {
-    Recipe::new(tiled.format(), tiled.cols()).expect("the weight was found to have whole numbers")
-}
-
 /// Tiles of rows that are used together.
 fn near_tiles(recipe: Recipe) -> usize {
-    NEAR.checked_div(recipe.packed_len(LANES) * 4).unwrap_or(1).max(1)
+    walk::near_tiles(recipe.packed_len(LANES))
 }
 
 /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
-pub(super) fn scratch_len(tiled: &Tiled, rows: usize, packs: bool) -> usize {
-    let recipe = recipe(tiled);
+pub(super) fn scratch_len(tiled: &Tiled, recipe: Recipe, rows: usize, packs: bool) -> usize {
     let own = if packs { recipe.packed_len(rows) } else { 0 };
     let tiles = rows.div_ceil(LANES).min(near_tiles(recipe));
     walk::room_len(tiled) + own + RESULTS + TOGETHER * (WEIGHTS + SCALES + tiles * SUMS)
@@ -44,9 +37,13 @@ pub(super) fn scratch_len(tiled: &Tiled, rows: usize, packs: bool) -> usize {
 ///
 /// # Safety
 /// The instructions of [`Units`], and as for [`Product::run`].
-pub(super) unsafe fn run(units: Units, product: &Product<'_, Tiled>, scratch: &mut [f32]) {
+pub(super) unsafe fn run(
+    units: Units,
+    product: &Product<'_, Tiled>,
+    recipe: Recipe,
+    scratch: &mut [f32],
+) {
     let (tiled, rows) = (product.matrix, product.rows.clone());
-    let recipe = recipe(tiled);
     let (room, scratch) = scratch.split_at_mut(walk::room_len(tiled));
     let given = product.input.packed.and_then(|packed| packed.digits(recipe));
     let own = if given.is_some() { 0 } else { recipe.packed_len(rows.len()) };
@@ -94,10 +91,6 @@ impl Work<'_> {
         let Self { product, packed, .. } = self;
         let (recipe, class) = (packed.recipe(), packed.class());
         let (tiled, tiles) = (product.matrix, self.tiles.clone());
-        let own = |tile: usize| {
-            let first = product.rows.start + (tile - tiles.start) * class;
-            first..product.rows.end.min(first + class)
-        };
         walk(product, 1, self.room, |panels| {
             for panel in panels {
                 for tile in tiles.clone() {
@@ -113,7 +106,8 @@ impl Work<'_> {
                         units: recipe.units(),
                         slab: recipe.slab(),
                     };
-                    let (rows, worth) = (own(tile), packed.worth(tile));
+                    let rows = walk::rows_of(product, [tile, tiles.start, class]);
+                    let worth = packed.worth(tile);
                     // SAFETY: `run`'s promise; the panel and the packed rows are as the fields say.
                     unsafe {
                         match class {
@@ -133,7 +127,7 @@ impl Work<'_> {
         let (weights, scratch) = scratch.split_at_mut(TOGETHER * WEIGHTS);
         let (scales, sums) = scratch.split_at_mut(TOGETHER * SCALES);
         // SAFETY: `run`'s promise; tasks hold tiles only here.
-        let _configured = unsafe { tiles::configure(recipe, LANES) };
+        let _configured = unsafe { tiles::configure(recipe) };
         let Range { start, end } = self.tiles;
         // As many as stay in a 48 KiB first-level cache beside a tile of activations and the results.
         let together = (TOGETHER * 32 / recipe.unit()).clamp(2, TOGETHER);
@@ -211,29 +205,22 @@ impl Run<'_> {
         }
     }
 
-    /// All blocks of units: a few panels that share a tile of activations or, with few rows, a few blocks of one panel in a row, so that
-    /// the pipeline is seldom finished.
+    /// All blocks of units.
     fn blocks<C: Code, const NARROW: bool>(&mut self, code: C, panels: &[Panel]) {
         let units = self.packed.recipe().units();
-        let row = if panels.len() == 1 { TOGETHER } else { 1 };
         let mut pipeline = Pipeline::<NARROW>::new(self.results.as_mut_ptr());
-        for from in (0..units).step_by(row * UNITS) {
-            let end = units.min(from + row * UNITS);
-            let blocks = || (from..end).step_by(UNITS).map(|from| from..end.min(from + UNITS));
+        for from in (0..units).step_by(UNITS) {
+            let some = from..units.min(from + UNITS);
             for (i, panel) in panels.iter().enumerate() {
-                for (j, some) in blocks().enumerate() {
-                    self.unpack(code, panel, i + j, some);
-                }
+                self.unpack(code, panel, i, some.clone());
             }
             // SAFETY: tiles were configured for the class and the recipe; the fields of blocks are as they say, and the pipeline is
             // finished before weights and scales change.
             unsafe {
                 for tile in self.tiles.clone() {
                     for i in 0..panels.len() {
-                        for (j, some) in blocks().enumerate() {
-                            let block = self.block([tile, i, i + j], some);
-                            pipeline.push(block);
-                        }
+                        let block = self.block([tile, i], some.clone());
+                        pipeline.push(block);
                     }
                 }
                 pipeline.finish();
@@ -255,8 +242,8 @@ impl Run<'_> {
         }
     }
 
-    /// One tile of rows with panel `i` and the weights at `place`.
-    fn block(&mut self, [tile, i, place]: [usize; 3], units: Range<usize>) -> Block {
+    /// One tile of rows with place `i` of a block.
+    fn block(&mut self, [tile, i]: [usize; 2], units: Range<usize>) -> Block {
         let sums = self.place(tile, i);
         let format = self.product.matrix.format();
         Block {
@@ -264,8 +251,8 @@ impl Run<'_> {
             signed: excess(format).is_some(),
             offsets: matches!(format, Format::Grouped { offset: true, .. }),
             x: self.packed.unit(tile, units.start),
-            weights: self.weights[place * WEIGHTS..].as_ptr().cast(),
-            scales: self.scales[place * SCALES..].as_ptr(),
+            weights: self.weights[i * WEIGHTS..].as_ptr().cast(),
+            scales: self.scales[i * SCALES..].as_ptr(),
             units: units.len(),
             sums: self.sums[sums..][..SUMS].as_mut_ptr(),
             fresh: units.start == 0,
@@ -279,11 +266,9 @@ impl Run<'_> {
 
     /// Stores the sums of a tile and a panel.
     fn store(&self, panel: &Panel, [tile, i]: [usize; 2]) {
-        let class = self.packed.class();
         let sums = &self.sums[self.place(tile, i)..][..SUMS];
-        let first = self.product.rows.start + (tile - self.first) * class;
         let worth = self.packed.worth(tile);
-        let rows = first..self.product.rows.end.min(first + class);
+        let rows = walk::rows_of(self.product, [tile, self.first, LANES]);
         for ((row, sums), worth) in rows.zip(sums.as_chunks::<LANES>().0).zip(worth) {
             let out = sums.map(|sum| sum * worth);
             // SAFETY: `run`'s promise.

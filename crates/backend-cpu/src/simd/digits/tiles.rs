@@ -25,13 +25,13 @@ pub(super) const WEIGHTS: usize = UNITS * 64 * LANES * 2 / 4;
 /// f32 of a block's scales: one for each digit, and the offset.
 pub(super) const SCALES: usize = UNITS * 4 * LANES;
 
-/// Shapes the tiles for `class` rows.
+/// Shapes the tiles for sixteen rows.
 ///
 /// # Safety
 /// As for [`Configured::new`].
-pub(super) unsafe fn configure(recipe: Recipe, class: usize) -> Configured {
+pub(super) unsafe fn configure(recipe: Recipe) -> Configured {
     // SAFETY: the caller's promise.
-    unsafe { Configured::bytes(class, recipe.slab()) }
+    unsafe { Configured::bytes(LANES, recipe.slab()) }
 }
 
 /// Unpacks the codes and scales of `units` units from `first` on.
