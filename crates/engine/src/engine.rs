@@ -1,12 +1,13 @@
 //! The step loop.
 
 use crate::draft::{CostTable, DraftScratch};
+use crate::pace::Pace;
 use crate::{
     DraftPlan, EngineError, Event, FinishReason, Guesses, Mode, ModelRunner, Picks, RejectError,
-    Request, Runner, Scheduler, Speculation, StateStore, StepPlan, judge,
+    Request, Runner, Scheduler, Speculation, StateStore, Stats, StepPlan, judge,
 };
 use forerun_base::{SeqId, Token};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Sequences, their state, and a device to run them on. One thread owns it.
 pub struct Engine<R> {
@@ -18,6 +19,8 @@ pub struct Engine<R> {
     pub(crate) drafts: DraftPlan,
     pub(crate) guesses: Guesses,
     pub(crate) costs: CostTable,
+    pub(crate) pace: Pace,
+    pub(crate) stats: Stats,
     scratch: DraftScratch,
 }
 
@@ -26,7 +29,10 @@ impl Engine<ModelRunner> {
     pub fn new(runner: ModelRunner) -> Self {
         let (limits, vocabulary) = (*runner.limits(), runner.model().spec.vocabulary);
         let scheduler = Scheduler::new(limits, vocabulary, runner.speculation());
-        Self::with_parts(scheduler, StateStore::new(&limits), runner)
+        let step_budget = runner.step_budget;
+        let mut engine = Self::with_parts(scheduler, StateStore::new(&limits), runner);
+        engine.set_step_budget(step_budget);
+        engine
     }
 
     /// Why no guesses are made, if none are.
@@ -54,11 +60,18 @@ impl<R: Runner> Engine<R> {
             drafts: DraftPlan::with_room(&limits),
             guesses: Guesses::with_room(&limits, scheduler.max_drafts()),
             costs: CostTable::new(limits.rows.min(256)),
+            pace: Pace::new(Duration::ZERO),
+            stats: Stats::default(),
             scratch: DraftScratch::with_room(limits.sequences),
             scheduler,
             states,
             runner,
         }
+    }
+
+    /// Holds steps to another budget, whose prices are learned anew; zero is no limit.
+    pub fn set_step_budget(&mut self, budget: Duration) {
+        self.pace = Pace::new(budget);
     }
 
     /// The device side.
@@ -113,7 +126,8 @@ impl<R: Runner> Engine<R> {
     ///
     /// A failed step ends the sequences it held, with the reason, and no others.
     pub fn step(&mut self, events: &mut Vec<Event>) {
-        self.scheduler.plan(&mut self.states, &mut self.plan); // choose and reserve; no device
+        let started = Instant::now();
+        self.scheduler.plan(&mut self.states, &self.pace, &mut self.plan); // choose and reserve; no device
         if self.plan.spans.is_empty() {
             return;
         }
@@ -121,8 +135,9 @@ impl<R: Runner> Engine<R> {
             .run() // device: tentative state, samples
             .map(|()| self.settle(events)) // judge and commit
             .and_then(|()| self.draft(events)); // device: next guesses
-        if let Err(error) = done {
-            self.fail(&error, events);
+        match done {
+            Ok(()) => self.note_step(started.elapsed()),
+            Err(error) => self.fail(&error, events),
         }
         self.scheduler.sweep(&mut self.states); // bookkeeping; no device
     }
@@ -130,6 +145,7 @@ impl<R: Runner> Engine<R> {
     fn run(&mut self) -> Result<(), EngineError> {
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.picks)?;
+        self.stats.note_submissions(1, start.elapsed());
         if self.plan.spans.iter().all(|span| span.sample.is_some() && span.certain() == 1) {
             self.costs.note_step(self.plan.tokens.len(), self.plan.context(), start.elapsed());
         }
@@ -161,12 +177,19 @@ impl<R: Runner> Engine<R> {
         if !self.drafts.entries.is_empty() {
             let start = Instant::now();
             let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
+            self.stats.note_submissions(passes, start.elapsed());
             if self.drafts.deepest() > 0 && self.drafts.tokens.len() <= 2 * self.guesses.len() {
                 self.costs.note_draft(passes, start.elapsed());
             }
         }
         self.scheduler.take_guesses(&self.drafts, &self.guesses, events);
         Ok(())
+    }
+
+    fn note_step(&mut self, time: Duration) {
+        let (rows, prompt_rows) = (self.plan.tokens.len(), self.plan.prompt_rows);
+        self.pace.note(prompt_rows, self.plan.context(), time);
+        self.stats.note_step(rows, prompt_rows, time);
     }
 
     fn fail(&mut self, error: &EngineError, events: &mut Vec<Event>) {

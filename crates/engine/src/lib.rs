@@ -12,6 +12,7 @@ mod error;
 mod history;
 mod judge;
 mod model_runner;
+mod pace;
 mod plan;
 mod request;
 mod runner;
@@ -20,7 +21,9 @@ mod scheduler;
 mod score;
 mod sequence;
 mod settings;
+mod share;
 mod state;
+mod stats;
 
 pub use draft::{
     Depth, DraftEntry, DraftPlan, DraftVocabulary, Guesses, Mode, Receipt, Speculation,
@@ -37,3 +40,4 @@ pub use scheduler::Scheduler;
 pub use score::log_probability;
 pub use settings::Settings;
 pub use state::{Admission, Lease, StateStore};
+pub use stats::Stats;

@@ -14,6 +14,7 @@ use forerun_model::{
     Batch, BatchShape, Choice, Head, Limits, Model, ModelSpec, NewSpan, Planner, StateBuffers,
     Workspace,
 };
+use std::time::Duration;
 
 /// Sees the logits of each sampled row: the sequence, the row's position, the numbers. A row of a
 /// rejected guess is seen too, and its position again when the true token is there.
@@ -25,6 +26,7 @@ pub struct ModelRunner {
     pub(crate) model: Model,
     pub(crate) limits: Limits,
     pub(crate) speculation: Speculation,
+    pub(crate) step_budget: Duration,
     plan: MemoryPlan,
     pub(crate) buffers: Buffers,
     pub(crate) batch: Batch,
@@ -112,6 +114,7 @@ impl ModelRunner {
             model,
             limits,
             speculation: settings.speculation,
+            step_budget: settings.step_budget,
             plan,
             buffers,
             batch,

@@ -65,6 +65,8 @@ pub struct StepPlan {
     pub blocks: Vec<u32>,
     /// History entries of all spans.
     pub history: Vec<HistoryEntry>,
+    /// How many of the rows read a prompt.
+    pub prompt_rows: usize,
 }
 
 impl StepPlan {
@@ -75,6 +77,7 @@ impl StepPlan {
             tokens: Vec::with_capacity(limits.rows),
             blocks: Vec::with_capacity(limits.blocks()),
             history: Vec::new(),
+            prompt_rows: 0,
         }
     }
 
@@ -84,6 +87,7 @@ impl StepPlan {
         self.tokens.clear();
         self.blocks.clear();
         self.history.clear();
+        self.prompt_rows = 0;
     }
 
     /// Makes this the plan of one span that belongs to no request: `tokens` after what the lease holds.

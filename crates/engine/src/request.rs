@@ -31,6 +31,8 @@ pub struct Request {
     pub depth: Depth,
     /// Keep the state when the answer ends, to be continued by [`crate::Engine::resume`].
     pub park: bool,
+    /// Who is read first: lower numbers before higher ones, the first comer among equals.
+    pub priority: i32,
 }
 
 impl Request {
@@ -44,6 +46,7 @@ impl Request {
             watch: None,
             depth: Depth::Auto,
             park: false,
+            priority: 0,
         }
     }
 }

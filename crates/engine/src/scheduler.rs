@@ -1,14 +1,16 @@
 //! Which sequences run in the next step, and what a verdict means for them. No device.
 //!
-//! Policy: first come, first served. Sequences that are answering go first, so a long prompt delays nobody by
-//! more than a chunk; prompts share the rows that are left. When there are more sequences than
-//! rows, turns rotate. Room for the longest answer is leased at admission, so a running
-//! sequence never has to be thrown out.
+//! Policy: sequences that are answering go first, so a long prompt delays nobody by more than a chunk; prompts share
+//! the rows that are left ([`crate::share`]) and that the step has time for ([`crate::pace`]). When there are more
+//! answers than rows, turns rotate. Leases go by priority, then arrival, and one in four by arrival alone.
+//! Room for the longest answer is leased at admission, so a running sequence never has to be thrown out.
 
+use crate::pace::Pace;
 use crate::sequence::{Room, Sequence, Standing};
+use crate::share::{Claim, SHARE, share};
 use crate::{
-    Admission, Event, FinishReason, Mode, RejectError, Request, SampleSpec, Span, Speculation,
-    StateStore, StepPlan, Verdict, check_tokens,
+    Admission, Event, FinishReason, Mode, Receipt, RejectError, Request, SampleSpec, Span,
+    Speculation, StateStore, StepPlan, Verdict, check_tokens,
 };
 use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_base::{LeaseId, SeqId, Token};
@@ -20,14 +22,33 @@ pub struct Scheduler {
     pub(crate) speculation: Speculation,
     pub(crate) sequences: Vec<Sequence>,
     pub(crate) vocabulary: usize,
+    /// What speculation did, for all sequences there were.
+    pub(crate) speculated: Receipt,
+    /// Tokens of all answers there were.
+    pub(crate) generated: u64,
     next_id: u64,
-    turn: usize,
+    /// Counts plans.
+    turn: u64,
+    /// Counts leases given.
+    admitted: usize,
+    claims: Vec<Claim>,
 }
 
 impl Scheduler {
     /// A scheduler for what the limits allow.
     pub fn new(limits: Limits, vocabulary: usize, speculation: Speculation) -> Self {
-        Self { limits, speculation, vocabulary, sequences: Vec::new(), next_id: 0, turn: 0 }
+        Self {
+            limits,
+            speculation,
+            vocabulary,
+            sequences: Vec::new(),
+            speculated: Receipt::default(),
+            generated: 0,
+            next_id: 0,
+            turn: 0,
+            admitted: 0,
+            claims: Vec::with_capacity(limits.sequences),
+        }
     }
 
     /// Whether nothing waits or runs.
@@ -111,6 +132,19 @@ impl Scheduler {
         self.find(id).map(|at| (&self.sequences[at].tokens[..], self.sequences[at].prompt_len))
     }
 
+    /// How many sequences run, wait and are parked.
+    pub(crate) fn standings(&self) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for sequence in &self.sequences {
+            counts[match sequence.standing {
+                Standing::Running(_) => 0,
+                Standing::Waiting => 1,
+                Standing::Parked(_) => 2,
+            }] += 1;
+        }
+        counts
+    }
+
     /// Whether a sequence holds a lease and has not ended.
     pub(crate) fn is_running(&self, id: SeqId) -> bool {
         let running = |at: usize| matches!(self.sequences[at].standing, Standing::Running(_));
@@ -145,54 +179,107 @@ impl Scheduler {
     }
 
     /// Chooses and reserves; writes the next step into `plan`.
-    pub fn plan(&mut self, states: &mut StateStore, plan: &mut StepPlan) {
+    pub(crate) fn plan(&mut self, states: &mut StateStore, pace: &Pace, plan: &mut StepPlan) {
         plan.clear();
         self.admit(states);
-        let (mut rows, mut sampled) = (self.limits.rows, self.limits.sampled);
-        let count = self.sequences.len();
-        self.turn = if count == 0 { 0 } else { (self.turn + 1) % count };
-        let running = |s: &&Sequence| matches!(s.standing, Standing::Running(_));
-        let answering = self.sequences.iter().filter(running).filter(|s| s.is_answering()).count();
-        // Guesses take rows only when every answer has its own.
-        let mut spare = rows.min(sampled).saturating_sub(answering);
-        for first in [true, false] {
-            for i in 0..count {
-                let sequence = &self.sequences[(self.turn + i) % count];
-                let Standing::Running(lease) = sequence.standing else { continue };
-                if sequence.is_answering() != first || rows == 0 {
-                    continue;
-                }
+        self.turn += 1;
+        self.gather_claims(states);
+        self.plan_answers(states, plan);
+        self.plan_prompts(states, pace, plan);
+    }
+
+    /// Notes who is reading a prompt and how much of it is left.
+    fn gather_claims(&mut self, states: &StateStore) {
+        self.claims.clear();
+        for (at, sequence) in self.sequences.iter().enumerate() {
+            let Standing::Running(lease) = sequence.standing else { continue };
+            if !sequence.is_answering() {
                 let left = sequence.tokens.len() - states.lease(lease).committed as usize;
-                let take = left.min(rows);
-                let ends = take == left;
-                if ends && sampled == 0 {
-                    continue;
-                }
-                let room = sequence.room_for_guesses().min(spare).min(rows - take);
-                let guesses = if ends { sequence.drafts.guesses.len().min(room) } else { 0 };
-                rows -= take + guesses;
-                sampled -= if ends { 1 + guesses } else { 0 };
-                spare -= guesses;
-                add_span(plan, sequence, states, [take, guesses]);
+                self.claims.push(Claim { at, priority: sequence.priority, left, rows: 0 });
             }
         }
     }
 
-    /// Gives leases to waiting sequences, in order of arrival.
-    fn admit(&mut self, states: &mut StateStore) {
-        for sequence in &mut self.sequences {
-            match sequence.standing {
-                Standing::Waiting => match states.acquire(sequence.end) {
-                    Admission::Ready(lease) => sequence.standing = Standing::Running(lease),
-                    Admission::Wait => return,
-                },
-                Standing::Running(lease) => {
-                    // A continued sequence may need more blocks than it held.
-                    let extended = states.extend(lease, sequence.end);
-                    assert!(extended, "the pool holds a whole context for every sequence");
-                }
-                Standing::Parked(_) => {}
+    /// Adds the answers, each with its guesses.
+    fn plan_answers(&self, states: &StateStore, plan: &mut StepPlan) {
+        let mut rows = self.limits.rows;
+        let answers = self.standings()[0] - self.claims.len();
+        // Guesses take rows only when every answer has its own, and leave half of the rest to prompts.
+        let spare = rows.min(self.limits.sampled).saturating_sub(answers);
+        let wanted: usize = self.claims.iter().map(|claim| claim.left).sum();
+        let mut spare = spare - wanted.min(spare.div_ceil(2));
+        let count = self.sequences.len();
+        let first = (self.turn % count.max(1) as u64) as usize;
+        for i in 0..count {
+            let sequence = &self.sequences[(first + i) % count];
+            let Standing::Running(lease) = sequence.standing else { continue };
+            if rows == 0 || !sequence.is_answering() {
+                continue;
             }
+            let left = sequence.tokens.len() - states.lease(lease).committed as usize;
+            let take = left.min(rows);
+            let room = sequence.room_for_guesses().min(spare).min(rows - take);
+            let guesses = if take == left { sequence.drafts.guesses.len().min(room) } else { 0 };
+            rows -= take + guesses;
+            spare -= guesses;
+            add_span(plan, sequence, states, [take, guesses]);
+        }
+    }
+
+    /// Adds prompts in the rows that are left, as many as the step has time for.
+    fn plan_prompts(&mut self, states: &StateStore, pace: &Pace, plan: &mut StepPlan) {
+        if self.claims.is_empty() {
+            return;
+        }
+        let [running, waiting, _] = self.standings();
+        let committed = |claim: &Claim| {
+            let sequence = &self.sequences[claim.at];
+            sequence.tokens.len() - claim.left
+        };
+        let context = self.claims.iter().map(committed).max().unwrap_or(0);
+        let timely = pace.prompt_rows(context, running + waiting == 1);
+        let rows = timely.min(self.limits.rows - plan.tokens.len());
+        let mut sampled =
+            self.limits.sampled - plan.spans.iter().map(Span::sampled_rows).sum::<usize>();
+        share(&mut self.claims, rows, self.turn);
+        for claim in &self.claims {
+            let mut take = claim.rows;
+            if take == claim.left {
+                // Without a row to sample, the last token waits.
+                take -= usize::from(sampled == 0);
+                sampled = sampled.saturating_sub(1);
+            }
+            if take > 0 {
+                plan.prompt_rows += take;
+                add_span(plan, &self.sequences[claim.at], states, [take, 0]);
+            }
+        }
+    }
+
+    /// Gives leases to waiting sequences.
+    fn admit(&mut self, states: &mut StateStore) {
+        for sequence in &self.sequences {
+            if let Standing::Running(lease) = sequence.standing {
+                // A continued sequence may need more blocks than it held.
+                let extended = states.extend(lease, sequence.end);
+                assert!(extended, "the pool holds a whole context for every sequence");
+            }
+        }
+        while let Some(at) = self.next_waiting() {
+            let Admission::Ready(lease) = states.acquire(self.sequences[at].end) else { return };
+            self.sequences[at].standing = Standing::Running(lease);
+            self.admitted += 1;
+        }
+    }
+
+    /// Who gets the next lease. Sequences stand in the order of their arrival.
+    fn next_waiting(&self) -> Option<usize> {
+        let mut waiting = (0..self.sequences.len())
+            .filter(|&at| self.sequences[at].standing == Standing::Waiting);
+        if self.admitted % SHARE == SHARE - 1 {
+            waiting.next()
+        } else {
+            waiting.min_by_key(|&at| self.sequences[at].priority)
         }
     }
 
@@ -219,7 +306,11 @@ impl Scheduler {
         let (emitted, end) = sequence.emit(&picks[..verdict.emit], events);
         let settled = verdict.ending_at(emitted - 1);
         sequence.note_committed(start, start + settled.keep);
-        sequence.drafts.note_round(span.drafts, settled.keep - span.certain());
+        let (drafted, accepted) = (span.drafts, settled.keep - span.certain());
+        self.speculated.note(drafted, accepted);
+        self.speculated.from_text += if sequence.drafts.from_text { drafted as u64 } else { 0 };
+        self.generated += emitted as u64;
+        sequence.drafts.note_round(drafted, accepted);
         sequence.finish(end, events);
         settled
     }

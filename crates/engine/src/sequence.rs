@@ -28,6 +28,8 @@ pub(crate) struct Sequence {
     pub(crate) history: History,
     pub(crate) drafts: Drafts,
     pub(crate) park: bool,
+    /// Lower goes first.
+    pub(crate) priority: i32,
     end_tokens: Vec<Token>,
     watch: Option<Watch>,
 }
@@ -84,6 +86,7 @@ impl Sequence {
             history,
             drafts,
             park: request.park,
+            priority: request.priority,
             end_tokens: request.end_tokens,
             watch: request.watch,
         }

@@ -1,8 +1,9 @@
-//! What an engine is built for. Everything here sizes memory and none of it changes a token.
+//! What an engine is built for: sizes of memory and of steps. None of it changes a token.
 
 use crate::{DraftVocabulary, EngineError, Mode, Speculation};
 use forerun_base::DType;
 use forerun_model::{DrafterSpec, Limits, ModelSpec};
+use std::time::Duration;
 
 /// Rows of logits that a step keeps at least, so that scoring is not row by row.
 const LOGIT_BYTES: usize = 32 << 20;
@@ -20,6 +21,9 @@ pub struct Settings {
     pub speculation: Speculation,
     /// Element type of the key/value cache: F32, F16 or BF16.
     pub kv: DType,
+    /// Time a step may take while others wait for its end: prompts are read in chunks that fit, as far as
+    /// is known. Zero is no limit.
+    pub step_budget: Duration,
 }
 
 impl Default for Settings {
@@ -30,11 +34,15 @@ impl Default for Settings {
             prefill_chunk: 512,
             speculation: Speculation::OFF,
             kv: DType::F16,
+            step_budget: Duration::ZERO,
         }
     }
 }
 
 impl Settings {
+    /// A step budget for those who answer many: text still flows, and a cancel is quick.
+    pub const SHARED_STEP: Duration = Duration::from_millis(100);
+
     /// The sizes as the model understands them.
     pub fn limits(&self, spec: &ModelSpec) -> Result<Limits, EngineError> {
         let bad = |what: &str| Err(EngineError::Settings(what.to_owned()));

@@ -63,6 +63,7 @@ impl Plan {
                 ..Speculation::OFF
             },
             kv: args.engine.kv.dtype(),
+            ..Settings::default()
         };
         Ok(Self {
             cells: cells(args, prompts.len()),

@@ -50,6 +50,7 @@ impl<R: Runner> Engine<R> {
         self.runner.run(&self.plan, &mut self.picks)?;
         if counts {
             self.costs.note_calibration(rows, start.elapsed());
+            self.pace.note(rows - 1, 0, start.elapsed());
         }
         if !self.scheduler.limits.mtp {
             return Ok(());

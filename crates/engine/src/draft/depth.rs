@@ -83,12 +83,15 @@ impl Acceptance {
 /// Contexts from which a step is priced apart from shorter ones.
 const CONTEXTS: [usize; 5] = [0, 1 << 10, 1 << 12, 1 << 14, 1 << 16];
 
+/// Bands of prices: what was timed at load, then one for each of [`CONTEXTS`].
+pub(crate) const BANDS: usize = CONTEXTS.len() + 1;
+
 /// Prices of rounds, learned from rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct CostTable {
     /// Seconds of a step by band and rows (index 0: one row); 0 is unknown. Band 0 holds what was timed
     /// at load, for proportions until requests tell; the others follow [`CONTEXTS`].
-    step: [Vec<f32>; CONTEXTS.len() + 1],
+    step: [Vec<f32>; BANDS],
     /// Seconds of one draft pass; 0 is unknown.
     draft: f32,
 }
@@ -145,7 +148,7 @@ impl CostTable {
 }
 
 /// Which prices a context belongs to.
-fn band(context: usize) -> usize {
+pub(crate) fn band(context: usize) -> usize {
     CONTEXTS.iter().rposition(|&from| context >= from).map_or(1, |i| i + 1)
 }
 
@@ -167,7 +170,7 @@ fn between(step: &[f32], at: usize) -> f32 {
 
 /// Follows the cost as it drifts with the context. Hiccups only ever add time, so a lower time is believed
 /// sooner than a higher one.
-fn blend(known: &mut f32, time: Duration) {
+pub(crate) fn blend(known: &mut f32, time: Duration) {
     let time = time.as_secs_f32();
     let weight = if time < *known { 0.4 } else { 0.25 };
     *known = if *known == 0.0 { time } else { *known + weight * (time.min(2.0 * *known) - *known) };

@@ -16,6 +16,6 @@ pub use plan::{DraftEntry, DraftPlan, Guesses};
 pub use policy::{Depth, DraftVocabulary, Mode, Speculation};
 pub use receipt::Receipt;
 
-pub(crate) use depth::{Acceptance, CostTable};
+pub(crate) use depth::{Acceptance, BANDS, CostTable, band, blend};
 pub(crate) use ngram::NgramIndex;
 pub(crate) use schedule::DraftScratch;

@@ -184,6 +184,8 @@ impl Scheduler {
             let mut guesses = std::mem::take(&mut sequence.drafts.guesses);
             let (taken, end) = sequence.emit(&guesses, events);
             sequence.drafts.receipt.take_unchecked(taken);
+            self.speculated.take_unchecked(taken);
+            self.generated += taken as u64;
             sequence.finish(end, events);
             // Back for the next round, with its room.
             guesses.clear();

@@ -4,11 +4,17 @@
 #[derive(Clone, Debug)]
 pub(super) struct BlockPool {
     free: Vec<u32>,
+    size: usize,
 }
 
 impl BlockPool {
     pub(super) fn new(blocks: usize) -> Self {
-        Self { free: (0..blocks as u32).rev().collect() }
+        Self { free: (0..blocks as u32).rev().collect(), size: blocks }
+    }
+
+    /// All blocks.
+    pub(super) fn size(&self) -> usize {
+        self.size
     }
 
     /// Blocks not lent out.

@@ -83,6 +83,11 @@ impl StateStore {
         self.pool.take_back(&mut lease.blocks);
     }
 
+    /// All leases and blocks.
+    pub fn size(&self) -> (usize, usize) {
+        (self.leases.len(), self.pool.size())
+    }
+
     /// Leases and blocks that nobody holds.
     pub fn free(&self) -> (usize, usize) {
         (self.leases.iter().filter(|l| !l.held).count(), self.pool.free())

@@ -5,6 +5,7 @@ use forerun_base::{DType, Token};
 use forerun_engine::{Request, Sampling, Settings, Speculation};
 use forerun_testkit::tolerance::assert_same_bits;
 use proptest::prelude::*;
+use std::time::Duration;
 
 /// One of each kind of network: hybrid dense, hybrid with experts (both layouts), packed (both formats),
 /// attention only, and windows with per-layer inputs and shared keys, with experts, with a separate drafter.
@@ -104,7 +105,8 @@ proptest! {
         }
     }
 
-    /// A request's text does not depend on who shares the batch, in which order, or on the chunk.
+    /// A request's text does not depend on who shares the batch, in which order, on the chunk, or on the time a
+    /// step may take.
     #[test]
     fn alone_equals_in_a_batch(
         model in 0..MODELS.len(),
@@ -112,6 +114,8 @@ proptest! {
         lengths in prop::collection::vec(1usize..40, 2..5),
         chunk in prop_oneof![Just(1usize), Just(3), Just(64)],
         late in 0usize..6,
+        priorities in prop::collection::vec(-1i32..2, 5),
+        budget in prop_oneof![Just(Duration::ZERO), Just(Duration::from_nanos(1))],
     ) {
         let name = MODELS[model];
         let requests: Vec<Request> = lengths.iter().enumerate().map(|(i, &n)| request(name, n, i)).collect();
@@ -121,9 +125,11 @@ proptest! {
             engine.submit(request).expect("accepted");
             finish(&mut engine).remove(0).0
         }).collect();
-        let mut engine = engine(name, device, &Settings { sequences: 3, ..settings(chunk) });
+        let shared = Settings { sequences: 3, step_budget: budget, ..settings(chunk) };
+        let mut engine = engine(name, device, &shared);
         let mut events = Vec::new();
-        for request in again {
+        for (request, priority) in again.into_iter().zip(priorities) {
+            let request = Request { priority, ..request };
             // The later ones join while the earlier ones are under way.
             (0..late).for_each(|_| engine.step(&mut events));
             engine.submit(request).expect("accepted");

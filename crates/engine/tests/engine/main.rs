@@ -2,6 +2,7 @@
 
 mod assistant;
 mod common;
+mod fair_steps;
 mod gguf;
 mod golden;
 mod invariants;

@@ -7,13 +7,14 @@ use forerun_engine::{
 };
 use forerun_model::Limits;
 use proptest::prelude::*;
+use std::time::Duration;
 
 /// Picks `position of the token % 50` and checks what every plan must keep.
-struct Counting {
+pub(crate) struct Counting {
     limits: Limits,
     fails_at: Option<usize>,
     fails_drafting: bool,
-    steps: usize,
+    pub(crate) steps: usize,
 }
 
 impl Runner for Counting {
@@ -55,13 +56,13 @@ impl Runner for Counting {
     }
 }
 
-fn engine(limits: Limits, fails_at: Option<usize>) -> Engine<Counting> {
+pub(crate) fn engine(limits: Limits, fails_at: Option<usize>) -> Engine<Counting> {
     let runner = Counting { limits, fails_at, fails_drafting: false, steps: 0 };
     let speculation = Speculation { text: true, ..Speculation::mtp(limits.log_rows) };
     Engine::with_parts(Scheduler::new(limits, 100, speculation), StateStore::new(&limits), runner)
 }
 
-fn limits(sequences: usize, rows: usize, drafts: usize) -> Limits {
+pub(crate) fn limits(sequences: usize, rows: usize, drafts: usize) -> Limits {
     let log_rows = drafts.min(rows - 1);
     Limits {
         context: 200,
@@ -75,7 +76,7 @@ fn limits(sequences: usize, rows: usize, drafts: usize) -> Limits {
     }
 }
 
-fn reason_of(events: &[Event], id: SeqId) -> Option<FinishReason> {
+pub(crate) fn reason_of(events: &[Event], id: SeqId) -> Option<FinishReason> {
     events.iter().find_map(|event| match event {
         Event::Finished { seq, reason, .. } if *seq == id => Some(reason.clone()),
         _ => None,
@@ -92,14 +93,18 @@ proptest! {
         rows in 1usize..40,
         drafts in 0usize..9,
         arrivals in prop::collection::vec((1usize..150, 1usize..60, 0usize..5, any::<bool>()), 1..20),
+        priorities in prop::collection::vec(-2i32..3, 20),
+        budget in prop_oneof![Just(Duration::ZERO), Just(Duration::from_nanos(1))],
     ) {
         let limits = limits(sequences, rows, drafts);
         let mut engine = engine(limits, None);
+        engine.set_step_budget(budget);
         let free = engine.states().free();
         let mut events = Vec::new();
         let mut waiting = Vec::new();
-        for (prompt, max_tokens, gap, cancel) in arrivals {
-            let id = engine.submit(Request::greedy(vec![1; prompt], max_tokens)).expect("fits");
+        for ((prompt, max_tokens, gap, cancel), priority) in arrivals.into_iter().zip(priorities) {
+            let request = Request { priority, ..Request::greedy(vec![1; prompt], max_tokens) };
+            let id = engine.submit(request).expect("fits");
             waiting.push((id, prompt, max_tokens, cancel));
             (0..gap).for_each(|_| engine.step(&mut events));
             if cancel {

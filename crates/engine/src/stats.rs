@@ -1,0 +1,76 @@
+//! What an engine holds and has done.
+
+use crate::{Engine, Receipt, Runner, StateStore};
+use std::time::Duration;
+
+/// Numbers for an operator. Counts only grow; the others are of this moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Sequences that read a prompt or answer.
+    pub running: usize,
+    /// Sequences that wait for a lease.
+    pub waiting: usize,
+    /// Sequences that ended and keep their state.
+    pub parked: usize,
+    /// Leases nobody holds.
+    pub free_leases: usize,
+    /// All leases.
+    pub leases: usize,
+    /// Key/value blocks nobody holds.
+    pub free_blocks: usize,
+    /// All key/value blocks.
+    pub blocks: usize,
+    /// Steps that ran.
+    pub steps: u64,
+    /// Rows of the last step.
+    pub step_rows: usize,
+    /// Time of the last step, drafting included.
+    pub step_time: Duration,
+    /// Time of all steps.
+    pub busy: Duration,
+    /// Runs of the device: one a step and one a draft pass.
+    pub submissions: u64,
+    /// Time of all of them.
+    pub submission_time: Duration,
+    /// Prompt tokens read.
+    pub prompt_tokens: u64,
+    /// Tokens of answers.
+    pub generated_tokens: u64,
+    /// What speculation did, for all answers together.
+    pub speculation: Receipt,
+}
+
+impl Stats {
+    /// Takes runs of the device.
+    pub(crate) fn note_submissions(&mut self, count: usize, time: Duration) {
+        self.submissions += count as u64;
+        self.submission_time += time;
+    }
+
+    /// Takes a step that ran.
+    pub(crate) fn note_step(&mut self, rows: usize, prompt_rows: usize, time: Duration) {
+        self.steps += 1;
+        (self.step_rows, self.step_time) = (rows, time);
+        self.busy += time;
+        self.prompt_tokens += prompt_rows as u64;
+    }
+
+    fn note_room(&mut self, states: &StateStore) {
+        (self.free_leases, self.free_blocks) = states.free();
+        (self.leases, self.blocks) = states.size();
+    }
+}
+
+impl<R: Runner> Engine<R> {
+    /// What the engine holds and has done. Cheap: a look at each sequence and lease.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            speculation: self.scheduler.speculated.clone(),
+            generated_tokens: self.scheduler.generated,
+            ..self.stats.clone()
+        };
+        [stats.running, stats.waiting, stats.parked] = self.scheduler.standings();
+        stats.note_room(&self.states);
+        stats
+    }
+}
