@@ -132,14 +132,13 @@ fn ask(
 ) -> anyhow::Result<(SeqId, usize)> {
     let watched = Arc::clone(transcript);
     let request = |prompt: Vec<Token>| Request {
-        prompt,
         sampling: question.generation.sampling.clone(),
-        max_tokens: question.generation.max_tokens,
         end_tokens: end_tokens.to_vec(),
         // Ending by the watch, not by `cancel`, keeps a parked conversation usable after Ctrl-C.
         watch: Some(Box::new(move |token| lock(&watched).take(token) || interrupt::is_cancelled())),
         depth: question.generation.depth,
         park: question.park,
+        ..Request::greedy(prompt, question.generation.max_tokens)
     };
     let held = parked.and_then(|seq| Some((seq, engine.tokens(seq)?.0)));
     let rest = held.and_then(|(seq, tokens)| Some((seq, question.prompt.strip_prefix(tokens)?)));

@@ -61,16 +61,16 @@ mod tests {
 
     #[test]
     fn the_shortest_goes_first_and_the_first_keeps_its_share() {
-        let cases: [(&[(i32, usize)], Vec<usize>); 6] = [
-            (&[(0, 1000)], vec![128]),
-            (&[(0, 1000), (0, 20)], vec![108, 20]),
-            (&[(0, 1000), (0, 500)], vec![32, 96]),
-            (&[(0, 1000), (0, 500), (0, 40)], vec![32, 56, 40]),
-            (&[(0, 10), (0, 1000), (0, 40)], vec![10, 78, 40]),
-            (&[(0, 500), (0, 500), (0, 500)], vec![128, 0, 0]),
+        let cases = [
+            (vec![(0, 1000)], vec![128]),
+            (vec![(0, 1000), (0, 20)], vec![108, 20]),
+            (vec![(0, 1000), (0, 500)], vec![32, 96]),
+            (vec![(0, 1000), (0, 500), (0, 40)], vec![32, 56, 40]),
+            (vec![(0, 10), (0, 1000), (0, 40)], vec![10, 78, 40]),
+            (vec![(0, 500), (0, 500), (0, 500)], vec![128, 0, 0]),
         ];
         for (prompts, expected) in cases {
-            assert_eq!(shared(prompts, 128, 1), expected, "{prompts:?}");
+            assert_eq!(shared(&prompts, 128, 1), expected, "{prompts:?}");
         }
     }
 
