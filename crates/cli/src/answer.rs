@@ -4,11 +4,10 @@ use crate::generation::Generation;
 use crate::interrupt::{self, Answering};
 use crate::receipt;
 use crate::stats::{Stopwatch, Timings};
-use crate::transcript::Transcript;
 use anyhow::{anyhow, bail};
 use forerun_base::{SeqId, Token};
 use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Receipt, Request};
-use forerun_text::Tokenizer;
+use forerun_text::{Tokenizer, Transcript};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! `forerun`: fetch, run, score, inspect, verify, benchmark and quantise language models from the command line.
+//! `forerun`: fetch, run, serve, score, inspect, verify, benchmark and quantise language models from the command line.
 //!
 //! What was typed ([`args`]) becomes a command; each command has a folder or file of its own. This
 //! is the only crate that names a backend ([`device`]) and the only one that talks to a person.
@@ -26,12 +26,12 @@ mod receipt;
 mod report;
 mod run;
 mod score;
+mod serve;
 mod sizing;
 mod stats;
 mod stdin;
 mod terminal;
 mod tokenize;
-mod transcript;
 mod verify;
 
 use args::{Cli, Command};
@@ -44,10 +44,14 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
-    interrupt::install()?;
+    // A server drains on Ctrl-C, and sees to that itself.
+    if !matches!(cli.command, Some(Command::Serve(_))) {
+        interrupt::install()?;
+    }
     match cli.command {
         None => demo::tell_a_story(),
         Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Serve(args)) => serve::serve(*args),
         Some(Command::Score(args)) => score::score(&args),
         Some(Command::Inspect(args)) => inspect::inspect(&args),
         Some(Command::Bench(args)) => bench::bench(&args),

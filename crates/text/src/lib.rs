@@ -5,6 +5,7 @@
 //! - [`Vocabulary`]: the same from the tables of a GGUF file
 //! - [`Detokenizer`]: tokens to text as they come, never half a character
 //! - [`StopMatcher`]: stop strings across token boundaries
+//! - [`Transcript`]: both of these over one answer
 //! - [`ChatTemplate`]: a conversation to a prompt (`chat_template.jinja`)
 //! - [`GenerationDefaults`]: end tokens and sampling settings a model asks for
 //!
@@ -20,6 +21,7 @@ mod generation;
 mod stop;
 mod template;
 mod tokenizer;
+mod transcript;
 mod vocabulary;
 
 pub use detokenizer::Detokenizer;
@@ -28,4 +30,5 @@ pub use generation::GenerationDefaults;
 pub use stop::{Released, StopMatcher};
 pub use template::{ChatInput, ChatTemplate, SpecialTokens};
 pub use tokenizer::Tokenizer;
+pub use transcript::Transcript;
 pub use vocabulary::{TextFiles, Vocabulary};

@@ -9,6 +9,7 @@ mod quantize;
 mod run;
 mod sampling;
 mod score;
+mod serve;
 mod speculation;
 mod tokenize;
 mod verify;
@@ -22,6 +23,7 @@ pub(crate) use quantize::QuantizeArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use sampling::SamplingArgs;
 pub(crate) use score::ScoreArgs;
+pub(crate) use serve::{LogForm, LogLevel, ServeArgs};
 pub(crate) use speculation::{DraftVocabularyArgs, SpeculationArgs};
 pub(crate) use tokenize::TokenizeArgs;
 pub(crate) use verify::VerifyArgs;
@@ -33,6 +35,7 @@ Examples:
   forerun                                   tell a story with the bundled model
   forerun run                               chat with the bundled model
   forerun run ~/models/qwen3.5 \"Hello\"      one answer
+  forerun serve ~/models/qwen3.5            answer the OpenAI and Anthropic APIs
   forerun pull Qwen/Qwen3.5-0.8B            fetch a model; then run it by that name
   forerun score ~/models/qwen3.5 --file a.txt
   forerun inspect ~/models/qwen3.5 --ctx 32768
@@ -55,6 +58,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<RunArgs>),
+    Serve(Box<ServeArgs>),
     Score(ScoreArgs),
     Inspect(InspectArgs),
     Bench(Box<BenchArgs>),

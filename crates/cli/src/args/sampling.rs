@@ -2,6 +2,7 @@
 
 use clap::Args;
 use forerun_base::Token;
+use forerun_server::SamplingWish;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling (defaults: the model's generation_config.json)")]
@@ -41,6 +42,23 @@ pub(crate) struct SamplingArgs {
     /// Same seed, same text. By default a new one each run; `--json` reports it
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+}
+
+impl SamplingArgs {
+    /// What is asked of the model's defaults.
+    pub(crate) fn wish(&self) -> SamplingWish {
+        SamplingWish {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            logit_bias: self.logit_bias.clone(),
+            seed: self.seed,
+        }
+    }
 }
 
 fn logit_bias(text: &str) -> Result<(Token, f32), String> {

@@ -1,10 +1,10 @@
 //! An answer as text while its tokens come in: whole characters only, cut before a stop string.
 
+use crate::{Detokenizer, StopMatcher, TextError, Tokenizer};
 use forerun_base::Token;
-use forerun_text::{Detokenizer, StopMatcher, TextError, Tokenizer};
 
 /// The text of one answer.
-pub(crate) struct Transcript {
+pub struct Transcript {
     detokenizer: Option<Detokenizer>,
     stops: StopMatcher,
     /// Their spelling is no part of the text.
@@ -16,7 +16,7 @@ pub(crate) struct Transcript {
 
 impl Transcript {
     /// An empty text. Without a tokenizer it stays empty.
-    pub(crate) fn new(
+    pub fn new(
         tokenizer: Option<&Tokenizer>,
         stops: Vec<String>,
         end_tokens: Vec<Token>,
@@ -32,7 +32,7 @@ impl Transcript {
     }
 
     /// Takes one token; true when the answer must end with it.
-    pub(crate) fn take(&mut self, token: Token) -> bool {
+    pub fn take(&mut self, token: Token) -> bool {
         let Some(detokenizer) = &mut self.detokenizer else { return false };
         if self.end_tokens.contains(&token) {
             return false;
@@ -45,7 +45,7 @@ impl Transcript {
     }
 
     /// The answer is over: what was held back is text after all.
-    pub(crate) fn finish(&mut self) -> Result<(), TextError> {
+    pub fn finish(&mut self) -> Result<(), TextError> {
         if let Some(error) = self.broken.take() {
             return Err(error);
         }
@@ -63,19 +63,19 @@ impl Transcript {
     }
 
     /// Text that was not handed out before.
-    pub(crate) fn fresh(&mut self) -> String {
+    pub fn fresh(&mut self) -> String {
         let fresh = self.text[self.shown..].to_owned();
         self.shown = self.text.len();
         fresh
     }
 
     /// All text.
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Which stop string ended it.
-    pub(crate) fn hit(&self) -> Option<usize> {
+    pub fn hit(&self) -> Option<usize> {
         self.stops.hit()
     }
 }

@@ -1,0 +1,131 @@
+//! `forerun serve`.
+
+use super::engine::{at_least_one, threads};
+use super::{EngineArgs, ModelArgs, SpeculationArgs};
+use clap::{Args, ValueEnum};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  forerun serve                                    the bundled model at http://127.0.0.1:8080
+  forerun serve ~/models/qwen3.5 --ctx 32768 --max-sequences 4
+  forerun serve ~/models/qwen3.5 --host 0.0.0.0 --api-key-file keys.txt
+  forerun serve --config forerun.toml
+
+A config file holds the same names as the options, without the dashes in front:
+  model = \"~/models/qwen3.5\"
+  port = 8000
+  max-sequences = 16
+Options that are typed win over the file.";
+
+/// Serve a model over HTTP
+///
+/// Answers the OpenAI and Anthropic APIs and shows a chat page at /. It listens on this machine only
+/// unless --host says otherwise.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, args_override_self = true)]
+pub(crate) struct ServeArgs {
+    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache; the bundled model by default
+    #[arg(value_name = "MODEL")]
+    pub(crate) positional: Option<PathBuf>,
+
+    /// The model, where a config file names it
+    #[arg(long, value_name = "PATH", conflicts_with = "positional", hide = true)]
+    pub(crate) model: Option<PathBuf>,
+
+    /// Read options from this TOML file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Address to listen at
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1", help_heading = "Server")]
+    pub(crate) host: IpAddr,
+
+    /// Port to listen at; 0 takes any free one
+    #[arg(long, value_name = "N", default_value_t = 8080, help_heading = "Server")]
+    pub(crate) port: u16,
+
+    /// Key that clients must send; may be repeated. FORERUN_API_KEY gives one, too
+    #[arg(long, value_name = "KEY", help_heading = "Server")]
+    pub(crate) api_key: Vec<String>,
+
+    /// File with keys, one per line
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    pub(crate) api_key_file: Option<PathBuf>,
+
+    /// Name the model is served under [default: the name of its folder or file]
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    pub(crate) name: Option<String>,
+
+    /// Further name the model answers to; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    pub(crate) alias: Vec<String>,
+
+    /// Answers generated at a time; each has a whole context of memory
+    #[arg(long, value_name = "N", default_value = "8", value_parser = at_least_one)]
+    #[arg(help_heading = "Server")]
+    pub(crate) max_sequences: usize,
+
+    /// Answers that may wait beyond those; more are refused
+    #[arg(long, value_name = "N", default_value = "256", help_heading = "Server")]
+    pub(crate) queue: usize,
+
+    /// Connections at a time
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = at_least_one)]
+    #[arg(help_heading = "Server")]
+    pub(crate) max_connections: usize,
+
+    /// Longest request body in MiB
+    #[arg(long, value_name = "MIB", default_value = "16", value_parser = mebibytes)]
+    #[arg(help_heading = "Server")]
+    pub(crate) max_body: usize,
+
+    /// Seconds that a shutdown waits for answers to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, help_heading = "Server")]
+    pub(crate) drain: u32,
+
+    /// Form of the log on stderr
+    #[arg(long, value_enum, default_value_t = LogForm::Text, help_heading = "Server")]
+    pub(crate) log: LogForm,
+
+    /// How much is logged
+    #[arg(long, value_enum, default_value_t = LogLevel::Info, help_heading = "Server")]
+    pub(crate) log_level: LogLevel,
+
+    #[command(flatten)]
+    pub(crate) model_options: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
+
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogForm {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+fn mebibytes(text: &str) -> Result<usize, String> {
+    at_least_one(text)
+        .ok()
+        .filter(|&n| n <= 1024)
+        .ok_or_else(|| "expected a whole number from 1 to 1024".to_owned())
+}

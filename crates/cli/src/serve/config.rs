@@ -1,0 +1,89 @@
+//! A config file: the options of `serve` by their names, as if they had been typed before the others.
+
+use crate::args::{Cli, Command, ServeArgs};
+use anyhow::{Context, bail};
+use clap::Parser;
+use std::ffi::OsString;
+use std::path::Path;
+use toml::{Table, Value};
+
+/// The options with those of the file under them.
+pub(super) fn with_file(args: ServeArgs) -> anyhow::Result<ServeArgs> {
+    let Some(path) = &args.config else { return Ok(args) };
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    // What was typed follows the name of the command.
+    merged(&text, path, std::env::args_os().skip(2))
+}
+
+fn merged(
+    text: &str,
+    path: &Path,
+    typed: impl Iterator<Item = OsString>,
+) -> anyhow::Result<ServeArgs> {
+    let name = path.display();
+    let table: Table = toml::from_str(text).with_context(|| name.to_string())?;
+    let typed: Vec<OsString> = typed.collect();
+    let mut words: Vec<OsString> = vec!["forerun".into(), "serve".into()];
+    for (key, value) in &table {
+        if key == "config" {
+            bail!("{name}: a config file cannot name another");
+        }
+        words.extend(options(key, value).with_context(|| name.to_string())?);
+    }
+    words.extend(typed);
+    match Cli::try_parse_from(words) {
+        Ok(Cli { command: Some(Command::Serve(args)) }) => Ok(*args),
+        Ok(_) => unreachable!("the words begin with the command"),
+        Err(error) => Err(error).with_context(|| format!("with the options of {name}")),
+    }
+}
+
+/// A key and its value as words of a command line; a list repeats the option.
+fn options(key: &str, value: &Value) -> anyhow::Result<Vec<OsString>> {
+    let one = |value: &Value| -> anyhow::Result<OsString> {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Integer(number) => number.to_string(),
+            Value::Float(number) => number.to_string(),
+            _ => bail!("`{key}` is a {}; give a text or a number", value.type_str()),
+        };
+        Ok(format!("--{key}={text}").into())
+    };
+    match value {
+        Value::Array(values) => values.iter().map(one).collect(),
+        value => Ok(vec![one(value)?]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, typed: &[&str]) -> Result<ServeArgs, String> {
+        merged(text, Path::new("f.toml"), typed.iter().map(OsString::from))
+            .map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn what_is_typed_wins_over_the_file_and_the_rest_stays() {
+        let file = "port = 8000\nmodel = \"m\"\nctx = 512\nalias = [\"a\", \"b\"]\n";
+        let args = read(file, &["--port", "9000", "--log=json"]).unwrap();
+        assert_eq!((args.port, args.engine.ctx), (9000, Some(512)));
+        assert_eq!(args.alias, ["a", "b"]);
+        assert_eq!(args.model.as_deref(), Some(Path::new("m")));
+    }
+
+    #[test]
+    fn a_wrong_key_or_value_is_named_with_its_file() {
+        for (file, word) in [
+            ("prot = 1", "--prot"),
+            ("port = 70000", "70000"),
+            ("port = [true]", "boolean"),
+            ("config = \"g.toml\"", "another"),
+            ("port", "f.toml"),
+        ] {
+            let error = read(file, &[]).unwrap_err();
+            assert!(error.contains(word) && error.contains("f.toml"), "{file}: {error}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `forerun serve`: a model behind HTTP.
+
+mod config;
+mod keys;
+mod log;
+
+use crate::args::ServeArgs;
+use crate::exit::Outcome;
+use crate::load::Source;
+use crate::report::bytes_text;
+use crate::{bundled, sizing, terminal};
+use anyhow::Context;
+use forerun_engine::Settings as EngineSettings;
+use forerun_server::{ServedModel, Server, Settings};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
+    let args = config::with_file(args)?;
+    log::start(args.log, args.log_level);
+    let settings = settings(&args)?;
+    let path = match args.positional.as_ref().or(args.model.as_ref()) {
+        Some(path) => path.clone(),
+        None => bundled::find()?,
+    };
+    let source = Source::open(&path, &args.model_options)?;
+    let model = served(&args, &source, &path)?;
+    let name = model.name.clone();
+    let sized = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
+    let sized = EngineSettings { sequences: args.max_sequences, ..sized };
+    let loaded = source.load(&sized, args.threads)?;
+    let open = settings.api_keys.is_empty();
+    let server = Server::bind(loaded.engine, model, settings)?;
+    tell(&server, &name, open)?;
+    server.run()?;
+    Ok(Outcome::Done)
+}
+
+fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
+    Ok(Settings {
+        address: SocketAddr::new(args.host, args.port),
+        api_keys: keys::read(args)?,
+        queue: args.queue,
+        body_bytes: args.max_body << 20,
+        connections: args.max_connections,
+        drain: Duration::from_secs(args.drain.into()),
+        signals: true,
+        ..Settings::default()
+    })
+}
+
+/// The text side of the model.
+fn served(args: &ServeArgs, source: &Source, path: &Path) -> anyhow::Result<ServedModel> {
+    let named = path.file_stem().filter(|_| path.is_file()).or_else(|| path.file_name());
+    let own = || named.map_or_else(|| source.path.clone(), |n| n.to_string_lossy().into_owned());
+    Ok(ServedModel {
+        // A name of the hub is the model's name as it stands.
+        name: match &args.name {
+            Some(name) => name.clone(),
+            None if path.exists() => own(),
+            None => source.path.clone(),
+        },
+        aliases: args.alias.clone(),
+        tokenizer: source.text.need_tokenizer().context("a server needs text")?.clone(),
+        template: source.text.template()?,
+        defaults: source.text.defaults.clone(),
+    })
+}
+
+/// Says what is served, where, and what it takes.
+fn tell(server: &Server, name: &str, open: bool) -> anyhow::Result<()> {
+    let (address, facts) = (server.address()?, server.facts());
+    terminal::show(&format!("http://{address}\n"))?;
+    let memory: Vec<String> =
+        facts.memory.items.iter().map(|i| format!("{} {}", i.label, bytes_text(i.bytes))).collect();
+    terminal::note(&format!(
+        "model        {name}\n\
+         device       {}\n\
+         context      {} tokens, {} answers at a time\n\
+         memory       {}: {}\n\
+         speculation  {}",
+        facts.device,
+        facts.context,
+        facts.sequences,
+        bytes_text(facts.memory.total()),
+        memory.join(", "),
+        facts.speculation_off.map_or("on".to_owned(), |why| format!("off: {why}")),
+    ));
+    if open && !address.ip().is_loopback() {
+        terminal::note("warning: everyone who reaches this address is let in; give --api-key");
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Around every request: its id, its key, its error in the form of its API, its line in the log.
+
+use crate::app::App;
+use crate::error::{Form, ServerError};
+use crate::ids;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use std::time::Instant;
+
+const REQUEST_ID: &str = "x-request-id";
+/// Longest name a client may give a request.
+const LONGEST_ID: usize = 128;
+
+/// Lets in who has a key.
+pub(crate) async fn let_in(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match app.keys.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Gives the request a name, and an error its body.
+pub(crate) async fn name_and_explain(request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = request_id(request.headers());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut response = next.run(request).await;
+    let error = response.extensions_mut().remove::<ServerError>();
+    if let Some(error) = &error {
+        let body = error.body(Form::of(&path), &id).to_string();
+        *response.body_mut() = Body::from(body);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    let (status, ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
+    let error = error.map(|error| error.to_string());
+    tracing::info!(request_id = %id, %method, path, status, ms, error, "request");
+    response
+}
+
+/// The client's own name for the request if it is a sane one.
+fn request_id(headers: &HeaderMap) -> Arc<str> {
+    let sane = |text: &&str| !text.is_empty() && text.len() <= LONGEST_ID;
+    let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok()).filter(sane);
+    given.map_or_else(|| ids::fresh("req_").into(), Into::into)
+}

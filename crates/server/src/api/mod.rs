@@ -1,0 +1,62 @@
+//! Endpoints, one file each, and what lies around all of them.
+
+mod body;
+mod fields;
+mod health;
+mod layers;
+mod models;
+mod openai;
+mod sse;
+mod tokens;
+mod version;
+
+pub(crate) use body::{BODY_UNIT, JsonBody};
+pub(crate) use fields::Fields;
+
+use crate::app::App;
+use crate::error::ServerError;
+use axum::Router;
+use axum::http::{Method, Uri, header};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Everything the server answers to.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v1/chat/completions", post(openai::chat::create))
+        .route("/v1/completions", post(openai::completions::create))
+        .route("/v1/models", get(models::list))
+        // Names of models have slashes in them.
+        .route("/v1/models/{*name}", get(models::one))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/version", get(version::version))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(Arc::clone(&app), layers::let_in))
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready))
+        .layer(from_fn(layers::name_and_explain))
+        .with_state(app)
+}
+
+async fn no_route(uri: Uri) -> ServerError {
+    ServerError::NoRoute(crate::app::shortened(uri.path()))
+}
+
+async fn no_method(method: Method, uri: Uri) -> ServerError {
+    ServerError::NoMethod { method: method.to_string(), path: uri.path().to_owned() }
+}
+
+/// A body of JSON.
+pub(crate) fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => ([(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+        Err(error) => {
+            ServerError::Failed(format!("cannot write the answer: {error}")).into_response()
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Fields that chat and completions have in common.
+
+use super::super::Fields;
+use crate::SamplingWish;
+use crate::chat::Generation;
+use crate::error::ServerError;
+use crate::wire::chat::StreamOptions;
+use forerun_base::Token;
+use forerun_engine::Depth;
+use serde_json::{Map, Value, json};
+
+/// Most stop strings, and the longest.
+const STOPS: usize = 16;
+const STOP_BYTES: usize = 512;
+/// Most answers to one prompt.
+const CHOICES: usize = 128;
+
+/// Whether and how an answer is streamed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Streaming {
+    pub(crate) on: bool,
+    pub(crate) usage: bool,
+}
+
+/// Takes everything about the answer. `max` are the names under which its length may be given.
+pub(crate) fn take(fields: &mut Fields, max: &[&str]) -> Result<Generation, ServerError> {
+    fields.drop(&["user", "metadata", "safety_identifier"]);
+    fields.only("store", &[json!(false)])?;
+    fields.only("service_tier", &[json!("auto"), json!("default")])?;
+    let mut max_tokens = None;
+    for name in max {
+        if let Some(asked) = fields.take::<u64>(name)? {
+            if asked == 0 {
+                return Err(ServerError::invalid(name, format!("`{name}` is 0; give at least 1")));
+            }
+            max_tokens = Some(usize::try_from(asked).unwrap_or(usize::MAX));
+        }
+    }
+    let choices = fields.take("n")?.unwrap_or(1);
+    if !(1..=CHOICES).contains(&choices) {
+        let message = format!("`n` is {choices}; give 1 to {CHOICES}");
+        return Err(ServerError::invalid("n", message));
+    }
+    Ok(Generation {
+        sampling: sampling(fields)?,
+        max_tokens,
+        stops: stops(fields)?,
+        choices,
+        ignore_end: fields.take("ignore_eos")?.unwrap_or(false),
+        speculation: speculation(fields)?,
+    })
+}
+
+/// Takes `stream` and `stream_options`.
+pub(crate) fn streaming(fields: &mut Fields) -> Result<Streaming, ServerError> {
+    let on = fields.take("stream")?.unwrap_or(false);
+    let options: Option<StreamOptions> = fields.take("stream_options")?;
+    let (given, options) = (options.is_some(), options.unwrap_or_default());
+    if given && !on {
+        let message = "`stream_options` needs `stream: true`";
+        return Err(ServerError::invalid("stream_options", message));
+    }
+    if options.include_obfuscation == Some(true) {
+        return Err(ServerError::unsupported(
+            "stream_options.include_obfuscation",
+            "chunks are sent as they are",
+        ));
+    }
+    Ok(Streaming { on, usage: options.include_usage.unwrap_or(false) })
+}
+
+fn sampling(fields: &mut Fields) -> Result<SamplingWish, ServerError> {
+    Ok(SamplingWish {
+        temperature: fields.take("temperature")?,
+        top_k: top_k(fields)?,
+        top_p: fields.take("top_p")?,
+        min_p: fields.take("min_p")?,
+        repetition_penalty: fields.take("repetition_penalty")?,
+        presence_penalty: fields.take("presence_penalty")?,
+        frequency_penalty: fields.take("frequency_penalty")?,
+        logit_bias: logit_bias(fields)?,
+        // Negative seeds are as good as any.
+        seed: fields.take::<i64>("seed")?.map(i64::cast_unsigned),
+    })
+}
+
+/// Others say -1 for "all".
+fn top_k(fields: &mut Fields) -> Result<Option<u32>, ServerError> {
+    let Some(k) = fields.take::<i64>("top_k")? else { return Ok(None) };
+    match u32::try_from(k) {
+        Ok(k) => Ok(Some(k)),
+        Err(_) if k == -1 => Ok(Some(0)),
+        Err(_) => {
+            let message = format!("`top_k` is {k}; give 0 or more, where 0 keeps all tokens");
+            Err(ServerError::invalid("top_k", message))
+        }
+    }
+}
+
+fn logit_bias(fields: &mut Fields) -> Result<Vec<(Token, f32)>, ServerError> {
+    let given: Map<String, Value> = fields.take("logit_bias")?.unwrap_or_default();
+    let entry = |(token, bias): (String, Value)| {
+        let bad = |what: &str| ServerError::invalid("logit_bias", format!("`logit_bias`: {what}"));
+        let id = token
+            .parse()
+            .map_err(|_| bad(&format!("{:?} is no token id", crate::app::shortened(&token))))?;
+        let bias = bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));
+        Ok((id, bias.ok_or_else(|| bad("give a number from -100 to 100 for each token"))? as f32))
+    };
+    given.into_iter().map(entry).collect()
+}
+
+fn stops(fields: &mut Fields) -> Result<Vec<String>, ServerError> {
+    let stops: Vec<String> = match fields.take("stop")? {
+        None => Vec::new(),
+        Some(Value::String(stop)) => vec![stop],
+        Some(list) => super::super::fields::read("stop", list)?,
+    };
+    check_stops(&stops)?;
+    Ok(stops)
+}
+
+/// Refuses stop strings that are too many, too long or empty.
+pub(crate) fn check_stops(stops: &[String]) -> Result<(), ServerError> {
+    let bad = |message: String| Err(ServerError::invalid("stop", message));
+    if stops.len() > STOPS {
+        return bad(format!("`stop` has {} strings; give at most {STOPS}", stops.len()));
+    }
+    match stops.iter().find(|stop| stop.is_empty() || stop.len() > STOP_BYTES) {
+        Some(stop) => {
+            let bytes = stop.len();
+            bad(format!("a `stop` string has {bytes} bytes; give 1 to {STOP_BYTES}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// `"off"`, `"auto"` or a number of guesses.
+fn speculation(fields: &mut Fields) -> Result<Option<Depth>, ServerError> {
+    let most = Depth::MOST;
+    match fields.take::<Value>("speculation")? {
+        None => Ok(None),
+        Some(Value::String(word)) if word == "off" => Ok(Some(Depth::Fixed(0))),
+        Some(Value::String(word)) if word == "auto" => Ok(Some(Depth::Auto)),
+        Some(value) => {
+            let depth = value.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= most);
+            let bad = || {
+                let value = crate::app::shortened(&value.to_string());
+                let message =
+                    format!("`speculation` is {value}; give \"off\", \"auto\" or 0 to {most}");
+                ServerError::invalid("speculation", message)
+            };
+            Ok(Some(Depth::Fixed(depth.ok_or_else(bad)?)))
+        }
+    }
+}

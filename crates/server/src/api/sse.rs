@@ -1,0 +1,67 @@
+//! Server-sent events.
+
+use crate::app::App;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+/// Tells events as they come. `more` puts the next ones into the queue and says whether there may be others.
+pub(crate) trait Teller: Send + 'static {
+    /// Waits for what comes next; false when it was the last.
+    fn more(&mut self, out: &mut Outbox) -> impl Future<Output = bool> + Send;
+}
+
+/// Events to be sent.
+#[derive(Default)]
+pub(crate) struct Outbox(VecDeque<Event>);
+
+impl Outbox {
+    /// An event of JSON.
+    pub(crate) fn json(&mut self, value: &impl Serialize) {
+        self.named(None, value);
+    }
+
+    /// An event of JSON with a name.
+    pub(crate) fn named(&mut self, name: Option<&str>, value: &impl Serialize) {
+        let event = match name {
+            Some(name) => Event::default().event(name),
+            None => Event::default(),
+        };
+        let text = serde_json::to_string(value).expect("wire types have text keys only");
+        self.0.push_back(event.data(text));
+    }
+
+    /// An event of plain text.
+    pub(crate) fn text(&mut self, text: &str) {
+        self.0.push_back(Event::default().data(text));
+    }
+}
+
+/// A stream of events, with comments while there is nothing to tell.
+pub(crate) fn response(app: &App, teller: impl Teller) -> Response {
+    let keep_alive = KeepAlive::new().interval(app.settings.keep_alive).text("keep-alive");
+    let mut response = Sse::new(events(teller)).keep_alive(keep_alive).into_response();
+    // Proxies that collect responses would turn a stream into a wait.
+    response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
+    response
+}
+
+fn events(teller: impl Teller) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    stream::unfold(
+        (teller, Outbox::default(), true),
+        |(mut teller, mut out, mut going)| async move {
+            loop {
+                if let Some(event) = out.0.pop_front() {
+                    return Some((Ok(event), (teller, out, going)));
+                }
+                if !going {
+                    return None;
+                }
+                going = teller.more(&mut out).await;
+            }
+        },
+    )
+}

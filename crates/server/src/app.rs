@@ -1,0 +1,96 @@
+//! What every handler shares.
+
+use crate::answer::Answers;
+use crate::auth::Keys;
+use crate::chat::{ChatRequest, CompletionRequest};
+use crate::error::ServerError;
+use crate::model::{Facts, ServedModel};
+use crate::prepare;
+use crate::service::{Job, Place, Places, Service};
+use crate::settings::Settings;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// The model, the engine's thread and the rules.
+pub(crate) struct App {
+    pub(crate) model: ServedModel,
+    pub(crate) facts: Facts,
+    pub(crate) service: Service,
+    pub(crate) places: Arc<Places>,
+    pub(crate) settings: Settings,
+    pub(crate) keys: Keys,
+    /// Room for bodies that are being read, in units of [`crate::api::BODY_UNIT`].
+    pub(crate) bodies: Arc<Semaphore>,
+    /// Unix seconds at which the server started.
+    pub(crate) since: u64,
+}
+
+impl App {
+    /// Asks for the continuation of a conversation.
+    pub(crate) async fn ask_chat(
+        self: &Arc<Self>,
+        request: ChatRequest,
+    ) -> Result<Answers, ServerError> {
+        let places = self.places(request.generation.choices)?;
+        let app = Arc::clone(self);
+        let jobs = on_the_side(move || prepare::chat(&app, &request)).await?;
+        self.submit(jobs, places).await
+    }
+
+    /// Asks for the continuation of texts.
+    pub(crate) async fn ask_completion(
+        self: &Arc<Self>,
+        request: CompletionRequest,
+    ) -> Result<Answers, ServerError> {
+        let answers = request.prompts.len().saturating_mul(request.generation.choices);
+        let places = self.places(answers)?;
+        let app = Arc::clone(self);
+        let jobs = on_the_side(move || prepare::completion(&app, &request)).await?;
+        self.submit(jobs, places).await
+    }
+
+    /// Refuses a model that is not served here; no name means the one that is.
+    pub(crate) fn check_model(&self, asked: Option<&str>) -> Result<(), ServerError> {
+        match asked {
+            Some(asked) if !self.model.is_called(asked) => Err(ServerError::UnknownModel {
+                asked: shortened(asked),
+                served: self.model.name.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn places(&self, answers: usize) -> Result<Vec<Place>, ServerError> {
+        let room = self.places.room();
+        if answers > room {
+            let message = format!(
+                "the request asks for {answers} answers; this server takes {room} at a time"
+            );
+            return Err(ServerError::invalid("n", message));
+        }
+        self.service.places(answers)
+    }
+
+    async fn submit(&self, jobs: Vec<Job>, places: Vec<Place>) -> Result<Answers, ServerError> {
+        let choices = jobs.len();
+        Answers::accepted(self.service.submit(jobs, places)?, choices).await
+    }
+}
+
+/// Runs templates and tokenizers where they do not hold up other connections.
+pub(crate) async fn on_the_side<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ServerError> + Send + 'static,
+) -> Result<T, ServerError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|_| Err(ServerError::Failed("preparing the prompt panicked".to_owned())))
+}
+
+/// The beginning of a client's text, for a message.
+pub(crate) fn shortened(text: &str) -> String {
+    const MOST: usize = 100;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

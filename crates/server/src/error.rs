@@ -1,0 +1,198 @@
+//! What can go wrong with a request, by who has to act, and how each API says it.
+//!
+//! Handlers return the error itself; [`crate::api`]'s outermost layer knows path and request id and writes the
+//! body in the form of the API that was asked.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use forerun_engine::RejectError;
+use forerun_text::TextError;
+use serde_json::{Value, json};
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum ServerError {
+    /// The request makes no sense; `param` is where.
+    #[error("{message}")]
+    Invalid { param: Option<String>, message: String },
+    /// A field or value this server does not do.
+    #[error("`{field}` is not supported{}", .why.map(|w| format!(": {w}")).unwrap_or_default())]
+    Unsupported { field: String, why: Option<&'static str> },
+    #[error("the model `{asked}` is not served here; ask for `{served}`")]
+    UnknownModel { asked: String, served: String },
+    #[error("a key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`")]
+    NoKey,
+    #[error("the key is not one this server accepts")]
+    WrongKey,
+    #[error("there is nothing at {0}; /openapi.json lists what there is")]
+    NoRoute(String),
+    #[error("{method} is not allowed at {path}")]
+    NoMethod { method: String, path: String },
+    #[error("the body is longer than {0} bytes")]
+    TooLarge(usize),
+    #[error("the body did not arrive within {0} seconds")]
+    TooSlow(u64),
+    #[error("the content type is {0}; send application/json")]
+    MediaType(String),
+    /// More requests than the server lets wait.
+    #[error(
+        "{waiting} requests are being answered or wait, which is all this server takes; try again later"
+    )]
+    Busy { waiting: usize },
+    /// Not now: starting, draining or broken.
+    #[error("{0}")]
+    Unavailable(&'static str),
+    /// The engine failed under the request.
+    #[error("the engine failed: {0}")]
+    Failed(String),
+}
+
+/// Whose form an error takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    OpenAi,
+    Anthropic,
+}
+
+impl Form {
+    /// The form of the API that lives at a path.
+    pub(crate) fn of(path: &str) -> Self {
+        if path.starts_with("/v1/messages") { Self::Anthropic } else { Self::OpenAi }
+    }
+}
+
+impl ServerError {
+    /// A value that cannot be used.
+    pub(crate) fn invalid(param: &str, message: impl Into<String>) -> Self {
+        Self::Invalid { param: Some(param.to_owned()), message: message.into() }
+    }
+
+    /// A field or value this server does not do.
+    pub(crate) fn unsupported(field: &str, why: &'static str) -> Self {
+        Self::Unsupported { field: field.to_owned(), why: Some(why) }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Invalid { .. } | Self::Unsupported { .. } => StatusCode::BAD_REQUEST,
+            Self::UnknownModel { .. } | Self::NoRoute(_) => StatusCode::NOT_FOUND,
+            Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
+            Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn param(&self) -> Option<&str> {
+        match self {
+            Self::Invalid { param, .. } => param.as_deref(),
+            Self::Unsupported { field, .. } => Some(field),
+            Self::UnknownModel { .. } => Some("model"),
+            _ => None,
+        }
+    }
+
+    fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::Invalid { .. } => None,
+            Self::Unsupported { .. } => Some("unsupported_parameter"),
+            Self::UnknownModel { .. } => Some("model_not_found"),
+            Self::NoKey | Self::WrongKey => Some("invalid_api_key"),
+            Self::NoRoute(_) => Some("unknown_url"),
+            Self::NoMethod { .. } => Some("method_not_allowed"),
+            Self::TooLarge(_) => Some("request_too_large"),
+            Self::TooSlow(_) => Some("request_timeout"),
+            Self::MediaType(_) => Some("unsupported_media_type"),
+            Self::Busy { .. } => Some("queue_full"),
+            Self::Unavailable(_) => Some("unavailable"),
+            Self::Failed(_) => Some("engine_failed"),
+        }
+    }
+
+    /// The body in an API's own form.
+    pub(crate) fn body(&self, form: Form, request_id: &str) -> Value {
+        let message = self.to_string();
+        match form {
+            Form::OpenAi => json!({"error": {
+                "message": message,
+                "type": self.openai_type(),
+                "param": self.param(),
+                "code": self.code(),
+            }}),
+            Form::Anthropic => json!({
+                "type": "error",
+                "error": {"type": self.anthropic_type(), "message": message},
+                "request_id": request_id,
+            }),
+        }
+    }
+
+    fn openai_type(&self) -> &'static str {
+        match self.status() {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            status if status.is_server_error() => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    fn anthropic_type(&self) -> &'static str {
+        match self.status() {
+            StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::NOT_FOUND => "not_found_error",
+            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            StatusCode::INTERNAL_SERVER_ERROR => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+}
+
+impl From<RejectError> for ServerError {
+    fn from(error: RejectError) -> Self {
+        let message = error.to_string();
+        let param = match &error {
+            RejectError::Sampling { name, .. } => Some((*name).to_owned()),
+            RejectError::NoTokens => Some("max_tokens".to_owned()),
+            _ => None,
+        };
+        Self::Invalid { param, message }
+    }
+}
+
+/// Text comes from the client, so what the text side refuses is the client's to change.
+impl From<TextError> for ServerError {
+    fn from(error: TextError) -> Self {
+        let param = match &error {
+            TextError::Template { .. } => Some("messages".to_owned()),
+            TextError::EmptyStop { .. } => Some("stop".to_owned()),
+            _ => None,
+        };
+        Self::Invalid { param, message: error.to_string() }
+    }
+}
+
+/// A response without a body that carries the error, to be written by the outermost layer.
+impl IntoResponse for ServerError {
+    fn into_response(self) -> Response {
+        let mut response = self.status().into_response();
+        let headers = response.headers_mut();
+        match self {
+            Self::Busy { .. } => headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1")),
+            Self::Unavailable(_) => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"))
+            }
+            Self::NoKey | Self::WrongKey => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+            }
+            _ => None,
+        };
+        response.extensions_mut().insert(self);
+        response
+    }
+}

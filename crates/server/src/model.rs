@@ -1,0 +1,72 @@
+//! The model behind the server.
+
+use forerun_backend::MemoryPlan;
+use forerun_base::Token;
+use forerun_engine::{Engine, ModelRunner};
+use forerun_text::{ChatTemplate, GenerationDefaults, Tokenizer};
+
+/// The text side of the model that is served.
+#[derive(Debug)]
+pub struct ServedModel {
+    /// The name clients ask for and `/v1/models` lists.
+    pub name: String,
+    /// Further names it answers to.
+    pub aliases: Vec<String>,
+    /// Text to tokens and back.
+    pub tokenizer: Tokenizer,
+    /// Messages to a prompt; a model without one only continues text.
+    pub template: Option<ChatTemplate>,
+    /// What holds where a request does not say.
+    pub defaults: GenerationDefaults,
+}
+
+impl ServedModel {
+    /// Whether a client's name for a model is this one.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+
+    /// Tokens that end a continued text.
+    pub(crate) fn end_tokens(&self) -> Vec<Token> {
+        self.defaults.eos_token_ids.clone()
+    }
+
+    /// Tokens that end a turn of a conversation.
+    pub(crate) fn chat_end_tokens(&self, template: &ChatTemplate) -> Vec<Token> {
+        let defaults = self.defaults.clone();
+        defaults.with_chat_eos(&self.tokenizer, template.special_tokens()).eos_token_ids
+    }
+}
+
+/// What an engine was built for, told before it moves to its thread.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Positions a sequence can reach.
+    pub context: usize,
+    /// Tokens in the vocabulary.
+    pub vocabulary: usize,
+    /// Sequences that run at a time.
+    pub sequences: usize,
+    /// The device in words.
+    pub device: String,
+    /// What memory is for.
+    pub memory: MemoryPlan,
+    /// Why no guesses are made, if none are.
+    pub speculation_off: Option<&'static str>,
+}
+
+impl Facts {
+    /// Asks an engine.
+    pub fn of(engine: &mut Engine<ModelRunner>) -> Self {
+        let speculation_off = engine.speculation_off();
+        let runner = engine.runner();
+        Self {
+            context: runner.limits().context,
+            vocabulary: runner.model().spec.vocabulary,
+            sequences: runner.limits().sequences,
+            device: runner.device(),
+            memory: runner.memory().clone(),
+            speculation_off,
+        }
+    }
+}

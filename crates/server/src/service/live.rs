@@ -1,0 +1,126 @@
+//! An answer in the making, on the engine's thread.
+
+use super::{End, Ending, Piece, Place, Sink, Submission, Times};
+use forerun_base::Token;
+use forerun_engine::{FinishReason, Receipt, Request};
+use forerun_text::{TextError, Tokenizer, Transcript};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// One answer: where its pieces go and what they are made of.
+pub(super) struct Live {
+    choice: usize,
+    sink: Sink,
+    transcript: Arc<Mutex<Transcript>>,
+    stops: Vec<String>,
+    prompt_tokens: usize,
+    completion_tokens: usize,
+    /// Tokens decided since the last piece.
+    fresh: usize,
+    arrived: Instant,
+    started: Instant,
+    first_token: Option<Instant>,
+    /// Held until the answer is over.
+    _place: Place,
+}
+
+impl Live {
+    /// An answer and the request that makes it.
+    pub(super) fn new(
+        submission: Submission,
+        tokenizer: &Tokenizer,
+    ) -> Result<(Self, Request), TextError> {
+        let Submission { job, choice, sink, place, arrived } = submission;
+        let transcript =
+            Transcript::new(Some(tokenizer), job.stops.clone(), job.end_tokens.clone())?;
+        let transcript = Arc::new(Mutex::new(transcript));
+        let watched = Arc::clone(&transcript);
+        let live = Self {
+            choice,
+            sink,
+            transcript,
+            stops: job.stops,
+            prompt_tokens: job.prompt.len(),
+            completion_tokens: 0,
+            fresh: 0,
+            arrived,
+            started: Instant::now(),
+            first_token: None,
+            _place: place,
+        };
+        let request = Request {
+            sampling: job.sampling,
+            end_tokens: job.end_tokens,
+            watch: Some(Box::new(move |token| lock(&watched).take(token))),
+            depth: job.depth,
+            ..Request::greedy(job.prompt, job.max_tokens)
+        };
+        Ok((live, request))
+    }
+
+    /// Whether nobody listens any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.sink.is_closed()
+    }
+
+    /// Tells a piece. A receiver that is gone is noticed before the next step.
+    pub(super) fn tell(&self, piece: Piece) {
+        let _ = self.sink.send((self.choice, piece));
+    }
+
+    /// Takes a token that was decided; its text went through the watch already.
+    pub(super) fn token(&mut self, _token: Token) {
+        self.first_token.get_or_insert_with(Instant::now);
+        self.completion_tokens += 1;
+        self.fresh += 1;
+    }
+
+    /// Tells what the tokens of a step came to.
+    pub(super) fn flush(&mut self) {
+        if self.fresh == 0 {
+            return;
+        }
+        let text = lock(&self.transcript).fresh();
+        self.tell(Piece::Text(text));
+        self.fresh = 0;
+    }
+
+    /// Tells the rest and the end.
+    pub(super) fn finish(mut self, reason: FinishReason, receipt: Receipt) {
+        self.flush();
+        let mut transcript = lock(&self.transcript);
+        let rest = transcript.finish();
+        let text = transcript.fresh();
+        let stopped = transcript.hit().map(|i| Ending::Stop(self.stops[i].clone()));
+        drop(transcript);
+        let ending = match (rest, reason, stopped) {
+            (Err(error), ..) => return self.tell(Piece::Failed(error.to_string())),
+            (_, FinishReason::Failed(why), _) => return self.tell(Piece::Failed(why)),
+            // Nobody listens.
+            (_, FinishReason::Cancelled, _) => return,
+            (_, _, Some(stop)) => stop,
+            (_, FinishReason::Length, _) => Ending::Length,
+            (_, FinishReason::EndToken | FinishReason::Watched, _) => Ending::EndToken,
+        };
+        if !text.is_empty() {
+            self.tell(Piece::Text(text));
+        }
+        let now = Instant::now();
+        let times = Times {
+            started: self.started - self.arrived,
+            first_token: self.first_token.unwrap_or(now) - self.arrived,
+            end: now - self.arrived,
+        };
+        self.tell(Piece::Finished(Box::new(End {
+            ending,
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            times,
+            receipt,
+        })));
+    }
+}
+
+fn lock(transcript: &Mutex<Transcript>) -> MutexGuard<'_, Transcript> {
+    transcript.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,173 @@
+//! The thread that owns the engine, and the channels around it.
+//!
+//! Requests go in by one channel; the pieces of an answer come out by one channel per request. A receiver that
+//! was dropped is a cancel: its sequences end before the next step. Channels have no bound of their
+//! own, since places bound the requests and `max_tokens` the pieces.
+
+mod live;
+mod places;
+mod worker;
+
+pub(crate) use places::{Place, Places};
+
+use crate::error::ServerError;
+use forerun_base::Token;
+use forerun_engine::{Depth, Engine, ModelRunner, Receipt, RejectError, Sampling};
+use forerun_text::Tokenizer;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc as tokio_mpsc, oneshot};
+use worker::Worker;
+
+/// What the engine is asked for one answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) prompt: Vec<Token>,
+    pub(crate) sampling: Sampling,
+    pub(crate) max_tokens: usize,
+    pub(crate) end_tokens: Vec<Token>,
+    pub(crate) stops: Vec<String>,
+    pub(crate) depth: Depth,
+}
+
+/// Part of an answer, as the engine's thread tells it.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// The engine took the request.
+    Accepted,
+    /// It can never run.
+    Rejected(RejectError),
+    /// Text that a step settled, possibly none.
+    Text(String),
+    /// The answer is over.
+    Finished(Box<End>),
+    /// The device or the detokenizer failed.
+    Failed(String),
+}
+
+/// How an answer ended.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) ending: Ending,
+    pub(crate) prompt_tokens: usize,
+    pub(crate) completion_tokens: usize,
+    pub(crate) times: Times,
+    pub(crate) receipt: Receipt,
+}
+
+/// Why an answer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    EndToken,
+    /// The text would have held this.
+    Stop(String),
+    Length,
+}
+
+/// When things happened, from the arrival of the request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    /// The engine took it.
+    pub(crate) started: Duration,
+    pub(crate) first_token: Duration,
+    pub(crate) end: Duration,
+}
+
+/// The sending end of an answer: which of a request's answers, and its piece.
+pub(crate) type Sink = tokio_mpsc::UnboundedSender<(usize, Piece)>;
+
+enum Command {
+    Submit(Box<Submission>),
+    Ping(oneshot::Sender<()>),
+    Stop,
+}
+
+/// A job with where its pieces go.
+struct Submission {
+    job: Job,
+    choice: usize,
+    sink: Sink,
+    place: Place,
+    arrived: Instant,
+}
+
+/// A handle to the engine's thread.
+pub(crate) struct Service {
+    commands: mpsc::Sender<Command>,
+    places: Arc<Places>,
+    alive: Arc<AtomicBool>,
+}
+
+/// What the thread left behind.
+pub(crate) type Thread = JoinHandle<Result<(), String>>;
+
+/// A thread that was started.
+pub(crate) struct Started {
+    pub(crate) service: Service,
+    /// Hears of the first token; an error when there will be none.
+    pub(crate) warmed: oneshot::Receiver<()>,
+    /// An error as soon as the thread has ended.
+    pub(crate) gone: oneshot::Receiver<()>,
+    pub(crate) thread: Thread,
+}
+
+impl Service {
+    /// Moves an engine to a thread of its own, where it first generates one token.
+    pub(crate) fn start(
+        engine: Engine<ModelRunner>,
+        tokenizer: Tokenizer,
+        places: Arc<Places>,
+    ) -> std::io::Result<Started> {
+        let (commands, inbox) = mpsc::channel();
+        let (warm, warmed) = oneshot::channel();
+        let (going, gone) = oneshot::channel();
+        let alive = Arc::new(AtomicBool::new(false));
+        let worker = Worker::new(engine, tokenizer, inbox, Arc::clone(&alive));
+        let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
+            let _going = going;
+            worker.run(warm)
+        })?;
+        Ok(Started { service: Self { commands, places, alive }, warmed, gone, thread })
+    }
+
+    /// Room for so many answers, or why there is none.
+    pub(crate) fn places(&self, count: usize) -> Result<Vec<Place>, ServerError> {
+        if !self.alive.load(Ordering::Acquire) {
+            return Err(ServerError::Unavailable("the engine is not running"));
+        }
+        Places::take(&self.places, count)
+    }
+
+    /// Hands jobs to the engine, each in its place; their pieces come tagged by their order.
+    pub(crate) fn submit(
+        &self,
+        jobs: Vec<Job>,
+        places: Vec<Place>,
+    ) -> Result<tokio_mpsc::UnboundedReceiver<(usize, Piece)>, ServerError> {
+        let (sink, pieces) = tokio_mpsc::unbounded_channel();
+        let arrived = Instant::now();
+        for (choice, (job, place)) in jobs.into_iter().zip(places).enumerate() {
+            let submission = Submission { job, choice, sink: sink.clone(), place, arrived };
+            self.commands
+                .send(Command::Submit(Box::new(submission)))
+                .map_err(|_| ServerError::Unavailable("the engine is not running"))?;
+        }
+        Ok(pieces)
+    }
+
+    /// Whether the engine's thread answers within a time.
+    pub(crate) async fn answers_within(&self, time: Duration) -> bool {
+        let (reply, answer) = oneshot::channel();
+        self.alive.load(Ordering::Acquire)
+            && self.commands.send(Command::Ping(reply)).is_ok()
+            && matches!(tokio::time::timeout(time, answer).await, Ok(Ok(())))
+    }
+
+    /// Ends the thread after its present step; answers that are not over are cut off.
+    pub(crate) fn stop(&self) {
+        // A thread that is gone needs no telling.
+        let _ = self.commands.send(Command::Stop);
+    }
+}

@@ -1,0 +1,149 @@
+//! The loop of the engine's thread: take commands, step, hand out what was decided.
+
+use super::live::Live;
+use super::{Command, Piece, Submission};
+use forerun_base::SeqId;
+use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Request};
+use forerun_text::Tokenizer;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
+
+pub(super) struct Worker {
+    engine: Engine<ModelRunner>,
+    tokenizer: Tokenizer,
+    inbox: Receiver<Command>,
+    alive: Arc<AtomicBool>,
+    answers: HashMap<SeqId, Live>,
+    events: Vec<Event>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        engine: Engine<ModelRunner>,
+        tokenizer: Tokenizer,
+        inbox: Receiver<Command>,
+        alive: Arc<AtomicBool>,
+    ) -> Self {
+        let (answers, events) = (HashMap::new(), Vec::new());
+        Self { engine, tokenizer, inbox, alive, answers, events }
+    }
+
+    /// Works until told to stop; what it died of otherwise. Dropping the worker closes every answer.
+    pub(super) fn run(mut self, warm: oneshot::Sender<()>) -> Result<(), String> {
+        let alive = Arc::clone(&self.alive);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            self.warm_up()?;
+            self.alive.store(true, Ordering::Release);
+            // Whoever started the thread may have given up; commands tell.
+            let _ = warm.send(());
+            self.work();
+            Ok(())
+        }));
+        alive.store(false, Ordering::Release);
+        done.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(format!("the engine's thread panicked: {}", text.unwrap_or("no reason given")))
+        })
+    }
+
+    /// One token, so that "ready" is true and the first client does not pay for first touches.
+    fn warm_up(&mut self) -> Result<(), String> {
+        self.engine.submit(Request::greedy(vec![0], 1)).map_err(|e| e.to_string())?;
+        loop {
+            self.engine.step(&mut self.events);
+            for event in self.events.drain(..) {
+                match event {
+                    Event::Finished { reason: FinishReason::Failed(why), .. } => return Err(why),
+                    Event::Finished { .. } => return Ok(()),
+                    Event::Token { .. } => {}
+                }
+            }
+        }
+    }
+
+    fn work(&mut self) {
+        loop {
+            if self.answers.is_empty() {
+                // Nothing to do: sleep until somebody asks or everybody is gone.
+                match self.inbox.recv() {
+                    Ok(Command::Stop) | Err(_) => return,
+                    Ok(command) => self.obey(command),
+                }
+            }
+            while let Ok(command) = self.inbox.try_recv() {
+                if matches!(command, Command::Stop) {
+                    return;
+                }
+                self.obey(command);
+            }
+            self.drop_abandoned();
+            if !self.answers.is_empty() {
+                self.engine.step(&mut self.events);
+                self.hand_out();
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit(submission) => self.submit(*submission),
+            // Whoever asked may have stopped waiting.
+            Command::Ping(reply) => drop(reply.send(())),
+            Command::Stop => unreachable!("handled where commands are taken"),
+        }
+    }
+
+    fn submit(&mut self, submission: Submission) {
+        let (choice, sink) = (submission.choice, submission.sink.clone());
+        let refuse = |piece| {
+            let _ = sink.send((choice, piece));
+        };
+        let (live, request) = match Live::new(submission, &self.tokenizer) {
+            Ok(made) => made,
+            Err(error) => return refuse(Piece::Failed(error.to_string())),
+        };
+        match self.engine.submit(request) {
+            Ok(seq) => {
+                live.tell(Piece::Accepted);
+                self.answers.insert(seq, live);
+            }
+            Err(error) => refuse(Piece::Rejected(error)),
+        }
+    }
+
+    /// Ends what nobody waits for.
+    fn drop_abandoned(&mut self) {
+        let Self { engine, answers, events, .. } = self;
+        answers.retain(|&seq, live| {
+            let abandoned = live.is_abandoned();
+            if abandoned {
+                engine.cancel(seq, events);
+            }
+            !abandoned
+        });
+        events.clear();
+    }
+
+    fn hand_out(&mut self) {
+        for event in self.events.drain(..) {
+            match event {
+                Event::Token { seq, token } => {
+                    if let Some(live) = self.answers.get_mut(&seq) {
+                        live.token(token);
+                    }
+                }
+                Event::Finished { seq, reason, receipt } => {
+                    if let Some(live) = self.answers.remove(&seq) {
+                        live.finish(reason, *receipt);
+                    }
+                }
+            }
+        }
+        self.answers.values_mut().for_each(Live::flush);
+    }
+}

@@ -1,0 +1,43 @@
+//! How a server behaves. None of it changes a token.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Where a server listens, whom it lets in and what it bounds.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Address and port; port 0 takes any free one.
+    pub address: SocketAddr,
+    /// Keys that open it; none lets everyone in.
+    pub api_keys: Vec<String>,
+    /// Requests that wait beyond those that run.
+    pub queue: usize,
+    /// Longest request body.
+    pub body_bytes: usize,
+    /// Connections at a time.
+    pub connections: usize,
+    /// Longest wait for the rest of a request, and for a reader to take some of an answer.
+    pub patience: Duration,
+    /// How often a stream says that it is alive while nothing else is to say.
+    pub keep_alive: Duration,
+    /// How long a shutdown waits for answers to end.
+    pub drain: Duration,
+    /// Whether SIGINT and SIGTERM shut it down.
+    pub signals: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            api_keys: Vec::new(),
+            queue: 256,
+            body_bytes: 32 << 20,
+            connections: 1024,
+            patience: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(10),
+            drain: Duration::from_secs(30),
+            signals: false,
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! `/v1/completions`.
+
+use super::receipt::{Timings, Usage};
+use serde::Serialize;
+use serde_json::Value;
+
+/// A whole answer, or part of a streamed one: both have the same form.
+#[derive(Debug, Serialize)]
+pub(crate) struct Completion<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) object: &'static str,
+    pub(crate) created: u64,
+    pub(crate) model: &'a str,
+    pub(crate) choices: Vec<Choice>,
+    /// In a stream absent unless asked for, then null in all parts but the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage: Option<Option<Usage>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) timings: Option<Timings>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Choice {
+    pub(crate) index: usize,
+    pub(crate) text: String,
+    pub(crate) logprobs: Option<Value>,
+    pub(crate) finish_reason: Option<&'static str>,
+    pub(crate) stop_reason: Option<String>,
+}

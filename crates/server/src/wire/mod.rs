@@ -1,0 +1,7 @@
+//! What bodies look like. Serde types only, one file per API.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod models;
+pub(crate) mod receipt;
+pub(crate) mod tokens;

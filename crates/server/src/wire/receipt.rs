@@ -1,0 +1,121 @@
+//! What an answer cost: tokens, times, guesses.
+
+use crate::answer::{self, Finish};
+use serde::Serialize;
+use std::time::Duration;
+
+/// OpenAI's `usage`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Usage {
+    pub(crate) prompt_tokens: usize,
+    pub(crate) completion_tokens: usize,
+    pub(crate) total_tokens: usize,
+    pub(crate) prompt_tokens_details: PromptDetails,
+    pub(crate) completion_tokens_details: CompletionDetails,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PromptDetails {
+    pub(crate) cached_tokens: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CompletionDetails {
+    pub(crate) reasoning_tokens: usize,
+}
+
+impl From<answer::Usage> for Usage {
+    fn from(usage: answer::Usage) -> Self {
+        Self {
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            total_tokens: usage.prompt_tokens + usage.completion_tokens,
+            prompt_tokens_details: PromptDetails { cached_tokens: usage.cached_tokens },
+            completion_tokens_details: CompletionDetails {
+                reasoning_tokens: usage.reasoning_tokens,
+            },
+        }
+    }
+}
+
+/// The receipt of one answer.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Timings {
+    /// Until the request was first worked on.
+    pub(crate) queue_ms: f64,
+    /// From then to the first token.
+    pub(crate) prompt_ms: f64,
+    /// From the first token to the end.
+    pub(crate) predicted_ms: f64,
+    pub(crate) prompt_per_second: f64,
+    pub(crate) predicted_per_second: f64,
+    pub(crate) cached_tokens: usize,
+    pub(crate) speculation: Speculation,
+}
+
+/// What guessing did. Lists are by position in the round, up to the deepest used.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Speculation {
+    pub(crate) rounds: u64,
+    pub(crate) drafted: u64,
+    pub(crate) accepted: u64,
+    pub(crate) unchecked: u64,
+    pub(crate) drafted_from_text: u64,
+    pub(crate) drafted_at: Vec<u64>,
+    pub(crate) accepted_at: Vec<u64>,
+    /// Rounds by number of guesses, from 0.
+    pub(crate) depths: Vec<u64>,
+    pub(crate) tokens_per_round: f64,
+}
+
+impl From<&Finish> for Timings {
+    fn from(finish: &Finish) -> Self {
+        let (times, usage) = (&finish.end.times, &finish.usage);
+        let prompt = times.first_token.saturating_sub(times.started);
+        let predicted = times.end.saturating_sub(times.first_token);
+        let read = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
+        Self {
+            queue_ms: milliseconds(times.started),
+            prompt_ms: milliseconds(prompt),
+            predicted_ms: milliseconds(predicted),
+            prompt_per_second: rate(read, prompt),
+            // The first token belongs to the prompt's time.
+            predicted_per_second: rate(usage.completion_tokens.saturating_sub(1), predicted),
+            cached_tokens: usage.cached_tokens,
+            speculation: Speculation::from(&finish.end.receipt),
+        }
+    }
+}
+
+impl From<&forerun_engine::Receipt> for Speculation {
+    fn from(receipt: &forerun_engine::Receipt) -> Self {
+        let used = |counts: &[u64]| counts.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
+        let positions = used(&receipt.drafted_at);
+        Self {
+            rounds: receipt.rounds,
+            drafted: receipt.drafted,
+            accepted: receipt.accepted,
+            unchecked: receipt.unchecked,
+            drafted_from_text: receipt.from_text,
+            drafted_at: receipt.drafted_at[..positions].to_vec(),
+            accepted_at: receipt.accepted_at[..positions].to_vec(),
+            depths: receipt.depths[..used(&receipt.depths)].to_vec(),
+            tokens_per_round: receipt.tokens_per_round(),
+        }
+    }
+}
+
+/// Milliseconds to the microsecond: more digits would be noise.
+fn milliseconds(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e3
+}
+
+/// Tokens per second; 0 when there is nothing to divide.
+fn rate(tokens: usize, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if tokens == 0 || seconds <= 0.0 {
+        0.0
+    } else {
+        (tokens as f64 / seconds * 100.0).round() / 100.0
+    }
+}
