@@ -21,6 +21,8 @@ use forerun_base::Token;
 pub struct Detokenizer {
     tokenizer: Tokenizer,
     skip_special: bool,
+    /// Special tokens that are not left out.
+    shown: Vec<Token>,
     stream: Stream,
 }
 
@@ -57,12 +59,20 @@ impl Detokenizer {
                 context: String::new(),
             }),
         };
-        Self { tokenizer: tokenizer.clone(), skip_special, stream }
+        Self { tokenizer: tokenizer.clone(), skip_special, shown: Vec::new(), stream }
+    }
+
+    /// Shows these tokens even if they are special: marks that mean something in the text.
+    #[must_use]
+    pub fn showing(mut self, tokens: Vec<Token>) -> Self {
+        self.shown = tokens;
+        self
     }
 
     /// Takes one token and returns the text it settles, often the empty string.
     pub fn push(&mut self, token: Token) -> Result<String, TextError> {
-        let Some(spelling) = self.tokenizer.decoded_spelling(token, self.skip_special) else {
+        let skip = self.skip_special && !self.shown.contains(&token);
+        let Some(spelling) = self.tokenizer.decoded_spelling(token, skip) else {
             return Ok(String::new());
         };
         match &mut self.stream {

@@ -58,6 +58,14 @@ pub enum TextError {
         /// The cause; for `raise_exception` the template's own words.
         message: String,
     },
+    /// A message or tool of a client cannot be given to the model.
+    #[error("{path}: {problem}")]
+    Message {
+        /// Where in the request, such as `messages[3].content[1].type`.
+        path: String,
+        /// What is wrong there and what would do.
+        problem: String,
+    },
     /// A stop string of no characters would match everywhere.
     #[error("stop string {index} is empty; remove it")]
     EmptyStop {

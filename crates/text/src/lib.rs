@@ -7,6 +7,7 @@
 //! - [`StopMatcher`]: stop strings across token boundaries
 //! - [`Transcript`]: both of these over one answer
 //! - [`ChatTemplate`]: a conversation to a prompt (`chat_template.jinja`)
+//! - [`Dialect`]: reasoning and tool calls, in messages and in answers
 //! - [`GenerationDefaults`]: end tokens and sampling settings a model asks for
 //!
 //! No device and no weights. The files come from the network and are not trusted: whatever they
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod detokenizer;
+mod dialect;
 mod engine;
 mod error;
 mod file;
@@ -25,6 +27,7 @@ mod transcript;
 mod vocabulary;
 
 pub use detokenizer::Detokenizer;
+pub use dialect::{AnswerParser, Dialect, Opening, Piece, Tool, ToolChoice};
 pub use error::TextError;
 pub use generation::GenerationDefaults;
 pub use stop::{Released, StopMatcher};

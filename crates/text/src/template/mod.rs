@@ -85,6 +85,11 @@ impl ChatTemplate {
         self
     }
 
+    /// The template texts, for finding out what they are about.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &str> {
+        [&self.default, &self.tool_use].into_iter().flatten().map(String::as_str)
+    }
+
     /// The special tokens the template sees.
     pub fn special_tokens(&self) -> &SpecialTokens {
         &self.special

@@ -1,0 +1,240 @@
+//! The grammar that holds a model to its calls, as text for `llguidance` (Lark with `%json`).
+//!
+//! A forced call is one of the tools with arguments its schema admits. Where the model decides,
+//! text is free until a call begins; from there it must be well formed. Marks that are special
+//! tokens are named by their id, since text cannot spell them.
+//!
+//! What a form cannot say is not held to: in the forms without JSON, the pattern, format and
+//! length of strings, bounds of numbers and arguments a schema does not name.
+
+mod gemma;
+
+use super::schema::{self, Kinds};
+use super::tool::refused;
+use super::{
+    CALL_CLOSE, CALL_OPEN, CHANNEL, CHANNEL_OPEN, CallForm, Dialect, GEMMA_CLOSE, GEMMA_OPEN,
+};
+use super::{Tool, ToolChoice};
+use crate::error::TextError;
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+
+/// Any text, also none.
+const TEXT: &str = r"/(.|\n)*/";
+
+impl Dialect {
+    /// The grammar for an answer that may or must call `tools`, as Lark text. `None` where
+    /// nothing is to be held to: the model decides and its form has no mark that begins a call.
+    ///
+    /// `parallel` allows several calls. `opening` is that of the prompt: an answer that may open
+    /// its reasoning by itself may do so before a forced call. Reasoning that the prompt opened
+    /// is not part of the grammar: it begins after that.
+    pub fn tool_grammar(
+        &self,
+        tools: &[Tool],
+        choice: &ToolChoice,
+        parallel: bool,
+        opening: super::Opening,
+    ) -> Result<Option<String>, TextError> {
+        let auto = *choice == ToolChoice::Auto;
+        let tools: Vec<&Tool> = match choice {
+            ToolChoice::Named(name) => tools.iter().filter(|tool| tool.name == *name).collect(),
+            _ => tools.iter().collect(),
+        };
+        match (self.calls, choice) {
+            (None, ToolChoice::Auto) | (Some(CallForm::Bare), ToolChoice::Auto) => return Ok(None),
+            (None, _) => {
+                let problem =
+                    "this model's chat template has no form for tool calls; remove the tools";
+                return Err(refused("tool_choice", problem));
+            }
+            (_, ToolChoice::Named(name)) if tools.is_empty() => {
+                return Err(refused("tool_choice", format!("there is no tool `{name}`")));
+            }
+            (_, _) if tools.is_empty() && auto => return Ok(None),
+            (_, _) if tools.is_empty() => {
+                return Err(refused("tool_choice", "a call is required but no tool is given"));
+            }
+            _ => {}
+        }
+        let one = !parallel || matches!(choice, ToolChoice::Named(_));
+        let thinks = opening == super::Opening::Free;
+        let mut lark = Lark { dialect: self, rules: String::new() };
+        lark.start(auto, one, thinks);
+        let bodies: Vec<String> = (0..tools.len()).map(|n| format!("call_{n}")).collect();
+        lark.rule("call", &bodies.join(" | "));
+        for (n, tool) in tools.into_iter().enumerate() {
+            lark.call(n, tool)?;
+        }
+        Ok(Some(lark.rules))
+    }
+}
+
+struct Lark<'a> {
+    dialect: &'a Dialect,
+    rules: String,
+}
+
+impl Lark<'_> {
+    fn rule(&mut self, name: &str, body: &str) {
+        writeln!(self.rules, "{name}: {body}").expect("a string takes any text");
+    }
+
+    /// A mark as the grammar sees it: a special token, or text.
+    fn mark(&self, mark: &str) -> String {
+        match self.dialect.special_token(mark) {
+            Some(token) => format!("<[{token}]>"),
+            None => literal(mark),
+        }
+    }
+
+    /// The marks around a call; a form without them has none.
+    fn call_marks(&self) -> (Option<&'static str>, Option<&'static str>) {
+        match self.dialect.calls {
+            Some(CallForm::Gemma) => (Some(GEMMA_OPEN), Some(GEMMA_CLOSE)),
+            Some(CallForm::Marked | CallForm::Xml) => (Some(CALL_OPEN), Some(CALL_CLOSE)),
+            _ => (None, None),
+        }
+    }
+
+    /// What an answer is made of, in terms of `call`: a call after its opening mark.
+    fn start(&mut self, auto: bool, one: bool, thinks: bool) {
+        let (open, _) = self.call_marks();
+        let special = open.is_some_and(|mark| self.dialect.special_token(mark).is_some());
+        let opened = open.map(|mark| self.mark(mark) + " ").unwrap_or_default();
+        let think = if thinks { self.think_rule() } else { "" };
+        if !auto {
+            let more = if one || open.is_none() { "" } else { " (gap opened_call)*" };
+            let gap = if think.is_empty() { "" } else { "gap? " };
+            self.rule("start", &format!("{think}{gap}opened_call{more}"));
+            self.rule("opened_call", &format!("{opened}call"));
+            self.rule("gap", "GAP");
+            self.rule("GAP", r"/\n{1,2}/");
+            return;
+        }
+        let repeat = if one { "?" } else { "*" };
+        if special {
+            // No text contains a special token, so text may stand anywhere.
+            self.rule("start", &format!("{think}text ({opened}call text){repeat}"));
+        } else {
+            // The first opening mark in the text ends the free part.
+            self.rule("start", &format!("(head call){repeat} text"));
+            let mark = literal(open.unwrap_or_default());
+            self.rule("head[lazy]", &format!("TEXT {mark}"));
+        }
+        self.rule("text", "TEXT");
+        self.rule("TEXT", TEXT);
+    }
+
+    /// Reasoning the answer opens by itself, if any. Returns its place in a rule.
+    fn think_rule(&mut self) -> &'static str {
+        let Some(marks) = self.dialect.thinking else { return "" };
+        // In this one the opening mark is a token and a word.
+        let (first, rest) = match marks == CHANNEL {
+            true => (CHANNEL_OPEN, &marks.open[CHANNEL_OPEN.len()..]),
+            false => (marks.open, ""),
+        };
+        let special = |mark| self.dialect.special_token(mark).is_some();
+        let rest = if rest.is_empty() { String::new() } else { literal(rest) };
+        let open = self.mark(first);
+        if special(marks.close) {
+            let close = self.mark(marks.close);
+            self.rule("think", &format!("{open} {rest} thought {close}"));
+            self.rule("thought", "THOUGHT");
+        } else {
+            self.rule("think", &format!("{open} {rest} thought"));
+            self.rule("thought[lazy]", &format!("THOUGHT {}", literal(marks.close)));
+        }
+        self.rule("THOUGHT", TEXT);
+        "think? "
+    }
+
+    /// Call `n` after its opening mark.
+    fn call(&mut self, n: usize, tool: &Tool) -> Result<(), TextError> {
+        let rule = format!("call_{n}");
+        let close = self.call_marks().1.map(|mark| self.mark(mark)).unwrap_or_default();
+        let name = literal(&tool.name).trim_matches('"').to_owned();
+        match self.dialect.calls {
+            Some(CallForm::Marked) => {
+                let head = format!(r#""\n{{\"name\": \"{name}\", \"arguments\": ""#);
+                let schema = json_rule(Value::Object(tool.parameters.clone()));
+                self.rule(&rule, &format!(r#"{head} {schema} "}}\n" {close}"#));
+            }
+            Some(CallForm::Bare) => {
+                let head = format!(r#""{{\"name\": \"{name}\", \"parameters\": ""#);
+                let schema = json_rule(Value::Object(tool.parameters.clone()));
+                self.rule(&rule, &format!(r#"{head} {schema} "}}""#));
+            }
+            Some(CallForm::Xml) => {
+                let parameters = self.xml_parameters(n, tool)?;
+                let head = format!(r#""\n<function={name}>\n""#);
+                self.rule(&rule, &format!(r#"{head} {parameters} "</function>\n" {close}"#));
+            }
+            Some(CallForm::Gemma) => {
+                let arguments = gemma::arguments(self, n, tool)?;
+                self.rule(&rule, &format!(r#""call:{name}" {arguments} {close}"#));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The parameters of a call with tags, in the order of the schema.
+    fn xml_parameters(&mut self, n: usize, tool: &Tool) -> Result<String, TextError> {
+        let root = &tool.parameters;
+        let mut names = Vec::new();
+        for (index, (key, schema, required)) in schema::properties(root).into_iter().enumerate() {
+            check_key(tool, key, "<>\n")?;
+            let rule = format!("parameter_{n}_{index}");
+            let head = literal(&format!("<parameter={key}>\n"));
+            let value = self.xml_value(&rule, root, schema);
+            self.rule(&rule, &format!(r#"{head} {value} "\n""#));
+            names.push(if required { rule } else { format!("{rule}?") });
+        }
+        Ok(names.join(" "))
+    }
+
+    /// A value up to and with its closing tag.
+    fn xml_value(&mut self, rule: &str, root: &Map<String, Value>, schema: &Value) -> String {
+        const CLOSE: &str = r#""\n</parameter>""#;
+        let kinds = match schema {
+            Value::Object(_) => Kinds::of(root, schema),
+            _ => schema::TEXT_ONLY,
+        };
+        if let Some(texts) = schema::choices(root, schema) {
+            let texts: Vec<String> = texts.into_iter().map(literal).collect();
+            return format!("({}) {CLOSE}", texts.join(" | "));
+        }
+        if kinds.text {
+            let value = format!("{rule}_text");
+            self.rule(&format!("{value}[lazy]"), r"/(.|\n)*<\/parameter>/");
+            return value;
+        }
+        format!("{} {CLOSE}", json_rule(schema::standalone(root, schema)))
+    }
+}
+
+/// Text in quotes, as in JSON.
+fn literal(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// JSON of a schema, spaced as chat templates write it.
+fn json_rule(mut schema: Value) -> String {
+    if let Value::Object(schema) = &mut schema {
+        let spacing =
+            json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
+        schema.insert("x-guidance".to_owned(), spacing);
+    }
+    format!("%json {schema}")
+}
+
+/// Keys stand in the text as they are; one that would end its own mark cannot.
+fn check_key(tool: &Tool, key: &str, forbidden: &str) -> Result<(), TextError> {
+    if key.is_empty() || key.chars().any(|c| c.is_control() || forbidden.contains(c)) {
+        let problem =
+            format!("this model's call form has no way to write the argument {}", literal(key));
+        return Err(refused(format!("tool `{}`", tool.name), problem));
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Messages as clients send them, brought to the form templates are written for.
+//!
+//! Clients send the chat API's form: arguments of calls as JSON text, content as a string, a list
+//! of parts or null. Templates want arguments as objects and content as a string. What a text
+//! model cannot take, such as an image, is refused by its path. Further keys of a message are
+//! given to the template as they are.
+
+use super::Dialect;
+use super::tool::refused;
+use crate::error::TextError;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+/// Names of the tools called so far, by the id of the call.
+type Called = HashMap<String, String>;
+
+/// Keys of an answer that clients send back; they say nothing when empty.
+const EMPTY_KEYS: [&str; 5] = ["refusal", "audio", "function_call", "annotations", "tool_calls"];
+
+impl Dialect {
+    /// Brings the messages of a chat request to the form the template wants.
+    pub fn normalise_messages(&self, messages: &[Value]) -> Result<Vec<Value>, TextError> {
+        let mut called = Called::new();
+        let message = |(index, message): (usize, &Value)| {
+            let path = format!("messages[{index}]");
+            let Value::Object(message) = message else {
+                return Err(refused(path, "must be an object"));
+            };
+            self.message(&path, message.clone(), &mut called).map(Value::Object)
+        };
+        messages.iter().enumerate().map(message).collect()
+    }
+
+    fn message(
+        &self,
+        path: &str,
+        mut message: Map<String, Value>,
+        called: &mut Called,
+    ) -> Result<Map<String, Value>, TextError> {
+        let role = self.role(path, message.get("role"))?;
+        message.insert("role".to_owned(), role.into());
+        message.remove("cache_control");
+        for key in EMPTY_KEYS {
+            let empty = |value: &Value| match value {
+                Value::Null => true,
+                Value::Array(items) => items.is_empty(),
+                _ => false,
+            };
+            if message.get(key).is_some_and(empty) {
+                message.remove(key);
+            } else if message.contains_key(key) && key != "tool_calls" {
+                return Err(refused(format!("{path}.{key}"), "is not supported; remove it"));
+            }
+        }
+        let calls = match message.get_mut("tool_calls") {
+            None => false,
+            Some(calls) if role == "assistant" => {
+                self.calls(&format!("{path}.tool_calls"), calls, called)?;
+                true
+            }
+            Some(_) => {
+                let problem = "only an assistant message has calls";
+                return Err(refused(format!("{path}.tool_calls"), problem));
+            }
+        };
+        // Not all clients name reasoning alike.
+        if let Some(reasoning) = message.remove("reasoning") {
+            message.entry("reasoning_content").or_insert(reasoning);
+        }
+        match message.get("reasoning_content") {
+            None | Some(Value::String(_)) => {}
+            Some(Value::Null) => drop(message.remove("reasoning_content")),
+            Some(_) => {
+                return Err(refused(format!("{path}.reasoning_content"), "must be a string"));
+            }
+        }
+        let may_be_empty = calls || message.contains_key("reasoning_content");
+        let content = message.remove("content").unwrap_or_default();
+        let content = self.content(&format!("{path}.content"), content, may_be_empty)?;
+        message.insert("content".to_owned(), content);
+        if role == "tool" {
+            name_of_result(path, &mut message, called)?;
+        }
+        Ok(message)
+    }
+
+    fn role(&self, path: &str, role: Option<&Value>) -> Result<&'static str, TextError> {
+        let path = format!("{path}.role");
+        match role.and_then(Value::as_str) {
+            Some("system") => Ok("system"),
+            Some("developer") if self.habits.developer => Ok("developer"),
+            Some("developer") => Ok("system"),
+            Some("user") => Ok("user"),
+            Some("assistant") => Ok("assistant"),
+            Some("tool") => Ok("tool"),
+            Some(other) => {
+                let problem = format!(
+                    "{other} is not supported; use system, developer, user, assistant or tool"
+                );
+                Err(refused(path, problem))
+            }
+            None => Err(refused(path, "must be given")),
+        }
+    }
+
+    fn content(&self, path: &str, content: Value, may_be_empty: bool) -> Result<Value, TextError> {
+        match content {
+            Value::String(_) => Ok(content),
+            Value::Null if may_be_empty => Ok("".into()),
+            Value::Null => Err(refused(path, "must be given")),
+            Value::Array(parts) => {
+                let text = |(index, part)| part_text(&format!("{path}[{index}]"), part);
+                let texts = parts.iter().enumerate().map(text);
+                let texts: Vec<&str> = texts.collect::<Result<_, _>>()?;
+                if self.habits.parts {
+                    let part = |text| serde_json::json!({"type": "text", "text": text});
+                    return Ok(texts.into_iter().map(part).collect::<Vec<_>>().into());
+                }
+                Ok(texts.join("\n").into())
+            }
+            _ => Err(refused(path, "must be a string or a list of parts")),
+        }
+    }
+
+    fn calls(&self, path: &str, calls: &mut Value, called: &mut Called) -> Result<(), TextError> {
+        let calls = calls.as_array_mut().ok_or_else(|| refused(path, "must be a list"))?;
+        for (index, call) in calls.iter_mut().enumerate() {
+            let path = format!("{path}[{index}]");
+            if let Some(kind) = call.get("type").filter(|kind| *kind != "function") {
+                let problem = format!("{} is not supported; only function is", shown(kind));
+                return Err(refused(format!("{path}.type"), problem));
+            }
+            let id = call.get("id").and_then(Value::as_str).map(str::to_owned);
+            let function = call.get_mut("function").and_then(Value::as_object_mut);
+            let path = format!("{path}.function");
+            let function = function.ok_or_else(|| refused(&path, "must be an object"))?;
+            let name = function.get("name").and_then(Value::as_str);
+            let name = name.ok_or_else(|| refused(format!("{path}.name"), "must be a string"))?;
+            if let Some(id) = id {
+                called.insert(id, name.to_owned());
+            }
+            let arguments = function.remove("arguments").unwrap_or_default();
+            let arguments = self.arguments(&format!("{path}.arguments"), arguments)?;
+            function.insert("arguments".to_owned(), arguments);
+        }
+        Ok(())
+    }
+
+    fn arguments(&self, path: &str, arguments: Value) -> Result<Value, TextError> {
+        let object = match arguments {
+            Value::Object(_) => arguments,
+            Value::Null => Map::new().into(),
+            Value::String(text) if text.trim().is_empty() => Map::new().into(),
+            Value::String(text) => serde_json::from_str(&text)
+                .ok()
+                .filter(Value::is_object)
+                .ok_or_else(|| refused(path, "must be the text of a JSON object"))?,
+            _ => return Err(refused(path, "must be the text of a JSON object")),
+        };
+        Ok(if self.habits.text_arguments { object.to_string().into() } else { object })
+    }
+}
+
+/// Templates write whose result it is; clients give the id of the call only.
+fn name_of_result(
+    path: &str,
+    message: &mut Map<String, Value>,
+    called: &Called,
+) -> Result<(), TextError> {
+    let id = match message.get("tool_call_id") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::String(id)) => id,
+        Some(_) => return Err(refused(format!("{path}.tool_call_id"), "must be a string")),
+    };
+    if let (Some(name), false) = (called.get(id), message.contains_key("name")) {
+        message.insert("name".to_owned(), name.as_str().into());
+    }
+    Ok(())
+}
+
+fn part_text<'a>(path: &str, part: &'a Value) -> Result<&'a str, TextError> {
+    match part.get("type") {
+        Some(Value::String(kind)) if kind == "text" => {
+            let text = part.get("text").and_then(Value::as_str);
+            text.ok_or_else(|| refused(format!("{path}.text"), "must be a string"))
+        }
+        Some(kind) => {
+            let problem = format!("{} is not supported; send text parts", shown(kind));
+            Err(refused(format!("{path}.type"), problem))
+        }
+        None => Err(refused(format!("{path}.type"), "must be \"text\"")),
+    }
+}
+
+/// A value of a client in an error: short.
+fn shown(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    text.chars().take(40).collect()
+}

@@ -1,0 +1,273 @@
+//! Reads an answer as it comes: what is reasoning, what is content, what is a call.
+//!
+//! The text goes through character by character, so the result does not depend on how it was cut
+//! into pieces. A piece is given out as soon as it is certain; no mark is ever shown by halves.
+//! White space next to a mark belongs to the mark. What looks like a call and is none comes out
+//! as content, word for word.
+//!
+//! Memory is bounded by one call's text, time by a constant per character.
+
+use super::gemma::GemmaCall;
+use super::json::JsonCall;
+use super::piece::{Fed, Piece, Pieces};
+use super::tool::Tool;
+use super::xml::XmlCall;
+use super::{CALL_CLOSE, CALL_OPEN, CallForm, Dialect, FUNCTION_OPEN, GEMMA_CLOSE, GEMMA_OPEN};
+use super::{PYTHON_TAG, Thinking};
+
+/// White space held back because a mark may follow. More of it than this is text.
+const MAX_HELD_SPACE: usize = 64;
+/// A call that has not become certain by then is none.
+const MAX_UNCERTAIN_BYTES: usize = 1 << 20;
+
+/// Reads one answer. See [`super`] for what it looks for.
+#[derive(Clone, Debug)]
+pub struct AnswerParser {
+    thinking: Option<Thinking>,
+    calls: Option<CallForm>,
+    tools: Vec<Tool>,
+    mode: Mode,
+    place: Place,
+    /// White space and the beginning of a mark.
+    held: String,
+    /// The text of a call that is not certain yet.
+    raw: String,
+}
+
+#[derive(Clone, Debug)]
+enum Mode {
+    Content,
+    Reasoning,
+    Call(Call),
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Json(JsonCall),
+    Xml(XmlCall),
+    Gemma(GemmaCall),
+}
+
+/// What came right before, white space apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nothing at all.
+    Start,
+    /// A mark: white space after it is dropped.
+    Mark,
+    /// A complete call whose closing mark has not come.
+    Call,
+    /// A complete call with its closing mark.
+    CallMark,
+    Text,
+}
+
+impl AnswerParser {
+    /// A parser for one answer. Without tools nothing is a call.
+    pub fn new(dialect: &Dialect, starts_in_reasoning: bool, tools: &[Tool]) -> Self {
+        let reasoning = starts_in_reasoning && dialect.thinking.is_some();
+        Self {
+            thinking: dialect.thinking,
+            calls: dialect.calls.filter(|_| !tools.is_empty()),
+            tools: tools.to_vec(),
+            mode: if reasoning { Mode::Reasoning } else { Mode::Content },
+            place: if reasoning { Place::Mark } else { Place::Start },
+            held: String::new(),
+            raw: String::new(),
+        }
+    }
+
+    /// Takes the next text and adds what it settles to `out`.
+    pub fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+        let mut out = Pieces(out);
+        for c in text.chars() {
+            self.take(c, &mut out);
+        }
+    }
+
+    /// The answer ended: what was held back comes out.
+    pub fn finish(&mut self, out: &mut Vec<Piece>) {
+        let mut out = Pieces(out);
+        let held = std::mem::take(&mut self.held);
+        let raw = std::mem::take(&mut self.raw);
+        match &mut self.mode {
+            Mode::Content => out.content(&held),
+            Mode::Reasoning => out.reasoning(&held),
+            Mode::Call(call) if call.is_certain() => call.cut(&mut out),
+            Mode::Call(_) => out.content(&raw),
+        }
+        self.mode = Mode::Content;
+        self.place = Place::Start;
+    }
+
+    /// Whether the answer is inside its reasoning now.
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self.mode, Mode::Reasoning)
+    }
+
+    fn take(&mut self, c: char, out: &mut Pieces<'_>) {
+        if matches!(self.mode, Mode::Call(_)) {
+            self.take_in_call(c, out);
+        } else {
+            self.take_text(c, out);
+        }
+    }
+
+    fn take_text(&mut self, c: char, out: &mut Pieces<'_>) {
+        let after_mark = matches!(self.place, Place::Mark | Place::Call | Place::CallMark);
+        if self.held.is_empty() && after_mark && c.is_whitespace() {
+            return;
+        }
+        self.held.push(c);
+        // Let go of the front until the rest may still become white space and a mark.
+        while !self.held.is_empty() {
+            let candidate = self.held.trim_start();
+            let space = self.held.len() - candidate.len();
+            let marks = self.marks();
+            if let Some(mark) = marks.iter().flatten().find(|mark| **mark == candidate) {
+                return self.marked(mark, out);
+            }
+            let open = marks.iter().flatten().any(|mark| mark.starts_with(candidate));
+            if open && space <= MAX_HELD_SPACE {
+                return;
+            }
+            self.let_go(out);
+        }
+    }
+
+    /// Gives out the first held character.
+    fn let_go(&mut self, out: &mut Pieces<'_>) {
+        let first = self.held.remove(0);
+        if !first.is_whitespace() {
+            self.place = Place::Text;
+        }
+        let mut buffer = [0; 4];
+        let text = first.encode_utf8(&mut buffer);
+        match self.mode {
+            Mode::Reasoning => out.reasoning(text),
+            _ => out.content(text),
+        }
+    }
+
+    /// The marks that mean something here.
+    fn marks(&self) -> [Option<&'static str>; 4] {
+        if let (Mode::Reasoning, Some(thinking)) = (&self.mode, self.thinking) {
+            return [Some(thinking.close), None, None, None];
+        }
+        let fresh = self.place != Place::Text;
+        let may_think = |t: &Thinking| t.anywhere || (fresh && self.place != Place::Mark);
+        let think = self.thinking.filter(may_think).map(|t| t.open);
+        let after_call = self.place == Place::Call;
+        match self.calls {
+            None => [think, None, None, None],
+            Some(CallForm::Marked) => {
+                [think, Some(CALL_OPEN), after_call.then_some(CALL_CLOSE), None]
+            }
+            Some(CallForm::Xml) => {
+                let close = after_call.then_some(CALL_CLOSE);
+                [think, Some(CALL_OPEN), Some(FUNCTION_OPEN), close]
+            }
+            Some(CallForm::Gemma) => {
+                [think, Some(GEMMA_OPEN), after_call.then_some(GEMMA_CLOSE), None]
+            }
+            Some(CallForm::Bare) => {
+                let open = fresh.then_some("{");
+                [think, open, fresh.then_some(PYTHON_TAG), after_call.then_some(";")]
+            }
+        }
+    }
+
+    fn marked(&mut self, mark: &str, out: &mut Pieces<'_>) {
+        let held = std::mem::take(&mut self.held);
+        if let Some(thinking) = self.thinking
+            && [thinking.open, thinking.close].contains(&mark)
+        {
+            let opens = mark == thinking.open;
+            self.mode = if opens { Mode::Reasoning } else { Mode::Content };
+            self.place = Place::Mark;
+            return;
+        }
+        if matches!(mark, CALL_CLOSE | GEMMA_CLOSE | ";") {
+            self.place = Place::CallMark;
+            return;
+        }
+        self.raw = held;
+        let call = match self.calls {
+            Some(CallForm::Xml) => Call::Xml(XmlCall::new(mark)),
+            Some(CallForm::Gemma) => Call::Gemma(GemmaCall::new()),
+            _ => Call::Json(JsonCall::new()),
+        };
+        self.mode = Mode::Call(call);
+        if mark == "{" {
+            self.raw.pop();
+            self.take_in_call('{', out);
+        }
+    }
+
+    fn take_in_call(&mut self, c: char, out: &mut Pieces<'_>) {
+        let Mode::Call(call) = &mut self.mode else { return };
+        let any_name = self.calls != Some(CallForm::Bare);
+        let tools = &self.tools;
+        let known = |name: &str| any_name || tools.iter().any(|tool| tool.name == name);
+        let mut fed = match call {
+            Call::Json(call) => call.take(c, &known, out),
+            Call::Xml(call) => call.take(c, tools, out),
+            Call::Gemma(call) => call.take(c, out),
+        };
+        if call.is_certain() {
+            self.raw.clear();
+        } else if fed == Fed::More {
+            self.raw.push(c);
+            if self.raw.len() > MAX_UNCERTAIN_BYTES {
+                self.raw.pop();
+                fed = Fed::Wrong;
+            }
+        }
+        match fed {
+            Fed::More => {}
+            Fed::Done => {
+                self.mode = Mode::Content;
+                self.place = Place::Call;
+            }
+            Fed::Wrong => {
+                // Of a call that was begun, the closing mark may still follow.
+                let (text, place) = match call.is_certain() {
+                    true => (call.loose(), Place::Call),
+                    false => (std::mem::take(&mut self.raw), Place::Text),
+                };
+                self.place = if text.trim().is_empty() { place } else { Place::Text };
+                self.mode = Mode::Content;
+                out.content(&text);
+                self.take_text(c, out);
+            }
+        }
+    }
+}
+
+impl Call {
+    fn is_certain(&self) -> bool {
+        match self {
+            Self::Json(call) => call.is_certain(),
+            Self::Xml(call) => call.is_certain(),
+            Self::Gemma(call) => call.is_certain(),
+        }
+    }
+
+    /// What was taken of a certain call that went wrong, without being passed on.
+    fn loose(&mut self) -> String {
+        match self {
+            Self::Json(call) => call.loose(),
+            Self::Xml(call) => call.loose(),
+            Self::Gemma(call) => call.loose(),
+        }
+    }
+
+    /// The answer ended inside a certain call: what waited of a value comes out.
+    fn cut(&mut self, out: &mut Pieces<'_>) {
+        match self {
+            Self::Json(_) => {}
+            Self::Xml(call) => call.cut(out),
+            Self::Gemma(call) => call.cut(out),
+        }
+    }
+}
