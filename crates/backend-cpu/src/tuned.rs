@@ -107,11 +107,12 @@ fn apart(
 /// What a choice reads.
 fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::Choose<'a> {
     let (history, ids) = (memory.u32(op.history), memory.u32(op.ids));
+    let masks = memory.u32(op.masks);
     simd::Choose {
         logits: memory.f32(op.logits),
         candidates: op.candidates,
         rows: memory.u32(op.rows),
-        before: reference::Before { vocabulary: op.vocabulary, history, ids },
+        before: reference::Before { vocabulary: op.vocabulary, history, ids, masks },
     }
 }
 
@@ -397,7 +398,7 @@ impl Kernels for Tuned {
     fn head_sample(&mut self, memory: &mut Memory, op: HeadSample) -> Done {
         let (product, cap, sample) = op.parts();
         let rows = sample.out.len;
-        if choose(memory, &sample).plain_rows(rows)? < rows {
+        if choose(memory, &sample).greedy_rows(rows)? < rows {
             self.linear(memory, product)?;
             if let Some(cap) = cap {
                 self.softcap(memory, cap)?;
@@ -406,7 +407,8 @@ impl Kernels for Tuned {
         }
         memory.lend([sample.out], |memory, [out]| {
             let (x, weight) = (memory.f32(op.x), memory.matrix(op.weight));
-            let head = simd::GreedyHead { x, weight, candidates: sample.candidates, cap: op.cap };
+            let choice = choose(memory, &sample);
+            let head = simd::GreedyHead { x, weight, choice, cap: op.cap };
             simd::greedy_head(&mut self.crew, &head, &mut self.shared, out.u32_mut(sample.out));
             Ok(())
         })

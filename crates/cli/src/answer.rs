@@ -103,9 +103,9 @@ pub(crate) fn answer(
     show(&transcript.fresh())?;
     let stopped = transcript.hit().map(|i| Ending::StopString(stops[i].clone()));
     let ending = match (reason, stopped) {
-        (FinishReason::Failed(why), _) => return Err(anyhow!("the device failed: {why}")),
+        (FinishReason::Failed(why), _) => return Err(anyhow!("the answer failed: {why}")),
         (_, Some(stopped)) => stopped,
-        (FinishReason::EndToken, _) => Ending::EndToken,
+        (FinishReason::EndToken | FinishReason::Complete, _) => Ending::EndToken,
         (FinishReason::Length, _) => Ending::Length,
         // The watch ends an answer for a stop string, handled above, or for Ctrl-C.
         (FinishReason::Cancelled | FinishReason::Watched, _) => Ending::Cancelled,

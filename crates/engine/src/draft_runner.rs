@@ -165,7 +165,7 @@ impl ModelRunner {
         let mut picks = std::mem::take(&mut self.draft.picks);
         picks.clear();
         picks.resize(self.draft.active.len(), 0);
-        self.sample(head, ids, &mut picks)?;
+        self.sample(head, ids, plan.masks.words(), &mut picks)?;
         let line = self.line();
         for (&i, &pick) in self.draft.active.iter().zip(&picks) {
             guesses.push(i, pick);
@@ -204,6 +204,7 @@ impl ModelRunner {
                 ids_first: (i * line) as u32,
                 ids_len: number as u32,
                 ids_prompt: 0,
+                mask: if number == 1 { plan.masks.number(&entry.sample.masks, 0) } else { 0 },
                 ..entry.sample.row
             };
             self.sample_words.extend_from_slice(&row.words());

@@ -105,6 +105,9 @@ impl<R: Runner> Engine<R> {
         self.plan.history.reserve(room);
         self.drafts.clear();
         self.drafts.history.reserve(room);
+        let (masked, vocabulary) = (self.scheduler.masked_rows(), self.scheduler.vocabulary);
+        self.plan.masks.reserve(masked, vocabulary);
+        self.drafts.masks.reserve(masked, vocabulary);
     }
 
     /// Ends a sequence now, or forgets a parked one. Its blocks are free for the next step.
@@ -128,6 +131,7 @@ impl<R: Runner> Engine<R> {
     pub fn step(&mut self, events: &mut Vec<Event>) {
         let started = Instant::now();
         self.scheduler.plan(&mut self.states, &self.pace, &mut self.plan); // choose and reserve; no device
+        self.scheduler.constrain(&mut self.states, &mut self.plan, events); // what may be picked
         if self.plan.spans.is_empty() {
             return;
         }
@@ -147,7 +151,7 @@ impl<R: Runner> Engine<R> {
         self.runner.run(&self.plan, &mut self.picks)?;
         self.stats.note_submissions(1, start.elapsed());
         if self.plan.spans.iter().all(|span| span.sample.is_some() && span.certain() == 1) {
-            self.costs.note_step(self.plan.tokens.len(), self.plan.context(), start.elapsed());
+            self.costs.note_step(self.plan.rows(), self.plan.context(), start.elapsed());
         }
         Ok(())
     }
@@ -155,11 +159,11 @@ impl<R: Runner> Engine<R> {
     /// Judges every span and commits what is kept: the only place state becomes real.
     fn settle(&mut self, events: &mut Vec<Event>) {
         for (i, span) in self.plan.spans.iter().enumerate() {
-            let (certain, picks) = (span.certain(), self.picks.of(i));
+            let (certain, picked) = (span.certain(), self.picks.of(i));
             let kept = match span.sample {
                 Some(_) => {
-                    let verdict = judge(certain, self.plan.guesses(span), picks);
-                    self.scheduler.apply(span, verdict, picks, events)
+                    let verdict = judge(certain, self.plan.guesses(span), picked.tokens);
+                    self.scheduler.apply(span, verdict, picked, events)
                 }
                 None => self.scheduler.read(span),
             };

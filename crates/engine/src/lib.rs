@@ -5,12 +5,15 @@
 //! moment at which tentative state becomes real.
 #![forbid(unsafe_code)]
 
+mod constrain;
+mod constraint;
 mod draft;
 mod draft_runner;
 mod engine;
 mod error;
 mod history;
 mod judge;
+mod logprobs;
 mod model_runner;
 mod pace;
 mod plan;
@@ -25,19 +28,20 @@ mod share;
 mod state;
 mod stats;
 
+pub use constraint::{Allowed, Constraint, Masks};
 pub use draft::{
     Depth, DraftEntry, DraftPlan, DraftVocabulary, Guesses, Mode, Receipt, Speculation,
 };
 pub use engine::Engine;
 pub use error::{EngineError, RejectError};
 pub use judge::{Verdict, judge};
+pub use logprobs::{MAX_LOGPROBS, TokenLogprobs, log_probability};
 pub use model_runner::{ModelRunner, Tap};
 pub use plan::{SampleSpec, Span, StepPlan};
 pub use request::{Event, FinishReason, Request, Watch, check_tokens};
-pub use runner::{Picks, Runner};
+pub use runner::{Picked, Picks, Runner};
 pub use sampling::Sampling;
 pub use scheduler::Scheduler;
-pub use score::log_probability;
 pub use settings::Settings;
 pub use state::{Admission, Lease, StateStore};
 pub use stats::Stats;

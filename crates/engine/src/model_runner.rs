@@ -3,9 +3,9 @@
 use crate::sampling::MAX_BIASES;
 use crate::{
     DraftPlan, EngineError, Guesses, Picks, Runner, SampleSpec, Settings, Span, Speculation,
-    StepPlan,
+    StepPlan, TokenLogprobs,
 };
-use forerun_backend::op::{HistoryEntry, SampleRow};
+use forerun_backend::op::{HistoryEntry, Sample, SampleRow};
 use forerun_backend::{
     Backend, BufferId, HostData, HostDataMut, MemoryPlan, View, submit_and_wait,
 };
@@ -32,6 +32,8 @@ pub struct ModelRunner {
     pub(crate) batch: Batch,
     pub(crate) sample_words: Vec<u32>,
     pub(crate) history_words: Vec<u32>,
+    /// A row of logits on the host; empty until someone asks for one.
+    row: Vec<f32>,
     pub(crate) draft: ChainScratch,
     tap: Option<Tap>,
 }
@@ -65,6 +67,7 @@ pub(crate) struct Buffers {
     pub(crate) space: Workspace,
     sample_rows: BufferId,
     history: BufferId,
+    masks: BufferId,
     picks: BufferId,
     pub(crate) draft_ids: BufferId,
 }
@@ -83,6 +86,7 @@ impl Buffers {
             space: Workspace::new(spec, limits, planner)?,
             sample_rows: planner.index("sample rows", limits.sampled * SampleRow::WORDS)?,
             history: planner.index("token history", history_entries(spec, limits))?,
+            masks: planner.index("masks", mask_words(spec, limits))?,
             picks: planner.index("picks", limits.sampled)?,
             draft_ids: planner.index("draft ids", draft_ids)?,
         })
@@ -93,6 +97,13 @@ impl Buffers {
 fn history_entries(spec: &ModelSpec, limits: &Limits) -> usize {
     let per_sequence = (limits.context + MAX_BIASES).min(spec.vocabulary);
     limits.sequences * per_sequence * HistoryEntry::WORDS
+}
+
+/// Words of the masks that all sequences together can need: one for each row of an answer.
+fn mask_words(spec: &ModelSpec, limits: &Limits) -> usize {
+    let rows = limits.sequences.saturating_mul(limits.log_rows + 1).min(limits.sampled);
+    // Each sequence that drafts has one mask for its first guess, also where nothing is verified.
+    rows.max(limits.sequences) * Sample::mask_words(spec.vocabulary)
 }
 
 impl ModelRunner {
@@ -120,6 +131,7 @@ impl ModelRunner {
             batch,
             sample_words: Vec::with_capacity(limits.sampled * SampleRow::WORDS),
             history_words: Vec::new(),
+            row: Vec::new(),
             draft: ChainScratch::with_room(&limits, &settings.speculation),
             tap: None,
         })
@@ -169,6 +181,25 @@ impl ModelRunner {
             }
         }
         self.tap = Some(tap);
+        Ok(())
+    }
+
+    /// Reads the logits of the rows whose requests ask what the model thought of them.
+    fn tell(&mut self, plan: &StepPlan, head: Head, picks: &mut Picks) -> Result<(), EngineError> {
+        let Head::Logits(logits) = head else { return Ok(()) };
+        let vocabulary = self.model.spec.vocabulary;
+        self.row.resize(vocabulary, 0.0);
+        for (span, of) in plan.spans.iter().zip(&picks.of_span) {
+            let Some(most) = span.sample.as_ref().and_then(|sample| sample.logprobs) else {
+                continue;
+            };
+            for at in of.clone() {
+                let view = logits.part(at * vocabulary, vocabulary);
+                self.backend.read(view, HostDataMut::F32(&mut self.row))?;
+                let told = TokenLogprobs::of(&self.row, picks.tokens[at], most);
+                picks.logprobs[at] = Some(Box::new(told));
+            }
+        }
         Ok(())
     }
 
@@ -228,23 +259,27 @@ impl ModelRunner {
         Ok(self.model.forward(&mut *self.backend, space, states, &self.batch)?)
     }
 
-    /// Samples rows as `sample_words` and `history_words` say, and waits for the picks.
+    /// Samples rows as `sample_words` and `history_words` say, under `masks`, and waits for the picks.
     pub(crate) fn sample(
         &mut self,
         head: Head,
         ids: View,
+        masks: &[u32],
         picks: &mut [u32],
     ) -> Result<(), EngineError> {
         if picks.is_empty() {
             return Ok(submit_and_wait(&mut *self.backend)?);
         }
-        let Buffers { sample_rows, history, picks: out, .. } = &self.buffers;
+        let Buffers { sample_rows, history, masks: room, picks: out, .. } = &self.buffers;
+        let words = masks;
+        let masks = View::head(*room, words.len());
         let rows = View::head(*sample_rows, self.sample_words.len());
         let history = View::head(*history, self.history_words.len());
         let out = View::head(*out, picks.len());
         self.backend.write(rows, HostData::U32(&self.sample_words))?;
         self.backend.write(history, HostData::U32(&self.history_words))?;
-        head.sample(&mut *self.backend, Choice { rows, history, ids, out })?;
+        self.backend.write(masks, HostData::U32(words))?;
+        head.sample(&mut *self.backend, Choice { rows, history, ids, masks, out })?;
         submit_and_wait(&mut *self.backend)?;
         Ok(self.backend.read(out, HostDataMut::U32(picks))?)
     }
@@ -280,8 +315,10 @@ impl ModelRunner {
         let mut first_row = 0;
         for span in &plan.spans {
             if let Some(sample) = &span.sample {
-                for i in span.certain() - 1..span.tokens.len() {
+                for (at, i) in (span.certain() - 1..span.tokens.len()).enumerate() {
+                    let mask = plan.masks.number(&sample.masks, at);
                     let row = sample_row(span, sample, first_row, i as u32);
+                    let row = SampleRow { mask, ..row };
                     self.sample_words.extend_from_slice(&row.words());
                 }
             }
@@ -309,9 +346,13 @@ impl Runner for ModelRunner {
         picks.reset(plan);
         self.fill(plan, Span::sampled_rows);
         self.fill_sampling(plan);
-        let head = self.forward()?;
+        let mut head = self.forward()?;
+        if plan.wants_logprobs() {
+            head = Head::Logits(head.logits(&mut *self.backend)?);
+        }
         let ids = self.buffers.space.ids(self.batch.rows());
-        self.sample(head, ids, &mut picks.tokens)?;
+        self.sample(head, ids, plan.masks.words(), &mut picks.tokens)?;
+        self.tell(plan, head, picks)?;
         self.show(plan, head)
     }
 

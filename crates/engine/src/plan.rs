@@ -1,6 +1,6 @@
 //! The plan of a step: plain data, everything a runner needs and nothing it must look up.
 
-use crate::Lease;
+use crate::{Lease, Masks};
 use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_model::Limits;
@@ -52,6 +52,16 @@ pub struct SampleSpec {
     pub prompt_len: u32,
     /// Where the history lies in [`StepPlan::history`].
     pub history: Range<usize>,
+    /// Where the masks of the sampled rows lie in [`StepPlan::masks`], one after the other; empty where any token may come.
+    pub masks: Range<usize>,
+    /// Whether log-probabilities are asked for, and of how many tokens besides the picked one.
+    pub logprobs: Option<usize>,
+}
+
+impl SampleSpec {
+    /// The largest logit, nothing else.
+    pub const GREEDY: Self =
+        Self { row: SampleRow::GREEDY, prompt_len: 0, history: 0..0, masks: 0..0, logprobs: None };
 }
 
 /// What one step does. Reused from step to step.
@@ -67,10 +77,12 @@ pub struct StepPlan {
     pub history: Vec<HistoryEntry>,
     /// How many of the rows read a prompt.
     pub prompt_rows: usize,
+    /// What rows may pick.
+    pub masks: Masks,
 }
 
 impl StepPlan {
-    /// An empty plan that grows for histories only.
+    /// An empty plan that grows for histories and masks only.
     pub fn with_room(limits: &Limits) -> Self {
         Self {
             spans: Vec::with_capacity(limits.sequences),
@@ -78,6 +90,7 @@ impl StepPlan {
             blocks: Vec::with_capacity(limits.blocks()),
             history: Vec::new(),
             prompt_rows: 0,
+            masks: Masks::default(),
         }
     }
 
@@ -88,6 +101,7 @@ impl StepPlan {
         self.blocks.clear();
         self.history.clear();
         self.prompt_rows = 0;
+        self.masks.clear();
     }
 
     /// Makes this the plan of one span that belongs to no request: `tokens` after what the lease holds.
@@ -112,6 +126,17 @@ impl StepPlan {
             blocks: 0..self.blocks.len(),
             sample,
         });
+    }
+
+    /// Rows of all spans.
+    pub fn rows(&self) -> usize {
+        self.spans.iter().map(|span| span.tokens.len()).sum()
+    }
+
+    /// Whether any span asks for log-probabilities.
+    pub fn wants_logprobs(&self) -> bool {
+        let asks = |span: &Span| span.sample.as_ref().is_some_and(|s| s.logprobs.is_some());
+        self.spans.iter().any(asks)
     }
 
     /// The longest context of its spans.

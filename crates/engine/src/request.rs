@@ -1,6 +1,6 @@
 //! What is asked of the engine and what it says.
 
-use crate::{Depth, Receipt, RejectError, Sampling};
+use crate::{Constraint, Depth, Receipt, RejectError, Sampling, TokenLogprobs};
 use forerun_base::{SeqId, Token};
 
 /// Sees each token as it is decided and returns true to end the answer with it: stop strings,
@@ -33,6 +33,10 @@ pub struct Request {
     pub park: bool,
     /// Who is read first: lower numbers before higher ones, the first comer among equals.
     pub priority: i32,
+    /// A say in which tokens may come; `None`: any may.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// Tell the log-probability of each token and of so many of the likeliest ones.
+    pub logprobs: Option<usize>,
 }
 
 impl Request {
@@ -47,6 +51,8 @@ impl Request {
             depth: Depth::Auto,
             park: false,
             priority: 0,
+            constraint: None,
+            logprobs: None,
         }
     }
 }
@@ -56,18 +62,20 @@ impl Request {
 pub enum FinishReason {
     /// An end token.
     EndToken,
+    /// The constraint is fulfilled and nothing may follow.
+    Complete,
     /// The watch said so.
     Watched,
     /// `max_tokens` or the end of the context.
     Length,
     /// Someone cancelled.
     Cancelled,
-    /// The device failed under it.
+    /// The device failed under it, or its constraint did.
     Failed(String),
 }
 
 /// What a step decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A token of an answer.
     Token {
@@ -75,6 +83,8 @@ pub enum Event {
         seq: SeqId,
         /// Which.
         token: Token,
+        /// What the model thought of it, where the request asked.
+        logprobs: Option<Box<TokenLogprobs>>,
     },
     /// An answer ended.
     Finished {

@@ -1,6 +1,6 @@
 //! The boundary to the device.
 
-use crate::{DraftPlan, EngineError, Guesses, StepPlan};
+use crate::{DraftPlan, EngineError, Guesses, StepPlan, TokenLogprobs};
 use forerun_base::Token;
 use forerun_model::Limits;
 use std::ops::Range;
@@ -21,6 +21,17 @@ pub struct Picks {
     pub tokens: Vec<Token>,
     /// Each span's part of `tokens`.
     pub of_span: Vec<Range<usize>>,
+    /// By token, where a span of the plan asks for it; empty where none does.
+    pub logprobs: Vec<Option<Box<TokenLogprobs>>>,
+}
+
+/// What was picked in the rows of one span.
+#[derive(Clone, Copy, Debug)]
+pub struct Picked<'a> {
+    /// One per sampled row.
+    pub tokens: &'a [Token],
+    /// As many, or none.
+    pub logprobs: &'a [Option<Box<TokenLogprobs>>],
 }
 
 impl Picks {
@@ -29,6 +40,7 @@ impl Picks {
         Self {
             tokens: Vec::with_capacity(limits.sampled),
             of_span: Vec::with_capacity(limits.sequences),
+            logprobs: Vec::new(),
         }
     }
 
@@ -41,10 +53,16 @@ impl Picks {
             self.tokens.resize(first + span.sampled_rows(), 0);
             self.of_span.push(first..self.tokens.len());
         }
+        self.logprobs.clear();
+        if plan.wants_logprobs() {
+            self.logprobs.resize(self.tokens.len(), None);
+        }
     }
 
     /// The picks of span number `span`.
-    pub fn of(&self, span: usize) -> &[Token] {
-        &self.tokens[self.of_span[span].clone()]
+    pub fn of(&self, span: usize) -> Picked<'_> {
+        let part = self.of_span[span].clone();
+        let logprobs = self.logprobs.get(part.clone()).unwrap_or_default();
+        Picked { tokens: &self.tokens[part], logprobs }
     }
 }

@@ -9,8 +9,8 @@ use crate::pace::Pace;
 use crate::sequence::{Room, Sequence, Standing};
 use crate::share::{Claim, SHARE, share};
 use crate::{
-    Admission, Event, FinishReason, Mode, Receipt, RejectError, Request, SampleSpec, Span,
-    Speculation, StateStore, StepPlan, Verdict, check_tokens,
+    Admission, Event, FinishReason, MAX_LOGPROBS, Mode, Picked, Receipt, RejectError, Request,
+    SampleSpec, Span, Speculation, StateStore, StepPlan, Verdict, check_tokens,
 };
 use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_base::{LeaseId, SeqId, Token};
@@ -117,6 +117,10 @@ impl Scheduler {
         }
         if request.max_tokens == 0 {
             return Err(RejectError::NoTokens);
+        }
+        if let Some(asked) = request.logprobs.filter(|&asked| asked > MAX_LOGPROBS) {
+            let (name, value) = ("logprobs", asked.to_string());
+            return Err(RejectError::Sampling { name, value, expected: "at most 128" });
         }
         check_tokens(&request.prompt, self.vocabulary)?;
         request.sampling.check(self.vocabulary)
@@ -297,18 +301,18 @@ impl Scheduler {
         &mut self,
         span: &Span,
         verdict: Verdict,
-        picks: &[Token],
+        picked: Picked<'_>,
         events: &mut Vec<Event>,
     ) -> Verdict {
         let at = self.find(span.seq).expect("a planned sequence stays until its step is applied");
         let start = span.start as usize;
         let sequence = &mut self.sequences[at];
-        let (emitted, end) = sequence.emit(&picks[..verdict.emit], events);
+        let said = Picked { tokens: &picked.tokens[..verdict.emit], ..picked };
+        let (emitted, end) = sequence.emit(said, events);
         let settled = verdict.ending_at(emitted - 1);
         sequence.note_committed(start, start + settled.keep);
         let (drafted, accepted) = (span.drafts, settled.keep - span.certain());
-        self.speculated.note(drafted, accepted);
-        self.speculated.from_text += if sequence.drafts.from_text { drafted as u64 } else { 0 };
+        self.speculated.note(sequence.drafts.source, drafted, accepted);
         self.generated += emitted as u64;
         sequence.drafts.note_round(drafted, accepted);
         sequence.finish(end, events);
@@ -378,6 +382,8 @@ pub(crate) fn sample_spec(sequence: &Sequence, history: &mut Vec<HistoryEntry>) 
         },
         prompt_len: sequence.prompt_len as u32,
         history: first..history.len(),
+        masks: 0..0,
+        logprobs: sequence.logprobs,
     }
 }
 

@@ -3,13 +3,6 @@
 use crate::{Admission, Engine, EngineError, ModelRunner, RejectError, StepPlan, check_tokens};
 use forerun_base::Token;
 
-/// `ln p(token)` under a row of logits, in f64.
-pub fn log_probability(logits: &[f32], token: Token) -> f64 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
-    f64::from(logits[token as usize] - max) - sum.ln()
-}
-
 impl Engine<ModelRunner> {
     /// Runs `tokens` through the model and hands each row of logits to `sink`, in order: row `i`
     /// predicts token `i + 1`.

@@ -2,7 +2,7 @@
 
 use crate::draft::{Acceptance, NgramIndex};
 use crate::history::History;
-use crate::{Depth, Event, FinishReason, Receipt, Request, Sampling, Watch};
+use crate::{Constraint, Depth, Event, FinishReason, Picked, Receipt, Request, Sampling, Watch};
 use forerun_base::{LeaseId, SeqId, Token};
 
 /// Where a sequence stands.
@@ -30,6 +30,8 @@ pub(crate) struct Sequence {
     pub(crate) park: bool,
     /// Lower goes first.
     pub(crate) priority: i32,
+    pub(crate) constraint: Option<Box<dyn Constraint>>,
+    pub(crate) logprobs: Option<usize>,
     end_tokens: Vec<Token>,
     watch: Option<Watch>,
 }
@@ -39,14 +41,24 @@ pub(crate) struct Drafts {
     pub(crate) depth: Depth,
     /// For the next step.
     pub(crate) guesses: Vec<Token>,
-    /// Whether they came from the text itself.
-    pub(crate) from_text: bool,
+    pub(crate) source: Source,
     pub(crate) text: NgramIndex,
     pub(crate) text_acceptance: Acceptance,
     pub(crate) mtp_acceptance: Acceptance,
     /// Positions the MTP cache has taken in.
     pub(crate) filled: u32,
     pub(crate) receipt: Receipt,
+}
+
+/// Where guesses come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The MTP head or a drafter.
+    Head,
+    /// The text itself.
+    Text,
+    /// The constraint, which leaves no choice.
+    Constraint,
 }
 
 /// What a sequence's room depends on.
@@ -69,7 +81,7 @@ impl Sequence {
         let drafts = Drafts {
             depth: request.depth,
             guesses: Vec::with_capacity(room.max_drafts),
-            from_text: false,
+            source: Source::Head,
             text: NgramIndex::new(if room.text_drafts { end } else { 0 }),
             text_acceptance: Acceptance::new(),
             mtp_acceptance: Acceptance::new(),
@@ -87,6 +99,8 @@ impl Sequence {
             drafts,
             park: request.park,
             priority: request.priority,
+            constraint: request.constraint,
+            logprobs: request.logprobs,
             end_tokens: request.end_tokens,
             watch: request.watch,
         }
@@ -102,13 +116,16 @@ impl Sequence {
         (self.end - self.tokens.len()).saturating_sub(1)
     }
 
-    /// Takes one decided token; the reason if it is the last.
+    /// Takes one decided token, which its constraint has taken; the reason if it is the last.
     fn push(&mut self, token: Token) -> Option<FinishReason> {
         self.tokens.push(token);
+        let complete = self.constraint.as_mut().is_some_and(|constraint| constraint.is_done());
         // The watch sees every token, also one that ends the answer for another reason.
         let watched = self.watch.as_mut().is_some_and(|watch| watch(token));
         if self.end_tokens.contains(&token) {
             Some(FinishReason::EndToken)
+        } else if complete {
+            Some(FinishReason::Complete)
         } else if watched {
             Some(FinishReason::Watched)
         } else if self.tokens.len() >= self.end {
@@ -118,16 +135,22 @@ impl Sequence {
         }
     }
 
-    /// Makes tokens text until one ends the answer; how many were, and why it ended if it did.
+    /// Makes tokens text until one ends the answer; how many were, and why it ended if it did. One that the
+    /// constraint refuses counts, and is no text.
     pub(crate) fn emit(
         &mut self,
-        tokens: &[Token],
+        picked: Picked<'_>,
         events: &mut Vec<Event>,
     ) -> (usize, Option<FinishReason>) {
-        let seq = self.id;
+        let (seq, tokens) = (self.id, picked.tokens);
         for (i, &token) in tokens.iter().enumerate() {
+            if self.constraint.as_mut().is_some_and(|constraint| !constraint.take(token)) {
+                let why = format!("token {token} was picked, which its grammar does not allow");
+                return (i + 1, Some(FinishReason::Failed(why)));
+            }
             let end = self.push(token);
-            events.push(Event::Token { seq, token });
+            let logprobs = picked.logprobs.get(i).cloned().flatten();
+            events.push(Event::Token { seq, token, logprobs });
             if end.is_some() {
                 return (i + 1, end);
             }
@@ -140,6 +163,8 @@ impl Sequence {
         let Some(reason) = end else { return };
         let Standing::Running(lease) = self.standing else { unreachable!("only what runs ends") };
         self.standing = Standing::Parked(lease);
+        // What failed is not continued.
+        self.park &= !matches!(reason, FinishReason::Failed(_));
         let receipt = Box::new(self.drafts.receipt.clone());
         events.push(Event::Finished { seq: self.id, reason, receipt });
     }
@@ -155,14 +180,13 @@ impl Sequence {
 impl Drafts {
     /// Takes the outcome of a round.
     pub(crate) fn note_round(&mut self, drafted: usize, accepted: usize) {
-        self.receipt.note(drafted, accepted);
-        if self.from_text {
-            self.receipt.from_text += drafted as u64;
-            self.text_acceptance.note(drafted, accepted);
-        } else {
-            self.mtp_acceptance.note(drafted, accepted);
+        self.receipt.note(self.source, drafted, accepted);
+        match self.source {
+            Source::Head => self.mtp_acceptance.note(drafted, accepted),
+            Source::Text => self.text_acceptance.note(drafted, accepted),
+            Source::Constraint => {}
         }
         self.guesses.clear();
-        self.from_text = false;
+        self.source = Source::Head;
     }
 }

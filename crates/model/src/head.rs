@@ -19,6 +19,7 @@ pub struct Choice {
     pub rows: View,
     pub history: View,
     pub ids: View,
+    pub masks: View,
     pub out: View,
 }
 
@@ -50,10 +51,10 @@ impl Head {
 
     /// Queues what is missing and the choice of a token per row. Nobody sees the logits.
     pub fn sample(self, backend: &mut dyn Backend, choice: Choice) -> Result<(), BackendError> {
-        let Choice { rows, history, ids, out } = choice;
+        let Choice { rows, history, ids, masks, out } = choice;
         let of = |logits: View, vocabulary| {
             let candidates = logits.len / out.len.max(1);
-            Sample { logits, candidates, vocabulary, rows, history, ids, out }
+            Sample { logits, candidates, vocabulary, rows, history, ids, masks, out }
         };
         match self {
             Self::Hidden(product) => {

@@ -14,6 +14,7 @@ pub(crate) fn sample(memory: &mut Memory, op: Sample) -> Result<(), BackendError
                 vocabulary: op.vocabulary,
                 history: memory.u32(op.history),
                 ids: memory.u32(op.ids),
+                masks: memory.u32(op.masks),
             };
             adjust(&mut logits, &row, before)?;
             *out = pick(&logits, &row);
@@ -38,15 +39,45 @@ pub(crate) struct Before<'a> {
     pub(crate) vocabulary: usize,
     pub(crate) history: &'a [u32],
     pub(crate) ids: &'a [u32],
+    pub(crate) masks: &'a [u32],
 }
 
-/// Applies bias and penalties: what the committed text and the span's own tokens ask for.
+impl<'a> Before<'a> {
+    /// The mask a row names, if it names one.
+    pub(crate) fn mask(&self, row: &SampleRow) -> Result<Option<&'a [u32]>, BackendError> {
+        let Some(number) = row.mask.checked_sub(1) else { return Ok(None) };
+        let words = Sample::mask_words(self.vocabulary);
+        let at = index("sample", "masks", number, self.masks.len() / words)?;
+        Ok(Some(&self.masks[at * words..(at + 1) * words]))
+    }
+}
+
+/// Sets the logits of tokens `first..` that a mask leaves out to −∞.
+pub(crate) fn mask_out(logits: &mut [f32], first: usize, mask: &[u32]) {
+    let (mut rest, mut token) = (logits, first);
+    while !rest.is_empty() {
+        let (word, bit) = (mask[token / 32] >> (token % 32), token % 32);
+        let (some, next) = rest.split_at_mut(rest.len().min(32 - bit));
+        if word == 0 {
+            some.fill(f32::NEG_INFINITY);
+        } else if word != u32::MAX >> bit {
+            let left_out = some.iter_mut().enumerate().filter(|(i, _)| (word >> i) & 1 == 0);
+            left_out.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+        }
+        (token, rest) = (token + some.len(), next);
+    }
+}
+
+/// Applies the mask, bias and penalties: what the committed text and the span's own tokens ask for.
 pub(crate) fn adjust(
     logits: &mut [f32],
     row: &SampleRow,
     before: Before<'_>,
 ) -> Result<(), BackendError> {
-    let Before { vocabulary, history, ids } = before;
+    let Before { vocabulary, history, ids, .. } = before;
+    if let Some(mask) = before.mask(row)? {
+        mask_out(logits, 0, mask);
+    }
     let part = |operand, first: u32, len: u32, limit: usize| {
         let end = first.saturating_add(len);
         index("sample", operand, end, limit + 1)?;

@@ -1,4 +1,4 @@
-//! The largest logit of each row, found while the head is multiplied: logits never leave a task's scratch.
+//! The largest logit that each row may pick, found while the head is multiplied: logits never leave a task's scratch.
 
 use super::Scratch;
 use super::crew::Crew;
@@ -6,8 +6,9 @@ use super::isa::{Isa, LANES, Task};
 use super::linear::{Cut, packed};
 use super::math::Cap;
 use super::product::{Input, Output, Places, Product, Source};
-use super::sample::{Largest, first_largest};
+use super::sample::{Choose, Largest, first_largest};
 use crate::pool::Shared;
+use crate::reference::mask_out;
 use crate::weight::Weight;
 use forerun_backend::op::Store;
 
@@ -18,8 +19,8 @@ const NEAR: usize = 6 << 10;
 pub(crate) struct GreedyHead<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) weight: &'a Weight,
-    /// The first so many tokens can be chosen.
-    pub(crate) candidates: usize,
+    /// How the rows choose; all of them are greedy.
+    pub(crate) choice: Choose<'a>,
     /// Logits stay below this.
     pub(crate) cap: Option<f32>,
 }
@@ -37,7 +38,7 @@ struct HeadTask<'a> {
 
 impl Task for HeadTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
-        let GreedyHead { weight: matrix, cap, .. } = *self.op;
+        let GreedyHead { weight: matrix, cap, ref choice, .. } = *self.op;
         let [rows, channels] = self.cut.part(index);
         let at = index % self.cut.channel_pieces() * self.rows + rows.start;
         // SAFETY: a task has its own rows of its own piece.
@@ -55,14 +56,19 @@ impl Task for HeadTask<'_> {
                 store: Store::Set,
                 bias: &[],
             };
-            let (source, input, rows) = (Source::From(0), self.input, rows.clone());
+            let (source, input, all) = (Source::From(0), self.input, rows.clone());
             // SAFETY: the output is this thread's own; the operation's sheet checked the shapes.
             unsafe {
-                Product { matrix, source, input, output, rows, channels: some }.run(simd, scratch);
+                Product { matrix, source, input, output, rows: all, channels: some }
+                    .run(simd, scratch);
             }
-            for (logits, found) in logits.chunks_exact_mut(wide).zip(found.chunks_exact_mut(2)) {
+            let each = logits.chunks_exact_mut(wide).zip(found.chunks_exact_mut(2));
+            for (row, (logits, found)) in rows.clone().zip(each) {
                 if let Some(cap) = cap {
                     simd.call(Cap { x: logits, cap });
+                }
+                if let Some(mask) = choice.mask(row) {
+                    mask_out(logits, start, mask);
                 }
                 let (best, at) = simd.call(Largest(logits));
                 if start == channels.start || best > f32::from_bits(found[0]) {
@@ -85,7 +91,7 @@ pub(crate) fn greedy_head(
     found: &mut Scratch,
     out: &mut [u32],
 ) {
-    let (rows, n, matrix) = (out.len(), op.candidates, op.weight);
+    let (rows, n, matrix) = (out.len(), op.choice.candidates, op.weight);
     if rows == 0 {
         return;
     }

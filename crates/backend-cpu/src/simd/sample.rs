@@ -1,7 +1,7 @@
 //! Choosing tokens. See [`forerun_backend::op::Sample`] for the rules.
 //!
-//! Plain greedy rows are a maximum, cut over all threads. Any other row is one task: its logits are copied, adjusted
-//! and divided by the temperature; filters select instead of sorting the vocabulary, and noise is drawn only for
+//! Plain greedy rows are a maximum, cut over all threads. Any other row, and any with a mask, is one task: its logits are
+//! copied, adjusted and divided by the temperature; filters select instead of sorting the vocabulary, and noise is drawn only for
 //! candidates that could still win.
 //!
 //! # Numerics
@@ -38,14 +38,23 @@ impl Choose<'_> {
         SampleRow::from_words(&self.rows[i * SampleRow::WORDS..(i + 1) * SampleRow::WORDS])
     }
 
-    /// How many of the rows are no more than the largest of their logits; what they point into is checked.
-    pub(crate) fn plain_rows(&self, rows: usize) -> Result<usize, BackendError> {
+    /// How many of the rows are the largest of the logits they may pick; what they point into is checked.
+    pub(crate) fn greedy_rows(&self, rows: usize) -> Result<usize, BackendError> {
+        self.rows_that(is_greedy, rows)
+    }
+
+    fn rows_that(&self, are: fn(&SampleRow) -> bool, rows: usize) -> Result<usize, BackendError> {
         let mut count = 0;
-        for row in (0..rows).map(|i| self.row(i)).filter(is_plain) {
+        for row in (0..rows).map(|i| self.row(i)).filter(are) {
             adjust(&mut [], &row, self.before)?;
             count += 1;
         }
         Ok(count)
+    }
+
+    /// The mask of a row, where it has one.
+    pub(super) fn mask(&self, i: usize) -> Option<&[u32]> {
+        self.before.mask(&self.row(i)).expect("rows are counted, and so checked, first")
     }
 
     fn logits(&self, i: usize) -> &[f32] {
@@ -53,9 +62,14 @@ impl Choose<'_> {
     }
 }
 
+/// Whether a row is no more than the largest of the logits it may pick.
+fn is_greedy(row: &SampleRow) -> bool {
+    row.temperature == 0.0 && row.history_len == 0 && !row.has_penalties()
+}
+
 /// Whether a row is no more than the largest of its logits.
 fn is_plain(row: &SampleRow) -> bool {
-    row.temperature == 0.0 && row.history_len == 0 && !row.has_penalties()
+    is_greedy(row) && row.mask == 0
 }
 
 /// The largest number and where it first stands.
@@ -245,7 +259,7 @@ pub(crate) fn sample(
     out: &mut [u32],
 ) -> Result<(), BackendError> {
     let rows = out.len();
-    let plain = op.plain_rows(rows)?;
+    let plain = op.rows_that(is_plain, rows)?;
     if plain > 0 {
         let pieces = crew.pieces(op.candidates, SMALLEST, 1);
         found.reserve(0, 2 * rows * pieces);

@@ -98,12 +98,13 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
     }
 }
 
-fn choice(op: &mut Sample) -> [Place<'_>; 5] {
+fn choice(op: &mut Sample) -> [Place<'_>; 6] {
     [
         by_row(&mut op.logits),
         by_row(&mut op.rows),
         shared(&mut op.history),
         shared(&mut op.ids),
+        shared(&mut op.masks),
         by_row(&mut op.out),
     ]
 }

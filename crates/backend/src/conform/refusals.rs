@@ -43,7 +43,7 @@ const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> 
 /// Larger than anything a case holds, small enough to be multiplied without overflow.
 const FAR: u32 = 1_000_000;
 
-const BAD_INDICES: [BadIndex; 31] = [
+const BAD_INDICES: [BadIndex; 35] = [
     bad("embed", "ids", 0, 23),
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
@@ -72,10 +72,14 @@ const BAD_INDICES: [BadIndex; 31] = [
     bad("sample", "rows", 11, u32::MAX),
     bad("sample", "rows", 12, u32::MAX),
     bad("sample", "rows", 13, FAR),
-    bad("sample", "history", 0, FAR),
+    BadIndex { case: "top 5", ..bad("sample", "history", 0, FAR) },
     BadIndex { case: "greedy with penalties", ..bad("sample", "ids", 0, FAR) },
+    bad("sample", "rows", 15, FAR),
+    BadIndex { case: "masked", ..bad("sample", "rows", 15, u32::MAX) },
     bad("head_sample", "rows", 12, u32::MAX),
     BadIndex { case: "greedy with penalties", ..bad("head_sample", "history", 0, FAR) },
+    bad("head_sample", "rows", 15, FAR),
+    BadIndex { case: "masked", ..bad("head_sample", "rows", 15, u32::MAX) },
 ];
 
 pub(super) fn check(candidate: &mut dyn Backend) -> Report {

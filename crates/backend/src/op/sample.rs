@@ -6,6 +6,7 @@ use crate::{Access, Sheet, View, WeightId};
 /// One token per row.
 ///
 /// # Math
+/// 0. A token that the row's mask leaves out has the logit −∞, whatever follows.
 /// 1. Each token in the row's history: logit divided (if positive) or multiplied by `repetition`; minus
 ///    `presence` and `frequency·count` if generated `count > 0` times; plus its bias.
 /// 2. `temperature = 0`: the largest logit, ties to the lower id.
@@ -15,12 +16,16 @@ use crate::{Access, Sheet, View, WeightId};
 /// 4. The pick is the largest `logit + gumbel(seed, position, id)` of what is left.
 ///
 /// The noise depends on seed, position and id alone, so a pick is a function of (seed, position,
-/// logits, history): the same with speculation on or off, alone or in a batch.
+/// logits, mask, history): the same with speculation on or off, alone or in a batch.
 ///
 /// # History
 /// `history` holds [`HistoryEntry`] words for everything before the span; the span's own tokens
 /// up to the row are read from `ids`, so draft rows see exactly the tokens before them. Tokens that are no candidates have
 /// no logit to change.
+///
+/// # Masks
+/// A mask has one bit per token of the vocabulary, in [`Sample::mask_words`] words, and a row names one or none. A row
+/// whose mask leaves no candidate picks token 0: whoever makes masks sees to it that the pick is not used.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// `[rows, candidates]`.
@@ -35,11 +40,18 @@ pub struct Sample {
     pub history: View,
     /// u32: the batch's token ids, rows point into it.
     pub ids: View,
+    /// u32 `[masks, Sample::mask_words(vocabulary)]`, rows point into it; bit `t % 32` of word `t / 32` allows token `t`.
+    pub masks: View,
     /// u32 `[rows]`.
     pub out: View,
 }
 
 impl Sample {
+    /// u32 words of a mask over so many tokens.
+    pub const fn mask_words(vocabulary: usize) -> usize {
+        vocabulary.div_ceil(32)
+    }
+
     pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
         self.operands(sheet, Access::Read);
     }
@@ -58,6 +70,11 @@ impl Sample {
         );
         sheet.u32("history", self.history, Access::Read, self.history.len);
         sheet.u32("ids", self.ids, Access::Read, self.ids.len);
+        sheet.require(
+            self.masks.len.is_multiple_of(Self::mask_words(self.vocabulary).max(1)),
+            "masks are not whole",
+        );
+        sheet.u32("masks", self.masks, Access::Read, self.masks.len);
         sheet.u32("out", self.out, Access::Write, rows);
         sheet.work(0, (self.candidates * self.flops_per_token(sheet, rows)) as u64);
     }
@@ -141,11 +158,13 @@ pub struct SampleRow {
     pub ids_len: u32,
     /// How many of those belong to the prompt (they repeat, but were not generated).
     pub ids_prompt: u32,
+    /// 0 allows every token; `i` is mask number `i − 1`.
+    pub mask: u32,
 }
 
 impl SampleRow {
     /// u32 words per row.
-    pub const WORDS: usize = 15;
+    pub const WORDS: usize = 16;
 
     /// Greedy, nothing else.
     pub const GREEDY: Self = Self {
@@ -163,6 +182,7 @@ impl SampleRow {
         ids_first: 0,
         ids_len: 0,
         ids_prompt: 0,
+        mask: 0,
     };
 
     /// Whether any token's logit depends on what came before.
@@ -188,6 +208,7 @@ impl SampleRow {
             self.ids_first,
             self.ids_len,
             self.ids_prompt,
+            self.mask,
         ]
     }
 
@@ -212,6 +233,7 @@ impl SampleRow {
             ids_first: words[12],
             ids_len: words[13],
             ids_prompt: words[14],
+            mask: words[15],
         }
     }
 }

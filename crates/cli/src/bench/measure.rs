@@ -101,7 +101,7 @@ fn take(events: &mut Vec<Event>, members: &[SeqId], run: &mut Run) -> anyhow::Re
     let mut new = 0;
     for event in events.drain(..) {
         match event {
-            Event::Token { seq, token } => {
+            Event::Token { seq, token, .. } => {
                 let member = members.iter().position(|&m| m == seq);
                 run.answers[member.expect("the engine holds nobody else")].push(token);
                 new += 1;

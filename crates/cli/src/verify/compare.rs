@@ -102,6 +102,7 @@ fn ending_text(ending: Option<&FinishReason>) -> String {
     match ending {
         None => "nothing".to_owned(),
         Some(FinishReason::EndToken) => "an end token".to_owned(),
+        Some(FinishReason::Complete) => "its grammar".to_owned(),
         Some(FinishReason::Watched) => "the watch".to_owned(),
         Some(FinishReason::Length) => "length".to_owned(),
         Some(FinishReason::Cancelled) => "being cancelled".to_owned(),

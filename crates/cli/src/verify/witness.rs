@@ -118,7 +118,7 @@ impl Witness {
         let mut end: Option<(&FinishReason, &Receipt)> = None;
         for event in events {
             match event {
-                Event::Token { seq: whose, token } if *whose == seq => tokens.push(*token),
+                Event::Token { seq: whose, token, .. } if *whose == seq => tokens.push(*token),
                 Event::Finished { seq: whose, reason, receipt } if *whose == seq => {
                     end = Some((reason, receipt));
                 }

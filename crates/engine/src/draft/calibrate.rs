@@ -2,7 +2,6 @@
 
 use crate::plan::NOBODY;
 use crate::{Admission, DraftEntry, Engine, EngineError, Runner, SampleSpec};
-use forerun_backend::op::SampleRow;
 use forerun_base::LeaseId;
 use std::time::{Duration, Instant};
 
@@ -42,7 +41,7 @@ impl<R: Runner> Engine<R> {
         if rows > self.scheduler.limits.context || rows > self.scheduler.limits.rows {
             return Ok(());
         }
-        let sample = SampleSpec { row: SampleRow::GREEDY, prompt_len: 0, history: 0..0 };
+        let sample = SampleSpec::GREEDY;
         let tokens = std::iter::repeat_n(0, rows);
         let state = self.states.lease(lease);
         self.plan.set_single(lease, state, tokens, rows - 1, Some(sample.clone()));

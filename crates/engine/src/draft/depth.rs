@@ -37,6 +37,11 @@ impl Acceptance {
         }
     }
 
+    /// Of guesses that cannot be wrong.
+    pub(crate) const fn certain() -> Self {
+        Self { chance: [1.0; MAX_DEPTH], seen: [TRIALS; MAX_DEPTH], ..Self::new() }
+    }
+
     /// Takes the outcome of a round.
     pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
         for k in 0..drafted.min(accepted + 1).min(MAX_DEPTH) {

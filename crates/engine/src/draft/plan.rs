@@ -1,6 +1,6 @@
 //! The plan of a draft: plain data, like the plan of a step.
 
-use crate::SampleSpec;
+use crate::{Masks, SampleSpec};
 use forerun_backend::op::HistoryEntry;
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_model::{Limits, MAX_LAG};
@@ -38,16 +38,19 @@ pub struct DraftPlan {
     pub blocks: Vec<u32>,
     /// History entries of all entries.
     pub history: Vec<HistoryEntry>,
+    /// What the first guess of an entry may be.
+    pub masks: Masks,
 }
 
 impl DraftPlan {
-    /// An empty plan that grows for histories only.
+    /// An empty plan that grows for histories and masks only.
     pub fn with_room(limits: &Limits) -> Self {
         Self {
             entries: Vec::with_capacity(limits.sequences),
             tokens: Vec::with_capacity(limits.rows + limits.sequences * MAX_LAG),
             blocks: Vec::with_capacity(limits.blocks()),
             history: Vec::new(),
+            masks: Masks::default(),
         }
     }
 
@@ -57,6 +60,7 @@ impl DraftPlan {
         self.tokens.clear();
         self.blocks.clear();
         self.history.clear();
+        self.masks.clear();
     }
 
     /// Tokens that all entries choose from: as many as the one that asks for the most.

@@ -1,6 +1,7 @@
 //! What speculation did for one answer.
 
 use super::depth::MAX_DEPTH;
+use crate::sequence::Source;
 
 /// Counts of one answer's rounds. A round is a step that sampled at least one token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,14 +20,21 @@ pub struct Receipt {
     pub depths: [u64; MAX_DEPTH + 1],
     /// Guesses that came from the text itself.
     pub from_text: u64,
+    /// Guesses that the answer's grammar forced.
+    pub forced: u64,
     /// Guesses that became text without a check (optimistic mode).
     pub unchecked: u64,
 }
 
 impl Receipt {
     /// Takes a round.
-    pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
+    pub(crate) fn note(&mut self, source: Source, drafted: usize, accepted: usize) {
         self.rounds += 1;
+        match source {
+            Source::Head => {}
+            Source::Text => self.from_text += drafted as u64,
+            Source::Constraint => self.forced += drafted as u64,
+        }
         self.drafted += drafted as u64;
         self.accepted += accepted as u64;
         self.depths[drafted.min(MAX_DEPTH)] += 1;
@@ -48,6 +56,7 @@ impl Receipt {
         self.drafted += other.drafted;
         self.accepted += other.accepted;
         self.from_text += other.from_text;
+        self.forced += other.forced;
         self.unchecked += other.unchecked;
         each(&mut self.drafted_at, &other.drafted_at);
         each(&mut self.accepted_at, &other.accepted_at);

@@ -1,10 +1,11 @@
 //! Which sequences get guesses, from where, and how many.
 
-use super::depth::{Candidate, CostTable, choose};
+use super::depth::{Acceptance, Candidate, CostTable, choose};
 use super::{DraftEntry, DraftPlan, DraftVocabulary, Guesses};
+use crate::constraint::allowed;
 use crate::scheduler::{lease_of, sample_spec};
-use crate::sequence::{Sequence, Standing};
-use crate::{Depth, Event, Mode, Scheduler, StateStore, StepPlan};
+use crate::sequence::{Sequence, Source, Standing};
+use crate::{Depth, Event, Mode, Picked, Scheduler, StateStore, StepPlan};
 use forerun_base::Token;
 use forerun_model::MAX_LAG;
 
@@ -78,18 +79,27 @@ impl Scheduler {
             (Depth::Fixed(depth), _) => depth,
         };
         let limit = most.min(sequence.room_for_guesses()).min(fixed);
-        if limit == 0 {
+        // What is taken unchecked has no row of logits to tell of.
+        if limit == 0 || (mode == Mode::Optimistic && sequence.logprobs.is_some()) {
             return None;
         }
-        let Sequence { tokens, drafts, .. } = sequence;
+        let Sequence { tokens, drafts, constraint, .. } = sequence;
+        if let Some(constraint) = constraint {
+            constraint.forced(limit, &mut drafts.guesses);
+            if !drafts.guesses.is_empty() {
+                drafts.source = Source::Constraint;
+                let limit = drafts.guesses.len();
+                return Some(Candidate::new(Acceptance::certain(), limit, true));
+            }
+        }
         let agreed = drafts.text.guess(tokens, limit, &mut drafts.guesses);
         let likelier = drafts.text_acceptance.first() >= drafts.mtp_acceptance.first();
         let trusted = agreed > 0 && (!head || (agreed >= LONG_RUN && likelier));
         if !trusted {
             drafts.guesses.clear();
         }
-        drafts.from_text = trusted;
         if trusted {
+            drafts.source = Source::Text;
             let limit = drafts.guesses.len();
             Some(Candidate::new(drafts.text_acceptance, limit, true))
         } else if head {
@@ -152,7 +162,14 @@ impl Scheduler {
         plan.tokens.extend_from_slice(&sequence.tokens[from + 1..=to]);
         plan.blocks.extend_from_slice(&lease.blocks);
         sequence.drafts.filled = lease.committed;
-        let sample = sample_spec(sequence, &mut plan.history);
+        let mut sample = sample_spec(sequence, &mut plan.history);
+        if let Some(constraint) = sequence.constraint.as_mut().filter(|_| depth > 0) {
+            let row = plan.masks.len();
+            // A constraint that fails is heard when the next step is planned.
+            if plan.masks.lay(&mut **constraint, self.vocabulary).is_ok() {
+                sample.masks = row..row + 1;
+            }
+        }
         let candidates = self.draft_candidates(&self.sequences[at].tokens);
         plan.entries.push(DraftEntry {
             seq: self.sequences[at].id,
@@ -182,7 +199,10 @@ impl Scheduler {
         }
         for sequence in &mut self.sequences {
             let mut guesses = std::mem::take(&mut sequence.drafts.guesses);
-            let (taken, end) = sequence.emit(&guesses, events);
+            if let Some(constraint) = &mut sequence.constraint {
+                guesses.truncate(allowed(&mut **constraint, &guesses));
+            }
+            let (taken, end) = sequence.emit(Picked { tokens: &guesses, logprobs: &[] }, events);
             sequence.drafts.receipt.take_unchecked(taken);
             self.speculated.take_unchecked(taken);
             self.generated += taken as u64;

@@ -1,7 +1,6 @@
 //! A separate drafter against the reference, and a target that takes its head from another checkpoint.
 
 use crate::common::{ByHand, Device, golden_runner};
-use forerun_backend::op::SampleRow;
 use forerun_base::{DType, SeqId};
 use forerun_engine::{
     DraftEntry, DraftPlan, Engine, Guesses, Request, Runner, SampleSpec, Settings, Speculation,
@@ -28,12 +27,12 @@ fn plan(by_hand: &ByHand, golden: &Golden, depth: usize) -> DraftPlan {
             tokens: 0..tokens.len(),
             blocks: 0..blocks.len(),
             depth,
-            sample: SampleSpec { row: SampleRow::GREEDY, prompt_len: 0, history: 0..0 },
+            sample: SampleSpec::GREEDY,
             candidates: by_hand.runner.model().spec.vocabulary,
         }],
         tokens,
         blocks,
-        history: Vec::new(),
+        ..DraftPlan::default()
     }
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn answers(events: &[Event]) -> Vec<(Vec<Token>, FinishReason)> {
     ended.sort_by_key(|(seq, _)| *seq);
     let tokens = |id: SeqId| {
         let own = |event: &Event| match event {
-            Event::Token { seq, token } if *seq == id => Some(*token),
+            Event::Token { seq, token, .. } if *seq == id => Some(*token),
             _ => None,
         };
         events.iter().filter_map(own).collect()

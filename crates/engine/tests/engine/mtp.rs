@@ -1,7 +1,6 @@
 //! The MTP head against the references: every row over a prompt, and chained drafts.
 
 use crate::common::{ByHand, Device, runner};
-use forerun_backend::op::SampleRow;
 use forerun_base::{DType, SeqId, Token, bf16_to_f32};
 use forerun_engine::{DraftEntry, DraftPlan, Guesses, Runner, SampleSpec, Settings, Speculation};
 use forerun_testkit::Golden;
@@ -30,7 +29,7 @@ fn by_hand(name: &str, device: Device, kv: DType) -> ByHand {
 /// Everything after the prompt's positions, for the head to take in from `from` on.
 fn plan(by_hand: &ByHand, next: &[Token], from: usize, depth: usize) -> DraftPlan {
     let blocks = by_hand.states.lease(by_hand.lease).blocks.clone();
-    let sample = SampleSpec { row: SampleRow::GREEDY, prompt_len: 0, history: 0..0 };
+    let sample = SampleSpec::GREEDY;
     let tokens = next[from..].to_vec();
     DraftPlan {
         entries: vec![DraftEntry {
@@ -45,7 +44,7 @@ fn plan(by_hand: &ByHand, next: &[Token], from: usize, depth: usize) -> DraftPla
         }],
         tokens,
         blocks,
-        history: Vec::new(),
+        ..DraftPlan::default()
     }
 }
 

@@ -152,8 +152,10 @@ fn end_tokens_watches_and_length_end_an_answer() {
         assert_eq!(reason_of(&events, id), Some(reason));
         let own = |e: &Event| matches!(e, Event::Token { seq, .. } if *seq == id);
         let said: Vec<Event> = events.iter().filter(|e| own(e)).cloned().collect();
-        let expected: Vec<Event> =
-            tokens.into_iter().map(|token| Event::Token { seq: id, token }).collect();
+        let expected: Vec<Event> = tokens
+            .into_iter()
+            .map(|token| Event::Token { seq: id, token, logprobs: None })
+            .collect();
         assert_eq!(said, expected);
     }
 }

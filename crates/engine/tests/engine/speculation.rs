@@ -93,7 +93,7 @@ fn together(name: &str, device: Device, settings: &Settings, depth: Depth) -> Ve
     }
     let tokens = |id| {
         let own = |event: &Event| match event {
-            Event::Token { seq, token } if *seq == id => Some(*token),
+            Event::Token { seq, token, .. } if *seq == id => Some(*token),
             _ => None,
         };
         events.iter().filter_map(own).collect()

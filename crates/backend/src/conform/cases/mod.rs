@@ -5,6 +5,7 @@ mod cluster;
 mod delta;
 mod elementwise;
 mod linear;
+mod masks;
 mod moe;
 mod rope;
 mod rows;
@@ -71,6 +72,7 @@ pub fn cases() -> Vec<Case> {
         delta::cases(),
         moe::cases(),
         cluster::cases(),
+        masks::cases(),
         sample::cases(),
     ];
     parts.into_iter().flatten().collect()

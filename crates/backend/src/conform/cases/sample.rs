@@ -8,15 +8,15 @@ use crate::{BackendError, Op, View, WeightId};
 use forerun_base::{DType, Format};
 
 /// One way to sample; a case runs it over several rows with different logits and positions.
-struct Recipe {
-    name: &'static str,
-    row: SampleRow,
+pub(super) struct Recipe {
+    pub(super) name: &'static str,
+    pub(super) row: SampleRow,
 }
 
 const HOT: SampleRow =
     SampleRow { temperature: 0.8, seed: 0x1234_5678_9abc_def0, ..SampleRow::GREEDY };
 
-const RECIPES: [Recipe; 12] = [
+pub(super) const RECIPES: [Recipe; 12] = [
     Recipe { name: "greedy", row: SampleRow::GREEDY },
     Recipe { name: "plain", row: HOT },
     Recipe { name: "very hot", row: SampleRow { temperature: 30.0, ..HOT } },
@@ -77,6 +77,7 @@ fn sampled(name: &str, row: SampleRow, rows: usize, [candidates, vocabulary]: [u
             rows: stage.indices("rows", &words)?,
             history: stage.indices("history", &history)?,
             ids: stage.indices("ids", &ids)?,
+            masks: stage.indices("masks", &[])?,
             out: stage.chosen("out", rows)?,
         }
         .into())
@@ -84,15 +85,15 @@ fn sampled(name: &str, row: SampleRow, rows: usize, [candidates, vocabulary]: [u
 }
 
 /// How rows are sampled and what they point into.
-struct Asked {
-    words: Vec<u32>,
-    history: Vec<u32>,
-    ids: Vec<u32>,
+pub(super) struct Asked {
+    pub(super) words: Vec<u32>,
+    pub(super) history: Vec<u32>,
+    pub(super) ids: Vec<u32>,
 }
 
 impl Asked {
     /// Each row has a history of its own, so a row that reads another's shows.
-    fn new(rng: &mut Rng, row: SampleRow, rows: usize, vocabulary: usize) -> Self {
+    pub(super) fn new(rng: &mut Rng, row: SampleRow, rows: usize, vocabulary: usize) -> Self {
         const EACH: usize = 3;
         let mut history = Vec::new();
         let mut ids = vec![0; rows + 4];
@@ -141,6 +142,7 @@ fn greedy_ties() -> Case {
             rows: stage.indices("rows", &words)?,
             history: stage.indices("history", &[])?,
             ids: stage.indices("ids", &[])?,
+            masks: stage.indices("masks", &[])?,
             out: stage.chosen("out", LOGITS.len())?,
         }
         .into())
@@ -167,7 +169,7 @@ fn heads() -> Vec<Case> {
 }
 
 /// Columns of these heads.
-const K: usize = 96;
+pub(super) const K: usize = 96;
 
 fn head(
     format: Format,
@@ -213,6 +215,7 @@ fn plain_greedy(
         rows: stage.indices("rows", &words)?,
         history: stage.indices("history", &[])?,
         ids: stage.indices("ids", &[])?,
+        masks: stage.indices("masks", &[])?,
         out: stage.chosen("out", rows)?,
     };
     Ok(HeadSample { x, weight, cap, sample }.into())
@@ -235,6 +238,7 @@ fn unlike_head(name: &str, row: SampleRow) -> Case {
             rows: stage.indices("rows", &words)?,
             history: stage.indices("history", &history)?,
             ids: stage.indices("ids", &ids)?,
+            masks: stage.indices("masks", &[])?,
             out: stage.chosen("out", rows)?,
         };
         Ok(HeadSample { x: stage.random("x", rows * K)?, weight, cap: None, sample }.into())
@@ -259,6 +263,7 @@ fn drafts_see_the_tokens_before_them() -> Case {
             rows: stage.indices("rows", &words)?,
             history: stage.indices("history", &[])?,
             ids: stage.indices("ids", &IDS)?,
+            masks: stage.indices("masks", &[])?,
             out: stage.chosen("out", IDS.len())?,
         }
         .into())

@@ -2,7 +2,6 @@
 
 use crate::bench::prompts::random_tokens;
 use anyhow::bail;
-use forerun_backend::op::SampleRow;
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_engine::{
     Admission, ModelRunner, Picks, Runner, SampleSpec, Span, StateStore, StepPlan,
@@ -75,7 +74,7 @@ impl<'a> Walk<'a> {
         self.plan.clear();
         self.plan.tokens.extend_from_slice(tokens);
         self.plan.blocks.extend_from_slice(&lease.blocks);
-        let sample = SampleSpec { row: SampleRow::GREEDY, prompt_len: 0, history: 0..0 };
+        let sample = SampleSpec::GREEDY;
         self.plan.spans.push(Span {
             seq: SeqId(0),
             lease: self.lease,

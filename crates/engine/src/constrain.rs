@@ -1,0 +1,51 @@
+//! Constraints in a plan: what its rows may pick, and which guesses are worth a row.
+
+use crate::constraint::walk;
+use crate::{Event, FinishReason, Scheduler, StateStore, StepPlan};
+
+impl Scheduler {
+    /// Lays down what the rows of constrained sequences may pick and drops guesses that could not be picked. A sequence
+    /// whose constraint fails ends here, alone.
+    pub(crate) fn constrain(
+        &mut self,
+        states: &mut StateStore,
+        plan: &mut StepPlan,
+        events: &mut Vec<Event>,
+    ) {
+        if self.sequences.iter().all(|sequence| sequence.constraint.is_none()) {
+            return;
+        }
+        let mut at = 0;
+        while at < plan.spans.len() {
+            match self.constrain_span(plan, at) {
+                Ok(()) => at += 1,
+                Err(why) => {
+                    let seq = plan.spans.remove(at).seq;
+                    self.end(seq, FinishReason::Failed(why), states, events);
+                }
+            }
+        }
+    }
+
+    fn constrain_span(&mut self, plan: &mut StepPlan, at: usize) -> Result<(), String> {
+        let StepPlan { spans, tokens, masks, .. } = plan;
+        let span = &mut spans[at];
+        let Some(sample) = &mut span.sample else { return Ok(()) };
+        let owner =
+            self.find(span.seq).expect("a planned sequence stays until its step is applied");
+        let Some(constraint) = &mut self.sequences[owner].constraint else { return Ok(()) };
+        let first = masks.len();
+        let guesses = &tokens[span.tokens.end - span.drafts..span.tokens.end];
+        let kept = walk(&mut **constraint, guesses, self.vocabulary, masks)?;
+        sample.masks = first..masks.len();
+        span.tokens.end -= span.drafts - kept;
+        span.drafts = kept;
+        Ok(())
+    }
+
+    /// Rows that constrained sequences can have in a step.
+    pub(crate) fn masked_rows(&self) -> usize {
+        let constrained = self.sequences.iter().filter(|s| s.constraint.is_some()).count();
+        constrained * (self.max_drafts() + 1)
+    }
+}
