@@ -82,7 +82,7 @@ impl Detokenizer {
             }
             Stream::Window(window) => {
                 window.tokens.push(token);
-                if window.byte_fallback && is_byte_token(&spelling) {
+                if window.byte_fallback && byte_token(&spelling).is_some() {
                     return Ok(String::new());
                 }
                 window.settle(&self.tokenizer)
@@ -143,14 +143,15 @@ impl Window {
     }
 }
 
-fn is_byte_token(spelling: &str) -> bool {
+/// The byte of a byte-fallback token.
+pub(crate) fn byte_token(spelling: &str) -> Option<u8> {
     let hex = spelling.strip_prefix("<0x").and_then(|s| s.strip_suffix('>'));
-    hex.is_some_and(|h| h.len() == 2 && u8::from_str_radix(h, 16).is_ok())
+    hex.filter(|h| h.len() == 2).and_then(|h| u8::from_str_radix(h, 16).ok())
 }
 
 /// Appends a byte-level token. As in the library's decoder, a spelling with a character outside
 /// the byte alphabet (an added token with a space, say) stands for its own UTF-8 bytes.
-fn extend_with_bytes(bytes: &mut Vec<u8>, spelling: &str) {
+pub(crate) fn extend_with_bytes(bytes: &mut Vec<u8>, spelling: &str) {
     let start = bytes.len();
     for c in spelling.chars() {
         let Some(byte) = byte_of(c) else {

@@ -60,6 +60,10 @@ impl Engine {
         added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect()
     }
 
+    pub(crate) fn is_added(&self, token: Token) -> bool {
+        self.added().get_added_tokens_decoder().contains_key(&token)
+    }
+
     pub(crate) fn is_special_text(&self, text: &str) -> bool {
         self.added().is_special_token(text)
     }

@@ -14,6 +14,7 @@
 //! contain, the answer is a value or a [`TextError`], within bounded time and memory.
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod detokenizer;
 mod dialect;
 mod engine;

@@ -133,6 +133,11 @@ impl Tokenizer {
         self.inner.special.contains(&token)
     }
 
+    /// Whether the file adds the token to the model's own: special ones, and marks such as `<tool_call>`.
+    pub fn is_added(&self, token: Token) -> bool {
+        self.inner.engine.is_added(token)
+    }
+
     /// The spelling that `decode` would use for the token, or `None` where it leaves it out.
     pub(crate) fn decoded_spelling(&self, token: Token, skip_special: bool) -> Option<String> {
         let text = self.token_text(token)?;

@@ -1,0 +1,153 @@
+//! Grammars as clients write them.
+
+use crate::GrammarError;
+use llguidance::JsonCompileOptions;
+use llguidance::api::TopLevelGrammar;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Bytes of a grammar's text that are read.
+const MAX_BYTES: usize = 1 << 20;
+/// Brackets inside brackets.
+const MAX_DEPTH: usize = 100;
+/// Texts of a choice.
+const MAX_CHOICES: usize = 10_000;
+
+/// What an answer must look like.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GrammarSource {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that a schema describes.
+    JsonSchema(Value),
+    /// The whole answer matches a regular expression.
+    Regex(String),
+    /// One of some texts.
+    Choice(Vec<String>),
+    /// A grammar in llguidance's form of Lark.
+    Lark(String),
+}
+
+impl GrammarSource {
+    /// What it is, in words.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::JsonObject => "JSON object",
+            Self::JsonSchema(_) => "JSON schema",
+            Self::Regex(_) => "regular expression",
+            Self::Choice(_) => "choice",
+            Self::Lark(_) => "Lark grammar",
+        }
+    }
+
+    /// The text that tells it apart from all others, checked for size.
+    pub(crate) fn key(&self) -> Result<String, GrammarError> {
+        let text = match self {
+            Self::JsonObject => String::new(),
+            Self::JsonSchema(schema) => {
+                self.limit(depth_of(schema), "levels", MAX_DEPTH)?;
+                schema.to_string()
+            }
+            Self::Regex(text) | Self::Lark(text) => {
+                self.limit(nesting(text), "levels of brackets", MAX_DEPTH)?;
+                text.clone()
+            }
+            Self::Choice(texts) => {
+                if texts.is_empty() {
+                    return Err(GrammarError::NoChoice);
+                }
+                self.limit(texts.len(), "texts", MAX_CHOICES)?;
+                json!(texts).to_string()
+            }
+        };
+        self.limit(text.len(), "bytes", MAX_BYTES)?;
+        Ok(format!("{}:{text}", self.kind()))
+    }
+
+    fn limit(&self, size: usize, unit: &'static str, most: usize) -> Result<(), GrammarError> {
+        let kind = self.kind();
+        if size > most { Err(GrammarError::TooLarge { kind, size, unit, most }) } else { Ok(()) }
+    }
+
+    /// The same for llguidance.
+    pub(crate) fn grammar(&self) -> Result<TopLevelGrammar, GrammarError> {
+        Ok(match self {
+            Self::JsonObject => {
+                TopLevelGrammar::from_json_schema(compact(&json!({"type": "object"})))
+            }
+            Self::JsonSchema(Value::Bool(true)) => {
+                TopLevelGrammar::from_json_schema(compact(&json!({})))
+            }
+            Self::JsonSchema(schema @ Value::Object(_)) => {
+                TopLevelGrammar::from_json_schema(compact(schema))
+            }
+            Self::JsonSchema(_) => {
+                let why = "a schema is an object, or `true`".to_owned();
+                return Err(GrammarError::Invalid { kind: self.kind(), why });
+            }
+            Self::Regex(text) => TopLevelGrammar::from_regex(whole(text)),
+            Self::Choice(texts) => TopLevelGrammar::from_regex(&alternatives(texts)),
+            Self::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+        })
+    }
+}
+
+/// A schema whose JSON has no spaces: a small model that may write some may write them forever.
+fn compact(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    let options =
+        JsonCompileOptions { whitespace_flexible: false, ..JsonCompileOptions::default() };
+    options.apply_to(&mut schema);
+    schema
+}
+
+/// An expression that is anchored at both ends anyway.
+fn whole(text: &str) -> &str {
+    let text = text.strip_prefix('^').unwrap_or(text);
+    let escapes = |before: &str| before.chars().rev().take_while(|&c| c == '\\').count();
+    text.strip_suffix('$').filter(|before| escapes(before) % 2 == 0).unwrap_or(text)
+}
+
+/// An expression for one of some texts, each taken by the letter.
+fn alternatives(texts: &[String]) -> String {
+    let mut expression = String::new();
+    for (i, text) in texts.iter().enumerate() {
+        expression.push(if i == 0 { '(' } else { '|' });
+        for c in text.chars() {
+            if c.is_alphanumeric() || c == ' ' || c == '_' {
+                expression.push(c);
+            } else {
+                write!(expression, "\\x{{{:x}}}", u32::from(c)).expect("a string takes all");
+            }
+        }
+    }
+    expression + ")"
+}
+
+/// Levels of a value, counted without recursion.
+fn depth_of(value: &Value) -> usize {
+    let (mut deepest, mut open) = (0, vec![(value, 1)]);
+    while let Some((value, depth)) = open.pop() {
+        deepest = deepest.max(depth);
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(fields) => open.extend(fields.values().map(|field| (field, depth + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// How deep brackets of any kind stand in each other, at most. Quoted ones count too, which only makes it stricter.
+fn nesting(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}

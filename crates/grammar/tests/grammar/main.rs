@@ -1,0 +1,9 @@
+//! Grammars over the bundled model: compiled, walked at random, and followed by answers.
+
+mod answers;
+mod compiling;
+mod gate;
+mod schemas;
+mod setup;
+mod valid;
+mod walks;

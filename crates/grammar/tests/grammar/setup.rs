@@ -1,0 +1,83 @@
+//! The bundled model, its vocabulary and a little luck.
+
+use forerun_backend::Backend;
+use forerun_backend_cpu::tuned;
+use forerun_base::Token;
+use forerun_engine::{Allowed, Constraint, Engine, ModelRunner, Settings, Speculation};
+use forerun_grammar::{GrammarSource, Grammars};
+use forerun_model::{Blueprint, Model};
+use forerun_text::Tokenizer;
+use std::path::PathBuf;
+
+/// Tokens of the bundled model.
+pub(crate) const VOCABULARY: usize = 8192;
+/// The tokens that end its answers.
+pub(crate) const ENDS: [Token; 2] = [0, 2];
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/tales-28m")
+}
+
+pub(crate) fn tokenizer() -> Tokenizer {
+    Tokenizer::open(&folder()).expect("the bundled tokenizer")
+}
+
+pub(crate) fn grammars() -> Grammars {
+    Grammars::new(&tokenizer(), VOCABULARY, &ENDS).expect("the bundled vocabulary")
+}
+
+pub(crate) fn engine(sequences: usize, speculation: Speculation) -> Engine<ModelRunner> {
+    let blueprint = Blueprint::open(&folder()).expect("the bundled model");
+    let mut backend: Box<dyn Backend> = Box::new(tuned(Some(2)));
+    let model = Model::load(&blueprint, &mut *backend, &mut |_| {}).expect("the bundled model");
+    let settings = Settings { context: 512, sequences, speculation, ..Settings::default() };
+    Engine::new(ModelRunner::new(backend, model, &settings).expect("memory"))
+}
+
+/// SplitMix64: the same luck on every machine.
+pub(crate) struct Luck(pub(crate) u64);
+
+impl Luck {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % limit as u64) as usize
+    }
+
+    pub(crate) fn once_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// The tokens that may come next; `None` where any may.
+pub(crate) fn allowed(constraint: &mut dyn Constraint) -> Option<Vec<Token>> {
+    let mut mask = vec![0; VOCABULARY.div_ceil(32)];
+    let said = constraint.mask(&mut mask).expect("a mask");
+    let bit = |t: &Token| (mask[*t as usize / 32] >> (t % 32)) & 1 == 1;
+    (said == Allowed::Some).then(|| (0..VOCABULARY as Token).filter(bit).collect())
+}
+
+/// The text of an answer that takes any of the allowed tokens each time; `None` if it does not end soon.
+pub(crate) fn stroll(
+    source: &GrammarSource,
+    grammars: &Grammars,
+    luck: &mut Luck,
+) -> Option<String> {
+    let mut constraint = grammars.compile(source).unwrap_or_else(|e| panic!("{source:?}: {e}"));
+    let mut tokens = Vec::new();
+    while tokens.len() < 400 {
+        let all = allowed(&mut *constraint).expect("a grammar always has a say");
+        let token = all[luck.below(all.len())];
+        assert!(constraint.take(token), "{source:?}: {token} was in the mask");
+        if ENDS.contains(&token) {
+            break;
+        }
+        tokens.push(token);
+        if constraint.is_done() {
+            break;
+        }
+    }
+    constraint.is_done().then(|| tokenizer().decode(&tokens, true).expect("text"))
+}
