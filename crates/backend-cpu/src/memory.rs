@@ -86,6 +86,35 @@ impl Storage {
         }
     }
 
+    fn bytes_to(&self, view: View, to: &mut [u8]) {
+        fn lay<T: Copy, const N: usize>(from: &[T], to: &mut [u8], bytes: fn(T) -> [u8; N]) {
+            let (to, _) = to.as_chunks_mut::<N>();
+            to.iter_mut().zip(from).for_each(|(to, &from)| *to = bytes(from));
+        }
+        match self {
+            Self::F32(v) => lay(Self::part(v, view), to, f32::to_le_bytes),
+            Self::F16(v) | Self::BF16(v) => lay(Self::part(v, view), to, u16::to_le_bytes),
+            Self::U32(v) => lay(Self::part(v, view), to, u32::to_le_bytes),
+        }
+    }
+
+    fn set_bytes(&mut self, view: View, from: &[u8]) {
+        fn take<T, const N: usize>(to: &mut [T], from: &[u8], value: fn([u8; N]) -> T) {
+            let (from, _) = from.as_chunks::<N>();
+            to.iter_mut().zip(from).for_each(|(to, &from)| *to = value(from));
+        }
+        match self {
+            Self::F32(v) => take(Self::part_mut(v, view), from, f32::from_le_bytes),
+            Self::F16(v) | Self::BF16(v) => take(Self::part_mut(v, view), from, u16::from_le_bytes),
+            Self::U32(v) => take(Self::part_mut(v, view), from, u32::from_le_bytes),
+        }
+    }
+
+    /// Bytes of some elements.
+    fn bytes_of(&self, elements: usize) -> usize {
+        elements * self.info().dtype.size()
+    }
+
     /// The numbers of an f32 buffer.
     pub fn f32_mut(&mut self, view: View) -> &mut [f32] {
         match self {
@@ -189,6 +218,9 @@ impl Memory {
             (Storage::U32(to), HostData::U32(from)) if from.len() == dst.len => {
                 to[dst.start..dst.start + dst.len].copy_from_slice(from);
             }
+            (to, HostData::Bytes(from)) if from.len() == to.bytes_of(dst.len) => {
+                to.set_bytes(dst, from);
+            }
             _ => return Err(BackendError::Protocol("write: type or length differ".into())),
         }
         Ok(())
@@ -208,6 +240,9 @@ impl Memory {
                 for (i, x) in to.iter_mut().enumerate() {
                     *x = storage.get(src.start + i);
                 }
+            }
+            (_, HostDataMut::Bytes(to)) if to.len() == storage.bytes_of(src.len) => {
+                storage.bytes_to(src, to);
             }
             _ => return Err(BackendError::Protocol("read: type or length differ".into())),
         }

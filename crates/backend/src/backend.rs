@@ -15,6 +15,8 @@ pub enum HostData<'a> {
     F32(&'a [f32]),
     /// For U32 buffers.
     U32(&'a [u32]),
+    /// For buffers of any type: the elements as they are kept, each little-endian.
+    Bytes(&'a [u8]),
 }
 
 /// Room on the host for numbers from a device.
@@ -24,6 +26,8 @@ pub enum HostDataMut<'a> {
     F32(&'a mut [f32]),
     /// From U32 buffers.
     U32(&'a mut [u32]),
+    /// From buffers of any type: the elements as they are kept, each little-endian.
+    Bytes(&'a mut [u8]),
 }
 
 /// A point in a device's queue.

@@ -170,6 +170,7 @@ fn drive(
         }
         for event in events.drain(..) {
             match event {
+                Event::Started { .. } => {}
                 Event::Token { token: id, .. } => token(id)?,
                 Event::Finished { reason, receipt, .. } => return Ok((reason, *receipt)),
             }

@@ -1,5 +1,6 @@
 //! The step loop.
 
+use crate::cache::PrefixCache;
 use crate::draft::{CostTable, DraftScratch};
 use crate::pace::Pace;
 use crate::{
@@ -21,6 +22,7 @@ pub struct Engine<R> {
     pub(crate) costs: CostTable,
     pub(crate) pace: Pace,
     pub(crate) stats: Stats,
+    pub(crate) cache: Option<PrefixCache>,
     scratch: DraftScratch,
 }
 
@@ -29,8 +31,9 @@ impl Engine<ModelRunner> {
     pub fn new(runner: ModelRunner) -> Self {
         let (limits, vocabulary) = (*runner.limits(), runner.model().spec.vocabulary);
         let scheduler = Scheduler::new(limits, vocabulary, runner.speculation());
-        let step_budget = runner.step_budget;
-        let mut engine = Self::with_parts(scheduler, StateStore::new(&limits), runner);
+        let (step_budget, cache) = (runner.step_budget, runner.cache_settings());
+        let mut engine =
+            Self::with_parts(scheduler, StateStore::new(&limits), runner).with_cache(&cache);
         engine.set_step_budget(step_budget);
         engine
     }
@@ -62,6 +65,7 @@ impl<R: Runner> Engine<R> {
             costs: CostTable::new(limits.rows.min(256)),
             pace: Pace::new(Duration::ZERO),
             stats: Stats::default(),
+            cache: None,
             scratch: DraftScratch::with_room(limits.sequences),
             scheduler,
             states,
@@ -112,6 +116,7 @@ impl<R: Runner> Engine<R> {
 
     /// Ends a sequence now, or forgets a parked one. Its blocks are free for the next step.
     pub fn cancel(&mut self, seq: SeqId, events: &mut Vec<Event>) {
+        self.publish_unfinished(seq);
         self.scheduler.end(seq, FinishReason::Cancelled, &mut self.states, events);
     }
 
@@ -130,7 +135,9 @@ impl<R: Runner> Engine<R> {
     /// A failed step ends the sequences it held, with the reason, and no others.
     pub fn step(&mut self, events: &mut Vec<Event>) {
         let started = Instant::now();
-        self.scheduler.plan(&mut self.states, &self.pace, &mut self.plan); // choose and reserve; no device
+        self.scheduler.admit(&mut self.states); // reserve; no device
+        self.start(events); // device: what the cache has of new prompts
+        self.scheduler.plan(&self.states, &self.pace, &mut self.plan); // choose; no device
         self.scheduler.constrain(&mut self.states, &mut self.plan, events); // what may be picked
         if self.plan.spans.is_empty() {
             return;
@@ -140,7 +147,10 @@ impl<R: Runner> Engine<R> {
             .map(|()| self.settle(events)) // judge and commit
             .and_then(|()| self.draft(events)); // device: next guesses
         match done {
-            Ok(()) => self.note_step(started.elapsed()),
+            Ok(()) => {
+                self.publish(); // device: what prompts to come may want
+                self.note_step(started.elapsed());
+            }
             Err(error) => self.fail(&error, events),
         }
         self.scheduler.sweep(&mut self.states); // bookkeeping; no device

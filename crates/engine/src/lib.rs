@@ -5,8 +5,10 @@
 //! moment at which tentative state becomes real.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod constrain;
 mod constraint;
+mod copies;
 mod draft;
 mod draft_runner;
 mod engine;
@@ -28,6 +30,9 @@ mod share;
 mod state;
 mod stats;
 
+pub use cache::{
+    CacheReport, CacheSettings, CacheStats, CacheUse, Miss, MissReason, Part, StateShape, TierStats,
+};
 pub use constraint::{Allowed, Constraint, Masks};
 pub use draft::{
     Depth, DraftEntry, DraftPlan, DraftVocabulary, Guesses, Mode, Receipt, Speculation,

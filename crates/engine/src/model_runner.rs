@@ -1,15 +1,16 @@
 //! A model on a device, run by plans.
 
+use crate::copies::Copies;
 use crate::sampling::MAX_BIASES;
 use crate::{
-    DraftPlan, EngineError, Guesses, Picks, Runner, SampleSpec, Settings, Span, Speculation,
-    StepPlan, TokenLogprobs,
+    CacheSettings, DraftPlan, EngineError, Guesses, Part, Picks, Runner, SampleSpec, Settings,
+    Span, Speculation, StateShape, StepPlan, TokenLogprobs,
 };
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow};
 use forerun_backend::{
     Backend, BufferId, HostData, HostDataMut, MemoryPlan, View, submit_and_wait,
 };
-use forerun_base::SeqId;
+use forerun_base::{Bytes, SeqId};
 use forerun_model::{
     Batch, BatchShape, Choice, Head, Limits, Model, ModelSpec, NewSpan, Planner, StateBuffers,
     Workspace,
@@ -27,8 +28,10 @@ pub struct ModelRunner {
     pub(crate) limits: Limits,
     pub(crate) speculation: Speculation,
     pub(crate) step_budget: Duration,
+    cache: CacheSettings,
     plan: MemoryPlan,
     pub(crate) buffers: Buffers,
+    pub(crate) copies: Copies,
     pub(crate) batch: Batch,
     pub(crate) sample_words: Vec<u32>,
     pub(crate) history_words: Vec<u32>,
@@ -106,6 +109,13 @@ fn mask_words(spec: &ModelSpec, limits: &Limits) -> usize {
     rows.max(limits.sequences) * Sample::mask_words(spec.vocabulary)
 }
 
+/// The most the prefix cache may come to hold, in host memory.
+fn add_cache(plan: &mut MemoryPlan, settings: &Settings) {
+    if settings.cache.bytes > 0 {
+        plan.add("prefix cache", settings.cache.bytes);
+    }
+}
+
 impl ModelRunner {
     /// Allocates everything the settings ask for.
     pub fn new(
@@ -119,13 +129,16 @@ impl ModelRunner {
         let mut plan = MemoryPlan::default();
         plan.add("weights", model.weight_bytes);
         planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
+        add_cache(&mut plan, settings);
         let batch = Batch::with_room(&model.spec, &limits);
         Ok(Self {
+            copies: Copies::new(&model, &buffers.states, &limits),
             backend,
             model,
             limits,
             speculation: settings.speculation,
             step_budget: settings.step_budget,
+            cache: settings.cache,
             plan,
             buffers,
             batch,
@@ -141,7 +154,9 @@ impl ModelRunner {
     pub fn memory_plan(spec: &ModelSpec, settings: &Settings) -> Result<MemoryPlan, EngineError> {
         let mut planner = Planner::dry();
         Buffers::new(spec, settings, &mut planner)?;
-        Ok(planner.finish())
+        let mut plan = planner.finish();
+        add_cache(&mut plan, settings);
+        Ok(plan)
     }
 
     /// The network.
@@ -152,6 +167,11 @@ impl ModelRunner {
     /// The sizes everything was made for.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// What is kept for prompts to come.
+    pub fn cache_settings(&self) -> CacheSettings {
+        self.cache
     }
 
     /// How guesses are made.
@@ -358,5 +378,17 @@ impl Runner for ModelRunner {
 
     fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
         self.run_draft(plan, guesses)
+    }
+
+    fn shape(&self) -> StateShape {
+        self.copies.shape()
+    }
+
+    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
+        self.part_to_host(part, bytes)
+    }
+
+    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
+        self.parts_to_device(parts)
     }
 }

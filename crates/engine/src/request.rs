@@ -1,6 +1,8 @@
 //! What is asked of the engine and what it says.
 
-use crate::{Constraint, Depth, Receipt, RejectError, Sampling, TokenLogprobs};
+use crate::{
+    CacheReport, CacheUse, Constraint, Depth, Receipt, RejectError, Sampling, TokenLogprobs,
+};
 use forerun_base::{SeqId, Token};
 
 /// Sees each token as it is decided and returns true to end the answer with it: stop strings,
@@ -37,6 +39,8 @@ pub struct Request {
     pub constraint: Option<Box<dyn Constraint>>,
     /// Tell the log-probability of each token and of so many of the likeliest ones.
     pub logprobs: Option<usize>,
+    /// What it takes from the prefix cache and leaves there.
+    pub cache: CacheUse,
 }
 
 impl Request {
@@ -53,6 +57,7 @@ impl Request {
             priority: 0,
             constraint: None,
             logprobs: None,
+            cache: CacheUse::default(),
         }
     }
 }
@@ -77,6 +82,13 @@ pub enum FinishReason {
 /// What a step decided.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// A request got its state; reading its prompt begins.
+    Started {
+        /// Whose.
+        seq: SeqId,
+        /// What the prefix cache had of it.
+        cached: Box<CacheReport>,
+    },
     /// A token of an answer.
     Token {
         /// Whose.

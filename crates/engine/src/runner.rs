@@ -1,7 +1,7 @@
 //! The boundary to the device.
 
-use crate::{DraftPlan, EngineError, Guesses, StepPlan, TokenLogprobs};
-use forerun_base::Token;
+use crate::{DraftPlan, EngineError, Guesses, Part, StateShape, StepPlan, TokenLogprobs};
+use forerun_base::{Bytes, Token};
 use forerun_model::Limits;
 use std::ops::Range;
 
@@ -12,6 +12,15 @@ pub trait Runner: Send {
 
     /// Makes guesses; `guesses` is overwritten. Returns the draft passes it took.
     fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError>;
+
+    /// Sizes of what a lease holds.
+    fn shape(&self) -> StateShape;
+
+    /// Copies a part of a lease's state to the host.
+    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError>;
+
+    /// Copies parts back, perhaps into another lease. They are there when it returns.
+    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError>;
 }
 
 /// Sampled tokens of a step, by span. Reused from step to step.

@@ -85,6 +85,8 @@ impl Scheduler {
         sequence.drafts.filled = self.sequences[at].drafts.filled;
         // Penalties count what is never read again.
         sequence.note_committed(0, states.lease(lease).committed as usize);
+        sequence.published.started = true;
+        sequence.published.resume(&self.sequences[at].published, sequence.prompt_len);
         self.sequences[at] = sequence;
         Ok(())
     }
@@ -182,10 +184,9 @@ impl Scheduler {
         }
     }
 
-    /// Chooses and reserves; writes the next step into `plan`.
-    pub(crate) fn plan(&mut self, states: &mut StateStore, pace: &Pace, plan: &mut StepPlan) {
+    /// Chooses among the sequences that hold a lease; writes the next step into `plan`.
+    pub(crate) fn plan(&mut self, states: &StateStore, pace: &Pace, plan: &mut StepPlan) {
         plan.clear();
-        self.admit(states);
         self.turn += 1;
         self.gather_claims(states);
         self.plan_answers(states, plan);
@@ -197,9 +198,11 @@ impl Scheduler {
         self.claims.clear();
         for (at, sequence) in self.sequences.iter().enumerate() {
             let Standing::Running(lease) = sequence.standing else { continue };
-            if !sequence.is_answering() {
-                let left = sequence.tokens.len() - states.lease(lease).committed as usize;
-                self.claims.push(Claim { at, priority: sequence.priority, left, rows: 0 });
+            if !sequence.is_answering() && sequence.published.started {
+                let committed = states.lease(lease).committed as usize;
+                let left = sequence.tokens.len() - committed;
+                let most = sequence.published.until_stop(committed, left);
+                self.claims.push(Claim { at, priority: sequence.priority, left, most, rows: 0 });
             }
         }
     }
@@ -207,7 +210,8 @@ impl Scheduler {
     /// Adds the answers, each with its guesses.
     fn plan_answers(&self, states: &StateStore, plan: &mut StepPlan) {
         let mut rows = self.limits.rows;
-        let answers = self.standings()[0] - self.claims.len();
+        let running = |s: &&Sequence| matches!(s.standing, Standing::Running(_));
+        let answers = self.sequences.iter().filter(running).filter(|s| s.is_answering()).count();
         // Guesses take rows only when every answer has its own, and leave half of the rest to prompts.
         let spare = rows.min(self.limits.sampled).saturating_sub(answers);
         let wanted: usize = self.claims.iter().map(|claim| claim.left).sum();
@@ -261,7 +265,7 @@ impl Scheduler {
     }
 
     /// Gives leases to waiting sequences.
-    fn admit(&mut self, states: &mut StateStore) {
+    pub(crate) fn admit(&mut self, states: &mut StateStore) {
         for sequence in &self.sequences {
             if let Standing::Running(lease) = sequence.standing {
                 // A continued sequence may need more blocks than it held.

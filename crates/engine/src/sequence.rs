@@ -1,5 +1,6 @@
 //! One conversation: its tokens, how it is sampled, when it ends, what is guessed of it.
 
+use crate::cache::Published;
 use crate::draft::{Acceptance, NgramIndex};
 use crate::history::History;
 use crate::{Constraint, Depth, Event, FinishReason, Picked, Receipt, Request, Sampling, Watch};
@@ -32,6 +33,7 @@ pub(crate) struct Sequence {
     pub(crate) priority: i32,
     pub(crate) constraint: Option<Box<dyn Constraint>>,
     pub(crate) logprobs: Option<usize>,
+    pub(crate) published: Published,
     end_tokens: Vec<Token>,
     watch: Option<Watch>,
 }
@@ -101,6 +103,7 @@ impl Sequence {
             priority: request.priority,
             constraint: request.constraint,
             logprobs: request.logprobs,
+            published: Published::new(request.cache),
             end_tokens: request.end_tokens,
             watch: request.watch,
         }

@@ -1,6 +1,6 @@
 //! What an engine is built for: sizes of memory and of steps. None of it changes a token.
 
-use crate::{DraftVocabulary, EngineError, Mode, Speculation};
+use crate::{CacheSettings, DraftVocabulary, EngineError, Mode, Speculation};
 use forerun_base::DType;
 use forerun_model::{DrafterSpec, Limits, ModelSpec};
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub struct Settings {
     /// Time a step may take while others wait for its end: prompts are read in chunks that fit, as far as
     /// is known. Zero is no limit.
     pub step_budget: Duration,
+    /// What is kept for prompts to come.
+    pub cache: CacheSettings,
 }
 
 impl Default for Settings {
@@ -35,6 +37,7 @@ impl Default for Settings {
             speculation: Speculation::OFF,
             kv: DType::F16,
             step_budget: Duration::ZERO,
+            cache: CacheSettings::default(),
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Claim {
     pub(crate) priority: i32,
     /// Tokens left to read, at least one.
     pub(crate) left: usize,
+    /// How many of them can be read in one step.
+    pub(crate) most: usize,
     /// The answer: rows in this step.
     pub(crate) rows: usize,
 }
@@ -26,12 +28,12 @@ pub(crate) fn share(claims: &mut [Claim], rows: usize, turn: u64) {
     let mut free = rows;
     claims.iter_mut().for_each(|claim| claim.rows = 0);
     if let Some(first) = claims.iter_mut().min_by_key(|claim| claim.at) {
-        first.rows = kept(rows, turn).min(first.left);
+        first.rows = kept(rows, turn).min(first.most);
         free -= first.rows;
     }
     claims.sort_unstable_by_key(|claim| (claim.priority, claim.left, claim.at));
     for claim in claims {
-        let more = free.min(claim.left - claim.rows);
+        let more = free.min(claim.most - claim.rows);
         claim.rows += more;
         free -= more;
     }
@@ -52,7 +54,7 @@ mod tests {
 
     /// Rows by order of arrival.
     fn shared(prompts: &[(i32, usize)], rows: usize, turn: u64) -> Vec<usize> {
-        let claim = |(at, &(priority, left))| Claim { at, priority, left, rows: 0 };
+        let claim = |(at, &(priority, left))| Claim { at, priority, left, most: left, rows: 0 };
         let mut claims: Vec<Claim> = prompts.iter().enumerate().map(claim).collect();
         share(&mut claims, rows, turn);
         claims.sort_by_key(|claim| claim.at);

@@ -3,7 +3,8 @@
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
 use forerun_engine::{
-    Depth, Engine, Event, Mode, ModelRunner, Request, Sampling, Settings, Speculation,
+    CacheSettings, Depth, Engine, Event, Mode, ModelRunner, Request, Sampling, Settings,
+    Speculation,
 };
 use forerun_model::{Blueprint, Model};
 use forerun_testkit::Golden;
@@ -38,11 +39,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn engine(name: &str, speculation: Speculation) -> Engine<ModelRunner> {
+fn engine(name: &str, speculation: Speculation, cache: CacheSettings) -> Engine<ModelRunner> {
     let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");
     let mut backend: Box<dyn Backend> = Box::new(tuned(Some(2)));
     let model = Model::load(&blueprint, &mut *backend, &mut |_| {}).expect("a model");
-    let settings = Settings { context: 256, sequences: 3, speculation, ..Settings::default() };
+    let settings =
+        Settings { context: 256, sequences: 3, speculation, cache, ..Settings::default() };
     Engine::new(ModelRunner::new(backend, model, &settings).expect("memory"))
 }
 
@@ -62,18 +64,23 @@ fn a_decode_step_allocates_nothing() {
     };
     let optimistic = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(2) };
     let chain = Speculation { text: true, ..Speculation::mtp(4) };
-    for (name, speculation) in [
-        ("llama", Speculation::OFF),
-        ("llama", Speculation::text(4)),
-        ("qwen3_moe", Speculation::OFF),
-        ("qwen3_fp8", Speculation::OFF),
-        ("qwen3_5", Speculation::OFF),
-        ("qwen3_5", Speculation::mtp(4)),
-        ("qwen3_5", optimistic),
-        ("qwen3_next", chain),
-        ("mlx_qwen3_5_moe_4bit", Speculation::OFF),
+    let cached = CacheSettings { bytes: 1 << 30, interval: None };
+    let none = CacheSettings::default();
+    for (name, speculation, cache) in [
+        ("llama", Speculation::OFF, none),
+        ("llama", Speculation::text(4), none),
+        ("qwen3_moe", Speculation::OFF, none),
+        ("qwen3_fp8", Speculation::OFF, none),
+        ("qwen3_5", Speculation::OFF, none),
+        ("qwen3_5", Speculation::mtp(4), none),
+        ("qwen3_5", optimistic, none),
+        ("qwen3_next", chain, none),
+        ("mlx_qwen3_5_moe_4bit", Speculation::OFF, none),
+        // Between two restore points.
+        ("llama", Speculation::text(4), cached),
+        ("qwen3_5", Speculation::mtp(4), cached),
     ] {
-        let mut engine = engine(name, speculation);
+        let mut engine = engine(name, speculation, cache);
         let prompt = Golden::open(name).tokens("input_ids");
         for (sampling, depth) in
             [(Sampling::default(), Depth::Fixed(2)), (penalties.clone(), Depth::Auto)]

@@ -54,13 +54,13 @@ fn run(engine: &mut Engine<ModelRunner>, prompt: usize) {
     let vocabulary = engine.runner().model().spec.vocabulary as Token;
     let prompt: Vec<Token> = (0..prompt as Token).map(|t| t * 37 % vocabulary).collect();
     engine.submit(Request::greedy(prompt, ANSWER)).expect("accepted");
-    let mut events: Vec<Event> = Vec::with_capacity(ANSWER + 1);
+    let mut events: Vec<Event> = Vec::with_capacity(ANSWER + 2);
     // From here on a step may use what there is, and no more.
     MOST.store(USED.load(Ordering::Relaxed), Ordering::Relaxed);
     while !engine.is_idle() {
         engine.step(&mut events);
     }
-    assert_eq!(events.len(), ANSWER + 1, "every token and the end");
+    assert_eq!(events.len(), ANSWER + 2, "the start, every token and the end");
 }
 
 /// One test alone in this file: another would allocate beside it.

@@ -1,7 +1,7 @@
 //! What any device must pass.
 //!
 //! [`cases`] is one table over every operation, weight format, cache type and awkward size. Each case
-//! is held to four things, all over the same data:
+//! is held to five things, all over the same data:
 //!
 //! 1. **Reference**: the candidate's buffers are the reference's, within [`Tolerances`] for computed
 //!    numbers and bit for bit for copies, indices, inputs and the memory around every view.
@@ -9,7 +9,9 @@
 //!    one or a few at a time.
 //! 3. **Spans**: a recurrent operation gives the same bits when each span's rows are run one after
 //!    another, and when guesses that were kept are fed as certain rows instead.
-//! 4. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
+//! 4. **Copies**: bytes of a buffer come to the host and go back unchanged, whatever the type of its
+//!    elements, and nothing around them moves.
+//! 5. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
 //!    nowhere are errors, and the device works afterwards.
 //!
 //! The table also drives benchmarks: a [`Case`] can set a stage on any device and hand out its
@@ -18,6 +20,7 @@
 mod cases;
 mod commit;
 mod compare;
+mod copies;
 mod invariance;
 mod matrices;
 mod operands;
@@ -92,7 +95,7 @@ impl fmt::Display for Report {
 }
 
 /// Runs everything. A device that runs out of room can be given one part at a time instead:
-/// [`check`] for each case, then [`check_commits`] and [`check_refusals`].
+/// [`check`] for each case, then [`check_commits`], [`check_copies`] and [`check_refusals`].
 pub fn run(
     candidate: &mut dyn Backend,
     reference: &mut dyn Backend,
@@ -103,6 +106,7 @@ pub fn run(
         report.merge(check(&case, candidate, reference, tolerances));
     }
     report.merge(check_commits(candidate));
+    report.merge(check_copies(candidate));
     report.merge(check_refusals(candidate));
     report
 }
@@ -138,6 +142,11 @@ fn against_reference(
 /// Holds a candidate to the rule of commits: see the module's text.
 pub fn check_commits(candidate: &mut dyn Backend) -> Report {
     commit::check(candidate)
+}
+
+/// Holds a candidate to copying bytes out of a buffer and into it.
+pub fn check_copies(candidate: &mut dyn Backend) -> Report {
+    copies::check(candidate)
 }
 
 /// Holds a candidate to refusing what makes no sense.

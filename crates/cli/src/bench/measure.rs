@@ -106,6 +106,7 @@ fn take(events: &mut Vec<Event>, members: &[SeqId], run: &mut Run) -> anyhow::Re
                 run.answers[member.expect("the engine holds nobody else")].push(token);
                 new += 1;
             }
+            Event::Started { .. } => {}
             Event::Finished { reason: FinishReason::Failed(why), .. } => {
                 bail!("the device failed: {why}")
             }

@@ -143,19 +143,21 @@ impl Scheduler {
     }
 
     /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags too far, and
-    /// nothing ever for a request that wants no guesses.
+    /// nothing ever for a request that wants no guesses and publishes nothing: whoever goes on from there may want them.
     fn add_entry(&mut self, plan: &mut DraftPlan, at: usize, states: &StateStore, depth: usize) {
         if !self.head_can_draft(at, states) {
             return;
         }
         let sequence = &mut self.sequences[at];
-        if sequence.drafts.depth == Depth::Fixed(0) {
+        if sequence.drafts.depth == Depth::Fixed(0) && !sequence.published.active {
             return;
         }
         let Some(id) = lease_of(sequence) else { return };
         let lease = states.lease(id);
         let (from, to) = (sequence.drafts.filled as usize, lease.committed as usize);
-        if depth == 0 && to - from <= MAX_LAG {
+        // What is published must hold something of the head's.
+        let first = from == 0 && sequence.published.active;
+        if depth == 0 && to - from <= MAX_LAG && !first {
             return;
         }
         let (tokens, blocks) = (plan.tokens.len(), plan.blocks.len());

@@ -25,7 +25,7 @@ pub enum Admission {
     Wait,
 }
 
-/// All leases. Mutated by acquiring, committing and releasing only.
+/// All leases. Mutated by acquiring, restoring, committing and releasing only.
 #[derive(Clone, Debug)]
 pub struct StateStore {
     pool: BlockPool,
@@ -73,6 +73,17 @@ impl StateStore {
         let lease = &mut self.leases[id.0 as usize];
         lease.committed += keep as u32;
         lease.pending = (keep - certain) as u32;
+    }
+
+    /// A fresh lease whose first `positions` were copied in.
+    pub fn restore(&mut self, id: LeaseId, positions: u32) {
+        let lease = &mut self.leases[id.0 as usize];
+        assert!(lease.held && lease.committed == 0, "only a fresh lease is restored");
+        assert!(
+            positions as usize <= lease.blocks.len() * KV_BLOCK,
+            "a lease reaches its positions"
+        );
+        (lease.committed, lease.pending) = (positions, 0);
     }
 
     /// Returns a lease's blocks and slot.

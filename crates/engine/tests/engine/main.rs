@@ -1,6 +1,8 @@
 //! The engine over real models on several devices.
 
 mod assistant;
+mod cache;
+mod cache_traces;
 mod common;
 mod fair_steps;
 mod gguf;

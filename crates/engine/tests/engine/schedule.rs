@@ -1,9 +1,9 @@
 //! The scheduler over a runner that only counts: no device, many traces.
 
-use forerun_base::{DType, SeqId, Token};
+use forerun_base::{Bytes, DType, SeqId, Token};
 use forerun_engine::{
-    DraftPlan, Engine, EngineError, Event, FinishReason, Guesses, Picks, RejectError, Request,
-    Runner, Sampling, Scheduler, Speculation, StateStore, StepPlan,
+    DraftPlan, Engine, EngineError, Event, FinishReason, Guesses, Part, Picks, RejectError,
+    Request, Runner, Sampling, Scheduler, Speculation, StateShape, StateStore, StepPlan,
 };
 use forerun_model::Limits;
 use proptest::prelude::*;
@@ -53,6 +53,18 @@ impl Runner for Counting {
             }
         }
         Ok(plan.deepest())
+    }
+
+    fn shape(&self) -> StateShape {
+        StateShape::default()
+    }
+
+    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
+        unreachable!("{part:?}, {} bytes: there is no cache", bytes.len())
+    }
+
+    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
+        unreachable!("{} parts: there is no cache", parts.len())
     }
 }
 

@@ -1,11 +1,11 @@
 //! Speculation changes nothing but speed: the cube, forced acceptance, sampling, endings.
 
 use crate::common::{Device, answers, engine, finish, golden_runner, parked, prompt};
-use forerun_base::{DType, Token};
+use forerun_base::{Bytes, DType, Token};
 use forerun_engine::{
     Depth, DraftPlan, DraftVocabulary, Engine, EngineError, Event, FinishReason, Guesses, Mode,
-    ModelRunner, Picks, Receipt, Request, Runner, Sampling, Scheduler, Settings, Speculation,
-    StateStore, StepPlan,
+    ModelRunner, Part, Picks, Receipt, Request, Runner, Sampling, Scheduler, Settings, Speculation,
+    StateShape, StateStore, StepPlan,
 };
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
@@ -260,6 +260,18 @@ impl Runner for Scripted {
             }
         }
         Ok(plan.deepest())
+    }
+
+    fn shape(&self) -> StateShape {
+        self.inner.shape()
+    }
+
+    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
+        self.inner.copy_out(part, bytes)
+    }
+
+    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
+        self.inner.copy_in(parts)
     }
 }
 

@@ -100,7 +100,9 @@ impl Live {
             (_, FinishReason::Cancelled, _) => return,
             (_, _, Some(stop)) => stop,
             (_, FinishReason::Length, _) => Ending::Length,
-            (_, FinishReason::EndToken | FinishReason::Watched, _) => Ending::EndToken,
+            (_, FinishReason::EndToken | FinishReason::Complete | FinishReason::Watched, _) => {
+                Ending::EndToken
+            }
         };
         if !text.is_empty() {
             self.tell(Piece::Text(text));

@@ -60,7 +60,7 @@ impl Worker {
                 match event {
                     Event::Finished { reason: FinishReason::Failed(why), .. } => return Err(why),
                     Event::Finished { .. } => return Ok(()),
-                    Event::Token { .. } => {}
+                    Event::Started { .. } | Event::Token { .. } => {}
                 }
             }
         }
@@ -132,7 +132,8 @@ impl Worker {
     fn hand_out(&mut self) {
         for event in self.events.drain(..) {
             match event {
-                Event::Token { seq, token } => {
+                Event::Started { .. } => {}
+                Event::Token { seq, token, .. } => {
                     if let Some(live) = self.answers.get_mut(&seq) {
                         live.token(token);
                     }

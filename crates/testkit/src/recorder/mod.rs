@@ -222,6 +222,7 @@ impl Backend for Recorder {
         let fits = match src {
             HostData::F32(values) => dtype == DType::F32 && values.len() == dst.len,
             HostData::U32(values) => dtype == DType::U32 && values.len() == dst.len,
+            HostData::Bytes(values) => values.len() == dst.len * dtype.size(),
         };
         if !fits {
             return Err(BackendError::Protocol("write: type or length differ".into()));

@@ -9,6 +9,7 @@ use std::ops::Range;
 pub(super) enum Copied {
     F32(Vec<f32>),
     U32(Vec<u32>),
+    Bytes(Vec<u8>),
 }
 
 impl From<HostData<'_>> for Copied {
@@ -16,6 +17,7 @@ impl From<HostData<'_>> for Copied {
         match data {
             HostData::F32(values) => Self::F32(values.to_vec()),
             HostData::U32(values) => Self::U32(values.to_vec()),
+            HostData::Bytes(values) => Self::Bytes(values.to_vec()),
         }
     }
 }
@@ -39,6 +41,7 @@ impl Command {
         match self {
             Self::Write(view, Copied::F32(values)) => inner.write(*view, HostData::F32(values)),
             Self::Write(view, Copied::U32(values)) => inner.write(*view, HostData::U32(values)),
+            Self::Write(view, Copied::Bytes(values)) => inner.write(*view, HostData::Bytes(values)),
             Self::Run(op) => op.apply(inner),
         }
     }

@@ -1,0 +1,172 @@
+//! When the step loop asks the cache, and when it feeds it.
+
+use super::prefix::{Found, Held};
+use super::{CacheReport, CacheSettings, CacheStats, PrefixCache};
+use crate::scheduler::lease_of;
+use crate::sequence::{Sequence, Standing};
+use crate::{Engine, EngineError, Event, FinishReason, Runner};
+use forerun_base::{LeaseId, SeqId, Token};
+use forerun_model::MAX_LAG;
+
+impl<R: Runner> Engine<R> {
+    /// The same engine with a prefix cache; without one of no bytes.
+    #[must_use]
+    pub fn with_cache(mut self, settings: &CacheSettings) -> Self {
+        let cache = || PrefixCache::new(settings, self.runner.shape());
+        self.cache = (settings.bytes > 0).then(cache);
+        self
+    }
+
+    /// What the prefix cache holds and did; nothing without one.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.as_ref().map_or_else(CacheStats::default, PrefixCache::stats)
+    }
+
+    /// Forgets everything the prefix cache holds in memory.
+    pub fn clear_cache(&mut self) {
+        if let Some(cache) = &mut self.cache {
+            cache.clear();
+        }
+    }
+
+    /// Begins every sequence that got its lease: what the cache has of its prompt is copied in.
+    pub(crate) fn start(&mut self, events: &mut Vec<Event>) {
+        let mut at = 0;
+        while at < self.scheduler.sequences.len() {
+            let sequence = &self.scheduler.sequences[at];
+            let fresh = match sequence.standing {
+                Standing::Running(lease) if !sequence.published.started => Some(lease),
+                _ => None,
+            };
+            let Some(lease) = fresh.filter(|_| !self.waits_for_another(at)) else {
+                at += 1;
+                continue;
+            };
+            let seq = sequence.id;
+            match self.restore(at, lease) {
+                Ok(report) => {
+                    events.push(Event::Started { seq, cached: Box::new(report) });
+                    at += 1;
+                }
+                Err(error) => {
+                    let reason = FinishReason::Failed(error.to_string());
+                    self.scheduler.end(seq, reason, &mut self.states, events);
+                }
+            }
+        }
+    }
+
+    /// Whether someone else is about to publish more of this prompt than the cache has: then it is read once.
+    fn waits_for_another(&self, at: usize) -> bool {
+        let Some(cache) = &self.cache else { return false };
+        let sequence = &self.scheduler.sequences[at];
+        if !sequence.published.wish.read {
+            return false;
+        }
+        let mut reach = None;
+        self.scheduler.sequences.iter().any(|other| {
+            if !other.published.started || !matches!(other.standing, Standing::Running(_)) {
+                return false;
+            }
+            let common = common(&sequence.tokens, &other.tokens[..other.prompt_len]);
+            let limit = common.min(sequence.tokens.len() - 1);
+            let Some(promised) = other.published.promises(limit, other.prompt_len) else {
+                return false;
+            };
+            let reach = *reach.get_or_insert_with(|| cache.reach(&sequence.tokens));
+            promised >= reach + cache.rule().short()
+        })
+    }
+
+    /// Copies in what the cache has of a prompt, and counts it as read.
+    fn restore(&mut self, at: usize, id: LeaseId) -> Result<CacheReport, EngineError> {
+        let Self { scheduler, states, cache, runner, .. } = self;
+        let sequence = &mut scheduler.sequences[at];
+        let found = match cache.as_mut() {
+            Some(cache) if sequence.published.wish.read => {
+                cache.find(&sequence.tokens, id, states.lease(id))
+            }
+            cache => {
+                cache.into_iter().for_each(PrefixCache::note_disabled);
+                PrefixCache::disabled(&sequence.tokens)
+            }
+        };
+        let Found { report, position, filled, parts } = found;
+        sequence.published.started = true;
+        if let Some(cache) = cache {
+            sequence.published.begin(position, sequence.prompt_len, cache.rule());
+        }
+        if position > 0 {
+            runner.copy_in(&parts)?;
+            states.restore(id, position as u32);
+            sequence.note_committed(0, position);
+            sequence.drafts.filled = filled;
+        }
+        Ok(report)
+    }
+
+    /// Publishes the sequences of the step just settled that are due.
+    pub(crate) fn publish(&mut self) {
+        if self.cache.is_none() {
+            return;
+        }
+        for i in 0..self.plan.spans.len() {
+            let Some(at) = self.scheduler.find(self.plan.spans[i].seq) else { continue };
+            let sequence = &self.scheduler.sequences[at];
+            let ended = matches!(sequence.standing, Standing::Parked(_));
+            let Some((id, position)) = self.folded(sequence) else { continue };
+            if sequence.published.is_due(position, sequence.prompt_len, ended) {
+                self.publish_at(at, id, position);
+            }
+        }
+    }
+
+    /// Publishes a sequence that will not go on, where that is worth a copy.
+    pub(crate) fn publish_unfinished(&mut self, seq: SeqId) {
+        let Some(at) = self.scheduler.find(seq) else { return };
+        let sequence = &self.scheduler.sequences[at];
+        let Some((id, position)) = self.folded(sequence) else { return };
+        if sequence.published.is_worthwhile(position) {
+            self.publish_at(at, id, position);
+        }
+    }
+
+    /// A sequence's lease and the position its recurrent state stands at.
+    fn folded(&self, sequence: &Sequence) -> Option<(LeaseId, usize)> {
+        let id = lease_of(sequence)?;
+        let lease = self.states.lease(id);
+        Some((id, (lease.committed - lease.pending) as usize))
+    }
+
+    fn publish_at(&mut self, at: usize, id: LeaseId, position: usize) {
+        let Self { scheduler, states, cache, runner, .. } = self;
+        let Some(cache) = cache else { return };
+        let remembers = runner.shape().hidden > 0;
+        let sequence = &mut scheduler.sequences[at];
+        // The head's newest row was paired with a token that is not part of what is published.
+        let filled = match remembers {
+            true => sequence.drafts.filled.min(position as u32 - 1),
+            false => position as u32,
+        };
+        let kept = if position - filled as usize > MAX_LAG {
+            // The hidden states the head has yet to take in are gone.
+            false
+        } else {
+            let held = Held {
+                tokens: &sequence.tokens[..position],
+                id,
+                lease: states.lease(id),
+                filled,
+                keep: sequence.published.wish.keep,
+            };
+            cache.publish(&held, &mut |part, bytes| runner.copy_out(part, bytes))
+        };
+        sequence.published.upto = position;
+        // What did not fit will not fit when it is longer.
+        sequence.published.active &= kept;
+    }
+}
+
+fn common(a: &[Token], b: &[Token]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

@@ -1,0 +1,316 @@
+//! Entries by the tokens they follow, and which of them goes first when room is needed.
+//!
+//! A *block* holds the keys and values of [`KV_BLOCK`] tokens and stands after another block or at the root. A
+//! *tail* stands after a block, holds the keys and values of fewer tokens and, where a network needs one, the
+//! state at its end: it is where a sequence can be gone on from. Tails have nothing after them.
+//!
+//! Using an entry uses everything before it, and a stamp of last use is always later than those of all that
+//! follow. So the least recently used entry has nothing after it and can be dropped alone.
+
+use forerun_base::{Bytes, Token};
+use forerun_model::KV_BLOCK;
+use std::collections::BTreeMap;
+
+/// An entry's number.
+pub(crate) type EntryId = usize;
+
+/// What everything follows.
+pub(crate) const ROOT: EntryId = 0;
+
+/// Bytes an entry takes besides its payload, rounded up.
+const OVERHEAD: usize = 256;
+
+/// What a text leaves behind.
+#[derive(Clone, Debug)]
+pub(crate) struct Payload {
+    /// Tokens since the entry before.
+    pub(crate) tokens: Vec<Token>,
+    /// Keys and values of the block the tokens lie in; empty without tokens.
+    pub(crate) kv: Bytes,
+    /// Of a tail: the state at its end, empty for networks that need none.
+    pub(crate) state: Option<Bytes>,
+    /// Of a tail: positions the MTP head has taken in.
+    pub(crate) filled: u32,
+}
+
+impl Payload {
+    /// Bytes of memory an entry counts for.
+    pub(crate) fn cost(&self) -> u64 {
+        let state = self.state.as_ref().map_or(0, |state| state.len());
+        (self.kv.len() + state + 4 * self.tokens.len() + OVERHEAD) as u64
+    }
+
+    /// What an entry of these sizes would count for.
+    pub(crate) fn cost_of(tokens: usize, kv: usize, state: usize) -> u64 {
+        (kv + state + 4 * tokens + OVERHEAD) as u64
+    }
+
+    pub(crate) fn is_tail(&self) -> bool {
+        self.state.is_some()
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    parent: EntryId,
+    children: Vec<EntryId>,
+    payload: Payload,
+    stamp: u64,
+    keep: bool,
+}
+
+/// The longest known beginning of a prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Match {
+    /// Whole blocks to begin with.
+    pub(crate) blocks: Vec<EntryId>,
+    /// The entry that has the rest of the keys and values, and the state.
+    pub(crate) last: Option<EntryId>,
+    /// Where the sequence can go on.
+    pub(crate) position: usize,
+    /// Tokens that agree with something known.
+    pub(crate) agreed: usize,
+    /// What is known to follow those, if anything.
+    pub(crate) expected: Option<Token>,
+}
+
+/// All entries.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    entries: Vec<Option<Entry>>,
+    free: Vec<EntryId>,
+    /// Least recently used first, those to be kept last.
+    order: BTreeMap<(bool, u64), EntryId>,
+    clock: u64,
+    bytes: u64,
+    limit: u64,
+    evictions: u64,
+    tails: usize,
+    /// Whether a sequence can go on only at the end of a tail.
+    states: bool,
+}
+
+impl Tree {
+    pub(crate) fn new(limit: u64, states: bool) -> Self {
+        let root = Payload { tokens: Vec::new(), kv: Vec::new().into(), state: None, filled: 0 };
+        let root =
+            Entry { parent: ROOT, children: Vec::new(), payload: root, stamp: 0, keep: true };
+        Self {
+            entries: vec![Some(root)],
+            free: Vec::new(),
+            order: BTreeMap::new(),
+            clock: 1,
+            bytes: 0,
+            limit,
+            evictions: 0,
+            tails: 0,
+            states,
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes it may hold.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Blocks and tails.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.order.len() - self.tails, self.tails)
+    }
+
+    /// Entries dropped to make room.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
+    /// Whether nothing is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        let evictions = self.evictions;
+        *self = Self { evictions, clock: self.clock, ..Self::new(self.limit, self.states) };
+    }
+
+    fn entry(&self, id: EntryId) -> &Entry {
+        self.entries[id].as_ref().expect("an entry is known until it is removed")
+    }
+
+    fn entry_mut(&mut self, id: EntryId) -> &mut Entry {
+        self.entries[id].as_mut().expect("an entry is known until it is removed")
+    }
+
+    /// What an entry holds.
+    pub(crate) fn payload(&self, id: EntryId) -> &Payload {
+        &self.entry(id).payload
+    }
+
+    /// The block of these tokens after `parent`.
+    pub(crate) fn block(&self, parent: EntryId, tokens: &[Token]) -> Option<EntryId> {
+        let is_it = |&id: &EntryId| {
+            let payload = self.payload(id);
+            !payload.is_tail() && payload.tokens == tokens
+        };
+        self.entry(parent).children.iter().copied().find(is_it)
+    }
+
+    /// The entry after `parent` that makes a tail of these tokens unnecessary.
+    pub(crate) fn tail(&self, parent: EntryId, tokens: &[Token]) -> Option<EntryId> {
+        let serves = |&id: &EntryId| {
+            let payload = self.payload(id);
+            match self.states {
+                true => payload.is_tail() && payload.tokens == tokens,
+                false => payload.tokens.starts_with(tokens),
+            }
+        };
+        self.entry(parent).children.iter().copied().find(serves)
+    }
+
+    /// The longest known beginning of `prompt` that leaves at least one token to read.
+    pub(crate) fn find(&self, prompt: &[Token]) -> Match {
+        let mut best = Match::default();
+        let mut path: Vec<EntryId> = Vec::new();
+        let mut whole = 0;
+        let mut at = ROOT;
+        loop {
+            let start = path.len() * KV_BLOCK;
+            let rest = prompt.get(start..).unwrap_or(&[]);
+            let mut next = None;
+            for &child in &self.entry(at).children {
+                let payload = self.payload(child);
+                let common = payload.tokens.iter().zip(rest).take_while(|(a, b)| a == b).count();
+                self.note_agreement(&mut best, start + common, payload.tokens.get(common));
+                if let Some(position) = self.goes_on_at(payload, start, common, prompt.len())
+                    && position > best.position
+                {
+                    best.position = position;
+                    best.last = Some(child);
+                    whole = path.len();
+                }
+                if !payload.is_tail() && common == KV_BLOCK {
+                    next = Some(child);
+                }
+            }
+            let Some(block) = next else {
+                path.truncate(whole);
+                return Match { blocks: path, ..best };
+            };
+            path.push(block);
+            at = block;
+        }
+    }
+
+    fn note_agreement(&self, best: &mut Match, agreed: usize, expected: Option<&Token>) {
+        if agreed > best.agreed {
+            (best.agreed, best.expected) = (agreed, None);
+        }
+        if agreed == best.agreed && best.expected.is_none() {
+            best.expected = expected.copied();
+        }
+    }
+
+    /// Where a sequence that agrees with `common` tokens of an entry can go on.
+    fn goes_on_at(
+        &self,
+        payload: &Payload,
+        start: usize,
+        common: usize,
+        prompt: usize,
+    ) -> Option<usize> {
+        if !self.states {
+            return Some((start + common).min(prompt - 1));
+        }
+        let end = start + payload.tokens.len();
+        (payload.is_tail() && common == payload.tokens.len() && end < prompt).then_some(end)
+    }
+
+    /// The time of the next use; what is used from now on is safe from [`Self::make_room`] with it.
+    pub(crate) fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// Notes that an entry and all before it are used.
+    pub(crate) fn touch(&mut self, id: EntryId, keep: bool) {
+        let mut at = id;
+        while at != ROOT {
+            let stamp = self.clock;
+            self.clock += 1;
+            let entry = self.entry_mut(at);
+            let old = (entry.keep, entry.stamp);
+            entry.stamp = stamp;
+            entry.keep |= keep;
+            let (new, parent) = ((entry.keep, stamp), entry.parent);
+            self.order.remove(&old);
+            self.order.insert(new, at);
+            at = parent;
+        }
+    }
+
+    /// Drops entries not used since `since` until `cost` bytes fit; false when there are too few.
+    pub(crate) fn make_room(&mut self, cost: u64, since: u64) -> bool {
+        while self.bytes.saturating_add(cost) > self.limit {
+            let oldest = |keep| self.order.range((keep, 0)..(keep, since)).next();
+            let Some((_, &id)) = oldest(false).or_else(|| oldest(true)) else { return false };
+            self.remove(id);
+            self.evictions += 1;
+        }
+        true
+    }
+
+    /// Adds an entry after `parent`, for which there is room.
+    pub(crate) fn insert(&mut self, parent: EntryId, payload: Payload, keep: bool) -> EntryId {
+        if !self.states {
+            self.drop_shorter(parent, &payload.tokens);
+        }
+        let (stamp, cost) = (self.clock, payload.cost());
+        assert!(self.bytes + cost <= self.limit, "room is made before an entry is added");
+        self.clock += 1;
+        self.bytes += cost;
+        self.tails += usize::from(payload.is_tail());
+        let entry = Entry { parent, children: Vec::new(), payload, stamp, keep };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.entries[id] = Some(entry);
+                id
+            }
+            None => {
+                self.entries.push(Some(entry));
+                self.entries.len() - 1
+            }
+        };
+        self.entry_mut(parent).children.push(id);
+        self.order.insert((keep, stamp), id);
+        id
+    }
+
+    /// Where every position will do, an entry makes the tails it begins with worthless.
+    fn drop_shorter(&mut self, parent: EntryId, tokens: &[Token]) {
+        let children = self.entry(parent).children.clone();
+        for id in children {
+            let payload = self.payload(id);
+            if payload.is_tail() && tokens.starts_with(&payload.tokens) {
+                self.remove(id);
+            }
+        }
+    }
+
+    fn remove(&mut self, id: EntryId) {
+        let entry = self.entries[id].take().expect("an entry is removed once");
+        assert!(entry.children.is_empty(), "what is dropped has nothing after it");
+        self.order.remove(&(entry.keep, entry.stamp));
+        self.bytes -= entry.payload.cost();
+        self.tails -= usize::from(entry.payload.is_tail());
+        self.entry_mut(entry.parent).children.retain(|&child| child != id);
+        self.free.push(id);
+    }
+}
+
+#[cfg(test)]
+mod tests;
