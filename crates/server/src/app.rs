@@ -4,6 +4,7 @@ use crate::answer::Answers;
 use crate::auth::Keys;
 use crate::chat::{ChatRequest, CompletionRequest};
 use crate::error::ServerError;
+use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
 use crate::prepare;
 use crate::service::{Job, Place, Places, Service};
@@ -19,6 +20,7 @@ pub(crate) struct App {
     pub(crate) places: Arc<Places>,
     pub(crate) settings: Settings,
     pub(crate) keys: Keys,
+    pub(crate) metrics: Arc<Metrics>,
     /// Room for bodies that are being read, in units of [`crate::api::BODY_UNIT`].
     pub(crate) bodies: Arc<Semaphore>,
     /// Unix seconds at which the server started.

@@ -43,6 +43,8 @@ pub(crate) struct Generation {
     pub(crate) ignore_end: bool,
     /// Guesses per round; the server's own choice by default.
     pub(crate) speculation: Option<Depth>,
+    /// Lower runs first.
+    pub(crate) priority: i32,
 }
 
 impl Default for Generation {
@@ -54,6 +56,7 @@ impl Default for Generation {
             choices: 1,
             ignore_end: false,
             speculation: None,
+            priority: 0,
         }
     }
 }

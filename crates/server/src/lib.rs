@@ -18,6 +18,7 @@ mod auth;
 mod chat;
 mod error;
 mod ids;
+mod metrics;
 mod model;
 mod prepare;
 mod sampling;

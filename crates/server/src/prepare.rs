@@ -84,6 +84,7 @@ fn jobs(
         end_tokens: if generation.ignore_end { Vec::new() } else { end_tokens },
         stops: generation.stops.clone(),
         depth: generation.speculation.unwrap_or(Depth::Auto),
+        priority: generation.priority,
     };
     let seeded = |i: usize| {
         let mut job = first.clone();

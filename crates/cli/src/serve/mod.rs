@@ -28,7 +28,11 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     let model = served(&args, &source, &path)?;
     let name = model.name.clone();
     let sized = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
-    let sized = EngineSettings { sequences: args.max_sequences, ..sized };
+    let sized = EngineSettings {
+        sequences: args.max_sequences,
+        step_budget: EngineSettings::SHARED_STEP,
+        ..sized
+    };
     let loaded = source.load(&sized, args.threads)?;
     let open = settings.api_keys.is_empty();
     let server = Server::bind(loaded.engine, model, settings)?;

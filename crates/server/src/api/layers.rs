@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::error::{Form, ServerError};
 use crate::ids;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -24,10 +24,15 @@ pub(crate) async fn let_in(State(app): State<Arc<App>>, request: Request, next: 
 }
 
 /// Gives the request a name, and an error its body.
-pub(crate) async fn name_and_explain(request: Request, next: Next) -> Response {
+pub(crate) async fn name_and_explain(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
     let error = response.extensions_mut().remove::<ServerError>();
     if let Some(error) = &error {
@@ -41,6 +46,10 @@ pub(crate) async fn name_and_explain(request: Request, next: Next) -> Response {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     let (status, ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    // Methods are counted only where they led somewhere: a client may make up any number of them.
+    let verb = if status == 405 || status == 404 { "any" } else { method.as_str() };
+    app.metrics.note_http(verb, route, status);
     let error = error.map(|error| error.to_string());
     tracing::info!(request_id = %id, %method, path, status, ms, error, "request");
     response

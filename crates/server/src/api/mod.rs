@@ -4,6 +4,7 @@ mod body;
 mod fields;
 mod health;
 mod layers;
+mod metrics;
 mod models;
 mod openai;
 mod sse;
@@ -17,7 +18,7 @@ use crate::app::App;
 use crate::error::ServerError;
 use axum::Router;
 use axum::http::{Method, Uri, header};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
@@ -33,13 +34,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/models/{*name}", get(models::one))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .route("/metrics", get(metrics::metrics))
         .route("/version", get(version::version))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&app), layers::let_in))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
-        .layer(from_fn(layers::name_and_explain))
+        .layer(from_fn_with_state(Arc::clone(&app), layers::name_and_explain))
         .with_state(app)
 }
 

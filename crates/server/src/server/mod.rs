@@ -7,6 +7,7 @@ use crate::api;
 use crate::app::App;
 use crate::auth::Keys;
 use crate::ids;
+use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
 use crate::service::{Places, Service, Thread};
 use crate::settings::Settings;
@@ -88,8 +89,9 @@ impl Server {
             .map_err(|source| StartError::Bind { address, source })?;
         let facts = Facts::of(&mut engine);
         let places = Places::new(facts.sequences.saturating_add(settings.queue));
+        let metrics = Arc::new(Metrics::new(&facts));
         let tokenizer = model.tokenizer.clone();
-        let started = Service::start(engine, tokenizer, Arc::clone(&places))?;
+        let started = Service::start(engine, tokenizer, Arc::clone(&places), Arc::clone(&metrics))?;
         if started.warmed.blocking_recv().is_err() {
             return Err(StartError::Engine(last_words(started.thread)));
         }
@@ -98,6 +100,7 @@ impl Server {
             facts,
             service: started.service,
             places,
+            metrics,
             keys: Keys::new(&settings.api_keys),
             bodies: Arc::new(Semaphore::new(BODIES.max(settings.body_bytes) / api::BODY_UNIT)),
             settings,

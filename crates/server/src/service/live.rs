@@ -1,7 +1,7 @@
 //! An answer in the making, on the engine's thread.
 
 use super::{End, Ending, Piece, Place, Sink, Submission, Times};
-use forerun_base::Token;
+use crate::metrics::Metrics;
 use forerun_engine::{FinishReason, Receipt, Request};
 use forerun_text::{TextError, Tokenizer, Transcript};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +20,9 @@ pub(super) struct Live {
     arrived: Instant,
     started: Instant,
     first_token: Option<Instant>,
+    /// When tokens last came, or the request.
+    last_token: Instant,
+    metrics: Arc<Metrics>,
     /// Held until the answer is over.
     _place: Place,
 }
@@ -29,6 +32,7 @@ impl Live {
     pub(super) fn new(
         submission: Submission,
         tokenizer: &Tokenizer,
+        metrics: &Arc<Metrics>,
     ) -> Result<(Self, Request), TextError> {
         let Submission { job, choice, sink, place, arrived } = submission;
         let transcript =
@@ -46,6 +50,8 @@ impl Live {
             arrived,
             started: Instant::now(),
             first_token: None,
+            last_token: arrived,
+            metrics: Arc::clone(metrics),
             _place: place,
         };
         let request = Request {
@@ -53,6 +59,7 @@ impl Live {
             end_tokens: job.end_tokens,
             watch: Some(Box::new(move |token| lock(&watched).take(token))),
             depth: job.depth,
+            priority: job.priority,
             ..Request::greedy(job.prompt, job.max_tokens)
         };
         Ok((live, request))
@@ -69,8 +76,7 @@ impl Live {
     }
 
     /// Takes a token that was decided; its text went through the watch already.
-    pub(super) fn token(&mut self, _token: Token) {
-        self.first_token.get_or_insert_with(Instant::now);
+    pub(super) fn token(&mut self) {
         self.completion_tokens += 1;
         self.fresh += 1;
     }
@@ -80,9 +86,28 @@ impl Live {
         if self.fresh == 0 {
             return;
         }
+        self.note_times();
         let text = lock(&self.transcript).fresh();
         self.tell(Piece::Text(text));
         self.fresh = 0;
+    }
+
+    fn fail(&self, why: String) {
+        self.metrics.note_end("error");
+        self.tell(Piece::Failed(why));
+    }
+
+    fn note_times(&mut self) {
+        let now = Instant::now();
+        let waited = now - self.last_token;
+        if self.first_token.is_some() {
+            self.metrics.note_tokens(waited, self.fresh);
+        } else {
+            self.first_token = Some(now);
+            self.metrics.first_token.observe(waited.as_secs_f64());
+            self.metrics.queued.observe((self.started - self.arrived).as_secs_f64());
+        }
+        self.last_token = now;
     }
 
     /// Tells the rest and the end.
@@ -94,10 +119,9 @@ impl Live {
         let stopped = transcript.hit().map(|i| Ending::Stop(self.stops[i].clone()));
         drop(transcript);
         let ending = match (rest, reason, stopped) {
-            (Err(error), ..) => return self.tell(Piece::Failed(error.to_string())),
-            (_, FinishReason::Failed(why), _) => return self.tell(Piece::Failed(why)),
-            // Nobody listens.
-            (_, FinishReason::Cancelled, _) => return,
+            (Err(error), ..) => return self.fail(error.to_string()),
+            (_, FinishReason::Failed(why), _) => return self.fail(why),
+            (_, FinishReason::Cancelled, _) => return self.metrics.note_end("abort"),
             (_, _, Some(stop)) => stop,
             (_, FinishReason::Length, _) => Ending::Length,
             (_, FinishReason::EndToken | FinishReason::Complete | FinishReason::Watched, _) => {
@@ -108,6 +132,8 @@ impl Live {
             self.tell(Piece::Text(text));
         }
         let now = Instant::now();
+        self.metrics.whole.observe((now - self.arrived).as_secs_f64());
+        self.metrics.note_end(if ending == Ending::Length { "length" } else { "stop" });
         let times = Times {
             started: self.started - self.arrived,
             first_token: self.first_token.unwrap_or(now) - self.arrived,

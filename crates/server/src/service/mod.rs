@@ -11,6 +11,7 @@ mod worker;
 pub(crate) use places::{Place, Places};
 
 use crate::error::ServerError;
+use crate::metrics::Metrics;
 use forerun_base::Token;
 use forerun_engine::{Depth, Engine, ModelRunner, Receipt, RejectError, Sampling};
 use forerun_text::Tokenizer;
@@ -30,6 +31,7 @@ pub(crate) struct Job {
     pub(crate) end_tokens: Vec<Token>,
     pub(crate) stops: Vec<String>,
     pub(crate) depth: Depth,
+    pub(crate) priority: i32,
 }
 
 /// Part of an answer, as the engine's thread tells it.
@@ -119,12 +121,13 @@ impl Service {
         engine: Engine<ModelRunner>,
         tokenizer: Tokenizer,
         places: Arc<Places>,
+        metrics: Arc<Metrics>,
     ) -> std::io::Result<Started> {
         let (commands, inbox) = mpsc::channel();
         let (warm, warmed) = oneshot::channel();
         let (going, gone) = oneshot::channel();
         let alive = Arc::new(AtomicBool::new(false));
-        let worker = Worker::new(engine, tokenizer, inbox, Arc::clone(&alive));
+        let worker = Worker::new(engine, tokenizer, inbox, Arc::clone(&alive), metrics);
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _going = going;
             worker.run(warm)

@@ -2,6 +2,7 @@
 
 use super::live::Live;
 use super::{Command, Piece, Submission};
+use crate::metrics::Metrics;
 use forerun_base::SeqId;
 use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Request};
 use forerun_text::Tokenizer;
@@ -17,6 +18,7 @@ pub(super) struct Worker {
     tokenizer: Tokenizer,
     inbox: Receiver<Command>,
     alive: Arc<AtomicBool>,
+    metrics: Arc<Metrics>,
     answers: HashMap<SeqId, Live>,
     events: Vec<Event>,
 }
@@ -27,9 +29,10 @@ impl Worker {
         tokenizer: Tokenizer,
         inbox: Receiver<Command>,
         alive: Arc<AtomicBool>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let (answers, events) = (HashMap::new(), Vec::new());
-        Self { engine, tokenizer, inbox, alive, answers, events }
+        Self { engine, tokenizer, inbox, alive, metrics, answers, events }
     }
 
     /// Works until told to stop; what it died of otherwise. Dropping the worker closes every answer.
@@ -38,6 +41,7 @@ impl Worker {
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.warm_up()?;
             self.alive.store(true, Ordering::Release);
+            self.metrics.note_engine(self.engine.stats());
             // Whoever started the thread may have given up; commands tell.
             let _ = warm.send(());
             self.work();
@@ -85,7 +89,9 @@ impl Worker {
             if !self.answers.is_empty() {
                 self.engine.step(&mut self.events);
                 self.hand_out();
+                self.metrics.step.observe(self.engine.stats().step_time.as_secs_f64());
             }
+            self.metrics.note_engine(self.engine.stats());
         }
     }
 
@@ -103,7 +109,7 @@ impl Worker {
         let refuse = |piece| {
             let _ = sink.send((choice, piece));
         };
-        let (live, request) = match Live::new(submission, &self.tokenizer) {
+        let (live, request) = match Live::new(submission, &self.tokenizer, &self.metrics) {
             Ok(made) => made,
             Err(error) => return refuse(Piece::Failed(error.to_string())),
         };
@@ -118,11 +124,12 @@ impl Worker {
 
     /// Ends what nobody waits for.
     fn drop_abandoned(&mut self) {
-        let Self { engine, answers, events, .. } = self;
+        let Self { engine, metrics, answers, events, .. } = self;
         answers.retain(|&seq, live| {
             let abandoned = live.is_abandoned();
             if abandoned {
                 engine.cancel(seq, events);
+                metrics.note_end("abort");
             }
             !abandoned
         });
@@ -133,9 +140,9 @@ impl Worker {
         for event in self.events.drain(..) {
             match event {
                 Event::Started { .. } => {}
-                Event::Token { seq, token, .. } => {
+                Event::Token { seq, .. } => {
                     if let Some(live) = self.answers.get_mut(&seq) {
-                        live.token(token);
+                        live.token();
                     }
                 }
                 Event::Finished { seq, reason, receipt } => {

@@ -48,6 +48,7 @@ pub(crate) fn take(fields: &mut Fields, max: &[&str]) -> Result<Generation, Serv
         choices,
         ignore_end: fields.take("ignore_eos")?.unwrap_or(false),
         speculation: speculation(fields)?,
+        priority: fields.take("priority")?.unwrap_or(0),
     })
 }
 

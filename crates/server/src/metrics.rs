@@ -1,0 +1,199 @@
+//! Numbers for an operator, in the text form that Prometheus reads. Names follow vLLM's, with our prefix.
+
+use crate::model::Facts;
+use forerun_engine::Stats;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Everything that is counted.
+pub(crate) struct Metrics {
+    registry: Registry,
+    engine: EngineView,
+    /// From the arrival of a request to its first token.
+    pub(crate) first_token: Histogram,
+    /// Between tokens of an answer.
+    pub(crate) between_tokens: Histogram,
+    /// From the arrival of a request to the end of its answer.
+    pub(crate) whole: Histogram,
+    /// From the arrival of a request to its first piece of work.
+    pub(crate) queued: Histogram,
+    /// One step of the engine.
+    pub(crate) step: Histogram,
+    ended: Family<Ended, Counter>,
+    http: Family<Http, Counter>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Ended {
+    finished_reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Http {
+    method: String,
+    path: String,
+    status: u16,
+}
+
+impl Metrics {
+    pub(crate) fn new(facts: &Facts) -> Self {
+        // From a millisecond to a bit over a minute, and from a tenth of that to seven seconds.
+        let long = || Histogram::new((0..17).map(|i| 0.001 * f64::from(1 << i)));
+        let short = || Histogram::new((0..17).map(|i| 0.0001 * f64::from(1 << i)));
+        let this = Self {
+            registry: Registry::default(),
+            engine: EngineView { stats: Arc::default(), facts: Arc::new(facts.clone()) },
+            first_token: long(),
+            between_tokens: short(),
+            whole: long(),
+            queued: short(),
+            step: short(),
+            ended: Family::default(),
+            http: Family::default(),
+        };
+        this.registered()
+    }
+
+    fn registered(mut self) -> Self {
+        let histograms = [
+            ("time_to_first_token_seconds", "From arrival to first token", &self.first_token),
+            ("inter_token_latency_seconds", "Between tokens of an answer", &self.between_tokens),
+            ("e2e_request_latency_seconds", "From arrival to the answer's end", &self.whole),
+            ("request_queue_time_seconds", "From arrival to the first work", &self.queued),
+            ("step_seconds", "One step of the engine, drafting included", &self.step),
+        ];
+        for (name, help, histogram) in histograms {
+            self.registry.register(format!("forerun:{name}"), help, histogram.clone());
+        }
+        let help = "Answers that ended, by why";
+        self.registry.register("forerun:request_success", help, self.ended.clone());
+        let help = "Requests by path and status";
+        self.registry.register("forerun:http_requests", help, self.http.clone());
+        self.registry.register_collector(Box::new(self.engine.clone()));
+        self
+    }
+
+    /// Takes what the engine says of itself.
+    pub(crate) fn note_engine(&self, stats: Stats) {
+        *self.engine.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+
+    /// Takes the end of an answer.
+    pub(crate) fn note_end(&self, finished_reason: &'static str) {
+        self.ended.get_or_create(&Ended { finished_reason }).inc();
+    }
+
+    /// Takes an answered request. `path` is the route, never what a client made up.
+    pub(crate) fn note_http(&self, method: &str, path: &str, status: u16) {
+        let (method, path) = (method.to_owned(), path.to_owned());
+        self.http.get_or_create(&Http { method, path, status }).inc();
+    }
+
+    /// Takes tokens that came together after a wait.
+    pub(crate) fn note_tokens(&self, waited: Duration, tokens: usize) {
+        let each = waited.as_secs_f64() / tokens.max(1) as f64;
+        (0..tokens).for_each(|_| self.between_tokens.observe(each));
+    }
+
+    /// All of it as text.
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// The engine's own numbers, read when somebody asks.
+#[derive(Clone, Debug)]
+struct EngineView {
+    stats: Arc<Mutex<Stats>>,
+    facts: Arc<Facts>,
+}
+
+impl Collector for EngineView {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let speculation = &stats.speculation;
+        let rounds: u64 = speculation.depths.iter().skip(1).sum();
+        for (name, help, count) in [
+            ("prompt_tokens", "Prompt tokens read", stats.prompt_tokens),
+            ("generation_tokens", "Tokens of answers", stats.generated_tokens),
+            ("steps", "Steps of the engine", stats.steps),
+            ("submissions", "Runs of the device", stats.submissions),
+            ("spec_decode_num_drafts", "Rounds with guesses", rounds),
+            ("spec_decode_num_draft_tokens", "Guesses made", speculation.drafted),
+            ("spec_decode_num_accepted_tokens", "Guesses accepted", speculation.accepted),
+        ] {
+            one(&mut encoder, name, help, &ConstCounter::new(count))?;
+        }
+        for (name, help, time) in [
+            ("busy_seconds", "Time of all steps", stats.busy),
+            ("submission_seconds", "Time of all runs of the device", stats.submission_time),
+        ] {
+            one(&mut encoder, name, help, &ConstCounter::new(time.as_secs_f64()))?;
+        }
+        let used = stats.blocks - stats.free_blocks;
+        let share = if stats.blocks == 0 { 0.0 } else { used as f64 / stats.blocks as f64 };
+        for (name, help, value) in [
+            ("num_requests_running", "Answers being read for or generated", stats.running as f64),
+            ("num_requests_waiting", "Answers that wait for room", stats.waiting as f64),
+            ("kv_cache_usage_perc", "Share of key/value blocks in use, 0 to 1", share),
+            ("kv_blocks_used", "Key/value blocks in use", used as f64),
+            ("kv_blocks", "All key/value blocks", stats.blocks as f64),
+            ("slots_used", "Leases in use", (stats.leases - stats.free_leases) as f64),
+            ("slots", "All leases", stats.leases as f64),
+            ("step_rows", "Rows of the last step", stats.step_rows as f64),
+        ] {
+            one(&mut encoder, name, help, &ConstGauge::new(value))?;
+        }
+        self.by_position(&mut encoder, &stats)?;
+        self.memory(&mut encoder)
+    }
+}
+
+impl EngineView {
+    fn by_position(&self, encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
+        let name = "forerun:spec_decode_num_accepted_tokens_per_pos";
+        let help = "Guesses accepted, by position in the round";
+        let kind = ConstCounter::new(0u64).metric_type();
+        let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+        let speculation = &stats.speculation;
+        for (position, &accepted) in speculation.accepted_at.iter().enumerate() {
+            if speculation.drafted_at[position] > 0 {
+                let labels = [("position", position.to_string())];
+                ConstCounter::new(accepted).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn memory(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let name = "forerun:memory_pool_bytes";
+        let kind = ConstGauge::new(0u64).metric_type();
+        let help = "Memory planned at load";
+        let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+        for item in &self.facts.memory.items {
+            let labels = [("pool", item.label.as_str())];
+            ConstGauge::new(item.bytes).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn one(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    metric: &impl EncodeMetric,
+) -> fmt::Result {
+    let name = format!("forerun:{name}");
+    metric.encode(encoder.encode_descriptor(&name, help, None, metric.metric_type())?)
+}
