@@ -21,6 +21,8 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) keys: Keys,
     pub(crate) metrics: Arc<Metrics>,
+    /// The OpenAPI document.
+    pub(crate) openapi: String,
     /// Room for bodies that are being read, in units of [`crate::api::BODY_UNIT`].
     pub(crate) bodies: Arc<Semaphore>,
     /// Unix seconds at which the server started.

@@ -7,6 +7,7 @@ mod layers;
 mod metrics;
 mod models;
 mod openai;
+pub(crate) mod openapi;
 mod sse;
 mod tokens;
 mod version;
@@ -35,6 +36,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/metrics", get(metrics::metrics))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/version", get(version::version))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)

@@ -96,6 +96,7 @@ impl Server {
             return Err(StartError::Engine(last_words(started.thread)));
         }
         let app = Arc::new(App {
+            openapi: api::openapi::document(&model, &facts, places.room()),
             model,
             facts,
             service: started.service,

@@ -6,6 +6,8 @@
 
 mod live;
 mod places;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub(crate) use places::{Place, Places};
@@ -13,7 +15,7 @@ pub(crate) use places::{Place, Places};
 use crate::error::ServerError;
 use crate::metrics::Metrics;
 use forerun_base::Token;
-use forerun_engine::{Depth, Engine, ModelRunner, Receipt, RejectError, Sampling};
+use forerun_engine::{Depth, Engine, Receipt, RejectError, Runner, Sampling};
 use forerun_text::Tokenizer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -117,8 +119,8 @@ pub(crate) struct Started {
 
 impl Service {
     /// Moves an engine to a thread of its own, where it first generates one token.
-    pub(crate) fn start(
-        engine: Engine<ModelRunner>,
+    pub(crate) fn start<R: Runner + 'static>(
+        engine: Engine<R>,
         tokenizer: Tokenizer,
         places: Arc<Places>,
         metrics: Arc<Metrics>,

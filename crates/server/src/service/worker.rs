@@ -4,7 +4,7 @@ use super::live::Live;
 use super::{Command, Piece, Submission};
 use crate::metrics::Metrics;
 use forerun_base::SeqId;
-use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Request};
+use forerun_engine::{Engine, Event, FinishReason, Request, Runner};
 use forerun_text::Tokenizer;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
 
-pub(super) struct Worker {
-    engine: Engine<ModelRunner>,
+pub(super) struct Worker<R> {
+    engine: Engine<R>,
     tokenizer: Tokenizer,
     inbox: Receiver<Command>,
     alive: Arc<AtomicBool>,
@@ -23,9 +23,9 @@ pub(super) struct Worker {
     events: Vec<Event>,
 }
 
-impl Worker {
+impl<R: Runner> Worker<R> {
     pub(super) fn new(
-        engine: Engine<ModelRunner>,
+        engine: Engine<R>,
         tokenizer: Tokenizer,
         inbox: Receiver<Command>,
         alive: Arc<AtomicBool>,

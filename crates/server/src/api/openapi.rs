@@ -1,0 +1,115 @@
+//! The description of everything the server answers to, made once for the model that is served.
+//!
+//! The parts are files in `openapi/`: one with what all APIs share, one per API. A schema marked
+//! `x-generation` gets the fields of `generation.json`, and every operation the refusals that any may have.
+
+use crate::app::App;
+use crate::model::{Facts, ServedModel};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use forerun_engine::Depth;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+const SHARED: &str = include_str!("../../openapi/shared.json");
+const GENERATION: &str = include_str!("../../openapi/generation.json");
+const APIS: [&str; 2] =
+    [include_str!("../../openapi/chat.json"), include_str!("../../openapi/completions.json")];
+
+pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], app.openapi.clone()).into_response()
+}
+
+/// The whole document as text.
+pub(crate) fn document(model: &ServedModel, facts: &Facts, most_answers: usize) -> String {
+    let mut document = parse(SHARED);
+    for api in APIS.map(parse) {
+        for place in ["/paths", "/components/schemas"] {
+            let part = api.pointer(place).and_then(Value::as_object).cloned().unwrap_or_default();
+            object(&mut document, place).extend(part);
+        }
+    }
+    document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
+    let mut generation = parse(GENERATION);
+    generation["n"]["maximum"] = most_answers.min(128).into();
+    generation["speculation"]["anyOf"][2]["maximum"] = Depth::MOST.into();
+    let ids = json!({"pattern": format!("^({})$", up_to(facts.vocabulary.saturating_sub(1)))});
+    generation["logit_bias"]["propertyNames"] = ids;
+    let schemas = object(&mut document, "/components/schemas");
+    for schema in schemas.values_mut().filter_map(Value::as_object_mut) {
+        if schema.remove("x-generation").is_some() {
+            let own = schema["properties"].as_object_mut().expect("a request has properties");
+            own.extend(generation.as_object().cloned().unwrap_or_default());
+        }
+    }
+    let names: Vec<&String> = std::iter::once(&model.name).chain(&model.aliases).collect();
+    schemas["ModelName"]["enum"] = json!(names);
+    schemas["TokenId"]["maximum"] = facts.vocabulary.saturating_sub(1).into();
+    schemas["PromptTokens"]["maxItems"] = facts.context.saturating_sub(1).into();
+    refusals(object(&mut document, "/paths"));
+    document.to_string()
+}
+
+/// Adds to each operation what any request may be told.
+fn refusals(paths: &mut Map<String, Value>) {
+    const ANY: [&str; 2] = ["401", "500"];
+    const WITH_BODY: [&str; 5] = ["400", "404", "408", "413", "415"];
+    for path in paths.values_mut().filter_map(Value::as_object_mut) {
+        for (method, operation) in path {
+            let responses = operation["responses"].as_object_mut().expect("responses are listed");
+            let bodied = method == "post";
+            let plain = WITH_BODY.iter().filter(|_| bodied).chain(&ANY);
+            let later = ["429", "503"].iter().filter(|&&status| bodied || status == "503");
+            for (statuses, name) in [(plain.collect::<Vec<_>>(), "Error"), (later.collect(), "Later")]
+            {
+                for status in statuses {
+                    let reference = json!({"$ref": format!("#/components/responses/{name}")});
+                    responses.entry((*status).to_owned()).or_insert(reference);
+                }
+            }
+        }
+    }
+}
+
+/// A regular expression for the whole numbers from 0 to `most`.
+fn up_to(most: usize) -> String {
+    let digits = most.to_string();
+    let mut ways = vec!["0".to_owned()];
+    if digits.len() > 1 {
+        ways.push(format!("[1-9][0-9]{{0,{}}}", digits.len() - 2));
+    }
+    // As long as `most`: the same digits up to a smaller one, then any.
+    for (i, digit) in digits.bytes().enumerate() {
+        let lowest = if i == 0 { b'1' } else { b'0' };
+        if digit > lowest {
+            let (same, smaller) = (&digits[..i], [lowest, digit - 1].map(char::from));
+            let rest = digits.len() - 1 - i;
+            ways.push(format!("{same}[{}-{}][0-9]{{{rest}}}", smaller[0], smaller[1]));
+        }
+    }
+    ways.push(digits);
+    ways.join("|")
+}
+
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).expect("the parts of the document are JSON, as a test shows")
+}
+
+fn object<'a>(document: &'a mut Value, place: &str) -> &'a mut Map<String, Value> {
+    let found = document.pointer_mut(place).and_then(Value::as_object_mut);
+    found.expect("the shared part has the places that the others fill")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pattern_of_token_ids_ends_with_the_vocabulary() {
+        assert_eq!(up_to(7), "0|[1-6][0-9]{0}|7");
+        assert_eq!(up_to(0), "0|0");
+        let expected = "0|[1-9][0-9]{0,2}|[1-7][0-9]{3}|8[0-0][0-9]{2}|81[0-8][0-9]{1}|819[0-0][0-9]{0}|8191";
+        assert_eq!(up_to(8191), expected);
+    }
+}

@@ -1,0 +1,123 @@
+//! The engine's thread over a runner that breaks when it is told to.
+
+use super::*;
+use crate::answer::{AnswerEvent, Answers};
+use crate::model::Facts;
+use forerun_base::DType;
+use forerun_engine::{
+    DraftPlan, EngineError, Guesses, Picks, Scheduler, Speculation, StateStore, StepPlan,
+};
+use forerun_model::Limits;
+
+/// Says token 0 for ever.
+struct Breaking {
+    steps: usize,
+    /// The step that fails.
+    fails: Option<usize>,
+    /// The step that panics.
+    panics: Option<usize>,
+}
+
+impl Runner for Breaking {
+    fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError> {
+        self.steps += 1;
+        assert!(Some(self.steps) != self.panics, "the runner is broken");
+        if Some(self.steps) == self.fails {
+            return Err(EngineError::Settings("the device is on fire".to_owned()));
+        }
+        picks.reset(plan);
+        Ok(())
+    }
+
+    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
+        guesses.reset(plan);
+        Ok(0)
+    }
+}
+
+fn start(fails: Option<usize>, panics: Option<usize>) -> Started {
+    let limits = Limits {
+        context: 64,
+        sequences: 2,
+        rows: 8,
+        sampled: 8,
+        log_rows: 0,
+        kv: DType::F16,
+        mtp: false,
+        window: 0,
+    };
+    let runner = Breaking { steps: 0, fails, panics };
+    let scheduler = Scheduler::new(limits, 100, Speculation::OFF);
+    let engine = Engine::with_parts(scheduler, StateStore::new(&limits), runner);
+    let tokenizer = br#"{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}"#;
+    let facts = Facts {
+        context: 64,
+        vocabulary: 100,
+        sequences: 2,
+        device: "none".to_owned(),
+        memory: Default::default(),
+        speculation_off: None,
+    };
+    let metrics = Arc::new(Metrics::new(&facts));
+    let tokenizer = Tokenizer::from_bytes(tokenizer).unwrap();
+    Service::start(engine, tokenizer, Places::new(2), metrics).unwrap()
+}
+
+fn job(max_tokens: usize) -> Job {
+    Job {
+        prompt: vec![0],
+        sampling: Sampling::default(),
+        max_tokens,
+        end_tokens: Vec::new(),
+        stops: Vec::new(),
+        depth: Depth::Auto,
+        priority: 0,
+    }
+}
+
+async fn ask(service: &Service, max_tokens: usize) -> Result<String, ServerError> {
+    let places = service.places(1)?;
+    let mut answers = Answers::accepted(service.submit(vec![job(max_tokens)], places)?, 1).await?;
+    let mut text = String::new();
+    while let Some(event) = answers.next().await {
+        if let (_, AnswerEvent::Content(piece)) = event? {
+            text.push_str(&piece);
+        }
+    }
+    Ok(text)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_failed_step_ends_its_answers_and_the_next_one_works() {
+    let Started { service, warmed, thread, .. } = start(Some(4), None);
+    warmed.await.unwrap();
+    let failed = ask(&service, 20).await.unwrap_err();
+    assert!(failed.to_string().contains("the device is on fire"), "{failed}");
+    assert_eq!(ask(&service, 5).await.unwrap(), "aaaaa");
+    assert_eq!(service.places.taken(), 0);
+    assert!(service.answers_within(Duration::from_secs(60)).await);
+    service.stop();
+    thread.join().unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_panic_ends_every_answer_and_the_thread_says_why() {
+    let Started { service, warmed, gone, thread } = start(None, Some(4));
+    warmed.await.unwrap();
+    let (first, second) = tokio::join!(ask(&service, 20), ask(&service, 20));
+    for cut_off in [first, second] {
+        assert!(matches!(cut_off, Err(ServerError::Unavailable(_))), "{cut_off:?}");
+    }
+    assert!(gone.await.is_err());
+    assert_eq!(service.places.taken(), 0);
+    assert!(matches!(service.places(1), Err(ServerError::Unavailable(_))));
+    assert!(!service.answers_within(Duration::from_secs(60)).await);
+    assert!(thread.join().unwrap().unwrap_err().contains("the runner is broken"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_device_that_makes_no_first_token_is_told_at_start() {
+    let Started { warmed, thread, .. } = start(Some(1), None);
+    assert!(warmed.await.is_err());
+    assert!(thread.join().unwrap().unwrap_err().contains("the device is on fire"));
+}
