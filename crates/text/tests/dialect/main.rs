@@ -25,7 +25,7 @@ fn template(source: &str) -> ChatTemplate {
     ChatTemplate::from_source(source, special).unwrap()
 }
 
-/// None of the marks is a token of this tokenizer.
+/// Of the marks only those of reasoning are tokens of this tokenizer.
 fn tokenizer() -> Tokenizer {
     Tokenizer::from_bytes(include_bytes!("../data/tokenizer.json")).unwrap()
 }

@@ -105,8 +105,8 @@ impl Lark<'_> {
         let think = if thinks { self.think_rule() } else { "" };
         if !auto {
             let more = if one || open.is_none() { "" } else { " (gap opened_call)*" };
-            let gap = if think.is_empty() { "" } else { "gap? " };
-            self.rule("start", &format!("{think}{gap}opened_call{more}"));
+            let first = if think.is_empty() { "" } else { "(think gap?)? " };
+            self.rule("start", &format!("{first}opened_call{more}"));
             self.rule("opened_call", &format!("{opened}call"));
             self.rule("gap", "GAP");
             self.rule("GAP", r"/\n{1,2}/");
