@@ -61,7 +61,8 @@ fn refusals(paths: &mut Map<String, Value>) {
             let bodied = method == "post";
             let plain = WITH_BODY.iter().filter(|_| bodied).chain(&ANY);
             let later = ["429", "503"].iter().filter(|&&status| bodied || status == "503");
-            for (statuses, name) in [(plain.collect::<Vec<_>>(), "Error"), (later.collect(), "Later")]
+            for (statuses, name) in
+                [(plain.collect::<Vec<_>>(), "Error"), (later.collect(), "Later")]
             {
                 for status in statuses {
                     let reference = json!({"$ref": format!("#/components/responses/{name}")});
@@ -109,7 +110,8 @@ mod tests {
     fn the_pattern_of_token_ids_ends_with_the_vocabulary() {
         assert_eq!(up_to(7), "0|[1-6][0-9]{0}|7");
         assert_eq!(up_to(0), "0|0");
-        let expected = "0|[1-9][0-9]{0,2}|[1-7][0-9]{3}|8[0-0][0-9]{2}|81[0-8][0-9]{1}|819[0-0][0-9]{0}|8191";
+        let expected =
+            "0|[1-9][0-9]{0,2}|[1-7][0-9]{3}|8[0-0][0-9]{2}|81[0-8][0-9]{1}|819[0-0][0-9]{0}|8191";
         assert_eq!(up_to(8191), expected);
     }
 }

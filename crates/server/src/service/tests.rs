@@ -3,9 +3,10 @@
 use super::*;
 use crate::answer::{AnswerEvent, Answers};
 use crate::model::Facts;
-use forerun_base::DType;
+use forerun_base::{Bytes, DType};
 use forerun_engine::{
-    DraftPlan, EngineError, Guesses, Picks, Scheduler, Speculation, StateStore, StepPlan,
+    DraftPlan, EngineError, Guesses, Part, Picks, Scheduler, Speculation, StateShape, StateStore,
+    StepPlan,
 };
 use forerun_model::Limits;
 
@@ -32,6 +33,18 @@ impl Runner for Breaking {
     fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
         guesses.reset(plan);
         Ok(0)
+    }
+
+    fn shape(&self) -> StateShape {
+        StateShape::default()
+    }
+
+    fn copy_out(&mut self, _: Part, _: &mut [u8]) -> Result<(), EngineError> {
+        unreachable!("nothing is cached")
+    }
+
+    fn copy_in(&mut self, _: &[(Part, Bytes)]) -> Result<(), EngineError> {
+        unreachable!("nothing is cached")
     }
 }
 
