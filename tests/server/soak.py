@@ -1,0 +1,94 @@
+"""Soak: thousands of mixed requests, a third of them cancelled. Memory is flat after warm-up, nothing leaks, cancels free quickly.
+
+Leaks are looked for in the server's own counters: requests, blocks and slots are at zero when it is idle.
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import time
+
+import traffic
+from asking import Client
+from serving import Checks, Server, percentile, wait_idle
+
+MIB = 1 << 20
+
+
+async def mixed(server, options, readings):
+    source = random.Random(options.seed)
+    left = options.requests
+    failed = []
+
+    async def worker(client, own):
+        nonlocal left
+        while left > 0:
+            left -= 1
+            if left % 50 == 0:
+                readings.append(server.rss())
+            path, body = traffic.request(own)
+            cancel = own.randrange(0, 12) if own.random() < 1 / 3 else None
+            answer = await client.ask(body, path, cancel)
+            if answer.error or answer.status != 200:
+                failed.append((answer.status, answer.error[:200]))
+
+    async with Client(server.url) as client:
+        await asyncio.gather(*(worker(client, random.Random(source.random())) for _ in range(options.clients)))
+    return failed
+
+
+async def cancel_to_free(server, rounds):
+    """Seconds from hanging up during a long prefill to nothing held."""
+    source, took = random.Random(5), []
+    async with Client(server.url) as client:
+        for _ in range(rounds):
+            prompt = traffic.prose(source, 3000)
+            request = asyncio.create_task(client.ask({"prompt": prompt, "max_tokens": 50, "cache_prompt": False}, "/v1/completions"))
+            await asyncio.sleep(0.03 + 0.1 * source.random())
+            if server.metrics().sum("num_requests_running") == 0:
+                await asyncio.sleep(0.02)
+            began = time.monotonic()
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+            while True:
+                metrics = server.metrics()
+                held = metrics.sum("num_requests_running") + metrics.sum("num_requests_waiting") + metrics.sum("kv_cache_usage_perc")
+                if held == 0:
+                    break
+                if time.monotonic() - began > 30:
+                    raise SystemExit("a cancelled request was still held after 30 s")
+                await asyncio.sleep(0.002)
+            took.append(time.monotonic() - began)
+    return took
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--cancels", type=int, default=100, help="rounds of the cancel test")
+    parser.add_argument("--seed", type=int, default=3)
+    options = parser.parse_args()
+    checks = Checks(f"soak: {options.requests} mixed requests, a third cancelled")
+    with Server("--max-sequences", 16, "--queue", 512, "--cache-bytes", 64 * MIB) as server:
+        files = server.open_files()
+        readings, began = [], time.monotonic()
+        failed = asyncio.run(mixed(server, options, readings))
+        print(f"  {options.requests} requests in {time.monotonic() - began:.0f} s")
+        checks.that("no request failed", not failed, str(failed[:3]) if failed else "")
+        metrics = wait_idle(server)
+        for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+            checks.that(f"{name} is zero when idle", metrics.sum(name) == 0, str(metrics.sum(name)))
+        part = len(readings) // 4
+        early, late = statistics.median(readings[part:2 * part]), statistics.median(readings[-part:])
+        checks.that("resident memory is flat after warm-up", late - early < 16 * MIB, f"{early / MIB:.0f} -> {late / MIB:.0f} MiB")
+        checks.that("no connection or file is left open", server.open_files() <= files + 4, f"{files} -> {server.open_files()}")
+        took = asyncio.run(cancel_to_free(server, options.cancels))
+        checks.that("cancel to free during a long prefill, p99 under 250 ms", percentile(took, 0.99) < 0.25,
+                    f"p50 {1e3 * percentile(took, 0.5):.0f} ms, p99 {1e3 * percentile(took, 0.99):.0f} ms")
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()

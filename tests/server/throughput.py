@@ -1,0 +1,76 @@
+"""Throughput and latency on the bundled model: 1 stream against 16, and a short request during a long prefill.
+
+Numbers depend on the machine and on what else runs there; `--assert` turns the two promises into checks.
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import time
+
+import traffic
+from asking import Client
+from serving import Checks, Server
+
+
+async def rate(client, streams, tokens, speculation):
+    """Tokens per second of so many streams at once."""
+    source = random.Random(streams)
+
+    def body():
+        return {"prompt": f"{traffic.prose(source, 12)}.", "max_tokens": tokens, "ignore_eos": True, "temperature": 0,
+                "cache_prompt": False, "speculation": speculation}
+
+    began = time.monotonic()
+    answers = await asyncio.gather(*(client.ask(body(), "/v1/completions") for _ in range(streams)))
+    return sum(answer.usage["completion_tokens"] for answer in answers) / (time.monotonic() - began)
+
+
+async def first_token(server, client, words):
+    """Seconds to the first token of a short request while a prompt of so many words is read, and the mean step meanwhile."""
+    source = random.Random(words)
+    before = server.metrics()
+    long = asyncio.create_task(client.ask({"prompt": traffic.prose(source, words), "max_tokens": 1, "cache_prompt": False}, "/v1/completions"))
+    await asyncio.sleep(0.1)
+    short = await client.ask({"prompt": "Once upon a time", "max_tokens": 1, "cache_prompt": False}, "/v1/completions")
+    during = not long.done()
+    await long
+    after = server.metrics()
+    steps = after.sum("step_time_seconds_count") - before.sum("step_time_seconds_count")
+    step = (after.sum("step_time_seconds_sum") - before.sum("step_time_seconds_sum")) / max(1, steps)
+    return short.first, step, during
+
+
+async def run(server, checks, options):
+    async with Client(server.url) as client:
+        await rate(client, 4, 32, "auto")
+        for speculation in ("off", "auto"):
+            one = statistics.median([await rate(client, 1, options.tokens, speculation) for _ in range(options.rounds)])
+            many = statistics.median([await rate(client, options.streams, options.tokens, speculation) for _ in range(options.rounds)])
+            claim = f"speculation {speculation}: {options.streams} streams give at least 3 x one"
+            detail = f"{one:.0f} -> {many:.0f} tok/s, {many / one:.2f} x"
+            checks.that(claim, many >= 3 * one or not options.strict, detail)
+        found = [await first_token(server, client, 3000) for _ in range(options.rounds * 3)]
+        found = [(first, step) for first, step, during in found if during]
+        if checks.that("short requests met a long prefill", bool(found)):
+            first, step = statistics.median(f for f, _ in found), statistics.median(s for _, s in found)
+            checks.that("first token of a short request within 2 steps of a long prefill", first < 2 * step or not options.strict,
+                        f"{1e3 * first:.0f} ms, a step is {1e3 * step:.0f} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--assert", dest="strict", action="store_true")
+    options = parser.parse_args()
+    checks = Checks("throughput: 1 stream against 16, first token during a prefill")
+    with Server("--max-sequences", max(16, options.streams)) as server:
+        asyncio.run(run(server, checks, options))
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()
