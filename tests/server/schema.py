@@ -1,0 +1,29 @@
+"""Runs schemathesis on the OpenAPI document of a server with a small context, so that every answer is short."""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+
+from serving import Checks, Server
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checks", required=True)
+    parser.add_argument("--examples", type=int, default=25)
+    options = parser.parse_args()
+    checks = Checks("schema: generated requests against /openapi.json")
+    program = pathlib.Path(sys.executable).parent / "schemathesis"
+    with Server("--max-sequences", 4, "--ctx", 128) as server:
+        words = [program, "run", f"{server.url}/openapi.json", "--checks", options.checks, "--phases", "examples,coverage,fuzzing",
+                 "--max-examples", str(options.examples), "--seed", "1", "--request-timeout", "60", "--workers", "2",
+                 "--suppress-health-check", "all", "--warnings", "off"]
+        code = subprocess.run(words).returncode
+        checks.that("no 5xx and no breach of the schema", code == 0)
+        checks.that("the server is still up", server.process.poll() is None)
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()
