@@ -20,6 +20,7 @@ mod error;
 mod ids;
 mod metrics;
 mod model;
+mod page;
 mod prepare;
 mod sampling;
 mod server;

@@ -56,8 +56,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
 /// of the program must not meet half of an old page.
 fn answer(file: &'static File, tag: &HeaderValue, headers: &HeaderMap) -> Response {
     let fresh = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| known == tag);
-    let mut response =
-        Response::new(if fresh { Body::empty() } else { Body::from(file.text) });
+    let mut response = Response::new(if fresh { Body::empty() } else { Body::from(file.text) });
     *response.status_mut() = if fresh { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
     let said = response.headers_mut();
     said.insert(header::CONTENT_TYPE, HeaderValue::from_static(file.kind));
@@ -78,7 +77,8 @@ fn tag(text: &str) -> HeaderValue {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    HeaderValue::try_from(format!("\"{hash:016x}\"")).expect("hex digits in quotes are a header value")
+    HeaderValue::try_from(format!("\"{hash:016x}\""))
+        .expect("hex digits in quotes are a header value")
 }
 
 #[cfg(test)]
@@ -92,9 +92,7 @@ mod tests {
             for part in file.text.split(['"', '\'']) {
                 let script = part.strip_prefix("./").filter(|_| file.kind.contains("javascript"));
                 let named = script.map(|name| format!("/page/{name}"));
-                let named = named.or_else(|| {
-                    part.starts_with("page/").then(|| format!("/{part}"))
-                });
+                let named = named.or_else(|| part.starts_with("page/").then(|| format!("/{part}")));
                 if let Some(named) = named {
                     assert!(served.contains(&named.as_str()), "{} names {named}", file.path);
                 }

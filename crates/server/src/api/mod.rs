@@ -17,6 +17,7 @@ pub(crate) use fields::Fields;
 
 use crate::app::App;
 use crate::error::ServerError;
+use crate::page;
 use axum::Router;
 use axum::http::{Method, Uri, header};
 use axum::middleware::from_fn_with_state;
@@ -43,6 +44,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(from_fn_with_state(Arc::clone(&app), layers::let_in))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
+        .merge(page::routes())
         .layer(from_fn_with_state(Arc::clone(&app), layers::name_and_explain))
         .with_state(app)
 }
