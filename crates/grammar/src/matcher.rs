@@ -78,8 +78,15 @@ impl Constraint for GrammarConstraint {
     }
 }
 
-/// What llguidance says, without what it says about itself.
+/// What llguidance says, on one line and without what it says about itself.
 pub(crate) fn reason(why: &dyn std::fmt::Display) -> String {
+    const LONGEST: usize = 400;
     let why = why.to_string();
-    why.lines().next().unwrap_or("unknown").trim().to_owned()
+    let lines = why.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut said = lines.take_while(|line| !line.starts_with('<')).collect::<Vec<_>>().join(" ");
+    if let Some((at, _)) = said.char_indices().nth(LONGEST) {
+        said.truncate(at);
+        said.push('…');
+    }
+    if said == "NoExtensionBias" { "no token can follow".to_owned() } else { said }
 }

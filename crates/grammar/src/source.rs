@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Bytes of a grammar's text that are read.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 256 << 10;
 /// Brackets inside brackets.
 const MAX_DEPTH: usize = 100;
-/// Texts of a choice.
-const MAX_CHOICES: usize = 10_000;
+/// Texts of a choice, and texts in quotes in a grammar.
+const MAX_TEXTS: usize = 10_000;
+/// Fields of all objects in a schema. One costs about a millisecond, once.
+const MAX_FIELDS: usize = 4096;
 
 /// What an answer must look like.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,18 +47,22 @@ impl GrammarSource {
         let text = match self {
             Self::JsonObject => String::new(),
             Self::JsonSchema(schema) => {
-                self.limit(depth_of(schema), "levels", MAX_DEPTH)?;
+                let (fields, depth) = extent(schema);
+                self.limit(depth, "levels", MAX_DEPTH)?;
+                self.limit(fields, "fields", MAX_FIELDS)?;
                 schema.to_string()
             }
             Self::Regex(text) | Self::Lark(text) => {
                 self.limit(nesting(text), "levels of brackets", MAX_DEPTH)?;
+                let quotes = text.bytes().filter(|&byte| byte == b'"').count();
+                self.limit(quotes / 2, "texts in quotes", MAX_TEXTS)?;
                 text.clone()
             }
             Self::Choice(texts) => {
                 if texts.is_empty() {
                     return Err(GrammarError::NoChoice);
                 }
-                self.limit(texts.len(), "texts", MAX_CHOICES)?;
+                self.limit(texts.len(), "texts", MAX_TEXTS)?;
                 json!(texts).to_string()
             }
         };
@@ -124,18 +130,21 @@ fn alternatives(texts: &[String]) -> String {
     expression + ")"
 }
 
-/// Levels of a value, counted without recursion.
-fn depth_of(value: &Value) -> usize {
-    let (mut deepest, mut open) = (0, vec![(value, 1)]);
+/// Fields of all objects in a value, and its levels; counted without recursion.
+fn extent(value: &Value) -> (usize, usize) {
+    let (mut fields, mut deepest, mut open) = (0, 0, vec![(value, 1)]);
     while let Some((value, depth)) = open.pop() {
         deepest = deepest.max(depth);
         match value {
             Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(fields) => open.extend(fields.values().map(|field| (field, depth + 1))),
+            Value::Object(object) => {
+                fields += object.len();
+                open.extend(object.values().map(|field| (field, depth + 1)));
+            }
             _ => {}
         }
     }
-    deepest
+    (fields, deepest)
 }
 
 /// How deep brackets of any kind stand in each other, at most. Quoted ones count too, which only makes it stricter.

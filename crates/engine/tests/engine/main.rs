@@ -4,6 +4,7 @@ mod assistant;
 mod cache;
 mod cache_traces;
 mod common;
+mod constraints;
 mod fair_steps;
 mod gguf;
 mod golden;

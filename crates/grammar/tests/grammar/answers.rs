@@ -126,7 +126,7 @@ fn answers_fit_and_are_the_same_with_guesses_and_in_company() {
     let alone: Vec<Answer> = asked
         .iter()
         .map(|asked| {
-            let id = plain.submit(asked.request(&grammars, Depth::Auto)).expect("accepted");
+            let id = plain.submit(asked.request(grammars, Depth::Auto)).expect("accepted");
             let (answer, _) = answer_of(&run(&mut plain), id);
             match answer.reason {
                 FinishReason::Complete | FinishReason::EndToken => {
@@ -147,7 +147,7 @@ fn answers_fit_and_are_the_same_with_guesses_and_in_company() {
         let mut engine = engine(sequences, both);
         let ids: Vec<SeqId> = asked
             .iter()
-            .map(|asked| engine.submit(asked.request(&grammars, depth)).expect("accepted"))
+            .map(|asked| engine.submit(asked.request(grammars, depth)).expect("accepted"))
             .collect();
         let events = run(&mut engine);
         let mut all = Receipt::default();

@@ -42,9 +42,13 @@ fn what_is_too_large_is_refused_before_any_work() {
     let deep = (0..200).fold(json!({"type": "null"}), |inner, _| json!({"items": inner}));
     let text = "x".repeat(2 << 20);
     let many = vec!["a".to_owned(); 20_000];
+    let wide: serde_json::Map<String, Value> =
+        (0..5000).map(|i| (format!("f{i}"), json!({}))).collect();
     for source in [
         GrammarSource::JsonSchema(deep),
         GrammarSource::JsonSchema(json!({"const": text})),
+        GrammarSource::JsonSchema(json!({"properties": wide})),
+        GrammarSource::Lark(format!("start: %json {{\"properties\": {}}}", json!(wide))),
         GrammarSource::Regex("(".repeat(300) + &")".repeat(300)),
         GrammarSource::Regex(text.clone()),
         GrammarSource::Lark(text),
@@ -59,11 +63,11 @@ fn what_is_too_large_is_refused_before_any_work() {
 #[test]
 fn hostile_grammars_end_in_an_error_or_a_constraint() {
     let words: Vec<String> = (0..9000).map(|i| format!("word number {i} of many")).collect();
-    let chain: serde_json::Map<String, Value> = (0..3000)
-        .map(|i| (format!("d{i}"), json!({"anyOf": [{"type": "null"}, {"$ref": format!("#/$defs/d{}", (i + 1) % 3000)}]})))
+    let chain: serde_json::Map<String, Value> = (0..800)
+        .map(|i| (format!("d{i}"), json!({"anyOf": [{"type": "null"}, {"$ref": format!("#/$defs/d{}", (i + 1) % 800)}]})))
         .collect();
     let wide: serde_json::Map<String, Value> =
-        (0..3000).map(|i| (format!("field {i}"), json!({"type": "integer"}))).collect();
+        (0..1000).map(|i| (format!("field {i}"), json!({"type": "integer"}))).collect();
     let rules: String =
         (0..5000).map(|i| format!("\nr{i}: \"a\" r{} | \"b\"", (i + 1) % 5000)).collect();
     let ambiguous = "start: x\nx: x x | \"a\"? | \"aa\"? x".to_owned();
@@ -89,7 +93,6 @@ fn hostile_grammars_end_in_an_error_or_a_constraint() {
         GrammarSource::Lark("start: start".to_owned()),
         GrammarSource::Lark("start: /(a|b)*a(a|b){18}/ /(a|b)*a(a|b){18}/".to_owned()),
     ] {
-        let start = std::time::Instant::now();
         let name = format!("{source:?}").chars().take(80).collect::<String>();
         let said = match grammars().compile(&source) {
             Err(error) => error.to_string(),
@@ -99,7 +102,6 @@ fn hostile_grammars_end_in_an_error_or_a_constraint() {
                 let mut said = "compiles".to_owned();
                 for _ in 0..20 {
                     if let Err(why) = constraint.mask(&mut mask) {
-                        assert!(!why.is_empty(), "{name}");
                         said = why;
                         break;
                     }
@@ -111,7 +113,7 @@ fn hostile_grammars_end_in_an_error_or_a_constraint() {
                 said
             }
         };
-        println!("{:>6} ms  {name}: {said}", start.elapsed().as_millis());
+        assert!(!said.is_empty(), "{name}");
     }
 }
 
@@ -130,11 +132,11 @@ fn the_same_grammar_again_starts_anew() {
 fn a_vocabulary_that_cannot_be_is_refused() {
     let tokenizer = tokenizer();
     for (size, ends) in [(0, &[][..]), (1 << 24, &[]), (100, &[100]), (VOCABULARY, &[u32::MAX])] {
-        assert!(Grammars::new(&tokenizer, size, ends).is_err(), "{size} {ends:?}");
+        assert!(Grammars::new(tokenizer, size, ends).is_err(), "{size} {ends:?}");
     }
     // Padded heads and heads without an end are fine.
-    Grammars::new(&tokenizer, VOCABULARY + 77, &ENDS).expect("padded");
-    let endless = Grammars::new(&tokenizer, VOCABULARY, &[]).expect("without ends");
+    Grammars::new(tokenizer, VOCABULARY + 77, &ENDS).expect("padded");
+    let endless = Grammars::new(tokenizer, VOCABULARY, &[]).expect("without ends");
     let mut constraint = endless.compile(&GrammarSource::Regex("a+".to_owned())).expect("compiled");
     assert!(allowed(&mut *constraint).expect("a say").iter().all(|t| !ENDS.contains(t)));
 }

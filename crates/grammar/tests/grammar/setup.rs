@@ -8,6 +8,7 @@ use forerun_grammar::{GrammarSource, Grammars};
 use forerun_model::{Blueprint, Model};
 use forerun_text::Tokenizer;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// Tokens of the bundled model.
 pub(crate) const VOCABULARY: usize = 8192;
@@ -18,12 +19,16 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/tales-28m")
 }
 
-pub(crate) fn tokenizer() -> Tokenizer {
-    Tokenizer::open(&folder()).expect("the bundled tokenizer")
+pub(crate) fn tokenizer() -> &'static Tokenizer {
+    static ONE: OnceLock<Tokenizer> = OnceLock::new();
+    ONE.get_or_init(|| Tokenizer::open(&folder()).expect("the bundled tokenizer"))
 }
 
-pub(crate) fn grammars() -> Grammars {
-    Grammars::new(&tokenizer(), VOCABULARY, &ENDS).expect("the bundled vocabulary")
+pub(crate) fn grammars() -> &'static Grammars {
+    static ONE: OnceLock<Grammars> = OnceLock::new();
+    ONE.get_or_init(|| {
+        Grammars::new(tokenizer(), VOCABULARY, &ENDS).expect("the bundled vocabulary")
+    })
 }
 
 pub(crate) fn engine(sequences: usize, speculation: Speculation) -> Engine<ModelRunner> {

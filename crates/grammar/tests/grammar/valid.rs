@@ -23,7 +23,8 @@ fn holds(root: &Value, schema: &Value, value: &Value) -> bool {
     match schema["type"].as_str() {
         Some("null") => value.is_null(),
         Some("boolean") => value.is_boolean(),
-        Some("integer") => value.as_i64().is_some_and(|n| in_range(schema, n as f64)),
+        // −0 and 1.0 are integers too.
+        Some("integer") => value.as_f64().is_some_and(|n| n.fract() == 0.0 && in_range(schema, n)),
         Some("number") => value.as_f64().is_some_and(|n| in_range(schema, n)),
         Some("string") => value.as_str().is_some_and(|text| {
             let len = text.chars().count() as u64;

@@ -15,7 +15,7 @@ fn any_way_through_a_schema_is_a_value_it_describes() {
         let source = GrammarSource::JsonSchema(schema.clone());
         for _ in 0..3 {
             // Numbers may go on forever at random; whatever ends must fit.
-            let Some(text) = stroll(&source, &grammars, &mut luck) else { continue };
+            let Some(text) = stroll(&source, grammars, &mut luck) else { continue };
             let value: Value =
                 serde_json::from_str(&text).unwrap_or_else(|e| panic!("{schema}: {text}: {e}"));
             assert!(is_valid(&schema, &value), "{schema}: {text}");
@@ -34,16 +34,16 @@ fn objects_regular_expressions_choices_and_lark_are_followed() {
     let lark = "start: greeting \" \" name\ngreeting: \"Hello\" | \"Bye\"\nname: /[A-Z][a-z]{1,5}/";
     let lark = GrammarSource::Lark(lark.to_owned());
     for _ in 0..40 {
-        let text = stroll(&choice, &grammars, &mut luck).expect("an end");
+        let text = stroll(&choice, grammars, &mut luck).expect("an end");
         assert!(choices.contains(&text.as_str()), "{text:?}");
-        let text = stroll(&regex, &grammars, &mut luck).expect("an end");
+        let text = stroll(&regex, grammars, &mut luck).expect("an end");
         let (letters, rest) = text.split_at(3);
         assert!(letters.bytes().all(|b| (b'a'..=b'c').contains(&b)), "{text}");
         assert!(rest.starts_with('-') && (rest.ends_with("/x") || rest.ends_with("/yy")), "{text}");
-        let text = stroll(&lark, &grammars, &mut luck).expect("an end");
+        let text = stroll(&lark, grammars, &mut luck).expect("an end");
         let (greeting, name) = text.split_once(' ').expect("a space");
         assert!(["Hello", "Bye"].contains(&greeting) && name.len() <= 6, "{text}");
-        if let Some(text) = stroll(&GrammarSource::JsonObject, &grammars, &mut luck) {
+        if let Some(text) = stroll(&GrammarSource::JsonObject, grammars, &mut luck) {
             let value: Value = serde_json::from_str(&text).expect("JSON");
             assert!(value.is_object(), "{text}");
         }
