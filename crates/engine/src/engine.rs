@@ -201,7 +201,7 @@ impl<R: Runner> Engine<R> {
     }
 
     fn note_step(&mut self, time: Duration) {
-        let (rows, prompt_rows) = (self.plan.tokens.len(), self.plan.prompt_rows);
+        let (rows, prompt_rows) = (self.plan.rows(), self.plan.prompt_rows);
         self.pace.note(prompt_rows, self.plan.context(), time);
         self.stats.note_step(rows, prompt_rows, time);
     }

@@ -10,8 +10,10 @@ use std::fmt::Write;
 const MAX_BYTES: usize = 256 << 10;
 /// Brackets inside brackets.
 const MAX_DEPTH: usize = 100;
-/// Texts of a choice, and texts in quotes in a grammar.
-const MAX_TEXTS: usize = 10_000;
+/// Texts of a choice.
+const MAX_CHOICES: usize = 10_000;
+/// Texts in quotes in a Lark grammar, which may hold schemas.
+const MAX_QUOTED: usize = 8192;
 /// Fields of all objects in a schema. One costs about a millisecond, once.
 const MAX_FIELDS: usize = 4096;
 
@@ -55,14 +57,14 @@ impl GrammarSource {
             Self::Regex(text) | Self::Lark(text) => {
                 self.limit(nesting(text), "levels of brackets", MAX_DEPTH)?;
                 let quotes = text.bytes().filter(|&byte| byte == b'"').count();
-                self.limit(quotes / 2, "texts in quotes", MAX_TEXTS)?;
+                self.limit(quotes / 2, "texts in quotes", MAX_QUOTED)?;
                 text.clone()
             }
             Self::Choice(texts) => {
                 if texts.is_empty() {
                     return Err(GrammarError::NoChoice);
                 }
-                self.limit(texts.len(), "texts", MAX_TEXTS)?;
+                self.limit(texts.len(), "texts", MAX_CHOICES)?;
                 json!(texts).to_string()
             }
         };

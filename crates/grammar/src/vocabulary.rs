@@ -70,12 +70,11 @@ impl Vocabulary {
     }
 }
 
-/// The bytes a grammar sees of a token. Special ones are marked, so that no text can spell them; so are added ones in
-/// angle brackets, which chat templates use as marks. A token that no text contains has none.
+/// The bytes a grammar sees of a token. Special ones are marked, so that no text can spell them. A token that no text
+/// contains has none.
 fn word(tokenizer: &Tokenizer, token: Token) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(token).unwrap_or_default();
-    let in_brackets = bytes.starts_with(b"<") && bytes.ends_with(b">");
-    if tokenizer.is_special(token) || (tokenizer.is_added(token) && in_brackets) {
+    if tokenizer.is_special(token) {
         [&[TokTrie::SPECIAL_TOKEN_MARKER], &bytes[..]].concat()
     } else if bytes.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) {
         Vec::new()

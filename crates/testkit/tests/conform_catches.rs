@@ -1,7 +1,9 @@
 //! The conformance suite finds faults that were put in on purpose.
 
 use forerun_backend::conform::{self, Report, Tolerances};
-use forerun_backend::op::{AddNorm, Attention, Conv, DeltaRule, Linear, RmsNorm, Router, Sample};
+use forerun_backend::op::{
+    AddNorm, Attention, Conv, DeltaRule, Linear, RmsNorm, Router, Sample, SampleRow,
+};
 use forerun_backend::{BackendError, View};
 use forerun_backend_cpu::{Cpu, Kernels, Memory, Plain, plain};
 
@@ -16,6 +18,7 @@ enum Fault {
     WritesPastTheView,
     NormForgetsEps,
     LaterTokenWinsTies,
+    MaskForgotten,
     LaterExpertWinsTies,
     AttentionScaleSlightlyOff,
     WindowOneKeyShort,
@@ -53,6 +56,16 @@ impl Kernels for Faulty {
     }
 
     fn sample(&mut self, memory: &mut Memory, op: Sample) -> Done {
+        if self.0 == Fault::MaskForgotten {
+            let asked = memory.u32(op.rows).to_vec();
+            let without = |words: &mut [u32]| words[SampleRow::WORDS - 1] = 0;
+            let rows =
+                |storage: &mut [u32]| storage.chunks_exact_mut(SampleRow::WORDS).for_each(without);
+            memory.lend([op.rows], |_, [storage]| rows(storage.u32_mut(op.rows)));
+            let done = Plain.sample(memory, op);
+            memory.lend([op.rows], |_, [storage]| storage.u32_mut(op.rows).copy_from_slice(&asked));
+            return done;
+        }
         Plain.sample(memory, op)?;
         if self.0 == Fault::LaterTokenWinsTies {
             memory.lend([op.out], |memory, [out]| {
@@ -138,6 +151,7 @@ fn each_fault_is_found_by_the_check_meant_for_it() {
         Case { fault: Fault::WritesPastTheView, op: "linear", check: "reference" },
         Case { fault: Fault::NormForgetsEps, op: "rms_norm", check: "reference" },
         Case { fault: Fault::LaterTokenWinsTies, op: "sample", check: "reference" },
+        Case { fault: Fault::MaskForgotten, op: "sample", check: "reference" },
         Case { fault: Fault::LaterExpertWinsTies, op: "router", check: "reference" },
         Case { fault: Fault::AttentionScaleSlightlyOff, op: "attention", check: "reference" },
         Case { fault: Fault::WindowOneKeyShort, op: "attention", check: "reference" },

@@ -134,7 +134,7 @@ impl Tokenizer {
     }
 
     /// Whether the file adds the token to the model's own: special ones, and marks such as `<tool_call>`.
-    pub fn is_added(&self, token: Token) -> bool {
+    pub(crate) fn is_added(&self, token: Token) -> bool {
         self.inner.engine.is_added(token)
     }
 

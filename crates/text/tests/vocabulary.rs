@@ -281,3 +281,24 @@ fn long_texts_without_a_space_are_no_trouble() {
         }
     }
 }
+
+#[test]
+fn the_bytes_of_its_tokens_spell_a_text() {
+    let words = [("\u{2581}", -3.0), ("t", -4.0), ("h", -4.0), ("th", -1.0), ("\u{2581}th", -2.0)];
+    let spm = Tokenizer::from_vocabulary(&vocabularies::scored(&words)).unwrap();
+    let merges = ["\u{2581} t", "\u{2581}t h"];
+    let gemma = vocabularies::spaced(&["\u{2581}", "t", "h", "\u{2581}t", "\u{2581}th"], &merges);
+    let gemma = Tokenizer::from_vocabulary(&gemma).unwrap();
+    for tokenizer in [spm, gemma] {
+        for text in [" th th", " t\nthé 🦊", " \u{0}th"] {
+            let tokens = tokenizer.encode(text, false).unwrap();
+            let bytes: Vec<u8> =
+                tokens.iter().flat_map(|&t| tokenizer.token_bytes(t).unwrap()).collect();
+            // The first model puts a space before every text.
+            let spelled = String::from_utf8(bytes).unwrap();
+            assert!(spelled == text || spelled == format!(" {text}"), "{spelled:?} {text:?}");
+        }
+        assert_eq!(tokenizer.token_bytes(3 + 0x41), Some(vec![0x41]));
+        assert_eq!(tokenizer.token_bytes(100_000), None);
+    }
+}

@@ -2,8 +2,9 @@
 
 use forerun_base::{Bytes, DType, SeqId, Token};
 use forerun_engine::{
-    DraftPlan, Engine, EngineError, Event, FinishReason, Guesses, Part, Picks, RejectError,
-    Request, Runner, Sampling, Scheduler, Speculation, StateShape, StateStore, StepPlan,
+    Allowed, Constraint, DraftPlan, Engine, EngineError, Event, FinishReason, Guesses, Part, Picks,
+    RejectError, Request, Runner, Sampling, Scheduler, Speculation, StateShape, StateStore,
+    StepPlan,
 };
 use forerun_model::Limits;
 use proptest::prelude::*;
@@ -185,6 +186,52 @@ fn a_failed_step_ends_only_the_sequences_it_held() {
     assert_eq!(reason_of(&events, first), Some(failed));
     assert_eq!(reason_of(&events, second), Some(FinishReason::Length));
     assert_eq!(engine.states().free(), (1, 4));
+}
+
+/// Allows one token that the runner never picks.
+struct Never;
+
+impl Constraint for Never {
+    fn mask(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
+        mask[99 / 32] |= 1 << (99 % 32);
+        Ok(Allowed::Some)
+    }
+
+    fn take(&mut self, token: Token) -> bool {
+        token == 99
+    }
+
+    fn back(&mut self, _: usize) {}
+
+    fn forced(&mut self, most: usize, tokens: &mut Vec<Token>) {
+        tokens.extend(std::iter::repeat_n(99, most));
+    }
+
+    fn is_done(&mut self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_pick_that_its_constraint_does_not_allow_is_no_text_and_ends_its_answer_only() {
+    for drafts in [0, 4] {
+        let mut engine = engine(limits(2, 16, drafts), None);
+        let constraint: Option<Box<dyn Constraint>> = Some(Box::new(Never));
+        let park = true;
+        let bound = Request { constraint, park, ..Request::greedy(vec![1; 4], 10) };
+        let bound = engine.submit(bound).expect("fits");
+        let free = engine.submit(Request::greedy(vec![1; 4], 10)).expect("fits");
+        let mut events = Vec::new();
+        while !engine.is_idle() {
+            engine.step(&mut events);
+        }
+        let spoke = events.iter().any(|e| matches!(e, Event::Token { seq, .. } if *seq == bound));
+        assert!(!spoke, "what may not come is not told");
+        let Some(FinishReason::Failed(why)) = reason_of(&events, bound) else { panic!("no end") };
+        assert!(why.contains("token 4"), "{why}");
+        assert_eq!(reason_of(&events, free), Some(FinishReason::Length));
+        assert_eq!(engine.states().free().0, 2, "what failed is not kept");
+    }
 }
 
 #[test]

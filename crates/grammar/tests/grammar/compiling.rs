@@ -43,7 +43,7 @@ fn what_is_too_large_is_refused_before_any_work() {
     let text = "x".repeat(2 << 20);
     let many = vec!["a".to_owned(); 20_000];
     let wide: serde_json::Map<String, Value> =
-        (0..5000).map(|i| (format!("f{i}"), json!({}))).collect();
+        (0..9000).map(|i| (format!("f{i}"), json!({}))).collect();
     for source in [
         GrammarSource::JsonSchema(deep),
         GrammarSource::JsonSchema(json!({"const": text})),

@@ -5,5 +5,7 @@ mod compiling;
 mod gate;
 mod schemas;
 mod setup;
+mod spelling;
+mod tools;
 mod valid;
 mod walks;

@@ -15,7 +15,7 @@ pub(crate) const VOCABULARY: usize = 8192;
 /// The tokens that end its answers.
 pub(crate) const ENDS: [Token; 2] = [0, 2];
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/tales-28m")
 }
 
@@ -58,10 +58,15 @@ impl Luck {
 
 /// The tokens that may come next; `None` where any may.
 pub(crate) fn allowed(constraint: &mut dyn Constraint) -> Option<Vec<Token>> {
-    let mut mask = vec![0; VOCABULARY.div_ceil(32)];
+    allowed_of(constraint, VOCABULARY)
+}
+
+/// The same of a vocabulary of another size.
+pub(crate) fn allowed_of(constraint: &mut dyn Constraint, size: usize) -> Option<Vec<Token>> {
+    let mut mask = vec![0; size.div_ceil(32)];
     let said = constraint.mask(&mut mask).expect("a mask");
     let bit = |t: &Token| (mask[*t as usize / 32] >> (t % 32)) & 1 == 1;
-    (said == Allowed::Some).then(|| (0..VOCABULARY as Token).filter(bit).collect())
+    (said == Allowed::Some).then(|| (0..size as Token).filter(bit).collect())
 }
 
 /// The text of an answer that takes any of the allowed tokens each time; `None` if it does not end soon.
@@ -70,6 +75,16 @@ pub(crate) fn stroll(
     grammars: &Grammars,
     luck: &mut Luck,
 ) -> Option<String> {
+    let tokens = stroll_tokens(source, grammars, luck)?;
+    Some(tokenizer().decode(&tokens, true).expect("text"))
+}
+
+/// The tokens of such an answer, without the one that ends it.
+pub(crate) fn stroll_tokens(
+    source: &GrammarSource,
+    grammars: &Grammars,
+    luck: &mut Luck,
+) -> Option<Vec<Token>> {
     let mut constraint = grammars.compile(source).unwrap_or_else(|e| panic!("{source:?}: {e}"));
     let mut tokens = Vec::new();
     while tokens.len() < 400 {
@@ -84,5 +99,5 @@ pub(crate) fn stroll(
             break;
         }
     }
-    constraint.is_done().then(|| tokenizer().decode(&tokens, true).expect("text"))
+    constraint.is_done().then_some(tokens)
 }
