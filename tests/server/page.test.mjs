@@ -117,6 +117,7 @@ for (const size of Object.keys(SIZES)) {
       assert.equal(await page.getByLabel("Longest answer, tokens").inputValue(), "12");
       await page.keyboard.press("Escape");
 
+      await alter(page, { ignore_eos: true });
       const asked = page.waitForRequest("**/v1/chat/completions");
       await send(page, STORY);
       const body = (await asked).postDataJSON();
