@@ -14,6 +14,7 @@ from asking import Client
 from serving import Checks, Server, percentile, wait_idle
 
 MIB = 1 << 20
+HELD = ("num_requests_running", "num_requests_waiting", "kv_blocks_used", "slots_used")
 
 
 async def mixed(server, options, readings):
@@ -53,8 +54,7 @@ async def cancel_to_free(server, rounds):
             await asyncio.gather(request, return_exceptions=True)
             while True:
                 metrics = server.metrics()
-                held = metrics.sum("num_requests_running") + metrics.sum("num_requests_waiting") + metrics.sum("kv_cache_usage_perc")
-                if held == 0:
+                if all(metrics.sum(name) == 0 for name in HELD):
                     break
                 if time.monotonic() - began > 30:
                     raise SystemExit("a cancelled request was still held after 30 s")
@@ -78,7 +78,7 @@ def main():
         print(f"  {options.requests} requests in {time.monotonic() - began:.0f} s")
         checks.that("no request failed", not failed, str(failed[:3]) if failed else "")
         metrics = wait_idle(server)
-        for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        for name in HELD:
             checks.that(f"{name} is zero when idle", metrics.sum(name) == 0, str(metrics.sum(name)))
         part = len(readings) // 4
         early, late = statistics.median(readings[part:2 * part]), statistics.median(readings[-part:])

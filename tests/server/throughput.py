@@ -37,8 +37,8 @@ async def first_token(server, client, words):
     during = not long.done()
     await long
     after = server.metrics()
-    steps = after.sum("step_time_seconds_count") - before.sum("step_time_seconds_count")
-    step = (after.sum("step_time_seconds_sum") - before.sum("step_time_seconds_sum")) / max(1, steps)
+    steps = after.sum("step_seconds_count") - before.sum("step_seconds_count")
+    step = (after.sum("step_seconds_sum") - before.sum("step_seconds_sum")) / max(1, steps)
     return short.first, step, during
 
 
