@@ -287,6 +287,10 @@ fn main() {
     let grouped =
         |codes, group, offset| Format::Grouped { codes, group, scale: ScaleKind::BF16, offset };
     let uint = |bits| grouped(Codes::Uint { bits }, 64, true);
+    let nested = |codes, group, offset| {
+        let scale = ScaleKind::Nested;
+        Format::Grouped { codes, group, scale, offset }
+    };
     let table = Codes::Table { values: [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7] };
     let formats = [
         Format::Dense(DType::F32),
@@ -301,6 +305,9 @@ fn main() {
         grouped(Codes::Uint { bits: 4 }, 32, true),
         grouped(Codes::Int { bits: 6 }, 16, false),
         grouped(table, 32, false),
+        nested(Codes::Uint { bits: 4 }, 32, true),
+        nested(Codes::Uint { bits: 5 }, 32, true),
+        nested(Codes::Int { bits: 6 }, 16, false),
         grouped(Codes::E4m3, 128, false),
     ];
     for format in formats {

@@ -3,7 +3,7 @@
 use super::super::avx512::widen;
 use super::super::isa::LANES;
 use super::super::tiled::VECTOR;
-use forerun_base::{Codes, Format, Nesting, ScaleKind, ScaleType};
+use forerun_base::{Codes, Format, ScaleKind, ScaleType};
 use std::arch::x86_64::*;
 
 /// How far ahead of its use a code is asked for.
@@ -151,41 +151,10 @@ pub(super) fn excess(format: Format) -> Option<u32> {
     }
 }
 
-/// How scales and offsets of a panel are stored.
-#[derive(Clone, Copy)]
-enum Stored {
-    Float(ScaleType),
-    Nested(Nesting),
-}
-
-impl Stored {
-    /// The numbers of a group as f32.
-    ///
-    /// # Safety
-    /// The instructions of [`super::Units`]; the group is one of those at `plane`.
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    unsafe fn widen(self, plane: *const u8, group: usize) -> __m512 {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Self::Float(float) => widen(float, plane.add(group * LANES * float.size())),
-                Self::Nested(nesting) => {
-                    let [d, s] = nesting.place(group).map(|at| plane.add(at * LANES));
-                    let s = _mm512_cvtepi8_epi32(_mm_loadu_si128(s.cast()));
-                    _mm512_mul_ps(widen(ScaleType::F16, d), _mm512_cvtepi32_ps(s))
-                }
-            }
-        }
-    }
-}
-
 /// Scales and offsets of a panel, in the layout of [`super::super::tiled`].
 #[derive(Clone, Copy)]
 pub(super) struct Scales {
-    stored: Stored,
+    float: ScaleType,
     scales: *const u8,
     /// Where the format has offsets.
     pub(super) offsets: Option<*const u8>,
@@ -199,11 +168,8 @@ impl Scales {
         let Format::Grouped { group, scale, offset, .. } = format else {
             unreachable!("dense numbers have no scales")
         };
-        let stored = match scale {
-            ScaleKind::Float(float) => Stored::Float(float),
-            ScaleKind::Nested => Stored::Nested(Nesting::new(group)),
-        };
-        Self { stored, scales, offsets: offset.then_some(offsets), shared: group / unit }
+        let ScaleKind::Float(float) = scale else { unreachable!("nested scales are whole") };
+        Self { float, scales, offsets: offset.then_some(offsets), shared: group / unit }
     }
 
     /// The scale and the offset of a unit.
@@ -218,8 +184,9 @@ impl Scales {
         let group = unit / self.shared;
         // SAFETY: the caller's promise.
         unsafe {
-            let offset = self.offsets.map_or(_mm512_setzero_ps(), |o| self.stored.widen(o, group));
-            (self.stored.widen(self.scales, group), offset)
+            let of =
+                |plane: *const u8| widen(self.float, plane.add(group * LANES * self.float.size()));
+            (of(self.scales), self.offsets.map_or(_mm512_setzero_ps(), of))
         }
     }
 }

@@ -11,6 +11,8 @@
 //! out = sum · (max|x| / L)
 //! ```
 //!
+//! Where scales are nested the unit is a superblock, see [`nested`].
+//!
 //! # Numerics
 //! What is exact has no order: a unit's sums are the same bits however they are made, by tiles, by dot products of bytes,
 //! for one row or for many. The order that is left, units ascending in f32, depends on the weight alone. An activation is
@@ -18,6 +20,7 @@
 //! something that is not a number gives only that; a row below 2⁻¹⁰⁰ counts as zeros.
 
 mod code;
+mod nested;
 mod pack;
 mod product;
 mod tiles;
@@ -47,9 +50,9 @@ impl Units {
         (has!("avx512vnni") && has!("avx512vbmi")).then_some(Self { tiles })
     }
 
-    /// Whether `class` rows are multiplied by tiles; otherwise by vectors, which are faster up to eight rows.
-    fn by_tiles(self, class: usize) -> bool {
-        self.tiles.is_some() && class == LANES
+    /// Whether `class` rows are multiplied by tiles; otherwise by vectors.
+    fn by_tiles(self, recipe: Recipe, class: usize) -> bool {
+        self.tiles.is_some() && if recipe.nested() { class > 1 } else { class == LANES }
     }
 
     /// Brings rows of `input` into digits, in `room`.

@@ -2,8 +2,8 @@
 //!
 //! # Layout
 //! Rows come in tiles of [`Packed::class`] rows: sixteen, or one tile of fewer. A tile is `[unit][slab][row]` bytes, then
-//! `[unit][4][row]` words (the sum of a unit's numbers as f32, and of each digit), then `[row]` f32: what one is worth. Narrow codes
-//! (up to four bits) have two digits of twelve bits, each two bytes `16·a + b`: slabs are `a b` and `c d` where both fit
+//! `[part][4][row]` words (the sum of a part's numbers as f32, and of each digit), then `[row]` f32: what one is worth. A part is a
+//! unit, or a group inside it where scales are nested. Narrow codes (up to four bits) have two digits of twelve bits, each two bytes `16·a + b`: slabs are `a b` and `c d` where both fit
 //! a line of 64 bytes, else `a`, `b`, `c`, `d`. Other codes have three digits of a byte, highest first. Inside a
 //! unit columns come in the order of the codes' bytes. Rows and columns past the end are zeros.
 
@@ -12,8 +12,9 @@ use super::super::isa::{Isa, LANES, Task};
 use super::super::product::Input;
 use super::super::walk::class;
 use super::Units;
+use super::nested::STEP;
 use crate::pool::Shared;
-use forerun_base::{Codes, Format};
+use forerun_base::{Codes, Format, SUPERBLOCK, ScaleKind};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -33,6 +34,9 @@ const WORDS: usize = 4;
 pub(crate) struct Recipe {
     cols: usize,
     unit: usize,
+    /// Columns of a sum, which divide a unit.
+    part: usize,
+    nested: bool,
     narrow: bool,
     /// Bits of a code in its first plane, which decide the order of columns.
     order: usize,
@@ -43,9 +47,11 @@ pub(crate) struct Recipe {
 impl Recipe {
     /// For a weight of `cols` columns.
     pub(crate) fn new(format: Format, cols: usize) -> Option<Self> {
-        let Format::Grouped { codes, group, offset, .. } = format else { return None };
+        let Format::Grouped { codes, group, scale, offset } = format else { return None };
         let sums = [!matches!(codes, Codes::Uint { .. }), offset];
-        let unit = [64, 32].into_iter().find(|unit| group % unit == 0).unwrap_or(16);
+        let nested = scale == ScaleKind::Nested;
+        let whole = [64, 32].into_iter().find(|unit| group % unit == 0).unwrap_or(16);
+        let (unit, part) = if nested { (STEP, whole.min(CHUNK)) } else { (whole, whole) };
         let (narrow, order) = match codes {
             Codes::E4m3 => return None,
             Codes::Table { .. } => (false, 4),
@@ -56,7 +62,8 @@ impl Recipe {
                 _ => (false, 8),
             },
         };
-        Some(Self { cols, unit, narrow, order, sums })
+        let narrow = narrow && !nested;
+        Some(Self { cols, unit, part, nested, narrow, order, sums })
     }
 
     pub(super) fn cols(&self) -> usize {
@@ -70,6 +77,30 @@ impl Recipe {
 
     pub(super) fn units(&self) -> usize {
         self.cols.div_ceil(self.unit)
+    }
+
+    /// Columns of a sum.
+    pub(super) fn part(&self) -> usize {
+        self.part
+    }
+
+    fn parts(&self) -> usize {
+        self.units() * self.unit / self.part
+    }
+
+    /// Whether superblocks are summed exactly, by [`super::nested`].
+    pub(super) fn nested(&self) -> bool {
+        self.nested
+    }
+
+    /// Superblocks, where scales are nested.
+    pub(super) fn blocks(&self) -> usize {
+        self.cols / SUPERBLOCK
+    }
+
+    /// Words of a unit of a tile.
+    fn unit_words(&self, class: usize) -> usize {
+        self.unit / self.part * WORDS * class
     }
 
     /// Bytes of a number.
@@ -88,7 +119,7 @@ impl Recipe {
     }
 
     fn tile_len(&self, class: usize) -> usize {
-        let words = self.units() * (self.unit_bytes(class) / 4 + WORDS * class);
+        let words = self.units() * (self.unit_bytes(class) / 4 + self.unit_words(class));
         (words + class).next_multiple_of(LANES)
     }
 
@@ -131,12 +162,15 @@ impl<'a> Packed<'a> {
     pub(super) fn unit(&self, tile: usize, unit: usize) -> (*const u8, *const f32) {
         let (each, units) = (self.recipe.unit_bytes(self.class), self.recipe.units());
         let (digits, words) = self.tile(tile).split_at(units * each / 4);
-        (digits[unit * each / 4..].as_ptr().cast(), words[unit * WORDS * self.class..].as_ptr())
+        (
+            digits[unit * each / 4..].as_ptr().cast(),
+            words[unit * self.recipe.unit_words(self.class)..].as_ptr(),
+        )
     }
 
     /// What one is worth in each row of a tile.
     pub(super) fn worth(&self, tile: usize) -> &'a [f32] {
-        let words = self.recipe.unit_bytes(self.class) / 4 + WORDS * self.class;
+        let words = self.recipe.unit_bytes(self.class) / 4 + self.recipe.unit_words(self.class);
         &self.tile(tile)[self.recipe.units() * words..][..self.class]
     }
 }
@@ -216,15 +250,15 @@ impl Room {
         self.out.cast::<u8>().wrapping_add(unit * self.recipe.unit_bytes(self.class) + place)
     }
 
-    /// Word `i` of a unit.
+    /// Word `i` of a part.
     #[inline(always)]
-    fn word(&self, unit: usize, i: usize) -> *mut f32 {
+    fn word(&self, part: usize, i: usize) -> *mut f32 {
         let digits = self.recipe.units() * self.recipe.unit_bytes(self.class) / 4;
-        self.out.wrapping_add(digits + (unit * WORDS + i) * self.class + self.row)
+        self.out.wrapping_add(digits + (part * WORDS + i) * self.class + self.row)
     }
 
     fn worth(&self) -> *mut f32 {
-        self.word(self.recipe.units(), 0)
+        self.word(self.recipe.parts(), 0)
     }
 }
 
@@ -270,10 +304,10 @@ unsafe fn write(units: Units, room: &Room, x: &[f32]) {
     }
     // SAFETY: sixteen bytes.
     let order = unsafe { _mm_loadu_si128(order.as_ptr().cast()) };
-    for unit in 0..recipe.units() {
+    for part in 0..recipe.parts() {
         let mut sums = [_mm512_setzero_si512(); WORDS];
-        for part in 0..recipe.unit / LANES {
-            let rest = x.get(unit * recipe.unit + part * LANES..).unwrap_or(&[]);
+        for column in (part * recipe.part..(part + 1) * recipe.part).step_by(LANES) {
+            let rest = x.get(column..).unwrap_or(&[]);
             let mask = ((1_u32 << rest.len().min(LANES)) - 1) as u16;
             // SAFETY: the mask ends with the slice; every plane has a byte for each column.
             unsafe {
@@ -288,7 +322,7 @@ unsafe fn write(units: Units, room: &Room, x: &[f32]) {
                     sums[1 + i] = _mm512_add_epi32(sums[1 + i], digits[i]);
                 }
                 for plane in 0..recipe.planes() {
-                    let to = room.byte(unit, plane).add(part * LANES);
+                    let to = room.byte(column / recipe.unit, plane).add(column % recipe.unit);
                     let bytes = _mm_shuffle_epi8(_mm512_cvtepi32_epi8(bytes[plane]), order);
                     _mm_storeu_si128(to.cast(), bytes);
                 }
@@ -297,11 +331,11 @@ unsafe fn write(units: Units, room: &Room, x: &[f32]) {
         // SAFETY: the caller's promise.
         unsafe {
             if recipe.sums[1] {
-                *room.word(unit, 0) = _mm512_reduce_add_epi32(sums[0]) as f32;
+                *room.word(part, 0) = _mm512_reduce_add_epi32(sums[0]) as f32;
             }
-            if recipe.sums[0] && !units.by_tiles(room.class) {
+            if recipe.sums[0] && !units.by_tiles(recipe, room.class) {
                 for i in 1..WORDS {
-                    *room.word(unit, i).cast::<i32>() = _mm512_reduce_add_epi32(sums[i]);
+                    *room.word(part, i).cast::<i32>() = _mm512_reduce_add_epi32(sums[i]);
                 }
             }
         }

@@ -11,15 +11,16 @@ use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
 use super::Units;
 use super::code::{Code, Scales, WithCode, excess, with_code};
+use super::nested::{self, Levels, Nested, Vectors};
 use super::pack::{PackTask, Packed, Recipe};
 use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
-use super::vnni;
+use super::vnni::{self, Few};
 use forerun_base::Format;
 use std::arch::x86_64::{_mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps};
 use std::ops::Range;
 
 /// f32 of the sums of a tile of rows and a panel.
-const SUMS: usize = LANES * LANES;
+pub(super) const SUMS: usize = LANES * LANES;
 
 /// Tiles of rows that are used together.
 fn near_tiles(recipe: Recipe) -> usize {
@@ -30,7 +31,12 @@ fn near_tiles(recipe: Recipe) -> usize {
 pub(super) fn scratch_len(tiled: &Tiled, recipe: Recipe, rows: usize, packs: bool) -> usize {
     let own = if packs { recipe.packed_len(rows) } else { 0 };
     let tiles = rows.div_ceil(LANES).min(near_tiles(recipe));
-    walk::room_len(tiled) + own + RESULTS + TOGETHER * (WEIGHTS + SCALES + tiles * SUMS)
+    let work = if recipe.nested() {
+        nested::scratch_len(tiles)
+    } else {
+        RESULTS + TOGETHER * (WEIGHTS + SCALES + tiles * SUMS)
+    };
+    walk::room_len(tiled) + own + work
 }
 
 /// Computes and stores a product.
@@ -72,10 +78,12 @@ struct Work<'a> {
 
 impl WithCode for Work<'_> {
     fn run<C: Code>(self, code: C) {
-        if self.units.by_tiles(self.packed.class()) {
-            self.by_tiles(code);
-        } else {
+        if !self.units.by_tiles(self.packed.recipe(), self.packed.class()) {
             self.by_vectors(code);
+        } else if self.packed.recipe().nested() {
+            self.nested(code);
+        } else {
+            self.by_tiles(code);
         }
     }
 }
@@ -91,34 +99,62 @@ impl Work<'_> {
         let Self { product, packed, .. } = self;
         let (recipe, class) = (packed.recipe(), packed.class());
         let (tiled, tiles) = (product.matrix, self.tiles.clone());
+        let excess = excess(tiled.format());
         walk(product, 1, self.room, |panels| {
             for panel in panels {
                 for tile in tiles.clone() {
                     let (digits, words) = packed.unit(tile, 0);
-                    let at = vnni::Panel {
-                        codes: panel.planes[0],
-                        scales: scales(tiled, panel, recipe.unit()),
-                        excess: excess(tiled.format()),
-                        digits,
-                        words,
-                        class,
-                        unit: recipe.unit(),
-                        units: recipe.units(),
-                        slab: recipe.slab(),
-                    };
+                    let [codes, scales, offsets] = panel.planes;
+                    let (planes, format) = ([scales, offsets], tiled.format());
                     let rows = walk::rows_of(product, [tile, tiles.start, class]);
-                    let worth = packed.worth(tile);
+                    let to = (panel, rows, packed.worth(tile));
                     // SAFETY: `run`'s promise; the panel and the packed rows are as the fields say.
                     unsafe {
-                        match class {
-                            1 => put_rows::<C, 1>(&at, code, panel, product, (rows, worth)),
-                            2 => put_rows::<C, 2>(&at, code, panel, product, (rows, worth)),
-                            _ => put_rows::<C, 4>(&at, code, panel, product, (rows, worth)),
+                        if recipe.nested() {
+                            let levels = Levels::new(format, planes);
+                            let (part, blocks) = (recipe.part(), recipe.blocks());
+                            let at = Vectors {
+                                codes,
+                                levels,
+                                excess,
+                                digits,
+                                words,
+                                class,
+                                part,
+                                blocks,
+                            };
+                            few_rows(product, &at, code, to, class);
+                        } else {
+                            let (unit, units, slab) =
+                                (recipe.unit(), recipe.units(), recipe.slab());
+                            let scales = Scales::new(format, planes, unit);
+                            let at = vnni::Panel {
+                                codes,
+                                scales,
+                                excess,
+                                digits,
+                                words,
+                                class,
+                                unit,
+                                units,
+                                slab,
+                            };
+                            few_rows(product, &at, code, to, class);
                         }
                     }
                 }
             }
         });
+    }
+
+    fn nested<C: Code>(self, code: C) {
+        let Range { start, end } = self.tiles;
+        for from in (start..end).step_by(near_tiles(self.packed.recipe())) {
+            let tiles = from..end.min(from + near_tiles(self.packed.recipe()));
+            let mut nested = Nested::new(self.product, self.packed, (start, tiles), self.scratch);
+            // SAFETY: `run`'s promise.
+            unsafe { nested.run(code, self.room) };
+        }
     }
 
     fn by_tiles<C: Code>(self, code: C) {
@@ -147,26 +183,42 @@ impl Work<'_> {
     }
 }
 
-/// The rows of a tile with a panel, `R` at a time; the tile's class is a multiple of `R`.
+/// The rows of a tile with a panel.
 ///
 /// # Safety
 /// The instructions of [`Units`]; `at` is as it says; as for [`Product::run`].
+unsafe fn few_rows<C: Code>(
+    product: &Product<'_, Tiled>,
+    at: &impl Few,
+    code: C,
+    to: (&Panel, Range<usize>, &[f32]),
+    class: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match class {
+            1 => put_rows::<C, 1>(product, at, code, to),
+            2 => put_rows::<C, 2>(product, at, code, to),
+            _ => put_rows::<C, 4>(product, at, code, to),
+        }
+    }
+}
+
+/// As above, `R` at a time; the tile's class is a multiple of `R`.
+///
+/// # Safety
+/// As above.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 unsafe fn put_rows<C: Code, const R: usize>(
-    at: &vnni::Panel,
-    code: C,
-    panel: &Panel,
     product: &Product<'_, Tiled>,
-    (rows, worth): (Range<usize>, &[f32]),
+    at: &impl Few,
+    code: C,
+    (panel, rows, worth): (&Panel, Range<usize>, &[f32]),
 ) {
     for first in (0..rows.len()).step_by(R) {
         // SAFETY: the caller's promise.
         unsafe {
-            let sums = if at.unit < 32 {
-                at.rows::<C, R, true>(code, first)
-            } else {
-                at.rows::<C, R, false>(code, first)
-            };
+            let sums = at.rows::<C, R>(code, first);
             for r in 0..R.min(rows.len() - first) {
                 let mut out = [0.0; LANES];
                 let worth = _mm512_set1_ps(worth[first + r]);
@@ -200,7 +252,10 @@ impl Run<'_> {
         }
         for tile in self.tiles.clone() {
             for (i, panel) in panels.iter().enumerate() {
-                self.store(panel, [tile, i]);
+                let sums = &self.sums[self.place(tile, i)..][..SUMS];
+                let rows = walk::rows_of(self.product, [tile, self.first, LANES]);
+                // SAFETY: `run`'s promise.
+                unsafe { store(self.product, panel, rows, (sums, self.packed.worth(tile))) };
             }
         }
     }
@@ -263,16 +318,21 @@ impl Run<'_> {
     fn place(&self, tile: usize, i: usize) -> usize {
         ((tile - self.tiles.start) * TOGETHER + i) * SUMS
     }
+}
 
-    /// Stores the sums of a tile and a panel.
-    fn store(&self, panel: &Panel, [tile, i]: [usize; 2]) {
-        let sums = &self.sums[self.place(tile, i)..][..SUMS];
-        let worth = self.packed.worth(tile);
-        let rows = walk::rows_of(self.product, [tile, self.first, LANES]);
-        for ((row, sums), worth) in rows.zip(sums.as_chunks::<LANES>().0).zip(worth) {
-            let out = sums.map(|sum| sum * worth);
-            // SAFETY: `run`'s promise.
-            unsafe { panel.put(self.product, row, &out) };
-        }
+/// Stores the sums of a tile of rows and a panel.
+///
+/// # Safety
+/// As for [`Product::run`].
+pub(super) unsafe fn store(
+    product: &Product<'_, Tiled>,
+    panel: &Panel,
+    rows: Range<usize>,
+    (sums, worth): (&[f32], &[f32]),
+) {
+    for ((row, sums), worth) in rows.zip(sums.as_chunks::<LANES>().0).zip(worth) {
+        let out = sums.map(|sum| sum * worth);
+        // SAFETY: the caller's promise.
+        unsafe { panel.put(product, row, &out) };
     }
 }

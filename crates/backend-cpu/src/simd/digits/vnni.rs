@@ -5,6 +5,15 @@ use super::code::{Code, Scales, weights};
 use super::pack::CHUNK;
 use std::arch::x86_64::*;
 
+/// What multiplies a few rows with a panel.
+pub(super) trait Few {
+    /// Sums of the rows `first..first + R` with all channels.
+    ///
+    /// # Safety
+    /// The instructions of [`super::Units`]; the fields are as they say, for codes of type `C`.
+    unsafe fn rows<C: Code, const R: usize>(&self, code: C, first: usize) -> [__m512; R];
+}
+
 /// A panel, and where the rows' digits and words begin; both go from unit to unit by `unit_bytes` and 4·`class` words.
 pub(super) struct Panel {
     pub(super) codes: *const u8,
@@ -21,6 +30,22 @@ pub(super) struct Panel {
     pub(super) slab: usize,
 }
 
+impl Few for Panel {
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn rows<C: Code, const R: usize>(&self, code: C, first: usize) -> [__m512; R] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.unit < CHUNK {
+                self.sums::<C, R, true>(code, first)
+            } else {
+                self.sums::<C, R, false>(code, first)
+            }
+        }
+    }
+}
+
 impl Panel {
     /// Bytes of a plane of a row at a unit.
     #[inline(always)]
@@ -30,15 +55,14 @@ impl Panel {
         self.digits.wrapping_add(unit * planes * self.unit * self.class + place)
     }
 
-    /// Sums of the rows `first..first + R` with all channels.
+    /// Sums of the rows `first..first + R`; units have 16 columns where `HALF`, else a multiple of 32.
     ///
     /// # Safety
-    /// The instructions of [`super::Units`]; the fields are as they say, for codes of type `C`; units have 16 columns where
-    /// `HALF`, else a multiple of 32.
+    /// As for [`Few::rows`].
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    pub(super) unsafe fn rows<C: Code, const R: usize, const HALF: bool>(
+    unsafe fn sums<C: Code, const R: usize, const HALF: bool>(
         &self,
         code: C,
         first: usize,
@@ -80,7 +104,7 @@ impl Panel {
     /// Adds a unit's exact sums to the rows' and clears them.
     ///
     /// # Safety
-    /// As for [`Panel::rows`].
+    /// As for [`Few::rows`].
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"

@@ -1,0 +1,267 @@
+//! A tile of rows with superblocks of panels, by tiles of bytes.
+//!
+//! # Layout
+//! Up to eight rows, all digits of the rows are lines of one tile (of two, where they are more than sixteen), and results are
+//! `[byte of the weight][digit][row][channel]`. Sixteen rows are a tile for each digit; products of equal power share a tile, and
+//! results are `[power][row][channel]`. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
+
+use super::super::super::amx::tile::Configured;
+use super::super::super::isa::LANES;
+use super::unpack::TILE;
+use super::{DIGITS, STEP, STEPS, add_total, carry};
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+/// f32 of the results of a superblock: four tiles, at most.
+const RESULT: usize = 4 * LANES * LANES;
+/// f32 of room for the results of two.
+pub(super) const RESULTS: usize = 2 * RESULT;
+
+/// Lines of a tile of activations for `class` rows.
+const fn lines(class: usize) -> usize {
+    match class {
+        16 => LANES,
+        8 => class * DIGITS / 2,
+        _ => class * DIGITS,
+    }
+}
+
+/// Shapes the tiles for `class` rows.
+///
+/// # Safety
+/// As for [`Configured::new`].
+pub(super) unsafe fn configure(class: usize) -> Configured {
+    // SAFETY: the caller's promise.
+    unsafe { Configured::bytes(lines(class), STEP) }
+}
+
+/// One superblock of a panel with a tile of rows.
+pub(super) struct Block {
+    /// Activations and their words, from the superblock's first column on.
+    pub(super) x: (*const u8, *const f32),
+    /// Tiles of weights.
+    pub(super) weights: *const u8,
+    pub(super) factors: *const f32,
+    /// Sums with offsets.
+    pub(super) parts: usize,
+    /// `[row][channel]`.
+    pub(super) sums: *mut f32,
+    /// Whether the sums start here.
+    pub(super) fresh: bool,
+}
+
+/// Superblocks on their way: while the products of one run, the results of the one before are added. A store waits for its product,
+/// and what it stored reaches loads only through the cache, so neither should come at once.
+pub(super) struct Pipeline<const CLASS: usize> {
+    results: *mut u8,
+    /// Which half of the results the next one takes.
+    odd: bool,
+    before: Option<(Block, *const u8)>,
+}
+
+impl<const CLASS: usize> Pipeline<CLASS> {
+    /// `results` is room for [`RESULTS`].
+    pub(super) fn new(results: *mut f32) -> Self {
+        Self { results: results.cast(), odd: false, before: None }
+    }
+
+    /// Starts a superblock and brings the one before to its sums; after each step `beside` has its turn.
+    ///
+    /// # Safety
+    /// The instructions of [`super::super::Units`] and tiles, configured for the class; every pointer of the block as its field says, until
+    /// the next push or the end.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    pub(super) unsafe fn push(&mut self, block: Block, mut beside: impl FnMut(usize)) {
+        let to = self.results.wrapping_add(if self.odd { RESULT * 4 } else { 0 });
+        // SAFETY: the caller's promise; the superblocks before and now use different halves of the results.
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                options(nostack, nomem),
+            );
+            for step in 0..STEPS {
+                let x = block.x.0.wrapping_add(step * DIGITS * CLASS * STEP);
+                products::<CLASS>(x, block.weights.wrapping_add(step * 2 * TILE));
+                beside(step);
+                if let Some((before, results)) = &self.before {
+                    before.share::<CLASS>(*results, step);
+                }
+            }
+            store::<CLASS>(to);
+        }
+        self.odd = !self.odd;
+        self.before = Some((block, to));
+    }
+
+    /// Brings the last superblock to its sums.
+    ///
+    /// # Safety
+    /// As for [`Pipeline::push`].
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    pub(super) unsafe fn finish(&mut self) {
+        if let Some((before, results)) = self.before.take() {
+            for step in 0..STEPS {
+                // SAFETY: the caller's promise.
+                unsafe { before.share::<CLASS>(results, step) };
+            }
+        }
+    }
+}
+
+/// Adds the products of a step.
+///
+/// # Safety
+/// As for [`Pipeline::push`].
+#[inline(always)]
+unsafe fn products<const CLASS: usize>(x: *const u8, w: *const u8) {
+    let low = w.wrapping_add(TILE);
+    let next = x.wrapping_add(lines(CLASS) * STEP);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match CLASS {
+            16 => asm!(
+                "tileloadd tmm4, [{w} + {line}]",
+                "tileloadd tmm6, [{x} + {line}]",
+                "tdpbssd tmm0, tmm6, tmm4",
+                "tileloadd tmm5, [{low} + {line}]",
+                "tdpbsud tmm1, tmm6, tmm5",
+                "tileloadd tmm7, [{next} + {line}]",
+                "tdpbssd tmm1, tmm7, tmm4",
+                "tdpbsud tmm2, tmm7, tmm5",
+                "tileloadd tmm6, [{last} + {line}]",
+                "tdpbssd tmm2, tmm6, tmm4",
+                "tdpbsud tmm3, tmm6, tmm5",
+                x = in(reg) x, next = in(reg) next, last = in(reg) next.wrapping_add(TILE),
+                w = in(reg) w, low = in(reg) low, line = in(reg) 64_usize,
+                options(nostack, readonly),
+            ),
+            8 => asm!(
+                "tileloadd tmm4, [{w} + {line}]",
+                "tileloadd tmm6, [{x} + {line}]",
+                "tdpbssd tmm0, tmm6, tmm4",
+                "tileloadd tmm7, [{next} + {line}]",
+                "tdpbssd tmm1, tmm7, tmm4",
+                "tileloadd tmm5, [{low} + {line}]",
+                "tdpbsud tmm2, tmm6, tmm5",
+                "tdpbsud tmm3, tmm7, tmm5",
+                x = in(reg) x, next = in(reg) next,
+                w = in(reg) w, low = in(reg) low, line = in(reg) 64_usize,
+                options(nostack, readonly),
+            ),
+            _ => asm!(
+                "tileloadd tmm4, [{w} + {line}]",
+                "tileloadd tmm6, [{x} + {line}]",
+                "tdpbssd tmm0, tmm6, tmm4",
+                "tileloadd tmm5, [{low} + {line}]",
+                "tdpbsud tmm1, tmm6, tmm5",
+                x = in(reg) x, w = in(reg) w, low = in(reg) low, line = in(reg) 64_usize,
+                options(nostack, readonly),
+            ),
+        }
+    }
+}
+
+/// Stores the results of a superblock.
+///
+/// # Safety
+/// As for [`Pipeline::push`].
+#[inline(always)]
+unsafe fn store<const CLASS: usize>(to: *mut u8) {
+    let each = lines(CLASS) * 64;
+    let [second, third, fourth] = [1, 2, 3].map(|i| to.wrapping_add(i * each));
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "tilestored [{to} + {line}], tmm0",
+            "tilestored [{second} + {line}], tmm1",
+            to = in(reg) to, second = in(reg) second, line = in(reg) 64_usize, options(nostack),
+        );
+        if CLASS >= 8 {
+            asm!(
+                "tilestored [{third} + {line}], tmm2",
+                "tilestored [{fourth} + {line}], tmm3",
+                third = in(reg) third, fourth = in(reg) fourth, line = in(reg) 64_usize,
+                options(nostack),
+            );
+        }
+    }
+}
+
+impl Block {
+    /// The share of the adding that comes with a step of the next superblock.
+    ///
+    /// # Safety
+    /// As for [`Pipeline::push`].
+    #[inline(always)]
+    unsafe fn share<const CLASS: usize>(&self, results: *const u8, step: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match CLASS {
+                16 => self.add::<CLASS, 4>(results, 4 * step),
+                8 => self.add::<CLASS, 2>(results, 2 * step),
+                _ if step < CLASS => self.add::<CLASS, 1>(results, step),
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds the results of `R` rows to their sums.
+    ///
+    /// # Safety
+    /// As for [`Pipeline::push`].
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn add<const CLASS: usize, const R: usize>(&self, results: *const u8, row: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sums = self.sums.add(row * LANES);
+            let factor = |i: usize| _mm512_load_ps(self.factors.add(i * LANES));
+            let both = [factor(0), factor(1)];
+            let mut some = [_mm512_setzero_ps(); R];
+            for r in 0..R {
+                if !self.fresh {
+                    some[r] = _mm512_load_ps(sums.add(r * LANES));
+                }
+                some[r] = add_total(some[r], carry(total::<CLASS>(results, row + r)), both);
+            }
+            for part in 0..self.parts {
+                let (offset, words) = (factor(2 + part), self.x.1.add(part * 4 * CLASS + row));
+                for r in 0..R {
+                    some[r] = _mm512_fmadd_ps(_mm512_set1_ps(*words.add(r)), offset, some[r]);
+                }
+            }
+            for r in 0..R {
+                _mm512_store_ps(sums.add(r * LANES), some[r]);
+            }
+        }
+    }
+}
+
+/// The total of a row by digits, or what adds up to it.
+///
+/// # Safety
+/// As for [`Pipeline::push`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+unsafe fn total<const CLASS: usize>(results: *const u8, row: usize) -> [__m512i; DIGITS] {
+    // SAFETY: the caller's promise.
+    let line = |i: usize| unsafe { _mm512_load_si512(results.add(i * 64).cast()) };
+    if CLASS == LANES {
+        let [top, high, middle, low] = [0, 1, 2, 3].map(|power| line(power * CLASS + row));
+        return [_mm512_add_epi32(_mm512_slli_epi32::<8>(top), high), middle, low];
+    }
+    [0, 1, 2].map(|digit| {
+        let at = digit * CLASS + row;
+        _mm512_add_epi32(_mm512_slli_epi32::<8>(line(at)), line(DIGITS * CLASS + at))
+    })
+}
