@@ -55,6 +55,9 @@ pub enum EngineError {
     /// Settings that make no engine.
     #[error("{0}")]
     Settings(String),
+    /// The prefix cache's folder cannot be used.
+    #[error("prefix cache: {0}")]
+    Cache(String),
     /// The model could not be prepared.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -31,7 +31,8 @@ mod state;
 mod stats;
 
 pub use cache::{
-    CacheReport, CacheSettings, CacheStats, CacheUse, Miss, MissReason, Part, StateShape, TierStats,
+    CacheReport, CacheSettings, CacheStats, CacheUse, DiskSettings, DiskStats, Miss, MissReason,
+    Part, StateShape, TierStats,
 };
 pub use constraint::{Allowed, Constraint, Masks};
 pub use draft::{

@@ -4,6 +4,7 @@ use crate::family::{self, assistant};
 use crate::loader::Layout;
 use crate::{DrafterSpec, ModelError, ModelSpec, RopeScale, gguf};
 use forerun_weights::Checkpoint;
+use sha2::{Digest as _, Sha256};
 use std::path::Path;
 
 /// Everything known about a model from its headers and configuration.
@@ -61,6 +62,19 @@ impl Blueprint {
     /// Stretches the context: positions of every layer that sees all of it turn more slowly.
     pub fn extend_context(&mut self, scale: RopeScale) {
         self.spec.extend_context(scale);
+    }
+
+    /// Names the model: its network as it will run and some bytes of every tensor, the drafter's included. What
+    /// another model leaves behind is told by it.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(format!("{:?}", self.spec));
+        hash.update(self.checkpoint.fingerprint());
+        if let Some(drafter) = &self.drafter {
+            hash.update(drafter.checkpoint.fingerprint());
+        }
+        let hex = |byte: &u8| format!("{byte:02x}");
+        hash.finalize().iter().map(hex).collect()
     }
 
     /// Bytes of all weight files.

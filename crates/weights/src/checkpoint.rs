@@ -9,11 +9,16 @@ use crate::tensor::{Blocks, Origin, Stored, Tensor, decode};
 use crate::translation::{Axes, Selection, Translation, View};
 use crate::{Info, Storage, WeightsError, json, read};
 use forerun_base::Matrix;
+use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "config.json";
 const SIDECAR_MANIFEST: &str = "mtp/manifest.json";
+
+/// Places of a tensor that are looked at for [`Checkpoint::fingerprint`], and bytes at each.
+const SAMPLES: usize = 16;
+const SAMPLE: usize = 256;
 
 /// An opened checkpoint. All headers are checked; weight bytes are mapped, not read.
 #[derive(Clone, Debug)]
@@ -154,6 +159,24 @@ impl Checkpoint {
     /// Bytes in all weight files.
     pub fn total_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes().len() as u64).sum()
+    }
+
+    /// Names what it holds without reading all of it: the config, every tensor's name, type and shape, and some
+    /// bytes of each. Two checkpoints of one network that were trained differently have different names.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.config.value().to_string());
+        for (name, Place { file, entry }) in &self.places {
+            let bytes = self.files[*file].bytes().slice(entry.range.clone());
+            let bytes = bytes.expect("ranges were checked against the file at open");
+            let what = format!("{name} {:?} {:?} {}", entry.storage, entry.shape, bytes.len());
+            hash.update((what.len() as u64).to_le_bytes());
+            hash.update(what);
+            let stride = bytes.len().div_ceil(SAMPLES).max(SAMPLE);
+            bytes.chunks(stride).for_each(|part| hash.update(&part[..part.len().min(SAMPLE)]));
+            hash.update(&bytes[bytes.len().saturating_sub(SAMPLE)..]);
+        }
+        hash.finalize().into()
     }
 
     /// Tensor names, sorted.

@@ -1,12 +1,36 @@
 //! When the step loop asks the cache, and when it feeds it.
 
+use super::disk::DiskTier;
 use super::prefix::{Found, Held};
-use super::{CacheReport, CacheSettings, CacheStats, PrefixCache};
+use super::{CacheReport, CacheSettings, CacheStats, DiskSettings, DiskStats, PrefixCache};
 use crate::scheduler::lease_of;
 use crate::sequence::{Sequence, Standing};
-use crate::{Engine, EngineError, Event, FinishReason, Runner};
+use crate::{Engine, EngineError, Event, FinishReason, ModelRunner, Runner};
 use forerun_base::{LeaseId, SeqId, Token};
-use forerun_model::MAX_LAG;
+use forerun_model::{KV_BLOCK, MAX_LAG};
+use sha2::{Digest as _, Sha256};
+
+impl Engine<ModelRunner> {
+    /// Gives the prefix cache a folder that outlives the process.
+    ///
+    /// What is in it counts only for the same identity, device, sizes and types of elements.
+    pub fn open_disk_cache(&mut self, settings: &DiskSettings) -> Result<DiskStats, EngineError> {
+        let Some(cache) = &mut self.cache else {
+            let why = "a folder needs a cache in memory too; give it bytes";
+            return Err(EngineError::Cache(why.to_owned()));
+        };
+        let kinds = format!("{:?}, {}, {KV_BLOCK}", self.runner.shape(), self.runner.limits().kv);
+        let mut hash = Sha256::new();
+        for part in [&settings.identity, &self.runner.device(), &kinds] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let disk = DiskTier::open(settings, hash.finalize().into())?;
+        let stats = disk.stats();
+        cache.disk = Some(disk);
+        Ok(stats)
+    }
+}
 
 impl<R: Runner> Engine<R> {
     /// The same engine with a prefix cache; without one of no bytes.
@@ -29,6 +53,13 @@ impl<R: Runner> Engine<R> {
         }
     }
 
+    /// Waits until everything published so far is on disk, where there is a folder.
+    pub fn flush_cache(&self) {
+        if let Some(disk) = self.cache.as_ref().and_then(|cache| cache.disk.as_ref()) {
+            disk.flush();
+        }
+    }
+
     /// Begins every sequence that got its lease: what the cache has of its prompt is copied in.
     pub(crate) fn start(&mut self, events: &mut Vec<Event>) {
         let mut at = 0;
@@ -38,11 +69,11 @@ impl<R: Runner> Engine<R> {
                 Standing::Running(lease) if !sequence.published.started => Some(lease),
                 _ => None,
             };
-            let Some(lease) = fresh.filter(|_| !self.waits_for_another(at)) else {
+            let (seq, waits) = (sequence.id, fresh.is_some() && self.waits_for_another(at));
+            let Some(lease) = fresh.filter(|_| !waits && !self.fetches(at)) else {
                 at += 1;
                 continue;
             };
-            let seq = sequence.id;
             match self.restore(at, lease) {
                 Ok(report) => {
                     events.push(Event::Started { seq, cached: Box::new(report) });
@@ -78,13 +109,24 @@ impl<R: Runner> Engine<R> {
         })
     }
 
+    /// Reads some of what the disk has of a prompt; whether there is more.
+    fn fetches(&mut self, at: usize) -> bool {
+        let sequence = &mut self.scheduler.sequences[at];
+        match &mut self.cache {
+            Some(cache) if sequence.published.wish.read => {
+                cache.fetch(&sequence.tokens, &mut sequence.published.fetched)
+            }
+            _ => false,
+        }
+    }
+
     /// Copies in what the cache has of a prompt, and counts it as read.
     fn restore(&mut self, at: usize, id: LeaseId) -> Result<CacheReport, EngineError> {
         let Self { scheduler, states, cache, runner, .. } = self;
         let sequence = &mut scheduler.sequences[at];
         let found = match cache.as_mut() {
             Some(cache) if sequence.published.wish.read => {
-                cache.find(&sequence.tokens, id, states.lease(id))
+                cache.find(&sequence.tokens, sequence.published.fetched, id, states.lease(id))
             }
             cache => {
                 cache.into_iter().for_each(PrefixCache::note_disabled);

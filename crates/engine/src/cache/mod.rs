@@ -8,6 +8,7 @@
 //! (recurrent state, rings of layers with a window, hidden states the drafter has yet to take in) exists only
 //! where it was published, so prompts are cut there: see [`points`](self::points).
 
+mod disk;
 mod flow;
 mod points;
 mod prefix;
@@ -16,7 +17,8 @@ mod settings;
 mod shape;
 mod tree;
 
-pub use report::{CacheReport, CacheStats, Miss, MissReason, TierStats};
+pub use disk::DiskSettings;
+pub use report::{CacheReport, CacheStats, DiskStats, Miss, MissReason, TierStats};
 pub use settings::{CacheSettings, CacheUse};
 pub use shape::{Part, StateShape};
 

@@ -5,6 +5,7 @@
 //! way apart, and as many positions between as leave no gap longer than the interval. A short prompt is not cut at
 //! all: it is read again sooner than it pays to stop.
 
+use super::prefix::Fetched;
 use super::{CacheUse, StateShape};
 use forerun_model::KV_BLOCK;
 
@@ -15,6 +16,8 @@ pub(crate) struct Published {
     pub(crate) wish: CacheUse,
     /// Whether the cache was asked; nothing is read before.
     pub(crate) started: bool,
+    /// What came from disk before.
+    pub(crate) fetched: Fetched,
     /// Up to where the text is in the cache, as far as is known.
     pub(crate) upto: usize,
     /// Whether steps publish at all.

@@ -86,11 +86,32 @@ pub struct TierStats {
     pub refused: u64,
 }
 
+/// What the tier on disk holds and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Like the tier in memory.
+    pub tier: TierStats,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Bytes read and found to be what was written.
+    pub read_bytes: u64,
+    /// Bytes that wait to be written.
+    pub queued_bytes: u64,
+    /// Entries that were not written because too many waited.
+    pub dropped: u64,
+    /// Entries that could not be written.
+    pub failed_writes: u64,
+    /// Files that were damaged or no entries, and were removed.
+    pub bad_files: u64,
+}
+
 /// What the cache holds and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// In host memory.
     pub memory: TierStats,
+    /// On disk, where there is a folder.
+    pub disk: Option<DiskStats>,
     /// Requests that looked.
     pub queries: u64,
     /// Tokens of their prompts.

@@ -26,6 +26,17 @@ impl StateShape {
         self.recurrent + self.ring_block + self.hidden > 0
     }
 
+    /// Tokens after a block that its bytes depend on: an MTP head pairs each position with the token after it.
+    pub const fn ahead(&self) -> usize {
+        if self.hidden > 0 { 1 } else { 0 }
+    }
+
+    /// Blocks of a text that are published as such when an MTP head has taken in `filled` positions; what follows
+    /// goes with the state. A network without such a head has always taken in everything.
+    pub const fn whole_blocks(&self, filled: usize) -> usize {
+        filled / KV_BLOCK
+    }
+
     /// Blocks of a ring that rows from `position` on can see; a drafter looks one key further back.
     pub const fn ring_blocks(&self, position: usize) -> Range<usize> {
         if self.ring_block == 0 {

@@ -1,15 +1,17 @@
 //! Entries by the tokens they follow, and which of them goes first when room is needed.
 //!
-//! A *block* holds the keys and values of [`KV_BLOCK`] tokens and stands after another block or at the root. A
-//! *tail* stands after a block, holds the keys and values of fewer tokens and, where a network needs one, the
-//! state at its end: it is where a sequence can be gone on from. Tails have nothing after them.
+//! A *block* holds the keys and values of [`KV_BLOCK`] tokens and stands after another block or at the root. Where
+//! an MTP head pairs positions with the tokens after them, the token after the block belongs to it too. A
+//! *tail* stands after a block, holds the keys and values of what is no block yet and, where a network needs one,
+//! the state at its end: it is where a sequence can be gone on from. Tails have nothing after them.
 //!
 //! Using an entry uses everything before it, and a stamp of last use is always later than those of all that
 //! follow. So the least recently used entry has nothing after it and can be dropped alone.
 
+use super::StateShape;
 use forerun_base::{Bytes, Token};
 use forerun_model::KV_BLOCK;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// An entry's number.
 pub(crate) type EntryId = usize;
@@ -23,9 +25,9 @@ const OVERHEAD: usize = 256;
 /// What a text leaves behind.
 #[derive(Clone, Debug)]
 pub(crate) struct Payload {
-    /// Tokens since the entry before.
+    /// Tokens since the entry before, and of a block perhaps the one after it.
     pub(crate) tokens: Vec<Token>,
-    /// Keys and values of the block the tokens lie in; empty without tokens.
+    /// Keys and values of the blocks the tokens lie in.
     pub(crate) kv: Bytes,
     /// Of a tail: the state at its end, empty for networks that need none.
     pub(crate) state: Option<Bytes>,
@@ -57,6 +59,8 @@ struct Entry {
     payload: Payload,
     stamp: u64,
     keep: bool,
+    /// Of all tokens up to its end.
+    hash: u64,
 }
 
 /// The longest known beginning of a prompt.
@@ -72,6 +76,36 @@ pub(crate) struct Match {
     pub(crate) agreed: usize,
     /// What is known to follow those, if anything.
     pub(crate) expected: Option<Token>,
+    /// Whether more was known once.
+    pub(crate) evicted: bool,
+}
+
+/// Texts that were evicted, to tell a lack of room from news. A wrong guess costs a wrong word.
+#[derive(Debug, Default)]
+struct Ghosts {
+    hashes: HashSet<u64>,
+    order: VecDeque<u64>,
+}
+
+impl Ghosts {
+    const MOST: usize = 4096;
+
+    fn add(&mut self, hash: u64) {
+        if !self.hashes.insert(hash) {
+            return;
+        }
+        self.order.push_back(hash);
+        if self.order.len() > Self::MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.hashes.remove(&oldest);
+        }
+    }
+}
+
+/// FNV-1a over tokens.
+fn mix(hash: u64, token: Token) -> u64 {
+    (hash ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3)
 }
 
 /// All entries.
@@ -88,13 +122,22 @@ pub(crate) struct Tree {
     tails: usize,
     /// Whether a sequence can go on only at the end of a tail.
     states: bool,
+    /// Tokens of a block, those after it included.
+    span: usize,
+    ghosts: Ghosts,
 }
 
 impl Tree {
-    pub(crate) fn new(limit: u64, states: bool) -> Self {
+    pub(crate) fn new(limit: u64, shape: &StateShape) -> Self {
         let root = Payload { tokens: Vec::new(), kv: Vec::new().into(), state: None, filled: 0 };
-        let root =
-            Entry { parent: ROOT, children: Vec::new(), payload: root, stamp: 0, keep: true };
+        let root = Entry {
+            parent: ROOT,
+            children: Vec::new(),
+            payload: root,
+            stamp: 0,
+            keep: true,
+            hash: 0xcbf2_9ce4_8422_2325,
+        };
         Self {
             entries: vec![Some(root)],
             free: Vec::new(),
@@ -104,7 +147,9 @@ impl Tree {
             limit,
             evictions: 0,
             tails: 0,
-            states,
+            states: shape.needs_state(),
+            span: KV_BLOCK + shape.ahead(),
+            ghosts: Ghosts::default(),
         }
     }
 
@@ -135,8 +180,9 @@ impl Tree {
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        let evictions = self.evictions;
-        *self = Self { evictions, clock: self.clock, ..Self::new(self.limit, self.states) };
+        let Self { limit, evictions, clock, states, span, .. } = *self;
+        let empty = Self::new(limit, &StateShape::default());
+        *self = Self { evictions, clock, states, span, ..empty };
     }
 
     fn entry(&self, id: EntryId) -> &Entry {
@@ -159,6 +205,17 @@ impl Tree {
             !payload.is_tail() && payload.tokens == tokens
         };
         self.entry(parent).children.iter().copied().find(is_it)
+    }
+
+    /// The last of a text's leading blocks that are known, and how many there are.
+    pub(crate) fn leading(&self, text: &[Token]) -> (EntryId, usize) {
+        let mut at = (ROOT, 0);
+        while let Some(tokens) = text.get(at.1 * KV_BLOCK..at.1 * KV_BLOCK + self.span)
+            && let Some(block) = self.block(at.0, tokens)
+        {
+            at = (block, at.1 + 1);
+        }
+        at
     }
 
     /// The entry after `parent` that makes a tail of these tokens unnecessary.
@@ -194,17 +251,31 @@ impl Tree {
                     best.last = Some(child);
                     whole = path.len();
                 }
-                if !payload.is_tail() && common == KV_BLOCK {
+                if !payload.is_tail() && common == self.span {
                     next = Some(child);
                 }
             }
             let Some(block) = next else {
                 path.truncate(whole);
-                return Match { blocks: path, ..best };
+                let evicted = start + self.known_once(at, rest) > best.agreed;
+                return Match { blocks: path, evicted, ..best };
             };
             path.push(block);
             at = block;
         }
+    }
+
+    /// How many tokens after an entry were known until they were evicted, two blocks at most.
+    fn known_once(&self, at: EntryId, rest: &[Token]) -> usize {
+        let mut hash = self.entry(at).hash;
+        let mut known = 0;
+        for (i, &token) in rest.iter().take(2 * KV_BLOCK).enumerate() {
+            hash = mix(hash, token);
+            if self.ghosts.hashes.contains(&hash) {
+                known = i + 1;
+            }
+        }
+        known
     }
 
     fn note_agreement(&self, best: &mut Match, agreed: usize, expected: Option<&Token>) {
@@ -258,6 +329,7 @@ impl Tree {
         while self.bytes.saturating_add(cost) > self.limit {
             let oldest = |keep| self.order.range((keep, 0)..(keep, since)).next();
             let Some((_, &id)) = oldest(false).or_else(|| oldest(true)) else { return false };
+            self.ghosts.add(self.entry(id).hash);
             self.remove(id);
             self.evictions += 1;
         }
@@ -274,7 +346,9 @@ impl Tree {
         self.clock += 1;
         self.bytes += cost;
         self.tails += usize::from(payload.is_tail());
-        let entry = Entry { parent, children: Vec::new(), payload, stamp, keep };
+        let before = self.entry(parent).hash;
+        let hash = payload.tokens.iter().fold(before, |hash, &token| mix(hash, token));
+        let entry = Entry { parent, children: Vec::new(), payload, stamp, keep, hash };
         let id = match self.free.pop() {
             Some(id) => {
                 self.entries[id] = Some(entry);

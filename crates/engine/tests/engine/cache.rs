@@ -56,7 +56,7 @@ fn run(engine: &mut Engine<ModelRunner>, request: Request) -> (Outcome, CacheRep
     let tap = Arc::clone(&seen);
     engine.runner().set_tap(Some(Box::new(move |_: SeqId, position, row: &[f32]| {
         let bits = row.iter().map(|x| x.to_bits()).collect();
-        tap.lock().unwrap().insert(position, bits);
+        tap.lock().expect("no tap failed").insert(position, bits);
     })));
     engine.submit(request).expect("accepted");
     let mut events = Vec::new();
@@ -64,7 +64,7 @@ fn run(engine: &mut Engine<ModelRunner>, request: Request) -> (Outcome, CacheRep
         engine.step(&mut events);
     }
     engine.runner().set_tap(None);
-    let logits = std::mem::take(&mut *seen.lock().unwrap());
+    let logits = std::mem::take(&mut *seen.lock().expect("no tap failed"));
     let mut outcome = Outcome { tokens: Vec::new(), logits, receipt: Receipt::default() };
     let mut report = None;
     for event in events {

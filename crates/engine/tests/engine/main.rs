@@ -2,6 +2,7 @@
 
 mod assistant;
 mod cache;
+mod cache_disk;
 mod cache_traces;
 mod common;
 mod constraints;

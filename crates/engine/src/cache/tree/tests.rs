@@ -14,11 +14,15 @@ fn tail(tokens: Vec<Token>) -> Payload {
     Payload { tokens, kv: vec![0; 100].into(), state: Some(vec![0; 50].into()), filled: 0 }
 }
 
+fn shape(states: bool) -> StateShape {
+    StateShape { block: 100, recurrent: usize::from(states), ..StateShape::default() }
+}
+
 const BLOCK: u64 = 100 + 4 * 64 + OVERHEAD as u64;
 
 /// A block of 0..64, a tail of 64..74 and one of nothing after it.
 fn small(states: bool) -> Tree {
-    let mut tree = Tree::new(1 << 20, states);
+    let mut tree = Tree::new(1 << 20, &shape(states));
     let first = tree.insert(ROOT, block(tokens(0..64)), false);
     tree.insert(first, tail(tokens(64..74)), false);
     if states {
@@ -70,7 +74,7 @@ fn the_longest_restore_point_before_the_last_token_is_found() {
 
 #[test]
 fn the_least_recently_used_go_first_and_nothing_loses_what_it_stands_on() {
-    let mut tree = Tree::new(4 * BLOCK, true);
+    let mut tree = Tree::new(4 * BLOCK, &shape(true));
     let a = tree.insert(ROOT, block(tokens(0..64)), false);
     let b = tree.insert(a, block(tokens(64..128)), false);
     tree.touch(b, false);
@@ -92,7 +96,7 @@ fn the_least_recently_used_go_first_and_nothing_loses_what_it_stands_on() {
 
 #[test]
 fn what_is_in_use_or_to_be_kept_outlives_the_rest() {
-    let mut tree = Tree::new(3 * BLOCK, true);
+    let mut tree = Tree::new(3 * BLOCK, &shape(true));
     let kept = tree.insert(ROOT, block(tokens(0..64)), true);
     let since = tree.now();
     let used = tree.insert(ROOT, block(tokens(100..164)), false);
@@ -105,7 +109,7 @@ fn what_is_in_use_or_to_be_kept_outlives_the_rest() {
 
 #[test]
 fn without_states_a_longer_entry_replaces_the_tails_it_begins_with() {
-    let mut tree = Tree::new(1 << 20, false);
+    let mut tree = Tree::new(1 << 20, &shape(false));
     tree.insert(ROOT, tail(tokens(0..10)), false);
     tree.insert(ROOT, tail(tokens(0..20)), false);
     assert_eq!(tree.counts(), (0, 1));
@@ -113,4 +117,21 @@ fn without_states_a_longer_entry_replaces_the_tails_it_begins_with() {
     tree.insert(ROOT, block(tokens(0..64)), false);
     assert_eq!(tree.counts(), (1, 0));
     assert_eq!(tree.bytes(), BLOCK);
+}
+
+/// A head pairs the last position of a block with the token after it.
+#[test]
+fn a_block_that_was_followed_by_another_token_is_another_block() {
+    let shape = StateShape { block: 100, hidden: 8, ..StateShape::default() };
+    let mut tree = Tree::new(1 << 20, &shape);
+    let first = tree.insert(ROOT, block(tokens(0..65)), false);
+    tree.insert(first, tail(tokens(64..80)), false);
+    tree.insert(ROOT, tail(tokens(0..64)), false);
+    assert_eq!(tree.find(&tokens(0..90)).position, 80);
+    let other = [tokens(0..64), vec![999], tokens(65..90)].concat();
+    let found = tree.find(&other);
+    assert_eq!((found.position, found.agreed, found.expected), (64, 64, Some(64)));
+    assert_eq!(tree.leading(&other), (ROOT, 0));
+    assert_eq!(tree.leading(&tokens(0..64)), (ROOT, 0), "nobody knows what follows");
+    assert_eq!(tree.leading(&tokens(0..65)), (first, 1));
 }

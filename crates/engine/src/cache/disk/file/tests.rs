@@ -1,0 +1,100 @@
+//! Files that are damaged, foreign or made up.
+
+use super::*;
+use proptest::prelude::*;
+
+const IDENTITY: [u8; 32] = [7; 32];
+
+fn record(tail: bool) -> Record {
+    let count = if tail { 5 } else { KV_BLOCK as u32 };
+    let payload = Payload {
+        tokens: (0..count).collect(),
+        kv: vec![1; 40].into(),
+        state: tail.then(|| vec![2; 30].into()),
+        filled: 3,
+    };
+    Record { parent: Key::root(&IDENTITY), payload }
+}
+
+fn bytes(record: &Record) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.write(&IDENTITY, &mut bytes).expect("a vector takes everything");
+    bytes
+}
+
+fn parse(bytes: Vec<u8>) -> Result<Record, FileError> {
+    Record::parse(&bytes.into(), &IDENTITY)
+}
+
+#[test]
+fn what_is_written_is_read() {
+    for tail in [false, true] {
+        let record = record(tail);
+        let bytes = bytes(&record);
+        assert_eq!(bytes.len() as u64, record.len());
+        let read = parse(bytes).expect("an entry");
+        assert_eq!(read.key(), record.key());
+        assert_eq!(read.payload.tokens, record.payload.tokens);
+        assert_eq!(read.payload.kv[..], record.payload.kv[..]);
+        assert_eq!(read.payload.state.as_deref(), record.payload.state.as_deref());
+        assert_eq!(read.payload.filled, record.payload.filled);
+    }
+}
+
+#[test]
+fn every_changed_byte_and_every_cut_is_noticed() {
+    let whole = bytes(&record(true));
+    for at in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[at] ^= 1;
+        assert!(parse(changed).is_err(), "byte {at}");
+        assert!(parse(whole[..at].to_vec()).is_err(), "cut at {at}");
+    }
+    assert!(parse([&whole[..], &[0]].concat()).is_err(), "one more");
+    let foreign = Record::parse(&whole.into(), &[8; 32]).expect_err("another model's");
+    assert!(foreign.to_string().contains("another model"), "{foreign}");
+}
+
+#[test]
+fn absurd_sizes_are_refused_before_anything_is_read() {
+    let mut bytes = bytes(&record(true));
+    let sizes = HEADER - 16;
+    bytes[sizes..HEADER].fill(0xff);
+    assert_eq!(parse(bytes).expect_err("refused"), FileError::Header("absurd sizes"));
+}
+
+#[test]
+fn keys_cover_every_token_the_order_and_the_kind() {
+    let root = Key::root(&IDENTITY);
+    let keys = [
+        root,
+        Key::root(&[8; 32]),
+        root.next(false, &[1, 2]),
+        root.next(true, &[1, 2]),
+        root.next(false, &[2, 1]),
+        root.next(false, &[1]).next(false, &[2]),
+    ];
+    for (i, key) in keys.iter().enumerate() {
+        assert!(!keys[..i].contains(key), "number {i}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_it_panic(
+        noise in prop::collection::vec(any::<u8>(), 0..400),
+        start in 0usize..200,
+        keep in any::<bool>(),
+    ) {
+        let mut bytes = if keep { bytes(&record(true)) } else { noise.clone() };
+        let start = start.min(bytes.len());
+        let end = (start + noise.len() / 8).min(bytes.len());
+        bytes[start..end].copy_from_slice(&noise[..end - start]);
+        // What it says does not matter; that it says something does.
+        let whole = parse(bytes.clone());
+        let header = Header::parse(&bytes, bytes.len() as u64);
+        prop_assert!(header.is_ok() || whole.is_err());
+    }
+}
