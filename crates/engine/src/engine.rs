@@ -134,9 +134,9 @@ impl<R: Runner> Engine<R> {
     ///
     /// A failed step ends the sequences it held, with the reason, and no others.
     pub fn step(&mut self, events: &mut Vec<Event>) {
-        let started = Instant::now();
         self.scheduler.admit(&mut self.states); // reserve; no device
         self.start(events); // device: what the cache has of new prompts
+        let started = Instant::now();
         self.scheduler.plan(&self.states, &self.pace, &mut self.plan); // choose; no device
         self.scheduler.constrain(&mut self.states, &mut self.plan, events); // what may be picked
         if self.plan.spans.is_empty() {
@@ -148,8 +148,9 @@ impl<R: Runner> Engine<R> {
             .and_then(|()| self.draft(events)); // device: next guesses
         match done {
             Ok(()) => {
-                self.publish(); // device: what prompts to come may want
+                // Copies for the cache are no price of rows.
                 self.note_step(started.elapsed());
+                self.publish(); // device: what prompts to come may want
             }
             Err(error) => self.fail(&error, events),
         }

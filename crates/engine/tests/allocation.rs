@@ -63,7 +63,7 @@ impl Constraint for Evens {
     }
 
     fn take(&mut self, token: Token) -> bool {
-        let allowed = if self.0 % 5 == 4 { token == 8 } else { token % 2 == 0 };
+        let allowed = if self.0 % 5 == 4 { token == 8 } else { token.is_multiple_of(2) };
         self.0 += usize::from(allowed);
         allowed
     }

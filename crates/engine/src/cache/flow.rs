@@ -88,6 +88,7 @@ impl<R: Runner> Engine<R> {
     }
 
     /// Whether someone else is about to publish more of this prompt than the cache has: then it is read once.
+    /// Nobody waits for somebody who waits, so all begin in the end.
     fn waits_for_another(&self, at: usize) -> bool {
         let Some(cache) = &self.cache else { return false };
         let sequence = &self.scheduler.sequences[at];
@@ -96,7 +97,9 @@ impl<R: Runner> Engine<R> {
         }
         let mut reach = None;
         self.scheduler.sequences.iter().any(|other| {
-            if !other.published.started || !matches!(other.standing, Standing::Running(_)) {
+            let reads = other.published.started && matches!(other.standing, Standing::Running(_));
+            // Who matters more does not wait for who matters less.
+            if !reads || other.priority > sequence.priority {
                 return false;
             }
             let common = common(&sequence.tokens, &other.tokens[..other.prompt_len]);
