@@ -1,15 +1,25 @@
 //! The answer to a question, whatever API tells it.
 
 use crate::error::ServerError;
-use crate::service::{End, Ending, Piece};
+use crate::ids;
+use crate::service::{End, Ending, Piece, Said};
+use forerun_engine::TokenLogprobs;
+use forerun_text::{AnswerParser, Piece as Part};
 use std::collections::VecDeque;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// What becomes known of one answer, in order: text, then how it ended.
+/// What becomes known of one answer, in order, and at last how it ended.
 #[derive(Debug)]
 pub(crate) enum AnswerEvent {
-    /// Text of the answer.
-    Content(String),
+    /// What the model says to itself.
+    Reasoning(String),
+    /// Text of the answer, with what the model thought of its tokens where that was asked for. Tokens may be known
+    /// before their text is, so either may be empty.
+    Content { text: String, logprobs: Vec<TokenLogprobs> },
+    /// A call begins; calls are numbered from 0.
+    ToolCall { index: usize, id: String, name: String },
+    /// A fragment of the JSON text of a call's arguments.
+    ToolArguments { index: usize, delta: String },
     /// It is over.
     Finished(Box<Finish>),
 }
@@ -19,6 +29,8 @@ pub(crate) enum AnswerEvent {
 pub(crate) struct Finish {
     pub(crate) end: End,
     pub(crate) usage: Usage,
+    /// Calls in the answer.
+    pub(crate) calls: usize,
 }
 
 /// Tokens of one answer, or of several together.
@@ -46,8 +58,77 @@ impl Finish {
     /// As OpenAI's `finish_reason` has it.
     pub(crate) fn reason(&self) -> &'static str {
         match self.end.ending {
-            Ending::EndToken | Ending::Stop(_) => "stop",
             Ending::Length => "length",
+            Ending::EndToken | Ending::Stop(_) if self.calls > 0 => "tool_calls",
+            Ending::EndToken | Ending::Stop(_) => "stop",
+        }
+    }
+}
+
+/// Reads one answer as it comes.
+pub(crate) struct Reader {
+    /// What tells reasoning and calls apart; without it everything is content.
+    parser: Option<AnswerParser>,
+    parts: Vec<Part>,
+    logprobs: Vec<TokenLogprobs>,
+    calls: usize,
+    reasoning_tokens: usize,
+}
+
+impl Reader {
+    /// A reader; without a parser everything is content.
+    pub(crate) fn new(parser: Option<AnswerParser>) -> Self {
+        let (parts, logprobs) = (Vec::new(), Vec::new());
+        Self { parser, parts, logprobs, calls: 0, reasoning_tokens: 0 }
+    }
+
+    fn tokens(&mut self, tokens: Vec<Said>, out: &mut Vec<AnswerEvent>) {
+        for Said { text, logprobs } in tokens {
+            let reasons = self.parser.as_ref().is_some_and(AnswerParser::is_reasoning);
+            self.reasoning_tokens += usize::from(reasons);
+            self.logprobs.extend(logprobs.filter(|_| !reasons).map(|boxed| *boxed));
+            self.push(&text);
+        }
+        self.tell(out);
+    }
+
+    fn push(&mut self, text: &str) {
+        match (&mut self.parser, self.parts.last_mut()) {
+            (Some(parser), _) => parser.push(text, &mut self.parts),
+            (None, Some(Part::Content(last))) => last.push_str(text),
+            (None, _) if text.is_empty() => {}
+            (None, _) => self.parts.push(Part::Content(text.to_owned())),
+        }
+    }
+
+    fn end(&mut self, out: &mut Vec<AnswerEvent>) {
+        if let Some(parser) = &mut self.parser {
+            parser.finish(&mut self.parts);
+        }
+        self.tell(out);
+    }
+
+    /// Turns parts into events. Log-probabilities go with the first text; without any, by themselves.
+    fn tell(&mut self, out: &mut Vec<AnswerEvent>) {
+        for part in self.parts.drain(..) {
+            let index = self.calls.saturating_sub(1);
+            out.push(match part {
+                Part::Reasoning(text) => AnswerEvent::Reasoning(text),
+                Part::Content(text) => {
+                    AnswerEvent::Content { text, logprobs: std::mem::take(&mut self.logprobs) }
+                }
+                Part::ToolCall { name } => {
+                    self.calls += 1;
+                    let id = ids::fresh("call_");
+                    AnswerEvent::ToolCall { index: self.calls - 1, id, name }
+                }
+                Part::ToolArguments(delta) => AnswerEvent::ToolArguments { index, delta },
+                Part::ToolEnd => continue,
+            });
+        }
+        if !self.logprobs.is_empty() {
+            let (text, logprobs) = (String::new(), std::mem::take(&mut self.logprobs));
+            out.push(AnswerEvent::Content { text, logprobs });
         }
     }
 }
@@ -55,6 +136,8 @@ impl Finish {
 /// The answers to one request as they come. Dropping them cancels what is not over.
 pub(crate) struct Answers {
     pieces: UnboundedReceiver<(usize, Piece)>,
+    /// One for each answer.
+    readers: Vec<Reader>,
     /// Answers that are not over.
     open: usize,
     ready: VecDeque<(usize, AnswerEvent)>,
@@ -65,9 +148,9 @@ impl Answers {
     /// response.
     pub(crate) async fn accepted(
         mut pieces: UnboundedReceiver<(usize, Piece)>,
-        choices: usize,
+        readers: Vec<Reader>,
     ) -> Result<Self, ServerError> {
-        let mut waiting = choices;
+        let mut waiting = readers.len();
         // Text of one answer may come before the next is taken.
         let mut early = Vec::new();
         while waiting > 0 {
@@ -79,11 +162,17 @@ impl Answers {
                 Some(piece) => early.push(piece),
             }
         }
-        let mut this = Self { pieces, open: choices, ready: VecDeque::new() };
+        let open = readers.len();
+        let mut this = Self { pieces, readers, open, ready: VecDeque::new() };
         for (choice, piece) in early {
             this.take(choice, piece)?;
         }
         Ok(this)
+    }
+
+    /// How many answers there are in all.
+    pub(crate) fn count(&self) -> usize {
+        self.readers.len()
     }
 
     /// The next event and the answer it belongs to; nothing when all are over.
@@ -109,23 +198,28 @@ impl Answers {
     }
 
     fn take(&mut self, choice: usize, piece: Piece) -> Result<(), ServerError> {
+        let reader = &mut self.readers[choice];
+        let mut events = Vec::new();
         match piece {
             Piece::Accepted => {}
             Piece::Rejected(error) => return Err(error.into()),
             Piece::Failed(why) => return Err(ServerError::Failed(why)),
-            Piece::Text(text) if text.is_empty() => {}
-            Piece::Text(text) => self.ready.push_back((choice, AnswerEvent::Content(text))),
+            Piece::Tokens(tokens) => reader.tokens(tokens, &mut events),
+            Piece::Rest(text) => reader.push(&text),
             Piece::Finished(end) => {
                 self.open -= 1;
+                reader.end(&mut events);
                 let usage = Usage {
                     prompt_tokens: end.prompt_tokens,
                     completion_tokens: end.completion_tokens,
-                    ..Usage::default()
+                    reasoning_tokens: reader.reasoning_tokens,
+                    cached_tokens: 0,
                 };
-                let finish = Box::new(Finish { end: *end, usage });
-                self.ready.push_back((choice, AnswerEvent::Finished(finish)));
+                let finish = Finish { end: *end, usage, calls: reader.calls };
+                events.push(AnswerEvent::Finished(Box::new(finish)));
             }
         }
+        self.ready.extend(events.into_iter().map(|event| (choice, event)));
         Ok(())
     }
 }

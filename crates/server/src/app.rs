@@ -6,9 +6,11 @@ use crate::chat::{ChatRequest, CompletionRequest};
 use crate::error::ServerError;
 use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
-use crate::prepare;
-use crate::service::{Job, Place, Places, Service};
+use crate::prepare::{self, Prepared};
+use crate::service::{Place, Places, Service};
 use crate::settings::Settings;
+use forerun_grammar::{GrammarError, Grammars};
+use forerun_text::Dialect;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -16,6 +18,10 @@ use tokio::sync::Semaphore;
 pub(crate) struct App {
     pub(crate) model: ServedModel,
     pub(crate) facts: Facts,
+    /// How the model writes reasoning and calls; with a template there is one.
+    pub(crate) dialect: Option<Dialect>,
+    /// What makes grammars of this vocabulary, or why there are none.
+    pub(crate) grammars: Result<Grammars, GrammarError>,
     pub(crate) service: Service,
     pub(crate) places: Arc<Places>,
     pub(crate) settings: Settings,
@@ -37,8 +43,8 @@ impl App {
     ) -> Result<Answers, ServerError> {
         let places = self.places(request.generation.choices)?;
         let app = Arc::clone(self);
-        let jobs = on_the_side(move || prepare::chat(&app, &request)).await?;
-        self.submit(jobs, places).await
+        let prepared = on_the_side(move || prepare::chat(&app, &request)).await?;
+        self.submit(prepared, places).await
     }
 
     /// Asks for the continuation of texts.
@@ -49,8 +55,8 @@ impl App {
         let answers = request.prompts.len().saturating_mul(request.generation.choices);
         let places = self.places(answers)?;
         let app = Arc::clone(self);
-        let jobs = on_the_side(move || prepare::completion(&app, &request)).await?;
-        self.submit(jobs, places).await
+        let prepared = on_the_side(move || prepare::completion(&app, &request)).await?;
+        self.submit(prepared, places).await
     }
 
     /// Refuses a model that is not served here; no name means the one that is.
@@ -75,9 +81,9 @@ impl App {
         self.service.places(answers)
     }
 
-    async fn submit(&self, jobs: Vec<Job>, places: Vec<Place>) -> Result<Answers, ServerError> {
-        let choices = jobs.len();
-        Answers::accepted(self.service.submit(jobs, places)?, choices).await
+    async fn submit(&self, prepared: Prepared, places: Vec<Place>) -> Result<Answers, ServerError> {
+        let Prepared { jobs, readers } = prepared;
+        Answers::accepted(self.service.submit(jobs, places)?, readers).await
     }
 }
 

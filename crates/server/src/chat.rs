@@ -3,17 +3,48 @@
 use crate::SamplingWish;
 use forerun_base::Token;
 use forerun_engine::Depth;
+use forerun_grammar::GrammarSource;
+use forerun_text::ToolChoice;
 use serde_json::{Map, Value};
 
 /// A conversation to go on with.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct ChatRequest {
-    /// Messages as a chat template wants them: `role`, `content` as one text, `tool_calls` with arguments as
-    /// objects.
+    /// Messages in OpenAI's form; the model's dialect brings them to the form its template wants.
     pub(crate) messages: Vec<Value>,
+    /// Tools in OpenAI's form: `{"type": "function", "function": {…}}`.
+    pub(crate) tools: Vec<Value>,
+    /// Which of them must be called; `None` for none, whatever is offered.
+    pub(crate) tool_choice: Option<ToolChoice>,
+    /// Several calls in one answer.
+    pub(crate) parallel_tool_calls: bool,
+    pub(crate) reasoning: Reasoning,
     /// Further variables for the template.
     pub(crate) template_arguments: Map<String, Value>,
     pub(crate) generation: Generation,
+}
+
+impl ChatRequest {
+    /// Messages with nothing else asked.
+    pub(crate) fn new(messages: Vec<Value>) -> Self {
+        Self {
+            messages,
+            tools: Vec::new(),
+            tool_choice: Some(ToolChoice::Auto),
+            parallel_tool_calls: true,
+            reasoning: Reasoning::default(),
+            template_arguments: Map::new(),
+            generation: Generation::default(),
+        }
+    }
+}
+
+/// Whether the model may think before it speaks. By default its template decides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reasoning {
+    pub(crate) enabled: Option<bool>,
+    /// Tokens of reasoning, after which it is ended.
+    pub(crate) budget: Option<usize>,
 }
 
 /// Texts to go on with as they stand.
@@ -41,6 +72,10 @@ pub(crate) struct Generation {
     pub(crate) choices: usize,
     /// Go on after the model's end tokens.
     pub(crate) ignore_end: bool,
+    /// What the answer must look like.
+    pub(crate) format: Option<GrammarSource>,
+    /// Tell the log-probability of each token and of so many of the likeliest ones.
+    pub(crate) logprobs: Option<usize>,
     /// Guesses per round; the server's own choice by default.
     pub(crate) speculation: Option<Depth>,
     /// Lower runs first.
@@ -55,6 +90,8 @@ impl Default for Generation {
             stops: Vec::new(),
             choices: 1,
             ignore_end: false,
+            format: None,
+            logprobs: None,
             speculation: None,
             priority: 0,
         }

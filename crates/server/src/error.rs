@@ -6,6 +6,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forerun_engine::RejectError;
+use forerun_grammar::GrammarError;
 use forerun_text::TextError;
 use serde_json::{Value, json};
 
@@ -165,10 +166,17 @@ impl From<RejectError> for ServerError {
     }
 }
 
+impl From<GrammarError> for ServerError {
+    fn from(error: GrammarError) -> Self {
+        Self::invalid("response_format", error.to_string())
+    }
+}
+
 /// Text comes from the client, so what the text side refuses is the client's to change.
 impl From<TextError> for ServerError {
     fn from(error: TextError) -> Self {
         let param = match &error {
+            TextError::Message { path, .. } => Some(path.clone()),
             TextError::Template { .. } => Some("messages".to_owned()),
             TextError::EmptyStop { .. } => Some("stop".to_owned()),
             _ => None,

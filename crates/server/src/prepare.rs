@@ -1,36 +1,58 @@
-//! From a question to jobs for the engine: template, tokenizer, defaults.
+//! From a question to jobs for the engine: template, tokenizer, grammar, defaults.
 
+use crate::answer::Reader;
 use crate::app::App;
 use crate::chat::{ChatRequest, CompletionRequest, Generation, Prompt};
 use crate::error::ServerError;
 use crate::service::Job;
 use forerun_base::Token;
-use forerun_engine::{Depth, RejectError, check_tokens};
-use forerun_text::ChatInput;
+use forerun_engine::{Constraint, Depth, RejectError, check_tokens};
+use forerun_grammar::{GrammarSource, Grammars};
+use forerun_text::{AnswerParser, ChatInput, ChatTemplate, Dialect, Opening, Tool};
+use serde_json::Map;
 
-/// One job per answer to a conversation.
-pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Vec<Job>, ServerError> {
-    let prompt = chat_prompt(app, request)?;
-    let template = app.model.template.as_ref().ok_or_else(no_template)?;
-    let ends = app.model.chat_end_tokens(template);
-    jobs(app, &request.generation, prompt, ends)
+/// No vocabulary in use spells a token with more bytes.
+const LONGEST_TOKEN: usize = 1024;
+
+/// One job per answer, and who reads the answer.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) readers: Vec<Reader>,
+}
+
+/// Jobs for a conversation.
+pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerError> {
+    let conversation = Conversation::new(app, request)?;
+    let prompt = encode(app, &conversation.text, false)?;
+    let parser = AnswerParser::new(
+        conversation.dialect,
+        conversation.opening == Opening::Open,
+        &conversation.tools,
+    );
+    let outline = Outline {
+        generation: &request.generation,
+        prompt,
+        end_tokens: app.model.chat_end_tokens(conversation.template),
+        shown: conversation.dialect.shown_tokens(),
+    };
+    let mut prepared = Prepared::default();
+    for choice in 0..request.generation.choices {
+        let constraint = conversation.constraint(app, request)?;
+        prepared.jobs.push(outline.job(app, choice, constraint)?);
+        prepared.readers.push(Reader::new(Some(parser.clone())));
+    }
+    Ok(prepared)
 }
 
 /// The tokens of a conversation, up to the opening of the answer.
 pub(crate) fn chat_prompt(app: &App, request: &ChatRequest) -> Result<Vec<Token>, ServerError> {
-    let template = app.model.template.as_ref().ok_or_else(no_template)?;
-    let text = template.render(&ChatInput {
-        messages: &request.messages,
-        tools: &[],
-        add_generation_prompt: true,
-        extra: &request.template_arguments,
-    })?;
-    encode(app, &text, false)
+    encode(app, &Conversation::new(app, request)?.text, false)
 }
 
-/// One job per answer, prompt by prompt.
-pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Vec<Job>, ServerError> {
-    let mut all = Vec::new();
+/// Jobs for texts, prompt by prompt.
+pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepared, ServerError> {
+    let mut prepared = Prepared::default();
     for prompt in &request.prompts {
         let prompt = match prompt {
             Prompt::Text(text) => encode(app, text, true)?,
@@ -39,16 +61,130 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Vec<J
                 tokens.clone()
             }
         };
-        all.extend(jobs(app, &request.generation, prompt, app.model.end_tokens())?);
+        let outline = Outline {
+            generation: &request.generation,
+            prompt,
+            end_tokens: app.model.end_tokens(),
+            shown: Vec::new(),
+        };
+        for choice in 0..request.generation.choices {
+            let format = request.generation.format.as_ref();
+            let constraint = format.map(|source| compile(app, source)).transpose()?;
+            prepared.jobs.push(outline.job(app, choice, constraint)?);
+            prepared.readers.push(Reader::new(None));
+        }
     }
-    Ok(all)
+    Ok(prepared)
 }
 
-fn no_template() -> ServerError {
-    ServerError::invalid(
-        "messages",
-        "this model has no chat template; continue text at /v1/completions instead",
-    )
+/// A conversation as the model reads it.
+struct Conversation<'a> {
+    template: &'a ChatTemplate,
+    dialect: &'a Dialect,
+    /// Tools the answer may call.
+    tools: Vec<Tool>,
+    text: String,
+    opening: Opening,
+}
+
+impl<'a> Conversation<'a> {
+    fn new(app: &'a App, request: &ChatRequest) -> Result<Self, ServerError> {
+        let (Some(template), Some(dialect)) = (&app.model.template, &app.dialect) else {
+            let message =
+                "this model has no chat template; continue text at /v1/completions instead";
+            return Err(ServerError::invalid("messages", message));
+        };
+        let messages = dialect.normalise_messages(&request.messages)?;
+        let mut tools = Tool::parse_all(&request.tools)?;
+        // A model that must not call does not hear of tools.
+        let offered = if request.tool_choice.is_some() { &request.tools[..] } else { &[] };
+        tools.truncate(offered.len());
+        if !tools.is_empty() && !dialect.calls_tools() {
+            let why = "this model's chat template has no form for tool calls";
+            return Err(ServerError::unsupported("tools", why));
+        }
+        let mut text = template.render(&ChatInput {
+            messages: &messages,
+            tools: offered,
+            add_generation_prompt: true,
+            extra: &variables(request, dialect)?,
+        })?;
+        let mut opening = dialect.opening(&text);
+        if let (Some(_), Opening::Free, Some(mark)) =
+            (request.reasoning.budget, opening, dialect.reasoning_open())
+        {
+            // A budget is for reasoning that has begun.
+            text.push_str(mark);
+            opening = Opening::Open;
+        }
+        Ok(Self { template, dialect, tools, text, opening })
+    }
+
+    /// What the answer is held to.
+    fn constraint(
+        &self,
+        app: &App,
+        request: &ChatRequest,
+    ) -> Result<Option<Box<dyn Constraint>>, ServerError> {
+        let parallel = request.parallel_tool_calls;
+        let calls = match &request.tool_choice {
+            Some(choice) => {
+                self.dialect.tool_grammar(&self.tools, choice, parallel, self.opening)?
+            }
+            None => None,
+        };
+        let format = request.generation.format.as_ref();
+        let free = request.tool_choice == Some(forerun_text::ToolChoice::Auto);
+        let inner = match (calls.map(GrammarSource::Lark), format) {
+            (Some(_), Some(_)) if free => {
+                let why = "together with tools that may or may not be called; give `tool_choice`";
+                return Err(ServerError::unsupported("response_format", why));
+            }
+            // A call that is required has a form of its own.
+            (Some(calls), _) => Some(compile(app, &calls)?),
+            (None, Some(format)) => Some(compile(app, format)?),
+            (None, None) => None,
+        };
+        let budget = request.reasoning.budget;
+        match (self.opening, self.dialect.reasoning_end()) {
+            (Opening::Open, Some(end)) if inner.is_some() || budget.is_some() => {
+                Ok(Some(grammars(app)?.after_reasoning(end, budget, inner)?))
+            }
+            _ => Ok(inner),
+        }
+    }
+}
+
+/// Variables for the template: those of the request and what it says about reasoning.
+fn variables(
+    request: &ChatRequest,
+    dialect: &Dialect,
+) -> Result<Map<String, serde_json::Value>, ServerError> {
+    const NAME: &str = "enable_thinking";
+    let mut variables = request.template_arguments.clone();
+    let (enabled, budget) = (request.reasoning.enabled, request.reasoning.budget);
+    if !dialect.thinks() && (enabled == Some(true) || budget.is_some()) {
+        let field = if budget.is_some() { "thinking_budget" } else { NAME };
+        return Err(ServerError::unsupported(field, "this model does not mark any reasoning"));
+    }
+    if let Some(enabled) = enabled.or(budget.map(|_| true)) {
+        let before = variables.insert(NAME.to_owned(), enabled.into());
+        if before.is_some_and(|before| before != enabled) {
+            let message = format!("`{NAME}` is given twice, with different values");
+            return Err(ServerError::invalid(NAME, message));
+        }
+    }
+    Ok(variables)
+}
+
+fn grammars(app: &App) -> Result<&Grammars, ServerError> {
+    app.grammars
+        .as_ref()
+        .map_err(|error| ServerError::invalid("response_format", error.to_string()))
+}
+
+fn compile(app: &App, source: &GrammarSource) -> Result<Box<dyn Constraint>, ServerError> {
+    Ok(grammars(app)?.compile(source)?)
 }
 
 /// Text to tokens. One that is too long for any context is not tokenized first.
@@ -61,35 +197,42 @@ pub(crate) fn encode(app: &App, text: &str, add_special: bool) -> Result<Vec<Tok
     Ok(app.model.tokenizer.encode(text, add_special)?)
 }
 
-/// No vocabulary in use spells a token with more bytes.
-const LONGEST_TOKEN: usize = 1024;
-
-fn jobs(
-    app: &App,
-    generation: &Generation,
+/// What the answers to one prompt have in common.
+struct Outline<'a> {
+    generation: &'a Generation,
     prompt: Vec<Token>,
     end_tokens: Vec<Token>,
-) -> Result<Vec<Job>, ServerError> {
-    let context = app.facts.context;
-    if prompt.len() >= context {
-        return Err(RejectError::PromptTooLong { prompt: prompt.len(), context }.into());
+    /// Special tokens that are part of the text.
+    shown: Vec<Token>,
+}
+
+impl Outline<'_> {
+    fn job(
+        &self,
+        app: &App,
+        choice: usize,
+        constraint: Option<Box<dyn Constraint>>,
+    ) -> Result<Job, ServerError> {
+        let (context, prompt, generation) = (app.facts.context, &self.prompt, self.generation);
+        if prompt.len() >= context {
+            return Err(RejectError::PromptTooLong { prompt: prompt.len(), context }.into());
+        }
+        let mut sampling = generation.sampling.over(&app.model.defaults);
+        sampling.check(app.facts.vocabulary)?;
+        sampling.seed = sampling.seed.wrapping_add(choice as u64);
+        let asked = app.model.defaults.max_new_tokens.map_or(context, |n| n as usize);
+        let ends = if generation.ignore_end { Vec::new() } else { self.end_tokens.clone() };
+        Ok(Job {
+            prompt: prompt.clone(),
+            sampling,
+            max_tokens: generation.max_tokens.unwrap_or(asked),
+            end_tokens: ends,
+            stops: generation.stops.clone(),
+            depth: generation.speculation.unwrap_or(Depth::Auto),
+            priority: generation.priority,
+            constraint,
+            logprobs: generation.logprobs,
+            shown: self.shown.clone(),
+        })
     }
-    let sampling = generation.sampling.over(&app.model.defaults);
-    sampling.check(app.facts.vocabulary)?;
-    let asked = app.model.defaults.max_new_tokens.map_or(context, |n| n as usize);
-    let first = Job {
-        prompt,
-        sampling,
-        max_tokens: generation.max_tokens.unwrap_or(asked),
-        end_tokens: if generation.ignore_end { Vec::new() } else { end_tokens },
-        stops: generation.stops.clone(),
-        depth: generation.speculation.unwrap_or(Depth::Auto),
-        priority: generation.priority,
-    };
-    let seeded = |i: usize| {
-        let mut job = first.clone();
-        job.sampling.seed = first.sampling.seed.wrapping_add(i as u64);
-        job
-    };
-    Ok((0..generation.choices).map(seeded).collect())
 }

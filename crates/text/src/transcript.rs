@@ -31,6 +31,13 @@ impl Transcript {
         })
     }
 
+    /// Shows these special tokens, which are left out otherwise.
+    #[must_use]
+    pub fn showing(mut self, tokens: Vec<Token>) -> Self {
+        self.detokenizer = self.detokenizer.map(|d| d.showing(tokens));
+        self
+    }
+
     /// Takes one token; true when the answer must end with it.
     pub fn take(&mut self, token: Token) -> bool {
         let Some(detokenizer) = &mut self.detokenizer else { return false };

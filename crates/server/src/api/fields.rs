@@ -5,15 +5,19 @@ use crate::error::ServerError;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// The object of a request body.
-pub(crate) struct Fields(Map<String, Value>);
+/// The object of a request body, or one inside it.
+pub(crate) struct Fields {
+    /// Where it is, with a dot at the end, or nothing.
+    place: String,
+    fields: Map<String, Value>,
+}
 
 impl Fields {
     /// Parses a body.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, ServerError> {
         let not_json = |why: String| ServerError::Invalid { param: None, message: why };
         match serde_json::from_slice(bytes) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(Value::Object(fields)) => Ok(Self { place: String::new(), fields }),
             Ok(_) => Err(not_json("the body is JSON, but no object".to_owned())),
             Err(error) => Err(not_json(format!("the body is not JSON: {error}"))),
         }
@@ -24,28 +28,39 @@ impl Fields {
         &mut self,
         name: &str,
     ) -> Result<Option<T>, ServerError> {
-        match self.0.shift_remove(name) {
+        match self.fields.shift_remove(name) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => read(name, value).map(Some),
+            Some(value) => read(&self.place_of(name), value).map(Some),
         }
     }
 
     /// Takes a field that must be there.
     pub(crate) fn need<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, ServerError> {
-        let missing = || ServerError::invalid(name, format!("`{name}` is missing"));
+        let place = self.place_of(name);
+        let missing = || ServerError::invalid(&place, format!("`{place}` is missing"));
         self.take(name)?.ok_or_else(missing)
+    }
+
+    /// Takes a field that is an object, to be taken apart in turn.
+    pub(crate) fn inside(&mut self, name: &str) -> Result<Option<Self>, ServerError> {
+        let place = format!("{}.", self.place_of(name));
+        Ok(self.take(name)?.map(|fields| Self { place, fields }))
+    }
+
+    fn place_of(&self, name: &str) -> String {
+        format!("{}{name}", self.place)
     }
 
     /// Takes fields that legitimately change nothing.
     pub(crate) fn drop(&mut self, names: &[&str]) {
         for name in names {
-            self.0.shift_remove(*name);
+            self.fields.shift_remove(*name);
         }
     }
 
     /// Takes a field that may only have one of these values, for which nothing has to be done.
     pub(crate) fn only(&mut self, name: &str, allowed: &[Value]) -> Result<(), ServerError> {
-        match self.0.shift_remove(name) {
+        match self.fields.shift_remove(name) {
             None | Some(Value::Null) => Ok(()),
             Some(value) if allowed.contains(&value) => Ok(()),
             Some(value) => {
@@ -60,8 +75,11 @@ impl Fields {
 
     /// Refuses what is left.
     pub(crate) fn finish(&self) -> Result<(), ServerError> {
-        match self.0.keys().next() {
-            Some(name) => Err(ServerError::Unsupported { field: shortened(name), why: None }),
+        match self.fields.keys().next() {
+            Some(name) => {
+                let field = shortened(&self.place_of(name));
+                Err(ServerError::Unsupported { field, why: None })
+            }
             None => Ok(()),
         }
     }

@@ -32,7 +32,7 @@ pub(crate) async fn tokenize(
             (Some(text), None) => prepare::encode(app, &text, add_special)?,
             (None, Some(messages)) => {
                 let template_arguments = arguments;
-                let request = ChatRequest { messages, template_arguments, ..Default::default() };
+                let request = ChatRequest { template_arguments, ..ChatRequest::new(messages) };
                 prepare::chat_prompt(app, &request)?
             }
             _ => {

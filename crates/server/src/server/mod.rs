@@ -13,6 +13,8 @@ use crate::service::{Places, Service, Thread};
 use crate::settings::Settings;
 use connection::Connections;
 use forerun_engine::{Engine, ModelRunner};
+use forerun_grammar::{GrammarError, Grammars};
+use forerun_text::Dialect;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -96,6 +98,8 @@ impl Server {
             return Err(StartError::Engine(last_words(started.thread)));
         }
         let app = Arc::new(App {
+            grammars: grammars(&model, &facts),
+            dialect: model.template.as_ref().map(|t| Dialect::of(t, &model.tokenizer)),
             openapi: api::openapi::document(&model, &facts, places.room()),
             model,
             facts,
@@ -156,6 +160,15 @@ impl Server {
             Err(_) => Err(StartError::Engine("the engine's thread panicked".to_owned())),
         }
     }
+}
+
+/// Learns the vocabulary. What ends a turn of a chat ends any answer that has a grammar.
+fn grammars(model: &ServedModel, facts: &Facts) -> Result<Grammars, GrammarError> {
+    let ends = match &model.template {
+        Some(template) => model.chat_end_tokens(template),
+        None => model.end_tokens(),
+    };
+    Grammars::new(&model.tokenizer, facts.vocabulary, &ends)
 }
 
 /// Lets nobody in and waits for those inside; a second signal ends the patience.

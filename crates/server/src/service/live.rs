@@ -1,9 +1,11 @@
 //! An answer in the making, on the engine's thread.
 
-use super::{End, Ending, Piece, Place, Sink, Submission, Times};
+use super::{End, Ending, Piece, Place, Said, Sink, Submission, Times};
 use crate::metrics::Metrics;
-use forerun_engine::{FinishReason, Receipt, Request};
+use forerun_base::Token;
+use forerun_engine::{FinishReason, Receipt, Request, TokenLogprobs};
 use forerun_text::{TextError, Tokenizer, Transcript};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -11,12 +13,13 @@ use std::time::Instant;
 pub(super) struct Live {
     choice: usize,
     sink: Sink,
-    transcript: Arc<Mutex<Transcript>>,
+    heard: Arc<Mutex<Heard>>,
     stops: Vec<String>,
+    end_tokens: Vec<Token>,
     prompt_tokens: usize,
     completion_tokens: usize,
     /// Tokens decided since the last piece.
-    fresh: usize,
+    fresh: Vec<Said>,
     arrived: Instant,
     started: Instant,
     first_token: Option<Instant>,
@@ -25,6 +28,21 @@ pub(super) struct Live {
     metrics: Arc<Metrics>,
     /// Held until the answer is over.
     _place: Place,
+}
+
+/// The text so far, filled by the request's watch before the engine tells of the tokens.
+struct Heard {
+    transcript: Transcript,
+    /// What each token settled that the engine has not told of yet.
+    settled: VecDeque<String>,
+}
+
+impl Heard {
+    fn take(&mut self, token: Token) -> bool {
+        let ends = self.transcript.take(token);
+        self.settled.push_back(self.transcript.fresh());
+        ends
+    }
 }
 
 impl Live {
@@ -36,17 +54,19 @@ impl Live {
     ) -> Result<(Self, Request), TextError> {
         let Submission { job, choice, sink, place, arrived } = submission;
         let transcript =
-            Transcript::new(Some(tokenizer), job.stops.clone(), job.end_tokens.clone())?;
-        let transcript = Arc::new(Mutex::new(transcript));
-        let watched = Arc::clone(&transcript);
+            Transcript::new(Some(tokenizer), job.stops.clone(), job.end_tokens.clone())?
+                .showing(job.shown);
+        let heard = Arc::new(Mutex::new(Heard { transcript, settled: VecDeque::new() }));
+        let watched = Arc::clone(&heard);
         let live = Self {
             choice,
             sink,
-            transcript,
+            heard,
             stops: job.stops,
+            end_tokens: job.end_tokens.clone(),
             prompt_tokens: job.prompt.len(),
             completion_tokens: 0,
-            fresh: 0,
+            fresh: Vec::new(),
             arrived,
             started: Instant::now(),
             first_token: None,
@@ -60,6 +80,8 @@ impl Live {
             watch: Some(Box::new(move |token| lock(&watched).take(token))),
             depth: job.depth,
             priority: job.priority,
+            constraint: job.constraint,
+            logprobs: job.logprobs,
             ..Request::greedy(job.prompt, job.max_tokens)
         };
         Ok((live, request))
@@ -76,32 +98,27 @@ impl Live {
     }
 
     /// Takes a token that was decided; its text went through the watch already.
-    pub(super) fn token(&mut self) {
+    pub(super) fn token(&mut self, token: Token, logprobs: Option<Box<TokenLogprobs>>) {
         self.completion_tokens += 1;
-        self.fresh += 1;
+        let text = lock(&self.heard).settled.pop_front().unwrap_or_default();
+        let logprobs = logprobs.filter(|_| !self.end_tokens.contains(&token));
+        self.fresh.push(Said { text, logprobs });
     }
 
     /// Tells what the tokens of a step came to.
     pub(super) fn flush(&mut self) {
-        if self.fresh == 0 {
-            return;
+        if !self.fresh.is_empty() {
+            self.note_times();
+            let tokens = std::mem::take(&mut self.fresh);
+            self.tell(Piece::Tokens(tokens));
         }
-        self.note_times();
-        let text = lock(&self.transcript).fresh();
-        self.tell(Piece::Text(text));
-        self.fresh = 0;
-    }
-
-    fn fail(&self, why: String) {
-        self.metrics.note_end("error");
-        self.tell(Piece::Failed(why));
     }
 
     fn note_times(&mut self) {
         let now = Instant::now();
         let waited = now - self.last_token;
         if self.first_token.is_some() {
-            self.metrics.note_tokens(waited, self.fresh);
+            self.metrics.note_tokens(waited, self.fresh.len());
         } else {
             self.first_token = Some(now);
             self.metrics.first_token.observe(waited.as_secs_f64());
@@ -113,11 +130,11 @@ impl Live {
     /// Tells the rest and the end.
     pub(super) fn finish(mut self, reason: FinishReason, receipt: Receipt) {
         self.flush();
-        let mut transcript = lock(&self.transcript);
-        let rest = transcript.finish();
-        let text = transcript.fresh();
-        let stopped = transcript.hit().map(|i| Ending::Stop(self.stops[i].clone()));
-        drop(transcript);
+        let mut heard = lock(&self.heard);
+        let rest = heard.transcript.finish();
+        let text = heard.transcript.fresh();
+        let stopped = heard.transcript.hit().map(|i| Ending::Stop(self.stops[i].clone()));
+        drop(heard);
         let ending = match (rest, reason, stopped) {
             (Err(error), ..) => return self.fail(error.to_string()),
             (_, FinishReason::Failed(why), _) => return self.fail(why),
@@ -129,7 +146,7 @@ impl Live {
             }
         };
         if !text.is_empty() {
-            self.tell(Piece::Text(text));
+            self.tell(Piece::Rest(text));
         }
         let now = Instant::now();
         self.metrics.whole.observe((now - self.arrived).as_secs_f64());
@@ -147,8 +164,13 @@ impl Live {
             receipt,
         })));
     }
+
+    fn fail(&self, why: String) {
+        self.metrics.note_end("error");
+        self.tell(Piece::Failed(why));
+    }
 }
 
-fn lock(transcript: &Mutex<Transcript>) -> MutexGuard<'_, Transcript> {
-    transcript.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+    heard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -15,7 +15,9 @@ pub(crate) use places::{Place, Places};
 use crate::error::ServerError;
 use crate::metrics::Metrics;
 use forerun_base::Token;
-use forerun_engine::{Depth, Engine, Receipt, RejectError, Runner, Sampling};
+use forerun_engine::{
+    Constraint, Depth, Engine, Receipt, RejectError, Runner, Sampling, TokenLogprobs,
+};
 use forerun_text::Tokenizer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -25,7 +27,6 @@ use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 use worker::Worker;
 
 /// What the engine is asked for one answer.
-#[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) prompt: Vec<Token>,
     pub(crate) sampling: Sampling,
@@ -34,6 +35,10 @@ pub(crate) struct Job {
     pub(crate) stops: Vec<String>,
     pub(crate) depth: Depth,
     pub(crate) priority: i32,
+    pub(crate) constraint: Option<Box<dyn Constraint>>,
+    pub(crate) logprobs: Option<usize>,
+    /// Special tokens that are part of the text.
+    pub(crate) shown: Vec<Token>,
 }
 
 /// Part of an answer, as the engine's thread tells it.
@@ -43,12 +48,23 @@ pub(crate) enum Piece {
     Accepted,
     /// It can never run.
     Rejected(RejectError),
-    /// Text that a step settled, possibly none.
-    Text(String),
+    /// Tokens that a step decided.
+    Tokens(Vec<Said>),
+    /// Text that was held back until the end.
+    Rest(String),
     /// The answer is over.
     Finished(Box<End>),
     /// The device or the detokenizer failed.
     Failed(String),
+}
+
+/// A token of an answer.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// Text that it settled, often its own, sometimes none.
+    pub(crate) text: String,
+    /// What the model thought of it, where somebody asked and it is no end token.
+    pub(crate) logprobs: Option<Box<TokenLogprobs>>,
 }
 
 /// How an answer ended.

@@ -1,7 +1,7 @@
 //! The engine's thread over a runner that breaks when it is told to.
 
 use super::*;
-use crate::answer::{AnswerEvent, Answers};
+use crate::answer::{AnswerEvent, Answers, Reader};
 use crate::model::Facts;
 use forerun_base::{Bytes, DType};
 use forerun_engine::{
@@ -85,15 +85,20 @@ fn job(max_tokens: usize) -> Job {
         stops: Vec::new(),
         depth: Depth::Auto,
         priority: 0,
+        constraint: None,
+        logprobs: None,
+        shown: Vec::new(),
     }
 }
 
 async fn ask(service: &Service, max_tokens: usize) -> Result<String, ServerError> {
     let places = service.places(1)?;
-    let mut answers = Answers::accepted(service.submit(vec![job(max_tokens)], places)?, 1).await?;
+    let mut answers =
+        Answers::accepted(service.submit(vec![job(max_tokens)], places)?, vec![Reader::new(None)])
+            .await?;
     let mut text = String::new();
     while let Some(event) = answers.next().await {
-        if let (_, AnswerEvent::Content(piece)) = event? {
+        if let (_, AnswerEvent::Content { text: piece, .. }) = event? {
             text.push_str(&piece);
         }
     }

@@ -140,9 +140,9 @@ impl<R: Runner> Worker<R> {
         for event in self.events.drain(..) {
             match event {
                 Event::Started { .. } => {}
-                Event::Token { seq, .. } => {
+                Event::Token { seq, token, logprobs } => {
                     if let Some(live) = self.answers.get_mut(&seq) {
-                        live.token();
+                        live.token(token, logprobs);
                     }
                 }
                 Event::Finished { seq, reason, receipt } => {

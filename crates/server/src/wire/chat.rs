@@ -1,36 +1,22 @@
 //! `/v1/chat/completions`.
 
+use super::logprobs::ChatLogprobs;
 use super::receipt::{Timings, Usage};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-/// One message of a request. Fields a client sends back from an answer are known, too.
+/// Which tool must be called, where it is more than a word.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Message {
-    pub(crate) role: Role,
-    #[serde(default)]
-    pub(crate) content: Option<Value>,
-    pub(crate) name: Option<String>,
-    pub(crate) tool_calls: Option<Vec<Map<String, Value>>>,
-    pub(crate) tool_call_id: Option<String>,
-    pub(crate) reasoning_content: Option<String>,
-    pub(crate) refusal: Option<String>,
-    /// Says where an answer comes from; nothing a model reads.
-    #[serde(rename = "annotations")]
-    pub(crate) _annotations: Option<Value>,
-    pub(crate) audio: Option<Value>,
-    pub(crate) function_call: Option<Value>,
+pub(crate) struct NamedTool {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) function: NamedFunction,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
-    System,
-    Developer,
-    User,
-    Assistant,
-    Tool,
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamedFunction {
+    pub(crate) name: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -56,7 +42,7 @@ pub(crate) struct Completion<'a> {
 pub(crate) struct Choice {
     pub(crate) index: usize,
     pub(crate) message: Answer,
-    pub(crate) logprobs: Option<Value>,
+    pub(crate) logprobs: Option<ChatLogprobs>,
     pub(crate) finish_reason: &'static str,
     /// The stop string that ended it.
     pub(crate) stop_reason: Option<String>,
@@ -67,6 +53,26 @@ pub(crate) struct Answer {
     pub(crate) role: &'static str,
     pub(crate) content: Option<String>,
     pub(crate) refusal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_calls: Vec<Call>,
+}
+
+/// A call of a tool.
+#[derive(Debug, Serialize)]
+pub(crate) struct Call {
+    pub(crate) id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: &'static str,
+    pub(crate) function: Function,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    /// The text of a JSON object.
+    pub(crate) arguments: String,
 }
 
 /// Part of a streamed answer.
@@ -84,11 +90,11 @@ pub(crate) struct Chunk<'a> {
     pub(crate) timings: Option<Timings>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct ChunkChoice {
     pub(crate) index: usize,
     pub(crate) delta: Delta,
-    pub(crate) logprobs: Option<Value>,
+    pub(crate) logprobs: Option<ChatLogprobs>,
     pub(crate) finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stop_reason: Option<String>,
@@ -100,4 +106,26 @@ pub(crate) struct Delta {
     pub(crate) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_calls: Vec<CallDelta>,
+}
+
+/// Part of a call: its beginning with id and name, or a fragment of its arguments.
+#[derive(Debug, Serialize)]
+pub(crate) struct CallDelta {
+    pub(crate) index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<&'static str>,
+    pub(crate) function: FunctionDelta,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct FunctionDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    pub(crate) arguments: String,
 }

@@ -1,8 +1,8 @@
 //! `/v1/completions`.
 
+use super::logprobs::TextLogprobs;
 use super::receipt::{Timings, Usage};
 use serde::Serialize;
-use serde_json::Value;
 
 /// A whole answer, or part of a streamed one: both have the same form.
 #[derive(Debug, Serialize)]
@@ -23,7 +23,7 @@ pub(crate) struct Completion<'a> {
 pub(crate) struct Choice {
     pub(crate) index: usize,
     pub(crate) text: String,
-    pub(crate) logprobs: Option<Value>,
+    pub(crate) logprobs: Option<TextLogprobs>,
     pub(crate) finish_reason: Option<&'static str>,
     pub(crate) stop_reason: Option<String>,
 }

@@ -3,6 +3,7 @@
 use super::chat_stream::ChatStream;
 use super::generation::{self, Streaming};
 pub(crate) use super::messages;
+use super::tools;
 use crate::answer::{AnswerEvent, Answers, Finish, Usage};
 use crate::api::{Fields, JsonBody, json, sse};
 use crate::app::App;
@@ -10,10 +11,12 @@ use crate::chat::ChatRequest;
 use crate::error::ServerError;
 use crate::ids;
 use crate::service::Ending;
-use crate::wire::chat::{Answer, Choice, Completion};
+use crate::wire::chat::{Answer, Call, Choice, Completion, Function};
+use crate::wire::logprobs::ChatLogprobs;
 use crate::wire::receipt::Timings;
 use axum::extract::State;
 use axum::response::Response;
+use forerun_engine::TokenLogprobs;
 use serde_json::json as value;
 use std::sync::Arc;
 
@@ -23,42 +26,85 @@ pub(crate) async fn create(
 ) -> Result<Response, ServerError> {
     app.check_model(body.fields.take::<String>("model")?.as_deref())?;
     let (streaming, request) = read(&mut body.fields)?;
-    let choices = request.generation.choices;
+    let with_logprobs = request.generation.logprobs.is_some();
     let answers = app.ask_chat(request).await?;
+    drop(body);
     if streaming.on {
-        let stream = ChatStream::new(&app, answers, choices, streaming.usage);
+        let stream = ChatStream::new(&app, answers, streaming.usage, with_logprobs);
         return Ok(sse::response(&app, stream));
     }
-    whole(&app, answers, choices).await
+    whole(&app, answers, with_logprobs).await
 }
 
 /// The request in neutral form.
 fn read(fields: &mut Fields) -> Result<(Streaming, ChatRequest), ServerError> {
     let streaming = generation::streaming(fields)?;
-    let generation = generation::take(fields, &["max_tokens", "max_completion_tokens"])?;
+    let mut generation = generation::take(fields, &["max_tokens", "max_completion_tokens"])?;
+    generation.logprobs = logprobs(fields)?;
     let messages = messages(fields)?
         .ok_or_else(|| ServerError::invalid("messages", "`messages` is missing"))?;
     let template_arguments = fields.take("chat_template_kwargs")?.unwrap_or_default();
     fields.only("modalities", &[value!(["text"])])?;
-    fields.only("response_format", &[value!({"type": "text"})])?;
+    let request = ChatRequest {
+        tools: tools::tools(fields)?,
+        tool_choice: tools::choice(fields)?,
+        parallel_tool_calls: fields.take("parallel_tool_calls")?.unwrap_or(true),
+        reasoning: tools::reasoning(fields)?,
+        template_arguments,
+        generation,
+        ..ChatRequest::new(messages)
+    };
     fields.finish()?;
-    Ok((streaming, ChatRequest { messages, template_arguments, generation }))
+    Ok((streaming, request))
+}
+
+/// Takes `logprobs` and `top_logprobs`.
+fn logprobs(fields: &mut Fields) -> Result<Option<usize>, ServerError> {
+    let on = fields.take("logprobs")?.unwrap_or(false);
+    let top: Option<usize> = fields.take("top_logprobs")?;
+    if top.is_some_and(|top| top > generation::TOP_LOGPROBS) {
+        let message = format!("`top_logprobs` is at most {}", generation::TOP_LOGPROBS);
+        return Err(ServerError::invalid("top_logprobs", message));
+    }
+    if top.is_some_and(|top| top > 0) && !on {
+        let message = "`top_logprobs` needs `logprobs: true`";
+        return Err(ServerError::invalid("top_logprobs", message));
+    }
+    Ok(on.then_some(top.unwrap_or(0)))
 }
 
 /// What is known of one answer so far.
 #[derive(Default)]
 struct Part {
     content: String,
+    reasoning: String,
+    calls: Vec<Call>,
+    logprobs: Vec<TokenLogprobs>,
     finish: Option<Box<Finish>>,
 }
 
-async fn whole(app: &App, mut answers: Answers, choices: usize) -> Result<Response, ServerError> {
+async fn whole(
+    app: &App,
+    mut answers: Answers,
+    with_logprobs: bool,
+) -> Result<Response, ServerError> {
     let mut parts: Vec<Part> = Vec::new();
-    parts.resize_with(choices, Part::default);
+    parts.resize_with(answers.count(), Part::default);
     while let Some(event) = answers.next().await {
         let (choice, event) = event?;
         match event {
-            AnswerEvent::Content(text) => parts[choice].content.push_str(&text),
+            AnswerEvent::Reasoning(text) => parts[choice].reasoning.push_str(&text),
+            AnswerEvent::Content { text, logprobs } => {
+                parts[choice].content.push_str(&text);
+                parts[choice].logprobs.extend(logprobs);
+            }
+            AnswerEvent::ToolCall { id, name, .. } => {
+                let function = Function { name, arguments: String::new() };
+                parts[choice].calls.push(Call { id, kind: "function", function });
+            }
+            AnswerEvent::ToolArguments { index, delta } => {
+                parts[choice].calls[index].function.arguments.push_str(&delta);
+            }
             AnswerEvent::Finished(finish) => parts[choice].finish = Some(finish),
         }
     }
@@ -71,8 +117,16 @@ async fn whole(app: &App, mut answers: Answers, choices: usize) -> Result<Respon
         timings.get_or_insert_with(|| Timings::from(&*finish));
         told.push(Choice {
             index,
-            message: Answer { role: "assistant", content: Some(part.content), refusal: None },
-            logprobs: None,
+            logprobs: with_logprobs
+                .then(|| ChatLogprobs::new(&app.model.tokenizer, &part.logprobs)),
+            message: Answer {
+                role: "assistant",
+                // An answer of calls alone has no text.
+                content: Some(part.content).filter(|c| part.calls.is_empty() || !c.is_empty()),
+                refusal: None,
+                reasoning_content: Some(part.reasoning).filter(|text| !text.is_empty()),
+                tool_calls: part.calls,
+            },
             finish_reason: finish.reason(),
             stop_reason: stop_reason(&finish),
         });

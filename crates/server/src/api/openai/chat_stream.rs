@@ -6,7 +6,8 @@ use crate::api::sse::{Outbox, Teller};
 use crate::app::App;
 use crate::error::Form;
 use crate::ids;
-use crate::wire::chat::{Chunk, ChunkChoice, Delta};
+use crate::wire::chat::{CallDelta, Chunk, ChunkChoice, Delta, FunctionDelta};
+use crate::wire::logprobs::ChatLogprobs;
 use crate::wire::receipt::Timings;
 use std::sync::Arc;
 
@@ -19,18 +20,25 @@ pub(super) struct ChatStream {
     /// Answers whose first chunk is not out yet.
     unopened: usize,
     with_usage: bool,
+    with_logprobs: bool,
     usage: Usage,
 }
 
 impl ChatStream {
-    pub(super) fn new(app: &Arc<App>, answers: Answers, choices: usize, with_usage: bool) -> Self {
+    pub(super) fn new(
+        app: &Arc<App>,
+        answers: Answers,
+        with_usage: bool,
+        with_logprobs: bool,
+    ) -> Self {
         Self {
             app: Arc::clone(app),
+            unopened: answers.count(),
             answers,
             id: ids::fresh("chatcmpl-"),
             created: ids::now(),
-            unopened: choices,
             with_usage,
+            with_logprobs,
             usage: Usage::default(),
         }
     }
@@ -48,24 +56,45 @@ impl ChatStream {
     }
 
     fn delta(&self, out: &mut Outbox, index: usize, delta: Delta) {
-        let choice =
-            ChunkChoice { index, delta, logprobs: None, finish_reason: None, stop_reason: None };
+        self.choice(out, ChunkChoice { index, delta, ..Default::default() });
+    }
+
+    fn call(&self, out: &mut Outbox, index: usize, call: CallDelta) {
+        self.delta(out, index, Delta { tool_calls: vec![call], ..Delta::default() });
+    }
+
+    fn choice(&self, out: &mut Outbox, choice: ChunkChoice) {
         out.json(&self.chunk(vec![choice]));
     }
 
     fn tell(&mut self, out: &mut Outbox, index: usize, event: AnswerEvent) {
         match event {
-            AnswerEvent::Content(text) => {
-                self.delta(out, index, Delta { content: Some(text), ..Delta::default() });
+            AnswerEvent::Reasoning(text) => {
+                let delta = Delta { reasoning_content: Some(text), ..Delta::default() };
+                self.delta(out, index, delta);
+            }
+            AnswerEvent::Content { text, logprobs } => {
+                let told = || ChatLogprobs::new(&self.app.model.tokenizer, &logprobs);
+                let logprobs = self.with_logprobs.then(told);
+                let delta = Delta { content: Some(text), ..Delta::default() };
+                self.choice(out, ChunkChoice { index, delta, logprobs, ..Default::default() });
+            }
+            AnswerEvent::ToolCall { index: number, id, name } => {
+                let function = FunctionDelta { name: Some(name), arguments: String::new() };
+                let kind = Some("function");
+                self.call(out, index, CallDelta { index: number, id: Some(id), kind, function });
+            }
+            AnswerEvent::ToolArguments { index: number, delta } => {
+                let function = FunctionDelta { name: None, arguments: delta };
+                self.call(out, index, CallDelta { index: number, id: None, kind: None, function });
             }
             AnswerEvent::Finished(finish) => {
                 add_usage(&mut self.usage, index, &finish.usage);
                 let choice = ChunkChoice {
                     index,
-                    delta: Delta::default(),
-                    logprobs: None,
                     finish_reason: Some(finish.reason()),
                     stop_reason: stop_reason(&finish),
+                    ..Default::default()
                 };
                 let timings = Some(Timings::from(&*finish));
                 out.json(&Chunk { timings, ..self.chunk(vec![choice]) });
@@ -77,7 +106,8 @@ impl ChatStream {
 impl Teller for ChatStream {
     async fn more(&mut self, out: &mut Outbox) -> bool {
         for index in 0..std::mem::take(&mut self.unopened) {
-            let delta = Delta { role: Some("assistant"), content: Some(String::new()) };
+            let (role, content) = (Some("assistant"), Some(String::new()));
+            let delta = Delta { role, content, ..Delta::default() };
             self.delta(out, index, delta);
         }
         match self.answers.next().await {

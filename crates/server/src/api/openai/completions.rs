@@ -30,26 +30,35 @@ pub(crate) async fn create(
     let streaming = generation::streaming(fields)?;
     let mut generation = generation::take(fields, &["max_tokens"])?;
     generation.max_tokens.get_or_insert(DEFAULT_TOKENS);
+    generation.logprobs = fields.take("logprobs")?;
+    if generation.logprobs.is_some_and(|top| top > generation::TOP_LOGPROBS) {
+        let message = format!("`logprobs` is at most {}", generation::TOP_LOGPROBS);
+        return Err(ServerError::invalid("logprobs", message));
+    }
+    let with_logprobs = generation.logprobs.is_some();
     let prompts = prompts(fields)?;
     fields.only("best_of", &[value!(generation.choices)])?;
     fields.only("echo", &[value!(false)])?;
     fields.only("suffix", &[value!("")])?;
     fields.finish()?;
-    let (per_prompt, choices) = (generation.choices, prompts.len() * generation.choices);
+    let per_prompt = generation.choices;
     let answers = app.ask_completion(CompletionRequest { prompts, generation }).await?;
+    drop(body);
     let told = Told {
         app: Arc::clone(&app),
+        offsets: vec![0; answers.count()],
         answers,
         id: ids::fresh("cmpl-"),
         created: ids::now(),
         per_prompt,
         with_usage: streaming.usage,
+        with_logprobs,
         usage: Usage::default(),
     };
     if streaming.on {
         return Ok(sse::response(&app, told));
     }
-    told.whole(choices).await
+    told.whole().await
 }
 
 /// A text, a list of texts, token ids, or lists of token ids.
@@ -82,6 +91,9 @@ struct Told {
     /// Answers to each prompt.
     per_prompt: usize,
     with_usage: bool,
+    with_logprobs: bool,
+    /// Where in each answer the next token with log-probabilities begins.
+    offsets: Vec<usize>,
     usage: Usage,
 }
 
@@ -98,29 +110,43 @@ impl Told {
         }
     }
 
-    fn finished(&mut self, index: usize, finish: &Finish) -> Choice {
-        add_usage(&mut self.usage, index % self.per_prompt, &finish.usage);
-        Choice {
-            index,
-            finish_reason: Some(finish.reason()),
-            stop_reason: stop_reason(finish),
-            ..Choice::default()
+    /// Adds what is known of an answer to a choice; its finish, if it is over.
+    fn take(&mut self, choice: &mut Choice, event: AnswerEvent) -> Option<Box<Finish>> {
+        match event {
+            AnswerEvent::Content { text, logprobs } => {
+                choice.text.push_str(&text);
+                if self.with_logprobs {
+                    let told = choice.logprobs.get_or_insert_default();
+                    let offset = &mut self.offsets[choice.index];
+                    *offset = told.add(&self.app.model.tokenizer, &logprobs, *offset);
+                }
+                None
+            }
+            AnswerEvent::Finished(finish) => {
+                self.finished(choice, &finish);
+                Some(finish)
+            }
+            // Nothing is told apart where no template wrote the prompt.
+            AnswerEvent::Reasoning(_)
+            | AnswerEvent::ToolCall { .. }
+            | AnswerEvent::ToolArguments { .. } => None,
         }
     }
 
-    async fn whole(mut self, choices: usize) -> Result<Response, ServerError> {
-        let mut told: Vec<Choice> =
-            (0..choices).map(|index| Choice { index, ..Choice::default() }).collect();
+    fn finished(&mut self, choice: &mut Choice, finish: &Finish) {
+        add_usage(&mut self.usage, choice.index % self.per_prompt, &finish.usage);
+        choice.finish_reason = Some(finish.reason());
+        choice.stop_reason = stop_reason(finish);
+    }
+
+    async fn whole(mut self) -> Result<Response, ServerError> {
+        let choice = |index| Choice { index, ..Choice::default() };
+        let mut told: Vec<Choice> = (0..self.answers.count()).map(choice).collect();
         let mut timings = None;
         while let Some(event) = self.answers.next().await {
             let (index, event) = event?;
-            match event {
-                AnswerEvent::Content(text) => told[index].text.push_str(&text),
-                AnswerEvent::Finished(finish) => {
-                    let text = std::mem::take(&mut told[index].text);
-                    told[index] = Choice { text, ..self.finished(index, &finish) };
-                    timings.get_or_insert_with(|| Timings::from(&*finish));
-                }
+            if let Some(finish) = self.take(&mut told[index], event) {
+                timings.get_or_insert_with(|| Timings::from(&*finish));
             }
         }
         let usage = Some(Some(self.usage.into()));
@@ -131,13 +157,10 @@ impl Told {
 impl Teller for Told {
     async fn more(&mut self, out: &mut Outbox) -> bool {
         match self.answers.next().await {
-            Some(Ok((index, AnswerEvent::Content(text)))) => {
-                out.json(&self.completion(vec![Choice { index, text, ..Choice::default() }]));
-                return true;
-            }
-            Some(Ok((index, AnswerEvent::Finished(finish)))) => {
-                let choice = self.finished(index, &finish);
-                let timings = Some(Timings::from(&*finish));
+            Some(Ok((index, event))) => {
+                let mut choice = Choice { index, ..Choice::default() };
+                let finish = self.take(&mut choice, event);
+                let timings = finish.map(|finish| Timings::from(&*finish));
                 out.json(&Completion { timings, ..self.completion(vec![choice]) });
                 return true;
             }

@@ -12,6 +12,8 @@ use serde_json::{Map, Value, json};
 /// Most stop strings, and the longest.
 const STOPS: usize = 16;
 const STOP_BYTES: usize = 512;
+/// Most of the likeliest tokens that are told.
+pub(crate) const TOP_LOGPROBS: usize = 20;
 /// Most answers to one prompt.
 const CHOICES: usize = 128;
 
@@ -47,6 +49,9 @@ pub(crate) fn take(fields: &mut Fields, max: &[&str]) -> Result<Generation, Serv
         stops: stops(fields)?,
         choices,
         ignore_end: fields.take("ignore_eos")?.unwrap_or(false),
+        format: super::tools::format(fields)?,
+        // The two APIs ask in different ways.
+        logprobs: None,
         speculation: speculation(fields)?,
         priority: fields.take("priority")?.unwrap_or(0),
     })

@@ -5,5 +5,6 @@ mod chat_stream;
 pub(crate) mod completions;
 mod generation;
 mod messages;
+mod tools;
 
 pub(crate) use messages::messages;

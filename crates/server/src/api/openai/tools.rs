@@ -1,0 +1,119 @@
+//! Tools, reasoning and the form of an answer.
+
+use super::super::{Fields, fields};
+use crate::chat::Reasoning;
+use crate::error::ServerError;
+use crate::wire::chat::NamedTool;
+use forerun_grammar::GrammarSource;
+use forerun_text::ToolChoice;
+use serde_json::{Map, Value};
+
+/// Takes `tool_choice`; `None` for none at all.
+pub(super) fn choice(fields: &mut Fields) -> Result<Option<ToolChoice>, ServerError> {
+    match fields.take("tool_choice")? {
+        None => Ok(Some(ToolChoice::Auto)),
+        Some(Value::String(word)) => match word.as_str() {
+            "none" => Ok(None),
+            "auto" => Ok(Some(ToolChoice::Auto)),
+            "required" => Ok(Some(ToolChoice::Required)),
+            _ => {
+                let message = "`tool_choice` is none, auto, required or the name of a function";
+                Err(ServerError::invalid("tool_choice", message))
+            }
+        },
+        Some(named) => {
+            let named: NamedTool = fields::read("tool_choice", named)?;
+            if named.kind != "function" {
+                let why = "a choice is of type `function`";
+                return Err(ServerError::unsupported("tool_choice.type", why));
+            }
+            Ok(Some(ToolChoice::Named(named.function.name)))
+        }
+    }
+}
+
+/// Takes what is said about reasoning.
+pub(super) fn reasoning(fields: &mut Fields) -> Result<Reasoning, ServerError> {
+    let enabled: Option<bool> = fields.take("enable_thinking")?;
+    let budget: Option<u64> = fields.take("thinking_budget")?;
+    let none = match fields.take::<String>("reasoning_effort")?.as_deref() {
+        None => None,
+        Some("none") => Some(false),
+        Some(_) => {
+            let why = "give `none`, or say it with `enable_thinking` and `thinking_budget`";
+            return Err(ServerError::unsupported("reasoning_effort", why));
+        }
+    };
+    if enabled == Some(true) && none == Some(false) {
+        let message = "`enable_thinking` and `reasoning_effort` contradict each other";
+        return Err(ServerError::invalid("reasoning_effort", message));
+    }
+    let budget = budget.map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
+    Ok(Reasoning { enabled: enabled.or(none), budget })
+}
+
+/// Takes `response_format` and `structured_outputs`: at most one of them may ask for something.
+pub(super) fn format(fields: &mut Fields) -> Result<Option<GrammarSource>, ServerError> {
+    let response = response_format(fields)?;
+    let structured = structured_outputs(fields)?;
+    if response.is_some() && structured.is_some() {
+        let message = "give `response_format` or `structured_outputs`, not both";
+        return Err(ServerError::invalid("structured_outputs", message));
+    }
+    Ok(response.or(structured))
+}
+
+fn response_format(fields: &mut Fields) -> Result<Option<GrammarSource>, ServerError> {
+    const NAME: &str = "response_format";
+    let Some(mut format) = fields.inside(NAME)? else { return Ok(None) };
+    let kind: String = format.need("type")?;
+    let source = match kind.as_str() {
+        "text" => None,
+        "json_object" => Some(GrammarSource::JsonObject),
+        "json_schema" => {
+            let mut described = format.inside("json_schema")?.ok_or_else(|| {
+                let place = format!("{NAME}.json_schema");
+                ServerError::invalid(&place, format!("`{place}` is missing"))
+            })?;
+            described.take::<String>("name")?;
+            described.take::<String>("description")?;
+            // Answers follow the schema, strict or not.
+            described.take::<bool>("strict")?;
+            let schema = described.take("schema")?.unwrap_or(Value::Bool(true));
+            described.finish()?;
+            Some(GrammarSource::JsonSchema(schema))
+        }
+        _ => {
+            let why = "give text, json_object or json_schema";
+            return Err(ServerError::unsupported(&format!("{NAME}.type"), why));
+        }
+    };
+    format.finish()?;
+    Ok(source)
+}
+
+fn structured_outputs(fields: &mut Fields) -> Result<Option<GrammarSource>, ServerError> {
+    const NAME: &str = "structured_outputs";
+    let Some(mut asked) = fields.inside(NAME)? else { return Ok(None) };
+    let sources = [
+        asked.take("json")?.map(GrammarSource::JsonSchema),
+        asked.take("regex")?.map(GrammarSource::Regex),
+        asked.take("choice")?.map(GrammarSource::Choice),
+        asked.take("grammar")?.map(GrammarSource::Lark),
+    ];
+    asked.finish()?;
+    let mut sources = sources.into_iter().flatten();
+    match (sources.next(), sources.next()) {
+        (Some(source), None) => Ok(Some(source)),
+        _ => {
+            let message = format!("`{NAME}` has one of json, regex, choice and grammar");
+            Err(ServerError::invalid(NAME, message))
+        }
+    }
+}
+
+/// Takes the tools.
+pub(super) fn tools(fields: &mut Fields) -> Result<Vec<Value>, ServerError> {
+    let tools: Vec<Map<String, Value>> = fields.take("tools")?.unwrap_or_default();
+    Ok(tools.into_iter().map(Value::Object).collect())
+}

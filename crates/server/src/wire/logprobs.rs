@@ -1,0 +1,88 @@
+//! What the model thought of its tokens, in both of OpenAI's forms.
+
+use forerun_base::Token;
+use forerun_engine::TokenLogprobs;
+use forerun_text::Tokenizer;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// As chat answers have it.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChatLogprobs {
+    pub(crate) content: Vec<Entry>,
+    pub(crate) refusal: Option<Vec<Entry>>,
+}
+
+/// One token.
+#[derive(Debug, Serialize)]
+pub(crate) struct Entry {
+    token: String,
+    logprob: f32,
+    bytes: Vec<u8>,
+    top_logprobs: Vec<Alternative>,
+}
+
+#[derive(Debug, Serialize)]
+struct Alternative {
+    token: String,
+    logprob: f32,
+    bytes: Vec<u8>,
+}
+
+impl ChatLogprobs {
+    pub(crate) fn new(tokenizer: &Tokenizer, tokens: &[TokenLogprobs]) -> Self {
+        let entry = |told: &TokenLogprobs| {
+            let (token, bytes) = spelled(tokenizer, told.token);
+            let alternative = |&(token, logprob): &(Token, f32)| {
+                let (token, bytes) = spelled(tokenizer, token);
+                Alternative { token, logprob: finite(logprob), bytes }
+            };
+            let top_logprobs = told.top.iter().map(alternative).collect();
+            Entry { token, logprob: finite(told.logprob), bytes, top_logprobs }
+        };
+        Self { content: tokens.iter().map(entry).collect(), refusal: None }
+    }
+}
+
+/// As completions have it: lists side by side.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct TextLogprobs {
+    tokens: Vec<String>,
+    token_logprobs: Vec<f32>,
+    top_logprobs: Vec<Map<String, Value>>,
+    text_offset: Vec<usize>,
+}
+
+impl TextLogprobs {
+    /// Adds tokens; the first begins at character `offset` of the answer. Where the next would begin.
+    pub(crate) fn add(
+        &mut self,
+        tokenizer: &Tokenizer,
+        tokens: &[TokenLogprobs],
+        mut offset: usize,
+    ) -> usize {
+        for told in tokens {
+            let (token, _) = spelled(tokenizer, told.token);
+            let top = told.top.iter().map(|&(token, logprob)| {
+                (spelled(tokenizer, token).0, Value::from(finite(logprob)))
+            });
+            self.top_logprobs.push(top.collect());
+            self.token_logprobs.push(finite(told.logprob));
+            self.text_offset.push(offset);
+            offset += token.chars().count();
+            self.tokens.push(token);
+        }
+        offset
+    }
+}
+
+/// A token as text and as bytes; half a character has no text of its own.
+fn spelled(tokenizer: &Tokenizer, token: Token) -> (String, Vec<u8>) {
+    let bytes = tokenizer.token_bytes(token).unwrap_or_default();
+    (String::from_utf8_lossy(&bytes).into_owned(), bytes)
+}
+
+/// JSON has no infinity; OpenAI says this for tokens that cannot come.
+fn finite(logprob: f32) -> f32 {
+    logprob.max(-9999.0)
+}
