@@ -11,6 +11,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// What becomes known of one answer, in order, and at last how it ended.
 #[derive(Debug)]
 pub(crate) enum AnswerEvent {
+    /// It got its room: this much of the prompt was known, and the rest is being read.
+    #[expect(dead_code, reason = "for APIs that count a prompt before its answer")]
+    Started(Usage),
     /// What the model says to itself.
     Reasoning(String),
     /// Text of the answer, with what the model thought of its tokens where that was asked for. Tokens may be known
@@ -202,6 +205,13 @@ impl Answers {
         let mut events = Vec::new();
         match piece {
             Piece::Accepted => {}
+            Piece::Started(report) => {
+                events.push(AnswerEvent::Started(Usage {
+                    prompt_tokens: report.prompt_tokens,
+                    cached_tokens: report.cached_tokens,
+                    ..Usage::default()
+                }));
+            }
             Piece::Rejected(error) => return Err(error.into()),
             Piece::Failed(why) => return Err(ServerError::Failed(why)),
             Piece::Tokens(tokens) => reader.tokens(tokens, &mut events),
@@ -213,7 +223,7 @@ impl Answers {
                     prompt_tokens: end.prompt_tokens,
                     completion_tokens: end.completion_tokens,
                     reasoning_tokens: reader.reasoning_tokens,
-                    cached_tokens: 0,
+                    cached_tokens: end.cached.cached_tokens,
                 };
                 let finish = Finish { end: *end, usage, calls: reader.calls };
                 events.push(AnswerEvent::Finished(Box::new(finish)));

@@ -4,6 +4,7 @@ use crate::answer::Answers;
 use crate::auth::Keys;
 use crate::chat::{ChatRequest, CompletionRequest};
 use crate::error::ServerError;
+use crate::looks::Looks;
 use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
 use crate::prepare::{self, Prepared};
@@ -27,6 +28,8 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) keys: Keys,
     pub(crate) metrics: Arc<Metrics>,
+    /// What the prefix cache did of late.
+    pub(crate) looks: Arc<Looks>,
     /// The OpenAPI document.
     pub(crate) openapi: String,
     /// Room for bodies that are being read, in units of [`crate::api::BODY_UNIT`].

@@ -6,6 +6,7 @@ use forerun_engine::Depth;
 use forerun_grammar::GrammarSource;
 use forerun_text::ToolChoice;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// A conversation to go on with.
 #[derive(Clone, Debug)]
@@ -78,8 +79,26 @@ pub(crate) struct Generation {
     pub(crate) logprobs: Option<usize>,
     /// Guesses per round; the server's own choice by default.
     pub(crate) speculation: Option<Depth>,
+    /// What it takes from the prefix cache and leaves there.
+    pub(crate) cache: CacheWish,
+    /// The request's name, for whoever looks into what became of it.
+    pub(crate) request_id: Arc<str>,
     /// Lower runs first.
     pub(crate) priority: i32,
+}
+
+/// How a request uses the prefix cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CacheWish {
+    pub(crate) on: bool,
+    /// Evict what it leaves there last.
+    pub(crate) keep: bool,
+}
+
+impl Default for CacheWish {
+    fn default() -> Self {
+        Self { on: true, keep: false }
+    }
 }
 
 impl Default for Generation {
@@ -93,6 +112,8 @@ impl Default for Generation {
             format: None,
             logprobs: None,
             speculation: None,
+            cache: CacheWish::default(),
+            request_id: "".into(),
             priority: 0,
         }
     }

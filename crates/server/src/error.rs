@@ -21,6 +21,8 @@ pub(crate) enum ServerError {
     Unsupported { field: String, why: Option<&'static str> },
     #[error("the model `{asked}` is not served here; ask for `{served}`")]
     UnknownModel { asked: String, served: String },
+    #[error("the request `{request_id}` is not remembered; only the latest are")]
+    UnknownRequest { request_id: String },
     #[error("a key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`")]
     NoKey,
     #[error("the key is not one this server accepts")]
@@ -76,7 +78,9 @@ impl ServerError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Invalid { .. } | Self::Unsupported { .. } => StatusCode::BAD_REQUEST,
-            Self::UnknownModel { .. } | Self::NoRoute(_) => StatusCode::NOT_FOUND,
+            Self::UnknownModel { .. } | Self::UnknownRequest { .. } | Self::NoRoute(_) => {
+                StatusCode::NOT_FOUND
+            }
             Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
             Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -102,6 +106,7 @@ impl ServerError {
             Self::Invalid { .. } => None,
             Self::Unsupported { .. } => Some("unsupported_parameter"),
             Self::UnknownModel { .. } => Some("model_not_found"),
+            Self::UnknownRequest { .. } => Some("unknown_request"),
             Self::NoKey | Self::WrongKey => Some("invalid_api_key"),
             Self::NoRoute(_) => Some("unknown_url"),
             Self::NoMethod { .. } => Some("method_not_allowed"),

@@ -18,6 +18,8 @@ mod auth;
 mod chat;
 mod error;
 mod ids;
+mod looks;
+mod marks;
 mod metrics;
 mod model;
 mod page;

@@ -1,7 +1,8 @@
 //! Numbers for an operator, in the text form that Prometheus reads. Names follow vLLM's, with our prefix.
 
 use crate::model::Facts;
-use forerun_engine::Stats;
+use crate::service::lock;
+use forerun_engine::{CacheStats, MissReason, Stats, TierStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -10,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Everything that is counted.
@@ -82,8 +83,8 @@ impl Metrics {
     }
 
     /// Takes what the engine says of itself.
-    pub(crate) fn note_engine(&self, stats: Stats) {
-        *self.engine.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    pub(crate) fn note_engine(&self, stats: Stats, cache: CacheStats) {
+        *lock(&self.engine.stats) = (stats, cache);
     }
 
     /// Takes the end of an answer.
@@ -114,13 +115,13 @@ impl Metrics {
 /// The engine's own numbers, read when somebody asks.
 #[derive(Clone, Debug)]
 struct EngineView {
-    stats: Arc<Mutex<Stats>>,
+    stats: Arc<Mutex<(Stats, CacheStats)>>,
     facts: Arc<Facts>,
 }
 
 impl Collector for EngineView {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (stats, cache) = lock(&self.stats).clone();
         let speculation = &stats.speculation;
         let rounds: u64 = speculation.depths.iter().skip(1).sum();
         for (name, help, count) in [
@@ -131,6 +132,15 @@ impl Collector for EngineView {
             ("spec_decode_num_drafts", "Rounds with guesses", rounds),
             ("spec_decode_num_draft_tokens", "Guesses made", speculation.drafted),
             ("spec_decode_num_accepted_tokens", "Guesses accepted", speculation.accepted),
+        ] {
+            one(&mut encoder, name, help, &ConstCounter::new(count))?;
+        }
+        for (name, help, count) in [
+            ("prefix_cache_queries", "Prompt tokens looked up", cache.query_tokens),
+            ("prefix_cache_hits", "Prompt tokens found", cache.hit_tokens),
+            ("prefix_cache_disk_hits", "Prompt tokens found on disk", cache.disk_hit_tokens),
+            ("prefix_cache_published", "Entries published", cache.published),
+            ("prefix_cache_failed_copies", "Copies the device failed at", cache.failed_copies),
         ] {
             one(&mut encoder, name, help, &ConstCounter::new(count))?;
         }
@@ -155,6 +165,8 @@ impl Collector for EngineView {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
         self.by_position(&mut encoder, &stats)?;
+        tiers(&mut encoder, &cache)?;
+        misses(&mut encoder, &cache)?;
         self.memory(&mut encoder)
     }
 }
@@ -186,6 +198,50 @@ impl EngineView {
         }
         Ok(())
     }
+}
+
+/// What each tier of the cache holds and dropped.
+fn tiers(encoder: &mut DescriptorEncoder<'_>, cache: &CacheStats) -> fmt::Result {
+    let tiers = [("memory", &cache.memory)];
+    type Read = fn(&TierStats) -> u64;
+    let gauges: [(&str, &str, Read); 4] = [
+        ("prefix_cache_bytes", "Bytes held", |tier| tier.bytes),
+        ("prefix_cache_limit_bytes", "Bytes that may be held", |tier| tier.limit),
+        ("prefix_cache_blocks", "Blocks held", |tier| tier.blocks as u64),
+        ("prefix_cache_states", "Restore points held", |tier| tier.states as u64),
+    ];
+    for (name, help, read) in gauges {
+        let kind = ConstGauge::new(0u64).metric_type();
+        let name = format!("forerun:{name}");
+        let mut metric = encoder.encode_descriptor(&name, help, None, kind)?;
+        for (tier, stats) in tiers {
+            ConstGauge::new(read(stats)).encode(metric.encode_family(&[("tier", tier)])?)?;
+        }
+    }
+    let counters: [(&str, &str, Read); 2] = [
+        ("prefix_cache_evictions", "Entries dropped to make room", |tier| tier.evictions),
+        ("prefix_cache_refused", "Texts too long to be kept", |tier| tier.refused),
+    ];
+    for (name, help, read) in counters {
+        let kind = ConstCounter::new(0u64).metric_type();
+        let name = format!("forerun:{name}");
+        let mut metric = encoder.encode_descriptor(&name, help, None, kind)?;
+        for (tier, stats) in tiers {
+            ConstCounter::new(read(stats)).encode(metric.encode_family(&[("tier", tier)])?)?;
+        }
+    }
+    Ok(())
+}
+
+fn misses(encoder: &mut DescriptorEncoder<'_>, cache: &CacheStats) -> fmt::Result {
+    let kind = ConstCounter::new(0u64).metric_type();
+    let help = "Requests that found less than their prompt, by why";
+    let mut metric = encoder.encode_descriptor("forerun:prefix_cache_misses", help, None, kind)?;
+    for reason in MissReason::ALL {
+        let labels = [("reason", reason.as_str())];
+        ConstCounter::new(cache.misses(reason)).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
 }
 
 fn one(

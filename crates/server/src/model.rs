@@ -49,6 +49,8 @@ pub struct Facts {
     pub sequences: usize,
     /// The device in words.
     pub device: String,
+    /// Bytes the prefix cache may hold; 0 without one.
+    pub cache_bytes: u64,
     /// What memory is for.
     pub memory: MemoryPlan,
     /// Why no guesses are made, if none are.
@@ -65,6 +67,7 @@ impl Facts {
             vocabulary: runner.model().spec.vocabulary,
             sequences: runner.limits().sequences,
             device: runner.device(),
+            cache_bytes: runner.cache_settings().bytes,
             memory: runner.memory().clone(),
             speculation_off,
         }

@@ -4,12 +4,14 @@ use crate::answer::Reader;
 use crate::app::App;
 use crate::chat::{ChatRequest, CompletionRequest, Generation, Prompt};
 use crate::error::ServerError;
+use crate::marks::{self, Rendered};
 use crate::service::Job;
 use forerun_base::Token;
-use forerun_engine::{Constraint, Depth, RejectError, check_tokens};
+use forerun_engine::{CacheUse, Constraint, Depth, RejectError, check_tokens};
 use forerun_grammar::{GrammarSource, Grammars};
-use forerun_text::{AnswerParser, ChatInput, ChatTemplate, Dialect, Opening, Tool};
+use forerun_text::{AnswerParser, ChatInput, Dialect, Opening, Tool};
 use serde_json::Map;
+use std::sync::Arc;
 
 /// No vocabulary in use spells a token with more bytes.
 const LONGEST_TOKEN: usize = 1024;
@@ -24,16 +26,20 @@ pub(crate) struct Prepared {
 /// Jobs for a conversation.
 pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerError> {
     let conversation = Conversation::new(app, request)?;
-    let prompt = encode(app, &conversation.text, false)?;
+    let prompt = encode(app, &conversation.rendered.text, false)?;
     let parser = AnswerParser::new(
         conversation.dialect,
         conversation.opening == Opening::Open,
         &conversation.tools,
     );
+    let marks = || conversation.rendered.marks(app, &prompt, &conversation.marked);
+    let mut cache = cache(app, &request.generation, marks);
+    cache.keep |= !conversation.marked.is_empty();
     let outline = Outline {
         generation: &request.generation,
+        end_tokens: app.model.chat_end_tokens(conversation.rendered.template),
+        cache,
         prompt,
-        end_tokens: app.model.chat_end_tokens(conversation.template),
         shown: conversation.dialect.shown_tokens(),
     };
     let mut prepared = Prepared::default();
@@ -47,7 +53,7 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
 
 /// The tokens of a conversation, up to the opening of the answer.
 pub(crate) fn chat_prompt(app: &App, request: &ChatRequest) -> Result<Vec<Token>, ServerError> {
-    encode(app, &Conversation::new(app, request)?.text, false)
+    encode(app, &Conversation::new(app, request)?.rendered.text, false)
 }
 
 /// Jobs for texts, prompt by prompt.
@@ -65,6 +71,7 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepa
             generation: &request.generation,
             prompt,
             end_tokens: app.model.end_tokens(),
+            cache: cache(app, &request.generation, Vec::new),
             shown: Vec::new(),
         };
         for choice in 0..request.generation.choices {
@@ -77,14 +84,24 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepa
     Ok(prepared)
 }
 
+/// How the cache is used; marks are looked for only where they may be of use.
+fn cache(app: &App, generation: &Generation, marks: impl Fn() -> Vec<u32>) -> CacheUse {
+    if !generation.cache.on {
+        return CacheUse::OFF;
+    }
+    let marks = if app.facts.cache_bytes > 0 { marks() } else { Vec::new() };
+    CacheUse { marks, keep: generation.cache.keep, ..CacheUse::default() }
+}
+
 /// A conversation as the model reads it.
 struct Conversation<'a> {
-    template: &'a ChatTemplate,
     dialect: &'a Dialect,
     /// Tools the answer may call.
     tools: Vec<Tool>,
-    text: String,
+    rendered: Rendered<'a>,
     opening: Opening,
+    /// Messages after which the client set a mark.
+    marked: Vec<usize>,
 }
 
 impl<'a> Conversation<'a> {
@@ -97,17 +114,19 @@ impl<'a> Conversation<'a> {
         let messages = dialect.normalise_messages(&request.messages)?;
         let mut tools = Tool::parse_all(&request.tools)?;
         // A model that must not call does not hear of tools.
-        let offered = if request.tool_choice.is_some() { &request.tools[..] } else { &[] };
+        let offered =
+            if request.tool_choice.is_some() { request.tools.clone() } else { Vec::new() };
         tools.truncate(offered.len());
         if !tools.is_empty() && !dialect.calls_tools() {
             let why = "this model's chat template has no form for tool calls";
             return Err(ServerError::unsupported("tools", why));
         }
+        let variables = variables(request, dialect)?;
         let mut text = template.render(&ChatInput {
             messages: &messages,
-            tools: offered,
+            tools: &offered,
             add_generation_prompt: true,
-            extra: &variables(request, dialect)?,
+            extra: &variables,
         })?;
         let mut opening = dialect.opening(&text);
         if let (Some(_), Opening::Free, Some(mark)) =
@@ -117,7 +136,8 @@ impl<'a> Conversation<'a> {
             text.push_str(mark);
             opening = Opening::Open;
         }
-        Ok(Self { template, dialect, tools, text, opening })
+        let rendered = Rendered { template, messages, tools: offered, variables, text };
+        Ok(Self { dialect, tools, rendered, opening, marked: marks::asked(&request.messages) })
     }
 
     /// What the answer is held to.
@@ -202,6 +222,7 @@ struct Outline<'a> {
     generation: &'a Generation,
     prompt: Vec<Token>,
     end_tokens: Vec<Token>,
+    cache: CacheUse,
     /// Special tokens that are part of the text.
     shown: Vec<Token>,
 }
@@ -230,6 +251,8 @@ impl Outline<'_> {
             stops: generation.stops.clone(),
             depth: generation.speculation.unwrap_or(Depth::Auto),
             priority: generation.priority,
+            cache: self.cache.clone(),
+            request_id: Arc::clone(&generation.request_id),
             constraint,
             logprobs: generation.logprobs,
             shown: self.shown.clone(),

@@ -71,6 +71,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value = "256", help_heading = "Server")]
     pub(crate) queue: usize,
 
+    /// Host memory in MiB for what prompts have in common; 0 turns the prefix cache off
+    #[arg(long, value_name = "MIB", default_value = "1024", help_heading = "Server")]
+    pub(crate) cache: u32,
+
     /// Connections at a time
     #[arg(long, value_name = "N", default_value = "1024", value_parser = at_least_one)]
     #[arg(help_heading = "Server")]

@@ -10,7 +10,7 @@ use crate::load::Source;
 use crate::report::bytes_text;
 use crate::{bundled, sizing, terminal};
 use anyhow::Context;
-use forerun_engine::Settings as EngineSettings;
+use forerun_engine::{CacheSettings, Settings as EngineSettings};
 use forerun_server::{ServedModel, Server, Settings};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -31,6 +31,7 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     let sized = EngineSettings {
         sequences: args.max_sequences,
         step_budget: EngineSettings::SHARED_STEP,
+        cache: CacheSettings { bytes: u64::from(args.cache) << 20, ..CacheSettings::default() },
         ..sized
     };
     let loaded = source.load(&sized, args.threads)?;

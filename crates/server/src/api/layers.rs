@@ -11,6 +11,10 @@ use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The name of a request, its client's own or one we gave it.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(pub(crate) Arc<str>);
+
 const REQUEST_ID: &str = "x-request-id";
 /// Longest name a client may give a request.
 const LONGEST_ID: usize = 128;
@@ -26,11 +30,12 @@ pub(crate) async fn let_in(State(app): State<Arc<App>>, request: Request, next: 
 /// Gives the request a name, and an error its body.
 pub(crate) async fn name_and_explain(
     State(app): State<Arc<App>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
+    request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;

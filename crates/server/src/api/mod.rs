@@ -1,6 +1,7 @@
 //! Endpoints, one file each, and what lies around all of them.
 
 mod body;
+mod cache;
 mod fields;
 mod health;
 mod layers;
@@ -14,6 +15,7 @@ mod version;
 
 pub(crate) use body::{BODY_UNIT, JsonBody};
 pub(crate) use fields::Fields;
+pub(crate) use layers::RequestId;
 
 use crate::app::App;
 use crate::error::ServerError;
@@ -36,6 +38,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/models/{*name}", get(models::one))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .route("/debug/cache", get(cache::all))
+        .route("/debug/cache/{request}", get(cache::one))
         .route("/metrics", get(metrics::metrics))
         .route("/openapi.json", get(openapi::openapi))
         .route("/version", get(version::version))

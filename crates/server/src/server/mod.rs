@@ -9,7 +9,7 @@ use crate::auth::Keys;
 use crate::ids;
 use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
-use crate::service::{Places, Service, Thread};
+use crate::service::{Places, Service, Thread, Watchers};
 use crate::settings::Settings;
 use connection::Connections;
 use forerun_engine::{Engine, ModelRunner};
@@ -91,9 +91,9 @@ impl Server {
             .map_err(|source| StartError::Bind { address, source })?;
         let facts = Facts::of(&mut engine);
         let places = Places::new(facts.sequences.saturating_add(settings.queue));
-        let metrics = Arc::new(Metrics::new(&facts));
+        let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), looks: Arc::default() };
         let tokenizer = model.tokenizer.clone();
-        let started = Service::start(engine, tokenizer, Arc::clone(&places), Arc::clone(&metrics))?;
+        let started = Service::start(engine, tokenizer, Arc::clone(&places), watchers.clone())?;
         if started.warmed.blocking_recv().is_err() {
             return Err(StartError::Engine(last_words(started.thread)));
         }
@@ -105,7 +105,8 @@ impl Server {
             facts,
             service: started.service,
             places,
-            metrics,
+            metrics: watchers.metrics,
+            looks: watchers.looks,
             keys: Keys::new(&settings.api_keys),
             bodies: Arc::new(Semaphore::new(BODIES.max(settings.body_bytes) / api::BODY_UNIT)),
             settings,

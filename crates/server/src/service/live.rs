@@ -1,12 +1,12 @@
 //! An answer in the making, on the engine's thread.
 
-use super::{End, Ending, Piece, Place, Said, Sink, Submission, Times};
+use super::{End, Ending, Piece, Place, Said, Sink, Submission, Times, lock};
 use crate::metrics::Metrics;
 use forerun_base::Token;
-use forerun_engine::{FinishReason, Receipt, Request, TokenLogprobs};
+use forerun_engine::{CacheReport, FinishReason, Receipt, Request, TokenLogprobs};
 use forerun_text::{TextError, Tokenizer, Transcript};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// One answer: where its pieces go and what they are made of.
@@ -16,12 +16,14 @@ pub(super) struct Live {
     heard: Arc<Mutex<Heard>>,
     stops: Vec<String>,
     end_tokens: Vec<Token>,
+    request_id: Arc<str>,
     prompt_tokens: usize,
     completion_tokens: usize,
     /// Tokens decided since the last piece.
     fresh: Vec<Said>,
     arrived: Instant,
-    started: Instant,
+    started: Option<Instant>,
+    cached: CacheReport,
     first_token: Option<Instant>,
     /// When tokens last came, or the request.
     last_token: Instant,
@@ -68,7 +70,9 @@ impl Live {
             completion_tokens: 0,
             fresh: Vec::new(),
             arrived,
-            started: Instant::now(),
+            started: None,
+            cached: CacheReport::default(),
+            request_id: job.request_id,
             first_token: None,
             last_token: arrived,
             metrics: Arc::clone(metrics),
@@ -82,6 +86,7 @@ impl Live {
             priority: job.priority,
             constraint: job.constraint,
             logprobs: job.logprobs,
+            cache: job.cache,
             ..Request::greedy(job.prompt, job.max_tokens)
         };
         Ok((live, request))
@@ -95,6 +100,20 @@ impl Live {
     /// Tells a piece. A receiver that is gone is noticed before the next step.
     pub(super) fn tell(&self, piece: Piece) {
         let _ = self.sink.send((self.choice, piece));
+    }
+
+    /// Takes what the cache had of its prompt, now that it has room.
+    pub(super) fn start(&mut self, cached: CacheReport) {
+        let now = Instant::now();
+        self.started = Some(now);
+        self.metrics.queued.observe((now - self.arrived).as_secs_f64());
+        self.cached = cached.clone();
+        self.tell(Piece::Started(Box::new(cached)));
+    }
+
+    /// The request's name.
+    pub(super) fn request_id(&self) -> &str {
+        &self.request_id
     }
 
     /// Takes a token that was decided; its text went through the watch already.
@@ -122,7 +141,6 @@ impl Live {
         } else {
             self.first_token = Some(now);
             self.metrics.first_token.observe(waited.as_secs_f64());
-            self.metrics.queued.observe((self.started - self.arrived).as_secs_f64());
         }
         self.last_token = now;
     }
@@ -152,25 +170,24 @@ impl Live {
         self.metrics.whole.observe((now - self.arrived).as_secs_f64());
         self.metrics.note_end(if ending == Ending::Length { "length" } else { "stop" });
         let times = Times {
-            started: self.started - self.arrived,
+            started: self.started.unwrap_or(now) - self.arrived,
             first_token: self.first_token.unwrap_or(now) - self.arrived,
             end: now - self.arrived,
         };
-        self.tell(Piece::Finished(Box::new(End {
+        let (choice, sink) = (self.choice, self.sink);
+        let finished = Piece::Finished(Box::new(End {
             ending,
             prompt_tokens: self.prompt_tokens,
+            cached: self.cached,
             completion_tokens: self.completion_tokens,
             times,
             receipt,
-        })));
+        }));
+        let _ = sink.send((choice, finished));
     }
 
     fn fail(&self, why: String) {
         self.metrics.note_end("error");
         self.tell(Piece::Failed(why));
     }
-}
-
-fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
 }

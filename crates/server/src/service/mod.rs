@@ -13,14 +13,16 @@ mod worker;
 pub(crate) use places::{Place, Places};
 
 use crate::error::ServerError;
+use crate::looks::Looks;
 use crate::metrics::Metrics;
 use forerun_base::Token;
 use forerun_engine::{
-    Constraint, Depth, Engine, Receipt, RejectError, Runner, Sampling, TokenLogprobs,
+    CacheReport, CacheUse, Constraint, Depth, Engine, Receipt, RejectError, Runner, Sampling,
+    TokenLogprobs,
 };
 use forerun_text::Tokenizer;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
@@ -35,6 +37,8 @@ pub(crate) struct Job {
     pub(crate) stops: Vec<String>,
     pub(crate) depth: Depth,
     pub(crate) priority: i32,
+    pub(crate) cache: CacheUse,
+    pub(crate) request_id: Arc<str>,
     pub(crate) constraint: Option<Box<dyn Constraint>>,
     pub(crate) logprobs: Option<usize>,
     /// Special tokens that are part of the text.
@@ -46,6 +50,8 @@ pub(crate) struct Job {
 pub(crate) enum Piece {
     /// The engine took the request.
     Accepted,
+    /// It got its room, and this much of its prompt was known.
+    Started(Box<CacheReport>),
     /// It can never run.
     Rejected(RejectError),
     /// Tokens that a step decided.
@@ -72,6 +78,7 @@ pub(crate) struct Said {
 pub(crate) struct End {
     pub(crate) ending: Ending,
     pub(crate) prompt_tokens: usize,
+    pub(crate) cached: CacheReport,
     pub(crate) completion_tokens: usize,
     pub(crate) times: Times,
     pub(crate) receipt: Receipt,
@@ -89,7 +96,7 @@ pub(crate) enum Ending {
 /// When things happened, from the arrival of the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
-    /// The engine took it.
+    /// It got its room.
     pub(crate) started: Duration,
     pub(crate) first_token: Duration,
     pub(crate) end: Duration,
@@ -123,6 +130,18 @@ pub(crate) struct Service {
 /// What the thread left behind.
 pub(crate) type Thread = JoinHandle<Result<(), String>>;
 
+/// Who hears of what the engine does.
+#[derive(Clone)]
+pub(crate) struct Watchers {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) looks: Arc<Looks>,
+}
+
+/// Takes a lock; a panic elsewhere leaves nothing half done in what is locked here.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A thread that was started.
 pub(crate) struct Started {
     pub(crate) service: Service,
@@ -139,13 +158,13 @@ impl Service {
         engine: Engine<R>,
         tokenizer: Tokenizer,
         places: Arc<Places>,
-        metrics: Arc<Metrics>,
+        watchers: Watchers,
     ) -> std::io::Result<Started> {
         let (commands, inbox) = mpsc::channel();
         let (warm, warmed) = oneshot::channel();
         let (going, gone) = oneshot::channel();
         let alive = Arc::new(AtomicBool::new(false));
-        let worker = Worker::new(engine, tokenizer, inbox, Arc::clone(&alive), metrics);
+        let worker = Worker::new(engine, tokenizer, inbox, Arc::clone(&alive), watchers);
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _going = going;
             worker.run(warm)

@@ -68,12 +68,13 @@ fn start(fails: Option<usize>, panics: Option<usize>) -> Started {
         vocabulary: 100,
         sequences: 2,
         device: "none".to_owned(),
+        cache_bytes: 0,
         memory: Default::default(),
         speculation_off: None,
     };
-    let metrics = Arc::new(Metrics::new(&facts));
+    let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), looks: Arc::default() };
     let tokenizer = Tokenizer::from_bytes(tokenizer).unwrap();
-    Service::start(engine, tokenizer, Places::new(2), metrics).unwrap()
+    Service::start(engine, tokenizer, Places::new(2), watchers).unwrap()
 }
 
 fn job(max_tokens: usize) -> Job {
@@ -85,6 +86,8 @@ fn job(max_tokens: usize) -> Job {
         stops: Vec::new(),
         depth: Depth::Auto,
         priority: 0,
+        cache: CacheUse::OFF,
+        request_id: "".into(),
         constraint: None,
         logprobs: None,
         shown: Vec::new(),

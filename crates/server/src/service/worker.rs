@@ -1,8 +1,7 @@
 //! The loop of the engine's thread: take commands, step, hand out what was decided.
 
 use super::live::Live;
-use super::{Command, Piece, Submission};
-use crate::metrics::Metrics;
+use super::{Command, Piece, Submission, Watchers};
 use forerun_base::SeqId;
 use forerun_engine::{Engine, Event, FinishReason, Request, Runner};
 use forerun_text::Tokenizer;
@@ -18,7 +17,7 @@ pub(super) struct Worker<R> {
     tokenizer: Tokenizer,
     inbox: Receiver<Command>,
     alive: Arc<AtomicBool>,
-    metrics: Arc<Metrics>,
+    watchers: Watchers,
     answers: HashMap<SeqId, Live>,
     events: Vec<Event>,
 }
@@ -29,10 +28,10 @@ impl<R: Runner> Worker<R> {
         tokenizer: Tokenizer,
         inbox: Receiver<Command>,
         alive: Arc<AtomicBool>,
-        metrics: Arc<Metrics>,
+        watchers: Watchers,
     ) -> Self {
         let (answers, events) = (HashMap::new(), Vec::new());
-        Self { engine, tokenizer, inbox, alive, metrics, answers, events }
+        Self { engine, tokenizer, inbox, alive, watchers, answers, events }
     }
 
     /// Works until told to stop; what it died of otherwise. Dropping the worker closes every answer.
@@ -41,7 +40,7 @@ impl<R: Runner> Worker<R> {
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.warm_up()?;
             self.alive.store(true, Ordering::Release);
-            self.metrics.note_engine(self.engine.stats());
+            self.tell_metrics();
             // Whoever started the thread may have given up; commands tell.
             let _ = warm.send(());
             self.work();
@@ -89,9 +88,9 @@ impl<R: Runner> Worker<R> {
             if !self.answers.is_empty() {
                 self.engine.step(&mut self.events);
                 self.hand_out();
-                self.metrics.step.observe(self.engine.stats().step_time.as_secs_f64());
+                self.watchers.metrics.step.observe(self.engine.stats().step_time.as_secs_f64());
             }
-            self.metrics.note_engine(self.engine.stats());
+            self.tell_metrics();
         }
     }
 
@@ -109,7 +108,7 @@ impl<R: Runner> Worker<R> {
         let refuse = |piece| {
             let _ = sink.send((choice, piece));
         };
-        let (live, request) = match Live::new(submission, &self.tokenizer, &self.metrics) {
+        let (live, request) = match Live::new(submission, &self.tokenizer, &self.watchers.metrics) {
             Ok(made) => made,
             Err(error) => return refuse(Piece::Failed(error.to_string())),
         };
@@ -124,22 +123,34 @@ impl<R: Runner> Worker<R> {
 
     /// Ends what nobody waits for.
     fn drop_abandoned(&mut self) {
-        let Self { engine, metrics, answers, events, .. } = self;
+        let Self { engine, watchers, answers, events, .. } = self;
         answers.retain(|&seq, live| {
             let abandoned = live.is_abandoned();
             if abandoned {
                 engine.cancel(seq, events);
-                metrics.note_end("abort");
+                watchers.metrics.note_end("abort");
             }
             !abandoned
         });
         events.clear();
     }
 
+    fn tell_metrics(&self) {
+        self.watchers.metrics.note_engine(self.engine.stats(), self.engine.cache_stats());
+    }
+
     fn hand_out(&mut self) {
         for event in self.events.drain(..) {
             match event {
-                Event::Started { .. } => {}
+                Event::Started { seq, cached } => {
+                    if let Some(live) = self.answers.get_mut(&seq) {
+                        let prompt =
+                            self.engine.tokens(seq).map_or(&[][..], |(all, len)| &all[..len]);
+                        let (id, looks) = (live.request_id(), &self.watchers.looks);
+                        looks.note(id, &cached, prompt, &self.tokenizer);
+                        live.start(*cached);
+                    }
+                }
                 Event::Token { seq, token, logprobs } => {
                     if let Some(live) = self.answers.get_mut(&seq) {
                         live.token(token, logprobs);

@@ -51,6 +51,23 @@ pub(crate) struct Timings {
     pub(crate) predicted_per_second: f64,
     pub(crate) cached_tokens: usize,
     pub(crate) speculation: Speculation,
+    pub(crate) cache: Cache,
+}
+
+/// What the prefix cache had of the prompt.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Cache {
+    pub(crate) cached_tokens: usize,
+    pub(crate) from_disk: usize,
+    /// Why no more was found; `/debug/cache` tells with text.
+    pub(crate) miss: Option<Miss>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Miss {
+    pub(crate) reason: &'static str,
+    /// The first position that differs, or where what is known ends.
+    pub(crate) at: usize,
 }
 
 /// What guessing did. Lists are by position in the round, up to the deepest used.
@@ -83,6 +100,17 @@ impl From<&Finish> for Timings {
             predicted_per_second: rate(usage.completion_tokens.saturating_sub(1), predicted),
             cached_tokens: usage.cached_tokens,
             speculation: Speculation::from(&finish.end.receipt),
+            cache: Cache::from(&finish.end.cached),
+        }
+    }
+}
+
+impl From<&forerun_engine::CacheReport> for Cache {
+    fn from(report: &forerun_engine::CacheReport) -> Self {
+        Self {
+            cached_tokens: report.cached_tokens,
+            from_disk: report.from_disk,
+            miss: report.miss.map(|miss| Miss { reason: miss.reason.as_str(), at: miss.at }),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::generation::{self, Streaming};
 pub(crate) use super::messages;
 use super::tools;
 use crate::answer::{AnswerEvent, Answers, Finish, Usage};
-use crate::api::{Fields, JsonBody, json, sse};
+use crate::api::{Fields, JsonBody, RequestId, json, sse};
 use crate::app::App;
 use crate::chat::ChatRequest;
 use crate::error::ServerError;
@@ -14,6 +14,7 @@ use crate::service::Ending;
 use crate::wire::chat::{Answer, Call, Choice, Completion, Function};
 use crate::wire::logprobs::ChatLogprobs;
 use crate::wire::receipt::Timings;
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use forerun_engine::TokenLogprobs;
@@ -22,10 +23,12 @@ use std::sync::Arc;
 
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
+    Extension(RequestId(request_id)): Extension<RequestId>,
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     app.check_model(body.fields.take::<String>("model")?.as_deref())?;
-    let (streaming, request) = read(&mut body.fields)?;
+    let (streaming, mut request) = read(&mut body.fields)?;
+    request.generation.request_id = request_id;
     let with_logprobs = request.generation.logprobs.is_some();
     let answers = app.ask_chat(request).await?;
     drop(body);
@@ -93,6 +96,7 @@ async fn whole(
     while let Some(event) = answers.next().await {
         let (choice, event) = event?;
         match event {
+            AnswerEvent::Started(_) => {}
             AnswerEvent::Reasoning(text) => parts[choice].reasoning.push_str(&text),
             AnswerEvent::Content { text, logprobs } => {
                 parts[choice].content.push_str(&text);

@@ -69,6 +69,7 @@ impl ChatStream {
 
     fn tell(&mut self, out: &mut Outbox, index: usize, event: AnswerEvent) {
         match event {
+            AnswerEvent::Started(_) => {}
             AnswerEvent::Reasoning(text) => {
                 let delta = Delta { reasoning_content: Some(text), ..Delta::default() };
                 self.delta(out, index, delta);

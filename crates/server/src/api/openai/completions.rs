@@ -4,13 +4,14 @@ use super::chat::{add_usage, stop_reason};
 use super::generation;
 use crate::answer::{AnswerEvent, Answers, Finish, Usage};
 use crate::api::sse::{self, Outbox, Teller};
-use crate::api::{Fields, JsonBody, fields, json};
+use crate::api::{Fields, JsonBody, RequestId, fields, json};
 use crate::app::App;
 use crate::chat::{CompletionRequest, Prompt};
 use crate::error::{Form, ServerError};
 use crate::ids;
 use crate::wire::completions::{Choice, Completion};
 use crate::wire::receipt::Timings;
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json as value};
@@ -23,6 +24,7 @@ const PROMPTS: usize = 1024;
 
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
+    Extension(RequestId(request_id)): Extension<RequestId>,
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     let fields = &mut body.fields;
@@ -35,6 +37,7 @@ pub(crate) async fn create(
         let message = format!("`logprobs` is at most {}", generation::TOP_LOGPROBS);
         return Err(ServerError::invalid("logprobs", message));
     }
+    generation.request_id = request_id;
     let with_logprobs = generation.logprobs.is_some();
     let prompts = prompts(fields)?;
     fields.only("best_of", &[value!(generation.choices)])?;
@@ -127,7 +130,8 @@ impl Told {
                 Some(finish)
             }
             // Nothing is told apart where no template wrote the prompt.
-            AnswerEvent::Reasoning(_)
+            AnswerEvent::Started(_)
+            | AnswerEvent::Reasoning(_)
             | AnswerEvent::ToolCall { .. }
             | AnswerEvent::ToolArguments { .. } => None,
         }
@@ -157,6 +161,7 @@ impl Told {
 impl Teller for Told {
     async fn more(&mut self, out: &mut Outbox) -> bool {
         match self.answers.next().await {
+            Some(Ok((_, AnswerEvent::Started(_)))) => return true,
             Some(Ok((index, event))) => {
                 let mut choice = Choice { index, ..Choice::default() };
                 let finish = self.take(&mut choice, event);

@@ -2,7 +2,7 @@
 
 use super::super::Fields;
 use crate::SamplingWish;
-use crate::chat::Generation;
+use crate::chat::{CacheWish, Generation};
 use crate::error::ServerError;
 use crate::wire::chat::StreamOptions;
 use forerun_base::Token;
@@ -50,11 +50,20 @@ pub(crate) fn take(fields: &mut Fields, max: &[&str]) -> Result<Generation, Serv
         choices,
         ignore_end: fields.take("ignore_eos")?.unwrap_or(false),
         format: super::tools::format(fields)?,
-        // The two APIs ask in different ways.
-        logprobs: None,
         speculation: speculation(fields)?,
+        cache: cache(fields)?,
         priority: fields.take("priority")?.unwrap_or(0),
+        ..Generation::default()
     })
+}
+
+/// Takes `cache_prompt` and `prompt_cache_key`. A key says that the same beginning will come again.
+fn cache(fields: &mut Fields) -> Result<CacheWish, ServerError> {
+    let on = fields.take("cache_prompt")?.unwrap_or(true);
+    let keep = fields.take::<String>("prompt_cache_key")?.is_some();
+    fields
+        .only("prompt_cache_retention", &[json!("in_memory"), json!("in-memory"), json!("24h")])?;
+    Ok(CacheWish { on, keep })
 }
 
 /// Takes `stream` and `stream_options`.

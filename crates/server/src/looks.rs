@@ -1,0 +1,95 @@
+//! What the prefix cache had of the latest requests, and why not more.
+
+use crate::service::lock;
+use forerun_base::Token;
+use forerun_engine::{CacheReport, Miss};
+use forerun_text::Tokenizer;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+/// Requests that are remembered.
+const REMEMBERED: usize = 128;
+/// Tokens shown before the place where a prompt differs, and from it on.
+const BEFORE: usize = 16;
+const AFTER: usize = 8;
+
+/// The latest looks into the cache, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Looks(Mutex<VecDeque<Look>>);
+
+/// One request's look.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Look {
+    request_id: String,
+    prompt_tokens: usize,
+    cached_tokens: usize,
+    from_disk: usize,
+    miss: Option<LookMiss>,
+}
+
+/// Why no more was found.
+#[derive(Clone, Debug, Serialize)]
+struct LookMiss {
+    reason: &'static str,
+    /// The first position that differs, or where what is known ends.
+    at: usize,
+    /// What the cache has there and what the prompt has.
+    expected: Option<Spelled>,
+    found: Option<Spelled>,
+    /// The prompt around that place.
+    before: String,
+    after: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Spelled {
+    token: Token,
+    text: String,
+}
+
+impl Looks {
+    /// Remembers a look at a prompt.
+    pub(crate) fn note(
+        &self,
+        request_id: &str,
+        report: &CacheReport,
+        prompt: &[Token],
+        tokenizer: &Tokenizer,
+    ) {
+        let look = Look {
+            request_id: request_id.to_owned(),
+            prompt_tokens: report.prompt_tokens,
+            cached_tokens: report.cached_tokens,
+            from_disk: report.from_disk,
+            miss: report.miss.map(|miss| LookMiss::new(&miss, prompt, tokenizer)),
+        };
+        let mut looks = lock(&self.0);
+        if looks.len() == REMEMBERED {
+            looks.pop_front();
+        }
+        looks.push_back(look);
+    }
+
+    /// All that are remembered, or those of one request.
+    pub(crate) fn of(&self, request_id: Option<&str>) -> Vec<Look> {
+        let wanted = |look: &&Look| request_id.is_none_or(|id| look.request_id == id);
+        lock(&self.0).iter().filter(wanted).cloned().collect()
+    }
+}
+
+impl LookMiss {
+    fn new(miss: &Miss, prompt: &[Token], tokenizer: &Tokenizer) -> Self {
+        let at = miss.at.min(prompt.len());
+        let text = |tokens: &[Token]| tokenizer.decode(tokens, false).unwrap_or_default();
+        let spelled = |token: Token| Spelled { token, text: text(&[token]) };
+        Self {
+            reason: miss.reason.as_str(),
+            at: miss.at,
+            expected: miss.expected.map(spelled),
+            found: miss.found.map(spelled),
+            before: text(&prompt[at.saturating_sub(BEFORE)..at]),
+            after: text(&prompt[at..prompt.len().min(at + AFTER)]),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Positions of a prompt that later prompts are likely to share: ends of messages.
+//!
+//! A boundary is found by rendering the conversation as it would be with another message there, or with none, and
+//! taking what both renderings have in common. So it holds whatever a template does.
+
+use crate::app::App;
+use forerun_base::Token;
+use forerun_text::{ChatInput, ChatTemplate};
+use serde_json::{Map, Value, json};
+
+/// Marks of a client that are looked for.
+const CLIENT_MARKS: usize = 4;
+/// A prompt of fewer tokens is sooner read than looked up.
+const SHORT: usize = 64;
+
+/// A conversation as its template got it.
+pub(crate) struct Rendered<'a> {
+    pub(crate) template: &'a ChatTemplate,
+    pub(crate) messages: Vec<Value>,
+    pub(crate) tools: Vec<Value>,
+    pub(crate) variables: Map<String, Value>,
+    /// With the opening of the answer.
+    pub(crate) text: String,
+}
+
+impl Rendered<'_> {
+    /// Positions in `prompt`, ascending. `asked` are the messages after which the client set a mark.
+    pub(crate) fn marks(&self, app: &App, prompt: &[Token], asked: &[usize]) -> Vec<u32> {
+        if prompt.len() < SHORT {
+            return Vec::new();
+        }
+        let count = self.messages.len();
+        let is_system = |message: &&Value| message["role"] == "system";
+        let system = self.messages.iter().take_while(is_system).count();
+        let mut ends = vec![system, count - 1, count];
+        ends.extend(asked.iter().rev().take(CLIENT_MARKS).map(|&message| message + 1));
+        ends.sort_unstable();
+        ends.dedup();
+        let mut marks: Vec<u32> =
+            ends.into_iter().filter_map(|end| self.mark(app, prompt, end)).collect();
+        marks.sort_unstable();
+        marks.dedup();
+        marks
+    }
+
+    /// The position after the first `end` messages.
+    fn mark(&self, app: &App, prompt: &[Token], end: usize) -> Option<u32> {
+        let mut messages = self.messages[..end].to_vec();
+        if let Some(next) = self.messages.get(end) {
+            messages.push(json!({"role": next["role"], "content": "~"}));
+        }
+        let rendered = self.template.render(&ChatInput {
+            messages: &messages,
+            tools: &self.tools,
+            add_generation_prompt: false,
+            extra: &self.variables,
+        });
+        // A template may refuse what is no whole conversation; then there is no boundary to be had.
+        let common = common_text(&self.text, &rendered.ok()?).to_owned();
+        let tokens = app.model.tokenizer.encode(&common, false).ok()?;
+        let same = tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        u32::try_from(same).ok().filter(|&at| at > 0 && (at as usize) < prompt.len())
+    }
+}
+
+/// Messages that a client marked, in one of the ways that are in use.
+pub(crate) fn asked(messages: &[Value]) -> Vec<usize> {
+    let marked = |value: &Value| value.get("cache_control").is_some_and(|mark| !mark.is_null());
+    let has_mark = |message: &Value| {
+        let parts = message.get("content").and_then(Value::as_array);
+        marked(message) || parts.is_some_and(|parts| parts.iter().any(marked))
+    };
+    messages.iter().enumerate().filter(|(_, message)| has_mark(message)).map(|(i, _)| i).collect()
+}
+
+/// What two texts begin with alike.
+fn common_text<'a>(a: &'a str, b: &str) -> &'a str {
+    let differs = a.char_indices().zip(b.chars()).find(|((_, a), b)| a != b);
+    let end = differs.map_or(a.len().min(b.len()), |((at, _), _)| at);
+    &a[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_have_their_beginning_in_common() {
+        for (a, b, common) in [
+            ("", "", ""),
+            ("a", "", ""),
+            ("äb", "äc", "ä"),
+            ("abc", "ab", "ab"),
+            ("ab", "abc", "ab"),
+        ] {
+            assert_eq!(common_text(a, b), common);
+        }
+    }
+
+    #[test]
+    fn marks_are_seen_on_messages_and_on_parts() {
+        let mark = json!({"type": "ephemeral"});
+        let messages = [
+            json!({"role": "system", "content": "a", "cache_control": mark}),
+            json!({"role": "user", "content": [{"type": "text", "text": "b"}]}),
+            json!({"role": "user", "content": [{"type": "text", "text": "b", "cache_control": mark}]}),
+            json!({"role": "user", "content": "c", "cache_control": null}),
+        ];
+        assert_eq!(asked(&messages), [0, 2]);
+    }
+}
