@@ -372,3 +372,44 @@ fn a_parked_sequence_publishes_what_it_says() {
         assert!(report.cached_tokens + 10 >= whole.len(), "{name}: {report:?}");
     }
 }
+
+#[test]
+fn what_was_evicted_is_missed_as_such() {
+    for name in ["qwen3_5", "llama"] {
+        let text = |first: Token| [&[first][..], &babble(199, 373)].concat();
+        let mut probe = engine(name, Device::Tuned, &settings(64, CACHE));
+        run(&mut probe, Request::greedy(text(1), 3));
+        // Room for one of them and a half.
+        let bytes = probe.cache_stats().memory.bytes * 3 / 2;
+        let mut engine =
+            engine(name, Device::Tuned, &settings(64, CacheSettings { bytes, ..CACHE }));
+        for first in 1..4 {
+            run(&mut engine, Request::greedy(text(first), 3));
+        }
+        let (_, report) = run(&mut engine, Request::greedy(text(1), 3));
+        let reason = report.miss.map(|miss| miss.reason);
+        assert_eq!(reason, Some(MissReason::Evicted), "{name}: {report:?}");
+        assert!(engine.cache_stats().memory.evictions > 0, "{name}");
+        let (_, report) = run(&mut engine, Request::greedy(text(9), 3));
+        assert_ne!(report.miss.map(|miss| miss.reason), Some(MissReason::Evicted), "{name}");
+    }
+}
+
+#[test]
+fn what_is_to_be_kept_outlives_what_came_later() {
+    for name in ["qwen3_5", "llama"] {
+        let text = |first: Token| [&[first][..], &babble(199, 373)].concat();
+        let mut probe = engine(name, Device::Tuned, &settings(64, CACHE));
+        run(&mut probe, Request::greedy(text(1), 3));
+        let bytes = probe.cache_stats().memory.bytes * 5 / 2;
+        let mut engine =
+            engine(name, Device::Tuned, &settings(64, CacheSettings { bytes, ..CACHE }));
+        let cache = CacheUse { keep: true, ..CacheUse::default() };
+        run(&mut engine, Request { cache, ..Request::greedy(text(1), 3) });
+        for first in 2..7 {
+            run(&mut engine, Request::greedy(text(first), 3));
+        }
+        assert_eq!(run(&mut engine, Request::greedy(text(1), 3)).1.cached_tokens, 199, "{name}");
+        assert!(run(&mut engine, Request::greedy(text(2), 3)).1.cached_tokens < 199, "{name}");
+    }
+}
