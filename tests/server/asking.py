@@ -29,6 +29,12 @@ class Answer:
     def cached(self):
         return self.usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
 
+    def must(self):
+        """The answer, or an end to the test that says why there is none."""
+        if self.status != 200 or self.error:
+            raise SystemExit(f"no answer ({self.status}): {self.error}")
+        return self
+
     def said(self):
         """Everything that must not depend on load, cache or guesses."""
         calls = {i: [(c["name"], c["arguments"]) for c in made] for i, made in self.calls.items()}

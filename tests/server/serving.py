@@ -137,6 +137,10 @@ class Checks:
         print(f"  {'ok    ' if holds else 'FAILED'} {claim}{f' ({detail})' if detail else ''}", flush=True)
         return holds
 
+    def note(self, what, detail):
+        """A number that is told, not judged."""
+        print(f"  note   {what}: {detail}", flush=True)
+
     def finish(self):
         if self.failed:
             print(f"{self.failed} checks failed", flush=True)

@@ -24,7 +24,7 @@ async def rate(client, streams, tokens, speculation):
 
     began = time.monotonic()
     answers = await asyncio.gather(*(client.ask(body(), "/v1/completions") for _ in range(streams)))
-    return sum(answer.usage["completion_tokens"] for answer in answers) / (time.monotonic() - began)
+    return sum(answer.must().usage["completion_tokens"] for answer in answers) / (time.monotonic() - began)
 
 
 async def first_token(server, client, words):
@@ -39,24 +39,29 @@ async def first_token(server, client, words):
     after = server.metrics()
     steps = after.sum("step_seconds_count") - before.sum("step_seconds_count")
     step = (after.sum("step_seconds_sum") - before.sum("step_seconds_sum")) / max(1, steps)
-    return short.first, step, during
+    return short.must().first, step, during
 
 
 async def run(server, checks, options):
+    def judge(claim, holds, detail):
+        if options.strict:
+            checks.that(claim, holds, detail)
+        else:
+            checks.note(claim, detail)
+
     async with Client(server.url) as client:
         await rate(client, 4, 32, "auto")
         for speculation in ("off", "auto"):
             one = statistics.median([await rate(client, 1, options.tokens, speculation) for _ in range(options.rounds)])
             many = statistics.median([await rate(client, options.streams, options.tokens, speculation) for _ in range(options.rounds)])
-            claim = f"speculation {speculation}: {options.streams} streams give at least 3 x one"
             detail = f"{one:.0f} -> {many:.0f} tok/s, {many / one:.2f} x"
-            checks.that(claim, many >= 3 * one or not options.strict, detail)
+            judge(f"speculation {speculation}: {options.streams} streams give at least 3 x one", many >= 3 * one, detail)
         found = [await first_token(server, client, 3000) for _ in range(options.rounds * 3)]
         found = [(first, step) for first, step, during in found if during]
         if checks.that("short requests met a long prefill", bool(found)):
             first, step = statistics.median(f for f, _ in found), statistics.median(s for _, s in found)
-            checks.that("first token of a short request within 2 steps of a long prefill", first < 2 * step or not options.strict,
-                        f"{1e3 * first:.0f} ms, a step is {1e3 * step:.0f} ms")
+            judge("first token of a short request within 2 steps of a long prefill", first < 2 * step,
+                  f"{1e3 * first:.0f} ms, a step is {1e3 * step:.0f} ms")
 
 
 def main():
