@@ -21,7 +21,7 @@ def body(index):
 
 
 def options_for(folder):
-    return ("--max-sequences", 4, "--cache-bytes", 8 * MIB, "--cache-dir", folder, "--cache-disk-bytes", 512 * MIB)
+    return ("--max-sequences", 4, "--cache", 8, "--cache-dir", folder, "--cache-disk", 512)
 
 
 async def ask_all(server, indices, alone=False):

@@ -80,7 +80,7 @@ def main():
     parser.add_argument("--seed", type=int, default=3)
     options = parser.parse_args()
     checks = Checks(f"soak: {options.requests} mixed requests, a third cancelled")
-    with Server("--max-sequences", 16, "--queue", 512, "--cache-bytes", 64 * MIB) as server:
+    with Server("--max-sequences", 16, "--queue", 512, "--cache", 64) as server:
         files = server.open_files()
         readings, began = [], time.monotonic()
         failed = asyncio.run(mixed(server, options, readings))
@@ -89,6 +89,8 @@ def main():
         metrics = wait_idle(server)
         for name in HELD:
             checks.that(f"{name} is zero when idle", metrics.sum(name) == 0, str(metrics.sum(name)))
+        held, limit = metrics.sum("prefix_cache_bytes", tier="memory"), metrics.sum("prefix_cache_limit_bytes", tier="memory")
+        checks.that("the cache is full and within its limit", 0.5 * limit < held <= limit == 64 * MIB, f"{held / MIB:.1f} of {limit / MIB:.0f} MiB")
         part = len(readings) // 4
         early, late = statistics.median(readings[part:2 * part]), statistics.median(readings[-part:])
         checks.that("resident memory is flat after warm-up", late - early < 16 * MIB, f"{early / MIB:.0f} -> {late / MIB:.0f} MiB")
