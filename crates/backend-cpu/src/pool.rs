@@ -266,10 +266,6 @@ impl<'a, T> Shared<'a, T> {
     }
 
     /// Address of `len` elements from `at`, for tasks that write between each other's elements.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        expect(dead_code, reason = "weights are repacked on x86-64 alone")
-    )]
     #[inline(always)]
     pub(crate) fn address(&self, at: usize, len: usize) -> *mut T {
         assert!(at <= self.len && len <= self.len - at, "a part outside the slice");

@@ -1,9 +1,9 @@
 //! The gated delta rule. See [`forerun_backend::op::DeltaRule`] for the math.
 //!
 //! # Layout
-//! A task is one span, one value head and up to 64 value channels. It copies that part of the state `[dk][dv]`
-//! to scratch, where it is contiguous and stays in the first-level cache, runs pending and certain rows, copies
-//! it back, and runs the guesses on the copy. The log is written after all tasks: every head reads it.
+//! A task is one span, some value heads one after the other, and up to 64 value channels. Pending and certain rows change that part of the state
+//! `[dk][dv]` where it lies when it is contiguous or the rows are few; else it is copied to scratch, where it is contiguous and stays
+//! in the first-level cache, and back. Guesses run on a copy. The log is written after all tasks: every head reads it.
 //!
 //! # Numerics
 //! f32, one row after the other. Per channel, sums over `dk` run in two interleaved chains (even and odd), added at
@@ -14,9 +14,12 @@ use super::crew::Crew;
 use super::isa::{Isa, Kernel, LANES, Task};
 use crate::pool::Shared;
 use forerun_backend::op::{DeltaShape, SpanEntry};
+use std::ops::Range;
 
 /// Vectors of value channels in a task.
 const WIDE: usize = 4;
+/// Rows up to which scattered lines are changed where they lie.
+const FEW_ROWS: u32 = 2;
 /// Multiply-adds below which a task is not worth its start.
 const SMALLEST: usize = 1 << 14;
 
@@ -47,22 +50,30 @@ struct DeltaTask<'a> {
     log: &'a [f32],
     out: Shared<'a, f32>,
     pieces: usize,
+    /// Value heads of a task.
+    heads: usize,
 }
 
 impl Task for DeltaTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
         let DeltaShape { value_heads, dv, .. } = self.op.shape;
         let (piece, rest) = (index % self.pieces, index / self.pieces);
-        let (head, span) = (rest % value_heads, rest / value_heads);
+        let groups = value_heads / self.heads;
+        let (group, span) = (rest % groups, rest / groups);
         let words = &self.op.spans[span * SpanEntry::WORDS..(span + 1) * SpanEntry::WORDS];
+        let span = SpanEntry::from_words(words);
         let first = piece * WIDE * LANES;
         let count = (WIDE * LANES).min(dv - first);
-        let part = DeltaPart { task: self, span: SpanEntry::from_words(words), head, first, count };
-        let scratch = scratch.floats();
-        match count.div_ceil(LANES) {
-            1 => simd.call(DeltaKernel::<1> { part, scratch }),
-            2 => simd.call(DeltaKernel::<2> { part, scratch }),
-            _ => simd.call(DeltaKernel::<WIDE> { part, scratch }),
+        for i in 0..self.heads {
+            let head = group * self.heads + i;
+            let more = i + 1 < self.heads;
+            let part = DeltaPart { task: self, span, head, first, count, more };
+            let scratch = scratch.floats();
+            match count.div_ceil(LANES) {
+                1 => simd.call(DeltaKernel::<1> { part, scratch }),
+                2 => simd.call(DeltaKernel::<2> { part, scratch }),
+                _ => simd.call(DeltaKernel::<WIDE> { part, scratch }),
+            }
         }
     }
 }
@@ -74,6 +85,8 @@ struct DeltaPart<'a> {
     head: usize,
     first: usize,
     count: usize,
+    /// Whether the task goes on with the next head.
+    more: bool,
 }
 
 impl DeltaPart<'_> {
@@ -121,27 +134,31 @@ struct DeltaKernel<'a, const W: usize> {
 }
 
 impl<const W: usize> DeltaKernel<'_, W> {
+    /// Where the task's channels of line `i` of the slot's state begin.
+    #[inline(always)]
+    fn place(&self, i: usize) -> usize {
+        let DeltaShape { value_heads, dk, dv, .. } = self.part.task.op.shape;
+        let head = self.part.span.slot as usize * value_heads + self.part.head;
+        (head * dk + i) * dv + self.part.first
+    }
+
     /// The task's channels of line `i` of the slot's state.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "stands for an exclusive borrow cut into parts")]
     fn line(&self, i: usize) -> &mut [f32] {
-        let DeltaShape { value_heads, dk, dv, .. } = self.part.task.op.shape;
-        let head = self.part.span.slot as usize * value_heads + self.part.head;
-        let at = (head * dk + i) * dv + self.part.first;
         // SAFETY: the slots of the spans differ, so these channels of this head are this task's alone; no
         // caller keeps a line while it takes the same one again.
-        unsafe { self.part.task.states.part(at, self.part.count) }
+        unsafe { self.part.task.states.part(self.place(i), self.part.count) }
     }
 
-    /// The slot's state to scratch, zeros past the task's channels and before position 0.
+    /// The slot's state to scratch, zeros past the task's channels.
     #[inline(always)]
     fn fetch<S: Isa>(&mut self, simd: S, dk: usize) {
-        let fresh = self.part.span.start == 0;
         for i in 0..dk {
             for w in 0..W {
                 let line = &*self.line(i);
-                let lanes = if fresh { 0 } else { lanes(line, w) };
                 let from = line.as_ptr().wrapping_add(w * LANES);
+                let lanes = lanes(line, w);
                 let to = self.scratch[(i * W + w) * LANES..][..LANES].as_mut_ptr();
                 // SAFETY: `lanes` elements are left in the line; `to` is sixteen f32.
                 unsafe { simd.store(to, simd.load_part(from, lanes)) };
@@ -149,13 +166,9 @@ impl<const W: usize> DeltaKernel<'_, W> {
         }
     }
 
-    /// The state back to its slot, if it may have changed.
+    /// The state back to its slot.
     #[inline(always)]
     fn settle<S: Isa>(&self, simd: S, dk: usize) {
-        let SpanEntry { start, pending, certain, .. } = self.part.span;
-        if start != 0 && pending == 0 && certain == 0 {
-            return;
-        }
         for i in 0..dk {
             let line = self.line(i);
             for w in 0..W {
@@ -166,6 +179,52 @@ impl<const W: usize> DeltaKernel<'_, W> {
             }
         }
     }
+
+    /// The slot's state where it lies, if rows should change it there: a line is whole vectors, and either lines follow each other
+    /// or there are too few rows to be worth two copies.
+    #[inline(always)]
+    fn in_place(&self, dk: usize) -> Option<Lines> {
+        let SpanEntry { certain, pending, .. } = self.part.span;
+        let (stride, whole) = (self.part.task.op.shape.dv, self.part.count == W * LANES);
+        let few = certain + pending <= FEW_ROWS;
+        let worthwhile = stride == W * LANES || few;
+        let len = dk.saturating_sub(1) * stride + self.part.count;
+        let at = || self.part.task.states.address(self.place(0), len);
+        let ahead = if few && self.part.more { dk * stride } else { 0 };
+        (whole && worthwhile).then(|| Lines { at: at(), stride, count: dk, ahead })
+    }
+
+    /// The copy in scratch.
+    #[inline(always)]
+    fn copy(&mut self, dk: usize) -> Lines {
+        let at = self.scratch[..dk * W * LANES].as_mut_ptr();
+        Lines { at, stride: W * LANES, count: dk, ahead: 0 }
+    }
+
+    /// Runs rows of the span, numbered from its first.
+    #[inline(always)]
+    fn rows<S: Isa>(&self, simd: S, state: Lines, rows: Range<u32>) {
+        let DeltaShape { value_heads, dv, .. } = self.part.task.op.shape;
+        for i in rows {
+            let row = (self.part.span.first_row + i) as usize;
+            let (write, q) = self.part.fresh(row);
+            let at = (row * value_heads + self.part.head) * dv + self.part.first;
+            // SAFETY: no two spans share a row, so this part of the output is this task's alone.
+            let out = unsafe { self.part.task.out.part(at, self.part.count) };
+            // SAFETY: the state is `dk` lines that nobody else uses.
+            unsafe { advance::<S, W>(simd, state, &write, Some((q, out))) };
+        }
+    }
+}
+
+/// `count` lines of state, `stride` f32 apart.
+#[derive(Clone, Copy)]
+struct Lines {
+    at: *mut f32,
+    stride: usize,
+    count: usize,
+    /// How many f32 behind each line lies the one to ask for meanwhile; 0 for none.
+    ahead: usize,
 }
 
 /// Elements of vector `w` that a line has.
@@ -178,45 +237,57 @@ impl<const W: usize> Kernel for DeltaKernel<'_, W> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(mut self, simd: S) {
-        let DeltaShape { value_heads, dk, dv, .. } = self.part.task.op.shape;
-        self.fetch(simd, dk);
-        let SpanEntry { first_row, rows, certain, pending, .. } = self.part.span;
+        let dk = self.part.task.op.shape.dk;
+        let SpanEntry { start, rows, certain, pending, .. } = self.part.span;
+        if start == 0 {
+            (0..dk).for_each(|i| self.line(i).fill(0.0));
+        }
+        let in_place = self.in_place(dk);
+        let state = in_place.unwrap_or_else(|| {
+            self.fetch(simd, dk);
+            self.copy(dk)
+        });
         for i in 0..pending {
             let row = self.part.logged(i as usize);
-            advance::<S, W>(simd, &mut self.scratch[..dk * W * LANES], &row, None);
+            // SAFETY: the state is `dk` lines that nobody else uses.
+            unsafe { advance::<S, W>(simd, state, &row, None) };
         }
-        for i in 0..rows {
-            if i == certain {
-                self.settle(simd, dk);
-            }
-            let row = (first_row + i) as usize;
-            let (write, q) = self.part.fresh(row);
-            let at = (row * value_heads + self.part.head) * dv + self.part.first;
-            // SAFETY: no two spans share a row, so this part of the output is this task's alone.
-            let out = unsafe { self.part.task.out.part(at, self.part.count) };
-            advance::<S, W>(simd, &mut self.scratch[..dk * W * LANES], &write, Some((q, out)));
-        }
-        if certain == rows {
+        self.rows(simd, state, 0..certain);
+        if in_place.is_none() && pending + certain > 0 {
             self.settle(simd, dk);
+        }
+        if certain < rows {
+            if in_place.is_some() {
+                self.fetch(simd, dk);
+            }
+            let copy = self.copy(dk);
+            self.rows(simd, copy, certain..rows);
         }
     }
 }
 
 /// Forgets, writes the row and, if asked, answers a query from the new state `[dk][16·W]`.
+///
+/// # Safety
+/// The lines are `W` vectors each, and nobody else uses them.
 #[inline(always)]
-fn advance<S: Isa, const W: usize>(
+unsafe fn advance<S: Isa, const W: usize>(
     simd: S,
-    state: &mut [f32],
+    state: Lines,
     row: &Row<'_>,
     ask: Option<(&[f32], &mut [f32])>,
 ) {
-    assert_eq!(state.len(), row.k.len() * W * LANES, "the state is dk whole lines");
+    assert_eq!(state.count, row.k.len(), "the state has a line for each key");
     let (decay, beta) = (simd.splat(row.decay), simd.splat(row.beta));
     let mut recall = [[simd.splat(0.0); W]; 2];
-    for (lines, k) in state.chunks(2 * W * LANES).zip(row.k.chunks(2)) {
-        recall_line(simd, &lines[..W * LANES], k[0], &mut recall[0]);
-        if let Some(&k) = k.get(1) {
-            recall_line(simd, &lines[W * LANES..], k, &mut recall[1]);
+    for (i, k) in row.k.chunks(2).enumerate() {
+        let line = state.at.wrapping_add(2 * i * state.stride);
+        // SAFETY: the caller's promise; there is a line for each key.
+        unsafe {
+            recall_line(simd, line, k[0], &mut recall[0]);
+            if let Some(&k) = k.get(1) {
+                recall_line(simd, line.wrapping_add(state.stride), k, &mut recall[1]);
+            }
         }
     }
     let mut error = [simd.splat(0.0); W];
@@ -231,11 +302,21 @@ fn advance<S: Isa, const W: usize>(
     let mut answer = [[simd.splat(0.0); W]; 2];
     // Without a question the keys stand in for it, and the answer is dropped.
     let q = ask.as_ref().map_or(row.k, |(q, _)| q);
-    for ((lines, k), q) in state.chunks_mut(2 * W * LANES).zip(row.k.chunks(2)).zip(q.chunks(2)) {
-        let (even, odd) = lines.split_at_mut(W * LANES);
-        write_line(simd, even, [k[0], q[0]], &write, &mut answer[0]);
-        if !odd.is_empty() {
-            write_line(simd, odd, [k[1], q[1]], &write, &mut answer[1]);
+    for (i, (k, q)) in row.k.chunks(2).zip(q.chunks(2)).enumerate() {
+        let line = state.at.wrapping_add(2 * i * state.stride);
+        if state.ahead > 0 {
+            for w in 0..2 * W {
+                let line = line.wrapping_add(state.ahead + w / W * state.stride);
+                simd.prefetch(line.wrapping_add(w % W * LANES).cast());
+            }
+        }
+        // SAFETY: the caller's promise; there is a line for each key.
+        unsafe {
+            write_line(simd, line, [k[0], q[0]], &write, &mut answer[0]);
+            if k.len() > 1 {
+                let odd = line.wrapping_add(state.stride);
+                write_line(simd, odd, [k[1], q[1]], &write, &mut answer[1]);
+            }
         }
     }
     if let Some((_, out)) = ask {
@@ -248,13 +329,20 @@ fn advance<S: Isa, const W: usize>(
 }
 
 /// `recall += line · k`.
+///
+/// # Safety
+/// The line is `W` vectors.
 #[inline(always)]
-fn recall_line<S: Isa, const W: usize>(simd: S, line: &[f32], k: f32, recall: &mut [S::F; W]) {
-    assert_eq!(line.len(), W * LANES, "a line is W vectors");
+unsafe fn recall_line<S: Isa, const W: usize>(
+    simd: S,
+    line: *const f32,
+    k: f32,
+    recall: &mut [S::F; W],
+) {
     let k = simd.splat(k);
     for w in 0..W {
         // SAFETY: vector `w` of `W`.
-        let s = unsafe { simd.load(line.as_ptr().add(w * LANES)) };
+        let s = unsafe { simd.load(line.add(w * LANES)) };
         recall[w] = simd.fma(s, k, recall[w]);
     }
 }
@@ -266,18 +354,20 @@ struct Change<F, const W: usize> {
 }
 
 /// `line ← decay·line + k·error`, then `answer += line · q`.
+///
+/// # Safety
+/// The line is `W` vectors that nobody else uses.
 #[inline(always)]
-fn write_line<S: Isa, const W: usize>(
+unsafe fn write_line<S: Isa, const W: usize>(
     simd: S,
-    line: &mut [f32],
+    line: *mut f32,
     [k, q]: [f32; 2],
     change: &Change<S::F, W>,
     answer: &mut [S::F; W],
 ) {
-    assert_eq!(line.len(), W * LANES, "a line is W vectors");
     let (k, q) = (simd.splat(k), simd.splat(q));
     for w in 0..W {
-        let at = line.as_mut_ptr().wrapping_add(w * LANES);
+        let at = line.wrapping_add(w * LANES);
         // SAFETY: vector `w` of `W`.
         unsafe {
             let new = simd.fma(k, change.error[w], simd.mul(change.decay, simd.load(at)));
@@ -298,9 +388,12 @@ pub(crate) fn delta_rule(
     let DeltaShape { value_heads, dk, dv, .. } = op.shape;
     let pieces = dv.div_ceil(WIDE * LANES);
     let spans = op.spans.len() / SpanEntry::WORDS;
-    let tasks = spans * value_heads * pieces;
+    // A task that goes on with the next head asks for its state early; with few spans there would be too few tasks.
+    let heads = if spans * pieces >= 4 * crew.threads() { value_heads.max(1) } else { 1 };
+    let tasks = spans * (value_heads / heads) * pieces;
     crew.reserve(dk * WIDE * LANES, 0);
-    let task = DeltaTask { op, states: Shared::new(states), log, out: Shared::new(out), pieces };
+    let (states, out) = (Shared::new(states), Shared::new(out));
+    let task = DeltaTask { op, states, log, out, pieces, heads };
     let work = op.decay.len() * dk * dv;
     crew.run_where(work >= SMALLEST, tasks, &task);
     for words in op.spans.chunks_exact(SpanEntry::WORDS) {

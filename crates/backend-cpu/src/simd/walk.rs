@@ -127,12 +127,20 @@ impl Panel {
     ///
     /// # Safety
     /// As for [`Product::run`], for the row at place `row`.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn put(&self, product: &Product<'_, Tiled>, row: usize, sums: &[f32; LANES]) {
         let (out, count) = (&product.output, self.lanes.len());
         let at = out.places.at(row) * out.stride + self.channel - out.first;
         // SAFETY: the caller's promise; each place is written by one row.
         let to = unsafe { out.data.part(at, count) };
+        if let (Some(to), true) = (to.first_chunk_mut::<LANES>(), out.bias.is_empty()) {
+            // Nearly always: whole vectors.
+            match out.store {
+                Store::Add => to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum),
+                Store::Set => *to = *sums,
+            }
+            return;
+        }
         let bias = out.bias.get(self.channel..).unwrap_or(&[]);
         for (i, (to, &sum)) in to.iter_mut().zip(&sums[self.lanes.clone()]).enumerate() {
             let sum = if out.bias.is_empty() { sum } else { sum + bias[i] };

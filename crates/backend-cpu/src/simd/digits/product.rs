@@ -2,8 +2,8 @@
 //!
 //! # Shape
 //! With tiles, [`TOGETHER`] panels at a time: of these, a block of columns is unpacked and used by all tiles of rows before the next.
-//! Sums wait in scratch between blocks, which changes none of their bits. Few rows, or a machine without tiles, take
-//! a panel at a time in one pass.
+//! Sums wait in scratch between blocks, which changes none of their bits. Few tiles take a panel after the other, as it lies
+//! in memory. Fewer rows, or a machine without tiles, take a panel at a time in one pass.
 
 use super::super::isa::LANES;
 use super::super::product::Product;
@@ -16,11 +16,14 @@ use super::pack::{PackTask, Packed, Recipe};
 use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
 use super::vnni::{self, Few};
 use forerun_base::Format;
-use std::arch::x86_64::{_mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps};
+use std::arch::x86_64::{_mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps};
 use std::ops::Range;
 
 /// f32 of the sums of a tile of rows and a panel.
 pub(super) const SUMS: usize = LANES * LANES;
+
+/// Tiles of rows up to which reading the weights in their order is worth more than reading activations once for several panels.
+const FEW_TILES: usize = 2;
 
 /// Tiles of rows that are used together.
 fn near_tiles(recipe: Recipe) -> usize {
@@ -178,7 +181,8 @@ impl Work<'_> {
                 scales,
                 sums,
             };
-            walk(self.product, together, self.room, |panels| run.panels(code, panels));
+            let few = run.tiles.len() <= FEW_TILES;
+            walk(self.product, together, self.room, |panels| run.panels(code, panels, few));
         }
     }
 }
@@ -244,11 +248,12 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// All rows with some panels.
-    fn panels<C: Code>(&mut self, code: C, panels: &[Panel]) {
-        if C::NARROW {
-            self.blocks::<C, true>(code, panels)
-        } else {
-            self.blocks::<C, false>(code, panels)
+    fn panels<C: Code>(&mut self, code: C, panels: &[Panel], few: bool) {
+        match (C::NARROW, few) {
+            (true, true) => self.stream::<C, true>(code, panels),
+            (true, false) => self.blocks::<C, true>(code, panels),
+            (false, true) => self.stream::<C, false>(code, panels),
+            (false, false) => self.blocks::<C, false>(code, panels),
         }
         for tile in self.tiles.clone() {
             for (i, panel) in panels.iter().enumerate() {
@@ -260,21 +265,21 @@ impl Run<'_> {
         }
     }
 
-    /// All blocks of units.
+    /// All blocks of units, each of all panels before the next.
     fn blocks<C: Code, const NARROW: bool>(&mut self, code: C, panels: &[Panel]) {
         let units = self.packed.recipe().units();
         let mut pipeline = Pipeline::<NARROW>::new(self.results.as_mut_ptr());
         for from in (0..units).step_by(UNITS) {
             let some = from..units.min(from + UNITS);
             for (i, panel) in panels.iter().enumerate() {
-                self.unpack(code, panel, i, some.clone());
+                self.bring(code, panel, i, some.clone());
             }
             // SAFETY: tiles were configured for the class and the recipe; the fields of blocks are as they say, and the pipeline is
             // finished before weights and scales change.
             unsafe {
                 for tile in self.tiles.clone() {
-                    for i in 0..panels.len() {
-                        let block = self.block([tile, i], some.clone());
+                    for (i, panel) in panels.iter().enumerate() {
+                        let block = self.block::<C>(panel, [tile, i, i], some.clone());
                         pipeline.push(block);
                     }
                 }
@@ -283,31 +288,76 @@ impl Run<'_> {
         }
     }
 
-    /// Units of a panel to tiles, for place `i` of a block.
-    fn unpack<C: Code>(&mut self, code: C, panel: &Panel, i: usize, units: Range<usize>) {
+    /// All panels, each to its end before the next. A block is brought near while the one before it is multiplied.
+    fn stream<C: Code, const NARROW: bool>(&mut self, code: C, panels: &[Panel]) {
+        let units = self.packed.recipe().units();
+        let each = units.div_ceil(UNITS);
+        let step = |n: usize| (n / each, n % each * UNITS..units.min((n % each + 1) * UNITS));
+        let mut pipeline = Pipeline::<NARROW>::new(self.results.as_mut_ptr());
+        for n in 0..=each * panels.len() {
+            if n < each * panels.len() {
+                let (i, some) = step(n);
+                self.bring(code, &panels[i], n % TOGETHER, some);
+            }
+            let Some(n) = n.checked_sub(1) else { continue };
+            let (i, some) = step(n);
+            for tile in self.tiles.clone() {
+                let block = self.block::<C>(&panels[i], [tile, i, n % TOGETHER], some.clone());
+                // SAFETY: tiles were configured for the class and the recipe; the fields of blocks are as they say: between a block and the
+                // next use of its place for weights and scales lie at least two further blocks.
+                unsafe { pipeline.push(block) };
+            }
+        }
+        // SAFETY: as above.
+        unsafe { pipeline.finish() };
+    }
+
+    fn excess(&self) -> u8 {
+        excess(self.product.matrix.format()).map_or(0, |bit| 1 << bit)
+    }
+
+    /// Brings units of a panel near, as tiles and f32 scales in place `at` where they are not so already.
+    fn bring<C: Code>(&mut self, code: C, panel: &Panel, at: usize, units: Range<usize>) {
         let (tiled, unit) = (self.product.matrix, self.packed.recipe().unit());
-        let excess = excess(tiled.format()).map_or(0, |bit| 1 << bit);
-        let from = (panel.planes[0], excess);
-        let to = self.weights[i * WEIGHTS..][..WEIGHTS].as_mut_ptr();
-        let factors = self.scales[i * SCALES..][..SCALES].as_mut_ptr();
+        let (codes, excess) = (panel.planes[0], self.excess());
+        let to = self.weights[at * WEIGHTS..][..WEIGHTS].as_mut_ptr();
+        let factors = self.scales[at * SCALES..][..SCALES].as_mut_ptr();
         let scales = scales(tiled, panel, unit);
+        let some = [units.start, units.len(), unit];
         // SAFETY: the units are the panel's; scratch has room for a block.
         unsafe {
-            tiles::unpack(code, from, scales, [units.start, units.len(), unit], [to, factors]);
+            if !tiles::is_tile::<C>(excess) {
+                tiles::unpack(code, (codes, excess), some, to);
+            }
+            tiles::widen_scales::<C>(scales, [units.start, units.len()], factors);
         }
     }
 
-    /// One tile of rows with place `i` of a block.
-    fn block(&mut self, [tile, i]: [usize; 2], units: Range<usize>) -> Block {
+    /// One tile of rows with panel number `i`, whose units were brought to place `at`.
+    fn block<C: Code>(
+        &mut self,
+        panel: &Panel,
+        [tile, i, at]: [usize; 3],
+        units: Range<usize>,
+    ) -> Block {
         let sums = self.place(tile, i);
         let format = self.product.matrix.format();
+        let unit = self.packed.recipe().unit();
+        let (weights, ahead) = if tiles::is_tile::<C>(self.excess()) {
+            let codes = |unit_at| tiles::codes_of::<C>(panel.planes[0], unit_at, unit);
+            // Panels follow each other, so what comes next is behind this one, or of no use to anybody.
+            (codes(units.start), Some(codes(units.start + UNITS)))
+        } else {
+            (self.weights[at * WEIGHTS..].as_ptr().cast(), None)
+        };
         Block {
             recipe: self.packed.recipe(),
             signed: excess(format).is_some(),
             offsets: matches!(format, Format::Grouped { offset: true, .. }),
             x: self.packed.unit(tile, units.start),
-            weights: self.weights[i * WEIGHTS..].as_ptr().cast(),
-            scales: self.scales[i * SCALES..].as_ptr(),
+            weights,
+            ahead,
+            scales: self.scales[at * SCALES..].as_ptr(),
             units: units.len(),
             sums: self.sums[sums..][..SUMS].as_mut_ptr(),
             fresh: units.start == 0,
@@ -323,16 +373,21 @@ impl Run<'_> {
 /// Stores the sums of a tile of rows and a panel.
 ///
 /// # Safety
-/// As for [`Product::run`].
+/// The instructions of [`Units`]; as for [`Product::run`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(super) unsafe fn store(
     product: &Product<'_, Tiled>,
     panel: &Panel,
     rows: Range<usize>,
     (sums, worth): (&[f32], &[f32]),
 ) {
-    for ((row, sums), worth) in rows.zip(sums.as_chunks::<LANES>().0).zip(worth) {
-        let out = sums.map(|sum| sum * worth);
-        // SAFETY: the caller's promise.
-        unsafe { panel.put(product, row, &out) };
+    for ((row, sums), &worth) in rows.zip(sums.as_chunks::<LANES>().0).zip(worth) {
+        let mut out = [0.0; LANES];
+        // SAFETY: sixteen sums; the caller's promise.
+        unsafe {
+            let sums = _mm512_loadu_ps(sums.as_ptr());
+            _mm512_storeu_ps(out.as_mut_ptr(), _mm512_mul_ps(sums, _mm512_set1_ps(worth)));
+            panel.put(product, row, &out);
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::arch::x86_64::*;
 
 /// Products that are started before the sums of one are stored.
 const LAG: usize = 2;
-/// Units of a block: a multiple of four products, so that blocks may follow each other.
+/// Most units of a block.
 pub(super) const UNITS: usize = 4;
 /// f32 of room for the sums of a block that wait to be scaled.
 const WAITING: usize = UNITS * 3 * LANES * LANES;
@@ -34,24 +34,33 @@ pub(super) unsafe fn configure(recipe: Recipe) -> Configured {
     unsafe { Configured::bytes(LANES, recipe.slab()) }
 }
 
-/// Unpacks the codes and scales of `units` units from `first` on.
+/// Whether codes lie as tiles of weights do, so that nothing is to be unpacked.
+pub(super) fn is_tile<C: Code>(excess: u8) -> bool {
+    C::BITS == 8 && excess == 0
+}
+
+/// First code of unit `first` of a panel.
+pub(super) fn codes_of<C: Code>(codes: *const u8, first: usize, unit: usize) -> *const u8 {
+    codes.wrapping_add(first * unit / CHUNK * C::BITS * 64)
+}
+
+/// Unpacks the codes of `units` units from `first` on.
 ///
 /// # Safety
-/// The instructions of [`super::Units`]; the units are the panel's; room for [`WEIGHTS`] and [`SCALES`].
+/// The instructions of [`super::Units`]; the units are the panel's; room for [`WEIGHTS`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(super) unsafe fn unpack<C: Code>(
     code: C,
     (codes, excess): (*const u8, u8),
-    scales: Scales,
     [first, units, unit]: [usize; 3],
-    [to, factors]: [*mut f32; 2],
+    to: *mut f32,
 ) {
     let excess = _mm512_set1_epi8(excess as i8);
     let lines = unit / 4;
     let each = if C::NARROW { 2 * lines } else { lines };
     // SAFETY: the caller's promise.
     unsafe {
-        let codes = codes.add(first * unit / CHUNK * C::BITS * 64);
+        let codes = codes_of::<C>(codes, first, unit);
         for chunk in 0..(units * unit).div_ceil(CHUNK) {
             let bytes = code.bytes(codes.add(chunk * C::BITS * 64));
             for i in 0..VECTORS {
@@ -70,9 +79,24 @@ pub(super) unsafe fn unpack<C: Code>(
                 }
             }
         }
-        for unit in 0..units {
+    }
+}
+
+/// Brings the scales of `units` units from `first` on to f32, for each digit.
+///
+/// # Safety
+/// The instructions of [`super::Units`]; the units are the panel's; room for [`SCALES`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+pub(super) unsafe fn widen_scales<C: Code>(
+    scales: Scales,
+    [first, units]: [usize; 2],
+    to: *mut f32,
+) {
+    for unit in 0..units {
+        // SAFETY: the caller's promise.
+        unsafe {
             let (scale, offset) = scales.of(first + unit);
-            let to = factors.add(unit * 4 * LANES);
+            let to = to.add(unit * 4 * LANES);
             for i in 0..3 {
                 let weight = _mm512_set1_ps(weights(C::NARROW)[i]);
                 _mm512_store_ps(to.add(i * LANES), _mm512_mul_ps(scale, weight));
@@ -143,6 +167,8 @@ pub(super) struct Block {
     /// Activations and their words, from the first unit on.
     pub(super) x: (*const u8, *const f32),
     pub(super) weights: *const u8,
+    /// Bytes that are worth asking for on the way, as many as the weights have.
+    pub(super) ahead: Option<*const u8>,
     pub(super) scales: *const f32,
     pub(super) units: usize,
     /// `[row][channel]`.
@@ -157,48 +183,43 @@ pub(super) struct Pipeline<const NARROW: bool> {
     results: *mut u8,
     /// Which half of the results the next block takes.
     odd: bool,
+    /// The tile that takes the next product; the two before it hold the last ones.
+    phase: usize,
     /// The block whose last products are still in tiles, and where its sums go.
     before: Option<(Block, *mut u8)>,
 }
 
 impl<const NARROW: bool> Pipeline<NARROW> {
     const DIGITS: usize = if NARROW { 2 } else { 3 };
-    const PRODUCTS: usize = UNITS * Self::DIGITS;
 
     /// `results` is room for [`RESULTS`].
     pub(super) fn new(results: *mut f32) -> Self {
-        Self { results: results.cast(), odd: false, before: None }
+        Self { results: results.cast(), odd: false, phase: 0, before: None }
     }
 
     /// Adds a block's products to its sums, in the end: call [`Pipeline::finish`] before looking at them.
     ///
     /// # Safety
     /// The instructions of [`super::Units`] and tiles, configured for sixteen rows and the recipe; every pointer of the block as its field
-    /// says, until the pipeline is finished.
+    /// says: weights until this returns, the others until a further block was pushed or the pipeline is finished.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(super) unsafe fn push(&mut self, block: Block) {
         let to = self.results.wrapping_add(if self.odd { WAITING * 4 } else { 0 });
+        let before = self.before.as_ref().map(|(block, results)| (block, *results));
         // SAFETY: the caller's promise; the blocks before and now use different halves of the results.
         unsafe {
-            match self.before.take() {
-                Some((before, results)) if block.units == UNITS => {
-                    block.products::<NARROW>(to, Some((&before, results)));
-                }
-                before => {
-                    Self::last(before);
-                    block.products::<NARROW>(to, None);
-                }
-            }
-            if block.units == UNITS {
-                self.odd = !self.odd;
-                self.before = Some((block, to));
-            } else {
-                // Its tiles are not in the order that the next block expects.
-                Self::last(Some((block, to)));
+            match self.phase {
+                0 => block.products::<0, NARROW>(to, before),
+                1 => block.products::<1, NARROW>(to, before),
+                2 => block.products::<2, NARROW>(to, before),
+                _ => block.products::<3, NARROW>(to, before),
             }
         }
+        self.phase = (self.phase + block.units * Self::DIGITS) % 4;
+        self.odd = !self.odd;
+        self.before = Some((block, to));
     }
 
     /// Brings everything to its sums.
@@ -209,52 +230,34 @@ impl<const NARROW: bool> Pipeline<NARROW> {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(super) unsafe fn finish(&mut self) {
-        // SAFETY: the caller's promise.
-        unsafe { Self::last(self.before.take()) };
-    }
-
-    /// # Safety
-    /// As for [`Pipeline::push`].
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    unsafe fn last(before: Option<(Block, *mut u8)>) {
-        let Some((block, results)) = before else { return };
-        let all = block.units * Self::DIGITS;
+        let Some((block, results)) = self.before.take() else { return };
         // SAFETY: the caller's promise.
         unsafe {
-            for t in all.saturating_sub(LAG)..all {
-                store::<NARROW>(t, results);
+            for i in 0..LAG {
+                let to = block.last_place::<NARROW>(i, results);
+                numbered!(self.phase + 4 - LAG + i, store(to));
             }
-            for first in (0..LANES).step_by(4) {
-                block.add::<4, NARROW>(results, first);
-            }
+            block.add_rest::<NARROW>(results, 0);
         }
     }
 }
 
-/// Stores the sums of product `t` of a block.
-///
-/// # Safety
-/// As for [`Pipeline::push`].
+/// Where the sums of product `t` of a block wait.
 #[inline(always)]
-unsafe fn store<const NARROW: bool>(t: usize, results: *mut u8) {
-    let digits = const { if NARROW { 2 } else { 3 } };
-    let to = results.wrapping_add((t / digits * 3 + t % digits) * LANES * 64);
-    // SAFETY: the caller's promise.
-    unsafe { numbered!(t, store(to)) };
+fn place<const NARROW: bool>(t: usize, results: *mut u8) -> *mut u8 {
+    let digits = Pipeline::<NARROW>::DIGITS;
+    results.wrapping_add((t / digits * 3 + t % digits) * LANES * 64)
 }
 
 impl Block {
-    /// Product `T`: digit `T mod DIGITS` of unit `T / DIGITS`.
+    /// Product `T`: digit `T mod DIGITS` of unit `T / DIGITS`, in tile `T + PHASE`.
     ///
     /// A load waits for the product that still reads its tile, so neighbours take turns.
     ///
     /// # Safety
     /// As for [`Pipeline::push`].
     #[inline(always)]
-    unsafe fn product<const T: usize, const NARROW: bool>(&self) {
+    unsafe fn product<const T: usize, const PHASE: usize, const NARROW: bool>(&self) {
         let digits = const { if NARROW { 2 } else { 3 } };
         let (i, digit) = (T / digits, T % digits);
         let (slab, columns) = (self.recipe.slab(), self.recipe.unit());
@@ -263,6 +266,13 @@ impl Block {
         let w = self.weights.wrapping_add(i * if NARROW { 2 * bytes } else { bytes });
         // SAFETY: the caller's promise.
         unsafe {
+            if let Some(ahead) = self.ahead {
+                // A few at a time: many at once would wait for each other.
+                let lines = bytes.div_ceil(64 * digits);
+                for line in T * lines..(T + 1) * lines {
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line * 64).cast());
+                }
+            }
             if NARROW && columns > CHUNK {
                 // Both halves of a digit have lines of their own.
                 if digit == 0 {
@@ -270,10 +280,10 @@ impl Block {
                     load!(5, w.wrapping_add(bytes), 64_usize);
                 }
                 load!(6, x.wrapping_add(2 * digit * LANES * slab), slab);
-                numbered!(T, zero());
-                numbered!(T, dot(6, 4, self.signed));
+                numbered!(T + PHASE, zero());
+                numbered!(T + PHASE, dot(6, 4, self.signed));
                 load!(7, x.wrapping_add((2 * digit + 1) * LANES * slab), slab);
-                numbered!(T, dot(7, 5, self.signed));
+                numbered!(T + PHASE, dot(7, 5, self.signed));
                 return;
             }
             let odd = i % 2 == 1;
@@ -286,14 +296,20 @@ impl Block {
             } else {
                 load!(6, x, slab)
             }
-            numbered!(T, zero());
+            numbered!(T + PHASE, zero());
             match (odd, T % 2) {
-                (false, 0) => numbered!(T, dot(6, 4, self.signed)),
-                (false, _) => numbered!(T, dot(7, 4, self.signed)),
-                (true, 0) => numbered!(T, dot(6, 5, self.signed)),
-                (true, _) => numbered!(T, dot(7, 5, self.signed)),
+                (false, 0) => numbered!(T + PHASE, dot(6, 4, self.signed)),
+                (false, _) => numbered!(T + PHASE, dot(7, 4, self.signed)),
+                (true, 0) => numbered!(T + PHASE, dot(6, 5, self.signed)),
+                (true, _) => numbered!(T + PHASE, dot(7, 5, self.signed)),
             }
         }
+    }
+
+    /// Where the sums of product `i` of the last [`LAG`] wait.
+    #[inline(always)]
+    fn last_place<const NARROW: bool>(&self, i: usize, results: *mut u8) -> *mut u8 {
+        place::<NARROW>(self.units * Pipeline::<NARROW>::DIGITS - LAG + i, results)
     }
 
     /// All products; those before the last [`LAG`] are stored at `to`. Meanwhile the block before is stored and added.
@@ -304,16 +320,22 @@ impl Block {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn products<const NARROW: bool>(&self, to: *mut u8, before: Option<(&Self, *mut u8)>) {
+    unsafe fn products<const PHASE: usize, const NARROW: bool>(
+        &self,
+        to: *mut u8,
+        before: Option<(&Self, *mut u8)>,
+    ) {
         let all = self.units * Pipeline::<NARROW>::DIGITS;
         macro_rules! each {
             ($($t:literal),*) => {$(
                 if $t < all {
-                    self.product::<$t, NARROW>();
+                    self.product::<$t, PHASE, NARROW>();
                     if $t >= LAG {
-                        store::<NARROW>($t - LAG, to);
-                    } else if let Some((_, results)) = before {
-                        store::<NARROW>(Pipeline::<NARROW>::PRODUCTS - LAG + $t, results);
+                        let to = place::<NARROW>($t - LAG, to);
+                        numbered!($t + PHASE + 4 - LAG, store(to));
+                    } else if let Some((block, results)) = before {
+                        let to = block.last_place::<NARROW>($t, results);
+                        numbered!($t + PHASE + 4 - LAG, store(to));
                     }
                     if let Some((block, results)) = before {
                         block.share::<$t, NARROW>(results);
@@ -327,6 +349,9 @@ impl Block {
             if !NARROW {
                 each!(8, 9, 10, 11);
             }
+            if let Some((block, results)) = before {
+                block.add_rest::<NARROW>(results, shares::<NARROW>(all));
+            }
         }
     }
 
@@ -336,14 +361,28 @@ impl Block {
     /// As for [`Pipeline::push`].
     #[inline(always)]
     unsafe fn share<const T: usize, const NARROW: bool>(&self, results: *const u8) {
-        // The last sums were stored at `T = LAG − 1`.
-        let turn = const { if NARROW { T.wrapping_sub(4) } else { T.wrapping_sub(4) / 2 } };
-        let due = const { T >= 4 && (NARROW || T.is_multiple_of(2)) };
+        let turn = const { shares::<NARROW>(T) };
+        let due = const { shares::<NARROW>(T + 1) > shares::<NARROW>(T) };
         // SAFETY: the caller's promise.
         unsafe {
-            if due && turn * 4 < LANES {
+            if due {
                 self.add::<4, NARROW>(results, turn * 4);
             }
+        }
+    }
+
+    /// The shares from number `first` on.
+    ///
+    /// # Safety
+    /// As for [`Pipeline::push`].
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn add_rest<const NARROW: bool>(&self, results: *const u8, first: usize) {
+        for turn in first..LANES / 4 {
+            // SAFETY: the caller's promise.
+            unsafe { self.add::<4, NARROW>(results, turn * 4) };
         }
     }
 
@@ -390,4 +429,12 @@ impl Block {
             }
         }
     }
+}
+
+/// Shares of four rows that are added while a further block makes `products` products: none of the first four, since the
+/// last sums are stored after the second.
+const fn shares<const NARROW: bool>(products: usize) -> usize {
+    let due = products.saturating_sub(4);
+    let due = if NARROW { due } else { due.div_ceil(2) };
+    if due < LANES / 4 { due } else { LANES / 4 }
 }
