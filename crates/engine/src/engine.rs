@@ -62,7 +62,7 @@ impl<R: Runner> Engine<R> {
             picks: Picks::with_room(&limits),
             drafts: DraftPlan::with_room(&limits),
             guesses: Guesses::with_room(&limits, scheduler.max_drafts()),
-            costs: CostTable::new(limits.rows.min(256)),
+            costs: CostTable::new(limits.rows.min(256), limits.sequences),
             pace: Pace::new(Duration::ZERO),
             stats: Stats::default(),
             cache: None,
@@ -194,7 +194,7 @@ impl<R: Runner> Engine<R> {
             let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
             self.stats.note_submissions(passes, start.elapsed());
             if self.drafts.deepest() > 0 && self.drafts.tokens.len() <= 2 * self.guesses.len() {
-                self.costs.note_draft(passes, start.elapsed());
+                self.costs.note_draft(passes, self.guesses.len(), start.elapsed());
             }
         }
         self.scheduler.take_guesses(&self.drafts, &self.guesses, events);

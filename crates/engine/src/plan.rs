@@ -114,16 +114,29 @@ impl StepPlan {
         sample: Option<SampleSpec>,
     ) {
         self.clear();
+        self.add_nobody(id, lease, tokens, drafts, sample);
+    }
+
+    /// Adds a span that belongs to no request.
+    pub(crate) fn add_nobody(
+        &mut self,
+        id: LeaseId,
+        lease: &Lease,
+        tokens: impl IntoIterator<Item = Token>,
+        drafts: usize,
+        sample: Option<SampleSpec>,
+    ) {
+        let (first_token, first_block) = (self.tokens.len(), self.blocks.len());
         self.tokens.extend(tokens);
         self.blocks.extend_from_slice(&lease.blocks);
         self.spans.push(Span {
             seq: NOBODY,
             lease: id,
             start: lease.committed,
-            tokens: 0..self.tokens.len(),
+            tokens: first_token..self.tokens.len(),
             drafts,
             pending: lease.pending,
-            blocks: 0..self.blocks.len(),
+            blocks: first_block..self.blocks.len(),
             sample,
         });
     }

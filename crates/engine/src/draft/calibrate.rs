@@ -1,76 +1,109 @@
-//! Prices of steps before the first request: a few timed steps on a lease that is given back.
+//! Prices of steps before the first request: a few timed steps on leases that are given back.
 
 use crate::plan::NOBODY;
 use crate::{Admission, DraftEntry, Engine, EngineError, Runner, SampleSpec};
 use forerun_base::LeaseId;
 use std::time::{Duration, Instant};
 
+/// Rows of one sequence that are timed.
+const SINGLE: [usize; 6] = [1, 2, 3, 5, 9, 17];
+/// Rows of many sequences that are timed: both sides of where a device with tiles of sixteen rows takes one more.
+const MANY: [usize; 8] = [16, 17, 32, 33, 48, 49, 64, 65];
+
 impl<R: Runner> Engine<R> {
-    /// Times steps of one to `max_drafts + 1` rows, and a draft pass, within about `budget`. Without it the
-    /// prices are learned from the first rounds.
+    /// Times steps of one sequence, then of all, up to `max_drafts + 1` rows each, and draft passes, within about `budget`. Without
+    /// it the prices are learned from the first rounds.
     pub fn calibrate(&mut self, budget: Duration) -> Result<(), EngineError> {
         let (most, context) = (self.scheduler.max_drafts(), self.scheduler.limits.context);
-        let Admission::Ready(lease) = self.states.acquire(context.min(2 * most + 64)) else {
-            return Ok(());
-        };
-        let done = self.time_steps(lease, most + 1, budget);
-        self.states.release(lease);
+        let mut leases = Vec::new();
+        while let Admission::Ready(lease) = self.states.acquire(context.min(2 * most + 64)) {
+            leases.push(lease);
+        }
+        let done = self.time_steps(&leases, most + 1, budget);
+        leases.into_iter().for_each(|lease| self.states.release(lease));
         done
     }
 
     /// One step to warm caches and threads, then as many priced ones as the time allows, one at least.
     fn time_steps(
         &mut self,
-        lease: LeaseId,
+        leases: &[LeaseId],
         most: usize,
         budget: Duration,
     ) -> Result<(), EngineError> {
+        let Some(first) = leases.get(..1) else { return Ok(()) };
         let started = Instant::now();
-        self.time_step(lease, 1, false)?;
-        let widths = [1, 2, 3, 5, 9, 17].into_iter().filter(|&rows| rows <= most);
-        for (i, rows) in widths.clone().chain(widths).enumerate() {
+        self.time_step(first, 1, false)?;
+        let single = SINGLE.into_iter().filter(|&rows| rows <= most).map(|rows| (first, rows));
+        // Without a log there are no guesses to be told from certain rows.
+        let together = if self.scheduler.limits.log_rows > 0 { most * leases.len() } else { 0 };
+        let many = MANY.into_iter().filter(|&rows| most < rows && rows <= together);
+        let many = many.map(|rows| (leases, rows));
+        let all = single.chain(many);
+        for (i, (leases, rows)) in all.clone().chain(all).enumerate() {
             if i > 0 && started.elapsed() > budget {
                 break;
             }
-            self.time_step(lease, rows, true)?;
+            self.time_step(leases, rows, true)?;
         }
         Ok(())
     }
 
-    fn time_step(&mut self, lease: LeaseId, rows: usize, counts: bool) -> Result<(), EngineError> {
-        if rows > self.scheduler.limits.context || rows > self.scheduler.limits.rows {
+    /// A step of `rows` rows, shared by the leases, and draft passes for as many of them as have rows.
+    fn time_step(
+        &mut self,
+        leases: &[LeaseId],
+        rows: usize,
+        counts: bool,
+    ) -> Result<(), EngineError> {
+        let limits = &self.scheduler.limits;
+        if rows > limits.context || rows > limits.rows {
             return Ok(());
         }
         let sample = SampleSpec::GREEDY;
-        let tokens = std::iter::repeat_n(0, rows);
-        let state = self.states.lease(lease);
-        self.plan.set_single(lease, state, tokens, rows - 1, Some(sample.clone()));
+        let leases = &leases[..leases.len().min(rows)];
+        self.plan.clear();
+        for (i, &lease) in leases.iter().enumerate() {
+            let own = rows / leases.len() + usize::from(i < rows % leases.len());
+            let tokens = std::iter::repeat_n(0, own);
+            let state = self.states.lease(lease);
+            self.plan.add_nobody(lease, state, tokens, own - 1, Some(sample.clone()));
+        }
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.picks)?;
         if counts {
             self.costs.note_calibration(rows, start.elapsed());
             self.pace.note(rows - 1, 0, start.elapsed());
         }
-        if !self.scheduler.limits.mtp {
-            return Ok(());
-        }
+        if self.scheduler.limits.mtp { self.time_draft(leases, &sample, counts) } else { Ok(()) }
+    }
+
+    fn time_draft(
+        &mut self,
+        leases: &[LeaseId],
+        sample: &SampleSpec,
+        counts: bool,
+    ) -> Result<(), EngineError> {
         self.drafts.clear();
-        self.drafts.tokens.push(0);
-        self.drafts.blocks.extend_from_slice(&self.states.lease(lease).blocks);
-        self.drafts.entries.push(DraftEntry {
-            seq: NOBODY,
-            lease,
-            start: 0,
-            tokens: 0..1,
-            blocks: 0..self.drafts.blocks.len(),
-            depth: self.scheduler.max_drafts().min(2),
-            sample,
-            candidates: self.scheduler.draft_candidates(&[]),
-        });
+        for (i, &lease) in leases.iter().enumerate() {
+            let first = self.drafts.blocks.len();
+            self.drafts.tokens.push(0);
+            self.drafts.blocks.extend_from_slice(&self.states.lease(lease).blocks);
+            self.drafts.entries.push(DraftEntry {
+                seq: NOBODY,
+                lease,
+                start: 0,
+                tokens: i..i + 1,
+                blocks: first..self.drafts.blocks.len(),
+                depth: self.scheduler.max_drafts().min(2),
+                sample: sample.clone(),
+                candidates: self.scheduler.draft_candidates(&[]),
+            });
+        }
         let start = Instant::now();
         let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
         if counts {
-            self.costs.note_draft(passes, start.elapsed());
+            self.costs.note_draft(passes, self.guesses.len(), start.elapsed());
         }
         Ok(())
     }

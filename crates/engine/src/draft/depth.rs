@@ -3,7 +3,8 @@
 //! Expected tokens of a round with depth `d` are `1 + a₁ + a₁a₂ + … + a₁…a_d`, where `a_k` is the
 //! chance that guess `k` is accepted when those before it were. The round costs a step of `1 + d` rows and
 //! `d` draft passes. The depths of a batch are raised one guess at a time, the likeliest first, and
-//! the best rate on the way wins, 0 included. Times decide how fast the text comes, never which.
+//! the best rate on the way wins, 0 included. Rows come in stairs on devices with tiles: a step of 17 may cost what one of 32
+//! costs, so whoever takes a stair to look again takes others along. Times decide how fast the text comes, never which.
 
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ pub(crate) const MAX_DEPTH: usize = 16;
 const PROBE_AFTER: u32 = 16;
 /// The longest wait.
 const PROBE_AT_LATEST: u32 = 768;
+/// Rows whose price is within this factor are on one stair.
+const STAIR: f32 = 1.03;
 /// Outcomes of the first guess that must be known before a second one is risked.
 const TRIALS: u32 = 2;
 
@@ -54,7 +57,7 @@ impl Acceptance {
         if drafted == 0 {
             self.parked_rounds += 1;
         } else {
-            let was_probe = self.wants_probe(1);
+            let was_probe = self.wants_probe(1, true);
             self.parked_rounds = 0;
             self.probe_after = match (accepted, was_probe) {
                 (0, true) => (2 * self.probe_after).min(PROBE_AT_LATEST),
@@ -65,8 +68,9 @@ impl Acceptance {
     }
 
     /// Whether a sequence at depth 0 should look again; a look delays all `sequences` of the batch.
-    fn wants_probe(&self, sequences: usize) -> bool {
-        self.parked_rounds as usize >= self.probe_after as usize * sequences
+    fn wants_probe(&self, sequences: usize, could_pay: bool) -> bool {
+        let wait = if could_pay { self.probe_after } else { PROBE_AT_LATEST };
+        self.parked_rounds as usize >= wait as usize * sequences
     }
 
     /// The chance that the first guess of a round is accepted.
@@ -97,13 +101,15 @@ pub(crate) struct CostTable {
     /// Seconds of a step by band and rows (index 0: one row); 0 is unknown. Band 0 holds what was timed
     /// at load, for proportions until requests tell; the others follow [`CONTEXTS`].
     step: [Vec<f32>; BANDS],
-    /// Seconds of one draft pass; 0 is unknown.
-    draft: f32,
+    /// Seconds of a draft pass by entries (index 0: one); 0 is unknown.
+    draft: Vec<f32>,
 }
 
 impl CostTable {
-    pub(crate) fn new(rows: usize) -> Self {
-        Self { step: std::array::from_fn(|_| vec![0.0; rows.max(1)]), draft: 0.0 }
+    /// Prices of up to `rows` rows and `sequences` drafting sequences.
+    pub(crate) fn new(rows: usize, sequences: usize) -> Self {
+        let step = std::array::from_fn(|_| vec![0.0; rows.max(1)]);
+        Self { step, draft: vec![0.0; sequences.max(1)] }
     }
 
     /// Takes the time of a step at load.
@@ -123,10 +129,20 @@ impl CostTable {
         }
     }
 
-    /// Takes the time of `passes` draft passes.
-    pub(crate) fn note_draft(&mut self, passes: usize, time: Duration) {
-        if passes > 0 {
-            blend(&mut self.draft, time / passes as u32);
+    /// Takes the time of `passes` draft passes that made `guesses` guesses.
+    pub(crate) fn note_draft(&mut self, passes: usize, guesses: usize, time: Duration) {
+        if passes > 0 && guesses > 0 {
+            let entries = guesses.div_ceil(passes).min(self.draft.len());
+            blend(&mut self.draft[entries - 1], time / passes as u32);
+        }
+    }
+
+    /// Seconds of a draft pass of so many entries; nothing while none is known.
+    fn pass(&self, entries: usize) -> f32 {
+        match entries {
+            0 => 0.0,
+            _ if self.draft.iter().all(|&t| t == 0.0) => 0.0,
+            _ => between(&self.draft, entries.min(self.draft.len()) - 1),
         }
     }
 
@@ -138,17 +154,13 @@ impl CostTable {
         if step[at] > 0.0 {
             return step[at];
         }
-        let known = step.iter().position(|&t| t > 0.0);
+        let known = (0..step.len()).filter(|&i| step[i] > 0.0).min_by_key(|i| i.abs_diff(at));
         let shorter = (0..band).rev().find(|&b| self.step[b].iter().any(|&t| t > 0.0));
         match (shorter, known) {
             (Some(b), Some(k)) => self.step(rows, b) * step[k] / self.step(k + 1, b),
             (Some(b), None) => self.step(rows, b),
             (None, _) => between(step, at),
         }
-    }
-
-    fn round(&self, band: usize, sequences: usize, guesses: usize, deepest: usize) -> f32 {
-        self.step(sequences + guesses, band) + deepest as f32 * self.draft
     }
 }
 
@@ -159,6 +171,9 @@ pub(crate) fn band(context: usize) -> usize {
 
 /// An unknown price read off its neighbours.
 fn between(step: &[f32], at: usize) -> f32 {
+    if step[at] > 0.0 {
+        return step[at];
+    }
     let below = step[..at].iter().rposition(|&t| t > 0.0);
     let above = step[at..].iter().position(|&t| t > 0.0).map(|i| at + i);
     match (below, above) {
@@ -214,30 +229,63 @@ pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usiz
     for candidate in &mut *candidates {
         (candidate.depth, candidate.trial) = (0, (0, 1.0));
     }
-    let (mut tokens, mut deepest) = (sequences as f32, 0);
-    let mut best = tokens / costs.round(band, sequences, 0, 0);
+    let plain = sequences as f32 / costs.step(sequences, band);
+    let (mut tokens, mut best) = (sequences as f32, plain);
+    // The best that guesses could do if all were right.
+    let mut hope: f32 = 0.0;
+    let (mut entries, mut drafting) = ([0; MAX_DEPTH], 0.0);
     for guesses in 1..=rows.saturating_sub(sequences) {
-        let open = candidates.iter_mut().filter(|c| c.trial.0 < c.limit);
+        let open = candidates.iter_mut().filter(|c| c.trial.0 < c.limit.min(MAX_DEPTH));
         let likeliest = open.max_by(|a, b| a.next_chance().total_cmp(&b.next_chance()));
         let Some(candidate) = likeliest else { break };
         let chance = candidate.next_chance();
+        if !candidate.free {
+            let pass = &mut entries[candidate.trial.0];
+            *pass += 1;
+            drafting += costs.pass(*pass) - costs.pass(*pass - 1);
+        }
         candidate.trial = (candidate.trial.0 + 1, chance);
         tokens += chance;
-        if !candidate.free {
-            deepest = deepest.max(candidate.trial.0);
-        }
-        let rate = tokens / costs.round(band, sequences, guesses, deepest);
-        if rate > best {
-            best = rate;
+        let time = costs.step(sequences + guesses, band) + drafting;
+        hope = hope.max((sequences + guesses) as f32 / time);
+        if tokens / time > best {
+            best = tokens / time;
             candidates.iter_mut().for_each(|c| c.depth = c.trial.0);
         }
     }
-    for candidate in candidates {
+    look_again(candidates, costs, [rows, band], hope > plain);
+}
+
+/// Lets sequences that were parked for long try one guess. Where no guess could pay even if it were right, prices alone
+/// can change that, and they are asked for rarely.
+fn look_again(
+    candidates: &mut [Candidate],
+    costs: &CostTable,
+    [rows, band]: [usize; 2],
+    could_pay: bool,
+) {
+    let sequences = candidates.len();
+    let mut taken: usize = sequences + candidates.iter().map(|c| c.depth).sum::<usize>();
+    let before = taken;
+    for candidate in candidates.iter_mut() {
         if candidate.depth == 0
             && candidate.limit > 0
-            && candidate.acceptance.wants_probe(sequences)
+            && candidate.acceptance.wants_probe(sequences, could_pay)
         {
             candidate.depth = 1;
+            taken += 1;
+        }
+    }
+    if taken == before {
+        return;
+    }
+    // The rest of the stair costs nothing more.
+    let price = costs.step(taken, band) * STAIR;
+    for candidate in candidates {
+        let free = taken < rows && costs.step(taken + 1, band) <= price;
+        if free && candidate.depth == 0 && candidate.limit > 0 {
+            candidate.depth = 1;
+            taken += 1;
         }
     }
 }
@@ -247,9 +295,9 @@ mod tests {
     use super::*;
 
     fn table(step: impl Fn(usize) -> f32, draft: f32) -> CostTable {
-        let mut costs = CostTable::new(32);
+        let mut costs = CostTable::new(32, 4);
         costs.step[0] = (1..=32).map(step).collect();
-        CostTable { draft, ..costs }
+        CostTable { draft: vec![draft; 4], ..costs }
     }
 
     fn known(chance: f32) -> Acceptance {
@@ -289,8 +337,56 @@ mod tests {
     }
 
     #[test]
+    fn where_rows_cost_in_stairs_a_stair_is_taken_whole_or_not_at_all() {
+        let stairs = |high: f32| table(move |rows| if rows <= 4 { 1.0 } else { high }, 0.0);
+        let four = || [0.9; 4].map(|chance| Candidate::new(known(chance), 8, false));
+        for (high, pays) in [(1.5, true), (4.0, false)] {
+            let mut batch = four();
+            choose(&mut batch, &stairs(high), 8, 0);
+            let depths = batch.map(|c| c.depth);
+            assert_eq!(depths, if pays { [1; 4] } else { [0; 4] }, "{high}");
+        }
+        let mut batch = four();
+        batch[0].acceptance.parked_rounds = PROBE_AT_LATEST * 4;
+        choose(&mut batch, &stairs(4.0), 8, 0);
+        assert_eq!(batch.map(|c| c.depth), [1; 4], "whoever looks again takes the others along");
+    }
+
+    #[test]
+    fn what_could_never_pay_is_rarely_tried() {
+        let dear = table(|rows| rows as f32, 0.5);
+        let cheap = table(|rows| 1.0 + 0.2 * rows as f32, 0.1);
+        for (costs, rounds) in [(dear, PROBE_AT_LATEST), (cheap, PROBE_AFTER)] {
+            let mut acceptance = known(0.01);
+            let tried = (0..2000).find(|_| {
+                let mut one = [Candidate::new(acceptance, 8, false)];
+                choose(&mut one, &costs, 32, 0);
+                acceptance.note(one[0].depth, 0);
+                one[0].depth > 0
+            });
+            assert_eq!(tried, Some(rounds));
+        }
+    }
+
+    #[test]
+    fn a_pass_of_many_entries_has_a_price_of_its_own() {
+        let mut costs = table(|rows| 1.0 + 0.1 * rows as f32, 0.0);
+        costs.draft = vec![0.01, 0.0, 0.0, 3.0];
+        let alone = {
+            let mut one = [Candidate::new(known(0.9), 1, false)];
+            choose(&mut one, &costs, 32, 0);
+            one[0].depth
+        };
+        let mut four = [0.9; 4].map(|chance| Candidate::new(known(chance), 1, false));
+        choose(&mut four, &costs, 32, 0);
+        assert_eq!(alone, 1);
+        assert!(four.iter().any(|c| c.depth == 0), "{four:?}");
+    }
+
+    #[test]
     fn a_parked_sequence_looks_again_from_time_to_time() {
-        let costs = table(|rows| rows as f32, 0.5);
+        // A guess would pay if it were right, but none is.
+        let costs = table(|rows| 0.25 + 0.75 * rows as f32, 0.05);
         let mut acceptance = Acceptance::new();
         let mut probes = 0;
         for _ in 0..1000 {
@@ -320,7 +416,7 @@ mod tests {
 
     #[test]
     fn unknown_prices_are_read_off_their_neighbours() {
-        let mut costs = CostTable::new(8);
+        let mut costs = CostTable::new(8, 1);
         costs.note_step(1, 0, Duration::from_millis(10));
         costs.note_step(5, 0, Duration::from_millis(14));
         assert!((costs.step(3, band(0)) - 0.012).abs() < 1e-6);
@@ -329,7 +425,7 @@ mod tests {
 
     #[test]
     fn a_longer_context_is_dearer_in_proportion_until_it_is_known() {
-        let mut costs = CostTable::new(8);
+        let mut costs = CostTable::new(8, 1);
         costs.note_step(1, 0, Duration::from_millis(10));
         costs.note_step(5, 0, Duration::from_millis(15));
         assert!((costs.step(5, band(5000)) - 0.015).abs() < 1e-6, "nothing known there yet");
