@@ -32,12 +32,16 @@ impl Rendered<'_> {
         let count = self.messages.len();
         let is_system = |message: &&Value| message["role"] == "system";
         let system = self.messages.iter().take_while(is_system).count();
-        let mut ends = vec![system, count - 1, count];
+        let mut ends = vec![system, count];
         ends.extend(asked.iter().rev().take(CLIENT_MARKS).map(|&message| message + 1));
         ends.sort_unstable();
         ends.dedup();
         let mut marks: Vec<u32> =
             ends.into_iter().filter_map(|end| self.mark(app, prompt, end)).collect();
+        // The last message may be asked anew, or be one of several that follow the same beginning; if it is long.
+        let before_last = self.mark(app, prompt, count - 1);
+        let apart = |at: &u32| marks.iter().all(|mark| mark.abs_diff(*at) >= SHORT as u32);
+        marks.extend(before_last.filter(apart));
         marks.sort_unstable();
         marks.dedup();
         marks

@@ -1,9 +1,9 @@
 //! Where a text is published.
 //!
 //! A state costs as much as the keys and values of hundreds of tokens, and a prompt is cut where one is
-//! published, so positions are chosen: the last mark before the answer always, earlier marks while they are some
-//! way apart, and as many positions between as leave no gap longer than the interval. A short prompt is not cut at
-//! all: it is read again sooner than it pays to stop.
+//! published, so positions are chosen: every mark, since whoever set it knows what comes again, and as many positions
+//! between as leave no gap longer than the interval. A short prompt is not cut at all: it is read again sooner than
+//! it pays to stop.
 
 use super::prefix::Fetched;
 use super::{CacheUse, StateShape};
@@ -45,25 +45,15 @@ impl Rule {
         self.interval.min(KV_BLOCK)
     }
 
-    /// Tokens between marks that are honoured.
-    fn apart(&self) -> usize {
-        self.short().max(self.interval / 4)
-    }
-
     /// Positions strictly inside `from..prompt` at which reading stops to publish, ascending.
     fn stops(&self, from: usize, prompt: usize, marks: &[u32]) -> Vec<u32> {
         let far_enough = |at: usize| at < prompt && at >= from + self.short();
-        let mut chosen: Vec<usize> = Vec::new();
-        for mark in marks.iter().rev().map(|&mark| mark as usize).filter(|&at| far_enough(at)) {
-            if chosen.last().is_none_or(|&later| mark + self.apart() <= later) {
-                chosen.push(mark);
-            }
-        }
+        let mut chosen: Vec<usize> =
+            marks.iter().map(|&mark| mark as usize).filter(|&at| far_enough(at)).collect();
         // Without marks the same prompt may come again: one token must be left to read.
         if marks.is_empty() && far_enough(prompt - 1) {
             chosen.push(prompt - 1);
         }
-        chosen.reverse();
         let mut stops = Vec::new();
         let mut last = from;
         for next in chosen.into_iter().chain([prompt]) {
@@ -160,8 +150,8 @@ mod tests {
             Case { from: 900, prompt: 960, marks: &[940], stops: &[] },
             // Without marks: all but the last token.
             Case { from: 0, prompt: 100, marks: &[], stops: &[99] },
-            // The last mark wins over marks close before it.
-            Case { from: 0, prompt: 300, marks: &[100, 200, 290], stops: &[100, 290] },
+            // Every mark counts, unless it is close to where reading begins.
+            Case { from: 0, prompt: 300, marks: &[100, 200, 290], stops: &[100, 200, 290] },
             Case { from: 150, prompt: 300, marks: &[100, 200, 290], stops: &[290] },
             // Marks outside the prompt mean nothing.
             Case { from: 0, prompt: 300, marks: &[290, 300, 4000], stops: &[290] },
