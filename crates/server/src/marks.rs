@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 /// Marks of a client that are looked for.
 const CLIENT_MARKS: usize = 4;
-/// A prompt of fewer tokens is sooner read than looked up.
+/// Fewer tokens are sooner read than looked up.
 const SHORT: usize = 64;
 
 /// A conversation as its template got it.
@@ -43,7 +43,8 @@ impl Rendered<'_> {
         let apart = |at: &u32| marks.iter().all(|mark| mark.abs_diff(*at) >= SHORT as u32);
         marks.extend(before_last.filter(apart));
         marks.sort_unstable();
-        marks.dedup();
+        // Of two that are close the earlier one is shared by more prompts, and the rest is soon read.
+        marks.dedup_by(|later, earlier| *later - *earlier < SHORT as u32);
         marks
     }
 

@@ -1,6 +1,7 @@
 //! An answer in the making, on the engine's thread.
 
 use super::{End, Ending, Piece, Place, Said, Sink, Submission, Times, lock};
+use crate::looks::Looks;
 use crate::metrics::Metrics;
 use forerun_base::Token;
 use forerun_engine::{CacheReport, FinishReason, Receipt, Request, TokenLogprobs};
@@ -17,6 +18,8 @@ pub(super) struct Live {
     stops: Vec<String>,
     end_tokens: Vec<Token>,
     request_id: Arc<str>,
+    /// The prompt, until it is known what the cache had of it.
+    prompt: Vec<Token>,
     prompt_tokens: usize,
     completion_tokens: usize,
     /// Tokens decided since the last piece.
@@ -29,7 +32,7 @@ pub(super) struct Live {
     last_token: Instant,
     metrics: Arc<Metrics>,
     /// Held until the answer is over.
-    _place: Place,
+    place: Place,
 }
 
 /// The text so far, filled by the request's watch before the engine tells of the tokens.
@@ -66,6 +69,7 @@ impl Live {
             heard,
             stops: job.stops,
             end_tokens: job.end_tokens.clone(),
+            prompt: job.prompt.clone(),
             prompt_tokens: job.prompt.len(),
             completion_tokens: 0,
             fresh: Vec::new(),
@@ -76,7 +80,7 @@ impl Live {
             first_token: None,
             last_token: arrived,
             metrics: Arc::clone(metrics),
-            _place: place,
+            place,
         };
         let request = Request {
             sampling: job.sampling,
@@ -103,17 +107,13 @@ impl Live {
     }
 
     /// Takes what the cache had of its prompt, now that it has room.
-    pub(super) fn start(&mut self, cached: CacheReport) {
+    pub(super) fn start(&mut self, cached: CacheReport, looks: &Looks, tokenizer: &Tokenizer) {
         let now = Instant::now();
+        looks.note(&self.request_id, &cached, &std::mem::take(&mut self.prompt), tokenizer);
         self.started = Some(now);
         self.metrics.queued.observe((now - self.arrived).as_secs_f64());
         self.cached = cached.clone();
         self.tell(Piece::Started(Box::new(cached)));
-    }
-
-    /// The request's name.
-    pub(super) fn request_id(&self) -> &str {
-        &self.request_id
     }
 
     /// Takes a token that was decided; its text went through the watch already.
@@ -174,20 +174,22 @@ impl Live {
             first_token: self.first_token.unwrap_or(now) - self.arrived,
             end: now - self.arrived,
         };
-        let (choice, sink) = (self.choice, self.sink);
-        let finished = Piece::Finished(Box::new(End {
-            ending,
-            prompt_tokens: self.prompt_tokens,
-            cached: self.cached,
-            completion_tokens: self.completion_tokens,
-            times,
-            receipt,
-        }));
-        let _ = sink.send((choice, finished));
+        let cached = std::mem::take(&mut self.cached);
+        let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.completion_tokens);
+        let end = End { ending, prompt_tokens, cached, completion_tokens, times, receipt };
+        self.last(Piece::Finished(Box::new(end)));
     }
 
-    fn fail(&self, why: String) {
+    fn fail(self, why: String) {
         self.metrics.note_end("error");
-        self.tell(Piece::Failed(why));
+        self.last(Piece::Failed(why));
+    }
+
+    /// Tells the last piece. The place is free before: who hears of the end may ask again at once.
+    fn last(self, piece: Piece) {
+        let Self { choice, sink, place, .. } = self;
+        drop(place);
+        // Nobody may be left to hear it.
+        let _ = sink.send((choice, piece));
     }
 }

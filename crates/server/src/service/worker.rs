@@ -87,10 +87,11 @@ impl<R: Runner> Worker<R> {
             self.drop_abandoned();
             if !self.answers.is_empty() {
                 self.engine.step(&mut self.events);
-                self.hand_out();
                 self.watchers.metrics.step.observe(self.engine.stats().step_time.as_secs_f64());
             }
+            // First the counts: who has its answer finds it counted.
             self.tell_metrics();
+            self.hand_out();
         }
     }
 
@@ -144,11 +145,7 @@ impl<R: Runner> Worker<R> {
             match event {
                 Event::Started { seq, cached } => {
                     if let Some(live) = self.answers.get_mut(&seq) {
-                        let prompt =
-                            self.engine.tokens(seq).map_or(&[][..], |(all, len)| &all[..len]);
-                        let (id, looks) = (live.request_id(), &self.watchers.looks);
-                        looks.note(id, &cached, prompt, &self.tokenizer);
-                        live.start(*cached);
+                        live.start(*cached, &self.watchers.looks, &self.tokenizer);
                     }
                 }
                 Event::Token { seq, token, logprobs } => {

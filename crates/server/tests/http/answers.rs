@@ -179,10 +179,10 @@ fn parts_of_text_and_the_developer_role_say_what_plain_messages_say() {
         post(server.address, "/tokenize", &body).json()["tokens"].clone()
     };
     let plain =
-        json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]);
+        json!([{"role": "system", "content": "Be\nbrief."}, {"role": "user", "content": "Hi"}]);
     let parts = json!([
-        {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]},
-        {"role": "user", "content": "Hi", "name": null},
+        {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]},
+        {"role": "user", "content": "Hi"},
     ]);
     assert_eq!(ask(plain), ask(parts));
 }

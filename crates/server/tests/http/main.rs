@@ -1,8 +1,12 @@
 //! The server from outside: a real one on a free port, with the bundled model, spoken to over sockets.
+#![cfg(test)]
 
 mod answers;
 mod client;
+mod document;
 mod errors;
 mod hostile;
 mod life;
+mod prefix;
 mod running;
+mod shapes;
