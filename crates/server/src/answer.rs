@@ -12,7 +12,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 #[derive(Debug)]
 pub(crate) enum AnswerEvent {
     /// It got its room: this much of the prompt was known, and the rest is being read.
-    #[expect(dead_code, reason = "for APIs that count a prompt before its answer")]
     Started(Usage),
     /// What the model says to itself.
     Reasoning(String),

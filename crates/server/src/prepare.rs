@@ -9,8 +9,8 @@ use crate::service::Job;
 use forerun_base::Token;
 use forerun_engine::{CacheUse, Constraint, Depth, RejectError, check_tokens};
 use forerun_grammar::{GrammarSource, Grammars};
-use forerun_text::{AnswerParser, ChatInput, Dialect, Opening, Tool};
-use serde_json::Map;
+use forerun_text::{AnswerParser, ChatInput, Dialect, Opening, Tool, ToolChoice};
+use serde_json::{Map, json};
 use std::sync::Arc;
 
 /// No vocabulary in use spells a token with more bytes.
@@ -140,32 +140,38 @@ impl<'a> Conversation<'a> {
         Ok(Self { dialect, tools, rendered, opening, marked: marks::asked(&request.messages) })
     }
 
+    /// What the answer must look like, reasoning apart.
+    fn grammar(&self, request: &ChatRequest) -> Result<Option<GrammarSource>, ServerError> {
+        let (format, parallel) = (request.generation.format.as_ref(), request.parallel_tool_calls);
+        let Some(choice) = &request.tool_choice else { return Ok(format.cloned()) };
+        let calls = match (choice, format) {
+            (ToolChoice::Auto, Some(format)) if !self.tools.is_empty() => {
+                let schema = match format {
+                    GrammarSource::JsonObject => json!({"type": "object"}),
+                    GrammarSource::JsonSchema(schema) => schema.clone(),
+                    other => {
+                        let message = format!("a {} cannot stand beside tools", other.kind());
+                        return Err(ServerError::invalid("structured_outputs", message));
+                    }
+                };
+                self.dialect.tool_or_json_grammar(&self.tools, &schema, parallel, self.opening)?
+            }
+            // A call that is required has a form of its own.
+            _ => self.dialect.tool_grammar(&self.tools, choice, parallel, self.opening)?,
+        };
+        Ok(calls.map(GrammarSource::Lark).or_else(|| format.cloned()))
+    }
+
     /// What the answer is held to.
     fn constraint(
         &self,
         app: &App,
         request: &ChatRequest,
     ) -> Result<Option<Box<dyn Constraint>>, ServerError> {
-        let parallel = request.parallel_tool_calls;
-        let calls = match &request.tool_choice {
-            Some(choice) => {
-                self.dialect.tool_grammar(&self.tools, choice, parallel, self.opening)?
-            }
-            None => None,
-        };
-        let format = request.generation.format.as_ref();
-        let free = request.tool_choice == Some(forerun_text::ToolChoice::Auto);
-        let inner = match (calls.map(GrammarSource::Lark), format) {
-            (Some(_), Some(_)) if free => {
-                let why = "together with tools that may or may not be called; give `tool_choice`";
-                return Err(ServerError::unsupported("response_format", why));
-            }
-            // A call that is required has a form of its own.
-            (Some(calls), _) => Some(compile(app, &calls)?),
-            (None, Some(format)) => Some(compile(app, format)?),
-            (None, None) => None,
-        };
-        let budget = request.reasoning.budget;
+        let inner = self.grammar(request)?.map(|source| compile(app, &source)).transpose()?;
+        // Reasoning that a template begins though it was told not to ends at once.
+        let off = request.reasoning.enabled == Some(false);
+        let budget = if off { Some(0) } else { request.reasoning.budget };
         match (self.opening, self.dialect.reasoning_end()) {
             (Opening::Open, Some(end)) if inner.is_some() || budget.is_some() => {
                 Ok(Some(grammars(app)?.after_reasoning(end, budget, inner)?))

@@ -16,6 +16,8 @@ use std::time::Instant;
 pub(crate) struct RequestId(pub(crate) Arc<str>);
 
 const REQUEST_ID: &str = "x-request-id";
+/// What Anthropic's clients look for.
+const ANTHROPIC_REQUEST_ID: &str = "request-id";
 /// Longest name a client may give a request.
 const LONGEST_ID: usize = 128;
 
@@ -48,7 +50,11 @@ pub(crate) async fn name_and_explain(
         headers.remove(header::CONTENT_LENGTH);
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(REQUEST_ID, value);
+        let headers = response.headers_mut();
+        if Form::of(&path) == Form::Anthropic {
+            headers.insert(ANTHROPIC_REQUEST_ID, value.clone());
+        }
+        headers.insert(REQUEST_ID, value);
     }
     let (status, ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
     let route = route.as_ref().map_or("none", MatchedPath::as_str);

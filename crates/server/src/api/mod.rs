@@ -1,5 +1,6 @@
 //! Endpoints, one file each, and what lies around all of them.
 
+mod anthropic;
 mod body;
 mod cache;
 mod fields;
@@ -33,6 +34,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(openai::chat::create))
         .route("/v1/completions", post(openai::completions::create))
+        .route("/v1/responses", post(openai::responses::create))
+        .route("/v1/messages", post(anthropic::messages::create))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens::count))
         .route("/v1/models", get(models::list))
         // Names of models have slashes in them.
         .route("/v1/models/{*name}", get(models::one))

@@ -1,9 +1,11 @@
 //! The description of everything the server answers to, made once for the model that is served.
 //!
 //! The parts are files in `openapi/`: one with what all APIs share, one per API. A schema marked
-//! `x-generation` gets the fields of `generation.json`, and every operation the refusals that any may have.
+//! `x-generation` gets the fields of `generation.json`, all or those it lists, and every operation the refusals
+//! that any may have, in the form of its API.
 
 use crate::app::App;
+use crate::error::Form;
 use crate::model::{Facts, ServedModel};
 use axum::extract::State;
 use axum::http::header;
@@ -14,8 +16,12 @@ use std::sync::Arc;
 
 const SHARED: &str = include_str!("../../openapi/shared.json");
 const GENERATION: &str = include_str!("../../openapi/generation.json");
-const APIS: [&str; 2] =
-    [include_str!("../../openapi/chat.json"), include_str!("../../openapi/completions.json")];
+const APIS: [&str; 4] = [
+    include_str!("../../openapi/chat.json"),
+    include_str!("../../openapi/completions.json"),
+    include_str!("../../openapi/responses.json"),
+    include_str!("../../openapi/messages.json"),
+];
 
 pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], app.openapi.clone()).into_response()
@@ -25,7 +31,7 @@ pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
 pub(crate) fn document(model: &ServedModel, facts: &Facts, most_answers: usize) -> String {
     let mut document = parse(SHARED);
     for api in APIS.map(parse) {
-        for place in ["/paths", "/components/schemas"] {
+        for place in ["/paths", "/components/schemas", "/components/responses"] {
             let part = api.pointer(place).and_then(Value::as_object).cloned().unwrap_or_default();
             object(&mut document, place).extend(part);
         }
@@ -38,9 +44,13 @@ pub(crate) fn document(model: &ServedModel, facts: &Facts, most_answers: usize) 
     generation["logit_bias"]["propertyNames"] = ids;
     let schemas = object(&mut document, "/components/schemas");
     for schema in schemas.values_mut().filter_map(Value::as_object_mut) {
-        if schema.remove("x-generation").is_some() {
+        if let Some(wanted) = schema.remove("x-generation") {
             let own = schema["properties"].as_object_mut().expect("a request has properties");
-            own.extend(generation.as_object().cloned().unwrap_or_default());
+            let mut shared = generation.as_object().cloned().unwrap_or_default();
+            if let Value::Array(names) = wanted {
+                shared.retain(|name, _| names.iter().any(|wanted| wanted == name));
+            }
+            own.extend(shared);
         }
     }
     let names: Vec<&String> = std::iter::once(&model.name).chain(&model.aliases).collect();
@@ -55,8 +65,12 @@ pub(crate) fn document(model: &ServedModel, facts: &Facts, most_answers: usize) 
 fn refusals(paths: &mut Map<String, Value>) {
     const ANY: [&str; 2] = ["401", "500"];
     const WITH_BODY: [&str; 5] = ["400", "404", "408", "413", "415"];
-    for path in paths.values_mut().filter_map(Value::as_object_mut) {
-        for (method, operation) in path {
+    for (path, methods) in paths {
+        let form = match Form::of(path) {
+            Form::OpenAi => "",
+            Form::Anthropic => "Anthropic",
+        };
+        for (method, operation) in methods.as_object_mut().expect("a path has methods") {
             let responses = operation["responses"].as_object_mut().expect("responses are listed");
             let bodied = method == "post";
             let plain = WITH_BODY.iter().filter(|_| bodied).chain(&ANY);
@@ -65,7 +79,7 @@ fn refusals(paths: &mut Map<String, Value>) {
                 [(plain.collect::<Vec<_>>(), "Error"), (later.collect(), "Later")]
             {
                 for status in statuses {
-                    let reference = json!({"$ref": format!("#/components/responses/{name}")});
+                    let reference = json!({"$ref": format!("#/components/responses/{form}{name}")});
                     responses.entry((*status).to_owned()).or_insert(reference);
                 }
             }

@@ -5,6 +5,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
@@ -32,6 +33,12 @@ impl Outbox {
         };
         let text = serde_json::to_string(value).expect("wire types have text keys only");
         self.0.push_back(event.data(text));
+    }
+
+    /// An event of JSON named by its `type`.
+    pub(crate) fn typed(&mut self, value: &impl Serialize) {
+        let value = serde_json::to_value(value).expect("wire types have text keys only");
+        self.named(value.get("type").and_then(Value::as_str), &value);
     }
 
     /// An event of plain text.

@@ -33,6 +33,23 @@ impl Response {
         assert_eq!(data.last(), Some(&"[DONE]"), "{}", self.text());
         data[..data.len() - 1].iter().map(|text| serde_json::from_str(text).unwrap()).collect()
     }
+
+    /// The JSON of a stream's events that are named by their type.
+    pub(crate) fn typed(&self) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{}", self.text());
+        let mut name = None;
+        let mut events = Vec::new();
+        for line in self.text().lines() {
+            if let Some(given) = line.strip_prefix("event: ") {
+                name = Some(given.to_owned());
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                let event: Value = serde_json::from_str(data).unwrap();
+                assert_eq!(event["type"].as_str(), name.take().as_deref(), "{data}");
+                events.push(event);
+            }
+        }
+        events
+    }
 }
 
 /// An open connection.

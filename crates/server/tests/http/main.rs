@@ -7,6 +7,8 @@ mod document;
 mod errors;
 mod hostile;
 mod life;
+mod messages;
 mod prefix;
+mod responses;
 mod running;
 mod shapes;

@@ -35,6 +35,19 @@ pub(crate) fn served() -> ServedModel {
     }
 }
 
+/// The same model with a template that opens reasoning, and knows calls in the tagged form.
+pub(crate) fn thinking() -> ServedModel {
+    const SOURCE: &str = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}\
+        {% if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}\
+        {{ m.content + '<|im_end|>\n' }}{% endfor %}\
+        {{ '<|im_start|>assistant\n<think>\n' }}\
+        {% if enable_thinking is false %}{{ '\n</think>\n\n' }}{% endif %}\
+        {# <function= <parameter= #}";
+    let special = served().template.unwrap().special_tokens().clone();
+    let template = Some(ChatTemplate::from_source(SOURCE, special).unwrap());
+    ServedModel { template, ..served() }
+}
+
 /// What most tests want of an engine.
 pub(crate) fn sizes() -> EngineSettings {
     EngineSettings {

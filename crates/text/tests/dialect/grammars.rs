@@ -15,7 +15,7 @@ fn a_forced_call_is_written_as_the_template_writes_it() {
     let spacing =
         r#""x-guidance":{"whitespace_flexible":false,"item_separator":", ","key_separator":": "}"#;
     let marked = format!(
-        "start: opened_call\nopened_call: \"<tool_call>\" call\ngap: GAP\nGAP: /\\n{{1,2}}/\ncall: call_0\n\
+        "start: answer\nanswer: opened_call\nopened_call: \"<tool_call>\" call\ngap: /\\n{{1,2}}/\ncall: call_0\n\
          call_0: \"\\n{{\\\"name\\\": \\\"now\\\", \\\"arguments\\\": \" %json {{\"type\":\"object\",{spacing}}} \"}}\\n\" \"</tool_call>\"\n"
     );
     assert_eq!(grammar(MARKED, &named).unwrap().unwrap(), marked);
@@ -46,6 +46,20 @@ fn special_tokens_are_named_by_id() {
     let text = text.unwrap().unwrap();
     assert!(text.contains(&format!("start: text (<[{open}]> call text)*")), "{text}");
     assert!(text.contains(&format!("\"}}\\n\" <[{close}]>")), "{text}");
+}
+
+#[test]
+fn an_answer_may_call_or_be_json() {
+    let schema = json!({"type": "integer"});
+    let found = |source| {
+        dialect(source).tool_or_json_grammar(&tools(), &schema, false, Opening::Closed).unwrap()
+    };
+    assert_eq!(found(PLAIN), None);
+    for source in [MARKED, TAGS, BARE, CHANNELS] {
+        let text = found(source).unwrap();
+        assert!(text.contains("answer: opened_call | content\n"), "{text}");
+        assert!(text.contains("content: %json {\"type\":\"integer\","), "{text}");
+    }
 }
 
 #[test]

@@ -44,12 +44,19 @@ pub(crate) fn take(fields: &mut Fields, max: &[&str]) -> Result<Generation, Serv
         return Err(ServerError::invalid("n", message));
     }
     Ok(Generation {
-        sampling: sampling(fields)?,
         max_tokens,
         stops: stops(fields)?,
         choices,
-        ignore_end: fields.take("ignore_eos")?.unwrap_or(false),
         format: super::tools::format(fields)?,
+        ..common(fields)?
+    })
+}
+
+/// Takes what goes by the same name in every API.
+pub(crate) fn common(fields: &mut Fields) -> Result<Generation, ServerError> {
+    Ok(Generation {
+        sampling: sampling(fields)?,
+        ignore_end: fields.take("ignore_eos")?.unwrap_or(false),
         speculation: speculation(fields)?,
         cache: cache(fields)?,
         priority: fields.take("priority")?.unwrap_or(0),
@@ -131,20 +138,20 @@ fn stops(fields: &mut Fields) -> Result<Vec<String>, ServerError> {
         Some(Value::String(stop)) => vec![stop],
         Some(list) => super::super::fields::read("stop", list)?,
     };
-    check_stops(&stops)?;
+    check_stops("stop", &stops)?;
     Ok(stops)
 }
 
 /// Refuses stop strings that are too many, too long or empty.
-pub(crate) fn check_stops(stops: &[String]) -> Result<(), ServerError> {
-    let bad = |message: String| Err(ServerError::invalid("stop", message));
+pub(crate) fn check_stops(name: &str, stops: &[String]) -> Result<(), ServerError> {
+    let bad = |message: String| Err(ServerError::invalid(name, message));
     if stops.len() > STOPS {
-        return bad(format!("`stop` has {} strings; give at most {STOPS}", stops.len()));
+        return bad(format!("`{name}` has {} strings; give at most {STOPS}", stops.len()));
     }
     match stops.iter().find(|stop| stop.is_empty() || stop.len() > STOP_BYTES) {
         Some(stop) => {
             let bytes = stop.len();
-            bad(format!("a `stop` string has {bytes} bytes; give 1 to {STOP_BYTES}"))
+            bad(format!("a string of `{name}` has {bytes} bytes; give 1 to {STOP_BYTES}"))
         }
         None => Ok(()),
     }

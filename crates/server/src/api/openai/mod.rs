@@ -3,8 +3,9 @@
 pub(crate) mod chat;
 mod chat_stream;
 pub(crate) mod completions;
-mod generation;
+pub(super) mod generation;
 mod messages;
+pub(crate) mod responses;
 mod tools;
 
 pub(crate) use messages::messages;

@@ -14,7 +14,7 @@ use super::tool::refused;
 use super::{
     CALL_CLOSE, CALL_OPEN, CHANNEL, CHANNEL_OPEN, CallForm, Dialect, GEMMA_CLOSE, GEMMA_OPEN,
 };
-use super::{Tool, ToolChoice};
+use super::{Opening, Tool, ToolChoice};
 use crate::error::TextError;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -22,45 +22,75 @@ use std::fmt::Write;
 /// Any text, also none.
 const TEXT: &str = r"/(.|\n)*/";
 
+/// What calls an answer may or must make, and what it may say instead.
+struct Rules<'a> {
+    choice: &'a ToolChoice,
+    parallel: bool,
+    opening: Opening,
+    /// JSON Schema of what is said where no tool has to be called; free text by default.
+    content: Option<&'a Value>,
+}
+
 impl Dialect {
-    /// The grammar for an answer that may or must call `tools`, as Lark text. `None` where
-    /// nothing is to be held to: the model decides and its form has no mark that begins a call.
+    /// The grammar for an answer that may or must call `tools`, as Lark text. `None` where there
+    /// is nothing to hold to: the model decides, and its form has no mark that begins a call.
     ///
     /// `parallel` allows several calls. `opening` is that of the prompt: an answer that may open
-    /// its reasoning by itself may do so before a forced call. Reasoning that the prompt opened
-    /// is not part of the grammar: it begins after that.
+    /// its reasoning by itself may do so before a forced call; reasoning that the prompt opened is
+    /// over where the grammar begins.
     pub fn tool_grammar(
         &self,
         tools: &[Tool],
         choice: &ToolChoice,
         parallel: bool,
-        opening: super::Opening,
+        opening: Opening,
     ) -> Result<Option<String>, TextError> {
-        let auto = *choice == ToolChoice::Auto;
-        let tools: Vec<&Tool> = match choice {
+        self.grammar(tools, &Rules { choice, parallel, opening, content: None })
+    }
+
+    /// The grammar for an answer that calls `tools` or is JSON of this schema. `None` for a model
+    /// that cannot call.
+    pub fn tool_or_json_grammar(
+        &self,
+        tools: &[Tool],
+        schema: &Value,
+        parallel: bool,
+        opening: Opening,
+    ) -> Result<Option<String>, TextError> {
+        let content = Some(schema);
+        self.grammar(tools, &Rules { choice: &ToolChoice::Auto, parallel, opening, content })
+    }
+
+    fn grammar(&self, tools: &[Tool], rules: &Rules<'_>) -> Result<Option<String>, TextError> {
+        let auto = *rules.choice == ToolChoice::Auto;
+        let tools: Vec<&Tool> = match rules.choice {
             ToolChoice::Named(name) => tools.iter().filter(|tool| tool.name == *name).collect(),
             _ => tools.iter().collect(),
         };
-        match (self.calls, choice) {
-            (None, ToolChoice::Auto) | (Some(CallForm::Bare), ToolChoice::Auto) => return Ok(None),
+        let refused = |problem: &str| Err(refused("tool_choice", problem));
+        match (self.calls, rules.choice) {
+            (None, ToolChoice::Auto) => return Ok(None),
+            (Some(CallForm::Bare), ToolChoice::Auto) if rules.content.is_none() => return Ok(None),
             (None, _) => {
-                let problem =
-                    "this model's chat template has no form for tool calls; remove the tools";
-                return Err(refused("tool_choice", problem));
+                return refused(
+                    "this model's chat template has no form for tool calls; remove the tools",
+                );
             }
             (_, ToolChoice::Named(name)) if tools.is_empty() => {
-                return Err(refused("tool_choice", format!("there is no tool `{name}`")));
+                return refused(&format!("there is no tool `{name}`"));
             }
-            (_, _) if tools.is_empty() && auto => return Ok(None),
-            (_, _) if tools.is_empty() => {
-                return Err(refused("tool_choice", "a call is required but no tool is given"));
-            }
+            (_, ToolChoice::Auto) if tools.is_empty() => return Ok(None),
+            _ if tools.is_empty() => return refused("a call is required but no tool is given"),
             _ => {}
         }
-        let one = !parallel || matches!(choice, ToolChoice::Named(_));
-        let thinks = opening == super::Opening::Free;
         let mut lark = Lark { dialect: self, rules: String::new() };
-        lark.start(auto, one, thinks);
+        let think = if rules.opening == Opening::Free { lark.think_rule() } else { "" };
+        let one = !rules.parallel || matches!(rules.choice, ToolChoice::Named(_));
+        if auto && rules.content.is_none() {
+            lark.free_start(one, think);
+        } else {
+            lark.forced_start(one, think, rules.content.filter(|_| auto));
+        }
         let bodies: Vec<String> = (0..tools.len()).map(|n| format!("call_{n}")).collect();
         lark.rule("call", &bodies.join(" | "));
         for (n, tool) in tools.into_iter().enumerate() {
@@ -97,30 +127,35 @@ impl Lark<'_> {
         }
     }
 
-    /// What an answer is made of, in terms of `call`: a call after its opening mark.
-    fn start(&mut self, auto: bool, one: bool, thinks: bool) {
+    /// An answer of nothing but calls, or of JSON. In terms of `call`: one after its opening mark.
+    fn forced_start(&mut self, one: bool, think: &str, content: Option<&Value>) {
         let (open, _) = self.call_marks();
-        let special = open.is_some_and(|mark| self.dialect.special_token(mark).is_some());
         let opened = open.map(|mark| self.mark(mark) + " ").unwrap_or_default();
-        let think = if thinks { self.think_rule() } else { "" };
-        if !auto {
-            let more = if one || open.is_none() { "" } else { " (gap opened_call)*" };
-            let first = if think.is_empty() { "" } else { "(think gap?)? " };
-            self.rule("start", &format!("{first}opened_call{more}"));
-            self.rule("opened_call", &format!("{opened}call"));
-            self.rule("gap", "GAP");
-            self.rule("GAP", r"/\n{1,2}/");
-            return;
+        let more = if one || open.is_none() { "" } else { " (gap opened_call)*" };
+        let first = if think.is_empty() { "" } else { "(think gap?)? " };
+        let other = if content.is_some() { " | content" } else { "" };
+        self.rule("start", &format!("{first}answer"));
+        self.rule("answer", &format!("opened_call{more}{other}"));
+        self.rule("opened_call", &format!("{opened}call"));
+        self.rule("gap", r"/\n{1,2}/");
+        if let Some(schema) = content {
+            self.rule("content", &json_rule(schema.clone()));
         }
+    }
+
+    /// An answer of free text in which calls are well formed once they have begun.
+    fn free_start(&mut self, one: bool, think: &str) {
+        let (open, _) = self.call_marks();
+        let open = open.unwrap_or_default();
         let repeat = if one { "?" } else { "*" };
-        if special {
+        if self.dialect.special_token(open).is_some() {
             // No text contains a special token, so text may stand anywhere.
-            self.rule("start", &format!("{think}text ({opened}call text){repeat}"));
+            let mark = self.mark(open);
+            self.rule("start", &format!("{think}text ({mark} call text){repeat}"));
         } else {
             // The first opening mark in the text ends the free part.
             self.rule("start", &format!("(head call){repeat} text"));
-            let mark = literal(open.unwrap_or_default());
-            self.rule("head[lazy]", &format!("TEXT {mark}"));
+            self.rule("head[lazy]", &format!("TEXT {}", literal(open)));
         }
         self.rule("text", "TEXT");
         self.rule("TEXT", TEXT);

@@ -1,0 +1,134 @@
+//! `/v1/messages`.
+
+use super::request;
+use super::stream::MessageStream;
+use crate::answer::{AnswerEvent, Answers, Finish};
+use crate::api::{JsonBody, RequestId, json, sse};
+use crate::app::App;
+use crate::error::ServerError;
+use crate::ids;
+use crate::service::Ending;
+use crate::wire::anthropic::{Answer, Said};
+use crate::wire::receipt::Timings;
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json as value};
+use std::sync::Arc;
+
+/// Reasoning is not signed here; clients want something to send back.
+pub(super) const SIGNATURE: &str = "unsigned";
+
+pub(crate) async fn create(
+    State(app): State<Arc<App>>,
+    Extension(RequestId(request_id)): Extension<RequestId>,
+    mut body: JsonBody,
+) -> Result<Response, ServerError> {
+    let fields = &mut body.fields;
+    app.check_model(Some(&fields.need::<String>("model")?))?;
+    let streaming = fields.take("stream")?.unwrap_or(false);
+    let mut request = request::prompt(fields)?;
+    request::answer(fields, &mut request)?;
+    fields.finish()?;
+    request.generation.request_id = request_id;
+    let answers = app.ask_chat(request).await?;
+    if streaming {
+        return Ok(sse::response(&app, MessageStream::new(&app, answers)));
+    }
+    whole(&app, answers).await
+}
+
+async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError> {
+    let mut blocks = Blocks::default();
+    let mut finish = None;
+    while let Some(event) = answers.next().await {
+        match event?.1 {
+            AnswerEvent::Finished(end) => finish = Some(end),
+            part => blocks.take(part),
+        }
+    }
+    let finish = finish.expect("answers end only when each has finished");
+    Ok(json(&Answer {
+        id: &ids::fresh("msg_"),
+        kind: "message",
+        role: "assistant",
+        model: &app.model.name,
+        content: blocks.finish(),
+        stop_reason: Some(stop_reason(&finish)),
+        stop_sequence: stop_sequence(&finish),
+        usage: finish.usage.into(),
+        timings: Some(Timings::from(&*finish)),
+    }))
+}
+
+/// Why an answer ended, in this API's words.
+pub(super) fn stop_reason(finish: &Finish) -> &'static str {
+    match finish.end.ending {
+        Ending::EndToken if finish.calls > 0 => "tool_use",
+        Ending::EndToken => "end_turn",
+        Ending::Stop(_) => "stop_sequence",
+        Ending::Length => "max_tokens",
+    }
+}
+
+pub(super) fn stop_sequence(finish: &Finish) -> Option<String> {
+    match &finish.end.ending {
+        Ending::Stop(stop) => Some(stop.clone()),
+        Ending::EndToken | Ending::Length => None,
+    }
+}
+
+/// Blocks as they fill.
+#[derive(Default)]
+struct Blocks {
+    done: Vec<Said>,
+    /// JSON text of the call that is last.
+    arguments: Option<String>,
+}
+
+impl Blocks {
+    fn take(&mut self, part: AnswerEvent) {
+        match (part, self.done.last_mut()) {
+            (AnswerEvent::Reasoning(text), Some(Said::Thinking { thinking, .. })) => {
+                thinking.push_str(&text);
+            }
+            (AnswerEvent::Reasoning(thinking), _) => {
+                self.close_call();
+                self.done.push(Said::Thinking { thinking, signature: SIGNATURE.to_owned() });
+            }
+            (AnswerEvent::Content { text: more, .. }, Some(Said::Text { text })) => {
+                text.push_str(&more)
+            }
+            (AnswerEvent::Content { text, .. }, _) => {
+                self.close_call();
+                self.done.push(Said::Text { text });
+            }
+            (AnswerEvent::ToolCall { id, name, .. }, _) => {
+                self.close_call();
+                self.done.push(Said::ToolUse { id, name, input: Value::Null });
+                self.arguments = Some(String::new());
+            }
+            (AnswerEvent::ToolArguments { delta, .. }, _) => {
+                self.arguments.get_or_insert_default().push_str(&delta);
+            }
+            (AnswerEvent::Started(_) | AnswerEvent::Finished(_), _) => {}
+        }
+    }
+
+    fn close_call(&mut self) {
+        if let (Some(text), Some(Said::ToolUse { input, .. })) =
+            (self.arguments.take(), self.done.last_mut())
+        {
+            // A call that was cut short has no object; what there is of it is not lost.
+            *input = match serde_json::from_str(&text) {
+                Ok(object @ Value::Object(_)) => object,
+                _ => value!({"_partial": text}),
+            };
+        }
+    }
+
+    fn finish(mut self) -> Vec<Said> {
+        self.close_call();
+        self.done
+    }
+}

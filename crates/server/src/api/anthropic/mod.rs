@@ -1,0 +1,7 @@
+//! Anthropic's endpoints.
+
+mod conversation;
+pub(crate) mod count_tokens;
+pub(crate) mod messages;
+mod request;
+mod stream;

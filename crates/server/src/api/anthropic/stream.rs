@@ -1,0 +1,124 @@
+//! An answer as the events of the Messages API.
+
+use super::messages::{SIGNATURE, stop_reason, stop_sequence};
+use crate::answer::{AnswerEvent, Answers, Usage};
+use crate::api::sse::{Outbox, Teller};
+use crate::app::App;
+use crate::error::Form;
+use crate::ids;
+use crate::wire::anthropic::{Answer, Delta, Event, MessageDelta, Said};
+use crate::wire::receipt::Timings;
+use serde_json::json;
+use std::sync::Arc;
+
+/// Turns parts of an answer into blocks that open, grow and close.
+pub(super) struct MessageStream {
+    app: Arc<App>,
+    answers: Answers,
+    id: String,
+    /// Blocks opened so far; the last is open if `open` says of what kind.
+    blocks: usize,
+    open: Option<Kind>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Thinking,
+    Text,
+    Call,
+}
+
+impl MessageStream {
+    pub(super) fn new(app: &Arc<App>, answers: Answers) -> Self {
+        let id = ids::fresh("msg_");
+        Self { app: Arc::clone(app), answers, id, blocks: 0, open: None }
+    }
+
+    fn start(&self, out: &mut Outbox, usage: Usage) {
+        let message = Answer {
+            id: &self.id,
+            kind: "message",
+            role: "assistant",
+            model: &self.app.model.name,
+            content: Vec::new(),
+            stop_reason: None,
+            stop_sequence: None,
+            usage: usage.into(),
+            timings: None,
+        };
+        send(out, &Event::MessageStart { message });
+        send(out, &Event::Ping);
+    }
+
+    /// Closes what is open unless it is of this kind, and opens a block.
+    fn block(&mut self, out: &mut Outbox, kind: Kind, content_block: impl FnOnce() -> Said) {
+        if self.open == Some(kind) && kind != Kind::Call {
+            return;
+        }
+        self.close(out);
+        let (index, content_block) = (self.blocks, content_block());
+        send(out, &Event::ContentBlockStart { index, content_block });
+        self.blocks += 1;
+        self.open = Some(kind);
+    }
+
+    fn delta(&self, out: &mut Outbox, delta: Delta) {
+        send(out, &Event::ContentBlockDelta { index: self.blocks.saturating_sub(1), delta });
+    }
+
+    fn close(&mut self, out: &mut Outbox) {
+        let Some(kind) = self.open.take() else { return };
+        if kind == Kind::Thinking {
+            self.delta(out, Delta::SignatureDelta { signature: SIGNATURE.to_owned() });
+        }
+        send(out, &Event::ContentBlockStop { index: self.blocks.saturating_sub(1) });
+    }
+
+    fn tell(&mut self, out: &mut Outbox, event: AnswerEvent) {
+        match event {
+            AnswerEvent::Started(usage) => self.start(out, usage),
+            AnswerEvent::Reasoning(thinking) => {
+                let empty = || Said::Thinking { thinking: String::new(), signature: String::new() };
+                self.block(out, Kind::Thinking, empty);
+                self.delta(out, Delta::ThinkingDelta { thinking });
+            }
+            AnswerEvent::Content { text, .. } => {
+                self.block(out, Kind::Text, || Said::Text { text: String::new() });
+                self.delta(out, Delta::TextDelta { text });
+            }
+            AnswerEvent::ToolCall { id, name, .. } => {
+                self.block(out, Kind::Call, || Said::ToolUse { id, name, input: json!({}) });
+            }
+            AnswerEvent::ToolArguments { delta, .. } => {
+                self.delta(out, Delta::InputJsonDelta { partial_json: delta });
+            }
+            AnswerEvent::Finished(finish) => {
+                self.close(out);
+                let delta = MessageDelta {
+                    stop_reason: stop_reason(&finish),
+                    stop_sequence: stop_sequence(&finish),
+                };
+                let (usage, timings) = (finish.usage.into(), Timings::from(&*finish));
+                send(out, &Event::MessageDelta { delta, usage, timings });
+            }
+        }
+    }
+}
+
+fn send(out: &mut Outbox, event: &Event<'_>) {
+    out.typed(event);
+}
+
+impl Teller for MessageStream {
+    async fn more(&mut self, out: &mut Outbox) -> bool {
+        match self.answers.next().await {
+            Some(Ok((_, event))) => {
+                self.tell(out, event);
+                return true;
+            }
+            Some(Err(error)) => out.typed(&error.body(Form::Anthropic, "")),
+            None => send(out, &Event::MessageStop),
+        }
+        false
+    }
+}

@@ -1,0 +1,143 @@
+//! The items of an answer as they fill, and the events that tell of it.
+
+use crate::answer::AnswerEvent;
+use crate::ids;
+use crate::wire::responses::{Event, Item, Part, Status};
+
+/// Items so far; the last may be open.
+#[derive(Default)]
+pub(super) struct Items {
+    pub(super) done: Vec<Item>,
+    open: Option<Open>,
+}
+
+/// The item that is being filled.
+struct Open {
+    id: String,
+    kind: Kind,
+    text: String,
+}
+
+enum Kind {
+    Reasoning,
+    Message,
+    Call { call_id: String, name: String },
+}
+
+type Tell<'a> = dyn FnMut(Event<'static>) + 'a;
+
+impl Open {
+    /// The item with what it has; one that is only announced has nothing.
+    fn item(&self, status: Status) -> Item {
+        let id = self.id.clone();
+        let begun = !(self.text.is_empty() && status == Status::InProgress);
+        let content = if begun { vec![self.part()] } else { Vec::new() };
+        match &self.kind {
+            Kind::Reasoning => {
+                Item::Reasoning { id, summary: [], content, encrypted_content: None, status }
+            }
+            Kind::Message => Item::Message { id, status, role: "assistant", content },
+            Kind::Call { call_id, name } => Item::FunctionCall {
+                id,
+                call_id: call_id.clone(),
+                name: name.clone(),
+                arguments: self.text.clone(),
+                status,
+            },
+        }
+    }
+
+    fn part(&self) -> Part {
+        let text = self.text.clone();
+        match self.kind {
+            Kind::Reasoning => Part::ReasoningText { text },
+            _ => Part::OutputText { text, annotations: [], logprobs: [] },
+        }
+    }
+
+    /// What tells of more text.
+    fn delta(&self, output_index: usize, delta: String) -> Event<'static> {
+        let (item_id, content_index) = (self.id.clone(), 0);
+        match self.kind {
+            Kind::Reasoning => {
+                Event::ReasoningDelta { item_id, output_index, content_index, delta }
+            }
+            Kind::Message => {
+                Event::TextDelta { item_id, output_index, content_index, delta, logprobs: [] }
+            }
+            Kind::Call { .. } => Event::ArgumentsDelta { item_id, output_index, delta },
+        }
+    }
+
+    /// What tells that there is no more text.
+    fn text_done(&self, output_index: usize) -> Event<'static> {
+        let (item_id, content_index, text) = (self.id.clone(), 0, self.text.clone());
+        match &self.kind {
+            Kind::Reasoning => Event::ReasoningDone { item_id, output_index, content_index, text },
+            Kind::Message => {
+                Event::TextDone { item_id, output_index, content_index, text, logprobs: [] }
+            }
+            Kind::Call { name, .. } => {
+                Event::ArgumentsDone { item_id, output_index, name: name.clone(), arguments: text }
+            }
+        }
+    }
+}
+
+impl Items {
+    /// Takes a part of the answer.
+    pub(super) fn take(&mut self, part: AnswerEvent, tell: &mut Tell<'_>) {
+        match part {
+            AnswerEvent::Reasoning(text) => {
+                if !matches!(self.open, Some(Open { kind: Kind::Reasoning, .. })) {
+                    self.begin("rs_", Kind::Reasoning, tell);
+                }
+                self.grow(text, tell);
+            }
+            AnswerEvent::Content { text, .. } => {
+                if !matches!(self.open, Some(Open { kind: Kind::Message, .. })) {
+                    self.begin("msg_", Kind::Message, tell);
+                }
+                self.grow(text, tell);
+            }
+            AnswerEvent::ToolCall { id: call_id, name, .. } => {
+                self.begin("fc_", Kind::Call { call_id, name }, tell);
+            }
+            AnswerEvent::ToolArguments { delta, .. } => self.grow(delta, tell),
+            AnswerEvent::Started(_) | AnswerEvent::Finished(_) => {}
+        }
+    }
+
+    fn begin(&mut self, prefix: &str, kind: Kind, tell: &mut Tell<'_>) {
+        self.close(Status::Completed, tell);
+        let open = Open { id: ids::fresh(prefix), kind, text: String::new() };
+        let output_index = self.done.len();
+        tell(Event::ItemAdded { output_index, item: open.item(Status::InProgress) });
+        if !matches!(open.kind, Kind::Call { .. }) {
+            let (item_id, part) = (open.id.clone(), open.part());
+            tell(Event::PartAdded { item_id, output_index, content_index: 0, part });
+        }
+        self.open = Some(open);
+    }
+
+    fn grow(&mut self, text: String, tell: &mut Tell<'_>) {
+        if let Some(open) = &mut self.open {
+            open.text.push_str(&text);
+            tell(open.delta(self.done.len(), text));
+        }
+    }
+
+    /// Ends the open item.
+    pub(super) fn close(&mut self, status: Status, tell: &mut Tell<'_>) {
+        let Some(open) = self.open.take() else { return };
+        let output_index = self.done.len();
+        tell(open.text_done(output_index));
+        if !matches!(open.kind, Kind::Call { .. }) {
+            let (item_id, part) = (open.id.clone(), open.part());
+            tell(Event::PartDone { item_id, output_index, content_index: 0, part });
+        }
+        let item = open.item(status);
+        tell(Event::ItemDone { output_index, item: item.clone() });
+        self.done.push(item);
+    }
+}

@@ -1,0 +1,106 @@
+//! `/v1/responses`: answers made of items. Nothing is stored, so a conversation is sent whole each time.
+
+mod input;
+mod items;
+mod request;
+mod stream;
+
+use crate::answer::{AnswerEvent, Finish};
+use crate::api::{JsonBody, RequestId, json, sse};
+use crate::app::App;
+use crate::error::ServerError;
+use crate::ids;
+use crate::service::Ending;
+use crate::wire::receipt::Timings;
+use crate::wire::responses::{Echo, Item, Response as Told, Status};
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use items::Items;
+use serde_json::{Value, json as value};
+use std::sync::Arc;
+use stream::ResponseStream;
+
+pub(crate) async fn create(
+    State(app): State<Arc<App>>,
+    Extension(RequestId(request_id)): Extension<RequestId>,
+    mut body: JsonBody,
+) -> Result<Response, ServerError> {
+    app.check_model(body.fields.take::<String>("model")?.as_deref())?;
+    let (streaming, echo, mut request) = request::read(&mut body.fields)?;
+    request.generation.request_id = request_id;
+    let mut answers = app.ask_chat(request).await?;
+    let page = Page::new(&app, echo);
+    if streaming {
+        return Ok(sse::response(&app, ResponseStream::new(page, answers)));
+    }
+    let mut items = Items::default();
+    let mut finish = None;
+    while let Some(event) = answers.next().await {
+        match event?.1 {
+            AnswerEvent::Finished(end) => finish = Some(end),
+            part => items.take(part, &mut |_| {}),
+        }
+    }
+    let finish = finish.expect("answers end only when each has finished");
+    items.close(status(&finish), &mut |_| {});
+    Ok(json(&page.finished(&items.done, &finish)))
+}
+
+/// What all views of one response have in common.
+struct Page {
+    app: Arc<App>,
+    id: String,
+    created_at: u64,
+    echo: Echo,
+}
+
+impl Page {
+    fn new(app: &Arc<App>, echo: Echo) -> Self {
+        Self { app: Arc::clone(app), id: ids::fresh("resp_"), created_at: ids::now(), echo }
+    }
+
+    fn view<'a>(&'a self, status: Status, output: &'a [Item]) -> Told<'a> {
+        Told {
+            id: &self.id,
+            object: "response",
+            created_at: self.created_at,
+            status,
+            error: None,
+            incomplete_details: None,
+            model: &self.app.model.name,
+            output,
+            echo: &self.echo,
+            background: false,
+            previous_response_id: None,
+            service_tier: "default",
+            store: false,
+            truncation: "disabled",
+            usage: None,
+            timings: None,
+        }
+    }
+
+    fn finished<'a>(&'a self, output: &'a [Item], finish: &Finish) -> Told<'a> {
+        let status = status(finish);
+        let why = value!({"reason": "max_output_tokens"});
+        Told {
+            incomplete_details: (status == Status::Incomplete).then_some(why),
+            usage: Some(finish.usage.into()),
+            timings: Some(Timings::from(finish)),
+            ..self.view(status, output)
+        }
+    }
+
+    fn failed<'a>(&'a self, output: &'a [Item], error: &ServerError) -> Told<'a> {
+        let error: Value = value!({"code": "server_error", "message": error.to_string()});
+        Told { error: Some(error), ..self.view(Status::Failed, output) }
+    }
+}
+
+fn status(finish: &Finish) -> Status {
+    match finish.end.ending {
+        Ending::Length => Status::Incomplete,
+        Ending::EndToken | Ending::Stop(_) => Status::Completed,
+    }
+}

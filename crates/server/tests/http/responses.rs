@@ -1,0 +1,237 @@
+//! OpenAI's Responses API: the same answers as items.
+
+use crate::client::post;
+use crate::running::{Running, sizes, thinking};
+use forerun_server::Settings;
+use serde_json::{Value, json};
+
+const PATH: &str = "/v1/responses";
+
+fn body(fields: Value) -> Value {
+    let mut body =
+        json!({"input": "I want to eat tonight.", "max_output_tokens": 24, "temperature": 0});
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    body
+}
+
+fn ask(server: &Running, fields: Value) -> Value {
+    let response = post(server.address, PATH, &body(fields));
+    assert_eq!(response.status, 200, "{}", response.text());
+    response.json()
+}
+
+/// The last view of a streamed response; what its events say on the way must come to the same.
+fn streamed(server: &Running, fields: Value) -> Value {
+    let mut asked = body(fields);
+    asked["stream"] = true.into();
+    let events = post(server.address, PATH, &asked).typed();
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number, "{event}");
+    }
+    assert_eq!(events[0]["type"], "response.created");
+    assert_eq!(events[1]["type"], "response.in_progress");
+    let mut items: Vec<Value> = Vec::new();
+    let mut text = String::new();
+    for event in &events[2..events.len() - 1] {
+        let kind = event["type"].as_str().unwrap();
+        let index = items.len();
+        if kind != "response.output_item.done" {
+            let at = event["output_index"].as_u64().unwrap() as usize;
+            assert_eq!(at, if kind == "response.output_item.added" { index } else { index - 1 });
+        }
+        match kind {
+            "response.output_item.added" => {
+                items.push(event["item"].clone());
+                text.clear();
+            }
+            "response.output_item.done" => {
+                let item = &event["item"];
+                assert_eq!(items[index - 1]["id"], item["id"]);
+                items[index - 1] = item.clone();
+            }
+            "response.content_part.added" => assert_eq!(event["part"]["text"], ""),
+            "response.content_part.done" => assert_eq!(event["part"]["text"], text.as_str()),
+            "response.output_text.done" | "response.reasoning_text.done" => {
+                assert_eq!(event["text"], text.as_str());
+            }
+            "response.function_call_arguments.done" => {
+                assert_eq!(event["arguments"], text.as_str());
+            }
+            _ => text.push_str(event["delta"].as_str().unwrap_or_else(|| panic!("{event}"))),
+        }
+    }
+    let last = events.last().unwrap();
+    let response = last["response"].clone();
+    assert_eq!(last["type"], format!("response.{}", response["status"].as_str().unwrap()));
+    assert_eq!(response["output"], json!(items));
+    response
+}
+
+/// A response without what differs from one time to the next.
+fn told(mut response: Value) -> Value {
+    let fields = response.as_object_mut().unwrap();
+    for key in ["id", "created_at", "timings"] {
+        fields.remove(key);
+    }
+    for item in fields["output"].as_array_mut().unwrap() {
+        let item = item.as_object_mut().unwrap();
+        item.remove("id");
+        item.remove("call_id");
+    }
+    response
+}
+
+fn same_both_ways(server: &Running, fields: Value) -> Value {
+    let whole = told(ask(server, fields.clone()));
+    assert_eq!(told(streamed(server, fields)), whole);
+    whole
+}
+
+fn tools() -> Value {
+    json!([{"type": "function", "name": "book", "strict": true, "parameters": {
+        "type": "object", "properties": {"people": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["people"], "additionalProperties": false}}])
+}
+
+#[test]
+fn a_response_says_what_a_chat_says_whole_and_streamed() {
+    let server = Running::start();
+    let response =
+        same_both_ways(&server, json!({"instructions": "Be kind.", "metadata": {"a": "b"}}));
+    let chat = post(
+        server.address,
+        "/v1/chat/completions",
+        &json!({"max_tokens": 24, "temperature": 0, "messages": [
+            {"role": "system", "content": "Be kind."},
+            {"role": "user", "content": "I want to eat tonight."}]}),
+    )
+    .json();
+    let item = &response["output"][0];
+    assert_eq!(item["content"][0]["text"], chat["choices"][0]["message"]["content"]);
+    assert_eq!(response["usage"]["input_tokens"], chat["usage"]["prompt_tokens"]);
+    assert_eq!(response["usage"]["output_tokens"], chat["usage"]["completion_tokens"]);
+    assert_eq!(response["metadata"], json!({"a": "b"}));
+    let short = same_both_ways(&server, json!({"max_output_tokens": 3}));
+    assert_eq!(short["status"], "incomplete");
+    assert_eq!(short["incomplete_details"]["reason"], "max_output_tokens");
+}
+
+#[test]
+fn a_forced_call_is_valid_and_its_result_leads_on() {
+    let server = Running::start();
+    for choice in [json!("required"), json!({"type": "function", "name": "book"})] {
+        let fields = json!({"tools": tools(), "tool_choice": choice, "max_output_tokens": 200});
+        let response = same_both_ways(&server, fields);
+        assert_eq!(response["status"], "completed");
+        for item in response["output"].as_array().unwrap() {
+            assert_eq!((&item["type"], &item["name"]), (&json!("function_call"), &json!("book")));
+            let arguments: Value =
+                serde_json::from_str(item["arguments"].as_str().unwrap()).unwrap();
+            assert!((1..=9).contains(&arguments["people"].as_i64().unwrap()), "{item}");
+        }
+    }
+    let response = ask(
+        &server,
+        json!({"tools": tools(), "tool_choice": "required", "max_output_tokens": 200}),
+    );
+    let mut input = vec![json!({"role": "user", "content": "A table, please."})];
+    input.extend(response["output"].as_array().unwrap().iter().cloned());
+    for call in response["output"].as_array().unwrap() {
+        input.push(
+            json!({"type": "function_call_output", "call_id": call["call_id"], "output": "done"}),
+        );
+    }
+    let response = ask(&server, json!({"input": input, "tools": tools(), "tool_choice": "none"}));
+    assert_eq!(response["output"][0]["type"], "message");
+}
+
+#[test]
+fn an_answer_keeps_to_a_schema_or_calls() {
+    let server = Running::start();
+    let schema = json!({"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}},
+        "required": ["colour"], "additionalProperties": false});
+    let format =
+        json!({"format": {"type": "json_schema", "name": "c", "schema": schema, "strict": true}});
+    for tools in [json!([]), tools()] {
+        let fields = json!({"max_output_tokens": 100, "text": format, "tools": tools});
+        for item in ask(&server, fields)["output"].as_array().unwrap() {
+            let (text, key) = match item["type"].as_str().unwrap() {
+                "message" => (&item["content"][0]["text"], "colour"),
+                _ => (&item["arguments"], "people"),
+            };
+            let said: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+            assert!(said.get(key).is_some(), "{item}");
+        }
+    }
+}
+
+#[test]
+fn reasoning_is_an_item_and_goes_back_as_one() {
+    let server = Running::with(&sizes(), thinking(), Settings::default());
+    let response =
+        same_both_ways(&server, json!({"reasoning": {"effort": "low", "summary": "auto"}}));
+    let item = &response["output"][0];
+    assert_eq!((&item["type"], &item["summary"]), (&json!("reasoning"), &json!([])));
+    assert!(!item["content"][0]["text"].as_str().unwrap().is_empty());
+    assert!(response["usage"]["output_tokens_details"]["reasoning_tokens"].as_u64().unwrap() > 0);
+
+    let silent = same_both_ways(&server, json!({"reasoning": {"effort": "none"}}));
+    assert_eq!(silent["output"][0]["type"], "message");
+
+    let mut input =
+        vec![json!({"role": "user", "content": [{"type": "input_text", "text": "Hi"}]})];
+    input.push(item.clone());
+    input.push(silent["output"][0].clone());
+    input.push(json!({"role": "developer", "content": "Be kind."}));
+    input.push(json!({"role": "user", "content": "And?"}));
+    assert_eq!(ask(&server, json!({"input": input}))["object"], "response");
+}
+
+#[test]
+fn what_is_wrong_with_a_response_is_named() {
+    let server = Running::start();
+    let cases = [
+        (json!({"colour": "red"}), "colour"),
+        (json!({"input": null}), "input"),
+        (json!({"input": []}), "input"),
+        (json!({"input": 5}), "input"),
+        (json!({"input": [{"type": "item_reference", "id": "x"}]}), "input[0].type"),
+        (json!({"input": [{"role": "robot", "content": "a"}]}), "input[0].role"),
+        (
+            json!({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
+            "input[0].content[0].type",
+        ),
+        (json!({"input": [{"type": "function_call", "call_id": "a", "name": "b"}]}), "input[0]"),
+        (
+            json!({"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "{"}]}),
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (json!({"max_output_tokens": 0}), "max_output_tokens"),
+        (json!({"previous_response_id": "resp_1"}), "previous_response_id"),
+        (json!({"conversation": "c"}), "conversation"),
+        (json!({"store": true}), "store"),
+        (json!({"background": true}), "background"),
+        (json!({"truncation": "auto"}), "truncation"),
+        (json!({"include": ["file_search_call.results"]}), "include"),
+        (json!({"max_tool_calls": 3}), "max_tool_calls"),
+        (json!({"prompt": {"id": "p"}}), "prompt"),
+        (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (json!({"tools": [{"type": "function"}]}), "tools[0]"),
+        (json!({"tool_choice": "often"}), "tool_choice"),
+        (json!({"tool_choice": "required"}), "tool_choice"),
+        (json!({"tool_choice": {"type": "web_search"}}), "tool_choice"),
+        (json!({"text": {"verbosity": "low"}}), "text.verbosity"),
+        (json!({"text": {"format": {"type": "poem"}}}), "text.format.type"),
+        (json!({"reasoning": {"effort": "some"}}), "reasoning.effort"),
+        (json!({"reasoning": {"summary": "detailed"}}), "reasoning.summary"),
+        (json!({"reasoning": {"effort": "high"}}), "enable_thinking"),
+    ];
+    for (fields, param) in cases {
+        let response = post(server.address, PATH, &body(fields.clone()));
+        let error = &response.json()["error"];
+        assert_eq!(response.status, 400, "{fields}: {error}");
+        assert_eq!(error["type"], "invalid_request_error");
+        let place = error["param"].as_str().unwrap_or_default();
+        assert!(place == param || place.starts_with(&format!("{param}.")), "{fields}: {error}");
+    }
+}
