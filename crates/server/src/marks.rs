@@ -43,8 +43,7 @@ impl Rendered<'_> {
         let apart = |at: &u32| marks.iter().all(|mark| mark.abs_diff(*at) >= SHORT as u32);
         marks.extend(before_last.filter(apart));
         marks.sort_unstable();
-        // Of two that are close the earlier one is shared by more prompts, and the rest is soon read.
-        marks.dedup_by(|later, earlier| *later - *earlier < SHORT as u32);
+        marks.dedup();
         marks
     }
 

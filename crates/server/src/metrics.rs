@@ -166,6 +166,7 @@ impl Collector for EngineView {
         }
         self.by_position(&mut encoder, &stats)?;
         tiers(&mut encoder, &cache)?;
+        disk(&mut encoder, &cache)?;
         misses(&mut encoder, &cache)?;
         self.memory(&mut encoder)
     }
@@ -202,7 +203,9 @@ impl EngineView {
 
 /// What each tier of the cache holds and dropped.
 fn tiers(encoder: &mut DescriptorEncoder<'_>, cache: &CacheStats) -> fmt::Result {
-    let tiers = [("memory", &cache.memory)];
+    let memory = ("memory", &cache.memory);
+    let disk = cache.disk.as_ref().map(|disk| ("disk", &disk.tier));
+    let tiers = || [Some(memory), disk].into_iter().flatten();
     type Read = fn(&TierStats) -> u64;
     let gauges: [(&str, &str, Read); 4] = [
         ("prefix_cache_bytes", "Bytes held", |tier| tier.bytes),
@@ -214,7 +217,7 @@ fn tiers(encoder: &mut DescriptorEncoder<'_>, cache: &CacheStats) -> fmt::Result
         let kind = ConstGauge::new(0u64).metric_type();
         let name = format!("forerun:{name}");
         let mut metric = encoder.encode_descriptor(&name, help, None, kind)?;
-        for (tier, stats) in tiers {
+        for (tier, stats) in tiers() {
             ConstGauge::new(read(stats)).encode(metric.encode_family(&[("tier", tier)])?)?;
         }
     }
@@ -226,11 +229,26 @@ fn tiers(encoder: &mut DescriptorEncoder<'_>, cache: &CacheStats) -> fmt::Result
         let kind = ConstCounter::new(0u64).metric_type();
         let name = format!("forerun:{name}");
         let mut metric = encoder.encode_descriptor(&name, help, None, kind)?;
-        for (tier, stats) in tiers {
+        for (tier, stats) in tiers() {
             ConstCounter::new(read(stats)).encode(metric.encode_family(&[("tier", tier)])?)?;
         }
     }
     Ok(())
+}
+
+/// What the folder did, where there is one.
+fn disk(encoder: &mut DescriptorEncoder<'_>, cache: &CacheStats) -> fmt::Result {
+    let Some(disk) = &cache.disk else { return Ok(()) };
+    for (name, help, count) in [
+        ("disk_cache_written_bytes", "Bytes written", disk.written_bytes),
+        ("disk_cache_read_bytes", "Bytes read", disk.read_bytes),
+        ("disk_cache_dropped", "Entries not written for want of time", disk.dropped),
+        ("disk_cache_failed_writes", "Entries the system did not take", disk.failed_writes),
+        ("disk_cache_bad_files", "Files removed because they are no entries", disk.bad_files),
+    ] {
+        one(encoder, name, help, &ConstCounter::new(count))?;
+    }
+    one(encoder, "disk_cache_queued_bytes", "Bytes that wait", &ConstGauge::new(disk.queued_bytes))
 }
 
 fn misses(encoder: &mut DescriptorEncoder<'_>, cache: &CacheStats) -> fmt::Result {

@@ -75,6 +75,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB", default_value = "1024", help_heading = "Server")]
     pub(crate) cache: u32,
 
+    /// Folder for the prefix cache, which outlives the process; it holds what was said
+    #[arg(long, value_name = "FOLDER", help_heading = "Server")]
+    pub(crate) cache_dir: Option<PathBuf>,
+
+    /// MiB of files in that folder
+    #[arg(long, value_name = "MIB", default_value = "4096", requires = "cache_dir")]
+    #[arg(help_heading = "Server")]
+    pub(crate) cache_disk: u32,
+
     /// Connections at a time
     #[arg(long, value_name = "N", default_value = "1024", value_parser = at_least_one)]
     #[arg(help_heading = "Server")]

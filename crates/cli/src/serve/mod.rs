@@ -10,7 +10,7 @@ use crate::load::Source;
 use crate::report::bytes_text;
 use crate::{bundled, sizing, terminal};
 use anyhow::Context;
-use forerun_engine::{CacheSettings, Settings as EngineSettings};
+use forerun_engine::{CacheSettings, DiskSettings, Settings as EngineSettings};
 use forerun_server::{ServedModel, Server, Settings};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -31,15 +31,28 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     let sized = EngineSettings {
         sequences: args.max_sequences,
         step_budget: EngineSettings::SHARED_STEP,
-        cache: CacheSettings { bytes: u64::from(args.cache) << 20, ..CacheSettings::default() },
+        cache: CacheSettings { bytes: mebibytes(args.cache), ..CacheSettings::default() },
         ..sized
     };
-    let loaded = source.load(&sized, args.threads)?;
+    let mut loaded = source.load(&sized, args.threads)?;
+    if let Some(folder) = &args.cache_dir {
+        let found = loaded.engine.open_disk_cache(&DiskSettings {
+            folder: folder.clone(),
+            bytes: mebibytes(args.cache_disk),
+            identity: source.blueprint.fingerprint(),
+        })?;
+        let bytes = bytes_text(found.tier.bytes);
+        terminal::note(&format!("disk cache   {} holds {bytes}", folder.display()));
+    }
     let open = settings.api_keys.is_empty();
     let server = Server::bind(loaded.engine, model, settings)?;
     tell(&server, &name, open)?;
     server.run()?;
     Ok(Outcome::Done)
+}
+
+fn mebibytes(count: u32) -> u64 {
+    u64::from(count) << 20
 }
 
 fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
