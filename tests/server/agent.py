@@ -43,7 +43,7 @@ class Talk:
         if self.messages[-1]["role"] == "user" and self.source.random() < 0.5:
             body |= {"tool_choice": "required", "max_tokens": 120}
         else:
-            body |= {"tool_choice": "none"}
+            body |= {"tool_choice": "auto"}
         return body
 
     def hear(self, answer):
@@ -67,7 +67,7 @@ def common(a, b):
 async def run(server, checks, options):
     talks = [Talk(seed) for seed in range(options.talks)]
     seen, resent, served, cached_all, prompt_all, different, misses = [], 0, 0, 0, 0, [], []
-    async with Client(server.url) as client, httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+    async with Client(server.url) as client, httpx.AsyncClient(base_url=server.url, timeout=300) as http:
         for turn in range(options.turns):
             for talk in talks:
                 body = talk.next_request()

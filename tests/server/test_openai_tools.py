@@ -19,7 +19,7 @@ TOOLS = [
 
 
 def ask(chatter, model, messages=ASK, **fields):
-    return chatter.chat.completions.create(model=model, messages=messages, tools=TOOLS, **{"temperature": 0.8, "seed": 3, "max_tokens": 200} | fields)
+    return chatter.chat.completions.create(model=model, messages=messages, tools=TOOLS, **{"temperature": 0.8, "seed": 3, "max_tokens": 200, "parallel_tool_calls": False} | fields)
 
 
 def check(call):
