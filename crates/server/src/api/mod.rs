@@ -50,6 +50,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&app), layers::let_in))
+        // Where routers and other servers' tools look.
+        .route("/health", get(health::ready))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .merge(page::routes())

@@ -21,6 +21,7 @@ pub(crate) async fn tokenize(
     app.check_model(fields.take::<String>("model")?.as_deref())?;
     let text: Option<String> = fields.take("prompt")?;
     let messages = super::openai::chat::messages(fields)?;
+    let tools = fields.take("tools")?.unwrap_or_default();
     let arguments = fields.take("chat_template_kwargs")?.unwrap_or_default();
     let add_special = fields.take("add_special_tokens")?.unwrap_or(true);
     let spelled = fields.take("return_token_strs")?.unwrap_or(false);
@@ -32,7 +33,8 @@ pub(crate) async fn tokenize(
             (Some(text), None) => prepare::encode(app, &text, add_special)?,
             (None, Some(messages)) => {
                 let template_arguments = arguments;
-                let request = ChatRequest { template_arguments, ..ChatRequest::new(messages) };
+                let request =
+                    ChatRequest { tools, template_arguments, ..ChatRequest::new(messages) };
                 prepare::chat_prompt(app, &request)?
             }
             _ => {

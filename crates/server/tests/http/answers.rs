@@ -172,6 +172,38 @@ fn tokens_of_texts_and_conversations_come_back_as_they_went() {
 }
 
 #[test]
+fn a_conversation_with_tools_has_the_tokens_that_its_prompt_has() {
+    let server = Running::start();
+    let tool =
+        json!({"type": "function", "function": {"name": "book", "parameters": {"type": "object"}}});
+    let mut body = json!({"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]});
+    let tokens = post(server.address, "/tokenize", &body).json()["count"].clone();
+    body["max_tokens"] = 1.into();
+    let answer = post(server.address, "/v1/chat/completions", &body).json();
+    assert_eq!(tokens, answer["usage"]["prompt_tokens"]);
+    body["tools"] = json!([]);
+    let without = post(server.address, "/v1/chat/completions", &body).json();
+    assert!(tokens.as_u64() > without["usage"]["prompt_tokens"].as_u64());
+}
+
+#[test]
+fn what_a_router_adds_changes_nothing() {
+    let server = Running::start();
+    let plain = json!({"prompt": STORY, "max_tokens": 8, "temperature": 0});
+    let mut routed = plain.clone();
+    let added = json!({
+        "logprobs": null, "stream": false, "no_stop_trim": false, "ignore_eos": false, "echo": false,
+        "continue_final_message": false, "skip_special_tokens": true, "separate_reasoning": true,
+        "stream_reasoning": true, "return_hidden_states": false, "top_k": -1, "min_p": 0.0,
+        "repetition_penalty": 1.0, "priority": 0,
+    });
+    routed.as_object_mut().unwrap().extend(added.as_object().unwrap().clone());
+    let [plain, routed] =
+        [plain, routed].map(|body| post(server.address, "/v1/completions", &body).json());
+    assert_eq!(plain["choices"], routed["choices"]);
+}
+
+#[test]
 fn parts_of_text_and_the_developer_role_say_what_plain_messages_say() {
     let server = Running::start();
     let ask = |messages: Value| {

@@ -37,6 +37,8 @@ fn what_is_wrong_with_a_request_is_named() {
         (chat("speculation", json!(9999)), "speculation"),
         (chat("store", json!(true)), "store"),
         (chat("service_tier", json!("flex")), "service_tier"),
+        (chat("skip_special_tokens", json!(false)), "skip_special_tokens"),
+        (text("return_hidden_states", json!(true)), "return_hidden_states"),
         (chat("stream_options", json!({"include_usage": true})), "stream_options"),
         (chat("chat_template_kwargs", json!([])), "chat_template_kwargs"),
         (chat("messages", json!([])), "messages"),

@@ -8,6 +8,7 @@ mod errors;
 mod hostile;
 mod life;
 mod messages;
+mod page;
 mod prefix;
 mod responses;
 mod running;

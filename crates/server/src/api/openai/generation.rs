@@ -17,6 +17,17 @@ pub(crate) const TOP_LOGPROBS: usize = 20;
 /// Most answers to one prompt.
 const CHOICES: usize = 128;
 
+/// Fields of SGLang's API with the values that ask for what is done here anyway: its router adds them to
+/// requests that it passes on.
+const ROUTER_FIELDS: [(&str, bool); 6] = [
+    ("no_stop_trim", false),
+    ("continue_final_message", false),
+    ("skip_special_tokens", true),
+    ("separate_reasoning", true),
+    ("stream_reasoning", true),
+    ("return_hidden_states", false),
+];
+
 /// Whether and how an answer is streamed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streaming {
@@ -29,6 +40,9 @@ pub(crate) fn take(fields: &mut Fields, max: &[&str]) -> Result<Generation, Serv
     fields.drop(&["user", "metadata", "safety_identifier"]);
     fields.only("store", &[json!(false)])?;
     fields.only("service_tier", &[json!("auto"), json!("default")])?;
+    for (name, neutral) in ROUTER_FIELDS {
+        fields.only(name, &[json!(neutral)])?;
+    }
     let mut max_tokens = None;
     for name in max {
         if let Some(asked) = fields.take::<u64>(name)? {
