@@ -106,12 +106,17 @@ impl Live {
         let _ = self.sink.send((self.choice, piece));
     }
 
-    /// Takes what the cache had of its prompt, now that it has room.
-    pub(super) fn start(&mut self, cached: CacheReport, looks: &Looks, tokenizer: &Tokenizer) {
-        let now = Instant::now();
+    /// Takes what the cache had of its prompt. It got its room when the step began.
+    pub(super) fn start(
+        &mut self,
+        began: Instant,
+        cached: CacheReport,
+        looks: &Looks,
+        tokenizer: &Tokenizer,
+    ) {
         looks.note(&self.request_id, &cached, &std::mem::take(&mut self.prompt), tokenizer);
-        self.started = Some(now);
-        self.metrics.queued.observe((now - self.arrived).as_secs_f64());
+        self.started = Some(began);
+        self.metrics.queued.observe((began - self.arrived).as_secs_f64());
         self.cached = cached.clone();
         self.tell(Piece::Started(Box::new(cached)));
     }

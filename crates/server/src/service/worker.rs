@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 pub(super) struct Worker<R> {
@@ -85,13 +86,14 @@ impl<R: Runner> Worker<R> {
                 self.obey(command);
             }
             self.drop_abandoned();
+            let began = Instant::now();
             if !self.answers.is_empty() {
                 self.engine.step(&mut self.events);
                 self.watchers.metrics.step.observe(self.engine.stats().step_time.as_secs_f64());
             }
             // First the counts: who has its answer finds it counted.
             self.tell_metrics();
-            self.hand_out();
+            self.hand_out(began);
         }
     }
 
@@ -140,12 +142,13 @@ impl<R: Runner> Worker<R> {
         self.watchers.metrics.note_engine(self.engine.stats(), self.engine.cache_stats());
     }
 
-    fn hand_out(&mut self) {
+    /// Tells what the step that began at `began` decided.
+    fn hand_out(&mut self, began: Instant) {
         for event in self.events.drain(..) {
             match event {
                 Event::Started { seq, cached } => {
                     if let Some(live) = self.answers.get_mut(&seq) {
-                        live.start(*cached, &self.watchers.looks, &self.tokenizer);
+                        live.start(began, *cached, &self.watchers.looks, &self.tokenizer);
                     }
                 }
                 Event::Token { seq, token, logprobs } => {
