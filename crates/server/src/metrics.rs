@@ -76,6 +76,10 @@ impl Metrics {
         }
         let help = "Answers that ended, by why";
         self.registry.register("forerun:request_success", help, self.ended.clone());
+        // A counter that appears with its first event hides that event from whoever takes differences.
+        for finished_reason in ["stop", "length", "abort", "error"] {
+            drop(self.ended.get_or_create(&Ended { finished_reason }));
+        }
         let help = "Requests by path and status";
         self.registry.register("forerun:http_requests", help, self.http.clone());
         self.registry.register_collector(Box::new(self.engine.clone()));

@@ -175,8 +175,8 @@ fn tools_that_make_no_sense_are_refused_by_place() {
             "tool_choice",
         ),
         (
-            json!({"tools": [table_tool()], "response_format": {"type": "json_object"}}),
-            "response_format",
+            json!({"tools": [table_tool()], "structured_outputs": {"regex": "[a-z]+"}}),
+            "structured_outputs",
         ),
         (json!({"enable_thinking": true}), "enable_thinking"),
         (json!({"thinking_budget": 5}), "thinking_budget"),

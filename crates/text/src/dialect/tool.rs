@@ -61,6 +61,12 @@ impl Tool {
         let function = function.ok_or_else(|| refused(&path, "must be an object"))?;
         let name = function.get("name").and_then(Value::as_str).unwrap_or_default();
         check_name(&format!("{path}.name"), name)?;
+        if !matches!(function.get("strict"), None | Some(Value::Null | Value::Bool(_))) {
+            return Err(refused(format!("{path}.strict"), "must be true or false"));
+        }
+        if !matches!(function.get("description"), None | Some(Value::Null | Value::String(_))) {
+            return Err(refused(format!("{path}.description"), "must be a string"));
+        }
         let mut parameters = match function.get("parameters") {
             None | Some(Value::Null) => Map::new(),
             Some(Value::Object(schema)) => schema.clone(),

@@ -126,6 +126,14 @@ fn tools_that_cannot_be_called_are_refused_by_their_path() {
         (function(json!({})), format!("tools[0].function.name: {NAME}")),
         (function(json!({"name": "a>b"})), format!("tools[0].function.name: {NAME}")),
         (
+            function(json!({"name": "a", "strict": {}})),
+            "tools[0].function.strict: must be true or false".to_owned(),
+        ),
+        (
+            function(json!({"name": "a", "description": 5})),
+            "tools[0].function.description: must be a string".to_owned(),
+        ),
+        (
             function(json!({"name": "a", "parameters": []})),
             "tools[0].function.parameters: must be a JSON Schema object".to_owned(),
         ),
