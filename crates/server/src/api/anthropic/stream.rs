@@ -69,7 +69,7 @@ impl MessageStream {
     fn close(&mut self, out: &mut Outbox) {
         let Some(kind) = self.open.take() else { return };
         if kind == Kind::Thinking {
-            self.delta(out, Delta::SignatureDelta { signature: SIGNATURE.to_owned() });
+            self.delta(out, Delta::Signature { signature: SIGNATURE.to_owned() });
         }
         send(out, &Event::ContentBlockStop { index: self.blocks.saturating_sub(1) });
     }
@@ -80,17 +80,17 @@ impl MessageStream {
             AnswerEvent::Reasoning(thinking) => {
                 let empty = || Said::Thinking { thinking: String::new(), signature: String::new() };
                 self.block(out, Kind::Thinking, empty);
-                self.delta(out, Delta::ThinkingDelta { thinking });
+                self.delta(out, Delta::Thinking { thinking });
             }
             AnswerEvent::Content { text, .. } => {
                 self.block(out, Kind::Text, || Said::Text { text: String::new() });
-                self.delta(out, Delta::TextDelta { text });
+                self.delta(out, Delta::Text { text });
             }
             AnswerEvent::ToolCall { id, name, .. } => {
                 self.block(out, Kind::Call, || Said::ToolUse { id, name, input: json!({}) });
             }
             AnswerEvent::ToolArguments { delta, .. } => {
-                self.delta(out, Delta::InputJsonDelta { partial_json: delta });
+                self.delta(out, Delta::InputJson { partial_json: delta });
             }
             AnswerEvent::Finished(finish) => {
                 self.close(out);
