@@ -14,4 +14,5 @@ mod quantizing_gguf;
 mod roofline;
 mod running;
 mod scoring;
+mod serving;
 mod verify;

@@ -180,6 +180,15 @@ impl Live {
             end: now - self.arrived,
         };
         let cached = std::mem::take(&mut self.cached);
+        tracing::info!(
+            request_id = %self.request_id,
+            ending = ?ending,
+            prompt_tokens = self.prompt_tokens,
+            cached_tokens = cached.cached_tokens,
+            completion_tokens = self.completion_tokens,
+            ms = times.end.as_millis() as u64,
+            "answer"
+        );
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.completion_tokens);
         let end = End { ending, prompt_tokens, cached, completion_tokens, times, receipt };
         self.last(Piece::Finished(Box::new(end)));
