@@ -26,7 +26,7 @@ test("a stream says what the whole message says", async () => {
 });
 
 test("a tool is called with valid input, streamed or not", async () => {
-  const calling = { ...asked, tools, tool_choice: { type: "any" }, max_tokens: 200 };
+  const calling = { ...asked, tools, tool_choice: { type: "any", disable_parallel_tool_use: true }, max_tokens: 200 };
   const call = (message) => message.content.find(({ type }) => type === "tool_use");
   const whole = await client.messages.create(calling);
   assert.equal(whole.stop_reason, "tool_use");

@@ -88,13 +88,13 @@ def test_a_response_streams_typed_events_in_order(chatter, model):
 def test_a_response_calls_functions(chatter, model):
     tools = [{"type": "function", "name": "book", "strict": True, "parameters": {
         "type": "object", "properties": {"people": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["people"], "additionalProperties": False}}]
-    response = respond(chatter, model, tools=tools, tool_choice="required", max_output_tokens=200)
+    response = respond(chatter, model, tools=tools, tool_choice="required", parallel_tool_calls=False, max_output_tokens=200)
     call = next(item for item in response.output if item.type == "function_call")
     assert call.name == "book" and 1 <= json.loads(call.arguments)["people"] <= 9
     follow = [{"role": "user", "content": "Book."}, {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
               {"type": "function_call_output", "call_id": call.call_id, "output": "done"}]
     assert respond(chatter, model, input=follow, tools=tools, tool_choice="none").output_text
-    deltas = [e for e in respond(chatter, model, tools=tools, tool_choice="required", max_output_tokens=200, stream=True)]
+    deltas = [e for e in respond(chatter, model, tools=tools, tool_choice="required", parallel_tool_calls=False, max_output_tokens=200, stream=True)]
     arguments = "".join(e.delta for e in deltas if e.type == "response.function_call_arguments.delta")
     assert json.loads(arguments) == json.loads(call.arguments)
 

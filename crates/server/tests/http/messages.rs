@@ -130,7 +130,9 @@ fn a_message_says_what_a_chat_says_whole_and_streamed() {
 #[test]
 fn a_forced_call_is_valid_and_its_result_leads_on() {
     let server = Running::start();
-    for choice in [json!({"type": "any"}), json!({"type": "tool", "name": "book"})] {
+    // A model as small as this one goes on calling if it may.
+    let any = json!({"type": "any", "disable_parallel_tool_use": true});
+    for choice in [any.clone(), json!({"type": "tool", "name": "book"})] {
         let fields = json!({"tools": tools(), "tool_choice": choice, "max_tokens": 200});
         let message = same_both_ways(&server, fields);
         assert_eq!(message["stop_reason"], "tool_use", "{message}");
@@ -139,8 +141,7 @@ fn a_forced_call_is_valid_and_its_result_leads_on() {
             assert!((1..=9).contains(&block["input"]["people"].as_i64().unwrap()), "{block}");
         }
     }
-    let message =
-        ask(&server, json!({"tools": tools(), "tool_choice": {"type": "any"}, "max_tokens": 200}));
+    let message = ask(&server, json!({"tools": tools(), "tool_choice": any, "max_tokens": 200}));
     let results: Vec<Value> = message["content"]
         .as_array()
         .unwrap()

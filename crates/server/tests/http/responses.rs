@@ -120,7 +120,9 @@ fn a_response_says_what_a_chat_says_whole_and_streamed() {
 fn a_forced_call_is_valid_and_its_result_leads_on() {
     let server = Running::start();
     for choice in [json!("required"), json!({"type": "function", "name": "book"})] {
-        let fields = json!({"tools": tools(), "tool_choice": choice, "max_output_tokens": 200});
+        // A model as small as this one goes on calling if it may.
+        let fields = json!({"tools": tools(), "tool_choice": choice, "max_output_tokens": 200,
+            "parallel_tool_calls": false});
         let response = same_both_ways(&server, fields);
         assert_eq!(response["status"], "completed");
         for item in response["output"].as_array().unwrap() {
@@ -132,7 +134,8 @@ fn a_forced_call_is_valid_and_its_result_leads_on() {
     }
     let response = ask(
         &server,
-        json!({"tools": tools(), "tool_choice": "required", "max_output_tokens": 200}),
+        json!({"tools": tools(), "tool_choice": "required", "max_output_tokens": 200,
+            "parallel_tool_calls": false}),
     );
     let mut input = vec![json!({"role": "user", "content": "A table, please."})];
     input.extend(response["output"].as_array().unwrap().iter().cloned());
@@ -196,7 +199,7 @@ fn what_is_wrong_with_a_response_is_named() {
         (json!({"input": []}), "input"),
         (json!({"input": 5}), "input"),
         (json!({"input": [{"type": "item_reference", "id": "x"}]}), "input[0].type"),
-        (json!({"input": [{"role": "robot", "content": "a"}]}), "input[0].role"),
+        (json!({"input": [{"role": "robot", "content": "a"}]}), "input[0]"),
         (
             json!({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
             "input[0].content[0].type",
