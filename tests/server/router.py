@@ -56,7 +56,8 @@ def conversation(seed, turn):
     for _ in range(turn):
         messages += [{"role": "user", "content": traffic.prose(source, 15)}, {"role": "assistant", "content": traffic.prose(source, 20)}]
     messages.append({"role": "user", "content": traffic.prose(source, 15)})
-    return {"messages": messages, "max_tokens": 24, "temperature": 0.8, "seed": seed}
+    # The router asks for the model `unknown` where a request names none.
+    return {"model": "tales-28m", "messages": messages, "max_tokens": 24, "temperature": 0.8, "seed": seed}
 
 
 def answered(server):
