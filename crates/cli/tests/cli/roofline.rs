@@ -54,7 +54,7 @@ fn parts_of_a_phase_add_up_to_the_whole() {
             let whole = phase[what].as_f64().unwrap();
             assert!((total(what) / steps - whole).abs() < 1.0, "{what} of {}", phase["phase"]);
         }
-        let products = ["linear", "gated_linear", "experts"];
+        let products = ["linear", "gated_linear", "experts", "head_sample"];
         for operation in operations {
             let is_product = products.contains(&operation["operation"].as_str().unwrap());
             assert_eq!(operation["format"].is_string(), is_product, "{operation}");
