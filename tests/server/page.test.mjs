@@ -70,7 +70,7 @@ for (const size of Object.keys(SIZES)) {
       await shot(page, `${size}-welcome`);
       assert.notEqual(await page.locator("#model").inputValue(), "", "the model is named");
 
-      await alter(page, { ignore_eos: true, max_tokens: 300 });
+      await alter(page, { ignore_eos: true, max_tokens: 3000 });
       await send(page, STORY);
       await answers(page).locator(".prose p").first().waitFor();
       const early = await lastText(page);
