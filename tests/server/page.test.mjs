@@ -54,6 +54,12 @@ async function send(page, text) {
 const answers = (page) => page.locator(".message.assistant");
 const lastText = (page) => answers(page).last().locator(".prose:not(.thought)").innerText();
 
+/** Waits for the first words of an answer that is still being made. */
+async function begun(page) {
+  await answers(page).locator(".prose p").first().waitFor();
+  assert.ok(await page.locator("#stop").isVisible(), "the answer was over before the test could look: make it longer");
+}
+
 async function finished(page) {
   await page.locator("#stop").waitFor({ state: "hidden", timeout: 60_000 });
 }
@@ -70,9 +76,9 @@ for (const size of Object.keys(SIZES)) {
       await shot(page, `${size}-welcome`);
       assert.notEqual(await page.locator("#model").inputValue(), "", "the model is named");
 
-      await alter(page, { ignore_eos: true, max_tokens: 3000 });
+      await alter(page, { ignore_eos: true, max_tokens: 2000 });
       await send(page, STORY);
-      await answers(page).locator(".prose p").first().waitFor();
+      await begun(page);
       const early = await lastText(page);
       await finished(page);
       const whole = await lastText(page);
@@ -89,7 +95,7 @@ for (const size of Object.keys(SIZES)) {
       const { page, complaints, close } = await open(size);
       await alter(page, { ignore_eos: true, max_tokens: 4000 });
       await send(page, STORY);
-      await answers(page).locator(".prose p").first().waitFor();
+      await begun(page);
       await page.getByLabel("Stop").click();
       await finished(page);
       const kept = await lastText(page);
@@ -207,7 +213,7 @@ describe("the conversation", () => {
     assert.equal(await field.inputValue(), "one\ntwo");
     await alter(page, { ignore_eos: true, max_tokens: 4000 });
     await page.keyboard.press("Enter");
-    await answers(page).locator(".prose p").first().waitFor();
+    await begun(page);
     await page.keyboard.press("Escape");
     await finished(page);
     assert.match(await answers(page).last().locator(".notice").innerText(), /Stopped/);

@@ -121,6 +121,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_part_defines_what_another_part_defines() {
+        let mut seen = std::collections::HashSet::new();
+        for part in APIS.into_iter().chain([SHARED]).map(parse) {
+            for place in ["/paths", "/components/schemas", "/components/responses"] {
+                let names = part.pointer(place).and_then(Value::as_object);
+                for name in names.into_iter().flatten().map(|(name, _)| name) {
+                    assert!(seen.insert(format!("{place}/{name}")), "{place}/{name} twice");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn the_pattern_of_token_ids_ends_with_the_vocabulary() {
         assert_eq!(up_to(7), "0|[1-6][0-9]{0}|7");
         assert_eq!(up_to(0), "0|0");

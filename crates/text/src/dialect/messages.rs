@@ -65,13 +65,12 @@ impl Dialect {
         };
         // Not all clients name reasoning alike.
         if let Some(reasoning) = message.remove("reasoning") {
+            optional_text(path, Some(&reasoning), "reasoning")?;
             message.entry("reasoning_content").or_insert(reasoning);
         }
-        match message.get("reasoning_content") {
-            None | Some(Value::String(_)) => {}
-            Some(Value::Null) => drop(message.remove("reasoning_content")),
-            Some(_) => {
-                return Err(refused(format!("{path}.reasoning_content"), "must be a string"));
+        for key in ["name", "reasoning_content", "tool_call_id"] {
+            if optional_text(path, message.get(key), key)?.is_none() {
+                message.remove(key);
             }
         }
         let may_be_empty = calls || message.contains_key("reasoning_content");
@@ -79,7 +78,7 @@ impl Dialect {
         let content = self.content(&format!("{path}.content"), content, may_be_empty)?;
         message.insert("content".to_owned(), content);
         if role == "tool" {
-            name_of_result(path, &mut message, called)?;
+            name_of_result(&mut message, called);
         }
         Ok(message)
     }
@@ -130,7 +129,7 @@ impl Dialect {
                 let problem = format!("{} is not supported; only function is", shown(kind));
                 return Err(refused(format!("{path}.type"), problem));
             }
-            let id = call.get("id").and_then(Value::as_str).map(str::to_owned);
+            let id = optional_text(&path, call.get("id"), "id")?.map(str::to_owned);
             let function = call.get_mut("function").and_then(Value::as_object_mut);
             let path = format!("{path}.function");
             let function = function.ok_or_else(|| refused(&path, "must be an object"))?;
@@ -162,20 +161,24 @@ impl Dialect {
 }
 
 /// Templates write whose result it is; clients give the id of the call only.
-fn name_of_result(
-    path: &str,
-    message: &mut Map<String, Value>,
-    called: &Called,
-) -> Result<(), TextError> {
-    let id = match message.get("tool_call_id") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::String(id)) => id,
-        Some(_) => return Err(refused(format!("{path}.tool_call_id"), "must be a string")),
-    };
-    if let (Some(name), false) = (called.get(id), message.contains_key("name")) {
+fn name_of_result(message: &mut Map<String, Value>, called: &Called) {
+    let id = message.get("tool_call_id").and_then(Value::as_str);
+    if let (Some(name), false) = (id.and_then(|id| called.get(id)), message.contains_key("name")) {
         message.insert("name".to_owned(), name.as_str().into());
     }
-    Ok(())
+}
+
+/// A text that may be left out or be null.
+fn optional_text<'a>(
+    path: &str,
+    value: Option<&'a Value>,
+    key: &str,
+) -> Result<Option<&'a str>, TextError> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(refused(format!("{path}.{key}"), "must be a string")),
+    }
 }
 
 fn part_text<'a>(path: &str, part: &'a Value) -> Result<&'a str, TextError> {

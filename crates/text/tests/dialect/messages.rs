@@ -102,6 +102,14 @@ fn what_cannot_be_given_to_the_model_is_refused_by_its_path() {
             "messages[0].tool_calls[0].function.arguments: must be the text of a JSON object",
         ),
         (
+            call(json!({"id": 7, "function": {"name": "f"}})),
+            "messages[0].tool_calls[0].id: must be a string",
+        ),
+        (
+            json!([{"role": "user", "content": "a", "name": ["n"]}]),
+            "messages[0].name: must be a string",
+        ),
+        (
             json!([{"role": "tool", "content": "a", "tool_call_id": 5}]),
             "messages[0].tool_call_id: must be a string",
         ),

@@ -1,8 +1,9 @@
 //! The messages of a request.
 
-use super::super::Fields;
+use super::super::fields::{Fields, read};
 use crate::app::shortened;
 use crate::error::ServerError;
+use crate::wire::anthropic::CacheControl;
 use serde_json::{Map, Value};
 
 /// Most messages of a conversation.
@@ -37,6 +38,21 @@ pub(crate) fn messages(fields: &mut Fields) -> Result<Option<Vec<Value>>, Server
             let field = format!("messages[{i}].{}", shortened(key));
             return Err(ServerError::Unsupported { field, why: None });
         }
+        check_marks(&format!("messages[{i}]"), message)?;
     }
     Ok(Some(messages.into_iter().map(Value::Object).collect()))
+}
+
+/// Marks for the cache may stand at a message and at the parts of its content.
+fn check_marks(place: &str, message: &Map<String, Value>) -> Result<(), ServerError> {
+    let check = |place: &str, mark: Option<&Value>| {
+        let place = format!("{place}.cache_control");
+        mark.map_or(Ok(None), |mark| read::<Option<CacheControl>>(&place, mark.clone())).map(drop)
+    };
+    check(place, message.get("cache_control"))?;
+    let parts = message.get("content").and_then(Value::as_array);
+    for (i, part) in parts.into_iter().flatten().enumerate() {
+        check(&format!("{place}.content[{i}]"), part.get("cache_control"))?;
+    }
+    Ok(())
 }
