@@ -10,6 +10,7 @@ use super::isa::{Isa, Kernel, LANES, Task};
 use super::math::silu;
 use crate::pool::Shared;
 use forerun_backend::op::SpanEntry;
+use std::array::from_fn;
 use std::ops::Range;
 
 /// Elements below which a task is not worth its start.
@@ -77,6 +78,12 @@ impl ConvKernel<'_> {
         self.fresh(span.first_row as usize + i - keep - pending)
     }
 
+    /// The task's channels of tap `j`.
+    #[inline(always)]
+    fn tap(&self, j: usize) -> &[f32] {
+        &self.task.op.weight[j * self.task.op.channels..][self.channels.clone()]
+    }
+
     /// The task's channels of batch row `row`.
     #[inline(always)]
     fn fresh(&self, row: usize) -> &[f32] {
@@ -116,20 +123,59 @@ impl Kernel for ConvKernel<'_> {
 /// One output row: taps over the rows seen from `first` on.
 #[inline(always)]
 fn convolve<S: Isa>(simd: S, kernel: &ConvKernel<'_>, first: usize, out: &mut [f32]) {
-    let op = kernel.task.op;
-    let taps = kernel.keep() + 1;
-    let weight = |j: usize| &op.weight[j * op.channels..][kernel.channels.clone()];
+    match kernel.keep() + 1 {
+        // Every published model.
+        4 => convolve_taps::<S, 4>(simd, kernel, first, out),
+        taps => {
+            for at in (0..out.len()).step_by(LANES) {
+                let lanes = LANES.min(out.len() - at);
+                let mut sum = simd.splat(0.0);
+                for j in 0..taps {
+                    let (w, x) = (&kernel.tap(j)[at..], &kernel.seen(first + j)[at..]);
+                    // SAFETY: `lanes` elements are left in both slices, which are as long as `out`.
+                    sum = unsafe { tap(simd, [w.as_ptr(), x.as_ptr()], lanes, sum) };
+                }
+                // SAFETY: `lanes` elements are left.
+                unsafe { simd.store_part(out[at..].as_mut_ptr(), lanes, silu(simd, sum)) };
+            }
+        }
+    }
+}
+
+/// The same sums with every tap's place looked up once a row.
+#[inline(always)]
+fn convolve_taps<S: Isa, const TAPS: usize>(
+    simd: S,
+    kernel: &ConvKernel<'_>,
+    first: usize,
+    out: &mut [f32],
+) {
+    let taps: [[&[f32]; 2]; TAPS] = from_fn(|j| {
+        let both = [kernel.tap(j), kernel.seen(first + j)];
+        assert!(both.iter().all(|row| row.len() == out.len()), "a row is as long as its output");
+        both
+    });
     for at in (0..out.len()).step_by(LANES) {
         let lanes = LANES.min(out.len() - at);
-        let mut sum = simd.splat(0.0);
-        for j in 0..taps {
-            let (w, x) = (weight(j)[at..].as_ptr(), kernel.seen(first + j)[at..].as_ptr());
-            // SAFETY: `lanes` elements are left in both slices, which are as long as `out`.
-            sum = unsafe { simd.fma(simd.load_part(w, lanes), simd.load_part(x, lanes), sum) };
+        // SAFETY: `lanes` elements are left in every slice, all of which are as long as `out`.
+        unsafe {
+            let mut sum = simd.splat(0.0);
+            for row in &taps {
+                sum = tap(simd, row.map(|row| row.as_ptr().add(at)), lanes, sum);
+            }
+            simd.store_part(out.as_mut_ptr().add(at), lanes, silu(simd, sum));
         }
-        // SAFETY: `lanes` elements are left.
-        unsafe { simd.store_part(out[at..].as_mut_ptr(), lanes, silu(simd, sum)) };
     }
+}
+
+/// Adds weight times number.
+///
+/// # Safety
+/// `lanes` elements at both places.
+#[inline(always)]
+unsafe fn tap<S: Isa>(simd: S, [w, x]: [*const f32; 2], lanes: usize, sum: S::F) -> S::F {
+    // SAFETY: the caller's promise.
+    unsafe { simd.fma(simd.load_part(w, lanes), simd.load_part(x, lanes), sum) }
 }
 
 /// Convolves all spans and moves their windows and logs on.

@@ -7,7 +7,8 @@
 //!
 //! # Numerics
 //! f32, one row after the other. Per channel, sums over `dk` run in two interleaved chains (even and odd), added at
-//! the end. Recall is taken before the decay and multiplied by it: `decay·(Sᵀk)`.
+//! the end. Recall is taken before the decay and multiplied by it: `decay·(Sᵀk)`. A pass over the state writes a row and recalls
+//! for the next one, which reads the state once a row and changes no bit.
 
 use super::Scratch;
 use super::crew::Crew;
@@ -93,6 +94,18 @@ impl DeltaPart<'_> {
     fn key_at(&self) -> usize {
         let DeltaShape { key_heads, value_heads, dk, .. } = self.task.op.shape;
         self.head / (value_heads / key_heads) * dk
+    }
+
+    /// Row `i` of pending and own rows; those of its own have a question and a place for the answer.
+    #[inline(always)]
+    fn row(&self, i: u32) -> (Row<'_>, Option<&[f32]>, Option<usize>) {
+        if i < self.span.pending {
+            return (self.logged(i as usize), None, None);
+        }
+        let row = (self.span.first_row + i - self.span.pending) as usize;
+        let DeltaShape { value_heads, dv, .. } = self.task.op.shape;
+        let (write, q) = self.fresh(row);
+        (write, Some(q), Some((row * value_heads + self.head) * dv + self.first))
     }
 
     /// Pending row `i` of the slot's log.
@@ -201,18 +214,32 @@ impl<const W: usize> DeltaKernel<'_, W> {
         Lines { at, stride: W * LANES, count: dk, ahead: 0 }
     }
 
-    /// Runs rows of the span, numbered from its first.
+    /// Runs rows of the span, numbered from its first pending one.
     #[inline(always)]
     fn rows<S: Isa>(&self, simd: S, state: Lines, rows: Range<u32>) {
-        let DeltaShape { value_heads, dv, .. } = self.part.task.op.shape;
-        for i in rows {
-            let row = (self.part.span.first_row + i) as usize;
-            let (write, q) = self.part.fresh(row);
-            let at = (row * value_heads + self.part.head) * dv + self.part.first;
+        if rows.is_empty() {
+            return;
+        }
+        // SAFETY: the state is `dk` lines that nobody else uses.
+        let mut recall = unsafe { recall::<S, W>(simd, state, self.part.row(rows.start).0.k) };
+        for i in rows.clone() {
+            let (row, q, at) = self.part.row(i);
+            // The last row's own key stands in, and what it recalls is dropped.
+            let next = if i + 1 < rows.end { self.part.row(i + 1).0.k } else { row.k };
+            // Without a question the key stands in for it, and the answer is dropped.
+            let keys = Keys { k: row.k, q: q.unwrap_or(row.k), next };
+            let write = error::<S, W>(simd, &row, &recall);
+            // SAFETY: the state is `dk` lines that nobody else uses.
+            let (answer, recalled) = unsafe { advance::<S, W>(simd, state, keys, &write) };
+            recall = recalled;
+            let Some(at) = at else { continue };
             // SAFETY: no two spans share a row, so this part of the output is this task's alone.
             let out = unsafe { self.part.task.out.part(at, self.part.count) };
-            // SAFETY: the state is `dk` lines that nobody else uses.
-            unsafe { advance::<S, W>(simd, state, &write, Some((q, out))) };
+            for w in 0..W {
+                let to = out.as_mut_ptr().wrapping_add(w * LANES);
+                // SAFETY: `lanes` elements are left in `out`.
+                unsafe { simd.store_part(to, lanes(out, w), simd.add(answer[0][w], answer[1][w])) };
+            }
         }
     }
 }
@@ -247,12 +274,7 @@ impl<const W: usize> Kernel for DeltaKernel<'_, W> {
             self.fetch(simd, dk);
             self.copy(dk)
         });
-        for i in 0..pending {
-            let row = self.part.logged(i as usize);
-            // SAFETY: the state is `dk` lines that nobody else uses.
-            unsafe { advance::<S, W>(simd, state, &row, None) };
-        }
-        self.rows(simd, state, 0..certain);
+        self.rows(simd, state, 0..pending + certain);
         if in_place.is_none() && pending + certain > 0 {
             self.settle(simd, dk);
         }
@@ -261,26 +283,37 @@ impl<const W: usize> Kernel for DeltaKernel<'_, W> {
                 self.fetch(simd, dk);
             }
             let copy = self.copy(dk);
-            self.rows(simd, copy, certain..rows);
+            self.rows(simd, copy, pending + certain..pending + rows);
         }
     }
 }
 
-/// Forgets, writes the row and, if asked, answers a query from the new state `[dk][16·W]`.
+/// What a row asks of every line.
+struct Keys<'a> {
+    k: &'a [f32],
+    q: &'a [f32],
+    /// The key of the next row.
+    next: &'a [f32],
+}
+
+/// What a row does to every line.
+struct Change<F, const W: usize> {
+    decay: F,
+    error: [F; W],
+}
+
+/// Sums over the even and the odd lines.
+type Chains<F, const W: usize> = [[F; W]; 2];
+
+/// What the state `[dk][16·W]` has for a key.
 ///
 /// # Safety
-/// The lines are `W` vectors each, and nobody else uses them.
+/// The lines are `W` vectors each, and nobody else changes them.
 #[inline(always)]
-unsafe fn advance<S: Isa, const W: usize>(
-    simd: S,
-    state: Lines,
-    row: &Row<'_>,
-    ask: Option<(&[f32], &mut [f32])>,
-) {
-    assert_eq!(state.count, row.k.len(), "the state has a line for each key");
-    let (decay, beta) = (simd.splat(row.decay), simd.splat(row.beta));
+unsafe fn recall<S: Isa, const W: usize>(simd: S, state: Lines, k: &[f32]) -> Chains<S::F, W> {
+    assert_eq!(state.count, k.len(), "the state has a line for each key");
     let mut recall = [[simd.splat(0.0); W]; 2];
-    for (i, k) in row.k.chunks(2).enumerate() {
+    for (i, k) in k.chunks(2).enumerate() {
         let line = state.at.wrapping_add(2 * i * state.stride);
         // SAFETY: the caller's promise; there is a line for each key.
         unsafe {
@@ -290,42 +323,7 @@ unsafe fn advance<S: Isa, const W: usize>(
             }
         }
     }
-    let mut error = [simd.splat(0.0); W];
-    for w in 0..W {
-        let recalled = simd.mul(decay, simd.add(recall[0][w], recall[1][w]));
-        let from = row.v.as_ptr().wrapping_add(w * LANES);
-        // SAFETY: `lanes` elements are left in `v`.
-        let v = unsafe { simd.load_part(from, lanes(row.v, w)) };
-        error[w] = simd.mul(beta, simd.sub(v, recalled));
-    }
-    let write = Change { decay, error };
-    let mut answer = [[simd.splat(0.0); W]; 2];
-    // Without a question the keys stand in for it, and the answer is dropped.
-    let q = ask.as_ref().map_or(row.k, |(q, _)| q);
-    for (i, (k, q)) in row.k.chunks(2).zip(q.chunks(2)).enumerate() {
-        let line = state.at.wrapping_add(2 * i * state.stride);
-        if state.ahead > 0 {
-            for w in 0..2 * W {
-                let line = line.wrapping_add(state.ahead + w / W * state.stride);
-                simd.prefetch(line.wrapping_add(w % W * LANES).cast());
-            }
-        }
-        // SAFETY: the caller's promise; there is a line for each key.
-        unsafe {
-            write_line(simd, line, [k[0], q[0]], &write, &mut answer[0]);
-            if k.len() > 1 {
-                let odd = line.wrapping_add(state.stride);
-                write_line(simd, odd, [k[1], q[1]], &write, &mut answer[1]);
-            }
-        }
-    }
-    if let Some((_, out)) = ask {
-        for w in 0..W {
-            let to = out.as_mut_ptr().wrapping_add(w * LANES);
-            // SAFETY: `lanes` elements are left in `out`.
-            unsafe { simd.store_part(to, lanes(out, w), simd.add(answer[0][w], answer[1][w])) };
-        }
-    }
+    recall
 }
 
 /// `recall += line · k`.
@@ -347,13 +345,66 @@ unsafe fn recall_line<S: Isa, const W: usize>(
     }
 }
 
-/// What a row does to every line.
-struct Change<F, const W: usize> {
-    decay: F,
-    error: [F; W],
+/// What a row writes, given what the state had for its key.
+#[inline(always)]
+fn error<S: Isa, const W: usize>(
+    simd: S,
+    row: &Row<'_>,
+    recall: &Chains<S::F, W>,
+) -> Change<S::F, W> {
+    let (decay, beta) = (simd.splat(row.decay), simd.splat(row.beta));
+    let mut error = [simd.splat(0.0); W];
+    for w in 0..W {
+        let recalled = simd.mul(decay, simd.add(recall[0][w], recall[1][w]));
+        let from = row.v.as_ptr().wrapping_add(w * LANES);
+        // SAFETY: `lanes` elements are left in `v`.
+        let v = unsafe { simd.load_part(from, lanes(row.v, w)) };
+        error[w] = simd.mul(beta, simd.sub(v, recalled));
+    }
+    Change { decay, error }
 }
 
-/// `line ← decay·line + k·error`, then `answer += line · q`.
+/// Forgets, writes the row, answers its question from the new state `[dk][16·W]`, and tells what that has for the next row's key.
+///
+/// # Safety
+/// The lines are `W` vectors each, and nobody else uses them.
+#[inline(always)]
+unsafe fn advance<S: Isa, const W: usize>(
+    simd: S,
+    state: Lines,
+    Keys { k, q, next }: Keys<'_>,
+    change: &Change<S::F, W>,
+) -> (Chains<S::F, W>, Chains<S::F, W>) {
+    let count = state.count;
+    assert!(
+        [k, q, next].iter().all(|keys| keys.len() == count),
+        "the state has a line for each key"
+    );
+    let mut answer = [[simd.splat(0.0); W]; 2];
+    let mut recall = [[simd.splat(0.0); W]; 2];
+    for i in (0..count).step_by(2) {
+        let line = state.at.wrapping_add(i * state.stride);
+        if state.ahead > 0 {
+            for w in 0..2 * W {
+                let line = line.wrapping_add(state.ahead + w / W * state.stride);
+                simd.prefetch(line.wrapping_add(w % W * LANES).cast());
+            }
+        }
+        // SAFETY: the caller's promise; there is a line for each key.
+        unsafe {
+            let sums = (&mut answer[0], &mut recall[0]);
+            write_line(simd, line, [k[i], q[i], next[i]], change, sums);
+            if i + 1 < count {
+                let sums = (&mut answer[1], &mut recall[1]);
+                let odd = line.wrapping_add(state.stride);
+                write_line(simd, odd, [k[i + 1], q[i + 1], next[i + 1]], change, sums);
+            }
+        }
+    }
+    (answer, recall)
+}
+
+/// `line ← decay·line + k·error`, then `answer += line · q` and `recall += line · next`.
 ///
 /// # Safety
 /// The line is `W` vectors that nobody else uses.
@@ -361,11 +412,11 @@ struct Change<F, const W: usize> {
 unsafe fn write_line<S: Isa, const W: usize>(
     simd: S,
     line: *mut f32,
-    [k, q]: [f32; 2],
+    keys: [f32; 3],
     change: &Change<S::F, W>,
-    answer: &mut [S::F; W],
+    (answer, recall): (&mut [S::F; W], &mut [S::F; W]),
 ) {
-    let (k, q) = (simd.splat(k), simd.splat(q));
+    let [k, q, next] = [simd.splat(keys[0]), simd.splat(keys[1]), simd.splat(keys[2])];
     for w in 0..W {
         let at = line.wrapping_add(w * LANES);
         // SAFETY: vector `w` of `W`.
@@ -373,6 +424,7 @@ unsafe fn write_line<S: Isa, const W: usize>(
             let new = simd.fma(k, change.error[w], simd.mul(change.decay, simd.load(at)));
             simd.store(at, new);
             answer[w] = simd.fma(new, q, answer[w]);
+            recall[w] = simd.fma(new, next, recall[w]);
         }
     }
 }
