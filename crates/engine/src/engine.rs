@@ -147,9 +147,9 @@ impl<R: Runner> Engine<R> {
             .map(|()| self.settle(events)) // judge and commit
             .and_then(|()| self.draft(events)); // device: next guesses
         match done {
-            Ok(()) => {
+            Ok(drafting) => {
                 // Copies for the cache are no price of rows.
-                self.note_step(started.elapsed());
+                self.note_step(started.elapsed(), drafting);
                 self.publish(); // device: what prompts to come may want
             }
             Err(error) => self.fail(&error, events),
@@ -161,9 +161,6 @@ impl<R: Runner> Engine<R> {
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.picks)?;
         self.stats.note_submissions(1, start.elapsed());
-        if self.plan.spans.iter().all(|span| span.sample.is_some() && span.certain() == 1) {
-            self.costs.note_step(self.plan.rows(), self.plan.context(), start.elapsed());
-        }
         Ok(())
     }
 
@@ -182,27 +179,36 @@ impl<R: Runner> Engine<R> {
         }
     }
 
-    /// Makes the guesses of the next step.
-    fn draft(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
+    /// Makes the guesses of the next step; how long the device took.
+    fn draft(&mut self, events: &mut Vec<Event>) -> Result<Duration, EngineError> {
         if self.scheduler.max_drafts() == 0 {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         let Self { scheduler, states, costs, scratch, plan, drafts, .. } = self;
         scheduler.plan_drafts(plan, states, costs, scratch, drafts);
+        let mut drafting = Duration::ZERO;
         if !self.drafts.entries.is_empty() {
             let start = Instant::now();
             let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
-            self.stats.note_submissions(passes, start.elapsed());
+            drafting = start.elapsed();
+            self.stats.note_submissions(passes, drafting);
             if self.drafts.deepest() > 0 && self.drafts.tokens.len() <= 2 * self.guesses.len() {
-                self.costs.note_draft(passes, self.guesses.len(), start.elapsed());
+                self.costs.note_draft(passes, self.guesses.len(), drafting);
             }
         }
         self.scheduler.take_guesses(&self.drafts, &self.guesses, events);
-        Ok(())
+        Ok(drafting)
     }
 
-    fn note_step(&mut self, time: Duration) {
-        let (rows, prompt_rows) = (self.plan.rows(), self.plan.prompt_rows);
+    fn note_step(&mut self, time: Duration, drafting: Duration) {
+        let (rows, prompt_rows, spans) =
+            (self.plan.rows(), self.plan.prompt_rows, &self.plan.spans);
+        let decodes = spans.iter().all(|span| span.sample.is_some() && span.certain() == 1);
+        // What guesses left to be folded is their price, not that of the step without guesses that follows.
+        let guesses = spans.iter().any(|span| span.drafts > 0);
+        if decodes && (guesses || spans.iter().all(|span| span.pending == 0)) {
+            self.costs.note_step(rows, self.plan.context(), time.saturating_sub(drafting));
+        }
         self.pace.note(prompt_rows, self.plan.context(), time);
         self.stats.note_step(rows, prompt_rows, time);
     }

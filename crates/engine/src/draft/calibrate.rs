@@ -6,7 +6,7 @@ use forerun_base::LeaseId;
 use std::time::{Duration, Instant};
 
 /// Rows of one sequence that are timed.
-const SINGLE: [usize; 6] = [1, 2, 3, 5, 9, 17];
+const SINGLE: [usize; 8] = [1, 2, 4, 3, 5, 6, 9, 17];
 /// Rows of many sequences that are timed: both sides of where a device with tiles of sixteen rows takes one more.
 const MANY: [usize; 8] = [16, 17, 32, 33, 48, 49, 64, 65];
 
@@ -24,7 +24,7 @@ impl<R: Runner> Engine<R> {
         done
     }
 
-    /// One step to warm caches and threads, then as many priced ones as the time allows, one at least.
+    /// One step to warm caches and threads, then as many priced ones as the time allows, up to three of each and one at least.
     fn time_steps(
         &mut self,
         leases: &[LeaseId],
@@ -40,7 +40,7 @@ impl<R: Runner> Engine<R> {
         let many = MANY.into_iter().filter(|&rows| most < rows && rows <= together);
         let many = many.map(|rows| (leases, rows));
         let all = single.chain(many);
-        for (i, (leases, rows)) in all.clone().chain(all).enumerate() {
+        for (i, (leases, rows)) in all.clone().chain(all.clone()).chain(all).enumerate() {
             if i > 0 && started.elapsed() > budget {
                 break;
             }
@@ -103,7 +103,7 @@ impl<R: Runner> Engine<R> {
         let start = Instant::now();
         let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
         if counts {
-            self.costs.note_draft(passes, self.guesses.len(), start.elapsed());
+            self.costs.note_draft_calibration(passes, leases.len(), start.elapsed());
         }
         Ok(())
     }

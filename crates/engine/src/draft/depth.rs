@@ -5,8 +5,11 @@
 //! `d` draft passes. The depths of a batch are raised one guess at a time, the likeliest first, and
 //! the best rate on the way wins, 0 included. Rows come in stairs on devices with tiles: a step of 17 may cost what one of 32
 //! costs, so whoever takes a stair to look again takes others along. Times decide how fast the text comes, never which.
+//!
+//! Positions are learned in strides: what is known of guess `k` lets guesses `2k` and `2k + 1` be risked, so that a depth behind a
+//! stair is found without passing through the one that stands on its edge.
 
-use std::time::Duration;
+use super::cost::{CostTable, band};
 
 /// Deepest guess that is counted and priced.
 pub(crate) const MAX_DEPTH: usize = 16;
@@ -17,8 +20,13 @@ const PROBE_AFTER: u32 = 16;
 const PROBE_AT_LATEST: u32 = 768;
 /// Rows whose price is within this factor are on one stair.
 const STAIR: f32 = 1.03;
-/// Outcomes of the first guess that must be known before a second one is risked.
+/// Outcomes of a guess that must be known before deeper ones are risked.
 const TRIALS: u32 = 2;
+/// How much less likely a guess is than the one before it, until its outcomes are seen.
+const UNSEEN: f32 = 0.9;
+
+/// A gain smaller than the scatter of times is none.
+const GAIN: f32 = 1.03;
 
 /// Chance of acceptance by position, for one sequence.
 #[derive(Clone, Copy, Debug)]
@@ -78,122 +86,15 @@ impl Acceptance {
         self.chance[0]
     }
 
-    /// The chance that guess number `k` (from 0) is accepted, given those before it. An unseen position
-    /// is as likely as the one before it.
+    /// The chance that guess number `k` (from 0) is accepted, given those before it. An unseen position is a
+    /// little less likely than the one before it, and none where too little is known to risk it.
     fn given(&self, k: usize) -> f32 {
-        if k > 0 && self.seen[0] < TRIALS {
+        if k > 0 && self.seen[((k - 1) / 2).min(MAX_DEPTH - 1)] < TRIALS {
             return 0.0;
         }
-        let known = (0..=k.min(MAX_DEPTH - 1)).rev().find(|&k| self.seen[k] > 0);
-        self.chance[known.unwrap_or(0)]
+        let known = (0..=k.min(MAX_DEPTH - 1)).rev().find(|&k| self.seen[k] > 0).unwrap_or(0);
+        self.chance[known] * UNSEEN.powi((k - known) as i32)
     }
-}
-
-/// Contexts from which a step is priced apart from shorter ones.
-const CONTEXTS: [usize; 5] = [0, 1 << 10, 1 << 12, 1 << 14, 1 << 16];
-
-/// Bands of prices: what was timed at load, then one for each of [`CONTEXTS`].
-pub(crate) const BANDS: usize = CONTEXTS.len() + 1;
-
-/// Prices of rounds, learned from rounds.
-#[derive(Clone, Debug)]
-pub(crate) struct CostTable {
-    /// Seconds of a step by band and rows (index 0: one row); 0 is unknown. Band 0 holds what was timed
-    /// at load, for proportions until requests tell; the others follow [`CONTEXTS`].
-    step: [Vec<f32>; BANDS],
-    /// Seconds of a draft pass by entries (index 0: one); 0 is unknown.
-    draft: Vec<f32>,
-}
-
-impl CostTable {
-    /// Prices of up to `rows` rows and `sequences` drafting sequences.
-    pub(crate) fn new(rows: usize, sequences: usize) -> Self {
-        let step = std::array::from_fn(|_| vec![0.0; rows.max(1)]);
-        Self { step, draft: vec![0.0; sequences.max(1)] }
-    }
-
-    /// Takes the time of a step at load.
-    pub(crate) fn note_calibration(&mut self, rows: usize, time: Duration) {
-        self.note(rows, 0, time);
-    }
-
-    /// Takes the time of a step that only decoded, at the longest `context` in it.
-    pub(crate) fn note_step(&mut self, rows: usize, context: usize, time: Duration) {
-        self.note(rows, band(context), time);
-    }
-
-    fn note(&mut self, rows: usize, band: usize, time: Duration) {
-        let step = &mut self.step[band];
-        if let Some(known) = rows.checked_sub(1).and_then(|i| step.get_mut(i)) {
-            blend(known, time);
-        }
-    }
-
-    /// Takes the time of `passes` draft passes that made `guesses` guesses.
-    pub(crate) fn note_draft(&mut self, passes: usize, guesses: usize, time: Duration) {
-        if passes > 0 && guesses > 0 {
-            let entries = guesses.div_ceil(passes).min(self.draft.len());
-            blend(&mut self.draft[entries - 1], time / passes as u32);
-        }
-    }
-
-    /// Seconds of a draft pass of so many entries; nothing while none is known.
-    fn pass(&self, entries: usize) -> f32 {
-        match entries {
-            0 => 0.0,
-            _ if self.draft.iter().all(|&t| t == 0.0) => 0.0,
-            _ => between(&self.draft, entries.min(self.draft.len()) - 1),
-        }
-    }
-
-    /// Seconds of a step: measured, or as much dearer than at shorter contexts as what was measured
-    /// here, or on the line through its measured neighbours.
-    fn step(&self, rows: usize, band: usize) -> f32 {
-        let step = &self.step[band];
-        let at = rows.clamp(1, step.len()) - 1;
-        if step[at] > 0.0 {
-            return step[at];
-        }
-        let known = (0..step.len()).filter(|&i| step[i] > 0.0).min_by_key(|i| i.abs_diff(at));
-        let shorter = (0..band).rev().find(|&b| self.step[b].iter().any(|&t| t > 0.0));
-        match (shorter, known) {
-            (Some(b), Some(k)) => self.step(rows, b) * step[k] / self.step(k + 1, b),
-            (Some(b), None) => self.step(rows, b),
-            (None, _) => between(step, at),
-        }
-    }
-}
-
-/// Which prices a context belongs to.
-pub(crate) fn band(context: usize) -> usize {
-    CONTEXTS.iter().rposition(|&from| context >= from).map_or(1, |i| i + 1)
-}
-
-/// An unknown price read off its neighbours.
-fn between(step: &[f32], at: usize) -> f32 {
-    if step[at] > 0.0 {
-        return step[at];
-    }
-    let below = step[..at].iter().rposition(|&t| t > 0.0);
-    let above = step[at..].iter().position(|&t| t > 0.0).map(|i| at + i);
-    match (below, above) {
-        (Some(b), Some(a)) => {
-            let share = (at - b) as f32 / (a - b) as f32;
-            step[b] + share * (step[a] - step[b])
-        }
-        // Nothing above: hopeful, since a round of it soon tells the truth and a fear never would.
-        (Some(b), None) => step[b] * (1.0 + 0.1 * (at - b) as f32),
-        (None, Some(a)) => step[a],
-        (None, None) => 1.0,
-    }
-}
-
-/// Follows the cost as it drifts with the context. Hiccups only ever add time, so a lower time is believed
-/// sooner than a higher one.
-pub(crate) fn blend(known: &mut f32, time: Duration) {
-    let time = time.as_secs_f32();
-    let weight = if time < *known { 0.4 } else { 0.25 };
-    *known = if *known == 0.0 { time } else { *known + weight * (time.min(2.0 * *known) - *known) };
 }
 
 /// One sequence that could have guesses.
@@ -206,20 +107,20 @@ pub(crate) struct Candidate {
     pub(crate) free: bool,
     /// The answer: how deep it goes.
     pub(crate) depth: usize,
-    /// While choosing: the depth on trial, and the chance that all of it is accepted.
+    /// While choosing: the depth on trial, and the chance that one guess more becomes text.
     trial: (usize, f32),
 }
 
 impl Candidate {
     /// A candidate that goes as deep as it may.
     pub(crate) fn new(acceptance: Acceptance, limit: usize, free: bool) -> Self {
-        Self { acceptance, limit, free, depth: limit, trial: (0, 1.0) }
+        Self { acceptance, limit, free, depth: limit, trial: (0, acceptance.given(0)) }
     }
 
-    /// The chance that one guess more becomes text.
-    fn next_chance(&self) -> f32 {
+    /// Takes one guess more on trial.
+    fn deepen(&mut self) {
         let (depth, chance) = self.trial;
-        chance * self.acceptance.given(depth)
+        self.trial = (depth + 1, chance * self.acceptance.given(depth + 1));
     }
 }
 
@@ -227,24 +128,24 @@ impl Candidate {
 pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usize, context: usize) {
     let (band, sequences) = (band(context), candidates.len());
     for candidate in &mut *candidates {
-        (candidate.depth, candidate.trial) = (0, (0, 1.0));
+        (candidate.depth, candidate.trial) = (0, (0, candidate.acceptance.given(0)));
     }
     let plain = sequences as f32 / costs.step(sequences, band);
-    let (mut tokens, mut best) = (sequences as f32, plain);
+    let (mut tokens, mut best) = (sequences as f32, GAIN * plain);
     // The best that guesses could do if all were right.
     let mut hope: f32 = 0.0;
     let (mut entries, mut drafting) = ([0; MAX_DEPTH], 0.0);
     for guesses in 1..=rows.saturating_sub(sequences) {
         let open = candidates.iter_mut().filter(|c| c.trial.0 < c.limit.min(MAX_DEPTH));
-        let likeliest = open.max_by(|a, b| a.next_chance().total_cmp(&b.next_chance()));
+        let likeliest = open.max_by(|a, b| a.trial.1.total_cmp(&b.trial.1));
         let Some(candidate) = likeliest else { break };
-        let chance = candidate.next_chance();
+        let chance = candidate.trial.1;
         if !candidate.free {
             let pass = &mut entries[candidate.trial.0];
             *pass += 1;
             drafting += costs.pass(*pass) - costs.pass(*pass - 1);
         }
-        candidate.trial = (candidate.trial.0 + 1, chance);
+        candidate.deepen();
         tokens += chance;
         let time = costs.step(sequences + guesses, band) + drafting;
         hope = hope.max((sequences + guesses) as f32 / time);
@@ -293,11 +194,17 @@ fn look_again(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn table(step: impl Fn(usize) -> f32, draft: f32) -> CostTable {
         let mut costs = CostTable::new(32, 4);
-        costs.step[0] = (1..=32).map(step).collect();
-        CostTable { draft: vec![draft; 4], ..costs }
+        for rows in 1..=32 {
+            costs.note_calibration(rows, Duration::from_secs_f32(step(rows)));
+        }
+        for entries in 1..=4 {
+            costs.note_draft_calibration(1, entries, Duration::from_secs_f32(draft));
+        }
+        costs
     }
 
     fn known(chance: f32) -> Acceptance {
@@ -371,7 +278,9 @@ mod tests {
     #[test]
     fn a_pass_of_many_entries_has_a_price_of_its_own() {
         let mut costs = table(|rows| 1.0 + 0.1 * rows as f32, 0.0);
-        costs.draft = vec![0.01, 0.0, 0.0, 3.0];
+        for (entries, ms) in [(1, 10), (4, 3000)] {
+            costs.note_draft_calibration(1, entries, Duration::from_millis(ms));
+        }
         let alone = {
             let mut one = [Candidate::new(known(0.9), 1, false)];
             choose(&mut one, &costs, 32, 0);
@@ -400,39 +309,41 @@ mod tests {
     }
 
     #[test]
-    fn a_second_guess_waits_until_the_first_is_known() {
+    fn deeper_guesses_wait_until_shallower_ones_are_known() {
         let cheap = table(|_| 1.0, 0.0);
         let mut acceptance = Acceptance::new();
-        let depth = |acceptance| {
+        for deepest in [1, 3, 7, 8] {
             let mut one = [Candidate::new(acceptance, 8, false)];
             choose(&mut one, &cheap, 32, 0);
-            one[0].depth
-        };
-        assert_eq!(depth(acceptance), 1);
-        acceptance.note(1, 1);
-        acceptance.note(1, 1);
-        assert_eq!(depth(acceptance), 8);
+            assert_eq!(one[0].depth, deepest);
+            acceptance.note(deepest, deepest);
+            acceptance.note(deepest, deepest);
+        }
     }
 
     #[test]
-    fn unknown_prices_are_read_off_their_neighbours() {
-        let mut costs = CostTable::new(8, 1);
-        costs.note_step(1, 0, Duration::from_millis(10));
-        costs.note_step(5, 0, Duration::from_millis(14));
-        assert!((costs.step(3, band(0)) - 0.012).abs() < 1e-6);
-        assert!((costs.step(8, band(0)) - 0.0182).abs() < 1e-6);
+    fn a_depth_behind_a_stair_is_found() {
+        // Three rows cost what four do.
+        let costs = table(|rows| [1.0, 1.2, 1.9, 1.9, 3.2][rows.min(5) - 1], 0.1);
+        let mut acceptance = Acceptance::new();
+        let mut depths = Vec::new();
+        for _ in 0..40 {
+            let mut one = [Candidate::new(acceptance, 8, false)];
+            choose(&mut one, &costs, 32, 0);
+            depths.push(one[0].depth);
+            acceptance.note(one[0].depth, one[0].depth);
+        }
+        assert_eq!(depths[39], 3, "{depths:?}");
     }
 
     #[test]
-    fn a_longer_context_is_dearer_in_proportion_until_it_is_known() {
-        let mut costs = CostTable::new(8, 1);
-        costs.note_step(1, 0, Duration::from_millis(10));
-        costs.note_step(5, 0, Duration::from_millis(15));
-        assert!((costs.step(5, band(5000)) - 0.015).abs() < 1e-6, "nothing known there yet");
-        costs.note_step(1, 5000, Duration::from_millis(20));
-        assert!((costs.step(5, band(5000)) - 0.030).abs() < 1e-6);
-        costs.note_step(5, 5000, Duration::from_millis(40));
-        assert!((costs.step(5, band(5000)) - 0.040).abs() < 1e-6);
-        assert!((costs.step(5, band(100)) - 0.015).abs() < 1e-6);
+    fn one_hiccup_does_not_park() {
+        let mut costs = table(|rows| 1.0 + 0.2 * rows as f32, 0.3);
+        assert_eq!(depth(0.85, &costs, 1), 1);
+        for rows in [1, 2].repeat(9) {
+            costs.note_step(rows, 0, Duration::from_secs_f32(1.0 + 0.2 * rows as f32));
+        }
+        costs.note_step(2, 0, Duration::from_secs(9));
+        assert_eq!(depth(0.85, &costs, 1), 1);
     }
 }

@@ -5,6 +5,7 @@
 //! along, and which.
 
 mod calibrate;
+mod cost;
 mod depth;
 mod ngram;
 mod plan;
@@ -16,6 +17,7 @@ pub use plan::{DraftEntry, DraftPlan, Guesses};
 pub use policy::{Depth, DraftVocabulary, Mode, Speculation};
 pub use receipt::Receipt;
 
-pub(crate) use depth::{Acceptance, BANDS, CostTable, band, blend};
+pub(crate) use cost::{BANDS, CostTable, band, blend};
+pub(crate) use depth::Acceptance;
 pub(crate) use ngram::NgramIndex;
 pub(crate) use schedule::DraftScratch;

@@ -1,6 +1,7 @@
 //! Which sequences get guesses, from where, and how many.
 
-use super::depth::{Acceptance, Candidate, CostTable, choose};
+use super::cost::CostTable;
+use super::depth::{Acceptance, Candidate, choose};
 use super::{DraftEntry, DraftPlan, DraftVocabulary, Guesses};
 use crate::constraint::allowed;
 use crate::scheduler::{lease_of, sample_spec};
