@@ -9,6 +9,7 @@ use crate::{Engine, EngineError, Event, FinishReason, ModelRunner, Runner};
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_model::{KV_BLOCK, MAX_LAG};
 use sha2::{Digest as _, Sha256};
+use std::time::Instant;
 
 impl Engine<ModelRunner> {
     /// Gives the prefix cache a folder that outlives the process.
@@ -183,7 +184,20 @@ impl<R: Runner> Engine<R> {
         Some((id, (lease.committed - lease.pending) as usize))
     }
 
+    /// Lets the MTP head take in what it missed of a sequence, so that what is published leaves room for a chunk.
+    fn catch_up(&mut self, at: usize) -> Result<(), EngineError> {
+        self.drafts.clear();
+        self.scheduler.add_entry(&mut self.drafts, at, &self.states, [0, MAX_LAG]);
+        if !self.drafts.entries.is_empty() {
+            let start = Instant::now();
+            let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
+            self.stats.note_submissions(passes, start.elapsed());
+        }
+        Ok(())
+    }
+
     fn publish_at(&mut self, at: usize, id: LeaseId, position: usize) {
+        let caught_up = self.catch_up(at).is_ok();
         let Self { scheduler, states, cache, runner, .. } = self;
         let Some(cache) = cache else { return };
         let remembers = runner.shape().hidden > 0;
@@ -193,8 +207,8 @@ impl<R: Runner> Engine<R> {
             true => sequence.drafts.filled.min(position as u32 - 1),
             false => position as u32,
         };
-        let kept = if position - filled as usize > MAX_LAG {
-            // The hidden states the head has yet to take in are gone.
+        let kept = if !caught_up || position - filled as usize > MAX_LAG {
+            // The hidden states the head has yet to take in are gone, or the device failed to.
             false
         } else {
             let held = Held {

@@ -3,7 +3,7 @@
 use crate::{Masks, SampleSpec};
 use forerun_backend::op::HistoryEntry;
 use forerun_base::{LeaseId, SeqId, Token};
-use forerun_model::{Limits, MAX_LAG};
+use forerun_model::Limits;
 use std::ops::Range;
 
 /// One sequence's part: positions its MTP cache has yet to take in, and how many guesses to make.
@@ -47,7 +47,7 @@ impl DraftPlan {
     pub fn with_room(limits: &Limits) -> Self {
         Self {
             entries: Vec::with_capacity(limits.sequences),
-            tokens: Vec::with_capacity(limits.rows + limits.sequences * MAX_LAG),
+            tokens: Vec::with_capacity(limits.sequences * limits.hidden_window()),
             blocks: Vec::with_capacity(limits.blocks()),
             history: Vec::new(),
             masks: Masks::default(),

@@ -64,7 +64,26 @@ impl Scheduler {
                 Some(candidate) => candidate.depth,
                 None => 0,
             };
-            self.add_entry(plan, at, states, from_head);
+            let lag = self.lag_allowed(at, plan);
+            self.add_entry(plan, at, states, [from_head, lag]);
+        }
+    }
+
+    /// How far the MTP head may stay behind a sequence for which it does not draft. An answer grows by a span at a time, so
+    /// most of the window can wait, and an answer that ends before it is full has cost nothing. From half of it on one answer a
+    /// step is taken in, so that many which began together are not all due together. What reads a prompt, or may go on with
+    /// another, grows by a chunk at a time. Of an ended answer only what is published is wanted, and taken in then.
+    fn lag_allowed(&self, at: usize, plan: &DraftPlan) -> usize {
+        let sequence = &self.sequences[at];
+        let window = self.limits.hidden_window();
+        match sequence.standing {
+            Standing::Parked(_) if !sequence.park => window,
+            Standing::Running(_) if sequence.is_answering() => {
+                let first = plan.entries.iter().all(|entry| entry.depth > 0);
+                let all = window - window.min(self.max_drafts() + 1);
+                MAX_LAG.max(if first { window / 2 } else { all })
+            }
+            _ => MAX_LAG,
         }
     }
 
@@ -143,9 +162,15 @@ impl Scheduler {
         }
     }
 
-    /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags too far, and
+    /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags more than it may, and
     /// nothing ever for a request that wants no guesses and publishes nothing: whoever goes on from there may want them.
-    fn add_entry(&mut self, plan: &mut DraftPlan, at: usize, states: &StateStore, depth: usize) {
+    pub(crate) fn add_entry(
+        &mut self,
+        plan: &mut DraftPlan,
+        at: usize,
+        states: &StateStore,
+        [depth, lag]: [usize; 2],
+    ) {
         if !self.head_can_draft(at, states) {
             return;
         }
@@ -158,7 +183,7 @@ impl Scheduler {
         let (from, to) = (sequence.drafts.filled as usize, lease.committed as usize);
         // What is published must hold something of the head's.
         let first = from == 0 && sequence.published.active;
-        if depth == 0 && to - from <= MAX_LAG && !first {
+        if depth == 0 && to - from <= lag && !first {
             return;
         }
         let (tokens, blocks) = (plan.tokens.len(), plan.blocks.len());

@@ -10,6 +10,7 @@ mod fair_steps;
 mod gguf;
 mod golden;
 mod invariants;
+mod lag;
 mod mtp;
 mod rings;
 mod schedule;

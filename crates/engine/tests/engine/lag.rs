@@ -1,0 +1,98 @@
+//! A head that does not draft stays behind: what that costs, and that nothing is lost when it is wanted again.
+
+use crate::common::{Device, babble, runner};
+use forerun_base::Token;
+use forerun_engine::{
+    CacheSettings, Depth, Engine, Event, ModelRunner, Receipt, Request, Settings, Speculation,
+};
+use std::path::Path;
+
+/// The bundled model, whose head guesses well: one that missed something would guess otherwise.
+fn engine(prefill_chunk: usize, sequences: usize, cache: CacheSettings) -> Engine<ModelRunner> {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tales-28m"));
+    let speculation = Speculation::mtp(4);
+    let settings = Settings {
+        context: 768,
+        sequences,
+        prefill_chunk,
+        speculation,
+        cache,
+        ..Settings::default()
+    };
+    Engine::new(runner(folder, Device::Tuned, &settings))
+}
+
+const CACHE: CacheSettings = CacheSettings { bytes: 256 << 20, interval: None };
+
+fn with_depth(prompt: &[Token], tokens: usize, depth: usize) -> Request {
+    Request { depth: Depth::Fixed(depth), ..Request::greedy(prompt.to_vec(), tokens) }
+}
+
+/// Tokens, receipt and cached tokens of the only request.
+fn run(engine: &mut Engine<ModelRunner>, request: Request) -> (Vec<Token>, Receipt, usize) {
+    engine.submit(request).expect("accepted");
+    let (mut events, mut tokens) = (Vec::new(), Vec::new());
+    let (mut told, mut cached_tokens) = (None, 0);
+    while !engine.is_idle() {
+        engine.step(&mut events);
+    }
+    for event in events {
+        match event {
+            Event::Started { cached, .. } => cached_tokens = cached.cached_tokens,
+            Event::Token { token, .. } => tokens.push(token),
+            Event::Finished { receipt, .. } => told = Some(*receipt),
+        }
+    }
+    (tokens, told.expect("it ended"), cached_tokens)
+}
+
+#[test]
+fn an_answer_without_guesses_costs_the_head_nothing_until_half_the_window_is_full() {
+    // A window of 320 positions.
+    for (answer, passes) in [(150, 0), (280, 1)] {
+        let mut engine = engine(256, 1, CACHE);
+        run(&mut engine, with_depth(&babble(40, 8192), answer, 0));
+        let stats = engine.stats();
+        // Two more for what is published: the beginning, and the end.
+        assert_eq!(stats.submissions, stats.steps + 2 + passes, "{answer} tokens");
+    }
+}
+
+#[test]
+fn answers_that_began_together_are_not_taken_in_together() {
+    let mut engine = engine(256, 4, CACHE);
+    for first in 0..4 {
+        let prompt = [&[first][..], &babble(39, 8192)].concat();
+        engine.submit(with_depth(&prompt, 280, 0)).expect("accepted");
+    }
+    let (mut events, mut passes) = (Vec::new(), Vec::new());
+    let mut before = engine.stats();
+    while !events.iter().any(|event| matches!(event, Event::Finished { .. })) {
+        // The prompts are taken in where they are read.
+        if before.generated_tokens > 4 {
+            passes.push(before.submissions);
+        }
+        engine.step(&mut events);
+        before = engine.stats();
+    }
+    let passes: Vec<u64> = passes.windows(2).map(|pair| pair[1] - pair[0] - 1).collect();
+    assert_eq!(passes.iter().max(), Some(&1), "{passes:?}");
+    assert_eq!(passes.iter().sum::<u64>(), 4, "{passes:?}");
+}
+
+#[test]
+fn a_text_that_was_never_guessed_at_is_published_with_all_its_head_must_know() {
+    for (chunk, answer) in [(64, 60), (64, 300), (256, 150), (256, 400)] {
+        let prompt = babble(40, 8192);
+        let mut warm = engine(chunk, 1, CACHE);
+        let (said, _, _) = run(&mut warm, with_depth(&prompt, answer, 0));
+        let next = [&prompt[..], &said, &babble(30, 8192)].concat();
+        let (tokens, receipt, cached) = run(&mut warm, with_depth(&next, 60, 3));
+        let (expected, cold, _) =
+            run(&mut engine(chunk, 1, CacheSettings::default()), with_depth(&next, 60, 3));
+        let what = format!("chunk {chunk}, answer {answer}");
+        assert!(cached + 10 >= prompt.len() + said.len(), "{what}: {cached} cached");
+        assert!(cold.accepted > 10, "{what}: {cold:?}");
+        assert_eq!((tokens, receipt), (expected, cold), "{what}");
+    }
+}
