@@ -80,8 +80,10 @@ impl Bench {
             return;
         }
         let mut line = format!("linear {:>8} {n:>5}x{k:<5}", format.name());
-        let few = [1, 2, 4, 8, 16].map(|rows| (rows, WALK));
-        let cases = [(1, 1)].into_iter().chain(few).chain([(64, 1), (512, 1)]);
+        let few = [1, 2, 4, 8, 16];
+        let near = few.map(|rows| (rows, 1));
+        let far = few.map(|rows| (rows, WALK));
+        let cases = near.into_iter().chain(far).chain([(64, 1), (512, 1)]);
         for (rows, walk) in cases {
             let (ids, bytes) = self.weights(format, [n, k], walk);
             let (x, out) = (self.noise(rows * k), self.room(DType::F32, rows * n));

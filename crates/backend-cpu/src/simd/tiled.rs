@@ -137,7 +137,8 @@ impl Tiled {
             Format::Dense(_) => return None,
             Format::Grouped { codes: Codes::E4m3, .. } => Multiplier::Halves(amx?),
             format @ Format::Grouped { .. } => {
-                Multiplier::Digits(units?, digits::Recipe::new(format, matrix.cols())?)
+                let units = units?;
+                Multiplier::Digits(units, units.recipe(format, matrix.cols())?)
             }
         };
         let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());

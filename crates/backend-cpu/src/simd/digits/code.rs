@@ -7,7 +7,7 @@ use forerun_base::{Codes, Format, ScaleKind, ScaleType};
 use std::arch::x86_64::*;
 
 /// How far ahead of its use a code is asked for.
-const AHEAD: usize = 4096;
+pub(super) const AHEAD: usize = 4096;
 
 /// Vectors of bytes in 32 columns.
 pub(super) const VECTORS: usize = 8;
@@ -19,11 +19,11 @@ pub(super) trait Code: Copy {
     /// Whether activations have two digits of twelve bits.
     const NARROW: bool;
 
-    /// The codes of 32 columns.
+    /// The codes of 32 columns; what is `ahead` bytes behind them is asked for.
     ///
     /// # Safety
     /// The instructions of [`super::Units`]; `BITS` vectors at `from`.
-    unsafe fn bytes(self, from: *const u8) -> [__m512i; VECTORS];
+    unsafe fn bytes(self, from: *const u8, ahead: usize) -> [__m512i; VECTORS];
 }
 
 /// Whole numbers, `LOW` bits in the first plane and `HIGH` in the second.
@@ -38,13 +38,13 @@ impl<const LOW: usize, const HIGH: usize> Code for Number<LOW, HIGH> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn bytes(self, from: *const u8) -> [__m512i; VECTORS] {
+    unsafe fn bytes(self, from: *const u8, ahead: usize) -> [__m512i; VECTORS] {
         let mut out = [_mm512_setzero_si512(); VECTORS];
         let each = 8 / LOW;
         for i in 0..LOW {
             // SAFETY: vector `i` of the plane; a prefetch may point anywhere.
             let all = unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD + i * VECTOR).cast());
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead + i * VECTOR).cast());
                 _mm512_loadu_si512(from.add(i * VECTOR).cast())
             };
             for field in 0..each {
@@ -57,19 +57,44 @@ impl<const LOW: usize, const HIGH: usize> Code for Number<LOW, HIGH> {
                 // SAFETY: vector `i` of the second plane.
                 let all = unsafe {
                     let at = from.add((LOW + i) * VECTOR);
-                    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(ahead).cast());
                     _mm512_loadu_si512(at.cast())
                 };
                 for field in 0..each {
-                    let above = field_of::<HIGH>(all, field);
                     let to = &mut out[i * each + field];
-                    // No bit crosses a byte: the field is below it.
-                    let moved = _mm512_sllv_epi16(above, _mm512_set1_epi16(LOW as i16));
-                    *to = _mm512_or_si512(*to, moved);
+                    let above = moved(all, field * HIGH, LOW);
+                    let mask = _mm512_set1_epi8((((1_u16 << HIGH) - 1) << LOW) as i8);
+                    // The masked bits of what is above, and all that is there.
+                    *to = _mm512_ternarylogic_epi32::<0xf8>(*to, above, mask);
                 }
             }
         }
         out
+    }
+}
+
+/// Moves bit `from` of every byte to bit `to`; what else moves may cross bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn moved(all: __m512i, from: usize, to: usize) -> __m512i {
+    // Places are constants wherever this is used, so one arm is left of it.
+    match (to + 8 - from) % 16 {
+        1 => _mm512_srli_epi16::<7>(all),
+        2 => _mm512_srli_epi16::<6>(all),
+        3 => _mm512_srli_epi16::<5>(all),
+        4 => _mm512_srli_epi16::<4>(all),
+        5 => _mm512_srli_epi16::<3>(all),
+        6 => _mm512_srli_epi16::<2>(all),
+        7 => _mm512_srli_epi16::<1>(all),
+        8 => all,
+        9 => _mm512_slli_epi16::<1>(all),
+        10 => _mm512_slli_epi16::<2>(all),
+        11 => _mm512_slli_epi16::<3>(all),
+        12 => _mm512_slli_epi16::<4>(all),
+        13 => _mm512_slli_epi16::<5>(all),
+        14 => _mm512_slli_epi16::<6>(all),
+        15 => _mm512_slli_epi16::<7>(all),
+        _ => unreachable!("a byte has eight bits"),
     }
 }
 
@@ -80,17 +105,10 @@ fn field_of<const BITS: usize>(all: __m512i, field: usize) -> __m512i {
     if BITS == 8 {
         return all;
     }
-    let shifted = match field * BITS {
-        0 => all,
-        1 => _mm512_srli_epi16::<1>(all),
-        2 => _mm512_srli_epi16::<2>(all),
-        3 => _mm512_srli_epi16::<3>(all),
-        4 => _mm512_srli_epi16::<4>(all),
-        5 => _mm512_srli_epi16::<5>(all),
-        6 => _mm512_srli_epi16::<6>(all),
-        _ => _mm512_srli_epi16::<7>(all),
-    };
-    _mm512_and_si512(shifted, _mm512_set1_epi8((1_u8 << (BITS % 8)).wrapping_sub(1) as i8))
+    _mm512_and_si512(
+        moved(all, field * BITS, 0),
+        _mm512_set1_epi8((1_u8 << (BITS % 8)).wrapping_sub(1) as i8),
+    )
 }
 
 /// Entries of a table of sixteen, plus 128.
@@ -105,11 +123,11 @@ impl Code for Looked {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn bytes(self, from: *const u8) -> [__m512i; VECTORS] {
+    unsafe fn bytes(self, from: *const u8, ahead: usize) -> [__m512i; VECTORS] {
         // SAFETY: the caller's promise; sixteen bytes of a table.
         let (codes, table) = unsafe {
             let table = _mm_loadu_si128(self.0.as_ptr().cast());
-            (Number::<4, 0>.bytes(from), _mm512_broadcast_i32x4(table))
+            (Number::<4, 0>.bytes(from, ahead), _mm512_broadcast_i32x4(table))
         };
         let mut out = [table; VECTORS];
         for i in 0..VECTORS {
@@ -181,7 +199,8 @@ impl Scales {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(super) unsafe fn of(&self, unit: usize) -> (__m512, __m512) {
-        let group = unit / self.shared;
+        // Nearly always one, and a division would come before every load.
+        let group = if self.shared == 1 { unit } else { unit / self.shared };
         // SAFETY: the caller's promise.
         unsafe {
             let of =

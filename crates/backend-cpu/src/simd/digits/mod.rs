@@ -25,16 +25,18 @@ mod pack;
 mod product;
 mod tiles;
 mod vnni;
+mod write;
 
-pub(super) use pack::{Packed, Recipe, place};
+pub(super) use pack::{Packed, Recipe};
+pub(super) use write::place;
 
 use super::Scratch;
 use super::amx::Amx;
 use super::crew::Crew;
-use super::isa::LANES;
 use super::product::{Input, Product};
 use super::tiled::Tiled;
 use super::walk::WORTH_WAKING;
+use forerun_base::Format;
 use std::arch::is_x86_feature_detected as has;
 
 /// Proof that the processor multiplies bytes in vectors, and perhaps in tiles.
@@ -50,9 +52,9 @@ impl Units {
         (has!("avx512vnni") && has!("avx512vbmi")).then_some(Self { tiles })
     }
 
-    /// Whether `class` rows are multiplied by tiles; otherwise by vectors.
-    fn by_tiles(self, recipe: Recipe, class: usize) -> bool {
-        self.tiles.is_some() && if recipe.nested() { class > 1 } else { class == LANES }
+    /// How activations must look for a weight of `cols` columns, where its codes are whole numbers.
+    pub(super) fn recipe(self, format: Format, cols: usize) -> Option<Recipe> {
+        Recipe::new(self.tiles.is_some(), format, cols)
     }
 
     /// Brings rows of `input` into digits, in `room`.

@@ -6,6 +6,11 @@
 //! unit, or a group inside it where scales are nested. Narrow codes (up to four bits) have two digits of twelve bits, each two bytes `16·a + b`: slabs are `a b` and `c d` where both fit
 //! a line of 64 bytes, else `a`, `b`, `c`, `d`. Other codes have three digits of a byte, highest first. Inside a
 //! unit columns come in the order of the codes' bytes. Rows and columns past the end are zeros.
+//!
+//! Where weights are words of two bytes ([`Recipe::pairs`]), a column is a pair of digits for each power of 256: the digit that
+//! meets the low byte and the one that meets the high byte. Slabs are those of the even columns, highest power first, then of the odd ones.
+//! The words of a superblock's first part then have, where codes have a sign, what raised words are too much: `Σn / 2` rounded down and
+//! `32768 · (Σn mod 2)`.
 
 use super::super::Scratch;
 use super::super::isa::{Isa, LANES, Task};
@@ -13,21 +18,17 @@ use super::super::product::Input;
 use super::super::walk::class;
 use super::Units;
 use super::nested::STEP;
+use super::write::{Room, write};
 use crate::pool::Shared;
 use forerun_base::{Codes, Format, SUPERBLOCK, ScaleKind};
-use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// The largest whole number: two digits of twelve bits hold it, and so do three of a byte.
-const LIMIT: i32 = LARGEST * 4096 + LARGEST;
-/// The largest number `16·a + b` with bytes `a` and −8 ≤ b < 8; the smallest is 4095 below it.
-const LARGEST: i32 = 16 * 127 + 7;
-/// Rows whose largest number is below this count as zeros.
-const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 /// Columns that are packed at once.
 pub(super) const CHUNK: usize = 32;
 /// Words per row and unit beside the digits.
-const WORDS: usize = 4;
+pub(super) const WORDS: usize = 4;
+/// Bytes of a number in pairs: four powers.
+pub(super) const PAIRED: usize = 8;
 
 /// How activations must look for a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,18 +36,20 @@ pub(crate) struct Recipe {
     cols: usize,
     unit: usize,
     /// Columns of a sum, which divide a unit.
-    part: usize,
+    pub(super) part: usize,
     nested: bool,
-    narrow: bool,
+    /// Whether there are tiles.
+    tiles: bool,
+    pub(super) narrow: bool,
     /// Bits of a code in its first plane, which decide the order of columns.
-    order: usize,
+    pub(super) order: usize,
     /// Whether sums of digits or of numbers are wanted.
-    sums: [bool; 2],
+    pub(super) sums: [bool; 2],
 }
 
 impl Recipe {
-    /// For a weight of `cols` columns.
-    pub(crate) fn new(format: Format, cols: usize) -> Option<Self> {
+    /// For a weight of `cols` columns, on a machine with or without tiles.
+    pub(super) fn new(tiles: bool, format: Format, cols: usize) -> Option<Self> {
         let Format::Grouped { codes, group, scale, offset } = format else { return None };
         let sums = [!matches!(codes, Codes::Uint { .. }), offset];
         let nested = scale == ScaleKind::Nested;
@@ -63,7 +66,7 @@ impl Recipe {
             },
         };
         let narrow = narrow && !nested;
-        Some(Self { cols, unit, part, nested, narrow, order, sums })
+        Some(Self { cols, unit, part, nested, tiles, narrow, order, sums })
     }
 
     pub(super) fn cols(&self) -> usize {
@@ -84,7 +87,7 @@ impl Recipe {
         self.part
     }
 
-    fn parts(&self) -> usize {
+    pub(super) fn parts(&self) -> usize {
         self.units() * self.unit / self.part
     }
 
@@ -98,14 +101,43 @@ impl Recipe {
         self.cols / SUPERBLOCK
     }
 
+    /// The first part of the superblock that ends with a part.
+    pub(super) fn block_ending_with(&self, part: usize) -> Option<usize> {
+        let each = SUPERBLOCK / self.part;
+        (part % each == each - 1).then(|| part + 1 - each)
+    }
+
     /// Words of a unit of a tile.
     fn unit_words(&self, class: usize) -> usize {
         self.unit / self.part * WORDS * class
     }
 
+    /// Whether `class` rows are multiplied by tiles; otherwise by vectors.
+    pub(super) fn by_tiles(&self, class: usize) -> bool {
+        // Measured: what must be unpacked pays from eight rows on, whole bytes without a sign, which lie as tiles do, from four.
+        let as_tiles = self.order == 8 && !self.sums[0];
+        let least = if self.nested {
+            2
+        } else if as_tiles {
+            4
+        } else {
+            8
+        };
+        self.tiles && class >= least
+    }
+
+    /// Whether `class` rows meet weights as words of two bytes.
+    pub(super) fn pairs(&self, class: usize) -> bool {
+        self.nested && self.by_tiles(class) && class < LANES
+    }
+
     /// Bytes of a number.
-    fn planes(&self) -> usize {
-        if self.narrow { 4 } else { 3 }
+    pub(super) fn planes(&self, class: usize) -> usize {
+        match self.narrow {
+            _ if self.pairs(class) => PAIRED,
+            true => 4,
+            false => 3,
+        }
     }
 
     /// Bytes of a row in a slab.
@@ -115,7 +147,7 @@ impl Recipe {
 
     /// Bytes of a unit of a tile.
     pub(super) fn unit_bytes(&self, class: usize) -> usize {
-        self.planes() * self.unit * class
+        self.planes(class) * self.unit * class
     }
 
     fn tile_len(&self, class: usize) -> usize {
@@ -181,20 +213,19 @@ pub(crate) struct PackTask<'a> {
     rows: Range<usize>,
     recipe: Recipe,
     out: Shared<'a, f32>,
-    units: Units,
 }
 
 impl<'a> PackTask<'a> {
     /// To the front of `out`.
     pub(crate) fn new(
-        units: Units,
+        _proof: Units,
         input: Input<'a>,
         rows: Range<usize>,
         recipe: Recipe,
         out: &'a mut [f32],
     ) -> Self {
         let out = Shared::new(&mut out[..recipe.packed_len(rows.len())]);
-        Self { input, rows, recipe, out, units }
+        Self { input, rows, recipe, out }
     }
 
     /// Tasks to cut it into: a row each, with those past the end.
@@ -220,174 +251,14 @@ impl<'a> PackTask<'a> {
         let first = tile * self.recipe.tile_len(class);
         // Rows of a tile lie between each other, so tasks share its first address and no reference.
         let out = self.out.address(first, self.recipe.tile_len(class));
-        let room = Room { recipe: self.recipe, class, row, out };
-        // SAFETY: the proof is there; the tile has room for every row of its class, and each row has one task.
-        unsafe { write(self.units, &room, x) };
+        let room = Room::new(self.recipe, [class, row], out);
+        // SAFETY: the task was made with a proof; the tile has room for every row of its class, and each row has one task.
+        unsafe { write(&room, x) };
     }
 }
 
 impl Task for PackTask<'_> {
     fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
         self.row(index);
-    }
-}
-
-/// Where a row of a tile goes.
-struct Room {
-    recipe: Recipe,
-    class: usize,
-    row: usize,
-    out: *mut f32,
-}
-
-impl Room {
-    /// Byte of a plane of a unit's first column.
-    #[inline(always)]
-    fn byte(&self, unit: usize, plane: usize) -> *mut u8 {
-        let (slab, each) = (self.recipe.slab(), self.recipe.unit);
-        let at = plane * each;
-        let place = (at / slab * self.class + self.row) * slab + at % slab;
-        self.out.cast::<u8>().wrapping_add(unit * self.recipe.unit_bytes(self.class) + place)
-    }
-
-    /// Word `i` of a part.
-    #[inline(always)]
-    fn word(&self, part: usize, i: usize) -> *mut f32 {
-        let digits = self.recipe.units() * self.recipe.unit_bytes(self.class) / 4;
-        self.out.wrapping_add(digits + (part * WORDS + i) * self.class + self.row)
-    }
-
-    fn worth(&self) -> *mut f32 {
-        self.word(self.recipe.parts(), 0)
-    }
-}
-
-/// The largest absolute value's bits; those of infinities and of what is not a number are larger than any.
-///
-/// # Safety
-/// The instructions of [`Units`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn largest(x: &[f32]) -> f32 {
-    let mut most = _mm512_setzero_si512();
-    let strip = _mm512_set1_epi32(i32::MAX);
-    for part in x.chunks(LANES) {
-        let mask = ((1_u32 << part.len()) - 1) as u16;
-        // SAFETY: the mask ends with the slice.
-        let bits = unsafe { _mm512_maskz_loadu_epi32(mask, part.as_ptr().cast()) };
-        most = _mm512_max_epi32(most, _mm512_and_si512(bits, strip));
-    }
-    f32::from_bits(_mm512_reduce_max_epi32(most) as u32)
-}
-
-/// Digits of a row that may end early.
-///
-/// # Safety
-/// The instructions of [`Units`]; `room` is as it says.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn write(units: Units, room: &Room, x: &[f32]) {
-    let recipe = room.recipe;
-    // SAFETY: the caller's promise.
-    let most = unsafe { largest(x) };
-    let (factor, worth) = if !most.is_finite() {
-        (0.0, f32::NAN)
-    } else if most < SMALLEST {
-        (0.0, 0.0)
-    } else {
-        (LIMIT as f32 / most, most / LIMIT as f32)
-    };
-    // SAFETY: the caller's promise.
-    unsafe { *room.worth() = worth };
-    let factor = _mm512_set1_ps(factor);
-    let mut order = [0_u8; LANES];
-    for column in 0..LANES {
-        order[place(recipe.order, column)] = column as u8;
-    }
-    // SAFETY: sixteen bytes.
-    let order = unsafe { _mm_loadu_si128(order.as_ptr().cast()) };
-    for part in 0..recipe.parts() {
-        let mut sums = [_mm512_setzero_si512(); WORDS];
-        for column in (part * recipe.part..(part + 1) * recipe.part).step_by(LANES) {
-            let rest = x.get(column..).unwrap_or(&[]);
-            let mask = ((1_u32 << rest.len().min(LANES)) - 1) as u16;
-            // SAFETY: the mask ends with the slice; every plane has a byte for each column.
-            unsafe {
-                let x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, rest.as_ptr()), factor);
-                let limit = _mm512_set1_epi32(LIMIT);
-                let whole = _mm512_min_epi32(_mm512_cvtps_epi32(x), limit);
-                let whole =
-                    _mm512_max_epi32(whole, _mm512_sub_epi32(_mm512_setzero_si512(), limit));
-                sums[0] = _mm512_add_epi32(sums[0], whole);
-                let (digits, bytes) = if recipe.narrow { narrow(whole) } else { wide(whole) };
-                for i in 0..3 {
-                    sums[1 + i] = _mm512_add_epi32(sums[1 + i], digits[i]);
-                }
-                for plane in 0..recipe.planes() {
-                    let to = room.byte(column / recipe.unit, plane).add(column % recipe.unit);
-                    let bytes = _mm_shuffle_epi8(_mm512_cvtepi32_epi8(bytes[plane]), order);
-                    _mm_storeu_si128(to.cast(), bytes);
-                }
-            }
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            if recipe.sums[1] {
-                *room.word(part, 0) = _mm512_reduce_add_epi32(sums[0]) as f32;
-            }
-            if recipe.sums[0] && !units.by_tiles(recipe, room.class) {
-                for i in 1..WORDS {
-                    *room.word(part, i).cast::<i32>() = _mm512_reduce_add_epi32(sums[i]);
-                }
-            }
-        }
-    }
-}
-
-/// Where a column stands among the bytes of its sixteen or 32, for codes whose first plane has `bits` bits.
-pub(in super::super) const fn place(bits: usize, column: usize) -> usize {
-    // A byte of codes holds `each` columns in a row, one in each of as many vectors of four bytes.
-    let each = 8 / bits;
-    let (block, within) = (column / (4 * each), column % (4 * each));
-    (block * each + within % each) * 4 + within / each
-}
-
-/// Splits whole numbers at bit `BITS`: what is above, and the rest, which is at most `MOST` and at least 2^BITS − 1 below that.
-///
-/// # Safety
-/// The instructions of [`Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn split<const BITS: u32, const MOST: i32>(n: __m512i) -> [__m512i; 2] {
-    let half = _mm512_set1_epi32((1 << BITS) - 1 - MOST);
-    let above = _mm512_srav_epi32(_mm512_add_epi32(n, half), _mm512_set1_epi32(BITS as i32));
-    [above, _mm512_sub_epi32(n, _mm512_sllv_epi32(above, _mm512_set1_epi32(BITS as i32)))]
-}
-
-/// Two digits of twelve bits and their four bytes.
-///
-/// # Safety
-/// The instructions of [`Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn narrow(n: __m512i) -> ([__m512i; 3], [__m512i; 4]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let [high, low] = split::<12, LARGEST>(n);
-        let ([a, b], [c, d]) = (split::<4, 7>(high), split::<4, 7>(low));
-        ([high, low, _mm512_setzero_si512()], [a, b, c, d])
-    }
-}
-
-/// Three digits, each a byte.
-///
-/// # Safety
-/// The instructions of [`Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn wide(n: __m512i) -> ([__m512i; 3], [__m512i; 4]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let [above, low] = split::<8, 127>(n);
-        let [high, middle] = split::<8, 127>(above);
-        ([high, middle, low], [high, middle, low, low])
     }
 }

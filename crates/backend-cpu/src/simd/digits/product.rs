@@ -11,7 +11,7 @@ use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
 use super::Units;
 use super::code::{Code, Scales, WithCode, excess, with_code};
-use super::nested::{self, Levels, Nested, Vectors};
+use super::nested::{self, Levels, Nested, Vectors, Words};
 use super::pack::{PackTask, Packed, Recipe};
 use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
 use super::vnni::{self, Few};
@@ -64,13 +64,12 @@ pub(super) unsafe fn run(
         (Packed::new(own, rows.len(), recipe), 0)
     };
     let tiles = first..first + rows.len().div_ceil(packed.class());
-    let work = Work { units, product, packed, tiles, room, scratch };
+    let work = Work { product, packed, tiles, room, scratch };
     with_code(tiled.format(), work);
 }
 
 /// A product with its activations packed.
 struct Work<'a> {
-    units: Units,
     product: &'a Product<'a, Tiled>,
     packed: Packed<'a>,
     /// Tiles of the product's rows.
@@ -81,7 +80,7 @@ struct Work<'a> {
 
 impl WithCode for Work<'_> {
     fn run<C: Code>(self, code: C) {
-        if !self.units.by_tiles(self.packed.recipe(), self.packed.class()) {
+        if !self.packed.recipe().by_tiles(self.packed.class()) {
             self.by_vectors(code);
         } else if self.packed.recipe().nested() {
             self.nested(code);
@@ -152,6 +151,12 @@ impl Work<'_> {
 
     fn nested<C: Code>(self, code: C) {
         let Range { start, end } = self.tiles;
+        if self.packed.recipe().pairs(self.packed.class()) {
+            // SAFETY: `run`'s promise; fewer rows than sixteen are one tile.
+            return unsafe {
+                Words::new(self.product, self.packed, start, self.scratch).run(code, self.room)
+            };
+        }
         for from in (start..end).step_by(near_tiles(self.packed.recipe())) {
             let tiles = from..end.min(from + near_tiles(self.packed.recipe()));
             let mut nested = Nested::new(self.product, self.packed, (start, tiles), self.scratch);
@@ -166,7 +171,7 @@ impl Work<'_> {
         let (weights, scratch) = scratch.split_at_mut(TOGETHER * WEIGHTS);
         let (scales, sums) = scratch.split_at_mut(TOGETHER * SCALES);
         // SAFETY: `run`'s promise; tasks hold tiles only here.
-        let _configured = unsafe { tiles::configure(recipe) };
+        let _configured = unsafe { tiles::configure(recipe, self.packed.class()) };
         let Range { start, end } = self.tiles;
         // As many as stay in a 48 KiB first-level cache beside a tile of activations and the results.
         let together = (TOGETHER * 32 / recipe.unit()).clamp(2, TOGETHER);
@@ -258,7 +263,7 @@ impl Run<'_> {
         for tile in self.tiles.clone() {
             for (i, panel) in panels.iter().enumerate() {
                 let sums = &self.sums[self.place(tile, i)..][..SUMS];
-                let rows = walk::rows_of(self.product, [tile, self.first, LANES]);
+                let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
                 // SAFETY: `run`'s promise.
                 unsafe { store(self.product, panel, rows, (sums, self.packed.worth(tile))) };
             }
@@ -352,6 +357,7 @@ impl Run<'_> {
         };
         Block {
             recipe: self.packed.recipe(),
+            class: self.packed.class(),
             signed: excess(format).is_some(),
             offsets: matches!(format, Format::Grouped { offset: true, .. }),
             x: self.packed.unit(tile, units.start),

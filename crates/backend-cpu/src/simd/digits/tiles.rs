@@ -7,7 +7,7 @@
 
 use super::super::amx::tile::Configured;
 use super::super::isa::LANES;
-use super::code::{Code, Scales, VECTORS, weights};
+use super::code::{AHEAD, Code, Scales, VECTORS, weights};
 use super::pack::{CHUNK, Recipe};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -25,13 +25,13 @@ pub(super) const WEIGHTS: usize = UNITS * 64 * LANES * 2 / 4;
 /// f32 of a block's scales: one for each digit, and the offset.
 pub(super) const SCALES: usize = UNITS * 4 * LANES;
 
-/// Shapes the tiles for sixteen rows.
+/// Shapes the tiles for `class` rows.
 ///
 /// # Safety
 /// As for [`Configured::new`].
-pub(super) unsafe fn configure(recipe: Recipe) -> Configured {
+pub(super) unsafe fn configure(recipe: Recipe, class: usize) -> Configured {
     // SAFETY: the caller's promise.
-    unsafe { Configured::bytes(LANES, recipe.slab()) }
+    unsafe { Configured::bytes(class, recipe.slab()) }
 }
 
 /// Whether codes lie as tiles of weights do, so that nothing is to be unpacked.
@@ -56,18 +56,20 @@ pub(super) unsafe fn unpack<C: Code>(
     to: *mut f32,
 ) {
     let excess = _mm512_set1_epi8(excess as i8);
-    let lines = unit / 4;
-    let each = if C::NARROW { 2 * lines } else { lines };
+    // Units have 16, 32 or 64 columns; a division for every vector would cost more than the vector.
+    let (lines, shift) = (unit / 4, (unit / 4).ilog2());
+    let double = usize::from(C::NARROW);
     // SAFETY: the caller's promise.
     unsafe {
         let codes = codes_of::<C>(codes, first, unit);
         for chunk in 0..(units * unit).div_ceil(CHUNK) {
-            let bytes = code.bytes(codes.add(chunk * C::BITS * 64));
+            let bytes = code.bytes(codes.add(chunk * C::BITS * 64), AHEAD);
             for i in 0..VECTORS {
                 let line = chunk * VECTORS + i;
-                let (at, in_unit) = (line / lines * each, line % lines);
+                // Lines of the units before, twice where codes are narrow.
+                let before = line >> shift << shift << double;
                 let byte = _mm512_sub_epi8(bytes[i], excess);
-                let to = to.cast::<u8>().add((at + in_unit) * 64);
+                let to = to.cast::<u8>().add((before + (line & (lines - 1))) * 64);
                 if C::NARROW {
                     // Four bits that move up leave no trace in the byte above: what they push out is masked.
                     let high =
@@ -161,6 +163,8 @@ macro_rules! dot {
 /// Rows of a tile with one panel over up to [`UNITS`] units.
 pub(super) struct Block {
     pub(super) recipe: Recipe,
+    /// Rows of the tile: four, eight or sixteen.
+    pub(super) class: usize,
     /// Whether weights have a sign.
     pub(super) signed: bool,
     pub(super) offsets: bool,
@@ -200,7 +204,7 @@ impl<const NARROW: bool> Pipeline<NARROW> {
     /// Adds a block's products to its sums, in the end: call [`Pipeline::finish`] before looking at them.
     ///
     /// # Safety
-    /// The instructions of [`super::Units`] and tiles, configured for sixteen rows and the recipe; every pointer of the block as its field
+    /// The instructions of [`super::Units`] and tiles, configured for the class and the recipe; every pointer of the block as its field
     /// says: weights until this returns, the others until a further block was pushed or the pipeline is finished.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
@@ -261,7 +265,7 @@ impl Block {
         let digits = const { if NARROW { 2 } else { 3 } };
         let (i, digit) = (T / digits, T % digits);
         let (slab, columns) = (self.recipe.slab(), self.recipe.unit());
-        let x = self.x.0.wrapping_add(i * self.recipe.unit_bytes(LANES));
+        let x = self.x.0.wrapping_add(i * self.recipe.unit_bytes(self.class));
         let bytes = columns / 4 * 64;
         let w = self.weights.wrapping_add(i * if NARROW { 2 * bytes } else { bytes });
         // SAFETY: the caller's promise.
@@ -279,10 +283,10 @@ impl Block {
                     load!(4, w, 64_usize);
                     load!(5, w.wrapping_add(bytes), 64_usize);
                 }
-                load!(6, x.wrapping_add(2 * digit * LANES * slab), slab);
+                load!(6, x.wrapping_add(2 * digit * self.class * slab), slab);
                 numbered!(T + PHASE, zero());
                 numbered!(T + PHASE, dot(6, 4, self.signed));
-                load!(7, x.wrapping_add((2 * digit + 1) * LANES * slab), slab);
+                load!(7, x.wrapping_add((2 * digit + 1) * self.class * slab), slab);
                 numbered!(T + PHASE, dot(7, 5, self.signed));
                 return;
             }
@@ -290,7 +294,7 @@ impl Block {
             if digit == 0 {
                 if odd { load!(5, w, 64_usize) } else { load!(4, w, 64_usize) }
             }
-            let x = x.wrapping_add(digit * LANES * slab);
+            let x = x.wrapping_add(digit * self.class * slab);
             if T % 2 == 1 {
                 load!(7, x, slab)
             } else {
@@ -365,7 +369,7 @@ impl Block {
         let due = const { shares::<NARROW>(T + 1) > shares::<NARROW>(T) };
         // SAFETY: the caller's promise.
         unsafe {
-            if due {
+            if due && turn * 4 < self.class {
                 self.add::<4, NARROW>(results, turn * 4);
             }
         }
@@ -380,7 +384,7 @@ impl Block {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn add_rest<const NARROW: bool>(&self, results: *const u8, first: usize) {
-        for turn in first..LANES / 4 {
+        for turn in first..self.class / 4 {
             // SAFETY: the caller's promise.
             unsafe { self.add::<4, NARROW>(results, turn * 4) };
         }
@@ -417,7 +421,7 @@ impl Block {
                 }
                 if self.offsets {
                     let offset = _mm512_load_ps(scales.add(3 * LANES));
-                    let words = self.x.1.add(i * 4 * LANES + first);
+                    let words = self.x.1.add(i * 4 * self.class + first);
                     for r in 0..R {
                         let sum = _mm512_set1_ps(*words.add(r));
                         sums[r] = _mm512_fmadd_ps(sum, offset, sums[r]);

@@ -1,7 +1,7 @@
 //! A few rows with one panel, by dot products of bytes: codes are unpacked in registers and used at once.
 
 use super::super::isa::LANES;
-use super::code::{Code, Scales, weights};
+use super::code::{AHEAD, Code, Scales, weights};
 use super::pack::CHUNK;
 use std::arch::x86_64::*;
 
@@ -75,7 +75,7 @@ impl Panel {
         for chunk in 0..chunks {
             // SAFETY: the caller's promise; a half unit past the end is not read.
             unsafe {
-                let bytes = code.bytes(self.codes.add(chunk * C::BITS * 64));
+                let bytes = code.bytes(self.codes.add(chunk * C::BITS * 64), AHEAD);
                 for half in 0..2 {
                     let unit = if HALF { 2 * chunk + half } else { chunk / per };
                     if HALF && unit >= self.units {

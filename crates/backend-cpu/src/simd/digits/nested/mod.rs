@@ -20,9 +20,11 @@ mod product;
 mod tiles;
 mod unpack;
 mod vectors;
+mod words;
 
 pub(super) use product::{Nested, scratch_len};
 pub(super) use vectors::Panel as Vectors;
+pub(super) use words::Words;
 
 use super::super::avx512::widen;
 use super::super::isa::LANES;
@@ -35,7 +37,7 @@ pub(super) const STEP: usize = 64;
 const STEPS: usize = SUPERBLOCK / STEP;
 /// Digits of a number.
 const DIGITS: usize = 3;
-/// How far ahead of its use a scale is asked for.
+/// How far ahead of its use a scale is asked for where panels come one after the other.
 const AHEAD: usize = 1024;
 
 /// Scales and offsets of a panel: lines of sixteen halves and sixteen bytes.
@@ -45,8 +47,10 @@ pub(super) struct Levels {
     scales: *const u8,
     /// Where the format has offsets.
     offsets: Option<*const u8>,
-    /// Columns of a group.
-    group: usize,
+    /// Columns of a group, as a power of two.
+    group: u32,
+    /// How far ahead of its use a scale is asked for.
+    ahead: usize,
 }
 
 impl Levels {
@@ -56,7 +60,15 @@ impl Levels {
             unreachable!("dense numbers have no scales")
         };
         let offsets = offset.then_some(offsets);
-        Self { nesting: Nesting::new(group), scales, offsets, group }
+        let nesting = Nesting::new(group);
+        // A division would come before every load of a scale.
+        let group = (SUPERBLOCK / nesting.groups()).ilog2();
+        Self { nesting, scales, offsets, group, ahead: AHEAD }
+    }
+
+    /// The same, asking for scales `ahead` bytes before their use.
+    fn asking(self, ahead: usize) -> Self {
+        Self { ahead, ..self }
     }
 
     /// The factor of a superblock.
@@ -70,12 +82,22 @@ impl Levels {
     unsafe fn factor(&self, block: usize) -> __m512 {
         let [d, _] = self.nesting.place(block * self.nesting.groups());
         let at = self.scales.wrapping_add(d * LANES);
-        // SAFETY: the caller's promise; a prefetch may point anywhere.
+        // SAFETY: the caller's promise.
         unsafe {
-            for line in 0..5 {
-                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD + line * 64).cast());
-            }
+            self.ask(at);
             widen(ScaleType::F16, at)
+        }
+    }
+
+    /// Asks for a superblock of a plane, ahead of `at`.
+    #[inline(always)]
+    fn ask(&self, at: *const u8) {
+        let lines = if self.nesting.groups() > 8 { 5 } else { 3 };
+        for line in 0..lines {
+            // SAFETY: a prefetch may point anywhere.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(self.ahead + line * 64).cast());
+            }
         }
     }
 
@@ -88,12 +110,12 @@ impl Levels {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn whole(&self, column: usize) -> __m128i {
-        let [_, s] = self.nesting.place(column / self.group);
+        let [_, s] = self.nesting.place(column >> self.group);
         // SAFETY: the caller's promise.
         unsafe { _mm_loadu_si128(self.scales.add(s * LANES).cast()) }
     }
 
-    /// The offsets of the group of a column, where there are some.
+    /// The offsets of a superblock, where there are some.
     ///
     /// # Safety
     /// As for [`Levels::factor`].
@@ -101,16 +123,39 @@ impl Levels {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn offset(&self, column: usize) -> Option<__m512> {
+    unsafe fn offsets(&self, block: usize) -> Option<Offsets<'_>> {
         let plane = self.offsets?;
-        let [d, s] =
-            self.nesting.place(column / self.group).map(|at| plane.wrapping_add(at * LANES));
-        // SAFETY: the caller's promise; a prefetch may point anywhere.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(s.wrapping_add(AHEAD).cast());
-            let s = _mm512_cvtepi8_epi32(_mm_loadu_si128(s.cast()));
-            Some(_mm512_mul_ps(widen(ScaleType::F16, d), _mm512_cvtepi32_ps(s)))
-        }
+        let [d, _] = self.nesting.place(block * self.nesting.groups());
+        let at = plane.wrapping_add(d * LANES);
+        self.ask(at);
+        // SAFETY: the caller's promise.
+        let factor = unsafe { widen(ScaleType::F16, at) };
+        Some(Offsets { levels: self, plane, factor })
+    }
+}
+
+/// The offsets of a superblock.
+struct Offsets<'a> {
+    levels: &'a Levels,
+    plane: *const u8,
+    factor: __m512,
+}
+
+impl Offsets<'_> {
+    /// Those of the group of a column.
+    ///
+    /// # Safety
+    /// As for [`Levels::factor`]; the column is one of the superblock's.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn of(&self, column: usize) -> __m512 {
+        let [_, s] = self.levels.nesting.place(column >> self.levels.group);
+        let s = self.plane.wrapping_add(s * LANES);
+        // SAFETY: the caller's promise.
+        let s = unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(s.cast())) };
+        _mm512_mul_ps(self.factor, _mm512_cvtepi32_ps(s))
     }
 }
 

@@ -1,19 +1,20 @@
 //! A task's rows and channels by tiles, cut into superblocks.
 //!
 //! # Shape
-//! One tile of rows: while tiles multiply a superblock, vectors unpack the next one, of the same panel or the next. More
-//! rows: a superblock of [`PANELS`] panels is unpacked and used by all tiles of rows before the next.
+//! Fewer than sixteen rows meet words, see [`super::words`]. One tile of rows: while tiles multiply a superblock, vectors
+//! unpack the next one, of the same panel or the next. More rows: a superblock of [`PANELS`] panels is unpacked and used by all
+//! tiles of rows before the next.
 
 use super::super::super::isa::LANES;
 use super::super::super::product::Product;
 use super::super::super::tiled::Tiled;
 use super::super::super::walk::{self, Panel, TOGETHER, walk};
-use super::super::code::{Code, excess};
+use super::super::code::{AHEAD, Code, excess};
 use super::super::pack::Packed;
 use super::super::product::{SUMS, store};
 use super::tiles::{Block, Pipeline, RESULTS, configure};
 use super::unpack::{FACTORS, Source, TILE};
-use super::{Levels, STEP, STEPS};
+use super::{Levels, STEP, STEPS, words};
 use forerun_base::{Format, SUPERBLOCK};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
@@ -27,7 +28,8 @@ const STAGES: usize = 3;
 
 /// f32 of scratch for `tiles` tiles of rows.
 pub(in super::super) fn scratch_len(tiles: usize) -> usize {
-    RESULTS + PANELS * WEIGHTS + STAGES * FACTORS + PANELS * tiles * SUMS
+    let bytes = RESULTS + PANELS * WEIGHTS + STAGES * FACTORS + PANELS * tiles * SUMS;
+    bytes.max(words::SCRATCH)
 }
 
 /// A product's tiles of rows that stay near, and scratch.
@@ -62,27 +64,24 @@ impl<'a> Nested<'a> {
     /// # Safety
     /// The instructions of [`super::super::Units`] and tiles; as for [`Product::run`].
     pub(in super::super) unsafe fn run<C: Code>(&mut self, code: C, room: &mut [f32]) {
-        let (class, product) = (self.packed.class(), self.product);
+        let product = self.product;
         // SAFETY: the caller's promise; tasks hold tiles only here.
         unsafe {
-            let _configured = configure(class);
+            let _configured = configure();
             if self.tiles.len() > 1 {
-                return walk(product, PANELS, room, |panels| self.many(code, panels));
+                walk(product, PANELS, room, |panels| self.many(code, panels));
+            } else {
+                walk(product, TOGETHER, room, |panels| self.few(code, panels));
             }
-            walk(product, TOGETHER, room, |panels| match class {
-                1 => self.few::<C, 1>(code, panels),
-                2 => self.few::<C, 2>(code, panels),
-                4 => self.few::<C, 4>(code, panels),
-                8 => self.few::<C, 8>(code, panels),
-                _ => self.few::<C, LANES>(code, panels),
-            });
         }
     }
 
     fn source(&self, panel: &Panel) -> Source {
         let (format, [codes, scales, offsets]) = (self.product.matrix.format(), panel.planes);
         let levels = Levels::new(format, [scales, offsets]);
-        Source { codes, levels, excess: excess(format), part: self.packed.recipe().part() }
+        let len = self.product.matrix.panel(0)[0].len();
+        let part = self.packed.recipe().part();
+        Source { codes, len, ahead: AHEAD, jump: 0, levels, excess: excess(format), part }
     }
 
     /// Superblock `block` of a tile of rows, with weights, factors and sums at the given places.
@@ -94,6 +93,7 @@ impl<'a> Nested<'a> {
             weights: self.weights[weights * WEIGHTS..][..WEIGHTS].as_ptr().cast(),
             factors: self.factors[factors * FACTORS..][..FACTORS].as_ptr(),
             parts: if offsets { SUPERBLOCK / part } else { 0 },
+            raised: false,
             sums: self.sums[sums * SUMS..][..SUMS].as_mut_ptr(),
             fresh: block == 0,
         }
@@ -118,16 +118,16 @@ impl<'a> Nested<'a> {
         unsafe { store(self.product, panel, rows, sums) };
     }
 
-    /// One tile of rows with some panels.
+    /// One tile of sixteen rows with some panels.
     ///
     /// # Safety
-    /// As for [`Nested::run`]; tiles are configured for the class.
+    /// As for [`Nested::run`]; tiles are configured.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn few<C: Code, const CLASS: usize>(&mut self, code: C, panels: &[Panel]) {
+    unsafe fn few<C: Code>(&mut self, code: C, panels: &[Panel]) {
         let (tile, blocks) = (self.tiles.start, self.packed.recipe().blocks());
-        let mut pipeline = Pipeline::<CLASS>::new(self.results.as_mut_ptr());
+        let mut pipeline = Pipeline::new(self.results.as_mut_ptr());
         // SAFETY: the caller's promise. A place of weights or factors is written again only when the pipeline is past it.
         unsafe {
             for item in 0..panels.len() * blocks {
@@ -166,7 +166,7 @@ impl<'a> Nested<'a> {
     )]
     unsafe fn many<C: Code>(&mut self, code: C, panels: &[Panel]) {
         let (start, recipe) = (self.tiles.start, self.packed.recipe());
-        let mut pipeline = Pipeline::<LANES>::new(self.results.as_mut_ptr());
+        let mut pipeline = Pipeline::new(self.results.as_mut_ptr());
         // SAFETY: the caller's promise; the pipeline is finished before weights and factors change.
         unsafe {
             for block in 0..recipe.blocks() {

@@ -1,9 +1,8 @@
-//! A tile of rows with superblocks of panels, by tiles of bytes.
+//! A tile of sixteen rows with superblocks of panels, by tiles of bytes.
 //!
 //! # Layout
-//! Up to eight rows, all digits of the rows are lines of one tile (of two, where they are more than sixteen), and results are
-//! `[byte of the weight][digit][row][channel]`. Sixteen rows are a tile for each digit; products of equal power share a tile, and
-//! results are `[power][row][channel]`. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
+//! Each digit is a tile and meets tiles of high and of low bytes; products of equal power share a tile, and results are
+//! `[power][row][channel]`, the highest power of 256 first. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
 
 use super::super::super::amx::tile::Configured;
 use super::super::super::isa::LANES;
@@ -12,27 +11,20 @@ use super::{DIGITS, STEP, STEPS, add_total, carry};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// f32 of the results of a superblock: four tiles, at most.
-const RESULT: usize = 4 * LANES * LANES;
+/// Powers of 256 in the product of three digits and two bytes.
+pub(super) const POWERS: usize = 4;
+/// f32 of the results of a superblock.
+const RESULT: usize = POWERS * LANES * LANES;
 /// f32 of room for the results of two.
 pub(super) const RESULTS: usize = 2 * RESULT;
 
-/// Lines of a tile of activations for `class` rows.
-const fn lines(class: usize) -> usize {
-    match class {
-        16 => LANES,
-        8 => class * DIGITS / 2,
-        _ => class * DIGITS,
-    }
-}
-
-/// Shapes the tiles for `class` rows.
+/// Shapes the tiles.
 ///
 /// # Safety
 /// As for [`Configured::new`].
-pub(super) unsafe fn configure(class: usize) -> Configured {
+pub(super) unsafe fn configure() -> Configured {
     // SAFETY: the caller's promise.
-    unsafe { Configured::bytes(lines(class), STEP) }
+    unsafe { Configured::bytes(LANES, STEP) }
 }
 
 /// One superblock of a panel with a tile of rows.
@@ -44,6 +36,8 @@ pub(super) struct Block {
     pub(super) factors: *const f32,
     /// Sums with offsets.
     pub(super) parts: usize,
+    /// Whether words were raised.
+    pub(super) raised: bool,
     /// `[row][channel]`.
     pub(super) sums: *mut f32,
     /// Whether the sums start here.
@@ -52,14 +46,14 @@ pub(super) struct Block {
 
 /// Superblocks on their way: while the products of one run, the results of the one before are added. A store waits for its product,
 /// and what it stored reaches loads only through the cache, so neither should come at once.
-pub(super) struct Pipeline<const CLASS: usize> {
+pub(super) struct Pipeline {
     results: *mut u8,
     /// Which half of the results the next one takes.
     odd: bool,
     before: Option<(Block, *const u8)>,
 }
 
-impl<const CLASS: usize> Pipeline<CLASS> {
+impl Pipeline {
     /// `results` is room for [`RESULTS`].
     pub(super) fn new(results: *mut f32) -> Self {
         Self { results: results.cast(), odd: false, before: None }
@@ -68,7 +62,7 @@ impl<const CLASS: usize> Pipeline<CLASS> {
     /// Starts a superblock and brings the one before to its sums; after each step `beside` has its turn.
     ///
     /// # Safety
-    /// The instructions of [`super::super::Units`] and tiles, configured for the class; every pointer of the block as its field says, until
+    /// The instructions of [`super::super::Units`] and tiles, configured; every pointer of the block as its field says, until
     /// the next push or the end.
     #[inline]
     #[target_feature(
@@ -86,14 +80,14 @@ impl<const CLASS: usize> Pipeline<CLASS> {
                 options(nostack, nomem),
             );
             for step in 0..STEPS {
-                let x = block.x.0.wrapping_add(step * DIGITS * CLASS * STEP);
-                products::<CLASS>(x, block.weights.wrapping_add(step * 2 * TILE));
+                let x = block.x.0.wrapping_add(step * DIGITS * TILE);
+                products(x, block.weights.wrapping_add(step * 2 * TILE));
                 beside(step);
                 if let Some((before, results)) = &self.before {
-                    before.share::<CLASS>(*results, step);
+                    before.add::<LANES, 4>(*results, 4 * step);
                 }
             }
-            store::<CLASS>(to);
+            store(to);
         }
         self.odd = !self.odd;
         self.before = Some((block, to));
@@ -110,7 +104,7 @@ impl<const CLASS: usize> Pipeline<CLASS> {
         if let Some((before, results)) = self.before.take() {
             for step in 0..STEPS {
                 // SAFETY: the caller's promise.
-                unsafe { before.share::<CLASS>(results, step) };
+                unsafe { before.add::<LANES, 4>(results, 4 * step) };
             }
         }
     }
@@ -121,51 +115,26 @@ impl<const CLASS: usize> Pipeline<CLASS> {
 /// # Safety
 /// As for [`Pipeline::push`].
 #[inline(always)]
-unsafe fn products<const CLASS: usize>(x: *const u8, w: *const u8) {
-    let low = w.wrapping_add(TILE);
-    let next = x.wrapping_add(lines(CLASS) * STEP);
+unsafe fn products(x: *const u8, w: *const u8) {
+    let [middle, low] = [1, 2].map(|digit| x.wrapping_add(digit * TILE));
     // SAFETY: the caller's promise.
     unsafe {
-        match CLASS {
-            16 => asm!(
-                "tileloadd tmm4, [{w} + {line}]",
-                "tileloadd tmm6, [{x} + {line}]",
-                "tdpbssd tmm0, tmm6, tmm4",
-                "tileloadd tmm5, [{low} + {line}]",
-                "tdpbsud tmm1, tmm6, tmm5",
-                "tileloadd tmm7, [{next} + {line}]",
-                "tdpbssd tmm1, tmm7, tmm4",
-                "tdpbsud tmm2, tmm7, tmm5",
-                "tileloadd tmm6, [{last} + {line}]",
-                "tdpbssd tmm2, tmm6, tmm4",
-                "tdpbsud tmm3, tmm6, tmm5",
-                x = in(reg) x, next = in(reg) next, last = in(reg) next.wrapping_add(TILE),
-                w = in(reg) w, low = in(reg) low, line = in(reg) 64_usize,
-                options(nostack, readonly),
-            ),
-            8 => asm!(
-                "tileloadd tmm4, [{w} + {line}]",
-                "tileloadd tmm6, [{x} + {line}]",
-                "tdpbssd tmm0, tmm6, tmm4",
-                "tileloadd tmm7, [{next} + {line}]",
-                "tdpbssd tmm1, tmm7, tmm4",
-                "tileloadd tmm5, [{low} + {line}]",
-                "tdpbsud tmm2, tmm6, tmm5",
-                "tdpbsud tmm3, tmm7, tmm5",
-                x = in(reg) x, next = in(reg) next,
-                w = in(reg) w, low = in(reg) low, line = in(reg) 64_usize,
-                options(nostack, readonly),
-            ),
-            _ => asm!(
-                "tileloadd tmm4, [{w} + {line}]",
-                "tileloadd tmm6, [{x} + {line}]",
-                "tdpbssd tmm0, tmm6, tmm4",
-                "tileloadd tmm5, [{low} + {line}]",
-                "tdpbsud tmm1, tmm6, tmm5",
-                x = in(reg) x, w = in(reg) w, low = in(reg) low, line = in(reg) 64_usize,
-                options(nostack, readonly),
-            ),
-        }
+        asm!(
+            "tileloadd tmm4, [{w} + {line}]",
+            "tileloadd tmm6, [{x} + {line}]",
+            "tdpbssd tmm0, tmm6, tmm4",
+            "tileloadd tmm5, [{second} + {line}]",
+            "tdpbsud tmm1, tmm6, tmm5",
+            "tileloadd tmm7, [{middle} + {line}]",
+            "tdpbssd tmm1, tmm7, tmm4",
+            "tdpbsud tmm2, tmm7, tmm5",
+            "tileloadd tmm6, [{low} + {line}]",
+            "tdpbssd tmm2, tmm6, tmm4",
+            "tdpbsud tmm3, tmm6, tmm5",
+            x = in(reg) x, middle = in(reg) middle, low = in(reg) low,
+            w = in(reg) w, second = in(reg) w.wrapping_add(TILE), line = in(reg) 64_usize,
+            options(nostack, readonly),
+        );
     }
 }
 
@@ -174,46 +143,23 @@ unsafe fn products<const CLASS: usize>(x: *const u8, w: *const u8) {
 /// # Safety
 /// As for [`Pipeline::push`].
 #[inline(always)]
-unsafe fn store<const CLASS: usize>(to: *mut u8) {
-    let each = lines(CLASS) * 64;
-    let [second, third, fourth] = [1, 2, 3].map(|i| to.wrapping_add(i * each));
+unsafe fn store(to: *mut u8) {
+    let [second, third, fourth] = [1, 2, 3].map(|i| to.wrapping_add(i * TILE));
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
             "tilestored [{to} + {line}], tmm0",
             "tilestored [{second} + {line}], tmm1",
-            to = in(reg) to, second = in(reg) second, line = in(reg) 64_usize, options(nostack),
+            "tilestored [{third} + {line}], tmm2",
+            "tilestored [{fourth} + {line}], tmm3",
+            to = in(reg) to, second = in(reg) second, third = in(reg) third,
+            fourth = in(reg) fourth, line = in(reg) 64_usize, options(nostack),
         );
-        if CLASS >= 8 {
-            asm!(
-                "tilestored [{third} + {line}], tmm2",
-                "tilestored [{fourth} + {line}], tmm3",
-                third = in(reg) third, fourth = in(reg) fourth, line = in(reg) 64_usize,
-                options(nostack),
-            );
-        }
     }
 }
 
 impl Block {
-    /// The share of the adding that comes with a step of the next superblock.
-    ///
-    /// # Safety
-    /// As for [`Pipeline::push`].
-    #[inline(always)]
-    unsafe fn share<const CLASS: usize>(&self, results: *const u8, step: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match CLASS {
-                16 => self.add::<CLASS, 4>(results, 4 * step),
-                8 => self.add::<CLASS, 2>(results, 2 * step),
-                _ if step < CLASS => self.add::<CLASS, 1>(results, step),
-                _ => {}
-            }
-        }
-    }
-
-    /// Adds the results of `R` rows to their sums.
+    /// Adds the results of `R` of `CLASS` rows to their sums.
     ///
     /// # Safety
     /// As for [`Pipeline::push`].
@@ -221,7 +167,11 @@ impl Block {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn add<const CLASS: usize, const R: usize>(&self, results: *const u8, row: usize) {
+    pub(super) unsafe fn add<const CLASS: usize, const R: usize>(
+        &self,
+        results: *const u8,
+        row: usize,
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
             let sums = self.sums.add(row * LANES);
@@ -232,7 +182,14 @@ impl Block {
                 if !self.fresh {
                     some[r] = _mm512_load_ps(sums.add(r * LANES));
                 }
-                some[r] = add_total(some[r], carry(total::<CLASS>(results, row + r)), both);
+                let mut total = total::<CLASS>(results, row + r);
+                if self.raised {
+                    let words = self.x.1.cast::<i32>().add(row + r);
+                    let above = |i: usize| _mm512_set1_epi32(*words.add(i * CLASS));
+                    total[0] = _mm512_sub_epi32(total[0], above(1));
+                    total[2] = _mm512_sub_epi32(total[2], above(2));
+                }
+                some[r] = add_total(some[r], carry(total), both);
             }
             for part in 0..self.parts {
                 let (offset, words) = (factor(2 + part), self.x.1.add(part * 4 * CLASS + row));
@@ -247,7 +204,7 @@ impl Block {
     }
 }
 
-/// The total of a row by digits, or what adds up to it.
+/// The total of a row by digits.
 ///
 /// # Safety
 /// As for [`Pipeline::push`].
@@ -256,12 +213,7 @@ impl Block {
 unsafe fn total<const CLASS: usize>(results: *const u8, row: usize) -> [__m512i; DIGITS] {
     // SAFETY: the caller's promise.
     let line = |i: usize| unsafe { _mm512_load_si512(results.add(i * 64).cast()) };
-    if CLASS == LANES {
-        let [top, high, middle, low] = [0, 1, 2, 3].map(|power| line(power * CLASS + row));
-        return [_mm512_add_epi32(_mm512_slli_epi32::<8>(top), high), middle, low];
-    }
-    [0, 1, 2].map(|digit| {
-        let at = digit * CLASS + row;
-        _mm512_add_epi32(_mm512_slli_epi32::<8>(line(at)), line(DIGITS * CLASS + at))
-    })
+    let [top, high, middle, low] = [0, 1, 2, 3].map(|power| line(power * CLASS + row));
+    // Of raised words this may leave 32 bits, into which it comes back with what they are too much.
+    [_mm512_add_epi32(_mm512_slli_epi32::<8>(top), high), middle, low]
 }

@@ -1,7 +1,7 @@
 //! A few rows with one panel, by dot products of bytes: codes are unpacked in registers and used at once.
 
 use super::super::super::isa::LANES;
-use super::super::code::Code;
+use super::super::code::{AHEAD, Code};
 use super::super::pack::CHUNK;
 use super::super::vnni::Few;
 use super::{DIGITS, Levels, STEP, add_total, carry, factors};
@@ -68,7 +68,7 @@ impl Panel {
         for chunk in block * SUPERBLOCK / CHUNK..(block + 1) * SUPERBLOCK / CHUNK {
             // SAFETY: the caller's promise.
             unsafe {
-                let bytes = code.bytes(self.codes.add(chunk * C::BITS * 64));
+                let bytes = code.bytes(self.codes.add(chunk * C::BITS * 64), AHEAD);
                 for half in 0..2 {
                     let column = chunk * CHUNK + half * LANES;
                     let step = column / STEP * DIGITS * STEP * self.class + column % STEP;
@@ -134,10 +134,12 @@ impl Panel {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn offsets<const R: usize>(&self, block: usize, first: usize, sums: &mut [__m512; R]) {
+        // SAFETY: the caller's promise.
+        let Some(offsets) = (unsafe { self.levels.offsets(block) }) else { return };
         for column in (block * SUPERBLOCK..(block + 1) * SUPERBLOCK).step_by(self.part) {
             // SAFETY: the caller's promise.
             unsafe {
-                let Some(offset) = self.levels.offset(column) else { return };
+                let offset = offsets.of(column);
                 let words = self.words.add(column / self.part * 4 * self.class + first);
                 for r in 0..R {
                     sums[r] = _mm512_fmadd_ps(_mm512_set1_ps(*words.add(r)), offset, sums[r]);
