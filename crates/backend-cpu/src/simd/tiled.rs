@@ -24,6 +24,7 @@ use crate::lines::Lines;
 use forerun_base::{
     Codes, DType, Format, Matrix, Nesting, ScaleKind, ScaleType, bf16_to_f32, e4m3_to_f32,
 };
+use std::array::from_fn;
 
 /// Columns of a step or chunk.
 pub(super) const STEP: usize = 32;
@@ -265,34 +266,28 @@ impl Tiled {
         }
     }
 
-    /// Bits `low..low + bits` of a code in one plane that starts at byte `at`.
-    fn field(&self, codes: &[u8], at: usize, bits: usize, [channel, column]: [usize; 2]) -> u16 {
-        let within = column % STEP;
-        let each = if self.words() { 16 / bits } else { 8 / bits };
-        let (vector, place) = if self.words() {
-            (within / 2, 2 * (2 * channel + within % 2))
-        } else {
-            let i = place(planes(self.format)[0], within);
-            (i / 4, 4 * channel + i % 4)
+    /// Where the codes of a channel lie in a step.
+    fn fields(&self, channel: usize) -> Fields {
+        let bits = planes(self.format);
+        let at = |plane: usize, column: usize| {
+            if bits[plane] == 0 {
+                return (0, 0);
+            }
+            let (vector, place) = if self.words() {
+                (column / 2, 2 * (2 * channel + column % 2))
+            } else {
+                let i = place(bits[0], column);
+                (i / 4, 4 * channel + i % 4)
+            };
+            let each = if self.words() { 16 } else { 8 } / bits[plane];
+            let from = plane * bits[0] * VECTOR + vector / each * VECTOR + place;
+            (from, vector % each * bits[plane])
         };
-        let from = at + vector / each * VECTOR + place;
-        let all = if self.words() {
-            u16::from_le_bytes([codes[from], codes[from + 1]])
-        } else {
-            u16::from(codes[from])
-        };
-        all >> (vector % each * bits) & (u32::from(u16::MAX) >> (16 - bits)) as u16
-    }
-
-    /// A code, its planes joined.
-    fn code(&self, codes: &[u8], channel: usize, column: usize) -> u16 {
-        let [low, high] = planes(self.format);
-        let at = column / STEP * self.step_bytes();
-        let mut code = self.field(codes, at, low, [channel, column]);
-        if high > 0 {
-            code |= self.field(codes, at + low * VECTOR, high, [channel, column]) << low;
+        Fields {
+            bits,
+            words: self.words(),
+            at: [0, 1].map(|plane| from_fn(|column| at(plane, column))),
         }
-        code
     }
 
     /// Decodes a row, to the numbers of [`Matrix::decode_row`].
@@ -300,17 +295,43 @@ impl Tiled {
         assert!(row < self.rows && out.len() == self.cols, "row or output outside the matrix");
         let (panel, channel) = (row / LANES, row % LANES);
         let [plane, scales, offsets] = self.panel(panel);
-        for (column, out) in out.iter_mut().enumerate() {
-            let code = self.code(plane, channel, column);
-            *out = match self.format {
-                Format::Dense(_) => bf16_to_f32(code),
-                Format::Grouped { codes, group, scale, offset } => {
-                    let place = [column / group, channel];
-                    let shift = if offset { number(scale, group, offsets, place) } else { 0.0 };
-                    number(scale, group, scales, place) * value(codes, code) + shift
-                }
-            };
+        let (fields, each) = (self.fields(channel), self.step_bytes());
+        let mut codes = plane.chunks_exact(each).flat_map(|step| fields.all(step));
+        let Format::Grouped { codes: kind, group, scale, offset } = self.format else {
+            let numbers = out.iter_mut().zip(&mut codes);
+            return numbers.for_each(|(out, code)| *out = bf16_to_f32(code));
+        };
+        for (i, out) in out.chunks_mut(group).enumerate() {
+            let factor = number(scale, group, scales, [i, channel]);
+            let shift = if offset { number(scale, group, offsets, [i, channel]) } else { 0.0 };
+            for (out, code) in out.iter_mut().zip(&mut codes) {
+                *out = factor * value(kind, code) + shift;
+            }
         }
+    }
+}
+
+/// First byte and lowest bit of a channel's codes in the planes of a step.
+struct Fields {
+    bits: [usize; 2],
+    words: bool,
+    at: [[(usize, usize); STEP]; 2],
+}
+
+impl Fields {
+    /// The codes of a step, their planes joined.
+    fn all<'a>(&'a self, step: &'a [u8]) -> impl Iterator<Item = u16> + 'a {
+        let [low, high] = self.bits;
+        let field = move |plane: usize, column: usize, bits: usize| {
+            let (from, shift) = self.at[plane][column];
+            let above = if self.words { step[from + 1] } else { 0 };
+            let all = u16::from_le_bytes([step[from], above]);
+            all >> shift & (u32::from(u16::MAX) >> (16 - bits)) as u16
+        };
+        (0..STEP).map(move |column| {
+            let code = field(0, column, low);
+            if high == 0 { code } else { code | field(1, column, high) << low }
+        })
     }
 }
 
