@@ -123,6 +123,19 @@ fn copy_lane(from: &[u8], to: &mut [f32], [source, target]: [usize; 2], lanes: L
 impl Panel {
     const NONE: Self = Self { planes: [std::ptr::null(); 3], lanes: 0..0, channel: 0 };
 
+    /// Where the sums of the row at place `row` go, in the output's data.
+    #[inline(always)]
+    fn place(&self, product: &Product<'_, Tiled>, row: usize) -> usize {
+        let out = &product.output;
+        out.places.at(row) * out.stride + self.channel - out.first
+    }
+
+    /// The line to which the sums of the row at place `row` go.
+    #[inline(always)]
+    pub(super) fn line(&self, product: &Product<'_, Tiled>, row: usize) -> *const f32 {
+        product.output.data.address(self.place(product, row), self.lanes.len())
+    }
+
     /// Stores a row's sums of the wanted lanes.
     ///
     /// # Safety
@@ -130,9 +143,8 @@ impl Panel {
     #[inline(always)]
     pub(super) unsafe fn put(&self, product: &Product<'_, Tiled>, row: usize, sums: &[f32; LANES]) {
         let (out, count) = (&product.output, self.lanes.len());
-        let at = out.places.at(row) * out.stride + self.channel - out.first;
         // SAFETY: the caller's promise; each place is written by one row.
-        let to = unsafe { out.data.part(at, count) };
+        let to = unsafe { out.data.part(self.place(product, row), count) };
         if let (Some(to), true) = (to.first_chunk_mut::<LANES>(), out.bias.is_empty()) {
             // Nearly always: whole vectors.
             match out.store {

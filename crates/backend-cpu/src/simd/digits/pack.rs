@@ -168,12 +168,31 @@ pub(crate) struct Packed<'a> {
     data: &'a [f32],
     recipe: Recipe,
     class: usize,
+    /// f32 of a tile, before its words, before its worths, of the digits and of the words of a unit: found once, since that takes
+    /// divisions and they are asked for at every block.
+    tile: usize,
+    words: usize,
+    worths: usize,
+    unit_digits: usize,
+    unit_words: usize,
 }
 
 impl<'a> Packed<'a> {
     /// What a [`PackTask`] left for `rows` rows.
     pub(crate) fn new(data: &'a [f32], rows: usize, recipe: Recipe) -> Self {
-        Self { data: &data[..recipe.packed_len(rows)], recipe, class: class(rows) }
+        let class = class(rows);
+        let (units, unit_words) = (recipe.units(), recipe.unit_words(class));
+        let unit_digits = recipe.unit_bytes(class) / 4;
+        Self {
+            data: &data[..recipe.packed_len(rows)],
+            recipe,
+            class,
+            tile: recipe.tile_len(class),
+            words: units * unit_digits,
+            worths: units * (unit_digits + unit_words),
+            unit_digits,
+            unit_words,
+        }
     }
 
     pub(crate) fn recipe(&self) -> Recipe {
@@ -185,25 +204,25 @@ impl<'a> Packed<'a> {
         self.class
     }
 
+    #[inline]
     fn tile(&self, tile: usize) -> &'a [f32] {
-        let len = self.recipe.tile_len(self.class);
-        &self.data[tile * len..(tile + 1) * len]
+        &self.data[tile * self.tile..][..self.tile]
     }
 
     /// First byte of `unit` of a tile, and its words.
+    #[inline]
     pub(super) fn unit(&self, tile: usize, unit: usize) -> (*const u8, *const f32) {
-        let (each, units) = (self.recipe.unit_bytes(self.class), self.recipe.units());
-        let (digits, words) = self.tile(tile).split_at(units * each / 4);
+        let (digits, words) = self.tile(tile).split_at(self.words);
         (
-            digits[unit * each / 4..].as_ptr().cast(),
-            words[unit * self.recipe.unit_words(self.class)..].as_ptr(),
+            digits[unit * self.unit_digits..].as_ptr().cast(),
+            words[unit * self.unit_words..].as_ptr(),
         )
     }
 
     /// What one is worth in each row of a tile.
+    #[inline]
     pub(super) fn worth(&self, tile: usize) -> &'a [f32] {
-        let words = self.recipe.unit_bytes(self.class) / 4 + self.recipe.unit_words(self.class);
-        &self.tile(tile)[self.recipe.units() * words..][..self.class]
+        &self.tile(tile)[self.worths..][..self.class]
     }
 }
 

@@ -16,7 +16,9 @@ use super::pack::{PackTask, Packed, Recipe};
 use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
 use super::vnni::{self, Few};
 use forerun_base::Format;
-use std::arch::x86_64::{_mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps};
+use std::arch::x86_64::{
+    _MM_HINT_T0, _mm_prefetch, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,
+};
 use std::ops::Range;
 
 /// f32 of the sums of a tile of rows and a panel.
@@ -260,13 +262,15 @@ impl Run<'_> {
             (false, true) => self.stream::<C, false>(code, panels),
             (false, false) => self.blocks::<C, false>(code, panels),
         }
-        for tile in self.tiles.clone() {
-            for (i, panel) in panels.iter().enumerate() {
-                let sums = &self.sums[self.place(tile, i)..][..SUMS];
-                let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
-                // SAFETY: `run`'s promise.
-                unsafe { store(self.product, panel, rows, (sums, self.packed.worth(tile))) };
-            }
+    }
+
+    /// Stores a tile's sums with some panels.
+    fn put(&self, panels: &[Panel], tile: usize) {
+        for (i, panel) in panels.iter().enumerate() {
+            let sums = &self.sums[self.place(tile, i)..][..SUMS];
+            let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
+            // SAFETY: `run`'s promise.
+            unsafe { store(self.product, panel, rows, (sums, self.packed.worth(tile))) };
         }
     }
 
@@ -283,14 +287,23 @@ impl Run<'_> {
             // finished before weights and scales change.
             unsafe {
                 for tile in self.tiles.clone() {
+                    let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
                     for (i, panel) in panels.iter().enumerate() {
                         let block = self.block::<C>(panel, [tile, i, i], some.clone());
+                        if some.end == units {
+                            expect(self.product, panel, rows.clone());
+                        }
                         pipeline.push(block);
+                    }
+                    // A push finishes what was before it.
+                    if some.end == units && tile > self.tiles.start {
+                        self.put(panels, tile - 1);
                     }
                 }
                 pipeline.finish();
             }
         }
+        self.put(panels, self.tiles.end - 1);
     }
 
     /// All panels, each to its end before the next. A block is brought near while the one before it is multiplied.
@@ -315,6 +328,7 @@ impl Run<'_> {
         }
         // SAFETY: as above.
         unsafe { pipeline.finish() };
+        self.tiles.clone().for_each(|tile| self.put(panels, tile));
     }
 
     fn excess(&self) -> u8 {
@@ -373,6 +387,15 @@ impl Run<'_> {
     /// First f32 of the sums of a tile and place `i` of a block.
     fn place(&self, tile: usize, i: usize) -> usize {
         ((tile - self.tiles.start) * TOGETHER + i) * SUMS
+    }
+}
+
+/// Asks for the lines to which [`store`] will write: rows of the output are far apart, and each would be waited for.
+#[inline]
+pub(super) fn expect(product: &Product<'_, Tiled>, panel: &Panel, rows: Range<usize>) {
+    for row in rows {
+        // SAFETY: a prefetch may point anywhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(panel.line(product, row).cast()) };
     }
 }
 

@@ -11,7 +11,7 @@ use super::super::super::tiled::Tiled;
 use super::super::super::walk::{self, Panel, TOGETHER, walk};
 use super::super::code::{AHEAD, Code, excess};
 use super::super::pack::Packed;
-use super::super::product::{SUMS, store};
+use super::super::product::{SUMS, expect, store};
 use super::tiles::{Block, Pipeline, RESULTS, configure};
 use super::unpack::{FACTORS, Source, TILE};
 use super::{Levels, STEP, STEPS, words};
@@ -169,15 +169,20 @@ impl<'a> Nested<'a> {
         let mut pipeline = Pipeline::new(self.results.as_mut_ptr());
         // SAFETY: the caller's promise; the pipeline is finished before weights and factors change.
         unsafe {
-            for block in 0..recipe.blocks() {
+            let blocks = recipe.blocks();
+            for block in 0..blocks {
                 for (i, panel) in panels.iter().enumerate() {
                     let (source, room) = (self.source(panel), self.room(i, i));
                     (0..STEPS).for_each(|step| source.step(code, [block, step], room));
                 }
                 for tile in self.tiles.clone() {
                     let ahead = self.packed.unit((tile + 1).min(self.tiles.end - 1), block * STEPS);
-                    for i in 0..panels.len() {
+                    let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
+                    for (i, panel) in panels.iter().enumerate() {
                         let this = self.block([tile, block], [i, i, (tile - start) * PANELS + i]);
+                        if block + 1 == blocks {
+                            expect(self.product, panel, rows.clone());
+                        }
                         let last = i + 1 == panels.len();
                         pipeline.push(this, |step| {
                             if last {
@@ -185,14 +190,25 @@ impl<'a> Nested<'a> {
                             }
                         });
                     }
+                    // A push finishes what was before it.
+                    if block + 1 == blocks && tile > start {
+                        self.put_all(panels, tile - 1);
+                    }
                 }
                 pipeline.finish();
             }
-            for tile in self.tiles.clone() {
-                for (i, panel) in panels.iter().enumerate() {
-                    self.put(panel, tile, (tile - start) * PANELS + i);
-                }
-            }
+            self.put_all(panels, self.tiles.end - 1);
+        }
+    }
+
+    /// Stores a tile's sums of many.
+    ///
+    /// # Safety
+    /// As for [`Nested::run`].
+    unsafe fn put_all(&self, panels: &[Panel], tile: usize) {
+        for (i, panel) in panels.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { self.put(panel, tile, (tile - self.tiles.start) * PANELS + i) };
         }
     }
 }
