@@ -6,7 +6,7 @@ use crate::receipt;
 use crate::stats::{Stopwatch, Timings};
 use anyhow::{anyhow, bail};
 use forerun_base::{SeqId, Token};
-use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Receipt, Request};
+use forerun_engine::{Constraint, Engine, Event, FinishReason, ModelRunner, Receipt, Request};
 use forerun_text::{Tokenizer, Transcript};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,8 @@ pub(crate) struct Question<'a> {
     /// Tokens that end the answer unless the generation ignores them.
     pub(crate) end_tokens: &'a [Token],
     pub(crate) tokenizer: Option<&'a Tokenizer>,
+    /// What the answer is held to.
+    pub(crate) constraint: Option<Box<dyn Constraint>>,
     /// Whether to keep the state for a further turn.
     pub(crate) park: bool,
 }
@@ -76,7 +78,7 @@ impl Ending {
 /// begins with its tokens and forgotten where it does not, with the same answer either way.
 pub(crate) fn answer(
     engine: &mut Engine<ModelRunner>,
-    question: Question<'_>,
+    mut question: Question<'_>,
     parked: Option<SeqId>,
     show: &mut dyn FnMut(&str) -> io::Result<()>,
 ) -> anyhow::Result<Answer> {
@@ -90,7 +92,7 @@ pub(crate) fn answer(
     let transcript = Arc::new(Mutex::new(transcript));
     let prompt_tokens = question.prompt.len();
     let mut stopwatch = Stopwatch::start();
-    let (seq, read_tokens) = ask(engine, &question, ends, parked, &transcript)?;
+    let (seq, read_tokens) = ask(engine, &mut question, ends, parked, &transcript)?;
     let mut token_ids = Vec::new();
     let (reason, receipt) = drive(engine, seq, |event_token| {
         stopwatch.token();
@@ -124,18 +126,20 @@ pub(crate) fn answer(
 /// Hands the question to the engine; the sequence and the prompt tokens it has yet to read.
 fn ask(
     engine: &mut Engine<ModelRunner>,
-    question: &Question<'_>,
+    question: &mut Question<'_>,
     end_tokens: &[Token],
     parked: Option<SeqId>,
     transcript: &Arc<Mutex<Transcript>>,
 ) -> anyhow::Result<(SeqId, usize)> {
     let watched = Arc::clone(transcript);
+    let constraint = question.constraint.take();
     let request = |prompt: Vec<Token>| Request {
         sampling: question.generation.sampling.clone(),
         end_tokens: end_tokens.to_vec(),
         // Ending by the watch, not by `cancel`, keeps a parked conversation usable after Ctrl-C.
         watch: Some(Box::new(move |token| lock(&watched).take(token) || interrupt::is_cancelled())),
         depth: question.generation.depth,
+        constraint,
         park: question.park,
         ..Request::greedy(prompt, question.generation.max_tokens)
     };
@@ -209,6 +213,7 @@ mod tests {
             generation: &generation,
             end_tokens: &[],
             tokenizer: None,
+            constraint: None,
             park: true,
         };
         answer(engine, question, parked, &mut |_| Ok(())).unwrap()

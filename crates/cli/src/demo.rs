@@ -28,6 +28,7 @@ pub(crate) fn tell_a_story() -> anyhow::Result<Outcome> {
         generation: &generation,
         end_tokens: &source.text.end_tokens(None),
         tokenizer: source.text.tokenizer.as_ref(),
+        constraint: None,
         park: false,
     };
     terminal::show(OPENING)?;

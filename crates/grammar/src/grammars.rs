@@ -2,7 +2,8 @@
 
 use crate::cache::Cache;
 use crate::gate::{Gate, Mark};
-use crate::matcher::{GrammarConstraint, reason};
+use crate::matcher::GrammarConstraint;
+use crate::reason::{reason, reason_of_regex, reason_of_schema};
 use crate::vocabulary::Vocabulary;
 use crate::{GrammarError, GrammarSource};
 use forerun_base::Token;
@@ -79,7 +80,13 @@ impl Grammars {
             thread.map(|thread| thread.join())
         });
         match made {
-            Ok(Ok(parser)) => parser.map_err(|why| invalid(reason(&why))),
+            Ok(Ok(parser)) => parser.map_err(|why| {
+                invalid(match source {
+                    GrammarSource::JsonSchema(schema) => reason_of_schema(schema, &why),
+                    GrammarSource::Regex(_) => reason_of_regex(&why),
+                    _ => reason(&why),
+                })
+            }),
             Ok(Err(_)) => Err(invalid("it breaks the compiler".to_owned())),
             Err(why) => Err(invalid(format!("no thread to compile it: {why}"))),
         }

@@ -11,6 +11,7 @@ mod error;
 mod gate;
 mod grammars;
 mod matcher;
+mod reason;
 mod source;
 mod vocabulary;
 

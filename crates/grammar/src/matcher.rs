@@ -1,5 +1,6 @@
 //! One answer under a compiled grammar.
 
+use crate::reason::reason;
 use forerun_base::Token;
 use forerun_engine::{Allowed, Constraint};
 use llguidance::{Matcher, TokenParser};
@@ -76,17 +77,4 @@ impl Constraint for GrammarConstraint {
     fn is_done(&mut self) -> bool {
         self.matcher.is_stopped() && self.matcher.stop_reason().is_ok()
     }
-}
-
-/// What llguidance says, on one line and without what it says about itself.
-pub(crate) fn reason(why: &dyn std::fmt::Display) -> String {
-    const LONGEST: usize = 400;
-    let why = why.to_string();
-    let lines = why.lines().map(str::trim).filter(|line| !line.is_empty());
-    let mut said = lines.take_while(|line| !line.starts_with('<')).collect::<Vec<_>>().join(" ");
-    if let Some((at, _)) = said.char_indices().nth(LONGEST) {
-        said.truncate(at);
-        said.push('…');
-    }
-    if said == "NoExtensionBias" { "no token can follow".to_owned() } else { said }
 }

@@ -6,8 +6,6 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Bytes of a grammar's text that are read.
-const MAX_BYTES: usize = 256 << 10;
 /// Brackets inside brackets.
 const MAX_DEPTH: usize = 100;
 /// Texts of a choice.
@@ -33,6 +31,9 @@ pub enum GrammarSource {
 }
 
 impl GrammarSource {
+    /// Bytes of a grammar's text that are read.
+    pub const MAX_BYTES: usize = 256 << 10;
+
     /// What it is, in words.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -68,7 +69,7 @@ impl GrammarSource {
                 json!(texts).to_string()
             }
         };
-        self.limit(text.len(), "bytes", MAX_BYTES)?;
+        self.limit(text.len(), "bytes", Self::MAX_BYTES)?;
         Ok(format!("{}:{text}", self.kind()))
     }
 

@@ -2,6 +2,7 @@
 
 mod bench;
 mod engine;
+mod form;
 mod inspect;
 mod model;
 mod pull;
@@ -16,6 +17,7 @@ mod verify;
 
 pub(crate) use bench::BenchArgs;
 pub(crate) use engine::EngineArgs;
+pub(crate) use form::FormArgs;
 pub(crate) use inspect::InspectArgs;
 pub(crate) use model::ModelArgs;
 pub(crate) use pull::PullArgs;

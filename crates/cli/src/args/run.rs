@@ -1,7 +1,7 @@
 //! `forerun run`.
 
 use super::engine::{at_least_one, threads};
-use super::{EngineArgs, ModelArgs, SamplingArgs, SpeculationArgs};
+use super::{EngineArgs, FormArgs, ModelArgs, SamplingArgs, SpeculationArgs};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use std::path::PathBuf;
@@ -14,6 +14,8 @@ Examples:
   echo \"Once upon a time\" | forerun run --raw      continue text from stdin
   forerun run ~/models/qwen3.5 --ids 1,2,3 --temperature 0 --max-tokens 32
   forerun run ~/models/qwen3.5 \"Why?\" --no-think --system \"Be brief.\"
+  forerun run \"Was it good?\" --choice yes --choice no
+  forerun run \"Book a table\" --json-schema '{\"properties\": {\"seats\": {\"type\": \"integer\"}}}'
 
 With one argument: an existing path or OWNER/NAME is the model, anything else the prompt.
 OWNER/NAME is a model that `forerun pull` fetched.
@@ -92,6 +94,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) model_options: ModelArgs,
+
+    #[command(flatten)]
+    pub(crate) form: FormArgs,
 
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,

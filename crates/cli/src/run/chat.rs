@@ -4,7 +4,8 @@
 //! does or the conversation is read again changes the time and not the text.
 
 use super::command::{Command, HELP};
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Rendered};
+use super::form::Form;
 use crate::answer::{Answer, Question, answer};
 use crate::exit::Outcome;
 use crate::generation::Generation;
@@ -21,6 +22,7 @@ pub(super) struct Chat {
     loaded: Loaded,
     generation: Generation,
     conversation: Conversation,
+    form: Option<Form>,
     end_tokens: Vec<Token>,
     parked: Option<SeqId>,
     last: Option<Answer>,
@@ -32,9 +34,11 @@ impl Chat {
         loaded: Loaded,
         generation: Generation,
         conversation: Conversation,
+        form: Option<Form>,
     ) -> Self {
         let end_tokens = source.text.end_tokens(conversation.template());
-        Self { source, loaded, generation, conversation, end_tokens, parked: None, last: None }
+        let (parked, last) = (None, None);
+        Self { source, loaded, generation, conversation, form, end_tokens, parked, last }
     }
 
     /// Reads lines and answers them until someone leaves.
@@ -100,14 +104,15 @@ impl Chat {
     }
 
     fn answer_line(&mut self, line: &str) -> anyhow::Result<()> {
-        let prompt = match self.conversation.prompt_after(&self.source.text, line) {
-            Ok(prompt) => prompt,
-            // The template refused this turn; the conversation goes on without it.
-            Err(error) => {
-                terminal::note(&format!("error: {error:#}"));
-                return Ok(());
-            }
-        };
+        let Rendered { tokens: prompt, text } =
+            match self.conversation.prompt_after(&self.source.text, line) {
+                Ok(prompt) => prompt,
+                // The template refused this turn; the conversation goes on without it.
+                Err(error) => {
+                    terminal::note(&format!("error: {error:#}"));
+                    return Ok(());
+                }
+            };
         let context = self.loaded.engine.runner().limits().context;
         if prompt.len() >= context {
             terminal::note(&format!(
@@ -117,11 +122,14 @@ impl Chat {
             ));
             return Ok(());
         }
+        let form = self.form.as_ref();
+        let constraint = form.map(|form| form.constraint(text.as_deref())).transpose()?;
         let question = Question {
             prompt,
             generation: &self.generation,
             end_tokens: &self.end_tokens,
             tokenizer: self.source.text.tokenizer.as_ref(),
+            constraint,
             park: self.conversation.template().is_some(),
         };
         let parked = self.parked.take();

@@ -10,6 +10,13 @@ use forerun_base::Token;
 use forerun_text::{ChatInput, ChatTemplate};
 use serde_json::{Map, Value, json};
 
+/// What is to be continued.
+pub(super) struct Rendered {
+    pub(super) tokens: Vec<Token>,
+    /// What the template wrote; `None` where there is none.
+    pub(super) text: Option<String>,
+}
+
 pub(super) struct Conversation {
     template: Option<ChatTemplate>,
     variables: Map<String, Value>,
@@ -45,8 +52,10 @@ impl Conversation {
         &mut self,
         text: &ModelText,
         line: &str,
-    ) -> anyhow::Result<Vec<Token>> {
-        let Some(template) = &self.template else { return text.encode_raw(line) };
+    ) -> anyhow::Result<Rendered> {
+        let Some(template) = &self.template else {
+            return Ok(Rendered { tokens: text.encode_raw(line)?, text: None });
+        };
         let system = self.system.iter().map(|s| json!({"role": "system", "content": s}));
         let user = json!({"role": "user", "content": line});
         let messages: Vec<Value> =
@@ -57,7 +66,7 @@ impl Conversation {
             add_generation_prompt: true,
             extra: &self.variables,
         })?;
-        text.encode_rendered(&rendered)
+        Ok(Rendered { tokens: text.encode_rendered(&rendered)?, text: Some(rendered) })
     }
 
     /// Remembers a turn that was answered.

@@ -3,6 +3,7 @@
 mod chat;
 mod command;
 mod conversation;
+mod form;
 mod input;
 mod one_shot;
 
@@ -12,8 +13,10 @@ use crate::generation::Generation;
 use crate::load::Source;
 use crate::sizing;
 use anyhow::bail;
-use conversation::Conversation;
+use conversation::{Conversation, Rendered};
+use form::Form;
 use input::{Input, Prompt};
+use one_shot::Plan;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let Input { model, prompt } = Input::from_args(args)?;
@@ -23,20 +26,23 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let settings = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
     match prompt {
         Prompt::Ids(ids) => {
-            let plan = one_shot::Plan { source, generation, settings, prompt: ids, chat: None };
-            one_shot::run(args, plan)
+            let prompt = Rendered { tokens: ids, text: None };
+            let form = Form::from_args(args, &source, None)?;
+            one_shot::run(args, Plan { source, generation, settings, prompt, chat: None, form })
         }
         Prompt::Text(text) => {
             let mut conversation = Conversation::open(args, &source.text)?;
             let prompt = conversation.prompt_after(&source.text, &text)?;
             let chat = conversation.into_template();
-            one_shot::run(args, one_shot::Plan { source, generation, settings, prompt, chat })
+            let form = Form::from_args(args, &source, chat.as_ref())?;
+            one_shot::run(args, Plan { source, generation, settings, prompt, chat, form })
         }
         Prompt::Chat if args.json => bail!("--json needs a prompt: there is no chat in JSON"),
         Prompt::Chat => {
             let conversation = Conversation::open(args, &source.text)?;
+            let form = Form::from_args(args, &source, conversation.template())?;
             let loaded = source.load(&settings, args.threads)?;
-            chat::Chat::new(source, loaded, generation, conversation).talk()
+            chat::Chat::new(source, loaded, generation, conversation, form).talk()
         }
     }
 }

@@ -1,5 +1,7 @@
 //! One prompt, one answer.
 
+use super::conversation::Rendered;
+use super::form::Form;
 use crate::answer::{Answer, Ending, Question, answer};
 use crate::args::RunArgs;
 use crate::exit::Outcome;
@@ -19,13 +21,17 @@ pub(super) struct Plan {
     pub(super) source: Source,
     pub(super) generation: Generation,
     pub(super) settings: Settings,
-    pub(super) prompt: Vec<Token>,
+    pub(super) prompt: Rendered,
     /// The template the prompt went through.
     pub(super) chat: Option<ChatTemplate>,
+    /// What the answer must look like.
+    pub(super) form: Option<Form>,
 }
 
 pub(super) fn run(args: &RunArgs, plan: Plan) -> anyhow::Result<Outcome> {
-    let Plan { source, generation, settings, prompt, chat } = plan;
+    let Plan { source, generation, settings, prompt, chat, form } = plan;
+    let Rendered { tokens: prompt, text } = prompt;
+    let constraint = form.map(|form| form.constraint(text.as_deref())).transpose()?;
     check_tokens(&prompt, source.blueprint.spec.vocabulary)?;
     sizing::check_fits(prompt.len(), &settings, &source.blueprint.spec)?;
     let mut loaded = source.load(&settings, args.threads)?;
@@ -34,6 +40,7 @@ pub(super) fn run(args: &RunArgs, plan: Plan) -> anyhow::Result<Outcome> {
         generation: &generation,
         end_tokens: &source.text.end_tokens(chat.as_ref()),
         tokenizer: source.text.tokenizer.as_ref(),
+        constraint,
         park: false,
     };
     let mut show = |text: &str| if args.json { Ok(()) } else { terminal::show(text) };

@@ -4,6 +4,7 @@
 mod bench;
 mod errors;
 mod formats;
+mod forms;
 mod golden;
 mod inspecting;
 mod pages;

@@ -15,15 +15,15 @@ fn why(source: GrammarSource) -> String {
 fn what_is_wrong_is_named() {
     let schema = |value: Value| GrammarSource::JsonSchema(value);
     for (source, said) in [
-        (schema(json!({"type": "objekt"})), "objekt"),
+        (schema(json!({"items": [{"type": "objekt"}]})), "objekt, at #/items/0/type"),
         (schema(json!({"properties": {"a": {"type": "string", "pattern": "(("}}})), "(("),
         (schema(json!({"$ref": "https://example.com/schema.json"})), "example.com"),
         (schema(json!({"$ref": "#/$defs/missing"})), "missing"),
         (schema(json!({"type": "integer", "minimum": 3, "maximum": 2})), "minimum"),
-        (schema(json!({"uniqueItems": true, "type": "array"})), "uniqueItems"),
+        (schema(json!({"a/b": {"uniqueItems": true}, "not": {}})), "at #/not"),
         (schema(json!("text")), "object"),
         (schema(json!(false)), "object"),
-        (GrammarSource::Regex("a(b".to_owned()), "a(b"),
+        (GrammarSource::Regex("a(b".to_owned()), "unclosed group, at character 2"),
         (GrammarSource::Regex(r"(?=a)b".to_owned()), "look"),
         (GrammarSource::Choice(Vec::new()), "at least one"),
         (GrammarSource::Lark("start: missing".to_owned()), "missing"),
