@@ -31,8 +31,8 @@ mod state;
 mod stats;
 
 pub use cache::{
-    CacheReport, CacheSettings, CacheStats, CacheUse, DiskSettings, DiskStats, Miss, MissReason,
-    Part, StateShape, TierStats,
+    CacheFile, CacheReport, CacheSettings, CacheStats, CacheUse, DiskSettings, DiskStats, Miss,
+    MissReason, Part, StateShape, TierStats,
 };
 pub use constraint::{Allowed, Constraint, Masks};
 pub use draft::{

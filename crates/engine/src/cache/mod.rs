@@ -17,7 +17,7 @@ mod settings;
 mod shape;
 mod tree;
 
-pub use disk::DiskSettings;
+pub use disk::{CacheFile, DiskSettings};
 pub use report::{CacheReport, CacheStats, DiskStats, Miss, MissReason, TierStats};
 pub use settings::{CacheSettings, CacheUse};
 pub use shape::{Part, StateShape};

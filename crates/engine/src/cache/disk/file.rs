@@ -9,6 +9,7 @@
 //! Numbers are little-endian. The file's name is its key: a hash of the key before, the kind and the tokens.
 
 use super::super::tree::Payload;
+use crate::EngineError;
 use forerun_base::{Bytes, Token};
 use forerun_model::KV_BLOCK;
 use sha2::{Digest, Sha256};
@@ -100,6 +101,9 @@ impl Header {
         let most = if tail { MOST_TOKENS } else { KV_BLOCK + 1 };
         if count > most || (!tail && count < KV_BLOCK) {
             return Err(FileError::Header("a number of tokens that no entry has"));
+        }
+        if !tail && state > 0 {
+            return Err(FileError::Header("a state where no entry has one"));
         }
         let fixed = (HEADER + 4 * count + HASH) as u64;
         let expected = kv.checked_add(state).and_then(|sum| sum.checked_add(fixed));
@@ -219,6 +223,46 @@ impl Record {
             filled: header.filled,
         };
         Ok(Self { parent: header.parent, payload })
+    }
+}
+
+/// A file of the prefix cache, whoever made it: for tools that look into a folder.
+#[derive(Clone, Debug)]
+pub struct CacheFile {
+    identity: [u8; HASH],
+    record: Record,
+}
+
+impl CacheFile {
+    /// Reads a whole file and checks all of it.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, EngineError> {
+        let bytes = Bytes::from(bytes);
+        let refused = |why: FileError| EngineError::Cache(why.to_string());
+        let identity = Header::parse(&bytes, bytes.len() as u64).map_err(refused)?.identity;
+        let record = Record::parse(&bytes, &identity).map_err(refused)?;
+        Ok(Self { identity, record })
+    }
+
+    /// Tokens whose keys and values it holds.
+    pub fn tokens(&self) -> &[Token] {
+        &self.record.payload.tokens
+    }
+
+    /// Whether a sequence can go on from it: it holds a recurrent state.
+    pub fn has_state(&self) -> bool {
+        self.record.payload.is_tail()
+    }
+
+    /// The name it must have, without an extension.
+    pub fn name(&self) -> String {
+        self.record.key().name()
+    }
+
+    /// The file again.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.record.len() as usize);
+        self.record.write(&self.identity, &mut bytes).expect("a vector takes everything");
+        bytes
     }
 }
 

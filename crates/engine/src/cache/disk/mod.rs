@@ -13,6 +13,7 @@ mod folder;
 mod index;
 mod tier;
 
+pub use file::CacheFile;
 pub use folder::DiskSettings;
 
 pub(crate) use file::{Key, Record};

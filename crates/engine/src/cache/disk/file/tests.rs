@@ -64,6 +64,30 @@ fn absurd_sizes_are_refused_before_anything_is_read() {
 }
 
 #[test]
+fn a_block_that_claims_a_state_is_refused() {
+    let mut bytes = bytes(&record(false));
+    let (keys, state) = (HEADER - 16, HEADER - 8);
+    bytes[keys..state].copy_from_slice(&10u64.to_le_bytes());
+    bytes[state..HEADER].copy_from_slice(&30u64.to_le_bytes());
+    let end = bytes.len() - HASH;
+    let hash = Sha256::digest(&bytes[..end]);
+    bytes[end..].copy_from_slice(&hash);
+    let refused = parse(bytes.clone()).expect_err("no block has a state");
+    assert_eq!(refused, FileError::Header("a state where no entry has one"));
+    assert!(CacheFile::parse(bytes).is_err());
+}
+
+#[test]
+fn a_file_that_is_looked_at_tells_what_it_holds() {
+    for tail in [false, true] {
+        let record = record(tail);
+        let file = CacheFile::parse(bytes(&record)).expect("an entry");
+        assert_eq!((file.tokens(), file.has_state()), (&record.payload.tokens[..], tail));
+        assert_eq!((file.name(), file.bytes()), (record.key().name(), bytes(&record)));
+    }
+}
+
+#[test]
 fn keys_cover_every_token_the_order_and_the_kind() {
     let root = Key::root(&IDENTITY);
     let keys = [
