@@ -1,7 +1,8 @@
 //! Constraints in a plan: what its rows may pick, and which guesses are worth a row.
 
 use crate::constraint::walk;
-use crate::{Event, FinishReason, Scheduler, StateStore, StepPlan};
+use crate::sequence::Sequence;
+use crate::{DraftPlan, Event, FinishReason, Guesses, Scheduler, StateStore, StepPlan};
 
 impl Scheduler {
     /// Lays down what the rows of constrained sequences may pick and drops guesses that could not be picked. A sequence
@@ -41,6 +42,36 @@ impl Scheduler {
         span.tokens.end -= span.drafts - kept;
         span.drafts = kept;
         Ok(())
+    }
+
+    /// Takes guess number `made` of each constrained entry and lays down what may come after it. Where nothing can, or
+    /// nobody can tell, the entry guesses no further: a guess without a mask is hardly ever one that may come.
+    pub(crate) fn follow(&mut self, plan: &mut DraftPlan, guesses: &Guesses, made: usize) {
+        let DraftPlan { entries, masks, .. } = plan;
+        masks.clear();
+        for (i, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| entry.depth > made) {
+            let Some(at) = self.find(entry.seq) else { continue };
+            let Sequence { constraint, drafts, .. } = &mut self.sequences[at];
+            let Some(constraint) = constraint else { continue };
+            let taken = constraint.take(guesses.of(i)[made - 1]);
+            drafts.ahead += usize::from(taken);
+            let row = masks.len();
+            let goes_on = taken && !constraint.is_done();
+            if goes_on && masks.lay(&mut **constraint, self.vocabulary).is_ok() {
+                entry.sample.masks = row..row + 1;
+            } else {
+                entry.depth = made;
+            }
+        }
+    }
+
+    /// Gives back what constraints took to look ahead.
+    pub(crate) fn look_back(&mut self) {
+        for Sequence { constraint, drafts, .. } in &mut self.sequences {
+            if let Some(constraint) = constraint {
+                constraint.back(std::mem::take(&mut drafts.ahead));
+            }
+        }
     }
 
     /// Rows that constrained sequences can have in a step.

@@ -1,7 +1,7 @@
 //! Draft passes of the MTP head or of a separate drafter.
 
 use crate::model_runner::ModelRunner;
-use crate::{DraftEntry, DraftPlan, EngineError, Guesses};
+use crate::{DraftEntry, DraftPlan, EngineError, Follow, Guesses};
 use forerun_backend::op::SampleRow;
 use forerun_backend::{HostData, View};
 use forerun_model::{BatchShape, Head, HiddenSource, NewSpan};
@@ -16,8 +16,9 @@ impl ModelRunner {
     /// guess. A drafter that remembers nothing has only the newest row of each entry to see.
     pub(crate) fn run_draft(
         &mut self,
-        plan: &DraftPlan,
+        plan: &mut DraftPlan,
         guesses: &mut Guesses,
+        follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
         guesses.reset(plan);
         let rows = plan.entries.iter().map(|entry| entry.tokens.len()).sum::<usize>();
@@ -46,7 +47,14 @@ impl ModelRunner {
             self.pass(plan, HiddenSource::Trunk, 1, guesses)?;
             passes += 1;
         }
-        for made in 1..plan.deepest() {
+        for made in 1.. {
+            if plan.deepest() > made {
+                follow(plan, guesses, made);
+            }
+            // Whoever follows may have heard enough.
+            if plan.deepest() <= made {
+                break;
+            }
             self.next_rows(plan, guesses, made);
             self.pass(plan, HiddenSource::LastPass, made + 1, guesses)?;
             passes += 1;
@@ -204,7 +212,7 @@ impl ModelRunner {
                 ids_first: (i * line) as u32,
                 ids_len: number as u32,
                 ids_prompt: 0,
-                mask: if number == 1 { plan.masks.number(&entry.sample.masks, 0) } else { 0 },
+                mask: plan.masks.number(&entry.sample.masks, 0),
                 ..entry.sample.row
             };
             self.sample_words.extend_from_slice(&row.words());

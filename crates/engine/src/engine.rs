@@ -189,7 +189,12 @@ impl<R: Runner> Engine<R> {
         let mut drafting = Duration::ZERO;
         if !self.drafts.entries.is_empty() {
             let start = Instant::now();
-            let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
+            let Self { scheduler, runner, drafts, guesses, .. } = self;
+            let drafted = runner.draft(drafts, guesses, &mut |plan, guesses, made| {
+                scheduler.follow(plan, guesses, made);
+            });
+            scheduler.look_back();
+            let passes = drafted?;
             drafting = start.elapsed();
             self.stats.note_submissions(passes, drafting);
             if self.drafts.deepest() > 0 && self.drafts.tokens.len() <= 2 * self.guesses.len() {

@@ -45,7 +45,7 @@ pub use logprobs::{MAX_LOGPROBS, TokenLogprobs, log_probability};
 pub use model_runner::{ModelRunner, Tap};
 pub use plan::{SampleSpec, Span, StepPlan};
 pub use request::{Event, FinishReason, Request, Watch, check_tokens};
-pub use runner::{Picked, Picks, Runner};
+pub use runner::{Follow, Picked, Picks, Runner};
 pub use sampling::Sampling;
 pub use scheduler::Scheduler;
 pub use settings::Settings;

@@ -3,8 +3,8 @@
 use crate::copies::Copies;
 use crate::sampling::MAX_BIASES;
 use crate::{
-    CacheSettings, DraftPlan, EngineError, Guesses, Part, Picks, Runner, SampleSpec, Settings,
-    Span, Speculation, StateShape, StepPlan, TokenLogprobs,
+    CacheSettings, DraftPlan, EngineError, Follow, Guesses, Part, Picks, Runner, SampleSpec,
+    Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
 };
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow};
 use forerun_backend::{
@@ -376,8 +376,13 @@ impl Runner for ModelRunner {
         self.show(plan, head)
     }
 
-    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
-        self.run_draft(plan, guesses)
+    fn draft(
+        &mut self,
+        plan: &mut DraftPlan,
+        guesses: &mut Guesses,
+        follow: &mut Follow<'_>,
+    ) -> Result<usize, EngineError> {
+        self.run_draft(plan, guesses, follow)
     }
 
     fn shape(&self) -> StateShape {

@@ -10,8 +10,14 @@ pub trait Runner: Send {
     /// Runs one step; `picks` is overwritten.
     fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError>;
 
-    /// Makes guesses; `guesses` is overwritten. Returns the draft passes it took.
-    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError>;
+    /// Makes guesses; `guesses` is overwritten. After each but the last of a round it asks `follow` what may come next.
+    /// Returns the draft passes it took.
+    fn draft(
+        &mut self,
+        plan: &mut DraftPlan,
+        guesses: &mut Guesses,
+        follow: &mut Follow<'_>,
+    ) -> Result<usize, EngineError>;
 
     /// Sizes of what a lease holds.
     fn shape(&self) -> StateShape;
@@ -22,6 +28,10 @@ pub trait Runner: Send {
     /// Copies parts back, perhaps into another lease. They are there when it returns.
     fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError>;
 }
+
+/// Hears the guesses made so far, the latest of which has this number (from 1), and lays down in the plan what the next
+/// one of each entry may be. An entry that should go no further gets that number as its depth.
+pub type Follow<'a> = dyn FnMut(&mut DraftPlan, &Guesses, usize) + 'a;
 
 /// Sampled tokens of a step, by span. Reused from step to step.
 #[derive(Clone, Debug, Default)]

@@ -49,6 +49,8 @@ pub(crate) struct Drafts {
     pub(crate) mtp_acceptance: Acceptance,
     /// Positions the MTP cache has taken in.
     pub(crate) filled: u32,
+    /// Guesses that the constraint has taken to say what may follow them.
+    pub(crate) ahead: usize,
     pub(crate) receipt: Receipt,
 }
 
@@ -88,6 +90,7 @@ impl Sequence {
             text_acceptance: Acceptance::new(),
             mtp_acceptance: Acceptance::new(),
             filled: 0,
+            ahead: 0,
             receipt: Receipt::default(),
         };
         Self {

@@ -6,6 +6,7 @@
 //! constraint or a [`GrammarError`] that says what is wrong, within bounded time and memory.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod cache;
 mod error;
 mod gate;

@@ -1,5 +1,6 @@
 //! One answer under a compiled grammar.
 
+use crate::ahead::Ahead;
 use crate::reason::reason;
 use forerun_base::Token;
 use forerun_engine::{Allowed, Constraint};
@@ -13,15 +14,13 @@ pub(crate) struct GrammarConstraint {
     start: Arc<TokenParser>,
     matcher: Matcher,
     taken: Vec<Token>,
-    /// The mask of the present state, if it is known: it is asked for when a guess is made and again when it is checked.
-    mask: Vec<u32>,
-    known: bool,
+    masks: Ahead,
 }
 
 impl GrammarConstraint {
     pub(crate) fn new(start: Arc<TokenParser>) -> Self {
         let matcher = Matcher::new(Ok(start.deep_clone()));
-        Self { start, matcher, taken: Vec::new(), mask: Vec::new(), known: false }
+        Self { start, matcher, taken: Vec::new(), masks: Ahead::default() }
     }
 
     /// Starts over with the tokens taken. A matcher that met an error stays in it, also where the error lay on a way that
@@ -35,20 +34,19 @@ impl GrammarConstraint {
 
 impl Constraint for GrammarConstraint {
     fn mask(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
-        if !self.known {
+        let known = self.masks.here();
+        if known.is_empty() {
             let allowed = self.matcher.compute_mask_or_eos().map_err(|why| reason(&why))?;
-            self.mask.clear();
-            self.mask.extend_from_slice(allowed.as_slice());
-            self.known = true;
+            known.extend_from_slice(allowed.as_slice());
         }
-        mask.iter_mut().zip(&self.mask).for_each(|(to, from)| *to |= from);
+        mask.iter_mut().zip(known).for_each(|(to, from)| *to |= *from);
         Ok(Allowed::Some)
     }
 
     fn take(&mut self, token: Token) -> bool {
         match self.matcher.try_consume_tokens(&[token]) {
             Ok(1..) => {
-                self.known = false;
+                self.masks.step(token);
                 self.taken.push(token);
                 true
             }
@@ -61,7 +59,7 @@ impl Constraint for GrammarConstraint {
     }
 
     fn back(&mut self, count: usize) {
-        self.known &= count == 0;
+        self.masks.back(count);
         self.taken.truncate(self.taken.len().saturating_sub(count));
         if self.matcher.is_error() || self.matcher.rollback(count).is_err() {
             self.replay();

@@ -101,7 +101,7 @@ impl<R: Runner> Engine<R> {
             });
         }
         let start = Instant::now();
-        let passes = self.runner.draft(&self.drafts, &mut self.guesses)?;
+        let passes = self.runner.draft(&mut self.drafts, &mut self.guesses, &mut |_, _, _| {})?;
         if counts {
             self.costs.note_draft_calibration(passes, leases.len(), start.elapsed());
         }

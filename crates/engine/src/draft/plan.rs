@@ -38,7 +38,7 @@ pub struct DraftPlan {
     pub blocks: Vec<u32>,
     /// History entries of all entries.
     pub history: Vec<HistoryEntry>,
-    /// What the first guess of an entry may be.
+    /// What the next guess of an entry may be.
     pub masks: Masks,
 }
 

@@ -54,8 +54,8 @@ fn four_chained_drafts_match_however_the_prompt_was_cut() {
                 by_hand.feed(chunk, 0, chunk.len());
             });
             let mut guesses = Guesses::default();
-            let plan = plan(&by_hand, &golden, 4);
-            by_hand.runner.draft(&plan, &mut guesses).expect("drafted");
+            let mut plan = plan(&by_hand, &golden, 4);
+            by_hand.runner.draft(&mut plan, &mut guesses, &mut |_, _, _| {}).expect("drafted");
             let expected = golden.tokens("mtp.draft.ids");
             assert_eq!(guesses.of(0), expected, "{drafter} on {device:?}, pieces of {cut}");
         }

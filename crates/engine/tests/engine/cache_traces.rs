@@ -4,8 +4,9 @@
 
 use forerun_base::{Bytes, DType, LeaseId, SeqId, Token};
 use forerun_engine::{
-    CacheSettings, CacheUse, Depth, DraftPlan, Engine, EngineError, Event, FinishReason, Guesses,
-    Part, Picks, Request, Runner, Scheduler, Speculation, StateShape, StateStore, StepPlan,
+    CacheSettings, CacheUse, Depth, DraftPlan, Engine, EngineError, Event, FinishReason, Follow,
+    Guesses, Part, Picks, Request, Runner, Scheduler, Speculation, StateShape, StateStore,
+    StepPlan,
 };
 use forerun_model::{KV_BLOCK, Limits};
 use proptest::prelude::*;
@@ -88,7 +89,12 @@ impl Runner for Memory {
     }
 
     /// Checks that the head took in every position with the token after it. Guesses are sometimes right.
-    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
+    fn draft(
+        &mut self,
+        plan: &mut DraftPlan,
+        guesses: &mut Guesses,
+        _follow: &mut Follow<'_>,
+    ) -> Result<usize, EngineError> {
         guesses.reset(plan);
         for (i, entry) in plan.entries.iter().enumerate() {
             let slot = entry.lease.0 as usize;

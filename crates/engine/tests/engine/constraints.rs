@@ -316,6 +316,45 @@ fn unchecked_guesses_keep_to_the_constraint_and_stand_back_for_log_probabilities
 }
 
 #[test]
+fn every_guess_of_a_round_may_come_after_those_before_it() {
+    let name = "qwen3_5";
+    let pattern = Pattern::new(5, 100);
+    for drafts in [2, 3, 8] {
+        let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(drafts) };
+        let mut engine = engine(name, Device::Tuned, &settings(64, speculation));
+        let rounds = 4;
+        let request = Request {
+            depth: Depth::Fixed(drafts),
+            constraint: Some(Box::new(pattern.clone())),
+            ..Request::greedy(prompt(name, 20), rounds * (1 + drafts) + 1)
+        };
+        engine.submit(request).expect("accepted");
+        let events = run(&mut engine);
+        let (tokens, _) = answers(&events).remove(0);
+        assert!(pattern.clone().fits(&tokens), "{tokens:?}");
+        // A guess that may not come is thrown away, and the round would be shorter.
+        assert_eq!(receipt(&events).unchecked as usize, rounds * drafts, "{drafts} guesses");
+    }
+}
+
+#[test]
+fn guesses_stop_where_the_constraint_is_fulfilled() {
+    let name = "qwen3_5";
+    let mut engine = engine(name, Device::Tuned, &settings(64, Speculation::mtp(8)));
+    for done_at in 1..12 {
+        let pattern = Pattern { done_at, ..Pattern::new(3, 100) };
+        let request = Request {
+            depth: Depth::Fixed(8),
+            constraint: Some(Box::new(pattern)),
+            ..Request::greedy(prompt(name, 15), 50)
+        };
+        engine.submit(request).expect("accepted");
+        let (tokens, reason) = finish(&mut engine).remove(0);
+        assert_eq!((tokens.len(), reason), (done_at, FinishReason::Complete));
+    }
+}
+
+#[test]
 fn a_complete_answer_can_be_continued() {
     let name = "qwen3_5";
     let mut engine = engine(name, Device::Tuned, &settings(64, Speculation::mtp(4)));

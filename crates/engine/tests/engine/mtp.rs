@@ -164,9 +164,9 @@ fn a_head_beside_the_model_drafts_the_same_however_it_is_stored() {
         let mut by_hand = ByHand::new(runner(folder.path(), Device::Tuned, &settings));
         let prompt = golden.tokens("input_ids");
         by_hand.feed(&prompt, 0, prompt.len());
-        let plan = plan(&by_hand, &golden.tokens("mtp.prefill.ids"), 0, 4);
+        let mut plan = plan(&by_hand, &golden.tokens("mtp.prefill.ids"), 0, 4);
         let mut guesses = Guesses::default();
-        by_hand.runner.draft(&plan, &mut guesses).expect("drafted");
+        by_hand.runner.draft(&mut plan, &mut guesses, &mut |_, _, _| {}).expect("drafted");
         let Sidecar { model, file, gamma, split_experts, .. } = sidecar;
         let what = format!("{model} in {file}, gamma {gamma:?}, split experts {split_experts}");
         assert_eq!(guesses.of(0), golden.tokens("mtp.draft.ids"), "{what}");
@@ -185,11 +185,11 @@ fn four_chained_drafts_match_however_the_prompt_was_taken_in() {
                 let next = golden.tokens("mtp.prefill.ids");
                 let mut guesses = Guesses::default();
                 if cut > 0 {
-                    let first = plan(&by_hand, &next[..cut], 0, 0);
-                    by_hand.runner.draft(&first, &mut guesses).unwrap();
+                    let mut first = plan(&by_hand, &next[..cut], 0, 0);
+                    by_hand.runner.draft(&mut first, &mut guesses, &mut |_, _, _| {}).unwrap();
                 }
-                let rest = plan(&by_hand, &next, cut, 4);
-                by_hand.runner.draft(&rest, &mut guesses).unwrap();
+                let mut rest = plan(&by_hand, &next, cut, 4);
+                by_hand.runner.draft(&mut rest, &mut guesses, &mut |_, _, _| {}).unwrap();
                 let expected = golden.tokens("mtp.draft.ids");
                 assert_eq!(guesses.of(0), expected, "{name} on {device:?}, cut at {cut}");
             }

@@ -2,9 +2,9 @@
 
 use forerun_base::{Bytes, DType, SeqId, Token};
 use forerun_engine::{
-    Allowed, Constraint, DraftPlan, Engine, EngineError, Event, FinishReason, Guesses, Part, Picks,
-    RejectError, Request, Runner, Sampling, Scheduler, Speculation, StateShape, StateStore,
-    StepPlan,
+    Allowed, Constraint, DraftPlan, Engine, EngineError, Event, FinishReason, Follow, Guesses,
+    Part, Picks, RejectError, Request, Runner, Sampling, Scheduler, Speculation, StateShape,
+    StateStore, StepPlan,
 };
 use forerun_model::Limits;
 use proptest::prelude::*;
@@ -40,7 +40,12 @@ impl Runner for Counting {
     }
 
     /// Right, wrong, right, … by position.
-    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
+    fn draft(
+        &mut self,
+        plan: &mut DraftPlan,
+        guesses: &mut Guesses,
+        _follow: &mut Follow<'_>,
+    ) -> Result<usize, EngineError> {
         if self.fails_drafting {
             return Err(EngineError::Settings("the head is on fire".to_owned()));
         }

@@ -3,9 +3,9 @@
 use crate::common::{Device, answers, engine, finish, golden_runner, parked, prompt};
 use forerun_base::{Bytes, DType, Token};
 use forerun_engine::{
-    Depth, DraftPlan, DraftVocabulary, Engine, EngineError, Event, FinishReason, Guesses, Mode,
-    ModelRunner, Part, Picks, Receipt, Request, Runner, Sampling, Scheduler, Settings, Speculation,
-    StateShape, StateStore, StepPlan,
+    Depth, DraftPlan, DraftVocabulary, Engine, EngineError, Event, FinishReason, Follow, Guesses,
+    Mode, ModelRunner, Part, Picks, Receipt, Request, Runner, Sampling, Scheduler, Settings,
+    Speculation, StateShape, StateStore, StepPlan,
 };
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
@@ -248,7 +248,12 @@ impl Runner for Scripted {
         self.inner.run(plan, picks)
     }
 
-    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
+    fn draft(
+        &mut self,
+        plan: &mut DraftPlan,
+        guesses: &mut Guesses,
+        _follow: &mut Follow<'_>,
+    ) -> Result<usize, EngineError> {
         guesses.reset(plan);
         let errs_at = self.errs_at[self.round % self.errs_at.len()];
         self.round += 1;

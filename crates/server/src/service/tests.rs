@@ -5,8 +5,8 @@ use crate::answer::{AnswerEvent, Answers, Reader};
 use crate::model::Facts;
 use forerun_base::{Bytes, DType};
 use forerun_engine::{
-    DraftPlan, EngineError, Guesses, Part, Picks, Scheduler, Speculation, StateShape, StateStore,
-    StepPlan,
+    DraftPlan, EngineError, Follow, Guesses, Part, Picks, Scheduler, Speculation, StateShape,
+    StateStore, StepPlan,
 };
 use forerun_model::Limits;
 
@@ -30,7 +30,12 @@ impl Runner for Breaking {
         Ok(())
     }
 
-    fn draft(&mut self, plan: &DraftPlan, guesses: &mut Guesses) -> Result<usize, EngineError> {
+    fn draft(
+        &mut self,
+        plan: &mut DraftPlan,
+        guesses: &mut Guesses,
+        _follow: &mut Follow<'_>,
+    ) -> Result<usize, EngineError> {
         guesses.reset(plan);
         Ok(0)
     }
