@@ -22,6 +22,8 @@ pub(crate) enum AnswerEvent {
     ToolCall { index: usize, id: String, name: String },
     /// A fragment of the JSON text of a call's arguments.
     ToolArguments { index: usize, delta: String },
+    /// The call is whole. One without this was cut short or went wrong.
+    ToolEnd,
     /// It is over.
     Finished(Box<Finish>),
 }
@@ -125,7 +127,7 @@ impl Reader {
                     AnswerEvent::ToolCall { index: self.calls - 1, id, name }
                 }
                 Part::ToolArguments(delta) => AnswerEvent::ToolArguments { index, delta },
-                Part::ToolEnd => continue,
+                Part::ToolEnd => AnswerEvent::ToolEnd,
             });
         }
         if !self.logprobs.is_empty() {

@@ -149,6 +149,30 @@ fn a_forced_call_is_valid_and_its_result_leads_on() {
 }
 
 #[test]
+fn a_call_that_breaks_off_is_incomplete() {
+    let server = Running::start();
+    let fields = |max: usize| json!({"tools": tools(), "tool_choice": "required", "max_output_tokens": max, "parallel_tool_calls": false});
+    let whole = ask(&server, fields(200));
+    let length = whole["usage"]["output_tokens"].as_u64().unwrap() as usize;
+    let mut cut = 0;
+    for max in length - 12..length {
+        let response = same_both_ways(&server, fields(max));
+        assert_eq!(response["status"], "incomplete");
+        for item in response["output"].as_array().unwrap() {
+            if item["type"] == "function_call" {
+                let text = item["arguments"].as_str().unwrap();
+                let object = serde_json::from_str::<Value>(text).is_ok();
+                // The arguments may be whole before the call is.
+                assert!(object || item["status"] == "incomplete", "{max}: {item}");
+                assert_ne!(item["status"], "in_progress", "{max}: {item}");
+                cut += usize::from(!object);
+            }
+        }
+    }
+    assert!(cut > 0, "no length ended inside the arguments");
+}
+
+#[test]
 fn an_answer_keeps_to_a_schema_or_calls() {
     let server = Running::start();
     let schema = json!({"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}},

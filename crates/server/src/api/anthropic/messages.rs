@@ -111,7 +111,7 @@ impl Blocks {
             (AnswerEvent::ToolArguments { delta, .. }, _) => {
                 self.arguments.get_or_insert_default().push_str(&delta);
             }
-            (AnswerEvent::Started(_) | AnswerEvent::Finished(_), _) => {}
+            (AnswerEvent::Started(_) | AnswerEvent::ToolEnd | AnswerEvent::Finished(_), _) => {}
         }
     }
 

@@ -92,6 +92,7 @@ impl MessageStream {
             AnswerEvent::ToolArguments { delta, .. } => {
                 self.delta(out, Delta::InputJson { partial_json: delta });
             }
+            AnswerEvent::ToolEnd => {}
             AnswerEvent::Finished(finish) => {
                 self.close(out);
                 let delta = MessageDelta {

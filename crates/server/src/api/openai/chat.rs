@@ -109,6 +109,7 @@ async fn whole(
             AnswerEvent::ToolArguments { index, delta } => {
                 parts[choice].calls[index].function.arguments.push_str(&delta);
             }
+            AnswerEvent::ToolEnd => {}
             AnswerEvent::Finished(finish) => parts[choice].finish = Some(finish),
         }
     }

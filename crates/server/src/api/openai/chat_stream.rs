@@ -89,6 +89,7 @@ impl ChatStream {
                 let function = FunctionDelta { name: None, arguments: delta };
                 self.call(out, index, CallDelta { index: number, id: None, kind: None, function });
             }
+            AnswerEvent::ToolEnd => {}
             AnswerEvent::Finished(finish) => {
                 add_usage(&mut self.usage, index, &finish.usage);
                 let choice = ChunkChoice {

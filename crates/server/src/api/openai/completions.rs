@@ -133,7 +133,8 @@ impl Told {
             AnswerEvent::Started(_)
             | AnswerEvent::Reasoning(_)
             | AnswerEvent::ToolCall { .. }
-            | AnswerEvent::ToolArguments { .. } => None,
+            | AnswerEvent::ToolArguments { .. }
+            | AnswerEvent::ToolEnd => None,
         }
     }
 

@@ -21,7 +21,7 @@ struct Open {
 enum Kind {
     Reasoning,
     Message,
-    Call { call_id: String, name: String },
+    Call { call_id: String, name: String, whole: bool },
 }
 
 type Tell<'a> = dyn FnMut(Event<'static>) + 'a;
@@ -37,7 +37,7 @@ impl Open {
                 Item::Reasoning { id, summary: [], content, encrypted_content: None, status }
             }
             Kind::Message => Item::Message { id, status, role: "assistant", content },
-            Kind::Call { call_id, name } => Item::FunctionCall {
+            Kind::Call { call_id, name, .. } => Item::FunctionCall {
                 id,
                 call_id: call_id.clone(),
                 name: name.clone(),
@@ -101,9 +101,14 @@ impl Items {
                 self.grow(text, tell);
             }
             AnswerEvent::ToolCall { id: call_id, name, .. } => {
-                self.begin("fc_", Kind::Call { call_id, name }, tell);
+                self.begin("fc_", Kind::Call { call_id, name, whole: false }, tell);
             }
             AnswerEvent::ToolArguments { delta, .. } => self.grow(delta, tell),
+            AnswerEvent::ToolEnd => {
+                if let Some(Open { kind: Kind::Call { whole, .. }, .. }) = &mut self.open {
+                    *whole = true;
+                }
+            }
             AnswerEvent::Started(_) | AnswerEvent::Finished(_) => {}
         }
     }
@@ -127,11 +132,20 @@ impl Items {
         }
     }
 
-    /// Ends the open item.
+    /// Ends the open item, with this status where it does not have one of its own: a call is complete when it is whole,
+    /// however the answer went on.
     pub(super) fn close(&mut self, status: Status, tell: &mut Tell<'_>) {
         let Some(open) = self.open.take() else { return };
         let output_index = self.done.len();
-        tell(open.text_done(output_index));
+        let status = match open.kind {
+            Kind::Call { whole: true, .. } => Status::Completed,
+            Kind::Call { whole: false, .. } => Status::Incomplete,
+            _ => status,
+        };
+        // Nobody should act on arguments that are not whole.
+        if !matches!(open.kind, Kind::Call { whole: false, .. }) {
+            tell(open.text_done(output_index));
+        }
         if !matches!(open.kind, Kind::Call { .. }) {
             let (item_id, part) = (open.id.clone(), open.part());
             tell(Event::PartDone { item_id, output_index, content_index: 0, part });
@@ -139,5 +153,48 @@ impl Items {
         let item = open.item(status);
         tell(Event::ItemDone { output_index, item: item.clone() });
         self.done.push(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Items and the types of the events that told of them.
+    fn told(parts: Vec<AnswerEvent>) -> (Value, Vec<String>) {
+        let (mut items, mut kinds) = (Items::default(), Vec::new());
+        let mut tell = |event: Event<'static>| {
+            kinds.push(json!(event)["type"].as_str().expect("a type").to_owned());
+        };
+        parts.into_iter().for_each(|part| items.take(part, &mut tell));
+        items.close(Status::Completed, &mut tell);
+        (json!(items.done), kinds)
+    }
+
+    fn call(arguments: &str) -> [AnswerEvent; 2] {
+        let (id, name) = ("call_1".to_owned(), "f".to_owned());
+        let delta = arguments.to_owned();
+        [
+            AnswerEvent::ToolCall { index: 0, id, name },
+            AnswerEvent::ToolArguments { index: 0, delta },
+        ]
+    }
+
+    #[test]
+    fn a_call_that_goes_wrong_is_incomplete_and_what_follows_is_not() {
+        const DONE: &str = "response.function_call_arguments.done";
+        let said = || AnswerEvent::Content { text: "oh".to_owned(), logprobs: Vec::new() };
+        let parts = call("{\"a\": [").into_iter().chain([said()]).collect();
+        let (items, kinds) = told(parts);
+        assert_eq!(
+            (&items[0]["status"], &items[1]["status"]),
+            (&json!("incomplete"), &json!("completed"))
+        );
+        assert!(!kinds.iter().any(|kind| kind == DONE), "{kinds:?}");
+        let parts = call("{}").into_iter().chain([AnswerEvent::ToolEnd, said()]).collect();
+        let (items, kinds) = told(parts);
+        assert_eq!(items[0]["status"], "completed");
+        assert!(kinds.iter().any(|kind| kind == DONE), "{kinds:?}");
     }
 }
