@@ -15,7 +15,7 @@ pub(crate) struct ChatRequest {
     pub(crate) messages: Vec<Value>,
     /// Tools in OpenAI's form: `{"type": "function", "function": {…}}`.
     pub(crate) tools: Vec<Value>,
-    /// Which of them must be called; `None` for none, whatever is offered.
+    /// Which of them must be called; `None` for none: the model hears of them, and calls none.
     pub(crate) tool_choice: Option<ToolChoice>,
     /// Several calls in one answer.
     pub(crate) parallel_tool_calls: bool,

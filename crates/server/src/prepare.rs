@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// No vocabulary in use spells a token with more bytes.
 const LONGEST_TOKEN: usize = 1024;
 
+/// A bias that nothing outweighs.
+const NEVER: f32 = -1e30;
+
 /// One job per answer, and who reads the answer.
 #[derive(Default)]
 pub(crate) struct Prepared {
@@ -41,6 +44,7 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
         cache,
         prompt,
         shown: conversation.dialect.shown_tokens(),
+        forbidden: conversation.forbidden,
     };
     let mut prepared = Prepared::default();
     for choice in 0..request.generation.choices {
@@ -73,6 +77,7 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepa
             end_tokens: app.model.end_tokens(),
             cache: cache(app, &request.generation, Vec::new),
             shown: Vec::new(),
+            forbidden: None,
         };
         for choice in 0..request.generation.choices {
             let format = request.generation.format.as_ref();
@@ -102,6 +107,8 @@ struct Conversation<'a> {
     opening: Opening,
     /// Messages after which the client set a mark.
     marked: Vec<usize>,
+    /// The token that would open a call where none may be made.
+    forbidden: Option<Token>,
 }
 
 impl<'a> Conversation<'a> {
@@ -113,10 +120,13 @@ impl<'a> Conversation<'a> {
         };
         let messages = dialect.normalise_messages(&request.messages)?;
         let mut tools = Tool::parse_all(&request.tools)?;
-        // A model that must not call does not hear of tools.
-        let offered =
-            if request.tool_choice.is_some() { request.tools.clone() } else { Vec::new() };
-        tools.truncate(offered.len());
+        let offered = request.tools.clone();
+        let mut forbidden = None;
+        if request.tool_choice.is_none() && !tools.is_empty() {
+            // The prompt stays as it is where calls are allowed, so that what is cached of it holds for both.
+            tools.clear();
+            forbidden = dialect.call_token();
+        }
         if !tools.is_empty() && !dialect.calls_tools() {
             let why = "this model's chat template has no form for tool calls";
             return Err(ServerError::unsupported("tools", why));
@@ -137,7 +147,8 @@ impl<'a> Conversation<'a> {
             opening = Opening::Open;
         }
         let rendered = Rendered { template, messages, tools: offered, variables, text };
-        Ok(Self { dialect, tools, rendered, opening, marked: marks::asked(&request.messages) })
+        let marked = marks::asked(&request.messages);
+        Ok(Self { dialect, tools, rendered, opening, marked, forbidden })
     }
 
     /// What the answer must look like, reasoning apart.
@@ -231,6 +242,8 @@ struct Outline<'a> {
     cache: CacheUse,
     /// Special tokens that are part of the text.
     shown: Vec<Token>,
+    /// A token that must not come.
+    forbidden: Option<Token>,
 }
 
 impl Outline<'_> {
@@ -245,6 +258,10 @@ impl Outline<'_> {
             return Err(RejectError::PromptTooLong { prompt: prompt.len(), context }.into());
         }
         let mut sampling = generation.sampling.over(&app.model.defaults);
+        if let Some(forbidden) = self.forbidden {
+            sampling.logit_bias.retain(|&(token, _)| token != forbidden);
+            sampling.logit_bias.push((forbidden, NEVER));
+        }
         sampling.check(app.facts.vocabulary)?;
         sampling.seed = sampling.seed.wrapping_add(choice as u64);
         let asked = app.model.defaults.max_new_tokens.map_or(context, |n| n as usize);

@@ -92,3 +92,22 @@ fn a_miss_is_explained_with_the_text_around_it() {
     assert!(text.lines().any(|l| l == line), "{text}");
     assert!(text.contains("forerun:prefix_cache_bytes{tier=\"memory\"}"));
 }
+
+#[test]
+fn whether_tools_may_be_called_changes_nothing_of_what_is_cached() {
+    let server = caching();
+    let tool = json!({"type": "function", "function": {"name": "book", "description": "Books a table. ".repeat(40),
+        "parameters": {"properties": {"people": {"type": "integer"}}}}});
+    let ask = |choice: &str| {
+        let messages = [long_system(), json!({"role": "user", "content": "For two, please."})];
+        let body =
+            json!({"messages": messages, "tools": [tool], "tool_choice": choice, "max_tokens": 8});
+        post(server.address, "/v1/chat/completions", &body).json()
+    };
+    assert_eq!(cached(&ask("auto")), 0);
+    for choice in ["none", "auto", "none"] {
+        let answer = ask(choice);
+        let prompt = answer["usage"]["prompt_tokens"].as_u64().unwrap();
+        assert!(cached(&answer) + 8 >= prompt, "{choice}: {answer}");
+    }
+}

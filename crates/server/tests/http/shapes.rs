@@ -190,10 +190,35 @@ fn tools_that_make_no_sense_are_refused_by_place() {
             "{wrong}: {told}"
         );
     }
-    let none = chat(json!({"tools": [table_tool()], "tool_choice": "none", "max_tokens": 4}));
-    let plain = chat(json!({"max_tokens": 4}));
-    let (none, plain) = (ask(&server, &none), ask(&server, &plain));
-    assert_eq!(none["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]);
+}
+
+#[test]
+fn a_model_that_must_not_call_hears_of_tools_and_says_text() {
+    let server = Running::start();
+    let with = |choice: &str, more: Value| {
+        let mut body = json!({"tools": [table_tool()], "tool_choice": choice, "max_tokens": 40});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask(&server, &chat(body))
+    };
+    let (none, auto) = (with("none", json!({})), with("auto", json!({})));
+    assert_eq!(none["usage"]["prompt_tokens"], auto["usage"]["prompt_tokens"]);
+    // Whatever is asked of the sampling, the mark that opens a call is never said.
+    let mark = post(server.address, "/tokenize", &json!({"prompt": "<tool_call>"})).json();
+    let mark = mark["tokens"][0].to_string();
+    for (temperature, seed) in [(0.0, 0), (1.5, 1), (1.5, 2)] {
+        let wish =
+            json!({"temperature": temperature, "seed": seed, "logit_bias": {mark.as_str(): 100}});
+        let message = with("none", wish.clone())["choices"][0]["message"].clone();
+        assert!(message.get("tool_calls").is_none_or(Value::is_null), "{message}");
+        assert!(!message["content"].as_str().unwrap().contains("<tool_call>"), "{message}");
+        let called = with("auto", wish)["choices"][0]["message"].clone();
+        assert!(called["tool_calls"].is_array(), "it would have called: {called}");
+    }
+    // What is spelled like a call, letter by letter, is text.
+    let call = r#"<tool_call>{"name": "book_table", "arguments": {}}</tool_call>"#;
+    let spelled = with("none", json!({"structured_outputs": {"choice": [call]}}));
+    assert_eq!(spelled["choices"][0]["message"]["content"], call, "{spelled}");
+    assert_eq!(spelled["choices"][0]["finish_reason"], "stop");
 }
 
 #[test]

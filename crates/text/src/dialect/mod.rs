@@ -158,6 +158,15 @@ impl Dialect {
         self.special.iter().map(|&(_, token)| token).collect()
     }
 
+    /// The special token that opens a call, where one does.
+    pub fn call_token(&self) -> Option<Token> {
+        match self.calls? {
+            CallForm::Gemma => self.special_token(GEMMA_OPEN),
+            CallForm::Marked | CallForm::Xml => self.special_token(CALL_OPEN),
+            CallForm::Bare => self.special_token(PYTHON_TAG),
+        }
+    }
+
     fn special_token(&self, mark: &str) -> Option<Token> {
         self.special.iter().find(|(text, _)| *text == mark).map(|&(_, token)| token)
     }
