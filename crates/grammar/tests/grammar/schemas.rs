@@ -48,7 +48,7 @@ fn any(luck: &mut Luck, levels: usize) -> Value {
 }
 
 fn leaf(luck: &mut Luck) -> Value {
-    match luck.below(8) {
+    match luck.below(11) {
         0 => json!({"type": "boolean"}),
         1 => json!({"type": "null"}),
         2 => json!({"type": "integer", "minimum": -5, "maximum": 1200}),
@@ -56,6 +56,12 @@ fn leaf(luck: &mut Luck) -> Value {
         4 => json!({"enum": ["red", "blåbær", 7, null, "a \"quoted\" one"]}),
         5 => json!({"const": "a constant, long enough to be forced token by token"}),
         6 => json!({"type": "string", "pattern": "^[0-9]{2,4}$"}),
+        7 => json!({"type": ["string", "null"], "maxLength": 5}),
+        8 => {
+            json!({"anyOf": [{"type": "boolean"}, {"type": "string", "minLength": 1, "maxLength": 4},
+            {"type": "integer", "minimum": 3, "maximum": 30}]})
+        }
+        9 => json!({"enum": ["7", 7, true, [1, "two"], {"a": null}]}),
         _ => {
             let least = luck.below(3);
             json!({"type": "string", "minLength": least, "maxLength": least + 1 + luck.below(12)})

@@ -20,6 +20,14 @@ fn holds(root: &Value, schema: &Value, value: &Value) -> bool {
     if let Some(constant) = schema.get("const") {
         return constant == value;
     }
+    if let Some(kinds) = schema["type"].as_array() {
+        let as_kind = |kind: &Value| {
+            let mut schema = schema.clone();
+            schema["type"] = kind.clone();
+            holds(root, &schema, value)
+        };
+        return kinds.iter().any(as_kind);
+    }
     match schema["type"].as_str() {
         Some("null") => value.is_null(),
         Some("boolean") => value.is_boolean(),

@@ -174,14 +174,15 @@ pub(super) fn properties(root: &Map<String, Value>) -> Vec<(&str, &Value, bool)>
     all
 }
 
-/// The texts a schema admits, where it lists them.
-pub(super) fn choices<'a>(root: &'a Map<String, Value>, schema: &'a Value) -> Option<Vec<&'a str>> {
+/// The values a schema admits, where it lists them.
+pub(super) fn constants<'a>(
+    root: &'a Map<String, Value>,
+    schema: &'a Value,
+) -> Option<&'a [Value]> {
     let schema = resolved(root, schema)?;
     match (schema.get("const"), schema.get("enum")) {
-        (Some(value), _) => Some(vec![value.as_str()?]),
-        (_, Some(Value::Array(values))) if !values.is_empty() => {
-            values.iter().map(Value::as_str).collect()
-        }
+        (Some(value), _) => Some(std::slice::from_ref(value)),
+        (_, Some(Value::Array(values))) if !values.is_empty() => Some(values),
         _ => None,
     }
 }

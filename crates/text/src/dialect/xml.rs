@@ -159,18 +159,7 @@ impl XmlCall {
             return;
         }
         let text = std::mem::take(&mut self.text);
-        let value = match text.trim() {
-            // Some models write these as Python does.
-            "True" => Some("true"),
-            "False" => Some("false"),
-            "None" => Some("null"),
-            json => Some(json),
-        };
-        let value = value.filter(|json| {
-            let parsed = serde_json::from_str(json);
-            parsed.is_ok_and(|value: Value| !value.is_string() && self.kinds.admits(&value))
-        });
-        match value {
+        match json_of(&text, self.kinds) {
             Some(json) => out.arguments(json),
             None => out.string(&text),
         }
@@ -195,4 +184,18 @@ impl XmlCall {
             out.arguments(&tail);
         }
     }
+}
+
+/// The JSON that the text of a value is read as; `None` where it is a string of an argument of these kinds.
+pub(super) fn json_of(text: &str, kinds: Kinds) -> Option<&str> {
+    let json = match text.trim() {
+        // Some models write these as Python does.
+        "True" => "true",
+        "False" => "false",
+        "None" => "null",
+        json => json,
+    };
+    let parsed = serde_json::from_str(json);
+    let other = parsed.is_ok_and(|value: Value| !value.is_string() && kinds.admits(&value));
+    other.then_some(json)
 }

@@ -2,12 +2,15 @@
 
 use super::super::schema::{properties, resolved};
 use super::super::{GEMMA_QUOTE, Tool};
-use super::{Lark, check_key, literal};
+use super::strings::{conditions, without};
+use super::{Lark, check_key, json_rule, literal};
 use crate::error::TextError;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Deeper schemas are held to the notation only.
 const MAX_DEPTH: usize = 16;
+/// More items are not counted.
+const MAX_ITEMS: u64 = 1000;
 const FORBIDDEN_IN_KEYS: &str = "<>{}[],:\" \n";
 
 /// The rules for the arguments of call `n`; returns the name of the first.
@@ -25,7 +28,8 @@ fn common(lark: &mut Lark<'_>) {
     if lark.dialect.special_token(GEMMA_QUOTE).is_some() {
         lark.rule("string", &format!("{quote} quoted {quote}"));
         lark.rule("quoted", "QUOTED");
-        lark.rule("QUOTED", r"/(.|\n)*/");
+        // Spelled letter by letter, the mark would be read as the end.
+        lark.rule("QUOTED", &format!(r"/(.|\n)*/ & {}", without(GEMMA_QUOTE)));
     } else {
         lark.rule("string", &format!("{quote} quoted"));
         lark.rule("quoted[lazy]", &format!("QUOTED {quote}"));
@@ -62,7 +66,8 @@ impl<'t> Writer<'_, '_, 't> {
     ) -> Result<String, TextError> {
         let mut named = properties(schema);
         if named.is_empty() {
-            return Ok("object".to_owned());
+            let none = schema.get("additionalProperties") == Some(&Value::Bool(false));
+            return Ok(if none { r#"("{" "}")"# } else { "object" }.to_owned());
         }
         named.sort_by_key(|(key, ..)| key.to_lowercase());
         // From the last to the first: what may follow when an item came before, and when none did.
@@ -118,9 +123,8 @@ impl<'t> Writer<'_, '_, 't> {
         depth: usize,
     ) -> Result<String, TextError> {
         Ok(match kind {
-            "string" => "string".to_owned(),
-            "integer" => "INTEGER".to_owned(),
-            "number" => "NUMBER".to_owned(),
+            "string" => self.string(schema),
+            "integer" | "number" => number(kind, schema),
             "boolean" => "BOOLEAN".to_owned(),
             "null" => r#""null""#.to_owned(),
             "object" => self.object(schema, depth)?,
@@ -129,12 +133,28 @@ impl<'t> Writer<'_, '_, 't> {
                     Some(items) => self.value(items, depth + 1)?,
                     None => "any".to_owned(),
                 };
-                let least = schema.get("minItems").and_then(Value::as_u64).unwrap_or(0);
-                let optional = if least == 0 { "?" } else { "" };
-                format!(r#"("[" ({item} ("," {item})*){optional} "]")"#)
+                list(&item, schema)
             }
             _ => "any".to_owned(),
         })
+    }
+
+    /// A string in its marks.
+    fn string(&mut self, schema: &Map<String, Value>) -> String {
+        let mut all = conditions(schema);
+        if all.is_empty() {
+            return "string".to_owned();
+        }
+        all.push(without(GEMMA_QUOTE));
+        let (quote, terminal) = (self.lark.mark(GEMMA_QUOTE), self.fresh().to_uppercase());
+        let text = all.join(" & ");
+        if self.lark.dialect.special_token(GEMMA_QUOTE).is_some() {
+            self.lark.rule(&terminal, &text);
+            format!("({quote} {terminal} {quote})")
+        } else {
+            self.lark.rule(&terminal, &format!("({text}) {quote}"));
+            format!("({quote} {terminal})")
+        }
     }
 
     /// A value the schema gives word for word.
@@ -143,10 +163,57 @@ impl<'t> Writer<'_, '_, 't> {
         match value {
             Value::String(text) if text.is_empty() => format!("({quote} {quote})"),
             Value::String(text) => format!("({quote} {} {quote})", literal(text)),
-            Value::Array(_) | Value::Object(_) => "any".to_owned(),
+            Value::Array(items) => {
+                let items: Vec<String> = items.iter().map(|item| self.constant(item)).collect();
+                format!(r#"("[" {} "]")"#, items.join(r#" "," "#))
+            }
+            Value::Object(fields)
+                if fields.keys().any(|key| key.contains(|c| FORBIDDEN_IN_KEYS.contains(c))) =>
+            {
+                "object".to_owned()
+            }
+            Value::Object(fields) => {
+                let field = |(key, value): (&String, &Value)| {
+                    format!("{} {}", literal(&format!("{key}:")), self.constant(value))
+                };
+                let fields: Vec<String> = fields.iter().map(field).collect();
+                format!(r#"("{{" {} "}}")"#, fields.join(r#" "," "#))
+            }
             scalar => literal(&scalar.to_string()),
         }
     }
+}
+
+/// A number; bounds are for those who know JSON.
+fn number(kind: &str, schema: &Map<String, Value>) -> String {
+    let mut bounds = Map::new();
+    for key in ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"] {
+        if let Some(bound) = schema.get(key) {
+            bounds.insert(key.to_owned(), bound.clone());
+        }
+    }
+    if bounds.is_empty() {
+        return if kind == "integer" { "INTEGER" } else { "NUMBER" }.to_owned();
+    }
+    bounds.insert("type".to_owned(), json!(kind));
+    json_rule(Value::Object(bounds))
+}
+
+/// A list of so many items.
+fn list(item: &str, schema: &Map<String, Value>) -> String {
+    let bound = |key: &str| schema.get(key).and_then(Value::as_u64);
+    let (least, most) = (bound("minItems").unwrap_or(0).min(MAX_ITEMS), bound("maxItems"));
+    let most = most.filter(|&most| most <= MAX_ITEMS);
+    if most == Some(0) {
+        return r#"("[" "]")"#.to_owned();
+    }
+    let (rest, optional) = (least.saturating_sub(1), if least == 0 { "?" } else { "" });
+    let rest = match most {
+        Some(1) => String::new(),
+        Some(most) => format!(r#" ("," {item}){{{rest},{}}}"#, (most - 1).max(rest)),
+        None => format!(r#" ("," {item}){{{rest},}}"#),
+    };
+    format!(r#"("[" ({item}{rest}){optional} "]")"#)
 }
 
 fn alternatives(branches: &[String]) -> String {

@@ -4,19 +4,20 @@
 //! text is free until a call begins; from there it must be well formed. Marks that are special
 //! tokens are named by their id, since text cannot spell them.
 //!
-//! What a form cannot say is not held to: in the forms without JSON, the pattern, format and
-//! length of strings, bounds of numbers and arguments a schema does not name.
+//! What a form cannot say is not held to: in the forms without JSON, formats of strings and what
+//! `allOf` and conditions add.
 
 mod gemma;
+mod strings;
+mod xml;
 
-use super::schema::{self, Kinds};
 use super::tool::refused;
 use super::{
     CALL_CLOSE, CALL_OPEN, CHANNEL, CHANNEL_OPEN, CallForm, Dialect, GEMMA_CLOSE, GEMMA_OPEN,
 };
 use super::{Opening, Tool, ToolChoice};
 use crate::error::TextError;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// Any text, also none.
@@ -201,7 +202,7 @@ impl Lark<'_> {
                 self.rule(&rule, &format!(r#"{head} {schema} "}}""#));
             }
             Some(CallForm::Xml) => {
-                let parameters = self.xml_parameters(n, tool)?;
+                let parameters = xml::parameters(self, n, tool)?;
                 let head = format!(r#""\n<function={name}>\n""#);
                 self.rule(&rule, &format!(r#"{head} {parameters} "</function>\n" {close}"#));
             }
@@ -212,40 +213,6 @@ impl Lark<'_> {
             None => {}
         }
         Ok(())
-    }
-
-    /// The parameters of a call with tags, in the order of the schema.
-    fn xml_parameters(&mut self, n: usize, tool: &Tool) -> Result<String, TextError> {
-        let root = &tool.parameters;
-        let mut names = Vec::new();
-        for (index, (key, schema, required)) in schema::properties(root).into_iter().enumerate() {
-            check_key(tool, key, "<>\n")?;
-            let rule = format!("parameter_{n}_{index}");
-            let head = literal(&format!("<parameter={key}>\n"));
-            let value = self.xml_value(&rule, root, schema);
-            self.rule(&rule, &format!(r#"{head} {value} "\n""#));
-            names.push(if required { rule } else { format!("{rule}?") });
-        }
-        Ok(names.join(" "))
-    }
-
-    /// A value up to and with its closing tag.
-    fn xml_value(&mut self, rule: &str, root: &Map<String, Value>, schema: &Value) -> String {
-        const CLOSE: &str = r#""\n</parameter>""#;
-        let kinds = match schema {
-            Value::Object(_) => Kinds::of(root, schema),
-            _ => schema::TEXT_ONLY,
-        };
-        if let Some(texts) = schema::choices(root, schema) {
-            let texts: Vec<String> = texts.into_iter().map(literal).collect();
-            return format!("({}) {CLOSE}", texts.join(" | "));
-        }
-        if kinds.text {
-            let value = format!("{rule}_text");
-            self.rule(&format!("{value}[lazy]"), r"/(.|\n)*<\/parameter>/");
-            return value;
-        }
-        format!("{} {CLOSE}", json_rule(schema::standalone(root, schema)))
     }
 }
 
