@@ -12,6 +12,7 @@
 
 use super::Scratch;
 use super::crew::Crew;
+use super::delta_pass::{Keys, Lines, Row, advance, error, lanes, recall};
 use super::isa::{Isa, Kernel, LANES, Task};
 use crate::pool::Shared;
 use forerun_backend::op::{DeltaShape, SpanEntry};
@@ -33,16 +34,6 @@ pub(crate) struct Deltas<'a> {
     /// Span entries, no two of the same slot or row.
     pub(crate) spans: &'a [u32],
     pub(crate) log_rows: usize,
-}
-
-/// What one row writes into one head's memory, and what it asks for.
-#[derive(Clone, Copy)]
-struct Row<'a> {
-    k: &'a [f32],
-    /// The task's channels.
-    v: &'a [f32],
-    decay: f32,
-    beta: f32,
 }
 
 struct DeltaTask<'a> {
@@ -244,22 +235,6 @@ impl<const W: usize> DeltaKernel<'_, W> {
     }
 }
 
-/// `count` lines of state, `stride` f32 apart.
-#[derive(Clone, Copy)]
-struct Lines {
-    at: *mut f32,
-    stride: usize,
-    count: usize,
-    /// How many f32 behind each line lies the one to ask for meanwhile; 0 for none.
-    ahead: usize,
-}
-
-/// Elements of vector `w` that a line has.
-#[inline(always)]
-fn lanes(line: &[f32], w: usize) -> usize {
-    line.len().saturating_sub(w * LANES).min(LANES)
-}
-
 impl<const W: usize> Kernel for DeltaKernel<'_, W> {
     type Out = ();
     #[inline(always)]
@@ -284,147 +259,6 @@ impl<const W: usize> Kernel for DeltaKernel<'_, W> {
             }
             let copy = self.copy(dk);
             self.rows(simd, copy, pending + certain..pending + rows);
-        }
-    }
-}
-
-/// What a row asks of every line.
-struct Keys<'a> {
-    k: &'a [f32],
-    q: &'a [f32],
-    /// The key of the next row.
-    next: &'a [f32],
-}
-
-/// What a row does to every line.
-struct Change<F, const W: usize> {
-    decay: F,
-    error: [F; W],
-}
-
-/// Sums over the even and the odd lines.
-type Chains<F, const W: usize> = [[F; W]; 2];
-
-/// What the state `[dk][16·W]` has for a key.
-///
-/// # Safety
-/// The lines are `W` vectors each, and nobody else changes them.
-#[inline(always)]
-unsafe fn recall<S: Isa, const W: usize>(simd: S, state: Lines, k: &[f32]) -> Chains<S::F, W> {
-    assert_eq!(state.count, k.len(), "the state has a line for each key");
-    let mut recall = [[simd.splat(0.0); W]; 2];
-    for (i, k) in k.chunks(2).enumerate() {
-        let line = state.at.wrapping_add(2 * i * state.stride);
-        // SAFETY: the caller's promise; there is a line for each key.
-        unsafe {
-            recall_line(simd, line, k[0], &mut recall[0]);
-            if let Some(&k) = k.get(1) {
-                recall_line(simd, line.wrapping_add(state.stride), k, &mut recall[1]);
-            }
-        }
-    }
-    recall
-}
-
-/// `recall += line · k`.
-///
-/// # Safety
-/// The line is `W` vectors.
-#[inline(always)]
-unsafe fn recall_line<S: Isa, const W: usize>(
-    simd: S,
-    line: *const f32,
-    k: f32,
-    recall: &mut [S::F; W],
-) {
-    let k = simd.splat(k);
-    for w in 0..W {
-        // SAFETY: vector `w` of `W`.
-        let s = unsafe { simd.load(line.add(w * LANES)) };
-        recall[w] = simd.fma(s, k, recall[w]);
-    }
-}
-
-/// What a row writes, given what the state had for its key.
-#[inline(always)]
-fn error<S: Isa, const W: usize>(
-    simd: S,
-    row: &Row<'_>,
-    recall: &Chains<S::F, W>,
-) -> Change<S::F, W> {
-    let (decay, beta) = (simd.splat(row.decay), simd.splat(row.beta));
-    let mut error = [simd.splat(0.0); W];
-    for w in 0..W {
-        let recalled = simd.mul(decay, simd.add(recall[0][w], recall[1][w]));
-        let from = row.v.as_ptr().wrapping_add(w * LANES);
-        // SAFETY: `lanes` elements are left in `v`.
-        let v = unsafe { simd.load_part(from, lanes(row.v, w)) };
-        error[w] = simd.mul(beta, simd.sub(v, recalled));
-    }
-    Change { decay, error }
-}
-
-/// Forgets, writes the row, answers its question from the new state `[dk][16·W]`, and tells what that has for the next row's key.
-///
-/// # Safety
-/// The lines are `W` vectors each, and nobody else uses them.
-#[inline(always)]
-unsafe fn advance<S: Isa, const W: usize>(
-    simd: S,
-    state: Lines,
-    Keys { k, q, next }: Keys<'_>,
-    change: &Change<S::F, W>,
-) -> (Chains<S::F, W>, Chains<S::F, W>) {
-    let count = state.count;
-    assert!(
-        [k, q, next].iter().all(|keys| keys.len() == count),
-        "the state has a line for each key"
-    );
-    let mut answer = [[simd.splat(0.0); W]; 2];
-    let mut recall = [[simd.splat(0.0); W]; 2];
-    for i in (0..count).step_by(2) {
-        let line = state.at.wrapping_add(i * state.stride);
-        if state.ahead > 0 {
-            for w in 0..2 * W {
-                let line = line.wrapping_add(state.ahead + w / W * state.stride);
-                simd.prefetch(line.wrapping_add(w % W * LANES).cast());
-            }
-        }
-        // SAFETY: the caller's promise; there is a line for each key.
-        unsafe {
-            let sums = (&mut answer[0], &mut recall[0]);
-            write_line(simd, line, [k[i], q[i], next[i]], change, sums);
-            if i + 1 < count {
-                let sums = (&mut answer[1], &mut recall[1]);
-                let odd = line.wrapping_add(state.stride);
-                write_line(simd, odd, [k[i + 1], q[i + 1], next[i + 1]], change, sums);
-            }
-        }
-    }
-    (answer, recall)
-}
-
-/// `line ← decay·line + k·error`, then `answer += line · q` and `recall += line · next`.
-///
-/// # Safety
-/// The line is `W` vectors that nobody else uses.
-#[inline(always)]
-unsafe fn write_line<S: Isa, const W: usize>(
-    simd: S,
-    line: *mut f32,
-    keys: [f32; 3],
-    change: &Change<S::F, W>,
-    (answer, recall): (&mut [S::F; W], &mut [S::F; W]),
-) {
-    let [k, q, next] = [simd.splat(keys[0]), simd.splat(keys[1]), simd.splat(keys[2])];
-    for w in 0..W {
-        let at = line.wrapping_add(w * LANES);
-        // SAFETY: vector `w` of `W`.
-        unsafe {
-            let new = simd.fma(k, change.error[w], simd.mul(change.decay, simd.load(at)));
-            simd.store(at, new);
-            answer[w] = simd.fma(new, q, answer[w]);
-            recall[w] = simd.fma(new, next, recall[w]);
         }
     }
 }

@@ -22,6 +22,7 @@ mod conv;
 mod crew;
 mod decode;
 mod delta;
+mod delta_pass;
 mod elementwise;
 mod greedy;
 mod isa;

@@ -1,0 +1,174 @@
+//! A pass of one row over one head's memory in the gated delta rule.
+
+use super::isa::{Isa, LANES};
+
+/// What one row writes into one head's memory, and what it asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub(super) k: &'a [f32],
+    /// The task's channels.
+    pub(super) v: &'a [f32],
+    pub(super) decay: f32,
+    pub(super) beta: f32,
+}
+
+/// `count` lines of state, `stride` f32 apart.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    pub(super) at: *mut f32,
+    pub(super) stride: usize,
+    pub(super) count: usize,
+    /// How many f32 behind each line lies the one to ask for meanwhile; 0 for none.
+    pub(super) ahead: usize,
+}
+
+/// Elements of vector `w` that a line has.
+#[inline(always)]
+pub(super) fn lanes(line: &[f32], w: usize) -> usize {
+    line.len().saturating_sub(w * LANES).min(LANES)
+}
+
+/// What a row asks of every line.
+pub(super) struct Keys<'a> {
+    pub(super) k: &'a [f32],
+    pub(super) q: &'a [f32],
+    /// The key of the next row.
+    pub(super) next: &'a [f32],
+}
+
+/// What a row does to every line.
+pub(super) struct Change<F, const W: usize> {
+    decay: F,
+    error: [F; W],
+}
+
+/// Sums over the even and the odd lines.
+pub(super) type Chains<F, const W: usize> = [[F; W]; 2];
+
+/// What the state `[dk][16·W]` has for a key.
+///
+/// # Safety
+/// The lines are `W` vectors each, and nobody else changes them.
+#[inline(always)]
+pub(super) unsafe fn recall<S: Isa, const W: usize>(
+    simd: S,
+    state: Lines,
+    k: &[f32],
+) -> Chains<S::F, W> {
+    assert_eq!(state.count, k.len(), "the state has a line for each key");
+    let mut recall = [[simd.splat(0.0); W]; 2];
+    for (i, k) in k.chunks(2).enumerate() {
+        let line = state.at.wrapping_add(2 * i * state.stride);
+        // SAFETY: the caller's promise; there is a line for each key.
+        unsafe {
+            recall_line(simd, line, k[0], &mut recall[0]);
+            if let Some(&k) = k.get(1) {
+                recall_line(simd, line.wrapping_add(state.stride), k, &mut recall[1]);
+            }
+        }
+    }
+    recall
+}
+
+/// `recall += line · k`.
+///
+/// # Safety
+/// The line is `W` vectors.
+#[inline(always)]
+unsafe fn recall_line<S: Isa, const W: usize>(
+    simd: S,
+    line: *const f32,
+    k: f32,
+    recall: &mut [S::F; W],
+) {
+    let k = simd.splat(k);
+    for w in 0..W {
+        // SAFETY: vector `w` of `W`.
+        let s = unsafe { simd.load(line.add(w * LANES)) };
+        recall[w] = simd.fma(s, k, recall[w]);
+    }
+}
+
+/// What a row writes, given what the state had for its key.
+#[inline(always)]
+pub(super) fn error<S: Isa, const W: usize>(
+    simd: S,
+    row: &Row<'_>,
+    recall: &Chains<S::F, W>,
+) -> Change<S::F, W> {
+    let (decay, beta) = (simd.splat(row.decay), simd.splat(row.beta));
+    let mut error = [simd.splat(0.0); W];
+    for w in 0..W {
+        let recalled = simd.mul(decay, simd.add(recall[0][w], recall[1][w]));
+        let from = row.v.as_ptr().wrapping_add(w * LANES);
+        // SAFETY: `lanes` elements are left in `v`.
+        let v = unsafe { simd.load_part(from, lanes(row.v, w)) };
+        error[w] = simd.mul(beta, simd.sub(v, recalled));
+    }
+    Change { decay, error }
+}
+
+/// Forgets, writes the row, answers its question from the new state `[dk][16·W]`, and tells what that has for the next row's key.
+///
+/// # Safety
+/// The lines are `W` vectors each, and nobody else uses them.
+#[inline(always)]
+pub(super) unsafe fn advance<S: Isa, const W: usize>(
+    simd: S,
+    state: Lines,
+    Keys { k, q, next }: Keys<'_>,
+    change: &Change<S::F, W>,
+) -> (Chains<S::F, W>, Chains<S::F, W>) {
+    let count = state.count;
+    assert!(
+        [k, q, next].iter().all(|keys| keys.len() == count),
+        "the state has a line for each key"
+    );
+    let mut answer = [[simd.splat(0.0); W]; 2];
+    let mut recall = [[simd.splat(0.0); W]; 2];
+    for i in (0..count).step_by(2) {
+        let line = state.at.wrapping_add(i * state.stride);
+        if state.ahead > 0 {
+            for w in 0..2 * W {
+                let line = line.wrapping_add(state.ahead + w / W * state.stride);
+                simd.prefetch(line.wrapping_add(w % W * LANES).cast());
+            }
+        }
+        // SAFETY: the caller's promise; there is a line for each key.
+        unsafe {
+            let sums = (&mut answer[0], &mut recall[0]);
+            write_line(simd, line, [k[i], q[i], next[i]], change, sums);
+            if i + 1 < count {
+                let sums = (&mut answer[1], &mut recall[1]);
+                let odd = line.wrapping_add(state.stride);
+                write_line(simd, odd, [k[i + 1], q[i + 1], next[i + 1]], change, sums);
+            }
+        }
+    }
+    (answer, recall)
+}
+
+/// `line ← decay·line + k·error`, then `answer += line · q` and `recall += line · next`.
+///
+/// # Safety
+/// The line is `W` vectors that nobody else uses.
+#[inline(always)]
+unsafe fn write_line<S: Isa, const W: usize>(
+    simd: S,
+    line: *mut f32,
+    keys: [f32; 3],
+    change: &Change<S::F, W>,
+    (answer, recall): (&mut [S::F; W], &mut [S::F; W]),
+) {
+    let [k, q, next] = [simd.splat(keys[0]), simd.splat(keys[1]), simd.splat(keys[2])];
+    for w in 0..W {
+        let at = line.wrapping_add(w * LANES);
+        // SAFETY: vector `w` of `W`.
+        unsafe {
+            let new = simd.fma(k, change.error[w], simd.mul(change.decay, simd.load(at)));
+            simd.store(at, new);
+            answer[w] = simd.fma(new, q, answer[w]);
+            recall[w] = simd.fma(new, next, recall[w]);
+        }
+    }
+}
