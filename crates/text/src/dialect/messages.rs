@@ -65,11 +65,11 @@ impl Dialect {
         };
         // Not all clients name reasoning alike.
         if let Some(reasoning) = message.remove("reasoning") {
-            optional_text(path, Some(&reasoning), "reasoning")?;
+            text_or_none(&format!("{path}.reasoning"), Some(&reasoning))?;
             message.entry("reasoning_content").or_insert(reasoning);
         }
         for key in ["name", "reasoning_content", "tool_call_id"] {
-            if optional_text(path, message.get(key), key)?.is_none() {
+            if text_or_none(&format!("{path}.{key}"), message.get(key))?.is_none() {
                 message.remove(key);
             }
         }
@@ -129,7 +129,7 @@ impl Dialect {
                 let problem = format!("{} is not supported; only function is", shown(kind));
                 return Err(refused(format!("{path}.type"), problem));
             }
-            let id = optional_text(&path, call.get("id"), "id")?.map(str::to_owned);
+            let id = text_or_none(&format!("{path}.id"), call.get("id"))?.map(str::to_owned);
             let function = call.get_mut("function").and_then(Value::as_object_mut);
             let path = format!("{path}.function");
             let function = function.ok_or_else(|| refused(&path, "must be an object"))?;
@@ -169,15 +169,11 @@ fn name_of_result(message: &mut Map<String, Value>, called: &Called) {
 }
 
 /// A text that may be left out or be null.
-fn optional_text<'a>(
-    path: &str,
-    value: Option<&'a Value>,
-    key: &str,
-) -> Result<Option<&'a str>, TextError> {
+fn text_or_none<'a>(path: &str, value: Option<&'a Value>) -> Result<Option<&'a str>, TextError> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(refused(format!("{path}.{key}"), "must be a string")),
+        Some(_) => Err(refused(path, "must be a string")),
     }
 }
 

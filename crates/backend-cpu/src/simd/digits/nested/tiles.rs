@@ -72,13 +72,7 @@ impl Pipeline {
         let to = self.results.wrapping_add(if self.odd { RESULT * 4 } else { 0 });
         // SAFETY: the caller's promise; the superblocks before and now use different halves of the results.
         unsafe {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                options(nostack, nomem),
-            );
+            zero();
             for step in 0..STEPS {
                 let x = block.x.0.wrapping_add(step * DIGITS * TILE);
                 products(x, block.weights.wrapping_add(step * 2 * TILE));
@@ -107,6 +101,24 @@ impl Pipeline {
                 unsafe { before.add::<LANES, 4>(results, 4 * step) };
             }
         }
+    }
+}
+
+/// Clears all sums.
+///
+/// # Safety
+/// Tiles are configured.
+#[inline(always)]
+pub(super) unsafe fn zero() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            options(nostack, nomem),
+        );
     }
 }
 

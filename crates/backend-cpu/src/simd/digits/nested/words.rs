@@ -18,7 +18,7 @@ use super::super::super::walk::{self, Panel, TOGETHER, walk};
 use super::super::code::{Code, excess};
 use super::super::pack::{Packed, WORDS};
 use super::super::product::{SUMS, store};
-use super::tiles::{Block, POWERS};
+use super::tiles::{Block, POWERS, zero};
 use super::unpack::{FACTORS, Half, Source, TILE, with_half};
 use super::{Levels, STEP, STEPS};
 use forerun_base::{Format, SUPERBLOCK};
@@ -322,24 +322,6 @@ impl Turn<'_> {
             // SAFETY: the caller's promise.
             unsafe { self.half.unpack(&self.sources[i], chunk + half, to) };
         }
-    }
-}
-
-/// Clears all sums.
-///
-/// # Safety
-/// Tiles are configured.
-#[inline(always)]
-unsafe fn zero() {
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            options(nostack, nomem),
-        );
     }
 }
 
