@@ -2,6 +2,7 @@
 
 mod connection;
 mod patient;
+mod signals;
 
 use crate::api;
 use crate::app::App;
@@ -15,6 +16,7 @@ use connection::Connections;
 use forerun_engine::{Engine, ModelRunner};
 use forerun_grammar::{GrammarError, Grammars};
 use forerun_text::Dialect;
+use signals::{Signals, asked};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,6 +61,7 @@ pub struct Server {
     thread: Thread,
     gone: oneshot::Receiver<()>,
     stop: watch::Sender<bool>,
+    signals: Option<Signals>,
 }
 
 /// Stops a server from elsewhere.
@@ -89,6 +92,10 @@ impl Server {
         let listener = runtime
             .block_on(TcpListener::bind(address))
             .map_err(|source| StartError::Bind { address, source })?;
+        let signals = {
+            let _inside = runtime.enter();
+            settings.signals.then(Signals::new).transpose()?
+        };
         let facts = Facts::of(&mut engine);
         let places = Places::new(facts.sequences.saturating_add(settings.queue));
         let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), looks: Arc::default() };
@@ -114,7 +121,7 @@ impl Server {
         });
         let (stop, _) = watch::channel(false);
         let (thread, gone) = (started.thread, started.gone);
-        Ok(Self { runtime, listener, app, thread, gone, stop })
+        Ok(Self { runtime, listener, app, thread, gone, stop, signals })
     }
 
     /// Where it listens.
@@ -134,25 +141,25 @@ impl Server {
 
     /// Answers until it is stopped; then lets answers end, for as long as the settings say.
     pub fn run(self) -> Result<(), StartError> {
-        let Self { runtime, listener, app, thread, gone, stop } = self;
+        let Self { runtime, listener, app, thread, gone, stop, mut signals } = self;
         let router = api::router(Arc::clone(&app));
-        let mut asked = stop.subscribe();
+        let mut stopped = stop.subscribe();
         let broke = runtime.block_on(async {
             let connections = Connections::new(&app.settings, router);
             let accepting = tokio::spawn(connections.clone().accept(listener));
             let broke = tokio::select! {
-                _ = asked.wait_for(|&stop| stop) => false,
-                signal = signal(), if app.settings.signals => { signal?; false }
+                _ = stopped.wait_for(|&stop| stop) => false,
+                () = asked(&mut signals) => false,
                 _ = gone => true,
             };
             if !broke {
-                drain(&app).await;
+                drain(&app, &mut signals).await;
             }
             app.service.stop();
             accepting.abort();
             connections.close(CLOSING).await;
-            Ok::<_, io::Error>(broke)
-        })?;
+            broke
+        });
         runtime.shutdown_timeout(CLOSING);
         match thread.join() {
             Ok(Ok(())) if !broke => Ok(()),
@@ -173,7 +180,7 @@ fn grammars(model: &ServedModel, facts: &Facts) -> Result<Grammars, GrammarError
 }
 
 /// Lets nobody in and waits for those inside; a second signal ends the patience.
-async fn drain(app: &App) {
+async fn drain(app: &App, signals: &mut Option<Signals>) {
     tracing::info!(answers = app.places.taken(), "shutting down");
     app.places.close();
     let empty = async {
@@ -186,27 +193,8 @@ async fn drain(app: &App) {
         () = tokio::time::sleep(app.settings.drain) => {
             tracing::warn!(answers = app.places.taken(), "answers cut off: the time to drain is over");
         }
-        _ = signal(), if app.settings.signals => {}
+        () = asked(signals) => {}
     }
-}
-
-/// Waits for SIGINT or SIGTERM.
-#[cfg(unix)]
-async fn signal() -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
-}
-
-/// Waits for Ctrl-C.
-#[cfg(not(unix))]
-async fn signal() -> io::Result<()> {
-    tokio::signal::ctrl_c().await
 }
 
 fn last_words(thread: Thread) -> String {
