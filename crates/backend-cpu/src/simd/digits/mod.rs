@@ -1,7 +1,7 @@
 //! Products of codes with activations as whole numbers, summed exactly inside a group.
 //!
 //! # Math
-//! A row of activations becomes whole numbers `n = round(x · L / max|x|)` with `L = 8 353 783`, so 23 bits and a sign, cut into
+//! A row of activations becomes whole numbers `n = round(x · L / max|x|)` with `L = 8 353 780`, so 23 bits and a sign, cut into
 //! digits. With the codes `c` of a unit of 16, 32 or 64 columns inside one group,
 //!
 //! ```text

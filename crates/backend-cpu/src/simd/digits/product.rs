@@ -175,8 +175,6 @@ impl Work<'_> {
         // SAFETY: `run`'s promise; tasks hold tiles only here.
         let _configured = unsafe { tiles::configure(recipe, self.packed.class()) };
         let Range { start, end } = self.tiles;
-        // As many as stay in a 48 KiB first-level cache beside a tile of activations and the results.
-        let together = (TOGETHER * 32 / recipe.unit()).clamp(2, TOGETHER);
         for from in (start..end).step_by(near_tiles(recipe)) {
             let mut run = Run {
                 product: self.product,
@@ -189,7 +187,7 @@ impl Work<'_> {
                 sums,
             };
             let few = run.tiles.len() <= FEW_TILES;
-            walk(self.product, together, self.room, |panels| run.panels(code, panels, few));
+            walk(self.product, TOGETHER, self.room, |panels| run.panels(code, panels, few));
         }
     }
 }
@@ -364,8 +362,9 @@ impl Run<'_> {
         let unit = self.packed.recipe().unit();
         let (weights, ahead) = if tiles::is_tile::<C>(self.excess()) {
             let codes = |unit_at| tiles::codes_of::<C>(panel.planes[0], unit_at, unit);
-            // Panels follow each other, so what comes next is behind this one, or of no use to anybody.
-            (codes(units.start), Some(codes(units.start + UNITS)))
+            // Panels follow each other, so what comes next is behind this one, or of no use to anybody. One tile asks for all.
+            let next = (tile == self.tiles.start).then(|| codes(units.start + UNITS));
+            (codes(units.start), next)
         } else {
             (self.weights[at * WEIGHTS..].as_ptr().cast(), None)
         };

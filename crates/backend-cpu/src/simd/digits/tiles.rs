@@ -2,8 +2,13 @@
 //!
 //! # Layout
 //! Codes are unpacked to `[unit]` tiles of weights: for narrow codes the lines of `16·c` and then those of `c`, which fit one tile up
-//! to 32 columns. Exact sums of a few units wait in `[unit][digit][row][channel]` i32 before they are scaled, since a
-//! stored tile reaches loads only through the cache. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
+//! to 32 columns. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
+//!
+//! # Shape
+//! Digit by digit and unit by unit: a product is begun, the exact sums of the second before it are stored, and those of an earlier one are
+//! scaled and added, for all rows at once in registers. So tiles and vectors work at the same time, what vectors load was stored
+//! a product ago and lies in lines to which nothing is on its way (addresses that differ by whole pages wait for each other),
+//! and the four places where sums wait, one for each tile, take no room from weights and activations.
 
 use super::super::amx::tile::Configured;
 use super::super::isa::LANES;
@@ -12,14 +17,14 @@ use super::pack::{CHUNK, Recipe};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Products that are started before the sums of one are stored.
+/// Products that are begun before the sums of one are stored.
 const LAG: usize = 2;
 /// Most units of a block.
 pub(super) const UNITS: usize = 4;
-/// f32 of room for the sums of a block that wait to be scaled.
-const WAITING: usize = UNITS * 3 * LANES * LANES;
-/// f32 of room for the sums of two blocks.
-pub(super) const RESULTS: usize = 2 * WAITING;
+/// Bytes of a tile of sums.
+const TILE: usize = LANES * 64;
+/// f32 of room for sums that wait to be scaled.
+pub(super) const RESULTS: usize = 4 * LANES * LANES;
 /// f32 of a block's weights.
 pub(super) const WEIGHTS: usize = UNITS * 64 * LANES * 2 / 4;
 /// f32 of a block's scales: one for each digit, and the offset.
@@ -135,11 +140,13 @@ macro_rules! zero {
     };
 }
 
+/// To the tile's place among the results.
 macro_rules! store {
-    ($tile:literal, $at:expr) => {
+    ($tile:literal, $results:expr) => {
         asm!(
             concat!("tilestored [{at} + {line}], tmm", $tile),
-            at = in(reg) $at, line = in(reg) 64_usize, options(nostack),
+            at = in(reg) $results.wrapping_add($tile * TILE), line = in(reg) 64_usize,
+            options(nostack),
         )
     };
 }
@@ -158,6 +165,28 @@ macro_rules! dot {
             options(nostack, nomem),
         )
     };
+}
+
+/// Scales the sums of a digit of a unit of `$block` that wait at `$from` and adds them to `$sums`, with the last digit the offsets too.
+///
+/// Not a function, since one that is not inlined could not keep the sums in registers.
+macro_rules! add {
+    ($block:expr, [$unit:expr, $digit:expr], $digits:expr, $from:expr, $sums:ident) => {{
+        let (from, scales) = ($from, $block.scales.add($unit * 4 * LANES));
+        let scale = _mm512_load_ps(scales.add($digit * LANES));
+        for r in 0..CLASS {
+            let whole = _mm512_load_si512(from.add(r * 64).cast());
+            $sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, $sums[r]);
+        }
+        if $digit == $digits - 1 && $block.offsets {
+            let offset = _mm512_load_ps(scales.add(3 * LANES));
+            let words = $block.x.1.add($unit * 4 * CLASS);
+            for r in 0..CLASS {
+                let sum = _mm512_set1_ps(*words.add(r));
+                $sums[r] = _mm512_fmadd_ps(sum, offset, $sums[r]);
+            }
+        }
+    }};
 }
 
 /// Rows of a tile with one panel over up to [`UNITS`] units.
@@ -181,24 +210,25 @@ pub(super) struct Block {
     pub(super) fresh: bool,
 }
 
-/// Blocks on their way: while the products of one run, the sums of the one before are stored and scaled. A store waits for its product,
-/// and what it stored reaches loads only through the cache, so neither should come at once.
+/// Blocks on their way: the last units of one are added while the products of the next run.
 pub(super) struct Pipeline<const NARROW: bool> {
     results: *mut u8,
-    /// Which half of the results the next block takes.
-    odd: bool,
     /// The tile that takes the next product; the two before it hold the last ones.
     phase: usize,
-    /// The block whose last products are still in tiles, and where its sums go.
-    before: Option<(Block, *mut u8)>,
+    /// The block whose last products are not yet added.
+    before: Option<Block>,
 }
 
 impl<const NARROW: bool> Pipeline<NARROW> {
     const DIGITS: usize = if NARROW { 2 } else { 3 };
+    /// Units whose sums wait when a block is left, and their products. At least one more than [`LAG`], so that a store is a product old
+    /// when its sums are loaded.
+    const LATE: usize = if NARROW { 2 } else { 1 };
+    const WAITING: usize = Self::LATE * Self::DIGITS;
 
     /// `results` is room for [`RESULTS`].
     pub(super) fn new(results: *mut f32) -> Self {
-        Self { results: results.cast(), odd: false, phase: 0, before: None }
+        Self { results: results.cast(), phase: 0, before: None }
     }
 
     /// Adds a block's products to its sums, in the end: call [`Pipeline::finish`] before looking at them.
@@ -210,20 +240,44 @@ impl<const NARROW: bool> Pipeline<NARROW> {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(super) unsafe fn push(&mut self, block: Block) {
-        let to = self.results.wrapping_add(if self.odd { WAITING * 4 } else { 0 });
-        let before = self.before.as_ref().map(|(block, results)| (block, *results));
-        // SAFETY: the caller's promise; the blocks before and now use different halves of the results.
+        // SAFETY: the caller's promise.
         unsafe {
-            match self.phase {
-                0 => block.products::<0, NARROW>(to, before),
-                1 => block.products::<1, NARROW>(to, before),
-                2 => block.products::<2, NARROW>(to, before),
-                _ => block.products::<3, NARROW>(to, before),
+            match block.class {
+                16 => self.rows::<16>(block),
+                8 => self.rows::<8>(block),
+                _ => self.rows::<4>(block),
             }
         }
-        self.phase = (self.phase + block.units * Self::DIGITS) % 4;
-        self.odd = !self.odd;
-        self.before = Some((block, to));
+    }
+
+    /// As above, for a block of `CLASS` rows.
+    ///
+    /// # Safety
+    /// As above.
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn rows<const CLASS: usize>(&mut self, block: Block) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // Too few products for others to be added during them.
+            let alone = block.units < Self::LATE;
+            if alone {
+                self.settle::<CLASS>();
+            }
+            let before = self.before.as_ref();
+            match self.phase {
+                0 => block.products::<0, CLASS, NARROW>(self.results, before),
+                1 => block.products::<1, CLASS, NARROW>(self.results, before),
+                2 => block.products::<2, CLASS, NARROW>(self.results, before),
+                _ => block.products::<3, CLASS, NARROW>(self.results, before),
+            }
+            self.phase = (self.phase + block.units * Self::DIGITS) % 4;
+            self.before = Some(block);
+            if alone {
+                self.settle::<CLASS>();
+            }
+        }
     }
 
     /// Brings everything to its sums.
@@ -234,23 +288,41 @@ impl<const NARROW: bool> Pipeline<NARROW> {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(super) unsafe fn finish(&mut self) {
-        let Some((block, results)) = self.before.take() else { return };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.before.as_ref().map(|block| block.class) {
+                Some(16) => self.settle::<16>(),
+                Some(8) => self.settle::<8>(),
+                Some(_) => self.settle::<4>(),
+                None => {}
+            }
+        }
+    }
+
+    /// As above, for a block of `CLASS` rows.
+    ///
+    /// # Safety
+    /// As above.
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn settle<const CLASS: usize>(&mut self) {
+        let Some(block) = self.before.take() else { return };
+        let late = Self::LATE.min(block.units);
         // SAFETY: the caller's promise.
         unsafe {
             for i in 0..LAG {
-                let to = block.last_place::<NARROW>(i, results);
-                numbered!(self.phase + 4 - LAG + i, store(to));
+                numbered!(self.phase + 4 - LAG + i, store(self.results));
             }
-            block.add_rest::<NARROW>(results, 0);
+            let mut sums = block.sums::<CLASS>(late == block.units);
+            for t in 0..late * Self::DIGITS {
+                let (unit, digit) = (block.units - late + t / Self::DIGITS, t % Self::DIGITS);
+                let place = (self.phase + 8 - late * Self::DIGITS + t) % 4;
+                add!(block, [unit, digit], Self::DIGITS, self.results.add(place * TILE), sums);
+            }
+            block.keep(&sums);
         }
     }
-}
-
-/// Where the sums of product `t` of a block wait.
-#[inline(always)]
-fn place<const NARROW: bool>(t: usize, results: *mut u8) -> *mut u8 {
-    let digits = Pipeline::<NARROW>::DIGITS;
-    results.wrapping_add((t / digits * 3 + t % digits) * LANES * 64)
 }
 
 impl Block {
@@ -261,11 +333,18 @@ impl Block {
     /// # Safety
     /// As for [`Pipeline::push`].
     #[inline(always)]
-    unsafe fn product<const T: usize, const PHASE: usize, const NARROW: bool>(&self) {
-        let digits = const { if NARROW { 2 } else { 3 } };
+    unsafe fn product<
+        const T: usize,
+        const PHASE: usize,
+        const CLASS: usize,
+        const NARROW: bool,
+    >(
+        &self,
+    ) {
+        let digits = const { Pipeline::<NARROW>::DIGITS };
         let (i, digit) = (T / digits, T % digits);
         let (slab, columns) = (self.recipe.slab(), self.recipe.unit());
-        let x = self.x.0.wrapping_add(i * self.recipe.unit_bytes(self.class));
+        let x = self.x.0.wrapping_add(i * self.recipe.unit_bytes(CLASS));
         let bytes = columns / 4 * 64;
         let w = self.weights.wrapping_add(i * if NARROW { 2 * bytes } else { bytes });
         // SAFETY: the caller's promise.
@@ -283,10 +362,10 @@ impl Block {
                     load!(4, w, 64_usize);
                     load!(5, w.wrapping_add(bytes), 64_usize);
                 }
-                load!(6, x.wrapping_add(2 * digit * self.class * slab), slab);
+                load!(6, x.wrapping_add(2 * digit * CLASS * slab), slab);
                 numbered!(T + PHASE, zero());
                 numbered!(T + PHASE, dot(6, 4, self.signed));
-                load!(7, x.wrapping_add((2 * digit + 1) * self.class * slab), slab);
+                load!(7, x.wrapping_add((2 * digit + 1) * CLASS * slab), slab);
                 numbered!(T + PHASE, dot(7, 5, self.signed));
                 return;
             }
@@ -294,7 +373,7 @@ impl Block {
             if digit == 0 {
                 if odd { load!(5, w, 64_usize) } else { load!(4, w, 64_usize) }
             }
-            let x = x.wrapping_add(digit * self.class * slab);
+            let x = x.wrapping_add(digit * CLASS * slab);
             if T % 2 == 1 {
                 load!(7, x, slab)
             } else {
@@ -310,72 +389,65 @@ impl Block {
         }
     }
 
-    /// Where the sums of product `i` of the last [`LAG`] wait.
-    #[inline(always)]
-    fn last_place<const NARROW: bool>(&self, i: usize, results: *mut u8) -> *mut u8 {
-        place::<NARROW>(self.units * Pipeline::<NARROW>::DIGITS - LAG + i, results)
-    }
-
-    /// All products; those before the last [`LAG`] are stored at `to`. Meanwhile the block before is stored and added.
+    /// All products, and the sums of all but the last units; first those of the block before that still wait.
     ///
     /// # Safety
     /// As for [`Pipeline::push`].
-    #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn products<const PHASE: usize, const NARROW: bool>(
+    unsafe fn products<const PHASE: usize, const CLASS: usize, const NARROW: bool>(
         &self,
-        to: *mut u8,
-        before: Option<(&Self, *mut u8)>,
+        results: *mut u8,
+        before: Option<&Self>,
     ) {
-        let all = self.units * Pipeline::<NARROW>::DIGITS;
-        macro_rules! each {
-            ($($t:literal),*) => {$(
-                if $t < all {
-                    self.product::<$t, PHASE, NARROW>();
-                    if $t >= LAG {
-                        let to = place::<NARROW>($t - LAG, to);
-                        numbered!($t + PHASE + 4 - LAG, store(to));
-                    } else if let Some((block, results)) = before {
-                        let to = block.last_place::<NARROW>($t, results);
-                        numbered!($t + PHASE + 4 - LAG, store(to));
-                    }
-                    if let Some((block, results)) = before {
-                        block.share::<$t, NARROW>(results);
-                    }
-                }
-            )*};
-        }
+        let (digits, waiting) = const { (Pipeline::<NARROW>::DIGITS, Pipeline::<NARROW>::WAITING) };
+        let all = self.units * digits;
         // SAFETY: the caller's promise.
         unsafe {
+            let late = before.map_or(0, |before| before.units - const { Pipeline::<NARROW>::LATE });
+            let mut sums = match before {
+                Some(before) => before.sums::<CLASS>(late == 0),
+                None => [_mm512_setzero_ps(); CLASS],
+            };
+            macro_rules! each {
+                ($($t:literal),*) => {$(
+                    if $t < all {
+                        self.product::<$t, PHASE, CLASS, NARROW>();
+                        if $t >= LAG || before.is_some() {
+                            numbered!($t + PHASE + 4 - LAG, store(results));
+                        }
+                        let from = results.add(($t + PHASE + 8 - waiting) % 4 * TILE);
+                        if $t < waiting {
+                            if let Some(before) = before {
+                                add!(before, [late + $t / digits, $t % digits], digits, from, sums);
+                            }
+                        } else {
+                            if $t == waiting {
+                                if let Some(before) = before {
+                                    before.keep(&sums);
+                                }
+                                sums = self.sums::<CLASS>(true);
+                            }
+                            let t = $t - waiting;
+                            add!(self, [t / digits, t % digits], digits, from, sums);
+                        }
+                    }
+                )*};
+            }
             each!(0, 1, 2, 3, 4, 5, 6, 7);
             if !NARROW {
                 each!(8, 9, 10, 11);
             }
-            if let Some((block, results)) = before {
-                block.add_rest::<NARROW>(results, shares::<NARROW>(all));
+            if all > waiting {
+                self.keep(&sums);
+            } else if let Some(before) = before {
+                before.keep(&sums);
             }
         }
     }
 
-    /// The share of the adding that comes after product `T` of the next block.
-    ///
-    /// # Safety
-    /// As for [`Pipeline::push`].
-    #[inline(always)]
-    unsafe fn share<const T: usize, const NARROW: bool>(&self, results: *const u8) {
-        let turn = const { shares::<NARROW>(T) };
-        let due = const { shares::<NARROW>(T + 1) > shares::<NARROW>(T) };
-        // SAFETY: the caller's promise.
-        unsafe {
-            if due && turn * 4 < self.class {
-                self.add::<4, NARROW>(results, turn * 4);
-            }
-        }
-    }
-
-    /// The shares from number `first` on.
+    /// The rows' sums so far; `first` where nothing of the block was added to them.
     ///
     /// # Safety
     /// As for [`Pipeline::push`].
@@ -383,62 +455,29 @@ impl Block {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn add_rest<const NARROW: bool>(&self, results: *const u8, first: usize) {
-        for turn in first..self.class / 4 {
+    unsafe fn sums<const CLASS: usize>(&self, first: bool) -> [__m512; CLASS] {
+        let mut sums = [_mm512_setzero_ps(); CLASS];
+        if !(first && self.fresh) {
+            for r in 0..CLASS {
+                // SAFETY: the caller's promise.
+                sums[r] = unsafe { _mm512_load_ps(self.sums.add(r * LANES)) };
+            }
+        }
+        sums
+    }
+
+    /// Keeps the rows' sums.
+    ///
+    /// # Safety
+    /// As for [`Pipeline::push`].
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn keep<const CLASS: usize>(&self, sums: &[__m512; CLASS]) {
+        for r in 0..CLASS {
             // SAFETY: the caller's promise.
-            unsafe { self.add::<4, NARROW>(results, turn * 4) };
+            unsafe { _mm512_store_ps(self.sums.add(r * LANES), sums[r]) };
         }
     }
-
-    /// Adds the waiting sums to the rows `first..first + R`.
-    ///
-    /// # Safety
-    /// As for [`Pipeline::push`].
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    unsafe fn add<const R: usize, const NARROW: bool>(&self, results: *const u8, first: usize) {
-        let digits = const { if NARROW { 2 } else { 3 } };
-        // SAFETY: the caller's promise.
-        unsafe {
-            let kept = self.sums.add(first * LANES);
-            let mut sums = [_mm512_setzero_ps(); R];
-            if !self.fresh {
-                for r in 0..R {
-                    sums[r] = _mm512_load_ps(kept.add(r * LANES));
-                }
-            }
-            for i in 0..self.units {
-                let scales = self.scales.add(i * 4 * LANES);
-                for digit in 0..digits {
-                    let scale = _mm512_load_ps(scales.add(digit * LANES));
-                    let at = results.add(((i * 3 + digit) * LANES + first) * 64);
-                    for r in 0..R {
-                        let whole = _mm512_load_si512(at.add(r * 64).cast());
-                        sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, sums[r]);
-                    }
-                }
-                if self.offsets {
-                    let offset = _mm512_load_ps(scales.add(3 * LANES));
-                    let words = self.x.1.add(i * 4 * self.class + first);
-                    for r in 0..R {
-                        let sum = _mm512_set1_ps(*words.add(r));
-                        sums[r] = _mm512_fmadd_ps(sum, offset, sums[r]);
-                    }
-                }
-            }
-            for r in 0..R {
-                _mm512_store_ps(kept.add(r * LANES), sums[r]);
-            }
-        }
-    }
-}
-
-/// Shares of four rows that are added while a further block makes `products` products: none of the first four, since the
-/// last sums are stored after the second.
-const fn shares<const NARROW: bool>(products: usize) -> usize {
-    let due = products.saturating_sub(4);
-    let due = if NARROW { due } else { due.div_ceil(2) };
-    if due < LANES / 4 { due } else { LANES / 4 }
 }

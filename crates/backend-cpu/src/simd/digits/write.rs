@@ -5,10 +5,9 @@ use super::pack::{PAIRED, Recipe, WORDS};
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-/// The largest whole number: two digits of twelve bits hold it, and so do three of a byte.
-const LIMIT: i32 = LARGEST * 4096 + LARGEST;
-/// The largest number `16·a + b` with bytes `a` and −8 ≤ b < 8; the smallest is 4095 below it.
-const LARGEST: i32 = 16 * 127 + 7;
+/// The largest whole number. Two digits of twelve bits hold up to 3 more, three of a byte hold more than that; so nothing that
+/// rounding adds goes past them.
+const LIMIT: f32 = 8_353_780.0;
 /// Rows whose largest number is below this count as zeros.
 const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
@@ -54,7 +53,7 @@ impl Room {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn put_pairs(&self, column: usize, [high, middle, low, _]: [__m128i; 4]) {
+    unsafe fn put_pairs(&self, column: usize, [high, middle, low]: [__m128i; 3]) {
         let none = _mm_setzero_si128();
         let byte = _mm_set1_epi16(0xff);
         let powers = [(none, high), (high, middle), (middle, low), (low, none)];
@@ -114,69 +113,180 @@ pub(super) unsafe fn write(room: &Room, x: &[f32]) {
     } else if most < SMALLEST {
         (0.0, 0.0)
     } else {
-        (LIMIT as f32 / most, most / LIMIT as f32)
+        (LIMIT / most, most / LIMIT)
     };
+    let (pairs, narrow) = (recipe.pairs(room.class), recipe.narrow);
+    let (digits, planes) = (Digits::new(recipe), recipe.planes(room.class));
+    let digit_sums = recipe.sums[0] && !recipe.by_tiles(room.class);
     // SAFETY: the caller's promise.
     unsafe { *room.worth() = worth };
     let factor = _mm512_set1_ps(factor);
-    let mut order = [0_u8; LANES];
-    for column in 0..LANES {
-        order[place(recipe.order, column)] = column as u8;
-    }
-    // SAFETY: sixteen bytes.
-    let order = unsafe { _mm_loadu_si128(order.as_ptr().cast()) };
-    let pairs = recipe.pairs(room.class);
-    let digit_sums = recipe.sums[0] && !recipe.by_tiles(room.class);
-    let mut block = _mm512_setzero_si512();
+    let mut block = 0;
     for part in 0..recipe.parts() {
-        let mut sums = [_mm512_setzero_si512(); WORDS];
+        let (mut sum, mut of_digits) = (_mm512_setzero_si512(), _mm512_setzero_si512());
         for column in (part * recipe.part..(part + 1) * recipe.part).step_by(LANES) {
             let rest = x.get(column..).unwrap_or(&[]);
             let mask = ((1_u32 << rest.len().min(LANES)) - 1) as u16;
             // SAFETY: the mask ends with the slice; every plane has a byte for each column.
             unsafe {
                 let x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, rest.as_ptr()), factor);
-                let limit = _mm512_set1_epi32(LIMIT);
-                let whole = _mm512_min_epi32(_mm512_cvtps_epi32(x), limit);
-                let whole =
-                    _mm512_max_epi32(whole, _mm512_sub_epi32(_mm512_setzero_si512(), limit));
-                sums[0] = _mm512_add_epi32(sums[0], whole);
-                let (digits, bytes) = if recipe.narrow { narrow(whole) } else { wide(whole) };
-                if digit_sums {
-                    for i in 0..3 {
-                        sums[1 + i] = _mm512_add_epi32(sums[1 + i], digits[i]);
-                    }
-                }
-                let bytes = bytes.map(|b| _mm_shuffle_epi8(_mm512_cvtepi32_epi8(b), order));
+                let whole = _mm512_cvtps_epi32(x);
+                let bytes = digits.of(whole);
+                sum = _mm512_add_epi32(sum, whole);
+                of_digits = _mm512_dpbusd_epi32(of_digits, _mm512_set1_epi8(1), bytes);
                 if pairs {
-                    room.put_pairs(column, bytes);
-                } else {
-                    for plane in 0..recipe.planes(room.class) {
-                        _mm_storeu_si128(room.at(column, plane), bytes[plane]);
-                    }
+                    let lanes = [first(bytes), second(bytes), third(bytes)];
+                    room.put_pairs(column, lanes);
+                    continue;
+                }
+                _mm_storeu_si128(room.at(column, 0), first(bytes));
+                _mm_storeu_si128(room.at(column, 1), second(bytes));
+                _mm_storeu_si128(room.at(column, 2), third(bytes));
+                if planes > 3 {
+                    let last = _mm512_extracti32x4_epi32::<3>(bytes);
+                    _mm_storeu_si128(room.at(column, 3), last);
                 }
             }
         }
         // SAFETY: the caller's promise.
         unsafe {
             if recipe.sums[1] {
-                *room.word(part, 0) = _mm512_reduce_add_epi32(sums[0]) as f32;
+                *room.word(part, 0) = _mm512_reduce_add_epi32(sum) as f32;
             }
             if digit_sums {
-                for i in 1..WORDS {
-                    *room.word(part, i).cast::<i32>() = _mm512_reduce_add_epi32(sums[i]);
+                let [a, b, c, d] = by_lanes(of_digits);
+                let found = if narrow { [16 * a + b, 16 * c + d, 0] } else { [a, b, c] };
+                for i in 0..3 {
+                    *room.word(part, 1 + i).cast::<i32>() = found[i];
                 }
             }
             if pairs && recipe.sums[0] {
-                block = _mm512_add_epi32(block, sums[0]);
+                block += _mm512_reduce_add_epi32(sum);
                 if let Some(first) = recipe.block_ending_with(part) {
-                    let sum = _mm512_reduce_add_epi32(block);
-                    *room.word(first, 1).cast::<i32>() = sum >> 1;
-                    *room.word(first, 2).cast::<i32>() = (sum & 1) << 15;
-                    block = _mm512_setzero_si512();
+                    *room.word(first, 1).cast::<i32>() = block >> 1;
+                    *room.word(first, 2).cast::<i32>() = (block & 1) << 15;
+                    block = 0;
                 }
             }
         }
+    }
+}
+
+/// The first sixteen bytes, and those after them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn first(bytes: __m512i) -> __m128i {
+    _mm512_castsi512_si128(bytes)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn second(bytes: __m512i) -> __m128i {
+    _mm512_extracti32x4_epi32::<1>(bytes)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn third(bytes: __m512i) -> __m128i {
+    _mm512_extracti32x4_epi32::<2>(bytes)
+}
+
+/// Sums of each four numbers that follow each other.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn by_lanes(sums: __m512i) -> [i32; 4] {
+    let mut all = [0; LANES];
+    // SAFETY: room for sixteen numbers.
+    unsafe { _mm512_storeu_si512(all.as_mut_ptr().cast(), sums) };
+    from_fn(|lane| all[4 * lane..4 * lane + 4].iter().sum())
+}
+
+/// How whole numbers become bytes.
+///
+/// A number with half of each digit's range added has the digits, raised by as much, in its bits; so all are cut out at once.
+#[repr(align(64))]
+struct Tables {
+    /// What is taken from each byte in the end.
+    lower: [u8; 64],
+    /// Where each byte begins in two numbers, and which of its bits count.
+    shifts: [u8; 64],
+    mask: [u8; 64],
+    /// The byte that goes to each place: sixteen columns of the highest plane first.
+    order: [u8; 64],
+    /// What is added to a number in the beginning.
+    raise: i32,
+}
+
+/// For digits of a byte or of twelve bits, and codes whose first plane has 2, 4 or 8 bits. Made once: they take longer than a row.
+static TABLES: [[Tables; 3]; 2] = [
+    [Tables::new(false, 2), Tables::new(false, 4), Tables::new(false, 8)],
+    [Tables::new(true, 2), Tables::new(true, 4), Tables::new(true, 8)],
+];
+
+impl Tables {
+    const fn new(narrow: bool, bits: usize) -> Self {
+        // From the lowest bits of a number on: the first bit of each field, and half of what it can hold.
+        let fields: [(u32, u32); 4] = if narrow {
+            [(0, 8), (4, 128), (12, 8), (16, 128)]
+        } else {
+            [(0, 128), (8, 128), (16, 128), (24, 0)]
+        };
+        let highest = if narrow { 3 } else { 2 };
+        let [mut lower, mut shifts, mut mask, mut order] = [[0; 64]; 4];
+        let (mut raise, mut byte) = (0, 0);
+        while byte < 64 {
+            let (first, half) = fields[byte % 4];
+            if byte < 4 {
+                raise += half << first;
+            }
+            lower[byte] = half as u8;
+            mask[byte] = (2 * half).saturating_sub(1) as u8;
+            shifts[byte] = (first + (byte as u32 % 8) / 4 * 32) as u8;
+            let (plane, column) = (byte / LANES, byte % LANES);
+            let field = (highest + 4 - plane) % 4;
+            order[plane * LANES + place(bits, column)] = (4 * column + field) as u8;
+            byte += 1;
+        }
+        Self { lower, shifts, mask, order, raise: raise as i32 }
+    }
+}
+
+/// The tables of a recipe, in registers.
+struct Digits {
+    raise: __m512i,
+    lower: __m512i,
+    shifts: __m512i,
+    mask: __m512i,
+    order: __m512i,
+}
+
+impl Digits {
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    fn new(recipe: Recipe) -> Self {
+        let tables = &TABLES[usize::from(recipe.narrow)][recipe.order.ilog2() as usize - 1];
+        // SAFETY: 64 bytes each.
+        let load = |bytes: &[u8; 64]| unsafe { _mm512_load_si512(bytes.as_ptr().cast()) };
+        Self {
+            raise: _mm512_set1_epi32(tables.raise),
+            lower: load(&tables.lower),
+            shifts: load(&tables.shifts),
+            mask: load(&tables.mask),
+            order: load(&tables.order),
+        }
+    }
+
+    /// The planes of sixteen numbers, each sixteen bytes; of three planes, zeros behind them.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    fn of(&self, whole: __m512i) -> __m512i {
+        let raised = _mm512_add_epi32(whole, self.raise);
+        let fields = _mm512_and_si512(_mm512_multishift_epi64_epi8(self.shifts, raised), self.mask);
+        _mm512_permutexvar_epi8(self.order, _mm512_sub_epi8(fields, self.lower))
     }
 }
 
@@ -186,46 +296,4 @@ pub(in super::super) const fn place(bits: usize, column: usize) -> usize {
     let each = 8 / bits;
     let (block, within) = (column / (4 * each), column % (4 * each));
     (block * each + within % each) * 4 + within / each
-}
-
-/// Splits whole numbers at bit `BITS`: what is above, and the rest, which is at most `MOST` and at least 2^BITS − 1 below that.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn split<const BITS: u32, const MOST: i32>(n: __m512i) -> [__m512i; 2] {
-    let half = _mm512_set1_epi32((1 << BITS) - 1 - MOST);
-    let above = _mm512_srav_epi32(_mm512_add_epi32(n, half), _mm512_set1_epi32(BITS as i32));
-    [above, _mm512_sub_epi32(n, _mm512_sllv_epi32(above, _mm512_set1_epi32(BITS as i32)))]
-}
-
-/// Two digits of twelve bits and their four bytes.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn narrow(n: __m512i) -> ([__m512i; 3], [__m512i; 4]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let [high, low] = split::<12, LARGEST>(n);
-        let ([a, b], [c, d]) = (split::<4, 7>(high), split::<4, 7>(low));
-        ([high, low, _mm512_setzero_si512()], [a, b, c, d])
-    }
-}
-
-/// Three digits, each a byte.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn wide(n: __m512i) -> ([__m512i; 3], [__m512i; 4]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let [above, low] = split::<8, 127>(n);
-        let [high, middle] = split::<8, 127>(above);
-        ([high, middle, low], [high, middle, low, low])
-    }
 }
