@@ -132,10 +132,20 @@ impl Storage {
     }
 }
 
+/// Names numbers: operands of the same stamp hold the same ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    view: View,
+    written: u64,
+}
+
 /// All buffers and weights of the device.
 #[derive(Debug, Default)]
 pub struct Memory {
     buffers: Vec<Storage>,
+    /// When each buffer was last written, in writes of any.
+    written: Vec<u64>,
+    writes: u64,
     weights: Vec<Weight>,
 }
 
@@ -147,6 +157,7 @@ impl Memory {
             BackendError::OutOfMemory { label: spec.label.to_owned(), bytes }
         })?;
         self.buffers.push(storage);
+        self.written.push(0);
         Ok(BufferId(self.buffers.len() as u32 - 1))
     }
 
@@ -204,13 +215,26 @@ impl Memory {
         let result = work(self, lent.each_mut());
         for (view, storage) in views.into_iter().zip(lent).filter(|(view, _)| view.len > 0) {
             self.buffers[view.buffer.0 as usize] = storage;
+            self.mark(view);
         }
         result
+    }
+
+    /// What an operand holds now.
+    pub(crate) fn stamp(&self, view: View) -> Stamp {
+        Stamp { view, written: self.written[view.buffer.0 as usize] }
+    }
+
+    /// Notes that a buffer is written.
+    fn mark(&mut self, view: View) {
+        self.writes += 1;
+        self.written[view.buffer.0 as usize] = self.writes;
     }
 
     /// Copies from the host.
     pub fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
         self.check("write", dst)?;
+        self.mark(dst);
         match (&mut self.buffers[dst.buffer.0 as usize], src) {
             (Storage::F32(to), HostData::F32(from)) if from.len() == dst.len => {
                 to[dst.start..dst.start + dst.len].copy_from_slice(from);

@@ -3,7 +3,7 @@
 //! Nothing is allocated once each operation has run at its largest size: scratch and decoded small weights are
 //! kept. `gather_rows` is a copy and stays the reference's.
 
-use crate::simd::{self, Crew, Gate, Level, Norm, Partners, Scratch, Stack, Tiled};
+use crate::simd::{self, Crew, Gate, Level, Norm, Partners, Rows, Scratch, Stack, Tiled};
 use crate::weight::Form;
 use crate::{Cpu, Kernels, Memory, Weight, reference};
 use forerun_backend::op::{
@@ -11,7 +11,7 @@ use forerun_backend::op::{
     ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, HeadSample, JoinNorm, Linear,
     RmsNorm, Rope, RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
 };
-use forerun_backend::{BackendError, WeightId};
+use forerun_backend::{BackendError, View, WeightId};
 use forerun_base::Matrix;
 
 type Done = Result<(), BackendError>;
@@ -104,6 +104,11 @@ fn apart(
     }))
 }
 
+/// Rows that a product reads.
+fn rows_of(memory: &Memory, x: View) -> Rows<'_> {
+    Rows { data: memory.f32(x), stamp: memory.stamp(x) }
+}
+
 /// What a choice reads.
 fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::Choose<'a> {
     let (history, ids) = (memory.u32(op.history), memory.u32(op.ids));
@@ -176,7 +181,7 @@ impl Kernels for Tuned {
     fn linear(&mut self, memory: &mut Memory, op: Linear) -> Done {
         memory.lend([op.out], |memory, [out]| {
             let bias = op.bias.map_or(&[][..], |id| self.vectors.vector(memory, id));
-            let (weight, operands) = (memory.matrix(op.weight), [memory.f32(op.x), bias]);
+            let (weight, operands) = (memory.matrix(op.weight), (rows_of(memory, op.x), bias));
             let first = (weight, op.channels.unwrap_or(weight.rows()));
             simd::linear(&mut self.crew, first, operands, out.f32_mut(op.out), op.store);
             Ok(())
@@ -186,7 +191,7 @@ impl Kernels for Tuned {
     fn gated_linear(&mut self, memory: &mut Memory, op: GatedLinear) -> Done {
         memory.lend([op.out], |memory, [out]| {
             let weights = [memory.matrix(op.gate), memory.matrix(op.up)];
-            let (x, out) = (memory.f32(op.x), out.f32_mut(op.out));
+            let (x, out) = (rows_of(memory, op.x), out.f32_mut(op.out));
             simd::gated_linear(&mut self.crew, weights, op.activation, x, out);
             Ok(())
         })
@@ -406,7 +411,7 @@ impl Kernels for Tuned {
             return self.sample(memory, sample);
         }
         memory.lend([sample.out], |memory, [out]| {
-            let (x, weight) = (memory.f32(op.x), memory.matrix(op.weight));
+            let (x, weight) = (rows_of(memory, op.x), memory.matrix(op.weight));
             let choice = choose(memory, &sample);
             let head = simd::GreedyHead { x, weight, choice, cap: op.cap };
             simd::greedy_head(&mut self.crew, &head, &mut self.shared, out.u32_mut(sample.out));

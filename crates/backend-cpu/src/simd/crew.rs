@@ -2,8 +2,11 @@
 
 use super::Scratch;
 use super::isa::Task;
+use super::packing::{Packing, Rows};
 use super::portable::Portable;
+use super::product::Input;
 use crate::pool::Pool;
+use crate::weight::Weight;
 
 #[cfg(target_arch = "aarch64")]
 use super::neon::Neon;
@@ -102,8 +105,8 @@ pub(crate) struct Crew {
     units: Option<Units>,
     pool: Pool,
     scratch: Vec<Scratch>,
-    /// Room that all threads share.
-    room: Scratch,
+    /// The rows of the last product.
+    packing: Packing,
 }
 
 impl Crew {
@@ -123,7 +126,7 @@ impl Crew {
             units: matches!(level, Level::Amx | Level::Vnni).then(|| Units::detect(amx)).flatten(),
             pool,
             scratch,
-            room: Scratch::default(),
+            packing: Packing::default(),
         })
     }
 
@@ -139,12 +142,17 @@ impl Crew {
         self.units
     }
 
-    /// Lends the room that all threads share.
-    pub(crate) fn with_room<R>(&mut self, work: impl FnOnce(&mut Self, &mut Scratch) -> R) -> R {
-        let mut room = std::mem::take(&mut self.room);
-        let result = work(self, &mut room);
-        self.room = room;
-        result
+    /// Does `work` with rows as `weights` want them.
+    pub(super) fn with_rows(
+        &mut self,
+        weights: &[&Weight],
+        rows: Rows<'_>,
+        work: impl FnOnce(&mut Self, Input<'_>),
+    ) {
+        let mut packing = std::mem::take(&mut self.packing);
+        let input = packing.input(self, weights, rows);
+        work(self, input);
+        self.packing = packing;
     }
 
     pub(crate) fn level(&self) -> Level {

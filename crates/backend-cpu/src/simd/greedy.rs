@@ -3,8 +3,9 @@
 use super::Scratch;
 use super::crew::Crew;
 use super::isa::{Isa, LANES, Task};
-use super::linear::{Cut, packed};
+use super::linear::Cut;
 use super::math::Cap;
+use super::packing::Rows;
 use super::product::{Input, Output, Places, Product, Source};
 use super::sample::{Choose, Largest, first_largest};
 use crate::pool::Shared;
@@ -17,7 +18,7 @@ const NEAR: usize = 6 << 10;
 
 /// Operands that are read; the sheet checked their sizes.
 pub(crate) struct GreedyHead<'a> {
-    pub(crate) x: &'a [f32],
+    pub(crate) x: Rows<'a>,
     pub(crate) weight: &'a Weight,
     /// How the rows choose; all of them are greedy.
     pub(crate) choice: Choose<'a>,
@@ -102,8 +103,7 @@ pub(crate) fn greedy_head(
     let pieces = cut.channel_pieces();
     found.reserve(0, 2 * rows * pieces);
     let words = &mut found.parts().1[..2 * rows * pieces];
-    crew.with_room(|crew, room| {
-        let input = packed(crew, &[matrix], op.x, room);
+    crew.with_rows(&[matrix], op.x, |crew, input| {
         let found = Shared::new(&mut *words);
         crew.run(cut.tasks(), &HeadTask { op, input, cut, rows, step, found });
     });

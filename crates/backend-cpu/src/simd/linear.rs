@@ -3,6 +3,7 @@
 use super::crew::{Crew, piece};
 use super::elementwise::activate;
 use super::isa::{Isa, Task};
+use super::packing::Rows;
 use super::product::{Input, Output, Places, Product, Source, scratch_len};
 use super::{Scratch, Tiled, isa::LANES};
 use crate::pool::Shared;
@@ -96,20 +97,8 @@ impl Cut {
     }
 }
 
-/// The rows of `x` as the first repacked weight wants them, where there is one.
-pub(super) fn packed<'a>(
-    crew: &mut Crew,
-    weights: &[&Weight],
-    x: &'a [f32],
-    room: &'a mut Scratch,
-) -> Input<'a> {
-    let plain = Input { data: x, places: Places::Same, packed: None };
-    let packed = tiled(weights).next().map(|tiled| tiled.pack(crew, plain, room));
-    Input { packed, ..plain }
-}
-
 /// The weights that were repacked.
-fn tiled<'a>(weights: &'a [&Weight]) -> impl Iterator<Item = &'a Tiled> {
+pub(super) fn tiled<'a>(weights: &'a [&Weight]) -> impl Iterator<Item = &'a Tiled> {
     weights.iter().filter_map(|weight| match &weight.0 {
         Form::Tiled(tiled) => Some(tiled),
         Form::Plain(_) => None,
@@ -143,7 +132,7 @@ impl Task for LinearTask<'_> {
 pub(crate) fn linear(
     crew: &mut Crew,
     (matrix, n): (&Weight, usize),
-    [x, bias]: [&[f32]; 2],
+    (x, bias): (Rows<'_>, &[f32]),
     out: &mut [f32],
     store: Store,
 ) {
@@ -153,8 +142,7 @@ pub(crate) fn linear(
     crew.reserve(cut.scratch(matrix).0, 0);
     let data = Shared::new(out);
     let output = Output { data, places: Places::Same, stride: n, first: 0, store, bias };
-    crew.with_room(|crew, room| {
-        let input = packed(crew, &[matrix], x, room);
+    crew.with_rows(&[matrix], x, |crew, input| {
         crew.run(cut.tasks(), &LinearTask { matrix, input, output, cut });
     });
 }
@@ -164,7 +152,7 @@ pub(crate) fn gated_linear(
     crew: &mut Crew,
     [gate, up]: [&Weight; 2],
     activation: Activation,
-    x: &[f32],
+    x: Rows<'_>,
     out: &mut [f32],
 ) {
     let (n, k) = (gate.rows(), gate.cols());
@@ -175,8 +163,7 @@ pub(crate) fn gated_linear(
     let data = Shared::new(out);
     let (places, store) = (Places::Same, Store::Set);
     let output = Output { data, places, stride: n, first: 0, store, bias: &[] };
-    crew.with_room(|crew, room| {
-        let input = packed(crew, &[gate, up], x, room);
+    crew.with_rows(&[gate, up], x, |crew, input| {
         crew.run(cut.tasks(), &GatedTask { gate, up, input, output, cut, activation });
     });
 }

@@ -29,6 +29,7 @@ mod isa;
 mod linear;
 mod math;
 mod moe;
+mod packing;
 mod portable;
 mod prepare;
 pub(crate) mod probe;
@@ -73,6 +74,7 @@ pub(crate) use elementwise::{Gate, Norm, Partners, add_gated, add_norm, gate, no
 pub(crate) use greedy::{GreedyHead, greedy_head};
 pub(crate) use linear::{gated_linear, linear};
 pub(crate) use moe::{Mixture, Route, Stack, experts, router};
+pub(crate) use packing::Rows;
 pub(crate) use prepare::{Prepare, delta_prepare};
 pub(crate) use rope::{Angles, RopeShape, rope, rope_table};
 pub(crate) use sample::{Choose, sample};

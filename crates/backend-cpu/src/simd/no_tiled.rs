@@ -58,6 +58,7 @@ impl Tiled {
         _crew: &mut Crew,
         _input: Input<'_>,
         _room: &'a mut Scratch,
+        _there: bool,
     ) -> Packed<'a> {
         match *self {}
     }

@@ -235,12 +235,15 @@ impl Tiled {
         crew: &mut Crew,
         input: Input<'_>,
         room: &'a mut Scratch,
+        there: bool,
     ) -> Packed<'a> {
         match self.by {
             Multiplier::Digits(units, recipe) => {
-                Packed::Digits(units.pack(crew, input, recipe, room))
+                Packed::Digits(units.pack(crew, input, recipe, (room, there)))
             }
-            Multiplier::Halves(amx) => Packed::Halves(amx.pack(crew, input, self.cols, room)),
+            Multiplier::Halves(amx) => {
+                Packed::Halves(amx.pack(crew, input, self.cols, (room, there)))
+            }
         }
     }
 

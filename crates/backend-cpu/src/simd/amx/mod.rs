@@ -48,19 +48,21 @@ impl Amx {
         (present && tile::permitted()).then_some(Self(()))
     }
 
-    /// Brings rows of `cols` columns into the order of tiles, in `room`.
+    /// Brings rows of `cols` columns into the order of tiles, in `room`, where they are not yet `there`.
     pub(super) fn pack<'a>(
         self,
         crew: &mut Crew,
         input: Input<'_>,
         cols: usize,
-        room: &'a mut Scratch,
+        (room, there): (&'a mut Scratch, bool),
     ) -> Packed<'a> {
         let rows = input.data.len().checked_div(cols).unwrap_or(0);
         room.reserve(pack::packed_len(rows, cols), 0);
         let floats = room.floats();
-        let task = pack::PackTask::new(self, input, 0..rows, cols, floats);
-        crew.run_where(rows * cols >= WORTH_WAKING, task.tasks(), &task);
+        if !there {
+            let task = pack::PackTask::new(self, input, 0..rows, cols, floats);
+            crew.run_where(rows * cols >= WORTH_WAKING, task.tasks(), &task);
+        }
         Packed::new(floats, rows, cols)
     }
 

@@ -57,20 +57,22 @@ impl Units {
         Recipe::new(self.tiles.is_some(), format, cols)
     }
 
-    /// Brings rows of `input` into digits, in `room`.
+    /// Brings rows of `input` into digits, in `room`, where they are not yet `there`.
     pub(super) fn pack<'a>(
         self,
         crew: &mut Crew,
         input: Input<'_>,
         recipe: Recipe,
-        room: &'a mut Scratch,
+        (room, there): (&'a mut Scratch, bool),
     ) -> Packed<'a> {
         let cols = recipe.cols();
         let rows = input.data.len().checked_div(cols).unwrap_or(0);
         room.reserve(recipe.packed_len(rows), 0);
         let floats = room.floats();
-        let task = pack::PackTask::new(self, input, 0..rows, recipe, floats);
-        crew.run_where(rows * cols >= WORTH_WAKING, task.tasks(), &task);
+        if !there {
+            let task = pack::PackTask::new(self, input, 0..rows, recipe, floats);
+            crew.run_where(rows * cols >= WORTH_WAKING, task.tasks(), &task);
+        }
         Packed::new(floats, rows, recipe)
     }
 

@@ -17,7 +17,7 @@ use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
 use super::vnni::{self, Few};
 use forerun_base::Format;
 use std::arch::x86_64::{
-    _MM_HINT_T0, _mm_prefetch, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,
+    _MM_HINT_ET0, _mm_prefetch, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,
 };
 use std::ops::Range;
 
@@ -318,6 +318,10 @@ impl Run<'_> {
             let Some(n) = n.checked_sub(1) else { continue };
             let (i, some) = step(n);
             for tile in self.tiles.clone() {
+                if some.end == units {
+                    let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
+                    expect(self.product, &panels[i], rows);
+                }
                 let block = self.block::<C>(&panels[i], [tile, i, n % TOGETHER], some.clone());
                 // SAFETY: tiles were configured for the class and the recipe; the fields of blocks are as they say: between a block and the
                 // next use of its place for weights and scales lie at least two further blocks.
@@ -394,7 +398,7 @@ impl Run<'_> {
 pub(super) fn expect(product: &Product<'_, Tiled>, panel: &Panel, rows: Range<usize>) {
     for row in rows {
         // SAFETY: a prefetch may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(panel.line(product, row).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(panel.line(product, row).cast()) };
     }
 }
 
