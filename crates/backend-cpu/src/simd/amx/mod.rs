@@ -13,8 +13,9 @@
 //! The three parts are all 24 bits of `x`, unless it is below 2⁻¹¹⁰. Products of two bfloat16 are exact in f32; all sums are f32. A step is 32
 //! columns, or 16 where groups are not a multiple of 32, and what happens in a step and in which order steps are added
 //! depends on the weight alone: a tile computes its rows independently of each other and of how many there are.
-//! Dense weights have no scales: the parts are summed over all columns in tiles and added at the end.
+//! Dense weights have no scales: their sums stay in tiles over all columns, see [`dense`].
 
+mod dense;
 mod pack;
 mod product;
 mod sum;

@@ -9,22 +9,24 @@ use super::super::product::Product;
 use super::super::tiled::{Packed as Packs, STEP, Tiled};
 use super::super::walk::{self, Panel, TOGETHER, walk};
 use super::Amx;
+use super::dense::Dense;
 use super::pack::{PARTS, PackTask, Packed, packed_len};
 use super::sum::{Block, RESULTS, STACKED};
 use super::tile::Configured;
 use super::unpack::{Decoder, TILE};
 use forerun_base::Format;
+use std::array::from_fn;
 use std::ops::Range;
 
-/// Most steps of a block: with two panels, 16 KiB of weights stay in a 48 KiB first-level cache while the activations of
-/// all rows pass by, 24 KiB a tile. Measured on a Sapphire Rapids core; twice the steps are half as fast at sixteen rows.
+/// Most steps of a block: 32 KiB of weights of four panels stay in a 48 KiB first-level cache while the activations of all rows pass
+/// by. Measured on a Sapphire Rapids core; sums that come and go more often cost more than that.
 const STEPS: usize = 8;
 /// f32 of a tile of weights.
 const WEIGHTS: usize = TILE / 4;
 /// f32 of a block's scales and offsets: at most one of each per half step.
 const SCALES: usize = 2 * STEPS * 2 * LANES;
-/// f32 of the sums of a tile of rows and a panel, all parts.
-const SUMS: usize = PARTS * LANES * LANES;
+/// f32 of the sums of a tile of rows and a panel.
+const SUMS: usize = LANES * LANES;
 
 /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
 pub(super) fn scratch_len(tiled: &Tiled, rows: usize, packs: bool) -> usize {
@@ -75,14 +77,15 @@ pub(super) unsafe fn run(amx: Amx, product: &Product<'_, Tiled>, scratch: &mut [
     let end = first + rows.len().div_ceil(packed.class());
     let decoder = Decoder::new(tiled.format());
     let class = packed.class();
-    let tile_rows = if class <= STACKED { PARTS * class } else { class };
+    let dense = matches!(tiled.format(), Format::Dense(_));
+    let tile_rows = if class <= STACKED && !dense { PARTS * class } else { class };
     // SAFETY: the caller's promise; tasks hold tiles only here.
     let _configured = unsafe { Configured::new(tile_rows, if decoder.halves() { 8 } else { 16 }) };
     let tiles = first..first;
     let mut run = Run { product, decoder, packed, first, tiles, results, weights, scales, sums };
     for from in (first..end).step_by(near_tiles(tiled)) {
         run.tiles = from..end.min(from + near_tiles(tiled));
-        let together = if run.tiles.len() > 1 { TOGETHER } else { 1 };
+        let together = if run.tiles.len() > 1 || dense { TOGETHER } else { 1 };
         // SAFETY: the caller's promise.
         walk(product, together, gathered, |panels| unsafe { run.panels(panels) });
     }
@@ -104,8 +107,12 @@ impl Run<'_> {
                     self.unpack(panel, i, from..to);
                 }
                 for tile in self.tiles.clone() {
-                    for (i, panel) in panels.iter().enumerate() {
-                        self.block(panel, [tile, i], from..to);
+                    if let Format::Dense(_) = self.product.matrix.format() {
+                        self.dense(panels, tile, from..to);
+                        continue;
+                    }
+                    for i in 0..panels.len() {
+                        self.block([tile, i], from..to);
                     }
                 }
             }
@@ -146,13 +153,32 @@ impl Run<'_> {
         }
     }
 
+    /// One tile of rows with some steps of dense panels.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    unsafe fn dense(&mut self, panels: &[Panel], tile: usize, steps: Range<usize>) {
+        let (first, last) = (self.place(tile, 0), panels.len() - 1);
+        let sums = self.sums[first..][..TOGETHER * SUMS].as_mut_ptr();
+        let dense = Dense {
+            x: self.packed.tile(tile, steps.start).0,
+            weights: from_fn(|i| panels[i.min(last)].planes[0].wrapping_add(steps.start * TILE)),
+            sums: from_fn(|i| sums.wrapping_add(i * SUMS)),
+            class: self.packed.class(),
+            steps: steps.len(),
+            ahead: tile == self.tiles.start,
+            fresh: steps.start == 0,
+        };
+        // SAFETY: the caller's promise; the fields are as they say.
+        unsafe { dense.run() };
+    }
+
     /// One tile of rows with place `i` of a block.
     ///
     /// # Safety
     /// As for [`run`].
-    unsafe fn block(&mut self, panel: &Panel, [tile, i]: [usize; 2], steps: Range<usize>) {
+    unsafe fn block(&mut self, [tile, i]: [usize; 2], steps: Range<usize>) {
         let matrix = self.product.matrix;
-        let dense = matches!(matrix.format(), Format::Dense(_));
         let (columns, groups) = self.groups(steps.clone());
         let group = match matrix.format() {
             Format::Grouped { group, .. } => group,
@@ -162,17 +188,12 @@ impl Run<'_> {
         let sums = self.place(tile, i);
         let block = Block {
             x: self.packed.tile(tile, steps.start),
-            weights: if dense {
-                panel.planes[0].wrapping_add(steps.start * TILE)
-            } else {
-                self.weights[i * STEPS * WEIGHTS..].as_ptr().cast()
-            },
+            weights: self.weights[i * STEPS * WEIGHTS..].as_ptr().cast(),
             scales: self.scales[i * SCALES..].as_ptr(),
             count: (last - steps.start * STEP).div_ceil(columns),
             group: group / columns,
             before: (steps.start * STEP - groups.start * group) / columns,
             sums: self.sums[sums..][..SUMS].as_mut_ptr(),
-            ahead: tile == self.tiles.start,
             fresh: steps.start == 0,
             results: self.results.as_mut_ptr(),
         };
@@ -193,9 +214,6 @@ impl Run<'_> {
     unsafe fn sized<const M: usize>(&self, block: &Block) {
         // SAFETY: the caller's promise.
         unsafe {
-            if let Format::Dense(_) = self.product.matrix.format() {
-                return block.dense::<M>();
-            }
             match (self.decoder.halves(), self.decoder.offsets()) {
                 (false, false) => block.scaled::<M, false, false>(),
                 (false, true) => block.scaled::<M, false, true>(),
@@ -218,15 +236,9 @@ impl Run<'_> {
         let class = self.packed.class();
         let sums = self.sums[self.place(tile, i)..][..SUMS].as_chunks::<LANES>().0;
         let rows = walk::rows_of(self.product, [tile, self.first, class]);
-        let dense = matches!(self.product.matrix.format(), Format::Dense(_));
-        for (m, row) in rows.enumerate() {
-            let mut sum = sums[m];
-            for part in 1..if dense { PARTS } else { 1 } {
-                let lower = &sums[part * class + m];
-                sum.iter_mut().zip(lower).for_each(|(sum, lower)| *sum += lower);
-            }
+        for (row, sum) in rows.zip(sums) {
             // SAFETY: the caller's promise.
-            unsafe { panel.put(self.product, row, &sum) };
+            unsafe { panel.put(self.product, row, sum) };
         }
     }
 }

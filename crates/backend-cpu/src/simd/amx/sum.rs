@@ -1,12 +1,12 @@
-//! One block of steps of one tile of rows and one panel: the inner loops.
+//! Weights with scales: one block of steps of one tile of rows and one panel.
 //!
 //! # Layout
-//! Sums are `[part][row][channel]` f32 between blocks. Up to four rows, all parts of the rows are rows of one tile; more
-//! rows are a tile for each part. With scales only the first part is used, since all meet in every step.
+//! Sums are `[row][channel]` f32 between blocks. Up to four rows, all parts of the rows are rows of one tile; more rows are a tile for
+//! each part.
 
 use super::super::isa::LANES;
 use super::pack::PARTS;
-use super::tile::{add_parts, add_product, move_tile, product, product_of_parts};
+use super::tile::{product, product_of_parts};
 use super::unpack::TILE;
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -17,8 +17,6 @@ pub(super) const STACKED: usize = 4;
 const SLOTS: usize = 4;
 /// How many products are started before the first result is read: a stored tile reaches loads only through the cache.
 const LAG: usize = 3;
-/// Bytes by which dense weights are asked for ahead of their use.
-const AHEAD: usize = 4 * TILE;
 /// f32 of a stored tile of sums.
 pub(super) const RESULT: usize = 256;
 /// f32 of room for results in flight.
@@ -39,8 +37,6 @@ pub(super) struct Block {
     /// How many the first group has had before.
     pub(super) before: usize,
     pub(super) sums: *mut f32,
-    /// Whether the weights, when dense, come from far.
-    pub(super) ahead: bool,
     /// Whether the sums start here.
     pub(super) fresh: bool,
     /// Room for [`RESULTS`].
@@ -167,47 +163,6 @@ impl Block {
             }
             for m in 0..M {
                 _mm512_store_ps(self.sums.add(m * LANES), sums[m]);
-            }
-        }
-    }
-
-    /// All steps of a dense weight.
-    ///
-    /// # Safety
-    /// As for [`Block::scaled`], with steps of 32 columns and without scales.
-    pub(super) unsafe fn dense<const M: usize>(&self) {
-        let (second, third) =
-            (self.sums.wrapping_add(M * LANES), self.sums.wrapping_add(2 * M * LANES));
-        // SAFETY: the caller's promise.
-        unsafe {
-            if self.fresh {
-                asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", options(nomem, nostack));
-            } else {
-                move_tile!(load 0, self.sums);
-                if M > STACKED {
-                    move_tile!(load 1, second);
-                    move_tile!(load 2, third);
-                }
-            }
-            for i in 0..self.count {
-                let (x, _, w) = self.at::<M, false>(i);
-                if self.ahead {
-                    for line in (0..TILE).step_by(64) {
-                        _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD + line).cast());
-                    }
-                }
-                let parts = [x, x.wrapping_add(M * 64), x.wrapping_add(2 * M * 64)];
-                match (M > STACKED, i % 2) {
-                    (true, 0) => add_parts!(4, [parts[0], parts[1], parts[2]], w),
-                    (true, _) => add_parts!(5, [parts[0], parts[1], parts[2]], w),
-                    (false, 0) => add_product!([0, 4, 6], x, w),
-                    (false, _) => add_product!([0, 5, 7], x, w),
-                }
-            }
-            move_tile!(store 0, self.sums);
-            if M > STACKED {
-                move_tile!(store 1, second);
-                move_tile!(store 2, third);
             }
         }
     }

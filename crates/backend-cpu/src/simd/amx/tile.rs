@@ -98,38 +98,6 @@ macro_rules! product_of_parts {
     };
 }
 
-/// Adds `activations · weights` to tile `$c`.
-macro_rules! add_product {
-    ([$c:literal, $b:literal, $a:literal], $x:expr, $w:expr) => {
-        asm!(
-            concat!("tileloadd tmm", $b, ", [{w} + {line}]"),
-            concat!("tileloadd tmm", $a, ", [{x} + {line}]"),
-            concat!("tdpbf16ps tmm", $c, ", tmm", $a, ", tmm", $b),
-            x = in(reg) $x, w = in(reg) $w, line = in(reg) 64_usize,
-            options(nostack),
-        )
-    };
-}
-
-/// Adds `high · weights` to tile 0, `middle · weights` to tile 1 and `low · weights` to tile 2. A load waits for the product that
-/// still reads its tile, so every part has its own (tile 3 is not needed for sums here), and neighbours take turns with weights.
-macro_rules! add_parts {
-    ($b:literal, [$high:expr, $middle:expr, $low:expr], $w:expr) => {
-        asm!(
-            concat!("tileloadd tmm", $b, ", [{w} + {line}]"),
-            "tileloadd tmm6, [{high} + {line}]",
-            concat!("tdpbf16ps tmm0, tmm6, tmm", $b),
-            "tileloadd tmm7, [{middle} + {line}]",
-            concat!("tdpbf16ps tmm1, tmm7, tmm", $b),
-            "tileloadd tmm3, [{low} + {line}]",
-            concat!("tdpbf16ps tmm2, tmm3, tmm", $b),
-            high = in(reg) $high, middle = in(reg) $middle, low = in(reg) $low,
-            w = in(reg) $w, line = in(reg) 64_usize,
-            options(nostack),
-        )
-    };
-}
-
 /// Moves tile `$c` from or to memory.
 macro_rules! move_tile {
     (load $c:literal, $at:expr) => {
@@ -146,7 +114,7 @@ macro_rules! move_tile {
     };
 }
 
-pub(super) use {add_parts, add_product, move_tile, product, product_of_parts};
+pub(super) use {move_tile, product, product_of_parts};
 
 /// Asks Linux for the tiles' state, once per process; whether this process has it now.
 #[cfg(target_os = "linux")]

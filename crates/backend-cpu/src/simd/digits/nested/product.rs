@@ -5,7 +5,6 @@
 //! unpack the next one, of the same panel or the next. More rows: a superblock of [`PANELS`] panels is unpacked and used by all
 //! tiles of rows before the next.
 
-use super::super::super::isa::LANES;
 use super::super::super::product::Product;
 use super::super::super::tiled::Tiled;
 use super::super::super::walk::{self, Panel, TOGETHER, walk};
@@ -14,9 +13,8 @@ use super::super::pack::Packed;
 use super::super::product::{SUMS, expect, store};
 use super::tiles::{Block, Pipeline, RESULTS, configure};
 use super::unpack::{FACTORS, Source, TILE};
-use super::{Levels, STEP, STEPS, words};
+use super::{Levels, STEPS, words};
 use forerun_base::{Format, SUPERBLOCK};
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
 /// f32 of the weights of a superblock.
@@ -176,19 +174,13 @@ impl<'a> Nested<'a> {
                     (0..STEPS).for_each(|step| source.step(code, [block, step], room));
                 }
                 for tile in self.tiles.clone() {
-                    let ahead = self.packed.unit((tile + 1).min(self.tiles.end - 1), block * STEPS);
                     let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
                     for (i, panel) in panels.iter().enumerate() {
                         let this = self.block([tile, block], [i, i, (tile - start) * PANELS + i]);
                         if block + 1 == blocks {
                             expect(self.product, panel, rows.clone());
                         }
-                        let last = i + 1 == panels.len();
-                        pipeline.push(this, |step| {
-                            if last {
-                                fetch(ahead.0, step);
-                            }
-                        });
+                        pipeline.push(this, |_| {});
                     }
                     // A push finishes what was before it.
                     if block + 1 == blocks && tile > start {
@@ -210,15 +202,5 @@ impl<'a> Nested<'a> {
             // SAFETY: the caller's promise.
             unsafe { self.put(panel, tile, (tile - self.tiles.start) * PANELS + i) };
         }
-    }
-}
-
-/// Asks for a step of the next tile of rows: it comes from the second-level cache.
-#[inline(always)]
-fn fetch(x: *const u8, step: usize) {
-    let bytes = super::DIGITS * LANES * STEP;
-    for line in (0..bytes).step_by(64) {
-        // SAFETY: a prefetch may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(x.wrapping_add(step * bytes + line).cast()) };
     }
 }

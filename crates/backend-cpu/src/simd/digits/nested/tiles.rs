@@ -27,6 +27,40 @@ pub(super) unsafe fn configure() -> Configured {
     unsafe { Configured::bytes(LANES, STEP) }
 }
 
+/// Adds the results of `$rows` of `$class` rows of `$block`, from `$row` on, to their sums. Not a function: between products it must not
+/// be called.
+macro_rules! add_rows {
+    ($block:expr, [$class:expr, $rows:expr, $parts:expr], $results:expr, $row:expr) => {{
+        let (block, results, row) = (&$block, $results, $row);
+        let sums = block.sums.add(row * LANES);
+        let factor = |i: usize| _mm512_load_ps(block.factors.add(i * LANES));
+        let both = [factor(0), factor(1)];
+        let mut some = [_mm512_setzero_ps(); $rows];
+        for r in 0..$rows {
+            if !block.fresh {
+                some[r] = _mm512_load_ps(sums.add(r * LANES));
+            }
+            let mut total = total::<{ $class }>(results, row + r);
+            if block.raised {
+                let words = block.x.1.cast::<i32>().add(row + r);
+                let above = |i: usize| _mm512_set1_epi32(*words.add(i * $class));
+                total[0] = _mm512_sub_epi32(total[0], above(1));
+                total[2] = _mm512_sub_epi32(total[2], above(2));
+            }
+            some[r] = add_total(some[r], carry(total), both);
+        }
+        for part in 0..$parts {
+            let (offset, words) = (factor(2 + part), block.x.1.add(part * 4 * $class + row));
+            for r in 0..$rows {
+                some[r] = _mm512_fmadd_ps(_mm512_set1_ps(*words.add(r)), offset, some[r]);
+            }
+        }
+        for r in 0..$rows {
+            _mm512_store_ps(sums.add(r * LANES), some[r]);
+        }
+    }};
+}
+
 /// One superblock of a panel with a tile of rows.
 pub(super) struct Block {
     /// Activations and their words, from the superblock's first column on.
@@ -44,14 +78,21 @@ pub(super) struct Block {
     pub(super) fresh: bool,
 }
 
-/// Superblocks on their way: while the products of one run, the results of the one before are added. A store waits for its product,
-/// and what it stored reaches loads only through the cache, so neither should come at once.
+/// Superblocks on their way: while the products of one run, the results of the one before are added, a few rows at a time. A store waits
+/// for its product, and vectors that have work for many products at once leave the tiles without any.
 pub(super) struct Pipeline {
     results: *mut u8,
     /// Which half of the results the next one takes.
     odd: bool,
     before: Option<(Block, *const u8)>,
 }
+
+/// Rows that are added at a time.
+const FEW: usize = 2;
+/// Pairs of products of a step, after each of which some rows may be added.
+const PAIRS: usize = 3;
+/// Pairs before the first rows are added: what was stored last is not yet there.
+const LAG: usize = 3;
 
 impl Pipeline {
     /// `results` is room for [`RESULTS`].
@@ -63,23 +104,55 @@ impl Pipeline {
     ///
     /// # Safety
     /// The instructions of [`super::super::Units`] and tiles, configured; every pointer of the block as its field says, until
-    /// the next push or the end.
+    /// the next push or the end; no words are raised, and all blocks have as many parts.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    pub(super) unsafe fn push(&mut self, block: Block, mut beside: impl FnMut(usize)) {
+    pub(super) unsafe fn push(&mut self, block: Block, beside: impl FnMut(usize)) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match block.parts {
+                0 => self.superblock::<0>(block, beside),
+                8 => self.superblock::<8>(block, beside),
+                _ => self.superblock::<16>(block, beside),
+            }
+        }
+    }
+
+    /// As above, for blocks of `PARTS` parts.
+    ///
+    /// # Safety
+    /// As above.
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn superblock<const PARTS: usize>(
+        &mut self,
+        block: Block,
+        mut beside: impl FnMut(usize),
+    ) {
         let to = self.results.wrapping_add(if self.odd { RESULT * 4 } else { 0 });
+        let before = self.before.as_ref();
         // SAFETY: the caller's promise; the superblocks before and now use different halves of the results.
         unsafe {
+            macro_rules! pair {
+                ($products:ident, $step:ident, $pair:literal) => {
+                    $products(block.x.0, block.weights, $step);
+                    let row = (PAIRS * $step + $pair).wrapping_sub(LAG) * FEW;
+                    if let Some((before, results)) = before
+                        && row < LANES
+                    {
+                        add_rows!(before, [LANES, FEW, PARTS], *results, row);
+                    }
+                };
+            }
             zero();
             for step in 0..STEPS {
-                let x = block.x.0.wrapping_add(step * DIGITS * TILE);
-                products(x, block.weights.wrapping_add(step * 2 * TILE));
+                pair!(high_products, step, 0);
+                pair!(middle_products, step, 1);
+                pair!(low_products, step, 2);
                 beside(step);
-                if let Some((before, results)) = &self.before {
-                    before.add::<LANES, 4>(*results, 4 * step);
-                }
             }
             store(to);
         }
@@ -96,9 +169,9 @@ impl Pipeline {
     )]
     pub(super) unsafe fn finish(&mut self) {
         if let Some((before, results)) = self.before.take() {
-            for step in 0..STEPS {
+            for row in (0..LANES).step_by(4) {
                 // SAFETY: the caller's promise.
-                unsafe { before.add::<LANES, 4>(results, 4 * step) };
+                unsafe { before.add::<LANES, 4>(results, row) };
             }
         }
     }
@@ -122,13 +195,13 @@ pub(super) unsafe fn zero() {
     }
 }
 
-/// Adds the products of a step.
+/// Adds the products of a step's highest digits.
 ///
 /// # Safety
 /// As for [`Pipeline::push`].
 #[inline(always)]
-unsafe fn products(x: *const u8, w: *const u8) {
-    let [middle, low] = [1, 2].map(|digit| x.wrapping_add(digit * TILE));
+unsafe fn high_products(x: *const u8, w: *const u8, step: usize) {
+    let (x, w) = (x.wrapping_add(step * DIGITS * TILE), w.wrapping_add(step * 2 * TILE));
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
@@ -137,15 +210,44 @@ unsafe fn products(x: *const u8, w: *const u8) {
             "tdpbssd tmm0, tmm6, tmm4",
             "tileloadd tmm5, [{second} + {line}]",
             "tdpbsud tmm1, tmm6, tmm5",
-            "tileloadd tmm7, [{middle} + {line}]",
+            x = in(reg) x, w = in(reg) w, second = in(reg) w.wrapping_add(TILE),
+            line = in(reg) 64_usize, options(nostack, readonly),
+        );
+    }
+}
+
+/// Adds the products of a step's middle digits, whose weights are in tiles.
+///
+/// # Safety
+/// As for [`Pipeline::push`].
+#[inline(always)]
+unsafe fn middle_products(x: *const u8, _w: *const u8, step: usize) {
+    let x = x.wrapping_add((step * DIGITS + 1) * TILE);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "tileloadd tmm7, [{x} + {line}]",
             "tdpbssd tmm1, tmm7, tmm4",
             "tdpbsud tmm2, tmm7, tmm5",
-            "tileloadd tmm6, [{low} + {line}]",
+            x = in(reg) x, line = in(reg) 64_usize, options(nostack, readonly),
+        );
+    }
+}
+
+/// Adds the products of a step's lowest digits, whose weights are in tiles.
+///
+/// # Safety
+/// As for [`Pipeline::push`].
+#[inline(always)]
+unsafe fn low_products(x: *const u8, _w: *const u8, step: usize) {
+    let x = x.wrapping_add((step * DIGITS + 2) * TILE);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "tileloadd tmm6, [{x} + {line}]",
             "tdpbssd tmm2, tmm6, tmm4",
             "tdpbsud tmm3, tmm6, tmm5",
-            x = in(reg) x, middle = in(reg) middle, low = in(reg) low,
-            w = in(reg) w, second = in(reg) w.wrapping_add(TILE), line = in(reg) 64_usize,
-            options(nostack, readonly),
+            x = in(reg) x, line = in(reg) 64_usize, options(nostack, readonly),
         );
     }
 }
@@ -186,31 +288,10 @@ impl Block {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let sums = self.sums.add(row * LANES);
-            let factor = |i: usize| _mm512_load_ps(self.factors.add(i * LANES));
-            let both = [factor(0), factor(1)];
-            let mut some = [_mm512_setzero_ps(); R];
-            for r in 0..R {
-                if !self.fresh {
-                    some[r] = _mm512_load_ps(sums.add(r * LANES));
-                }
-                let mut total = total::<CLASS>(results, row + r);
-                if self.raised {
-                    let words = self.x.1.cast::<i32>().add(row + r);
-                    let above = |i: usize| _mm512_set1_epi32(*words.add(i * CLASS));
-                    total[0] = _mm512_sub_epi32(total[0], above(1));
-                    total[2] = _mm512_sub_epi32(total[2], above(2));
-                }
-                some[r] = add_total(some[r], carry(total), both);
-            }
-            for part in 0..self.parts {
-                let (offset, words) = (factor(2 + part), self.x.1.add(part * 4 * CLASS + row));
-                for r in 0..R {
-                    some[r] = _mm512_fmadd_ps(_mm512_set1_ps(*words.add(r)), offset, some[r]);
-                }
-            }
-            for r in 0..R {
-                _mm512_store_ps(sums.add(r * LANES), some[r]);
+            match self.parts {
+                0 => add_rows!(self, [CLASS, R, 0], results, row),
+                8 => add_rows!(self, [CLASS, R, 8], results, row),
+                _ => add_rows!(self, [CLASS, R, 16], results, row),
             }
         }
     }
