@@ -23,6 +23,7 @@ mod code;
 mod nested;
 mod pack;
 mod product;
+mod stacked;
 mod tiles;
 mod vnni;
 mod write;

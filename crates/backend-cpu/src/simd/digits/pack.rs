@@ -18,6 +18,7 @@ use super::super::product::Input;
 use super::super::walk::class;
 use super::Units;
 use super::nested::STEP;
+use super::stacked::MOST;
 use super::write::{Room, write};
 use crate::pool::Shared;
 use forerun_base::{Codes, Format, SUPERBLOCK, ScaleKind};
@@ -114,16 +115,20 @@ impl Recipe {
 
     /// Whether `class` rows are multiplied by tiles; otherwise by vectors.
     pub(super) fn by_tiles(&self, class: usize) -> bool {
-        // Measured: what must be unpacked pays from eight rows on, whole bytes without a sign, which lie as tiles do, from four.
-        let as_tiles = self.order == 8 && !self.sums[0];
-        let least = if self.nested {
-            2
-        } else if as_tiles {
-            4
-        } else {
-            8
-        };
+        // Measured: what must be unpacked pays from eight rows on, unless superblocks share that. Alone a row is bound by how fast
+        // codes come, and vectors wait for fewer of them at a time.
+        let least = if self.nested || self.as_tiles() { 2 } else { 8 };
         self.tiles && class >= least
+    }
+
+    /// Whether codes lie as tiles do: whole bytes without a sign.
+    fn as_tiles(&self) -> bool {
+        self.order == 8 && !self.sums[0]
+    }
+
+    /// Whether the digits of all of `class` rows are rows of one tile.
+    pub(super) fn stacked(&self, class: usize) -> bool {
+        self.by_tiles(class) && self.as_tiles() && class <= MOST
     }
 
     /// Whether `class` rows meet weights as words of two bytes.

@@ -13,6 +13,7 @@ use super::Units;
 use super::code::{Code, Scales, WithCode, excess, with_code};
 use super::nested::{self, Levels, Nested, Vectors, Words};
 use super::pack::{PackTask, Packed, Recipe};
+use super::stacked::{self, Stacked};
 use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
 use super::vnni::{self, Few};
 use forerun_base::Format;
@@ -39,7 +40,7 @@ pub(super) fn scratch_len(tiled: &Tiled, recipe: Recipe, rows: usize, packs: boo
     let work = if recipe.nested() {
         nested::scratch_len(tiles)
     } else {
-        RESULTS + TOGETHER * (WEIGHTS + SCALES + tiles * SUMS)
+        (RESULTS + TOGETHER * (WEIGHTS + SCALES + tiles * SUMS)).max(stacked::SCRATCH)
     };
     walk::room_len(tiled) + own + work
 }
@@ -86,6 +87,10 @@ impl WithCode for Work<'_> {
             self.by_vectors(code);
         } else if self.packed.recipe().nested() {
             self.nested(code);
+        } else if self.packed.recipe().stacked(self.packed.class()) {
+            let Self { product, packed, tiles, room, scratch } = self;
+            // SAFETY: `run`'s promise; fewer rows than sixteen are one tile.
+            unsafe { Stacked { product, packed, tile: tiles.start }.run(room, scratch) };
         } else {
             self.by_tiles(code);
         }

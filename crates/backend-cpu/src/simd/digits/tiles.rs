@@ -192,7 +192,7 @@ macro_rules! add {
 /// Rows of a tile with one panel over up to [`UNITS`] units.
 pub(super) struct Block {
     pub(super) recipe: Recipe,
-    /// Rows of the tile: four, eight or sixteen.
+    /// Rows of the tile: eight or sixteen.
     pub(super) class: usize,
     /// Whether weights have a sign.
     pub(super) signed: bool,
@@ -244,8 +244,7 @@ impl<const NARROW: bool> Pipeline<NARROW> {
         unsafe {
             match block.class {
                 16 => self.rows::<16>(block),
-                8 => self.rows::<8>(block),
-                _ => self.rows::<4>(block),
+                _ => self.rows::<8>(block),
             }
         }
     }
@@ -292,8 +291,7 @@ impl<const NARROW: bool> Pipeline<NARROW> {
         unsafe {
             match self.before.as_ref().map(|block| block.class) {
                 Some(16) => self.settle::<16>(),
-                Some(8) => self.settle::<8>(),
-                Some(_) => self.settle::<4>(),
+                Some(_) => self.settle::<8>(),
                 None => {}
             }
         }
