@@ -4,7 +4,7 @@
 use forerun_backend::conform::{
     Rng, Stage, all_formats, cases, fitting_columns, random_matrix, typical_formats,
 };
-use forerun_backend::op::{Activation, Embed, GatedLinear, Linear};
+use forerun_backend::op::{Activation, Embed, GatedLinear, Linear, Softcap};
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, Op, View};
 use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
 use forerun_base::{Codes, DType, Format, Matrix};
@@ -67,6 +67,36 @@ fn a_row_has_the_same_bits_alone_and_in_any_company() {
             for batch in [1, 2, 3, 5, 8, 9, 17, 64] {
                 let same = by(&mut device, &weight, &x, batch) == expected;
                 assert!(same, "{} {level:?} {threads} threads by {batch}", format.name());
+            }
+        }
+    }
+}
+
+/// Rows are kept in the order of a weight for the next product; what writes them must make an end of that.
+#[test]
+fn rows_that_were_written_anew_are_brought_into_order_again() {
+    let (n, rows) = (37, 3);
+    for format in typical_formats() {
+        let k = fitting_columns(format, 96);
+        let mut rng = Rng::named("written");
+        let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
+        let inputs = [rng.values(rows * k), rng.values(rows * k)];
+        for level in levels() {
+            let mut kept = device(level, 2);
+            let id = kept.upload("test", weight.clone()).expect("memory");
+            let (x, out) = (room(&mut kept, rows * k), room(&mut kept, rows * n));
+            let mut check = |kept: &mut Cpu<Tuned>, what: &str| {
+                kept.linear(Linear::set(x, id, out)).expect("operands fit");
+                let (now, found) = (read(kept, x), read(kept, out));
+                let fresh = product(&mut device(level, 2), &weight, &now);
+                assert!(bits(found) == bits(fresh), "{} {level:?} {what}", format.name());
+            };
+            for input in &inputs {
+                kept.write(x, HostData::F32(input)).expect("a view of floats");
+                check(&mut kept, "by the host");
+                check(&mut kept, "by nobody");
+                kept.softcap(Softcap { x, cap: 0.5 }).expect("operands fit");
+                check(&mut kept, "by an operation");
             }
         }
     }

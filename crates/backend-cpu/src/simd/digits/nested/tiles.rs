@@ -289,11 +289,28 @@ impl Block {
         // SAFETY: the caller's promise.
         unsafe {
             match self.parts {
-                0 => add_rows!(self, [CLASS, R, 0], results, row),
-                8 => add_rows!(self, [CLASS, R, 8], results, row),
-                _ => add_rows!(self, [CLASS, R, 16], results, row),
+                0 => self.add_with::<CLASS, R, 0>(results, row),
+                8 => self.add_with::<CLASS, R, 8>(results, row),
+                _ => self.add_with::<CLASS, R, 16>(results, row),
             }
         }
+    }
+
+    /// As above, for blocks of `PARTS` parts.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    unsafe fn add_with<const CLASS: usize, const R: usize, const PARTS: usize>(
+        &self,
+        results: *const u8,
+        row: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { add_rows!(self, [CLASS, R, PARTS], results, row) };
     }
 }
 
