@@ -85,7 +85,7 @@ fn rows_that_were_written_anew_are_brought_into_order_again() {
             let mut kept = device(level, 2);
             let id = kept.upload("test", weight.clone()).expect("memory");
             let (x, out) = (room(&mut kept, rows * k), room(&mut kept, rows * n));
-            let mut check = |kept: &mut Cpu<Tuned>, what: &str| {
+            let check = |kept: &mut Cpu<Tuned>, what: &str| {
                 kept.linear(Linear::set(x, id, out)).expect("operands fit");
                 let (now, found) = (read(kept, x), read(kept, out));
                 let fresh = product(&mut device(level, 2), &weight, &now);

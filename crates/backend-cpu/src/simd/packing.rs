@@ -4,7 +4,7 @@ use super::Scratch;
 use super::crew::Crew;
 use super::linear::tiled;
 use super::product::{Input, Places};
-use super::tiled::Recipe;
+use super::tiled::{Recipe, Tiled};
 use crate::memory::Stamp;
 use crate::weight::Weight;
 
@@ -19,7 +19,8 @@ pub(crate) struct Rows<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Packing {
     room: Scratch,
-    holds: Option<(Stamp, Recipe, usize)>,
+    /// How it lies, of which numbers and how many columns.
+    holds: Option<(Recipe, (Stamp, usize))>,
 }
 
 impl Packing {
@@ -31,10 +32,12 @@ impl Packing {
         rows: Rows<'a>,
     ) -> Input<'a> {
         let plain = Input { data: rows.data, places: Places::Same, packed: None };
-        let Some(tiled) = tiled(weights).next() else { return plain };
-        let wanted = Some((rows.stamp, tiled.recipe(), tiled.cols()));
+        let recipe = tiled(weights).next().map(Tiled::recipe);
+        let wanted = recipe.zip(Some((rows.stamp, weights[0].cols())));
         let there = self.holds == wanted;
         self.holds = wanted;
-        Input { packed: Some(tiled.pack(crew, plain, &mut self.room, there)), ..plain }
+        let room = &mut self.room;
+        let packed = tiled(weights).next().map(|tiled| tiled.pack(crew, plain, room, there));
+        Input { packed, ..plain }
     }
 }
