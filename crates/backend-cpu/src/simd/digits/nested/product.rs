@@ -11,7 +11,7 @@ use super::super::super::walk::{self, Panel, TOGETHER, walk};
 use super::super::code::{AHEAD, Code, excess};
 use super::super::pack::Packed;
 use super::super::product::{SUMS, expect, store};
-use super::tiles::{Block, Pipeline, RESULTS, configure};
+use super::tiles::{Block, Pipeline, RESULTS, configure, nothing};
 use super::unpack::{FACTORS, Source, TILE};
 use super::{Levels, STEPS, words};
 use forerun_base::{Format, SUPERBLOCK};
@@ -143,7 +143,7 @@ impl<'a> Nested<'a> {
                     let place = next % blocks;
                     pipeline.push(this, |step| source.step(code, [place, step], room));
                 } else {
-                    pipeline.push(this, |_| {});
+                    pipeline.push(this, nothing);
                 }
                 // A push finishes what was before it.
                 if block == 0 && panel > 0 {
@@ -180,7 +180,7 @@ impl<'a> Nested<'a> {
                         if block + 1 == blocks {
                             expect(self.product, panel, rows.clone());
                         }
-                        pipeline.push(this, |_| {});
+                        pipeline.push(this, nothing);
                     }
                     // A push finishes what was before it.
                     if block + 1 == blocks && tile > start {

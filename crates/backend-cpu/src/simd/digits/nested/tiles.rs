@@ -87,6 +87,9 @@ pub(super) struct Pipeline {
     before: Option<(Block, *const u8)>,
 }
 
+/// What has nothing to do beside products. A function, so that all codes share what is made with it.
+pub(super) fn nothing(_step: usize) {}
+
 /// Rows that are added at a time.
 const FEW: usize = 2;
 /// Pairs of products of a step, after each of which some rows may be added.
