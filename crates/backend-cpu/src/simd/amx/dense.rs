@@ -10,7 +10,7 @@
 
 use super::super::walk::TOGETHER;
 use super::pack::PARTS;
-use super::tile::move_tile;
+use super::tile::{clear_sums, move_tile};
 use super::unpack::TILE;
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -44,13 +44,7 @@ impl Dense {
         // SAFETY: the caller's promise.
         unsafe {
             if self.fresh {
-                asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tilezero tmm2",
-                    "tilezero tmm3",
-                    options(nomem, nostack),
-                );
+                clear_sums();
             } else {
                 move_tile!(load 0, self.sums[0]);
                 move_tile!(load 1, self.sums[1]);

@@ -125,12 +125,15 @@ impl Run<'_> {
         }
     }
 
-    /// Columns that are scaled together, and the first group and the end of the groups of some steps.
-    fn groups(&self, steps: Range<usize>) -> (usize, Range<usize>) {
+    /// Columns that are scaled together and those of a group; the groups of some steps.
+    fn groups(&self, steps: Range<usize>) -> ([usize; 2], Range<usize>) {
         let matrix = self.product.matrix;
-        let Format::Grouped { group, .. } = matrix.format() else { return (STEP, 0..0) };
+        let Format::Grouped { group, .. } = matrix.format() else {
+            unreachable!("dense numbers have no groups")
+        };
         let end = matrix.cols().min(steps.end * STEP).div_ceil(group);
-        (if self.decoder.halves() { STEP / 2 } else { STEP }, steps.start * STEP / group..end)
+        let columns = if self.decoder.halves() { STEP / 2 } else { STEP };
+        ([columns, group], steps.start * STEP / group..end)
     }
 
     /// Steps of a panel to tiles, for place `i` of a block.
@@ -179,11 +182,7 @@ impl Run<'_> {
     /// As for [`run`].
     unsafe fn block(&mut self, [tile, i]: [usize; 2], steps: Range<usize>) {
         let matrix = self.product.matrix;
-        let (columns, groups) = self.groups(steps.clone());
-        let group = match matrix.format() {
-            Format::Grouped { group, .. } => group,
-            Format::Dense(_) => STEP,
-        };
+        let ([columns, group], groups) = self.groups(steps.clone());
         let last = matrix.cols().min(steps.end * STEP);
         let sums = self.place(tile, i);
         let block = Block {

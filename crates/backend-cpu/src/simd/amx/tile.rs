@@ -114,7 +114,26 @@ macro_rules! move_tile {
     };
 }
 
-pub(super) use {move_tile, product, product_of_parts};
+pub(in super::super) use move_tile;
+pub(super) use {product, product_of_parts};
+
+/// Clears the tiles of sums.
+///
+/// # Safety
+/// Tiles are configured.
+#[inline(always)]
+pub(in super::super) unsafe fn clear_sums() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            options(nostack, nomem),
+        );
+    }
+}
 
 /// Asks Linux for the tiles' state, once per process; whether this process has it now.
 #[cfg(target_os = "linux")]

@@ -4,7 +4,7 @@
 //! Four panels at a time share a tile of activations. Each has a tile of sums: what it holds of one unit is stored before the next
 //! unit takes its place, three products later, and added, while further products run, to sums that stay in registers.
 
-use super::super::amx::tile::Configured;
+use super::super::amx::tile::{Configured, move_tile};
 use super::super::isa::LANES;
 use super::super::product::Product;
 use super::super::tiled::Tiled;
@@ -12,6 +12,7 @@ use super::super::walk::{self, Panel, TOGETHER, walk};
 use super::code::{Scales, weights};
 use super::pack::{Packed, WORDS};
 use super::product::{SUMS, store};
+use super::tiles::TILE;
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::array::from_fn;
@@ -20,8 +21,6 @@ use std::array::from_fn;
 pub(super) const MOST: usize = 4;
 /// Digits of a number.
 const DIGITS: usize = 3;
-/// Bytes of a tile.
-const TILE: usize = LANES * 64;
 /// How far ahead of their use codes are asked for.
 const AHEAD: usize = 2 * TILE;
 
@@ -43,17 +42,6 @@ macro_rules! begin {
             concat!("tilezero tmm", $sums),
             concat!("tdpbsud tmm", $sums, ", tmm", $x, ", tmm", $weights),
             from = in(reg) $from, line = in(reg) 64_usize, options(nostack, readonly),
-        )
-    };
-}
-
-/// Stores a panel's tile of sums.
-macro_rules! keep {
-    ($sums:literal, $results:expr) => {
-        asm!(
-            concat!("tilestored [{to} + {line}], tmm", $sums),
-            to = in(reg) $results.wrapping_add($sums * TILE), line = in(reg) 64_usize,
-            options(nostack),
         )
     };
 }
@@ -139,7 +127,7 @@ impl Stacked<'_> {
                         _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD + line).cast());
                     }
                     if $at > 0 {
-                        keep!($panel, results);
+                        move_tile!(store $panel, results.wrapping_add($panel * TILE));
                     }
                     begin!($panel, $weights, $x, from);
                 })*};
@@ -151,10 +139,10 @@ impl Stacked<'_> {
                     unit!(7, at + 1);
                 }
             }
-            keep!(0, results);
-            keep!(1, results);
-            keep!(2, results);
-            keep!(3, results);
+            move_tile!(store 0, results);
+            move_tile!(store 1, results.wrapping_add(TILE));
+            move_tile!(store 2, results.wrapping_add(2 * TILE));
+            move_tile!(store 3, results.wrapping_add(3 * TILE));
             for i in 0..TOGETHER {
                 add!(scales[i], (words, units - 1), results.add(i * TILE), sums[i]);
             }

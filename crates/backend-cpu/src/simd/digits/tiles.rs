@@ -10,7 +10,7 @@
 //! a product ago and lies in lines to which nothing is on its way (addresses that differ by whole pages wait for each other),
 //! and the four places where sums wait, one for each tile, take no room from weights and activations.
 
-use super::super::amx::tile::Configured;
+use super::super::amx::tile::{Configured, move_tile};
 use super::super::isa::LANES;
 use super::code::{AHEAD, Code, Scales, VECTORS, weights};
 use super::pack::{CHUNK, Recipe};
@@ -22,7 +22,7 @@ const LAG: usize = 2;
 /// Most units of a block.
 pub(super) const UNITS: usize = 4;
 /// Bytes of a tile of sums.
-const TILE: usize = LANES * 64;
+pub(super) const TILE: usize = LANES * 64;
 /// f32 of room for sums that wait to be scaled.
 pub(super) const RESULTS: usize = 4 * LANES * LANES;
 /// f32 of a block's weights.
@@ -143,11 +143,7 @@ macro_rules! zero {
 /// To the tile's place among the results.
 macro_rules! store {
     ($tile:literal, $results:expr) => {
-        asm!(
-            concat!("tilestored [{at} + {line}], tmm", $tile),
-            at = in(reg) $results.wrapping_add($tile * TILE), line = in(reg) 64_usize,
-            options(nostack),
-        )
+        move_tile!(store $tile, $results.wrapping_add($tile * TILE))
     };
 }
 

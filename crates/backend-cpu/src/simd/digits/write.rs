@@ -116,7 +116,7 @@ pub(super) unsafe fn write(room: &Room, x: &[f32]) {
         (LIMIT / most, most / LIMIT)
     };
     let (pairs, narrow) = (recipe.pairs(room.class), recipe.narrow);
-    let (digits, planes) = (Digits::new(recipe), recipe.planes(room.class));
+    let digits = Digits::new(recipe);
     let digit_sums = recipe.sums[0] && !recipe.by_tiles(room.class);
     // SAFETY: the caller's promise.
     unsafe { *room.worth() = worth };
@@ -134,17 +134,16 @@ pub(super) unsafe fn write(room: &Room, x: &[f32]) {
                 let bytes = digits.of(whole);
                 sum = _mm512_add_epi32(sum, whole);
                 of_digits = _mm512_dpbusd_epi32(of_digits, _mm512_set1_epi8(1), bytes);
+                let [first, second, third, fourth] = by_sixteen(bytes);
                 if pairs {
-                    let lanes = [first(bytes), second(bytes), third(bytes)];
-                    room.put_pairs(column, lanes);
+                    room.put_pairs(column, [first, second, third]);
                     continue;
                 }
-                _mm_storeu_si128(room.at(column, 0), first(bytes));
-                _mm_storeu_si128(room.at(column, 1), second(bytes));
-                _mm_storeu_si128(room.at(column, 2), third(bytes));
-                if planes > 3 {
-                    let last = _mm512_extracti32x4_epi32::<3>(bytes);
-                    _mm_storeu_si128(room.at(column, 3), last);
+                _mm_storeu_si128(room.at(column, 0), first);
+                _mm_storeu_si128(room.at(column, 1), second);
+                _mm_storeu_si128(room.at(column, 2), third);
+                if narrow {
+                    _mm_storeu_si128(room.at(column, 3), fourth);
                 }
             }
         }
@@ -172,23 +171,16 @@ pub(super) unsafe fn write(room: &Room, x: &[f32]) {
     }
 }
 
-/// The first sixteen bytes, and those after them.
+/// Each sixteen bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn first(bytes: __m512i) -> __m128i {
-    _mm512_castsi512_si128(bytes)
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn second(bytes: __m512i) -> __m128i {
-    _mm512_extracti32x4_epi32::<1>(bytes)
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn third(bytes: __m512i) -> __m128i {
-    _mm512_extracti32x4_epi32::<2>(bytes)
+fn by_sixteen(bytes: __m512i) -> [__m128i; 4] {
+    [
+        _mm512_castsi512_si128(bytes),
+        _mm512_extracti32x4_epi32::<1>(bytes),
+        _mm512_extracti32x4_epi32::<2>(bytes),
+        _mm512_extracti32x4_epi32::<3>(bytes),
+    ]
 }
 
 /// Sums of each four numbers that follow each other.

@@ -4,7 +4,7 @@
 //! Each digit is a tile and meets tiles of high and of low bytes; products of equal power share a tile, and results are
 //! `[power][row][channel]`, the highest power of 256 first. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
 
-use super::super::super::amx::tile::Configured;
+use super::super::super::amx::tile::{Configured, clear_sums, move_tile};
 use super::super::super::isa::LANES;
 use super::unpack::TILE;
 use super::{DIGITS, STEP, STEPS, add_total, carry};
@@ -61,6 +61,18 @@ macro_rules! add_rows {
     }};
 }
 
+/// Brings lower digits to tile `$x` and adds their products with the weights that are in tiles.
+macro_rules! lower_products {
+    ($from:expr, $x:literal, [$with_high:literal, $with_low:literal]) => {
+        asm!(
+            concat!("tileloadd tmm", $x, ", [{from} + {line}]"),
+            concat!("tdpbssd tmm", $with_high, ", tmm", $x, ", tmm4"),
+            concat!("tdpbsud tmm", $with_low, ", tmm", $x, ", tmm5"),
+            from = in(reg) $from, line = in(reg) 64_usize, options(nostack, readonly),
+        )
+    };
+}
+
 /// One superblock of a panel with a tile of rows.
 pub(super) struct Block {
     /// Activations and their words, from the superblock's first column on.
@@ -107,7 +119,7 @@ impl Pipeline {
     ///
     /// # Safety
     /// The instructions of [`super::super::Units`] and tiles, configured; every pointer of the block as its field says, until
-    /// the next push or the end; no words are raised, and all blocks have as many parts.
+    /// the next push or the end; all blocks have as many parts.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
@@ -140,8 +152,8 @@ impl Pipeline {
         // SAFETY: the caller's promise; the superblocks before and now use different halves of the results.
         unsafe {
             macro_rules! pair {
-                ($products:ident, $step:ident, $pair:literal) => {
-                    $products(block.x.0, block.weights, $step);
+                ($products:expr, $step:ident, $pair:literal) => {
+                    $products;
                     let row = (PAIRS * $step + $pair).wrapping_sub(LAG) * FEW;
                     if let Some((before, results)) = before
                         && row < LANES
@@ -150,11 +162,12 @@ impl Pipeline {
                     }
                 };
             }
-            zero();
+            clear_sums();
             for step in 0..STEPS {
-                pair!(high_products, step, 0);
-                pair!(middle_products, step, 1);
-                pair!(low_products, step, 2);
+                let x = block.x.0.wrapping_add(step * DIGITS * TILE);
+                pair!(high_products(x, block.weights.wrapping_add(step * 2 * TILE)), step, 0);
+                pair!(lower_products!(x.wrapping_add(TILE), 7, [1, 2]), step, 1);
+                pair!(lower_products!(x.wrapping_add(2 * TILE), 6, [2, 3]), step, 2);
                 beside(step);
             }
             store(to);
@@ -180,31 +193,12 @@ impl Pipeline {
     }
 }
 
-/// Clears all sums.
-///
-/// # Safety
-/// Tiles are configured.
-#[inline(always)]
-pub(super) unsafe fn zero() {
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            options(nostack, nomem),
-        );
-    }
-}
-
-/// Adds the products of a step's highest digits.
+/// Brings a step's weights to their tiles and adds its products with the highest digits.
 ///
 /// # Safety
 /// As for [`Pipeline::push`].
 #[inline(always)]
-unsafe fn high_products(x: *const u8, w: *const u8, step: usize) {
-    let (x, w) = (x.wrapping_add(step * DIGITS * TILE), w.wrapping_add(step * 2 * TILE));
+unsafe fn high_products(x: *const u8, w: *const u8) {
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
@@ -219,59 +213,18 @@ unsafe fn high_products(x: *const u8, w: *const u8, step: usize) {
     }
 }
 
-/// Adds the products of a step's middle digits, whose weights are in tiles.
-///
-/// # Safety
-/// As for [`Pipeline::push`].
-#[inline(always)]
-unsafe fn middle_products(x: *const u8, _w: *const u8, step: usize) {
-    let x = x.wrapping_add((step * DIGITS + 1) * TILE);
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "tileloadd tmm7, [{x} + {line}]",
-            "tdpbssd tmm1, tmm7, tmm4",
-            "tdpbsud tmm2, tmm7, tmm5",
-            x = in(reg) x, line = in(reg) 64_usize, options(nostack, readonly),
-        );
-    }
-}
-
-/// Adds the products of a step's lowest digits, whose weights are in tiles.
-///
-/// # Safety
-/// As for [`Pipeline::push`].
-#[inline(always)]
-unsafe fn low_products(x: *const u8, _w: *const u8, step: usize) {
-    let x = x.wrapping_add((step * DIGITS + 2) * TILE);
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "tileloadd tmm6, [{x} + {line}]",
-            "tdpbssd tmm2, tmm6, tmm4",
-            "tdpbsud tmm3, tmm6, tmm5",
-            x = in(reg) x, line = in(reg) 64_usize, options(nostack, readonly),
-        );
-    }
-}
-
 /// Stores the results of a superblock.
 ///
 /// # Safety
 /// As for [`Pipeline::push`].
 #[inline(always)]
 unsafe fn store(to: *mut u8) {
-    let [second, third, fourth] = [1, 2, 3].map(|i| to.wrapping_add(i * TILE));
     // SAFETY: the caller's promise.
     unsafe {
-        asm!(
-            "tilestored [{to} + {line}], tmm0",
-            "tilestored [{second} + {line}], tmm1",
-            "tilestored [{third} + {line}], tmm2",
-            "tilestored [{fourth} + {line}], tmm3",
-            to = in(reg) to, second = in(reg) second, third = in(reg) third,
-            fourth = in(reg) fourth, line = in(reg) 64_usize, options(nostack),
-        );
+        move_tile!(store 0, to);
+        move_tile!(store 1, to.wrapping_add(TILE));
+        move_tile!(store 2, to.wrapping_add(2 * TILE));
+        move_tile!(store 3, to.wrapping_add(3 * TILE));
     }
 }
 

@@ -10,7 +10,7 @@
 //! While tiles multiply a step, vectors unpack the next step of the same panel, so a whole round of panels lies between what
 //! was stored and the load of it. The results of a superblock are added during the next.
 
-use super::super::super::amx::tile::Configured;
+use super::super::super::amx::tile::{Configured, clear_sums, move_tile};
 use super::super::super::isa::LANES;
 use super::super::super::product::Product;
 use super::super::super::tiled::Tiled;
@@ -18,7 +18,7 @@ use super::super::super::walk::{self, Panel, TOGETHER, walk};
 use super::super::code::{Code, excess};
 use super::super::pack::{Packed, WORDS};
 use super::super::product::{SUMS, store};
-use super::tiles::{Block, POWERS, zero};
+use super::tiles::{Block, POWERS};
 use super::unpack::{FACTORS, Half, Source, TILE, with_half};
 use super::{Levels, STEP, STEPS};
 use forerun_base::{Format, SUPERBLOCK};
@@ -47,22 +47,6 @@ const fn step_bytes<const CLASS: usize>() -> usize {
 /// Panels that are multiplied together with `class` rows.
 const fn together(class: usize) -> usize {
     if class > 4 { TOGETHER / 2 } else { TOGETHER }
-}
-
-/// Moves tile `$tile` from or to memory.
-macro_rules! tile {
-    ("tileloadd", $tile:literal, $at:expr) => {
-        asm!(
-            concat!("tileloadd tmm", $tile, ", [{at} + {line}]"),
-            at = in(reg) $at, line = in(reg) 64_usize, options(nostack, readonly),
-        )
-    };
-    ("tilestored", $tile:literal, $at:expr) => {
-        asm!(
-            concat!("tilestored [{at} + {line}], tmm", $tile),
-            at = in(reg) $at, line = in(reg) 64_usize, options(nostack),
-        )
-    };
 }
 
 /// Weights to tile `$w`, and their products with each `$x` to `$sum`.
@@ -191,7 +175,7 @@ impl<'a> Words<'a> {
                 sources[i].scales(0, self.factors(0, i));
                 (0..2).for_each(|part| half.unpack(&sources[i], part, self.weights(0, i)));
             }
-            zero();
+            clear_sums();
             for step in 0..steps {
                 let (block, i, next) = (step / STEPS, step % STEPS, step + 1);
                 if i < together(CLASS) {
@@ -211,7 +195,7 @@ impl<'a> Words<'a> {
                 turn.all::<CLASS>(self.x.0.wrapping_add(step * step_bytes::<CLASS>()));
                 if i == STEPS - 1 {
                     keep::<CLASS>(self.results(0));
-                    zero();
+                    clear_sums();
                 }
             }
             for (i, panel) in panels.iter().enumerate() {
@@ -275,8 +259,8 @@ impl Turn<'_> {
         unsafe {
             if CLASS == 8 {
                 for odd in 0..2 {
-                    tile!("tileloadd", 6, x.wrapping_add(odd * each));
-                    tile!("tileloadd", 7, x.wrapping_add(odd * each + TILE));
+                    move_tile!(load 6, x.wrapping_add(odd * each));
+                    move_tile!(load 7, x.wrapping_add(odd * each + TILE));
                     products!(self.at(0, odd), 4, (0, 6), (1, 7));
                     self.unpack(0, odd);
                     products!(self.at(1, odd), 5, (2, 6), (3, 7));
@@ -284,7 +268,7 @@ impl Turn<'_> {
                 }
                 return;
             }
-            tile!("tileloadd", 6, x);
+            move_tile!(load 6, x);
             products!(self.at(0, 0), 4, (0, 6));
             self.unpack(0, 0);
             products!(self.at(1, 0), 5, (1, 6));
@@ -293,7 +277,7 @@ impl Turn<'_> {
             self.unpack(2, 0);
             products!(self.at(3, 0), 5, (3, 6));
             self.unpack(3, 0);
-            tile!("tileloadd", 7, x.wrapping_add(each));
+            move_tile!(load 7, x.wrapping_add(each));
             products!(self.at(0, 1), 4, (0, 7));
             self.unpack(0, 1);
             products!(self.at(1, 1), 5, (1, 7));
@@ -335,9 +319,9 @@ unsafe fn keep<const CLASS: usize>(to: *mut u8) {
     let each = if CLASS == 8 { TILE } else { 2 * TILE };
     // SAFETY: the caller's promise.
     unsafe {
-        tile!("tilestored", 0, to);
-        tile!("tilestored", 1, to.wrapping_add(each));
-        tile!("tilestored", 2, to.wrapping_add(2 * each));
-        tile!("tilestored", 3, to.wrapping_add(3 * each));
+        move_tile!(store 0, to);
+        move_tile!(store 1, to.wrapping_add(each));
+        move_tile!(store 2, to.wrapping_add(2 * each));
+        move_tile!(store 3, to.wrapping_add(3 * each));
     }
 }
