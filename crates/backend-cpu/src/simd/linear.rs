@@ -4,7 +4,8 @@ use super::crew::{Crew, piece};
 use super::elementwise::activate;
 use super::isa::{Isa, Task};
 use super::packing::Rows;
-use super::product::{Input, Output, Places, Product, Source, scratch_len};
+use super::pieces::Pieces;
+use super::product::{Input, Output, Places, Product, Source, TOGETHER, scratch_len};
 use super::{Scratch, Tiled, isa::LANES};
 use crate::pool::Shared;
 use crate::weight::{Form, Weight};
@@ -20,18 +21,17 @@ const TILE: usize = 1 << 16;
 /// Rows below which the channels are not decoded a second time to have more tasks.
 const ROW_CHUNK: usize = 48;
 
-/// Rows and channels of a tile: pieces of products with tiled weights are multiples of it.
-const TILED: usize = LANES;
+/// Rows of a piece of a product with tiled weights are a multiple of a tile's.
+const TILED_ROWS: usize = LANES;
 
 /// How a product is cut.
 #[derive(Clone, Copy)]
 pub(super) struct Cut {
     rows: usize,
-    channels: usize,
     row_pieces: usize,
-    channel_pieces: usize,
-    /// Rows and channels of a piece are multiples of these.
-    grains: [usize; 2],
+    channel_pieces: Pieces,
+    /// Rows of a piece are a multiple of this.
+    row_grain: usize,
     /// Whether some tasks bring their rows into the order of a weight, each for itself.
     packs: bool,
 }
@@ -42,15 +42,25 @@ impl Cut {
         let recipe = tiled(weights).next().map(Tiled::recipe);
         let packs = tiled(weights).any(|tiled| Some(tiled.recipe()) != recipe);
         let tiled = recipe.is_some();
-        let grains = if tiled { [TILED; 2] } else { [1, GRAIN] };
-        let count = channels.div_ceil(grains[1]);
-        let smallest = SMALLEST.div_ceil((rows * grains[1] * k).max(1));
-        let tile_pieces = if tiled { 1 } else { channels * k / TILE };
-        let channel_pieces =
-            crew.pieces(count, smallest, 4).max(tile_pieces).clamp(1, count.max(1));
-        let wanted = (2 * crew.threads()).div_ceil(channel_pieces);
-        let row_pieces = if crew.threads() == 1 { 1 } else { wanted.min(rows / ROW_CHUNK).max(1) };
-        Self { rows, channels, row_pieces, channel_pieces, grains, packs }
+        let threads = crew.threads();
+        let grain = match tiled {
+            // Kernels walk several panels together, unless that leaves threads without work.
+            true if channels >= 2 * threads * TOGETHER * LANES => TOGETHER * LANES,
+            true => LANES,
+            false => GRAIN,
+        };
+        let smallest = SMALLEST.div_ceil((rows * grain * k).max(1));
+        let channel_pieces = if tiled {
+            Pieces::shrinking(channels, grain, threads, smallest)
+        } else {
+            let count = channels.div_ceil(grain);
+            let pieces = crew.pieces(count, smallest, 4).max(channels * k / TILE);
+            Pieces::equal(channels, grain, pieces.clamp(1, count.max(1)))
+        };
+        let wanted = (2 * threads).div_ceil(channel_pieces.count());
+        let row_pieces = if threads == 1 { 1 } else { wanted.min(rows / ROW_CHUNK).max(1) };
+        let row_grain = if tiled { TILED_ROWS } else { 1 };
+        Self { rows, row_pieces, channel_pieces, row_grain, packs }
     }
 
     /// As above, but never cut into rows, which tasks take from where they lie.
@@ -60,33 +70,27 @@ impl Cut {
 
     /// Pieces that each row's channels are in.
     pub(super) fn channel_pieces(&self) -> usize {
-        self.channel_pieces
+        self.channel_pieces.count()
     }
 
     pub(super) fn tasks(&self) -> usize {
-        self.row_pieces * self.channel_pieces
+        self.row_pieces * self.channel_pieces()
     }
 
     /// Rows and channels of a task.
     #[inline(always)]
     pub(super) fn part(&self, index: usize) -> [Range<usize>; 2] {
-        let (rows, channels) = (index / self.channel_pieces, index % self.channel_pieces);
+        let (rows, channels) = (index / self.channel_pieces(), index % self.channel_pieces());
         [
-            piece(self.rows, self.row_pieces, self.grains[0], rows),
-            piece(self.channels, self.channel_pieces, self.grains[1], channels),
+            piece(self.rows, self.row_pieces, self.row_grain, rows),
+            self.channel_pieces.part(channels),
         ]
     }
 
     /// Most rows and channels of a task.
     pub(super) fn largest(&self) -> (usize, usize) {
-        let most = |units: usize, pieces: usize, grain: usize| {
-            (units.div_ceil(grain).div_ceil(pieces) * grain).min(units)
-        };
-        let [row_grain, channel_grain] = self.grains;
-        (
-            most(self.rows, self.row_pieces, row_grain),
-            most(self.channels, self.channel_pieces, channel_grain),
-        )
+        let rows = self.rows.div_ceil(self.row_grain).div_ceil(self.row_pieces) * self.row_grain;
+        (rows.min(self.rows), self.channel_pieces.largest())
     }
 
     /// f32 of scratch for a task over `weight`, and of its results.

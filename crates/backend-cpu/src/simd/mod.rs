@@ -30,6 +30,7 @@ mod linear;
 mod math;
 mod moe;
 mod packing;
+mod pieces;
 mod portable;
 mod prepare;
 pub(crate) mod probe;

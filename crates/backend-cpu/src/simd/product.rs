@@ -22,6 +22,9 @@ const FUSED_ROWS: usize = 16;
 /// Rows of the widest kernel that decodes in registers: with two channels its sums fill half of 32 registers.
 const WIDE_ROWS: usize = 8;
 
+/// Most panels of a tiled weight that are walked together.
+pub(super) const TOGETHER: usize = 4;
+
 /// Steps of a block along K: six rows and four channels of it stay in a 48 KiB first-level cache.
 const BLOCK_STEPS: usize = 64;
 

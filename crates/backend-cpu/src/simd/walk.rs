@@ -1,14 +1,13 @@
 //! The panels of a product with a repacked weight, and where their sums go.
 
 use super::isa::LANES;
+pub(super) use super::product::TOGETHER;
 use super::product::{Product, Source};
 use super::tiled::{Lanes, Tiled, VECTOR};
 use forerun_backend::op::Store;
 use std::array::from_fn;
 use std::ops::Range;
 
-/// Most panels that are walked together.
-pub(super) const TOGETHER: usize = 4;
 /// Bytes of activations that stay in a 2 MiB second-level cache while all panels pass by.
 const NEAR: usize = 1 << 20;
 /// Numbers from which on packing is worth waking other threads.

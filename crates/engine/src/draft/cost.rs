@@ -114,22 +114,23 @@ impl CostTable {
         let (shorter, rest) = self.step.split_at_mut(band);
         let (known, step) = (&self.known[band], &mut rest[0]);
         let measured = |b: &usize| self.known[*b].iter().any(Price::is_known);
-        let Some(shorter) = (0..band).rev().find(measured).map(|b| &shorter[b]) else {
-            (0..step.len()).for_each(|at| step[at] = between(known, at));
-            return;
-        };
+        let shorter = (0..band).rev().find(measured).map(|b| &shorter[b]);
         let mut below = None;
-        let mut above = known.iter().position(Price::is_known);
+        let mut above = next_known(known, 0);
         for at in 0..step.len() {
             if above == Some(at) {
-                below = above;
-                above = known[at + 1..].iter().position(Price::is_known).map(|i| at + 1 + i);
+                (below, above) = (above, next_known(known, at + 1));
             }
-            let near = match (below, above) {
-                (Some(b), Some(a)) if at - b > a - at => Some(a),
-                (b, a) => b.or(a),
+            step[at] = match shorter {
+                None => on_line(known, at, [below, above]),
+                Some(shorter) => {
+                    let near = match (below, above) {
+                        (Some(b), Some(a)) if at - b > a - at => Some(a),
+                        (b, a) => b.or(a),
+                    };
+                    shorter[at] * near.map_or(1.0, |k| known[k].seconds / shorter[k])
+                }
             };
-            step[at] = shorter[at] * near.map_or(1.0, |k| known[k].seconds / shorter[k]);
         }
     }
 
@@ -162,15 +163,22 @@ pub(crate) fn band(context: usize) -> usize {
     CONTEXTS.iter().rposition(|&from| context >= from).map_or(1, |i| i + 1)
 }
 
-/// An unknown price read off its neighbours.
+/// The first known price from `from` on.
+fn next_known(known: &[Price], from: usize) -> Option<usize> {
+    known[from..].iter().position(Price::is_known).map(|i| from + i)
+}
+
+/// A price, read off its neighbours where it is unknown.
 fn between(known: &[Price], at: usize) -> f32 {
+    let below = known[..=at].iter().rposition(Price::is_known);
+    on_line(known, at, [below, next_known(known, at)])
+}
+
+/// A price on the line through the nearest known ones: up to it, and above it.
+fn on_line(known: &[Price], at: usize, [below, above]: [Option<usize>; 2]) -> f32 {
     let seconds = |i: usize| known[i].seconds;
-    if known[at].is_known() {
-        return seconds(at);
-    }
-    let below = known[..at].iter().rposition(Price::is_known);
-    let above = known[at..].iter().position(Price::is_known).map(|i| at + i);
     match (below, above) {
+        (Some(b), _) if b == at => seconds(at),
         (Some(b), Some(a)) => {
             let share = (at - b) as f32 / (a - b) as f32;
             seconds(b) + share * (seconds(a) - seconds(b))
