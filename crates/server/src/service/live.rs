@@ -8,11 +8,7 @@ use forerun_engine::{CacheReport, FinishReason, Receipt, Request, TokenLogprobs}
 use forerun_text::{TextError, Tokenizer, Transcript};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-/// Pieces of an answer come at least this far apart: to a reader it is a flow all the same, while each piece costs an
-/// event, two wake-ups and a write, which many answers at once pay with time of the engine's cores.
-const PACE: Duration = Duration::from_millis(8);
+use std::time::Instant;
 
 /// One answer: where its pieces go and what they are made of.
 pub(super) struct Live {
@@ -26,11 +22,8 @@ pub(super) struct Live {
     prompt: Vec<Token>,
     prompt_tokens: usize,
     completion_tokens: usize,
-    /// Tokens decided since the last piece, and how many of them the metrics know.
+    /// Tokens decided since the last piece.
     fresh: Vec<Said>,
-    counted: usize,
-    /// When the last piece with tokens was told.
-    told: Option<Instant>,
     arrived: Instant,
     started: Option<Instant>,
     cached: CacheReport,
@@ -80,8 +73,6 @@ impl Live {
             prompt_tokens: job.prompt.len(),
             completion_tokens: 0,
             fresh: Vec::new(),
-            counted: 0,
-            told: None,
             arrived,
             started: None,
             cached: CacheReport::default(),
@@ -138,46 +129,30 @@ impl Live {
         self.fresh.push(Said { text, logprobs });
     }
 
-    /// Counts the tokens of a step, and tells them with those kept back unless the last piece is fresh.
-    pub(super) fn end_step(&mut self) {
-        if self.fresh.is_empty() {
-            return;
+    /// Tells what the tokens of a step came to.
+    pub(super) fn flush(&mut self) {
+        if !self.fresh.is_empty() {
+            self.note_times();
+            let tokens = std::mem::take(&mut self.fresh);
+            self.tell(Piece::Tokens(tokens));
         }
+    }
+
+    fn note_times(&mut self) {
         let now = Instant::now();
-        self.count(now);
-        if self.told.is_none_or(|told| now - told >= PACE) {
-            self.told = Some(now);
-            self.tell_fresh();
-        }
-    }
-
-    fn tell_fresh(&mut self) {
-        self.counted = 0;
-        let tokens = std::mem::take(&mut self.fresh);
-        self.tell(Piece::Tokens(tokens));
-    }
-
-    fn count(&mut self, now: Instant) {
-        let tokens = self.fresh.len() - self.counted;
-        if tokens == 0 {
-            return;
-        }
         let waited = now - self.last_token;
         if self.first_token.is_some() {
-            self.metrics.note_tokens(waited, tokens);
+            self.metrics.note_tokens(waited, self.fresh.len());
         } else {
             self.first_token = Some(now);
             self.metrics.first_token.observe(waited.as_secs_f64());
         }
-        (self.last_token, self.counted) = (now, self.fresh.len());
+        self.last_token = now;
     }
 
     /// Tells the rest and the end.
     pub(super) fn finish(mut self, reason: FinishReason, receipt: Receipt) {
-        self.count(Instant::now());
-        if !self.fresh.is_empty() {
-            self.tell_fresh();
-        }
+        self.flush();
         let mut heard = lock(&self.heard);
         let rest = heard.transcript.finish();
         let text = heard.transcript.fresh();

@@ -163,6 +163,6 @@ impl<R: Runner> Worker<R> {
                 }
             }
         }
-        self.answers.values_mut().for_each(Live::end_step);
+        self.answers.values_mut().for_each(Live::flush);
     }
 }
