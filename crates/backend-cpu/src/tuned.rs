@@ -5,11 +5,11 @@
 
 use crate::simd::{self, Crew, Gate, Level, Norm, Partners, Rows, Scratch, Stack, Tiled};
 use crate::weight::Form;
-use crate::{Cpu, Kernels, Memory, Weight, reference};
+use crate::{Cpu, Kernels, Memory, Storage, Weight, reference};
 use forerun_backend::op::{
     AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
     ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, HeadSample, JoinNorm, Linear,
-    RmsNorm, Rope, RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
+    Linears, RmsNorm, Rope, RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
 };
 use forerun_backend::{BackendError, View, WeightId};
 use forerun_base::Matrix;
@@ -109,6 +109,18 @@ fn rows_of(memory: &Memory, x: View) -> Rows<'_> {
     Rows { data: memory.f32(x), stamp: memory.stamp(x) }
 }
 
+/// One weight of a product.
+fn linear_part<'a>(
+    memory: &'a Memory,
+    op: Linear,
+    bias: &'a [f32],
+    out: &'a mut Storage,
+) -> simd::LinearPart<'a> {
+    let (matrix, store) = (memory.matrix(op.weight), op.store);
+    let channels = op.channels.unwrap_or(matrix.rows());
+    simd::LinearPart { matrix, channels, bias, out: out.f32_mut(op.out), store }
+}
+
 /// What a choice reads.
 fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::Choose<'a> {
     let (history, ids) = (memory.u32(op.history), memory.u32(op.ids));
@@ -181,9 +193,28 @@ impl Kernels for Tuned {
     fn linear(&mut self, memory: &mut Memory, op: Linear) -> Done {
         memory.lend([op.out], |memory, [out]| {
             let bias = op.bias.map_or(&[][..], |id| self.vectors.vector(memory, id));
-            let (weight, operands) = (memory.matrix(op.weight), (rows_of(memory, op.x), bias));
-            let first = (weight, op.channels.unwrap_or(weight.rows()));
-            simd::linear(&mut self.crew, first, operands, out.f32_mut(op.out), op.store);
+            let part = linear_part(memory, op, bias, out);
+            simd::linears(&mut self.crew, rows_of(memory, op.x), [Some(part), None, None, None]);
+            Ok(())
+        })
+    }
+
+    fn linears(&mut self, memory: &mut Memory, op: Linears) -> Done {
+        for id in op.parts.iter().flatten().filter_map(|part| part.bias) {
+            self.vectors.prepare(memory, id, false);
+        }
+        let mut products = op.parts();
+        let products: [Option<Linear>; Linears::MOST] = std::array::from_fn(|_| products.next());
+        // Where there is no product nothing is lent.
+        let outs = products.map(|part| part.map_or(op.x.part(0, 0), |part| part.out));
+        memory.lend(outs, |memory, outs| {
+            let mut products = products.iter();
+            let parts = outs.map(|out| {
+                let op = products.next().copied().flatten()?;
+                let bias = op.bias.map_or(&[][..], |id| self.vectors.get(id));
+                Some(linear_part(memory, op, bias, out))
+            });
+            simd::linears(&mut self.crew, rows_of(memory, op.x), parts);
             Ok(())
         })
     }

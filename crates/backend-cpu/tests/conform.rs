@@ -12,7 +12,8 @@ fn levels() -> impl Iterator<Item = Level> {
 }
 
 /// Operations that use repacked weights where there are some, which have bits of their own.
-const PRODUCTS: [&str; 5] = ["linear", "gated_linear", "experts", "cluster_head", "head_sample"];
+const PRODUCTS: [&str; 6] =
+    ["linear", "linears", "gated_linear", "experts", "cluster_head", "head_sample"];
 
 #[test]
 fn tuned_kernels_conform() {

@@ -3,7 +3,7 @@
 use crate::op::{
     AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
     Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, HeadSample, JoinNorm, Linear,
-    RmsNorm, Rope, RopeTable, Router, Sample, ScatterRows, Softcap,
+    Linears, RmsNorm, Rope, RopeTable, Router, Sample, ScatterRows, Softcap,
 };
 use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, Sheet, View, WeightId};
 use forerun_base::Matrix;
@@ -107,6 +107,11 @@ pub trait Backend: Catalog + Send {
     fn scatter_rows(&mut self, op: ScatterRows) -> Result<(), BackendError>;
     /// One token per row of logits.
     fn sample(&mut self, op: Sample) -> Result<(), BackendError>;
+
+    /// Defined as a `linear` for each weight. Override only to fuse, as below.
+    fn linears(&mut self, op: Linears) -> Result<(), BackendError> {
+        op.parts().try_for_each(|part| self.linear(part))
+    }
 
     /// Defined as two `linear` and a `glu`. Override only to fuse; the conformance suite
     /// holds an override to this definition.

@@ -79,6 +79,7 @@ impl fmt::Display for Kind {
 fn product(op: &Op, catalog: &dyn Catalog) -> Option<(Format, Width)> {
     let (weight, x, cols) = match op {
         Op::Linear(op) => (op.weight, op.x, None),
+        Op::Linears(op) => (op.parts.iter().flatten().next()?.weight, op.x, None),
         Op::GatedLinear(op) => (op.gate, op.x, None),
         Op::Experts(op) => (op.gate.weight, op.x, Some(op.dim)),
         Op::ClusterHead(op) => (op.head, op.x, None),

@@ -38,7 +38,7 @@ fn a_running_meter_changes_no_result() {
 
 #[test]
 fn every_operation_that_multiplies_a_weight_is_told_by_its_format() {
-    let products = ["linear", "gated_linear", "experts", "cluster_head", "head_sample"];
+    let products = ["linear", "linears", "gated_linear", "experts", "cluster_head", "head_sample"];
     for name in products {
         let case = conform::cases().into_iter().find(|case| case.op == name).expect("a case");
         let (mut timed, meter) = Timed::new(Box::new(plain()));

@@ -1,7 +1,7 @@
 use super::glu;
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{GatedLinear, Linear, Store};
+use forerun_backend::op::{GatedLinear, Linear, Linears, Store};
 
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
@@ -28,6 +28,10 @@ pub(crate) fn linear(memory: &mut Memory, op: Linear) -> Result<(), BackendError
         }
         Ok(())
     })
+}
+
+pub(crate) fn linears(memory: &mut Memory, op: Linears) -> Result<(), BackendError> {
+    op.parts().try_for_each(|part| linear(memory, part))
 }
 
 pub(crate) fn gated_linear(memory: &mut Memory, op: GatedLinear) -> Result<(), BackendError> {

@@ -17,7 +17,7 @@ pub(crate) use attention::{attention, cache_write};
 pub(crate) use cluster::{cluster_head, member};
 pub(crate) use conv::{conv, span_entry};
 pub(crate) use delta::{delta_prepare, delta_rule, softplus};
-pub(crate) use linear::{gated_linear, linear};
+pub(crate) use linear::{gated_linear, linear, linears};
 pub(crate) use moe::{experts, router};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, join_rows, rms_norm};
 pub(crate) use rope::{rope, rope_table, shifted};

@@ -9,7 +9,7 @@ use super::product::{Input, Output, Places, Product, Source, TOGETHER, scratch_l
 use super::{Scratch, Tiled, isa::LANES};
 use crate::pool::Shared;
 use crate::weight::{Form, Weight};
-use forerun_backend::op::{Activation, Store};
+use forerun_backend::op::{Activation, Linears, Store};
 use std::ops::Range;
 
 /// Channels of a task are a multiple of this, whatever the instruction set's tile.
@@ -109,45 +109,91 @@ pub(super) fn tiled<'a>(weights: &'a [&Weight]) -> impl Iterator<Item = &'a Tile
     })
 }
 
-struct LinearTask<'a> {
+/// One weight of a product.
+pub(crate) struct LinearPart<'a> {
+    pub(crate) matrix: &'a Weight,
+    /// The first so many channels are wanted.
+    pub(crate) channels: usize,
+    /// Empty, or a number for each channel of the weight.
+    pub(crate) bias: &'a [f32],
+    pub(crate) out: &'a mut [f32],
+    pub(crate) store: Store,
+}
+
+/// Weights of a product.
+pub(crate) type LinearParts<'a> = [Option<LinearPart<'a>>; Linears::MOST];
+
+/// A weight among others that are cut together.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
     matrix: &'a Weight,
-    input: Input<'a>,
     output: Output<'a>,
+    /// Its channels among those of all.
+    channels: [usize; 2],
+}
+
+struct LinearTask<'a> {
+    parts: [Option<Placed<'a>>; Linears::MOST],
+    input: Input<'a>,
     cut: Cut,
 }
 
 impl Task for LinearTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
-        let [rows, channels] = self.cut.part(index);
-        let product = Product {
-            matrix: self.matrix,
-            source: Source::From(0),
-            input: self.input,
-            output: self.output,
-            rows,
-            channels,
-        };
-        // SAFETY: tasks have their own rows and channels; the operation's sheet checked the shapes.
-        unsafe { product.run(simd, scratch.floats()) };
+        let [rows, all] = self.cut.part(index);
+        for &Placed { matrix, output, channels: [first, end] } in self.parts.iter().flatten() {
+            let channels = all.start.max(first)..all.end.min(end);
+            if channels.is_empty() {
+                continue;
+            }
+            let product = Product {
+                matrix,
+                source: Source::From(0),
+                input: self.input,
+                output,
+                rows: rows.clone(),
+                channels: channels.start - first..channels.end - first,
+            };
+            // SAFETY: tasks have their own rows and channels; the operation's sheet checked the shapes.
+            unsafe { product.run(simd, scratch.floats()) };
+        }
     }
 }
 
-/// `out (+)= x Wᵀ (+ bias)` over the first `n` channels; `bias` is empty or has one number per channel.
-pub(crate) fn linear(
-    crew: &mut Crew,
-    (matrix, n): (&Weight, usize),
-    (x, bias): (Rows<'_>, &[f32]),
-    out: &mut [f32],
-    store: Store,
-) {
-    let k = matrix.cols();
-    let Some(rows) = out.len().checked_div(n) else { return };
-    let cut = Cut::new(crew, &[matrix], [rows, n, k]);
-    crew.reserve(cut.scratch(matrix).0, 0);
-    let data = Shared::new(out);
-    let output = Output { data, places: Places::Same, stride: n, first: 0, store, bias };
-    crew.with_rows(&[matrix], x, |crew, input| {
-        crew.run(cut.tasks(), &LinearTask { matrix, input, output, cut });
+/// `out (+)= x Wᵀ (+ bias)` for each of the parts. Those whose weights want their rows alike are computed side by side.
+pub(crate) fn linears(crew: &mut Crew, x: Rows<'_>, mut parts: LinearParts<'_>) {
+    let recipe = |part: &LinearPart<'_>| tiled(&[part.matrix]).next().map(Tiled::recipe);
+    while let Some(first) = parts.iter().flatten().next().map(recipe) {
+        let alike = |part: &&mut Option<LinearPart<'_>>| part.as_ref().map(recipe) == Some(first);
+        let mut now = [const { None }; Linears::MOST];
+        for (place, part) in now.iter_mut().zip(parts.iter_mut().filter(alike)) {
+            *place = part.take();
+        }
+        side_by_side(crew, x, now);
+    }
+}
+
+/// What [`linears`] does with weights that want their rows alike.
+fn side_by_side(crew: &mut Crew, x: Rows<'_>, mut parts: LinearParts<'_>) {
+    let Some(LinearPart { matrix: first, channels, out, .. }) = &parts[0] else { return };
+    let (first, rows) = (*first, out.len().checked_div(*channels));
+    let mut end: usize = 0;
+    let parts = parts.each_mut().map(|part| {
+        let LinearPart { matrix, channels, bias, out, store } = part.as_mut()?;
+        // Pieces end where panels do.
+        let start = end.next_multiple_of(LANES);
+        end = start + *channels;
+        let (data, places) = (Shared::new(out), Places::Same);
+        let output = Output { data, places, stride: *channels, first: 0, store: *store, bias };
+        Some(Placed { matrix, output, channels: [start, end] })
+    });
+    // Of no channels at all nothing tells the number of rows, and nothing is to be done.
+    let rows = rows.unwrap_or(x.data.len() / first.cols());
+    let cut = Cut::new(crew, &[first], [rows, end, first.cols()]);
+    let scratch = parts.iter().flatten().map(|part| cut.scratch(part.matrix).0).max();
+    crew.reserve(scratch.unwrap_or(0), 0);
+    crew.with_rows(&[first], x, |crew, input| {
+        crew.run(cut.tasks(), &LinearTask { parts, input, cut });
     });
 }
 

@@ -73,7 +73,7 @@ pub(crate) use decode::embed;
 pub(crate) use delta::{Deltas, delta_rule};
 pub(crate) use elementwise::{Gate, Norm, Partners, add_gated, add_norm, gate, norm, softcap};
 pub(crate) use greedy::{GreedyHead, greedy_head};
-pub(crate) use linear::{gated_linear, linear};
+pub(crate) use linear::{LinearPart, gated_linear, linears};
 pub(crate) use moe::{Mixture, Route, Stack, experts, router};
 pub(crate) use packing::Rows;
 pub(crate) use prepare::{Prepare, delta_prepare};

@@ -26,6 +26,10 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
         Op::AddNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
         Op::JoinNorm(op) => vec![by_row(&mut op.a), by_row(&mut op.b), by_row(&mut op.out)],
         Op::Linear(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
+        Op::Linears(op) => {
+            let outs = op.parts.iter_mut().flatten().map(|part| by_row(&mut part.out));
+            [by_row(&mut op.x)].into_iter().chain(outs).collect()
+        }
         Op::GatedLinear(op) => {
             vec![by_row(&mut op.x), by_row(&mut op.scratch), by_row(&mut op.out)]
         }
@@ -117,6 +121,10 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::AddNorm(op) => vec![&mut op.weight],
         Op::JoinNorm(op) => op.norms.iter_mut().flatten().collect(),
         Op::Linear(op) => [Some(&mut op.weight), op.bias.as_mut()].into_iter().flatten().collect(),
+        Op::Linears(op) => {
+            let parts = op.parts.iter_mut().flatten();
+            parts.flat_map(|part| [Some(&mut part.weight), part.bias.as_mut()]).flatten().collect()
+        }
         Op::GatedLinear(op) => vec![&mut op.gate, &mut op.up],
         Op::RopeTable(op) => vec![&mut op.inv_freq],
         Op::Rope(op) => op.norm.iter_mut().map(|norm| &mut norm.weight).collect(),

@@ -70,6 +70,57 @@ impl Linear {
     }
 }
 
+/// The same rows with several weights: `out_i = x W_iᵀ (+ bias_i)`, which a device may compute side by side.
+#[derive(Clone, Copy, Debug)]
+pub struct Linears {
+    /// `[rows, K]`.
+    pub x: View,
+    /// The weights, in any of the places.
+    pub parts: [Option<LinearPart>; Linears::MOST],
+}
+
+/// One weight of [`Linears`].
+#[derive(Clone, Copy, Debug)]
+pub struct LinearPart {
+    /// `[N, K]`.
+    pub weight: WeightId,
+    /// `[1, N]`.
+    pub bias: Option<WeightId>,
+    /// `[rows, N]`.
+    pub out: View,
+}
+
+impl Linears {
+    /// Most weights of a call.
+    pub const MOST: usize = 4;
+
+    /// The operations this one is defined as.
+    pub fn parts(self) -> impl Iterator<Item = Linear> {
+        let Self { x, parts } = self;
+        parts.into_iter().flatten().map(move |LinearPart { weight, bias, out }| Linear {
+            bias,
+            ..Linear::set(x, weight, out)
+        })
+    }
+
+    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+        let Some(first) = self.parts.iter().flatten().next() else { return };
+        let Some(first) = sheet.weight_info("weight", first.weight) else { return };
+        sheet.require(first.cols > 0, "a weight without columns");
+        let rows = self.x.len / first.cols.max(1);
+        sheet.f32("x", self.x, Access::Read, rows * first.cols);
+        for part in self.parts.iter().flatten() {
+            let Some(weight) = sheet.weight_info("weight", part.weight) else { return };
+            sheet.weight("weight", part.weight, [weight.rows, first.cols]);
+            if let Some(bias) = part.bias {
+                sheet.weight("bias", bias, [1, weight.rows]);
+            }
+            sheet.f32("out", part.out, Access::Write, rows * weight.rows);
+            sheet.work(0, 2 * (rows * weight.rows * weight.cols) as u64);
+        }
+    }
+}
+
 /// `out = act(x Gᵀ) · (x Uᵀ)`: the first half of a gated MLP.
 #[derive(Clone, Copy, Debug)]
 pub struct GatedLinear {

@@ -23,7 +23,7 @@ pub use activation::{Activation, AddGated, GateMul, Glu, Softcap};
 pub use attention::{Attention, CacheLayout, CacheWrite};
 pub use cluster::ClusterHead;
 pub use delta::{Conv, DeltaPrepare, DeltaRule, DeltaShape};
-pub use linear::{GatedLinear, Linear, Store};
+pub use linear::{GatedLinear, Linear, LinearPart, Linears, Store};
 pub use moe::{ExpertRows, Experts, Router};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 pub use rope::{HeadNorm, Rope, RopeTable};
@@ -43,6 +43,7 @@ macro_rules! for_each_operation {
             add_norm: AddNorm,
             join_norm: JoinNorm,
             linear: Linear,
+            linears: Linears,
             gated_linear: GatedLinear,
             rope_table: RopeTable,
             rope: Rope,

@@ -54,7 +54,7 @@ fn parts_of_a_phase_add_up_to_the_whole() {
             let whole = phase[what].as_f64().unwrap();
             assert!((total(what) / steps - whole).abs() < 1.0, "{what} of {}", phase["phase"]);
         }
-        let products = ["linear", "gated_linear", "experts", "head_sample"];
+        let products = ["linear", "linears", "gated_linear", "experts", "head_sample"];
         for operation in operations {
             let is_product = products.contains(&operation["operation"].as_str().unwrap());
             assert_eq!(operation["format"].is_string(), is_product, "{operation}");
@@ -89,7 +89,8 @@ fn a_step_reads_every_matrix_that_is_stored_once() {
     let report = measured(&model);
     for name in ["decode", "verify"] {
         let phase = phase(&report, name);
-        let read = sum(phase, &["linear", "gated_linear", "head_sample"], "weight_bytes");
+        let read =
+            sum(phase, &["linear", "linears", "gated_linear", "head_sample"], "weight_bytes");
         assert_eq!(read, stored * number(&phase["steps"]), "{name}");
     }
     // Gate and up are two thirds of an MLP, whatever the rows.

@@ -5,7 +5,9 @@ use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::state::KvCache;
 use crate::{AttentionSpec, ModelError, Values};
-use forerun_backend::op::{self, CacheWrite, GateMul, HeadNorm, Linear, RmsNorm, Rope, Store};
+use forerun_backend::op::{
+    self, CacheWrite, GateMul, HeadNorm, Linear, LinearPart, Linears, RmsNorm, Rope,
+};
 use forerun_backend::{BackendError, View, WeightId};
 use std::ops::Range;
 
@@ -52,9 +54,8 @@ impl Projection {
         Ok(Self { weight, bias })
     }
 
-    fn apply(&self, pass: &mut Pass<'_>, x: View, out: View) -> Result<(), BackendError> {
-        let Self { weight, bias } = *self;
-        pass.backend.linear(Linear { x, weight, bias, channels: None, out, store: Store::Set })
+    fn to(&self, out: View) -> LinearPart {
+        LinearPart { weight: self.weight, bias: self.bias, out }
     }
 }
 
@@ -92,12 +93,12 @@ impl Attention {
     ) -> Result<(), BackendError> {
         let AttentionSpec { heads, head_dim, scale, window, .. } = self.spec;
         let space = pass.space;
-        let normed = pass.rows_of(space.normed, pass.hidden);
-        let q = pass.rows_of(space.q, heads * head_dim);
-        let mixed = pass.rows_of(space.mixed, heads * head_dim);
-        self.q.apply(pass, normed, q)?;
+        let [q, gate, mixed] =
+            [space.q, space.gate, space.mixed].map(|to| pass.rows_of(to, heads * head_dim));
+        let gated = self.gate.as_ref().map(|projection| projection.to(gate));
+        self.project(pass, [Some(self.q.to(q)), gated])?;
         self.turn(pass, q, heads, self.q_norm)?;
-        self.remember(pass, cache)?;
+        self.keep(pass, cache)?;
         let (_, tables) = space.index.of(cache.ring);
         pass.backend.attention(op::Attention {
             q,
@@ -114,9 +115,7 @@ impl Attention {
             visible_keys: if window.is_some() { pass.visible.windowed } else { pass.visible.all },
             out: mixed,
         })?;
-        if let Some(projection) = &self.gate {
-            let gate = pass.rows_of(space.gate, heads * head_dim);
-            projection.apply(pass, normed, gate)?;
+        if self.gate.is_some() {
             pass.backend.gate_mul(GateMul { x: mixed, gate })?;
         }
         let (Projection { weight, bias }, Output { view, store }) = (self.o, out);
@@ -129,36 +128,47 @@ impl Attention {
         pass: &mut Pass<'_>,
         cache: &KvCache,
     ) -> Result<(), BackendError> {
+        self.project(pass, [None; 2])?;
+        self.keep(pass, cache)
+    }
+
+    /// What is made of `normed`: these, and keys and values where the layer has its own.
+    fn project(
+        &self,
+        pass: &mut Pass<'_>,
+        [q, gate]: [Option<LinearPart>; 2],
+    ) -> Result<(), BackendError> {
+        let [k, v, raw] = self.places(pass);
+        let own = self.own.as_ref();
+        let keys = own.map(|own| own.k.to(k));
+        let values = own.and_then(|own| {
+            let to = if own.v_norm.is_some() { raw } else { v };
+            own.v.as_ref().map(|projection| projection.to(to))
+        });
+        let x = pass.rows_of(pass.space.normed, pass.hidden);
+        pass.backend.linears(Linears { x, parts: [q, gate, keys, values] })
+    }
+
+    /// Where keys and values lie, and where values wait before they are normed: where the mixer's output will be.
+    fn places(&self, pass: &Pass<'_>) -> [View; 3] {
+        let AttentionSpec { kv_heads, head_dim, .. } = self.spec;
+        let space = pass.space;
+        [space.k, space.v, space.mixed].map(|to| pass.rows_of(to, kv_heads * head_dim))
+    }
+
+    /// The layer's own keys and values, which were made, normed and turned to the cache.
+    fn keep(&self, pass: &mut Pass<'_>, cache: &KvCache) -> Result<(), BackendError> {
         let Some(own) = &self.own else { return Ok(()) };
-        let (k, v) = self.keys_and_values(pass, own)?;
+        let [k, v, raw] = self.places(pass);
+        let AttentionSpec { kv_heads, head_dim: dim, .. } = self.spec;
+        if let Some(weight) = own.v_norm {
+            let x = if own.v.is_some() { raw } else { k };
+            pass.backend.rms_norm(RmsNorm { x, weight, out: v, dim, eps: pass.eps })?;
+        }
+        self.turn(pass, k, kv_heads, own.k_norm)?;
         let KvCache { k: k_cache, v: v_cache, layout, ring } = *cache;
         let places = pass.index_of(pass.space.index.of(ring).0);
         pass.backend.cache_write(CacheWrite { k, v, places, k_cache, v_cache, layout })
-    }
-
-    /// The rows' keys, normed and turned, and values.
-    fn keys_and_values(
-        &self,
-        pass: &mut Pass<'_>,
-        own: &OwnKeys,
-    ) -> Result<(View, View), BackendError> {
-        let AttentionSpec { kv_heads, head_dim, .. } = self.spec;
-        let (space, width) = (pass.space, kv_heads * head_dim);
-        let normed = pass.rows_of(space.normed, pass.hidden);
-        let (k, v) = (pass.rows_of(space.k, width), pass.rows_of(space.v, width));
-        own.k.apply(pass, normed, k)?;
-        // Before they are normed, values wait where the mixer's output will be.
-        let raw = if own.v_norm.is_some() { pass.rows_of(space.mixed, width) } else { v };
-        if let Some(projection) = &own.v {
-            projection.apply(pass, normed, raw)?;
-        }
-        if let Some(weight) = own.v_norm {
-            let x = if own.v.is_some() { raw } else { k };
-            let (dim, eps) = (head_dim, pass.eps);
-            pass.backend.rms_norm(RmsNorm { x, weight, out: v, dim, eps })?;
-        }
-        self.turn(pass, k, kv_heads, own.k_norm)?;
-        Ok((k, v))
     }
 
     fn turn(

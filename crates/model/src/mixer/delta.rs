@@ -3,7 +3,9 @@
 use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::{DeltaSpec, ModelError};
-use forerun_backend::op::{Conv, DeltaPrepare, DeltaRule, DeltaShape, GatedNorm, Linear};
+use forerun_backend::op::{
+    Conv, DeltaPrepare, DeltaRule, DeltaShape, GatedNorm, Linear, LinearPart, Linears,
+};
 use forerun_backend::{BackendError, View, WeightId};
 use std::ops::Range;
 
@@ -84,9 +86,9 @@ impl Delta {
         let mixed = pass.rows_of(space.mixed, values);
         let spans = pass.span_table();
         let Inputs { qkv: w_qkv, z: w_z, a: w_a, b: w_b } = self.inputs;
-        for (weight, out) in [(w_qkv, raw), (w_z, z), (w_a, a), (w_b, b)] {
-            pass.backend.linear(Linear::set(normed, weight, out))?;
-        }
+        let parts = [(w_qkv, raw), (w_z, z), (w_a, a), (w_b, b)];
+        let parts = parts.map(|(weight, out)| Some(LinearPart { weight, bias: None, out }));
+        pass.backend.linears(Linears { x: normed, parts })?;
         let (x, weight) = (raw, self.conv);
         pass.backend.conv(Conv { x, weight, window, log: window_log, spans, out: qkv })?;
         let Self { rate, dt_bias, .. } = *self;

@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::conform::matrices::{all_formats, fitting_columns, format_name, typical_formats};
-use crate::op::{Activation, GatedLinear, Linear, Store};
+use crate::op::{Activation, GatedLinear, Linear, LinearPart, Linears, Store};
 use forerun_base::Format;
 
 #[derive(Clone, Copy)]
@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(linear(format, sizes, Store::Set, false));
         cases.push(first_channels(format, sizes, 21));
         cases.push(gated_linear(format, Sizes { rows: 2, n: 19, k: 128 }, Activation::Silu));
+        cases.push(linears(&[format], &[37, 5, 16], 3));
     }
     for format in typical_formats() {
         for rows in [0, 1, 2, 5, 17, 65, 130] {
@@ -37,6 +38,13 @@ pub(super) fn cases() -> Vec<Case> {
             for activation in [Activation::Silu, Activation::GeluTanh] {
                 cases.push(gated_linear(format, Sizes { rows, n: 33, k: 65 }, activation));
             }
+        }
+        for rows in [0, 1, 2, 4, 17, 70] {
+            cases.push(linears(&[format], &[130, 33, 6, 6], rows));
+            cases.push(linears(&[format], &[16, 96], rows));
+            // What lies in another order cannot be cut together.
+            let [first, .., last] = &typical_formats()[..] else { unreachable!("there are some") };
+            cases.push(linears(&[format, *last, format, *first], &[64, 48, 33, 7], rows));
         }
         cases.push(gated_linear(format, Sizes { rows: 0, n: 16, k: 64 }, Activation::GeluTanh));
         cases.push(gated_linear(format, Sizes { rows: 70, n: 130, k: 192 }, Activation::Silu));
@@ -71,6 +79,25 @@ fn first_channels(format: Format, sizes: Sizes, channels: usize) -> Case {
         let weight = stage.matrix([n, k], format)?;
         let out = stage.output("out", rows * channels)?;
         Ok(Linear { channels: Some(channels), ..Linear::set(x, weight, out) }.into())
+    })
+}
+
+/// Weights of these formats and channels; the second has a bias.
+fn linears(formats: &[Format], ns: &[usize], rows: usize) -> Case {
+    let k = formats.iter().fold(192, |k, &format| fitting_columns(format, k));
+    let name: Vec<String> = formats.iter().map(|&format| format_name(format)).collect();
+    let name = format!("{}, {rows} rows, {ns:?} x {k}", name.join(" and "));
+    let (formats, ns) = (formats.to_vec(), ns.to_vec());
+    Case::new("linears", name, rows, move |stage| {
+        let x = stage.random("x", rows * k)?;
+        let mut parts = [None; Linears::MOST];
+        for (i, (&n, part)) in ns.iter().zip(&mut parts).enumerate() {
+            let weight = stage.matrix([n, k], formats[i % formats.len()])?;
+            let bias = if i == 1 { Some(stage.norm_weight(n)?) } else { None };
+            let out = stage.output(["first", "second", "third", "fourth"][i], rows * n)?;
+            *part = Some(LinearPart { weight, bias, out });
+        }
+        Ok(Linears { x, parts }.into())
     })
 }
 
