@@ -78,6 +78,8 @@ pub(crate) struct Tiled {
     codes: Lines,
     scales: Vec<u8>,
     offsets: Vec<u8>,
+    /// Vectors of codes, and bytes of scales and offsets, of a panel: asked for at every panel, and found by divisions.
+    panel: [usize; 3],
 }
 
 /// How activations must look for a weight.
@@ -152,12 +154,15 @@ impl Tiled {
             codes: Lines::default(),
             scales: vec![],
             offsets: vec![],
+            panel: [0; 3],
         };
         let codes = repack::codes(crew, matrix, panels * empty.vectors(), empty.words());
         let lanes = Lanes::of_scales(format);
         let [scales, offsets] = [matrix.scales(), matrix.offsets()]
             .map(|plane| repack::scales(crew, plane, rows, lanes));
-        Some(Self { codes, scales, offsets, ..empty })
+        let bytes = |plane: &[u8]| plane.len().checked_div(panels).unwrap_or(0);
+        let panel = [empty.vectors(), bytes(&scales), bytes(&offsets)];
+        Some(Self { codes, scales, offsets, panel, ..empty })
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -203,16 +208,12 @@ impl Tiled {
 
     /// A panel's codes, scales and offsets.
     pub(super) fn panel(&self, panel: usize) -> [&[u8]; 3] {
-        let vectors = self.vectors();
-        let codes = &self.codes.all()[panel * vectors..(panel + 1) * vectors];
-        let part = |plane: &'_ [u8]| {
-            let each = plane.len() / self.rows.div_ceil(LANES);
-            panel * each..(panel + 1) * each
-        };
+        let [codes, scales, offsets] = self.panel.map(|each| panel * each..(panel + 1) * each);
+        let codes = &self.codes.all()[codes];
         // SAFETY: a line is 64 bytes without padding; the borrow of `self` covers them.
         let codes =
             unsafe { std::slice::from_raw_parts(codes.as_ptr().cast(), codes.len() * VECTOR) };
-        [codes, &self.scales[part(&self.scales)], &self.offsets[part(&self.offsets)]]
+        [codes, &self.scales[scales], &self.offsets[offsets]]
     }
 
     /// How channels take turns in codes, scales and offsets.
