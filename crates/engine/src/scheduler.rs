@@ -5,8 +5,9 @@
 //! answers than rows, turns rotate. Leases go by priority, then arrival, and one in four by arrival alone.
 //! Room for the longest answer is leased at admission, so a running sequence never has to be thrown out.
 
+use crate::draft::Usual;
 use crate::pace::Pace;
-use crate::sequence::{Room, Sequence, Standing};
+use crate::sequence::{Room, Sequence, Source, Standing};
 use crate::share::{Claim, SHARE, share};
 use crate::{
     Admission, Event, FinishReason, MAX_LOGPROBS, Mode, Picked, Receipt, RejectError, Request,
@@ -24,6 +25,8 @@ pub struct Scheduler {
     pub(crate) vocabulary: usize,
     /// What speculation did, for all sequences there were.
     pub(crate) speculated: Receipt,
+    /// How likely the head's guesses were, for all sequences there were.
+    usual: Usual,
     /// Tokens of all answers there were.
     pub(crate) generated: u64,
     next_id: u64,
@@ -43,6 +46,7 @@ impl Scheduler {
             vocabulary,
             sequences: Vec::new(),
             speculated: Receipt::default(),
+            usual: Usual::new(),
             generated: 0,
             next_id: 0,
             turn: 0,
@@ -97,6 +101,7 @@ impl Scheduler {
             vocabulary: self.vocabulary,
             max_drafts: self.max_drafts(),
             text_drafts: self.speculation.text && self.speculation.mode != Mode::Off,
+            usual: self.usual,
         }
     }
 
@@ -318,6 +323,9 @@ impl Scheduler {
         let (drafted, accepted) = (span.drafts, settled.keep - span.certain());
         self.speculated.note(sequence.drafts.source, drafted, accepted);
         self.generated += emitted as u64;
+        if sequence.drafts.source == Source::Head {
+            self.usual.note(drafted, accepted);
+        }
         sequence.drafts.note_round(drafted, accepted);
         sequence.finish(end, events);
         settled

@@ -1,7 +1,7 @@
 //! One conversation: its tokens, how it is sampled, when it ends, what is guessed of it.
 
 use crate::cache::Published;
-use crate::draft::{Acceptance, NgramIndex};
+use crate::draft::{Acceptance, NgramIndex, Usual};
 use crate::history::History;
 use crate::{Constraint, Depth, Event, FinishReason, Picked, Receipt, Request, Sampling, Watch};
 use forerun_base::{LeaseId, SeqId, Token};
@@ -72,6 +72,8 @@ pub(crate) struct Room {
     pub(crate) vocabulary: usize,
     pub(crate) max_drafts: usize,
     pub(crate) text_drafts: bool,
+    /// How likely the head's guesses are.
+    pub(crate) usual: Usual,
 }
 
 impl Sequence {
@@ -87,8 +89,8 @@ impl Sequence {
             guesses: Vec::with_capacity(room.max_drafts),
             source: Source::Head,
             text: NgramIndex::new(if room.text_drafts { end } else { 0 }),
-            text_acceptance: Acceptance::new(),
-            mtp_acceptance: Acceptance::new(),
+            text_acceptance: Acceptance::new(&Usual::new()),
+            mtp_acceptance: Acceptance::new(&room.usual),
             filled: 0,
             ahead: 0,
             receipt: Receipt::default(),

@@ -27,8 +27,8 @@ pub(crate) struct SpeculationArgs {
 pub(crate) struct DraftVocabularyArgs {
     /// Tokens the MTP head guesses: the first N of the vocabulary, which are the frequent ones
     ///
-    /// A guess costs less, and a token outside is never guessed; the model picks from all tokens always. `auto` takes all of up to 65536
-    /// tokens; of more, the first 32768 while nearly all of the latest text is made of them.
+    /// A guess costs less, and a token outside is never guessed; the model picks from all tokens always. `auto` takes half of
+    /// them, at least 4096 and at most 32768, while nearly all of the latest text is made of those.
     #[arg(long, value_name = "N|all|auto", default_value = "auto", value_parser = vocabulary)]
     pub(crate) draft_vocabulary: DraftVocabulary,
 }

@@ -15,7 +15,7 @@ pub(crate) const BANDS: usize = CONTEXTS.len() + 1;
 
 /// Steps after which a price that was not taken again is forgotten: the machine may have been busy with something else then,
 /// and a depth that once seemed dear would never be tried again.
-const FORGOTTEN: u32 = 256;
+const FORGOTTEN: u32 = 64;
 
 /// A time that was taken a number of times.
 #[derive(Clone, Copy, Debug, Default)]

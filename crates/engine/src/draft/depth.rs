@@ -28,29 +28,61 @@ const UNSEEN: f32 = 0.9;
 /// A gain smaller than the scatter of times is none.
 const GAIN: f32 = 1.03;
 
+/// How fast what was found of a position that is no longer tried gives way to what is usual: half of it in two dozen rounds. A
+/// position that was unlucky at first would else never be tried again.
+const FADE: f32 = 0.03;
+/// How much a round counts for what is usual.
+const USUAL: f32 = 0.01;
+
+/// Chance of acceptance by position over all sequences there were.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usual {
+    chance: [f32; MAX_DEPTH],
+    seen: [u32; MAX_DEPTH],
+}
+
+impl Usual {
+    /// Hopeful until told otherwise.
+    pub(crate) const fn new() -> Self {
+        Self { chance: [0.7; MAX_DEPTH], seen: [0; MAX_DEPTH] }
+    }
+
+    /// Takes the outcome of a round.
+    pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
+        for k in 0..drafted.min(accepted + 1).min(MAX_DEPTH) {
+            self.seen[k] = self.seen[k].saturating_add(1);
+            let rate = (1.0 / (self.seen[k] as f32 + 2.0)).max(USUAL);
+            let outcome = if k < accepted { 1.0 } else { 0.0 };
+            self.chance[k] += rate * (outcome - self.chance[k]);
+        }
+    }
+}
+
 /// Chance of acceptance by position, for one sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acceptance {
     chance: [f32; MAX_DEPTH],
     seen: [u32; MAX_DEPTH],
+    usual: [f32; MAX_DEPTH],
     parked_rounds: u32,
     probe_after: u32,
 }
 
 impl Acceptance {
-    /// Hopeful until told otherwise.
-    pub(crate) const fn new() -> Self {
+    /// As usual until told otherwise; what is usual counts for a few rounds.
+    pub(crate) fn new(usual: &Usual) -> Self {
         Self {
-            chance: [0.7; MAX_DEPTH],
-            seen: [0; MAX_DEPTH],
+            chance: usual.chance,
+            seen: usual.seen.map(|seen| seen.min(TRIALS)),
+            usual: usual.chance,
             parked_rounds: 0,
             probe_after: PROBE_AFTER,
         }
     }
 
     /// Of guesses that cannot be wrong.
-    pub(crate) const fn certain() -> Self {
-        Self { chance: [1.0; MAX_DEPTH], seen: [TRIALS; MAX_DEPTH], ..Self::new() }
+    pub(crate) fn certain() -> Self {
+        Self::new(&Usual { chance: [1.0; MAX_DEPTH], seen: [TRIALS; MAX_DEPTH] })
     }
 
     /// Takes the outcome of a round.
@@ -65,6 +97,9 @@ impl Acceptance {
         if drafted == 0 {
             self.parked_rounds += 1;
         } else {
+            for k in drafted.min(MAX_DEPTH)..MAX_DEPTH {
+                self.chance[k] += FADE * (self.usual[k] - self.chance[k]);
+            }
             let was_probe = self.wants_probe(1, true);
             self.parked_rounds = 0;
             self.probe_after = match (accepted, was_probe) {
@@ -208,7 +243,11 @@ mod tests {
     }
 
     fn known(chance: f32) -> Acceptance {
-        Acceptance { chance: [chance; MAX_DEPTH], seen: [9; MAX_DEPTH], ..Acceptance::new() }
+        Acceptance {
+            chance: [chance; MAX_DEPTH],
+            seen: [9; MAX_DEPTH],
+            ..Acceptance::new(&Usual::new())
+        }
     }
 
     fn depth(chance: f32, costs: &CostTable, limit: usize) -> usize {
@@ -296,7 +335,7 @@ mod tests {
     fn a_parked_sequence_looks_again_from_time_to_time() {
         // A guess would pay if it were right, but none is.
         let costs = table(|rows| 0.25 + 0.75 * rows as f32, 0.05);
-        let mut acceptance = Acceptance::new();
+        let mut acceptance = Acceptance::new(&Usual::new());
         let mut probes = 0;
         for _ in 0..1000 {
             let mut one = [Candidate::new(acceptance, 8, false)];
@@ -311,7 +350,7 @@ mod tests {
     #[test]
     fn deeper_guesses_wait_until_shallower_ones_are_known() {
         let cheap = table(|_| 1.0, 0.0);
-        let mut acceptance = Acceptance::new();
+        let mut acceptance = Acceptance::new(&Usual::new());
         for deepest in [1, 3, 7, 8] {
             let mut one = [Candidate::new(acceptance, 8, false)];
             choose(&mut one, &cheap, 32, 0);
@@ -325,7 +364,7 @@ mod tests {
     fn a_depth_behind_a_stair_is_found() {
         // Three rows cost what four do.
         let costs = table(|rows| [1.0, 1.2, 1.9, 1.9, 3.2][rows.min(5) - 1], 0.1);
-        let mut acceptance = Acceptance::new();
+        let mut acceptance = Acceptance::new(&Usual::new());
         let mut depths = Vec::new();
         for _ in 0..40 {
             let mut one = [Candidate::new(acceptance, 8, false)];
@@ -334,6 +373,39 @@ mod tests {
             acceptance.note(one[0].depth, one[0].depth);
         }
         assert_eq!(depths[39], 3, "{depths:?}");
+    }
+
+    #[test]
+    fn an_unlucky_start_is_forgotten() {
+        let costs = table(|rows| [1.0, 1.2, 1.4, 1.5, 3.2][rows.min(5) - 1], 0.1);
+        let mut acceptance = Acceptance::new(&Usual::new());
+        [1, 1, 1, 1].into_iter().for_each(|depth| acceptance.note(depth, depth));
+        [2, 2, 2].into_iter().for_each(|depth| acceptance.note(depth, 1));
+        let mut depths = Vec::new();
+        for _ in 0..60 {
+            let mut one = [Candidate::new(acceptance, 8, false)];
+            choose(&mut one, &costs, 32, 0);
+            depths.push(one[0].depth);
+            acceptance.note(one[0].depth, one[0].depth);
+        }
+        assert_eq!((depths[0], depths[59]), (1, 3), "{depths:?}");
+    }
+
+    #[test]
+    fn a_sequence_begins_with_what_is_usual() {
+        let costs = table(|rows| [1.0, 1.2, 1.4, 1.5, 3.2][rows.min(5) - 1], 0.1);
+        let first = |rounds: &[(usize, usize)]| {
+            let mut usual = Usual::new();
+            for _ in 0..30 {
+                rounds.iter().for_each(|&(drafted, accepted)| usual.note(drafted, accepted));
+            }
+            let mut one = [Candidate::new(Acceptance::new(&usual), 8, false)];
+            choose(&mut one, &costs, 32, 0);
+            one[0].depth
+        };
+        assert_eq!(first(&[]), 1, "nothing is known");
+        assert_eq!(first(&[(3, 3), (3, 2)]), 3);
+        assert_eq!(first(&[(1, 0)]), 0);
     }
 
     #[test]

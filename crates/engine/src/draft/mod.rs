@@ -18,6 +18,6 @@ pub use policy::{Depth, DraftVocabulary, Mode, Speculation};
 pub use receipt::Receipt;
 
 pub(crate) use cost::{BANDS, CostTable, band, blend};
-pub(crate) use depth::Acceptance;
+pub(crate) use depth::{Acceptance, Usual};
 pub(crate) use ngram::NgramIndex;
 pub(crate) use schedule::DraftScratch;

@@ -42,7 +42,7 @@ impl Depth {
 /// is never guessed is still picked by the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftVocabulary {
-    /// All of up to 65536 tokens. Of more, the first 32768 while nearly all of the latest text is made of them.
+    /// The lower half, at least 4096 and at most 32768, while nearly all of the latest text is made of them; else all.
     Auto,
     /// Every token.
     All,
@@ -51,10 +51,8 @@ pub enum DraftVocabulary {
 }
 
 impl DraftVocabulary {
-    /// Up to here a head is cheap beside its block.
-    const SMALL: usize = 1 << 16;
-    /// The frequent tokens of a larger vocabulary.
-    const FREQUENT: usize = 1 << 15;
+    /// The frequent tokens of a vocabulary: no fewer, of which a head is cheap beside its block, and no more.
+    const FREQUENT: [usize; 2] = [1 << 12, 1 << 15];
     /// Tokens of the latest text that are looked at.
     const LATEST: usize = 256;
     /// One token in so many may lie outside.
@@ -78,11 +76,12 @@ impl DraftVocabulary {
         match self {
             Self::All => vocabulary,
             Self::First(tokens) => tokens,
-            Self::Auto if vocabulary <= Self::SMALL => vocabulary,
             Self::Auto => {
+                let [least, most] = Self::FREQUENT;
+                let frequent = (vocabulary / 2).clamp(least, most).min(vocabulary);
                 let latest = &text[text.len().saturating_sub(Self::LATEST)..];
-                let outside = latest.iter().filter(|&&t| t as usize >= Self::FREQUENT).count();
-                if outside * Self::RARE > latest.len() { vocabulary } else { Self::FREQUENT }
+                let outside = latest.iter().filter(|&&t| t as usize >= frequent).count();
+                if outside * Self::RARE > latest.len() { vocabulary } else { frequent }
             }
         }
     }

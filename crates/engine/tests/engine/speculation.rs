@@ -220,10 +220,15 @@ fn a_draft_vocabulary_that_is_no_part_of_the_vocabulary_is_refused() {
 }
 
 #[test]
-fn auto_narrows_large_vocabularies_while_the_text_is_made_of_frequent_tokens() {
+fn auto_narrows_vocabularies_while_the_text_is_made_of_frequent_tokens() {
     let auto = |vocabulary, text: &[Token]| DraftVocabulary::Auto.tokens(vocabulary, text);
-    assert_eq!(auto(65_536, &[1]), 65_536);
-    assert_eq!(auto(65_537, &[]), 32_768);
+    for (vocabulary, frequent) in
+        [(100, 100), (4096, 4096), (5000, 4096), (8192, 4096), (50_000, 25_000), (65_537, 32_768)]
+    {
+        assert_eq!(auto(vocabulary, &[1]), frequent);
+        assert_eq!(auto(vocabulary, &[]), frequent);
+    }
+    assert_eq!(auto(8192, &[4096]), 8192);
     let mut text = vec![32_767; 300];
     assert_eq!(auto(250_000, &text), 32_768);
     text[60..76].fill(32_768);
