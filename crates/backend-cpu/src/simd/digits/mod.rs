@@ -20,6 +20,7 @@
 //! something that is not a number gives only that; a row below 2⁻¹⁰⁰ counts as zeros.
 
 mod code;
+mod direct;
 mod nested;
 mod pack;
 mod product;

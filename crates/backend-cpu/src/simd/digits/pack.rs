@@ -122,7 +122,7 @@ impl Recipe {
     }
 
     /// Whether codes lie as tiles do: whole bytes without a sign.
-    fn as_tiles(&self) -> bool {
+    pub(super) fn as_tiles(&self) -> bool {
         self.order == 8 && !self.sums[0]
     }
 

@@ -11,6 +11,7 @@ use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
 use super::Units;
 use super::code::{Code, Scales, WithCode, excess, with_code};
+use super::direct::{self, Direct};
 use super::nested::{self, Levels, Nested, Vectors, Words};
 use super::pack::{PackTask, Packed, Recipe};
 use super::stacked::{self, Stacked};
@@ -29,7 +30,7 @@ pub(super) const SUMS: usize = LANES * LANES;
 const FEW_TILES: usize = 2;
 
 /// Tiles of rows that are used together.
-fn near_tiles(recipe: Recipe) -> usize {
+pub(super) fn near_tiles(recipe: Recipe) -> usize {
     walk::near_tiles(recipe.packed_len(LANES))
 }
 
@@ -40,7 +41,9 @@ pub(super) fn scratch_len(tiled: &Tiled, recipe: Recipe, rows: usize, packs: boo
     let work = if recipe.nested() {
         nested::scratch_len(tiles)
     } else {
-        (RESULTS + TOGETHER * (WEIGHTS + SCALES + tiles * SUMS)).max(stacked::SCRATCH)
+        (RESULTS + TOGETHER * (WEIGHTS + SCALES + tiles * SUMS))
+            .max(stacked::SCRATCH)
+            .max(direct::SCRATCH)
     };
     walk::room_len(tiled) + own + work
 }
@@ -91,6 +94,10 @@ impl WithCode for Work<'_> {
             let Self { product, packed, tiles, room, scratch } = self;
             // SAFETY: `run`'s promise; fewer rows than sixteen are one tile.
             unsafe { Stacked { product, packed, tile: tiles.start }.run(room, scratch) };
+        } else if self.packed.recipe().as_tiles() {
+            let Self { product, packed, tiles, room, scratch } = self;
+            // SAFETY: `run`'s promise.
+            unsafe { Direct { product, packed, tiles }.run(room, scratch) };
         } else {
             self.by_tiles(code);
         }
@@ -292,7 +299,7 @@ impl Run<'_> {
                 for tile in self.tiles.clone() {
                     let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
                     for (i, panel) in panels.iter().enumerate() {
-                        let block = self.block::<C>(panel, [tile, i, i], some.clone());
+                        let block = self.block([tile, i, i], some.clone());
                         if some.end == units {
                             expect(self.product, panel, rows.clone());
                         }
@@ -327,7 +334,7 @@ impl Run<'_> {
                     let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
                     expect(self.product, &panels[i], rows);
                 }
-                let block = self.block::<C>(&panels[i], [tile, i, n % TOGETHER], some.clone());
+                let block = self.block([tile, i, n % TOGETHER], some.clone());
                 // SAFETY: tiles were configured for the class and the recipe; the fields of blocks are as they say: between a block and the
                 // next use of its place for weights and scales lie at least two further blocks.
                 unsafe { pipeline.push(block) };
@@ -342,7 +349,7 @@ impl Run<'_> {
         excess(self.product.matrix.format()).map_or(0, |bit| 1 << bit)
     }
 
-    /// Brings units of a panel near, as tiles and f32 scales in place `at` where they are not so already.
+    /// Brings units of a panel near, as tiles and f32 scales in place `at`.
     fn bring<C: Code>(&mut self, code: C, panel: &Panel, at: usize, units: Range<usize>) {
         let (tiled, unit) = (self.product.matrix, self.packed.recipe().unit());
         let (codes, excess) = (panel.planes[0], self.excess());
@@ -352,39 +359,22 @@ impl Run<'_> {
         let some = [units.start, units.len(), unit];
         // SAFETY: the units are the panel's; scratch has room for a block.
         unsafe {
-            if !tiles::is_tile::<C>(excess) {
-                tiles::unpack(code, (codes, excess), some, to);
-            }
+            tiles::unpack(code, (codes, excess), some, to);
             tiles::widen_scales::<C>(scales, [units.start, units.len()], factors);
         }
     }
 
     /// One tile of rows with panel number `i`, whose units were brought to place `at`.
-    fn block<C: Code>(
-        &mut self,
-        panel: &Panel,
-        [tile, i, at]: [usize; 3],
-        units: Range<usize>,
-    ) -> Block {
+    fn block(&mut self, [tile, i, at]: [usize; 3], units: Range<usize>) -> Block {
         let sums = self.place(tile, i);
         let format = self.product.matrix.format();
-        let unit = self.packed.recipe().unit();
-        let (weights, ahead) = if tiles::is_tile::<C>(self.excess()) {
-            let codes = |unit_at| tiles::codes_of::<C>(panel.planes[0], unit_at, unit);
-            // Panels follow each other, so what comes next is behind this one, or of no use to anybody. One tile asks for all.
-            let next = (tile == self.tiles.start).then(|| codes(units.start + UNITS));
-            (codes(units.start), next)
-        } else {
-            (self.weights[at * WEIGHTS..].as_ptr().cast(), None)
-        };
         Block {
             recipe: self.packed.recipe(),
             class: self.packed.class(),
             signed: excess(format).is_some(),
             offsets: matches!(format, Format::Grouped { offset: true, .. }),
             x: self.packed.unit(tile, units.start),
-            weights,
-            ahead,
+            weights: self.weights[at * WEIGHTS..].as_ptr().cast(),
             scales: self.scales[at * SCALES..].as_ptr(),
             units: units.len(),
             sums: self.sums[sums..][..SUMS].as_mut_ptr(),
@@ -399,7 +389,7 @@ impl Run<'_> {
 }
 
 /// Asks for the lines to which [`store`] will write: rows of the output are far apart, and each would be waited for.
-#[inline]
+#[inline(always)]
 pub(super) fn expect(product: &Product<'_, Tiled>, panel: &Panel, rows: Range<usize>) {
     for row in rows {
         // SAFETY: a prefetch may point anywhere.

@@ -39,16 +39,6 @@ pub(super) unsafe fn configure(recipe: Recipe, class: usize) -> Configured {
     unsafe { Configured::bytes(class, recipe.slab()) }
 }
 
-/// Whether codes lie as tiles of weights do, so that nothing is to be unpacked.
-pub(super) fn is_tile<C: Code>(excess: u8) -> bool {
-    C::BITS == 8 && excess == 0
-}
-
-/// First code of unit `first` of a panel.
-pub(super) fn codes_of<C: Code>(codes: *const u8, first: usize, unit: usize) -> *const u8 {
-    codes.wrapping_add(first * unit / CHUNK * C::BITS * 64)
-}
-
 /// Unpacks the codes of `units` units from `first` on.
 ///
 /// # Safety
@@ -66,7 +56,7 @@ pub(super) unsafe fn unpack<C: Code>(
     let double = usize::from(C::NARROW);
     // SAFETY: the caller's promise.
     unsafe {
-        let codes = codes_of::<C>(codes, first, unit);
+        let codes = codes.wrapping_add(first * unit / CHUNK * C::BITS * 64);
         for chunk in 0..(units * unit).div_ceil(CHUNK) {
             let bytes = code.bytes(codes.add(chunk * C::BITS * 64), AHEAD);
             for i in 0..VECTORS {
@@ -163,6 +153,8 @@ macro_rules! dot {
     };
 }
 
+pub(super) use {dot, load, numbered, store, zero};
+
 /// Scales the sums of a digit of a unit of `$block` that wait at `$from` and adds them to `$sums`, with the last digit the offsets too.
 ///
 /// Not a function, since one that is not inlined could not keep the sums in registers.
@@ -196,8 +188,6 @@ pub(super) struct Block {
     /// Activations and their words, from the first unit on.
     pub(super) x: (*const u8, *const f32),
     pub(super) weights: *const u8,
-    /// Bytes that are worth asking for on the way, as many as the weights have.
-    pub(super) ahead: Option<*const u8>,
     pub(super) scales: *const f32,
     pub(super) units: usize,
     /// `[row][channel]`.
@@ -343,13 +333,6 @@ impl Block {
         let w = self.weights.wrapping_add(i * if NARROW { 2 * bytes } else { bytes });
         // SAFETY: the caller's promise.
         unsafe {
-            if let Some(ahead) = self.ahead {
-                // A few at a time: many at once would wait for each other.
-                let lines = bytes.div_ceil(64 * digits);
-                for line in T * lines..(T + 1) * lines {
-                    _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line * 64).cast());
-                }
-            }
             if NARROW && columns > CHUNK {
                 // Both halves of a digit have lines of their own.
                 if digit == 0 {
