@@ -2,7 +2,7 @@
 
 use super::isa::LANES;
 pub(super) use super::product::TOGETHER;
-use super::product::{Product, Source};
+use super::product::{Places, Product, Source};
 use super::tiled::{Lanes, Tiled, VECTOR};
 use forerun_backend::op::Store;
 use std::array::from_fn;
@@ -133,6 +133,24 @@ impl Panel {
     #[inline(always)]
     pub(super) fn line(&self, product: &Product<'_, Tiled>, row: usize) -> *const f32 {
         product.output.data.address(self.place(product, row), self.lanes.len())
+    }
+
+    /// Where the sums of `rows` go, if that is whole vectors equally far apart and nothing but they go there: the first, how far apart
+    /// they are, and whether sums are added to what is there.
+    #[inline(always)]
+    pub(super) fn vectors(
+        &self,
+        product: &Product<'_, Tiled>,
+        rows: &Range<usize>,
+    ) -> Option<(*mut f32, usize, bool)> {
+        let out = &product.output;
+        let straight = !matches!(out.places, Places::Picked { .. }) && self.lanes.len() == LANES;
+        if !straight || !out.bias.is_empty() || rows.is_empty() {
+            return None;
+        }
+        let len = (rows.len() - 1) * out.stride + LANES;
+        let first = out.data.address(self.place(product, rows.start), len);
+        Some((first, out.stride, out.store == Store::Add))
     }
 
     /// Stores a row's sums of the wanted lanes.

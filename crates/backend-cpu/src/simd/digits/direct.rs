@@ -109,11 +109,25 @@ macro_rules! unit {
     )*};
 }
 
-/// The sums of all rows to memory.
-macro_rules! keep {
-    ($sums:expr, $to:expr) => {
-        for r in 0..CLASS {
-            _mm512_storeu_ps($to[r * LANES..].as_mut_ptr(), $sums[r]);
+/// Stores the sums of a panel, by way of `$kept` where they are not whole vectors.
+macro_rules! finish {
+    ($product:expr, $panel:expr, $rows:expr, $worth:expr, $kept:expr, $sums:expr) => {
+        let (rows, worth) = ($rows, $worth);
+        match $panel.vectors($product, &rows).filter(|_| rows.len() == CLASS) {
+            Some((first, stride, add)) => {
+                for r in 0..CLASS {
+                    let to = first.wrapping_add(r * stride);
+                    let sums = _mm512_mul_ps($sums[r], _mm512_set1_ps(worth[r]));
+                    let sums = if add { _mm512_add_ps(_mm512_loadu_ps(to), sums) } else { sums };
+                    _mm512_storeu_ps(to, sums);
+                }
+            }
+            None => {
+                for r in 0..CLASS {
+                    _mm512_storeu_ps($kept[r * LANES..].as_mut_ptr(), $sums[r]);
+                }
+                put($product, $panel, rows, ($kept, worth));
+            }
         }
     };
 }
@@ -185,8 +199,7 @@ impl Direct<'_> {
                     numbered!(0, store(place.results));
                 } else {
                     unit!(begun, place, codes, 0, units - 1, scales, sums);
-                    keep!(sums, kept);
-                    put(self.product, &panels[i - 1], rows.clone(), (kept, worth));
+                    finish!(self.product, &panels[i - 1], rows.clone(), worth, kept, sums);
                     sums = [_mm512_setzero_ps(); CLASS];
                     scales = self.scales(panel);
                 }
@@ -205,8 +218,7 @@ impl Direct<'_> {
             add!(next + 1, 0, place, units - 1, (scales, factors), sums);
             add!(next + 2, 1, place, units - 1, (scales, factors), sums);
             add!(next + 3, 2, place, units - 1, (scales, factors), sums);
-            keep!(sums, kept);
-            put(self.product, &panels[panels.len() - 1], rows, (kept, worth));
+            finish!(self.product, &panels[panels.len() - 1], rows, worth, kept, sums);
         }
     }
 
