@@ -31,6 +31,8 @@ const GAIN: f32 = 1.03;
 /// How fast what was found of a position that is no longer tried gives way to what is usual: half of it in two dozen rounds. A
 /// position that was unlucky at first would else never be tried again.
 const FADE: f32 = 0.03;
+/// How much a round counts for a sequence: a memory of about twenty.
+const OWN: f32 = 0.05;
 /// How much a round counts for what is usual.
 const USUAL: f32 = 0.01;
 
@@ -49,12 +51,21 @@ impl Usual {
 
     /// Takes the outcome of a round.
     pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
-        for k in 0..drafted.min(accepted + 1).min(MAX_DEPTH) {
-            self.seen[k] = self.seen[k].saturating_add(1);
-            let rate = (1.0 / (self.seen[k] as f32 + 2.0)).max(USUAL);
-            let outcome = if k < accepted { 1.0 } else { 0.0 };
-            self.chance[k] += rate * (outcome - self.chance[k]);
-        }
+        learn((&mut self.chance, &mut self.seen), [drafted, accepted], USUAL);
+    }
+}
+
+/// Takes the outcome of a round: a mean in which what was thought before counts for two rounds, then a memory in which a round counts `least`.
+fn learn(
+    (chance, seen): (&mut [f32; MAX_DEPTH], &mut [u32; MAX_DEPTH]),
+    [drafted, accepted]: [usize; 2],
+    least: f32,
+) {
+    for k in 0..drafted.min(accepted + 1).min(MAX_DEPTH) {
+        seen[k] = seen[k].saturating_add(1);
+        let rate = (1.0 / (seen[k] as f32 + 2.0)).max(least);
+        let outcome = if k < accepted { 1.0 } else { 0.0 };
+        chance[k] += rate * (outcome - chance[k]);
     }
 }
 
@@ -87,13 +98,7 @@ impl Acceptance {
 
     /// Takes the outcome of a round.
     pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
-        for k in 0..drafted.min(accepted + 1).min(MAX_DEPTH) {
-            self.seen[k] += 1;
-            // A mean in which the hope counts for two rounds, then a memory of about twenty.
-            let rate = (1.0 / (self.seen[k] as f32 + 2.0)).max(0.05);
-            let outcome = if k < accepted { 1.0 } else { 0.0 };
-            self.chance[k] += rate * (outcome - self.chance[k]);
-        }
+        learn((&mut self.chance, &mut self.seen), [drafted, accepted], OWN);
         if drafted == 0 {
             self.parked_rounds += 1;
         } else {
