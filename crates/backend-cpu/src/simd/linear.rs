@@ -1,6 +1,6 @@
 //! Products with weights, cut into tasks of channels and, when there are many rows, of rows.
 
-use super::crew::{Crew, piece};
+use super::crew::Crew;
 use super::elementwise::activate;
 use super::isa::{Isa, Task};
 use super::packing::Rows;
@@ -27,11 +27,8 @@ const TILED_ROWS: usize = LANES;
 /// How a product is cut.
 #[derive(Clone, Copy)]
 pub(super) struct Cut {
-    rows: usize,
-    row_pieces: usize,
-    channel_pieces: Pieces,
-    /// Rows of a piece are a multiple of this.
-    row_grain: usize,
+    rows: Pieces,
+    channels: Pieces,
     /// Whether some tasks bring their rows into the order of a weight, each for itself.
     packs: bool,
 }
@@ -50,47 +47,44 @@ impl Cut {
             false => GRAIN,
         };
         let smallest = SMALLEST.div_ceil((rows * grain * k).max(1));
-        let channel_pieces = if tiled {
+        let cut = if tiled {
             Pieces::shrinking(channels, grain, threads, smallest)
         } else {
             let count = channels.div_ceil(grain);
             let pieces = crew.pieces(count, smallest, 4).max(channels * k / TILE);
             Pieces::equal(channels, grain, pieces.clamp(1, count.max(1)))
         };
-        let wanted = (2 * threads).div_ceil(channel_pieces.count());
+        let wanted = (2 * threads).div_ceil(cut.count());
         let row_pieces = if threads == 1 { 1 } else { wanted.min(rows / ROW_CHUNK).max(1) };
         let row_grain = if tiled { TILED_ROWS } else { 1 };
-        Self { rows, row_pieces, channel_pieces, row_grain, packs }
+        Self { rows: Pieces::equal(rows, row_grain, row_pieces), channels: cut, packs }
     }
 
     /// As above, but never cut into rows, which tasks take from where they lie.
     pub(super) fn channels(crew: &Crew, weights: &[&Weight], shape: [usize; 3]) -> Self {
-        Self { row_pieces: 1, packs: true, ..Self::new(crew, weights, shape) }
+        let rows = Pieces::equal(shape[0], 1, 1);
+        Self { rows, packs: true, ..Self::new(crew, weights, shape) }
     }
 
     /// Pieces that each row's channels are in.
     pub(super) fn channel_pieces(&self) -> usize {
-        self.channel_pieces.count()
+        self.channels.count()
     }
 
     pub(super) fn tasks(&self) -> usize {
-        self.row_pieces * self.channel_pieces()
+        self.rows.count() * self.channel_pieces()
     }
 
     /// Rows and channels of a task.
     #[inline(always)]
     pub(super) fn part(&self, index: usize) -> [Range<usize>; 2] {
         let (rows, channels) = (index / self.channel_pieces(), index % self.channel_pieces());
-        [
-            piece(self.rows, self.row_pieces, self.row_grain, rows),
-            self.channel_pieces.part(channels),
-        ]
+        [self.rows.part(rows), self.channels.part(channels)]
     }
 
     /// Most rows and channels of a task.
     pub(super) fn largest(&self) -> (usize, usize) {
-        let rows = self.rows.div_ceil(self.row_grain).div_ceil(self.row_pieces) * self.row_grain;
-        (rows.min(self.rows), self.channel_pieces.largest())
+        (self.rows.largest(), self.channels.largest())
     }
 
     /// f32 of scratch for a task over `weight`, and of its results.

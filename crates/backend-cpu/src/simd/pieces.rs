@@ -1,5 +1,6 @@
 //! How a run of work is cut into tasks.
 
+use super::crew::piece;
 use std::ops::Range;
 
 /// `0..units`, cut at multiples of `grain`.
@@ -59,17 +60,12 @@ impl Pieces {
 
     /// Units of piece `index`.
     pub(super) fn part(&self, index: usize) -> Range<usize> {
-        let [start, end] = match self.shrink {
-            None => {
-                let grains = self.units.div_ceil(self.grain);
-                [index, index + 1].map(|i| grains * i / self.count)
-            }
-            Some(shrink) => {
-                let mut sizes = self.sizes(shrink);
-                let start = sizes.by_ref().take(index).sum();
-                [start, start + sizes.next().unwrap_or(0)]
-            }
+        let Some(shrink) = self.shrink else {
+            return piece(self.units, self.count, self.grain, index);
         };
+        let mut sizes = self.sizes(shrink);
+        let start = sizes.by_ref().take(index).sum::<usize>();
+        let end = start + sizes.next().unwrap_or(0);
         (start * self.grain).min(self.units)..(end * self.grain).min(self.units)
     }
 }

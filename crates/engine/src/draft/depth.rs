@@ -262,6 +262,18 @@ mod tests {
         one[0].depth
     }
 
+    /// The depths of some rounds in which every guess is right.
+    fn rounds(mut acceptance: Acceptance, costs: &CostTable, rounds: usize) -> Vec<usize> {
+        let mut depths = Vec::new();
+        for _ in 0..rounds {
+            let mut one = [Candidate::new(acceptance, 8, false)];
+            choose(&mut one, costs, 32, 0);
+            depths.push(one[0].depth);
+            acceptance.note(one[0].depth, one[0].depth);
+        }
+        depths
+    }
+
     #[test]
     fn likely_guesses_that_cost_little_go_deep_and_unlikely_ones_park() {
         let cheap = table(|rows| 1.0 + 0.02 * rows as f32, 0.1);
@@ -369,14 +381,7 @@ mod tests {
     fn a_depth_behind_a_stair_is_found() {
         // Three rows cost what four do.
         let costs = table(|rows| [1.0, 1.2, 1.9, 1.9, 3.2][rows.min(5) - 1], 0.1);
-        let mut acceptance = Acceptance::new(&Usual::new());
-        let mut depths = Vec::new();
-        for _ in 0..40 {
-            let mut one = [Candidate::new(acceptance, 8, false)];
-            choose(&mut one, &costs, 32, 0);
-            depths.push(one[0].depth);
-            acceptance.note(one[0].depth, one[0].depth);
-        }
+        let depths = rounds(Acceptance::new(&Usual::new()), &costs, 40);
         assert_eq!(depths[39], 3, "{depths:?}");
     }
 
@@ -386,13 +391,7 @@ mod tests {
         let mut acceptance = Acceptance::new(&Usual::new());
         [1, 1, 1, 1].into_iter().for_each(|depth| acceptance.note(depth, depth));
         [2, 2, 2].into_iter().for_each(|depth| acceptance.note(depth, 1));
-        let mut depths = Vec::new();
-        for _ in 0..60 {
-            let mut one = [Candidate::new(acceptance, 8, false)];
-            choose(&mut one, &costs, 32, 0);
-            depths.push(one[0].depth);
-            acceptance.note(one[0].depth, one[0].depth);
-        }
+        let depths = rounds(acceptance, &costs, 60);
         assert_eq!((depths[0], depths[59]), (1, 3), "{depths:?}");
     }
 

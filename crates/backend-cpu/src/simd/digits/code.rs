@@ -210,6 +210,9 @@ impl Scales {
     }
 }
 
+/// Digits of a number, where codes are not narrow.
+pub(super) const DIGITS: usize = 3;
+
 /// What each digit is worth, highest first.
 pub(super) const fn weights(narrow: bool) -> [f32; 3] {
     if narrow { [4096.0, 1.0, 0.0] } else { [65536.0, 256.0, 1.0] }

@@ -3,24 +3,22 @@
 //! # Shape
 //! As in [`super::tiles`]: a product is begun, the exact sums of the second before it are stored, and those of the third before it are
 //! scaled and added. So a unit is added while the next one is multiplied, also where that is of the next panel, and the sums of
-//! a panel stay in registers from its first unit to its last. What a loop over units calls or decides would send them to memory, so
-//! it does neither.
+//! a panel stay in registers from its first unit to its last. A call in the loop over units would send them to memory, so it calls
+//! nothing.
 
 use super::super::amx::tile::{Configured, move_tile};
 use super::super::isa::LANES;
 use super::super::product::Product;
 use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
-use super::code::{Scales, weights};
+use super::code::{DIGITS, weights};
 use super::pack::{Packed, WORDS};
-use super::product::{SUMS, expect, near_tiles, store as put};
+use super::product::{SUMS, expect, near_tiles, scales as scales_of, store as put};
 use super::tiles::{RESULTS, TILE, dot, load, numbered, store, zero};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Digits of a number.
-const DIGITS: usize = 3;
 /// How far ahead of their use codes are asked for.
 const AHEAD: usize = 4 * TILE;
 
@@ -184,7 +182,8 @@ impl Direct<'_> {
         let place = Place { x, words, results: results.as_mut_ptr().cast(), unit };
         let rows = walk::rows_of(self.product, [tile, self.tiles.start, CLASS]);
         let worth = self.packed.worth(tile);
-        let mut scales = self.scales(&panels[0]);
+        let matrix = self.product.matrix;
+        let mut scales = scales_of(matrix, &panels[0], unit);
         let mut sums = [_mm512_setzero_ps(); CLASS];
         // Units that were begun.
         let mut begun = 0;
@@ -201,7 +200,7 @@ impl Direct<'_> {
                     unit!(begun, place, codes, 0, units - 1, scales, sums);
                     finish!(self.product, &panels[i - 1], rows.clone(), worth, kept, sums);
                     sums = [_mm512_setzero_ps(); CLASS];
-                    scales = self.scales(panel);
+                    scales = scales_of(matrix, panel, unit);
                 }
                 begun += 1;
                 expect(self.product, panel, rows.clone());
@@ -220,11 +219,5 @@ impl Direct<'_> {
             add!(next + 3, 2, place, units - 1, (scales, factors), sums);
             finish!(self.product, &panels[panels.len() - 1], rows, worth, kept, sums);
         }
-    }
-
-    fn scales(&self, panel: &Panel) -> Scales {
-        let [_, scales, offsets] = panel.planes;
-        let unit = self.packed.recipe().unit();
-        Scales::new(self.product.matrix.format(), [scales, offsets], unit)
     }
 }

@@ -105,7 +105,7 @@ impl WithCode for Work<'_> {
 }
 
 /// Scales of a panel.
-fn scales(tiled: &Tiled, panel: &Panel, unit: usize) -> Scales {
+pub(super) fn scales(tiled: &Tiled, panel: &Panel, unit: usize) -> Scales {
     let [_, scales, offsets] = panel.planes;
     Scales::new(tiled.format(), [scales, offsets], unit)
 }

@@ -9,9 +9,9 @@ use super::super::isa::LANES;
 use super::super::product::Product;
 use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
-use super::code::{Scales, weights};
+use super::code::{DIGITS, Scales, weights};
 use super::pack::{Packed, WORDS};
-use super::product::{SUMS, store};
+use super::product::{SUMS, scales as scales_of, store};
 use super::tiles::TILE;
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -19,8 +19,6 @@ use std::array::from_fn;
 
 /// Most rows.
 pub(super) const MOST: usize = 4;
-/// Digits of a number.
-const DIGITS: usize = 3;
 /// How far ahead of their use codes are asked for.
 const AHEAD: usize = 2 * TILE;
 
@@ -92,16 +90,14 @@ impl Stacked<'_> {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn panels<const CLASS: usize>(&self, panels: &[Panel], scratch: &mut [f32]) {
-        let (recipe, format) = (self.packed.recipe(), self.product.matrix.format());
+        let (recipe, matrix) = (self.packed.recipe(), self.product.matrix);
         let (unit, units) = (recipe.unit(), recipe.units());
         let (results, kept) = scratch.split_at_mut(TOGETHER * TILE / 4);
         let results = results.as_mut_ptr().cast::<u8>();
         // Where there are fewer panels the last one is multiplied again, for nobody.
         let last = panels.len() - 1;
-        let each = |i: usize| panels[i.min(last)].planes;
-        let codes: [*const u8; TOGETHER] = from_fn(|i| each(i)[0]);
-        let scales: [Scales; TOGETHER] =
-            from_fn(|i| Scales::new(format, [each(i)[1], each(i)[2]], unit));
+        let codes: [*const u8; TOGETHER] = from_fn(|i| panels[i.min(last)].planes[0]);
+        let scales: [Scales; TOGETHER] = from_fn(|i| scales_of(matrix, &panels[i.min(last)], unit));
         let (x, words) = self.packed.unit(self.tile, 0);
         let mut sums = [[_mm512_setzero_ps(); CLASS]; TOGETHER];
         // SAFETY: the caller's promise; a unit is one of the panels' and of the rows'.
