@@ -1,7 +1,8 @@
 //! Threads that wait for work.
 //!
-//! A job is a number of tasks; whoever is awake takes the next task from a counter, the caller included.
-//! A worker that sleeps through a job costs nothing: the caller closes the gate when the counter is
+//! A job is a number of tasks, in as many equal runs as there are threads. A thread, the caller included, takes the tasks of its own run
+//! first, then what is left of the others'. So tasks of the same place, job after job, are done by the same core, in whose caches
+//! their numbers are: what another core wrote last comes ten times slower than from the second-level cache. A worker that sleeps through a job costs nothing: the caller closes the gate when the counter is
 //! empty and waits only for those who went in. After a job a worker spins for a short while, since
 //! the operations of a step follow each other within microseconds, and then parks. Nothing is
 //! allocated after construction.
@@ -28,13 +29,34 @@ type Job = dyn Fn(usize, usize) + Sync;
 /// What caller and workers share.
 struct Board {
     gate: AtomicU64,
-    next: AtomicUsize,
-    tasks: AtomicUsize,
+    /// One for each thread, the caller's first.
+    runs: Box<[Run]>,
     /// Written by the caller while the gate is closed and empty, read only by those inside.
     job: UnsafeCell<Option<*const Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
     asleep: Box<[AtomicBool]>,
+}
+
+/// Tasks of a job that a thread takes before others, on lines of their own: prefetchers bring two at a time.
+#[derive(Default)]
+#[repr(align(128))]
+struct Run {
+    next: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl Run {
+    /// The next task, if there is one.
+    fn take(&self) -> Option<usize> {
+        let end = self.end.load(Ordering::Relaxed);
+        // A look first: who only passes by leaves the line to others.
+        if self.next.load(Ordering::Relaxed) >= end {
+            return None;
+        }
+        let task = self.next.fetch_add(1, Ordering::Relaxed);
+        (task < end).then_some(task)
+    }
 }
 
 // SAFETY: `job` is the only field that is not shared by itself. It is written only while the gate is
@@ -46,19 +68,17 @@ unsafe impl Sync for Board {}
 impl Board {
     /// Takes tasks until none is left. A panic is kept for the caller.
     fn work(&self, job: &(dyn Fn(usize, usize) + Sync), worker: usize) {
-        let tasks = self.tasks.load(Ordering::Relaxed);
+        let (others, own) = self.runs.split_at(worker);
         let all = || {
-            loop {
-                let task = self.next.fetch_add(1, Ordering::Relaxed);
-                if task >= tasks {
-                    break;
+            for run in own.iter().chain(others) {
+                while let Some(task) = run.take() {
+                    job(task, worker);
                 }
-                job(task, worker);
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
             // The rest of the job has no reader any more.
-            self.next.store(tasks, Ordering::Relaxed);
+            self.runs.iter().for_each(|run| run.end.store(0, Ordering::Relaxed));
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
     }
@@ -136,8 +156,7 @@ impl Pool {
         let workers = threads.clamp(1, INSIDE as usize) - 1;
         let board = Arc::new(Board {
             gate: AtomicU64::new(EPOCH),
-            next: AtomicUsize::new(0),
-            tasks: AtomicUsize::new(0),
+            runs: (0..=workers).map(|_| Run::default()).collect(),
             job: UnsafeCell::new(None),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
@@ -181,8 +200,12 @@ impl Pool {
         };
         // SAFETY: the gate is closed and nobody is inside, so no one reads the cell.
         unsafe { *board.job.get() = Some(erased) };
-        board.next.store(0, Ordering::Relaxed);
-        board.tasks.store(tasks, Ordering::Relaxed);
+        let threads = self.workers.len() + 1;
+        for (i, run) in board.runs.iter().enumerate() {
+            let at = |i: usize| tasks * i.min(threads) / threads;
+            run.next.store(at(i), Ordering::Relaxed);
+            run.end.store(at(i + 1), Ordering::Relaxed);
+        }
         board.gate.fetch_add(EPOCH + OPEN, Ordering::Release);
         fence(Ordering::SeqCst);
         for (worker, asleep) in self.workers.iter().zip(&board.asleep) {

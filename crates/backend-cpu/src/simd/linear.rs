@@ -38,8 +38,8 @@ impl Cut {
     pub(super) fn new(crew: &Crew, weights: &[&Weight], [rows, channels, k]: [usize; 3]) -> Self {
         let recipe = tiled(weights).next().map(Tiled::recipe);
         let packs = tiled(weights).any(|tiled| Some(tiled.recipe()) != recipe);
-        let tiled = recipe.is_some();
-        let threads = crew.threads();
+        let apart = tiled(weights).map(Tiled::rows_apart).max();
+        let (tiled, threads) = (recipe.is_some(), crew.threads());
         let grain = match tiled {
             // Kernels walk several panels together, unless that leaves threads without work.
             true if channels >= 2 * threads * TOGETHER * LANES => TOGETHER * LANES,
@@ -47,15 +47,23 @@ impl Cut {
             false => GRAIN,
         };
         let smallest = SMALLEST.div_ceil((rows * grain * k).max(1));
-        let cut = if tiled {
-            Pieces::shrinking(channels, grain, threads, smallest)
-        } else {
-            let count = channels.div_ceil(grain);
-            let pieces = crew.pieces(count, smallest, 4).max(channels * k / TILE);
-            Pieces::equal(channels, grain, pieces.clamp(1, count.max(1)))
+        let by_rows = threads > 1 && apart.is_some_and(|apart| rows >= threads * apart);
+        let cut = match tiled {
+            true if threads == 1 => Pieces::equal(channels, grain, 1),
+            true if by_rows => Pieces::shrinking(channels, grain, 1, smallest),
+            true => Pieces::shrinking(channels, grain, threads, smallest),
+            false => {
+                let count = channels.div_ceil(grain);
+                let pieces = crew.pieces(count, smallest, 4).max(channels * k / TILE);
+                Pieces::equal(channels, grain, pieces.clamp(1, count.max(1)))
+            }
         };
         let wanted = (2 * threads).div_ceil(cut.count());
-        let row_pieces = if threads == 1 { 1 } else { wanted.min(rows / ROW_CHUNK).max(1) };
+        let row_pieces = match threads {
+            1 => 1,
+            _ if by_rows => threads,
+            _ => wanted.min(rows / ROW_CHUNK).max(1),
+        };
         let row_grain = if tiled { TILED_ROWS } else { 1 };
         Self { rows: Pieces::equal(rows, row_grain, row_pieces), channels: cut, packs }
     }

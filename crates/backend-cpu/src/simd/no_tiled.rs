@@ -53,6 +53,10 @@ impl Tiled {
         match *self {}
     }
 
+    pub(super) fn rows_apart(&self) -> usize {
+        match *self {}
+    }
+
     pub(super) fn pack<'a>(
         &self,
         _crew: &mut Crew,

@@ -1,72 +1,54 @@
 //! How a run of work is cut into tasks.
 
-use super::crew::piece;
 use std::ops::Range;
 
-/// `0..units`, cut at multiples of `grain`.
+/// `0..units`, cut at multiples of `grain` into runs of about one size, one for each thread that may take it, and those into pieces.
 #[derive(Clone, Copy)]
 pub(super) struct Pieces {
     units: usize,
     grain: usize,
-    count: usize,
-    /// Grains of the largest piece and, where pieces shrink, of the smallest, and the threads that take them.
-    largest: usize,
-    shrink: Option<[usize; 2]>,
+    runs: usize,
+    /// Pieces of a run: half of it, half of what is left, and so on.
+    each: usize,
 }
 
 impl Pieces {
     /// Pieces of about one size.
     pub(super) fn equal(units: usize, grain: usize, count: usize) -> Self {
-        let largest = units.div_ceil(grain).div_ceil(count);
-        Self { units, grain, count, largest, shrink: None }
+        Self { units, grain, runs: count, each: 1 }
     }
 
-    /// Pieces that get smaller towards the end, so that threads end together though none of them is as fast as another:
-    /// whatever is left, each thread takes half of its share. None has less than `smallest` grains, except the last.
+    /// Pieces that get smaller towards the end of each run, so that threads end together though none of them is as fast as another.
+    /// None has less than `smallest` grains, unless that is all there is.
     pub(super) fn shrinking(units: usize, grain: usize, threads: usize, smallest: usize) -> Self {
-        if threads == 1 {
-            return Self::equal(units, grain, 1);
-        }
         let grains = units.div_ceil(grain);
-        let largest = grains.div_ceil(2 * threads).max(smallest).min(grains);
-        let shrink = [smallest.max(1), threads];
-        let mut this = Self { units, grain, count: 0, largest, shrink: Some(shrink) };
-        this.count = this.sizes(shrink).count().max(1);
-        this
-    }
-
-    /// Grains of the pieces, where they shrink.
-    fn sizes(&self, [smallest, threads]: [usize; 2]) -> impl Iterator<Item = usize> {
-        let (mut left, mut round, mut size) = (self.units.div_ceil(self.grain), 0, 0);
-        std::iter::from_fn(move || {
-            if round == 0 {
-                size = left.div_ceil(2 * threads).max(smallest);
-            }
-            round = (round + 1) % threads;
-            let now = size.min(left);
-            left -= now;
-            (now > 0).then_some(now)
-        })
+        let smallest = smallest.max(1);
+        let runs = (grains / smallest).clamp(1, threads);
+        let each = (grains / runs / smallest).checked_ilog2().unwrap_or(0) as usize + 1;
+        Self { units, grain, runs, each }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.count
+        self.runs * self.each
     }
 
     /// Most units of a piece.
     pub(super) fn largest(&self) -> usize {
-        (self.largest * self.grain).min(self.units)
+        let run = self.units.div_ceil(self.grain).div_ceil(self.runs);
+        let largest = if self.each == 1 { run } else { run.div_ceil(2) };
+        (largest * self.grain).min(self.units)
     }
 
     /// Units of piece `index`.
     pub(super) fn part(&self, index: usize) -> Range<usize> {
-        let Some(shrink) = self.shrink else {
-            return piece(self.units, self.count, self.grain, index);
+        let grains = self.units.div_ceil(self.grain);
+        let at = |index: usize| {
+            let [start, end] = [0, 1].map(|i| grains * (index / self.each + i) / self.runs);
+            // What is left of the run where the piece begins.
+            let left = (end - start) >> (index % self.each);
+            ((end - left) * self.grain).min(self.units)
         };
-        let mut sizes = self.sizes(shrink);
-        let start = sizes.by_ref().take(index).sum::<usize>();
-        let end = start + sizes.next().unwrap_or(0);
-        (start * self.grain).min(self.units)..(end * self.grain).min(self.units)
+        at(index)..at(index + 1)
     }
 }
 
@@ -105,9 +87,9 @@ mod tests {
     fn pieces_shrink_to_the_smallest() {
         let pieces = Pieces::shrinking(19 * 64, 64, 2, 1);
         let sizes: Vec<usize> = (0..pieces.count()).map(|i| pieces.part(i).len() / 64).collect();
-        assert_eq!(sizes, [5, 5, 3, 3, 1, 1, 1]);
+        assert_eq!(sizes, [5, 2, 1, 1, 5, 3, 1, 1]);
         let pieces = Pieces::shrinking(19 * 64, 64, 2, 4);
         let sizes: Vec<usize> = (0..pieces.count()).map(|i| pieces.part(i).len() / 64).collect();
-        assert_eq!(sizes, [5, 5, 4, 4, 1]);
+        assert_eq!(sizes, [5, 4, 5, 5]);
     }
 }

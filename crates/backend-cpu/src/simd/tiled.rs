@@ -230,6 +230,15 @@ impl Tiled {
         }
     }
 
+    /// Rows of a thread from which on threads share rows rather than channels. Then each has its activations and results to itself, but
+    /// reads all of the weight. Measured: where nothing is unpacked a tile of rows is enough.
+    pub(super) fn rows_apart(&self) -> usize {
+        match self.by {
+            Multiplier::Digits(_, recipe) if recipe.as_tiles() => LANES,
+            Multiplier::Digits(..) | Multiplier::Halves(_) => 6 * LANES,
+        }
+    }
+
     /// Brings rows into that order, in `room`.
     pub(super) fn pack<'a>(
         &self,

@@ -19,9 +19,10 @@ use super::super::walk::class;
 use super::Units;
 use super::nested::STEP;
 use super::stacked::MOST;
-use super::write::{Room, write};
+use super::write::{ROWS, Room, write};
 use crate::pool::Shared;
 use forerun_base::{Codes, Format, SUPERBLOCK, ScaleKind};
+use std::array::from_fn;
 use std::ops::Range;
 
 /// Columns that are packed at once.
@@ -122,7 +123,7 @@ impl Recipe {
     }
 
     /// Whether codes lie as tiles do: whole bytes without a sign.
-    pub(super) fn as_tiles(&self) -> bool {
+    pub(in super::super) fn as_tiles(&self) -> bool {
         self.order == 8 && !self.sums[0]
     }
 
@@ -252,37 +253,39 @@ impl<'a> PackTask<'a> {
         Self { input, rows, recipe, out }
     }
 
-    /// Tasks to cut it into: a row each, with those past the end.
+    /// Tasks to cut it into: up to [`ROWS`] rows of a tile each, with those past the end.
     pub(crate) fn tasks(&self) -> usize {
-        self.rows.len().next_multiple_of(class(self.rows.len()))
+        let class = class(self.rows.len());
+        self.rows.len().div_ceil(class) * class.div_ceil(ROWS)
     }
 
     /// Everything, on this thread.
     pub(super) fn run_all(&self) {
-        (0..self.tasks()).for_each(|index| self.row(index));
+        (0..self.tasks()).for_each(|index| self.some(index));
     }
 
-    fn row(&self, index: usize) {
+    fn some(&self, index: usize) {
         let (class, cols) = (class(self.rows.len()), self.recipe.cols);
-        let (tile, row) = (index / class, index % class);
-        let place = self.rows.start + index;
-        let x = if place < self.rows.end {
-            let at = self.input.places.at(place) * cols;
-            &self.input.data[at..at + cols]
-        } else {
-            &[]
-        };
+        let (count, each) = (class.min(ROWS), class.div_ceil(ROWS));
+        let (tile, row) = (index / each, index % each * ROWS);
+        let rows: [&[f32]; ROWS] = from_fn(|i| {
+            let place = self.rows.start + tile * class + row + i;
+            if i >= count || place >= self.rows.end {
+                return &[][..];
+            }
+            &self.input.data[self.input.places.at(place) * cols..][..cols]
+        });
         let first = tile * self.recipe.tile_len(class);
         // Rows of a tile lie between each other, so tasks share its first address and no reference.
         let out = self.out.address(first, self.recipe.tile_len(class));
         let room = Room::new(self.recipe, [class, row], out);
         // SAFETY: the task was made with a proof; the tile has room for every row of its class, and each row has one task.
-        unsafe { write(&room, x) };
+        unsafe { write(&room, &rows[..count]) };
     }
 }
 
 impl Task for PackTask<'_> {
     fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
-        self.row(index);
+        self.some(index);
     }
 }

@@ -1,4 +1,4 @@
-//! A row of activations as digits: the numbers behind the layout of [`super::pack`].
+//! Rows of activations as digits: the numbers behind the layout of [`super::pack`].
 
 use super::super::isa::LANES;
 use super::pack::{PAIRED, Recipe, WORDS};
@@ -11,22 +11,26 @@ const LIMIT: f32 = 8_353_780.0;
 /// Rows whose largest number is below this count as zeros.
 const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
-/// Where a row of a tile goes.
+/// Rows that are packed together.
+pub(super) const ROWS: usize = 8;
+
+/// Where rows of a tile go.
 pub(super) struct Room {
     recipe: Recipe,
     class: usize,
     out: *mut f32,
-    /// First byte of the row in each plane of a unit.
+    /// First byte of the first row in each plane of a unit, and how far apart rows are.
     planes: [usize; PAIRED],
+    slab: usize,
     /// Columns of a unit, as a power of two: a division for every store would cost more than the digits.
     unit: u32,
     unit_bytes: usize,
-    /// First f32 of the row's words.
+    /// First f32 of the first row's words.
     words: usize,
 }
 
 impl Room {
-    /// For row `row` of a tile at `out`.
+    /// For the rows from `row` on of a tile at `out`.
     pub(super) fn new(recipe: Recipe, [class, row]: [usize; 2], out: *mut f32) -> Self {
         let (slab, unit, unit_bytes) = (recipe.slab(), recipe.unit(), recipe.unit_bytes(class));
         let planes = from_fn(|plane| {
@@ -34,14 +38,15 @@ impl Room {
             (at / slab * class + row) * slab + at % slab
         });
         let words = recipe.units() * unit_bytes / 4 + row;
-        Self { recipe, class, out, planes, unit: unit.ilog2(), unit_bytes, words }
+        Self { recipe, class, out, planes, slab, unit: unit.ilog2(), unit_bytes, words }
     }
 
-    /// Sixteen bytes of a plane from a column on.
+    /// Sixteen bytes of a row's plane from a column on.
     #[inline(always)]
-    fn at(&self, column: usize, plane: usize) -> *mut __m128i {
+    fn at(&self, row: usize, column: usize, plane: usize) -> *mut __m128i {
         let unit = column >> self.unit;
-        let at = unit * self.unit_bytes + self.planes[plane] + (column - (unit << self.unit));
+        let first = self.planes[plane] + row * self.slab;
+        let at = unit * self.unit_bytes + first + (column - (unit << self.unit));
         self.out.cast::<u8>().wrapping_add(at).cast()
     }
 
@@ -53,7 +58,7 @@ impl Room {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn put_pairs(&self, column: usize, [high, middle, low]: [__m128i; 3]) {
+    unsafe fn put_pairs(&self, [row, column]: [usize; 2], [high, middle, low]: [__m128i; 3]) {
         let none = _mm_setzero_si128();
         let byte = _mm_set1_epi16(0xff);
         let powers = [(none, high), (high, middle), (middle, low), (low, none)];
@@ -65,20 +70,20 @@ impl Room {
                 _mm_ternarylogic_epi32::<0xca>(byte, _mm_srli_epi16::<8>(with_low), with_high);
             // SAFETY: the caller's promise.
             unsafe {
-                _mm_storeu_si128(self.at(column, i), even);
-                _mm_storeu_si128(self.at(column, PAIRED / 2 + i), odd);
+                _mm_storeu_si128(self.at(row, column, i), even);
+                _mm_storeu_si128(self.at(row, column, PAIRED / 2 + i), odd);
             }
         }
     }
 
-    /// Word `i` of a part.
+    /// Word `i` of a row's part.
     #[inline(always)]
-    fn word(&self, part: usize, i: usize) -> *mut f32 {
-        self.out.wrapping_add(self.words + (part * WORDS + i) * self.class)
+    fn word(&self, row: usize, part: usize, i: usize) -> *mut f32 {
+        self.out.wrapping_add(self.words + row + (part * WORDS + i) * self.class)
     }
 
-    fn worth(&self) -> *mut f32 {
-        self.word(self.recipe.parts(), 0)
+    fn worth(&self, row: usize) -> *mut f32 {
+        self.word(row, self.recipe.parts(), 0)
     }
 }
 
@@ -99,72 +104,87 @@ unsafe fn largest(x: &[f32]) -> f32 {
     f32::from_bits(_mm512_reduce_max_epi32(most) as u32)
 }
 
-/// Digits of a row that may end early.
+/// What a row's numbers are multiplied by, and what one is worth then.
 ///
 /// # Safety
-/// The instructions of [`super::Units`]; `room` is as it says.
+/// The instructions of [`super::Units`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) unsafe fn write(room: &Room, x: &[f32]) {
-    let recipe = room.recipe;
+unsafe fn measure(x: &[f32]) -> (f32, f32) {
     // SAFETY: the caller's promise.
     let most = unsafe { largest(x) };
-    let (factor, worth) = if !most.is_finite() {
+    if !most.is_finite() {
         (0.0, f32::NAN)
     } else if most < SMALLEST {
         (0.0, 0.0)
     } else {
         (LIMIT / most, most / LIMIT)
-    };
+    }
+}
+
+/// Digits of up to [`ROWS`] rows, any of which may end early. A part of all rows before the next: the words of rows share lines, which
+/// may be those of another thread's rows too.
+///
+/// # Safety
+/// The instructions of [`super::Units`]; `room` is as it says, and has room for so many rows.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+pub(super) unsafe fn write(room: &Room, rows: &[&[f32]]) {
+    let recipe = room.recipe;
+    let mut factors = [0.0; ROWS];
+    for (row, (x, factor)) in rows.iter().zip(&mut factors).enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { (*factor, *room.worth(row)) = measure(x) };
+    }
     let (pairs, narrow) = (recipe.pairs(room.class), recipe.narrow);
     let digits = Digits::new(recipe);
     let digit_sums = recipe.sums[0] && !recipe.by_tiles(room.class);
-    // SAFETY: the caller's promise.
-    unsafe { *room.worth() = worth };
-    let factor = _mm512_set1_ps(factor);
-    let mut block = 0;
+    let mut blocks = [0; ROWS];
     for part in 0..recipe.parts() {
-        let (mut sum, mut of_digits) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-        for column in (part * recipe.part..(part + 1) * recipe.part).step_by(LANES) {
-            let rest = x.get(column..).unwrap_or(&[]);
-            let mask = ((1_u32 << rest.len().min(LANES)) - 1) as u16;
-            // SAFETY: the mask ends with the slice; every plane has a byte for each column.
+        let columns = part * recipe.part..(part + 1) * recipe.part;
+        for (row, (x, factor)) in rows.iter().zip(factors).enumerate() {
+            let factor = _mm512_set1_ps(factor);
+            let (mut sum, mut of_digits) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+            for column in columns.clone().step_by(LANES) {
+                let rest = x.get(column..).unwrap_or(&[]);
+                let mask = ((1_u32 << rest.len().min(LANES)) - 1) as u16;
+                // SAFETY: the mask ends with the slice; every plane has a byte for each column.
+                unsafe {
+                    let x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, rest.as_ptr()), factor);
+                    let whole = _mm512_cvtps_epi32(x);
+                    let bytes = digits.of(whole);
+                    sum = _mm512_add_epi32(sum, whole);
+                    of_digits = _mm512_dpbusd_epi32(of_digits, _mm512_set1_epi8(1), bytes);
+                    let [first, second, third, fourth] = by_sixteen(bytes);
+                    if pairs {
+                        room.put_pairs([row, column], [first, second, third]);
+                        continue;
+                    }
+                    _mm_storeu_si128(room.at(row, column, 0), first);
+                    _mm_storeu_si128(room.at(row, column, 1), second);
+                    _mm_storeu_si128(room.at(row, column, 2), third);
+                    if narrow {
+                        _mm_storeu_si128(room.at(row, column, 3), fourth);
+                    }
+                }
+            }
+            // SAFETY: the caller's promise.
             unsafe {
-                let x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, rest.as_ptr()), factor);
-                let whole = _mm512_cvtps_epi32(x);
-                let bytes = digits.of(whole);
-                sum = _mm512_add_epi32(sum, whole);
-                of_digits = _mm512_dpbusd_epi32(of_digits, _mm512_set1_epi8(1), bytes);
-                let [first, second, third, fourth] = by_sixteen(bytes);
-                if pairs {
-                    room.put_pairs(column, [first, second, third]);
-                    continue;
+                if recipe.sums[1] {
+                    *room.word(row, part, 0) = _mm512_reduce_add_epi32(sum) as f32;
                 }
-                _mm_storeu_si128(room.at(column, 0), first);
-                _mm_storeu_si128(room.at(column, 1), second);
-                _mm_storeu_si128(room.at(column, 2), third);
-                if narrow {
-                    _mm_storeu_si128(room.at(column, 3), fourth);
+                if digit_sums {
+                    let [a, b, c, d] = by_lanes(of_digits);
+                    let found = if narrow { [16 * a + b, 16 * c + d, 0] } else { [a, b, c] };
+                    for i in 0..3 {
+                        *room.word(row, part, 1 + i).cast::<i32>() = found[i];
+                    }
                 }
-            }
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            if recipe.sums[1] {
-                *room.word(part, 0) = _mm512_reduce_add_epi32(sum) as f32;
-            }
-            if digit_sums {
-                let [a, b, c, d] = by_lanes(of_digits);
-                let found = if narrow { [16 * a + b, 16 * c + d, 0] } else { [a, b, c] };
-                for i in 0..3 {
-                    *room.word(part, 1 + i).cast::<i32>() = found[i];
-                }
-            }
-            if pairs && recipe.sums[0] {
-                block += _mm512_reduce_add_epi32(sum);
-                if let Some(first) = recipe.block_ending_with(part) {
-                    *room.word(first, 1).cast::<i32>() = block >> 1;
-                    *room.word(first, 2).cast::<i32>() = (block & 1) << 15;
-                    block = 0;
+                if pairs && recipe.sums[0] {
+                    blocks[row] += _mm512_reduce_add_epi32(sum);
+                    if let Some(first) = recipe.block_ending_with(part) {
+                        let block = std::mem::take(&mut blocks[row]);
+                        *room.word(row, first, 1).cast::<i32>() = block >> 1;
+                        *room.word(row, first, 2).cast::<i32>() = (block & 1) << 15;
+                    }
                 }
             }
         }
