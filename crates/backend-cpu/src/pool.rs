@@ -295,6 +295,16 @@ impl<'a, T> Shared<'a, T> {
         self.start.wrapping_add(at)
     }
 
+    /// `len` elements from `at`, to be read.
+    ///
+    /// # Safety
+    /// Nobody may write these elements any more.
+    #[inline(always)]
+    pub(crate) unsafe fn done(&self, at: usize, len: usize) -> &'a [T] {
+        // SAFETY: inside the slice by the check of the address; the rest is the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.address(at, len), len) }
+    }
+
     /// `len` elements from `at`.
     ///
     /// # Safety

@@ -3,13 +3,14 @@
 //! Nothing is allocated once each operation has run at its largest size: scratch and decoded small weights are
 //! kept. `gather_rows` is a copy and stays the reference's.
 
-use crate::simd::{self, Crew, Gate, Level, Norm, Partners, Rows, Scratch, Stack, Tiled};
+use crate::pool::Shared;
+use crate::simd::{self, Crew, Gate, Level, Norm, Normed, Partners, Rows, Scratch, Stack, Tiled};
 use crate::weight::Form;
 use crate::{Cpu, Kernels, Memory, Storage, Weight, reference};
 use forerun_backend::op::{
     AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
-    ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, HeadSample, JoinNorm, Linear,
-    Linears, RmsNorm, Rope, RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
+    ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, HeadSample, InputNorm, JoinNorm,
+    Linear, Linears, RmsNorm, Rope, RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
 };
 use forerun_backend::{BackendError, View, WeightId};
 use forerun_base::Matrix;
@@ -106,7 +107,25 @@ fn apart(
 
 /// Rows that a product reads.
 fn rows_of(memory: &Memory, x: View) -> Rows<'_> {
-    Rows { data: memory.f32(x), stamp: memory.stamp(x) }
+    Rows { data: memory.f32(x), stamp: Some(memory.stamp(x)), norm: None }
+}
+
+/// Where the rows of a norm go; without one, nothing that is lent.
+fn room_of(x: View, norm: Option<InputNorm>) -> View {
+    norm.map_or(x.part(0, 0), |norm| norm.room)
+}
+
+/// Rows that a norm makes for a product in `room`, or those of `x`.
+fn made_of<'a>(
+    memory: &'a Memory,
+    vectors: &'a Decoded,
+    (x, norm): (View, Option<InputNorm>),
+    room: &'a mut Storage,
+) -> Rows<'a> {
+    let Some(norm) = norm else { return rows_of(memory, x) };
+    let out = Shared::new(room.f32_mut(norm.room));
+    let made = Normed { norm: Norm { weight: vectors.get(norm.weight), eps: norm.eps }, out };
+    Rows { data: memory.f32(x), stamp: None, norm: Some(made) }
 }
 
 /// One weight of a product.
@@ -203,26 +222,34 @@ impl Kernels for Tuned {
         for id in op.parts.iter().flatten().filter_map(|part| part.bias) {
             self.vectors.prepare(memory, id, false);
         }
-        let mut products = op.parts();
+        if let Some(norm) = op.norm {
+            self.vectors.prepare(memory, norm.weight, false);
+        }
+        let (_, mut products) = op.parts();
         let products: [Option<Linear>; Linears::MOST] = std::array::from_fn(|_| products.next());
         // Where there is no product nothing is lent.
-        let outs = products.map(|part| part.map_or(op.x.part(0, 0), |part| part.out));
-        memory.lend(outs, |memory, outs| {
+        let [a, b, c, d] = products.map(|part| part.map_or(op.x.part(0, 0), |part| part.out));
+        memory.lend([a, b, c, d, room_of(op.x, op.norm)], |memory, [a, b, c, d, room]| {
             let mut products = products.iter();
-            let parts = outs.map(|out| {
+            let parts = [a, b, c, d].map(|out| {
                 let op = products.next().copied().flatten()?;
                 let bias = op.bias.map_or(&[][..], |id| self.vectors.get(id));
                 Some(linear_part(memory, op, bias, out))
             });
-            simd::linears(&mut self.crew, rows_of(memory, op.x), parts);
+            let x = made_of(memory, &self.vectors, (op.x, op.norm), room);
+            simd::linears(&mut self.crew, x, parts);
             Ok(())
         })
     }
 
     fn gated_linear(&mut self, memory: &mut Memory, op: GatedLinear) -> Done {
-        memory.lend([op.out], |memory, [out]| {
+        if let Some(norm) = op.norm {
+            self.vectors.prepare(memory, norm.weight, false);
+        }
+        memory.lend([op.out, room_of(op.x, op.norm)], |memory, [out, room]| {
             let weights = [memory.matrix(op.gate), memory.matrix(op.up)];
-            let (x, out) = (rows_of(memory, op.x), out.f32_mut(op.out));
+            let x = made_of(memory, &self.vectors, (op.x, op.norm), room);
+            let out = out.f32_mut(op.out);
             simd::gated_linear(&mut self.crew, weights, op.activation, x, out);
             Ok(())
         })

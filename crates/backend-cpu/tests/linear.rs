@@ -210,11 +210,12 @@ fn the_fused_gate_has_the_bits_of_its_definition() {
             let x = room(&mut device, rows * k);
             device.write(x, HostData::F32(&rng.values(rows * k))).expect("a view of floats");
             let [out, scratch, fused] = [0; 3].map(|_| room(&mut device, rows * n));
-            let op = GatedLinear { x, gate, up, scratch, out, activation };
+            let op = GatedLinear { x, norm: None, gate, up, scratch, out, activation };
             device.gated_linear(GatedLinear { out: fused, ..op }).expect("operands fit");
-            let (first, second, join) = op.parts();
-            device.linear(first).expect("operands fit");
-            device.linear(second).expect("operands fit");
+            let (_, products, join) = op.parts();
+            for product in products {
+                device.linear(product).expect("operands fit");
+            }
             device.glu(join).expect("operands fit");
             let (found, expected) = (read(&mut device, fused), read(&mut device, out));
             assert!(bits(found) == bits(expected), "{} {level:?} {rows} rows", format.name());

@@ -108,17 +108,23 @@ pub trait Backend: Catalog + Send {
     /// One token per row of logits.
     fn sample(&mut self, op: Sample) -> Result<(), BackendError>;
 
-    /// Defined as a `linear` for each weight. Override only to fuse, as below.
+    /// Defined as an `rms_norm` where there is one and a `linear` for each weight. Override only to fuse, as below.
     fn linears(&mut self, op: Linears) -> Result<(), BackendError> {
-        op.parts().try_for_each(|part| self.linear(part))
+        let (norm, mut products) = op.parts();
+        if let Some(norm) = norm {
+            self.rms_norm(norm)?;
+        }
+        products.try_for_each(|part| self.linear(part))
     }
 
-    /// Defined as two `linear` and a `glu`. Override only to fuse; the conformance suite
+    /// Defined as an `rms_norm` where there is one, two `linear` and a `glu`. Override only to fuse; the conformance suite
     /// holds an override to this definition.
     fn gated_linear(&mut self, op: GatedLinear) -> Result<(), BackendError> {
-        let (gate, up, glu) = op.parts();
-        self.linear(gate)?;
-        self.linear(up)?;
+        let (norm, products, glu) = op.parts();
+        if let Some(norm) = norm {
+            self.rms_norm(norm)?;
+        }
+        products.into_iter().try_for_each(|part| self.linear(part))?;
         self.glu(glu)
     }
 

@@ -2,8 +2,8 @@
 
 use crate::{Batch, Head, HeadProduct, Model, StateBuffers, Workspace};
 use forerun_backend::op::{
-    Activation, AddNorm, Embed, GatherRows, RmsNorm, RopeTable, ScatterRows, SpanEntry, Spans,
-    Store,
+    Activation, AddNorm, Embed, GatherRows, InputNorm, RmsNorm, RopeTable, ScatterRows, SpanEntry,
+    Spans, Store,
 };
 use forerun_backend::{Backend, BackendError, BufferId, View, WeightId};
 
@@ -42,7 +42,27 @@ pub(crate) struct Output {
     pub(crate) store: Store,
 }
 
+/// Rows that a projection reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Input {
+    pub(crate) x: View,
+    /// What the rows of `x` go through first.
+    pub(crate) norm: Option<InputNorm>,
+}
+
 impl Pass<'_> {
+    /// Rows that were normed before.
+    pub(crate) fn normed(&self) -> Input {
+        Input { x: self.rows_of(self.space.normed, self.hidden), norm: None }
+    }
+
+    /// The residual stream behind a norm.
+    pub(crate) fn norm_of(&self, weight: WeightId) -> Input {
+        let (dim, eps) = (self.hidden, self.eps);
+        let [x, room] = [self.space.x, self.space.normed].map(|rows| self.rows_of(rows, dim));
+        Input { x, norm: Some(InputNorm { weight, dim, eps, room }) }
+    }
+
     /// The batch's rows in a scratch buffer of rows `width` wide.
     pub(crate) fn rows_of(&self, buffer: BufferId, width: usize) -> View {
         View::head(buffer, self.rows * width)

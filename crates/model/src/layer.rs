@@ -68,8 +68,7 @@ impl Layer {
         pass: &mut Pass<'_>,
         state: &LayerState,
     ) -> Result<(), BackendError> {
-        pass.norm(pass.space.x, self.mixer_norm, pass.space.normed)?;
-        self.mixer.remember(pass, state)
+        self.mixer.remember(pass, pass.norm_of(self.mixer_norm), state)
     }
 
     /// One block over the residual stream in `x`.
@@ -83,13 +82,11 @@ impl Layer {
             None => Output { view: pass.rows_of(space.x, pass.hidden), store: Store::Add },
             Some(_) => Output { view: pass.rows_of(space.branch, pass.hidden), store: Store::Set },
         };
-        pass.norm(space.x, self.mixer_norm, space.normed)?;
-        self.mixer.forward(pass, state, out)?;
+        self.mixer.forward(pass, pass.norm_of(self.mixer_norm), state, out)?;
         if let Some(after) = self.after {
             pass.add_norm(space.branch, after.mixer, space.x, 1.0)?;
         }
-        pass.norm(space.x, self.mlp_norm, space.normed)?;
-        self.mlp.forward(pass, out)?;
+        self.mlp.forward(pass, self.mlp_norm, out)?;
         let Some(after) = self.after else { return Ok(()) };
         match &self.per_layer {
             None => pass.add_norm(space.branch, after.mlp, space.x, self.scale),

@@ -1,4 +1,4 @@
-use super::glu;
+use super::{glu, rms_norm};
 use crate::Memory;
 use forerun_backend::BackendError;
 use forerun_backend::op::{GatedLinear, Linear, Linears, Store};
@@ -31,12 +31,18 @@ pub(crate) fn linear(memory: &mut Memory, op: Linear) -> Result<(), BackendError
 }
 
 pub(crate) fn linears(memory: &mut Memory, op: Linears) -> Result<(), BackendError> {
-    op.parts().try_for_each(|part| linear(memory, part))
+    let (norm, mut products) = op.parts();
+    if let Some(norm) = norm {
+        rms_norm(memory, norm)?;
+    }
+    products.try_for_each(|part| linear(memory, part))
 }
 
 pub(crate) fn gated_linear(memory: &mut Memory, op: GatedLinear) -> Result<(), BackendError> {
-    let (gate, up, join) = op.parts();
-    linear(memory, gate)?;
-    linear(memory, up)?;
+    let (norm, products, join) = op.parts();
+    if let Some(norm) = norm {
+        rms_norm(memory, norm)?;
+    }
+    products.into_iter().try_for_each(|part| linear(memory, part))?;
     glu(memory, join)
 }

@@ -1,10 +1,12 @@
 //! Instruction set, threads and their scratch: what every tuned operation runs on.
 
 use super::Scratch;
+use super::after::After;
 use super::isa::Task;
 use super::packing::{Packing, Rows};
 use super::portable::Portable;
 use super::product::Input;
+use super::tiled::PackTask;
 use crate::pool::Pool;
 use crate::weight::Weight;
 
@@ -142,17 +144,35 @@ impl Crew {
         self.units
     }
 
-    /// Does `work` with rows as `weights` want them.
+    /// Does `work` with rows as `weights` want them, and with what its job has to do first.
     pub(super) fn with_rows(
         &mut self,
         weights: &[&Weight],
         rows: Rows<'_>,
-        work: impl FnOnce(&mut Self, Input<'_>),
+        work: impl FnOnce(&mut Self, Input<'_>, Option<PackTask<'_>>),
     ) {
         let mut packing = std::mem::take(&mut self.packing);
-        let input = packing.input(self, weights, rows);
-        work(self, input);
+        let (input, first) = packing.input(self, weights, rows);
+        work(self, input, first);
         self.packing = packing;
+    }
+
+    /// Runs `tasks` tasks on all threads, after `first`.
+    pub(super) fn run_after<T: Task>(
+        &mut self,
+        first: Option<PackTask<'_>>,
+        tasks: usize,
+        task: &T,
+    ) {
+        match first {
+            // Others could only look on.
+            Some(first) if first.tasks() == 1 => {
+                self.run_here(1, &first);
+                self.run(tasks, task);
+            }
+            Some(first) => self.run(tasks, &After::new(first.tasks(), &first, task)),
+            None => self.run(tasks, task),
+        }
     }
 
     pub(crate) fn level(&self) -> Level {

@@ -164,6 +164,37 @@ impl Kernel for NormHead<'_> {
     }
 }
 
+/// Rows that a norm makes of others, and where to.
+#[derive(Clone, Copy)]
+pub(crate) struct Normed<'a> {
+    pub(crate) norm: Norm<'a>,
+    pub(crate) out: Shared<'a, f32>,
+}
+
+impl<'a> Normed<'a> {
+    /// Row `row`, made of `x`.
+    ///
+    /// # Safety
+    /// No other live reference may cover the row.
+    pub(super) unsafe fn row<S: Isa>(&self, simd: S, row: usize, x: &[f32]) -> &'a [f32] {
+        let (norm, dim) = (self.norm, self.norm.weight.len());
+        // SAFETY: the caller's promise.
+        let out = unsafe { self.out.part(row * dim, dim) };
+        simd.call(NormHead { norm, x: Some(x), gate: None, out });
+        out
+    }
+
+    /// All rows, made of those of `x` now.
+    pub(super) fn all(self, crew: &mut Crew, x: &[f32]) -> &'a [f32] {
+        let len = self.out.len();
+        // SAFETY: no task has a row of them: they are made here.
+        unsafe {
+            norm(crew, self.norm, Some(x), None, self.out.part(0, len));
+            self.out.done(0, len)
+        }
+    }
+}
+
 struct NormTask<'a> {
     norm: Norm<'a>,
     x: Option<&'a [f32]>,

@@ -103,9 +103,10 @@ pub(crate) fn greedy_head(
     let pieces = cut.channel_pieces();
     found.reserve(0, 2 * rows * pieces);
     let words = &mut found.parts().1[..2 * rows * pieces];
-    crew.with_rows(&[matrix], op.x, |crew, input| {
+    crew.with_rows(&[matrix], op.x, |crew, input, first| {
         let found = Shared::new(&mut *words);
-        crew.run(cut.tasks(), &HeadTask { op, input, cut, rows, step, found });
+        let task = HeadTask { op, input, cut, rows, step, found };
+        crew.run_after(first, cut.tasks(), &task);
     });
     for (row, out) in out.iter_mut().enumerate() {
         *out = first_largest((0..pieces).map(|piece| &words[2 * (piece * rows + row)..][..2]));

@@ -163,7 +163,7 @@ impl Task for LinearTask<'_> {
 }
 
 /// `out (+)= x Wᵀ (+ bias)` for each of the parts. Those whose weights want their rows alike are computed side by side.
-pub(crate) fn linears(crew: &mut Crew, x: Rows<'_>, mut parts: LinearParts<'_>) {
+pub(crate) fn linears(crew: &mut Crew, mut x: Rows<'_>, mut parts: LinearParts<'_>) {
     let recipe = |part: &LinearPart<'_>| tiled(&[part.matrix]).next().map(Tiled::recipe);
     while let Some(first) = parts.iter().flatten().next().map(recipe) {
         let alike = |part: &&mut Option<LinearPart<'_>>| part.as_ref().map(recipe) == Some(first);
@@ -172,6 +172,8 @@ pub(crate) fn linears(crew: &mut Crew, x: Rows<'_>, mut parts: LinearParts<'_>) 
             *place = part.take();
         }
         side_by_side(crew, x, now);
+        // SAFETY: the first job has made them.
+        x = unsafe { x.made() };
     }
 }
 
@@ -194,8 +196,8 @@ fn side_by_side(crew: &mut Crew, x: Rows<'_>, mut parts: LinearParts<'_>) {
     let cut = Cut::new(crew, &[first], [rows, end, first.cols()]);
     let scratch = parts.iter().flatten().map(|part| cut.scratch(part.matrix).0).max();
     crew.reserve(scratch.unwrap_or(0), 0);
-    crew.with_rows(&[first], x, |crew, input| {
-        crew.run(cut.tasks(), &LinearTask { parts, input, cut });
+    crew.with_rows(&[first], x, |crew, input, before| {
+        crew.run_after(before, cut.tasks(), &LinearTask { parts, input, cut });
     });
 }
 
@@ -215,8 +217,9 @@ pub(crate) fn gated_linear(
     let data = Shared::new(out);
     let (places, store) = (Places::Same, Store::Set);
     let output = Output { data, places, stride: n, first: 0, store, bias: &[] };
-    crew.with_rows(&[gate, up], x, |crew, input| {
-        crew.run(cut.tasks(), &GatedTask { gate, up, input, output, cut, activation });
+    crew.with_rows(&[gate, up], x, |crew, input, first| {
+        let task = GatedTask { gate, up, input, output, cut, activation };
+        crew.run_after(first, cut.tasks(), &task);
     });
 }
 

@@ -11,10 +11,13 @@
     reason = "a tile of registers is indexed by row and channel; iterators over it hide which"
 )]
 
+mod after;
 mod attention;
 mod attention_block;
 mod attention_state;
 mod attention_tile;
+#[cfg(target_arch = "x86_64")]
+mod batch;
 mod cache;
 mod cluster;
 mod codes;
@@ -71,7 +74,9 @@ pub(crate) use crew::Crew;
 pub use crew::Level;
 pub(crate) use decode::embed;
 pub(crate) use delta::{Deltas, delta_rule};
-pub(crate) use elementwise::{Gate, Norm, Partners, add_gated, add_norm, gate, norm, softcap};
+pub(crate) use elementwise::{
+    Gate, Norm, Normed, Partners, add_gated, add_norm, gate, norm, softcap,
+};
 pub(crate) use greedy::{GreedyHead, greedy_head};
 pub(crate) use linear::{LinearPart, gated_linear, linears};
 pub(crate) use moe::{Mixture, Route, Stack, experts, router};

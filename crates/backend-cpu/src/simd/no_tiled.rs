@@ -2,6 +2,8 @@
 
 use super::Scratch;
 use super::crew::Crew;
+use super::elementwise::Normed;
+use super::isa::{Isa, Task};
 use super::product::{Input, Product};
 use forerun_base::{Format, Matrix};
 use std::marker::PhantomData;
@@ -13,9 +15,27 @@ pub(crate) enum Tiled {}
 /// Rows that nothing packs.
 #[derive(Clone, Copy)]
 pub(super) struct Packed<'a> {
-    #[expect(dead_code, reason = "there is no value to read it from")]
     never: std::convert::Infallible,
     life: PhantomData<&'a f32>,
+}
+
+/// A task that nothing has.
+pub(super) struct PackTask<'a>(Packed<'a>);
+
+impl<'a> PackTask<'a> {
+    pub(super) fn normed(self, _norm: Normed<'a>) -> Self {
+        match self.0.never {}
+    }
+
+    pub(super) fn tasks(&self) -> usize {
+        match self.0.never {}
+    }
+}
+
+impl Task for PackTask<'_> {
+    fn run<S: Isa>(&self, _simd: S, _index: usize, _scratch: &mut Scratch) {
+        match self.0.never {}
+    }
 }
 
 /// A recipe that nothing has.
@@ -59,11 +79,9 @@ impl Tiled {
 
     pub(super) fn pack<'a>(
         &self,
-        _crew: &mut Crew,
-        _input: Input<'_>,
+        _input: Input<'a>,
         _room: &'a mut Scratch,
-        _there: bool,
-    ) -> Packed<'a> {
+    ) -> (Packed<'a>, PackTask<'a>) {
         match *self {}
     }
 

@@ -2,17 +2,24 @@
 
 use super::Scratch;
 use super::crew::Crew;
+use super::elementwise::Normed;
 use super::linear::tiled;
 use super::product::{Input, Places};
-use super::tiled::{Recipe, Tiled};
+use super::tiled::{PackTask, Recipe};
 use crate::memory::Stamp;
 use crate::weight::Weight;
+
+/// Numbers from which on packing is a job of its own: threads then keep the rows that they will multiply.
+const LARGE: usize = 1 << 14;
 
 /// Rows of an operation, with the stamp of what they are.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) data: &'a [f32],
-    pub(crate) stamp: Stamp,
+    /// `None` where they are nobody else's.
+    pub(crate) stamp: Option<Stamp>,
+    /// What makes of `data` the rows that are meant.
+    pub(crate) norm: Option<Normed<'a>>,
 }
 
 /// Room for the rows of one operation, and what lies there.
@@ -20,24 +27,60 @@ pub(crate) struct Rows<'a> {
 pub(super) struct Packing {
     room: Scratch,
     /// How it lies, of which numbers and how many columns.
-    holds: Option<(Recipe, (Stamp, usize))>,
+    holds: Option<(Recipe, Stamp, usize)>,
 }
 
 impl Packing {
-    /// `rows` as the first repacked weight wants them, where there is one.
+    /// `rows` as the first repacked weight wants them, where there is one; and what the job that reads them has to do first.
     pub(super) fn input<'a>(
         &'a mut self,
         crew: &mut Crew,
         weights: &[&Weight],
         rows: Rows<'a>,
-    ) -> Input<'a> {
-        let plain = Input { data: rows.data, places: Places::Same, packed: None };
-        let recipe = tiled(weights).next().map(Tiled::recipe);
-        let wanted = recipe.zip(Some((rows.stamp, weights[0].cols())));
-        let there = self.holds == wanted;
+    ) -> (Input<'a>, Option<PackTask<'a>>) {
+        let plain = |data| Input { data, places: Places::Same, packed: None };
+        let Some(first) = tiled(weights).next() else {
+            return (plain(rows.all(crew)), None);
+        };
+        let wanted = rows.stamp.map(|stamp| (first.recipe(), stamp, first.cols()));
+        let there = wanted.is_some() && self.holds == wanted;
         self.holds = wanted;
-        let room = &mut self.room;
-        let packed = tiled(weights).next().map(|tiled| tiled.pack(crew, plain, room, there));
-        Input { packed, ..plain }
+        // Whoever has another recipe reads the rows themselves.
+        let alone = tiled(weights).all(|tiled| tiled.recipe() == first.recipe());
+        let few = rows.data.len() < LARGE;
+        if let (Some(norm), true) = (rows.norm, few && alone) {
+            let (packed, task) = first.pack(plain(rows.data), &mut self.room);
+            return (Input { packed: Some(packed), ..plain(&[]) }, Some(task.normed(norm)));
+        }
+        let data = rows.all(crew);
+        let (packed, task) = first.pack(plain(data), &mut self.room);
+        let input = Input { packed: Some(packed), ..plain(data) };
+        if few || there {
+            return (input, (!there).then_some(task));
+        }
+        crew.run(task.tasks(), &task);
+        (input, None)
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// The rows, made now where a norm makes them.
+    fn all(&self, crew: &mut Crew) -> &'a [f32] {
+        self.norm.map_or(self.data, |norm| norm.all(crew, self.data))
+    }
+
+    /// What they are once an operation has made them.
+    ///
+    /// # Safety
+    /// It has.
+    pub(super) unsafe fn made(self) -> Self {
+        match self.norm {
+            Some(norm) => {
+                // SAFETY: the caller's promise.
+                let data = unsafe { norm.out.done(0, norm.out.len()) };
+                Self { data, norm: None, ..self }
+            }
+            None => self,
+        }
     }
 }

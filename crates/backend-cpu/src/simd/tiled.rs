@@ -17,7 +17,8 @@ use super::Scratch;
 use super::amx::{self, Amx};
 use super::crew::Crew;
 use super::digits::{self, Units, place};
-use super::isa::LANES;
+use super::elementwise::Normed;
+use super::isa::{Isa, LANES, Task};
 use super::product::{Input, Product};
 use super::repack;
 use crate::lines::Lines;
@@ -110,6 +111,38 @@ impl<'a> Packed<'a> {
         match self {
             Self::Halves(packed) => Some(packed),
             Self::Digits(_) => None,
+        }
+    }
+}
+
+/// What brings activations into that order.
+pub(super) enum PackTask<'a> {
+    Digits(digits::PackTask<'a>),
+    Halves(amx::PackTask<'a>),
+}
+
+impl<'a> PackTask<'a> {
+    /// The same of rows that are normed first, by the same tasks.
+    pub(super) fn normed(self, norm: Normed<'a>) -> Self {
+        match self {
+            Self::Digits(task) => Self::Digits(task.normed(norm)),
+            Self::Halves(task) => Self::Halves(task.normed(norm)),
+        }
+    }
+
+    pub(super) fn tasks(&self) -> usize {
+        match self {
+            Self::Digits(task) => task.tasks(),
+            Self::Halves(task) => task.tasks(),
+        }
+    }
+}
+
+impl Task for PackTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        match self {
+            Self::Digits(task) => task.run(simd, index, scratch),
+            Self::Halves(task) => task.run(simd, index, scratch),
         }
     }
 }
@@ -239,20 +272,20 @@ impl Tiled {
         }
     }
 
-    /// Brings rows into that order, in `room`.
+    /// Room for all rows of `input` in that order, in `room`, and what brings them there.
     pub(super) fn pack<'a>(
         &self,
-        crew: &mut Crew,
-        input: Input<'_>,
+        input: Input<'a>,
         room: &'a mut Scratch,
-        there: bool,
-    ) -> Packed<'a> {
+    ) -> (Packed<'a>, PackTask<'a>) {
         match self.by {
             Multiplier::Digits(units, recipe) => {
-                Packed::Digits(units.pack(crew, input, recipe, (room, there)))
+                let (packed, task) = units.pack(input, recipe, room);
+                (Packed::Digits(packed), PackTask::Digits(task))
             }
             Multiplier::Halves(amx) => {
-                Packed::Halves(amx.pack(crew, input, self.cols, (room, there)))
+                let (packed, task) = amx.pack(input, self.cols, room);
+                (Packed::Halves(packed), PackTask::Halves(task))
             }
         }
     }

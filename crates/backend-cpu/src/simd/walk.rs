@@ -10,8 +10,6 @@ use std::ops::Range;
 
 /// Bytes of activations that stay in a 2 MiB second-level cache while all panels pass by.
 const NEAR: usize = 1 << 20;
-/// Numbers from which on packing is worth waking other threads.
-pub(super) const WORTH_WAKING: usize = 1 << 14;
 
 /// Rows of a tile of packed activations when there are `rows` in all.
 pub(super) fn class(rows: usize) -> usize {

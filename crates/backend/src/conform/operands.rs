@@ -1,6 +1,6 @@
 //! The views and weights of an operation as places that a check can change.
 
-use crate::op::{Sample, Spans};
+use crate::op::{InputNorm, LinearPart, Sample, Spans};
 use crate::{Op, View, WeightId};
 
 /// One view of an operation.
@@ -18,6 +18,15 @@ fn shared(view: &mut View) -> Place<'_> {
     Place { view, by_row: false }
 }
 
+/// Rows of a product and the room of what makes them.
+fn input<'a>(x: &'a mut View, norm: &'a mut Option<InputNorm>) -> impl Iterator<Item = Place<'a>> {
+    [by_row(x)].into_iter().chain(norm.as_mut().map(|norm| by_row(&mut norm.room)))
+}
+
+fn outs(parts: &mut [Option<LinearPart>]) -> impl Iterator<Item = Place<'_>> {
+    parts.iter_mut().flatten().map(|part| by_row(&mut part.out))
+}
+
 /// All views, in the order in which the operation's sheet lists them.
 pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
     match op {
@@ -26,12 +35,10 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
         Op::AddNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
         Op::JoinNorm(op) => vec![by_row(&mut op.a), by_row(&mut op.b), by_row(&mut op.out)],
         Op::Linear(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
-        Op::Linears(op) => {
-            let outs = op.parts.iter_mut().flatten().map(|part| by_row(&mut part.out));
-            [by_row(&mut op.x)].into_iter().chain(outs).collect()
-        }
+        Op::Linears(op) => input(&mut op.x, &mut op.norm).chain(outs(&mut op.parts)).collect(),
         Op::GatedLinear(op) => {
-            vec![by_row(&mut op.x), by_row(&mut op.scratch), by_row(&mut op.out)]
+            let outs = [&mut op.scratch, &mut op.out].map(by_row);
+            input(&mut op.x, &mut op.norm).chain(outs).collect()
         }
         Op::RopeTable(op) => vec![by_row(&mut op.positions), by_row(&mut op.out)],
         Op::Rope(op) => vec![by_row(&mut op.x), by_row(&mut op.table)],
@@ -123,9 +130,13 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::Linear(op) => [Some(&mut op.weight), op.bias.as_mut()].into_iter().flatten().collect(),
         Op::Linears(op) => {
             let parts = op.parts.iter_mut().flatten();
-            parts.flat_map(|part| [Some(&mut part.weight), part.bias.as_mut()]).flatten().collect()
+            let parts = parts.flat_map(|part| [Some(&mut part.weight), part.bias.as_mut()]);
+            parts.flatten().chain(op.norm.as_mut().map(|norm| &mut norm.weight)).collect()
         }
-        Op::GatedLinear(op) => vec![&mut op.gate, &mut op.up],
+        Op::GatedLinear(op) => {
+            let norm = op.norm.as_mut().map(|norm| &mut norm.weight);
+            [&mut op.gate, &mut op.up].into_iter().chain(norm).collect()
+        }
         Op::RopeTable(op) => vec![&mut op.inv_freq],
         Op::Rope(op) => op.norm.iter_mut().map(|norm| &mut norm.weight).collect(),
         Op::Conv(op) => vec![&mut op.weight],

@@ -1,6 +1,6 @@
 //! Matrix products with weights.
 
-use crate::op::{Activation, Glu};
+use crate::op::{Activation, Glu, RmsNorm};
 use crate::{Access, Sheet, View, WeightId};
 
 /// What happens to the product.
@@ -70,11 +70,46 @@ impl Linear {
     }
 }
 
+/// A norm that makes the rows of a product: `x / sqrt(mean(x²) + eps) · weight`, per row.
+#[derive(Clone, Copy, Debug)]
+pub struct InputNorm {
+    /// `[1, K]`.
+    pub weight: WeightId,
+    /// Width of a row, `K`.
+    pub dim: usize,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// `[rows, K]`, left unspecified; room for the unfused definition.
+    pub room: View,
+}
+
+impl InputNorm {
+    /// The operation that this is with `x`.
+    const fn of(self, x: View) -> RmsNorm {
+        let Self { weight, dim, eps, room } = self;
+        RmsNorm { x, weight, out: room, dim, eps }
+    }
+
+    fn describe(&self, sheet: &mut Sheet<'_>, [rows, cols]: [usize; 2]) {
+        sheet.require(self.dim == cols, "a norm of another width");
+        sheet.weight("norm", self.weight, [1, cols]);
+        sheet.f32_part("room", self.room, Access::Write, rows * cols, 0);
+        sheet.work(0, 4 * (rows * cols) as u64);
+    }
+}
+
+/// The norm of a fused product as an operation of its own, and the rows that the products read.
+fn made(x: View, norm: Option<InputNorm>) -> (Option<RmsNorm>, View) {
+    (norm.map(|norm| norm.of(x)), norm.map_or(x, |norm| norm.room))
+}
+
 /// The same rows with several weights: `out_i = x W_iᵀ (+ bias_i)`, which a device may compute side by side.
 #[derive(Clone, Copy, Debug)]
 pub struct Linears {
     /// `[rows, K]`.
     pub x: View,
+    /// What makes the rows of `x` those that are multiplied.
+    pub norm: Option<InputNorm>,
     /// The weights, in any of the places.
     pub parts: [Option<LinearPart>; Linears::MOST],
 }
@@ -95,12 +130,14 @@ impl Linears {
     pub const MOST: usize = 4;
 
     /// The operations this one is defined as.
-    pub fn parts(self) -> impl Iterator<Item = Linear> {
-        let Self { x, parts } = self;
-        parts.into_iter().flatten().map(move |LinearPart { weight, bias, out }| Linear {
+    pub fn parts(self) -> (Option<RmsNorm>, impl Iterator<Item = Linear>) {
+        let (norm, x) = made(self.x, self.norm);
+        let products = self.parts.into_iter().flatten();
+        let products = products.map(move |LinearPart { weight, bias, out }| Linear {
             bias,
             ..Linear::set(x, weight, out)
-        })
+        });
+        (norm, products)
     }
 
     pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
@@ -109,6 +146,9 @@ impl Linears {
         sheet.require(first.cols > 0, "a weight without columns");
         let rows = self.x.len / first.cols.max(1);
         sheet.f32("x", self.x, Access::Read, rows * first.cols);
+        if let Some(norm) = self.norm {
+            norm.describe(sheet, [rows, first.cols]);
+        }
         for part in self.parts.iter().flatten() {
             let Some(weight) = sheet.weight_info("weight", part.weight) else { return };
             sheet.weight("weight", part.weight, [weight.rows, first.cols]);
@@ -126,6 +166,8 @@ impl Linears {
 pub struct GatedLinear {
     /// `[rows, K]`.
     pub x: View,
+    /// What makes the rows of `x` those that are multiplied.
+    pub norm: Option<InputNorm>,
     /// `[N, K]`.
     pub gate: WeightId,
     /// `[N, K]`.
@@ -140,12 +182,11 @@ pub struct GatedLinear {
 
 impl GatedLinear {
     /// The operations this one is defined as.
-    pub const fn parts(self) -> (Linear, Linear, Glu) {
-        (
-            Linear::set(self.x, self.gate, self.out),
-            Linear::set(self.x, self.up, self.scratch),
-            Glu::same(self.out, self.scratch, self.activation),
-        )
+    pub fn parts(self) -> (Option<RmsNorm>, [Linear; 2], Glu) {
+        let (norm, x) = made(self.x, self.norm);
+        let products = [(self.gate, self.out), (self.up, self.scratch)];
+        let products = products.map(|(weight, out)| Linear::set(x, weight, out));
+        (norm, products, Glu::same(self.out, self.scratch, self.activation))
     }
 
     pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
@@ -153,6 +194,9 @@ impl GatedLinear {
         sheet.require(gate.cols > 0, "a weight without columns");
         let rows = self.x.len / gate.cols.max(1);
         sheet.f32("x", self.x, Access::Read, rows * gate.cols);
+        if let Some(norm) = self.norm {
+            norm.describe(sheet, [rows, gate.cols]);
+        }
         sheet.weight("gate", self.gate, [gate.rows, gate.cols]);
         sheet.weight("up", self.up, [gate.rows, gate.cols]);
         sheet.f32_part("scratch", self.scratch, Access::Write, rows * gate.rows, 0);

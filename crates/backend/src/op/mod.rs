@@ -23,7 +23,7 @@ pub use activation::{Activation, AddGated, GateMul, Glu, Softcap};
 pub use attention::{Attention, CacheLayout, CacheWrite};
 pub use cluster::ClusterHead;
 pub use delta::{Conv, DeltaPrepare, DeltaRule, DeltaShape};
-pub use linear::{GatedLinear, Linear, LinearPart, Linears, Store};
+pub use linear::{GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
 pub use moe::{ExpertRows, Experts, Router};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 pub use rope::{HeadNorm, Rope, RopeTable};

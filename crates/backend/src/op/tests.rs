@@ -78,7 +78,8 @@ fn a_gated_product_does_not_pay_for_room_that_is_left_unspecified() {
     let mut shelf = Shelf::default();
     let [x, scratch, out] = [8, 6, 6].map(|width| shelf.f32(2 * width));
     let [gate, up] = [(); 2].map(|()| shelf.matrix(6, 8, 10));
-    let op = GatedLinear { x, gate, up, scratch, out, activation: Activation::Silu };
+    let activation = Activation::Silu;
+    let op = GatedLinear { x, norm: None, gate, up, scratch, out, activation };
     let flops = 2 * (2 * 2 * 48) + 12 * 10;
     let bytes = 2 * 60 + 4 * 2 * (8 + 6);
     assert_eq!(shelf.cost(op), Cost { bytes, weights: 2 * 60, state: 0, flops });

@@ -1,7 +1,7 @@
 //! Softmax attention with optional head norms, partial rope, window, output gate, biases, and keys and values
 //! of its own or another layer's.
 
-use crate::forward::{Output, Pass};
+use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::state::KvCache;
 use crate::{AttentionSpec, ModelError, Values};
@@ -84,10 +84,11 @@ impl Attention {
         Ok(Self { spec: spec.clone(), q, gate, own, o, q_norm })
     }
 
-    /// `o(attention(normed))` to `out`.
+    /// `o(attention(input))` to `out`.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
+        input: Input,
         cache: &KvCache,
         out: Output,
     ) -> Result<(), BackendError> {
@@ -96,7 +97,7 @@ impl Attention {
         let [q, gate, mixed] =
             [space.q, space.gate, space.mixed].map(|to| pass.rows_of(to, heads * head_dim));
         let gated = self.gate.as_ref().map(|projection| projection.to(gate));
-        self.project(pass, [Some(self.q.to(q)), gated])?;
+        self.project(pass, input, [Some(self.q.to(q)), gated])?;
         self.turn(pass, q, heads, self.q_norm)?;
         self.keep(pass, cache)?;
         let (_, tables) = space.index.of(cache.ring);
@@ -122,20 +123,22 @@ impl Attention {
         pass.backend.linear(Linear { x: mixed, weight, bias, channels: None, out: view, store })
     }
 
-    /// Keys and values of `normed` to the cache.
+    /// Keys and values of `input` to the cache.
     pub(crate) fn remember(
         &self,
         pass: &mut Pass<'_>,
+        input: Input,
         cache: &KvCache,
     ) -> Result<(), BackendError> {
-        self.project(pass, [None; 2])?;
+        self.project(pass, input, [None; 2])?;
         self.keep(pass, cache)
     }
 
-    /// What is made of `normed`: these, and keys and values where the layer has its own.
+    /// What is made of `input`: these, and keys and values where the layer has its own.
     fn project(
         &self,
         pass: &mut Pass<'_>,
+        Input { x, norm }: Input,
         [q, gate]: [Option<LinearPart>; 2],
     ) -> Result<(), BackendError> {
         let [k, v, raw] = self.places(pass);
@@ -145,8 +148,7 @@ impl Attention {
             let to = if own.v_norm.is_some() { raw } else { v };
             own.v.as_ref().map(|projection| projection.to(to))
         });
-        let x = pass.rows_of(pass.space.normed, pass.hidden);
-        pass.backend.linears(Linears { x, parts: [q, gate, keys, values] })
+        pass.backend.linears(Linears { x, norm, parts: [q, gate, keys, values] })
     }
 
     /// Where keys and values lie, and where values wait before they are normed: where the mixer's output will be.

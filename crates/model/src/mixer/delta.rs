@@ -1,6 +1,6 @@
 //! Gated DeltaNet: projections, short convolution, delta rule, gated norm.
 
-use crate::forward::{Output, Pass};
+use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::{DeltaSpec, ModelError};
 use forerun_backend::op::{
@@ -65,17 +65,17 @@ impl Delta {
         })
     }
 
-    /// `out_proj(gated_norm(delta_rule(conv(normed))))` to `out`.
+    /// `out_proj(gated_norm(delta_rule(conv(input))))` to `out`.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
+        Input { x, norm }: Input,
         [window, window_log]: [View; 2],
         [state, state_log]: [View; 2],
         out: Output,
     ) -> Result<(), BackendError> {
         let (shape, space) = (self.shape, pass.space);
         let values = shape.value_heads * shape.dv;
-        let normed = pass.rows_of(space.normed, pass.hidden);
         let raw = pass.rows_of(space.qkv, shape.channels());
         let qkv = pass.rows_of(space.conv, shape.channels());
         let z = pass.rows_of(space.gate, values);
@@ -88,7 +88,7 @@ impl Delta {
         let Inputs { qkv: w_qkv, z: w_z, a: w_a, b: w_b } = self.inputs;
         let parts = [(w_qkv, raw), (w_z, z), (w_a, a), (w_b, b)];
         let parts = parts.map(|(weight, out)| Some(LinearPart { weight, bias: None, out }));
-        pass.backend.linears(Linears { x: normed, parts })?;
+        pass.backend.linears(Linears { x, norm, parts })?;
         let (x, weight) = (raw, self.conv);
         pass.backend.conv(Conv { x, weight, window, log: window_log, spans, out: qkv })?;
         let Self { rate, dt_bias, .. } = *self;

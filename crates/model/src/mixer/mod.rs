@@ -7,7 +7,7 @@ pub(crate) use attention::Attention;
 pub use delta::DELTA_RATE;
 pub(crate) use delta::Delta;
 
-use crate::forward::{Output, Pass};
+use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::{LayerState, MixerSpec, ModelError};
 use forerun_backend::BackendError;
@@ -40,31 +40,35 @@ impl Mixer {
         })
     }
 
-    /// What attention needs to know of `normed` later, and nothing else.
+    /// What attention needs to know of its input later, and nothing else.
     pub(crate) fn remember(
         &self,
         pass: &mut Pass<'_>,
+        input: Input,
         state: &LayerState,
     ) -> Result<(), BackendError> {
         match (self, state) {
-            (Self::Attention(mixer), LayerState::Attention(cache)) => mixer.remember(pass, cache),
+            (Self::Attention(mixer), LayerState::Attention(cache)) => {
+                mixer.remember(pass, input, cache)
+            }
             _ => unreachable!("a recurrent mixer's memory is made with its output"),
         }
     }
 
-    /// `mixer(normed)` to `out`.
+    /// `mixer(input)` to `out`.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
+        input: Input,
         state: &LayerState,
         out: Output,
     ) -> Result<(), BackendError> {
         match (self, state) {
             (Self::Attention(mixer), LayerState::Attention(cache)) => {
-                mixer.forward(pass, cache, out)
+                mixer.forward(pass, input, cache, out)
             }
             (Self::Delta(mixer), LayerState::Delta { window, window_log, state, state_log }) => {
-                mixer.forward(pass, [*window, *window_log], [*state, *state_log], out)
+                mixer.forward(pass, input, [*window, *window_log], [*state, *state_log], out)
             }
             _ => unreachable!("state buffers are built from the same layers as the weights"),
         }

@@ -1,11 +1,11 @@
 //! A gated MLP and a mixture of experts side by side, each with norms of its own.
 //!
 //! ```text
-//! out = norm₁(mlp(normed)) + norm₂(experts(norm(x)))      experts chosen by rms(x)·scale
+//! out = norm₁(mlp(input)) + norm₂(experts(norm(x)))      experts chosen by rms(x)·scale
 //! ```
 
 use super::{Dense, Moe};
-use crate::forward::{Output, Pass};
+use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::{ModelError, MoeSpec};
 use forerun_backend::op::{AddNorm, RmsNorm, Store};
@@ -44,11 +44,16 @@ impl Beside {
     }
 
     /// Both over the rows; `out` is set.
-    pub(super) fn forward(&self, pass: &mut Pass<'_>, out: Output) -> Result<(), BackendError> {
+    pub(super) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        input: Input,
+        out: Output,
+    ) -> Result<(), BackendError> {
         let (space, dim, eps) = (pass.space, pass.hidden, pass.eps);
         let raw = pass.rows_of(space.raw, dim);
         let set = Output { view: raw, store: Store::Set };
-        self.dense.forward(pass, set)?;
+        self.dense.forward(pass, input, set)?;
         let (weight, result) = (self.dense_norm, out.view);
         pass.backend.rms_norm(RmsNorm { x: raw, weight, out: result, dim, eps })?;
         pass.norm(space.x, self.router_norm, space.normed)?;

@@ -1,7 +1,7 @@
 //! A gated MLP.
 
 use crate::ModelError;
-use crate::forward::{Output, Pass};
+use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use forerun_backend::op::{GatedLinear, Linear};
 use forerun_backend::{BackendError, View, WeightId};
@@ -31,19 +31,27 @@ impl Dense {
         })
     }
 
-    /// `act(gate normed) · (up normed)`.
-    pub(super) fn activate(&self, pass: &mut Pass<'_>) -> Result<View, BackendError> {
-        let x = pass.rows_of(pass.space.normed, pass.hidden);
+    /// `act(gate input) · (up input)`.
+    pub(super) fn activate(
+        &self,
+        pass: &mut Pass<'_>,
+        Input { x, norm }: Input,
+    ) -> Result<View, BackendError> {
         let out = pass.rows_of(pass.space.activated, self.ffn);
         let scratch = pass.rows_of(pass.space.up, self.ffn);
         let (Self { gate, up, .. }, activation) = (*self, pass.activation);
-        pass.backend.gated_linear(GatedLinear { x, gate, up, activation, scratch, out })?;
+        pass.backend.gated_linear(GatedLinear { x, norm, gate, up, activation, scratch, out })?;
         Ok(out)
     }
 
-    /// `down(act(gate normed) · (up normed))` to `out`.
-    pub(super) fn forward(&self, pass: &mut Pass<'_>, out: Output) -> Result<(), BackendError> {
-        let x = self.activate(pass)?;
+    /// `down(act(gate input) · (up input))` to `out`.
+    pub(super) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        input: Input,
+        out: Output,
+    ) -> Result<(), BackendError> {
+        let x = self.activate(pass, input)?;
         let Output { view, store } = out;
         pass.backend.linear(Linear {
             x,

@@ -67,12 +67,12 @@ impl Moe {
         self.mix(pass, out)?;
         let Some((mlp, gate_weight)) = &self.shared else { return Ok(()) };
         let (moe, dim) = (pass.space.moe, pass.hidden);
-        let x = pass.rows_of(pass.space.normed, dim);
-        let activated = mlp.activate(pass)?;
+        let input = pass.normed();
+        let activated = mlp.activate(pass, input)?;
         let shared = pass.rows_of(moe.shared, dim);
         let gate = pass.rows_of(moe.shared_gate, 1);
         pass.backend.linear(Linear::set(activated, mlp.down, shared))?;
-        pass.backend.linear(Linear::set(x, *gate_weight, gate))?;
+        pass.backend.linear(Linear::set(input.x, *gate_weight, gate))?;
         pass.backend.add_gated(AddGated { x: shared, gate, out: out.view })
     }
 

@@ -171,7 +171,8 @@ fn room_that_an_operation_leaves_unspecified_does_not_count_as_written() {
     let op = gated(&mut device);
     let (room, out) = (scratch(&mut device, "room"), scratch(&mut device, "out"));
     let activation = Activation::Silu;
-    let fused = GatedLinear { x: op.up, gate: weight, up: weight, scratch: room, out, activation };
+    let (gate, up, norm) = (weight, weight, None);
+    let fused = GatedLinear { x: op.up, norm, gate, up, scratch: room, out, activation };
     device.gated_linear(fused).unwrap();
     device.glu(Glu::same(out, op.up, activation)).unwrap();
     assert!(complaint(device.glu(Glu::same(out, room, activation))).contains("`room`"));

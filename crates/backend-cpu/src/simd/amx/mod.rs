@@ -22,13 +22,12 @@ mod sum;
 pub(super) mod tile;
 mod unpack;
 
-pub(super) use pack::Packed;
+pub(super) use pack::{PackTask, Packed};
 
 use super::Scratch;
-use super::crew::Crew;
 use super::product::{Input, Product};
 use super::tiled::Tiled;
-use super::walk::WORTH_WAKING;
+use crate::pool::Shared;
 use std::arch::is_x86_feature_detected as has;
 use std::arch::x86_64::__cpuid_count;
 
@@ -49,22 +48,17 @@ impl Amx {
         (present && tile::permitted()).then_some(Self(()))
     }
 
-    /// Brings rows of `cols` columns into the order of tiles, in `room`, where they are not yet `there`.
+    /// Room for all rows of `input`, of `cols` columns, in the order of tiles, and what brings them there.
     pub(super) fn pack<'a>(
         self,
-        crew: &mut Crew,
-        input: Input<'_>,
+        input: Input<'a>,
         cols: usize,
-        (room, there): (&'a mut Scratch, bool),
-    ) -> Packed<'a> {
+        room: &'a mut Scratch,
+    ) -> (Packed<'a>, PackTask<'a>) {
         let rows = input.data.len().checked_div(cols).unwrap_or(0);
         room.reserve(pack::packed_len(rows, cols), 0);
-        let floats = room.floats();
-        if !there {
-            let task = pack::PackTask::new(self, input, 0..rows, cols, floats);
-            crew.run_where(rows * cols >= WORTH_WAKING, task.tasks(), &task);
-        }
-        Packed::new(floats, rows, cols)
+        let out = Shared::new(room.floats());
+        (Packed::new(out, rows, cols), PackTask::new(self, input, 0..rows, cols, out))
     }
 
     /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.

@@ -7,8 +7,10 @@
 
 use super::super::Scratch;
 use super::super::avx512::Avx512;
-use super::super::crew::piece;
+use super::super::batch::Batch;
+use super::super::elementwise::Normed;
 use super::super::isa::{Isa, LANES, Task};
+use super::super::portable::Portable;
 use super::super::product::Input;
 use super::super::tiled::STEP;
 use super::super::walk::class;
@@ -20,13 +22,11 @@ use std::ops::Range;
 
 /// Parts of a number: three times eight bits are all of an f32.
 pub(super) const PARTS: usize = 3;
-/// Steps that one task packs at least.
-const GRAIN: usize = 8;
 
 /// See the module's text.
 #[derive(Clone, Copy)]
 pub(crate) struct Packed<'a> {
-    data: &'a [f32],
+    data: Shared<'a, f32>,
     steps: usize,
     class: usize,
 }
@@ -48,9 +48,8 @@ pub(crate) fn packed_len(rows: usize, cols: usize) -> usize {
 }
 
 impl<'a> Packed<'a> {
-    /// What a [`PackTask`] left for `rows` rows of `cols` columns.
-    pub(crate) fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
-        let data = &data[..packed_len(rows, cols)];
+    /// What a [`PackTask`] leaves for `rows` rows of `cols` columns.
+    pub(crate) fn new(data: Shared<'a, f32>, rows: usize, cols: usize) -> Self {
         Self { data, steps: cols.div_ceil(STEP), class: class(rows) }
     }
 
@@ -61,85 +60,78 @@ impl<'a> Packed<'a> {
 
     /// First bfloat16 and first sum of `tile`, from `step` on.
     pub(super) fn tile(&self, tile: usize, step: usize) -> (*const u8, *const f32) {
-        let len = tile_len(self.class, self.steps);
-        let (parts, sums) =
-            self.data[tile * len..(tile + 1) * len].split_at(self.steps * step_len(self.class));
+        let (tile, len) = (tile * tile_len(self.class, self.steps), step_len(self.class));
+        let sums = self.steps * len + 3 * step * self.class;
         (
-            parts[step * step_len(self.class)..].as_ptr().cast(),
-            sums[3 * step * self.class..].as_ptr(),
+            self.data.address(tile + step * len, len).cast_const().cast(),
+            self.data.address(tile + sums, 3 * self.class),
         )
     }
 }
 
-/// Packs the rows `rows` of `input`, each `cols` wide.
+/// Packs rows.
 pub(crate) struct PackTask<'a> {
-    input: Input<'a>,
-    rows: Range<usize>,
+    batch: Batch<'a>,
     cols: usize,
     out: Shared<'a, f32>,
     amx: Amx,
 }
 
 impl<'a> PackTask<'a> {
-    /// To the front of `out`.
+    /// The rows `rows` of `input`, each `cols` wide, to the front of `out`.
     pub(crate) fn new(
         amx: Amx,
         input: Input<'a>,
         rows: Range<usize>,
         cols: usize,
-        out: &'a mut [f32],
+        out: Shared<'a, f32>,
     ) -> Self {
-        let out = Shared::new(&mut out[..packed_len(rows.len(), cols)]);
-        Self { input, rows, cols, out, amx }
+        Self { batch: Batch::new(input, rows, cols), cols, out, amx }
     }
 
-    /// Tasks to cut it into.
+    /// As [`Batch::normed`].
+    pub(crate) fn normed(self, norm: Normed<'a>) -> Self {
+        Self { batch: self.batch.normed(norm), ..self }
+    }
+
     pub(crate) fn tasks(&self) -> usize {
-        (self.rows.len().div_ceil(class(self.rows.len())) * self.cols.div_ceil(STEP))
-            .div_ceil(GRAIN)
+        self.batch.tasks()
     }
 
     /// Everything, on this thread.
     pub(super) fn run_all(&self) {
-        (0..self.tasks()).for_each(|index| self.part(index));
+        (0..self.tasks()).for_each(|index| self.pack(Portable, index));
     }
 
-    fn part(&self, index: usize) {
-        let (class, steps) = (class(self.rows.len()), self.cols.div_ceil(STEP));
-        let tiles = self.rows.len().div_ceil(class);
-        for unit in piece(tiles * steps, self.tasks(), 1, index) {
-            let (tile, step) = (unit / steps, unit % steps);
-            let first = tile * tile_len(class, steps);
-            let sums = first + steps * step_len(class) + 3 * step * class;
-            // SAFETY: a step of a tile belongs to one task.
-            let (parts, sums) = unsafe {
-                let at = first + step * step_len(class);
-                (self.out.part(at, step_len(class)), self.out.part(sums, 3 * class))
-            };
-            for row in 0..class {
-                let place = self.rows.start + tile * class + row;
-                let x = if place < self.rows.end {
-                    let at = self.input.places.at(place) * self.cols;
-                    let (from, to) =
-                        (at + step * STEP, (at + (step + 1) * STEP).min(at + self.cols));
-                    &self.input.data[from..to]
-                } else {
-                    &[]
-                };
-                let [high, middle, low] =
-                    from_fn(|part| parts[(part * class + row) * LANES..][..LANES].as_mut_ptr());
-                // SAFETY: the proof is there; every part of a row is sixteen f32 long.
-                let halves = unsafe { split(self.amx, x, [high, middle, low]) };
-                sums[row] = halves[0] + halves[1];
-                (sums[class + row], sums[2 * class + row]) = (halves[0], halves[1]);
+    fn pack<S: Isa>(&self, simd: S, index: usize) {
+        let (share, class) = (self.batch.share(simd, index), self.batch.class());
+        let steps = self.cols.div_ceil(STEP);
+        let tile = share.tile * tile_len(class, steps);
+        for step in 0..steps {
+            // Rows of a step lie between each other, so tasks share addresses and no reference.
+            let parts = self.out.address(tile + step * step_len(class), step_len(class));
+            let sums = tile + steps * step_len(class) + 3 * step * class;
+            let sums = self.out.address(sums, 3 * class);
+            for (row, x) in (share.first..).zip(share.rows()) {
+                let from = (step * STEP).min(x.len());
+                let x = &x[from..x.len().min(from + STEP)];
+                let to = from_fn(|part| parts.wrapping_add((part * class + row) * LANES));
+                // SAFETY: the proof is there; every part of a row is sixteen f32 long, and each row has one task.
+                unsafe {
+                    let halves = split(self.amx, x, to);
+                    let all = [halves[0] + halves[1], halves[0], halves[1]];
+                    for (i, sum) in all.into_iter().enumerate() {
+                        *sums.wrapping_add(i * class + row) = sum;
+                    }
+                }
             }
         }
     }
 }
 
 impl Task for PackTask<'_> {
-    fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
-        self.part(index);
+    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
+        self.pack(simd, index);
     }
 }
 

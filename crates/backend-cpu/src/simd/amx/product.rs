@@ -14,6 +14,7 @@ use super::pack::{PARTS, PackTask, Packed, packed_len};
 use super::sum::{Block, RESULTS, STACKED};
 use super::tile::Configured;
 use super::unpack::{Decoder, TILE};
+use crate::pool::Shared;
 use forerun_base::Format;
 use std::array::from_fn;
 use std::ops::Range;
@@ -68,6 +69,7 @@ pub(super) unsafe fn run(amx: Amx, product: &Product<'_, Tiled>, scratch: &mut [
     let (packed, first) = if let Some(packed) = given {
         (packed, rows.start / packed.class())
     } else {
+        let room = Shared::new(room);
         PackTask::new(amx, product.input, rows.clone(), tiled.cols(), room).run_all();
         (Packed::new(room, rows.len(), tiled.cols()), 0)
     };

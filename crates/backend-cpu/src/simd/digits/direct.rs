@@ -181,7 +181,8 @@ impl Direct<'_> {
         let (x, words) = self.packed.unit(tile, 0);
         let place = Place { x, words, results: results.as_mut_ptr().cast(), unit };
         let rows = walk::rows_of(self.product, [tile, self.tiles.start, CLASS]);
-        let worth = self.packed.worth(tile);
+        // SAFETY: the caller's promise: rows were packed before.
+        let worth = unsafe { self.packed.worth(tile) };
         let matrix = self.product.matrix;
         let mut scales = scales_of(matrix, &panels[0], unit);
         let mut sums = [_mm512_setzero_ps(); CLASS];

@@ -29,15 +29,14 @@ mod tiles;
 mod vnni;
 mod write;
 
-pub(super) use pack::{Packed, Recipe};
+pub(super) use pack::{PackTask, Packed, Recipe};
 pub(super) use write::place;
 
 use super::Scratch;
 use super::amx::Amx;
-use super::crew::Crew;
 use super::product::{Input, Product};
 use super::tiled::Tiled;
-use super::walk::WORTH_WAKING;
+use crate::pool::Shared;
 use forerun_base::Format;
 use std::arch::is_x86_feature_detected as has;
 
@@ -59,23 +58,18 @@ impl Units {
         Recipe::new(self.tiles.is_some(), format, cols)
     }
 
-    /// Brings rows of `input` into digits, in `room`, where they are not yet `there`.
+    /// Room for all rows of `input` as digits, and what brings them there.
     pub(super) fn pack<'a>(
         self,
-        crew: &mut Crew,
-        input: Input<'_>,
+        input: Input<'a>,
         recipe: Recipe,
-        (room, there): (&'a mut Scratch, bool),
-    ) -> Packed<'a> {
-        let cols = recipe.cols();
-        let rows = input.data.len().checked_div(cols).unwrap_or(0);
+        room: &'a mut Scratch,
+    ) -> (Packed<'a>, PackTask<'a>) {
+        let rows = input.data.len().checked_div(recipe.cols()).unwrap_or(0);
         room.reserve(recipe.packed_len(rows), 0);
-        let floats = room.floats();
-        if !there {
-            let task = pack::PackTask::new(self, input, 0..rows, recipe, floats);
-            crew.run_where(rows * cols >= WORTH_WAKING, task.tasks(), &task);
-        }
-        Packed::new(floats, rows, recipe)
+        let out = Shared::new(room.floats());
+        let task = PackTask::new(self, input, 0..rows, recipe, out);
+        (Packed::new(out, rows, recipe), task)
     }
 
     /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.

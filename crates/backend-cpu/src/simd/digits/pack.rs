@@ -13,16 +13,18 @@
 //! `32768 · (Σn mod 2)`.
 
 use super::super::Scratch;
+use super::super::batch::Batch;
+use super::super::elementwise::Normed;
 use super::super::isa::{Isa, LANES, Task};
+use super::super::portable::Portable;
 use super::super::product::Input;
 use super::super::walk::class;
 use super::Units;
 use super::nested::STEP;
 use super::stacked::MOST;
-use super::write::{ROWS, Room, write};
+use super::write::{Room, write};
 use crate::pool::Shared;
 use forerun_base::{Codes, Format, SUPERBLOCK, ScaleKind};
-use std::array::from_fn;
 use std::ops::Range;
 
 /// Columns that are packed at once.
@@ -171,7 +173,7 @@ impl Recipe {
 /// See the module's text.
 #[derive(Clone, Copy)]
 pub(crate) struct Packed<'a> {
-    data: &'a [f32],
+    data: Shared<'a, f32>,
     recipe: Recipe,
     class: usize,
     /// f32 of a tile, before its words, before its worths, of the digits and of the words of a unit: found once, since that takes
@@ -184,13 +186,13 @@ pub(crate) struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// What a [`PackTask`] left for `rows` rows.
-    pub(crate) fn new(data: &'a [f32], rows: usize, recipe: Recipe) -> Self {
+    /// What a [`PackTask`] leaves for `rows` rows.
+    pub(crate) fn new(data: Shared<'a, f32>, rows: usize, recipe: Recipe) -> Self {
         let class = class(rows);
         let (units, unit_words) = (recipe.units(), recipe.unit_words(class));
         let unit_digits = recipe.unit_bytes(class) / 4;
         Self {
-            data: &data[..recipe.packed_len(rows)],
+            data,
             recipe,
             class,
             tile: recipe.tile_len(class),
@@ -210,82 +212,74 @@ impl<'a> Packed<'a> {
         self.class
     }
 
-    #[inline]
-    fn tile(&self, tile: usize) -> &'a [f32] {
-        &self.data[tile * self.tile..][..self.tile]
-    }
-
     /// First byte of `unit` of a tile, and its words.
     #[inline]
     pub(super) fn unit(&self, tile: usize, unit: usize) -> (*const u8, *const f32) {
-        let (digits, words) = self.tile(tile).split_at(self.words);
+        let (digits, words) = (unit * self.unit_digits, self.words + unit * self.unit_words);
+        let tile = tile * self.tile;
         (
-            digits[unit * self.unit_digits..].as_ptr().cast(),
-            words[unit * self.unit_words..].as_ptr(),
+            self.data.address(tile + digits, self.unit_digits).cast_const().cast(),
+            self.data.address(tile + words, self.unit_words),
         )
     }
 
     /// What one is worth in each row of a tile.
+    ///
+    /// # Safety
+    /// The tile was packed.
     #[inline]
-    pub(super) fn worth(&self, tile: usize) -> &'a [f32] {
-        &self.tile(tile)[self.worths..][..self.class]
+    pub(super) unsafe fn worth(&self, tile: usize) -> &'a [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { self.data.done(tile * self.tile + self.worths, self.class) }
     }
 }
 
-/// Packs the rows `rows` of `input`.
+/// Packs rows.
 pub(crate) struct PackTask<'a> {
-    input: Input<'a>,
-    rows: Range<usize>,
+    batch: Batch<'a>,
     recipe: Recipe,
     out: Shared<'a, f32>,
 }
 
 impl<'a> PackTask<'a> {
-    /// To the front of `out`.
+    /// The rows `rows` of `input`, to the front of `out`.
     pub(crate) fn new(
         _proof: Units,
         input: Input<'a>,
         rows: Range<usize>,
         recipe: Recipe,
-        out: &'a mut [f32],
+        out: Shared<'a, f32>,
     ) -> Self {
-        let out = Shared::new(&mut out[..recipe.packed_len(rows.len())]);
-        Self { input, rows, recipe, out }
+        Self { batch: Batch::new(input, rows, recipe.cols), recipe, out }
     }
 
-    /// Tasks to cut it into: up to [`ROWS`] rows of a tile each, with those past the end.
+    /// As [`Batch::normed`].
+    pub(crate) fn normed(self, norm: Normed<'a>) -> Self {
+        Self { batch: self.batch.normed(norm), ..self }
+    }
+
     pub(crate) fn tasks(&self) -> usize {
-        let class = class(self.rows.len());
-        self.rows.len().div_ceil(class) * class.div_ceil(ROWS)
+        self.batch.tasks()
     }
 
     /// Everything, on this thread.
     pub(super) fn run_all(&self) {
-        (0..self.tasks()).for_each(|index| self.some(index));
+        (0..self.tasks()).for_each(|index| self.pack(Portable, index));
     }
 
-    fn some(&self, index: usize) {
-        let (class, cols) = (class(self.rows.len()), self.recipe.cols);
-        let (count, each) = (class.min(ROWS), class.div_ceil(ROWS));
-        let (tile, row) = (index / each, index % each * ROWS);
-        let rows: [&[f32]; ROWS] = from_fn(|i| {
-            let place = self.rows.start + tile * class + row + i;
-            if i >= count || place >= self.rows.end {
-                return &[][..];
-            }
-            &self.input.data[self.input.places.at(place) * cols..][..cols]
-        });
-        let first = tile * self.recipe.tile_len(class);
+    fn pack<S: Isa>(&self, simd: S, index: usize) {
+        let (share, class) = (self.batch.share(simd, index), self.batch.class());
+        let len = self.recipe.tile_len(class);
         // Rows of a tile lie between each other, so tasks share its first address and no reference.
-        let out = self.out.address(first, self.recipe.tile_len(class));
-        let room = Room::new(self.recipe, [class, row], out);
+        let tile = self.out.address(share.tile * len, len);
+        let room = Room::new(self.recipe, [class, share.first], tile);
         // SAFETY: the task was made with a proof; the tile has room for every row of its class, and each row has one task.
-        unsafe { write(&room, &rows[..count]) };
+        unsafe { write(&room, share.rows()) };
     }
 }
 
 impl Task for PackTask<'_> {
-    fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
-        self.some(index);
+    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
+        self.pack(simd, index);
     }
 }

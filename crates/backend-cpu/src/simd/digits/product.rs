@@ -17,6 +17,7 @@ use super::pack::{PackTask, Packed, Recipe};
 use super::stacked::{self, Stacked};
 use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
 use super::vnni::{self, Few};
+use crate::pool::Shared;
 use forerun_base::Format;
 use std::arch::x86_64::{
     _MM_HINT_ET0, _mm_prefetch, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,
@@ -66,6 +67,7 @@ pub(super) unsafe fn run(
     let (packed, first) = if let Some(packed) = given {
         (packed, rows.start / packed.class())
     } else {
+        let own = Shared::new(own);
         PackTask::new(units, product.input, rows.clone(), recipe, own).run_all();
         (Packed::new(own, rows.len(), recipe), 0)
     };
@@ -123,9 +125,9 @@ impl Work<'_> {
                     let [codes, scales, offsets] = panel.planes;
                     let (planes, format) = ([scales, offsets], tiled.format());
                     let rows = walk::rows_of(product, [tile, tiles.start, class]);
-                    let to = (panel, rows, packed.worth(tile));
                     // SAFETY: `run`'s promise; the panel and the packed rows are as the fields say.
                     unsafe {
+                        let to = (panel, rows, packed.worth(tile));
                         if recipe.nested() {
                             let levels = Levels::new(format, planes);
                             let (part, blocks) = (recipe.part(), recipe.blocks());

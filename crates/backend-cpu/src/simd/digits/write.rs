@@ -1,5 +1,6 @@
 //! Rows of activations as digits: the numbers behind the layout of [`super::pack`].
 
+use super::super::batch::ROWS;
 use super::super::isa::LANES;
 use super::pack::{PAIRED, Recipe, WORDS};
 use std::arch::x86_64::*;
@@ -10,9 +11,6 @@ use std::array::from_fn;
 const LIMIT: f32 = 8_353_780.0;
 /// Rows whose largest number is below this count as zeros.
 const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
-
-/// Rows that are packed together.
-pub(super) const ROWS: usize = 8;
 
 /// Where rows of a tile go.
 pub(super) struct Room {

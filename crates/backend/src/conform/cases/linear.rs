@@ -1,8 +1,10 @@
 //! Products with weights: every format once, every awkward size with the typical ones.
 
 use super::Case;
+use crate::BackendError;
+use crate::conform::Stage;
 use crate::conform::matrices::{all_formats, fitting_columns, format_name, typical_formats};
-use crate::op::{Activation, GatedLinear, Linear, LinearPart, Linears, Store};
+use crate::op::{Activation, GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
 use forerun_base::Format;
 
 #[derive(Clone, Copy)]
@@ -19,8 +21,11 @@ pub(super) fn cases() -> Vec<Case> {
         let sizes = Sizes { rows: 3, n: 37, k: 200 };
         cases.push(linear(format, sizes, Store::Set, false));
         cases.push(first_channels(format, sizes, 21));
-        cases.push(gated_linear(format, Sizes { rows: 2, n: 19, k: 128 }, Activation::Silu));
-        cases.push(linears(&[format], &[37, 5, 16], 3));
+        for normed in [false, true] {
+            let sizes = Sizes { rows: 2, n: 19, k: 128 };
+            cases.push(gated_linear(format, sizes, Activation::Silu, normed));
+            cases.push(linears(&[format], &[37, 5, 16], 3, normed));
+        }
     }
     for format in typical_formats() {
         for rows in [0, 1, 2, 5, 17, 65, 130] {
@@ -36,18 +41,22 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(linear(format, Sizes { rows, n: 64, k: 256 }, Store::Add, false));
             cases.push(linear(format, Sizes { rows, n: 48, k: 320 }, Store::Set, true));
             for activation in [Activation::Silu, Activation::GeluTanh] {
-                cases.push(gated_linear(format, Sizes { rows, n: 33, k: 65 }, activation));
+                cases.push(gated_linear(format, Sizes { rows, n: 33, k: 65 }, activation, false));
             }
         }
-        for rows in [0, 1, 2, 4, 17, 70] {
-            cases.push(linears(&[format], &[130, 33, 6, 6], rows));
-            cases.push(linears(&[format], &[16, 96], rows));
+        let rows = [0, 1, 2, 4, 17, 70].map(|rows| (rows, false));
+        for (rows, normed) in rows.into_iter().chain([1, 9, 130].map(|rows| (rows, true))) {
+            cases.push(linears(&[format], &[130, 33, 6, 6], rows, normed));
+            cases.push(linears(&[format], &[16, 96], rows, normed));
             // What lies in another order cannot be cut together.
             let [first, .., last] = &typical_formats()[..] else { unreachable!("there are some") };
-            cases.push(linears(&[format, *last, format, *first], &[64, 48, 33, 7], rows));
+            cases.push(linears(&[format, *last, format, *first], &[64, 48, 33, 7], rows, normed));
         }
-        cases.push(gated_linear(format, Sizes { rows: 0, n: 16, k: 64 }, Activation::GeluTanh));
-        cases.push(gated_linear(format, Sizes { rows: 70, n: 130, k: 192 }, Activation::Silu));
+        for (rows, n, k, normed) in
+            [(0, 16, 64, false), (0, 16, 64, true), (16, 66, 192, true), (70, 130, 192, false)]
+        {
+            cases.push(gated_linear(format, Sizes { rows, n, k }, Activation::Silu, normed));
+        }
     }
     cases
 }
@@ -82,14 +91,25 @@ fn first_channels(format: Format, sizes: Sizes, channels: usize) -> Case {
     })
 }
 
+/// A norm for rows of `dim`.
+fn input_norm(
+    stage: &mut Stage<'_>,
+    [rows, dim]: [usize; 2],
+) -> Result<Option<InputNorm>, BackendError> {
+    let (weight, room) = (stage.norm_weight(dim)?, stage.room("room", rows * dim)?);
+    Ok(Some(InputNorm { weight, dim, eps: 1e-5, room }))
+}
+
 /// Weights of these formats and channels; the second has a bias.
-fn linears(formats: &[Format], ns: &[usize], rows: usize) -> Case {
+fn linears(formats: &[Format], ns: &[usize], rows: usize, normed: bool) -> Case {
     let k = formats.iter().fold(192, |k, &format| fitting_columns(format, k));
     let name: Vec<String> = formats.iter().map(|&format| format_name(format)).collect();
-    let name = format!("{}, {rows} rows, {ns:?} x {k}", name.join(" and "));
+    let norm = if normed { ", normed" } else { "" };
+    let name = format!("{}, {rows} rows{norm}, {ns:?} x {k}", name.join(" and "));
     let (formats, ns) = (formats.to_vec(), ns.to_vec());
     Case::new("linears", name, rows, move |stage| {
         let x = stage.random("x", rows * k)?;
+        let norm = if normed { input_norm(stage, [rows, k])? } else { None };
         let mut parts = [None; Linears::MOST];
         for (i, (&n, part)) in ns.iter().zip(&mut parts).enumerate() {
             let weight = stage.matrix([n, k], formats[i % formats.len()])?;
@@ -97,20 +117,22 @@ fn linears(formats: &[Format], ns: &[usize], rows: usize) -> Case {
             let out = stage.output(["first", "second", "third", "fourth"][i], rows * n)?;
             *part = Some(LinearPart { weight, bias, out });
         }
-        Ok(Linears { x, parts }.into())
+        Ok(Linears { x, norm, parts }.into())
     })
 }
 
-fn gated_linear(format: Format, sizes: Sizes, activation: Activation) -> Case {
+fn gated_linear(format: Format, sizes: Sizes, activation: Activation, normed: bool) -> Case {
     let Sizes { rows, n, k } = sizes;
     let k = fitting_columns(format, k);
-    let name = format!("{}, {rows} rows, [{n}, {k}], {activation:?}", format_name(format));
+    let norm = if normed { ", normed" } else { "" };
+    let name = format!("{}, {rows} rows{norm}, [{n}, {k}], {activation:?}", format_name(format));
     Case::new("gated_linear", name, rows, move |stage| {
         let x = stage.random("x", rows * k)?;
+        let norm = if normed { input_norm(stage, [rows, k])? } else { None };
         let gate = stage.matrix([n, k], format)?;
         let up = stage.matrix([n, k], format)?;
         let scratch = stage.room("scratch", rows * n)?;
         let out = stage.output("out", rows * n)?;
-        Ok(GatedLinear { x, gate, up, scratch, out, activation }.into())
+        Ok(GatedLinear { x, norm, gate, up, scratch, out, activation }.into())
     })
 }

@@ -111,9 +111,9 @@ impl<'a> Nested<'a> {
     /// As for [`Nested::run`].
     unsafe fn put(&self, panel: &Panel, tile: usize, sums: usize) {
         let rows = walk::rows_of(self.product, [tile, self.first, self.packed.class()]);
-        let sums = (&self.sums[sums * SUMS..][..SUMS], self.packed.worth(tile));
+        let sums = &self.sums[sums * SUMS..][..SUMS];
         // SAFETY: the caller's promise.
-        unsafe { store(self.product, panel, rows, sums) };
+        unsafe { store(self.product, panel, rows, (sums, self.packed.worth(tile))) };
     }
 
     /// One tile of sixteen rows with some panels.

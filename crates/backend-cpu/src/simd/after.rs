@@ -1,0 +1,117 @@
+//! Tasks that need something done first, in the same job: threads that come to the first of them do it together.
+
+use super::Scratch;
+use super::isa::{Isa, Task};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Looks at the count before a thread gives way to whoever lost its core.
+const PATIENCE: u32 = 1024;
+
+/// `then`, whose every task waits for all `tasks` of `first`. On lines of its own: what its caller keeps beside it is not for all threads.
+#[repr(align(128))]
+pub(super) struct After<'a, A, B> {
+    first: &'a A,
+    tasks: usize,
+    next: AtomicUsize,
+    done: AtomicUsize,
+    then: &'a B,
+}
+
+/// Counts a task of the first on its end, also where that is a panic: others must not wait for ever.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl<'a, A: Task, B: Task> After<'a, A, B> {
+    pub(super) fn new(tasks: usize, first: &'a A, then: &'a B) -> Self {
+        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { first, tasks, next, done, then }
+    }
+
+    fn prepare<S: Isa>(&self, simd: S, scratch: &mut Scratch) {
+        while self.next.load(Ordering::Relaxed) < self.tasks {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if index < self.tasks {
+                let _counted = Counted(&self.done);
+                self.first.run(simd, index, scratch);
+            }
+        }
+        let mut looks = 0_u32;
+        // Tasks are done by threads that have begun them and wait for nobody, so this ends.
+        while self.done.load(Ordering::Acquire) < self.tasks {
+            looks += 1;
+            if looks.is_multiple_of(PATIENCE) {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+impl<A: Task, B: Task> Task for After<'_, A, B> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        self.prepare(simd, scratch);
+        self.then.run(simd, index, scratch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Crew, Level};
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    struct Count<'a>(&'a AtomicUsize);
+
+    impl Task for Count<'_> {
+        fn run<S: Isa>(&self, _simd: S, _index: usize, _scratch: &mut Scratch) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Every task must find all of the first done.
+    struct Look<'a>(&'a AtomicUsize, usize, &'a AtomicUsize);
+
+    impl Task for Look<'_> {
+        fn run<S: Isa>(&self, _simd: S, _index: usize, _scratch: &mut Scratch) {
+            assert_eq!(self.0.load(Ordering::Relaxed), self.1);
+            self.2.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Fail;
+
+    impl Task for Fail {
+        fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
+            assert_ne!(index, 1, "a task that fails");
+        }
+    }
+
+    #[test]
+    fn the_first_is_done_once_and_before_the_rest() {
+        for threads in [1, 2, 3, 7] {
+            let mut crew = Crew::new(Level::Portable, threads).expect("every machine has it");
+            for tasks in [0, 1, 2, 9] {
+                for then in [1, 2, 50] {
+                    let (done, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+                    let (first, look) = (Count(&done), Look(&done, tasks, &seen));
+                    crew.run(then, &After::new(tasks, &first, &look));
+                    assert_eq!(seen.into_inner(), then);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_the_first_ends_the_job() {
+        let mut crew = Crew::new(Level::Portable, 3).expect("every machine has it");
+        let seen = AtomicUsize::new(0);
+        let job = AssertUnwindSafe(|| crew.run(8, &After::new(4, &Fail, &Count(&seen))));
+        assert!(catch_unwind(job).is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! Rows that are to be packed, a few of a tile in each task.
+
+use super::elementwise::Normed;
+use super::isa::Isa;
+use super::product::Input;
+use super::walk::class;
+use std::array::from_fn;
+use std::ops::Range;
+
+/// Most rows of a task: half a tile, so that two threads may share one.
+pub(super) const ROWS: usize = 8;
+
+/// The rows `rows` of `input`, each `cols` wide, or what a norm makes of them.
+pub(super) struct Batch<'a> {
+    input: Input<'a>,
+    norm: Option<Normed<'a>>,
+    rows: Range<usize>,
+    cols: usize,
+}
+
+/// Rows of one task.
+pub(super) struct Share<'a> {
+    pub(super) tile: usize,
+    /// The first one's place in the tile.
+    pub(super) first: usize,
+    rows: [&'a [f32]; ROWS],
+    count: usize,
+}
+
+impl<'a> Share<'a> {
+    /// The rows; those past the end are empty.
+    pub(super) fn rows(&self) -> &[&'a [f32]] {
+        &self.rows[..self.count]
+    }
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(input: Input<'a>, rows: Range<usize>, cols: usize) -> Self {
+        Self { input, norm: None, rows, cols }
+    }
+
+    /// The rows of `input` are normed first; it has all of them, in their order.
+    pub(super) fn normed(self, norm: Normed<'a>) -> Self {
+        Self { norm: Some(norm), ..self }
+    }
+
+    /// Rows of a tile.
+    pub(super) fn class(&self) -> usize {
+        class(self.rows.len())
+    }
+
+    pub(super) fn tasks(&self) -> usize {
+        self.rows.len().div_ceil(self.class()) * self.class().div_ceil(ROWS)
+    }
+
+    /// The rows of a task, which asks for them once.
+    pub(super) fn share<S: Isa>(&self, simd: S, index: usize) -> Share<'a> {
+        let class = self.class();
+        let (count, each) = (class.min(ROWS), class.div_ceil(ROWS));
+        let (tile, first) = (index / each, index % each * ROWS);
+        let rows = from_fn(|i| {
+            let place = self.rows.start + tile * class + first + i;
+            if i >= count || place >= self.rows.end {
+                return &[][..];
+            }
+            let given = &self.input.data[self.input.places.at(place) * self.cols..][..self.cols];
+            // SAFETY: each row has one task, which asks for it once.
+            self.norm.map_or(given, |norm| unsafe { norm.row(simd, place, given) })
+        });
+        Share { tile, first, rows, count }
+    }
+}
