@@ -24,7 +24,8 @@ impl<R: Runner> Engine<R> {
         done
     }
 
-    /// One step to warm caches and threads, then as many priced ones as the time allows, up to three of each and one at least.
+    /// Steps to warm caches and threads and to touch the memory of all leases, then as many priced ones as the time allows, up to three
+    /// of each and one at least.
     fn time_steps(
         &mut self,
         leases: &[LeaseId],
@@ -32,14 +33,17 @@ impl<R: Runner> Engine<R> {
         budget: Duration,
     ) -> Result<(), EngineError> {
         let Some(first) = leases.get(..1) else { return Ok(()) };
-        let started = Instant::now();
-        self.time_step(first, 1, false)?;
         let single = SINGLE.into_iter().filter(|&rows| rows <= most).map(|rows| (first, rows));
         // Without a log there are no guesses to be told from certain rows.
         let together = if self.scheduler.limits.log_rows > 0 { most * leases.len() } else { 0 };
         let many = MANY.into_iter().filter(|&rows| most < rows && rows <= together);
-        let many = many.map(|rows| (leases, rows));
-        let all = single.chain(many);
+        let mut many = many.map(|rows| (leases, rows));
+        let all = single.chain(many.clone());
+        self.time_step(first, 1, false)?;
+        if let Some((leases, rows)) = many.next_back() {
+            self.time_step(leases, rows, false)?;
+        }
+        let started = Instant::now();
         for (i, (leases, rows)) in all.clone().chain(all.clone()).chain(all).enumerate() {
             if i > 0 && started.elapsed() > budget {
                 break;

@@ -151,6 +151,11 @@ impl CostTable {
         }
     }
 
+    /// Whether a step of so many rows was timed lately, at a context of the band.
+    pub(super) fn knows(&self, rows: usize, band: usize) -> bool {
+        rows.checked_sub(1).and_then(|i| self.known[band].get(i)).is_some_and(Price::is_known)
+    }
+
     /// Seconds of a step.
     pub(super) fn step(&self, rows: usize, band: usize) -> f32 {
         let step = &self.step[band];

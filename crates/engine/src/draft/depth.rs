@@ -170,6 +170,11 @@ pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usiz
     for candidate in &mut *candidates {
         (candidate.depth, candidate.trial) = (0, (0, candidate.acceptance.given(0)));
     }
+    // A round that guesses is longer for everybody. So what one without takes is seen, not guessed: as long as guesses are made nothing
+    // would tell that it was thought too dear.
+    if sequences > 1 && !costs.knows(sequences, band) {
+        return;
+    }
     let plain = sequences as f32 / costs.step(sequences, band);
     let (mut tokens, mut best) = (sequences as f32, GAIN * plain);
     // The best that guesses could do if all were right.
@@ -240,6 +245,7 @@ mod tests {
         let mut costs = CostTable::new(32, 4);
         for rows in 1..=32 {
             costs.note_calibration(rows, Duration::from_secs_f32(step(rows)));
+            costs.note_step(rows, 0, Duration::from_secs_f32(step(rows)));
         }
         for entries in 1..=4 {
             costs.note_draft_calibration(1, entries, Duration::from_secs_f32(draft));
@@ -297,6 +303,22 @@ mod tests {
         let mut tight = [with(0.95), with(0.95)];
         choose(&mut tight, &costs, 3, 0);
         assert!(tight[0].depth + tight[1].depth <= 1, "three rows hold two tokens and one guess");
+    }
+
+    #[test]
+    fn several_sequences_first_see_what_a_round_without_guesses_takes() {
+        let mut costs = CostTable::new(32, 4);
+        let price = |rows: usize| Duration::from_secs_f32(1.0 + 0.02 * rows as f32);
+        (1..=32).for_each(|rows| costs.note_calibration(rows, price(rows)));
+        let depths = |costs: &CostTable| {
+            let mut two = [0.9; 2].map(|chance| Candidate::new(known(chance), 8, false));
+            choose(&mut two, costs, 32, 0);
+            two.map(|c| c.depth)
+        };
+        assert!(depth(0.9, &costs, 8) > 0, "alone it harms nobody");
+        assert_eq!(depths(&costs), [0; 2]);
+        costs.note_step(2, 0, price(2));
+        assert!(depths(&costs).iter().all(|&depth| depth > 0));
     }
 
     #[test]
