@@ -1,9 +1,11 @@
 //! Threads that wait for work.
 //!
-//! A job is a number of tasks, in as many equal runs as there are threads. A thread, the caller included, takes the tasks of its own run
-//! first, then what is left of the others'. So tasks of the same place, job after job, are done by the same core, in whose caches
-//! their numbers are: what another core wrote last comes ten times slower than from the second-level cache. A worker that sleeps through a job costs nothing: the caller closes the gate when the counter is
-//! empty and waits only for those who went in. After a job a worker spins for a short while, since
+//! A job is a number of tasks, in as many equal runs as there are threads. A thread, the caller included, takes the tasks of its
+//! own run first, then what is left of the others'. So tasks of the same place, job after job, are done by the same core, in whose
+//! caches their numbers are: what another core wrote last comes ten times slower than from the second-level cache.
+//!
+//! A worker that sleeps through a job costs nothing: the caller closes the gate when no task is
+//! left and waits only for those who went in. After a job a worker spins for a short while, since
 //! the operations of a step follow each other within microseconds, and then parks. Nothing is
 //! allocated after construction.
 
@@ -200,7 +202,7 @@ impl Pool {
         };
         // SAFETY: the gate is closed and nobody is inside, so no one reads the cell.
         unsafe { *board.job.get() = Some(erased) };
-        let threads = self.workers.len() + 1;
+        let threads = self.threads();
         for (i, run) in board.runs.iter().enumerate() {
             let at = |i: usize| tasks * i.min(threads) / threads;
             run.next.store(at(i), Ordering::Relaxed);

@@ -26,8 +26,8 @@ pub(crate) struct Rows<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Packing {
     room: Scratch,
-    /// How it lies, of which numbers and how many columns.
-    holds: Option<(Recipe, Stamp, usize)>,
+    /// Of which numbers, how many columns, and how it lies.
+    holds: Option<(Stamp, usize, Recipe)>,
 }
 
 impl Packing {
@@ -42,7 +42,7 @@ impl Packing {
         let Some(first) = tiled(weights).next() else {
             return (plain(rows.all(crew)), None);
         };
-        let wanted = rows.stamp.map(|stamp| (first.recipe(), stamp, first.cols()));
+        let wanted = rows.stamp.map(|stamp| (stamp, first.cols(), first.recipe()));
         let there = wanted.is_some() && self.holds == wanted;
         self.holds = wanted;
         // Whoever has another recipe reads the rows themselves.
