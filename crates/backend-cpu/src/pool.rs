@@ -68,6 +68,26 @@ unsafe impl Send for Board {}
 unsafe impl Sync for Board {}
 
 impl Board {
+    fn new(workers: usize) -> Self {
+        Self {
+            gate: AtomicU64::new(EPOCH),
+            runs: (0..=workers).map(|_| Run::default()).collect(),
+            job: UnsafeCell::new(None),
+            panic: Mutex::new(None),
+            stop: AtomicBool::new(false),
+            asleep: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+
+    /// Shares the tasks of a job among `threads`.
+    fn share(&self, tasks: usize, threads: usize) {
+        let at = |i: usize| tasks * i.min(threads) / threads;
+        for (i, run) in self.runs.iter().enumerate() {
+            run.next.store(at(i), Ordering::Relaxed);
+            run.end.store(at(i + 1), Ordering::Relaxed);
+        }
+    }
+
     /// Takes tasks until none is left. A panic is kept for the caller.
     fn work(&self, job: &(dyn Fn(usize, usize) + Sync), worker: usize) {
         let (others, own) = self.runs.split_at(worker);
@@ -156,14 +176,7 @@ impl Pool {
     /// A pool of `threads`, the caller being one of them.
     pub(crate) fn new(threads: usize) -> Self {
         let workers = threads.clamp(1, INSIDE as usize) - 1;
-        let board = Arc::new(Board {
-            gate: AtomicU64::new(EPOCH),
-            runs: (0..=workers).map(|_| Run::default()).collect(),
-            job: UnsafeCell::new(None),
-            panic: Mutex::new(None),
-            stop: AtomicBool::new(false),
-            asleep: (0..workers).map(|_| AtomicBool::new(false)).collect(),
-        });
+        let board = Arc::new(Board::new(workers));
         let (up, started) = mpsc::channel();
         let spawn = |worker: usize| {
             let (board, up) = (board.clone(), up.clone());
@@ -202,12 +215,7 @@ impl Pool {
         };
         // SAFETY: the gate is closed and nobody is inside, so no one reads the cell.
         unsafe { *board.job.get() = Some(erased) };
-        let threads = self.threads();
-        for (i, run) in board.runs.iter().enumerate() {
-            let at = |i: usize| tasks * i.min(threads) / threads;
-            run.next.store(at(i), Ordering::Relaxed);
-            run.end.store(at(i + 1), Ordering::Relaxed);
-        }
+        board.share(tasks, self.threads());
         board.gate.fetch_add(EPOCH + OPEN, Ordering::Release);
         fence(Ordering::SeqCst);
         for (worker, asleep) in self.workers.iter().zip(&board.asleep) {
@@ -322,6 +330,20 @@ impl<'a, T> Shared<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_takes_its_own_run_first_and_then_what_is_left() {
+        let order = |threads: usize, worker: usize| {
+            let (board, taken) = (Board::new(2), Mutex::new(Vec::new()));
+            board.share(7, threads);
+            board.work(&|task, _| taken.lock().unwrap().push(task), worker);
+            taken.into_inner().unwrap()
+        };
+        assert_eq!(order(3, 0), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(order(3, 1), [2, 3, 4, 5, 6, 0, 1]);
+        assert_eq!(order(3, 2), [4, 5, 6, 0, 1, 2, 3]);
+        assert_eq!(order(2, 1), [3, 4, 5, 6, 0, 1, 2], "of a thread that was not given");
+    }
 
     #[test]
     fn every_task_runs_once_at_any_number_of_threads() {
