@@ -164,9 +164,14 @@ impl Candidate {
     }
 }
 
-/// Chooses the depths of a batch whose steps hold `rows` rows, at its longest `context`.
-pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usize, context: usize) {
-    let (band, sequences) = (band(context), candidates.len());
+/// Chooses the depths of a batch, in which `others` have no guesses, whose steps hold `rows` rows, at its longest `context`.
+pub(crate) fn choose(
+    candidates: &mut [Candidate],
+    costs: &CostTable,
+    [others, rows]: [usize; 2],
+    context: usize,
+) {
+    let (band, sequences) = (band(context), others + candidates.len());
     for candidate in &mut *candidates {
         (candidate.depth, candidate.trial) = (0, (0, candidate.acceptance.given(0)));
     }
@@ -199,7 +204,7 @@ pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usiz
             candidates.iter_mut().for_each(|c| c.depth = c.trial.0);
         }
     }
-    look_again(candidates, costs, [rows, band], hope > plain);
+    look_again(candidates, costs, [sequences, rows, band], hope > plain);
 }
 
 /// Lets sequences that were parked for long try one guess. Where no guess could pay even if it were right, prices alone
@@ -207,10 +212,9 @@ pub(crate) fn choose(candidates: &mut [Candidate], costs: &CostTable, rows: usiz
 fn look_again(
     candidates: &mut [Candidate],
     costs: &CostTable,
-    [rows, band]: [usize; 2],
+    [sequences, rows, band]: [usize; 3],
     could_pay: bool,
 ) {
-    let sequences = candidates.len();
     let mut taken: usize = sequences + candidates.iter().map(|c| c.depth).sum::<usize>();
     let before = taken;
     for candidate in candidates.iter_mut() {
@@ -264,7 +268,7 @@ mod tests {
     fn depth(chance: f32, costs: &CostTable, limit: usize) -> usize {
         let acceptance = known(chance);
         let mut one = [Candidate::new(acceptance, limit, false)];
-        choose(&mut one, costs, 32, 0);
+        choose(&mut one, costs, [0, 32], 0);
         one[0].depth
     }
 
@@ -273,7 +277,7 @@ mod tests {
         let mut depths = Vec::new();
         for _ in 0..rounds {
             let mut one = [Candidate::new(acceptance, 8, false)];
-            choose(&mut one, costs, 32, 0);
+            choose(&mut one, costs, [0, 32], 0);
             depths.push(one[0].depth);
             acceptance.note(one[0].depth, one[0].depth);
         }
@@ -298,10 +302,10 @@ mod tests {
             Candidate::new(acceptance, 8, false)
         };
         let mut two = [with(0.95), with(0.1)];
-        choose(&mut two, &costs, 32, 0);
+        choose(&mut two, &costs, [0, 32], 0);
         assert!(two[0].depth > two[1].depth, "{two:?}");
         let mut tight = [with(0.95), with(0.95)];
-        choose(&mut tight, &costs, 3, 0);
+        choose(&mut tight, &costs, [0, 3], 0);
         assert!(tight[0].depth + tight[1].depth <= 1, "three rows hold two tokens and one guess");
     }
 
@@ -312,7 +316,7 @@ mod tests {
         (1..=32).for_each(|rows| costs.note_calibration(rows, price(rows)));
         let depths = |costs: &CostTable| {
             let mut two = [0.9; 2].map(|chance| Candidate::new(known(chance), 8, false));
-            choose(&mut two, costs, 32, 0);
+            choose(&mut two, costs, [0, 32], 0);
             two.map(|c| c.depth)
         };
         assert!(depth(0.9, &costs, 8) > 0, "alone it harms nobody");
@@ -322,18 +326,35 @@ mod tests {
     }
 
     #[test]
+    fn those_without_guesses_have_a_row_too() {
+        // Five rows cost what eight do, and much more than four.
+        let mut costs = CostTable::new(32, 4);
+        let price = |rows: usize| Duration::from_secs(if rows <= 4 { 1 } else { 4 });
+        (1..=32).for_each(|rows| costs.note_calibration(rows, price(rows)));
+        let depth = |costs: &CostTable, others: usize| {
+            let mut one = [Candidate::new(known(0.9), 1, true)];
+            choose(&mut one, costs, [others, 32], 0);
+            one[0].depth
+        };
+        assert_eq!(depth(&costs, 2), 0, "a round of three was not seen yet");
+        (1..=4).for_each(|rows| costs.note_step(rows, 0, price(rows)));
+        assert_eq!(depth(&costs, 2), 1);
+        assert_eq!(depth(&costs, 3), 0, "its row would be the fifth");
+    }
+
+    #[test]
     fn where_rows_cost_in_stairs_a_stair_is_taken_whole_or_not_at_all() {
         let stairs = |high: f32| table(move |rows| if rows <= 4 { 1.0 } else { high }, 0.0);
         let four = || [0.9; 4].map(|chance| Candidate::new(known(chance), 8, false));
         for (high, pays) in [(1.5, true), (4.0, false)] {
             let mut batch = four();
-            choose(&mut batch, &stairs(high), 8, 0);
+            choose(&mut batch, &stairs(high), [0, 8], 0);
             let depths = batch.map(|c| c.depth);
             assert_eq!(depths, if pays { [1; 4] } else { [0; 4] }, "{high}");
         }
         let mut batch = four();
         batch[0].acceptance.parked_rounds = PROBE_AT_LATEST * 4;
-        choose(&mut batch, &stairs(4.0), 8, 0);
+        choose(&mut batch, &stairs(4.0), [0, 8], 0);
         assert_eq!(batch.map(|c| c.depth), [1; 4], "whoever looks again takes the others along");
     }
 
@@ -345,7 +366,7 @@ mod tests {
             let mut acceptance = known(0.01);
             let tried = (0..2000).find(|_| {
                 let mut one = [Candidate::new(acceptance, 8, false)];
-                choose(&mut one, &costs, 32, 0);
+                choose(&mut one, &costs, [0, 32], 0);
                 acceptance.note(one[0].depth, 0);
                 one[0].depth > 0
             });
@@ -361,11 +382,11 @@ mod tests {
         }
         let alone = {
             let mut one = [Candidate::new(known(0.9), 1, false)];
-            choose(&mut one, &costs, 32, 0);
+            choose(&mut one, &costs, [0, 32], 0);
             one[0].depth
         };
         let mut four = [0.9; 4].map(|chance| Candidate::new(known(chance), 1, false));
-        choose(&mut four, &costs, 32, 0);
+        choose(&mut four, &costs, [0, 32], 0);
         assert_eq!(alone, 1);
         assert!(four.iter().any(|c| c.depth == 0), "{four:?}");
     }
@@ -378,7 +399,7 @@ mod tests {
         let mut probes = 0;
         for _ in 0..1000 {
             let mut one = [Candidate::new(acceptance, 8, false)];
-            choose(&mut one, &costs, 32, 0);
+            choose(&mut one, &costs, [0, 32], 0);
             probes += usize::from(one[0].depth > 0);
             acceptance.note(one[0].depth, 0);
         }
@@ -392,7 +413,7 @@ mod tests {
         let mut acceptance = Acceptance::new(&Usual::new());
         for deepest in [1, 3, 7, 8] {
             let mut one = [Candidate::new(acceptance, 8, false)];
-            choose(&mut one, &cheap, 32, 0);
+            choose(&mut one, &cheap, [0, 32], 0);
             assert_eq!(one[0].depth, deepest);
             acceptance.note(deepest, deepest);
             acceptance.note(deepest, deepest);
@@ -426,7 +447,7 @@ mod tests {
                 rounds.iter().for_each(|&(drafted, accepted)| usual.note(drafted, accepted));
             }
             let mut one = [Candidate::new(Acceptance::new(&usual), 8, false)];
-            choose(&mut one, &costs, 32, 0);
+            choose(&mut one, &costs, [0, 32], 0);
             one[0].depth
         };
         assert_eq!(first(&[]), 1, "nothing is known");

@@ -41,6 +41,7 @@ impl Scheduler {
         plan.clear();
         scratch.candidates.clear();
         scratch.owners.clear();
+        let mut others = 0;
         for span in &step.spans {
             let Some(at) = self.find(span.seq) else { continue };
             let runs = matches!(self.sequences[at].standing, Standing::Running(_));
@@ -50,9 +51,11 @@ impl Scheduler {
             if let Some(candidate) = self.candidate(at, states) {
                 scratch.candidates.push(candidate);
                 scratch.owners.push(at);
+            } else {
+                others += 1;
             }
         }
-        self.choose_depths(scratch, costs, step.context());
+        self.choose_depths(scratch, costs, [others, step.context()]);
         for span in &step.spans {
             let Some(at) = self.find(span.seq) else { continue };
             let chosen = scratch.owners.iter().position(|&owner| owner == at);
@@ -138,13 +141,18 @@ impl Scheduler {
     }
 
     /// Lowers the depths of those that leave the choice to us.
-    fn choose_depths(&self, scratch: &mut DraftScratch, costs: &CostTable, context: usize) {
+    fn choose_depths(
+        &self,
+        scratch: &mut DraftScratch,
+        costs: &CostTable,
+        [others, context]: [usize; 2],
+    ) {
         if self.speculation.mode == Mode::Optimistic {
             return;
         }
         let auto = |at: &usize| self.sequences[*at].drafts.depth == Depth::Auto;
         if scratch.owners.iter().any(auto) {
-            choose(&mut scratch.candidates, costs, self.limits.rows, context);
+            choose(&mut scratch.candidates, costs, [others, self.limits.rows], context);
             for (candidate, at) in scratch.candidates.iter_mut().zip(&scratch.owners) {
                 if !auto(at) {
                     candidate.depth = candidate.limit;
