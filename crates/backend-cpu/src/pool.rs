@@ -160,6 +160,18 @@ impl Board {
     }
 }
 
+/// How a thread waits for another one that is at work.
+#[derive(Default)]
+pub(crate) struct Patience(u32);
+
+impl Patience {
+    /// Lets a moment pass; now and then the core goes to whoever lost its own.
+    pub(crate) fn wait(&mut self) {
+        self.0 = self.0.wrapping_add(1);
+        if self.0.is_multiple_of(1024) { thread::yield_now() } else { std::hint::spin_loop() }
+    }
+}
+
 /// See the module's text.
 pub(crate) struct Pool {
     board: Arc<Board>,
@@ -225,11 +237,9 @@ impl Pool {
         }
         board.work(job, 0);
         board.gate.fetch_sub(OPEN, Ordering::Relaxed);
-        let mut spins = 0_u32;
+        let mut patience = Patience::default();
         while board.gate.load(Ordering::Acquire) & INSIDE != 0 {
-            spins += 1;
-            // A worker that lost its core must get one back.
-            if spins.is_multiple_of(1024) { thread::yield_now() } else { std::hint::spin_loop() }
+            patience.wait();
         }
         let panic = board.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panic {

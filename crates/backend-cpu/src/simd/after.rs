@@ -2,10 +2,8 @@
 
 use super::Scratch;
 use super::isa::{Isa, Task};
+use crate::pool::Patience;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Looks at the count before a thread gives way to whoever lost its core.
-const PATIENCE: u32 = 1024;
 
 /// `then`, whose every task waits for all `tasks` of `first`. On lines of its own: what its caller keeps beside it is not for all threads.
 #[repr(align(128))]
@@ -40,15 +38,10 @@ impl<'a, A: Task, B: Task> After<'a, A, B> {
                 self.first.run(simd, index, scratch);
             }
         }
-        let mut looks = 0_u32;
+        let mut patience = Patience::default();
         // Tasks are done by threads that have begun them and wait for nobody, so this ends.
         while self.done.load(Ordering::Acquire) < self.tasks {
-            looks += 1;
-            if looks.is_multiple_of(PATIENCE) {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
+            patience.wait();
         }
     }
 }

@@ -4,6 +4,7 @@ use super::Scratch;
 use super::after::After;
 use super::isa::Task;
 use super::packing::{Packing, Rows};
+use super::pieces::Pieces;
 use super::portable::Portable;
 use super::product::Input;
 use super::tiled::PackTask;
@@ -221,7 +222,5 @@ pub(super) fn piece(
     grain: usize,
     index: usize,
 ) -> std::ops::Range<usize> {
-    let grains = units.div_ceil(grain);
-    let at = |i: usize| (grains * i / pieces * grain).min(units);
-    at(index)..at(index + 1)
+    Pieces::equal(units, grain, pieces).part(index)
 }

@@ -3,6 +3,7 @@
 use super::Scratch;
 use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, LANES, Task};
+use crate::pool::Patience;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -85,15 +86,9 @@ struct Meet {
 impl Task for Meet {
     fn run<S: Isa>(&self, _: S, _: usize, _: &mut Scratch) {
         self.here.fetch_add(1, Ordering::Relaxed);
-        let mut spins = 0_u32;
+        let mut patience = Patience::default();
         while self.here.load(Ordering::Relaxed) < self.threads {
-            spins = spins.wrapping_add(1);
-            // A thread that has no core yet must get one.
-            if spins.is_multiple_of(1024) {
-                std::thread::yield_now()
-            } else {
-                std::hint::spin_loop()
-            }
+            patience.wait();
         }
     }
 }
