@@ -1,5 +1,5 @@
 //! Products: same bits at any width and number of threads, near the reference. Instruction sets agree on the bits in families: those
-//! that sum f32 in lanes, those that sum whole numbers exactly, and tiles of halves.
+//! that sum f32 in lanes, those that sum whole numbers exactly, and tiles where they take long digits or halves.
 
 use forerun_backend::conform::{
     Rng, Stage, all_formats, cases, fitting_columns, random_matrix, typical_formats,
@@ -7,7 +7,7 @@ use forerun_backend::conform::{
 use forerun_backend::op::{Activation, Embed, GatedLinear, Linear, Softcap};
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, Op, View};
 use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
-use forerun_base::{Codes, DType, Format, Matrix};
+use forerun_base::{Codes, DType, Format, Matrix, ScaleKind};
 
 fn device(level: Level, threads: usize) -> Cpu<Tuned> {
     Cpu::with_kernels(Tuned::with_isa(level, Some(threads)).expect("the level is available"))
@@ -46,9 +46,12 @@ fn by(device: &mut dyn Backend, weight: &Matrix, x: &[f32], batch: usize) -> Vec
 fn family(level: Level, format: Format) -> Level {
     let whole = matches!(format, Format::Grouped { codes, .. } if !matches!(codes, Codes::E4m3));
     let halves = !whole && !matches!(format, Format::Dense(DType::F32 | DType::F16));
+    // Tiles multiply few bits by long digits.
+    let long = matches!(format, Format::Grouped { codes: Codes::Uint { bits: ..=4 } | Codes::Int { bits: ..=4 }, scale, .. }
+        if scale != ScaleKind::Nested);
     match level {
+        Level::Amx if halves || long => Level::Amx,
         Level::Amx | Level::Vnni if whole => Level::Vnni,
-        Level::Amx if halves => Level::Amx,
         _ => Level::Portable,
     }
 }

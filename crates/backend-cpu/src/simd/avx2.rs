@@ -154,7 +154,7 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
-        sound!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
+        sound!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
     }
 
     #[inline(always)]

@@ -3,19 +3,19 @@
 use super::elementwise::Normed;
 use super::isa::Isa;
 use super::product::Input;
-use super::walk::class;
 use std::array::from_fn;
 use std::ops::Range;
 
 /// Most rows of a task: half a tile, so that two threads may share one.
 pub(super) const ROWS: usize = 8;
 
-/// The rows `rows` of `input`, each `cols` wide, or what a norm makes of them.
+/// The rows `rows` of `input`, each `cols` wide, or what a norm makes of them, in tiles of `class` rows.
 pub(super) struct Batch<'a> {
     input: Input<'a>,
     norm: Option<Normed<'a>>,
     rows: Range<usize>,
     cols: usize,
+    class: usize,
 }
 
 /// Rows of one task.
@@ -35,8 +35,8 @@ impl<'a> Share<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(input: Input<'a>, rows: Range<usize>, cols: usize) -> Self {
-        Self { input, norm: None, rows, cols }
+    pub(super) fn new(input: Input<'a>, rows: Range<usize>, [cols, class]: [usize; 2]) -> Self {
+        Self { input, norm: None, rows, cols, class }
     }
 
     /// The rows of `input` are normed first; it has all of them, in their order.
@@ -46,7 +46,7 @@ impl<'a> Batch<'a> {
 
     /// Rows of a tile.
     pub(super) fn class(&self) -> usize {
-        class(self.rows.len())
+        self.class
     }
 
     pub(super) fn tasks(&self) -> usize {

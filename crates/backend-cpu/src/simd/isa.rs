@@ -77,7 +77,8 @@ pub(crate) trait Isa: Copy + Send + Sync {
     /// Entry `code & 15` of a table of sixteen; higher bits of a code are ignored.
     fn lookup(self, table: Self::F, codes: Self::I) -> Self::F;
 
-    /// Asks for the cache line at `at`, which need not be readable.
+    /// Asks the second-level cache for the line at `at`, which need not be readable. Not the first-level one: rows that are a page apart share
+    /// its few places for a line, and it has few requests under way at a time.
     fn prefetch(self, at: *const u8);
 
     /// Sixteen f32. Needs no alignment, like all loads here.

@@ -21,9 +21,6 @@ const TILE: usize = 1 << 16;
 /// Rows below which the channels are not decoded a second time to have more tasks.
 const ROW_CHUNK: usize = 48;
 
-/// Rows of a piece of a product with tiled weights are a multiple of a tile's.
-const TILED_ROWS: usize = LANES;
-
 /// How a product is cut.
 #[derive(Clone, Copy)]
 pub(super) struct Cut {
@@ -39,6 +36,8 @@ impl Cut {
         let recipe = tiled(weights).next().map(Tiled::recipe);
         let packs = tiled(weights).any(|tiled| Some(tiled.recipe()) != recipe);
         let apart = tiled(weights).map(Tiled::rows_apart).max();
+        // Rows of a piece of a product with tiled weights are a multiple of a tile's.
+        let tile_rows = tiled(weights).map(Tiled::tile_rows).max();
         let (tiled, threads) = (recipe.is_some(), crew.threads());
         let grain = match tiled {
             // Kernels walk several panels together, unless that leaves threads without work.
@@ -64,7 +63,7 @@ impl Cut {
             _ if by_rows => threads,
             _ => wanted.min(rows / ROW_CHUNK).max(1),
         };
-        let row_grain = if tiled { TILED_ROWS } else { 1 };
+        let row_grain = tile_rows.unwrap_or(1);
         Self { rows: Pieces::equal(rows, row_grain, row_pieces), channels: cut, packs }
     }
 

@@ -290,7 +290,7 @@ impl Isa for Neon {
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
         sound!(asm!(
-            "prfm pldl1keep, [{at}]",
+            "prfm pldl2keep, [{at}]",
             at = in(reg) at,
             options(readonly, nostack, preserves_flags),
         ));

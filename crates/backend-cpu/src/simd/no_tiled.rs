@@ -77,6 +77,10 @@ impl Tiled {
         match *self {}
     }
 
+    pub(super) fn tile_rows(&self) -> usize {
+        match *self {}
+    }
+
     pub(super) fn pack<'a>(
         &self,
         _input: Input<'a>,

@@ -264,11 +264,21 @@ impl Tiled {
     }
 
     /// Rows of a thread from which on threads share rows rather than channels. Then each has its activations and results to itself, but
-    /// reads all of the weight. Measured: where nothing is unpacked a tile of rows is enough.
+    /// reads all of the weight. Measured: where nothing is unpacked for many rows a tile of rows is enough.
     pub(super) fn rows_apart(&self) -> usize {
         match self.by {
-            Multiplier::Digits(_, recipe) if recipe.as_tiles() => LANES,
+            Multiplier::Digits(_, recipe) if recipe.as_tiles() || !recipe.has_tiles() => {
+                recipe.tile_rows()
+            }
             Multiplier::Digits(..) | Multiplier::Halves(_) => 6 * LANES,
+        }
+    }
+
+    /// Most rows of a tile of packed rows.
+    pub(super) fn tile_rows(&self) -> usize {
+        match self.by {
+            Multiplier::Digits(_, recipe) => recipe.tile_rows(),
+            Multiplier::Halves(_) => LANES,
         }
     }
 

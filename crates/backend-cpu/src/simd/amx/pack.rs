@@ -86,7 +86,8 @@ impl<'a> PackTask<'a> {
         cols: usize,
         out: Shared<'a, f32>,
     ) -> Self {
-        Self { batch: Batch::new(input, rows, cols), cols, out, amx }
+        let class = class(rows.len());
+        Self { batch: Batch::new(input, rows, [cols, class]), cols, out, amx }
     }
 
     /// As [`Batch::normed`].

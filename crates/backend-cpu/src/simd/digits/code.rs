@@ -8,6 +8,9 @@ use std::arch::x86_64::*;
 
 /// How far ahead of its use a code is asked for.
 pub(super) const AHEAD: usize = 4096;
+/// The same where vectors use codes at once: the second-level cache is asked, which can have more requests under way than the first-level one
+/// (measured where there are no tiles: four rows 1.45 times as fast).
+const FAR_AHEAD: usize = 8192;
 
 /// Vectors of bytes in 32 columns.
 pub(super) const VECTORS: usize = 8;
@@ -19,11 +22,21 @@ pub(super) trait Code: Copy {
     /// Whether activations have two digits of twelve bits.
     const NARROW: bool;
 
-    /// The codes of 32 columns; what is `ahead` bytes behind them is asked for.
+    /// The codes of 32 columns; what is `ahead` bytes behind them is asked for, as near as `HINT` says.
     ///
     /// # Safety
     /// The instructions of [`super::Units`]; `BITS` vectors at `from`.
-    unsafe fn bytes(self, from: *const u8, ahead: usize) -> [__m512i; VECTORS];
+    unsafe fn bytes<const HINT: i32>(self, from: *const u8, ahead: usize) -> [__m512i; VECTORS];
+
+    /// The same for vectors, which use them at once.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn bytes_at_once(self, from: *const u8) -> [__m512i; VECTORS] {
+        // SAFETY: the caller's promise.
+        unsafe { self.bytes::<_MM_HINT_T1>(from, FAR_AHEAD) }
+    }
 }
 
 /// Whole numbers, `LOW` bits in the first plane and `HIGH` in the second.
@@ -38,13 +51,13 @@ impl<const LOW: usize, const HIGH: usize> Code for Number<LOW, HIGH> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn bytes(self, from: *const u8, ahead: usize) -> [__m512i; VECTORS] {
+    unsafe fn bytes<const HINT: i32>(self, from: *const u8, ahead: usize) -> [__m512i; VECTORS] {
         let mut out = [_mm512_setzero_si512(); VECTORS];
         let each = 8 / LOW;
         for i in 0..LOW {
             // SAFETY: vector `i` of the plane; a prefetch may point anywhere.
             let all = unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(ahead + i * VECTOR).cast());
+                _mm_prefetch::<HINT>(from.wrapping_add(ahead + i * VECTOR).cast());
                 _mm512_loadu_si512(from.add(i * VECTOR).cast())
             };
             for field in 0..each {
@@ -57,7 +70,7 @@ impl<const LOW: usize, const HIGH: usize> Code for Number<LOW, HIGH> {
                 // SAFETY: vector `i` of the second plane.
                 let all = unsafe {
                     let at = from.add((LOW + i) * VECTOR);
-                    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(ahead).cast());
+                    _mm_prefetch::<HINT>(at.wrapping_add(ahead).cast());
                     _mm512_loadu_si512(at.cast())
                 };
                 for field in 0..each {
@@ -123,11 +136,11 @@ impl Code for Looked {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn bytes(self, from: *const u8, ahead: usize) -> [__m512i; VECTORS] {
+    unsafe fn bytes<const HINT: i32>(self, from: *const u8, ahead: usize) -> [__m512i; VECTORS] {
         // SAFETY: the caller's promise; sixteen bytes of a table.
         let (codes, table) = unsafe {
             let table = _mm_loadu_si128(self.0.as_ptr().cast());
-            (Number::<4, 0>.bytes(from, ahead), _mm512_broadcast_i32x4(table))
+            (Number::<4, 0>.bytes::<HINT>(from, ahead), _mm512_broadcast_i32x4(table))
         };
         let mut out = [table; VECTORS];
         for i in 0..VECTORS {

@@ -26,6 +26,7 @@ mod pack;
 mod product;
 mod stacked;
 mod tiles;
+mod vectors;
 mod vnni;
 mod write;
 

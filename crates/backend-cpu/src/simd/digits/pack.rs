@@ -1,9 +1,11 @@
 //! Activations as digits, in the order that the kernels read them.
 //!
 //! # Layout
-//! Rows come in tiles of [`Packed::class`] rows: sixteen, or one tile of fewer. A tile is `[unit][slab][row]` bytes, then
-//! `[part][4][row]` words (the sum of a part's numbers as f32, and of each digit), then `[row]` f32: what one is worth. A part is a
-//! unit, or a group inside it where scales are nested. Narrow codes (up to four bits) have two digits of twelve bits, each two bytes `16·a + b`: slabs are `a b` and `c d` where both fit
+//! Rows come in tiles of [`Packed::class`] rows: [`Recipe::tile_rows`], or one tile of fewer. A tile is `[unit][slab][row]` bytes, then
+//! `[part][4][row]` words (the sum of a part's numbers as f32, and, where codes have a sign and vectors multiply them, what brings each
+//! digit's products with codes that are stored too large back), then `[row]` f32: what one is worth. A part is a
+//! unit, or a group inside it where scales are nested. Where there are tiles, narrow codes (up to four bits) have two digits of twelve
+//! bits, each two bytes `16·a + b`: slabs are `a b` and `c d` where both fit
 //! a line of 64 bytes, else `a`, `b`, `c`, `d`. Other codes have three digits of a byte, highest first. Inside a
 //! unit columns come in the order of the codes' bytes. Rows and columns past the end are zeros.
 //!
@@ -20,6 +22,7 @@ use super::super::portable::Portable;
 use super::super::product::Input;
 use super::super::walk::class;
 use super::Units;
+use super::code::excess;
 use super::nested::STEP;
 use super::stacked::MOST;
 use super::write::{Room, write};
@@ -44,7 +47,10 @@ pub(crate) struct Recipe {
     nested: bool,
     /// Whether there are tiles.
     tiles: bool,
-    pub(super) narrow: bool,
+    /// Whether numbers have two digits of twelve bits. Tiles gain by that; vectors would take four products instead of three.
+    pub(super) long: bool,
+    /// What every stored code has too much, as a power of two, where codes have a sign.
+    pub(super) excess: u32,
     /// Bits of a code in its first plane, which decide the order of columns.
     pub(super) order: usize,
     /// Whether sums of digits or of numbers are wanted.
@@ -69,8 +75,8 @@ impl Recipe {
                 _ => (false, 8),
             },
         };
-        let narrow = narrow && !nested;
-        Some(Self { cols, unit, part, nested, tiles, narrow, order, sums })
+        let (long, excess) = (narrow && tiles && !nested, excess(format).unwrap_or(0));
+        Some(Self { cols, unit, part, nested, tiles, long, excess, order, sums })
     }
 
     pub(super) fn cols(&self) -> usize {
@@ -124,6 +130,11 @@ impl Recipe {
         self.tiles && class >= least
     }
 
+    /// Whether there are tiles.
+    pub(in super::super) fn has_tiles(&self) -> bool {
+        self.tiles
+    }
+
     /// Whether codes lie as tiles do: whole bytes without a sign.
     pub(in super::super) fn as_tiles(&self) -> bool {
         self.order == 8 && !self.sums[0]
@@ -141,7 +152,7 @@ impl Recipe {
 
     /// Bytes of a number.
     pub(super) fn planes(&self, class: usize) -> usize {
-        match self.narrow {
+        match self.long {
             _ if self.pairs(class) => PAIRED,
             true => 4,
             false => 3,
@@ -150,7 +161,7 @@ impl Recipe {
 
     /// Bytes of a row in a slab.
     pub(super) fn slab(&self) -> usize {
-        if self.narrow && self.unit <= CHUNK { 2 * self.unit } else { self.unit }
+        if self.long && self.unit <= CHUNK { 2 * self.unit } else { self.unit }
     }
 
     /// Bytes of a unit of a tile.
@@ -163,9 +174,19 @@ impl Recipe {
         (words + class).next_multiple_of(LANES)
     }
 
+    /// Most rows of a tile: vectors take fewer at a time, and threads that share rows then have smaller shares.
+    pub(in super::super) fn tile_rows(&self) -> usize {
+        if self.tiles { LANES } else { LANES / 2 }
+    }
+
+    /// Rows of a tile when there are `rows` in all.
+    fn class(&self, rows: usize) -> usize {
+        class(rows).min(self.tile_rows())
+    }
+
     /// f32 that `rows` rows take.
     pub(crate) fn packed_len(&self, rows: usize) -> usize {
-        let class = class(rows);
+        let class = self.class(rows);
         rows.div_ceil(class) * self.tile_len(class)
     }
 }
@@ -188,7 +209,7 @@ pub(crate) struct Packed<'a> {
 impl<'a> Packed<'a> {
     /// What a [`PackTask`] leaves for `rows` rows.
     pub(crate) fn new(data: Shared<'a, f32>, rows: usize, recipe: Recipe) -> Self {
-        let class = class(rows);
+        let class = recipe.class(rows);
         let (units, unit_words) = (recipe.units(), recipe.unit_words(class));
         let unit_digits = recipe.unit_bytes(class) / 4;
         Self {
@@ -250,7 +271,8 @@ impl<'a> PackTask<'a> {
         recipe: Recipe,
         out: Shared<'a, f32>,
     ) -> Self {
-        Self { batch: Batch::new(input, rows, recipe.cols), recipe, out }
+        let class = recipe.class(rows.len());
+        Self { batch: Batch::new(input, rows, [recipe.cols, class]), recipe, out }
     }
 
     /// As [`Batch::normed`].

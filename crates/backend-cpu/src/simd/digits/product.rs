@@ -12,11 +12,11 @@ use super::super::walk::{self, Panel, TOGETHER, walk};
 use super::Units;
 use super::code::{Code, Scales, WithCode, excess, with_code};
 use super::direct::{self, Direct};
-use super::nested::{self, Levels, Nested, Vectors, Words};
+use super::nested::{self, Nested, Words};
 use super::pack::{PackTask, Packed, Recipe};
 use super::stacked::{self, Stacked};
 use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
-use super::vnni::{self, Few};
+use super::vectors::Vectors;
 use crate::pool::Shared;
 use forerun_base::Format;
 use std::arch::x86_64::{
@@ -89,7 +89,9 @@ struct Work<'a> {
 impl WithCode for Work<'_> {
     fn run<C: Code>(self, code: C) {
         if !self.packed.recipe().by_tiles(self.packed.class()) {
-            self.by_vectors(code);
+            let Self { product, packed, tiles, room, .. } = self;
+            // SAFETY: `run`'s promise.
+            unsafe { Vectors { product, packed, tiles }.run(code, room) };
         } else if self.packed.recipe().nested() {
             self.nested(code);
         } else if self.packed.recipe().stacked(self.packed.class()) {
@@ -113,58 +115,6 @@ pub(super) fn scales(tiled: &Tiled, panel: &Panel, unit: usize) -> Scales {
 }
 
 impl Work<'_> {
-    fn by_vectors<C: Code>(self, code: C) {
-        let Self { product, packed, .. } = self;
-        let (recipe, class) = (packed.recipe(), packed.class());
-        let (tiled, tiles) = (product.matrix, self.tiles.clone());
-        let excess = excess(tiled.format());
-        walk(product, 1, self.room, |panels| {
-            for panel in panels {
-                for tile in tiles.clone() {
-                    let (digits, words) = packed.unit(tile, 0);
-                    let [codes, scales, offsets] = panel.planes;
-                    let (planes, format) = ([scales, offsets], tiled.format());
-                    let rows = walk::rows_of(product, [tile, tiles.start, class]);
-                    // SAFETY: `run`'s promise; the panel and the packed rows are as the fields say.
-                    unsafe {
-                        let to = (panel, rows, packed.worth(tile));
-                        if recipe.nested() {
-                            let levels = Levels::new(format, planes);
-                            let (part, blocks) = (recipe.part(), recipe.blocks());
-                            let at = Vectors {
-                                codes,
-                                levels,
-                                excess,
-                                digits,
-                                words,
-                                class,
-                                part,
-                                blocks,
-                            };
-                            few_rows(product, &at, code, to, class);
-                        } else {
-                            let (unit, units, slab) =
-                                (recipe.unit(), recipe.units(), recipe.slab());
-                            let scales = Scales::new(format, planes, unit);
-                            let at = vnni::Panel {
-                                codes,
-                                scales,
-                                excess,
-                                digits,
-                                words,
-                                class,
-                                unit,
-                                units,
-                                slab,
-                            };
-                            few_rows(product, &at, code, to, class);
-                        }
-                    }
-                }
-            }
-        });
-    }
-
     fn nested<C: Code>(self, code: C) {
         let Range { start, end } = self.tiles;
         if self.packed.recipe().pairs(self.packed.class()) {
@@ -202,52 +152,6 @@ impl Work<'_> {
             };
             let few = run.tiles.len() <= FEW_TILES;
             walk(self.product, TOGETHER, self.room, |panels| run.panels(code, panels, few));
-        }
-    }
-}
-
-/// The rows of a tile with a panel.
-///
-/// # Safety
-/// The instructions of [`Units`]; `at` is as it says; as for [`Product::run`].
-unsafe fn few_rows<C: Code>(
-    product: &Product<'_, Tiled>,
-    at: &impl Few,
-    code: C,
-    to: (&Panel, Range<usize>, &[f32]),
-    class: usize,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match class {
-            1 => put_rows::<C, 1>(product, at, code, to),
-            2 => put_rows::<C, 2>(product, at, code, to),
-            _ => put_rows::<C, 4>(product, at, code, to),
-        }
-    }
-}
-
-/// As above, `R` at a time; the tile's class is a multiple of `R`.
-///
-/// # Safety
-/// As above.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn put_rows<C: Code, const R: usize>(
-    product: &Product<'_, Tiled>,
-    at: &impl Few,
-    code: C,
-    (panel, rows, worth): (&Panel, Range<usize>, &[f32]),
-) {
-    for first in (0..rows.len()).step_by(R) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let sums = at.rows::<C, R>(code, first);
-            for r in 0..R.min(rows.len() - first) {
-                let mut out = [0.0; LANES];
-                let worth = _mm512_set1_ps(worth[first + r]);
-                _mm512_storeu_ps(out.as_mut_ptr(), _mm512_mul_ps(sums[r], worth));
-                panel.put(product, rows.start + first + r, &out);
-            }
         }
     }
 }

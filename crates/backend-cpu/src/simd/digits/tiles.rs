@@ -58,7 +58,7 @@ pub(super) unsafe fn unpack<C: Code>(
     unsafe {
         let codes = codes.wrapping_add(first * unit / CHUNK * C::BITS * 64);
         for chunk in 0..(units * unit).div_ceil(CHUNK) {
-            let bytes = code.bytes(codes.add(chunk * C::BITS * 64), AHEAD);
+            let bytes = code.bytes::<_MM_HINT_T0>(codes.add(chunk * C::BITS * 64), AHEAD);
             for i in 0..VECTORS {
                 let line = chunk * VECTORS + i;
                 // Lines of the units before, twice where codes are narrow.

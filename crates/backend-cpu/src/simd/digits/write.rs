@@ -132,7 +132,7 @@ pub(super) unsafe fn write(room: &Room, rows: &[&[f32]]) {
         // SAFETY: the caller's promise.
         unsafe { (*factor, *room.worth(row)) = measure(x) };
     }
-    let (pairs, narrow) = (recipe.pairs(room.class), recipe.narrow);
+    let (pairs, long) = (recipe.pairs(room.class), recipe.long);
     let digits = Digits::new(recipe);
     let digit_sums = recipe.sums[0] && !recipe.by_tiles(room.class);
     let mut blocks = [0; ROWS];
@@ -159,7 +159,7 @@ pub(super) unsafe fn write(room: &Room, rows: &[&[f32]]) {
                     _mm_storeu_si128(room.at(row, column, 0), first);
                     _mm_storeu_si128(room.at(row, column, 1), second);
                     _mm_storeu_si128(room.at(row, column, 2), third);
-                    if narrow {
+                    if long {
                         _mm_storeu_si128(room.at(row, column, 3), fourth);
                     }
                 }
@@ -171,9 +171,9 @@ pub(super) unsafe fn write(room: &Room, rows: &[&[f32]]) {
                 }
                 if digit_sums {
                     let [a, b, c, d] = by_lanes(of_digits);
-                    let found = if narrow { [16 * a + b, 16 * c + d, 0] } else { [a, b, c] };
+                    let found = if long { [16 * a + b, 16 * c + d, 0] } else { [a, b, c] };
                     for i in 0..3 {
-                        *room.word(row, part, 1 + i).cast::<i32>() = found[i];
+                        *room.word(row, part, 1 + i).cast::<i32>() = -(found[i] << recipe.excess);
                     }
                 }
                 if pairs && recipe.sums[0] {
@@ -234,14 +234,14 @@ static TABLES: [[Tables; 3]; 2] = [
 ];
 
 impl Tables {
-    const fn new(narrow: bool, bits: usize) -> Self {
+    const fn new(long: bool, bits: usize) -> Self {
         // From the lowest bits of a number on: the first bit of each field, and half of what it can hold.
-        let fields: [(u32, u32); 4] = if narrow {
+        let fields: [(u32, u32); 4] = if long {
             [(0, 8), (4, 128), (12, 8), (16, 128)]
         } else {
             [(0, 128), (8, 128), (16, 128), (24, 0)]
         };
-        let highest = if narrow { 3 } else { 2 };
+        let highest = if long { 3 } else { 2 };
         let [mut lower, mut shifts, mut mask, mut order] = [[0; 64]; 4];
         let (mut raise, mut byte) = (0, 0);
         while byte < 64 {
@@ -276,7 +276,7 @@ impl Digits {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     fn new(recipe: Recipe) -> Self {
-        let tables = &TABLES[usize::from(recipe.narrow)][recipe.order.ilog2() as usize - 1];
+        let tables = &TABLES[usize::from(recipe.long)][recipe.order.ilog2() as usize - 1];
         // SAFETY: 64 bytes each.
         let load = |bytes: &[u8; 64]| unsafe { _mm512_load_si512(bytes.as_ptr().cast()) };
         Self {

@@ -163,7 +163,7 @@ impl Source {
         let past = at + self.ahead >= self.len;
         let ahead = if past { self.ahead + self.jump } else { self.ahead };
         // SAFETY: the caller's promise.
-        unsafe { code.bytes(self.codes.add(at), ahead) }
+        unsafe { code.bytes::<_MM_HINT_T0>(self.codes.add(at), ahead) }
     }
 
     /// What raises products with `s`, given in the second byte of every word, and takes from them what codes have too much.

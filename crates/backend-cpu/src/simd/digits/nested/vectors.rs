@@ -1,19 +1,20 @@
 //! A few rows with one panel, by dot products of bytes: codes are unpacked in registers and used at once.
 
 use super::super::super::isa::LANES;
-use super::super::code::{AHEAD, Code};
-use super::super::pack::CHUNK;
-use super::super::vnni::Few;
+use super::super::code::Code;
+use super::super::pack::{CHUNK, WORDS};
+use super::super::vnni::{Dots, Few};
 use super::{DIGITS, Levels, STEP, add_total, carry, factors};
 use forerun_base::SUPERBLOCK;
 use std::arch::x86_64::*;
+use std::array::from_fn;
 
 /// A panel, and where the rows' digits and words begin.
 pub(in super::super) struct Panel {
     pub(in super::super) codes: *const u8,
     pub(in super::super) levels: Levels,
-    /// What every stored code has too much, as a power of two.
-    pub(in super::super) excess: Option<u32>,
+    /// Whether stored codes are too large, see [`super::super::pack`].
+    pub(in super::super) raised: bool,
     pub(in super::super) digits: *const u8,
     pub(in super::super) words: *const f32,
     /// Rows of the tile.
@@ -64,27 +65,22 @@ impl Panel {
         first: usize,
     ) -> [[__m512i; DIGITS]; R] {
         let mut totals = [[_mm512_setzero_si512(); DIGITS]; R];
-        let mut dots = [[_mm512_setzero_si512(); DIGITS]; R];
         for chunk in block * SUPERBLOCK / CHUNK..(block + 1) * SUPERBLOCK / CHUNK {
             // SAFETY: the caller's promise.
             unsafe {
-                let bytes = code.bytes(self.codes.add(chunk * C::BITS * 64), AHEAD);
+                let mut dots = self.begun::<R>(chunk * CHUNK, first);
+                let codes = code.bytes_at_once(self.codes.add(chunk * C::BITS * 64));
                 for half in 0..2 {
                     let column = chunk * CHUNK + half * LANES;
                     let step = column / STEP * DIGITS * STEP * self.class + column % STEP;
-                    for r in 0..R {
-                        for p in 0..DIGITS {
-                            let at = step + (p * self.class + first + r) * STEP;
-                            let x = self.digits.add(at).cast::<i32>();
-                            for j in 0..4 {
-                                let x = _mm512_set1_epi32(x.add(j).read_unaligned());
-                                dots[r][p] =
-                                    _mm512_dpbusd_epi32(dots[r][p], bytes[4 * half + j], x);
-                            }
-                        }
-                    }
+                    let x = self.digits.add(step + first * STEP);
+                    let x: [_; DIGITS] = from_fn(|p| x.wrapping_add(p * self.class * STEP));
+                    dots.add(from_fn(|j| codes[4 * half + j]), &x, STEP, half);
                     if HALF || half == 1 {
-                        self.add_part(column, first, &mut dots, &mut totals);
+                        self.add_part(column, &dots, &mut totals);
+                    }
+                    if HALF && half == 0 {
+                        dots = self.begun::<R>(column + LANES, first);
                     }
                 }
             }
@@ -92,35 +88,41 @@ impl Panel {
         totals
     }
 
-    /// Adds the dot products of the part that ends with sixteen columns from `column` on, and clears them.
+    /// What the sums of the part of a column begin with: what raised codes will be too much, less.
     ///
     /// # Safety
     /// As for [`Few::rows`].
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[inline(always)]
+    unsafe fn begun<const R: usize>(&self, column: usize, first: usize) -> Dots<R> {
+        if !self.raised {
+            return Dots::none();
+        }
+        let words =
+            self.words.wrapping_add((column >> self.part.ilog2()) * WORDS * self.class + first);
+        // SAFETY: the caller's promise.
+        unsafe { Dots::less(words, self.class) }
+    }
+
+    /// Adds the dot products of the part that ends with sixteen columns from `column` on.
+    ///
+    /// # Safety
+    /// As for [`Few::rows`].
+    #[inline(always)]
     unsafe fn add_part<const R: usize>(
         &self,
         column: usize,
-        first: usize,
-        dots: &mut [[__m512i; DIGITS]; R],
+        dots: &Dots<R>,
         totals: &mut [[__m512i; DIGITS]; R],
     ) {
         // SAFETY: the caller's promise.
         unsafe {
             let s = _mm512_cvtepi8_epi32(self.levels.whole(column));
-            let words = self.words.add(column / self.part * 4 * self.class + first);
             for r in 0..R {
+                let dots = dots.of(r);
                 for p in 0..DIGITS {
-                    let mut dot = dots[r][p];
-                    if let Some(excess) = self.excess {
-                        let sum = *words.add((1 + p) * self.class + r).cast::<i32>() << excess;
-                        dot = _mm512_sub_epi32(dot, _mm512_set1_epi32(sum));
-                    }
-                    totals[r][p] = _mm512_add_epi32(totals[r][p], _mm512_mullo_epi32(dot, s));
+                    let scaled = _mm512_mullo_epi32(dots[p], s);
+                    totals[r][p] = _mm512_add_epi32(totals[r][p], scaled);
                 }
-                dots[r] = [_mm512_setzero_si512(); DIGITS];
             }
         }
     }
@@ -140,7 +142,8 @@ impl Panel {
             // SAFETY: the caller's promise.
             unsafe {
                 let offset = offsets.of(column);
-                let words = self.words.add(column / self.part * 4 * self.class + first);
+                let words =
+                    self.words.add((column >> self.part.ilog2()) * WORDS * self.class + first);
                 for r in 0..R {
                     sums[r] = _mm512_fmadd_ps(_mm512_set1_ps(*words.add(r)), offset, sums[r]);
                 }
