@@ -50,7 +50,7 @@ impl Vectors<'_> {
                 let (part, blocks) = (recipe.part(), recipe.blocks());
                 let at =
                     nested::Vectors { codes, levels, raised, digits, words, class, part, blocks };
-                self.rows(code, &at, (panel, tile), class);
+                self.rows(code, &at, (panel, tile), 4);
             } else {
                 let (unit, units, slab) = (recipe.unit(), recipe.units(), recipe.slab());
                 let scales = Scales::new(format, planes, unit);
@@ -69,12 +69,12 @@ impl Vectors<'_> {
                 };
                 // Two units in each step of the codes leave registers for fewer rows.
                 let most = if unit < CHUNK { 2 } else { 4 };
-                self.rows(code, &at, (panel, tile), class.min(most));
+                self.rows(code, &at, (panel, tile), most);
             }
         }
     }
 
-    /// The rows of a tile with a panel, up to four at a time.
+    /// The rows of a tile with a panel, up to `most` of four at a time: none that is not there is multiplied.
     ///
     /// # Safety
     /// As for [`Vectors::run`]; `at` is as it says.
@@ -82,20 +82,27 @@ impl Vectors<'_> {
         &self,
         code: C,
         at: &impl Few,
-        place: (&Panel, usize),
-        together: usize,
+        (panel, tile): (&Panel, usize),
+        most: usize,
     ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match together {
-                1 => self.some::<C, 1>(code, at, place),
-                2 => self.some::<C, 2>(code, at, place),
-                _ => self.some::<C, 4>(code, at, place),
+        let rows = walk::rows_of(self.product, [tile, self.tiles.start, self.packed.class()]);
+        // SAFETY: the caller's promise: rows were packed before.
+        let worth = unsafe { self.packed.worth(tile) };
+        let to = To { panel, straight: panel.vectors(self.product, &rows), rows, worth };
+        for first in (0..to.rows.len()).step_by(most) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match most.min(to.rows.len() - first) {
+                    1 => self.some::<C, 1>(code, at, &to, first),
+                    2 => self.some::<C, 2>(code, at, &to, first),
+                    3 => self.some::<C, 3>(code, at, &to, first),
+                    _ => self.some::<C, 4>(code, at, &to, first),
+                }
             }
         }
     }
 
-    /// As above, `R` at a time; the tile's class is a multiple of `R`.
+    /// `R` rows of a tile, from `first` on.
     ///
     /// # Safety
     /// As above.
@@ -106,29 +113,34 @@ impl Vectors<'_> {
         &self,
         code: C,
         at: &impl Few,
-        (panel, tile): (&Panel, usize),
+        to: &To<'_>,
+        first: usize,
     ) {
-        let product = self.product;
-        let rows = walk::rows_of(product, [tile, self.tiles.start, self.packed.class()]);
-        let straight = panel.vectors(product, &rows);
-        for first in (0..rows.len()).step_by(R) {
-            // SAFETY: the caller's promise: rows were packed before.
-            unsafe {
-                let worth = self.packed.worth(tile);
-                let sums = at.rows::<C, R>(code, first);
-                for r in 0..R.min(rows.len() - first) {
-                    let sum = _mm512_mul_ps(sums[r], _mm512_set1_ps(worth[first + r]));
-                    if let Some((to, stride, add)) = straight {
-                        let to = to.wrapping_add((first + r) * stride);
-                        let sum = if add { _mm512_add_ps(_mm512_loadu_ps(to), sum) } else { sum };
-                        _mm512_storeu_ps(to, sum);
-                    } else {
-                        let mut out = [0.0; LANES];
-                        _mm512_storeu_ps(out.as_mut_ptr(), sum);
-                        panel.put(product, rows.start + first + r, &out);
-                    }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sums = at.rows::<C, R>(code, first);
+            for r in 0..R {
+                let sum = _mm512_mul_ps(sums[r], _mm512_set1_ps(to.worth[first + r]));
+                if let Some((start, stride, add)) = to.straight {
+                    let at = start.wrapping_add((first + r) * stride);
+                    let sum = if add { _mm512_add_ps(_mm512_loadu_ps(at), sum) } else { sum };
+                    _mm512_storeu_ps(at, sum);
+                } else {
+                    let mut out = [0.0; LANES];
+                    _mm512_storeu_ps(out.as_mut_ptr(), sum);
+                    to.panel.put(self.product, to.rows.start + first + r, &out);
                 }
             }
         }
     }
+}
+
+/// Where the sums of a tile of rows and a panel go.
+struct To<'a> {
+    panel: &'a Panel,
+    /// As [`Panel::vectors`] says.
+    straight: Option<(*mut f32, usize, bool)>,
+    rows: Range<usize>,
+    /// What one is worth in each row.
+    worth: &'a [f32],
 }
