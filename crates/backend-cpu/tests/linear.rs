@@ -44,15 +44,24 @@ fn by(device: &mut dyn Backend, weight: &Matrix, x: &[f32], batch: usize) -> Vec
 
 /// The level whose bits a level has for a format.
 fn family(level: Level, format: Format) -> Level {
-    let whole = matches!(format, Format::Grouped { codes, .. } if !matches!(codes, Codes::E4m3));
-    let halves = !whole && !matches!(format, Format::Dense(DType::F32 | DType::F16));
-    // Tiles multiply few bits by long digits.
-    let long = matches!(format, Format::Grouped { codes: Codes::Uint { bits: ..=4 } | Codes::Int { bits: ..=4 }, scale, .. }
-        if scale != ScaleKind::Nested);
-    match level {
-        Level::Amx if halves || long => Level::Amx,
-        Level::Amx | Level::Vnni if whole => Level::Vnni,
-        _ => Level::Portable,
+    let Format::Grouped { codes, scale, .. } = format else {
+        let halves = matches!(format, Format::Dense(DType::BF16));
+        return if halves && level == Level::Amx { Level::Amx } else { Level::Portable };
+    };
+    let bits = match codes {
+        Codes::Uint { bits } | Codes::Int { bits } => Some(bits),
+        Codes::Table { .. } | Codes::E4m3 => None,
+    };
+    let nested = scale == ScaleKind::Nested;
+    match (level, codes) {
+        (Level::Avx512 | Level::Neon | Level::Portable, _) => Level::Portable,
+        (Level::Amx, Codes::E4m3) => Level::Amx,
+        (_, Codes::E4m3) => Level::Portable,
+        // Tiles multiply few bits by long digits.
+        (Level::Amx, _) if bits.is_some_and(|bits| bits <= 4) && !nested => Level::Amx,
+        (_, _) if bits.is_some_and(|bits| bits <= 6) => Level::Avx2,
+        (Level::Amx | Level::Vnni, _) => Level::Vnni,
+        (Level::Avx2, _) => Level::Portable,
     }
 }
 
@@ -161,7 +170,7 @@ fn limit(level: Level, weight: &Matrix, row: usize, x: &[f32]) -> f32 {
     // Numbers of random matrices without their offsets stay below this.
     let largest = line.iter().fold(1.5_f32, |most, w| most.max(w.abs()));
     let total: f32 = x.iter().map(|x| x.abs()).sum();
-    let repacked = matches!(level, Level::Amx | Level::Vnni);
+    let repacked = matches!(level, Level::Amx | Level::Vnni | Level::Avx2);
     let apart = if repacked { 2e-7 * total * largest } else { 0.0 };
     1e-6 * size * (x.len() as f32).sqrt() + apart
 }

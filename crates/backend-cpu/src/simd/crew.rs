@@ -103,7 +103,7 @@ pub(crate) struct Crew {
     /// The proof of tiles, where the level has them.
     #[cfg(target_arch = "x86_64")]
     amx: Option<Amx>,
-    /// The proof of dot products of bytes, where the level has them.
+    /// The proof of products of bytes, where the level has them.
     #[cfg(target_arch = "x86_64")]
     units: Option<Units>,
     pool: Pool,
@@ -126,7 +126,12 @@ impl Crew {
             #[cfg(target_arch = "x86_64")]
             amx,
             #[cfg(target_arch = "x86_64")]
-            units: matches!(level, Level::Amx | Level::Vnni).then(|| Units::detect(amx)).flatten(),
+            units: match level {
+                Level::Amx | Level::Vnni => Units::detect(amx),
+                Level::Avx2 => Units::detect_half(),
+                // Lanes of AVX-512 read prompts faster than pairs of bytes by AVX2.
+                Level::Avx512 | Level::Neon | Level::Portable => None,
+            },
             pool,
             scratch,
             packing: Packing::default(),

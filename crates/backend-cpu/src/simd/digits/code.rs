@@ -17,8 +17,10 @@ pub(super) const VECTORS: usize = 8;
 
 /// How codes are stored. Values say what a kernel may not ask twice.
 pub(super) trait Code: Copy {
+    /// Bits of a code in each plane.
+    const PLANES: [usize; 2];
     /// Bits of a code, which is also how many vectors 32 columns take.
-    const BITS: usize;
+    const BITS: usize = Self::PLANES[0] + Self::PLANES[1];
     /// Whether activations have two digits of twelve bits.
     const NARROW: bool;
 
@@ -44,7 +46,7 @@ pub(super) trait Code: Copy {
 pub(super) struct Number<const LOW: usize, const HIGH: usize>;
 
 impl<const LOW: usize, const HIGH: usize> Code for Number<LOW, HIGH> {
-    const BITS: usize = LOW + HIGH;
+    const PLANES: [usize; 2] = [LOW, HIGH];
     const NARROW: bool = LOW + HIGH <= 4;
 
     #[inline]
@@ -129,7 +131,7 @@ fn field_of<const BITS: usize>(all: __m512i, field: usize) -> __m512i {
 pub(super) struct Looked(pub(super) [u8; 16]);
 
 impl Code for Looked {
-    const BITS: usize = 4;
+    const PLANES: [usize; 2] = [4, 0];
     const NARROW: bool = false;
 
     #[inline]
@@ -203,6 +205,15 @@ impl Scales {
         Self { float, scales, offsets: offset.then_some(offsets), shared: group / unit }
     }
 
+    /// Their type, and where those of a unit are.
+    #[inline(always)]
+    pub(super) fn at(&self, unit: usize) -> (ScaleType, *const u8, Option<*const u8>) {
+        // Nearly always one, and a division would come before every load.
+        let group = if self.shared == 1 { unit } else { unit / self.shared };
+        let at = |plane: *const u8| plane.wrapping_add(group * LANES * self.float.size());
+        (self.float, at(self.scales), self.offsets.map(at))
+    }
+
     /// The scale and the offset of a unit.
     ///
     /// # Safety
@@ -212,13 +223,11 @@ impl Scales {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(super) unsafe fn of(&self, unit: usize) -> (__m512, __m512) {
-        // Nearly always one, and a division would come before every load.
-        let group = if self.shared == 1 { unit } else { unit / self.shared };
+        let (float, scale, offset) = self.at(unit);
         // SAFETY: the caller's promise.
         unsafe {
-            let of =
-                |plane: *const u8| widen(self.float, plane.add(group * LANES * self.float.size()));
-            (of(self.scales), self.offsets.map_or(_mm512_setzero_ps(), of))
+            let of = |at: *const u8| widen(float, at);
+            (of(scale), offset.map_or(_mm512_setzero_ps(), of))
         }
     }
 }

@@ -21,6 +21,7 @@
 
 mod code;
 mod direct;
+mod half;
 mod nested;
 mod pack;
 mod product;
@@ -45,18 +46,27 @@ use std::arch::is_x86_feature_detected as has;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Units {
     tiles: Option<Amx>,
+    /// Whether vectors have 64 bytes, and dot products of them.
+    wide: bool,
 }
 
 impl Units {
     /// The proof, where it holds; tiles are used where `tiles` proves them.
     pub(crate) fn detect(tiles: Option<Amx>) -> Option<Self> {
         super::avx512::Avx512::detect()?;
-        (has!("avx512vnni") && has!("avx512vbmi")).then_some(Self { tiles })
+        let wide = has!("avx512vnni") && has!("avx512vbmi");
+        wide.then_some(Self { tiles, wide })
+    }
+
+    /// The proof of what AVX2 alone can do, where that holds: see [`half`].
+    pub(crate) fn detect_half() -> Option<Self> {
+        super::avx2::Avx2::detect()?;
+        Some(Self { tiles: None, wide: false })
     }
 
     /// How activations must look for a weight of `cols` columns, where its codes are whole numbers.
     pub(super) fn recipe(self, format: Format, cols: usize) -> Option<Recipe> {
-        Recipe::new(self.tiles.is_some(), format, cols)
+        Recipe::new([self.tiles.is_some(), self.wide], format, cols)
     }
 
     /// Room for all rows of `input` as digits, and what brings them there.

@@ -23,6 +23,7 @@ use super::super::product::Input;
 use super::super::walk::class;
 use super::Units;
 use super::code::excess;
+use super::half::{self, MOST_BITS};
 use super::nested::STEP;
 use super::stacked::MOST;
 use super::write::{Room, write};
@@ -47,6 +48,8 @@ pub(crate) struct Recipe {
     nested: bool,
     /// Whether there are tiles.
     tiles: bool,
+    /// Whether vectors have 64 bytes and dot products of bytes; else [`super::half`] is meant.
+    pub(super) wide: bool,
     /// Whether numbers have two digits of twelve bits. Tiles gain by that; vectors would take four products instead of three.
     pub(super) long: bool,
     /// What every stored code has too much, as a power of two, where codes have a sign.
@@ -58,10 +61,14 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// For a weight of `cols` columns, on a machine with or without tiles.
-    pub(super) fn new(tiles: bool, format: Format, cols: usize) -> Option<Self> {
+    /// For a weight of `cols` columns, on a machine with or without tiles and wide vectors.
+    pub(super) fn new([tiles, wide]: [bool; 2], format: Format, cols: usize) -> Option<Self> {
         let Format::Grouped { codes, group, scale, offset } = format else { return None };
         let sums = [!matches!(codes, Codes::Uint { .. }), offset];
+        let few = matches!(codes, Codes::Uint { bits } | Codes::Int { bits } if bits <= MOST_BITS);
+        if !wide && !few {
+            return None;
+        }
         let nested = scale == ScaleKind::Nested;
         let whole = [64, 32].into_iter().find(|unit| group % unit == 0).unwrap_or(16);
         let (unit, part) = if nested { (STEP, whole.min(CHUNK)) } else { (whole, whole) };
@@ -76,7 +83,7 @@ impl Recipe {
             },
         };
         let (long, excess) = (narrow && tiles && !nested, excess(format).unwrap_or(0));
-        Some(Self { cols, unit, part, nested, tiles, long, excess, order, sums })
+        Some(Self { cols, unit, part, nested, tiles, wide, long, excess, order, sums })
     }
 
     pub(super) fn cols(&self) -> usize {
@@ -296,7 +303,13 @@ impl<'a> PackTask<'a> {
         let tile = self.out.address(share.tile * len, len);
         let room = Room::new(self.recipe, [class, share.first], tile);
         // SAFETY: the task was made with a proof; the tile has room for every row of its class, and each row has one task.
-        unsafe { write(&room, share.rows()) };
+        unsafe {
+            if self.recipe.wide {
+                write(&room, share.rows());
+            } else {
+                half::write(&room, share.rows());
+            }
+        }
     }
 }
 

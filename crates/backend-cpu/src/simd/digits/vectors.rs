@@ -5,10 +5,10 @@ use super::super::product::Product;
 use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
 use super::code::{Code, Scales, excess};
+use super::half::Half;
 use super::nested::{self, Levels};
 use super::pack::{CHUNK, Packed};
 use super::vnni::{self, Few};
-use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// A product with its activations packed.
@@ -50,7 +50,11 @@ impl Vectors<'_> {
                 let (part, blocks) = (recipe.part(), recipe.blocks());
                 let at =
                     nested::Vectors { codes, levels, raised, digits, words, class, part, blocks };
-                self.rows(code, &at, (panel, tile), 4);
+                if recipe.wide {
+                    self.rows(code, &at, (panel, tile), 4);
+                } else {
+                    self.rows(code, &Half(at), (panel, tile), 4);
+                }
             } else {
                 let (unit, units, slab) = (recipe.unit(), recipe.units(), recipe.slab());
                 let scales = Scales::new(format, planes, unit);
@@ -69,7 +73,11 @@ impl Vectors<'_> {
                 };
                 // Two units in each step of the codes leave registers for fewer rows.
                 let most = if unit < CHUNK { 2 } else { 4 };
-                self.rows(code, &at, (panel, tile), most);
+                if recipe.wide {
+                    self.rows(code, &at, (panel, tile), most);
+                } else {
+                    self.rows(code, &Half(at), (panel, tile), 4);
+                }
             }
         }
     }
@@ -106,9 +114,6 @@ impl Vectors<'_> {
     ///
     /// # Safety
     /// As above.
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
     unsafe fn some<C: Code, const R: usize>(
         &self,
         code: C,
@@ -116,20 +121,23 @@ impl Vectors<'_> {
         to: &To<'_>,
         first: usize,
     ) {
+        let mut sums = [[0.0; LANES]; R];
         // SAFETY: the caller's promise.
-        unsafe {
-            let sums = at.rows::<C, R>(code, first);
-            for r in 0..R {
-                let sum = _mm512_mul_ps(sums[r], _mm512_set1_ps(to.worth[first + r]));
-                if let Some((start, stride, add)) = to.straight {
-                    let at = start.wrapping_add((first + r) * stride);
-                    let sum = if add { _mm512_add_ps(_mm512_loadu_ps(at), sum) } else { sum };
-                    _mm512_storeu_ps(at, sum);
-                } else {
-                    let mut out = [0.0; LANES];
-                    _mm512_storeu_ps(out.as_mut_ptr(), sum);
-                    to.panel.put(self.product, to.rows.start + first + r, &out);
-                }
+        unsafe { at.rows(code, first, &mut sums) };
+        for (r, sums) in sums.iter_mut().enumerate() {
+            sums.iter_mut().for_each(|sum| *sum *= to.worth[first + r]);
+            let Some((start, stride, add)) = to.straight else {
+                // SAFETY: the caller's promise.
+                unsafe { to.panel.put(self.product, to.rows.start + first + r, sums) };
+                continue;
+            };
+            let at = start.wrapping_add((first + r) * stride).cast::<[f32; LANES]>();
+            // SAFETY: the caller's promise; nobody else looks at these channels of the row.
+            let to = unsafe { &mut *at };
+            if add {
+                to.iter_mut().zip(sums).for_each(|(to, sum)| *to += *sum);
+            } else {
+                *to = *sums;
             }
         }
     }

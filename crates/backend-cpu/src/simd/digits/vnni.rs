@@ -12,7 +12,12 @@ pub(super) trait Few {
     ///
     /// # Safety
     /// The instructions of [`super::Units`]; the fields are as they say, for codes of type `C`.
-    unsafe fn rows<C: Code, const R: usize>(&self, code: C, first: usize) -> [__m512; R];
+    unsafe fn rows<C: Code, const R: usize>(
+        &self,
+        code: C,
+        first: usize,
+        out: &mut [[f32; LANES]; R],
+    );
 }
 
 /// A panel, and where the rows' digits and words begin; both go from unit to unit by `unit_bytes` and 4·`class` words.
@@ -37,9 +42,14 @@ impl Few for Panel {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn rows<C: Code, const R: usize>(&self, code: C, first: usize) -> [__m512; R] {
+    unsafe fn rows<C: Code, const R: usize>(
+        &self,
+        code: C,
+        first: usize,
+        out: &mut [[f32; LANES]; R],
+    ) {
         // SAFETY: the caller's promise.
-        unsafe {
+        let sums = unsafe {
             // Wider codes have no such digits, and no such code is made for them.
             match (self.unit < CHUNK, C::NARROW && self.long) {
                 (true, true) => self.sums::<C, R, true, true>(code, first),
@@ -47,13 +57,15 @@ impl Few for Panel {
                 (false, true) => self.sums::<C, R, false, true>(code, first),
                 (false, false) => self.sums::<C, R, false, false>(code, first),
             }
-        }
+        };
+        // SAFETY: sixteen f32 for each row.
+        unsafe { (0..R).for_each(|r| _mm512_storeu_ps(out[r].as_mut_ptr(), sums[r])) };
     }
 }
 
 impl Panel {
     /// Where each plane of row `row` begins in a unit.
-    fn planes(&self, row: usize) -> [usize; PLANES] {
+    pub(super) fn planes(&self, row: usize) -> [usize; PLANES] {
         // A slab holds one plane or two; divisions would take as long as a short row.
         let two = usize::from(self.slab > self.unit);
         from_fn(|plane| ((plane >> two) * self.class + row) * self.slab + (plane & two) * self.unit)
@@ -112,7 +124,7 @@ impl Panel {
 
     /// The words of a unit's rows from `first` on.
     #[inline(always)]
-    fn words(&self, unit: usize, first: usize) -> *const f32 {
+    pub(super) fn words(&self, unit: usize, first: usize) -> *const f32 {
         self.words.wrapping_add(unit * WORDS * self.class + first)
     }
 

@@ -14,7 +14,7 @@ const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
 /// Where rows of a tile go.
 pub(super) struct Room {
-    recipe: Recipe,
+    pub(super) recipe: Recipe,
     class: usize,
     out: *mut f32,
     /// First byte of the first row in each plane of a unit, and how far apart rows are.
@@ -41,7 +41,7 @@ impl Room {
 
     /// Sixteen bytes of a row's plane from a column on.
     #[inline(always)]
-    fn at(&self, row: usize, column: usize, plane: usize) -> *mut __m128i {
+    pub(super) fn at(&self, row: usize, column: usize, plane: usize) -> *mut __m128i {
         let unit = column >> self.unit;
         let first = self.planes[plane] + row * self.slab;
         let at = unit * self.unit_bytes + first + (column - (unit << self.unit));
@@ -76,11 +76,12 @@ impl Room {
 
     /// Word `i` of a row's part.
     #[inline(always)]
-    fn word(&self, row: usize, part: usize, i: usize) -> *mut f32 {
+    pub(super) fn word(&self, row: usize, part: usize, i: usize) -> *mut f32 {
         self.out.wrapping_add(self.words + row + (part * WORDS + i) * self.class)
     }
 
-    fn worth(&self, row: usize) -> *mut f32 {
+    /// What one is worth in a row.
+    pub(super) fn worth(&self, row: usize) -> *mut f32 {
         self.word(row, self.recipe.parts(), 0)
     }
 }
@@ -102,14 +103,8 @@ unsafe fn largest(x: &[f32]) -> f32 {
     f32::from_bits(_mm512_reduce_max_epi32(most) as u32)
 }
 
-/// What a row's numbers are multiplied by, and what one is worth then.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn measure(x: &[f32]) -> (f32, f32) {
-    // SAFETY: the caller's promise.
-    let most = unsafe { largest(x) };
+/// What the numbers of a row whose largest is `most` are multiplied by, and what one is worth then.
+pub(super) fn factor_and_worth(most: f32) -> (f32, f32) {
     if !most.is_finite() {
         (0.0, f32::NAN)
     } else if most < SMALLEST {
@@ -130,7 +125,7 @@ pub(super) unsafe fn write(room: &Room, rows: &[&[f32]]) {
     let mut factors = [0.0; ROWS];
     for (row, (x, factor)) in rows.iter().zip(&mut factors).enumerate() {
         // SAFETY: the caller's promise.
-        unsafe { (*factor, *room.worth(row)) = measure(x) };
+        unsafe { (*factor, *room.worth(row)) = factor_and_worth(largest(x)) };
     }
     let (pairs, long) = (recipe.pairs(room.class), recipe.long);
     let digits = Digits::new(recipe);

@@ -71,6 +71,34 @@ impl Levels {
         Self { ahead, ..self }
     }
 
+    /// Where the factors of a superblock are.
+    #[inline(always)]
+    pub(super) fn factor_at(&self, block: usize) -> *const u8 {
+        let [d, _] = self.nesting.place(block * self.nesting.groups());
+        self.scales.wrapping_add(d * LANES)
+    }
+
+    /// Where the whole numbers `s` of the group of a column are.
+    #[inline(always)]
+    pub(super) fn whole_at(&self, column: usize) -> *const u8 {
+        let [_, s] = self.nesting.place(column >> self.group);
+        self.scales.wrapping_add(s * LANES)
+    }
+
+    /// Where the factors of a superblock's offsets are, where there are some.
+    #[inline(always)]
+    pub(super) fn offset_factor_at(&self, block: usize) -> Option<*const u8> {
+        let [d, _] = self.nesting.place(block * self.nesting.groups());
+        self.offsets.map(|plane| plane.wrapping_add(d * LANES))
+    }
+
+    /// Where the whole numbers of the offsets of the group of a column are, if there are any.
+    #[inline(always)]
+    pub(super) fn offset_whole_at(&self, column: usize) -> *const u8 {
+        let [_, s] = self.nesting.place(column >> self.group);
+        self.offsets.unwrap_or(self.scales).wrapping_add(s * LANES)
+    }
+
     /// The factor of a superblock.
     ///
     /// # Safety
@@ -80,8 +108,7 @@ impl Levels {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn factor(&self, block: usize) -> __m512 {
-        let [d, _] = self.nesting.place(block * self.nesting.groups());
-        let at = self.scales.wrapping_add(d * LANES);
+        let at = self.factor_at(block);
         // SAFETY: the caller's promise.
         unsafe {
             self.ask(at);
@@ -110,9 +137,8 @@ impl Levels {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn whole(&self, column: usize) -> __m128i {
-        let [_, s] = self.nesting.place(column >> self.group);
         // SAFETY: the caller's promise.
-        unsafe { _mm_loadu_si128(self.scales.add(s * LANES).cast()) }
+        unsafe { _mm_loadu_si128(self.whole_at(column).cast()) }
     }
 
     /// The offsets of a superblock, where there are some.
@@ -124,20 +150,17 @@ impl Levels {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn offsets(&self, block: usize) -> Option<Offsets<'_>> {
-        let plane = self.offsets?;
-        let [d, _] = self.nesting.place(block * self.nesting.groups());
-        let at = plane.wrapping_add(d * LANES);
+        let at = self.offset_factor_at(block)?;
         self.ask(at);
         // SAFETY: the caller's promise.
         let factor = unsafe { widen(ScaleType::F16, at) };
-        Some(Offsets { levels: self, plane, factor })
+        Some(Offsets { levels: self, factor })
     }
 }
 
 /// The offsets of a superblock.
 struct Offsets<'a> {
     levels: &'a Levels,
-    plane: *const u8,
     factor: __m512,
 }
 
@@ -151,8 +174,7 @@ impl Offsets<'_> {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn of(&self, column: usize) -> __m512 {
-        let [_, s] = self.levels.nesting.place(column >> self.levels.group);
-        let s = self.plane.wrapping_add(s * LANES);
+        let s = self.levels.offset_whole_at(column);
         // SAFETY: the caller's promise.
         let s = unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(s.cast())) };
         _mm512_mul_ps(self.factor, _mm512_cvtepi32_ps(s))

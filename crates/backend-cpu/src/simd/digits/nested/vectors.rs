@@ -28,7 +28,12 @@ impl Few for Panel {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    unsafe fn rows<C: Code, const R: usize>(&self, code: C, first: usize) -> [__m512; R] {
+    unsafe fn rows<C: Code, const R: usize>(
+        &self,
+        code: C,
+        first: usize,
+        out: &mut [[f32; LANES]; R],
+    ) {
         let mut sums = [_mm512_setzero_ps(); R];
         for block in 0..self.blocks {
             // SAFETY: the caller's promise.
@@ -45,7 +50,8 @@ impl Few for Panel {
                 self.offsets(block, first, &mut sums);
             }
         }
-        sums
+        // SAFETY: sixteen f32 for each row.
+        unsafe { (0..R).for_each(|r| _mm512_storeu_ps(out[r].as_mut_ptr(), sums[r])) };
     }
 }
 
