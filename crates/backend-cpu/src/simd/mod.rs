@@ -2,7 +2,8 @@
 //! tasks for the pool.
 //!
 //! # Numerics
-//! A row's result is the same bits at any number of rows and threads and on any instruction set. Sums
+//! A row's result is the same bits at any number of rows and threads and, but for products with repacked weights ([`Tiled`]), on any
+//! instruction set. Sums
 //! over a row run in sixteen lanes: lane `l` takes the elements `l, l+16, …` in order with fused
 //! multiply-add, elements past the end count as zeros, and the lanes are folded in one fixed tree. Attention has an
 //! order of its own, as fixed: see [`attention_tile`].
