@@ -411,3 +411,6 @@ fn value(codes: Codes, code: u16) -> f32 {
         Codes::E4m3 => e4m3_to_f32(code as u8),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,11 @@ pub(crate) struct Recipe {
 
 impl Recipe {
     /// For a weight of `cols` columns, on a machine with or without tiles and wide vectors.
-    pub(super) fn new([tiles, wide]: [bool; 2], format: Format, cols: usize) -> Option<Self> {
+    pub(in super::super) fn new(
+        [tiles, wide]: [bool; 2],
+        format: Format,
+        cols: usize,
+    ) -> Option<Self> {
         let Format::Grouped { codes, group, scale, offset } = format else { return None };
         let sums = [!matches!(codes, Codes::Uint { .. }), offset];
         let few = matches!(codes, Codes::Uint { bits } | Codes::Int { bits } if bits <= MOST_BITS);

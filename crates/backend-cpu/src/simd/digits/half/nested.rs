@@ -15,24 +15,13 @@ use std::array::from_fn;
 type Totals<const R: usize> = [[Pair<__m256i>; DIGITS]; R];
 
 impl Few for Half<Vectors> {
+    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn rows<C: Code, const R: usize>(
         &self,
         _code: C,
         first: usize,
         out: &mut [[f32; LANES]; R],
     ) {
-        // SAFETY: the caller's promise.
-        unsafe { self.sums::<C, R>(first, out) };
-    }
-}
-
-impl Half<Vectors> {
-    /// As [`Few::rows`].
-    ///
-    /// # Safety
-    /// As for [`Few::rows`].
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn sums<C: Code, const R: usize>(&self, first: usize, out: &mut [[f32; LANES]; R]) {
         let mut sums = [[_mm256_setzero_ps(); 2]; R];
         for block in 0..self.0.blocks {
             // SAFETY: the caller's promise.
@@ -55,7 +44,9 @@ impl Half<Vectors> {
         // SAFETY: the caller's promise.
         unsafe { put(sums, out) };
     }
+}
 
+impl Half<Vectors> {
     /// The words of the part of a column, of the rows from `first` on.
     fn words(&self, column: usize, first: usize) -> *const f32 {
         let part = column >> self.0.part.ilog2();

@@ -10,24 +10,13 @@ use std::arch::x86_64::*;
 use std::array::from_fn;
 
 impl Few for Half<Panel> {
+    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn rows<C: Code, const R: usize>(
         &self,
         _code: C,
         first: usize,
         out: &mut [[f32; LANES]; R],
     ) {
-        // SAFETY: the caller's promise.
-        unsafe { self.sums::<C, R>(first, out) };
-    }
-}
-
-impl Half<Panel> {
-    /// As [`Few::rows`].
-    ///
-    /// # Safety
-    /// As for [`Few::rows`].
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn sums<C: Code, const R: usize>(&self, first: usize, out: &mut [[f32; LANES]; R]) {
         let panel = &self.0;
         let mut sums = [[_mm256_setzero_ps(); 2]; R];
         let planes = panel.planes(first);
@@ -57,7 +46,9 @@ impl Half<Panel> {
         // SAFETY: the caller's promise.
         unsafe { put(sums, out) };
     }
+}
 
+impl Half<Panel> {
     /// Adds a unit's exact sums to the rows'.
     ///
     /// # Safety
