@@ -21,7 +21,7 @@ pub(super) trait Code: Copy {
     const PLANES: [usize; 2];
     /// Bits of a code, which is also how many vectors 32 columns take.
     const BITS: usize = Self::PLANES[0] + Self::PLANES[1];
-    /// Whether activations have two digits of twelve bits.
+    /// Whether activations have two digits of twelve bits where there are tiles.
     const NARROW: bool;
 
     /// The codes of 32 columns; what is `ahead` bytes behind them is asked for, as near as `HINT` says.

@@ -11,6 +11,9 @@ use super::pack::{CHUNK, Packed};
 use super::vnni::{self, Few};
 use std::ops::Range;
 
+/// Most rows at a time.
+const MOST: usize = 4;
+
 /// A product with its activations packed.
 pub(super) struct Vectors<'a> {
     pub(super) product: &'a Product<'a, Tiled>,
@@ -50,11 +53,7 @@ impl Vectors<'_> {
                 let (part, blocks) = (recipe.part(), recipe.blocks());
                 let at =
                     nested::Vectors { codes, levels, raised, digits, words, class, part, blocks };
-                if recipe.wide {
-                    self.rows(code, &at, (panel, tile), 4);
-                } else {
-                    self.rows(code, &Half(at), (panel, tile), 4);
-                }
+                self.by_width(code, at, (panel, tile), MOST);
             } else {
                 let (unit, units, slab) = (recipe.unit(), recipe.units(), recipe.slab());
                 let scales = Scales::new(format, planes, unit);
@@ -72,17 +71,31 @@ impl Vectors<'_> {
                     slab,
                 };
                 // Two units in each step of the codes leave registers for fewer rows.
-                let most = if unit < CHUNK { 2 } else { 4 };
-                if recipe.wide {
-                    self.rows(code, &at, (panel, tile), most);
-                } else {
-                    self.rows(code, &Half(at), (panel, tile), 4);
-                }
+                let most = if unit < CHUNK { 2 } else { MOST };
+                self.by_width(code, at, (panel, tile), most);
             }
         }
     }
 
-    /// The rows of a tile with a panel, up to `most` of four at a time: none that is not there is multiplied.
+    /// The rows of a tile with a panel by the vectors that there are, up to `most` at a time where they are wide.
+    ///
+    /// # Safety
+    /// As for [`Vectors::run`]; `at` is as it says.
+    unsafe fn by_width<C: Code, T: Few>(&self, code: C, at: T, place: (&Panel, usize), most: usize)
+    where
+        Half<T>: Few,
+    {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.packed.recipe().wide {
+                self.rows(code, &at, place, most);
+            } else {
+                self.rows(code, &Half(at), place, MOST);
+            }
+        }
+    }
+
+    /// The rows of a tile with a panel, up to `most` of [`MOST`] at a time: none that is not there is multiplied.
     ///
     /// # Safety
     /// As for [`Vectors::run`]; `at` is as it says.

@@ -11,7 +11,7 @@ mod write;
 pub(super) use write::write;
 
 use super::super::isa::LANES;
-use super::code::Code;
+use super::code::{AHEAD, Code, DIGITS};
 use std::arch::x86_64::*;
 
 /// What multiplies a few rows with a panel, by these instructions.
@@ -20,14 +20,8 @@ pub(super) struct Half<T>(pub(super) T);
 /// The two halves of sixteen channels.
 type Pair<T> = [T; 2];
 
-/// Planes of a number: a byte each.
-const DIGITS: usize = 3;
-
 /// The largest codes of this module, in bits.
 pub(super) const MOST_BITS: u8 = 6;
-
-/// How far ahead of its use a code is asked for.
-const AHEAD: usize = 4096;
 
 /// The codes of 32 columns, as [`Code::bytes`].
 ///

@@ -2,7 +2,7 @@
 
 use super::super::code::Code;
 use super::super::nested::{STEP, Vectors};
-use super::super::pack::{CHUNK, WORDS};
+use super::super::pack::CHUNK;
 use super::super::vnni::Few;
 use super::{DIGITS, Dots, Half, Pair, codes, put};
 use crate::simd::avx2::widen;
@@ -47,12 +47,6 @@ impl Few for Half<Vectors> {
 }
 
 impl Half<Vectors> {
-    /// The words of the part of a column, of the rows from `first` on.
-    fn words(&self, column: usize, first: usize) -> *const f32 {
-        let part = column >> self.0.part.ilog2();
-        self.0.words.wrapping_add(part * WORDS * self.0.class + first)
-    }
-
     /// Exact totals of a superblock.
     ///
     /// # Safety
@@ -67,7 +61,7 @@ impl Half<Vectors> {
             unsafe {
                 let all = codes::<C>(panel.codes.add(chunk * C::BITS * 64));
                 for column in (chunk * CHUNK..(chunk + 1) * CHUNK).step_by(panel.part) {
-                    let words = self.words(column, first);
+                    let words = panel.words(column, first);
                     let step = column / STEP * DIGITS * STEP * panel.class + column % STEP;
                     let s = whole(panel.levels.whole_at(column));
                     for p in 0..DIGITS {
@@ -112,7 +106,7 @@ impl Half<Vectors> {
         unsafe {
             let d = widen(ScaleType::F16, d);
             for column in (block * SUPERBLOCK..(block + 1) * SUPERBLOCK).step_by(panel.part) {
-                let words = self.words(column, first);
+                let words = panel.words(column, first);
                 let s = whole(panel.levels.offset_whole_at(column));
                 for half in 0..2 {
                     let offset = _mm256_mul_ps(d[half], _mm256_cvtepi32_ps(s[half]));

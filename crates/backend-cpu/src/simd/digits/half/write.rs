@@ -38,7 +38,9 @@ pub(in super::super) unsafe fn write(room: &Room, rows: &[&[f32]]) {
                     sum += whole;
                     for (p, plane) in planes.into_iter().enumerate() {
                         _mm_storeu_si128(room.at(row, column, p), plane);
-                        of_digits[p] += sum_of(plane);
+                        if recipe.sums[0] {
+                            of_digits[p] += sum_of(plane);
+                        }
                     }
                 }
             }

@@ -28,6 +28,7 @@ pub(super) use words::Words;
 
 use super::super::avx512::widen;
 use super::super::isa::LANES;
+use super::code::DIGITS;
 use forerun_base::{Format, Nesting, SUPERBLOCK, ScaleType};
 use std::arch::x86_64::*;
 
@@ -35,8 +36,6 @@ use std::arch::x86_64::*;
 pub(super) const STEP: usize = 64;
 /// Steps of a superblock.
 const STEPS: usize = SUPERBLOCK / STEP;
-/// Digits of a number.
-const DIGITS: usize = 3;
 /// How far ahead of its use a scale is asked for where panels come one after the other.
 const AHEAD: usize = 1024;
 

@@ -94,6 +94,13 @@ impl Panel {
         totals
     }
 
+    /// The words of the part of a column, of the rows from `first` on.
+    #[inline(always)]
+    pub(in super::super) fn words(&self, column: usize, first: usize) -> *const f32 {
+        let part = column >> self.part.ilog2();
+        self.words.wrapping_add(part * WORDS * self.class + first)
+    }
+
     /// What the sums of the part of a column begin with: what raised codes will be too much, less.
     ///
     /// # Safety
@@ -103,8 +110,7 @@ impl Panel {
         if !self.raised {
             return Dots::none();
         }
-        let words =
-            self.words.wrapping_add((column >> self.part.ilog2()) * WORDS * self.class + first);
+        let words = self.words(column, first);
         // SAFETY: the caller's promise.
         unsafe { Dots::less(words, self.class) }
     }
@@ -148,8 +154,7 @@ impl Panel {
             // SAFETY: the caller's promise.
             unsafe {
                 let offset = offsets.of(column);
-                let words =
-                    self.words.add((column >> self.part.ilog2()) * WORDS * self.class + first);
+                let words = self.words(column, first);
                 for r in 0..R {
                     sums[r] = _mm512_fmadd_ps(_mm512_set1_ps(*words.add(r)), offset, sums[r]);
                 }
