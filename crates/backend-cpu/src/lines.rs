@@ -73,10 +73,6 @@ impl Lines {
     }
 
     /// All lines.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        allow(dead_code, reason = "weights are repacked on x86-64 alone")
-    )]
     pub(crate) fn all(&self) -> &[Line] {
         match &self.0 {
             Place::Small(lines) => lines,

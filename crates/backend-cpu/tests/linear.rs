@@ -55,12 +55,15 @@ fn family(level: Level, format: Format) -> Level {
     let nested = scale == ScaleKind::Nested;
     match (level, codes) {
         (Level::Avx512 | Level::Neon | Level::Portable, _) => Level::Portable,
+        (Level::I8mm | Level::Dotprod, Codes::E4m3) => Level::Portable,
+        (Level::I8mm | Level::Dotprod, _) => Level::Dotprod,
         (Level::Amx, Codes::E4m3) => Level::Amx,
         (_, Codes::E4m3) => Level::Portable,
         // Tiles multiply few bits by long digits.
         (Level::Amx, _) if bits.is_some_and(|bits| bits <= 4) && !nested => Level::Amx,
         (_, _) if bits.is_some_and(|bits| bits <= 6) => Level::Avx2,
         (Level::Amx | Level::Vnni, _) => Level::Vnni,
+        (Level::AvxVnni, _) => Level::AvxVnni,
         (Level::Avx2, _) => Level::Portable,
     }
 }
@@ -81,6 +84,30 @@ fn a_row_has_the_same_bits_alone_and_in_any_company() {
                 assert!(same, "{} {level:?} {threads} threads by {batch}", format.name());
             }
         }
+    }
+}
+
+/// Sums of whole numbers are exact, so their bits do not depend on who multiplies them, nor on which architecture: the number below was
+/// found on x86-64 and holds on aarch64.
+#[test]
+fn whole_numbers_have_the_same_bits_on_every_architecture() {
+    let sets = [Level::Vnni, Level::AvxVnni, Level::Avx2, Level::I8mm, Level::Dotprod];
+    let few_bits = |format: &Format| match format {
+        Format::Grouped { codes: Codes::Uint { bits } | Codes::Int { bits }, .. } => *bits <= 6,
+        _ => false,
+    };
+    for level in sets.into_iter().filter(|level| level.available()) {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for format in all_formats().into_iter().filter(few_bits) {
+            let k = fitting_columns(format, 208);
+            let mut rng = Rng::named("architectures");
+            let weight = random_matrix(&mut rng, [37, k], format).expect("a format");
+            let found = product(&mut device(level, 1), &weight, &rng.values(7 * k));
+            for bits in found.into_iter().map(f32::to_bits) {
+                hash = (hash ^ u64::from(bits)).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
+        assert_eq!(hash, 0xfa67_4f7a_dc54_8e8f, "{level:?}: {hash:#x}");
     }
 }
 
@@ -170,7 +197,7 @@ fn limit(level: Level, weight: &Matrix, row: usize, x: &[f32]) -> f32 {
     // Numbers of random matrices without their offsets stay below this.
     let largest = line.iter().fold(1.5_f32, |most, w| most.max(w.abs()));
     let total: f32 = x.iter().map(|x| x.abs()).sum();
-    let repacked = matches!(level, Level::Amx | Level::Vnni | Level::Avx2);
+    let repacked = !matches!(level, Level::Avx512 | Level::Neon | Level::Portable);
     let apart = if repacked { 2e-7 * total * largest } else { 0.0 };
     1e-6 * size * (x.len() as f32).sqrt() + apart
 }

@@ -1,7 +1,6 @@
 //! AVX2 with FMA and F16C: two registers hold the sixteen lanes.
 
 use super::isa::{Isa, Kernel, LANES, Spread};
-use forerun_base::ScaleType;
 use std::arch::is_x86_feature_detected as has;
 use std::arch::x86_64::*;
 
@@ -70,23 +69,6 @@ unsafe fn lookup8(table: Pair, codes: __m256i) -> __m256 {
         let low = _mm256_permutevar8x32_ps(table[0], codes);
         let high = _mm256_permutevar8x32_ps(table[1], codes);
         _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(codes)))
-    }
-}
-
-/// Sixteen scales as f32.
-///
-/// # Safety
-/// The instructions of [`Avx2`]; sixteen numbers.
-#[inline(always)]
-pub(super) unsafe fn widen(float: ScaleType, at: *const u8) -> Pair {
-    let simd = Avx2(());
-    // SAFETY: the caller's promise.
-    unsafe {
-        match float {
-            ScaleType::F32 => simd.load(at.cast()),
-            ScaleType::F16 => simd.load_f16(at),
-            ScaleType::BF16 => simd.load_bf16(at),
-        }
     }
 }
 

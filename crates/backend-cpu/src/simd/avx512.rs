@@ -1,7 +1,6 @@
 //! AVX-512 (F, BW, DQ, VL) with F16C: one register holds the sixteen lanes.
 
 use super::isa::{Isa, Kernel, Spread};
-use forerun_base::ScaleType;
 use std::arch::is_x86_feature_detected as has;
 use std::arch::x86_64::*;
 
@@ -14,6 +13,15 @@ impl Avx512 {
     pub(crate) fn detect() -> Option<Self> {
         let present = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
         (present && has!("avx2") && has!("fma") && has!("f16c")).then_some(Self(()))
+    }
+
+    /// The proof, by the caller's word.
+    ///
+    /// # Safety
+    /// The processor has the instructions.
+    #[inline(always)]
+    pub(super) const unsafe fn promised() -> Self {
+        Self(())
     }
 
     /// The proof, by a stronger one.
@@ -83,24 +91,6 @@ unsafe fn by8(a: __m512, b: __m512) -> __m512 {
     unsafe {
         let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
         _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
-    }
-}
-
-/// Sixteen scales or offsets as f32.
-///
-/// # Safety
-/// The instructions of [`Avx512`]; sixteen numbers of the type.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) unsafe fn widen(float: ScaleType, at: *const u8) -> __m512 {
-    let simd = Avx512(());
-    // SAFETY: the caller's promise, the instructions among it.
-    unsafe {
-        match float {
-            ScaleType::F32 => simd.load(at.cast()),
-            ScaleType::F16 => simd.load_f16(at),
-            ScaleType::BF16 => simd.load_bf16(at),
-        }
     }
 }
 

@@ -256,12 +256,23 @@ fn widen<S: Isa>(simd: S, from: ScaleType, plane: &[u8], first: usize, out: &mut
         };
         // SAFETY: sixteen numbers lie at `at`, in the plane or in the copy; `out` is sixteen f32.
         unsafe {
-            let wide = match from {
-                ScaleType::F32 => simd.load(at.cast()),
-                ScaleType::F16 => simd.load_f16(at),
-                ScaleType::BF16 => simd.load_bf16(at),
-            };
-            simd.store(out.as_mut_ptr(), wide);
+            simd.store(out.as_mut_ptr(), scales_at(simd, from, at));
+        }
+    }
+}
+
+/// Sixteen scales or offsets.
+///
+/// # Safety
+/// So many readable numbers of the type.
+#[inline(always)]
+pub(super) unsafe fn scales_at<S: Isa>(simd: S, float: ScaleType, at: *const u8) -> S::F {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match float {
+            ScaleType::F32 => simd.load(at.cast()),
+            ScaleType::F16 => simd.load_f16(at),
+            ScaleType::BF16 => simd.load_bf16(at),
         }
     }
 }

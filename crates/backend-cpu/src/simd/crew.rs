@@ -2,6 +2,8 @@
 
 use super::Scratch;
 use super::after::After;
+use super::amx::Amx;
+use super::digits::Units;
 use super::isa::Task;
 use super::packing::{Packing, Rows};
 use super::pieces::Pieces;
@@ -14,7 +16,7 @@ use crate::weight::Weight;
 #[cfg(target_arch = "aarch64")]
 use super::neon::Neon;
 #[cfg(target_arch = "x86_64")]
-use super::{amx::Amx, avx2::Avx2, avx512::Avx512, digits::Units};
+use super::{avx2::Avx2, avx512::Avx512};
 
 /// An instruction set by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,16 +24,28 @@ use super::{amx::Amx, avx2::Avx2, avx512::Avx512, digits::Units};
 pub enum Level {
     Amx,
     Vnni,
+    AvxVnni,
     Avx512,
     Avx2,
+    I8mm,
+    Dotprod,
     Neon,
     Portable,
 }
 
 impl Level {
     /// All, best first.
-    pub const ALL: [Self; 6] =
-        [Self::Amx, Self::Vnni, Self::Avx512, Self::Avx2, Self::Neon, Self::Portable];
+    pub const ALL: [Self; 9] = [
+        Self::Amx,
+        Self::Vnni,
+        Self::AvxVnni,
+        Self::Avx512,
+        Self::Avx2,
+        Self::I8mm,
+        Self::Dotprod,
+        Self::Neon,
+        Self::Portable,
+    ];
 
     /// Whether this processor has it.
     pub fn available(self) -> bool {
@@ -43,8 +57,11 @@ impl Level {
         match self {
             Self::Amx => "amx",
             Self::Vnni => "avx512-vnni",
+            Self::AvxVnni => "avx-vnni",
             Self::Avx512 => "avx512",
             Self::Avx2 => "avx2",
+            Self::I8mm => "i8mm",
+            Self::Dotprod => "dotprod",
             Self::Neon => "neon",
             Self::Portable => "portable",
         }
@@ -67,13 +84,17 @@ impl Token {
     fn new(level: Level) -> Option<Self> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Amx => Amx::detect().and_then(|_| Self::new(Level::Vnni)),
+            Level::Amx | Level::Vnni => Units::detect(level).and_then(|_| Self::new(Level::Avx512)),
             #[cfg(target_arch = "x86_64")]
-            Level::Vnni => Units::detect(None).and_then(|_| Self::new(Level::Avx512)),
+            Level::AvxVnni => Units::detect(level).and_then(|_| Self::new(Level::Avx2)),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => Avx512::detect().map(Self::Avx512),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => Avx2::detect().map(Self::Avx2),
+            #[cfg(target_arch = "aarch64")]
+            Level::I8mm | Level::Dotprod => {
+                Units::detect(level).and_then(|_| Self::new(Level::Neon))
+            }
             #[cfg(target_arch = "aarch64")]
             Level::Neon => Neon::detect().map(Self::Neon),
             Level::Portable => Some(Self::Portable(Portable)),
@@ -101,10 +122,8 @@ pub(crate) struct Crew {
     level: Level,
     token: Token,
     /// The proof of tiles, where the level has them.
-    #[cfg(target_arch = "x86_64")]
     amx: Option<Amx>,
     /// The proof of products of bytes, where the level has them.
-    #[cfg(target_arch = "x86_64")]
     units: Option<Units>,
     pool: Pool,
     scratch: Vec<Scratch>,
@@ -118,20 +137,11 @@ impl Crew {
         let token = Token::new(level)?;
         let pool = Pool::new(threads);
         let scratch = (0..pool.threads()).map(|_| Scratch::default()).collect();
-        #[cfg(target_arch = "x86_64")]
-        let amx = if level == Level::Amx { Amx::detect() } else { None };
         Some(Self {
             level,
             token,
-            #[cfg(target_arch = "x86_64")]
-            amx,
-            #[cfg(target_arch = "x86_64")]
-            units: match level {
-                Level::Amx | Level::Vnni => Units::detect(amx),
-                Level::Avx2 => Units::detect_half(),
-                // Lanes of AVX-512 read prompts faster than pairs of bytes by AVX2.
-                Level::Avx512 | Level::Neon | Level::Portable => None,
-            },
+            amx: if level == Level::Amx { Amx::detect() } else { None },
+            units: Units::detect(level),
             pool,
             scratch,
             packing: Packing::default(),
@@ -139,13 +149,11 @@ impl Crew {
     }
 
     /// The proof of tiles, where the level has them.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) fn amx(&self) -> Option<Amx> {
         self.amx
     }
 
     /// The proof of dot products of bytes, where the level has them.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) fn units(&self) -> Option<Units> {
         self.units
     }

@@ -176,10 +176,6 @@ impl<'a> Normed<'a> {
     ///
     /// # Safety
     /// No other live reference may cover the row.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        expect(dead_code, reason = "rows are packed on x86-64 alone")
-    )]
     pub(super) unsafe fn row<S: Isa>(&self, simd: S, row: usize, x: &[f32]) -> &'a [f32] {
         let (norm, dim) = (self.norm, self.norm.weight.len());
         // SAFETY: the caller's promise.

@@ -17,7 +17,6 @@ mod attention;
 mod attention_block;
 mod attention_state;
 mod attention_tile;
-#[cfg(target_arch = "x86_64")]
 mod batch;
 mod cache;
 mod cluster;
@@ -27,6 +26,7 @@ mod crew;
 mod decode;
 mod delta;
 mod delta_pass;
+mod digits;
 mod elementwise;
 mod greedy;
 mod isa;
@@ -39,10 +39,13 @@ mod portable;
 mod prepare;
 pub(crate) mod probe;
 mod product;
+mod repack;
 mod rope;
 mod sample;
 mod scratch;
 mod tile;
+mod tiled;
+mod walk;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -50,22 +53,14 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
-mod digits;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(not(target_arch = "x86_64"))]
-mod no_tiled;
-#[cfg(target_arch = "x86_64")]
-mod repack;
-#[cfg(target_arch = "x86_64")]
-mod tiled;
-#[cfg(target_arch = "x86_64")]
-mod walk;
+mod no_amx;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 #[cfg(not(target_arch = "x86_64"))]
-use no_tiled as tiled;
+use no_amx as amx;
 
 pub(crate) use attention::{Attend, attention};
 pub(crate) use cache::cache_write;

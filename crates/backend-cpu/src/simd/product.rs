@@ -75,10 +75,6 @@ pub(super) struct Input<'a> {
     pub(super) data: &'a [f32],
     pub(super) places: Places<'a>,
     /// All rows from the first on as tiles want them, where they were packed before.
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        expect(dead_code, reason = "weights are repacked on x86-64 alone")
-    )]
     pub(super) packed: Option<Packed<'a>>,
 }
 

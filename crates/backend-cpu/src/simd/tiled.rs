@@ -107,6 +107,7 @@ impl<'a> Packed<'a> {
     }
 
     /// Halves, if that is what these are.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn halves(self) -> Option<amx::Packed<'a>> {
         match self {
             Self::Halves(packed) => Some(packed),
@@ -116,6 +117,10 @@ impl<'a> Packed<'a> {
 }
 
 /// What brings activations into that order.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(clippy::large_enum_variant, reason = "nothing has the small one")
+)]
 pub(super) enum PackTask<'a> {
     Digits(digits::PackTask<'a>),
     Halves(amx::PackTask<'a>),
@@ -412,5 +417,5 @@ fn value(codes: Codes, code: u16) -> f32 {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests;

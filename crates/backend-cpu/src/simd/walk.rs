@@ -8,17 +8,9 @@ use forerun_backend::op::Store;
 use std::array::from_fn;
 use std::ops::Range;
 
-/// Bytes of activations that stay in a 2 MiB second-level cache while all panels pass by.
-const NEAR: usize = 1 << 20;
-
 /// Rows of a tile of packed activations when there are `rows` in all.
 pub(super) fn class(rows: usize) -> usize {
     rows.next_power_of_two().clamp(1, LANES)
-}
-
-/// Tiles of rows that are used together, each of `len` f32.
-pub(super) fn near_tiles(len: usize) -> usize {
-    NEAR.checked_div(len * 4).unwrap_or(1).max(1)
 }
 
 /// Places of the product's rows in tile `tile` of `class` rows, `first` being the tile of its first row.
@@ -128,6 +120,7 @@ impl Panel {
     }
 
     /// The line to which the sums of the row at place `row` go.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn line(&self, product: &Product<'_, Tiled>, row: usize) -> *const f32 {
         product.output.data.address(self.place(product, row), self.lanes.len())

@@ -12,7 +12,7 @@ use super::Amx;
 use super::dense::Dense;
 use super::pack::{PARTS, PackTask, Packed, packed_len};
 use super::sum::{Block, RESULTS, STACKED};
-use super::tile::Configured;
+use super::tile::{self, Configured};
 use super::unpack::{Decoder, TILE};
 use crate::pool::Shared;
 use forerun_base::Format;
@@ -38,7 +38,7 @@ pub(super) fn scratch_len(tiled: &Tiled, rows: usize, packs: bool) -> usize {
 
 /// Tiles of rows that are used together.
 fn near_tiles(tiled: &Tiled) -> usize {
-    walk::near_tiles(packed_len(LANES, tiled.cols()))
+    tile::near_tiles(packed_len(LANES, tiled.cols()))
 }
 
 /// A product with its activations packed and its scratch cut up.

@@ -1,6 +1,7 @@
 //! FP8 codes of a panel to tiles of bfloat16, and its scales to f32.
 
-use super::super::avx512::widen;
+use super::super::avx512::Avx512;
+use super::super::codes::scales_at;
 use super::super::isa::LANES;
 use super::super::tiled::VECTOR;
 use forerun_base::{Format, ScaleKind, ScaleType};
@@ -61,10 +62,10 @@ impl Decoder {
         for group in 0..groups {
             // SAFETY: the caller's promise.
             unsafe {
-                let at = group * LANES * scale.size();
-                let factor = widen(scale, from[0].add(at));
+                let (simd, at) = (Avx512::promised(), group * LANES * scale.size());
+                let factor = scales_at(simd, scale, from[0].add(at));
                 let shift = if self.offsets() {
-                    widen(scale, from[1].add(at))
+                    scales_at(simd, scale, from[1].add(at))
                 } else {
                     _mm512_setzero_ps()
                 };

@@ -7,13 +7,14 @@
 //! nothing.
 
 use super::super::amx::tile::{Configured, move_tile};
+use super::super::avx512::Avx512;
 use super::super::isa::LANES;
 use super::super::product::Product;
 use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
+use super::by_tiles::{SUMS, expect, near_tiles, scales as scales_of, store as put};
 use super::code::{DIGITS, weights};
 use super::pack::{Packed, WORDS};
-use super::product::{SUMS, expect, near_tiles, scales as scales_of, store as put};
 use super::tiles::{RESULTS, TILE, dot, load, numbered, store, zero};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -97,7 +98,7 @@ macro_rules! unit {
         }
     };
     (@ $s:literal, $place:expr, $w:expr, $at:expr, $before:expr, $scales:expr, $sums:expr) => {{
-        let factors = $scales.of($before);
+        let factors = $scales.of(Avx512::promised(), $before);
         unit!(@ $s, $place, $w, $at, $before, ($scales, factors), $sums, [0, 1, 2]);
     }};
     (@ $s:literal, $place:expr, $w:expr, $at:expr, $before:expr, ($scales:expr, $factors:expr), $sums:expr, [$($d:literal),*]) => {$(
@@ -214,7 +215,7 @@ impl Direct<'_> {
             let next = DIGITS * begun;
             numbered!(next + 2, store(place.results));
             numbered!(next + 3, store(place.results));
-            let factors = scales.of(units - 1);
+            let factors = scales.of(Avx512::promised(), units - 1);
             add!(next + 1, 0, place, units - 1, (scales, factors), sums);
             add!(next + 2, 1, place, units - 1, (scales, factors), sums);
             add!(next + 3, 2, place, units - 1, (scales, factors), sums);

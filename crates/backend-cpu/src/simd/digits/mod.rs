@@ -19,54 +19,85 @@
 //! off by at most 2⁻²⁴ of its row's largest, which is what an f32 sum of the row's products loses too. A row with
 //! something that is not a number gives only that; a row below 2⁻¹⁰⁰ counts as zeros.
 
+#[cfg(target_arch = "x86_64")]
+mod by_tiles;
+#[cfg(target_arch = "x86_64")]
+mod bytes;
 mod code;
+#[cfg(target_arch = "x86_64")]
 mod direct;
-mod half;
+mod few;
 mod nested;
 mod pack;
 mod product;
+mod sets;
+#[cfg(target_arch = "x86_64")]
 mod stacked;
+#[cfg(target_arch = "x86_64")]
 mod tiles;
 mod vectors;
-mod vnni;
+mod whole;
 mod write;
+#[cfg(target_arch = "x86_64")]
+mod write_wide;
 
 pub(super) use pack::{PackTask, Packed, Recipe};
 pub(super) use write::place;
 
-use super::Scratch;
 use super::amx::Amx;
 use super::product::{Input, Product};
 use super::tiled::Tiled;
+use super::{Level, Scratch};
 use crate::pool::Shared;
 use forerun_base::Format;
-use std::arch::is_x86_feature_detected as has;
+use sets::{Set, WithSet};
+use whole::Whole;
 
 /// Proof that the processor multiplies bytes in vectors, and perhaps in tiles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Units {
+    set: Set,
     tiles: Option<Amx>,
-    /// Whether vectors have 64 bytes, and dot products of them.
-    wide: bool,
 }
 
 impl Units {
-    /// The proof, where it holds; tiles are used where `tiles` proves them.
-    pub(crate) fn detect(tiles: Option<Amx>) -> Option<Self> {
-        super::avx512::Avx512::detect()?;
-        let wide = has!("avx512vnni") && has!("avx512vbmi");
-        wide.then_some(Self { tiles, wide })
-    }
-
-    /// The proof of what AVX2 alone can do, where that holds: see [`half`].
-    pub(crate) fn detect_half() -> Option<Self> {
-        super::avx2::Avx2::detect()?;
-        Some(Self { tiles: None, wide: false })
+    /// The proof, where it holds for a level.
+    pub(crate) fn detect(level: Level) -> Option<Self> {
+        #[cfg(target_arch = "x86_64")]
+        let set = match level {
+            Level::Amx | Level::Vnni => Set::Vnni(sets::Vnni::detect()?),
+            Level::AvxVnni => Set::Vex(sets::Halves::detect()?),
+            Level::Avx2 => Set::Pairs(sets::Halves::detect()?),
+            // Lanes of AVX-512 read prompts faster than pairs of bytes by AVX2.
+            _ => return None,
+        };
+        #[cfg(target_arch = "aarch64")]
+        let set = match level {
+            Level::I8mm => Set::Matrices(sets::Matrices::detect()?),
+            Level::Dotprod => Set::Dots(sets::Dots::detect()?),
+            _ => return None,
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let set = return None;
+        let tiles = if level == Level::Amx { Some(Amx::detect()?) } else { None };
+        Some(Self { set, tiles })
     }
 
     /// How activations must look for a weight of `cols` columns, where its codes are whole numbers.
     pub(super) fn recipe(self, format: Format, cols: usize) -> Option<Recipe> {
-        Recipe::new([self.tiles.is_some(), self.wide], format, cols)
+        self.set.with(RecipeFor { tiles: self.tiles.is_some(), format, cols })
+    }
+
+    /// The recipe that it would be with tiles.
+    #[cfg(all(test, target_arch = "x86_64"))]
+    pub(super) fn recipe_with_tiles(self, format: Format, cols: usize) -> Option<Recipe> {
+        self.set.with(RecipeFor { tiles: true, format, cols })
+    }
+
+    /// What AVX-VNNI does, by the instructions of AVX-512, where there are some.
+    #[cfg(all(test, target_arch = "x86_64"))]
+    pub(super) fn as_avx_vnni() -> Option<Self> {
+        Some(Self { set: Set::Evex(sets::Halves::detect()?), tiles: None })
     }
 
     /// Room for all rows of `input` as digits, and what brings them there.
@@ -106,5 +137,19 @@ impl Units {
     ) {
         // SAFETY: the value proves the instructions; the rest is the caller's promise.
         unsafe { product::run(self, product, recipe, scratch) };
+    }
+}
+
+/// What asks for a recipe.
+struct RecipeFor {
+    tiles: bool,
+    format: Format,
+    cols: usize,
+}
+
+impl WithSet for RecipeFor {
+    type Out = Option<Recipe>;
+    fn run<S: Whole>(self, _simd: S) -> Option<Recipe> {
+        Recipe::new::<S>(self.tiles, self.format, self.cols)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Layout
 //! Rows come in tiles of [`Packed::class`] rows: [`Recipe::tile_rows`], or one tile of fewer. A tile is `[unit][slab][row]` bytes, then
-//! `[part][4][row]` words (the sum of a part's numbers as f32, and, where codes have a sign and vectors multiply them, what brings each
-//! digit's products with codes that are stored too large back), then `[row]` f32: what one is worth. A part is a
+//! `[part][4][row]` words (the sum of a part's numbers as f32, and, where vectors multiply codes that are stored too large or are read as
+//! too small, what sets each digit's products right), then `[row]` f32: what one is worth. A part is a
 //! unit, or a group inside it where scales are nested. Where there are tiles, narrow codes (up to four bits) have two digits of twelve
 //! bits, each two bytes `16·a + b`: slabs are `a b` and `c d` where both fit
 //! a line of 64 bytes, else `a`, `b`, `c`, `d`. Other codes have three digits of a byte, highest first. Inside a
@@ -23,10 +23,10 @@ use super::super::product::Input;
 use super::super::walk::class;
 use super::Units;
 use super::code::excess;
-use super::half::{self, MOST_BITS};
 use super::nested::STEP;
-use super::stacked::MOST;
-use super::write::{Room, write};
+use super::sets::WithSet;
+use super::whole::Whole;
+use super::write::Room;
 use crate::pool::Shared;
 use forerun_base::{Codes, Format, SUPERBLOCK, ScaleKind};
 use std::ops::Range;
@@ -48,31 +48,20 @@ pub(crate) struct Recipe {
     nested: bool,
     /// Whether there are tiles.
     tiles: bool,
-    /// Whether vectors have 64 bytes and dot products of bytes; else [`super::half`] is meant.
-    pub(super) wide: bool,
     /// Whether numbers have two digits of twelve bits. Tiles gain by that; vectors would take four products instead of three.
     pub(super) long: bool,
-    /// What every stored code has too much, as a power of two, where codes have a sign.
-    pub(super) excess: u32,
+    /// What is added to a unit's products with a digit for every one of the digit: less than nothing where stored codes are too large.
+    pub(super) lift: i32,
     /// Bits of a code in its first plane, which decide the order of columns.
     pub(super) order: usize,
-    /// Whether sums of digits or of numbers are wanted.
-    pub(super) sums: [bool; 2],
+    /// Whether sums of numbers are wanted.
+    pub(super) sums: bool,
 }
 
 impl Recipe {
-    /// For a weight of `cols` columns, on a machine with or without tiles and wide vectors.
-    pub(in super::super) fn new(
-        [tiles, wide]: [bool; 2],
-        format: Format,
-        cols: usize,
-    ) -> Option<Self> {
-        let Format::Grouped { codes, group, scale, offset } = format else { return None };
-        let sums = [!matches!(codes, Codes::Uint { .. }), offset];
-        let few = matches!(codes, Codes::Uint { bits } | Codes::Int { bits } if bits <= MOST_BITS);
-        if !wide && !few {
-            return None;
-        }
+    /// For a weight of `cols` columns, by a set of instructions, with or without tiles.
+    pub(super) fn new<S: Whole>(tiles: bool, format: Format, cols: usize) -> Option<Self> {
+        let Format::Grouped { codes, group, scale, offset: sums } = format else { return None };
         let nested = scale == ScaleKind::Nested;
         let whole = [64, 32].into_iter().find(|unit| group % unit == 0).unwrap_or(16);
         let (unit, part) = if nested { (STEP, whole.min(CHUNK)) } else { (whole, whole) };
@@ -86,8 +75,14 @@ impl Recipe {
                 _ => (false, 8),
             },
         };
-        let (long, excess) = (narrow && tiles && !nested, excess(format).unwrap_or(0));
-        Some(Self { cols, unit, part, nested, tiles, wide, long, excess, order, sums })
+        let bytes = order == 8 || matches!(codes, Codes::Table { .. });
+        if bytes && !S::BYTES {
+            return None;
+        }
+        let long = narrow && tiles && !nested;
+        let stored = excess(format).map_or(0, |bits| 1 << bits);
+        let lift = if bytes && S::SIGNED { 128 - stored } else { -stored };
+        Some(Self { cols, unit, part, nested, tiles, long, lift, order, sums })
     }
 
     pub(super) fn cols(&self) -> usize {
@@ -122,12 +117,6 @@ impl Recipe {
         self.cols / SUPERBLOCK
     }
 
-    /// The first part of the superblock that ends with a part.
-    pub(super) fn block_ending_with(&self, part: usize) -> Option<usize> {
-        let each = SUPERBLOCK / self.part;
-        (part % each == each - 1).then(|| part + 1 - each)
-    }
-
     /// Words of a unit of a tile.
     fn unit_words(&self, class: usize) -> usize {
         self.unit / self.part * WORDS * class
@@ -148,12 +137,7 @@ impl Recipe {
 
     /// Whether codes lie as tiles do: whole bytes without a sign.
     pub(in super::super) fn as_tiles(&self) -> bool {
-        self.order == 8 && !self.sums[0]
-    }
-
-    /// Whether the digits of all of `class` rows are rows of one tile.
-    pub(super) fn stacked(&self, class: usize) -> bool {
-        self.by_tiles(class) && self.as_tiles() && class <= MOST
+        self.order == 8 && self.lift == 0
     }
 
     /// Whether `class` rows meet weights as words of two bytes.
@@ -268,6 +252,7 @@ impl<'a> Packed<'a> {
 
 /// Packs rows.
 pub(crate) struct PackTask<'a> {
+    units: Units,
     batch: Batch<'a>,
     recipe: Recipe,
     out: Shared<'a, f32>,
@@ -276,14 +261,14 @@ pub(crate) struct PackTask<'a> {
 impl<'a> PackTask<'a> {
     /// The rows `rows` of `input`, to the front of `out`.
     pub(crate) fn new(
-        _proof: Units,
+        units: Units,
         input: Input<'a>,
         rows: Range<usize>,
         recipe: Recipe,
         out: Shared<'a, f32>,
     ) -> Self {
         let class = recipe.class(rows.len());
-        Self { batch: Batch::new(input, rows, [recipe.cols, class]), recipe, out }
+        Self { units, batch: Batch::new(input, rows, [recipe.cols, class]), recipe, out }
     }
 
     /// As [`Batch::normed`].
@@ -306,14 +291,21 @@ impl<'a> PackTask<'a> {
         // Rows of a tile lie between each other, so tasks share its first address and no reference.
         let tile = self.out.address(share.tile * len, len);
         let room = Room::new(self.recipe, [class, share.first], tile);
-        // SAFETY: the task was made with a proof; the tile has room for every row of its class, and each row has one task.
-        unsafe {
-            if self.recipe.wide {
-                write(&room, share.rows());
-            } else {
-                half::write(&room, share.rows());
-            }
-        }
+        self.units.set.with(Written { room, rows: share.rows() });
+    }
+}
+
+/// Rows that are stored as digits.
+struct Written<'a> {
+    room: Room,
+    rows: &'a [&'a [f32]],
+}
+
+impl WithSet for Written<'_> {
+    type Out = ();
+    fn run<S: Whole>(self, simd: S) {
+        // SAFETY: the tile has room for every row of its class, and each row has one task.
+        unsafe { simd.write(&self.room, self.rows) };
     }
 }
 

@@ -5,25 +5,31 @@
 //! unit takes its place, three products later, and added, while further products run, to sums that stay in registers.
 
 use super::super::amx::tile::{Configured, move_tile};
+use super::super::avx512::Avx512;
 use super::super::isa::LANES;
 use super::super::product::Product;
 use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
+use super::by_tiles::{SUMS, scales as scales_of, store};
 use super::code::{DIGITS, Scales, weights};
-use super::pack::{Packed, WORDS};
-use super::product::{SUMS, scales as scales_of, store};
+use super::pack::{Packed, Recipe, WORDS};
 use super::tiles::TILE;
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
 /// Most rows.
-pub(super) const MOST: usize = 4;
+const MOST: usize = 4;
 /// How far ahead of their use codes are asked for.
 const AHEAD: usize = 2 * TILE;
 
 /// f32 of scratch: results of each panel, and its sums.
 pub(super) const SCRATCH: usize = TOGETHER * (TILE / 4 + SUMS);
+
+/// Whether the digits of all of `class` rows are rows of one tile.
+pub(super) fn stacks(recipe: Recipe, class: usize) -> bool {
+    recipe.by_tiles(class) && recipe.as_tiles() && class <= MOST
+}
 
 /// A product with one tile of up to [`MOST`] rows.
 pub(super) struct Stacked<'a> {
@@ -48,7 +54,7 @@ macro_rules! begin {
 macro_rules! add {
     ($scales:expr, ($words:expr, $unit:expr), $from:expr, $sums:expr) => {{
         let (from, unit, scales) = ($from, $unit, &$scales);
-        let (scale, offset) = scales.of(unit);
+        let (scale, offset) = scales.of(Avx512::promised(), unit);
         for digit in 0..DIGITS {
             let scale = _mm512_mul_ps(scale, _mm512_set1_ps(weights(false)[digit]));
             for r in 0..CLASS {

@@ -11,9 +11,12 @@
 //! and the four places where sums wait, one for each tile, take no room from weights and activations.
 
 use super::super::amx::tile::{Configured, move_tile};
+use super::super::avx512::Avx512;
 use super::super::isa::LANES;
-use super::code::{AHEAD, Code, Scales, VECTORS, weights};
+use super::bytes::{AHEAD, bytes};
+use super::code::{Code, Scales, weights};
 use super::pack::{CHUNK, Recipe};
+use super::whole::VECTORS;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -58,7 +61,7 @@ pub(super) unsafe fn unpack<C: Code>(
     unsafe {
         let codes = codes.wrapping_add(first * unit / CHUNK * C::BITS * 64);
         for chunk in 0..(units * unit).div_ceil(CHUNK) {
-            let bytes = code.bytes::<_MM_HINT_T0>(codes.add(chunk * C::BITS * 64), AHEAD);
+            let bytes = bytes(code, codes.add(chunk * C::BITS * 64), AHEAD);
             for i in 0..VECTORS {
                 let line = chunk * VECTORS + i;
                 // Lines of the units before, twice where codes are narrow.
@@ -92,7 +95,7 @@ pub(super) unsafe fn widen_scales<C: Code>(
     for unit in 0..units {
         // SAFETY: the caller's promise.
         unsafe {
-            let (scale, offset) = scales.of(first + unit);
+            let (scale, offset) = scales.of(Avx512::promised(), first + unit);
             let to = to.add(unit * 4 * LANES);
             for i in 0..3 {
                 let weight = _mm512_set1_ps(weights(C::NARROW)[i]);

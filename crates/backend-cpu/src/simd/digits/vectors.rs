@@ -4,15 +4,12 @@ use super::super::isa::LANES;
 use super::super::product::Product;
 use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
-use super::code::{Code, Scales, excess};
-use super::half::Half;
+use super::code::{Code, Scales};
+use super::few::{self, Few};
 use super::nested::{self, Levels};
-use super::pack::{CHUNK, Packed};
-use super::vnni::{self, Few};
+use super::pack::Packed;
+use super::whole::Whole;
 use std::ops::Range;
-
-/// Most rows at a time.
-const MOST: usize = 4;
 
 /// A product with its activations packed.
 pub(super) struct Vectors<'a> {
@@ -26,12 +23,12 @@ impl Vectors<'_> {
     /// Computes and stores everything.
     ///
     /// # Safety
-    /// The instructions of [`super::Units`]; as for [`Product::run`].
-    pub(super) unsafe fn run<C: Code>(&self, code: C, room: &mut [f32]) {
+    /// As for [`Product::run`]; the set multiplies codes of type `C`.
+    pub(super) unsafe fn run<S: Whole, C: Code>(&self, simd: S, code: C, room: &mut [f32]) {
         walk(self.product, TOGETHER, room, |panels| {
             for panel in panels {
                 // SAFETY: the caller's promise.
-                self.tiles.clone().for_each(|tile| unsafe { self.tile(code, panel, tile) });
+                self.tiles.clone().for_each(|tile| unsafe { self.tile(simd, code, panel, tile) });
             }
         });
     }
@@ -40,11 +37,11 @@ impl Vectors<'_> {
     ///
     /// # Safety
     /// As for [`Vectors::run`].
-    unsafe fn tile<C: Code>(&self, code: C, panel: &Panel, tile: usize) {
+    unsafe fn tile<S: Whole, C: Code>(&self, simd: S, code: C, panel: &Panel, tile: usize) {
         let (recipe, class) = (self.packed.recipe(), self.packed.class());
         let format = self.product.matrix.format();
         let [codes, scales, offsets] = panel.planes;
-        let (planes, raised) = ([scales, offsets], excess(format).is_some());
+        let (planes, lifted) = ([scales, offsets], recipe.lift != 0);
         let (digits, words) = self.packed.unit(tile, 0);
         // SAFETY: the caller's promise; the panel and the packed rows are as the fields say.
         unsafe {
@@ -52,16 +49,16 @@ impl Vectors<'_> {
                 let levels = Levels::new(format, planes);
                 let (part, blocks) = (recipe.part(), recipe.blocks());
                 let at =
-                    nested::Vectors { codes, levels, raised, digits, words, class, part, blocks };
-                self.by_width(code, at, (panel, tile), MOST);
+                    nested::Panel { codes, levels, lifted, digits, words, class, part, blocks };
+                self.rows(simd, code, &at, (panel, tile));
             } else {
                 let (unit, units, slab) = (recipe.unit(), recipe.units(), recipe.slab());
                 let scales = Scales::new(format, planes, unit);
                 let long = recipe.long;
-                let at = vnni::Panel {
+                let at = few::Panel {
                     codes,
                     scales,
-                    raised,
+                    lifted,
                     long,
                     digits,
                     words,
@@ -70,73 +67,56 @@ impl Vectors<'_> {
                     units,
                     slab,
                 };
-                // Two units in each step of the codes leave registers for fewer rows.
-                let most = if unit < CHUNK { 2 } else { MOST };
-                self.by_width(code, at, (panel, tile), most);
+                self.rows(simd, code, &at, (panel, tile));
             }
         }
     }
 
-    /// The rows of a tile with a panel by the vectors that there are, up to `most` at a time where they are wide.
+    /// The rows of a tile with a panel, a few at a time: none that is not there is multiplied.
     ///
     /// # Safety
     /// As for [`Vectors::run`]; `at` is as it says.
-    unsafe fn by_width<C: Code, T: Few>(&self, code: C, at: T, place: (&Panel, usize), most: usize)
-    where
-        Half<T>: Few,
-    {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if self.packed.recipe().wide {
-                self.rows(code, &at, place, most);
-            } else {
-                self.rows(code, &Half(at), place, MOST);
-            }
-        }
-    }
-
-    /// The rows of a tile with a panel, up to `most` of [`MOST`] at a time: none that is not there is multiplied.
-    ///
-    /// # Safety
-    /// As for [`Vectors::run`]; `at` is as it says.
-    unsafe fn rows<C: Code>(
+    unsafe fn rows<S: Whole, C: Code>(
         &self,
+        simd: S,
         code: C,
         at: &impl Few,
         (panel, tile): (&Panel, usize),
-        most: usize,
     ) {
         let rows = walk::rows_of(self.product, [tile, self.tiles.start, self.packed.class()]);
         // SAFETY: the caller's promise: rows were packed before.
         let worth = unsafe { self.packed.worth(tile) };
         let to = To { panel, straight: panel.vectors(self.product, &rows), rows, worth };
-        for first in (0..to.rows.len()).step_by(most) {
+        let (mut first, most) = (0, at.most());
+        while first < to.rows.len() {
+            let left = most.min(to.rows.len() - first);
             // SAFETY: the caller's promise.
-            unsafe {
-                match most.min(to.rows.len() - first) {
-                    1 => self.some::<C, 1>(code, at, &to, first),
-                    2 => self.some::<C, 2>(code, at, &to, first),
-                    3 => self.some::<C, 3>(code, at, &to, first),
-                    _ => self.some::<C, 4>(code, at, &to, first),
+            first += unsafe {
+                match left {
+                    1 => self.some::<S, C, 1>(simd, code, at, &to, first),
+                    3 if !S::PAIRS => self.some::<S, C, 3>(simd, code, at, &to, first),
+                    2 | 3 => self.some::<S, C, 2>(simd, code, at, &to, first),
+                    _ => self.some::<S, C, 4>(simd, code, at, &to, first),
                 }
-            }
+            };
         }
     }
 
-    /// `R` rows of a tile, from `first` on.
+    /// `R` rows of a tile, from `first` on, and how many these are.
     ///
     /// # Safety
     /// As above.
-    unsafe fn some<C: Code, const R: usize>(
+    unsafe fn some<S: Whole, C: Code, const R: usize>(
         &self,
+        simd: S,
         code: C,
         at: &impl Few,
         to: &To<'_>,
         first: usize,
-    ) {
+    ) -> usize {
         let mut sums = [[0.0; LANES]; R];
         // SAFETY: the caller's promise.
-        unsafe { at.rows(code, first, &mut sums) };
+        unsafe { at.rows(simd, code, first, &mut sums) };
         for (r, sums) in sums.iter_mut().enumerate() {
             sums.iter_mut().for_each(|sum| *sum *= to.worth[first + r]);
             let Some((start, stride, add)) = to.straight else {
@@ -153,6 +133,7 @@ impl Vectors<'_> {
                 *to = *sums;
             }
         }
+        R
     }
 }
 

@@ -1,11 +1,14 @@
 //! Rows of activations as digits: the numbers behind the layout of [`super::pack`].
 
 use super::super::batch::ROWS;
-use super::super::isa::LANES;
+use super::super::isa::{Isa, LANES};
+use super::code::DIGITS;
 use super::pack::{PAIRED, Recipe, WORDS};
-use std::arch::x86_64::*;
+use super::whole::{Whole, WholeKernel};
 use std::array::from_fn;
 
+/// Half of what each digit of a byte can hold, in the number's bits.
+const RAISE: i32 = 0x80_8080;
 /// The largest whole number. Two digits of twelve bits hold up to 3 more, three of a byte hold more than that; so nothing that
 /// rounding adds goes past them.
 const LIMIT: f32 = 8_353_780.0;
@@ -15,7 +18,7 @@ const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 /// Where rows of a tile go.
 pub(super) struct Room {
     pub(super) recipe: Recipe,
-    class: usize,
+    pub(super) class: usize,
     out: *mut f32,
     /// First byte of the first row in each plane of a unit, and how far apart rows are.
     planes: [usize; PAIRED],
@@ -41,37 +44,11 @@ impl Room {
 
     /// Sixteen bytes of a row's plane from a column on.
     #[inline(always)]
-    pub(super) fn at(&self, row: usize, column: usize, plane: usize) -> *mut __m128i {
+    pub(super) fn at(&self, row: usize, column: usize, plane: usize) -> *mut u8 {
         let unit = column >> self.unit;
         let first = self.planes[plane] + row * self.slab;
         let at = unit * self.unit_bytes + first + (column - (unit << self.unit));
-        self.out.cast::<u8>().wrapping_add(at).cast()
-    }
-
-    /// Stores the digits of sixteen columns, highest first, as pairs.
-    ///
-    /// # Safety
-    /// The instructions of [`super::Units`]; the columns are the tile's, which has pairs.
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    unsafe fn put_pairs(&self, [row, column]: [usize; 2], [high, middle, low]: [__m128i; 3]) {
-        let none = _mm_setzero_si128();
-        let byte = _mm_set1_epi16(0xff);
-        let powers = [(none, high), (high, middle), (middle, low), (low, none)];
-        for (i, (with_low, with_high)) in powers.into_iter().enumerate() {
-            // Bits of the first where `byte` has them, else of the second.
-            let even =
-                _mm_ternarylogic_epi32::<0xca>(byte, with_low, _mm_slli_epi16::<8>(with_high));
-            let odd =
-                _mm_ternarylogic_epi32::<0xca>(byte, _mm_srli_epi16::<8>(with_low), with_high);
-            // SAFETY: the caller's promise.
-            unsafe {
-                _mm_storeu_si128(self.at(row, column, i), even);
-                _mm_storeu_si128(self.at(row, column, PAIRED / 2 + i), odd);
-            }
-        }
+        self.out.cast::<u8>().wrapping_add(at)
     }
 
     /// Word `i` of a row's part.
@@ -86,23 +63,6 @@ impl Room {
     }
 }
 
-/// The largest absolute value's bits; those of infinities and of what is not a number are larger than any.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn largest(x: &[f32]) -> f32 {
-    let mut most = _mm512_setzero_si512();
-    let strip = _mm512_set1_epi32(i32::MAX);
-    for part in x.chunks(LANES) {
-        let mask = ((1_u32 << part.len()) - 1) as u16;
-        // SAFETY: the mask ends with the slice.
-        let bits = unsafe { _mm512_maskz_loadu_epi32(mask, part.as_ptr().cast()) };
-        most = _mm512_max_epi32(most, _mm512_and_si512(bits, strip));
-    }
-    f32::from_bits(_mm512_reduce_max_epi32(most) as u32)
-}
-
 /// What the numbers of a row whose largest is `most` are multiplied by, and what one is worth then.
 pub(super) fn factor_and_worth(most: f32) -> (f32, f32) {
     if !most.is_finite() {
@@ -114,184 +74,63 @@ pub(super) fn factor_and_worth(most: f32) -> (f32, f32) {
     }
 }
 
-/// Digits of up to [`ROWS`] rows, any of which may end early. A part of all rows before the next: the words of rows share lines, which
-/// may be those of another thread's rows too.
-///
-/// # Safety
-/// The instructions of [`super::Units`]; `room` is as it says, and has room for so many rows.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) unsafe fn write(room: &Room, rows: &[&[f32]]) {
-    let recipe = room.recipe;
-    let mut factors = [0.0; ROWS];
-    for (row, (x, factor)) in rows.iter().zip(&mut factors).enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { (*factor, *room.worth(row)) = factor_and_worth(largest(x)) };
-    }
-    let (pairs, long) = (recipe.pairs(room.class), recipe.long);
-    let digits = Digits::new(recipe);
-    let digit_sums = recipe.sums[0] && !recipe.by_tiles(room.class);
-    let mut blocks = [0; ROWS];
-    for part in 0..recipe.parts() {
-        let columns = part * recipe.part..(part + 1) * recipe.part;
-        for (row, (x, factor)) in rows.iter().zip(factors).enumerate() {
-            let factor = _mm512_set1_ps(factor);
-            let (mut sum, mut of_digits) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-            for column in columns.clone().step_by(LANES) {
-                let rest = x.get(column..).unwrap_or(&[]);
-                let mask = ((1_u32 << rest.len().min(LANES)) - 1) as u16;
-                // SAFETY: the mask ends with the slice; every plane has a byte for each column.
+/// Digits of a byte of up to [`ROWS`] rows, any of which may end early. A part of all rows before the next: the words of rows share lines,
+/// which may be those of another thread's rows too.
+pub(super) struct Write<'a> {
+    pub(super) room: &'a Room,
+    pub(super) rows: &'a [&'a [f32]],
+}
+
+impl WholeKernel for Write<'_> {
+    #[inline(always)]
+    fn run<S: Whole>(self, simd: S) {
+        let Self { room, rows } = self;
+        let (recipe, floats) = (room.recipe, simd.floats());
+        let mut factors = [0.0; ROWS];
+        for (row, (x, factor)) in rows.iter().zip(&mut factors).enumerate() {
+            let bits = x.iter().map(|x| x.to_bits() & i32::MAX as u32).max().unwrap_or(0);
+            // SAFETY: the room is the caller's promise.
+            unsafe { (*factor, *room.worth(row)) = factor_and_worth(f32::from_bits(bits)) };
+        }
+        let mut order = [0_u8; LANES];
+        (0..LANES).for_each(|column| order[place(recipe.order, column)] = column as u8);
+        for part in 0..recipe.parts() {
+            for (row, (x, factor)) in rows.iter().zip(factors).enumerate() {
+                let (mut sum, mut of_digits) = (simd.splat(0), [0; DIGITS]);
+                for column in (part * recipe.part..(part + 1) * recipe.part).step_by(LANES) {
+                    let rest = x.get(column..).unwrap_or(&[]);
+                    // SAFETY: no more than is there; every plane has a byte for each column.
+                    unsafe {
+                        let x = floats.load_part(rest.as_ptr(), rest.len().min(LANES));
+                        let whole = simd.round(floats.mul(x, floats.splat(factor)));
+                        sum = simd.add(sum, whole);
+                        let raised = simd.add(whole, simd.splat(RAISE));
+                        let digits = simd.digits(raised, &order);
+                        for p in 0..DIGITS {
+                            room.at(row, column, p)
+                                .cast::<[u8; LANES]>()
+                                .write_unaligned(digits[p]);
+                            if recipe.lift != 0 {
+                                let bytes = digits[p].iter().map(|&byte| i32::from(byte as i8));
+                                of_digits[p] += bytes.sum::<i32>();
+                            }
+                        }
+                    }
+                }
+                // SAFETY: the room is the caller's promise.
                 unsafe {
-                    let x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, rest.as_ptr()), factor);
-                    let whole = _mm512_cvtps_epi32(x);
-                    let bytes = digits.of(whole);
-                    sum = _mm512_add_epi32(sum, whole);
-                    of_digits = _mm512_dpbusd_epi32(of_digits, _mm512_set1_epi8(1), bytes);
-                    let [first, second, third, fourth] = by_sixteen(bytes);
-                    if pairs {
-                        room.put_pairs([row, column], [first, second, third]);
-                        continue;
+                    if recipe.sums {
+                        // Whole numbers below 2³¹ in all, each of them exact in f32.
+                        *room.word(row, part, 0) = simd.total(sum) as f32;
                     }
-                    _mm_storeu_si128(room.at(row, column, 0), first);
-                    _mm_storeu_si128(room.at(row, column, 1), second);
-                    _mm_storeu_si128(room.at(row, column, 2), third);
-                    if long {
-                        _mm_storeu_si128(room.at(row, column, 3), fourth);
-                    }
-                }
-            }
-            // SAFETY: the caller's promise.
-            unsafe {
-                if recipe.sums[1] {
-                    *room.word(row, part, 0) = _mm512_reduce_add_epi32(sum) as f32;
-                }
-                if digit_sums {
-                    let [a, b, c, d] = by_lanes(of_digits);
-                    let found = if long { [16 * a + b, 16 * c + d, 0] } else { [a, b, c] };
-                    for i in 0..3 {
-                        *room.word(row, part, 1 + i).cast::<i32>() = -(found[i] << recipe.excess);
-                    }
-                }
-                if pairs && recipe.sums[0] {
-                    blocks[row] += _mm512_reduce_add_epi32(sum);
-                    if let Some(first) = recipe.block_ending_with(part) {
-                        let block = std::mem::take(&mut blocks[row]);
-                        *room.word(row, first, 1).cast::<i32>() = block >> 1;
-                        *room.word(row, first, 2).cast::<i32>() = (block & 1) << 15;
+                    if recipe.lift != 0 {
+                        for p in 0..DIGITS {
+                            *room.word(row, part, 1 + p).cast::<i32>() = recipe.lift * of_digits[p];
+                        }
                     }
                 }
             }
         }
-    }
-}
-
-/// Each sixteen bytes.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn by_sixteen(bytes: __m512i) -> [__m128i; 4] {
-    [
-        _mm512_castsi512_si128(bytes),
-        _mm512_extracti32x4_epi32::<1>(bytes),
-        _mm512_extracti32x4_epi32::<2>(bytes),
-        _mm512_extracti32x4_epi32::<3>(bytes),
-    ]
-}
-
-/// Sums of each four numbers that follow each other.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn by_lanes(sums: __m512i) -> [i32; 4] {
-    let mut all = [0; LANES];
-    // SAFETY: room for sixteen numbers.
-    unsafe { _mm512_storeu_si512(all.as_mut_ptr().cast(), sums) };
-    from_fn(|lane| all[4 * lane..4 * lane + 4].iter().sum())
-}
-
-/// How whole numbers become bytes.
-///
-/// A number with half of each digit's range added has the digits, raised by as much, in its bits; so all are cut out at once.
-#[repr(align(64))]
-struct Tables {
-    /// What is taken from each byte in the end.
-    lower: [u8; 64],
-    /// Where each byte begins in two numbers, and which of its bits count.
-    shifts: [u8; 64],
-    mask: [u8; 64],
-    /// The byte that goes to each place: sixteen columns of the highest plane first.
-    order: [u8; 64],
-    /// What is added to a number in the beginning.
-    raise: i32,
-}
-
-/// For digits of a byte or of twelve bits, and codes whose first plane has 2, 4 or 8 bits. Made once: they take longer than a row.
-static TABLES: [[Tables; 3]; 2] = [
-    [Tables::new(false, 2), Tables::new(false, 4), Tables::new(false, 8)],
-    [Tables::new(true, 2), Tables::new(true, 4), Tables::new(true, 8)],
-];
-
-impl Tables {
-    const fn new(long: bool, bits: usize) -> Self {
-        // From the lowest bits of a number on: the first bit of each field, and half of what it can hold.
-        let fields: [(u32, u32); 4] = if long {
-            [(0, 8), (4, 128), (12, 8), (16, 128)]
-        } else {
-            [(0, 128), (8, 128), (16, 128), (24, 0)]
-        };
-        let highest = if long { 3 } else { 2 };
-        let [mut lower, mut shifts, mut mask, mut order] = [[0; 64]; 4];
-        let (mut raise, mut byte) = (0, 0);
-        while byte < 64 {
-            let (first, half) = fields[byte % 4];
-            if byte < 4 {
-                raise += half << first;
-            }
-            lower[byte] = half as u8;
-            mask[byte] = (2 * half).saturating_sub(1) as u8;
-            shifts[byte] = (first + (byte as u32 % 8) / 4 * 32) as u8;
-            let (plane, column) = (byte / LANES, byte % LANES);
-            let field = (highest + 4 - plane) % 4;
-            order[plane * LANES + place(bits, column)] = (4 * column + field) as u8;
-            byte += 1;
-        }
-        Self { lower, shifts, mask, order, raise: raise as i32 }
-    }
-}
-
-/// The tables of a recipe, in registers.
-struct Digits {
-    raise: __m512i,
-    lower: __m512i,
-    shifts: __m512i,
-    mask: __m512i,
-    order: __m512i,
-}
-
-impl Digits {
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    fn new(recipe: Recipe) -> Self {
-        let tables = &TABLES[usize::from(recipe.long)][recipe.order.ilog2() as usize - 1];
-        // SAFETY: 64 bytes each.
-        let load = |bytes: &[u8; 64]| unsafe { _mm512_load_si512(bytes.as_ptr().cast()) };
-        Self {
-            raise: _mm512_set1_epi32(tables.raise),
-            lower: load(&tables.lower),
-            shifts: load(&tables.shifts),
-            mask: load(&tables.mask),
-            order: load(&tables.order),
-        }
-    }
-
-    /// The planes of sixteen numbers, each sixteen bytes; of three planes, zeros behind them.
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    fn of(&self, whole: __m512i) -> __m512i {
-        let raised = _mm512_add_epi32(whole, self.raise);
-        let fields = _mm512_and_si512(_mm512_multishift_epi64_epi8(self.shifts, raised), self.mask);
-        _mm512_permutexvar_epi8(self.order, _mm512_sub_epi8(fields, self.lower))
     }
 }
 

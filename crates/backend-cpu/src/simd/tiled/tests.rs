@@ -1,10 +1,10 @@
-//! What a processor without tiles can see of what those with tiles do.
+//! What a processor can see of what others do.
 
 use super::super::Level;
 use super::super::product::{Output, Places, Source};
 use super::*;
 use crate::pool::Shared;
-use forerun_backend::conform::{Rng, random_matrix};
+use forerun_backend::conform::{Rng, all_formats, fitting_columns, random_matrix};
 use forerun_backend::op::Store;
 
 /// All rows of `x`, `together` at a time, by vectors.
@@ -52,7 +52,7 @@ fn few_rows_of_long_digits_are_near_and_the_same_in_any_company() {
             let mut tiled = Tiled::keep(&mut crew, &matrix).expect("whole numbers");
             let Multiplier::Digits(units, _) = tiled.by else { unreachable!("whole numbers") };
             let short = products(&tiled, &x, 1);
-            let long = digits::Recipe::new([true, true], format, k).expect("whole numbers");
+            let long = units.recipe_with_tiles(format, k).expect("whole numbers");
             tiled.by = Multiplier::Digits(units, long);
             let alone = products(&tiled, &x, 1);
             for (a, b) in alone.iter().zip(&short) {
@@ -66,6 +66,30 @@ fn few_rows_of_long_digits_are_near_and_the_same_in_any_company() {
                     format.name()
                 );
             }
+        }
+    }
+}
+
+/// AVX-VNNI has the products of AVX-512 under another name; what is around them is tried under that.
+#[test]
+fn dot_products_of_half_vectors_have_the_bits_of_whole_ones() {
+    let (Some(mut crew), Some(half)) =
+        (super::super::Crew::new(Level::Vnni, 1), Units::as_avx_vnni())
+    else {
+        return;
+    };
+    let (n, rows) = (37, 7);
+    for format in all_formats() {
+        let k = fitting_columns(format, 208);
+        let mut rng = Rng::named("half vectors");
+        let matrix = random_matrix(&mut rng, [n, k], format).expect("a format");
+        let x = rng.values(rows * k);
+        let Some(mut tiled) = Tiled::keep(&mut crew, &matrix) else { continue };
+        let expected = products(&tiled, &x, 1);
+        tiled.by = Multiplier::Digits(half, half.recipe(format, k).expect("whole numbers"));
+        for together in [1, 2, 3, 4, 7] {
+            let found = products(&tiled, &x, together);
+            assert_eq!(found, expected, "{} by {together}", format.name());
         }
     }
 }

@@ -16,26 +16,30 @@
 //! two bytes of `w`. Superblocks are added in ascending order. No partial sum leaves 32 bits: 256 columns of `|w| < 2¹⁵`
 //! times a digit stay below 2³⁰.
 
+mod few;
+#[cfg(target_arch = "x86_64")]
 mod product;
+#[cfg(target_arch = "x86_64")]
 mod tiles;
+#[cfg(target_arch = "x86_64")]
 mod unpack;
-mod vectors;
+#[cfg(target_arch = "x86_64")]
+mod wide;
+#[cfg(target_arch = "x86_64")]
 mod words;
 
+pub(super) use few::Panel;
+#[cfg(target_arch = "x86_64")]
 pub(super) use product::{Nested, scratch_len};
-pub(super) use vectors::Panel as Vectors;
+#[cfg(target_arch = "x86_64")]
 pub(super) use words::Words;
 
-use super::super::avx512::widen;
-use super::super::isa::LANES;
-use super::code::DIGITS;
-use forerun_base::{Format, Nesting, SUPERBLOCK, ScaleType};
-use std::arch::x86_64::*;
+use super::super::isa::{Isa, LANES};
+use super::whole::Whole;
+use forerun_base::{Format, Nesting, SUPERBLOCK};
 
 /// Columns of a step: a line of a tile.
 pub(super) const STEP: usize = 64;
-/// Steps of a superblock.
-const STEPS: usize = SUPERBLOCK / STEP;
 /// How far ahead of its use a scale is asked for where panels come one after the other.
 const AHEAD: usize = 1024;
 
@@ -65,152 +69,45 @@ impl Levels {
         Self { nesting, scales, offsets, group, ahead: AHEAD }
     }
 
-    /// The same, asking for scales `ahead` bytes before their use.
-    fn asking(self, ahead: usize) -> Self {
-        Self { ahead, ..self }
-    }
-
     /// Where the factors of a superblock are.
     #[inline(always)]
-    pub(super) fn factor_at(&self, block: usize) -> *const u8 {
+    fn factor_at(&self, block: usize) -> *const u8 {
         let [d, _] = self.nesting.place(block * self.nesting.groups());
         self.scales.wrapping_add(d * LANES)
     }
 
     /// Where the whole numbers `s` of the group of a column are.
     #[inline(always)]
-    pub(super) fn whole_at(&self, column: usize) -> *const u8 {
+    fn whole_at(&self, column: usize) -> *const u8 {
         let [_, s] = self.nesting.place(column >> self.group);
         self.scales.wrapping_add(s * LANES)
     }
 
     /// Where the factors of a superblock's offsets are, where there are some.
     #[inline(always)]
-    pub(super) fn offset_factor_at(&self, block: usize) -> Option<*const u8> {
+    fn offset_factor_at(&self, block: usize) -> Option<*const u8> {
         let [d, _] = self.nesting.place(block * self.nesting.groups());
         self.offsets.map(|plane| plane.wrapping_add(d * LANES))
     }
 
     /// Where the whole numbers of the offsets of the group of a column are, if there are any.
     #[inline(always)]
-    pub(super) fn offset_whole_at(&self, column: usize) -> *const u8 {
+    fn offset_whole_at(&self, column: usize) -> *const u8 {
         let [_, s] = self.nesting.place(column >> self.group);
         self.offsets.unwrap_or(self.scales).wrapping_add(s * LANES)
     }
 
-    /// The factor of a superblock.
-    ///
-    /// # Safety
-    /// The instructions of [`super::Units`]; the superblock is one of the panel's.
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    unsafe fn factor(&self, block: usize) -> __m512 {
-        let at = self.factor_at(block);
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.ask(at);
-            widen(ScaleType::F16, at)
-        }
-    }
-
     /// Asks for a superblock of a plane, ahead of `at`.
     #[inline(always)]
-    fn ask(&self, at: *const u8) {
-        let lines = if self.nesting.groups() > 8 { 5 } else { 3 };
-        for line in 0..lines {
-            // SAFETY: a prefetch may point anywhere.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(self.ahead + line * 64).cast());
-            }
+    fn ask<S: Whole>(&self, simd: S, at: *const u8) {
+        for line in 0..self.lines() {
+            simd.floats().prefetch(at.wrapping_add(self.ahead + line * 64));
         }
     }
 
-    /// The whole numbers `s` of the group of a column.
-    ///
-    /// # Safety
-    /// As for [`Levels::factor`].
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    unsafe fn whole(&self, column: usize) -> __m128i {
-        // SAFETY: the caller's promise.
-        unsafe { _mm_loadu_si128(self.whole_at(column).cast()) }
+    /// Lines of a superblock.
+    #[inline(always)]
+    fn lines(&self) -> usize {
+        if self.nesting.groups() > 8 { 5 } else { 3 }
     }
-
-    /// The offsets of a superblock, where there are some.
-    ///
-    /// # Safety
-    /// As for [`Levels::factor`].
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    unsafe fn offsets(&self, block: usize) -> Option<Offsets<'_>> {
-        let at = self.offset_factor_at(block)?;
-        self.ask(at);
-        // SAFETY: the caller's promise.
-        let factor = unsafe { widen(ScaleType::F16, at) };
-        Some(Offsets { levels: self, factor })
-    }
-}
-
-/// The offsets of a superblock.
-struct Offsets<'a> {
-    levels: &'a Levels,
-    factor: __m512,
-}
-
-impl Offsets<'_> {
-    /// Those of the group of a column.
-    ///
-    /// # Safety
-    /// As for [`Levels::factor`]; the column is one of the superblock's.
-    #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    unsafe fn of(&self, column: usize) -> __m512 {
-        let s = self.levels.offset_whole_at(column);
-        // SAFETY: the caller's promise.
-        let s = unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(s.cast())) };
-        _mm512_mul_ps(self.factor, _mm512_cvtepi32_ps(s))
-    }
-}
-
-/// `65536·high + 256·middle + low` as `[high, low]` with 0 ≤ low < 65536.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn carry([high, middle, low]: [__m512i; DIGITS]) -> [__m512i; 2] {
-    let below = _mm512_srli_epi32::<16>(_mm512_slli_epi32::<24>(middle));
-    let low = _mm512_add_epi32(low, below);
-    let high = _mm512_add_epi32(high, _mm512_srai_epi32::<8>(middle));
-    let high = _mm512_add_epi32(high, _mm512_srai_epi32::<16>(low));
-    [high, _mm512_and_si512(low, _mm512_set1_epi32(0xffff))]
-}
-
-/// Adds an exact total to a sum; factors are those of both parts.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn add_total(sum: __m512, total: [__m512i; 2], factors: [__m512; 2]) -> __m512 {
-    let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[0]), factors[0], sum);
-    _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[1]), factors[1], sum)
-}
-
-/// The factors of both parts of a total.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn factors(d: __m512) -> [__m512; 2] {
-    [_mm512_mul_ps(d, _mm512_set1_ps(65536.0)), d]
 }

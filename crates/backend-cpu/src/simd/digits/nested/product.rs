@@ -8,12 +8,14 @@
 use super::super::super::product::Product;
 use super::super::super::tiled::Tiled;
 use super::super::super::walk::{self, Panel, TOGETHER, walk};
-use super::super::code::{AHEAD, Code, excess};
+use super::super::by_tiles::{SUMS, expect, store};
+use super::super::bytes::AHEAD;
+use super::super::code::{Code, excess};
 use super::super::pack::Packed;
-use super::super::product::{SUMS, expect, store};
 use super::tiles::{Block, Pipeline, RESULTS, configure, nothing};
 use super::unpack::{FACTORS, Source, TILE};
-use super::{Levels, STEPS, words};
+use super::wide::STEPS;
+use super::{Levels, words};
 use forerun_base::{Format, SUPERBLOCK};
 use std::ops::Range;
 

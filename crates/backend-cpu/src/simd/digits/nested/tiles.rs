@@ -6,8 +6,10 @@
 
 use super::super::super::amx::tile::{Configured, clear_sums, move_tile};
 use super::super::super::isa::LANES;
+use super::super::code::DIGITS;
+use super::STEP;
 use super::unpack::TILE;
-use super::{DIGITS, STEP, STEPS, add_total, carry};
+use super::wide::{STEPS, add_total, carry};
 use std::arch::asm;
 use std::arch::x86_64::*;
 

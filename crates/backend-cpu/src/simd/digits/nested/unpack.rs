@@ -6,9 +6,12 @@
 //! sign. Factors of a superblock are lines of sixteen f32: those of a total's parts, then the offsets of each part.
 
 use super::super::super::isa::LANES;
-use super::super::code::{Code, VECTORS};
+use super::super::bytes::bytes;
+use super::super::code::Code;
 use super::super::pack::CHUNK;
-use super::{Levels, STEP, factors};
+use super::super::whole::VECTORS;
+use super::wide::factors;
+use super::{Levels, STEP};
 use forerun_base::SUPERBLOCK;
 use std::arch::x86_64::*;
 
@@ -163,7 +166,7 @@ impl Source {
         let past = at + self.ahead >= self.len;
         let ahead = if past { self.ahead + self.jump } else { self.ahead };
         // SAFETY: the caller's promise.
-        unsafe { code.bytes::<_MM_HINT_T0>(self.codes.add(at), ahead) }
+        unsafe { bytes(code, self.codes.add(at), ahead) }
     }
 
     /// What raises products with `s`, given in the second byte of every word, and takes from them what codes have too much.

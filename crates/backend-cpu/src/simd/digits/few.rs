@@ -1,0 +1,254 @@
+//! A few rows with one panel whose groups have scales of their own: codes are unpacked in registers and used at once.
+
+use super::super::isa::{Isa, LANES};
+use super::code::{Code, Scales, weights};
+use super::pack::{CHUNK, WORDS};
+use super::whole::{Whole, WholeKernel, unpack};
+use std::array::from_fn;
+
+/// What multiplies a few rows with a panel.
+pub(super) trait Few {
+    /// Most rows at a time that have registers.
+    fn most(&self) -> usize;
+
+    /// Sums of the rows `first..first + R` with all channels.
+    ///
+    /// # Safety
+    /// The fields are as they say, for codes of type `C`.
+    unsafe fn rows<S: Whole, C: Code, const R: usize>(
+        &self,
+        simd: S,
+        code: C,
+        first: usize,
+        out: &mut [[f32; LANES]; R],
+    );
+}
+
+/// A panel, and where the rows' digits and words begin; both go from unit to unit by `unit_bytes` and 4·`class` words.
+pub(super) struct Panel {
+    pub(super) codes: *const u8,
+    pub(super) scales: Scales,
+    /// Whether sums begin with the words of a unit, see [`super::pack`].
+    pub(super) lifted: bool,
+    /// Whether numbers have two digits of twelve bits.
+    pub(super) long: bool,
+    pub(super) digits: *const u8,
+    pub(super) words: *const f32,
+    /// Rows of the tile.
+    pub(super) class: usize,
+    pub(super) unit: usize,
+    pub(super) units: usize,
+    /// Bytes of a row in a slab.
+    pub(super) slab: usize,
+}
+
+impl Few for Panel {
+    fn most(&self) -> usize {
+        // Two units in each step of the codes leave registers for fewer rows.
+        if self.unit < CHUNK { 2 } else { 4 }
+    }
+
+    unsafe fn rows<S: Whole, C: Code, const R: usize>(
+        &self,
+        simd: S,
+        code: C,
+        first: usize,
+        out: &mut [[f32; LANES]; R],
+    ) {
+        let half = self.unit < CHUNK;
+        // Wider codes have no long digits, and no such code is made for them.
+        if const { S::LONG && C::NARROW } && self.long {
+            if half {
+                simd.call(Rows::<C, R, 4, true> { panel: self, code, first, out });
+            } else {
+                simd.call(Rows::<C, R, 4, false> { panel: self, code, first, out });
+            }
+        } else if half {
+            simd.call(Rows::<C, R, 3, true> { panel: self, code, first, out });
+        } else {
+            simd.call(Rows::<C, R, 3, false> { panel: self, code, first, out });
+        }
+    }
+}
+
+impl Panel {
+    /// Where each plane of row `row` begins in a unit.
+    fn planes<const P: usize>(&self, row: usize) -> [usize; P] {
+        // A slab holds one plane or two; divisions would take as long as a short row.
+        let two = usize::from(self.slab > self.unit);
+        from_fn(|plane| ((plane >> two) * self.class + row) * self.slab + (plane & two) * self.unit)
+    }
+
+    /// The words of a unit's rows from `first` on.
+    #[inline(always)]
+    fn words(&self, unit: usize, first: usize) -> *const f32 {
+        self.words.wrapping_add(unit * WORDS * self.class + first)
+    }
+}
+
+/// The rows from `first` on, whose numbers have `P` planes: four where digits are long. Units have 16 columns where `HALF`, else a multiple
+/// of 32.
+struct Rows<'a, C, const R: usize, const P: usize, const HALF: bool> {
+    panel: &'a Panel,
+    code: C,
+    first: usize,
+    out: &'a mut [[f32; LANES]; R],
+}
+
+impl<C: Code, const R: usize, const P: usize, const HALF: bool> WholeKernel
+    for Rows<'_, C, R, P, HALF>
+{
+    #[inline(always)]
+    fn run<S: Whole>(self, simd: S) {
+        let panel = self.panel;
+        let mut sums = [simd.floats().splat(0.0); R];
+        let bytes = P * panel.unit * panel.class;
+        // Found once: inside the loops this would take longer than the products.
+        let planes = panel.planes::<P>(self.first);
+        let (chunks, each) = if HALF { (1, 2) } else { (panel.unit / CHUNK, 1) };
+        for some in 0..panel.units.div_ceil(each) {
+            let unit = some * each;
+            let mut x = [panel.digits.wrapping_add(unit * bytes); P];
+            for p in 0..P {
+                x[p] = x[p].wrapping_add(planes[p]);
+            }
+            // SAFETY: the fields are as they say.
+            unsafe {
+                let mut dots = self.begun(simd, unit);
+                for chunk in some * chunks..(some + 1) * chunks {
+                    let codes = unpack(simd, self.code, panel.codes.add(chunk * C::BITS * 64));
+                    if !HALF {
+                        simd.dots::<C, R, P, 8>(&mut dots, &codes, &x, panel.slab);
+                        advance(&mut x, CHUNK);
+                        continue;
+                    }
+                    let [a, b, c, d, e, f, g, h] = codes;
+                    simd.dots::<C, R, P, 4>(&mut dots, &[a, b, c, d], &x, panel.slab);
+                    if unit + 1 < panel.units {
+                        self.finish(simd, unit, dots, &mut sums);
+                        dots = self.begun(simd, unit + 1);
+                        advance(&mut x, bytes);
+                        simd.dots::<C, R, P, 4>(&mut dots, &[e, f, g, h], &x, panel.slab);
+                    }
+                }
+                let last = panel.units.min(unit + each) - 1;
+                self.finish(simd, last, dots, &mut sums);
+            }
+        }
+        for r in 0..R {
+            // SAFETY: sixteen f32.
+            unsafe { simd.floats().store(self.out[r].as_mut_ptr(), sums[r]) };
+        }
+    }
+}
+
+/// Moves all by so many bytes.
+#[inline(always)]
+pub(super) fn advance<const P: usize>(x: &mut [*const u8; P], bytes: usize) {
+    for x in x {
+        *x = x.wrapping_add(bytes);
+    }
+}
+
+/// Sums that begin with nothing, or where they are `lifted` with words: those of three digits, from `plane` on, follow the first of each
+/// row for tiles of `class` rows.
+///
+/// # Safety
+/// Words are as [`super::pack`] says.
+#[inline(always)]
+pub(super) unsafe fn begun<S: Whole, const R: usize, const P: usize>(
+    simd: S,
+    lifted: bool,
+    words: *const f32,
+    [class, plane]: [usize; 2],
+) -> [[S::W; P]; R] {
+    let mut sums = [[simd.splat(0); P]; R];
+    if lifted {
+        for r in 0..R {
+            for p in 0..P {
+                let word = words.wrapping_add((1 + plane + p) * class + r).cast::<i32>();
+                // SAFETY: the caller's promise.
+                sums[r][p] = simd.splat(unsafe { *word });
+            }
+        }
+        simd.weave(&mut sums);
+    }
+    sums
+}
+
+impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P, HALF> {
+    /// Whether digits have twelve bits.
+    const LONG: bool = P == 4;
+
+    /// What a unit's sums begin with.
+    ///
+    /// # Safety
+    /// As for [`Few::rows`].
+    #[inline(always)]
+    unsafe fn begun<S: Whole>(&self, simd: S, unit: usize) -> [[S::W; P]; R] {
+        let (words, class) = (self.panel.words(unit, self.first), self.panel.class);
+        // SAFETY: the caller's promise.
+        unsafe { begun(simd, !Self::LONG && self.panel.lifted, words, [class, 0]) }
+    }
+
+    /// Adds a unit's exact sums to the rows'.
+    ///
+    /// # Safety
+    /// As for [`Few::rows`].
+    #[inline(always)]
+    unsafe fn finish<S: Whole>(
+        &self,
+        simd: S,
+        unit: usize,
+        mut dots: [[S::W; P]; R],
+        sums: &mut [<S::Floats as Isa>::F; R],
+    ) {
+        simd.weave(&mut dots);
+        let (panel, floats) = (self.panel, simd.floats());
+        let words = panel.words(unit, self.first);
+        // SAFETY: the caller's promise.
+        let (scale, offset) = unsafe { panel.scales.of(floats, unit) };
+        let count = if Self::LONG { 2 } else { 3 };
+        let mut factors = [scale; 3];
+        for i in 0..count {
+            factors[i] = floats.mul(scale, floats.splat(weights(Self::LONG)[i]));
+        }
+        for r in 0..R {
+            for i in 0..count {
+                let whole = if Self::LONG {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.joined(simd, &dots[r], [r, i], words) }
+                } else {
+                    dots[r][i]
+                };
+                sums[r] = floats.fma(simd.float(whole), factors[i], sums[r]);
+            }
+            if panel.scales.offsets.is_some() {
+                // SAFETY: the caller's promise.
+                let sum = floats.splat(unsafe { *words.add(r) });
+                sums[r] = floats.fma(sum, offset, sums[r]);
+            }
+        }
+    }
+
+    /// The sums of long digit `i` of a row.
+    ///
+    /// # Safety
+    /// As for [`Few::rows`].
+    #[inline(always)]
+    unsafe fn joined<S: Whole>(
+        &self,
+        simd: S,
+        dots: &[S::W; P],
+        [row, i]: [usize; 2],
+        words: *const f32,
+    ) -> S::W {
+        let both = simd.add(simd.up::<4>(dots[2 * i]), dots[2 * i + 1]);
+        if !self.panel.lifted {
+            return both;
+        }
+        let word = words.wrapping_add((1 + i) * self.panel.class + row).cast::<i32>();
+        // SAFETY: the caller's promise.
+        simd.add(both, simd.splat(unsafe { *word }))
+    }
+}

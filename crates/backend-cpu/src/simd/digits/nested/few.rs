@@ -1,0 +1,194 @@
+//! A few rows with one panel whose scales are nested: codes are unpacked in registers and used at once.
+
+use super::super::super::codes::scales_at;
+use super::super::super::isa::{Isa, LANES};
+use super::super::code::{Code, DIGITS};
+use super::super::few::{Few, begun};
+use super::super::pack::{CHUNK, WORDS};
+use super::super::whole::{Whole, WholeKernel, unpack};
+use super::{Levels, STEP};
+use forerun_base::{SUPERBLOCK, ScaleType};
+
+/// A panel, and where the rows' digits and words begin.
+pub(in super::super) struct Panel {
+    pub(in super::super) codes: *const u8,
+    pub(in super::super) levels: Levels,
+    /// Whether sums begin with the words of a part, see [`super::super::pack`].
+    pub(in super::super) lifted: bool,
+    pub(in super::super) digits: *const u8,
+    pub(in super::super) words: *const f32,
+    /// Rows of the tile.
+    pub(in super::super) class: usize,
+    /// Columns of a sum: 16 or 32.
+    pub(in super::super) part: usize,
+    pub(in super::super) blocks: usize,
+}
+
+impl Few for Panel {
+    fn most(&self) -> usize {
+        4
+    }
+
+    unsafe fn rows<S: Whole, C: Code, const R: usize>(
+        &self,
+        simd: S,
+        code: C,
+        first: usize,
+        out: &mut [[f32; LANES]; R],
+    ) {
+        match (const { S::PLANES == DIGITS }, self.part < CHUNK) {
+            (true, true) => simd.call(Rows::<C, R, 3, true> { panel: self, code, first, out }),
+            (true, false) => simd.call(Rows::<C, R, 3, false> { panel: self, code, first, out }),
+            (false, true) => simd.call(Rows::<C, R, 1, true> { panel: self, code, first, out }),
+            (false, false) => simd.call(Rows::<C, R, 1, false> { panel: self, code, first, out }),
+        }
+    }
+}
+
+/// The rows from `first` on, `P` planes at a time; parts have 16 columns where `HALF`, else 32.
+struct Rows<'a, C, const R: usize, const P: usize, const HALF: bool> {
+    panel: &'a Panel,
+    code: C,
+    first: usize,
+    out: &'a mut [[f32; LANES]; R],
+}
+
+impl<C: Code, const R: usize, const P: usize, const HALF: bool> WholeKernel
+    for Rows<'_, C, R, P, HALF>
+{
+    #[inline(always)]
+    fn run<S: Whole>(self, simd: S) {
+        let (levels, floats) = (&self.panel.levels, simd.floats());
+        let mut sums = [floats.splat(0.0); R];
+        for block in 0..self.panel.blocks {
+            // SAFETY: the fields are as they say.
+            unsafe {
+                let totals = self.totals(simd, block);
+                let at = levels.factor_at(block);
+                levels.ask(simd, at);
+                let d = scales_at(floats, ScaleType::F16, at);
+                let factors = [floats.mul(d, floats.splat(65536.0)), d];
+                for r in 0..R {
+                    let total = carry(simd, totals[r]);
+                    for i in 0..2 {
+                        sums[r] = floats.fma(simd.float(total[i]), factors[i], sums[r]);
+                    }
+                }
+                self.offsets(simd, block, &mut sums);
+            }
+        }
+        for r in 0..R {
+            // SAFETY: sixteen f32.
+            unsafe { floats.store(self.out[r].as_mut_ptr(), sums[r]) };
+        }
+    }
+}
+
+impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P, HALF> {
+    /// Exact totals of a superblock by digits.
+    ///
+    /// # Safety
+    /// As for [`Few::rows`].
+    #[inline(always)]
+    unsafe fn totals<S: Whole>(&self, simd: S, block: usize) -> [[S::W; DIGITS]; R] {
+        let mut totals = [[simd.splat(0); DIGITS]; R];
+        for chunk in block * SUPERBLOCK / CHUNK..(block + 1) * SUPERBLOCK / CHUNK {
+            let column = chunk * CHUNK;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let codes = unpack(simd, self.code, self.panel.codes.add(chunk * C::BITS * 64));
+                if HALF {
+                    let [a, b, c, d, e, f, g, h] = codes;
+                    self.add_part(simd, column, &[a, b, c, d], &mut totals);
+                    self.add_part(simd, column + LANES, &[e, f, g, h], &mut totals);
+                } else {
+                    self.add_part(simd, column, &codes, &mut totals);
+                }
+            }
+        }
+        totals
+    }
+
+    /// The words of the part of a column.
+    #[inline(always)]
+    fn words(&self, column: usize) -> *const f32 {
+        let part = column >> if HALF { LANES.ilog2() } else { CHUNK.ilog2() };
+        self.panel.words.wrapping_add(part * WORDS * self.panel.class + self.first)
+    }
+
+    /// Adds the part that begins with a column and has so many codes.
+    ///
+    /// # Safety
+    /// As for [`Few::rows`].
+    #[inline(always)]
+    unsafe fn add_part<S: Whole, const N: usize>(
+        &self,
+        simd: S,
+        column: usize,
+        codes: &[S::W; N],
+        totals: &mut [[S::W; DIGITS]; R],
+    ) {
+        let (panel, words) = (self.panel, self.words(column));
+        let step = column / STEP * DIGITS * STEP * panel.class + column % STEP;
+        let first = panel.digits.wrapping_add(step + self.first * STEP);
+        // SAFETY: the caller's promise.
+        let s = unsafe { simd.widen(panel.levels.whole_at(column)) };
+        for plane in (0..DIGITS).step_by(P) {
+            let mut x = [first; P];
+            for p in 0..P {
+                x[p] = first.wrapping_add((plane + p) * panel.class * STEP);
+            }
+            // SAFETY: the caller's promise.
+            let mut dots = unsafe { begun(simd, panel.lifted, words, [panel.class, plane]) };
+            // SAFETY: the caller's promise.
+            unsafe { simd.dots::<C, R, P, N>(&mut dots, codes, &x, STEP) };
+            simd.weave(&mut dots);
+            for r in 0..R {
+                for p in 0..P {
+                    let total = &mut totals[r][plane + p];
+                    *total = simd.add(*total, simd.mul(dots[r][p], s));
+                }
+            }
+        }
+    }
+
+    /// Adds the offsets of a superblock, where there are some.
+    ///
+    /// # Safety
+    /// As for [`Few::rows`].
+    #[inline(always)]
+    unsafe fn offsets<S: Whole>(
+        &self,
+        simd: S,
+        block: usize,
+        sums: &mut [<S::Floats as Isa>::F; R],
+    ) {
+        let (levels, floats) = (&self.panel.levels, simd.floats());
+        let Some(at) = levels.offset_factor_at(block) else { return };
+        levels.ask(simd, at);
+        // SAFETY: the caller's promise.
+        let d = unsafe { scales_at(floats, ScaleType::F16, at) };
+        let part = if HALF { LANES } else { CHUNK };
+        for column in (block * SUPERBLOCK..(block + 1) * SUPERBLOCK).step_by(part) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let s = simd.widen(levels.offset_whole_at(column));
+                let offset = floats.mul(d, simd.float(s));
+                let words = self.words(column);
+                for r in 0..R {
+                    sums[r] = floats.fma(floats.splat(*words.add(r)), offset, sums[r]);
+                }
+            }
+        }
+    }
+}
+
+/// `65536·high + 256·middle + low` as `[high, low]` with 0 ≤ low < 65536.
+#[inline(always)]
+fn carry<S: Whole>(simd: S, [high, middle, low]: [S::W; DIGITS]) -> [S::W; 2] {
+    let below = simd.up::<8>(simd.and(middle, simd.splat(0xff)));
+    let low = simd.add(low, below);
+    let high = simd.add(high, simd.down::<8>(middle));
+    let high = simd.add(high, simd.down::<16>(low));
+    [high, simd.and(low, simd.splat(0xffff))]
+}

@@ -1,0 +1,389 @@
+//! NEON with products of bytes: four registers hold sixteen channels. By dot products (`dotprod`), or by matrices of two rows and two
+//! channels (`i8mm`) where rows come in pairs.
+//!
+//! Products are assembly: the language has no stable functions for them.
+
+use super::super::super::isa::LANES;
+use super::super::super::neon::Neon;
+use super::super::code::{Code, DIGITS};
+use super::super::whole::{Whole, WholeKernel};
+use std::arch::aarch64::*;
+use std::arch::asm;
+use std::arch::is_aarch64_feature_detected as has;
+
+/// Sixteen channels.
+type Quad = [int8x16_t; 4];
+
+/// Proof that the processor has dot products of bytes, and matrices of them where `MATRICES`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quarters<const MATRICES: bool>(Neon);
+
+/// By dot products.
+pub(crate) type Dots = Quarters<false>;
+/// By matrices.
+pub(crate) type Matrices = Quarters<true>;
+
+impl<const MATRICES: bool> Quarters<MATRICES> {
+    /// The proof, where it holds.
+    pub(crate) fn detect() -> Option<Self> {
+        let neon = Neon::detect()?;
+        (has!("dotprod") && (!MATRICES || has!("i8mm"))).then_some(Self(neon))
+    }
+}
+
+#[inline(never)]
+#[target_feature(enable = "neon,dotprod")]
+fn with_dots<S: Whole, K: WholeKernel>(simd: S, kernel: K) {
+    kernel.run(simd);
+}
+
+#[inline(never)]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+fn with_matrices<S: Whole, K: WholeKernel>(simd: S, kernel: K) {
+    kernel.run(simd);
+}
+
+macro_rules! sound {
+    ($intrinsic:expr) => {
+        // SAFETY: a `Quarters` exists only where the processor has these instructions; what a pointer needs is promised by the caller of the
+        // unsafe method this stands in.
+        unsafe { $intrinsic }
+    };
+}
+
+/// The same of each register, as a loop without a closure.
+macro_rules! four {
+    ($i:ident => $one:expr) => {
+        sound!([
+            {
+                const $i: usize = 0;
+                $one
+            },
+            {
+                const $i: usize = 1;
+                $one
+            },
+            {
+                const $i: usize = 2;
+                $one
+            },
+            {
+                const $i: usize = 3;
+                $one
+            },
+        ])
+    };
+}
+
+/// Adds the products of four channels' bytes with word `$lane` of `$x`.
+macro_rules! dot {
+    ($sum:expr, $codes:expr, $x:expr, $lane:literal) => {
+        asm!(
+            ".arch_extension dotprod",
+            concat!("sdot {sum:v}.4s, {codes:v}.16b, {x:v}.4b[", $lane, "]"),
+            sum = inout(vreg) $sum,
+            codes = in(vreg) $codes,
+            x = in(vreg) $x,
+            options(pure, nomem, nostack, preserves_flags),
+        )
+    };
+}
+
+/// Adds the products of four channels' codes with four words of each row.
+///
+/// # Safety
+/// Dot products.
+#[inline(always)]
+unsafe fn sixteen_columns<const R: usize>(
+    sums: &mut [Quad; R],
+    [a, b, c, d]: [&Quad; 4],
+    rows: &[int8x16_t; R],
+) {
+    for r in 0..R {
+        for i in 0..4 {
+            // SAFETY: the caller has the instruction.
+            unsafe { dot!(sums[r][i], a[i], rows[r], 0) };
+        }
+    }
+    for r in 0..R {
+        for i in 0..4 {
+            // SAFETY: the caller has the instruction.
+            unsafe { dot!(sums[r][i], b[i], rows[r], 1) };
+        }
+    }
+    for r in 0..R {
+        for i in 0..4 {
+            // SAFETY: the caller has the instruction.
+            unsafe { dot!(sums[r][i], c[i], rows[r], 2) };
+        }
+    }
+    for r in 0..R {
+        for i in 0..4 {
+            // SAFETY: the caller has the instruction.
+            unsafe { dot!(sums[r][i], d[i], rows[r], 3) };
+        }
+    }
+}
+
+/// Adds the products of two rows of eight bytes with two channels of eight bytes.
+#[inline(always)]
+unsafe fn matrix(sum: &mut int8x16_t, rows: int8x16_t, channels: int8x16_t) {
+    // SAFETY: the caller has the instruction.
+    unsafe {
+        asm!(
+            ".arch_extension i8mm",
+            "smmla {sum:v}.4s, {rows:v}.16b, {channels:v}.16b",
+            sum = inout(vreg) *sum,
+            rows = in(vreg) rows,
+            channels = in(vreg) channels,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+}
+
+/// As numbers of 32 bits.
+#[inline(always)]
+fn wide(a: int8x16_t) -> int32x4_t {
+    // SAFETY: every processor of this architecture has it.
+    unsafe { vreinterpretq_s32_s8(a) }
+}
+
+/// As bytes.
+#[inline(always)]
+fn bytes(a: int32x4_t) -> int8x16_t {
+    // SAFETY: every processor of this architecture has it.
+    unsafe { vreinterpretq_s8_s32(a) }
+}
+
+/// The first halves of both, and the second halves.
+#[inline(always)]
+fn halves(a: int8x16_t, b: int8x16_t) -> [int8x16_t; 2] {
+    // SAFETY: every processor of this architecture has it.
+    unsafe {
+        let (a, b) = (vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b));
+        [vreinterpretq_s8_s64(vzip1q_s64(a, b)), vreinterpretq_s8_s64(vzip2q_s64(a, b))]
+    }
+}
+
+impl<const MATRICES: bool> Whole for Quarters<MATRICES> {
+    type Floats = Neon;
+    type W = Quad;
+    const SIGNED: bool = true;
+    const PAIRS: bool = MATRICES;
+
+    #[inline(always)]
+    fn floats(self) -> Neon {
+        self.0
+    }
+    #[inline(always)]
+    fn call<K: WholeKernel>(self, kernel: K) {
+        sound!(if MATRICES { with_matrices(self, kernel) } else { with_dots(self, kernel) });
+    }
+
+    #[inline(always)]
+    fn splat(self, x: i32) -> Quad {
+        sound!([bytes(vdupq_n_s32(x)); 4])
+    }
+    #[inline(always)]
+    fn splat_byte(self, x: u8) -> Quad {
+        sound!([vdupq_n_s8(x as i8); 4])
+    }
+    #[inline(always)]
+    fn add(self, a: Quad, b: Quad) -> Quad {
+        four!(I => bytes(vaddq_s32(wide(a[I]), wide(b[I]))))
+    }
+    #[inline(always)]
+    fn mul(self, a: Quad, b: Quad) -> Quad {
+        four!(I => bytes(vmulq_s32(wide(a[I]), wide(b[I]))))
+    }
+    #[inline(always)]
+    fn and(self, a: Quad, b: Quad) -> Quad {
+        four!(I => vandq_s8(a[I], b[I]))
+    }
+    #[inline(always)]
+    fn or(self, a: Quad, b: Quad) -> Quad {
+        four!(I => vorrq_s8(a[I], b[I]))
+    }
+    #[inline(always)]
+    fn xor(self, a: Quad, b: Quad) -> Quad {
+        four!(I => veorq_s8(a[I], b[I]))
+    }
+    #[inline(always)]
+    fn up<const N: i32>(self, a: Quad) -> Quad {
+        four!(I => bytes(vshlq_n_s32::<N>(wide(a[I]))))
+    }
+    #[inline(always)]
+    fn down<const N: i32>(self, a: Quad) -> Quad {
+        four!(I => bytes(vshrq_n_s32::<N>(wide(a[I]))))
+    }
+    #[inline(always)]
+    fn moved(self, a: Quad, from: usize, to: usize) -> Quad {
+        let count = sound!(vdupq_n_s8(to as i8 - from as i8));
+        four!(I => vreinterpretq_s8_u8(vshlq_u8(vreinterpretq_u8_s8(a[I]), count)))
+    }
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], codes: Quad) -> Quad {
+        let table = sound!(vld1q_s8(table.as_ptr().cast()));
+        four!(I => vqtbl1q_s8(table, vreinterpretq_u8_s8(codes[I])))
+    }
+    #[inline(always)]
+    fn float(self, a: Quad) -> [float32x4_t; 4] {
+        four!(I => vcvtq_f32_s32(wide(a[I])))
+    }
+    #[inline(always)]
+    fn round(self, a: [float32x4_t; 4]) -> Quad {
+        four!(I => bytes(vcvtnq_s32_f32(a[I])))
+    }
+    #[inline(always)]
+    fn total(self, a: Quad) -> i32 {
+        let [a, b, c, d] = [wide(a[0]), wide(a[1]), wide(a[2]), wide(a[3])];
+        sound!(vaddvq_s32(vaddq_s32(vaddq_s32(a, b), vaddq_s32(c, d))))
+    }
+    #[inline(always)]
+    fn digits(self, raised: Quad, order: &[u8; LANES]) -> [[u8; LANES]; DIGITS] {
+        let mut out = [[0; LANES]; DIGITS];
+        sound!({
+            let all = uint8x16x4_t(
+                vreinterpretq_u8_s8(raised[0]),
+                vreinterpretq_u8_s8(raised[1]),
+                vreinterpretq_u8_s8(raised[2]),
+                vreinterpretq_u8_s8(raised[3]),
+            );
+            let first = vshlq_n_u8::<2>(vld1q_u8(order.as_ptr()));
+            for p in 0..DIGITS {
+                // Byte `2 − p` of every number, in the order that is wanted.
+                let at = vaddq_u8(first, vdupq_n_u8((DIGITS - 1 - p) as u8));
+                let plane = vqtbl4q_u8(all, at);
+                // A byte less 128 is the byte with the other highest bit.
+                vst1q_u8(out[p].as_mut_ptr(), veorq_u8(plane, vdupq_n_u8(0x80)));
+            }
+        });
+        out
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, at: *const u8) -> Quad {
+        four!(I => vld1q_s8(at.add(16 * I).cast()))
+    }
+    #[inline(always)]
+    unsafe fn widen(self, at: *const u8) -> Quad {
+        sound!({
+            let all = vld1q_s8(at.cast());
+            let (low, high) = (vmovl_s8(vget_low_s8(all)), vmovl_high_s8(all));
+            [
+                bytes(vmovl_s16(vget_low_s16(low))),
+                bytes(vmovl_high_s16(low)),
+                bytes(vmovl_s16(vget_low_s16(high))),
+                bytes(vmovl_high_s16(high)),
+            ]
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn dots<C: Code, const R: usize, const P: usize, const N: usize>(
+        self,
+        sums: &mut [[Quad; P]; R],
+        codes: &[Quad; N],
+        x: &[*const u8; P],
+        slab: usize,
+    ) {
+        // SAFETY: the value proves the instructions; the rest is the caller's promise.
+        unsafe {
+            if MATRICES && R.is_multiple_of(2) {
+                return matrices(sums, codes, x, slab);
+            }
+            for p in 0..P {
+                let mut plane = plane_of(sums, p);
+                for j in (0..N).step_by(4) {
+                    let mut rows = [vdupq_n_s8(0); R];
+                    for r in 0..R {
+                        rows[r] = vld1q_s8(x[p].wrapping_add(r * slab + 4 * j).cast());
+                    }
+                    let some = [&codes[j], &codes[j + 1], &codes[j + 2], &codes[j + 3]];
+                    sixteen_columns(&mut plane, some, &rows);
+                }
+                put_plane(sums, p, plane);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn weave<const R: usize, const P: usize>(self, sums: &mut [[Quad; P]; R]) {
+        if !MATRICES || !R.is_multiple_of(2) {
+            return;
+        }
+        // Two channels of both rows, then the two channels beside them; the same again brings them back.
+        for r in (0..R).step_by(2) {
+            for p in 0..P {
+                for i in 0..4 {
+                    let both = halves(sums[r][p][i], sums[r + 1][p][i]);
+                    [sums[r][p][i], sums[r + 1][p][i]] = both;
+                }
+            }
+        }
+    }
+}
+
+/// The sums of one plane, for all of whose rows there are registers; codes come from the stack.
+#[inline(always)]
+fn plane_of<const R: usize, const P: usize>(sums: &[[Quad; P]; R], p: usize) -> [Quad; R] {
+    let mut plane = [sums[0][p]; R];
+    for r in 0..R {
+        plane[r] = sums[r][p];
+    }
+    plane
+}
+
+/// Puts them back.
+#[inline(always)]
+fn put_plane<const R: usize, const P: usize>(
+    sums: &mut [[Quad; P]; R],
+    p: usize,
+    plane: [Quad; R],
+) {
+    for r in 0..R {
+        sums[r][p] = plane[r];
+    }
+}
+
+/// As [`Whole::dots`], for pairs of rows.
+///
+/// # Safety
+/// As there, and matrices of bytes.
+#[inline(always)]
+unsafe fn matrices<const R: usize, const P: usize, const N: usize>(
+    sums: &mut [[Quad; P]; R],
+    codes: &[Quad; N],
+    x: &[*const u8; P],
+    slab: usize,
+) {
+    let mut channels = *codes;
+    for j in (0..N).step_by(2) {
+        for i in 0..4 {
+            // Eight columns of two channels, and of the two beside them.
+            let (a, b) = (wide(codes[j][i]), wide(codes[j + 1][i]));
+            // SAFETY: every processor of this architecture has it.
+            unsafe {
+                channels[j][i] = bytes(vzip1q_s32(a, b));
+                channels[j + 1][i] = bytes(vzip2q_s32(a, b));
+            }
+        }
+    }
+    for p in 0..P {
+        let mut plane = plane_of(sums, p);
+        for j in (0..N).step_by(2) {
+            for r in (0..R).step_by(2) {
+                let at = x[p].wrapping_add(r * slab + 4 * j);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let rows = vcombine_s8(vld1_s8(at.cast()), vld1_s8(at.add(slab).cast()));
+                    for i in 0..4 {
+                        matrix(&mut plane[r][i], rows, channels[j][i]);
+                        matrix(&mut plane[r + 1][i], rows, channels[j + 1][i]);
+                    }
+                }
+            }
+        }
+        put_plane(sums, p, plane);
+    }
+}
