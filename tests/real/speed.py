@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed of forerun against llama.cpp on the same files, threads and machine, alternating in one run.
 
-  tests/real/speed.py [--forerun target/release/forerun] [--work DIR] [--threads 2] [--reps 5] [--models FILE ...]
+  tests/real/speed.py [--forerun target/release/forerun] [--work DIR] [--threads 2] [--reps 5] [--compute exact] [--models FILE ...]
 
 llama.cpp is llama-cpp-python built from source with the instruction sets this processor has (AMX off: gcc 12 builds
 one that dies of an illegal instruction). The models are those of compare.py unless others are named. Per repetition both
@@ -62,9 +62,10 @@ def peer(model, threads):
         print("RATES " + json.dumps([PROMPT / read, TOKENS / decoded]), flush=True)
 
 
-def ours(forerun, model, threads, ids):
+def ours(forerun, model, threads, compute, ids):
     done = subprocess.run([forerun, "run", model, "--ids", "@" + ids, "--max-tokens", str(TOKENS + 1), "--temperature",
-                           "0", "--ignore-eos", "--draft", "0", "--ctx", "2048", "--threads", str(threads), "--json"],
+                           "0", "--ignore-eos", "--draft", "0", "--ctx", "2048", "--threads", str(threads), "--compute",
+                           compute, "--json"],
                           check=True, capture_output=True)
     timings = json.loads(done.stdout)["timings"]
     return [timings["prompt_tokens_per_s"], timings["decode_tokens_per_s"]]
@@ -85,14 +86,14 @@ def measure(args, python, model):
                 raise SystemExit("llama.cpp went away")
         return json.loads(line[6:])
 
-    theirs(), ours(args.forerun, model, args.threads, f.name)  # warm both
+    theirs(), ours(args.forerun, model, args.threads, args.compute, f.name)  # warm both
     pairs = []
     for rep in range(args.reps):
         if rep % 2:
             a = theirs()
-            b = ours(args.forerun, model, args.threads, f.name)
+            b = ours(args.forerun, model, args.threads, args.compute, f.name)
         else:
-            b = ours(args.forerun, model, args.threads, f.name)
+            b = ours(args.forerun, model, args.threads, args.compute, f.name)
             a = theirs()
         pairs.append((b, a))
     process.stdin.close()
@@ -111,6 +112,7 @@ def main():
     parser.add_argument("--work", default=os.path.join(tempfile.gettempdir(), "forerun-real"))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--reps", type=int, default=5)
+    parser.add_argument("--compute", default="exact")
     parser.add_argument("--models", nargs="*")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     args = parser.parse_args()

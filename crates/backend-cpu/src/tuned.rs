@@ -46,6 +46,13 @@ impl Tuned {
         let (vectors, taps) = (Decoded::default(), Decoded::default());
         Some(Self { crew, shared: Scratch::default(), vectors, taps })
     }
+
+    /// Rounds activations to 8 bits where they meet weights with integer codes: faster, and no longer exact. A row is still the same in any company.
+    /// `None` where products of bytes are not what such weights are multiplied by, or tiles are, to which exact ones cost no more.
+    pub fn rounding(self) -> Option<Self> {
+        let crew = self.crew.rounding()?;
+        Some(Self { crew, ..self })
+    }
 }
 
 /// Small weights as f32, decoded when first used.
@@ -154,7 +161,8 @@ fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::Choose<'a> {
 
 impl Kernels for Tuned {
     fn name(&self) -> String {
-        format!("cpu ({}, {} threads)", self.crew.level().name(), self.crew.threads())
+        let compute = if self.crew.rounds() { "int8, " } else { "" };
+        format!("cpu ({}, {compute}{} threads)", self.crew.level().name(), self.crew.threads())
     }
 
     fn keep(&mut self, matrix: Matrix) -> Weight {

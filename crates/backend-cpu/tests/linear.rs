@@ -111,6 +111,58 @@ fn whole_numbers_have_the_same_bits_on_every_architecture() {
     }
 }
 
+fn rounding(level: Level, threads: usize) -> Option<Cpu<Tuned>> {
+    Some(Cpu::with_kernels(Tuned::with_isa(level, Some(threads))?.rounding()?))
+}
+
+#[test]
+fn rounded_rows_have_the_same_bits_in_any_company_too() {
+    let (n, rows) = (37, 17);
+    for format in all_formats() {
+        let k = fitting_columns(format, 208);
+        let mut rng = Rng::named("rounded company");
+        let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
+        let x = rng.values(rows * k);
+        for level in levels() {
+            let Some(mut one) = rounding(level, 1) else { continue };
+            let expected = by(&mut one, &weight, &x, 1);
+            let codes = matches!(format,
+                Format::Grouped { codes: Codes::Uint { bits } | Codes::Int { bits }, .. } if bits <= 6);
+            let exact = by(&mut device(level, 1), &weight, &x, 1);
+            assert!(!codes || expected != exact, "{} {level:?} was not rounded", format.name());
+            for (threads, batch) in [(1, 2), (1, 3), (2, 5), (3, 17)] {
+                let mut device = rounding(level, threads).expect("as before");
+                let same = by(&mut device, &weight, &x, batch) == expected;
+                assert!(same, "{} {level:?} {threads} threads by {batch}", format.name());
+            }
+        }
+    }
+}
+
+/// An activation is off by at most half a step, a 254th of the largest of its unit or superblock.
+#[test]
+fn rounded_products_are_as_far_off_as_rounding_makes_them() {
+    let n = 37;
+    for (format, k) in all_formats().into_iter().flat_map(|f| [(f, 96), (f, 304)]) {
+        let k = fitting_columns(format, k);
+        let mut rng = Rng::named("rounded");
+        let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
+        let x = rng.values(3 * k);
+        let expected = product(&mut plain(), &weight, &x);
+        for mut device in levels().filter_map(|level| rounding(level, 2)) {
+            let found = product(&mut device, &weight, &x);
+            let mut line = vec![0.0; k];
+            for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
+                let row = &x[i / n * k..][..k];
+                weight.decode_row(i % n, &mut line);
+                let most = row.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+                let limit = most / 254.0 * line.iter().map(|w| w.abs()).sum::<f32>() + 1e-4;
+                assert!((f - e).abs() <= limit, "{} {}: {f} {e}", format.name(), device.name());
+            }
+        }
+    }
+}
+
 /// Rows are kept in the order of a weight for the next product; what writes them must make an end of that.
 #[test]
 fn rows_that_were_written_anew_are_brought_into_order_again() {

@@ -189,6 +189,7 @@ fn lock(transcript: &Mutex<Transcript>) -> MutexGuard<'_, Transcript> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::DeviceArgs;
     use crate::bundled;
     use crate::load::Source;
     use forerun_engine::{Depth, Sampling, Settings};
@@ -224,7 +225,10 @@ mod tests {
         let source =
             Source::open(&bundled::find().unwrap(), &crate::args::ModelArgs::default()).unwrap();
         let settings = Settings { context: 128, ..Settings::default() };
-        let mut engine = source.load(&settings, Some(1)).unwrap().engine;
+        let mut engine = source
+            .load(&settings, DeviceArgs { threads: Some(1), ..DeviceArgs::default() })
+            .unwrap()
+            .engine;
         let mut prompt = source.text.encode_raw("Once upon a time there was a cat.").unwrap();
         let first = ask(None, &prompt, &mut engine);
         prompt.extend(&first.token_ids);

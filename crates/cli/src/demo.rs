@@ -1,8 +1,7 @@
 //! `forerun` without a command: the bundled model tells a story.
 
 use crate::answer::{Ending, Question, answer};
-use crate::args::ModelArgs;
-use crate::args::SpeculationArgs;
+use crate::args::{DeviceArgs, ModelArgs, SpeculationArgs};
 use crate::bundled;
 use crate::exit::Outcome;
 use crate::generation::Generation;
@@ -22,7 +21,7 @@ pub(crate) fn tell_a_story() -> anyhow::Result<Outcome> {
         speculation: SpeculationArgs::default().speculation(),
         ..Settings::default()
     };
-    let mut loaded = source.load(&settings, None)?;
+    let mut loaded = source.load(&settings, DeviceArgs::default())?;
     let question = Question {
         prompt,
         generation: &generation,

@@ -1,7 +1,7 @@
 //! From a path to an engine, in two steps: [`Source::open`] reads headers and configuration, so that
 //! every complaint about options comes before [`Source::load`] reads gigabytes.
 
-use crate::args::ModelArgs;
+use crate::args::{DeviceArgs, ModelArgs};
 use crate::model_text::ModelText;
 use crate::{device, hub_model, terminal};
 use anyhow::Context;
@@ -51,13 +51,9 @@ impl Source {
     }
 
     /// Brings the weights to a device; shows a bar on a terminal.
-    pub(crate) fn load(
-        &self,
-        settings: &Settings,
-        threads: Option<usize>,
-    ) -> anyhow::Result<Loaded> {
+    pub(crate) fn load(&self, settings: &Settings, device: DeviceArgs) -> anyhow::Result<Loaded> {
         let started = Instant::now();
-        let mut engine = Engine::new(self.runner(device::open(threads), settings)?);
+        let mut engine = Engine::new(self.runner(device::open(device)?, settings)?);
         if engine.speculation_off().is_none() {
             engine.calibrate(CALIBRATION)?;
         }

@@ -148,6 +148,17 @@ impl Crew {
         })
     }
 
+    /// Rounds activations to one byte where weights have codes; `None` where they are not multiplied as bytes, or by tiles.
+    pub(crate) fn rounding(self) -> Option<Self> {
+        let units = self.units?.rounding()?;
+        Some(Self { units: Some(units), ..self })
+    }
+
+    /// Whether activations are rounded so.
+    pub(crate) fn rounds(&self) -> bool {
+        self.units.is_some_and(Units::rounds)
+    }
+
     /// The proof of tiles, where the level has them.
     pub(crate) fn amx(&self) -> Option<Amx> {
         self.amx

@@ -1,7 +1,7 @@
 //! `forerun bench`.
 
-use super::engine::{at_least_one, threads};
-use super::{DraftVocabularyArgs, EngineArgs, ModelArgs, SamplingArgs};
+use super::engine::at_least_one;
+use super::{DeviceArgs, DraftVocabularyArgs, EngineArgs, ModelArgs, SamplingArgs};
 use crate::bench::Arm;
 use clap::Args;
 use std::path::PathBuf;
@@ -151,9 +151,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
-    pub(crate) threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }
 
 /// The first token belongs to the prompt, so a speed needs a second.

@@ -1,6 +1,7 @@
 //! What can be typed. Help texts live here and nothing else does.
 
 mod bench;
+mod device;
 mod engine;
 mod form;
 mod inspect;
@@ -16,6 +17,7 @@ mod tokenize;
 mod verify;
 
 pub(crate) use bench::BenchArgs;
+pub(crate) use device::{Compute, DeviceArgs};
 pub(crate) use engine::EngineArgs;
 pub(crate) use form::FormArgs;
 pub(crate) use inspect::InspectArgs;

@@ -1,7 +1,7 @@
 //! `forerun run`.
 
-use super::engine::{at_least_one, threads};
-use super::{EngineArgs, FormArgs, ModelArgs, SamplingArgs, SpeculationArgs};
+use super::engine::at_least_one;
+use super::{DeviceArgs, EngineArgs, FormArgs, ModelArgs, SamplingArgs, SpeculationArgs};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use std::path::PathBuf;
@@ -107,9 +107,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
-    pub(crate) threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }
 
 fn template_arg(text: &str) -> Result<(String, serde_json::Value), String> {

@@ -1,7 +1,6 @@
 //! `forerun score`.
 
-use super::engine::threads;
-use super::{EngineArgs, ModelArgs};
+use super::{DeviceArgs, EngineArgs, ModelArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -59,7 +58,6 @@ pub(crate) struct ScoreArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
-    pub(crate) threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }

@@ -1,7 +1,7 @@
 //! `forerun serve`.
 
-use super::engine::{at_least_one, threads};
-use super::{EngineArgs, ModelArgs, SpeculationArgs};
+use super::engine::at_least_one;
+use super::{DeviceArgs, EngineArgs, ModelArgs, SpeculationArgs};
 use clap::{Args, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -115,9 +115,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
-    pub(crate) threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

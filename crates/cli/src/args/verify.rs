@@ -1,7 +1,7 @@
 //! `forerun verify`.
 
-use super::engine::{Kv, at_least_one, threads};
-use super::{DraftVocabularyArgs, ModelArgs};
+use super::engine::{Kv, at_least_one};
+use super::{DeviceArgs, DraftVocabularyArgs, ModelArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -61,7 +61,6 @@ pub(crate) struct VerifyArgs {
     #[arg(long, value_enum, default_value_t = Kv::F16, help_heading = "Engine")]
     pub(crate) kv: Kv,
 
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
-    pub(crate) threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }

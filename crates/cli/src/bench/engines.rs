@@ -2,6 +2,7 @@
 
 use super::arm::Drafters;
 use super::plan::Plan;
+use crate::args::DeviceArgs;
 use crate::load::{Loaded, Source};
 use anyhow::bail;
 use forerun_engine::{Engine, ModelRunner};
@@ -15,11 +16,7 @@ pub(super) struct Engines {
 impl Engines {
     /// Plain shares the engine of the first arm that guesses: a second copy of the weights may not
     /// fit, and two copies are rarely equally fast.
-    pub(super) fn load(
-        source: &Source,
-        plan: &Plan,
-        threads: Option<usize>,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn load(source: &Source, plan: &Plan, device: DeviceArgs) -> anyhow::Result<Self> {
         let has_head = source.blueprint.spec.drafter.is_some();
         let wanted = |drafters: Option<Drafters>| drafters.map(|d| d.in_model(has_head));
         let shared = wanted(plan.arms.iter().find_map(|arm| arm.drafters()));
@@ -30,7 +27,7 @@ impl Engines {
             let place = sets.iter().position(|&known| known == set);
             if place.is_none() {
                 sets.push(set);
-                engines.loaded.push(source.load(&plan.settings(set), threads)?);
+                engines.loaded.push(source.load(&plan.settings(set), device)?);
             }
             engines.of_arm.push(place.unwrap_or(sets.len() - 1));
             let off = engines.of(engines.of_arm.len() - 1).speculation_off();

@@ -48,7 +48,7 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
 
 fn compare(args: &BenchArgs, source: &Source) -> anyhow::Result<()> {
     let plan = Plan::new(args, source)?;
-    let engines = Engines::load(source, &plan, args.threads)?;
+    let engines = Engines::load(source, &plan, args.device)?;
     let mut session = Session::new(&plan, source.blueprint.spec.vocabulary, engines);
     session.warm_up()?;
     let readings = session.read()?;

@@ -1,6 +1,6 @@
 //! `--check`: what a text costs the model before and after.
 
-use crate::args::ModelArgs;
+use crate::args::{DeviceArgs, ModelArgs};
 use crate::load::Source;
 use crate::score;
 use anyhow::{Context, bail};
@@ -55,7 +55,8 @@ impl Check {
     }
 
     fn perplexity(&self, source: &Source) -> anyhow::Result<f64> {
-        let mut loaded = source.load(&self.settings, self.threads)?;
+        let device = DeviceArgs { threads: self.threads, ..DeviceArgs::default() };
+        let mut loaded = source.load(&self.settings, device)?;
         let perplexity = score::perplexity(source, &mut loaded, &self.tokens)?;
         perplexity.context("a text of at least two tokens has a perplexity")
     }

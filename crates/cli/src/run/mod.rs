@@ -41,7 +41,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
         Prompt::Chat => {
             let conversation = Conversation::open(args, &source.text)?;
             let form = Form::from_args(args, &source, conversation.template())?;
-            let loaded = source.load(&settings, args.threads)?;
+            let loaded = source.load(&settings, args.device)?;
             chat::Chat::new(source, loaded, generation, conversation, form).talk()
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn run(args: &RunArgs, plan: Plan) -> anyhow::Result<Outcome> {
     let constraint = form.map(|form| form.constraint(text.as_deref())).transpose()?;
     check_tokens(&prompt, source.blueprint.spec.vocabulary)?;
     sizing::check_fits(prompt.len(), &settings, &source.blueprint.spec)?;
-    let mut loaded = source.load(&settings, args.threads)?;
+    let mut loaded = source.load(&settings, args.device)?;
     let question = Question {
         prompt,
         generation: &generation,

@@ -19,7 +19,7 @@ pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
     let source = Source::open(&args.model, &args.model_options)?;
     let tokens = tokens(args, &source)?;
     let settings = sizing::for_text(&args.engine, &source.blueprint.spec, tokens.len())?;
-    let mut loaded = source.load(&settings, args.threads)?;
+    let mut loaded = source.load(&settings, args.device)?;
     let scores = Scores::compute(&source, &mut loaded, &tokens, args.logits.as_deref())?;
     if args.json {
         terminal::show_json(&scores.report(&source, &mut loaded, &tokens))?;

@@ -34,7 +34,7 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
         cache: CacheSettings { bytes: mebibytes(args.cache), ..CacheSettings::default() },
         ..sized
     };
-    let mut loaded = source.load(&sized, args.threads)?;
+    let mut loaded = source.load(&sized, args.device)?;
     if let Some(folder) = &args.cache_dir {
         let found = loaded.engine.open_disk_cache(&DiskSettings {
             folder: folder.clone(),

@@ -59,7 +59,7 @@ impl Proof {
         };
         let load = |settings: &Settings| -> anyhow::Result<Witness> {
             bar.set_message("loading");
-            let loaded = bar.suspend(|| source.load(settings, args.threads))?;
+            let loaded = bar.suspend(|| source.load(settings, args.device))?;
             Ok(Witness::new(loaded.engine))
         };
         let mut witness = load(&settings)?;

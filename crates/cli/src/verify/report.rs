@@ -76,7 +76,7 @@ impl<'a> Report<'a> {
                 sequences: proof.settings.sequences,
                 prefill_chunk: proof.settings.prefill_chunk,
                 kv: format!("{:?}", proof.settings.kv).to_lowercase(),
-                threads: args.threads,
+                threads: args.device.threads,
             },
             seconds: proof.seconds,
         }

@@ -159,7 +159,7 @@ mod tests {
     use super::super::compare::compare;
     use super::super::prompt::Prompts;
     use super::*;
-    use crate::args::ModelArgs;
+    use crate::args::{DeviceArgs, ModelArgs};
     use crate::load::Source;
     use forerun_base::DType;
     use forerun_engine::{Settings, Speculation};
@@ -170,7 +170,12 @@ mod tests {
             Source::open(Golden::open("qwen3_5").checkpoint(), &ModelArgs::default()).unwrap();
         let speculation = Speculation::mtp(4);
         let settings = Settings { context: 192, kv, speculation, ..Settings::default() };
-        let mut witness = Witness::new(source.load(&settings, Some(1)).unwrap().engine);
+        let mut witness = Witness::new(
+            source
+                .load(&settings, DeviceArgs { threads: Some(1), ..DeviceArgs::default() })
+                .unwrap()
+                .engine,
+        );
         let vocabulary = source.blueprint.spec.vocabulary;
         let prompts = Prompts::new(&source.text, vocabulary, 1);
         let cases = case::openings(&prompts, vocabulary, 12, seed);

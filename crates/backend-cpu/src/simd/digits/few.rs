@@ -30,8 +30,8 @@ pub(super) struct Panel {
     pub(super) scales: Scales,
     /// Whether sums begin with the words of a unit, see [`super::pack`].
     pub(super) lifted: bool,
-    /// Whether numbers have two digits of twelve bits.
-    pub(super) long: bool,
+    /// Bytes of a number: three digits, four halves of long ones, or one.
+    pub(super) planes: usize,
     pub(super) digits: *const u8,
     pub(super) words: *const f32,
     /// Rows of the tile.
@@ -55,23 +55,31 @@ impl Few for Panel {
         first: usize,
         out: &mut [[f32; LANES]; R],
     ) {
-        let half = self.unit < CHUNK;
-        // Wider codes have no long digits, and no such code is made for them.
-        if const { S::LONG && C::NARROW } && self.long {
-            if half {
-                simd.call(Rows::<C, R, 4, true> { panel: self, code, first, out });
-            } else {
-                simd.call(Rows::<C, R, 4, false> { panel: self, code, first, out });
-            }
-        } else if half {
-            simd.call(Rows::<C, R, 3, true> { panel: self, code, first, out });
-        } else {
-            simd.call(Rows::<C, R, 3, false> { panel: self, code, first, out });
+        match self.planes {
+            // Wider codes have no long digits, and no such code is made for them.
+            4 if const { S::LONG && C::NARROW } => self.by::<S, C, R, 4>(simd, code, first, out),
+            1 => self.by::<S, C, R, 1>(simd, code, first, out),
+            _ => self.by::<S, C, R, 3>(simd, code, first, out),
         }
     }
 }
 
 impl Panel {
+    /// As [`Few::rows`], of numbers that have `P` bytes.
+    fn by<S: Whole, C: Code, const R: usize, const P: usize>(
+        &self,
+        simd: S,
+        code: C,
+        first: usize,
+        out: &mut [[f32; LANES]; R],
+    ) {
+        if self.unit < CHUNK {
+            simd.call(Rows::<C, R, P, true> { panel: self, code, first, out });
+        } else {
+            simd.call(Rows::<C, R, P, false> { panel: self, code, first, out });
+        }
+    }
+
     /// Where each plane of row `row` begins in a unit.
     fn planes<const P: usize>(&self, row: usize) -> [usize; P] {
         // A slab holds one plane or two; divisions would take as long as a short row.
@@ -86,7 +94,7 @@ impl Panel {
     }
 }
 
-/// The rows from `first` on, whose numbers have `P` planes: four where digits are long. Units have 16 columns where `HALF`, else a multiple
+/// The rows from `first` on, whose numbers have `P` planes: four where digits are long, one where numbers are rounded. Units have 16 columns where `HALF`, else a multiple
 /// of 32.
 struct Rows<'a, C, const R: usize, const P: usize, const HALF: bool> {
     panel: &'a Panel,
@@ -208,12 +216,17 @@ impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P
         let words = panel.words(unit, self.first);
         // SAFETY: the caller's promise.
         let (scale, offset) = unsafe { panel.scales.of(floats, unit) };
-        let count = if Self::LONG { 2 } else { 3 };
+        let count = if Self::LONG { 2 } else { P };
         let mut factors = [scale; 3];
         for i in 0..count {
             factors[i] = floats.mul(scale, floats.splat(weights(Self::LONG)[i]));
         }
         for r in 0..R {
+            if P == 1 {
+                // SAFETY: the caller's promise.
+                let worth = floats.splat(unsafe { *words.add((WORDS - 1) * panel.class + r) });
+                factors[0] = floats.mul(scale, worth);
+            }
             for i in 0..count {
                 let whole = if Self::LONG {
                     // SAFETY: the caller's promise.

@@ -13,6 +13,9 @@
 //!
 //! Where scales are nested the unit is a superblock, see [`nested`].
 //!
+//! On demand activations are rounded to one byte ([`Units::rounding`]): `n = round(x · 127 / max|x|)` with the largest of a unit or superblock, one digit, and
+//! `sum ← sum + (scale · max|x| / 127) · d`. That is no more the product that was asked for, but a third of the work.
+//!
 //! # Numerics
 //! What is exact has no order: a unit's sums are the same bits however they are made, by tiles, by dot products of bytes,
 //! for one row or for many. The order that is left, units ascending in f32, depends on the weight alone. An activation is
@@ -58,6 +61,8 @@ use whole::Whole;
 pub(crate) struct Units {
     set: Set,
     tiles: Option<Amx>,
+    /// Whether activations are rounded to one byte.
+    rounds: bool,
 }
 
 impl Units {
@@ -80,24 +85,34 @@ impl Units {
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let set = return None;
         let tiles = if level == Level::Amx { Some(Amx::detect()?) } else { None };
-        Some(Self { set, tiles })
+        Some(Self { set, tiles, rounds: false })
+    }
+
+    /// The same for activations that are rounded to one byte. Tiles do not take them.
+    pub(crate) fn rounding(self) -> Option<Self> {
+        self.tiles.is_none().then_some(Self { rounds: true, ..self })
+    }
+
+    /// Whether activations are rounded so.
+    pub(crate) fn rounds(self) -> bool {
+        self.rounds
     }
 
     /// How activations must look for a weight of `cols` columns, where its codes are whole numbers.
     pub(super) fn recipe(self, format: Format, cols: usize) -> Option<Recipe> {
-        self.set.with(RecipeFor { tiles: self.tiles.is_some(), format, cols })
+        self.set.with(RecipeFor { modes: [self.tiles.is_some(), self.rounds], format, cols })
     }
 
     /// The recipe that it would be with tiles.
     #[cfg(all(test, target_arch = "x86_64"))]
     pub(super) fn recipe_with_tiles(self, format: Format, cols: usize) -> Option<Recipe> {
-        self.set.with(RecipeFor { tiles: true, format, cols })
+        self.set.with(RecipeFor { modes: [true, false], format, cols })
     }
 
     /// What AVX-VNNI does, by the instructions of AVX-512, where there are some.
     #[cfg(all(test, target_arch = "x86_64"))]
     pub(super) fn as_avx_vnni() -> Option<Self> {
-        Some(Self { set: Set::Evex(sets::Halves::detect()?), tiles: None })
+        Some(Self { set: Set::Evex(sets::Halves::detect()?), tiles: None, rounds: false })
     }
 
     /// Room for all rows of `input` as digits, and what brings them there.
@@ -142,7 +157,8 @@ impl Units {
 
 /// What asks for a recipe.
 struct RecipeFor {
-    tiles: bool,
+    /// Whether there are tiles, and whether numbers are rounded.
+    modes: [bool; 2],
     format: Format,
     cols: usize,
 }
@@ -150,6 +166,6 @@ struct RecipeFor {
 impl WithSet for RecipeFor {
     type Out = Option<Recipe>;
     fn run<S: Whole>(self, _simd: S) -> Option<Recipe> {
-        Recipe::new::<S>(self.tiles, self.format, self.cols)
+        Recipe::new::<S>(self.modes, self.format, self.cols)
     }
 }

@@ -9,6 +9,9 @@
 //! a line of 64 bytes, else `a`, `b`, `c`, `d`. Other codes have three digits of a byte, highest first. Inside a
 //! unit columns come in the order of the codes' bytes. Rows and columns past the end are zeros.
 //!
+//! Numbers that are rounded to one byte ([`Recipe::rounded`]) are relative to the largest of their unit or superblock, not of their row. They have one digit; the first
+//! word of a part is the sum of what its numbers stand for, and the last one what one is worth there.
+//!
 //! Where weights are words of two bytes ([`Recipe::pairs`]), a column is a pair of digits for each power of 256: the digit that
 //! meets the low byte and the one that meets the high byte. Slabs are those of the even columns, highest power first, then of the odd ones.
 //! The words of a superblock's first part then have, where codes have a sign, what raised words are too much: `Σn / 2` rounded down and
@@ -22,7 +25,7 @@ use super::super::portable::Portable;
 use super::super::product::Input;
 use super::super::walk::class;
 use super::Units;
-use super::code::excess;
+use super::code::{DIGITS, excess};
 use super::nested::STEP;
 use super::sets::WithSet;
 use super::whole::Whole;
@@ -48,6 +51,8 @@ pub(crate) struct Recipe {
     nested: bool,
     /// Whether there are tiles.
     tiles: bool,
+    /// Whether numbers are rounded to one byte.
+    pub(super) rounded: bool,
     /// Whether numbers have two digits of twelve bits. Tiles gain by that; vectors would take four products instead of three.
     pub(super) long: bool,
     /// What is added to a unit's products with a digit for every one of the digit: less than nothing where stored codes are too large.
@@ -59,8 +64,12 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// For a weight of `cols` columns, by a set of instructions, with or without tiles.
-    pub(super) fn new<S: Whole>(tiles: bool, format: Format, cols: usize) -> Option<Self> {
+    /// For a weight of `cols` columns, by a set of instructions, with or without tiles, of numbers that are rounded or not.
+    pub(super) fn new<S: Whole>(
+        [tiles, rounded]: [bool; 2],
+        format: Format,
+        cols: usize,
+    ) -> Option<Self> {
         let Format::Grouped { codes, group, scale, offset: sums } = format else { return None };
         let nested = scale == ScaleKind::Nested;
         let whole = [64, 32].into_iter().find(|unit| group % unit == 0).unwrap_or(16);
@@ -79,10 +88,10 @@ impl Recipe {
         if bytes && !S::BYTES {
             return None;
         }
-        let long = narrow && tiles && !nested;
+        let long = narrow && tiles && !nested && !rounded;
         let stored = excess(format).map_or(0, |bits| 1 << bits);
         let lift = if bytes && S::SIGNED { 128 - stored } else { -stored };
-        Some(Self { cols, unit, part, nested, tiles, long, lift, order, sums })
+        Some(Self { cols, unit, part, nested, tiles, rounded, long, lift, order, sums })
     }
 
     pub(super) fn cols(&self) -> usize {
@@ -110,6 +119,11 @@ impl Recipe {
     /// Whether superblocks are summed exactly, by [`super::nested`].
     pub(super) fn nested(&self) -> bool {
         self.nested
+    }
+
+    /// Columns whose numbers are relative to the same largest where they are rounded.
+    pub(super) fn block(&self) -> usize {
+        if self.nested { SUPERBLOCK } else { self.unit }
     }
 
     /// Superblocks, where scales are nested.
@@ -147,10 +161,11 @@ impl Recipe {
 
     /// Bytes of a number.
     pub(super) fn planes(&self, class: usize) -> usize {
-        match self.long {
+        match (self.rounded, self.long) {
             _ if self.pairs(class) => PAIRED,
-            true => 4,
-            false => 3,
+            (true, _) => 1,
+            (_, true) => 4,
+            _ => DIGITS,
         }
     }
 
@@ -305,7 +320,13 @@ impl WithSet for Written<'_> {
     type Out = ();
     fn run<S: Whole>(self, simd: S) {
         // SAFETY: the tile has room for every row of its class, and each row has one task.
-        unsafe { simd.write(&self.room, self.rows) };
+        unsafe {
+            if self.room.recipe.rounded {
+                simd.write_rounded(&self.room, self.rows);
+            } else {
+                simd.write(&self.room, self.rows);
+            }
+        }
     }
 }
 

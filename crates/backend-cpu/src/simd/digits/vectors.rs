@@ -48,18 +48,28 @@ impl Vectors<'_> {
             if recipe.nested() {
                 let levels = Levels::new(format, planes);
                 let (part, blocks) = (recipe.part(), recipe.blocks());
-                let at =
-                    nested::Panel { codes, levels, lifted, digits, words, class, part, blocks };
+                let rounded = recipe.rounded;
+                let at = nested::Panel {
+                    codes,
+                    levels,
+                    lifted,
+                    rounded,
+                    digits,
+                    words,
+                    class,
+                    part,
+                    blocks,
+                };
                 self.rows(simd, code, &at, (panel, tile));
             } else {
                 let (unit, units, slab) = (recipe.unit(), recipe.units(), recipe.slab());
                 let scales = Scales::new(format, planes, unit);
-                let long = recipe.long;
+                let planes_of = recipe.planes(class);
                 let at = few::Panel {
                     codes,
                     scales,
                     lifted,
-                    long,
+                    planes: planes_of,
                     digits,
                     words,
                     class,

@@ -63,15 +63,27 @@ impl Room {
     }
 }
 
-/// What the numbers of a row whose largest is `most` are multiplied by, and what one is worth then.
-pub(super) fn factor_and_worth(most: f32) -> (f32, f32) {
+/// What numbers whose largest is `most` are multiplied by to reach `limit`, and what one is worth then.
+fn factor_and_worth_of(most: f32, limit: f32) -> (f32, f32) {
     if !most.is_finite() {
         (0.0, f32::NAN)
     } else if most < SMALLEST {
         (0.0, 0.0)
     } else {
-        (LIMIT / most, most / LIMIT)
+        (limit / most, most / limit)
     }
+}
+
+/// The same for a row of whole numbers.
+pub(super) fn factor_and_worth(most: f32) -> (f32, f32) {
+    factor_and_worth_of(most, LIMIT)
+}
+
+/// The largest absolute value; infinities and what is not a number are larger than any.
+#[inline(always)]
+fn largest(x: &[f32]) -> f32 {
+    let bits = x.iter().map(|x| x.to_bits() & i32::MAX as u32).max().unwrap_or(0);
+    f32::from_bits(bits)
 }
 
 /// Digits of a byte of up to [`ROWS`] rows, any of which may end early. A part of all rows before the next: the words of rows share lines,
@@ -88,9 +100,8 @@ impl WholeKernel for Write<'_> {
         let (recipe, floats) = (room.recipe, simd.floats());
         let mut factors = [0.0; ROWS];
         for (row, (x, factor)) in rows.iter().zip(&mut factors).enumerate() {
-            let bits = x.iter().map(|x| x.to_bits() & i32::MAX as u32).max().unwrap_or(0);
             // SAFETY: the room is the caller's promise.
-            unsafe { (*factor, *room.worth(row)) = factor_and_worth(f32::from_bits(bits)) };
+            unsafe { (*factor, *room.worth(row)) = factor_and_worth(largest(x)) };
         }
         let mut order = [0_u8; LANES];
         (0..LANES).for_each(|column| order[place(recipe.order, column)] = column as u8);
@@ -128,6 +139,58 @@ impl WholeKernel for Write<'_> {
                             *room.word(row, part, 1 + p).cast::<i32>() = recipe.lift * of_digits[p];
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+/// The largest of rounded numbers.
+const BYTE: f32 = 127.0;
+
+/// The same of numbers that are rounded to one byte.
+pub(super) struct WriteRounded<'a> {
+    pub(super) room: &'a Room,
+    pub(super) rows: &'a [&'a [f32]],
+}
+
+impl WholeKernel for WriteRounded<'_> {
+    #[inline(always)]
+    fn run<S: Whole>(self, simd: S) {
+        let (recipe, floats) = (self.room.recipe, simd.floats());
+        let mut order = [0_u8; LANES];
+        (0..LANES).for_each(|column| order[place(recipe.order, column)] = column as u8);
+        for (row, x) in self.rows.iter().enumerate() {
+            // SAFETY: the room is the caller's promise.
+            unsafe { *self.room.worth(row) = 1.0 };
+            let (mut factor, mut worth) = (floats.splat(0.0), 0.0);
+            for part in 0..recipe.parts() {
+                let start = part * recipe.part;
+                if start % recipe.block() == 0 {
+                    let block = x.get(start..).unwrap_or(&[]);
+                    let most = largest(&block[..block.len().min(recipe.block())]);
+                    let found = factor_and_worth_of(most, BYTE);
+                    (factor, worth) = (floats.splat(found.0), found.1);
+                }
+                let mut sum = simd.splat(0);
+                for column in (start..start + recipe.part).step_by(LANES) {
+                    let rest = x.get(column..).unwrap_or(&[]);
+                    // SAFETY: no more than is there; the plane has a byte for each column.
+                    unsafe {
+                        let x = floats.load_part(rest.as_ptr(), rest.len().min(LANES));
+                        let whole = simd.round(floats.mul(x, factor));
+                        sum = simd.add(sum, whole);
+                        let raised = simd.add(whole, simd.splat(RAISE));
+                        let [_, _, byte] = simd.digits(raised, &order);
+                        self.room.at(row, column, 0).cast::<[u8; LANES]>().write_unaligned(byte);
+                    }
+                }
+                let sum = simd.total(sum);
+                // SAFETY: the room is the caller's promise.
+                unsafe {
+                    *self.room.word(row, part, 0) = worth * sum as f32;
+                    *self.room.word(row, part, 1).cast::<i32>() = recipe.lift * sum;
+                    *self.room.word(row, part, WORDS - 1) = worth;
                 }
             }
         }

@@ -15,6 +15,8 @@ pub(in super::super) struct Panel {
     pub(in super::super) levels: Levels,
     /// Whether sums begin with the words of a part, see [`super::super::pack`].
     pub(in super::super) lifted: bool,
+    /// Whether numbers are rounded to one byte.
+    pub(in super::super) rounded: bool,
     pub(in super::super) digits: *const u8,
     pub(in super::super) words: *const f32,
     /// Rows of the tile.
@@ -36,25 +38,43 @@ impl Few for Panel {
         first: usize,
         out: &mut [[f32; LANES]; R],
     ) {
-        match (const { S::PLANES == DIGITS }, self.part < CHUNK) {
-            (true, true) => simd.call(Rows::<C, R, 3, true> { panel: self, code, first, out }),
-            (true, false) => simd.call(Rows::<C, R, 3, false> { panel: self, code, first, out }),
-            (false, true) => simd.call(Rows::<C, R, 1, true> { panel: self, code, first, out }),
-            (false, false) => simd.call(Rows::<C, R, 1, false> { panel: self, code, first, out }),
+        if self.rounded {
+            self.by::<S, C, R, 1, 1>(simd, code, first, out);
+        } else if const { S::PLANES == DIGITS } {
+            self.by::<S, C, R, 3, 3>(simd, code, first, out);
+        } else {
+            self.by::<S, C, R, 3, 1>(simd, code, first, out);
         }
     }
 }
 
-/// The rows from `first` on, `P` planes at a time; parts have 16 columns where `HALF`, else 32.
-struct Rows<'a, C, const R: usize, const P: usize, const HALF: bool> {
+impl Panel {
+    /// As [`Few::rows`], of numbers that have `D` digits, `P` of them at a time.
+    fn by<S: Whole, C: Code, const R: usize, const D: usize, const P: usize>(
+        &self,
+        simd: S,
+        code: C,
+        first: usize,
+        out: &mut [[f32; LANES]; R],
+    ) {
+        if self.part < CHUNK {
+            simd.call(Rows::<C, R, D, P, true> { panel: self, code, first, out });
+        } else {
+            simd.call(Rows::<C, R, D, P, false> { panel: self, code, first, out });
+        }
+    }
+}
+
+/// The rows from `first` on, whose numbers have `D` digits: three, or one where they are rounded. `P` planes at a time; parts have 16 columns where `HALF`, else 32.
+struct Rows<'a, C, const R: usize, const D: usize, const P: usize, const HALF: bool> {
     panel: &'a Panel,
     code: C,
     first: usize,
     out: &'a mut [[f32; LANES]; R],
 }
 
-impl<C: Code, const R: usize, const P: usize, const HALF: bool> WholeKernel
-    for Rows<'_, C, R, P, HALF>
+impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool> WholeKernel
+    for Rows<'_, C, R, D, P, HALF>
 {
     #[inline(always)]
     fn run<S: Whole>(self, simd: S) {
@@ -68,8 +88,15 @@ impl<C: Code, const R: usize, const P: usize, const HALF: bool> WholeKernel
                 levels.ask(simd, at);
                 let d = scales_at(floats, ScaleType::F16, at);
                 let factors = [floats.mul(d, floats.splat(65536.0)), d];
+                let words = self.words(block * SUPERBLOCK);
                 for r in 0..R {
-                    let total = carry(simd, totals[r]);
+                    if D == 1 {
+                        let worth = *words.add((WORDS - 1) * self.panel.class + r);
+                        let factor = floats.mul(d, floats.splat(worth));
+                        sums[r] = floats.fma(simd.float(totals[r][0]), factor, sums[r]);
+                        continue;
+                    }
+                    let total = carry(simd, [totals[r][0], totals[r][1 % D], totals[r][2 % D]]);
                     for i in 0..2 {
                         sums[r] = floats.fma(simd.float(total[i]), factors[i], sums[r]);
                     }
@@ -84,14 +111,16 @@ impl<C: Code, const R: usize, const P: usize, const HALF: bool> WholeKernel
     }
 }
 
-impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P, HALF> {
+impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool>
+    Rows<'_, C, R, D, P, HALF>
+{
     /// Exact totals of a superblock by digits.
     ///
     /// # Safety
     /// As for [`Few::rows`].
     #[inline(always)]
-    unsafe fn totals<S: Whole>(&self, simd: S, block: usize) -> [[S::W; DIGITS]; R] {
-        let mut totals = [[simd.splat(0); DIGITS]; R];
+    unsafe fn totals<S: Whole>(&self, simd: S, block: usize) -> [[S::W; D]; R] {
+        let mut totals = [[simd.splat(0); D]; R];
         for chunk in block * SUPERBLOCK / CHUNK..(block + 1) * SUPERBLOCK / CHUNK {
             let column = chunk * CHUNK;
             // SAFETY: the caller's promise.
@@ -126,14 +155,14 @@ impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P
         simd: S,
         column: usize,
         codes: &[S::W; N],
-        totals: &mut [[S::W; DIGITS]; R],
+        totals: &mut [[S::W; D]; R],
     ) {
         let (panel, words) = (self.panel, self.words(column));
-        let step = column / STEP * DIGITS * STEP * panel.class + column % STEP;
+        let step = column / STEP * D * STEP * panel.class + column % STEP;
         let first = panel.digits.wrapping_add(step + self.first * STEP);
         // SAFETY: the caller's promise.
         let s = unsafe { simd.widen(panel.levels.whole_at(column)) };
-        for plane in (0..DIGITS).step_by(P) {
+        for plane in (0..D).step_by(P) {
             let mut x = [first; P];
             for p in 0..P {
                 x[p] = first.wrapping_add((plane + p) * panel.class * STEP);

@@ -124,8 +124,20 @@ impl Whole for Vnni {
     fn total(self, a: __m512i) -> i32 {
         sound!(_mm512_reduce_add_epi32(a))
     }
-    fn digits(self, _raised: __m512i, _order: &[u8; LANES]) -> [[u8; LANES]; DIGITS] {
-        unreachable!("rows are written by `write_wide`")
+    #[inline(always)]
+    fn digits(self, raised: __m512i, order: &[u8; LANES]) -> [[u8; LANES]; DIGITS] {
+        let mut out = [[0; LANES]; DIGITS];
+        sound!({
+            let order = _mm_loadu_si128(order.as_ptr().cast());
+            for p in 0..DIGITS {
+                let down = _mm_cvtsi32_si128(8 * (DIGITS - 1 - p) as i32);
+                let plane = _mm512_cvtepi32_epi8(_mm512_srl_epi32(raised, down));
+                // A byte less 128 is the byte with the other highest bit.
+                let plane = _mm_xor_si128(_mm_shuffle_epi8(plane, order), _mm_set1_epi8(-128));
+                _mm_storeu_si128(out[p].as_mut_ptr().cast(), plane);
+            }
+        });
+        out
     }
 
     #[inline(always)]
