@@ -4,7 +4,8 @@
 #
 # Needs a cross compiler and qemu; on Debian they are installed when root runs this. Needs the standard
 # library for the target: from `rustup target add`, or built once from its sources, which come from
-# `rustup component add rust-src` or from the Debian package of the compiler's own version.
+# `rustup component add rust-src` or from the Debian package of the compiler's own version. Exit status 77 where one of
+# these cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +17,7 @@ packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 
 missing() {
     echo "tests/aarch64.sh: $1" >&2
-    exit 1
+    exit 77
 }
 
 tools() {
@@ -25,10 +26,9 @@ tools() {
 }
 
 install_tools() {
-    command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] ||
+    command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] &&
+        apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}" ||
         missing "install aarch64-linux-gnu-gcc with its C library, and qemu-aarch64 (Debian: ${packages[*]})"
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends "${packages[@]}"
 }
 
 # A later Debian has the sources of a compiler that this one may not have. Its lists are kept apart
@@ -50,11 +50,11 @@ Dir::State::status "$apt/status";
 Acquire::Languages "none";
 APT::Sandbox::User "root";
 CONF
-    APT_CONFIG=$apt/apt.conf apt-get update -qq
+    APT_CONFIG=$apt/apt.conf apt-get update -qq || missing "$want"
     version=$(APT_CONFIG=$apt/apt.conf apt-cache madison rust-src |
         awk -v release="$release+" 'index($3, release) == 1 { print $3; exit }')
     [ -n "$version" ] || missing "$want (Debian has no rust-src $release)"
-    (cd "$apt" && APT_CONFIG=$apt/apt.conf apt-get download -qq "rust-src=$version")
+    (cd "$apt" && APT_CONFIG=$apt/apt.conf apt-get download -qq "rust-src=$version") || missing "$want"
     rm -rf "$work/src"
     dpkg-deb -x "$apt"/rust-src_*.deb "$apt/src"
     mv "$apt/src" "$work/src"
