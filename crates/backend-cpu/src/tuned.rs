@@ -48,7 +48,7 @@ impl Tuned {
     }
 
     /// Rounds activations to 8 bits where they meet weights with integer codes: faster, and no longer exact. A row is still the same in any company.
-    /// `None` where products of bytes are not what such weights are multiplied by, or tiles are, to which exact ones cost no more.
+    /// `None` where such weights are not multiplied as bytes, and where there are tiles, whose exact products are faster.
     pub fn rounding(self) -> Option<Self> {
         let crew = self.crew.rounding()?;
         Some(Self { crew, ..self })

@@ -13,7 +13,7 @@ pub(crate) fn open(args: DeviceArgs) -> anyhow::Result<Box<dyn Backend>> {
         Compute::Exact => exact,
         Compute::Int8 => exact.rounding().ok_or_else(|| {
             anyhow!(
-                "--compute int8: this processor has tiles, with which exact products are as fast, or no products of bytes; leave the option out"
+                "--compute int8: this processor has tiles, whose exact products are faster, or no products of bytes at all; leave the option out"
             )
         })?,
     };

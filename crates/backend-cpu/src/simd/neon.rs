@@ -26,7 +26,7 @@ macro_rules! sound {
     };
 }
 
-/// The same of each register, whose number is `i`.
+/// The same of each register, whose number is `i`; what is sound is said by the `sound!` of who uses it.
 macro_rules! four {
     ($i:ident => $one:expr) => {
         sound!([
@@ -49,6 +49,8 @@ macro_rules! four {
         ])
     };
 }
+
+pub(super) use four;
 
 type Quad = [float32x4_t; 4];
 

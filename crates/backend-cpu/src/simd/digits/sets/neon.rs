@@ -4,7 +4,7 @@
 //! Products are assembly: the language has no stable functions for them.
 
 use super::super::super::isa::LANES;
-use super::super::super::neon::Neon;
+use super::super::super::neon::{Neon, four};
 use super::super::code::{Code, DIGITS};
 use super::super::whole::{Whole, WholeKernel};
 use std::arch::aarch64::*;
@@ -48,30 +48,6 @@ macro_rules! sound {
         // SAFETY: a `Quarters` exists only where the processor has these instructions; what a pointer needs is promised by the caller of the
         // unsafe method this stands in.
         unsafe { $intrinsic }
-    };
-}
-
-/// The same of each register, as a loop without a closure.
-macro_rules! four {
-    ($i:ident => $one:expr) => {
-        sound!([
-            {
-                const $i: usize = 0;
-                $one
-            },
-            {
-                const $i: usize = 1;
-                $one
-            },
-            {
-                const $i: usize = 2;
-                $one
-            },
-            {
-                const $i: usize = 3;
-                $one
-            },
-        ])
     };
 }
 
@@ -190,49 +166,49 @@ impl<const MATRICES: bool> Whole for Quarters<MATRICES> {
     }
     #[inline(always)]
     fn add(self, a: Quad, b: Quad) -> Quad {
-        four!(I => bytes(vaddq_s32(wide(a[I]), wide(b[I]))))
+        four!(i => bytes(vaddq_s32(wide(a[i]), wide(b[i]))))
     }
     #[inline(always)]
     fn mul(self, a: Quad, b: Quad) -> Quad {
-        four!(I => bytes(vmulq_s32(wide(a[I]), wide(b[I]))))
+        four!(i => bytes(vmulq_s32(wide(a[i]), wide(b[i]))))
     }
     #[inline(always)]
     fn and(self, a: Quad, b: Quad) -> Quad {
-        four!(I => vandq_s8(a[I], b[I]))
+        four!(i => vandq_s8(a[i], b[i]))
     }
     #[inline(always)]
     fn or(self, a: Quad, b: Quad) -> Quad {
-        four!(I => vorrq_s8(a[I], b[I]))
+        four!(i => vorrq_s8(a[i], b[i]))
     }
     #[inline(always)]
     fn xor(self, a: Quad, b: Quad) -> Quad {
-        four!(I => veorq_s8(a[I], b[I]))
+        four!(i => veorq_s8(a[i], b[i]))
     }
     #[inline(always)]
     fn up<const N: i32>(self, a: Quad) -> Quad {
-        four!(I => bytes(vshlq_n_s32::<N>(wide(a[I]))))
+        four!(i => bytes(vshlq_n_s32::<N>(wide(a[i]))))
     }
     #[inline(always)]
     fn down<const N: i32>(self, a: Quad) -> Quad {
-        four!(I => bytes(vshrq_n_s32::<N>(wide(a[I]))))
+        four!(i => bytes(vshrq_n_s32::<N>(wide(a[i]))))
     }
     #[inline(always)]
     fn moved(self, a: Quad, from: usize, to: usize) -> Quad {
         let count = sound!(vdupq_n_s8(to as i8 - from as i8));
-        four!(I => vreinterpretq_s8_u8(vshlq_u8(vreinterpretq_u8_s8(a[I]), count)))
+        four!(i => vreinterpretq_s8_u8(vshlq_u8(vreinterpretq_u8_s8(a[i]), count)))
     }
     #[inline(always)]
     fn look_up(self, table: &[u8; 16], codes: Quad) -> Quad {
         let table = sound!(vld1q_s8(table.as_ptr().cast()));
-        four!(I => vqtbl1q_s8(table, vreinterpretq_u8_s8(codes[I])))
+        four!(i => vqtbl1q_s8(table, vreinterpretq_u8_s8(codes[i])))
     }
     #[inline(always)]
     fn float(self, a: Quad) -> [float32x4_t; 4] {
-        four!(I => vcvtq_f32_s32(wide(a[I])))
+        four!(i => vcvtq_f32_s32(wide(a[i])))
     }
     #[inline(always)]
     fn round(self, a: [float32x4_t; 4]) -> Quad {
-        four!(I => bytes(vcvtnq_s32_f32(a[I])))
+        four!(i => bytes(vcvtnq_s32_f32(a[i])))
     }
     #[inline(always)]
     fn total(self, a: Quad) -> i32 {
@@ -263,7 +239,7 @@ impl<const MATRICES: bool> Whole for Quarters<MATRICES> {
 
     #[inline(always)]
     unsafe fn load(self, at: *const u8) -> Quad {
-        four!(I => vld1q_s8(at.add(16 * I).cast()))
+        four!(i => vld1q_s8(at.add(16 * i).cast()))
     }
     #[inline(always)]
     unsafe fn widen(self, at: *const u8) -> Quad {
