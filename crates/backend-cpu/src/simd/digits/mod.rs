@@ -68,22 +68,7 @@ pub(crate) struct Units {
 impl Units {
     /// The proof, where it holds for a level.
     pub(crate) fn detect(level: Level) -> Option<Self> {
-        #[cfg(target_arch = "x86_64")]
-        let set = match level {
-            Level::Amx | Level::Vnni => Set::Vnni(sets::Vnni::detect()?),
-            Level::AvxVnni => Set::Vex(sets::Halves::detect()?),
-            Level::Avx2 => Set::Pairs(sets::Halves::detect()?),
-            // Lanes of AVX-512 read prompts faster than pairs of bytes by AVX2.
-            _ => return None,
-        };
-        #[cfg(target_arch = "aarch64")]
-        let set = match level {
-            Level::I8mm => Set::Matrices(sets::Matrices::detect()?),
-            Level::Dotprod => Set::Dots(sets::Dots::detect()?),
-            _ => return None,
-        };
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let set = return None;
+        let set = Set::detect(level)?;
         let tiles = if level == Level::Amx { Some(Amx::detect()?) } else { None };
         Some(Self { set, tiles, rounds: false })
     }

@@ -16,6 +16,7 @@ pub(super) use neon::{Dots, Matrices};
 #[cfg(target_arch = "x86_64")]
 pub(super) use vnni::Vnni;
 
+use super::super::Level;
 use super::whole::Whole;
 
 /// A set that is there; on other architectures there is none.
@@ -44,6 +45,24 @@ pub(super) trait WithSet {
 }
 
 impl Set {
+    /// The set of a level, where the processor has it.
+    pub(super) fn detect(level: Level) -> Option<Self> {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx | Level::Vnni => Vnni::detect().map(Self::Vnni),
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => Halves::detect().map(Self::Vex),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => Halves::detect().map(Self::Pairs),
+            #[cfg(target_arch = "aarch64")]
+            Level::I8mm => Matrices::detect().map(Self::Matrices),
+            #[cfg(target_arch = "aarch64")]
+            Level::Dotprod => Dots::detect().map(Self::Dots),
+            // Of another architecture, or better off with lanes: those of AVX-512 read prompts faster than pairs of bytes by AVX2.
+            _ => None,
+        }
+    }
+
     /// Does `work` with the set.
     pub(super) fn with<W: WithSet>(self, work: W) -> W::Out {
         match self {
