@@ -1,4 +1,4 @@
-//! Speed of the tuned kernels: `cargo bench -p forerun-backend-cpu --bench kernels [-- <level> <threads> <part of a name>]`.
+//! Speed of the tuned kernels: `cargo bench -p forerun-backend-cpu --bench kernels [-- <level> <threads> <int8> <part of a name>]`.
 //!
 //! Weights of the decode rows come from enough copies to exceed the caches near the cores, so their
 //! GB/s stand beside a plain parallel read of as much memory; "near" is one copy, in cache where it fits. GFLOP/s count two per multiply-add.
@@ -252,6 +252,9 @@ impl Bench {
     }
 }
 
+/// Rounds activations to 8 bits.
+const INT8: &str = "int8";
+
 /// What was typed, less the flags that cargo adds.
 fn typed() -> impl Iterator<Item = String> {
     std::env::args().skip(1).filter(|a| !a.starts_with('-'))
@@ -264,13 +267,19 @@ fn level() -> Option<Level> {
 /// Whether `name` contains what was typed, if anything was.
 fn wanted(name: &str) -> bool {
     let is_level = |a: &str| Level::ALL.into_iter().any(|level| level.name() == a);
-    let mut parts = typed().filter(|a| !is_level(a) && a.parse::<usize>().is_err());
+    let is_name = |a: &String| !is_level(a) && a != INT8 && a.parse::<usize>().is_err();
+    let mut parts = typed().filter(is_name);
     parts.next().is_none_or(|part| name.contains(&part))
 }
 
 fn device(threads: usize) -> Cpu<Tuned> {
     let chosen = level().and_then(|level| Tuned::with_isa(level, Some(threads)));
-    Cpu::with_kernels(chosen.unwrap_or_else(|| Tuned::new(Some(threads))))
+    let kernels = chosen.unwrap_or_else(|| Tuned::new(Some(threads)));
+    Cpu::with_kernels(if typed().any(|a| a == INT8) {
+        kernels.rounding().expect("products of bytes, and no tiles")
+    } else {
+        kernels
+    })
 }
 
 fn main() {
