@@ -29,7 +29,7 @@ use super::code::{DIGITS, excess};
 use super::nested::STEP;
 use super::sets::WithSet;
 use super::whole::Whole;
-use super::write::Room;
+use super::write::{Room, WriteRounded};
 use crate::pool::Shared;
 use forerun_base::{Codes, Format, SUPERBLOCK, ScaleKind};
 use std::ops::Range;
@@ -319,14 +319,12 @@ struct Written<'a> {
 impl WithSet for Written<'_> {
     type Out = ();
     fn run<S: Whole>(self, simd: S) {
-        // SAFETY: the tile has room for every row of its class, and each row has one task.
-        unsafe {
-            if self.room.recipe.rounded {
-                simd.write_rounded(&self.room, self.rows);
-            } else {
-                simd.write(&self.room, self.rows);
-            }
+        let Self { room, rows } = &self;
+        if room.recipe.rounded {
+            return simd.call(WriteRounded { room, rows });
         }
+        // SAFETY: the tile has room for every row of its class, and each row has one task.
+        unsafe { simd.write(room, rows) };
     }
 }
 

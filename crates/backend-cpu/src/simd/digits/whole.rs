@@ -2,7 +2,7 @@
 
 use super::super::isa::{Isa, LANES};
 use super::code::{Code, DIGITS};
-use super::write::{Room, Write, WriteRounded};
+use super::write::{Room, Write};
 
 /// Vectors of bytes in 32 columns.
 pub(super) const VECTORS: usize = 8;
@@ -104,14 +104,6 @@ pub(super) trait Whole: Copy + Send + Sync {
     /// `room` is as it says, and has room for so many rows.
     unsafe fn write(self, room: &Room, rows: &[&[f32]]) {
         self.call(Write { room, rows });
-    }
-
-    /// The same of numbers that are rounded to one byte.
-    ///
-    /// # Safety
-    /// As above.
-    unsafe fn write_rounded(self, room: &Room, rows: &[&[f32]]) {
-        self.call(WriteRounded { room, rows });
     }
 }
 

@@ -51,6 +51,17 @@ impl Room {
         self.out.cast::<u8>().wrapping_add(at)
     }
 
+    /// Stores them.
+    ///
+    /// # Safety
+    /// The columns are the tile's, and nobody else has the row.
+    #[inline(always)]
+    unsafe fn put(&self, row: usize, column: usize, plane: usize, bytes: [u8; LANES]) {
+        let at = self.at(row, column, plane).cast::<[u8; LANES]>();
+        // SAFETY: the caller's promise.
+        unsafe { at.write_unaligned(bytes) };
+    }
+
     /// Word `i` of a row's part.
     #[inline(always)]
     pub(super) fn word(&self, row: usize, part: usize, i: usize) -> *mut f32 {
@@ -86,6 +97,30 @@ fn largest(x: &[f32]) -> f32 {
     f32::from_bits(bits)
 }
 
+/// The column of each place among sixteen.
+fn order(recipe: Recipe) -> [u8; LANES] {
+    let mut order = [0; LANES];
+    (0..LANES).for_each(|column| order[place(recipe.order, column)] = column as u8);
+    order
+}
+
+/// The digits of the first sixteen numbers of `x` times `factor`, those past its end being zeros; adds the whole numbers to `sum`.
+#[inline(always)]
+fn digits<S: Whole>(
+    simd: S,
+    x: &[f32],
+    factor: <S::Floats as Isa>::F,
+    order: &[u8; LANES],
+    sum: &mut S::W,
+) -> [[u8; LANES]; DIGITS] {
+    let floats = simd.floats();
+    // SAFETY: no more than is there.
+    let x = unsafe { floats.load_part(x.as_ptr(), x.len().min(LANES)) };
+    let whole = simd.round(floats.mul(x, factor));
+    *sum = simd.add(*sum, whole);
+    simd.digits(simd.add(whole, simd.splat(RAISE)), order)
+}
+
 /// Digits of a byte of up to [`ROWS`] rows, any of which may end early. A part of all rows before the next: the words of rows share lines,
 /// which may be those of another thread's rows too.
 pub(super) struct Write<'a> {
@@ -103,35 +138,25 @@ impl WholeKernel for Write<'_> {
             // SAFETY: the room is the caller's promise.
             unsafe { (*factor, *room.worth(row)) = factor_and_worth(largest(x)) };
         }
-        let mut order = [0_u8; LANES];
-        (0..LANES).for_each(|column| order[place(recipe.order, column)] = column as u8);
+        let order = order(recipe);
         for part in 0..recipe.parts() {
             for (row, (x, factor)) in rows.iter().zip(factors).enumerate() {
                 let (mut sum, mut of_digits) = (simd.splat(0), [0; DIGITS]);
                 for column in (part * recipe.part..(part + 1) * recipe.part).step_by(LANES) {
                     let rest = x.get(column..).unwrap_or(&[]);
-                    // SAFETY: no more than is there; every plane has a byte for each column.
-                    unsafe {
-                        let x = floats.load_part(rest.as_ptr(), rest.len().min(LANES));
-                        let whole = simd.round(floats.mul(x, floats.splat(factor)));
-                        sum = simd.add(sum, whole);
-                        let raised = simd.add(whole, simd.splat(RAISE));
-                        let digits = simd.digits(raised, &order);
-                        for p in 0..DIGITS {
-                            room.at(row, column, p)
-                                .cast::<[u8; LANES]>()
-                                .write_unaligned(digits[p]);
-                            if recipe.lift != 0 {
-                                let bytes = digits[p].iter().map(|&byte| i32::from(byte as i8));
-                                of_digits[p] += bytes.sum::<i32>();
-                            }
+                    let digits = digits(simd, rest, floats.splat(factor), &order, &mut sum);
+                    for p in 0..DIGITS {
+                        // SAFETY: every plane has a byte for each column.
+                        unsafe { room.put(row, column, p, digits[p]) };
+                        if recipe.lift != 0 {
+                            let bytes = digits[p].iter().map(|&byte| i32::from(byte as i8));
+                            of_digits[p] += bytes.sum::<i32>();
                         }
                     }
                 }
                 // SAFETY: the room is the caller's promise.
                 unsafe {
                     if recipe.sums {
-                        // Whole numbers below 2³¹ in all, each of them exact in f32.
                         *room.word(row, part, 0) = simd.total(sum) as f32;
                     }
                     if recipe.lift != 0 {
@@ -158,8 +183,7 @@ impl WholeKernel for WriteRounded<'_> {
     #[inline(always)]
     fn run<S: Whole>(self, simd: S) {
         let (recipe, floats) = (self.room.recipe, simd.floats());
-        let mut order = [0_u8; LANES];
-        (0..LANES).for_each(|column| order[place(recipe.order, column)] = column as u8);
+        let order = order(recipe);
         for (row, x) in self.rows.iter().enumerate() {
             // SAFETY: the room is the caller's promise.
             unsafe { *self.room.worth(row) = 1.0 };
@@ -175,15 +199,9 @@ impl WholeKernel for WriteRounded<'_> {
                 let mut sum = simd.splat(0);
                 for column in (start..start + recipe.part).step_by(LANES) {
                     let rest = x.get(column..).unwrap_or(&[]);
-                    // SAFETY: no more than is there; the plane has a byte for each column.
-                    unsafe {
-                        let x = floats.load_part(rest.as_ptr(), rest.len().min(LANES));
-                        let whole = simd.round(floats.mul(x, factor));
-                        sum = simd.add(sum, whole);
-                        let raised = simd.add(whole, simd.splat(RAISE));
-                        let [_, _, byte] = simd.digits(raised, &order);
-                        self.room.at(row, column, 0).cast::<[u8; LANES]>().write_unaligned(byte);
-                    }
+                    let [_, _, byte] = digits(simd, rest, factor, &order, &mut sum);
+                    // SAFETY: the plane has a byte for each column.
+                    unsafe { self.room.put(row, column, 0, byte) };
                 }
                 let sum = simd.total(sum);
                 // SAFETY: the room is the caller's promise.

@@ -6,7 +6,7 @@ use super::super::code::{Code, DIGITS};
 use super::super::few::{Few, begun};
 use super::super::pack::{CHUNK, WORDS};
 use super::super::whole::{Whole, WholeKernel, unpack};
-use super::{Levels, STEP};
+use super::{Levels, STEP, add_total, carry, factors};
 use forerun_base::{SUPERBLOCK, ScaleType};
 
 /// A panel, and where the rows' digits and words begin.
@@ -87,7 +87,7 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool> 
                 let at = levels.factor_at(block);
                 levels.ask(simd, at);
                 let d = scales_at(floats, ScaleType::F16, at);
-                let factors = [floats.mul(d, floats.splat(65536.0)), d];
+                let factors = factors(floats, d);
                 let words = self.words(block * SUPERBLOCK);
                 for r in 0..R {
                     if D == 1 {
@@ -97,9 +97,7 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool> 
                         continue;
                     }
                     let total = carry(simd, [totals[r][0], totals[r][1 % D], totals[r][2 % D]]);
-                    for i in 0..2 {
-                        sums[r] = floats.fma(simd.float(total[i]), factors[i], sums[r]);
-                    }
+                    sums[r] = add_total(simd, sums[r], total, factors);
                 }
                 self.offsets(simd, block, &mut sums);
             }
@@ -210,14 +208,4 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool>
             }
         }
     }
-}
-
-/// `65536·high + 256·middle + low` as `[high, low]` with 0 ≤ low < 65536.
-#[inline(always)]
-fn carry<S: Whole>(simd: S, [high, middle, low]: [S::W; DIGITS]) -> [S::W; 2] {
-    let below = simd.up::<8>(simd.and(middle, simd.splat(0xff)));
-    let low = simd.add(low, below);
-    let high = simd.add(high, simd.down::<8>(middle));
-    let high = simd.add(high, simd.down::<16>(low));
-    [high, simd.and(low, simd.splat(0xffff))]
 }

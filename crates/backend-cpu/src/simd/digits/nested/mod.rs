@@ -35,6 +35,7 @@ pub(super) use product::{Nested, scratch_len};
 pub(super) use words::Words;
 
 use super::super::isa::{Isa, LANES};
+use super::code::DIGITS;
 use super::whole::Whole;
 use forerun_base::{Format, Nesting, SUPERBLOCK};
 
@@ -110,4 +111,32 @@ impl Levels {
     fn lines(&self) -> usize {
         if self.nesting.groups() > 8 { 5 } else { 3 }
     }
+}
+
+/// `65536·high + 256·middle + low` as `[high, low]` with 0 ≤ low < 65536.
+#[inline(always)]
+fn carry<S: Whole>(simd: S, [high, middle, low]: [S::W; DIGITS]) -> [S::W; 2] {
+    let below = simd.up::<8>(simd.and(middle, simd.splat(0xff)));
+    let low = simd.add(low, below);
+    let high = simd.add(high, simd.down::<8>(middle));
+    let high = simd.add(high, simd.down::<16>(low));
+    [high, simd.and(low, simd.splat(0xffff))]
+}
+
+/// Adds an exact total to a sum; factors are those of both parts.
+#[inline(always)]
+fn add_total<S: Whole>(
+    simd: S,
+    sum: <S::Floats as Isa>::F,
+    total: [S::W; 2],
+    factors: [<S::Floats as Isa>::F; 2],
+) -> <S::Floats as Isa>::F {
+    let sum = simd.floats().fma(simd.float(total[0]), factors[0], sum);
+    simd.floats().fma(simd.float(total[1]), factors[1], sum)
+}
+
+/// The factors of both parts of a total.
+#[inline(always)]
+fn factors<S: Isa>(simd: S, d: S::F) -> [S::F; 2] {
+    [simd.mul(d, simd.splat(65536.0)), d]
 }

@@ -7,9 +7,10 @@
 use super::super::super::amx::tile::{Configured, clear_sums, move_tile};
 use super::super::super::isa::LANES;
 use super::super::code::DIGITS;
-use super::STEP;
+use super::super::sets::Vnni;
 use super::unpack::TILE;
-use super::wide::{STEPS, add_total, carry};
+use super::wide::STEPS;
+use super::{STEP, add_total, carry};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -33,7 +34,7 @@ pub(super) unsafe fn configure() -> Configured {
 /// be called.
 macro_rules! add_rows {
     ($block:expr, [$class:expr, $rows:expr, $parts:expr], $results:expr, $row:expr) => {{
-        let (block, results, row) = (&$block, $results, $row);
+        let (block, results, row, simd) = (&$block, $results, $row, Vnni::promised());
         let sums = block.sums.add(row * LANES);
         let factor = |i: usize| _mm512_load_ps(block.factors.add(i * LANES));
         let both = [factor(0), factor(1)];
@@ -49,7 +50,7 @@ macro_rules! add_rows {
                 total[0] = _mm512_sub_epi32(total[0], above(1));
                 total[2] = _mm512_sub_epi32(total[2], above(2));
             }
-            some[r] = add_total(some[r], carry(total), both);
+            some[r] = add_total(simd, some[r], carry(simd, total), both);
         }
         for part in 0..$parts {
             let (offset, words) = (factor(2 + part), block.x.1.add(part * 4 * $class + row));

@@ -5,13 +5,13 @@
 //! `w = 256·high + low`. Or it is a tile of the words of even columns and then one of the odd columns, raised by 2¹⁵ where they have a
 //! sign. Factors of a superblock are lines of sixteen f32: those of a total's parts, then the offsets of each part.
 
+use super::super::super::avx512::Avx512;
 use super::super::super::isa::LANES;
 use super::super::bytes::bytes;
 use super::super::code::Code;
 use super::super::pack::CHUNK;
 use super::super::whole::VECTORS;
-use super::wide::factors;
-use super::{Levels, STEP};
+use super::{Levels, STEP, factors};
 use forerun_base::SUPERBLOCK;
 use std::arch::x86_64::*;
 
@@ -141,7 +141,7 @@ impl Source {
     pub(super) unsafe fn scales(&self, block: usize, to: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe {
-            let factors = factors(self.levels.factor(block));
+            let factors = factors(Avx512::promised(), self.levels.factor(block));
             _mm512_store_ps(to, factors[0]);
             _mm512_store_ps(to.add(LANES), factors[1]);
             let Some(offsets) = self.levels.offsets(block) else { return };

@@ -1,8 +1,7 @@
-//! Scales and totals for tiles, by AVX-512.
+//! Scales for tiles, by AVX-512.
 
 use super::super::super::avx512::Avx512;
 use super::super::super::codes::scales_at;
-use super::super::code::DIGITS;
 use super::{Levels, STEP};
 use forerun_base::{SUPERBLOCK, ScaleType};
 use std::arch::x86_64::*;
@@ -95,39 +94,4 @@ impl Offsets<'_> {
         let s = unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(s.cast())) };
         _mm512_mul_ps(self.factor, _mm512_cvtepi32_ps(s))
     }
-}
-
-/// `65536·high + 256·middle + low` as `[high, low]` with 0 ≤ low < 65536.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) unsafe fn carry([high, middle, low]: [__m512i; DIGITS]) -> [__m512i; 2] {
-    let below = _mm512_srli_epi32::<16>(_mm512_slli_epi32::<24>(middle));
-    let low = _mm512_add_epi32(low, below);
-    let high = _mm512_add_epi32(high, _mm512_srai_epi32::<8>(middle));
-    let high = _mm512_add_epi32(high, _mm512_srai_epi32::<16>(low));
-    [high, _mm512_and_si512(low, _mm512_set1_epi32(0xffff))]
-}
-
-/// Adds an exact total to a sum; factors are those of both parts.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) unsafe fn add_total(sum: __m512, total: [__m512i; 2], factors: [__m512; 2]) -> __m512 {
-    let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[0]), factors[0], sum);
-    _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[1]), factors[1], sum)
-}
-
-/// The factors of both parts of a total.
-///
-/// # Safety
-/// The instructions of [`super::Units`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) unsafe fn factors(d: __m512) -> [__m512; 2] {
-    [_mm512_mul_ps(d, _mm512_set1_ps(65536.0)), d]
 }

@@ -75,30 +75,17 @@ unsafe fn sixteen_columns<const R: usize>(
     [a, b, c, d]: [&Quad; 4],
     rows: &[int8x16_t; R],
 ) {
-    for r in 0..R {
-        for i in 0..4 {
-            // SAFETY: the caller has the instruction.
-            unsafe { dot!(sums[r][i], a[i], rows[r], 0) };
-        }
+    macro_rules! lanes {
+        ($($codes:ident $lane:literal),*) => {$(
+            for r in 0..R {
+                for i in 0..4 {
+                    // SAFETY: the caller has the instruction.
+                    unsafe { dot!(sums[r][i], $codes[i], rows[r], $lane) };
+                }
+            }
+        )*};
     }
-    for r in 0..R {
-        for i in 0..4 {
-            // SAFETY: the caller has the instruction.
-            unsafe { dot!(sums[r][i], b[i], rows[r], 1) };
-        }
-    }
-    for r in 0..R {
-        for i in 0..4 {
-            // SAFETY: the caller has the instruction.
-            unsafe { dot!(sums[r][i], c[i], rows[r], 2) };
-        }
-    }
-    for r in 0..R {
-        for i in 0..4 {
-            // SAFETY: the caller has the instruction.
-            unsafe { dot!(sums[r][i], d[i], rows[r], 3) };
-        }
-    }
+    lanes!(a 0, b 1, c 2, d 3);
 }
 
 /// Adds the products of two rows of eight bytes with two channels of eight bytes.
