@@ -16,6 +16,8 @@
 //! Dense weights have no scales: their sums stay in tiles over all columns, see [`dense`].
 
 mod dense;
+#[cfg(all(feature = "emulated-tiles", target_os = "linux"))]
+mod emulated;
 mod pack;
 mod product;
 mod sum;
@@ -44,8 +46,20 @@ impl Amx {
         const INT8: u32 = 1 << 25;
         super::avx512::Avx512::detect()?;
         let features = __cpuid_count(7, 0).edx;
-        let present = features & (BF16 | TILE | INT8) == BF16 | TILE | INT8 && has!("avx512bf16");
-        (present && tile::permitted()).then_some(Self(()))
+        let present = features & (BF16 | TILE | INT8) == BF16 | TILE | INT8 && tile::permitted();
+        (has!("avx512bf16") && (present || Self::emulate())).then_some(Self(()))
+    }
+
+    /// Whether tile instructions are done by other means.
+    #[cfg(all(feature = "emulated-tiles", target_os = "linux"))]
+    fn emulate() -> bool {
+        has!("avx512vnni") && emulated::install()
+    }
+
+    /// They are not.
+    #[cfg(not(all(feature = "emulated-tiles", target_os = "linux")))]
+    fn emulate() -> bool {
+        false
     }
 
     /// Room for all rows of `input`, of `cols` columns, in the order of tiles, and what brings them there.
