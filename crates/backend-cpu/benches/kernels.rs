@@ -117,15 +117,28 @@ impl Bench {
     }
 
     /// Sixteen query heads on four key heads of `head_dim`; the rows are the last of `context`.
-    fn attention(&mut self, [rows, context]: [usize; 2], head_dim: usize, window: Option<usize>) {
+    fn attention(
+        &mut self,
+        dtype: DType,
+        [rows, context]: [usize; 2],
+        head_dim: usize,
+        window: Option<usize>,
+    ) {
         let near = window.map_or(String::new(), |window| format!(" window {window}"));
-        let name = format!("attention f16 width {head_dim} rows {rows} context {context}{near}");
+        let name =
+            format!("attention {dtype} width {head_dim} rows {rows} context {context}{near}");
         if !wanted(&name) {
             return;
         }
         let (heads, kv_heads, block) = (16, 4, 64);
-        let layout = CacheLayout { blocks: context.div_ceil(block), kv_heads, block, head_dim };
-        let [k_cache, v_cache] = self.caches(layout, DType::F16);
+        let layout = CacheLayout {
+            blocks: context.div_ceil(block),
+            kv_heads,
+            block,
+            head_dim,
+            coded: dtype == DType::I8,
+        };
+        let [k_cache, v_cache] = self.caches(layout, dtype);
         let tables: Vec<u32> = (0..layout.blocks as u32).collect();
         let first = context - rows;
         let positions: Vec<u32> = (first..context).map(|p| p as u32).collect();
@@ -148,19 +161,21 @@ impl Bench {
         let seen = |position| position + 1 - Attention::first_key(window, position);
         let keys: usize = (first..context).map(seen).sum();
         let flops = 4.0 * (keys * heads * head_dim) as f64 / seconds / 1e9;
-        let bytes = 4.0 * (seen(context - 1) * kv_heads * head_dim) as f64 / seconds / 1e9;
+        let stored = 2 * kv_heads * layout.stored() * dtype.size();
+        let bytes = (seen(context - 1) * stored) as f64 / seconds / 1e9;
         let us = seconds * 1e6;
         println!("{name}: {us:.0} us, {flops:.1} GFLOP/s, {bytes:.1} GB/s");
         self.device = device(self.threads);
     }
 
     /// Keys and values of some rows into the cache.
-    fn cache_write(&mut self, rows: usize) {
+    fn cache_write(&mut self, dtype: DType, rows: usize) {
         if !wanted("cache_write") {
             return;
         }
-        let layout = CacheLayout { blocks: 512, kv_heads: 4, block: 64, head_dim: 128 };
-        let [k_cache, v_cache] = self.caches(layout, DType::F16);
+        let coded = dtype == DType::I8;
+        let layout = CacheLayout { blocks: 512, kv_heads: 4, block: 64, head_dim: 128, coded };
+        let [k_cache, v_cache] = self.caches(layout, dtype);
         let each = self.noise(rows * layout.kv_heads * layout.head_dim);
         let mut ops = Vec::new();
         for first in (0..layout.blocks * layout.block - rows).step_by(rows).take(1024) {
@@ -168,7 +183,7 @@ impl Bench {
             let places = self.words(&places);
             ops.push(CacheWrite { k: each, v: each, places, k_cache, v_cache, layout }.into());
         }
-        println!("cache_write f16 rows {rows}: {:.2} us", self.time(&ops) * 1e6);
+        println!("cache_write {dtype} rows {rows}: {:.2} us", self.time(&ops) * 1e6);
         self.device = device(self.threads);
     }
 
@@ -330,18 +345,20 @@ fn main() {
     for shape in [[576, 576], [1536, 576], [576, 1536]] {
         bench.linear(grouped(Codes::Uint { bits: 4 }, 32, true), shape);
     }
-    for head_dim in [64, 128, 256] {
-        for context in [1024, 16384, 131_072] {
-            bench.attention([1, context], head_dim, None);
+    for dtype in [DType::F16, DType::I8] {
+        for head_dim in [64, 128, 256] {
+            for context in [1024, 16384, 131_072] {
+                bench.attention(dtype, [1, context], head_dim, None);
+            }
+            bench.attention(dtype, [4, 4096], head_dim, None);
+            for context in [1024, 2048, 4096, 8192] {
+                bench.attention(dtype, [512, context], head_dim, None);
+            }
         }
-        bench.attention([4, 4096], head_dim, None);
-        for context in [1024, 2048, 4096, 8192] {
-            bench.attention([512, context], head_dim, None);
+        for rows in [1, 512] {
+            bench.attention(dtype, [rows, 8192], 128, Some(512));
+            bench.cache_write(dtype, rows);
         }
-    }
-    for rows in [1, 512] {
-        bench.attention([rows, 8192], 128, Some(512));
-        bench.cache_write(rows);
     }
     for rows in [1, 512] {
         bench.elementwise(rows);

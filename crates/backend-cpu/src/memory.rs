@@ -17,6 +17,7 @@ pub enum Storage {
     F32(Vec<f32>),
     F16(Vec<u16>),
     BF16(Vec<u16>),
+    I8(Vec<u8>),
     U32(Vec<u32>),
 }
 
@@ -31,6 +32,7 @@ impl Storage {
             DType::F32 => Self::F32(zeroed(len)?),
             DType::F16 => Self::F16(zeroed(len)?),
             DType::BF16 => Self::BF16(zeroed(len)?),
+            DType::I8 => Self::I8(zeroed(len)?),
             DType::U32 => Self::U32(zeroed(len)?),
             _ => return None,
         })
@@ -42,6 +44,7 @@ impl Storage {
             Self::F32(_) => Self::F32(Vec::new()),
             Self::F16(_) => Self::F16(Vec::new()),
             Self::BF16(_) => Self::BF16(Vec::new()),
+            Self::I8(_) => Self::I8(Vec::new()),
             Self::U32(_) => Self::U32(Vec::new()),
         }
     }
@@ -60,18 +63,36 @@ impl Storage {
             Self::F32(v) => BufferInfo { dtype: DType::F32, len: v.len() },
             Self::F16(v) => BufferInfo { dtype: DType::F16, len: v.len() },
             Self::BF16(v) => BufferInfo { dtype: DType::BF16, len: v.len() },
+            Self::I8(v) => BufferInfo { dtype: DType::I8, len: v.len() },
             Self::U32(v) => BufferInfo { dtype: DType::U32, len: v.len() },
         }
     }
 
-    /// Element `i` of a float buffer, widened.
+    /// Element `i` of a buffer of floats or bytes, widened.
     #[inline]
     pub fn get(&self, i: usize) -> f32 {
         match self {
             Self::F32(v) => v[i],
             Self::F16(v) => f16_to_f32(v[i]),
             Self::BF16(v) => bf16_to_f32(v[i]),
-            Self::U32(_) => unreachable!("operands were checked to be floats"),
+            Self::I8(v) => f32::from(v[i] as i8),
+            Self::U32(_) => unreachable!("operands were checked to be no indices"),
+        }
+    }
+
+    /// The bytes of a cache of codes.
+    pub fn codes(&self) -> &[u8] {
+        match self {
+            Self::I8(v) => v,
+            _ => unreachable!("operands were checked to be I8"),
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn codes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::I8(v) => v,
+            _ => unreachable!("operands were checked to be I8"),
         }
     }
 
@@ -82,7 +103,7 @@ impl Storage {
             Self::F32(v) => v[i] = x,
             Self::F16(v) => v[i] = f32_to_f16(x),
             Self::BF16(v) => v[i] = f32_to_bf16(x),
-            Self::U32(_) => unreachable!("operands were checked to be floats"),
+            Self::I8(_) | Self::U32(_) => unreachable!("operands were checked to be floats"),
         }
     }
 
@@ -94,6 +115,7 @@ impl Storage {
         match self {
             Self::F32(v) => lay(Self::part(v, view), to, f32::to_le_bytes),
             Self::F16(v) | Self::BF16(v) => lay(Self::part(v, view), to, u16::to_le_bytes),
+            Self::I8(v) => to.copy_from_slice(Self::part(v, view)),
             Self::U32(v) => lay(Self::part(v, view), to, u32::to_le_bytes),
         }
     }
@@ -106,6 +128,7 @@ impl Storage {
         match self {
             Self::F32(v) => take(Self::part_mut(v, view), from, f32::from_le_bytes),
             Self::F16(v) | Self::BF16(v) => take(Self::part_mut(v, view), from, u16::from_le_bytes),
+            Self::I8(v) => Self::part_mut(v, view).copy_from_slice(from),
             Self::U32(v) => take(Self::part_mut(v, view), from, u32::from_le_bytes),
         }
     }
@@ -258,9 +281,10 @@ impl Memory {
             (Storage::U32(_), HostDataMut::U32(to)) if to.len() == src.len => {
                 to.copy_from_slice(self.u32(src));
             }
-            (Storage::F32(_) | Storage::F16(_) | Storage::BF16(_), HostDataMut::F32(to))
-                if to.len() == src.len =>
-            {
+            (Storage::U32(_), HostDataMut::F32(_)) => {
+                return Err(BackendError::Protocol("read: indices as numbers".into()));
+            }
+            (_, HostDataMut::F32(to)) if to.len() == src.len => {
                 for (i, x) in to.iter_mut().enumerate() {
                     *x = storage.get(src.start + i);
                 }

@@ -18,15 +18,21 @@ struct Shape {
 }
 
 /// Whole vectors of keys and of elements; of one of them; of neither.
-const SHAPES: [Shape; 4] = [
+const SHAPES: [Shape; 6] = [
     Shape { layout: layout(11, 2, 64, 32), heads: 6, dtype: DType::F16 },
     Shape { layout: layout(11, 1, 64, 40), heads: 4, dtype: DType::BF16 },
     Shape { layout: layout(30, 1, 24, 16), heads: 7, dtype: DType::F16 },
     Shape { layout: layout(101, 1, 7, 9), heads: 2, dtype: DType::F32 },
+    Shape { layout: coded(11, 2, 64, 96), heads: 6, dtype: DType::I8 },
+    Shape { layout: coded(30, 1, 24, 42), heads: 7, dtype: DType::I8 },
 ];
 
 const fn layout(blocks: usize, kv_heads: usize, block: usize, head_dim: usize) -> CacheLayout {
-    CacheLayout { blocks, kv_heads, block, head_dim }
+    CacheLayout { blocks, kv_heads, block, head_dim, coded: false }
+}
+
+const fn coded(blocks: usize, kv_heads: usize, block: usize, head_dim: usize) -> CacheLayout {
+    CacheLayout { coded: true, ..layout(blocks, kv_heads, block, head_dim) }
 }
 
 /// Positions at both sides of the edges of chunks, whether they are 256 keys or whole blocks near that.
@@ -64,7 +70,8 @@ struct Inputs {
 impl Inputs {
     fn new(shape: Shape, positions: Vec<u32>) -> Self {
         let mut rng = Rng::named("chunks");
-        let (k, v) = (rng.values(shape.layout.len()), rng.values(shape.layout.len()));
+        let CacheLayout { blocks, kv_heads, block, head_dim, .. } = shape.layout;
+        let [k, v] = [(); 2].map(|()| rng.values(blocks * kv_heads * block * head_dim));
         // Sharp enough that some keys dominate, so a wrong one shows.
         let q = rng.values(positions.len() * shape.heads * shape.layout.head_dim);
         Self { q: q.iter().map(|x| 4.0 * x).collect(), k, v, positions }

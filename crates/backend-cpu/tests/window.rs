@@ -1,9 +1,10 @@
 //! Sliding windows against attention without one.
 
 use forerun_backend::conform::{Case, Stage, cases};
-use forerun_backend::op::Attention;
+use forerun_backend::op::{Attention, CacheLayout};
 use forerun_backend::{Backend, HostDataMut, Op, View};
 use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
+use forerun_base::bf16_to_f32;
 
 fn devices() -> Vec<(&'static str, Box<dyn Backend>)> {
     let levels = Level::ALL.into_iter().filter_map(|level| {
@@ -70,8 +71,18 @@ fn a_window_of_one_gives_every_row_its_own_value() {
                 let (row, head) = (i / op.heads, i % op.heads / (op.heads / layout.kv_heads));
                 let position = positions[row] as usize;
                 let entry = span_of[row] as usize * op.table_width + position / layout.block;
-                let at = layout.value(tables[entry] as usize, head, position % layout.block, 0);
-                assert_eq!(out, &values[at..at + layout.head_dim], "{name} {} {i}", case.name);
+                let (id, place) = (tables[entry] as usize, position % layout.block);
+                let scale = |element: usize| {
+                    if !layout.coded {
+                        return 1.0;
+                    }
+                    let at = layout.scale(id, head, place, element / CacheLayout::GROUP);
+                    let bytes = [values[at], values[at + 1]].map(|byte| byte as i8 as u8);
+                    bf16_to_f32(u16::from_le_bytes(bytes))
+                };
+                let value = |i| values[layout.value(id, head, place, i)] * scale(i);
+                let value: Vec<f32> = (0..layout.head_dim).map(value).collect();
+                assert_eq!(out, value, "{name} {} {i}", case.name);
             }
         }
     }

@@ -47,7 +47,7 @@ pub enum BufferRole {
 pub struct BufferSpec<'a> {
     /// A name for errors and the memory plan.
     pub label: &'a str,
-    /// F32, F16, BF16 or U32.
+    /// F32, F16, BF16, I8 or U32.
     pub dtype: DType,
     /// Elements.
     pub len: usize,

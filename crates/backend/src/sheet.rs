@@ -5,6 +5,7 @@
 //! sharing follows what every GPU API can promise: a buffer that is written appears once among an
 //! operation's operands.
 
+use crate::op::CacheLayout;
 use crate::{BackendError, BufferId, BufferInfo, View, WeightId, WeightInfo};
 use forerun_base::DType;
 
@@ -130,11 +131,15 @@ impl<'a> Sheet<'a> {
         self.typed(Operand { name, view, access }, "U32", |d| d == DType::U32, sizes);
     }
 
-    /// A cache operand (F32, F16 or BF16) of `expected` elements, touched by index.
-    pub fn cache(&mut self, name: &'static str, view: View, access: Access, expected: usize) {
-        let float = |d| matches!(d, DType::F32 | DType::F16 | DType::BF16);
-        let sizes = [expected, expected];
-        self.typed(Operand { name, view, access }, "F32, F16 or BF16", float, sizes);
+    /// A cache operand, touched by index: I8 where the layout has codes, else F32, F16 or BF16.
+    pub fn cache(&mut self, name: &'static str, view: View, access: Access, layout: &CacheLayout) {
+        let (sizes, operand) = ([layout.len(); 2], Operand { name, view, access });
+        if layout.coded {
+            self.typed(operand, "I8", |d| d == DType::I8, sizes);
+        } else {
+            let float = |d| matches!(d, DType::F32 | DType::F16 | DType::BF16);
+            self.typed(operand, "F32, F16 or BF16", float, sizes);
+        }
     }
 
     fn typed(

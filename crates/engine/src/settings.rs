@@ -19,7 +19,7 @@ pub struct Settings {
     pub prefill_chunk: usize,
     /// How guesses are made.
     pub speculation: Speculation,
-    /// Element type of the key/value cache: F32, F16 or BF16.
+    /// Element type of the key/value cache: F32, F16, BF16, or I8 for codes with scales.
     pub kv: DType,
     /// Time a step may take while others wait for its end: prompts are read in chunks that fit, as far as
     /// is known. Zero is no limit.
@@ -57,8 +57,8 @@ impl Settings {
         if places.saturating_mul(self.sequences) > u32::MAX as usize {
             return bad("context times sequences is beyond what a cache can address");
         }
-        if !matches!(self.kv, DType::F32 | DType::F16 | DType::BF16) {
-            return bad("the key/value cache is F32, F16 or BF16");
+        if !matches!(self.kv, DType::F32 | DType::F16 | DType::BF16 | DType::I8) {
+            return bad("the key/value cache is F32, F16, BF16 or I8");
         }
         let rows = self.prefill_chunk.min(self.context.saturating_mul(self.sequences));
         let speculation = &self.speculation;

@@ -23,7 +23,7 @@ pub struct Limits {
     pub sampled: usize,
     /// Guesses a span can hold: rows of a slot's log.
     pub log_rows: usize,
-    /// Element type of the key/value cache: F32, F16 or BF16.
+    /// Element type of the key/value cache: F32, F16, BF16, or I8 for codes with scales.
     pub kv: DType,
     /// Whether a head or a separate drafter guesses: its cache and the window of hidden states are kept.
     pub mtp: bool,

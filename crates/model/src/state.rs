@@ -100,6 +100,7 @@ fn layer_state(
                 kv_heads: spec.kv_heads,
                 block: KV_BLOCK,
                 head_dim: spec.head_dim,
+                coded: limits.kv == DType::I8,
             };
             let line = if ring { "kv cache, windows" } else { "kv cache" };
             let k = state(line, limits.kv, layout.len())?;

@@ -1,21 +1,30 @@
 use super::index;
 use crate::{Memory, Storage};
 use forerun_backend::BackendError;
-use forerun_backend::op::{Attention, CacheLayout, CacheWrite};
+use forerun_backend::op::{Attention, CacheLayout, CacheWrite, code, encode};
+use forerun_base::bf16_to_f32;
 use std::ops::Range;
 
 pub(crate) fn cache_write(memory: &mut Memory, op: CacheWrite) -> Result<(), BackendError> {
-    let CacheLayout { blocks, kv_heads, block, head_dim } = op.layout;
+    let CacheLayout { blocks, kv_heads, block, head_dim, coded } = op.layout;
     memory.lend([op.k_cache, op.v_cache], |memory, [k_cache, v_cache]| {
         for (row, &place) in memory.u32(op.places).iter().enumerate() {
             let place = index("cache_write", "places", place, blocks * block)?;
             for head in 0..kv_heads {
                 let from = (row * kv_heads + head) * head_dim;
                 let (id, at) = (place / block, place % block);
+                let key = |i| op.k_cache.start + op.layout.key(id, head, at, i);
+                let value = |i| op.v_cache.start + op.layout.value(id, head, at, i);
+                let [k, v] = [op.k, op.v].map(|view| &memory.f32(view)[from..from + head_dim]);
+                if coded {
+                    let scale = |group| op.layout.scale(id, head, at, group);
+                    write_codes(k, k_cache.codes_mut(), key, |i| op.k_cache.start + scale(i));
+                    write_codes(v, v_cache.codes_mut(), value, |i| op.v_cache.start + scale(i));
+                    continue;
+                }
                 for i in 0..head_dim {
-                    let (k, v) = (op.layout.key(id, head, at, i), op.layout.value(id, head, at, i));
-                    k_cache.set(op.k_cache.start + k, memory.f32(op.k)[from + i]);
-                    v_cache.set(op.v_cache.start + v, memory.f32(op.v)[from + i]);
+                    k_cache.set(key(i), k[i]);
+                    v_cache.set(value(i), v[i]);
                 }
             }
         }
@@ -23,8 +32,24 @@ pub(crate) fn cache_write(memory: &mut Memory, op: CacheWrite) -> Result<(), Bac
     })
 }
 
+/// Writes a key or value as codes, whose places `place` gives, and scales, whose places `scale` gives.
+fn write_codes(
+    x: &[f32],
+    to: &mut [u8],
+    place: impl Fn(usize) -> usize,
+    scale: impl Fn(usize) -> usize,
+) {
+    for (group, numbers) in x.chunks(CacheLayout::GROUP).enumerate() {
+        let (bits, inverse) = encode(numbers);
+        to[scale(group)..][..2].copy_from_slice(&bits.to_le_bytes());
+        for (i, &x) in numbers.iter().enumerate() {
+            to[place(group * CacheLayout::GROUP + i)] = code(x, inverse) as u8;
+        }
+    }
+}
+
 pub(crate) fn attention(memory: &mut Memory, op: Attention) -> Result<(), BackendError> {
-    let CacheLayout { blocks, kv_heads, block, head_dim } = op.layout;
+    let CacheLayout { blocks, kv_heads, block, head_dim, .. } = op.layout;
     memory.lend([op.out], |memory, [out]| {
         let (q, tables) = (memory.f32(op.q), memory.u32(op.tables));
         let (positions, span_of) = (memory.u32(op.positions), memory.u32(op.span_of));
@@ -47,7 +72,7 @@ pub(crate) fn attention(memory: &mut Memory, op: Attention) -> Result<(), Backen
                 let skipped = first.saturating_sub(b * block);
                 let at = op.layout.part(id, head);
                 let (k_at, v_at) = (op.k_cache.start + at, op.v_cache.start + at);
-                let cache = CacheBlock { k, v, k_at, v_at, block };
+                let cache = CacheBlock { k, v, k_at, v_at, layout: op.layout };
                 softmax.block(q, cache, skipped..block.min(keys - b * block), op.scale);
             }
             softmax.finish();
@@ -62,8 +87,31 @@ struct CacheBlock<'a> {
     v: &'a Storage,
     k_at: usize,
     v_at: usize,
-    /// Positions in the block.
-    block: usize,
+    layout: CacheLayout,
+}
+
+impl CacheBlock<'_> {
+    /// Element `i` of a key.
+    fn key(&self, key: usize, i: usize) -> f32 {
+        let number = self.k.get(self.k_at + self.layout.key(0, 0, key, i));
+        number * self.scale(self.k, self.k_at, key, i)
+    }
+
+    /// Element `i` of a key's value.
+    fn value(&self, key: usize, i: usize) -> f32 {
+        let number = self.v.get(self.v_at + self.layout.value(0, 0, key, i));
+        number * self.scale(self.v, self.v_at, key, i)
+    }
+
+    /// What element `i` of a key or value is multiplied by, in a part that begins at `at`.
+    fn scale(&self, cache: &Storage, at: usize, key: usize, i: usize) -> f32 {
+        if !self.layout.coded {
+            return 1.0;
+        }
+        let scale = at + self.layout.scale(0, 0, key, i / CacheLayout::GROUP);
+        let bytes = &cache.codes()[scale..];
+        bf16_to_f32(u16::from_le_bytes([bytes[0], bytes[1]]))
+    }
 }
 
 /// Softmax-weighted sum built block by block: running maximum, sum and weighted values.
@@ -80,10 +128,8 @@ impl<'a> OnlineSoftmax<'a> {
     }
 
     fn block(&mut self, q: &[f32], cache: CacheBlock<'_>, seen: Range<usize>, scale: f32) {
-        let dim = q.len();
         let score = |key: usize| -> f32 {
-            let at = |i: usize| cache.k_at + i * cache.block + key;
-            let dot: f32 = q.iter().enumerate().map(|(i, q)| q * cache.k.get(at(i))).sum();
+            let dot: f32 = q.iter().enumerate().map(|(i, q)| q * cache.key(key, i)).sum();
             dot * scale
         };
         let scores: Vec<f32> = seen.clone().map(score).collect();
@@ -95,7 +141,7 @@ impl<'a> OnlineSoftmax<'a> {
             let p = (score - max).exp();
             self.sum += p;
             for (i, o) in self.out.iter_mut().enumerate() {
-                *o += p * cache.v.get(cache.v_at + key * dim + i);
+                *o += p * cache.value(key, i);
             }
         }
         self.max = max;

@@ -220,6 +220,7 @@ pub(crate) fn attention(
         (Storage::F32(_), Storage::F32(_))
             | (Storage::F16(_), Storage::F16(_))
             | (Storage::BF16(_), Storage::BF16(_))
+            | (Storage::I8(_), Storage::I8(_))
     );
     if !same {
         let what = "keys and values are stored in different types";

@@ -13,9 +13,11 @@
 //! Each number of a product is one chain of fused multiply-adds in ascending order of steps. How many lines or
 //! columns share registers, and where a number was widened, does not enter a result.
 
-use super::codes::{Decode, DenseBf16, DenseF16, DenseF32};
+use super::attention_form::{Floats, Form, KeyCodes, ValueCodes};
+use super::codes::{DenseBf16, DenseF16, DenseF32};
 use super::isa::{Isa, Kernel, LANES};
 use crate::Storage;
+use forerun_backend::op::CacheLayout;
 use std::array::from_fn;
 use std::ops::Range;
 
@@ -42,6 +44,8 @@ pub(super) struct Stored<'a> {
     pub(super) steps: usize,
     /// Numbers of a step.
     pub(super) columns: usize,
+    /// Whether a step is an element of keys, else a key's value.
+    pub(super) keys: bool,
     /// Cache and element that will be read after this part, to be fetched ahead.
     pub(super) next: (&'a Storage, usize),
 }
@@ -51,6 +55,7 @@ fn place(cache: &Storage, at: usize) -> (*const u8, usize) {
     let (base, size, len) = match cache {
         Storage::F32(v) => (v.as_ptr().cast::<u8>(), 4, v.len()),
         Storage::F16(v) | Storage::BF16(v) => (v.as_ptr().cast::<u8>(), 2, v.len()),
+        Storage::I8(v) => (v.as_ptr(), 1, v.len()),
         Storage::U32(_) => unreachable!("the sheet refused a cache of indices"),
     };
     (base.wrapping_add(at * size), len.saturating_sub(at))
@@ -69,9 +74,25 @@ impl<'a> Stored<'a> {
         let (at, len) = place(cache, self.at);
         assert!(steps * columns <= len && used.end <= steps, "a block is inside its cache");
         let next = place(self.next.0, self.next.1).0;
+        // Scales follow the codes, and the next part's would be waited for.
+        let codes = steps * columns;
+        let [dim, block] = if self.keys { [steps, columns] } else { [columns, steps] };
+        let scales = dim.div_ceil(CacheLayout::GROUP) * block * 2;
         let kind = match cache {
             Storage::F16(_) => Kind::F16,
             Storage::BF16(_) => Kind::Bf16,
+            Storage::I8(_) => {
+                assert!(codes + scales <= len, "a block is inside its cache");
+                for line in (0..scales).step_by(64) {
+                    simd.prefetch(next.wrapping_add(codes + line));
+                }
+                let scales = at.wrapping_add(codes);
+                if self.keys {
+                    Kind::KeyCodes(KeyCodes::new(scales, block))
+                } else {
+                    Kind::ValueCodes(ValueCodes::new(scales, block))
+                }
+            }
             _ => Kind::F32,
         };
         let life = std::marker::PhantomData;
@@ -83,9 +104,13 @@ impl<'a> Stored<'a> {
         let out = &mut room[..steps * wide];
         let to = out.as_ptr().cast();
         match kind {
-            Kind::F32 => simd.call(Widen { decode: DenseF32, at, next, columns, used, out }),
-            Kind::F16 => simd.call(Widen { decode: DenseF16, at, next, columns, used, out }),
-            Kind::Bf16 => simd.call(Widen { decode: DenseBf16, at, next, columns, used, out }),
+            Kind::F32 => simd.call(Widen { form: Floats(DenseF32), at, next, columns, used, out }),
+            Kind::F16 => simd.call(Widen { form: Floats(DenseF16), at, next, columns, used, out }),
+            Kind::Bf16 => {
+                simd.call(Widen { form: Floats(DenseBf16), at, next, columns, used, out });
+            }
+            Kind::KeyCodes(form) => simd.call(Widen { form, at, next, columns, used, out }),
+            Kind::ValueCodes(form) => simd.call(Widen { form, at, next, columns, used, out }),
         }
         Table { kind: Kind::F32, at: to, wide, steps, next: None, life }
     }
@@ -93,8 +118,8 @@ impl<'a> Stored<'a> {
 
 /// Stored numbers to f32 in whole vectors, zeros past the columns. Made by [`Stored::table`] alone, which checks
 /// that the steps are there and that they fit in `out`.
-struct Widen<'a, D> {
-    decode: D,
+struct Widen<'a, N> {
+    form: N,
     at: *const u8,
     next: *const u8,
     columns: usize,
@@ -103,14 +128,13 @@ struct Widen<'a, D> {
     out: &'a mut [f32],
 }
 
-impl<D: Decode> Kernel for Widen<'_, D> {
+impl<N: Form> Kernel for Widen<'_, N> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
-        let Self { decode, columns, out, .. } = self;
-        let size = D::STEP_BYTES / LANES;
+        let Self { form, columns, out, .. } = self;
+        let size = N::BYTES / LANES;
         let (whole, wide) = (columns / LANES * LANES, columns.next_multiple_of(LANES));
-        let group = decode.group(simd, 1.0, 0.0);
         for step in self.used {
             let from = self.at.wrapping_add(step * columns * size);
             let next = self.next.wrapping_add(step * columns * size);
@@ -122,14 +146,16 @@ impl<D: Decode> Kernel for Widen<'_, D> {
             // a copy.
             unsafe {
                 for at in (0..whole).step_by(LANES) {
-                    let numbers = decode.weights(simd, from.wrapping_add(at * size), group);
+                    let scales = form.scales(simd, step, at, LANES);
+                    let numbers = form.numbers(simd, from.wrapping_add(at * size), &scales, step);
                     simd.store(to.wrapping_add(at), numbers);
                 }
                 if whole < columns {
                     let mut copy = [0_u8; 64];
                     let (from, bytes) = (from.wrapping_add(whole * size), (columns - whole) * size);
                     std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), bytes);
-                    let numbers = decode.weights(simd, copy.as_ptr(), group);
+                    let scales = form.scales(simd, step, whole, columns - whole);
+                    let numbers = form.numbers(simd, copy.as_ptr(), &scales, step);
                     simd.store(to.wrapping_add(whole), numbers);
                 }
             }
@@ -143,6 +169,8 @@ enum Kind {
     F32,
     F16,
     Bf16,
+    KeyCodes(KeyCodes),
+    ValueCodes(ValueCodes),
 }
 
 /// `steps` lines of `wide` numbers, whole vectors. Made by [`Stored::table`] alone.
@@ -202,9 +230,11 @@ impl Table<'_> {
         // SAFETY: the caller's promise; the table is as its fields say while it lives.
         unsafe {
             match self.kind {
-                Kind::F32 => job.lines(simd, DenseF32, lines, columns),
-                Kind::F16 => job.lines(simd, DenseF16, lines, columns),
-                Kind::Bf16 => job.lines(simd, DenseBf16, lines, columns),
+                Kind::F32 => job.lines(simd, Floats(DenseF32), lines, columns),
+                Kind::F16 => job.lines(simd, Floats(DenseF16), lines, columns),
+                Kind::Bf16 => job.lines(simd, Floats(DenseBf16), lines, columns),
+                Kind::KeyCodes(form) => job.lines(simd, form, lines, columns),
+                Kind::ValueCodes(form) => job.lines(simd, form, lines, columns),
             }
         }
     }
@@ -221,23 +251,23 @@ struct Job {
 
 impl Job {
     /// # Safety
-    /// As for [`Table::multiply`], of a table that decodes with `decode`; columns are whole vectors.
-    unsafe fn lines<S: Isa, D: Decode>(
+    /// As for [`Table::multiply`], of a table that is stored in this form; columns are whole vectors.
+    unsafe fn lines<S: Isa, F: Form>(
         &self,
         simd: S,
-        decode: D,
+        form: F,
         lines: &[Line],
         columns: Range<usize>,
     ) {
         // SAFETY: the caller's promise.
         unsafe {
             match lines.len() {
-                1 => self.columns::<S, D, 1>(simd, decode, lines, columns),
-                2 => self.columns::<S, D, 2>(simd, decode, lines, columns),
-                3 => self.columns::<S, D, 3>(simd, decode, lines, columns),
-                4 if S::TILE.0 > 3 => self.columns::<S, D, 4>(simd, decode, lines, columns),
-                5 if S::TILE.0 > 3 => self.columns::<S, D, 5>(simd, decode, lines, columns),
-                6 if S::TILE.0 > 3 => self.columns::<S, D, 6>(simd, decode, lines, columns),
+                1 => self.columns::<S, F, 1>(simd, form, lines, columns),
+                2 => self.columns::<S, F, 2>(simd, form, lines, columns),
+                3 => self.columns::<S, F, 3>(simd, form, lines, columns),
+                4 if S::TILE.0 > 3 => self.columns::<S, F, 4>(simd, form, lines, columns),
+                5 if S::TILE.0 > 3 => self.columns::<S, F, 5>(simd, form, lines, columns),
+                6 if S::TILE.0 > 3 => self.columns::<S, F, 6>(simd, form, lines, columns),
                 _ => unreachable!("`lines_together` gives no more than a tile has"),
             }
         }
@@ -245,10 +275,10 @@ impl Job {
 
     /// # Safety
     /// As for [`Job::lines`], of `M` lines.
-    unsafe fn columns<S: Isa, D: Decode, const M: usize>(
+    unsafe fn columns<S: Isa, F: Form, const M: usize>(
         &self,
         simd: S,
-        decode: D,
+        form: F,
         lines: &[Line],
         columns: Range<usize>,
     ) {
@@ -256,11 +286,9 @@ impl Job {
         let (job, mut first) = (self, columns.start);
         while first < columns.end {
             first += match (columns.end - first) / LANES {
-                4.. if S::TILE.1 == 4 => {
-                    simd.call(Product::<D, M, 4> { decode, job, lines, first })
-                }
-                2.. => simd.call(Product::<D, M, 2> { decode, job, lines, first }),
-                _ => simd.call(Product::<D, M, 1> { decode, job, lines, first }),
+                4.. if S::TILE.1 == 4 => simd.call(Product::<F, M, 4> { form, job, lines, first }),
+                2.. => simd.call(Product::<F, M, 2> { form, job, lines, first }),
+                _ => simd.call(Product::<F, M, 1> { form, job, lines, first }),
             };
         }
     }
@@ -268,20 +296,19 @@ impl Job {
 
 /// `N` vectors of columns of `M` lines, from column `first` on; made by [`Job::columns`] alone. Gives the columns
 /// done.
-struct Product<'a, D, const M: usize, const N: usize> {
-    decode: D,
+struct Product<'a, F, const M: usize, const N: usize> {
+    form: F,
     job: &'a Job,
     lines: [Line; M],
     first: usize,
 }
 
-impl<D: Decode, const M: usize, const N: usize> Kernel for Product<'_, D, M, N> {
+impl<F: Form, const M: usize, const N: usize> Kernel for Product<'_, F, M, N> {
     type Out = usize;
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) -> usize {
-        let Self { decode, job, lines, first } = self;
-        let size = D::STEP_BYTES / LANES;
-        let group = decode.group(simd, 1.0, 0.0);
+        let Self { form, job, lines, first } = self;
+        let size = F::BYTES / LANES;
         let skipped = (job.steps.start * job.wide + first) * size;
         let mut at = job.at.wrapping_add(skipped);
         let mut next = job.next.map(|next| next.wrapping_add(skipped));
@@ -295,13 +322,19 @@ impl<D: Decode, const M: usize, const N: usize> Kernel for Product<'_, D, M, N> 
                     }
                 }
             }
+            let mut scales = [form.scales(simd, job.steps.start, first, LANES); N];
             for step in job.steps.clone() {
+                if step == job.steps.start || form.begins(step) {
+                    for n in 0..N {
+                        scales[n] = form.scales(simd, step, first + n * LANES, LANES);
+                    }
+                }
                 let mut b = [simd.splat(0.0); N];
                 for n in 0..N {
-                    b[n] = decode.weights(simd, at.add(n * D::STEP_BYTES), group);
+                    b[n] = form.numbers(simd, at.add(n * F::BYTES), &scales[n], step);
                 }
                 if let Some(next) = &mut next {
-                    for line in 0..(N * D::STEP_BYTES).div_ceil(64) {
+                    for line in 0..(N * F::BYTES).div_ceil(64) {
                         simd.prefetch(next.wrapping_add(line * 64));
                     }
                     *next = next.wrapping_add(job.wide * size);

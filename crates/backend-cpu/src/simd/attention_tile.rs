@@ -236,7 +236,7 @@ impl<'a> Seen<'a> {
         let CacheLayout { block: keys, head_dim, .. } = self.sizes.layout;
         let [steps, columns] = [[head_dim, keys], [keys, head_dim]][which];
         let next = self.place(block + 1, which).or_else(|| self.place(0, 1));
-        Stored { cache, at, steps, columns, next: next.unwrap_or((cache, at)) }
+        Stored { cache, at, steps, columns, keys: which == 0, next: next.unwrap_or((cache, at)) }
     }
 
     /// Scores of a block's keys, minus infinity for keys that a query does not see.

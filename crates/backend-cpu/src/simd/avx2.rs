@@ -209,6 +209,14 @@ impl Isa for Avx2 {
         })
     }
     #[inline(always)]
+    unsafe fn load_i8(self, at: *const u8) -> Pair {
+        sound!({
+            let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()));
+            let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.add(8).cast()));
+            [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
+        })
+    }
+    #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, at: *const u8) -> PairI {
         sound!(spread::<BITS>(at))
     }

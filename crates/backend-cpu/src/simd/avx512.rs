@@ -212,6 +212,10 @@ impl Isa for Avx512 {
         })
     }
     #[inline(always)]
+    unsafe fn load_i8(self, at: *const u8) -> __m512 {
+        sound!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))))
+    }
+    #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, at: *const u8) -> __m512i {
         sound!(spread::<BITS>(at))
     }

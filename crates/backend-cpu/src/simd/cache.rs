@@ -11,7 +11,7 @@ use crate::Storage;
 use crate::pool::Shared;
 use crate::reference::index;
 use forerun_backend::BackendError;
-use forerun_backend::op::CacheLayout;
+use forerun_backend::op::{CacheLayout, code, encode};
 
 /// Elements below which other threads are not worth waking.
 const SMALLEST: usize = 1 << 13;
@@ -50,6 +50,7 @@ enum Sink<'a> {
     F32(Shared<'a, f32>),
     F16(Shared<'a, u16>),
     Bf16(Shared<'a, u16>),
+    Codes(Shared<'a, u8>),
 }
 
 impl<'a> Sink<'a> {
@@ -58,15 +59,18 @@ impl<'a> Sink<'a> {
             Storage::F32(v) => Self::F32(Shared::new(v)),
             Storage::F16(v) => Self::F16(Shared::new(v)),
             Storage::BF16(v) => Self::Bf16(Shared::new(v)),
-            Storage::U32(_) => unreachable!("operands were checked to be floats"),
+            Storage::I8(v) => Self::Codes(Shared::new(v)),
+            Storage::U32(_) => unreachable!("the sheet refused a cache of indices"),
         }
     }
 
-    /// Stores some rows' vectors, the first number of the first at `at`.
+    /// Stores some rows' vectors from place `to.at` of a part on, which begins at `start`.
     ///
     /// # Safety
-    /// No other thread touches the elements from the first one stored to the last.
-    unsafe fn put<S: Isa>(&self, simd: S, at: usize, rows: Rows<'_>, strides: [usize; 2]) {
+    /// No other thread touches the part.
+    unsafe fn put<S: Isa>(&self, simd: S, start: usize, rows: Rows<'_>, to: Places) {
+        let strides = to.strides();
+        let at = start + to.at * strides[1];
         let span = (rows.dim - 1) * strides[0] + (rows.count - 1) * strides[1] + 1;
         // SAFETY: the caller's promise.
         unsafe {
@@ -80,8 +84,28 @@ impl<'a> Sink<'a> {
                 Self::Bf16(all) => {
                     simd.call(Put::<Bf16> { rows, to: all.part(at, span), strides });
                 }
+                Self::Codes(all) => {
+                    let part = all.part(start, to.layout.block * to.layout.stored());
+                    simd.call(PutCodes { rows, part, to });
+                }
             }
         }
+    }
+}
+
+/// Places in a head's part of a block, side by side from `at` on.
+#[derive(Clone, Copy)]
+struct Places {
+    layout: CacheLayout,
+    /// Whether these are keys, whose places lie side by side, or values, whose elements do.
+    keys: bool,
+    at: usize,
+}
+
+impl Places {
+    /// From one element to the next, from one place to the next: one of them is 1.
+    fn strides(&self) -> [usize; 2] {
+        if self.keys { [self.layout.block, 1] } else { [1, self.layout.head_dim] }
     }
 }
 
@@ -133,6 +157,37 @@ impl<N: Narrow> Kernel for Put<'_, N> {
     }
 }
 
+/// Some rows to their places as codes.
+struct PutCodes<'a> {
+    rows: Rows<'a>,
+    /// The head's part of the block.
+    part: &'a mut [u8],
+    to: Places,
+}
+
+impl Kernel for PutCodes<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _simd: S) {
+        let Self { rows: Rows { from, dim, width, count }, part, to } = self;
+        let (codes, scales) = part.split_at_mut(to.layout.scales());
+        let [element, place] = to.strides();
+        let mut lanes = [0; CacheLayout::GROUP];
+        for (row, at) in (to.at..to.at + count).enumerate() {
+            for (group, numbers) in from[row * width..][..dim].chunks(lanes.len()).enumerate() {
+                let (scale, inverse) = encode(numbers);
+                let here = 2 * (group * to.layout.block + at);
+                scales[here..here + 2].copy_from_slice(&scale.to_le_bytes());
+                let lanes = &mut lanes[..numbers.len()];
+                lanes.iter_mut().zip(numbers).for_each(|(to, &x)| *to = code(x, inverse) as u8);
+                let first = group * CacheLayout::GROUP * element + at * place;
+                let places = codes[first..].iter_mut().step_by(element);
+                places.zip(lanes).for_each(|(to, code)| *to = *code);
+            }
+        }
+    }
+}
+
 struct WriteTask<'a> {
     sources: [&'a [f32]; 2],
     sinks: [Sink<'a>; 2],
@@ -151,12 +206,12 @@ impl Task for WriteTask<'_> {
             let from = row * width + head * dim;
             let [k, v] =
                 self.sources.map(|source| Rows { from: &source[from..], dim, width, count });
-            let k_at = self.starts[0] + self.layout.key(id, head, at, 0);
-            let v_at = self.starts[1] + self.layout.value(id, head, at, 0);
+            let [k_at, v_at] = self.starts.map(|start| start + self.layout.part(id, head));
+            let layout = self.layout;
             // SAFETY: a task has one head of every block, all of which is its own, so even equal places do not meet.
             unsafe {
-                self.sinks[0].put(simd, k_at, k, [block, 1]);
-                self.sinks[1].put(simd, v_at, v, [1, dim]);
+                self.sinks[0].put(simd, k_at, k, Places { layout, keys: true, at });
+                self.sinks[1].put(simd, v_at, v, Places { layout, keys: false, at });
             }
             row += count;
         }

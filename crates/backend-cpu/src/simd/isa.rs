@@ -109,6 +109,11 @@ pub(crate) trait Isa: Copy + Send + Sync {
     /// # Safety
     /// 32 readable bytes.
     unsafe fn load_bf16(self, at: *const u8) -> Self::F;
+    /// Sixteen bytes with a sign as numbers.
+    ///
+    /// # Safety
+    /// 16 readable bytes.
+    unsafe fn load_i8(self, at: *const u8) -> Self::F;
     /// Sixteen codes of `BITS` (2, 3 or 4) bits for [`Isa::lookup`]; higher bits are unspecified.
     ///
     /// # Safety
@@ -266,6 +271,7 @@ mod tests {
                 self.vector(simd, simd.load_f16(halves.as_ptr().cast()));
                 self.vector(simd, simd.load_bf16(halves.as_ptr().cast()));
                 self.vector(simd, simd.numbers::<8>(bytes.as_ptr()));
+                self.vector(simd, simd.load_i8(bytes.as_ptr()));
                 // The code of NaN is not given to it.
                 let numbers = bytes.map(|code| if code & 0x7f == 0x7f { 0 } else { code });
                 self.vector(simd, simd.load_e4m3(numbers.as_ptr()));

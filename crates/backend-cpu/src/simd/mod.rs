@@ -15,6 +15,7 @@
 mod after;
 mod attention;
 mod attention_block;
+mod attention_form;
 mod attention_state;
 mod attention_tile;
 mod batch;

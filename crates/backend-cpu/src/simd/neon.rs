@@ -340,6 +340,19 @@ impl Isa for Neon {
         })
     }
     #[inline(always)]
+    unsafe fn load_i8(self, at: *const u8) -> Quad {
+        sound!({
+            let codes = vld1q_s8(at.cast());
+            let (low, high) = (vmovl_s8(vget_low_s8(codes)), vmovl_high_s8(codes));
+            [
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
+                vcvtq_f32_s32(vmovl_high_s16(low)),
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
+                vcvtq_f32_s32(vmovl_high_s16(high)),
+            ]
+        })
+    }
+    #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, at: *const u8) -> uint8x16_t {
         sound!(self.spread::<BITS>(at))
     }

@@ -148,6 +148,11 @@ impl Isa for Portable {
         unsafe { halves(at) }.map(bf16_to_f32)
     }
     #[inline(never)]
+    unsafe fn load_i8(self, at: *const u8) -> Lanes {
+        // SAFETY: the caller's promise.
+        unsafe { at.cast::<[i8; LANES]>().read() }.map(f32::from)
+    }
+    #[inline(never)]
     unsafe fn codes<const BITS: usize>(self, at: *const u8) -> [u32; LANES] {
         // SAFETY: the caller's promise.
         from_fn(|lane| unsafe { code(at, BITS, lane) })

@@ -5,6 +5,8 @@ use crate::lines::Lines;
 
 /// The first words asked for: enough that rounds of a few rows more or less never ask again.
 const FIRST_WORDS: usize = 4096;
+/// The same in lines of floats: a tile of decoded channels, which another number of rows cuts a little larger or smaller.
+const FIRST_LINES: usize = (1 << 17) / LANES;
 
 /// See the module's text. Contents are unspecified between tasks.
 #[derive(Debug, Default)]
@@ -18,7 +20,7 @@ impl Scratch {
     pub(crate) fn reserve(&mut self, floats: usize, words: usize) {
         let lines = floats.div_ceil(LANES);
         if self.lines.len() < lines {
-            self.lines = Lines::new(lines);
+            self.lines = Lines::new(lines.max(FIRST_LINES));
         }
         if self.words.len() < words {
             self.words.resize(words.max(FIRST_WORDS), 0);

@@ -16,6 +16,7 @@ use forerun_base::{DType, Format, Matrix, MatrixError};
 const GUARD: usize = 3;
 const GUARD_VALUE: f32 = -77.25;
 const GUARD_INDEX: u32 = 0xdead_beef;
+const GUARD_BYTE: u8 = 0xa5;
 /// What outputs hold before the call.
 const UNWRITTEN: u32 = 0x7fff_ffff;
 
@@ -103,6 +104,15 @@ impl<'a> Stage<'a> {
         let guard = [GUARD_INDEX; GUARD];
         let whole = [&guard, values, &guard].concat();
         self.backend.write(View::head(view.buffer, whole.len()), HostData::U32(&whole))?;
+        Ok(view)
+    }
+
+    /// A cache of codes, of which each byte is read, or replaced by one byte alone.
+    pub fn codes(&mut self, label: &'static str, values: &[u8]) -> Result<View, BackendError> {
+        let view = self.make(label, DType::I8, values.len(), Expect::Same)?;
+        let guard = [GUARD_BYTE; GUARD];
+        let whole = [&guard, values, &guard].concat();
+        self.backend.write(View::head(view.buffer, whole.len()), HostData::Bytes(&whole))?;
         Ok(view)
     }
 
@@ -197,7 +207,7 @@ impl<'a> Stage<'a> {
         found.map(|(_, entries)| entries.clone()).unwrap_or_default()
     }
 
-    /// Two caches `[k, v]` of the same type that hold `values`, in the layout's own order.
+    /// Two caches `[k, v]` of the same type of floats that hold `values`, in the layout's own order.
     pub fn caches(
         &mut self,
         dtype: DType,
@@ -220,7 +230,7 @@ impl<'a> Stage<'a> {
             places,
             k_cache: View::head(k_cache.buffer, whole),
             v_cache: View::head(v_cache.buffer, whole),
-            layout: CacheLayout { blocks: 1, kv_heads: 1, block: 1, head_dim: whole },
+            layout: CacheLayout { blocks: 1, kv_heads: 1, block: 1, head_dim: whole, coded: false },
         })?;
         Ok([k_cache, v_cache])
     }
@@ -247,6 +257,10 @@ impl<'a> Stage<'a> {
             let mut values = vec![0; made.len];
             self.backend.read(whole, HostDataMut::U32(&mut values))?;
             Numbers::U32(values)
+        } else if made.dtype == DType::I8 {
+            let mut bytes = vec![0; made.len];
+            self.backend.read(whole, HostDataMut::Bytes(&mut bytes))?;
+            Numbers::U32(bytes.into_iter().map(u32::from).collect())
         } else {
             let mut values = vec![0.0; made.len];
             for part in parts {

@@ -1,89 +1,7 @@
-//! The key/value cache and attention over it.
+//! Attention over the key/value cache.
 
+use super::CacheLayout;
 use crate::{Access, Sheet, View};
-
-/// Shape of one layer's cache: keys are `[blocks, kv_heads, head_dim, block]`, values
-/// `[blocks, kv_heads, block, head_dim]`.
-///
-/// In both, what lies side by side is what attention computes side by side: the scores of a block's keys, and
-/// the elements of a mixed value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheLayout {
-    /// Blocks in the pool.
-    pub blocks: usize,
-    /// Key/value heads.
-    pub kv_heads: usize,
-    /// Positions in a block.
-    pub block: usize,
-    /// Width of a head.
-    pub head_dim: usize,
-}
-
-impl CacheLayout {
-    /// Elements of one cache buffer.
-    pub const fn len(&self) -> usize {
-        self.blocks * self.kv_heads * self.block * self.head_dim
-    }
-
-    /// First element of a head's part of block `id`, in either cache.
-    pub const fn part(&self, id: usize, head: usize) -> usize {
-        (id * self.kv_heads + head) * self.block * self.head_dim
-    }
-
-    /// Element `element` of the key at place `at` of block `id`.
-    pub const fn key(&self, id: usize, head: usize, at: usize, element: usize) -> usize {
-        self.part(id, head) + element * self.block + at
-    }
-
-    /// Element `element` of the value at place `at` of block `id`.
-    pub const fn value(&self, id: usize, head: usize, at: usize, element: usize) -> usize {
-        self.part(id, head) + at * self.head_dim + element
-    }
-
-    fn describe(&self, sheet: &mut Sheet<'_>) {
-        let Self { kv_heads, block, head_dim, .. } = *self;
-        sheet.require(
-            kv_heads > 0 && block > 0 && head_dim > 0,
-            "heads, block and head width must not be zero",
-        );
-    }
-
-    /// Whether the pool holds nothing.
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// Writes each row's keys and values to its place in the cache.
-#[derive(Clone, Copy, Debug)]
-pub struct CacheWrite {
-    /// `[rows, kv_heads, head_dim]`.
-    pub k: View,
-    /// `[rows, kv_heads, head_dim]`.
-    pub v: View,
-    /// u32 `[rows]`: `block·layout.block + position in block`.
-    pub places: View,
-    /// All keys of the layer.
-    pub k_cache: View,
-    /// All values of the layer.
-    pub v_cache: View,
-    /// Shape of both caches.
-    pub layout: CacheLayout,
-}
-
-impl CacheWrite {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        self.layout.describe(sheet);
-        let wide = self.places.len * self.layout.kv_heads * self.layout.head_dim;
-        sheet.f32("k", self.k, Access::Read, wide);
-        sheet.f32("v", self.v, Access::Read, wide);
-        sheet.u32("places", self.places, Access::Read, self.places.len);
-        sheet.cache("k_cache", self.k_cache, Access::Scatter, self.layout.len());
-        sheet.cache("v_cache", self.v_cache, Access::Scatter, self.layout.len());
-        let element = sheet.element_bytes(self.k_cache) + sheet.element_bytes(self.v_cache);
-        sheet.state_bytes(wide as u64 * element);
-    }
-}
 
 /// Causal attention of each row over its sequence's cache, its own key included.
 ///
@@ -150,14 +68,14 @@ impl Attention {
         let rows = self.positions.len;
         let wide = rows * self.heads * layout.head_dim;
         sheet.f32("q", self.q, Access::Read, wide);
-        sheet.cache("k_cache", self.k_cache, Access::Gather, layout.len());
-        sheet.cache("v_cache", self.v_cache, Access::Gather, layout.len());
+        sheet.cache("k_cache", self.k_cache, Access::Gather, &layout);
+        sheet.cache("v_cache", self.v_cache, Access::Gather, &layout);
         sheet.u32("positions", self.positions, Access::Read, rows);
         sheet.u32("span_of", self.span_of, Access::Read, rows);
         sheet.u32("tables", self.tables, Access::Read, self.tables.len);
         sheet.f32("out", self.out, Access::Write, wide);
         let element = sheet.element_bytes(self.k_cache) + sheet.element_bytes(self.v_cache);
-        let key_bytes = element * (layout.kv_heads * layout.head_dim) as u64;
+        let key_bytes = element * (layout.kv_heads * layout.stored()) as u64;
         let pairs = self.visible_keys as u64;
         // Scores and sums take two flops a dimension each, the softmax about ten a pair.
         let pair_flops = (self.heads * (4 * layout.head_dim + 10)) as u64;
@@ -187,27 +105,6 @@ impl Attention {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_and_values_fill_their_caches_each_in_its_own_order() {
-        let layout = CacheLayout { blocks: 3, kv_heads: 2, block: 5, head_dim: 4 };
-        let mut keys = Vec::new();
-        let mut values = Vec::new();
-        for id in 0..layout.blocks {
-            for head in 0..layout.kv_heads {
-                for at in 0..layout.block {
-                    for element in 0..layout.head_dim {
-                        keys.push(layout.key(id, head, at, element));
-                        values.push(layout.value(id, head, at, element));
-                    }
-                }
-            }
-        }
-        assert!(values.iter().copied().eq(0..layout.len()));
-        assert_eq!(keys[..6], [0, 5, 10, 15, 1, 6]);
-        keys.sort_unstable();
-        assert_eq!(keys, values);
-    }
 
     #[test]
     fn a_window_ends_at_the_rows_own_key_and_never_starts_before_the_first() {

@@ -7,6 +7,7 @@
 
 mod activation;
 mod attention;
+mod cache;
 mod cluster;
 mod delta;
 mod linear;
@@ -20,7 +21,8 @@ mod spans;
 mod tests;
 
 pub use activation::{Activation, AddGated, GateMul, Glu, Softcap};
-pub use attention::{Attention, CacheLayout, CacheWrite};
+pub use attention::Attention;
+pub use cache::{CacheLayout, CacheWrite, code, encode};
 pub use cluster::ClusterHead;
 pub use delta::{Conv, DeltaPrepare, DeltaRule, DeltaShape};
 pub use linear::{GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};

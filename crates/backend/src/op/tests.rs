@@ -140,7 +140,7 @@ fn a_token_that_repeats_is_looked_up_once() {
 
 /// Two key heads of width 8 in f16, four query heads, blocks of 16.
 fn attention(shelf: &mut Shelf, rows: &[(u32, u32)], known: bool, window: Option<usize>) -> Cost {
-    let layout = CacheLayout { blocks: 64, kv_heads: 2, block: 16, head_dim: 8 };
+    let layout = CacheLayout { blocks: 64, kv_heads: 2, block: 16, head_dim: 8, coded: false };
     let (spans, positions): (Vec<u32>, Vec<u32>) = rows.iter().copied().unzip();
     let index = |shelf: &mut Shelf, words: &[u32]| {
         if known { shelf.known(words) } else { shelf.u32(words.len()) }

@@ -27,6 +27,8 @@ pub(crate) enum Kv {
     F32,
     F16,
     Bf16,
+    /// Codes of 8 bits with a scale for every 32: half the memory of f16, and long contexts are read faster
+    I8,
 }
 
 impl Kv {
@@ -35,6 +37,7 @@ impl Kv {
             Self::F32 => DType::F32,
             Self::F16 => DType::F16,
             Self::Bf16 => DType::BF16,
+            Self::I8 => DType::I8,
         }
     }
 }

@@ -65,6 +65,7 @@ fn memory_grows_with_context_and_batch() {
     assert!(memory(&["--ctx", "2048"]) > small);
     assert!(memory(&["--ctx", "1024", "--batch", "4"]) > small);
     assert!(memory(&["--ctx", "1024", "--kv", "f32"]) > small);
+    assert!(memory(&["--ctx", "1024", "--kv", "i8"]) < small);
 }
 
 #[test]

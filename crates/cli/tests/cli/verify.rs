@@ -64,11 +64,13 @@ fn without_an_mtp_head_its_arms_are_listed_as_not_applicable() {
 
 #[test]
 fn the_bundled_model_is_verified_where_none_is_named() {
-    let report = json(&["verify", "--quick", "--tokens", "4", "--kv", "f32"]);
-    assert_eq!(report["identical"], true, "{report}");
-    assert_eq!(report["model"].as_str().unwrap(), bundled());
-    assert_eq!(report["settings"]["kv"], "f32");
-    assert!(report["device"].as_str().unwrap().contains("cpu"));
+    for kv in ["f32", "i8"] {
+        let report = json(&["verify", "--quick", "--tokens", "4", "--kv", kv]);
+        assert_eq!(report["identical"], true, "{report}");
+        assert_eq!(report["model"].as_str().unwrap(), bundled());
+        assert_eq!(report["settings"]["kv"], kv);
+        assert!(report["device"].as_str().unwrap().contains("cpu"));
+    }
 }
 
 #[test]

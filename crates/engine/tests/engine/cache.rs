@@ -149,11 +149,13 @@ proptest! {
         depth in prop_oneof![Just(Depth::Fixed(0)), Just(Depth::Fixed(3))],
         interval in prop_oneof![Just(1usize), Just(16), Just(48), Just(100)],
         marks in prop::collection::vec(1u32..400, 0..4),
+        kv in prop_oneof![Just(DType::F16), Just(DType::I8)],
     ) {
         let name = MODELS[model];
         let cache = CacheSettings { interval: Some(interval), ..CACHE };
-        let mut warm = engine(name, device, &settings(chunk, cache));
-        let mut reference = engine(name, device, &settings(chunk, CacheSettings::default()));
+        let settings = |cache| Settings { kv, ..settings(chunk, cache) };
+        let mut warm = engine(name, device, &settings(cache));
+        let mut reference = engine(name, device, &settings(CacheSettings::default()));
         let mut marks = marks;
         marks.sort_unstable();
         let mut text = babble(first, 373);

@@ -173,8 +173,10 @@ fn another_model_device_or_type_finds_nothing() {
     };
     let other = DiskSettings { identity: "another test".to_owned(), ..disk(folder.path(), ROOM) };
     assert_eq!(found(&settings(64 << 20), &other), 0);
-    let wide = Settings { kv: DType::F32, ..settings(64 << 20) };
-    assert_eq!(found(&wide, &disk(folder.path(), ROOM)), 0);
+    for kv in [DType::F32, DType::BF16, DType::I8] {
+        let others = Settings { kv, ..settings(64 << 20) };
+        assert_eq!(found(&others, &disk(folder.path(), ROOM)), 0, "{kv}");
+    }
     let plain = Settings { speculation: Speculation::OFF, ..settings(64 << 20) };
     assert_eq!(found(&plain, &disk(folder.path(), ROOM)), 0);
     assert!(

@@ -212,6 +212,7 @@ pub(crate) fn remembered(
             // A ring holds at least the window; what is older may be overwritten.
             let committed = held.committed as usize;
             let oldest = if cache.ring { committed.saturating_sub(limits.window) } else { 0 };
+            let scales = if layout.coded { layout.groups() } else { 0 };
             let gather = |kept: &[f32], place: Place| {
                 let mut out = Vec::new();
                 for head in 0..layout.kv_heads {
@@ -222,6 +223,8 @@ pub(crate) fn remembered(
                         };
                         let at = |i| place(&layout, block, head, p % KV_BLOCK, i);
                         out.extend((0..layout.head_dim).map(|i| kept[at(i)]));
+                        let at = |i| layout.scale(block, head, p % KV_BLOCK, i);
+                        out.extend((0..scales).flat_map(|i| [kept[at(i)], kept[at(i) + 1]]));
                     }
                 }
                 out

@@ -35,21 +35,16 @@ fn logits_and_greedy_text_match_on_every_device() {
 }
 
 #[test]
-fn a_bf16_cache_is_coarser_but_works() {
+fn coarser_caches_work() {
     // Dense models only: rounding may turn a close choice of experts.
     for name in ["llama", "qwen3", "qwen3_5", "mlx_qwen3_5_4bit"] {
         let golden = Golden::open(name);
+        let (prompt, expected) = (golden.tokens("input_ids"), golden.f32("logits").values);
         for device in Device::ALL {
-            let logits = score(
-                &mut engine(name, device, &settings(DType::BF16)),
-                &golden.tokens("input_ids"),
-            );
-            assert_close(
-                &format!("{name} on {device:?}"),
-                &golden.f32("logits").values,
-                &logits,
-                0.2,
-            );
+            for (kv, limit) in [(DType::BF16, 0.2), (DType::I8, 0.4)] {
+                let logits = score(&mut engine(name, device, &settings(kv)), &prompt);
+                assert_close(&format!("{name} on {device:?}, kv {kv}"), &expected, &logits, limit);
+            }
         }
     }
 }

@@ -22,14 +22,14 @@ const MODELS: [&str; 10] = [
     "gemma4_dense + gemma4_assistant",
 ];
 
-fn settings(prefill_chunk: usize) -> Settings {
-    Settings {
-        context: 256,
-        prefill_chunk,
-        speculation: Speculation::mtp(8),
-        kv: DType::F16,
-        ..Settings::default()
-    }
+fn settings(prefill_chunk: usize, kv: DType) -> Settings {
+    let speculation = Speculation::mtp(8);
+    Settings { context: 256, prefill_chunk, speculation, kv, ..Settings::default() }
+}
+
+/// Halves, or codes whose scales a key or value must not share with its neighbours.
+fn kv() -> impl Strategy<Value = DType> {
+    prop_oneof![Just(DType::F16), Just(DType::I8)]
 }
 
 fn device() -> impl Strategy<Value = Device> {
@@ -44,12 +44,13 @@ proptest! {
     fn any_chunking_gives_the_same_bits(
         model in 0..MODELS.len(),
         device in device(),
+        kv in kv(),
         cuts in prop::collection::vec(1usize..30, 1..20),
     ) {
         let name = MODELS[model];
         let tokens = prompt(name, 60);
-        let whole = score(&mut engine(name, device, &settings(64)), &tokens);
-        let mut by_hand = ByHand::new(golden_runner(name, device, &settings(64)));
+        let whole = score(&mut engine(name, device, &settings(64, kv)), &tokens);
+        let mut by_hand = ByHand::new(golden_runner(name, device, &settings(64, kv)));
         let mut logits = Vec::new();
         let mut at = 0;
         for cut in cuts.into_iter().cycle() {
@@ -69,6 +70,7 @@ proptest! {
     fn commit_equals_feeding_the_kept_tokens(
         model in 0..MODELS.len(),
         device in device(),
+        kv in kv(),
         certain in 0usize..4,
         drafts in 1usize..8,
         keep in 0usize..8,
@@ -76,7 +78,7 @@ proptest! {
     ) {
         let name = MODELS[model];
         let tokens = prompt(name, 60);
-        let open = || ByHand::new(golden_runner(name, device, &settings(64)));
+        let open = || ByHand::new(golden_runner(name, device, &settings(64, kv)));
         let (mut spans, mut singles) = (open(), open());
         let mut at = 20;
         spans.feed(&tokens[..at], 0, at);
@@ -111,6 +113,7 @@ proptest! {
     fn alone_equals_in_a_batch(
         model in 0..MODELS.len(),
         device in device(),
+        kv in kv(),
         lengths in prop::collection::vec(1usize..40, 2..5),
         chunk in prop_oneof![Just(1usize), Just(3), Just(64)],
         late in 0usize..6,
@@ -121,11 +124,11 @@ proptest! {
         let requests: Vec<Request> = lengths.iter().enumerate().map(|(i, &n)| request(name, n, i)).collect();
         let again: Vec<Request> = lengths.iter().enumerate().map(|(i, &n)| request(name, n, i)).collect();
         let alone: Vec<Vec<Token>> = requests.into_iter().map(|request| {
-            let mut engine = engine(name, device, &settings(64));
+            let mut engine = engine(name, device, &settings(64, kv));
             engine.submit(request).expect("accepted");
             finish(&mut engine).remove(0).0
         }).collect();
-        let shared = Settings { sequences: 3, step_budget: budget, ..settings(chunk) };
+        let shared = Settings { sequences: 3, step_budget: budget, ..settings(chunk, kv) };
         let mut engine = engine(name, device, &shared);
         let mut events = Vec::new();
         for (request, priority) in again.into_iter().zip(priorities) {
@@ -168,7 +171,7 @@ fn request(name: &str, len: usize, i: usize) -> Request {
 fn seeded_text_is_a_function_of_the_seed() {
     for device in Device::ALL {
         let text = |seed: u64| {
-            let mut engine = engine("qwen3_5", device, &settings(16));
+            let mut engine = engine("qwen3_5", device, &settings(16, DType::F16));
             let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
             let request = Request { sampling, ..Request::greedy(prompt("qwen3_5", 10), 24) };
             engine.submit(request).expect("accepted");
@@ -183,13 +186,13 @@ fn seeded_text_is_a_function_of_the_seed() {
 fn a_continued_sequence_equals_a_cold_one() {
     for name in MODELS {
         let tokens = prompt(name, 50);
-        let mut warm = engine(name, Device::Tuned, &settings(16));
+        let mut warm = engine(name, Device::Tuned, &settings(16, DType::F16));
         let seq = warm.submit(crate::common::parked(tokens[..20].to_vec(), 6)).expect("accepted");
         let first = finish(&mut warm).remove(0).0;
         warm.resume(seq, Request::greedy(tokens[20..40].to_vec(), 8)).expect("resumed");
         let continued = finish(&mut warm).remove(0).0;
         let whole = [&tokens[..20], &first, &tokens[20..40]].concat();
-        let mut cold = engine(name, Device::Tuned, &settings(64));
+        let mut cold = engine(name, Device::Tuned, &settings(64, DType::F16));
         cold.submit(Request::greedy(whole, 8)).expect("accepted");
         assert_eq!(continued, finish(&mut cold).remove(0).0, "{name}");
         assert_eq!(warm.states().free().0, 1, "{name}: the lease came back");

@@ -36,7 +36,7 @@ fn blocks_of_ring(runner: &ModelRunner) -> usize {
 fn any_size_of_ring_gives_the_same_bits() {
     for name in MODELS {
         let tokens = babble(TEXT, 379);
-        for kv in [DType::F32, DType::F16] {
+        for kv in [DType::F32, DType::F16, DType::I8] {
             let mut whole = engine(name, Device::Tuned, &unbroken(kv));
             assert_eq!(blocks_of_ring(whole.runner()) * KV_BLOCK, 512, "{name}: no ring at all");
             let expected = score(&mut whole, &tokens);

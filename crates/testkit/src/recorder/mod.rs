@@ -31,7 +31,6 @@ use forerun_backend::{
 };
 use forerun_base::{DType, Matrix};
 use paranoia::Snapshots;
-use poison::Poison;
 use queue::{Command, Queued};
 use shadow::{Shadow, Shadows};
 
@@ -48,7 +47,6 @@ pub struct Recorder {
     inner: Box<dyn Backend>,
     budget: Budget,
     shadows: Shadows,
-    poison: Poison,
     snapshots: Option<Snapshots>,
     queue: Vec<Queued>,
     in_flight: Vec<InFlight>,
@@ -70,7 +68,6 @@ impl Recorder {
             inner,
             budget,
             shadows: Shadows::default(),
-            poison: Poison::default(),
             snapshots: None,
             queue: Vec::new(),
             in_flight: Vec::new(),
@@ -114,7 +111,7 @@ impl Recorder {
             return Ok(());
         }
         for (id, shadow) in self.shadows.iter().filter(|(_, s)| s.role == BufferRole::Scratch) {
-            self.poison.spoil(&mut *self.inner, id, shadow.info)?;
+            poison::spoil(&mut *self.inner, id, shadow.info)?;
         }
         self.shadows.forget_scratch();
         self.settle()
@@ -196,7 +193,7 @@ impl Backend for Recorder {
         self.refuse_when_sealed("an allocation", spec.label)?;
         let id = self.inner.alloc(spec)?;
         let shadow = Shadow::new(&spec);
-        self.poison.spoil(&mut *self.inner, id, shadow.info)?;
+        poison::spoil(&mut *self.inner, id, shadow.info)?;
         self.shadows.insert(id, shadow);
         self.watch.count(|stats| {
             stats.buffers += 1;

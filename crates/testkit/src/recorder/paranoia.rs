@@ -5,7 +5,6 @@ use super::shadow::Shadows;
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, HostDataMut, View, submit_and_wait,
 };
-use forerun_base::DType;
 use std::collections::BTreeMap;
 
 /// The bits of every buffer as of the last check.
@@ -59,15 +58,12 @@ fn covers(views: &[View], id: BufferId, at: usize) -> bool {
     views.iter().any(|v| v.buffer == id && (v.start..v.start + v.len).contains(&at))
 }
 
-/// Contents as bits; halves widened, which is exact.
+/// The bits of each element.
 fn bits(inner: &mut dyn Backend, id: BufferId, info: BufferInfo) -> Result<Vec<u32>, BackendError> {
-    let all = View::head(id, info.len);
-    if info.dtype == DType::U32 {
-        let mut values = vec![0; info.len];
-        inner.read(all, HostDataMut::U32(&mut values))?;
-        return Ok(values);
-    }
-    let mut values = vec![0.0f32; info.len];
-    inner.read(all, HostDataMut::F32(&mut values))?;
-    Ok(values.into_iter().map(f32::to_bits).collect())
+    let size = info.dtype.size();
+    let mut bytes = vec![0; info.len * size];
+    inner.read(View::head(id, info.len), HostDataMut::Bytes(&mut bytes))?;
+    let element =
+        |bytes: &[u8]| bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte));
+    Ok(bytes.chunks_exact(size).map(element).collect())
 }

@@ -24,6 +24,7 @@ impl From<HostData<'_>> for Copied {
 
 /// Something to run at `submit`.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most commands are the large one")]
 pub(super) enum Command {
     Write(View, Copied),
     Run(Op),

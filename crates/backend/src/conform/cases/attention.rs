@@ -7,10 +7,10 @@
 use super::Case;
 use crate::conform::Rng;
 use crate::op::{Attention, CacheLayout, CacheWrite};
-use forerun_base::DType;
+use forerun_base::{DType, f32_to_bf16};
 use std::ops::Range;
 
-const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I8];
 
 /// First position of a sequence's rows and one past the last.
 type Span = (u32, u32);
@@ -86,7 +86,7 @@ struct Pool {
 
 impl Pool {
     /// `seen` is what any row may see of each sequence, ending at its length.
-    fn new(rng: &mut Rng, shape: Heads, seen: &[Range<usize>]) -> Self {
+    fn new(rng: &mut Rng, shape: Heads, coded: bool, seen: &[Range<usize>]) -> Self {
         let Heads { kv_heads, head_dim, block, .. } = shape;
         let used: Vec<Range<usize>> =
             seen.iter().map(|seen| seen.start / block..seen.end.div_ceil(block)).collect();
@@ -105,26 +105,53 @@ impl Pool {
                 });
             }
         }
-        let layout = CacheLayout { blocks, kv_heads, block, head_dim };
+        let layout = CacheLayout { blocks, kv_heads, block, head_dim, coded };
         Self { layout, width, tables }
+    }
+
+    /// Block, head and place in the block of whatever some row may look at.
+    fn seen<'a>(
+        &'a self,
+        seen: &'a [Range<usize>],
+    ) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
+        let CacheLayout { kv_heads, block, .. } = self.layout;
+        self.tables.chunks(self.width).zip(seen).flat_map(move |(line, seen)| {
+            seen.clone().flat_map(move |position| {
+                let id = line[position / block] as usize;
+                (0..kv_heads).map(move |head| (id, head, position % block))
+            })
+        })
     }
 
     /// Random numbers where some row may look, NaN elsewhere, each at its `place`.
     fn contents(&self, rng: &mut Rng, seen: &[Range<usize>], place: Place) -> Vec<f32> {
-        let CacheLayout { kv_heads, block, head_dim, .. } = self.layout;
         let mut values = vec![f32::NAN; self.layout.len()];
-        for (line, seen) in self.tables.chunks(self.width).zip(seen) {
-            for position in seen.clone() {
-                let id = line[position / block] as usize;
-                for head in 0..kv_heads {
-                    for (i, value) in rng.values(head_dim).into_iter().enumerate() {
-                        values[place(&self.layout, id, head, position % block, i)] = value;
-                    }
-                }
+        for (id, head, at) in self.seen(seen) {
+            for (i, value) in rng.values(self.layout.head_dim).into_iter().enumerate() {
+                values[place(&self.layout, id, head, at, i)] = value;
             }
         }
         values
     }
+
+    /// Random codes, with random scales where some row may look and NaN elsewhere.
+    fn codes(&self, rng: &mut Rng, seen: &[Range<usize>]) -> Vec<u8> {
+        let mut bytes = random_bytes(rng, self.layout.len());
+        let part = self.layout.block * self.layout.stored();
+        bytes.chunks_mut(part).for_each(|part| part[self.layout.scales()..].fill(0xff));
+        for (id, head, at) in self.seen(seen) {
+            for (group, value) in rng.values(self.layout.groups()).into_iter().enumerate() {
+                let scale = f32_to_bf16(value.abs() / 127.0).to_le_bytes();
+                bytes[self.layout.scale(id, head, at, group)..][..2].copy_from_slice(&scale);
+            }
+        }
+        bytes
+    }
+}
+
+/// Any but the lowest, which is no code.
+fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
+    (0..len).map(|_| (rng.below(255) as u8).wrapping_sub(127)).collect()
 }
 
 fn attention(
@@ -140,10 +167,16 @@ fn attention(
         let first = |position: u32| Attention::first_key(window, position as usize);
         let seen: Vec<Range<usize>> =
             spans.iter().map(|&(start, end)| first(start)..end as usize).collect();
-        let pool = Pool::new(&mut stage.rng, shape, &seen);
-        let keys = pool.contents(&mut stage.rng, &seen, CacheLayout::key);
-        let values = pool.contents(&mut stage.rng, &seen, CacheLayout::value);
-        let [k_cache, v_cache] = stage.caches(dtype, pool.layout, [&keys, &values])?;
+        let pool = Pool::new(&mut stage.rng, shape, dtype == DType::I8, &seen);
+        let [k_cache, v_cache] = if pool.layout.coded {
+            let keys = pool.codes(&mut stage.rng, &seen);
+            let values = pool.codes(&mut stage.rng, &seen);
+            [stage.codes("k_cache", &keys)?, stage.codes("v_cache", &values)?]
+        } else {
+            let keys = pool.contents(&mut stage.rng, &seen, CacheLayout::key);
+            let values = pool.contents(&mut stage.rng, &seen, CacheLayout::value);
+            stage.caches(dtype, pool.layout, [&keys, &values])?
+        };
         let positions: Vec<u32> = spans.iter().flat_map(|&(start, end)| start..end).collect();
         let lines = (0..).zip(spans);
         let span_of: Vec<u32> =
@@ -172,7 +205,10 @@ fn attention(
 }
 
 fn cache_write(dtype: DType, rows: usize) -> Case {
-    let layout = CacheLayout { blocks: 9, kv_heads: 3, block: 8, head_dim: 10 };
+    let coded = dtype == DType::I8;
+    // Codes of a whole group, and of one that ends in the middle of a vector.
+    let head_dim = if coded { 42 } else { 10 };
+    let layout = CacheLayout { blocks: 9, kv_heads: 3, block: 8, head_dim, coded };
     Case::new("cache_write", format_args!("{dtype} {rows} rows"), rows, move |stage| {
         let width = layout.kv_heads * layout.head_dim;
         let mut free: Vec<u32> = (0..(layout.blocks * layout.block) as u32).collect();
@@ -182,8 +218,13 @@ fn cache_write(dtype: DType, rows: usize) -> Case {
                 free.swap_remove(next)
             })
             .collect();
-        let before = stage.rng.values(layout.len());
-        let [k_cache, v_cache] = stage.caches(dtype, layout, [&before, &before])?;
+        let [k_cache, v_cache] = if coded {
+            let before = random_bytes(&mut stage.rng, layout.len());
+            [stage.codes("k_cache", &before)?, stage.codes("v_cache", &before)?]
+        } else {
+            let before = stage.rng.values(layout.len());
+            stage.caches(dtype, layout, [&before, &before])?
+        };
         let k = stage.random("k", rows * width)?;
         let v = stage.random("v", rows * width)?;
         let places = stage.indices("places", &places)?;
