@@ -9,6 +9,34 @@ use forerun_backend::{
     WeightInfo,
 };
 use forerun_base::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use std::alloc::{Layout, alloc_zeroed};
+
+/// Elements of which all bits zero are one.
+///
+/// # Safety
+/// That is so.
+unsafe trait Zeros: Copy {}
+// SAFETY: true of all numbers.
+unsafe impl Zeros for f32 {}
+// SAFETY: as above.
+unsafe impl Zeros for u32 {}
+// SAFETY: as above.
+unsafe impl Zeros for u16 {}
+// SAFETY: as above.
+unsafe impl Zeros for u8 {}
+
+/// Zeros that take no memory before they are touched; `None` where there is no room: an absurd size is an error, not an abort.
+fn zeroed<T: Zeros>(len: usize) -> Option<Vec<T>> {
+    let layout = Layout::array::<T>(len).ok()?;
+    if layout.size() == 0 {
+        return Some(Vec::new());
+    }
+    // SAFETY: the layout is not empty, and is that of `len` elements, which all bits zero are.
+    unsafe {
+        let at = alloc_zeroed(layout).cast::<T>();
+        (!at.is_null()).then(|| Vec::from_raw_parts(at, len, len))
+    }
+}
 
 /// The elements of one buffer.
 #[derive(Debug)]
@@ -23,11 +51,6 @@ pub enum Storage {
 
 impl Storage {
     fn new(dtype: DType, len: usize) -> Option<Self> {
-        fn zeroed<T: Clone + Default>(len: usize) -> Option<Vec<T>> {
-            // Ask first: an absurd size is an error, not an abort.
-            Vec::<T>::new().try_reserve_exact(len).ok()?;
-            Some(vec![T::default(); len])
-        }
         Some(match dtype {
             DType::F32 => Self::F32(zeroed(len)?),
             DType::F16 => Self::F16(zeroed(len)?),
