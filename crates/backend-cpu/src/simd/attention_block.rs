@@ -118,8 +118,8 @@ impl<'a> Stored<'a> {
 
 /// Stored numbers to f32 in whole vectors, zeros past the columns. Made by [`Stored::table`] alone, which checks
 /// that the steps are there and that they fit in `out`.
-struct Widen<'a, N> {
-    form: N,
+struct Widen<'a, F> {
+    form: F,
     at: *const u8,
     next: *const u8,
     columns: usize,
@@ -128,12 +128,12 @@ struct Widen<'a, N> {
     out: &'a mut [f32],
 }
 
-impl<N: Form> Kernel for Widen<'_, N> {
+impl<F: Form> Kernel for Widen<'_, F> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
         let Self { form, columns, out, .. } = self;
-        let size = N::BYTES / LANES;
+        let size = F::BYTES / LANES;
         let (whole, wide) = (columns / LANES * LANES, columns.next_multiple_of(LANES));
         for step in self.used {
             let from = self.at.wrapping_add(step * columns * size);
