@@ -1,6 +1,6 @@
 //! A few rows with one panel whose groups have scales of their own: codes are unpacked in registers and used at once.
 
-use super::super::isa::{Isa, LANES};
+use super::super::isa::Isa;
 use super::code::{Code, Scales, weights};
 use super::pack::{CHUNK, WORDS};
 use super::whole::{Whole, WholeKernel, unpack};
@@ -14,14 +14,41 @@ pub(super) trait Few {
     /// Sums of the rows `first..first + R` with all channels.
     ///
     /// # Safety
-    /// The fields are as they say, for codes of type `C`.
+    /// The fields are as they say, for codes of type `C`, and so are those of `out`.
     unsafe fn rows<S: Whole, C: Code, const R: usize>(
         &self,
         simd: S,
         code: C,
         first: usize,
-        out: &mut [[f32; LANES]; R],
+        out: &Sink<R>,
     );
+}
+
+/// Where the sums of some rows with a panel go, times what one is worth in each row.
+pub(super) struct Sink<const R: usize> {
+    /// Room for sixteen in each row, which nobody else looks at.
+    pub(super) to: [*mut f32; R],
+    pub(super) worth: [f32; R],
+    /// Whether they are added to what is there.
+    pub(super) add: bool,
+}
+
+impl<const R: usize> Sink<R> {
+    /// Stores them.
+    ///
+    /// # Safety
+    /// The fields are as they say.
+    #[inline(always)]
+    pub(super) unsafe fn put<I: Isa>(&self, floats: I, sums: [I::F; R]) {
+        for r in 0..R {
+            let sum = floats.mul(sums[r], floats.splat(self.worth[r]));
+            // SAFETY: the caller's promise.
+            unsafe {
+                let sum = if self.add { floats.add(floats.load(self.to[r]), sum) } else { sum };
+                floats.store(self.to[r], sum);
+            }
+        }
+    }
 }
 
 /// A panel, and where the rows' digits and words begin; both go from unit to unit by `unit_bytes` and 4·`class` words.
@@ -53,7 +80,7 @@ impl Few for Panel {
         simd: S,
         code: C,
         first: usize,
-        out: &mut [[f32; LANES]; R],
+        out: &Sink<R>,
     ) {
         match self.planes {
             // Wider codes have no long digits, and no such code is made for them.
@@ -71,7 +98,7 @@ impl Panel {
         simd: S,
         code: C,
         first: usize,
-        out: &mut [[f32; LANES]; R],
+        out: &Sink<R>,
     ) {
         if self.unit < CHUNK {
             simd.call(Rows::<C, R, P, true> { panel: self, code, first, out });
@@ -100,7 +127,7 @@ struct Rows<'a, C, const R: usize, const P: usize, const HALF: bool> {
     panel: &'a Panel,
     code: C,
     first: usize,
-    out: &'a mut [[f32; LANES]; R],
+    out: &'a Sink<R>,
 }
 
 impl<C: Code, const R: usize, const P: usize, const HALF: bool> WholeKernel
@@ -143,10 +170,8 @@ impl<C: Code, const R: usize, const P: usize, const HALF: bool> WholeKernel
                 self.finish(simd, last, dots, &mut sums);
             }
         }
-        for r in 0..R {
-            // SAFETY: sixteen f32.
-            unsafe { simd.floats().store(self.out[r].as_mut_ptr(), sums[r]) };
-        }
+        // SAFETY: the sink is as it says.
+        unsafe { self.out.put(simd.floats(), sums) };
     }
 }
 

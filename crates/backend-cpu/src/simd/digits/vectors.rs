@@ -5,10 +5,11 @@ use super::super::product::Product;
 use super::super::tiled::Tiled;
 use super::super::walk::{self, Panel, TOGETHER, walk};
 use super::code::{Code, Scales};
-use super::few::{self, Few};
+use super::few::{self, Few, Sink};
 use super::nested::{self, Levels};
 use super::pack::Packed;
 use super::whole::Whole;
+use std::array::from_fn;
 use std::ops::Range;
 
 /// A product with its activations packed.
@@ -124,23 +125,20 @@ impl Vectors<'_> {
         to: &To<'_>,
         first: usize,
     ) -> usize {
+        let worth = from_fn(|r| to.worth[first + r]);
+        if let Some((start, stride, add)) = to.straight {
+            let to = from_fn(|r| start.wrapping_add((first + r) * stride));
+            // SAFETY: the caller's promise; nobody else looks at these channels of the rows.
+            unsafe { at.rows(simd, code, first, &Sink { to, worth, add }) };
+            return R;
+        }
         let mut sums = [[0.0; LANES]; R];
+        let sink = Sink { to: sums.each_mut().map(|sums| sums.as_mut_ptr()), worth, add: false };
         // SAFETY: the caller's promise.
-        unsafe { at.rows(simd, code, first, &mut sums) };
-        for (r, sums) in sums.iter_mut().enumerate() {
-            sums.iter_mut().for_each(|sum| *sum *= to.worth[first + r]);
-            let Some((start, stride, add)) = to.straight else {
-                // SAFETY: the caller's promise.
-                unsafe { to.panel.put(self.product, to.rows.start + first + r, sums) };
-                continue;
-            };
-            let at = start.wrapping_add((first + r) * stride).cast::<[f32; LANES]>();
-            // SAFETY: the caller's promise; nobody else looks at these channels of the row.
-            let to = unsafe { &mut *at };
-            if add {
-                to.iter_mut().zip(sums).for_each(|(to, sum)| *to += *sum);
-            } else {
-                *to = *sums;
+        unsafe {
+            at.rows(simd, code, first, &sink);
+            for (r, sums) in sums.iter().enumerate() {
+                to.panel.put(self.product, to.rows.start + first + r, sums);
             }
         }
         R

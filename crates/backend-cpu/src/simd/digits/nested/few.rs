@@ -3,7 +3,7 @@
 use super::super::super::codes::scales_at;
 use super::super::super::isa::{Isa, LANES};
 use super::super::code::{Code, DIGITS};
-use super::super::few::{Few, begun};
+use super::super::few::{Few, Sink, begun};
 use super::super::pack::{CHUNK, WORDS};
 use super::super::whole::{Whole, WholeKernel, unpack};
 use super::{Levels, STEP, add_total, carry, factors};
@@ -36,7 +36,7 @@ impl Few for Panel {
         simd: S,
         code: C,
         first: usize,
-        out: &mut [[f32; LANES]; R],
+        out: &Sink<R>,
     ) {
         if self.rounded {
             self.by::<S, C, R, 1, 1>(simd, code, first, out);
@@ -55,7 +55,7 @@ impl Panel {
         simd: S,
         code: C,
         first: usize,
-        out: &mut [[f32; LANES]; R],
+        out: &Sink<R>,
     ) {
         if self.part < CHUNK {
             simd.call(Rows::<C, R, D, P, true> { panel: self, code, first, out });
@@ -70,7 +70,7 @@ struct Rows<'a, C, const R: usize, const D: usize, const P: usize, const HALF: b
     panel: &'a Panel,
     code: C,
     first: usize,
-    out: &'a mut [[f32; LANES]; R],
+    out: &'a Sink<R>,
 }
 
 impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool> WholeKernel
@@ -102,10 +102,8 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool> 
                 self.offsets(simd, block, &mut sums);
             }
         }
-        for r in 0..R {
-            // SAFETY: sixteen f32.
-            unsafe { floats.store(self.out[r].as_mut_ptr(), sums[r]) };
-        }
+        // SAFETY: the sink is as it says.
+        unsafe { self.out.put(floats, sums) };
     }
 }
 
