@@ -19,4 +19,4 @@ if ! has avx512_vnni || ! has avx512_bf16; then
     exit 77
 fi
 cargo clippy --release --locked -p forerun-backend-cpu --features emulated-tiles --all-targets -- -D warnings
-cargo test --release --locked -p forerun-backend-cpu --features emulated-tiles --tests "$@"
+cargo test --release --locked -p forerun-backend-cpu --features emulated-tiles "${@:---tests}"
