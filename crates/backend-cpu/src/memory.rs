@@ -304,10 +304,10 @@ impl Memory {
             (Storage::U32(_), HostDataMut::U32(to)) if to.len() == src.len => {
                 to.copy_from_slice(self.u32(src));
             }
-            (Storage::U32(_), HostDataMut::F32(_)) => {
-                return Err(BackendError::Protocol("read: indices as numbers".into()));
-            }
-            (_, HostDataMut::F32(to)) if to.len() == src.len => {
+            (
+                Storage::F32(_) | Storage::F16(_) | Storage::BF16(_) | Storage::I8(_),
+                HostDataMut::F32(to),
+            ) if to.len() == src.len => {
                 for (i, x) in to.iter_mut().enumerate() {
                     *x = storage.get(src.start + i);
                 }

@@ -13,7 +13,7 @@
 //! Each number of a product is one chain of fused multiply-adds in ascending order of steps. How many lines or
 //! columns share registers, and where a number was widened, does not enter a result.
 
-use super::attention_form::{Floats, Form, KeyCodes, ValueCodes};
+use super::attention_form::{Floats, Form, KeyCodes, PartScales, ValueCodes};
 use super::codes::{DenseBf16, DenseF16, DenseF32};
 use super::isa::{Isa, Kernel, LANES};
 use crate::Storage;
@@ -33,18 +33,15 @@ pub(super) const fn lines_together<S: Isa>(lines: usize) -> usize {
     lines.div_ceil(lines.div_ceil(S::TILE.0))
 }
 
-/// One head's part of a block, as it is stored: `steps` lines of `columns`.
+/// One head's part of a block, as it is stored.
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'a> {
     /// The cache.
     pub(super) cache: &'a Storage,
     /// Its first element.
     pub(super) at: usize,
-    /// Steps of the table.
-    pub(super) steps: usize,
-    /// Numbers of a step.
-    pub(super) columns: usize,
-    /// Whether a step is an element of keys, else a key's value.
+    pub(super) layout: CacheLayout,
+    /// Whether a step of the table is an element of all keys, else a key's value.
     pub(super) keys: bool,
     /// Cache and element that will be read after this part, to be fetched ahead.
     pub(super) next: (&'a Storage, usize),
@@ -70,27 +67,25 @@ impl<'a> Stored<'a> {
         used: Range<usize>,
         room: &'a mut [f32],
     ) -> Table<'a> {
-        let Self { cache, steps, columns, .. } = self;
+        let Self { cache, layout, .. } = self;
+        let CacheLayout { block, head_dim, .. } = layout;
+        let [steps, columns] = if self.keys { [head_dim, block] } else { [block, head_dim] };
         let (at, len) = place(cache, self.at);
-        assert!(steps * columns <= len && used.end <= steps, "a block is inside its cache");
+        assert!(block * layout.stored() <= len && used.end <= steps, "a block is inside its cache");
         let next = place(self.next.0, self.next.1).0;
-        // Scales follow the codes, and the next part's would be waited for.
-        let codes = steps * columns;
-        let [dim, block] = if self.keys { [steps, columns] } else { [columns, steps] };
-        let scales = dim.div_ceil(CacheLayout::GROUP) * block * 2;
         let kind = match cache {
             Storage::F16(_) => Kind::F16,
             Storage::BF16(_) => Kind::Bf16,
             Storage::I8(_) => {
-                assert!(codes + scales <= len, "a block is inside its cache");
-                for line in (0..scales).step_by(64) {
-                    simd.prefetch(next.wrapping_add(codes + line));
+                // Those of the next part would be waited for.
+                for line in (layout.scales()..block * layout.stored()).step_by(64) {
+                    simd.prefetch(next.wrapping_add(line));
                 }
-                let scales = at.wrapping_add(codes);
+                let scales = PartScales { at: at.wrapping_add(layout.scales()), block };
                 if self.keys {
-                    Kind::KeyCodes(KeyCodes::new(scales, block))
+                    Kind::KeyCodes(KeyCodes(scales))
                 } else {
-                    Kind::ValueCodes(ValueCodes::new(scales, block))
+                    Kind::ValueCodes(ValueCodes(scales))
                 }
             }
             _ => Kind::F32,

@@ -11,7 +11,7 @@ use forerun_backend::op::CacheLayout;
 pub(super) trait Form: Copy {
     /// Bytes of sixteen numbers.
     const BYTES: usize;
-    /// Steps, from a multiple of them on, whose scales are prepared at a time; 0 where there are no scales.
+    /// Steps, from a multiple of them on, whose scales are prepared at a time: all where there are none.
     const TOGETHER: usize;
     /// The scales of some steps and of sixteen columns.
     type Scales<S: Isa>: Copy;
@@ -43,7 +43,7 @@ pub(super) trait Form: Copy {
     /// Whether other scales are needed from this step on.
     #[inline(always)]
     fn begins(self, step: usize) -> bool {
-        Self::TOGETHER != 0 && step.is_multiple_of(Self::TOGETHER.max(1))
+        step.is_multiple_of(Self::TOGETHER)
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Floats<D>(pub(super) D);
 
 impl<D: Decode> Form for Floats<D> {
     const BYTES: usize = D::STEP_BYTES;
-    const TOGETHER: usize = 0;
+    const TOGETHER: usize = usize::MAX;
     type Scales<S: Isa> = ();
 
     #[inline(always)]
@@ -67,10 +67,10 @@ impl<D: Decode> Form for Floats<D> {
 
 /// Scales of a part of a block: `[group][place]`.
 #[derive(Clone, Copy)]
-struct PartScales {
-    at: *const u8,
+pub(super) struct PartScales {
+    pub(super) at: *const u8,
     /// Places of a block.
-    block: usize,
+    pub(super) block: usize,
 }
 
 impl PartScales {
@@ -95,14 +95,7 @@ impl PartScales {
 
 /// Codes of keys: a step is an element, and a group of steps has a scale for each key.
 #[derive(Clone, Copy)]
-pub(super) struct KeyCodes(PartScales);
-
-impl KeyCodes {
-    /// Scales at `at` of blocks of `block` keys.
-    pub(super) fn new(at: *const u8, block: usize) -> Self {
-        Self(PartScales { at, block })
-    }
-}
+pub(super) struct KeyCodes(pub(super) PartScales);
 
 impl Form for KeyCodes {
     const BYTES: usize = LANES;
@@ -123,14 +116,7 @@ impl Form for KeyCodes {
 
 /// Codes of values: a step is a key, which has a scale for each group of its elements.
 #[derive(Clone, Copy)]
-pub(super) struct ValueCodes(PartScales);
-
-impl ValueCodes {
-    /// Scales at `at` of blocks of `block` keys.
-    pub(super) fn new(at: *const u8, block: usize) -> Self {
-        Self(PartScales { at, block })
-    }
-}
+pub(super) struct ValueCodes(pub(super) PartScales);
 
 impl Form for ValueCodes {
     const BYTES: usize = LANES;

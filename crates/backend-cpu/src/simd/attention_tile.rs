@@ -233,10 +233,9 @@ impl<'a> Seen<'a> {
     /// A block's keys (0) or values (1), to be followed by the next block's or, after keys, the first values.
     fn stored(&self, block: usize, which: usize) -> Stored<'a> {
         let (cache, at) = self.place(block, which).expect("ids that a row needs were checked");
-        let CacheLayout { block: keys, head_dim, .. } = self.sizes.layout;
-        let [steps, columns] = [[head_dim, keys], [keys, head_dim]][which];
         let next = self.place(block + 1, which).or_else(|| self.place(0, 1));
-        Stored { cache, at, steps, columns, keys: which == 0, next: next.unwrap_or((cache, at)) }
+        let (layout, next) = (self.sizes.layout, next.unwrap_or((cache, at)));
+        Stored { cache, at, layout, keys: which == 0, next }
     }
 
     /// Scores of a block's keys, minus infinity for keys that a query does not see.

@@ -170,18 +170,17 @@ impl Kernel for PutCodes<'_> {
     #[inline(always)]
     fn run<S: Isa>(self, _simd: S) {
         let Self { rows: Rows { from, dim, width, count }, part, to } = self;
-        let (codes, scales) = part.split_at_mut(to.layout.scales());
         let [element, place] = to.strides();
         let mut lanes = [0; CacheLayout::GROUP];
         for (row, at) in (to.at..to.at + count).enumerate() {
             for (group, numbers) in from[row * width..][..dim].chunks(lanes.len()).enumerate() {
                 let (scale, inverse) = encode(numbers);
-                let here = 2 * (group * to.layout.block + at);
-                scales[here..here + 2].copy_from_slice(&scale.to_le_bytes());
+                let here = to.layout.scale(0, 0, at, group);
+                part[here..here + 2].copy_from_slice(&scale.to_le_bytes());
                 let lanes = &mut lanes[..numbers.len()];
                 lanes.iter_mut().zip(numbers).for_each(|(to, &x)| *to = code(x, inverse) as u8);
                 let first = group * CacheLayout::GROUP * element + at * place;
-                let places = codes[first..].iter_mut().step_by(element);
+                let places = part[first..].iter_mut().step_by(element);
                 places.zip(lanes).for_each(|(to, code)| *to = *code);
             }
         }
