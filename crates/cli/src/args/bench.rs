@@ -15,6 +15,7 @@ Examples:
   forerun bench --min-gain 0.97                      fails if auto loses more than 3 %
   forerun bench --file story.txt --ids 5,6,7 --json
   forerun bench --roofline                           each operation against the machine's best
+  forerun bench --roofline --batch 16                the same, and of 16 sequences decoded together
   forerun bench ~/models/qwen3.5 --roofline --read 2048 --tokens 64 --csv roofline.csv
   forerun bench --long 131072 --tokens 32            a prompt of 128K tokens, and 32 after it
 
@@ -28,13 +29,12 @@ Arms:
 Exit status: 0 done, 1 error, other tokens than plain or less than --min-gain, 2 wrong usage.";
 
 /// What makes no sense where arms are not compared.
-const ONLY_COMPARING: [&str; 17] = [
+const ONLY_COMPARING: [&str; 16] = [
     "prompt",
     "ids",
     "file",
     "arms",
     "contexts",
-    "batch",
     "min_gain",
     "drafter",
     "temperature",
@@ -106,7 +106,7 @@ pub(crate) struct BenchArgs {
     ///
     /// First the machine: read bandwidth of all threads from memory, f32 multiply-adds, the time of a parallel job
     /// that does nothing. Then a random prompt (--read, default 512), a plain decode (--tokens) and steps of 1, 2, 4
-    /// and 8 rows, all but one of them guesses. Rates are taken undisturbed; shares of time come from further runs
+    /// and 8 rows, all but one of them guesses; with --batch N a plain decode of N sequences together. Rates are taken undisturbed; shares of time come from further runs
     /// in which every operation is timed alone. Bytes are what has to move at least once, so an operation whose
     /// data stays in cache can exceed the bandwidth.
     #[arg(long, conflicts_with_all = ONLY_COMPARING)]
@@ -118,7 +118,7 @@ pub(crate) struct BenchArgs {
     /// decoding at the end against the bound by weights, keys and state. May go beyond the positions a model was
     /// made for: its text suffers from that, its speed does not.
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ONLY_COMPARING)]
-    #[arg(conflicts_with_all = ["roofline", "read", "reps"])]
+    #[arg(conflicts_with_all = ["roofline", "read", "reps", "batch"])]
     pub(crate) long: Option<usize>,
 
     /// Fail unless the median gain of auto is at least X with every prompt, context and batch
@@ -130,7 +130,7 @@ pub(crate) struct BenchArgs {
     /// Keys: version, model, device, kv, tokens, reps, sampling, seed, arms, reading, cells (one
     /// per prompt, context and batch, with its arms and the token ids all of them gave), worst
     /// (the lowest median gain of each arm), measurements. With --roofline: version, model, device, kv, machine,
-    /// phases (prompt, decode, verify, each with its operations), widths. With --long: version, model, device, kv,
+    /// phases (prompt, decode, verify, batch, each with its operations), widths. With --long: version, model, device, kv,
     /// machine, prompt_tokens, pieces, decode, memory.
     #[arg(long)]
     pub(crate) json: bool,

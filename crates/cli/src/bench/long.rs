@@ -149,7 +149,7 @@ fn decode(
     let done = (0..steps).try_for_each(|_| step(engine));
     let entries = meter.stop();
     done?;
-    Ok(Phase { name: "decode", context, rows: steps, steps, wall, entries })
+    Ok(Phase { name: "decode", sequences: 1, context, rows: steps, steps, wall, entries })
 }
 
 fn step(engine: &mut Engine<ModelRunner>) -> anyhow::Result<()> {

@@ -83,6 +83,30 @@ fn a_step_has_the_rows_it_is_said_to_have() {
 }
 
 #[test]
+fn sequences_of_a_batch_decode_together() {
+    let model = golden("qwen3_5");
+    let report = json(&[&["bench", &model, "--batch", "1,6,3"], &SMALL[..]].concat());
+    let batches: Vec<_> =
+        list(&report["phases"]).iter().filter(|phase| phase["phase"] == "batch").collect();
+    let decode = phase(&report, "decode");
+    assert_eq!(batches.len(), 2, "one sequence alone is the phase `decode`");
+    for (batch, sequences) in batches.into_iter().zip([6, 3]) {
+        assert_eq!(number(&batch["sequences"]), sequences);
+        assert_eq!(number(&batch["rows"]), sequences * number(&batch["steps"]));
+        assert_eq!(batch["context"], decode["context"]);
+        // Weights once for all of them, keys and state for each.
+        assert_eq!(
+            sum(batch, &["gated_linear"], "weight_bytes"),
+            sum(decode, &["gated_linear"], "weight_bytes")
+        );
+        let state = |phase| sum(phase, &["attention", "delta_rule"], "state_bytes");
+        assert_eq!(state(batch), sequences * state(decode));
+    }
+    let words = [&["bench", &model, "--batch", "2"], &SMALL[..]].concat();
+    assert!(stdout(&forerun(&words)).contains("decode 2 sequences from position 44"));
+}
+
+#[test]
 fn a_step_reads_every_matrix_that_is_stored_once() {
     let model = golden("llama");
     let stored = ["attention", "mlp", "head"].map(|name| part(&model, name)).iter().sum::<u64>();
@@ -206,6 +230,7 @@ fn what_does_not_belong_together_is_refused() {
         &["--roofline", "--temperature", "1"],
         &["--roofline", "--long", "100"],
         &["--long", "100", "--read", "5"],
+        &["--long", "100", "--batch", "2"],
         &["--long", "0"],
     ] {
         let output = forerun(&[&["bench", &model], words].concat());

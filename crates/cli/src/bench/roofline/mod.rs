@@ -1,7 +1,7 @@
 //! `forerun bench --roofline`: what each operation achieves, beside what the machine could do at best.
 //!
-//! The machine is measured first ([`forerun_backend_cpu::Machine`] by way of [`crate::device`]). Then one sequence
-//! is driven step by step ([`walk`]) through a device that can measure ([`forerun_backend::Timed`]): rates are
+//! The machine is measured first ([`forerun_backend_cpu::Machine`] by way of [`crate::device`]). Then one sequence,
+//! and as many together as `--batch` asks for, are driven step by step ([`walk`]) through a device that can measure ([`forerun_backend::Timed`]): rates are
 //! taken with the meter off, shares with it on ([`phase`]).
 
 mod csv;
@@ -42,6 +42,8 @@ struct Sizes {
     tokens: usize,
     reps: usize,
     context: usize,
+    /// Sequences of each phase that decodes several together.
+    batches: Vec<usize>,
 }
 
 impl Sizes {
@@ -61,12 +63,14 @@ impl Sizes {
             .into_iter()
             .fold(prompt, usize::saturating_add);
         let context = checked_context(args, &source.blueprint.spec, reach)?;
-        Ok(Self { prompt, tokens: args.tokens, reps: args.reps, context })
+        let batches = args.batch.iter().copied().filter(|&batch| batch > 1).collect();
+        Ok(Self { prompt, tokens: args.tokens, reps: args.reps, context, batches })
     }
 
     fn settings(&self, args: &BenchArgs) -> Settings {
         Settings {
             context: self.context,
+            sequences: self.batches.iter().copied().max().unwrap_or(1),
             prefill_chunk: args.engine.prefill_chunk,
             speculation: Speculation::text(WIDTHS[WIDTHS.len() - 1] - 1),
             kv: args.engine.kv.dtype(),
@@ -82,14 +86,19 @@ pub(super) fn roofline(args: &BenchArgs, source: &Source) -> anyhow::Result<()> 
     let mut runner = source.runner(Box::new(timed), &sizes.settings(args))?;
     let device = runner.device();
     let prompt = random_tokens(sizes.prompt, source.blueprint.spec.vocabulary);
-    let mut session = Session { walk: Walk::new(&mut runner, sizes.context)?, meter };
+    let walk = Walk::new(&mut runner, 1, sizes.context)?;
+    let mut session = Session { walk, meter: &meter };
     let most = session.walk.most_rows();
-    let read = session.read(&prompt, sizes.reps)?;
-    let decode = session.steps("decode", 1, sizes.tokens)?;
+    let mut phases =
+        vec![session.read(&prompt, sizes.reps)?, session.steps("decode", 1, sizes.tokens)?];
     let widths: Vec<usize> = WIDTHS.into_iter().filter(|&rows| rows <= most).collect();
     let compared = session.compare(&widths, sizes.reps * ROUNDS)?;
-    let verify = session.steps("verify", VERIFIED.min(most), sizes.tokens.div_ceil(4))?;
-    let phases: [Phase; 3] = [read, decode, verify];
+    phases.push(session.steps("verify", VERIFIED.min(most), sizes.tokens.div_ceil(4))?);
+    for &batch in &sizes.batches {
+        let mut walk = Walk::new(&mut runner, batch, sizes.context)?;
+        walk.read(&prompt)?;
+        phases.push(Session { walk, meter: &meter }.steps("batch", 1, sizes.tokens)?);
+    }
     let report = Roofline {
         version: env!("CARGO_PKG_VERSION"),
         model: &source.path,

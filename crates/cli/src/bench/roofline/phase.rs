@@ -11,7 +11,8 @@ pub(super) const WARM_STEPS: usize = 4;
 /// Steps of one kind.
 pub(in crate::bench) struct Phase {
     pub(in crate::bench) name: &'static str,
-    /// Positions before the first step.
+    pub(in crate::bench) sequences: usize,
+    /// Positions of each sequence before the first step.
     pub(in crate::bench) context: usize,
     /// Rows of all steps.
     pub(in crate::bench) rows: usize,
@@ -31,7 +32,7 @@ impl Phase {
 
 pub(super) struct Session<'a> {
     pub(super) walk: Walk<'a>,
-    pub(super) meter: Meter,
+    pub(super) meter: &'a Meter,
 }
 
 impl Session<'_> {
@@ -53,10 +54,18 @@ impl Session<'_> {
         let entries = self.meter.stop();
         read?;
         let wall = times[times.len() / 2];
-        Ok(Phase { name: "prompt", context: 0, rows: prompt.len(), steps, wall, entries })
+        Ok(Phase {
+            name: "prompt",
+            sequences: 1,
+            context: 0,
+            rows: prompt.len(),
+            steps,
+            wall,
+            entries,
+        })
     }
 
-    /// Steps of `rows` rows, one of them certain.
+    /// Steps of `rows` rows of each sequence, one of them certain.
     pub(super) fn steps(
         &mut self,
         name: &'static str,
@@ -76,7 +85,8 @@ impl Session<'_> {
         let done = (0..steps).try_for_each(|_| self.walk.step(rows));
         let entries = self.meter.stop();
         done?;
-        Ok(Phase { name, context, rows: steps * rows, steps, wall, entries })
+        let sequences = self.walk.sequences();
+        Ok(Phase { name, sequences, context, rows: steps * rows * sequences, steps, wall, entries })
     }
 
     /// Milliseconds of steps of each width, in rounds over all of them.

@@ -34,6 +34,8 @@ pub(in crate::bench) struct MachineReport {
 #[derive(Serialize)]
 pub(in crate::bench) struct PhaseReport {
     pub(in crate::bench) phase: &'static str,
+    pub(in crate::bench) sequences: usize,
+    /// Positions of each sequence before the first step.
     pub(in crate::bench) context: usize,
     /// Of all steps.
     pub(in crate::bench) rows: usize,
@@ -119,6 +121,7 @@ impl PhaseReport {
         operations.sort_by_key(|operation| Reverse((operation.seconds * 1e9) as u64));
         Self {
             phase: phase.name,
+            sequences: phase.sequences,
             context: phase.context,
             rows: phase.rows,
             steps: phase.steps,

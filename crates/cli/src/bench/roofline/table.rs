@@ -32,10 +32,13 @@ pub(in crate::bench) fn machine_line(machine: &MachineReport) -> String {
 }
 
 fn phase_text(phase: &PhaseReport, machine: &MachineReport) -> String {
-    let PhaseReport { rows, context, rows_per_s, weight_bytes, state_bytes, .. } = phase;
+    let PhaseReport { rows, sequences, context, rows_per_s, weight_bytes, state_bytes, .. } = phase;
     let what = match phase.phase {
         "prompt" => format!("prompt, {rows} tokens: {rows_per_s:.0} tok/s"),
         "decode" => format!("decode from position {context}: {rows_per_s:.1} tok/s"),
+        "batch" => {
+            format!("decode {sequences} sequences from position {context}: {rows_per_s:.1} tok/s")
+        }
         _ => format!("verify {} rows from position {context}", phase.rows_per_step()),
     };
     let kept = phase.kept_bytes();

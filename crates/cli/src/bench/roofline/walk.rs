@@ -1,4 +1,4 @@
-//! One sequence driven by hand: every step has exactly the rows it is asked to have.
+//! Sequences driven by hand, all alike: every step has exactly the rows of each that it is asked to have.
 
 use crate::bench::prompts::random_tokens;
 use anyhow::bail;
@@ -11,7 +11,7 @@ use forerun_engine::{
 pub(super) struct Walk<'a> {
     runner: &'a mut ModelRunner,
     states: StateStore,
-    lease: LeaseId,
+    walkers: Vec<Walker>,
     positions: usize,
     plan: StepPlan,
     picks: Picks,
@@ -19,13 +19,35 @@ pub(super) struct Walk<'a> {
     guesses: Vec<Token>,
 }
 
+/// One sequence.
+#[derive(Clone, Copy)]
+struct Walker {
+    lease: LeaseId,
+    /// The token picked last.
+    picked: Token,
+}
+
+impl Walker {
+    fn new(states: &mut StateStore, positions: usize) -> anyhow::Result<Self> {
+        match states.acquire(positions) {
+            Admission::Ready(lease) => Ok(Self { lease, picked: 0 }),
+            Admission::Wait => bail!("the engine has no room for {positions} positions"),
+        }
+    }
+}
+
 impl<'a> Walk<'a> {
-    /// At the beginning of a sequence with room for `positions`.
-    pub(super) fn new(runner: &'a mut ModelRunner, positions: usize) -> anyhow::Result<Self> {
+    /// At the beginning of `sequences` with room for `positions` each.
+    pub(super) fn new(
+        runner: &'a mut ModelRunner,
+        sequences: usize,
+        positions: usize,
+    ) -> anyhow::Result<Self> {
         let limits = *runner.limits();
         let mut states = StateStore::new(&limits);
+        let walkers = (0..sequences).map(|_| Walker::new(&mut states, positions));
         Ok(Self {
-            lease: acquire(&mut states, positions)?,
+            walkers: walkers.collect::<anyhow::Result<_>>()?,
             states,
             positions,
             plan: StepPlan::with_room(&limits),
@@ -35,66 +57,86 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// The most rows of a step that decodes.
+    pub(super) fn sequences(&self) -> usize {
+        self.walkers.len()
+    }
+
+    /// The most rows of a sequence in a step that decodes.
     pub(super) fn most_rows(&self) -> usize {
         self.guesses.len() + 1
     }
 
-    /// Positions whose state is real.
+    /// Positions of each sequence whose state is real.
     pub(super) fn position(&self) -> usize {
-        self.states.lease(self.lease).committed as usize
+        self.states.lease(self.walkers[0].lease).committed as usize
     }
 
     /// Back to the beginning.
     pub(super) fn restart(&mut self) -> anyhow::Result<()> {
-        self.states.release(self.lease);
-        self.lease = acquire(&mut self.states, self.positions)?;
+        for walker in &mut self.walkers {
+            self.states.release(walker.lease);
+            *walker = Walker::new(&mut self.states, self.positions)?;
+        }
         Ok(())
     }
 
-    /// Reads a prompt in steps as long as the engine's and samples its last row; returns the steps.
+    /// Every sequence, one after the other, reads the prompt in steps as long as the engine's and samples its last
+    /// row; returns the steps of one.
     pub(super) fn read(&mut self, prompt: &[Token]) -> anyhow::Result<usize> {
         let chunks = prompt.chunks(self.runner.limits().rows);
         let steps = chunks.len();
-        for (i, chunk) in chunks.enumerate() {
-            self.run(chunk, 0, i + 1 == steps)?;
+        for walker in 0..self.walkers.len() {
+            for (i, chunk) in chunks.clone().enumerate() {
+                self.plan.clear();
+                self.add(walker, chunk, 0, i + 1 == steps);
+                self.run(walker)?;
+            }
         }
         Ok(steps)
     }
 
-    /// The token picked last, and `rows - 1` guesses, which are rejected.
+    /// Of every sequence the token picked last, and `rows - 1` guesses, which are rejected.
     pub(super) fn step(&mut self, rows: usize) -> anyhow::Result<()> {
-        let mut tokens = vec![self.picks.tokens.first().copied().unwrap_or(0)];
+        let mut tokens = vec![0];
         tokens.extend_from_slice(&self.guesses[..rows - 1]);
-        self.run(&tokens, rows - 1, true)
+        self.plan.clear();
+        for walker in 0..self.walkers.len() {
+            tokens[0] = self.walkers[walker].picked;
+            self.add(walker, &tokens, rows - 1, true);
+        }
+        self.run(0)
     }
 
-    fn run(&mut self, tokens: &[Token], drafts: usize, sampled: bool) -> anyhow::Result<()> {
-        let lease = self.states.lease(self.lease);
-        self.plan.clear();
+    /// Plans the next tokens of a sequence.
+    fn add(&mut self, walker: usize, tokens: &[Token], drafts: usize, sampled: bool) {
+        let id = self.walkers[walker].lease;
+        let lease = self.states.lease(id);
+        let (token, block) = (self.plan.tokens.len(), self.plan.blocks.len());
         self.plan.tokens.extend_from_slice(tokens);
         self.plan.blocks.extend_from_slice(&lease.blocks);
-        let sample = SampleSpec::GREEDY;
         self.plan.spans.push(Span {
-            seq: SeqId(0),
-            lease: self.lease,
+            seq: SeqId(walker as u64),
+            lease: id,
             start: lease.committed,
-            tokens: 0..tokens.len(),
+            tokens: token..self.plan.tokens.len(),
             drafts,
             pending: lease.pending,
-            blocks: 0..lease.blocks.len(),
-            sample: sampled.then_some(sample),
+            blocks: block..self.plan.blocks.len(),
+            sample: sampled.then_some(SampleSpec::GREEDY),
         });
-        self.runner.run(&self.plan, &mut self.picks)?;
-        let certain = tokens.len() - drafts;
-        self.states.commit(self.lease, certain, certain);
-        Ok(())
     }
-}
 
-fn acquire(states: &mut StateStore, positions: usize) -> anyhow::Result<LeaseId> {
-    match states.acquire(positions) {
-        Admission::Ready(lease) => Ok(lease),
-        Admission::Wait => bail!("the engine has no room for {positions} positions"),
+    /// Runs what is planned, which begins with sequence `first`, and keeps all but guesses.
+    fn run(&mut self, first: usize) -> anyhow::Result<()> {
+        self.runner.run(&self.plan, &mut self.picks)?;
+        let spans = self.plan.spans.iter().zip(&self.picks.of_span);
+        for ((span, picked), walker) in spans.zip(&mut self.walkers[first..]) {
+            let certain = span.tokens.len() - span.drafts;
+            self.states.commit(span.lease, certain, certain);
+            if let Some(&token) = self.picks.tokens[picked.clone()].first() {
+                walker.picked = token;
+            }
+        }
+        Ok(())
     }
 }
