@@ -60,7 +60,7 @@ fn family(level: Level, format: Format) -> Level {
         (Level::Amx, Codes::E4m3) => Level::Amx,
         (_, Codes::E4m3) => Level::Portable,
         // Tiles multiply few bits by long digits.
-        (Level::Amx, _) if bits.is_some_and(|bits| bits <= 4) && !nested => Level::Amx,
+        (Level::Amx, _) if bits.is_some_and(|bits| bits <= 5) && !nested => Level::Amx,
         (_, _) if bits.is_some_and(|bits| bits <= 6) => Level::Avx2,
         (Level::Amx | Level::Vnni, _) => Level::Vnni,
         (Level::AvxVnni, _) => Level::AvxVnni,

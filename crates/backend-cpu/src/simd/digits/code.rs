@@ -10,8 +10,10 @@ pub(super) trait Code: Copy {
     const PLANES: [usize; 2];
     /// Bits of a code, which is also how many vectors 32 columns take.
     const BITS: usize = Self::PLANES[0] + Self::PLANES[1];
-    /// Whether activations have two digits of twelve bits where there are tiles.
-    const NARROW: bool;
+    /// See [`shift`].
+    const SHIFT: u32;
+    /// Whether activations have two long digits where there are tiles.
+    const NARROW: bool = Self::SHIFT > 0;
 
     /// Whether codes stand for entries of a table.
     const TABLE: bool = false;
@@ -29,7 +31,7 @@ pub(super) struct Number<const LOW: usize, const HIGH: usize>;
 
 impl<const LOW: usize, const HIGH: usize> Code for Number<LOW, HIGH> {
     const PLANES: [usize; 2] = [LOW, HIGH];
-    const NARROW: bool = LOW + HIGH <= 4;
+    const SHIFT: u32 = shift(LOW + HIGH);
 }
 
 /// Entries of a table of sixteen.
@@ -38,7 +40,7 @@ pub(super) struct Looked([i8; 16]);
 
 impl Code for Looked {
     const PLANES: [usize; 2] = [4, 0];
-    const NARROW: bool = false;
+    const SHIFT: u32 = 0;
     const TABLE: bool = true;
 
     #[inline(always)]
@@ -134,7 +136,18 @@ impl Scales {
 /// Digits of a number, where codes are not narrow.
 pub(super) const DIGITS: usize = 3;
 
-/// What each digit is worth, highest first.
-pub(super) const fn weights(narrow: bool) -> [f32; 3] {
-    if narrow { [4096.0, 1.0, 0.0] } else { [65536.0, 256.0, 1.0] }
+/// How far codes of so many bits can move up inside a byte to meet long digits: by four bits or three; none where too few are left.
+///
+/// A digit is then `a · 2^shift + b`, the product with a code `a · (2^shift · code) + b · code`.
+pub(super) const fn shift(bits: usize) -> u32 {
+    match bits {
+        0..=4 => 4,
+        5 => 3,
+        _ => 0,
+    }
+}
+
+/// What each digit is worth, highest first, where long ones have bytes `shift` bits apart; 0 stands for digits of a byte.
+pub(super) const fn weights(shift: u32) -> [f32; 3] {
+    if shift > 0 { [(256 << shift) as f32, 1.0, 0.0] } else { [65536.0, 256.0, 1.0] }
 }

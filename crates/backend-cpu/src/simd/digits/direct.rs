@@ -73,7 +73,7 @@ macro_rules! add {
     ($t:expr, $digit:expr, $place:expr, $at:expr, ($scales:expr, $factors:expr), $sums:expr) => {
         let (scale, offset) = $factors;
         let from = $place.results.add(($t) % 4 * TILE);
-        let scale = _mm512_mul_ps(scale, _mm512_set1_ps(weights(false)[$digit]));
+        let scale = _mm512_mul_ps(scale, _mm512_set1_ps(weights(0)[$digit]));
         for r in 0..CLASS {
             let whole = _mm512_load_si512(from.add(r * 64).cast());
             $sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, $sums[r]);

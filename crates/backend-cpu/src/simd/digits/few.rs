@@ -210,8 +210,9 @@ pub(super) unsafe fn begun<S: Whole, const R: usize, const P: usize>(
 }
 
 impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P, HALF> {
-    /// Whether digits have twelve bits.
+    /// Whether digits are long.
     const LONG: bool = P == 4;
+    const SHIFT: u32 = if Self::LONG { C::SHIFT } else { 0 };
 
     /// What a unit's sums begin with.
     ///
@@ -244,7 +245,7 @@ impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P
         let count = if Self::LONG { 2 } else { P };
         let mut factors = [scale; 3];
         for i in 0..count {
-            factors[i] = floats.mul(scale, floats.splat(weights(Self::LONG)[i]));
+            factors[i] = floats.mul(scale, floats.splat(weights(Self::SHIFT)[i]));
         }
         for r in 0..R {
             if P == 1 {
@@ -281,7 +282,9 @@ impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P
         [row, i]: [usize; 2],
         words: *const f32,
     ) -> S::W {
-        let both = simd.add(simd.up::<4>(dots[2 * i]), dots[2 * i + 1]);
+        let first = dots[2 * i];
+        let first = if Self::SHIFT == 3 { simd.up::<3>(first) } else { simd.up::<4>(first) };
+        let both = simd.add(first, dots[2 * i + 1]);
         if !self.panel.lifted {
             return both;
         }

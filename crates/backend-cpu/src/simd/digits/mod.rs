@@ -2,7 +2,7 @@
 //!
 //! # Math
 //! A row of activations becomes whole numbers `n = round(x · L / max|x|)` with `L = 8 353 780`, so 23 bits and a sign, cut into
-//! digits. With the codes `c` of a unit of 16, 32 or 64 columns inside one group,
+//! digits; where codes of five bits meet tiles with `L = 2 087 928`, 21 bits and a sign. With the codes `c` of a unit of 16, 32 or 64 columns inside one group,
 //!
 //! ```text
 //! d_i[m][n] = Σ_k digit_i[m][k] · c[n][k]                       whole numbers, exact
@@ -19,7 +19,7 @@
 //! # Numerics
 //! What is exact has no order: a unit's sums are the same bits however they are made, by tiles, by dot products of bytes,
 //! for one row or for many. The order that is left, units ascending in f32, depends on the weight alone. An activation is
-//! off by at most 2⁻²⁴ of its row's largest, which is what an f32 sum of the row's products loses too. A row with
+//! off by at most 2⁻²⁴ of its row's largest (2⁻²² there), which is what an f32 sum of the row's products loses too. A row with
 //! something that is not a number gives only that; a row below 2⁻¹⁰⁰ counts as zeros.
 
 #[cfg(target_arch = "x86_64")]

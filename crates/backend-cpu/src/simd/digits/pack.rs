@@ -4,8 +4,8 @@
 //! Rows come in tiles of [`Packed::class`] rows: [`Recipe::tile_rows`], or one tile of fewer. A tile is `[unit][slab][row]` bytes, then
 //! `[part][4][row]` words (the sum of a part's numbers as f32, and, where vectors multiply codes that are stored too large or are read as
 //! too small, what sets each digit's products right), then `[row]` f32: what one is worth. A part is a
-//! unit, or a group inside it where scales are nested. Where there are tiles, narrow codes (up to four bits) have two digits of twelve
-//! bits, each two bytes `16·a + b`: slabs are `a b` and `c d` where both fit
+//! unit, or a group inside it where scales are nested. Where there are tiles, numbers for narrow codes have two long digits of two bytes
+//! each: of twelve bits `16·a + b` for codes of up to four bits, of eleven `8·a + b` for those of five. Slabs are `a b` and `c d` where both fit
 //! a line of 64 bytes, else `a`, `b`, `c`, `d`. Other codes have three digits of a byte, highest first. Inside a
 //! unit columns come in the order of the codes' bytes. Rows and columns past the end are zeros.
 //!
@@ -25,7 +25,7 @@ use super::super::portable::Portable;
 use super::super::product::Input;
 use super::super::walk::class;
 use super::Units;
-use super::code::{DIGITS, excess};
+use super::code::{DIGITS, excess, shift};
 use super::nested::STEP;
 use super::sets::WithSet;
 use super::whole::Whole;
@@ -53,8 +53,9 @@ pub(crate) struct Recipe {
     tiles: bool,
     /// Whether numbers are rounded to one byte.
     pub(super) rounded: bool,
-    /// Whether numbers have two digits of twelve bits. Tiles gain by that; vectors would take four products instead of three.
-    pub(super) long: bool,
+    /// How many bits the two bytes of a long digit are apart, where numbers have such ([`shift`]), else 0. Tiles gain by that; vectors take
+    /// four products instead of three.
+    pub(super) shift: u32,
     /// What is added to a unit's products with a digit for every one of the digit: less than nothing where stored codes are too large.
     pub(super) lift: i32,
     /// Bits of a code in its first plane, which decide the order of columns.
@@ -74,24 +75,22 @@ impl Recipe {
         let nested = scale == ScaleKind::Nested;
         let whole = [64, 32].into_iter().find(|unit| group % unit == 0).unwrap_or(16);
         let (unit, part) = if nested { (STEP, whole.min(CHUNK)) } else { (whole, whole) };
-        let (narrow, order) = match codes {
+        let (shift, order) = match codes {
             Codes::E4m3 => return None,
-            Codes::Table { .. } => (false, 4),
-            Codes::Uint { bits } | Codes::Int { bits } => match bits {
-                2 | 3 => (true, 2),
-                4 => (true, 4),
-                5 | 6 => (false, 4),
-                _ => (false, 8),
-            },
+            Codes::Table { .. } => (0, 4),
+            Codes::Uint { bits } | Codes::Int { bits } => {
+                let order = if bits > 6 { 8 } else { 1 << bits.min(4).ilog2() };
+                (shift(usize::from(bits)), order)
+            }
         };
         let bytes = order == 8 || matches!(codes, Codes::Table { .. });
         if bytes && !S::BYTES {
             return None;
         }
-        let long = narrow && tiles && !nested && !rounded;
+        let shift = if tiles && !nested && !rounded { shift } else { 0 };
         let stored = excess(format).map_or(0, |bits| 1 << bits);
         let lift = if bytes && S::SIGNED { 128 - stored } else { -stored };
-        Some(Self { cols, unit, part, nested, tiles, rounded, long, lift, order, sums })
+        Some(Self { cols, unit, part, nested, tiles, rounded, shift, lift, order, sums })
     }
 
     pub(super) fn cols(&self) -> usize {
@@ -159,9 +158,14 @@ impl Recipe {
         self.nested && self.by_tiles(class) && class < LANES
     }
 
+    /// Whether numbers have long digits.
+    pub(super) fn long(&self) -> bool {
+        self.shift > 0
+    }
+
     /// Bytes of a number.
     pub(super) fn planes(&self, class: usize) -> usize {
-        match (self.rounded, self.long) {
+        match (self.rounded, self.long()) {
             _ if self.pairs(class) => PAIRED,
             (true, _) => 1,
             (_, true) => 4,
@@ -171,7 +175,7 @@ impl Recipe {
 
     /// Bytes of a row in a slab.
     pub(super) fn slab(&self) -> usize {
-        if self.long && self.unit <= CHUNK { 2 * self.unit } else { self.unit }
+        if self.long() && self.unit <= CHUNK { 2 * self.unit } else { self.unit }
     }
 
     /// Bytes of a unit of a tile.

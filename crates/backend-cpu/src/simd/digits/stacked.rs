@@ -56,7 +56,7 @@ macro_rules! add {
         let (from, unit, scales) = ($from, $unit, &$scales);
         let (scale, offset) = scales.of(Avx512::promised(), unit);
         for digit in 0..DIGITS {
-            let scale = _mm512_mul_ps(scale, _mm512_set1_ps(weights(false)[digit]));
+            let scale = _mm512_mul_ps(scale, _mm512_set1_ps(weights(0)[digit]));
             for r in 0..CLASS {
                 let whole = _mm512_load_si512(from.add((digit * CLASS + r) * 64).cast());
                 $sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, $sums[r]);

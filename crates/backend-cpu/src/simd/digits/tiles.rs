@@ -1,8 +1,8 @@
 //! A tile of rows with one panel, by tiles of bytes.
 //!
 //! # Layout
-//! Codes are unpacked to `[unit]` tiles of weights: for narrow codes the lines of `16·c` and then those of `c`, which fit one tile up
-//! to 32 columns. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
+//! Codes are unpacked to `[unit]` tiles of weights: for narrow codes the lines of `16·c` or `8·c` and then those of `c`, which fit one tile
+//! up to 32 columns. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
 //!
 //! # Shape
 //! Digit by digit and unit by unit: a product is begun, the exact sums of the second before it are stored, and those of an earlier one are
@@ -69,10 +69,14 @@ pub(super) unsafe fn unpack<C: Code>(
                 let byte = _mm512_sub_epi8(bytes[i], excess);
                 let to = to.cast::<u8>().add((before + (line & (lines - 1))) * 64);
                 if C::NARROW {
-                    // Four bits that move up leave no trace in the byte above: what they push out is masked.
-                    let high =
-                        _mm512_and_si512(_mm512_slli_epi16::<4>(byte), _mm512_set1_epi8(-16));
-                    _mm512_store_si512(to.cast(), high);
+                    // Codes that move up leave no trace in the byte above: what they push out is masked.
+                    let moved = if C::SHIFT == 3 {
+                        _mm512_slli_epi16::<3>(byte)
+                    } else {
+                        _mm512_slli_epi16::<4>(byte)
+                    };
+                    let mask = _mm512_set1_epi8(-1 << C::SHIFT);
+                    _mm512_store_si512(to.cast(), _mm512_and_si512(moved, mask));
                     _mm512_store_si512(to.add(lines * 64).cast(), byte);
                 } else {
                     _mm512_store_si512(to.cast(), byte);
@@ -98,7 +102,7 @@ pub(super) unsafe fn widen_scales<C: Code>(
             let (scale, offset) = scales.of(Avx512::promised(), first + unit);
             let to = to.add(unit * 4 * LANES);
             for i in 0..3 {
-                let weight = _mm512_set1_ps(weights(C::NARROW)[i]);
+                let weight = _mm512_set1_ps(weights(C::SHIFT)[i]);
                 _mm512_store_ps(to.add(i * LANES), _mm512_mul_ps(scale, weight));
             }
             _mm512_store_ps(to.add(3 * LANES), offset);

@@ -9,9 +9,13 @@ use std::array::from_fn;
 
 /// Half of what each digit of a byte can hold, in the number's bits.
 const RAISE: i32 = 0x80_8080;
-/// The largest whole number. Two digits of twelve bits hold up to 3 more, three of a byte hold more than that; so nothing that
-/// rounding adds goes past them.
-const LIMIT: f32 = 8_353_780.0;
+/// The largest whole number, of digits as in [`super::code::weights`]. Two long ones hold up to 3 more, three of a byte hold more than
+/// two of twelve bits; so nothing that rounding adds goes past them.
+const fn limit(shift: u32) -> f32 {
+    let shift = if shift == 0 { 4 } else { shift };
+    let digit = (127 << shift) + (1 << (shift - 1)) - 1;
+    (digit * (256 << shift) + digit - 3) as f32
+}
 /// Rows whose largest number is below this count as zeros.
 const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
@@ -85,9 +89,9 @@ fn factor_and_worth_of(most: f32, limit: f32) -> (f32, f32) {
     }
 }
 
-/// The same for a row of whole numbers.
-pub(super) fn factor_and_worth(most: f32) -> (f32, f32) {
-    factor_and_worth_of(most, LIMIT)
+/// The same for a row of whole numbers, with digits as in [`super::code::weights`].
+pub(super) fn factor_and_worth(most: f32, shift: u32) -> (f32, f32) {
+    factor_and_worth_of(most, limit(shift))
 }
 
 /// The largest absolute value; infinities and what is not a number are larger than any.
@@ -136,7 +140,7 @@ impl WholeKernel for Write<'_> {
         let mut factors = [0.0; ROWS];
         for (row, (x, factor)) in rows.iter().zip(&mut factors).enumerate() {
             // SAFETY: the room is the caller's promise.
-            unsafe { (*factor, *room.worth(row)) = factor_and_worth(largest(x)) };
+            unsafe { (*factor, *room.worth(row)) = factor_and_worth(largest(x), 0) };
         }
         let order = order(recipe);
         for part in 0..recipe.parts() {

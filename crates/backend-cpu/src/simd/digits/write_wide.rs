@@ -58,9 +58,9 @@ pub(super) unsafe fn write_wide(room: &Room, rows: &[&[f32]]) {
     let mut factors = [0.0; ROWS];
     for (row, (x, factor)) in rows.iter().zip(&mut factors).enumerate() {
         // SAFETY: the caller's promise.
-        unsafe { (*factor, *room.worth(row)) = factor_and_worth(largest(x)) };
+        unsafe { (*factor, *room.worth(row)) = factor_and_worth(largest(x), recipe.shift) };
     }
-    let (pairs, long) = (recipe.pairs(room.class), recipe.long);
+    let (pairs, shift) = (recipe.pairs(room.class), recipe.shift);
     let digits = Digits::new(recipe);
     let digit_sums = recipe.lift != 0 && !recipe.by_tiles(room.class);
     let mut blocks = [0; ROWS];
@@ -87,7 +87,7 @@ pub(super) unsafe fn write_wide(room: &Room, rows: &[&[f32]]) {
                     _mm_storeu_si128(room.at(row, column, 0).cast(), first);
                     _mm_storeu_si128(room.at(row, column, 1).cast(), second);
                     _mm_storeu_si128(room.at(row, column, 2).cast(), third);
-                    if long {
+                    if shift > 0 {
                         _mm_storeu_si128(room.at(row, column, 3).cast(), fourth);
                     }
                 }
@@ -99,7 +99,8 @@ pub(super) unsafe fn write_wide(room: &Room, rows: &[&[f32]]) {
                 }
                 if digit_sums {
                     let [a, b, c, d] = by_lanes(of_digits);
-                    let found = if long { [16 * a + b, 16 * c + d, 0] } else { [a, b, c] };
+                    let long = [(a << shift) + b, (c << shift) + d, 0];
+                    let found = if shift > 0 { long } else { [a, b, c] };
                     for i in 0..3 {
                         *room.word(row, part, 1 + i).cast::<i32>() = recipe.lift * found[i];
                     }
@@ -161,17 +162,20 @@ struct Tables {
     raise: i32,
 }
 
-/// For digits of a byte or of twelve bits, and codes whose first plane has 2, 4 or 8 bits. Made once: they take longer than a row.
-static TABLES: [[Tables; 3]; 2] = [
-    [Tables::new(false, 2), Tables::new(false, 4), Tables::new(false, 8)],
-    [Tables::new(true, 2), Tables::new(true, 4), Tables::new(true, 8)],
+/// For digits of a byte, of eleven or of twelve bits, and codes whose first plane has 2, 4 or 8 bits. Made once: they take longer than a row.
+static TABLES: [[Tables; 3]; 3] = [
+    [Tables::new(0, 2), Tables::new(0, 4), Tables::new(0, 8)],
+    [Tables::new(3, 2), Tables::new(3, 4), Tables::new(3, 8)],
+    [Tables::new(4, 2), Tables::new(4, 4), Tables::new(4, 8)],
 ];
 
 impl Tables {
-    const fn new(long: bool, bits: usize) -> Self {
+    const fn new(shift: u32, bits: usize) -> Self {
         // From the lowest bits of a number on: the first bit of each field, and half of what it can hold.
+        let long = shift > 0;
         let fields: [(u32, u32); 4] = if long {
-            [(0, 8), (4, 128), (12, 8), (16, 128)]
+            let half = 1 << (shift - 1);
+            [(0, half), (shift, 128), (8 + shift, half), (8 + 2 * shift, 128)]
         } else {
             [(0, 128), (8, 128), (16, 128), (24, 0)]
         };
@@ -210,7 +214,8 @@ impl Digits {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     fn new(recipe: Recipe) -> Self {
-        let tables = &TABLES[usize::from(recipe.long)][recipe.order.ilog2() as usize - 1];
+        let tables =
+            &TABLES[recipe.shift.saturating_sub(2) as usize][recipe.order.ilog2() as usize - 1];
         // SAFETY: 64 bytes each.
         let load = |bytes: &[u8; 64]| unsafe { _mm512_load_si512(bytes.as_ptr().cast()) };
         Self {
