@@ -1,26 +1,285 @@
-//! How many threads are worth having.
+//! Which cores are worth having.
+//!
+//! By default there is a thread for each core of the fastest kind in one part of the machine. Two threads of one core share its
+//! arithmetic units, so the second brings nothing. A slow core keeps all others waiting at the end of every operation. Cores of another socket
+//! read our memory at a fraction of the speed, and what they write comes back as slowly.
 
-use std::collections::HashSet;
-use std::fs;
+use std::path::Path;
+use std::{fs, process, thread};
 
-/// Physical cores this process may use, where the system tells (Linux); else its logical ones.
-///
-/// Two threads of one core share its arithmetic units, so the second brings nothing here.
-pub(crate) fn cores() -> usize {
-    let logical = std::thread::available_parallelism().map_or(1, usize::from);
-    physical().map_or(logical, |cores| cores.clamp(1, logical))
+/// Where Linux tells about processors.
+const DEVICES: &str = "/sys/devices";
+
+/// Threads by default, and where they should stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cores {
+    pub(crate) count: usize,
+    /// Logical processors; none where those we may use are all alike.
+    pub(crate) home: Vec<usize>,
 }
 
-fn physical() -> Option<usize> {
+impl Cores {
+    /// Those of this machine that this process may use.
+    pub(crate) fn find() -> Self {
+        let logical = thread::available_parallelism().map_or(1, usize::from);
+        let allowed = allowed();
+        let best = allowed.and_then(|allowed| {
+            let cores = Core::all(Path::new(DEVICES), &allowed)?;
+            Some(best(cores, allowed.len()))
+        });
+        let Self { count, home } = best.unwrap_or_else(|| {
+            // A Mac puts busy threads on its fast cores by itself.
+            let count = if cfg!(target_os = "macos") { fast_cores_of_a_mac() } else { None };
+            Self { count: count.unwrap_or(logical), home: Vec::new() }
+        });
+        // There may be a quota below the number of processors.
+        Self { count: count.clamp(1, logical), home }
+    }
+}
+
+/// A physical core.
+#[derive(Clone, Debug)]
+struct Core {
+    /// Logical processors of it that we may use.
+    cpus: Vec<usize>,
+    /// Speed relative to the others.
+    capacity: u64,
+    node: usize,
+    package: i64,
+}
+
+impl Core {
+    /// Those of the logical processors `allowed`, where the system tells.
+    fn all(devices: &Path, allowed: &[usize]) -> Option<Vec<Self>> {
+        let slow = list(&devices.join("cpu_atom/cpus")).unwrap_or_default();
+        let nodes = nodes(devices);
+        let mut cores: Vec<(Vec<usize>, Self)> = Vec::new();
+        for &cpu in allowed {
+            let about = devices.join(format!("system/cpu/cpu{cpu}"));
+            let siblings = list(&about.join("topology/thread_siblings_list"))?;
+            if let Some((_, core)) = cores.iter_mut().find(|(known, _)| *known == siblings) {
+                core.cpus.push(cpu);
+                continue;
+            }
+            let number =
+                |name: &str| fs::read_to_string(about.join(name)).ok()?.trim().parse().ok();
+            let capacity = number("cpu_capacity").unwrap_or(1024_i64).unsigned_abs();
+            let node = nodes.iter().find(|(_, cpus)| cpus.contains(&cpu));
+            let core = Self {
+                cpus: vec![cpu],
+                capacity: if slow.contains(&cpu) { capacity.min(512) } else { capacity },
+                node: node.map_or(0, |&(number, _)| number),
+                package: number("topology/physical_package_id").unwrap_or(0),
+            };
+            cores.push((siblings, core));
+        }
+        Some(cores.into_iter().map(|(_, core)| core).collect())
+    }
+
+    /// Whether what one writes comes to the other without leaving a socket. A node may have several sockets, as virtual machines do that have one for every core, and a
+    /// socket several nodes.
+    fn is_near(&self, other: &Self) -> bool {
+        self.node == other.node || self.package == other.package
+    }
+}
+
+/// Memory nodes and their logical processors.
+fn nodes(devices: &Path) -> Vec<(usize, Vec<usize>)> {
+    let Ok(entries) = fs::read_dir(devices.join("system/node")) else { return Vec::new() };
+    let node = |entry: fs::DirEntry| {
+        let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+        Some((number, list(&entry.path().join("cpulist"))?))
+    };
+    entries.flatten().filter_map(node).collect()
+}
+
+/// The largest number of fast cores that are near each other.
+fn best(cores: Vec<Core>, allowed: usize) -> Cores {
+    let fastest = cores.iter().map(|core| core.capacity).max().unwrap_or(0);
+    let mut regions: Vec<Vec<Core>> = Vec::new();
+    for core in cores.into_iter().filter(|core| 3 * core.capacity >= 2 * fastest) {
+        let (near, mut far): (Vec<_>, Vec<_>) =
+            regions.into_iter().partition(|region| region.iter().any(|known| known.is_near(&core)));
+        let mut region: Vec<Core> = near.into_iter().flatten().collect();
+        region.push(core);
+        far.push(region);
+        regions = far;
+    }
+    // Of equal ones the first, where this process is most likely to have its memory.
+    regions.sort_by_key(|region| (usize::MAX - region.len(), region[0].cpus[0]));
+    let region = regions.into_iter().next().unwrap_or_default();
+    let mut home: Vec<usize> = region.iter().flat_map(|core| core.cpus.clone()).collect();
+    home.sort_unstable();
+    if home.len() == allowed {
+        home.clear();
+    }
+    Cores { count: region.len(), home }
+}
+
+/// Logical processors that this process may use, where the system tells.
+fn allowed() -> Option<Vec<usize>> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    let mut cores = HashSet::new();
-    for range in allowed.trim().split(',') {
+    parse_list(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
+}
+
+fn list(path: &Path) -> Option<Vec<usize>> {
+    parse_list(&fs::read_to_string(path).ok()?)
+}
+
+/// Numbers as the system lists them: `0-3,8`.
+fn parse_list(text: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        for cpu in first.parse::<usize>().ok()?..=last.parse::<usize>().ok()? {
-            let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-            cores.insert(fs::read_to_string(path).ok()?);
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?);
+    }
+    Some(numbers)
+}
+
+/// Asked of a program of the system, since the language has no way of its own.
+fn fast_cores_of_a_mac() -> Option<usize> {
+    let mut command = process::Command::new("/usr/sbin/sysctl");
+    let output = command.args(["-n", "hw.perflevel0.physicalcpu"]).output().ok()?;
+    std::str::from_utf8(&output.stdout).ok()?.trim().parse().ok()
+}
+
+/// Keeps the calling thread on these logical processors, where there are any and the system can do that; nothing is lost where it refuses.
+pub(crate) fn stay(home: &[usize]) {
+    #[cfg(target_os = "linux")]
+    if !home.is_empty() {
+        // SAFETY: a set of zeros is a set of no processors, and only numbers below its size are put in; zero is this thread.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            for &cpu in home.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
+                libc::CPU_SET(cpu, &mut set);
+            }
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
         }
     }
-    Some(cores.len())
+    #[cfg(not(target_os = "linux"))]
+    let _ = home;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine as Linux describes it.
+    struct Described(tempfile::TempDir);
+
+    impl Described {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn put(&self, file: &str, text: &str) -> &Self {
+            let file = self.0.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, format!("{text}\n")).unwrap();
+            self
+        }
+
+        fn cpu(&self, cpu: usize, siblings: &str, package: usize) -> &Self {
+            let about = format!("system/cpu/cpu{cpu}/topology");
+            self.put(&format!("{about}/thread_siblings_list"), siblings)
+                .put(&format!("{about}/physical_package_id"), &package.to_string())
+        }
+
+        fn best(&self, allowed: &str) -> Option<(usize, Vec<usize>)> {
+            let allowed = parse_list(allowed).unwrap();
+            let Cores { count, home } = best(Core::all(self.0.path(), &allowed)?, allowed.len());
+            Some((count, home))
+        }
+    }
+
+    #[test]
+    fn two_threads_of_a_core_count_once() {
+        let machine = Described::new();
+        for cpu in 0..8 {
+            machine.cpu(cpu, &format!("{},{}", cpu % 4, cpu % 4 + 4), 0);
+        }
+        assert_eq!(machine.best("0-7"), Some((4, vec![])));
+        assert_eq!(machine.best("0,1,5"), Some((2, vec![])), "of a process that may use three");
+    }
+
+    #[test]
+    fn slow_cores_are_left_out() {
+        // Two fast cores of two threads each and four slow ones, as Intel's are told apart.
+        let machine = Described::new();
+        for cpu in 0..4 {
+            machine.cpu(cpu, if cpu < 2 { "0-1" } else { "2-3" }, 0);
+        }
+        for cpu in 4..8 {
+            machine.cpu(cpu, &cpu.to_string(), 0);
+        }
+        machine.put("cpu_core/cpus", "0-3").put("cpu_atom/cpus", "4-7");
+        assert_eq!(machine.best("0-7"), Some((2, vec![0, 1, 2, 3])));
+        assert_eq!(machine.best("4-6"), Some((3, vec![])), "where there is nothing else");
+        // One core above two fast ones, and five slow ones, by capacity.
+        let machine = Described::new();
+        for (cpu, capacity) in [290, 290, 290, 290, 290, 871, 871, 1024].into_iter().enumerate() {
+            machine.cpu(cpu, &cpu.to_string(), 0);
+            machine.put(&format!("system/cpu/cpu{cpu}/cpu_capacity"), &capacity.to_string());
+        }
+        assert_eq!(machine.best("0-7"), Some((3, vec![5, 6, 7])));
+    }
+
+    #[test]
+    fn threads_stay_on_one_socket() {
+        let machine = Described::new();
+        for cpu in 0..8 {
+            machine.cpu(cpu, &cpu.to_string(), cpu / 4);
+        }
+        assert_eq!(machine.best("0-7"), Some((8, vec![])), "memory is all alike");
+        machine.put("system/node/node0/cpulist", "0-3").put("system/node/node1/cpulist", "4-7");
+        assert_eq!(machine.best("0-7"), Some((4, vec![0, 1, 2, 3])));
+        assert_eq!(machine.best("2-7"), Some((4, vec![4, 5, 6, 7])), "the larger part");
+        assert_eq!(machine.best("5-7"), Some((3, vec![])));
+        // Two nodes in each socket.
+        machine.put("system/node/node0/cpulist", "0-1").put("system/node/node1/cpulist", "2-3");
+        machine.put("system/node/node2/cpulist", "4-5").put("system/node/node3/cpulist", "6-7");
+        machine.put("system/node/has_cpu", "0-3");
+        assert_eq!(machine.best("0-7"), Some((4, vec![0, 1, 2, 3])));
+    }
+
+    #[test]
+    fn a_virtual_machine_with_a_socket_for_every_core_uses_all_of_them() {
+        let machine = Described::new();
+        for cpu in 0..4 {
+            machine.cpu(cpu, &cpu.to_string(), cpu);
+        }
+        machine.put("system/node/node0/cpulist", "0-3");
+        assert_eq!(machine.best("0-3"), Some((4, vec![])));
+    }
+
+    #[test]
+    fn a_system_that_does_not_tell_is_not_guessed_at() {
+        assert_eq!(Described::new().best("0-3"), None);
+        for text in ["x", "1-", "0-3,y", "-1"] {
+            assert_eq!(parse_list(text), None, "{text}");
+        }
+        assert_eq!(parse_list("\t0-2,7\n"), Some(vec![0, 1, 2, 7]));
+        assert!(Cores::find().count >= 1);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_stays_where_it_was_told_to() {
+        let here = || {
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+            let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+            parse_list(list.unwrap()).unwrap()
+        };
+        thread::spawn(move || {
+            let before = here();
+            stay(&[]);
+            assert_eq!(here(), before);
+            stay(&before[..1]);
+            assert_eq!(here(), before[..1]);
+            stay(&[usize::MAX]);
+            assert_eq!(here(), before[..1], "a set of nothing is refused");
+        })
+        .join()
+        .unwrap();
+    }
 }

@@ -1,6 +1,5 @@
 //! What the machine can do, measured: the roof above every kernel.
 
-use crate::cores::cores;
 use crate::simd::{Crew, Level, probe};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -31,7 +30,6 @@ impl Machine {
     /// # Errors
     /// The bytes there was no memory for.
     pub fn measure(threads: Option<usize>) -> Result<Self, usize> {
-        let threads = threads.unwrap_or_else(cores);
         let crew = Level::ALL.into_iter().find_map(|level| Crew::new(level, threads));
         let mut crew = crew.expect("the portable level is always there");
         let cache_bytes = cache_bytes();

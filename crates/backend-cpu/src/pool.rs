@@ -9,6 +9,7 @@
 //! the operations of a step follow each other within microseconds, and then parks. Nothing is
 //! allocated after construction.
 
+use crate::cores::stay;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -185,15 +186,16 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of `threads`, the caller being one of them.
-    pub(crate) fn new(threads: usize) -> Self {
+    /// A pool of `threads`, the caller being one of them; the others stay on the logical processors `home`, where it has any.
+    pub(crate) fn new(threads: usize, home: &[usize]) -> Self {
         let workers = threads.clamp(1, INSIDE as usize) - 1;
         let board = Arc::new(Board::new(workers));
         let (up, started) = mpsc::channel();
         let spawn = |worker: usize| {
-            let (board, up) = (board.clone(), up.clone());
+            let (board, up, home) = (board.clone(), up.clone(), home.to_vec());
             let name = format!("forerun-cpu-{worker}");
             let live = move || {
+                stay(&home);
                 // The pool waits for this, so the receiver is there.
                 let _ = up.send(());
                 board.live(worker);
@@ -358,7 +360,7 @@ mod tests {
     #[test]
     fn every_task_runs_once_at_any_number_of_threads() {
         for threads in [1, 2, 3, 7] {
-            let mut pool = Pool::new(threads);
+            let mut pool = Pool::new(threads, &[]);
             for tasks in [0, 1, 2, 5, 100] {
                 let mut hits = vec![0_u32; tasks];
                 let shared = Shared::new(&mut hits);
@@ -374,7 +376,7 @@ mod tests {
 
     #[test]
     fn many_short_jobs_neither_hang_nor_lose_tasks() {
-        let mut pool = Pool::new(3);
+        let mut pool = Pool::new(3, &[]);
         let count = AtomicUsize::new(0);
         for round in 0..20_000 {
             pool.run(round % 5, &|_, _| {
@@ -390,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
-        let mut pool = Pool::new(3);
+        let mut pool = Pool::new(3, &[]);
         for _ in 0..20 {
             let caught = catch_unwind(AssertUnwindSafe(|| {
                 pool.run(50, &|task, _| assert_ne!(task, 17, "task seventeen"));

@@ -42,7 +42,7 @@ impl Tuned {
 
     /// A given instruction set, where the processor has it.
     pub fn with_isa(level: Level, threads: Option<usize>) -> Option<Self> {
-        let crew = Crew::new(level, threads.unwrap_or_else(crate::cores::cores))?;
+        let crew = Crew::new(level, threads)?;
         let (vectors, taps) = (Decoded::default(), Decoded::default());
         Some(Self { crew, shared: Scratch::default(), vectors, taps })
     }

@@ -4,7 +4,7 @@ use crate::args::{Compute, DeviceArgs};
 use anyhow::anyhow;
 use forerun_backend::Backend;
 pub(crate) use forerun_backend_cpu::Machine;
-use forerun_backend_cpu::{Cpu, Tuned};
+use forerun_backend_cpu::{Cpu, Level, Tuned};
 
 /// Opens the device to run on.
 pub(crate) fn open(args: DeviceArgs) -> anyhow::Result<Box<dyn Backend>> {
@@ -12,9 +12,12 @@ pub(crate) fn open(args: DeviceArgs) -> anyhow::Result<Box<dyn Backend>> {
     let kernels = match args.compute {
         Compute::Exact => exact,
         Compute::Int8 => exact.rounding().ok_or_else(|| {
-            anyhow!(
-                "--compute int8: this processor has tiles, whose exact products are faster, or no products of bytes at all; leave the option out"
-            )
+            let why = if Level::Amx.available() {
+                "has tiles, whose exact products are faster"
+            } else {
+                "has no products of bytes"
+            };
+            anyhow!("--compute int8: this processor {why}; leave the option out")
         })?,
     };
     Ok(Box::new(Cpu::with_kernels(kernels)))

@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_first_is_done_once_and_before_the_rest() {
         for threads in [1, 2, 3, 7] {
-            let mut crew = Crew::new(Level::Portable, threads).expect("every machine has it");
+            let mut crew = Crew::new(Level::Portable, Some(threads)).expect("every machine has it");
             for tasks in [0, 1, 2, 9] {
                 for then in [1, 2, 50] {
                     let (done, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_the_first_ends_the_job() {
-        let mut crew = Crew::new(Level::Portable, 3).expect("every machine has it");
+        let mut crew = Crew::new(Level::Portable, Some(3)).expect("every machine has it");
         let seen = AtomicUsize::new(0);
         let job = AssertUnwindSafe(|| crew.run(8, &After::new(4, &Fail, &Count(&seen))));
         assert!(catch_unwind(job).is_err());

@@ -10,6 +10,7 @@ use super::pieces::Pieces;
 use super::portable::Portable;
 use super::product::Input;
 use super::tiled::PackTask;
+use crate::cores::Cores;
 use crate::pool::Pool;
 use crate::weight::Weight;
 
@@ -132,10 +133,13 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// `None` when the processor does not have `level`.
-    pub(crate) fn new(level: Level, threads: usize) -> Option<Self> {
+    /// On `threads` threads, or as many as the machine has for us; `None` when the processor does not have `level`.
+    pub(crate) fn new(level: Level, threads: Option<usize>) -> Option<Self> {
         let token = Token::new(level)?;
-        let pool = Pool::new(threads);
+        let Cores { count, home } = Cores::find();
+        let threads = threads.unwrap_or(count);
+        // Who asks for more wants all of the machine.
+        let pool = Pool::new(threads, if threads <= count { &home } else { &[] });
         let scratch = (0..pool.threads()).map(|_| Scratch::default()).collect();
         Some(Self {
             level,

@@ -349,7 +349,7 @@ mod tests {
 
     fn found(level: Level) -> Vec<u32> {
         let probe = Probe(Mutex::default());
-        Crew::new(level, 1).expect("the level is available").run_here(1, &probe);
+        Crew::new(level, Some(1)).expect("the level is available").run_here(1, &probe);
         probe.0.into_inner().expect("one task")
     }
 

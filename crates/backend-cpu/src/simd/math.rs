@@ -299,7 +299,7 @@ mod tests {
     fn down(level: Level, x: &[f32]) -> Vec<f32> {
         let mut out = x.to_vec();
         out.resize(x.len().next_multiple_of(LANES), 0.0);
-        let mut crew = Crew::new(level, 1).expect("the level is available");
+        let mut crew = Crew::new(level, Some(1)).expect("the level is available");
         crew.run_here(1, &Down(Shared::new(&mut out)));
         out.truncate(x.len());
         out
@@ -351,7 +351,7 @@ mod tests {
 
     fn apply(level: Level, gelu: bool, x: &[f32]) -> Vec<f32> {
         let mut out = x.to_vec();
-        let mut crew = Crew::new(level, 1).expect("the level is available");
+        let mut crew = Crew::new(level, Some(1)).expect("the level is available");
         crew.run_here(1, &Each { x: Shared::new(&mut out), gelu });
         out
     }

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceArgs {
-    /// CPU threads [default: one per core]
+    /// CPU threads [default: one per fast core of one socket]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
     pub(crate) threads: Option<usize>,
 

@@ -37,7 +37,7 @@ fn products(tiled: &Tiled, x: &[f32], together: usize) -> Vec<f32> {
 /// Long digits are for processors with tiles, whose few rows go by vectors all the same: those any processor with dot products can try.
 #[test]
 fn few_rows_of_long_digits_are_near_and_the_same_in_any_company() {
-    let Some(mut crew) = super::super::Crew::new(Level::Vnni, 1) else { return };
+    let Some(mut crew) = super::super::Crew::new(Level::Vnni, Some(1)) else { return };
     let (n, k, rows) = (37, 192, 7);
     for group in [16, 32, 64] {
         for codes in
@@ -74,7 +74,7 @@ fn few_rows_of_long_digits_are_near_and_the_same_in_any_company() {
 #[test]
 fn dot_products_of_half_vectors_have_the_bits_of_whole_ones() {
     let (Some(mut crew), Some(half)) =
-        (super::super::Crew::new(Level::Vnni, 1), Units::as_avx_vnni())
+        (super::super::Crew::new(Level::Vnni, Some(1)), Units::as_avx_vnni())
     else {
         return;
     };
