@@ -14,7 +14,7 @@ use forerun_backend::BackendError;
 use forerun_backend::op::{CacheLayout, code, encode};
 
 /// Elements below which other threads are not worth waking.
-const SMALLEST: usize = 1 << 13;
+const SMALLEST: usize = 1 << 11;
 
 /// How a number is stored.
 trait Narrow {
