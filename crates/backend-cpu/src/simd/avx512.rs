@@ -183,6 +183,10 @@ impl Isa for Avx512 {
     fn prefetch(self, at: *const u8) {
         sound!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
     }
+    #[inline(always)]
+    fn expect(self, at: *const f32) {
+        sound!(_mm_prefetch::<_MM_HINT_ET0>(at.cast()));
+    }
 
     #[inline(always)]
     unsafe fn load(self, at: *const f32) -> __m512 {

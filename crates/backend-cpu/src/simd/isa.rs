@@ -80,6 +80,8 @@ pub(crate) trait Isa: Copy + Send + Sync {
     /// Asks the second-level cache for the line at `at`, which need not be readable. Not the first-level one: rows that are a page apart share
     /// its few places for a line, and it has few requests under way at a time.
     fn prefetch(self, at: *const u8);
+    /// Asks for the line at `at`, which need not be there, to write to it.
+    fn expect(self, at: *const f32);
 
     /// Sixteen f32. Needs no alignment, like all loads here.
     ///

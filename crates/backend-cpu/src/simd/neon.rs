@@ -297,6 +297,14 @@ impl Isa for Neon {
             options(readonly, nostack, preserves_flags),
         ));
     }
+    #[inline(always)]
+    fn expect(self, at: *const f32) {
+        sound!(asm!(
+            "prfm pstl1keep, [{at}]",
+            at = in(reg) at,
+            options(readonly, nostack, preserves_flags),
+        ));
+    }
 
     #[inline(always)]
     unsafe fn load(self, at: *const f32) -> Quad {

@@ -114,6 +114,7 @@ impl Isa for Portable {
 
     #[inline(always)]
     fn prefetch(self, _at: *const u8) {}
+    fn expect(self, _at: *const f32) {}
 
     #[inline(never)]
     unsafe fn load(self, at: *const f32) -> Lanes {

@@ -1,6 +1,6 @@
 //! The panels of a product with a repacked weight, and where their sums go.
 
-use super::isa::LANES;
+use super::isa::{Isa, LANES};
 pub(super) use super::product::TOGETHER;
 use super::product::{Places, Product, Source};
 use super::tiled::{Lanes, Tiled, VECTOR};
@@ -119,11 +119,12 @@ impl Panel {
         out.places.at(row) * out.stride + self.channel - out.first
     }
 
-    /// The line to which the sums of the row at place `row` go.
-    #[cfg(target_arch = "x86_64")]
+    /// Asks for the lines to which the sums of rows will go: rows of the output are far apart, and each would be waited for.
     #[inline(always)]
-    pub(super) fn line(&self, product: &Product<'_, Tiled>, row: usize) -> *const f32 {
-        product.output.data.address(self.place(product, row), self.lanes.len())
+    pub(super) fn expect<S: Isa>(&self, simd: S, product: &Product<'_, Tiled>, rows: Range<usize>) {
+        for row in rows {
+            simd.expect(product.output.data.address(self.place(product, row), self.lanes.len()));
+        }
     }
 
     /// Where the sums of `rows` go, if that is whole vectors equally far apart and nothing but they go there: the first, how far apart

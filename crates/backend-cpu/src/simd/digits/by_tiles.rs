@@ -6,6 +6,7 @@
 //! in memory.
 
 use super::super::amx::tile::near_tiles as near_tiles_of;
+use super::super::avx512::Avx512;
 use super::super::isa::LANES;
 use super::super::product::Product;
 use super::super::tiled::Tiled;
@@ -18,9 +19,7 @@ use super::product::Work;
 use super::stacked::{self, Stacked};
 use super::tiles::{self, Block, Pipeline, RESULTS, SCALES, UNITS, WEIGHTS};
 use forerun_base::Format;
-use std::arch::x86_64::{
-    _MM_HINT_ET0, _mm_prefetch, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,
-};
+use std::arch::x86_64::{_mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps};
 use std::ops::Range;
 
 /// f32 of the sums of a tile of rows and a panel.
@@ -253,13 +252,11 @@ impl Run<'_> {
     }
 }
 
-/// Asks for the lines to which [`store`] will write: rows of the output are far apart, and each would be waited for.
+/// As [`Panel::expect`], for [`store`].
 #[inline(always)]
 pub(super) fn expect(product: &Product<'_, Tiled>, panel: &Panel, rows: Range<usize>) {
-    for row in rows {
-        // SAFETY: a prefetch may point anywhere.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(panel.line(product, row).cast()) };
-    }
+    // SAFETY: processors with tiles have the instructions.
+    panel.expect(unsafe { Avx512::promised() }, product, rows);
 }
 
 /// Stores the sums of a tile of rows and a panel.

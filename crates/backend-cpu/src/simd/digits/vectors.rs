@@ -97,6 +97,7 @@ impl Vectors<'_> {
         let rows = walk::rows_of(self.product, [tile, self.tiles.start, self.packed.class()]);
         // SAFETY: the caller's promise: rows were packed before.
         let worth = unsafe { self.packed.worth(tile) };
+        panel.expect(simd.floats(), self.product, rows.clone());
         let to = To { panel, straight: panel.vectors(self.product, &rows), rows, worth };
         let (mut first, most) = (0, at.most());
         while first < to.rows.len() {
