@@ -106,6 +106,12 @@ impl Scales {
         Self { float, scales, offsets: offset.then_some(offsets), shared: group / unit }
     }
 
+    /// Those at other planes.
+    pub(super) fn turn_to(&mut self, [scales, offsets]: [*const u8; 2]) {
+        self.scales = scales;
+        self.offsets = self.offsets.map(|_| offsets);
+    }
+
     /// Their type, and where those of a unit are.
     #[inline(always)]
     fn at(&self, unit: usize) -> (ScaleType, *const u8, Option<*const u8>) {

@@ -2,12 +2,20 @@
 
 use super::super::isa::Isa;
 use super::code::{Code, Scales, weights};
-use super::pack::{CHUNK, WORDS};
+use super::pack::{CHUNK, Packed, WORDS};
 use super::whole::{Whole, WholeKernel, unpack};
+use forerun_base::Format;
 use std::array::from_fn;
+use std::ptr::null;
 
 /// What multiplies a few rows with a panel.
 pub(super) trait Few {
+    /// Goes on with the panel whose codes, scales and offsets are there.
+    fn turn_to(&mut self, planes: [*const u8; 3]);
+
+    /// Goes on with the tile of rows whose digits and words begin there.
+    fn take(&mut self, rows: (*const u8, *const f32));
+
     /// Most rows at a time that have registers.
     fn most(&self) -> usize;
 
@@ -53,23 +61,52 @@ impl<const R: usize> Sink<R> {
 
 /// A panel, and where the rows' digits and words begin; both go from unit to unit by `unit_bytes` and 4·`class` words.
 pub(super) struct Panel {
-    pub(super) codes: *const u8,
-    pub(super) scales: Scales,
+    codes: *const u8,
+    scales: Scales,
     /// Whether sums begin with the words of a unit, see [`super::pack`].
-    pub(super) lifted: bool,
+    lifted: bool,
     /// Bytes of a number: three digits, four halves of long ones, or one.
-    pub(super) planes: usize,
-    pub(super) digits: *const u8,
-    pub(super) words: *const f32,
+    planes: usize,
+    digits: *const u8,
+    words: *const f32,
     /// Rows of the tile.
-    pub(super) class: usize,
-    pub(super) unit: usize,
-    pub(super) units: usize,
+    class: usize,
+    unit: usize,
+    units: usize,
     /// Bytes of a row in a slab.
-    pub(super) slab: usize,
+    slab: usize,
+}
+
+impl Panel {
+    /// For the packed rows and weights of a format; of no panel and no tile yet. What takes divisions is found here, once.
+    pub(super) fn new(format: Format, packed: Packed<'_>) -> Self {
+        let (recipe, class) = (packed.recipe(), packed.class());
+        let unit = recipe.unit();
+        Self {
+            codes: null(),
+            scales: Scales::new(format, [null(); 2], unit),
+            lifted: recipe.lift != 0,
+            planes: recipe.planes(class),
+            digits: null(),
+            words: null(),
+            class,
+            unit,
+            units: recipe.units(),
+            slab: recipe.slab(),
+        }
+    }
 }
 
 impl Few for Panel {
+    fn turn_to(&mut self, [codes, scales, offsets]: [*const u8; 3]) {
+        self.codes = codes;
+        self.scales.turn_to([scales, offsets]);
+    }
+
+    fn take(&mut self, (digits, words): (*const u8, *const f32)) {
+        (self.digits, self.words) = (digits, words);
+    }
+
     fn most(&self) -> usize {
         // Two units in each step of the codes leave registers for fewer rows.
         if self.unit < CHUNK { 2 } else { 4 }

@@ -4,29 +4,57 @@ use super::super::super::codes::scales_at;
 use super::super::super::isa::{Isa, LANES};
 use super::super::code::{Code, DIGITS};
 use super::super::few::{Few, Sink, begun};
-use super::super::pack::{CHUNK, WORDS};
+use super::super::pack::{CHUNK, Packed, WORDS};
 use super::super::whole::{Whole, WholeKernel, unpack};
 use super::{Levels, STEP, add_total, carry, factors};
-use forerun_base::{SUPERBLOCK, ScaleType};
+use forerun_base::{Format, SUPERBLOCK, ScaleType};
+use std::ptr::null;
 
 /// A panel, and where the rows' digits and words begin.
 pub(in super::super) struct Panel {
-    pub(in super::super) codes: *const u8,
-    pub(in super::super) levels: Levels,
+    codes: *const u8,
+    levels: Levels,
     /// Whether sums begin with the words of a part, see [`super::super::pack`].
-    pub(in super::super) lifted: bool,
+    lifted: bool,
     /// Whether numbers are rounded to one byte.
-    pub(in super::super) rounded: bool,
-    pub(in super::super) digits: *const u8,
-    pub(in super::super) words: *const f32,
+    rounded: bool,
+    digits: *const u8,
+    words: *const f32,
     /// Rows of the tile.
-    pub(in super::super) class: usize,
+    class: usize,
     /// Columns of a sum: 16 or 32.
-    pub(in super::super) part: usize,
-    pub(in super::super) blocks: usize,
+    part: usize,
+    blocks: usize,
+}
+
+impl Panel {
+    /// For the packed rows and weights of a format; of no panel and no tile yet.
+    pub(in super::super) fn new(format: Format, packed: Packed<'_>) -> Self {
+        let recipe = packed.recipe();
+        Self {
+            codes: null(),
+            levels: Levels::new(format, [null(); 2]),
+            lifted: recipe.lift != 0,
+            rounded: recipe.rounded,
+            digits: null(),
+            words: null(),
+            class: packed.class(),
+            part: recipe.part(),
+            blocks: recipe.blocks(),
+        }
+    }
 }
 
 impl Few for Panel {
+    fn turn_to(&mut self, [codes, scales, offsets]: [*const u8; 3]) {
+        self.codes = codes;
+        self.levels.turn_to([scales, offsets]);
+    }
+
+    fn take(&mut self, (digits, words): (*const u8, *const f32)) {
+        (self.digits, self.words) = (digits, words);
+    }
+
     fn most(&self) -> usize {
         4
     }

@@ -70,6 +70,12 @@ impl Levels {
         Self { nesting, scales, offsets, group, ahead: AHEAD }
     }
 
+    /// Those at other planes.
+    pub(super) fn turn_to(&mut self, [scales, offsets]: [*const u8; 2]) {
+        self.scales = scales;
+        self.offsets = self.offsets.map(|_| offsets);
+    }
+
     /// Where the factors of a superblock are.
     #[inline(always)]
     fn factor_at(&self, block: usize) -> *const u8 {
