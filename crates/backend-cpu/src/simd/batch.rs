@@ -49,15 +49,24 @@ impl<'a> Batch<'a> {
         self.class
     }
 
+    /// Rows of a task: of a tile alone, two threads take half each.
+    fn each(&self) -> usize {
+        if self.rows.len() <= self.class {
+            (self.class / 2).clamp(1, ROWS)
+        } else {
+            self.class.min(ROWS)
+        }
+    }
+
     pub(super) fn tasks(&self) -> usize {
-        self.rows.len().div_ceil(self.class()) * self.class().div_ceil(ROWS)
+        self.rows.len().div_ceil(self.class) * self.class.div_ceil(self.each())
     }
 
     /// The rows of a task, which asks for them once.
     pub(super) fn share<S: Isa>(&self, simd: S, index: usize) -> Share<'a> {
-        let class = self.class();
-        let (count, each) = (class.min(ROWS), class.div_ceil(ROWS));
-        let (tile, first) = (index / each, index % each * ROWS);
+        let (class, count) = (self.class, self.each());
+        let each = class.div_ceil(count);
+        let (tile, first) = (index / each, index % each * count);
         let rows = from_fn(|i| {
             let place = self.rows.start + tile * class + first + i;
             if i >= count || place >= self.rows.end {
