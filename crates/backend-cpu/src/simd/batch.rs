@@ -16,6 +16,8 @@ pub(super) struct Batch<'a> {
     rows: Range<usize>,
     cols: usize,
     class: usize,
+    /// Whether rows past the end are there too, all zeros: tiles multiply them.
+    filled: bool,
 }
 
 /// Rows of one task.
@@ -28,7 +30,7 @@ pub(super) struct Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    /// The rows; those past the end are empty.
+    /// The rows; where they are filled up, those past the end are empty.
     pub(super) fn rows(&self) -> &[&'a [f32]] {
         &self.rows[..self.count]
     }
@@ -36,7 +38,12 @@ impl<'a> Share<'a> {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(input: Input<'a>, rows: Range<usize>, [cols, class]: [usize; 2]) -> Self {
-        Self { input, norm: None, rows, cols, class }
+        Self { input, norm: None, rows, cols, class, filled: false }
+    }
+
+    /// The last tile has all of its rows, zeros past the end.
+    pub(super) fn filled(self, filled: bool) -> Self {
+        Self { filled, ..self }
     }
 
     /// The rows of `input` are normed first; it has all of them, in their order.
@@ -76,6 +83,8 @@ impl<'a> Batch<'a> {
             // SAFETY: each row has one task, which asks for it once.
             self.norm.map_or(given, |norm| unsafe { norm.row(simd, place, given) })
         });
+        let there = self.rows.len().saturating_sub(tile * class + first);
+        let count = if self.filled { count } else { count.min(there) };
         Share { tile, first, rows, count }
     }
 }

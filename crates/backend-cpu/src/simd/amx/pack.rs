@@ -87,7 +87,8 @@ impl<'a> PackTask<'a> {
         out: Shared<'a, f32>,
     ) -> Self {
         let class = class(rows.len());
-        Self { batch: Batch::new(input, rows, [cols, class]), cols, out, amx }
+        let batch = Batch::new(input, rows, [cols, class]).filled(true);
+        Self { batch, cols, out, amx }
     }
 
     /// As [`Batch::normed`].

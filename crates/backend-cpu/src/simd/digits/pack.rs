@@ -7,7 +7,8 @@
 //! unit, or a group inside it where scales are nested. Where there are tiles, numbers for narrow codes have two long digits of two bytes
 //! each: of twelve bits `16·a + b` for codes of up to four bits, of eleven `8·a + b` for those of five. Slabs are `a b` and `c d` where both fit
 //! a line of 64 bytes, else `a`, `b`, `c`, `d`. Other codes have three digits of a byte, highest first. Inside a
-//! unit columns come in the order of the codes' bytes. Rows and columns past the end are zeros.
+//! unit columns come in the order of the codes' bytes. Columns past the end are zeros, and so are
+//! rows past it where tiles multiply them.
 //!
 //! Numbers that are rounded to one byte ([`Recipe::rounded`]) are relative to the largest of their unit or superblock, not of their row. They have one digit; the first
 //! word of a part is the sum of what its numbers stand for, and the last one what one is worth there.
@@ -287,7 +288,8 @@ impl<'a> PackTask<'a> {
         out: Shared<'a, f32>,
     ) -> Self {
         let class = recipe.class(rows.len());
-        Self { units, batch: Batch::new(input, rows, [recipe.cols, class]), recipe, out }
+        let batch = Batch::new(input, rows, [recipe.cols, class]).filled(recipe.by_tiles(class));
+        Self { units, batch, recipe, out }
     }
 
     /// As [`Batch::normed`].
