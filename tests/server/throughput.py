@@ -1,6 +1,6 @@
 """Throughput and latency on the bundled model: 1 stream against 16, and a short request during a long prefill.
 
-Numbers depend on the machine and on what else runs there; `--assert` turns the two promises into checks.
+Numbers depend on the machine and on what else runs there; `--assert` turns the promises into checks.
 """
 
 import argparse

@@ -5,6 +5,7 @@
 //! read our memory at a fraction of the speed, and what they write comes back as slowly.
 
 use std::path::Path;
+use std::sync::LazyLock;
 use std::{fs, process, thread};
 
 /// Where Linux tells about processors.
@@ -19,8 +20,13 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Those of this machine that this process may use.
-    pub(crate) fn find() -> Self {
+    /// Those of this machine that this process may use, found once.
+    pub(crate) fn of_machine() -> &'static Self {
+        static FOUND: LazyLock<Cores> = LazyLock::new(Cores::find);
+        &FOUND
+    }
+
+    fn find() -> Self {
         let logical = thread::available_parallelism().map_or(1, usize::from);
         let allowed = allowed();
         let best = allowed.and_then(|allowed| {
@@ -38,12 +44,11 @@ impl Cores {
 }
 
 /// A physical core.
-#[derive(Clone, Debug)]
 struct Core {
     /// Logical processors of it that we may use.
     cpus: Vec<usize>,
     /// Speed relative to the others.
-    capacity: u64,
+    capacity: i64,
     node: usize,
     package: i64,
 }
@@ -63,7 +68,7 @@ impl Core {
             }
             let number =
                 |name: &str| fs::read_to_string(about.join(name)).ok()?.trim().parse().ok();
-            let capacity = number("cpu_capacity").unwrap_or(1024_i64).unsigned_abs();
+            let capacity = number("cpu_capacity").unwrap_or(1024);
             let node = nodes.iter().find(|(_, cpus)| cpus.contains(&cpu));
             let core = Self {
                 cpus: vec![cpu],
@@ -108,12 +113,13 @@ fn best(cores: Vec<Core>, allowed: usize) -> Cores {
     // Of equal ones the first, where this process is most likely to have its memory.
     regions.sort_by_key(|region| (usize::MAX - region.len(), region[0].cpus[0]));
     let region = regions.into_iter().next().unwrap_or_default();
-    let mut home: Vec<usize> = region.iter().flat_map(|core| core.cpus.clone()).collect();
+    let count = region.len();
+    let mut home: Vec<usize> = region.into_iter().flat_map(|core| core.cpus).collect();
     home.sort_unstable();
     if home.len() == allowed {
         home.clear();
     }
-    Cores { count: region.len(), home }
+    Cores { count, home }
 }
 
 /// Logical processors that this process may use, where the system tells.
@@ -259,7 +265,7 @@ mod tests {
             assert_eq!(parse_list(text), None, "{text}");
         }
         assert_eq!(parse_list("\t0-2,7\n"), Some(vec![0, 1, 2, 7]));
-        assert!(Cores::find().count >= 1);
+        assert!(Cores::of_machine().count >= 1);
     }
 
     #[cfg(target_os = "linux")]

@@ -57,7 +57,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Rows of a task: of a tile alone, two threads take half each.
-    fn each(&self) -> usize {
+    fn rows_of_task(&self) -> usize {
         if self.rows.len() <= self.class {
             (self.class / 2).clamp(1, ROWS)
         } else {
@@ -66,25 +66,24 @@ impl<'a> Batch<'a> {
     }
 
     pub(super) fn tasks(&self) -> usize {
-        self.rows.len().div_ceil(self.class) * self.class.div_ceil(self.each())
+        self.rows.len().div_ceil(self.class) * self.class.div_ceil(self.rows_of_task())
     }
 
     /// The rows of a task, which asks for them once.
     pub(super) fn share<S: Isa>(&self, simd: S, index: usize) -> Share<'a> {
-        let (class, count) = (self.class, self.each());
-        let each = class.div_ceil(count);
-        let (tile, first) = (index / each, index % each * count);
+        let (class, count) = (self.class, self.rows_of_task());
+        let tasks_of_tile = class.div_ceil(count);
+        let (tile, first) = (index / tasks_of_tile, index % tasks_of_tile * count);
+        let there = count.min(self.rows.len().saturating_sub(tile * class + first));
         let rows = from_fn(|i| {
-            let place = self.rows.start + tile * class + first + i;
-            if i >= count || place >= self.rows.end {
+            if i >= there {
                 return &[][..];
             }
+            let place = self.rows.start + tile * class + first + i;
             let given = &self.input.data[self.input.places.at(place) * self.cols..][..self.cols];
             // SAFETY: each row has one task, which asks for it once.
             self.norm.map_or(given, |norm| unsafe { norm.row(simd, place, given) })
         });
-        let there = self.rows.len().saturating_sub(tile * class + first);
-        let count = if self.filled { count } else { count.min(there) };
-        Share { tile, first, rows, count }
+        Share { tile, first, rows, count: if self.filled { count } else { there } }
     }
 }

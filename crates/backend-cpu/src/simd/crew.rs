@@ -136,10 +136,10 @@ impl Crew {
     /// On `threads` threads, or as many as the machine has for us; `None` when the processor does not have `level`.
     pub(crate) fn new(level: Level, threads: Option<usize>) -> Option<Self> {
         let token = Token::new(level)?;
-        let Cores { count, home } = Cores::find();
-        let threads = threads.unwrap_or(count);
+        let Cores { count, home } = Cores::of_machine();
+        let threads = threads.unwrap_or(*count);
         // Who asks for more wants all of the machine.
-        let pool = Pool::new(threads, if threads <= count { &home } else { &[] });
+        let pool = Pool::new(threads, if threads <= *count { home } else { &[] });
         let scratch = (0..pool.threads()).map(|_| Scratch::default()).collect();
         Some(Self {
             level,
