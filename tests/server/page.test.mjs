@@ -27,7 +27,12 @@ const SIZES = {
   phone: { viewport: { width: 390, height: 760 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 },
 };
 
-/** Opens the page and collects whatever it complains about. */
+const QUESTIONS = "**/v1/chat/completions";
+
+/**
+ * Opens the page and collects whatever it complains about. Questions go through the test from the start: a browser told
+ * to hand them over only when one is about to be sent lets some of them slip by.
+ */
 async function open(size, { url = URL, ...options } = {}) {
   const context = await browser.newContext({ ...SIZES[size], ...options });
   const page = await context.newPage();
@@ -35,15 +40,14 @@ async function open(size, { url = URL, ...options } = {}) {
   page.on("pageerror", (error) => complaints.push(String(error)));
   page.on("console", (message) => { if (message.type() === "error" && !message.text().includes("Failed to load resource")) complaints.push(message.text()); });
   page.on("request", (request) => { if (!request.url().startsWith(url)) complaints.push(`asked elsewhere: ${request.url()}`); });
+  await alter(page, {});
   await page.goto(url);
   return { page, complaints, close: () => context.close() };
 }
 
-/** Changes what the page sends: the server is real, only the question differs. */
+/** Changes what the page sends from now on (the newest route wins): the server is real, only the question differs. */
 async function alter(page, fields) {
-  await page.route("**/v1/chat/completions", (route) => {
-    route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ...fields }) });
-  });
+  await page.route(QUESTIONS, (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ...fields }) }));
 }
 
 async function send(page, text) {
@@ -124,7 +128,7 @@ for (const size of Object.keys(SIZES)) {
       await page.keyboard.press("Escape");
 
       await alter(page, { ignore_eos: true });
-      const asked = page.waitForRequest("**/v1/chat/completions");
+      const asked = page.waitForRequest(QUESTIONS);
       await send(page, STORY);
       const body = (await asked).postDataJSON();
       assert.deepEqual(body.messages, [{ role: "system", content: "Be brief." }, { role: "user", content: STORY }]);
@@ -154,7 +158,7 @@ describe("the conversation", () => {
     await send(page, STORY);
     await finished(page);
     const first = await lastText(page);
-    const asked = page.waitForRequest("**/v1/chat/completions");
+    const asked = page.waitForRequest(QUESTIONS);
     await send(page, "And then?");
     const { messages } = (await asked).postDataJSON();
     assert.deepEqual(messages.map(({ role }) => role), ["user", "assistant", "user"]);
@@ -172,7 +176,7 @@ describe("the conversation", () => {
     await finished(page);
     await page.getByRole("button", { name: "Edit" }).click();
     assert.equal(await page.getByLabel("Message", { exact: true }).inputValue(), STORY);
-    const asked = page.waitForRequest("**/v1/chat/completions");
+    const asked = page.waitForRequest(QUESTIONS);
     await send(page, "Tell me of a bear.");
     assert.deepEqual((await asked).postDataJSON().messages, [{ role: "user", content: "Tell me of a bear." }]);
     await finished(page);
@@ -185,7 +189,7 @@ describe("the conversation", () => {
     await alter(page, { max_tokens: 16 });
     await send(page, STORY);
     await finished(page);
-    const asked = page.waitForRequest("**/v1/chat/completions");
+    const asked = page.waitForRequest(QUESTIONS);
     await page.getByRole("button", { name: "Regenerate" }).click();
     assert.deepEqual((await asked).postDataJSON().messages, [{ role: "user", content: STORY }]);
     await finished(page);
@@ -226,7 +230,7 @@ describe("what the model writes", () => {
   async function answerWith(page, deltas) {
     const chunks = [...deltas.map((delta) => ({ choices: [{ index: 0, delta, finish_reason: null }] })), { choices: [{ index: 0, delta: {}, finish_reason: "stop" }] }];
     const body = chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join("") + "data: [DONE]\n\n";
-    await page.route("**/v1/chat/completions", (route) => route.fulfill({ status: 200, contentType: "text/event-stream", body }));
+    await page.route(QUESTIONS, (route) => route.fulfill({ status: 200, contentType: "text/event-stream", body }));
   }
 
   test("markdown becomes elements and markup stays text", async () => {
@@ -263,9 +267,8 @@ describe("what the model writes", () => {
     assert.equal(await answer.locator(".call code").innerText(), '{"city": "Bergen"}');
     await shot(page, "desktop-tools");
 
-    await page.unroute("**/v1/chat/completions");
     await answerWith(page, [{ content: "It rains." }]);
-    const asked = page.waitForRequest("**/v1/chat/completions");
+    const asked = page.waitForRequest(QUESTIONS);
     await page.getByLabel("Result of weather").fill("rain");
     await page.getByRole("button", { name: "Give results" }).click();
     const { messages } = (await asked).postDataJSON();
@@ -286,7 +289,6 @@ describe("when something is wrong", () => {
     await notice.waitFor();
     assert.match(await notice.innerText(), /temperature/);
     await shot(page, "phone-error");
-    await page.unroute("**/v1/chat/completions");
     await alter(page, { max_tokens: 8 });
     await page.getByRole("button", { name: "Try again" }).click();
     await finished(page);
@@ -297,7 +299,7 @@ describe("when something is wrong", () => {
 
   test("a busy server is said to be busy", async () => {
     const { page, close } = await open("desktop");
-    await page.route("**/v1/chat/completions", (route) => route.fulfill({ status: 429, headers: { "Retry-After": "3" }, json: { error: { message: "queue full" } } }));
+    await page.route(QUESTIONS, (route) => route.fulfill({ status: 429, headers: { "Retry-After": "3" }, json: { error: { message: "queue full" } } }));
     await send(page, STORY);
     const notice = answers(page).last().locator(".notice");
     await notice.waitFor();
@@ -307,7 +309,7 @@ describe("when something is wrong", () => {
 
   test("a server that is gone is said to be gone", async () => {
     const { page, close } = await open("desktop");
-    await page.route("**/v1/chat/completions", (route) => route.abort("connectionrefused"));
+    await page.route(QUESTIONS, (route) => route.abort("connectionrefused"));
     await send(page, STORY);
     const notice = answers(page).last().locator(".notice");
     await notice.waitFor();
