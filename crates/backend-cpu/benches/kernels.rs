@@ -5,8 +5,8 @@
 
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{
-    Activation, AddNorm, Attention, CacheLayout, CacheWrite, ClusterHead, DeltaRule, DeltaShape,
-    Glu, Linear, SpanEntry, Spans,
+    Activation, AddNorm, Attention, AttentionInputs, CacheLayout, ClusterHead, DeltaInputs,
+    DeltaRule, DeltaShape, Glu, HeadNorm, Linear, NewKeys, Queries, SpanEntry, Spans,
 };
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
 use forerun_backend_cpu::{Cpu, Level, Machine, Tuned};
@@ -110,8 +110,8 @@ impl Bench {
             let first = (block * layout.block) as u32;
             let places: Vec<u32> = (first..first + layout.block as u32).collect();
             let places = self.words(&places);
-            let op = CacheWrite { k: each, v: each, places, k_cache, v_cache, layout };
-            Op::from(op).apply(&mut self.device).expect("operands fit");
+            let keys = plain_keys(each, places, [k_cache, v_cache], layout);
+            self.device.attention_inputs(AttentionInputs::plain(keys)).expect("operands fit");
         }
         [k_cache, v_cache]
     }
@@ -168,30 +168,40 @@ impl Bench {
         self.device = device(self.threads);
     }
 
-    /// Keys and values of some rows into the cache.
-    fn cache_write(&mut self, dtype: DType, rows: usize) {
-        if !wanted("cache_write") {
+    /// Sixteen query heads and four key heads of width 128 normed, turned and, but for queries, kept.
+    fn attention_inputs(&mut self, dtype: DType, rows: usize) {
+        if !wanted("attention_inputs") {
             return;
         }
+        let (heads, head_dim) = (16, 128);
         let coded = dtype == DType::I8;
-        let layout = CacheLayout { blocks: 512, kv_heads: 4, block: 64, head_dim: 128, coded };
-        let [k_cache, v_cache] = self.caches(layout, dtype);
-        let each = self.noise(rows * layout.kv_heads * layout.head_dim);
-        let mut ops = Vec::new();
+        let layout = CacheLayout { blocks: 512, kv_heads: 4, block: 64, head_dim, coded };
+        let caches = self.caches(layout, dtype);
+        let each = self.noise(rows * layout.kv_heads * head_dim);
+        let (q, table) = (self.noise(rows * heads * head_dim), self.noise(rows * head_dim));
+        let norm = Some(HeadNorm { weight: self.ones(head_dim), eps: 1e-6 });
+        let mut ops: Vec<Op> = Vec::new();
         for first in (0..layout.blocks * layout.block - rows).step_by(rows).take(1024) {
             let places: Vec<u32> = (first as u32..(first + rows) as u32).collect();
             let places = self.words(&places);
-            ops.push(CacheWrite { k: each, v: each, places, k_cache, v_cache, layout }.into());
+            let keys = NewKeys { k_norm: norm, ..plain_keys(each, places, caches, layout) };
+            let queries = Some(Queries { q, heads, norm });
+            let (rotary, keys) = (head_dim, Some(keys));
+            ops.push(AttentionInputs { table, rotary, head_dim, queries, keys }.into());
         }
-        println!("cache_write {dtype} rows {rows}: {:.2} us", self.time(&ops) * 1e6);
+        println!("attention_inputs {dtype} rows {rows}: {:.2} us", self.time(&ops) * 1e6);
         self.device = device(self.threads);
+    }
+
+    fn ones(&mut self, len: usize) -> WeightId {
+        let ones = forerun_base::Matrix::from_f32(1, len, &vec![1.0; len]).expect("a vector");
+        self.device.upload("bench", ones).expect("memory")
     }
 
     /// Gates and norms of a layer 2560 wide inside, 10240 in its MLP.
     fn elementwise(&mut self, rows: usize) {
         let (dim, ffn) = (2560, 10240);
-        let weight = forerun_base::Matrix::from_f32(1, dim, &vec![1.0; dim]).expect("a vector");
-        let weight = self.device.upload("bench", weight).expect("memory");
+        let weight = self.ones(dim);
         // Gates of zero: the product then stays zero however often it is taken.
         let (gate, up) = (self.room(DType::F32, rows * ffn), self.noise(rows * ffn));
         let (x, out) = (self.noise(rows * dim), self.noise(rows * dim));
@@ -232,11 +242,10 @@ impl Bench {
         self.device = device(self.threads);
     }
 
+    /// The delta rule of sixteen key heads and 32 value heads, and what makes its inputs.
     fn delta(&mut self, rows: usize, certain: usize) {
-        if !wanted("delta_rule") {
-            return;
-        }
         let shape = DeltaShape { key_heads: 16, value_heads: 32, dk: 128, dv: 128 };
+        let (channels, heads, log_rows, taps) = (shape.channels(), shape.value_heads, 8, 4);
         let entry = SpanEntry {
             first_row: 0,
             rows: rows as u32,
@@ -245,26 +254,55 @@ impl Bench {
             slot: 0,
             start: 1,
         };
-        let table = self.words(&entry.words());
-        let log_rows = 8;
-        let op = DeltaRule {
-            qkv: self.noise(rows * shape.channels()),
-            decay: self.room(DType::F32, rows * shape.value_heads),
-            beta: self.room(DType::F32, rows * shape.value_heads),
+        let spans = Spans { table: self.words(&entry.words()), slots: 1, log_rows };
+        let qkv = self.noise(rows * channels);
+        let [decay, beta] = [0; 2].map(|_| self.room(DType::F32, rows * heads));
+        let (kernel, _) = self.weights(Format::Dense(DType::F32), [channels, taps], 1);
+        let inputs = DeltaInputs {
+            x: self.noise(rows * channels),
+            a: self.noise(rows * heads),
+            b: self.noise(rows * heads),
+            weight: kernel[0],
+            rate: self.ones(heads),
+            dt_bias: self.ones(heads),
+            window: self.room(DType::F32, (taps - 1) * channels),
+            log: self.room(DType::F32, log_rows * channels),
+            spans,
+            shape,
+            qkv,
+            decay,
+            beta,
+        };
+        let rule = DeltaRule {
+            qkv: self.noise(rows * channels),
+            decay: self.room(DType::F32, rows * heads),
+            beta: self.room(DType::F32, rows * heads),
             state: self.room(DType::F32, shape.state_len()),
             log: self.room(DType::F32, log_rows * shape.log_len()),
-            spans: Spans { table, slots: 1, log_rows },
+            spans,
             shape,
-            out: self.room(DType::F32, rows * shape.value_heads * shape.dv),
+            out: self.room(DType::F32, rows * heads * shape.dv),
         };
-        let seconds = self.time(&[op.into()]);
-        let flops = 7.0 * (rows * shape.state_len()) as f64 / seconds / 1e9;
-        println!(
-            "delta_rule rows {rows} certain {certain}: {:.0} us, {flops:.1} GFLOP/s",
-            seconds * 1e6
-        );
+        for (name, op) in [("delta_inputs", Op::from(inputs)), ("delta_rule", Op::from(rule))] {
+            if wanted(name) {
+                let flops = op.sheet(&self.device).cost().flops as f64;
+                let seconds = self.time(&[op]);
+                let (us, gflops) = (seconds * 1e6, flops / seconds / 1e9);
+                println!("{name} rows {rows} certain {certain}: {us:.1} us, {gflops:.1} GFLOP/s");
+            }
+        }
         self.device = device(self.threads);
     }
+}
+
+/// Keys that are values too, as they are to their places.
+fn plain_keys(
+    each: View,
+    places: View,
+    [k_cache, v_cache]: [View; 2],
+    layout: CacheLayout,
+) -> NewKeys {
+    NewKeys { k: each, v: each, k_norm: None, v_norm: None, places, k_cache, v_cache, layout }
 }
 
 /// Rounds activations to 8 bits.
@@ -357,7 +395,7 @@ fn main() {
         }
         for rows in [1, 512] {
             bench.attention(dtype, [rows, 8192], 128, Some(512));
-            bench.cache_write(dtype, rows);
+            bench.attention_inputs(dtype, rows);
         }
     }
     for rows in [1, 512] {

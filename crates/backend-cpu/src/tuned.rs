@@ -8,9 +8,9 @@ use crate::simd::{self, Crew, Gate, Level, Norm, Normed, Partners, Rows, Scratch
 use crate::weight::Form;
 use crate::{Cpu, Kernels, Memory, Storage, Weight, reference};
 use forerun_backend::op::{
-    AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
+    AddGated, AddNorm, Attention, AttentionInputs, ClusterHead, DeltaInputs, DeltaRule, Embed,
     ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, HeadSample, InputNorm, JoinNorm,
-    Linear, Linears, RmsNorm, Rope, RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
+    Linear, Linears, RmsNorm, RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
 };
 use forerun_backend::{BackendError, View, WeightId};
 use forerun_base::Matrix;
@@ -273,24 +273,38 @@ impl Kernels for Tuned {
         })
     }
 
-    fn rope(&mut self, memory: &mut Memory, op: Rope) -> Done {
-        memory.lend([op.x], |memory, [x]| {
-            let norm = op.norm.map(|norm| Norm {
-                weight: self.vectors.vector(memory, norm.weight),
-                eps: norm.eps,
+    fn attention_inputs(&mut self, memory: &mut Memory, op: AttentionInputs) -> Done {
+        let norms = [
+            op.queries.and_then(|queries| queries.norm),
+            op.keys.and_then(|keys| keys.k_norm),
+            op.keys.and_then(|keys| keys.v_norm),
+        ];
+        for norm in norms.iter().flatten() {
+            self.vectors.prepare(memory, norm.weight, false);
+        }
+        // What is not there is not lent.
+        let none = op.table.part(0, 0);
+        let q = op.queries.map_or(none, |queries| queries.q);
+        let [k_cache, v_cache] = op.keys.map_or([none; 2], |keys| [keys.k_cache, keys.v_cache]);
+        memory.lend([q, k_cache, v_cache], |memory, [q, k, v]| {
+            let [q_norm, k_norm, v_norm] = norms.map(|norm| {
+                norm.map(|norm| Norm { weight: self.vectors.get(norm.weight), eps: norm.eps })
             });
-            let Rope { heads, head_dim, rotary, .. } = op;
-            let shape = simd::RopeShape { heads, head_dim, rotary };
-            simd::rope(&mut self.crew, x.f32_mut(op.x), memory.f32(op.table), norm, shape);
-            Ok(())
-        })
-    }
-
-    fn cache_write(&mut self, memory: &mut Memory, op: CacheWrite) -> Done {
-        memory.lend([op.k_cache, op.v_cache], |memory, [k, v]| {
-            let sources = [memory.f32(op.k), memory.f32(op.v)];
-            let caches = [(k, op.k_cache.start), (v, op.v_cache.start)];
-            simd::cache_write(&mut self.crew, sources, caches, memory.u32(op.places), op.layout)
+            let AttentionInputs { rotary, head_dim, .. } = op;
+            let turns = simd::Turns { table: memory.f32(op.table), rotary, head_dim };
+            let queries = op.queries.map(|op| simd::QueryHeads {
+                q: q.f32_mut(op.q),
+                heads: op.heads,
+                norm: q_norm,
+            });
+            let keys = op.keys.map(|op| simd::KeyRows {
+                sources: [memory.f32(op.k), memory.f32(op.v)],
+                norms: [k_norm, v_norm],
+                places: memory.u32(op.places),
+                caches: [(k, op.k_cache.start), (v, op.v_cache.start)],
+                layout: op.layout,
+            });
+            simd::attention_inputs(&mut self.crew, turns, queries, keys)
         })
     }
 
@@ -314,39 +328,35 @@ impl Kernels for Tuned {
         })
     }
 
-    fn conv(&mut self, memory: &mut Memory, op: Conv) -> Done {
-        let channels = memory.matrix(op.weight).rows();
-        if !apart("conv", &op.spans, memory.u32(op.spans.table), op.x.len / channels)? {
-            return reference::conv(memory, op);
+    fn delta_inputs(&mut self, memory: &mut Memory, op: DeltaInputs) -> Done {
+        let rows = op.decay.len / op.shape.value_heads;
+        if !apart("delta_inputs", &op.spans, memory.u32(op.spans.table), rows)? {
+            return reference::delta_inputs(memory, op);
         }
         self.taps.prepare(memory, op.weight, true);
-        memory.lend([op.window, op.log, op.out], |memory, [window, log, out]| {
-            let operands = simd::Convolve {
+        self.vectors.prepare(memory, op.rate, false);
+        self.vectors.prepare(memory, op.dt_bias, false);
+        let lent = [op.window, op.log, op.qkv, op.decay, op.beta];
+        memory.lend(lent, |memory, [window, log, qkv, decay, beta]| {
+            let operands = simd::Projected {
                 x: memory.f32(op.x),
+                a: memory.f32(op.a),
+                b: memory.f32(op.b),
                 weight: self.taps.get(op.weight),
-                channels,
+                rate: self.vectors.get(op.rate),
+                dt_bias: self.vectors.get(op.dt_bias),
+                shape: op.shape,
                 spans: memory.u32(op.spans.table),
                 log_rows: op.spans.log_rows,
             };
-            let (window, log) = (window.f32_mut(op.window), log.f32_mut(op.log));
-            simd::conv(&mut self.crew, &operands, window, log, out.f32_mut(op.out));
-            Ok(())
-        })
-    }
-
-    fn delta_prepare(&mut self, memory: &mut Memory, op: DeltaPrepare) -> Done {
-        self.vectors.prepare(memory, op.rate, false);
-        self.vectors.prepare(memory, op.dt_bias, false);
-        memory.lend([op.qkv, op.decay, op.beta], |memory, [qkv, decay, beta]| {
-            let operands = simd::Prepare {
-                shape: op.shape,
-                a: memory.f32(op.a),
-                b: memory.f32(op.b),
-                rate: self.vectors.get(op.rate),
-                dt_bias: self.vectors.get(op.dt_bias),
+            let to = simd::DeltaRows {
+                window: window.f32_mut(op.window),
+                log: log.f32_mut(op.log),
+                qkv: qkv.f32_mut(op.qkv),
+                decay: decay.f32_mut(op.decay),
+                beta: beta.f32_mut(op.beta),
             };
-            let gates = [decay.f32_mut(op.decay), beta.f32_mut(op.beta)];
-            simd::delta_prepare(&mut self.crew, &operands, qkv.f32_mut(op.qkv), gates);
+            simd::delta_inputs(&mut self.crew, &operands, to);
             Ok(())
         })
     }

@@ -1,7 +1,7 @@
 //! Attention over contexts of several chunks of keys, which threads may share.
 
 use forerun_backend::conform::Rng;
-use forerun_backend::op::{Attention, CacheLayout, CacheWrite};
+use forerun_backend::op::{Attention, AttentionInputs, CacheLayout, NewKeys};
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, View};
 use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
 use forerun_base::DType;
@@ -93,7 +93,9 @@ fn attend(
     let (k, v) = (floats(device, &inputs.k), floats(device, &inputs.v));
     let places: Vec<u32> = (0..(layout.blocks * layout.block) as u32).collect();
     let places = words(device, &places);
-    device.cache_write(CacheWrite { k, v, places, k_cache, v_cache, layout }).expect("they fit");
+    let (k_norm, v_norm) = (None, None);
+    let keys = NewKeys { k, v, k_norm, v_norm, places, k_cache, v_cache, layout };
+    device.attention_inputs(AttentionInputs::plain(keys)).expect("they fit");
     let width = heads * layout.head_dim;
     let op = Attention {
         q: floats(device, &inputs.q[rows.start * width..rows.end * width]),

@@ -1,9 +1,9 @@
 //! The trait a device implements.
 
 use crate::op::{
-    AddGated, AddNorm, Attention, CacheWrite, ClusterHead, Conv, DeltaPrepare, DeltaRule, Embed,
+    AddGated, AddNorm, Attention, AttentionInputs, ClusterHead, DeltaInputs, DeltaRule, Embed,
     Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, HeadSample, JoinNorm, Linear,
-    Linears, RmsNorm, Rope, RopeTable, Router, Sample, ScatterRows, Softcap,
+    Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows, Softcap,
 };
 use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, Sheet, View, WeightId};
 use forerun_base::Matrix;
@@ -73,16 +73,12 @@ pub trait Backend: Catalog + Send {
     fn linear(&mut self, op: Linear) -> Result<(), BackendError>;
     /// Cosines and sines of the rows' positions.
     fn rope_table(&mut self, op: RopeTable) -> Result<(), BackendError>;
-    /// Rotary embedding, in place.
-    fn rope(&mut self, op: Rope) -> Result<(), BackendError>;
-    /// New keys and values into the cache.
-    fn cache_write(&mut self, op: CacheWrite) -> Result<(), BackendError>;
+    /// Head norms and rotary embedding; new keys and values into the cache.
+    fn attention_inputs(&mut self, op: AttentionInputs) -> Result<(), BackendError>;
     /// Causal attention over the cache.
     fn attention(&mut self, op: Attention) -> Result<(), BackendError>;
-    /// Causal depthwise convolution with its window.
-    fn conv(&mut self, op: Conv) -> Result<(), BackendError>;
-    /// Normalised q and k, decay and write strength.
-    fn delta_prepare(&mut self, op: DeltaPrepare) -> Result<(), BackendError>;
+    /// Causal depthwise convolution with its window; q and k of unit length, decay and write strength.
+    fn delta_inputs(&mut self, op: DeltaInputs) -> Result<(), BackendError>;
     /// The gated delta rule over spans.
     fn delta_rule(&mut self, op: DeltaRule) -> Result<(), BackendError>;
     /// `rms(x)·w·silu(gate)`.

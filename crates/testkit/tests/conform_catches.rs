@@ -2,7 +2,7 @@
 
 use forerun_backend::conform::{self, Report, Tolerances};
 use forerun_backend::op::{
-    AddNorm, Attention, Conv, DeltaRule, Linear, RmsNorm, Router, Sample, SampleRow,
+    AddNorm, Attention, DeltaInputs, DeltaRule, Linear, RmsNorm, Router, Sample, SampleRow,
 };
 use forerun_backend::{BackendError, View};
 use forerun_backend_cpu::{Cpu, Kernels, Memory, Plain, plain};
@@ -119,8 +119,8 @@ impl Kernels for Faulty {
         Ok(())
     }
 
-    fn conv(&mut self, memory: &mut Memory, op: Conv) -> Done {
-        Plain.conv(memory, op)?;
+    fn delta_inputs(&mut self, memory: &mut Memory, op: DeltaInputs) -> Done {
+        Plain.delta_inputs(memory, op)?;
         if self.0 == Fault::ConvWindowMoved {
             scale(memory, op.window, 1.0 + f32::EPSILON);
         }
@@ -158,7 +158,7 @@ fn each_fault_is_found_by_the_check_meant_for_it() {
         Case { fault: Fault::WindowOneKeyLong, op: "attention", check: "reference" },
         Case { fault: Fault::AddNormForgetsScale, op: "add_norm", check: "reference" },
         Case { fault: Fault::GuessesForgotten, op: "delta_rule", check: "commit" },
-        Case { fault: Fault::ConvWindowMoved, op: "conv", check: "spans" },
+        Case { fault: Fault::ConvWindowMoved, op: "delta_inputs", check: "spans" },
     ];
     for Case { fault, op, check } in cases {
         let report = report(fault, op);

@@ -1,52 +1,9 @@
 use super::index;
 use crate::{Memory, Storage};
 use forerun_backend::BackendError;
-use forerun_backend::op::{Attention, CacheLayout, CacheWrite, code, encode};
+use forerun_backend::op::{Attention, CacheLayout};
 use forerun_base::bf16_to_f32;
 use std::ops::Range;
-
-pub(crate) fn cache_write(memory: &mut Memory, op: CacheWrite) -> Result<(), BackendError> {
-    let CacheLayout { blocks, kv_heads, block, head_dim, coded } = op.layout;
-    memory.lend([op.k_cache, op.v_cache], |memory, [k_cache, v_cache]| {
-        for (row, &place) in memory.u32(op.places).iter().enumerate() {
-            let place = index("cache_write", "places", place, blocks * block)?;
-            for head in 0..kv_heads {
-                let from = (row * kv_heads + head) * head_dim;
-                let (id, at) = (place / block, place % block);
-                let key = |i| op.k_cache.start + op.layout.key(id, head, at, i);
-                let value = |i| op.v_cache.start + op.layout.value(id, head, at, i);
-                let [k, v] = [op.k, op.v].map(|view| &memory.f32(view)[from..from + head_dim]);
-                if coded {
-                    let scale = |group| op.layout.scale(id, head, at, group);
-                    write_codes(k, k_cache.codes_mut(), key, |i| op.k_cache.start + scale(i));
-                    write_codes(v, v_cache.codes_mut(), value, |i| op.v_cache.start + scale(i));
-                    continue;
-                }
-                for i in 0..head_dim {
-                    k_cache.set(key(i), k[i]);
-                    v_cache.set(value(i), v[i]);
-                }
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Writes a key or value as codes, whose places `place` gives, and scales, whose places `scale` gives.
-fn write_codes(
-    x: &[f32],
-    to: &mut [u8],
-    place: impl Fn(usize) -> usize,
-    scale: impl Fn(usize) -> usize,
-) {
-    for (group, numbers) in x.chunks(CacheLayout::GROUP).enumerate() {
-        let (bits, inverse) = encode(numbers);
-        to[scale(group)..][..2].copy_from_slice(&bits.to_le_bytes());
-        for (i, &x) in numbers.iter().enumerate() {
-            to[place(group * CacheLayout::GROUP + i)] = code(x, inverse) as u8;
-        }
-    }
-}
 
 pub(crate) fn attention(memory: &mut Memory, op: Attention) -> Result<(), BackendError> {
     let CacheLayout { blocks, kv_heads, block, head_dim, .. } = op.layout;

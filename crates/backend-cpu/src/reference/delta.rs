@@ -1,41 +1,7 @@
-use super::conv::span_entry;
-use super::sigmoid;
+use super::span_entry;
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{DeltaPrepare, DeltaRule, DeltaShape, SpanEntry};
-
-/// `ln(1 + eˣ)`, the identity where that is exact in f32.
-pub(crate) fn softplus(x: f32) -> f32 {
-    if x > 20.0 { x } else { x.exp().ln_1p() }
-}
-
-pub(crate) fn delta_prepare(memory: &mut Memory, op: DeltaPrepare) -> Result<(), BackendError> {
-    let DeltaShape { key_heads, value_heads, dk, .. } = op.shape;
-    let (mut rate, mut dt_bias) = (vec![0.0; value_heads], vec![0.0; value_heads]);
-    memory.vector(op.rate, &mut rate);
-    memory.vector(op.dt_bias, &mut dt_bias);
-    memory.lend([op.qkv, op.decay, op.beta], |memory, [qkv, decay, beta]| {
-        for row in qkv.f32_mut(op.qkv).chunks_exact_mut(op.shape.channels()) {
-            for (head, u) in row[..2 * key_heads * dk].chunks_exact_mut(dk).enumerate() {
-                let squares: f32 = u.iter().map(|x| x * x).sum();
-                let mut scale = 1.0 / (squares + 1e-6).sqrt();
-                if head < key_heads {
-                    scale *= 1.0 / (dk as f32).sqrt();
-                }
-                u.iter_mut().for_each(|x| *x *= scale);
-            }
-        }
-        let (a, b) = (memory.f32(op.a), memory.f32(op.b));
-        for (i, decay) in decay.f32_mut(op.decay).iter_mut().enumerate() {
-            let head = i % value_heads;
-            *decay = (rate[head] * softplus(a[i] + dt_bias[head])).exp();
-        }
-        for (beta, &b) in beta.f32_mut(op.beta).iter_mut().zip(b) {
-            *beta = sigmoid(b);
-        }
-        Ok(())
-    })
-}
+use forerun_backend::op::{DeltaRule, DeltaShape, SpanEntry};
 
 /// What one row writes into one head's memory.
 struct Write<'a> {

@@ -2,9 +2,10 @@
 
 mod activation;
 mod attention;
+mod attention_inputs;
 mod cluster;
-mod conv;
 mod delta;
+mod delta_inputs;
 mod linear;
 mod moe;
 mod norm;
@@ -13,19 +14,20 @@ mod rows;
 mod sample;
 
 pub(crate) use activation::{add_gated, gate_mul, glu, softcap};
-pub(crate) use attention::{attention, cache_write};
+pub(crate) use attention::attention;
+pub(crate) use attention_inputs::attention_inputs;
 pub(crate) use cluster::{cluster_head, member};
-pub(crate) use conv::{conv, span_entry};
-pub(crate) use delta::{delta_prepare, delta_rule, softplus};
+pub(crate) use delta::delta_rule;
+pub(crate) use delta_inputs::{delta_inputs, softplus};
 pub(crate) use linear::{gated_linear, linear, linears};
 pub(crate) use moe::{experts, router};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, join_rows, rms_norm};
-pub(crate) use rope::{rope, rope_table, shifted};
+pub(crate) use rope::{rope_table, shifted};
 pub(crate) use rows::{embed, gather_rows, scatter_rows};
 pub(crate) use sample::{Before, adjust, head_sample, mask_out, sample};
 
 use forerun_backend::BackendError;
-use forerun_backend::op::Activation;
+use forerun_backend::op::{Activation, SpanEntry, Spans};
 
 /// Checks an index that came from device memory.
 pub(crate) fn index(
@@ -36,6 +38,23 @@ pub(crate) fn index(
 ) -> Result<usize, BackendError> {
     let index = index as usize;
     if index < limit { Ok(index) } else { Err(BackendError::Index { op, operand, index, limit }) }
+}
+
+/// Reads a span entry and checks what it points at.
+pub(crate) fn span_entry(
+    op: &'static str,
+    spans: &Spans,
+    words: &[u32],
+    rows: usize,
+) -> Result<SpanEntry, BackendError> {
+    let entry = SpanEntry::from_words(words);
+    index(op, "spans.slot", entry.slot, spans.slots)?;
+    index(op, "spans.pending", entry.pending, spans.log_rows + 1)?;
+    index(op, "spans.certain", entry.certain, entry.rows as usize + 1)?;
+    index(op, "spans.guesses", entry.rows - entry.certain, spans.log_rows + 1)?;
+    let end = entry.first_row.saturating_add(entry.rows);
+    index(op, "spans.rows", end, rows + 1)?;
+    Ok(entry)
 }
 
 pub(crate) fn sigmoid(x: f32) -> f32 {

@@ -1,7 +1,6 @@
-use super::norm::inverse_rms;
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{Rope, RopeTable};
+use forerun_backend::op::RopeTable;
 
 /// A position that was moved on, as a number.
 pub(crate) fn shifted(position: u32, shift: u32) -> f32 {
@@ -23,34 +22,6 @@ pub(crate) fn rope_table(memory: &mut Memory, op: RopeTable) -> Result<(), Backe
                 let angle = shifted(position, op.shift) * inv;
                 *cos = angle.cos() * op.scale;
                 *sin = angle.sin() * op.scale;
-            }
-        }
-        Ok(())
-    })
-}
-
-pub(crate) fn rope(memory: &mut Memory, op: Rope) -> Result<(), BackendError> {
-    let norm = op.norm.map(|norm| {
-        let mut weight = vec![0.0; op.head_dim];
-        memory.vector(norm.weight, &mut weight);
-        (weight, norm.eps)
-    });
-    memory.lend([op.x], |memory, [x]| {
-        let table = memory.f32(op.table);
-        let half = op.rotary / 2;
-        for (i, head) in x.f32_mut(op.x).chunks_exact_mut(op.head_dim).enumerate() {
-            if let Some((weight, eps)) = &norm {
-                let scale = inverse_rms(head, *eps);
-                for (x, w) in head.iter_mut().zip(weight) {
-                    *x = *x * scale * w;
-                }
-            }
-            let row = i / op.heads;
-            let (cos, sin) = table[row * op.rotary..(row + 1) * op.rotary].split_at(half);
-            for j in 0..half {
-                let (a, b) = (head[j], head[j + half]);
-                head[j] = a * cos[j] - b * sin[j];
-                head[j + half] = b * cos[j] + a * sin[j];
             }
         }
         Ok(())

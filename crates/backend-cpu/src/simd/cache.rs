@@ -1,20 +1,13 @@
-//! New keys and values into the cache.
+//! How keys and values are stored in the cache.
 //!
 //! # Layout
 //! The elements of a value lie side by side, those of a key `block` apart. Rows that follow each other in a block, as
 //! those of a prompt do, are written up to sixteen at a time, so that sixteen numbers lie side by side either way.
 
-use super::Scratch;
-use super::crew::Crew;
-use super::isa::{Isa, Kernel, LANES, Task};
+use super::isa::{Isa, Kernel, LANES};
 use crate::Storage;
 use crate::pool::Shared;
-use crate::reference::index;
-use forerun_backend::BackendError;
 use forerun_backend::op::{CacheLayout, code, encode};
-
-/// Elements below which other threads are not worth waking.
-const SMALLEST: usize = 1 << 11;
 
 /// How a number is stored.
 trait Narrow {
@@ -46,7 +39,7 @@ narrow!(Bf16, u16, store_bf16);
 
 /// A cache to be written in parts.
 #[derive(Clone, Copy)]
-enum Sink<'a> {
+pub(super) enum Sink<'a> {
     F32(Shared<'a, f32>),
     F16(Shared<'a, u16>),
     Bf16(Shared<'a, u16>),
@@ -54,7 +47,7 @@ enum Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    fn new(storage: &'a mut Storage) -> Self {
+    pub(super) fn new(storage: &'a mut Storage) -> Self {
         match storage {
             Storage::F32(v) => Self::F32(Shared::new(v)),
             Storage::F16(v) => Self::F16(Shared::new(v)),
@@ -68,7 +61,7 @@ impl<'a> Sink<'a> {
     ///
     /// # Safety
     /// No other thread touches the part.
-    unsafe fn put<S: Isa>(&self, simd: S, start: usize, rows: Rows<'_>, to: Places) {
+    pub(super) unsafe fn put<S: Isa>(&self, simd: S, start: usize, rows: Rows<'_>, to: Places) {
         let strides = to.strides();
         let at = start + to.at * strides[1];
         let span = (rows.dim - 1) * strides[0] + (rows.count - 1) * strides[1] + 1;
@@ -95,11 +88,11 @@ impl<'a> Sink<'a> {
 
 /// Places in a head's part of a block, side by side from `at` on.
 #[derive(Clone, Copy)]
-struct Places {
-    layout: CacheLayout,
+pub(super) struct Places {
+    pub(super) layout: CacheLayout,
     /// Whether these are keys, whose places lie side by side, or values, whose elements do.
-    keys: bool,
-    at: usize,
+    pub(super) keys: bool,
+    pub(super) at: usize,
 }
 
 impl Places {
@@ -111,12 +104,12 @@ impl Places {
 
 /// Vectors of one head: `count` of `dim` numbers, `width` from one to the next.
 #[derive(Clone, Copy)]
-struct Rows<'a> {
-    from: &'a [f32],
-    dim: usize,
-    width: usize,
+pub(super) struct Rows<'a> {
+    pub(super) from: &'a [f32],
+    pub(super) dim: usize,
+    pub(super) width: usize,
     /// From one to sixteen.
-    count: usize,
+    pub(super) count: usize,
 }
 
 /// Some rows to their places.
@@ -187,59 +180,11 @@ impl Kernel for PutCodes<'_> {
     }
 }
 
-struct WriteTask<'a> {
-    sources: [&'a [f32]; 2],
-    sinks: [Sink<'a>; 2],
-    starts: [usize; 2],
-    places: &'a [u32],
-    layout: CacheLayout,
-}
-
-impl Task for WriteTask<'_> {
-    fn run<S: Isa>(&self, simd: S, head: usize, _scratch: &mut Scratch) {
-        let CacheLayout { kv_heads, block, head_dim: dim, .. } = self.layout;
-        let (width, mut row) = (kv_heads * dim, 0);
-        while row < self.places.len() {
-            let count = run_of(&self.places[row..], block);
-            let (id, at) = (self.places[row] as usize / block, self.places[row] as usize % block);
-            let from = row * width + head * dim;
-            let [k, v] =
-                self.sources.map(|source| Rows { from: &source[from..], dim, width, count });
-            let [k_at, v_at] = self.starts.map(|start| start + self.layout.part(id, head));
-            let layout = self.layout;
-            // SAFETY: a task has one head of every block, all of which is its own, so even equal places do not meet.
-            unsafe {
-                self.sinks[0].put(simd, k_at, k, Places { layout, keys: true, at });
-                self.sinks[1].put(simd, v_at, v, Places { layout, keys: false, at });
-            }
-            row += count;
-        }
-    }
-}
-
 /// How many of the first places, at most sixteen, follow each other in one block.
-fn run_of(places: &[u32], block: usize) -> usize {
+pub(super) fn run_of(places: &[u32], block: usize) -> usize {
     let left = (block - places[0] as usize % block).min(LANES);
     let follows = places.windows(2).take(left - 1).take_while(|pair| pair[1] == pair[0] + 1);
     1 + follows.count()
-}
-
-/// Writes keys and values `[rows, kv_heads, head_dim]` to their places; a task is a key head.
-pub(crate) fn cache_write(
-    crew: &mut Crew,
-    sources: [&[f32]; 2],
-    caches: [(&mut Storage, usize); 2],
-    places: &[u32],
-    layout: CacheLayout,
-) -> Result<(), BackendError> {
-    for &place in places {
-        index("cache_write", "places", place, layout.blocks * layout.block)?;
-    }
-    let starts = caches.each_ref().map(|cache| cache.1);
-    let sinks = caches.map(|cache| Sink::new(cache.0));
-    let task = WriteTask { sources, sinks, starts, places, layout };
-    crew.run_where(sources[0].len() >= SMALLEST, layout.kv_heads, &task);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! run as certain rows on a second stage. State and outputs must have the same bits for every
 //! number of kept guesses.
 
-use super::cases::{Batch, conv_op, delta_op};
+use super::cases::{Batch, delta_op, inputs_op};
 use super::operands::spans;
 use super::stage::{Numbers, Outcome};
 use super::{Report, Stage};
@@ -18,15 +18,16 @@ const NEXT_ROWS: u32 = 3;
 /// A recurrent operation of some size.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Conv { channels: usize, taps: usize },
-    Delta(DeltaShape),
+    /// With a convolution of so many taps.
+    Inputs(DeltaShape, usize),
+    Rule(DeltaShape),
 }
 
 impl Kind {
     fn set(self, stage: &mut Stage<'_>, batch: &Batch) -> Result<Op, BackendError> {
         match self {
-            Self::Conv { channels, taps } => conv_op(stage, [channels, taps], batch),
-            Self::Delta(shape) => delta_op(stage, shape, batch),
+            Self::Inputs(shape, taps) => inputs_op(stage, (shape, taps), batch),
+            Self::Rule(shape) => delta_op(stage, shape, batch),
         }
     }
 }
@@ -75,14 +76,13 @@ impl Story {
 
 pub(super) fn check(candidate: &mut dyn Backend) -> Report {
     let mut report = Report::default();
-    let delta =
-        |key_heads, value_heads, dk, dv| Kind::Delta(DeltaShape { key_heads, value_heads, dk, dv });
+    let shape = |key_heads, value_heads, dk, dv| DeltaShape { key_heads, value_heads, dk, dv };
     let kinds = [
-        Kind::Conv { channels: 33, taps: 4 },
-        Kind::Conv { channels: 5, taps: 2 },
-        delta(1, 3, 5, 9),
-        delta(2, 4, 16, 16),
-        delta(2, 2, 64, 128),
+        Kind::Inputs(shape(1, 2, 8, 9), 4),
+        Kind::Inputs(shape(1, 1, 1, 3), 2),
+        Kind::Rule(shape(1, 3, 5, 9)),
+        Kind::Rule(shape(2, 4, 16, 16)),
+        Kind::Rule(shape(2, 2, 64, 128)),
     ];
     for kind in kinds {
         for (certain, pending, start) in [(1, 0, 9), (3, 2, 9), (0, 1, 4), (2, 0, 0)] {
@@ -114,7 +114,7 @@ fn compare(
         let row = a.len() / rows;
         let parts = match certain.label {
             // Only the rows that both ran.
-            "out" => [0..kept * row, next * row..a.len()],
+            "out" | "qkv" | "decay" | "beta" => [0..kept * row, next * row..a.len()],
             // Rows past the last guess hold what was there before.
             "log" => [0..0, 0..0],
             _ => [0..a.len(), 0..0],

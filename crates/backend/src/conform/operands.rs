@@ -1,6 +1,6 @@
 //! The views and weights of an operation as places that a check can change.
 
-use crate::op::{InputNorm, LinearPart, Sample, Spans};
+use crate::op::{InputNorm, LinearPart, NewKeys, Sample, Spans};
 use crate::{Op, View, WeightId};
 
 /// One view of an operation.
@@ -41,14 +41,11 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
             input(&mut op.x, &mut op.norm).chain(outs).collect()
         }
         Op::RopeTable(op) => vec![by_row(&mut op.positions), by_row(&mut op.out)],
-        Op::Rope(op) => vec![by_row(&mut op.x), by_row(&mut op.table)],
-        Op::CacheWrite(op) => vec![
-            by_row(&mut op.k),
-            by_row(&mut op.v),
-            by_row(&mut op.places),
-            shared(&mut op.k_cache),
-            shared(&mut op.v_cache),
-        ],
+        Op::AttentionInputs(op) => {
+            let queries = op.queries.as_mut().map(|queries| by_row(&mut queries.q));
+            let keys = op.keys.as_mut().map(new_keys).into_iter().flatten();
+            [by_row(&mut op.table)].into_iter().chain(queries).chain(keys).collect()
+        }
         Op::Attention(op) => vec![
             by_row(&mut op.q),
             shared(&mut op.k_cache),
@@ -58,19 +55,16 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
             shared(&mut op.tables),
             by_row(&mut op.out),
         ],
-        Op::Conv(op) => vec![
+        Op::DeltaInputs(op) => vec![
             shared(&mut op.x),
+            shared(&mut op.a),
+            shared(&mut op.b),
             shared(&mut op.window),
             shared(&mut op.log),
             shared(&mut op.spans.table),
-            shared(&mut op.out),
-        ],
-        Op::DeltaPrepare(op) => vec![
-            by_row(&mut op.qkv),
-            by_row(&mut op.a),
-            by_row(&mut op.b),
-            by_row(&mut op.decay),
-            by_row(&mut op.beta),
+            shared(&mut op.qkv),
+            shared(&mut op.decay),
+            shared(&mut op.beta),
         ],
         Op::DeltaRule(op) => vec![
             shared(&mut op.qkv),
@@ -109,6 +103,16 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
     }
 }
 
+fn new_keys(keys: &mut NewKeys) -> [Place<'_>; 5] {
+    [
+        by_row(&mut keys.k),
+        by_row(&mut keys.v),
+        by_row(&mut keys.places),
+        shared(&mut keys.k_cache),
+        shared(&mut keys.v_cache),
+    ]
+}
+
 fn choice(op: &mut Sample) -> [Place<'_>; 6] {
     [
         by_row(&mut op.logits),
@@ -138,16 +142,19 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
             [&mut op.gate, &mut op.up].into_iter().chain(norm).collect()
         }
         Op::RopeTable(op) => vec![&mut op.inv_freq],
-        Op::Rope(op) => op.norm.iter_mut().map(|norm| &mut norm.weight).collect(),
-        Op::Conv(op) => vec![&mut op.weight],
-        Op::DeltaPrepare(op) => vec![&mut op.rate, &mut op.dt_bias],
+        Op::AttentionInputs(op) => {
+            let queries = op.queries.as_mut().map(|queries| &mut queries.norm);
+            let keys = op.keys.as_mut().map(|keys| [&mut keys.k_norm, &mut keys.v_norm]);
+            let norms = queries.into_iter().chain(keys.into_iter().flatten());
+            norms.flatten().map(|norm| &mut norm.weight).collect()
+        }
+        Op::DeltaInputs(op) => vec![&mut op.weight, &mut op.rate, &mut op.dt_bias],
         Op::GatedNorm(op) => vec![&mut op.weight],
         Op::ClusterHead(op) => vec![&mut op.members, &mut op.head],
         Op::HeadSample(op) => vec![&mut op.weight],
         Op::Router(op) => op.expert_scale.iter_mut().collect(),
         Op::Experts(op) => vec![&mut op.gate.weight, &mut op.up.weight, &mut op.down.weight],
-        Op::CacheWrite(_)
-        | Op::Attention(_)
+        Op::Attention(_)
         | Op::DeltaRule(_)
         | Op::GateMul(_)
         | Op::Glu(_)
@@ -162,7 +169,7 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
 /// The span table of a recurrent operation.
 pub(super) fn spans(op: &mut Op) -> Option<&mut Spans> {
     match op {
-        Op::Conv(op) => Some(&mut op.spans),
+        Op::DeltaInputs(op) => Some(&mut op.spans),
         Op::DeltaRule(op) => Some(&mut op.spans),
         _ => None,
     }

@@ -4,7 +4,8 @@ use super::cases::cases;
 use super::operands::{views, weights};
 use super::{Case, Report, Stage, compare};
 use crate::op::{
-    AddNorm, Attention, ClusterHead, Conv, DeltaRule, Glu, HeadSample, Linear, Sample, Softcap,
+    AddNorm, Attention, ClusterHead, DeltaInputs, DeltaRule, Glu, HeadSample, Linear, Sample,
+    Softcap,
 };
 use crate::{
     Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, Op, View, WeightId,
@@ -48,8 +49,8 @@ const BAD_INDICES: [BadIndex; 35] = [
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
     bad("scatter_rows", "rows", 0, FAR),
-    bad("cache_write", "places", 3, 72),
-    bad("cache_write", "places", 0, u32::MAX),
+    BadIndex { case: "keys", ..bad("attention_inputs", "places", 3, 72) },
+    BadIndex { case: "both", ..bad("attention_inputs", "places", 0, u32::MAX) },
     bad("attention", "positions", 0, FAR),
     bad("attention", "positions", 1, u32::MAX),
     bad("attention", "span_of", 2, FAR),
@@ -57,11 +58,11 @@ const BAD_INDICES: [BadIndex; 35] = [
     // The window's first and last block.
     BadIndex { case: "window of 9", ..bad("attention", "tables", 34, FAR) },
     BadIndex { case: "window of 9", ..bad("attention", "tables", 37, u32::MAX) },
-    BadIndex { case: "mixed", ..bad("conv", "spans", 0, FAR) },
-    BadIndex { case: "mixed", ..bad("conv", "spans", 1, u32::MAX) },
-    BadIndex { case: "mixed", ..bad("conv", "spans", 2, 6) },
-    BadIndex { case: "mixed", ..bad("conv", "spans", 3, 5) },
-    BadIndex { case: "mixed", ..bad("conv", "spans", 4, 6) },
+    BadIndex { case: "mixed", ..bad("delta_inputs", "spans", 0, FAR) },
+    BadIndex { case: "mixed", ..bad("delta_inputs", "spans", 1, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("delta_inputs", "spans", 2, 6) },
+    BadIndex { case: "mixed", ..bad("delta_inputs", "spans", 3, 5) },
+    BadIndex { case: "mixed", ..bad("delta_inputs", "spans", 4, 6) },
     BadIndex { case: "mixed", ..bad("delta_rule", "spans", 0, u32::MAX) },
     BadIndex { case: "mixed", ..bad("delta_rule", "spans", 1, FAR) },
     BadIndex { case: "mixed", ..bad("delta_rule", "spans", 2, u32::MAX) },
@@ -118,7 +119,7 @@ fn empty_log_in_state(
     let before = case.play(candidate)?;
     let mut stage = Stage::new(candidate, &case.name);
     let op = match case.set(&mut stage)? {
-        Op::Conv(op) => Op::Conv(Conv { log: op.window.part(0, 0), ..op }),
+        Op::DeltaInputs(op) => Op::DeltaInputs(DeltaInputs { log: op.window.part(0, 0), ..op }),
         Op::DeltaRule(op) => Op::DeltaRule(DeltaRule { log: op.state.part(0, 0), ..op }),
         other => other,
     };

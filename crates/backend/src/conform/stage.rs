@@ -5,7 +5,7 @@
 
 use super::Rng;
 use super::matrices::random_matrix;
-use crate::op::{CacheLayout, CacheWrite, SpanEntry, Spans};
+use crate::op::{AttentionInputs, CacheLayout, NewKeys, SpanEntry, Spans};
 use crate::{
     Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, HostDataMut, Op, View,
     WeightId, submit_and_wait,
@@ -216,7 +216,7 @@ impl<'a> Stage<'a> {
     ) -> Result<[View; 2], BackendError> {
         let k_cache = self.make("k_cache", dtype, layout.len(), Expect::Same)?;
         let v_cache = self.make("v_cache", dtype, layout.len(), Expect::Same)?;
-        // Half buffers are filled as a model fills them: by cache writes. One big row will do;
+        // Half buffers are filled as a model fills them. One big row will do;
         // the guards, which it cannot reach, are filled through views of their own.
         let whole = layout.len() + 2 * GUARD;
         let guarded =
@@ -224,14 +224,16 @@ impl<'a> Stage<'a> {
         let k = self.input("keys", &guarded(values[0]))?;
         let v = self.input("values", &guarded(values[1]))?;
         let places = self.indices("places", &[0])?;
-        self.backend.cache_write(CacheWrite {
+        self.backend.attention_inputs(AttentionInputs::plain(NewKeys {
             k,
             v,
+            k_norm: None,
+            v_norm: None,
             places,
             k_cache: View::head(k_cache.buffer, whole),
             v_cache: View::head(v_cache.buffer, whole),
             layout: CacheLayout { blocks: 1, kv_heads: 1, block: 1, head_dim: whole, coded: false },
-        })?;
+        }))?;
         Ok([k_cache, v_cache])
     }
 

@@ -1,6 +1,6 @@
 //! The key/value cache: where numbers lie, and what is stored of them.
 
-use crate::{Access, Sheet, View};
+use crate::Sheet;
 use forerun_base::{bf16_to_f32, f32_to_bf16};
 
 /// Shape of one layer's cache: keys are `[blocks, kv_heads, head_dim, block]`, values
@@ -103,39 +103,6 @@ pub fn encode(numbers: &[f32]) -> (u16, f32) {
 #[inline(always)]
 pub fn code(x: f32, inverse: f32) -> i8 {
     (x * inverse).round_ties_even() as i8
-}
-
-/// Writes each row's keys and values to its place in the cache.
-#[derive(Clone, Copy, Debug)]
-pub struct CacheWrite {
-    /// `[rows, kv_heads, head_dim]`.
-    pub k: View,
-    /// `[rows, kv_heads, head_dim]`.
-    pub v: View,
-    /// u32 `[rows]`: `block·layout.block + position in block`.
-    pub places: View,
-    /// All keys of the layer.
-    pub k_cache: View,
-    /// All values of the layer.
-    pub v_cache: View,
-    /// Shape of both caches.
-    pub layout: CacheLayout,
-}
-
-impl CacheWrite {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        let layout = &self.layout;
-        layout.describe(sheet);
-        let wide = self.places.len * layout.kv_heads * layout.head_dim;
-        sheet.f32("k", self.k, Access::Read, wide);
-        sheet.f32("v", self.v, Access::Read, wide);
-        sheet.u32("places", self.places, Access::Read, self.places.len);
-        sheet.cache("k_cache", self.k_cache, Access::Scatter, layout);
-        sheet.cache("v_cache", self.v_cache, Access::Scatter, layout);
-        let element = sheet.element_bytes(self.k_cache) + sheet.element_bytes(self.v_cache);
-        let stored = self.places.len * layout.kv_heads * layout.stored();
-        sheet.state_bytes(stored as u64 * element);
-    }
 }
 
 #[cfg(test)]

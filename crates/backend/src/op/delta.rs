@@ -4,57 +4,6 @@ use crate::op::Spans;
 use crate::op::spans::Moves;
 use crate::{Access, Sheet, View, WeightId};
 
-/// Causal depthwise convolution over each span's rows, then silu.
-///
-/// # Math
-/// `out_t[c] = silu(Σ_j w[c][j] · x_{t−K+1+j}[c])`; rows before the span come from the slot's window
-/// (and its pending log rows), zeros before position 0.
-///
-/// # State
-/// `window` holds the last `K − 1` inputs at the committed position (oldest first), less pending
-/// log rows. Certain rows move it on; guesses go to `log` and leave it alone.
-#[derive(Clone, Copy, Debug)]
-pub struct Conv {
-    /// `[rows, channels]`.
-    pub x: View,
-    /// `[channels, K]`, newest tap last.
-    pub weight: WeightId,
-    /// `[slots, K − 1, channels]`.
-    pub window: View,
-    /// `[slots, log_rows, channels]`.
-    pub log: View,
-    /// Which rows belong together.
-    pub spans: Spans,
-    /// `[rows, channels]`.
-    pub out: View,
-}
-
-impl Conv {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        let Some(weight) = sheet.weight_info("weight", self.weight) else { return };
-        let (channels, taps) = (weight.rows, weight.cols);
-        sheet.require(channels > 0 && taps > 1, "convolution needs channels and at least two taps");
-        let rows = self.x.len / channels.max(1);
-        let Spans { slots, log_rows, .. } = self.spans;
-        sheet.f32("x", self.x, Access::Read, rows * channels);
-        sheet.weight("weight", self.weight, [channels, taps]);
-        sheet.f32(
-            "window",
-            self.window,
-            Access::Scatter,
-            slots * taps.saturating_sub(1) * channels,
-        );
-        sheet.f32("log", self.log, Access::Scatter, slots * log_rows * channels);
-        self.spans.describe(sheet);
-        sheet.f32("out", self.out, Access::Write, rows * channels);
-        let Moves { reads, writes, folded, logged } = self.spans.moves(sheet);
-        let window = (reads + writes) * (taps.saturating_sub(1) * channels) as u64;
-        let log = (folded + logged) * channels as u64;
-        sheet.state_bytes(4 * (window + log));
-        sheet.work(0, (rows * channels * (2 * taps + 10)) as u64);
-    }
-}
-
 /// Head counts and widths of a delta-net layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaShape {
@@ -95,46 +44,74 @@ impl DeltaShape {
     }
 }
 
-/// Prepares the delta rule's inputs.
+/// Makes the delta rule's inputs of projected rows.
 ///
 /// # Math
-/// q and k (in place): `u / sqrt(Σu² + 1e-6)`, q also times `dk^-½`.
+/// A causal depthwise convolution over each span's rows, `u_t[c] = silu(Σ_j w[c][j] · x_{t−K+1+j}[c])`; rows before the span come from
+/// the slot's window (and its pending log rows), zeros before position 0. Then each head of q and k: `u / sqrt(Σu² + 1e-6)`, q also times `dk^-½`.
 /// `decay = exp(rate · softplus(a + dt_bias))`, `beta = σ(b)`, per value head.
+///
+/// # State
+/// `window` holds the last `K − 1` rows of `x` at the committed position (oldest first), less pending
+/// log rows. Certain rows move it on; guesses go to `log` and leave it alone.
 #[derive(Clone, Copy, Debug)]
-pub struct DeltaPrepare {
-    /// `[rows, q | k | v]`, in place.
-    pub qkv: View,
+pub struct DeltaInputs {
+    /// `[rows, q | k | v]`.
+    pub x: View,
     /// `[rows, value_heads]`.
     pub a: View,
     /// `[rows, value_heads]`.
     pub b: View,
+    /// `[channels, K]`, newest tap last.
+    pub weight: WeightId,
     /// `[1, value_heads]`: `−exp(A_log)`.
     pub rate: WeightId,
     /// `[1, value_heads]`.
     pub dt_bias: WeightId,
+    /// `[slots, K − 1, channels]`.
+    pub window: View,
+    /// `[slots, log_rows, channels]`.
+    pub log: View,
+    /// Which rows belong together.
+    pub spans: Spans,
+    /// Heads.
+    pub shape: DeltaShape,
+    /// `[rows, q | k | v]`.
+    pub qkv: View,
     /// `[rows, value_heads]`.
     pub decay: View,
     /// `[rows, value_heads]`.
     pub beta: View,
-    /// Heads.
-    pub shape: DeltaShape,
 }
 
-impl DeltaPrepare {
+impl DeltaInputs {
     pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
         self.shape.describe(sheet);
-        let rows = self.qkv.len / self.shape.channels().max(1);
-        let heads = rows * self.shape.value_heads;
-        let turned = rows * 2 * self.shape.key_heads * self.shape.dk;
-        let wide = rows * self.shape.channels();
-        sheet.f32_part("qkv", self.qkv, Access::Update, wide, turned);
+        let Some(weight) = sheet.weight_info("weight", self.weight) else { return };
+        let DeltaShape { key_heads, value_heads, dk, .. } = self.shape;
+        let (channels, taps) = (self.shape.channels(), weight.cols);
+        sheet.require(taps > 1, "convolution needs at least two taps");
+        let rows = self.x.len / channels.max(1);
+        let heads = rows * value_heads;
+        let Spans { slots, log_rows, .. } = self.spans;
+        sheet.f32("x", self.x, Access::Read, rows * channels);
         sheet.f32("a", self.a, Access::Read, heads);
         sheet.f32("b", self.b, Access::Read, heads);
-        sheet.weight("rate", self.rate, [1, self.shape.value_heads]);
-        sheet.weight("dt_bias", self.dt_bias, [1, self.shape.value_heads]);
+        sheet.weight("weight", self.weight, [channels, taps]);
+        sheet.weight("rate", self.rate, [1, value_heads]);
+        sheet.weight("dt_bias", self.dt_bias, [1, value_heads]);
+        let kept = taps.saturating_sub(1) * channels;
+        sheet.f32("window", self.window, Access::Scatter, slots * kept);
+        sheet.f32("log", self.log, Access::Scatter, slots * log_rows * channels);
+        self.spans.describe(sheet);
+        sheet.f32("qkv", self.qkv, Access::Write, rows * channels);
         sheet.f32("decay", self.decay, Access::Write, heads);
         sheet.f32("beta", self.beta, Access::Write, heads);
-        sheet.work(0, (3 * turned + 40 * heads) as u64);
+        let Moves { reads, writes, folded, logged } = self.spans.moves(sheet);
+        let log = (folded + logged) * channels as u64;
+        sheet.state_bytes(4 * ((reads + writes) * kept as u64 + log));
+        let unit = 3 * rows * 2 * key_heads * dk;
+        sheet.work(0, (rows * channels * (2 * taps + 10) + unit + 40 * heads) as u64);
     }
 }
 
@@ -155,7 +132,7 @@ impl DeltaPrepare {
 /// advance the state, guesses work on a private copy and leave k, v, decay, beta in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaRule {
-    /// `[rows, q | k | v]`, prepared.
+    /// `[rows, q | k | v]` from [`DeltaInputs`].
     pub qkv: View,
     /// `[rows, value_heads]`.
     pub decay: View,

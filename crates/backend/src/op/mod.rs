@@ -7,6 +7,7 @@
 
 mod activation;
 mod attention;
+mod attention_inputs;
 mod cache;
 mod cluster;
 mod delta;
@@ -22,13 +23,14 @@ mod tests;
 
 pub use activation::{Activation, AddGated, GateMul, Glu, Softcap};
 pub use attention::Attention;
-pub use cache::{CacheLayout, CacheWrite, code, encode};
+pub use attention_inputs::{AttentionInputs, HeadNorm, NewKeys, Queries};
+pub use cache::{CacheLayout, code, encode};
 pub use cluster::ClusterHead;
-pub use delta::{Conv, DeltaPrepare, DeltaRule, DeltaShape};
+pub use delta::{DeltaInputs, DeltaRule, DeltaShape};
 pub use linear::{GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
 pub use moe::{ExpertRows, Experts, Router};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
-pub use rope::{HeadNorm, Rope, RopeTable};
+pub use rope::RopeTable;
 pub use rows::{Embed, GatherRows, ScatterRows};
 pub use sample::{HeadSample, HistoryEntry, Sample, SampleRow, gumbel, uniform};
 pub use spans::{SpanEntry, Spans};
@@ -48,11 +50,9 @@ macro_rules! for_each_operation {
             linears: Linears,
             gated_linear: GatedLinear,
             rope_table: RopeTable,
-            rope: Rope,
-            cache_write: CacheWrite,
+            attention_inputs: AttentionInputs,
             attention: Attention,
-            conv: Conv,
-            delta_prepare: DeltaPrepare,
+            delta_inputs: DeltaInputs,
             delta_rule: DeltaRule,
             gated_norm: GatedNorm,
             gate_mul: GateMul,

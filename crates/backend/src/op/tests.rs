@@ -227,56 +227,68 @@ fn state_is_read_and_written_once_a_span_and_guesses_go_to_the_log() {
         assert_eq!(shelf.cost(op), cost, "{words:?}");
 
         let channels = shape.channels();
-        let weight = shelf.matrix(channels, 4, 8);
-        let conv = Conv {
-            x: shelf.f32(rows * channels),
-            weight,
-            window: shelf.f32(3 * 3 * channels),
-            log: shelf.f32(3 * 4 * channels),
-            spans,
-            out: shelf.f32(rows * channels),
-        };
-        let others = 4 * (2 * rows * channels + SpanEntry::WORDS) + 8 * channels;
+        let inputs = delta_inputs(&mut shelf, shape, rows, spans);
+        let others = 4 * (rows * (2 * channels + 4 * 2) + SpanEntry::WORDS) + 8 * (channels + 2);
         let bytes = (4 * (moved * 3 + logged) * channels + others) as u64;
-        assert_eq!(shelf.cost(conv).bytes, bytes, "{words:?}");
+        assert_eq!(shelf.cost(inputs).bytes, bytes, "{words:?}");
     }
+}
+
+/// Inputs of the delta rule with a convolution of four taps; a row of a weight takes 8 bytes.
+fn delta_inputs(shelf: &mut Shelf, shape: DeltaShape, rows: usize, spans: Spans) -> DeltaInputs {
+    let (channels, heads) = (shape.channels(), shape.value_heads);
+    let [x, qkv] = [(); 2].map(|()| shelf.f32(rows * channels));
+    let [a, b, decay, beta] = [(); 4].map(|()| shelf.f32(rows * heads));
+    let weight = shelf.matrix(channels, 4, 8);
+    let [rate, dt_bias] = [(); 2].map(|()| shelf.matrix(1, heads, 8));
+    let window = shelf.f32(spans.slots * 3 * channels);
+    let log = shelf.f32(spans.slots * spans.log_rows * channels);
+    DeltaInputs { x, a, b, weight, rate, dt_bias, window, log, spans, shape, qkv, decay, beta }
 }
 
 #[test]
 fn a_state_whose_span_cannot_be_seen_is_read_and_written() {
     let mut shelf = Shelf::default();
     let table = shelf.u32(2 * SpanEntry::WORDS);
-    let weight = shelf.matrix(6, 4, 8);
-    let op = Conv {
-        x: shelf.f32(5 * 6),
-        weight,
-        window: shelf.f32(2 * 3 * 6),
-        log: shelf.f32(0),
-        spans: Spans { table, slots: 2, log_rows: 0 },
-        out: shelf.f32(5 * 6),
-    };
-    let bytes = 4 * (2 * 5 * 6 + 2 * 6) + 6 * 8 + 2 * 2 * 4 * 3 * 6;
+    let shape = DeltaShape { key_heads: 1, value_heads: 1, dk: 2, dv: 2 };
+    let op = delta_inputs(&mut shelf, shape, 5, Spans { table, slots: 2, log_rows: 0 });
+    let bytes = 4 * (5 * (2 * 6 + 4) + 2 * 6) + (6 + 2) * 8 + 2 * 2 * 4 * 3 * 6;
     assert_eq!(shelf.cost(op).bytes, bytes);
 }
 
 #[test]
 fn what_an_operation_passes_over_costs_nothing() {
     let mut shelf = Shelf::default();
-    let (x, table) = (shelf.f32(2 * 3 * 8), shelf.f32(2 * 4));
-    let rope = Rope { x, table, norm: None, heads: 3, head_dim: 8, rotary: 4 };
+    let (q, table) = (shelf.f32(2 * 3 * 8), shelf.f32(2 * 4));
+    let queries = Some(Queries { q, heads: 3, norm: None });
+    let rope = AttentionInputs { table, rotary: 4, head_dim: 8, queries, keys: None };
     let cost = Cost { bytes: 4 * (2 * 2 * 3 * 4 + 8), flops: 3 * 2 * 3 * 4, ..Cost::default() };
     assert_eq!(shelf.cost(rope), cost, "only the dims that turn");
 
     let (gate, up) = (shelf.f32(2 * 4), shelf.f32(2 * 16));
     let glu = Glu { gate, up, dim: 4, up_width: 16, up_first: 8, activation: Activation::GeluTanh };
     assert_eq!(shelf.cost(glu).bytes, 4 * (2 * 8 + 8), "only its part of a wide row");
+}
 
-    let shape = DeltaShape { key_heads: 1, value_heads: 2, dk: 4, dv: 8 };
-    let [qkv, a, b, decay, beta] = [24, 2, 2, 2, 2].map(|width| shelf.f32(3 * width));
-    let [rate, dt_bias] = [(); 2].map(|()| shelf.matrix(1, 2, 8));
-    let prepare = DeltaPrepare { qkv, a, b, rate, dt_bias, decay, beta, shape };
-    let bytes = 4 * 3 * (2 * 8 + 4 * 2) + 2 * 8;
-    assert_eq!(shelf.cost(prepare).bytes, bytes, "values are not prepared");
+#[test]
+fn new_keys_cost_what_is_stored_of_them() {
+    for (dtype, coded, stored) in [(DType::F16, false, 2 * 40), (DType::I8, true, 40 + 2 * 2)] {
+        let mut shelf = Shelf::default();
+        let layout = CacheLayout { blocks: 3, kv_heads: 2, block: 8, head_dim: 40, coded };
+        let [k, v] = [(); 2].map(|()| shelf.f32(5 * 2 * 40));
+        let [k_cache, v_cache] = [(); 2].map(|()| shelf.room(dtype, layout.len()));
+        let (places, table) = (shelf.u32(5), shelf.f32(5 * 16));
+        let weight = shelf.matrix(1, 40, 160);
+        let k_norm = Some(HeadNorm { weight, eps: 1e-6 });
+        let keys = NewKeys { k, v, k_norm, v_norm: None, places, k_cache, v_cache, layout };
+        let op =
+            AttentionInputs { table, rotary: 16, head_dim: 40, queries: None, keys: Some(keys) };
+        let state = 2 * 5 * 2 * stored;
+        let others = 4 * (5 * 16 + 2 * 5 * 2 * 40 + 5) + 160;
+        let flops = 4 * 5 * 2 * 40 + 3 * 5 * 2 * 16;
+        let cost = Cost { bytes: state + others, weights: 160, state, flops };
+        assert_eq!(shelf.cost(op), cost, "{dtype}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::loader::Loader;
 use crate::state::KvCache;
 use crate::{AttentionSpec, ModelError, Values};
 use forerun_backend::op::{
-    self, CacheWrite, GateMul, HeadNorm, Linear, LinearPart, Linears, RmsNorm, Rope,
+    self, AttentionInputs, GateMul, HeadNorm, Linear, LinearPart, Linears, NewKeys, Queries,
 };
 use forerun_backend::{BackendError, View, WeightId};
 use std::ops::Range;
@@ -98,8 +98,8 @@ impl Attention {
             [space.q, space.gate, space.mixed].map(|to| pass.rows_of(to, heads * head_dim));
         let gated = self.gate.as_ref().map(|projection| projection.to(gate));
         self.project(pass, input, [Some(self.q.to(q)), gated])?;
-        self.turn(pass, q, heads, self.q_norm)?;
-        self.keep(pass, cache)?;
+        let norm = head_norm(pass, self.q_norm);
+        self.turn_and_keep(pass, Some(Queries { q, heads, norm }), cache)?;
         let (_, tables) = space.index.of(cache.ring);
         pass.backend.attention(op::Attention {
             q,
@@ -131,7 +131,7 @@ impl Attention {
         cache: &KvCache,
     ) -> Result<(), BackendError> {
         self.project(pass, input, [None; 2])?;
-        self.keep(pass, cache)
+        self.turn_and_keep(pass, None, cache)
     }
 
     /// What is made of `input`: these, and keys and values where the layer has its own.
@@ -141,55 +141,51 @@ impl Attention {
         Input { x, norm }: Input,
         [q, gate]: [Option<LinearPart>; 2],
     ) -> Result<(), BackendError> {
-        let [k, v, raw] = self.places(pass);
+        let [k, v] = self.places(pass);
         let own = self.own.as_ref();
         let keys = own.map(|own| own.k.to(k));
-        let values = own.and_then(|own| {
-            let to = if own.v_norm.is_some() { raw } else { v };
-            own.v.as_ref().map(|projection| projection.to(to))
-        });
+        let values = own.and_then(|own| own.v.as_ref().map(|projection| projection.to(v)));
         pass.backend.linears(Linears { x, norm, parts: [q, gate, keys, values] })
     }
 
-    /// Where keys and values lie, and where values wait before they are normed: where the mixer's output will be.
-    fn places(&self, pass: &Pass<'_>) -> [View; 3] {
+    /// Where keys and values wait for their turn.
+    fn places(&self, pass: &Pass<'_>) -> [View; 2] {
         let AttentionSpec { kv_heads, head_dim, .. } = self.spec;
-        let space = pass.space;
-        [space.k, space.v, space.mixed].map(|to| pass.rows_of(to, kv_heads * head_dim))
+        [pass.space.k, pass.space.v].map(|to| pass.rows_of(to, kv_heads * head_dim))
     }
 
-    /// The layer's own keys and values, which were made, normed and turned to the cache.
-    fn keep(&self, pass: &mut Pass<'_>, cache: &KvCache) -> Result<(), BackendError> {
-        let Some(own) = &self.own else { return Ok(()) };
-        let [k, v, raw] = self.places(pass);
-        let AttentionSpec { kv_heads, head_dim: dim, .. } = self.spec;
-        if let Some(weight) = own.v_norm {
-            let x = if own.v.is_some() { raw } else { k };
-            pass.backend.rms_norm(RmsNorm { x, weight, out: v, dim, eps: pass.eps })?;
-        }
-        self.turn(pass, k, kv_heads, own.k_norm)?;
-        let KvCache { k: k_cache, v: v_cache, layout, ring } = *cache;
-        let places = pass.index_of(pass.space.index.of(ring).0);
-        pass.backend.cache_write(CacheWrite { k, v, places, k_cache, v_cache, layout })
-    }
-
-    fn turn(
+    /// Queries, where there are some, normed and turned; keys and values, where the layer has its own, to the cache.
+    fn turn_and_keep(
         &self,
         pass: &mut Pass<'_>,
-        x: View,
-        heads: usize,
-        norm: Option<WeightId>,
+        queries: Option<Queries>,
+        cache: &KvCache,
     ) -> Result<(), BackendError> {
         let (table, rotary) = pass.rope_of(self.spec.rope);
-        pass.backend.rope(Rope {
-            x,
-            table,
-            norm: norm.map(|weight| HeadNorm { weight, eps: pass.eps }),
-            heads,
-            head_dim: self.spec.head_dim,
-            rotary,
-        })
+        let KvCache { k: k_cache, v: v_cache, layout, ring } = *cache;
+        let keys = self.own.as_ref().map(|own| {
+            let [k, v] = self.places(pass);
+            NewKeys {
+                k,
+                v: if own.v.is_some() { v } else { k },
+                k_norm: head_norm(pass, own.k_norm),
+                v_norm: head_norm(pass, own.v_norm),
+                places: pass.index_of(pass.space.index.of(ring).0),
+                k_cache,
+                v_cache,
+                layout,
+            }
+        });
+        if queries.is_none() && keys.is_none() {
+            return Ok(());
+        }
+        let head_dim = self.spec.head_dim;
+        pass.backend.attention_inputs(AttentionInputs { table, rotary, head_dim, queries, keys })
     }
+}
+
+fn head_norm(pass: &Pass<'_>, weight: Option<WeightId>) -> Option<HeadNorm> {
+    weight.map(|weight| HeadNorm { weight, eps: pass.eps })
 }
 
 impl OwnKeys {

@@ -4,7 +4,7 @@ use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::{DeltaSpec, ModelError};
 use forerun_backend::op::{
-    Conv, DeltaPrepare, DeltaRule, DeltaShape, GatedNorm, Linear, LinearPart, Linears,
+    DeltaInputs, DeltaRule, DeltaShape, GatedNorm, Linear, LinearPart, Linears,
 };
 use forerun_backend::{BackendError, View, WeightId};
 use std::ops::Range;
@@ -65,7 +65,7 @@ impl Delta {
         })
     }
 
-    /// `out_proj(gated_norm(delta_rule(conv(input))))` to `out`.
+    /// `out_proj(gated_norm(delta_rule(delta_inputs(projections(input)))))` to `out`.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
@@ -89,18 +89,21 @@ impl Delta {
         let parts = [(w_qkv, raw), (w_z, z), (w_a, a), (w_b, b)];
         let parts = parts.map(|(weight, out)| Some(LinearPart { weight, bias: None, out }));
         pass.backend.linears(Linears { x, norm, parts })?;
-        let (x, weight) = (raw, self.conv);
-        pass.backend.conv(Conv { x, weight, window, log: window_log, spans, out: qkv })?;
-        let Self { rate, dt_bias, .. } = *self;
-        pass.backend.delta_prepare(DeltaPrepare {
-            qkv,
+        let Self { conv: weight, rate, dt_bias, .. } = *self;
+        pass.backend.delta_inputs(DeltaInputs {
+            x: raw,
             a,
             b,
+            weight,
             rate,
             dt_bias,
+            window,
+            log: window_log,
+            spans,
+            shape,
+            qkv,
             decay,
             beta,
-            shape,
         })?;
         let log = state_log;
         pass.backend.delta_rule(DeltaRule {

@@ -1,4 +1,4 @@
-//! The cache and attention over it: scattered blocks, several sequences, every cache type.
+//! Attention over the cache: scattered blocks, several sequences, every cache type.
 //!
 //! Positions no row may see, for the causal rule or for a window, hold NaN, and unused table entries point nowhere or to
 //! another sequence's block: a kernel that multiplies
@@ -6,7 +6,7 @@
 
 use super::Case;
 use crate::conform::Rng;
-use crate::op::{Attention, CacheLayout, CacheWrite};
+use crate::op::{Attention, CacheLayout};
 use forerun_base::{DType, f32_to_bf16};
 use std::ops::Range;
 
@@ -65,9 +65,6 @@ pub(super) fn cases() -> Vec<Case> {
             (heads(2, 1, 256, 16), "wide heads", &[(40, 43), (0, 2)], Some(17)),
         ] {
             cases.push(attention(dtype, shape, what, spans, window));
-        }
-        for rows in [0, 1, 7, 65] {
-            cases.push(cache_write(dtype, rows));
         }
     }
     cases
@@ -150,7 +147,7 @@ impl Pool {
 }
 
 /// Any but the lowest, which is no code.
-fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
+pub(super) fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
     (0..len).map(|_| (rng.below(255) as u8).wrapping_sub(127)).collect()
 }
 
@@ -201,33 +198,5 @@ fn attention(
             out: stage.output("out", rows * width)?,
         }
         .into())
-    })
-}
-
-fn cache_write(dtype: DType, rows: usize) -> Case {
-    let coded = dtype == DType::I8;
-    // Codes of a whole group, and of one that ends in the middle of a vector.
-    let head_dim = if coded { 42 } else { 10 };
-    let layout = CacheLayout { blocks: 9, kv_heads: 3, block: 8, head_dim, coded };
-    Case::new("cache_write", format_args!("{dtype} {rows} rows"), rows, move |stage| {
-        let width = layout.kv_heads * layout.head_dim;
-        let mut free: Vec<u32> = (0..(layout.blocks * layout.block) as u32).collect();
-        let places: Vec<u32> = (0..rows)
-            .map(|_| {
-                let next = stage.rng.below(free.len());
-                free.swap_remove(next)
-            })
-            .collect();
-        let [k_cache, v_cache] = if coded {
-            let before = random_bytes(&mut stage.rng, layout.len());
-            [stage.codes("k_cache", &before)?, stage.codes("v_cache", &before)?]
-        } else {
-            let before = stage.rng.values(layout.len());
-            stage.caches(dtype, layout, [&before, &before])?
-        };
-        let k = stage.random("k", rows * width)?;
-        let v = stage.random("v", rows * width)?;
-        let places = stage.indices("places", &places)?;
-        Ok(CacheWrite { k, v, places, k_cache, v_cache, layout }.into())
     })
 }

@@ -1,10 +1,10 @@
-//! Gated DeltaNet: convolution, gates and the delta rule over spans of every kind.
+//! Gated DeltaNet: inputs and the delta rule over spans of every kind.
 //!
 //! A slot whose span starts at position 0 holds NaN before the call: its contents must not matter.
 
 use super::Case;
 use crate::conform::Stage;
-use crate::op::{Conv, DeltaPrepare, DeltaRule, DeltaShape, SpanEntry, Spans};
+use crate::op::{DeltaInputs, DeltaRule, DeltaShape, SpanEntry, Spans};
 use crate::{BackendError, Op};
 use forerun_base::{DType, Format};
 
@@ -95,16 +95,9 @@ pub(super) fn cases() -> Vec<Case> {
         // Without guesses a device may be given no log at all.
         let logs = widths.iter().any(|width| width.guesses + width.pending > 0);
         let log_rows = if logs || widths.is_empty() { LOG_ROWS } else { 0 };
-        for (channels, taps) in [(1, 2), (33, 4), (130, 3)] {
-            cases.push(conv(name, widths, log_rows, [channels, taps]));
-        }
-        for shape in shapes {
+        for (shape, taps) in shapes.into_iter().zip([2, 4, 3, 4]) {
+            cases.push(delta_inputs(name, widths, log_rows, (shape, taps)));
             cases.push(delta_rule(name, widths, log_rows, shape));
-        }
-    }
-    for shape in shapes {
-        for rows in [0, 1, 3, 65] {
-            cases.push(delta_prepare(rows, shape));
         }
     }
     cases
@@ -114,52 +107,49 @@ fn rows_of(widths: &[Width]) -> usize {
     Batch::new(widths, 0).rows
 }
 
-fn conv(name: &str, widths: &'static [Width], log_rows: usize, shape: [usize; 2]) -> Case {
-    let [channels, taps] = shape;
-    let sizes = format!("{name}, {channels} channels, {taps} taps, log of {log_rows}");
-    Case::new("conv", sizes, rows_of(widths), move |stage| {
-        conv_op(stage, shape, &Batch::new(widths, log_rows))
+fn delta_inputs(
+    name: &str,
+    widths: &'static [Width],
+    log_rows: usize,
+    (shape, taps): (DeltaShape, usize),
+) -> Case {
+    let sizes = format!("{name}, {shape:?}, {taps} taps, log of {log_rows}");
+    Case::new("delta_inputs", sizes, rows_of(widths), move |stage| {
+        inputs_op(stage, (shape, taps), &Batch::new(widths, log_rows))
     })
 }
 
-/// A convolution of `[channels, taps]` over a batch.
-pub(in crate::conform) fn conv_op(
+/// The delta rule's inputs with a convolution of so many taps over a batch.
+pub(in crate::conform) fn inputs_op(
     stage: &mut Stage<'_>,
-    [channels, taps]: [usize; 2],
+    (shape, taps): (DeltaShape, usize),
     batch: &Batch,
 ) -> Result<Op, BackendError> {
     let Batch { rows, entries, log_rows } = batch;
+    let (channels, heads) = (shape.channels(), shape.value_heads);
     let x = stage.random("x", rows * channels)?;
+    // Beyond ±20 the usual formulas for softplus overflow or lose everything.
+    let a: Vec<f32> = stage.rng.values(rows * heads).iter().map(|v| 30.0 * v).collect();
+    let a = stage.input("a", &a)?;
+    let b = stage.random("b", rows * heads)?;
     let weight = stage.matrix([channels, taps], Format::Dense(DType::F32))?;
+    let rate: Vec<f32> = (0..heads).map(|_| -2.0 - stage.rng.signed()).collect();
+    let rate = stage.vector(&rate)?;
+    let dt_bias = stage.norm_weight(heads)?;
     let window = slots(stage, entries, (taps - 1) * channels);
     let window = stage.moved("window", &window)?;
     let log = stage.rng.values(SLOTS * log_rows * channels);
     let log = stage.moved("log", &log)?;
     let table = stage.span_table(entries)?;
     let spans = Spans { table, slots: SLOTS, log_rows: *log_rows };
-    let out = stage.output("out", rows * channels)?;
-    Ok(Conv { x, weight, window, log, spans, out }.into())
+    let qkv = stage.output("qkv", rows * channels)?;
+    let decay = stage.output("decay", rows * heads)?;
+    let beta = stage.output("beta", rows * heads)?;
+    Ok(DeltaInputs { x, a, b, weight, rate, dt_bias, window, log, spans, shape, qkv, decay, beta }
+        .into())
 }
 
-fn delta_prepare(rows: usize, shape: DeltaShape) -> Case {
-    Case::new("delta_prepare", format_args!("{rows} rows, {shape:?}"), rows, move |stage| {
-        let heads = shape.value_heads;
-        let before = stage.rng.values(rows * shape.channels());
-        let qkv = stage.updated("qkv", &before)?;
-        // Beyond ±20 the usual formulas for softplus overflow or lose everything.
-        let a: Vec<f32> = stage.rng.values(rows * heads).iter().map(|v| 30.0 * v).collect();
-        let a = stage.input("a", &a)?;
-        let b = stage.random("b", rows * heads)?;
-        let rate: Vec<f32> = (0..heads).map(|_| -2.0 - stage.rng.signed()).collect();
-        let rate = stage.vector(&rate)?;
-        let dt_bias = stage.norm_weight(heads)?;
-        let decay = stage.output("decay", rows * heads)?;
-        let beta = stage.output("beta", rows * heads)?;
-        Ok(DeltaPrepare { qkv, a, b, rate, dt_bias, decay, beta, shape }.into())
-    })
-}
-
-/// Rows as `delta_prepare` leaves them: unit keys, small queries, decay and beta in (0, 1).
+/// Rows as `delta_inputs` makes them: unit keys, small queries, decay and beta in (0, 1).
 fn prepared(
     stage: &mut Stage<'_>,
     rows: usize,

@@ -1,6 +1,7 @@
 //! The table: every operation over awkward sizes.
 
 mod attention;
+mod attention_inputs;
 mod cluster;
 mod delta;
 mod elementwise;
@@ -11,7 +12,7 @@ mod rope;
 mod rows;
 mod sample;
 
-pub(super) use delta::{Batch, conv_op, delta_op};
+pub(super) use delta::{Batch, delta_op, inputs_op};
 
 use super::Stage;
 use super::stage::Outcome;
@@ -68,6 +69,7 @@ pub fn cases() -> Vec<Case> {
         linear::cases(),
         elementwise::cases(),
         rope::cases(),
+        attention_inputs::cases(),
         attention::cases(),
         delta::cases(),
         moe::cases(),

@@ -1,0 +1,204 @@
+//! Queries, keys and values on their way to attention. See [`forerun_backend::op::AttentionInputs`] for the math.
+//!
+//! # Layout
+//! A task is a key head of all rows, since places of a block share its lines, or some heads of queries. Keys are normed and turned in scratch, up to
+//! sixteen rows at a time, and stored from there.
+
+use super::Scratch;
+use super::cache::{Places, Rows, Sink, run_of};
+use super::crew::{Crew, piece};
+use super::elementwise::Norm;
+use super::isa::{Isa, Kernel, LANES, Task};
+use super::math::{ScaledTimes, zip};
+use crate::Storage;
+use crate::pool::Shared;
+use crate::reference::index;
+use forerun_backend::BackendError;
+use forerun_backend::op::CacheLayout;
+
+/// Elements below which other threads are not worth waking.
+const SMALLEST: usize = 1 << 13;
+
+/// Cosines and sines of each row, and the heads they turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Turns<'a> {
+    pub(crate) table: &'a [f32],
+    pub(crate) rotary: usize,
+    pub(crate) head_dim: usize,
+}
+
+impl<'a> Turns<'a> {
+    fn of(&self, row: usize) -> [&'a [f32]; 2] {
+        self.table[row * self.rotary..(row + 1) * self.rotary].split_at(self.rotary / 2).into()
+    }
+}
+
+/// Queries, in place.
+pub(crate) struct QueryHeads<'a> {
+    pub(crate) q: &'a mut [f32],
+    pub(crate) heads: usize,
+    pub(crate) norm: Option<Norm<'a>>,
+}
+
+/// Keys and values, in this order.
+pub(crate) struct KeyRows<'a> {
+    pub(crate) sources: [&'a [f32]; 2],
+    pub(crate) norms: [Option<Norm<'a>>; 2],
+    pub(crate) places: &'a [u32],
+    pub(crate) caches: [(&'a mut Storage, usize); 2],
+    pub(crate) layout: CacheLayout,
+}
+
+struct QueryTask<'a> {
+    q: Shared<'a, f32>,
+    heads: usize,
+    norm: Option<Norm<'a>>,
+    pieces: usize,
+}
+
+struct KeyTask<'a> {
+    sources: [&'a [f32]; 2],
+    norms: [Option<Norm<'a>>; 2],
+    sinks: [Sink<'a>; 2],
+    starts: [usize; 2],
+    places: &'a [u32],
+    layout: CacheLayout,
+}
+
+struct InputsTask<'a> {
+    turns: Turns<'a>,
+    keys: Option<KeyTask<'a>>,
+    queries: Option<QueryTask<'a>>,
+}
+
+impl Task for InputsTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
+        let key_heads = self.keys.as_ref().map_or(0, |keys| keys.layout.kv_heads);
+        match (&self.keys, &self.queries) {
+            (Some(keys), _) if index < key_heads => keys.run(simd, self.turns, index, scratch),
+            (_, Some(queries)) => queries.run(simd, self.turns, index - key_heads),
+            _ => unreachable!("there are as many tasks as key heads and pieces of queries"),
+        }
+    }
+}
+
+impl QueryTask<'_> {
+    fn run<S: Isa>(&self, simd: S, turns: Turns<'_>, part: usize) {
+        let dim = turns.head_dim;
+        for head in piece(self.q.len() / dim, self.pieces, 1, part) {
+            // SAFETY: a head belongs to one task.
+            let x = unsafe { self.q.part(head * dim, dim) };
+            simd.call(Turn { x, norm: self.norm, angles: turns.of(head / self.heads) });
+        }
+    }
+}
+
+impl KeyTask<'_> {
+    fn run<S: Isa>(&self, simd: S, turns: Turns<'_>, head: usize, scratch: &mut Scratch) {
+        let CacheLayout { kv_heads, block, head_dim: dim, .. } = self.layout;
+        let (layout, mut row) = (self.layout, 0);
+        while row < self.places.len() {
+            let count = run_of(&self.places[row..], block);
+            let (id, at) = (self.places[row] as usize / block, self.places[row] as usize % block);
+            let from = (row * kv_heads + head) * dim;
+            for (side, keys) in [true, false].into_iter().enumerate() {
+                let (norm, source) = (self.norms[side], &self.sources[side][from..]);
+                let rows = Rows { from: source, dim, width: kv_heads * dim, count };
+                let angles = |i: usize| if keys { turns.of(row + i) } else { [&[][..]; 2] };
+                let rows = if norm.is_none() && angles(0)[0].is_empty() {
+                    rows
+                } else {
+                    rows.turned(simd, norm, angles, scratch.floats())
+                };
+                let start = self.starts[side] + layout.part(id, head);
+                // SAFETY: a task has one head of every block, all of which is its own, so even equal places do not meet.
+                unsafe { self.sinks[side].put(simd, start, rows, Places { layout, keys, at }) };
+            }
+            row += count;
+        }
+    }
+}
+
+impl Rows<'_> {
+    /// These rows in `room`, normed and turned.
+    fn turned<'r, 'a, S: Isa>(
+        &self,
+        simd: S,
+        norm: Option<Norm<'a>>,
+        angles: impl Fn(usize) -> [&'a [f32]; 2],
+        room: &'r mut [f32],
+    ) -> Rows<'r> {
+        let Self { from, dim, width, count } = *self;
+        let room = &mut room[..count * dim];
+        for (i, x) in room.chunks_exact_mut(dim).enumerate() {
+            x.copy_from_slice(&from[i * width..][..dim]);
+            simd.call(Turn { x, norm, angles: angles(i) });
+        }
+        Rows { from: room, dim, width: dim, count }
+    }
+}
+
+/// A head normed, then its first elements turned by cosines and sines.
+struct Turn<'a> {
+    x: &'a mut [f32],
+    norm: Option<Norm<'a>>,
+    angles: [&'a [f32]; 2],
+}
+
+impl Kernel for Turn<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) {
+        let Self { x, norm, angles: [cos, sin] } = self;
+        if let Some(norm) = norm {
+            let factor = norm.scale(simd, x);
+            zip(simd, x, norm.weight, ScaledTimes(factor));
+        }
+        let half = cos.len();
+        let (low, rest) = x.split_at_mut(half);
+        let high = &mut rest[..half];
+        for at in (0..half).step_by(LANES) {
+            let count = LANES.min(half - at);
+            let (low, high) = (low[at..].as_mut_ptr(), high[at..].as_mut_ptr());
+            // SAFETY: `count` elements are left in each of the four slices of `half`.
+            unsafe {
+                let (a, b) = (simd.load_part(low, count), simd.load_part(high, count));
+                let cos = simd.load_part(cos[at..].as_ptr(), count);
+                let sin = simd.load_part(sin[at..].as_ptr(), count);
+                simd.store_part(low, count, simd.sub(simd.mul(a, cos), simd.mul(b, sin)));
+                simd.store_part(high, count, simd.add(simd.mul(b, cos), simd.mul(a, sin)));
+            }
+        }
+    }
+}
+
+/// Norms and turns queries where there are some, and writes keys and values to their places where there are some.
+pub(crate) fn attention_inputs(
+    crew: &mut Crew,
+    turns: Turns<'_>,
+    queries: Option<QueryHeads<'_>>,
+    keys: Option<KeyRows<'_>>,
+) -> Result<(), BackendError> {
+    let (mut tasks, mut work) = (0, 0);
+    let mut key_task = None;
+    if let Some(KeyRows { sources, norms, places, caches, layout }) = keys {
+        for &place in places {
+            index("attention_inputs", "places", place, layout.blocks * layout.block)?;
+        }
+        let starts = caches.each_ref().map(|cache| cache.1);
+        let sinks = caches.map(|cache| Sink::new(cache.0));
+        crew.reserve(LANES * turns.head_dim, 0);
+        tasks += layout.kv_heads;
+        work += 2 * sources[0].len();
+        key_task = Some(KeyTask { sources, norms, sinks, starts, places, layout });
+    }
+    let queries = queries.map(|QueryHeads { q, heads, norm }| {
+        let smallest = SMALLEST.div_ceil(turns.head_dim);
+        let pieces = crew.pieces(q.len() / turns.head_dim, smallest, 1);
+        tasks += pieces;
+        work += q.len();
+        QueryTask { q: Shared::new(q), heads, norm, pieces }
+    });
+    crew.run_where(work >= SMALLEST, tasks, &InputsTask { turns, keys: key_task, queries });
+    Ok(())
+}

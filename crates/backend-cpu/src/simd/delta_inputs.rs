@@ -1,0 +1,186 @@
+//! Inputs of the delta rule. See [`forerun_backend::op::DeltaInputs`] for the math and the state.
+//!
+//! # Layout
+//! A task is one span and a range of channels that are whole heads, lanes along channels, and some of the span's rows for
+//! their gates. What a span sees is, oldest first: the window, the pending log rows, its own rows.
+
+use super::Scratch;
+use super::conv::convolve;
+use super::crew::{Crew, piece};
+use super::isa::{Isa, Kernel, Task};
+use super::math::{scale_all, squares};
+use crate::pool::Shared;
+use crate::reference::{sigmoid, softplus};
+use forerun_backend::op::{DeltaShape, SpanEntry};
+use std::ops::Range;
+
+/// Elements below which a task is not worth its start.
+const SMALLEST: usize = 1 << 12;
+
+/// Operands that are read, checked.
+pub(crate) struct Projected<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) a: &'a [f32],
+    pub(crate) b: &'a [f32],
+    /// `[taps][channels]`.
+    pub(crate) weight: &'a [f32],
+    pub(crate) rate: &'a [f32],
+    pub(crate) dt_bias: &'a [f32],
+    pub(crate) shape: DeltaShape,
+    /// Span entries, no two of the same slot or row.
+    pub(crate) spans: &'a [u32],
+    pub(crate) log_rows: usize,
+}
+
+/// Operands that are written.
+pub(crate) struct DeltaRows<T> {
+    pub(crate) window: T,
+    pub(crate) log: T,
+    pub(crate) qkv: T,
+    pub(crate) decay: T,
+    pub(crate) beta: T,
+}
+
+struct InputsTask<'a> {
+    op: &'a Projected<'a>,
+    to: DeltaRows<Shared<'a, f32>>,
+    pieces: usize,
+}
+
+impl Task for InputsTask<'_> {
+    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
+        let (span, part) = (index / self.pieces, index % self.pieces);
+        let words = &self.op.spans[span * SpanEntry::WORDS..(span + 1) * SpanEntry::WORDS];
+        let (span, shape) = (SpanEntry::from_words(words), self.op.shape);
+        let channels = piece(shape.channels(), self.pieces, shape.dk, part);
+        simd.call(Channels { task: self, span, channels });
+        let first = span.first_row as usize;
+        for row in piece(span.rows as usize, self.pieces, 1, part) {
+            self.gates(first + row);
+        }
+    }
+}
+
+impl InputsTask<'_> {
+    /// Decay and write strength of a row. A handful of numbers: the library's functions serve.
+    fn gates(&self, row: usize) {
+        let (op, heads) = (self.op, self.op.shape.value_heads);
+        let at = row * heads;
+        // SAFETY: the gates of a row belong to one task.
+        let (decay, beta) =
+            unsafe { (self.to.decay.part(at, heads), self.to.beta.part(at, heads)) };
+        for head in 0..heads {
+            let step = softplus(op.a[at + head] + op.dt_bias[head]);
+            decay[head] = (op.rate[head] * step).exp();
+            beta[head] = sigmoid(op.b[at + head]);
+        }
+    }
+}
+
+/// Some channels of a span's rows.
+struct Channels<'a> {
+    task: &'a InputsTask<'a>,
+    span: SpanEntry,
+    channels: Range<usize>,
+}
+
+impl Channels<'_> {
+    /// Rows in a window.
+    fn keep(&self) -> usize {
+        self.task.op.weight.len() / self.task.op.shape.channels() - 1
+    }
+
+    /// The task's channels of row `row` in `all`, a buffer of rows of all channels.
+    #[inline(always)]
+    fn part<'s>(&self, all: Shared<'s, f32>, row: usize) -> &'s mut [f32] {
+        let at = row * self.task.op.shape.channels() + self.channels.start;
+        // SAFETY: slots and rows of the spans differ and pieces of channels are disjoint, so the part is
+        // this task's; no caller keeps a part while it takes the same one again.
+        unsafe { all.part(at, self.channels.len()) }
+    }
+
+    /// Row `i` of what the span sees.
+    #[inline(always)]
+    fn seen(&self, i: usize) -> &[f32] {
+        let (task, span, keep) = (self.task, &self.span, self.keep());
+        let (slot, pending) = (span.slot as usize, span.pending as usize);
+        if i < keep {
+            return self.part(task.to.window, slot * keep + i);
+        }
+        if i < keep + pending {
+            return self.part(task.to.log, slot * task.op.log_rows + i - keep);
+        }
+        self.of_row(task.op.x, span.first_row as usize + i - keep - pending)
+    }
+
+    /// The task's channels of row `row` in `all`, rows or taps of all channels.
+    #[inline(always)]
+    fn of_row<'s>(&self, all: &'s [f32], row: usize) -> &'s [f32] {
+        &all[row * self.task.op.shape.channels()..][self.channels.clone()]
+    }
+
+    /// The row's query and key heads to length one, queries also times `dk^-½`.
+    #[inline(always)]
+    fn normalise<S: Isa>(&self, simd: S, row: &mut [f32]) {
+        let DeltaShape { key_heads, dk, .. } = self.task.op.shape;
+        let first = self.channels.start / dk;
+        for (head, x) in (first..2 * key_heads).zip(row.chunks_exact_mut(dk)) {
+            let factor = if head < key_heads { 1.0 / (dk as f32).sqrt() } else { 1.0 };
+            let scale = 1.0 / (squares(simd, x) + 1e-6).sqrt() * factor;
+            scale_all(simd, x, scale);
+        }
+    }
+
+    /// Moves the window on by what is certain, and keeps guesses in the log.
+    fn settle(&self) {
+        let (task, span, keep) = (self.task, &self.span, self.keep());
+        let slot = span.slot as usize;
+        let settled = (span.pending + span.certain) as usize;
+        if settled > 0 {
+            // Sources lie at or after their targets, so ascending copies read before they overwrite.
+            for i in 0..keep {
+                self.part(task.to.window, slot * keep + i).copy_from_slice(self.seen(settled + i));
+            }
+        }
+        for i in 0..(span.rows - span.certain) as usize {
+            let from = self.of_row(task.op.x, (span.first_row + span.certain) as usize + i);
+            self.part(task.to.log, slot * task.op.log_rows + i).copy_from_slice(from);
+        }
+    }
+}
+
+impl Kernel for Channels<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, simd: S) {
+        let (task, keep, span) = (self.task, self.keep(), self.span);
+        if span.start == 0 {
+            let first = span.slot as usize * keep;
+            (first..first + keep).for_each(|i| self.part(task.to.window, i).fill(0.0));
+        }
+        for i in 0..span.rows as usize {
+            let out = self.part(task.to.qkv, span.first_row as usize + i);
+            let first = span.pending as usize + i;
+            let tap = |j| [self.of_row(task.op.weight, j), self.seen(first + j)];
+            convolve(simd, keep + 1, tap, out);
+            self.normalise(simd, out);
+        }
+        self.settle();
+    }
+}
+
+/// Makes the rows of all spans, and moves their windows and logs on.
+pub(crate) fn delta_inputs(crew: &mut Crew, op: &Projected<'_>, to: DeltaRows<&mut [f32]>) {
+    let (spans, channels) = (op.spans.len() / SpanEntry::WORDS, op.shape.channels());
+    let smallest = (SMALLEST * spans.max(1)).div_ceil((op.x.len() / channels).max(1));
+    let pieces = crew.pieces(channels, smallest.max(op.shape.dk), 2);
+    let DeltaRows { window, log, qkv, decay, beta } = to;
+    let to = DeltaRows {
+        window: Shared::new(window),
+        log: Shared::new(log),
+        qkv: Shared::new(qkv),
+        decay: Shared::new(decay),
+        beta: Shared::new(beta),
+    };
+    crew.run(spans * pieces, &InputsTask { op, to, pieces });
+}

@@ -1,0 +1,151 @@
+//! Queries that are turned, keys and values that reach scattered places of a cache.
+//!
+//! A cache that holds less than f32 is held to the reference's bits, so those cases have no norms, whose sums a device may round
+//! in an order of its own.
+
+use super::Case;
+use crate::conform::Stage;
+use crate::op::{AttentionInputs, CacheLayout, HeadNorm, NewKeys, Queries};
+use crate::{BackendError, View};
+use forerun_base::DType;
+
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    heads: usize,
+    head_dim: usize,
+    rotary: usize,
+    norm: bool,
+}
+
+/// Where values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Values {
+    Own,
+    Normed,
+    /// From the keys, before these are normed and turned.
+    OfKeys,
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let turn = |heads, head_dim, rotary, norm| Turn { heads, head_dim, rotary, norm };
+    let mut cases = Vec::new();
+    for rows in [0, 1, 67] {
+        for turn in [
+            turn(1, 8, 8, false),
+            turn(3, 16, 4, true),
+            turn(4, 34, 10, true),
+            turn(2, 64, 64, true),
+            turn(2, 128, 32, false),
+            turn(2, 9, 0, true),
+            turn(2, 9, 0, false),
+        ] {
+            cases.push(queries(rows, turn));
+        }
+    }
+    for rows in [0, 1, 7, 65] {
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::I8] {
+            // Codes of a whole group, and of one that ends in the middle of a vector.
+            let head_dim = if dtype == DType::I8 { 42 } else { 10 };
+            for rotary in [0, 6] {
+                cases.push(keys(rows, dtype, turn(3, head_dim, rotary, false), Values::Own));
+            }
+        }
+        for values in [Values::Own, Values::Normed, Values::OfKeys] {
+            cases.push(both(rows, turn(3, 20, 8, true), values));
+            cases.push(both(rows, turn(1, 64, 64, values == Values::OfKeys), values));
+        }
+    }
+    cases
+}
+
+fn queries(rows: usize, turn: Turn) -> Case {
+    Case::new(
+        "attention_inputs",
+        format_args!("queries, {rows} rows, {turn:?}"),
+        rows,
+        move |stage| {
+            let (table, queries) = (angles(stage, rows, turn)?, Some(turned(stage, rows, turn)?));
+            let Turn { head_dim, rotary, .. } = turn;
+            Ok(AttentionInputs { table, rotary, head_dim, queries, keys: None }.into())
+        },
+    )
+}
+
+fn keys(rows: usize, dtype: DType, turn: Turn, values: Values) -> Case {
+    let layout = layout(turn, dtype == DType::I8);
+    let name = format!("keys, {dtype} {rows} rows, {turn:?}");
+    Case::new("attention_inputs", name, rows, move |stage| {
+        let caches = if layout.coded {
+            // Any but the lowest, which is no code.
+            let before = super::attention::random_bytes(&mut stage.rng, layout.len());
+            [stage.codes("k_cache", &before)?, stage.codes("v_cache", &before)?]
+        } else {
+            let before = stage.rng.values(layout.len());
+            stage.caches(dtype, layout, [&before, &before])?
+        };
+        let table = angles(stage, rows, turn)?;
+        let keys = Some(new_keys(stage, rows, (turn, values), (layout, caches))?);
+        let Turn { head_dim, rotary, .. } = turn;
+        Ok(AttentionInputs { table, rotary, head_dim, queries: None, keys }.into())
+    })
+}
+
+/// Queries of twice as many heads as keys, all in f32.
+fn both(rows: usize, turn: Turn, values: Values) -> Case {
+    let layout = layout(turn, false);
+    let name = format!("both, {rows} rows, {turn:?}, values {values:?}");
+    Case::new("attention_inputs", name, rows, move |stage| {
+        let before = stage.rng.values(layout.len());
+        let caches = [stage.updated("k_cache", &before)?, stage.updated("v_cache", &before)?];
+        let table = angles(stage, rows, turn)?;
+        let queries = Some(turned(stage, rows, Turn { heads: 2 * turn.heads, ..turn })?);
+        let keys = Some(new_keys(stage, rows, (turn, values), (layout, caches))?);
+        let Turn { head_dim, rotary, .. } = turn;
+        Ok(AttentionInputs { table, rotary, head_dim, queries, keys }.into())
+    })
+}
+
+fn layout(turn: Turn, coded: bool) -> CacheLayout {
+    CacheLayout { blocks: 9, kv_heads: turn.heads, block: 8, head_dim: turn.head_dim, coded }
+}
+
+fn angles(stage: &mut Stage<'_>, rows: usize, turn: Turn) -> Result<View, BackendError> {
+    stage.random("table", rows * turn.rotary)
+}
+
+fn norm(stage: &mut Stage<'_>, head_dim: usize) -> Result<HeadNorm, BackendError> {
+    Ok(HeadNorm { weight: stage.norm_weight(head_dim)?, eps: 1e-6 })
+}
+
+fn turned(stage: &mut Stage<'_>, rows: usize, turn: Turn) -> Result<Queries, BackendError> {
+    let Turn { heads, head_dim, .. } = turn;
+    let before = stage.rng.values(rows * heads * head_dim);
+    let q = stage.updated("q", &before)?;
+    let norm = turn.norm.then(|| norm(stage, head_dim)).transpose()?;
+    Ok(Queries { q, heads, norm })
+}
+
+fn new_keys(
+    stage: &mut Stage<'_>,
+    rows: usize,
+    (turn, values): (Turn, Values),
+    (layout, [k_cache, v_cache]): (CacheLayout, [View; 2]),
+) -> Result<NewKeys, BackendError> {
+    let Turn { heads, head_dim, .. } = turn;
+    let mut free: Vec<u32> = (0..(layout.blocks * layout.block) as u32).collect();
+    let places: Vec<u32> = (0..rows)
+        .map(|_| {
+            let next = stage.rng.below(free.len());
+            free.swap_remove(next)
+        })
+        .collect();
+    let k = stage.random("k", rows * heads * head_dim)?;
+    let v = match values {
+        Values::OfKeys => k,
+        Values::Own | Values::Normed => stage.random("v", rows * heads * head_dim)?,
+    };
+    let k_norm = turn.norm.then(|| norm(stage, head_dim)).transpose()?;
+    let v_norm = (values != Values::Own).then(|| norm(stage, head_dim)).transpose()?;
+    let places = stage.indices("places", &places)?;
+    Ok(NewKeys { k, v, k_norm, v_norm, places, k_cache, v_cache, layout })
+}
