@@ -4,59 +4,32 @@
 //! that a written buffer appears once among the operands, so no two borrows ever meet.
 
 use crate::Weight;
+use crate::room::Room;
 use forerun_backend::{
     BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, View, WeightId,
     WeightInfo,
 };
 use forerun_base::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use std::alloc::{Layout, alloc_zeroed};
-
-/// Elements of which all bits zero are one.
-///
-/// # Safety
-/// That is so.
-unsafe trait Zeros: Copy {}
-// SAFETY: true of all numbers.
-unsafe impl Zeros for f32 {}
-// SAFETY: as above.
-unsafe impl Zeros for u32 {}
-// SAFETY: as above.
-unsafe impl Zeros for u16 {}
-// SAFETY: as above.
-unsafe impl Zeros for u8 {}
-
-/// Zeros that take no memory before they are touched; `None` where there is no room: an absurd size is an error, not an abort.
-fn zeroed<T: Zeros>(len: usize) -> Option<Vec<T>> {
-    let layout = Layout::array::<T>(len).ok()?;
-    if layout.size() == 0 {
-        return Some(Vec::new());
-    }
-    // SAFETY: the layout is not empty, and is that of `len` elements, which all bits zero are.
-    unsafe {
-        let at = alloc_zeroed(layout).cast::<T>();
-        (!at.is_null()).then(|| Vec::from_raw_parts(at, len, len))
-    }
-}
 
 /// The elements of one buffer.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names say all there is to say")]
 pub enum Storage {
-    F32(Vec<f32>),
-    F16(Vec<u16>),
-    BF16(Vec<u16>),
-    I8(Vec<u8>),
-    U32(Vec<u32>),
+    F32(Room<f32>),
+    F16(Room<u16>),
+    BF16(Room<u16>),
+    I8(Room<u8>),
+    U32(Room<u32>),
 }
 
 impl Storage {
     fn new(dtype: DType, len: usize) -> Option<Self> {
         Some(match dtype {
-            DType::F32 => Self::F32(zeroed(len)?),
-            DType::F16 => Self::F16(zeroed(len)?),
-            DType::BF16 => Self::BF16(zeroed(len)?),
-            DType::I8 => Self::I8(zeroed(len)?),
-            DType::U32 => Self::U32(zeroed(len)?),
+            DType::F32 => Self::F32(Room::zeroed(len)?),
+            DType::F16 => Self::F16(Room::zeroed(len)?),
+            DType::BF16 => Self::BF16(Room::zeroed(len)?),
+            DType::I8 => Self::I8(Room::zeroed(len)?),
+            DType::U32 => Self::U32(Room::zeroed(len)?),
             _ => return None,
         })
     }
@@ -64,11 +37,11 @@ impl Storage {
     /// No elements of the same type.
     fn empty(&self) -> Self {
         match self {
-            Self::F32(_) => Self::F32(Vec::new()),
-            Self::F16(_) => Self::F16(Vec::new()),
-            Self::BF16(_) => Self::BF16(Vec::new()),
-            Self::I8(_) => Self::I8(Vec::new()),
-            Self::U32(_) => Self::U32(Vec::new()),
+            Self::F32(_) => Self::F32(Room::default()),
+            Self::F16(_) => Self::F16(Room::default()),
+            Self::BF16(_) => Self::BF16(Room::default()),
+            Self::I8(_) => Self::I8(Room::default()),
+            Self::U32(_) => Self::U32(Room::default()),
         }
     }
 
