@@ -80,7 +80,7 @@ for (const size of Object.keys(SIZES)) {
       await shot(page, `${size}-welcome`);
       assert.notEqual(await page.locator("#model").inputValue(), "", "the model is named");
 
-      await alter(page, { ignore_eos: true, max_tokens: 2000 });
+      await alter(page, { ignore_eos: true, max_tokens: 4000 });
       await send(page, STORY);
       await begun(page);
       const early = await lastText(page);
