@@ -254,6 +254,12 @@ impl Tiled {
         [codes, &self.scales[scales], &self.offsets[offsets]]
     }
 
+    /// Bytes from one panel to the next in codes, scales and offsets.
+    pub(super) fn panel_bytes(&self) -> [usize; 3] {
+        let [codes, scales, offsets] = self.panel;
+        [codes * VECTOR, scales, offsets]
+    }
+
     /// How channels take turns in codes, scales and offsets.
     pub(super) fn lanes(&self) -> [Lanes; 3] {
         let scales = Lanes::of_scales(self.format);

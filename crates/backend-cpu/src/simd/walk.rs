@@ -31,6 +31,58 @@ pub(super) struct Panel {
     channel: usize,
 }
 
+/// Whole panels that follow each other: all in one call, since what is done before a short one takes as long as a part of it.
+#[derive(Clone, Copy)]
+pub(super) struct Panels {
+    /// Codes, scales and offsets of the first.
+    planes: [*const u8; 3],
+    /// Bytes from one to the next.
+    pub(super) strides: [usize; 3],
+    pub(super) count: usize,
+    /// Channel of the first one's first lane.
+    channel: usize,
+}
+
+impl Panels {
+    /// All panels of the product's channels, where none is used in part.
+    pub(super) fn of(product: &Product<'_, Tiled>) -> Option<Self> {
+        let Source::From(base) = product.source else { return None };
+        let Range { start: channel, end } = product.channels;
+        let (first, end) = (base + channel, base + end);
+        if first >= end || first % LANES != 0 || end % LANES != 0 {
+            return None;
+        }
+        let planes = product.matrix.panel(first / LANES).map(<[u8]>::as_ptr);
+        let (strides, count) = (product.matrix.panel_bytes(), (end - first) / LANES);
+        Some(Self { planes, strides, count, channel })
+    }
+
+    /// Up to `most` of them from one on.
+    pub(super) fn some(&self, first: usize, most: usize) -> Self {
+        Self {
+            planes: self.at(first),
+            count: most.min(self.count - first),
+            channel: self.channel + first * LANES,
+            ..*self
+        }
+    }
+
+    /// The first one.
+    pub(super) fn first(&self) -> Panel {
+        Panel { planes: self.planes, lanes: 0..LANES, channel: self.channel }
+    }
+
+    /// Codes, scales and offsets of one.
+    #[inline(always)]
+    pub(super) fn at(&self, panel: usize) -> [*const u8; 3] {
+        let mut planes = self.planes;
+        for plane in 0..3 {
+            planes[plane] = planes[plane].wrapping_add(panel * self.strides[plane]);
+        }
+        planes
+    }
+}
+
 /// f32 of room in which [`walk`] brings picked channels together.
 pub(super) fn room_len(tiled: &Tiled) -> usize {
     lens(tiled).iter().sum()
@@ -112,6 +164,11 @@ fn copy_lane(from: &[u8], to: &mut [f32], [source, target]: [usize; 2], lanes: L
 impl Panel {
     const NONE: Self = Self { planes: [std::ptr::null(); 3], lanes: 0..0, channel: 0 };
 
+    /// This and no other.
+    pub(super) fn alone(&self) -> Panels {
+        Panels { planes: self.planes, strides: [0; 3], count: 1, channel: self.channel }
+    }
+
     /// Where the sums of the row at place `row` go, in the output's data.
     #[inline(always)]
     fn place(&self, product: &Product<'_, Tiled>, row: usize) -> usize {
@@ -127,20 +184,21 @@ impl Panel {
         }
     }
 
-    /// Where the sums of `rows` go, if that is whole vectors equally far apart and nothing but they go there: the first, how far apart
-    /// they are, and whether sums are added to what is there.
+    /// Where the sums of `rows` with this and the next panels go, `panels` in all, if that is whole vectors, rows of which are equally far apart, and nothing but
+    /// they go there: the first, how far apart they are, and whether sums are added to what is there.
     #[inline(always)]
     pub(super) fn vectors(
         &self,
         product: &Product<'_, Tiled>,
         rows: &Range<usize>,
+        panels: usize,
     ) -> Option<(*mut f32, usize, bool)> {
         let out = &product.output;
         let straight = !matches!(out.places, Places::Picked { .. }) && self.lanes.len() == LANES;
         if !straight || !out.bias.is_empty() || rows.is_empty() {
             return None;
         }
-        let len = (rows.len() - 1) * out.stride + LANES;
+        let len = (rows.len() - 1) * out.stride + panels * LANES;
         let first = out.data.address(self.place(product, rows.start), len);
         Some((first, out.stride, out.store == Store::Add))
     }

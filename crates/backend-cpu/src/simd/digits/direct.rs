@@ -112,7 +112,7 @@ macro_rules! unit {
 macro_rules! finish {
     ($product:expr, $panel:expr, $rows:expr, $worth:expr, $kept:expr, $sums:expr) => {
         let (rows, worth) = ($rows, $worth);
-        match $panel.vectors($product, &rows).filter(|_| rows.len() == CLASS) {
+        match $panel.vectors($product, &rows, 1).filter(|_| rows.len() == CLASS) {
             Some((first, stride, add)) => {
                 for r in 0..CLASS {
                     let to = first.wrapping_add(r * stride);

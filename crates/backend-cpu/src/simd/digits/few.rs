@@ -1,6 +1,7 @@
 //! A few rows with one panel whose groups have scales of their own: codes are unpacked in registers and used at once.
 
-use super::super::isa::Isa;
+use super::super::isa::{Isa, LANES};
+use super::super::walk::Panels;
 use super::code::{Code, Scales, weights};
 use super::pack::{CHUNK, Packed, WORDS};
 use super::whole::{Whole, WholeKernel, unpack};
@@ -8,58 +9,69 @@ use forerun_base::Format;
 use std::array::from_fn;
 use std::ptr::null;
 
-/// What multiplies a few rows with a panel.
+/// What multiplies a few rows with panels.
 pub(super) trait Few {
-    /// Goes on with the panel whose codes, scales and offsets are there.
-    fn turn_to(&mut self, planes: [*const u8; 3]);
-
     /// Goes on with the tile of rows whose digits and words begin there.
     fn take(&mut self, rows: (*const u8, *const f32));
 
     /// Most rows at a time that have registers.
     fn most(&self) -> usize;
 
-    /// Sums of the rows `first..first + R` with all channels.
+    /// Sums of some rows with all channels of some panels.
     ///
     /// # Safety
-    /// The fields are as they say, for codes of type `C`, and so are those of `out`.
+    /// The fields are as they say, for codes of type `C`, and so are those of `block`.
     unsafe fn rows<S: Whole, C: Code, const R: usize>(
         &self,
         simd: S,
         code: C,
-        first: usize,
-        out: &Sink<R>,
+        block: &Block<'_, R>,
     );
 }
 
-/// Where the sums of some rows with a panel go, times what one is worth in each row.
-pub(super) struct Sink<const R: usize> {
-    /// Room for sixteen in each row, which nobody else looks at.
+/// Some rows of a tile and some panels, and where their sums go, times what one is worth in each row.
+pub(super) struct Block<'a, const R: usize> {
+    /// The first row's place in the tile.
+    pub(super) first: usize,
+    pub(super) panels: &'a Panels,
+    /// Room for sixteen for each panel in each row, which nobody else looks at.
     pub(super) to: [*mut f32; R],
     pub(super) worth: [f32; R],
     /// Whether they are added to what is there.
     pub(super) add: bool,
 }
 
-impl<const R: usize> Sink<R> {
-    /// Stores them.
+impl<const R: usize> Block<'_, R> {
+    /// Stores those of a panel.
     ///
     /// # Safety
     /// The fields are as they say.
     #[inline(always)]
-    pub(super) unsafe fn put<I: Isa>(&self, floats: I, sums: [I::F; R]) {
+    pub(super) unsafe fn put<I: Isa>(&self, floats: I, panel: usize, sums: [I::F; R]) {
         for r in 0..R {
+            let to = self.to[r].wrapping_add(panel * LANES);
             let sum = floats.mul(sums[r], floats.splat(self.worth[r]));
             // SAFETY: the caller's promise.
             unsafe {
-                let sum = if self.add { floats.add(floats.load(self.to[r]), sum) } else { sum };
-                floats.store(self.to[r], sum);
+                let sum = if self.add { floats.add(floats.load(to), sum) } else { sum };
+                floats.store(to, sum);
+            }
+        }
+    }
+
+    /// Asks for the lines to which the sums of the next panel go.
+    #[inline(always)]
+    pub(super) fn expect_after<I: Isa>(&self, floats: I, panel: usize) {
+        if panel + 1 < self.panels.count {
+            for r in 0..R {
+                floats.expect(self.to[r].wrapping_add((panel + 1) * LANES));
             }
         }
     }
 }
 
 /// A panel, and where the rows' digits and words begin; both go from unit to unit by `unit_bytes` and 4·`class` words.
+#[derive(Clone, Copy)]
 pub(super) struct Panel {
     codes: *const u8,
     scales: Scales,
@@ -98,11 +110,6 @@ impl Panel {
 }
 
 impl Few for Panel {
-    fn turn_to(&mut self, [codes, scales, offsets]: [*const u8; 3]) {
-        self.codes = codes;
-        self.scales.turn_to([scales, offsets]);
-    }
-
     fn take(&mut self, (digits, words): (*const u8, *const f32)) {
         (self.digits, self.words) = (digits, words);
     }
@@ -116,14 +123,13 @@ impl Few for Panel {
         &self,
         simd: S,
         code: C,
-        first: usize,
-        out: &Sink<R>,
+        block: &Block<'_, R>,
     ) {
         match self.planes {
             // Wider codes have no long digits, and no such code is made for them.
-            4 if const { S::LONG && C::NARROW } => self.by::<S, C, R, 4>(simd, code, first, out),
-            1 => self.by::<S, C, R, 1>(simd, code, first, out),
-            _ => self.by::<S, C, R, 3>(simd, code, first, out),
+            4 if const { S::LONG && C::NARROW } => self.by::<S, C, R, 4>(simd, code, block),
+            1 => self.by::<S, C, R, 1>(simd, code, block),
+            _ => self.by::<S, C, R, 3>(simd, code, block),
         }
     }
 }
@@ -134,14 +140,21 @@ impl Panel {
         &self,
         simd: S,
         code: C,
-        first: usize,
-        out: &Sink<R>,
+        block: &Block<'_, R>,
     ) {
+        let panel = *self;
         if self.unit < CHUNK {
-            simd.call(Rows::<C, R, P, true> { panel: self, code, first, out });
+            simd.call(Rows::<C, R, P, true> { panel, code, block });
         } else {
-            simd.call(Rows::<C, R, P, false> { panel: self, code, first, out });
+            simd.call(Rows::<C, R, P, false> { panel, code, block });
         }
+    }
+
+    /// Goes on with the panel whose codes, scales and offsets are there.
+    #[inline(always)]
+    fn turn_to(&mut self, [codes, scales, offsets]: [*const u8; 3]) {
+        self.codes = codes;
+        self.scales.turn_to([scales, offsets]);
     }
 
     /// Where each plane of row `row` begins in a unit.
@@ -158,57 +171,28 @@ impl Panel {
     }
 }
 
-/// The rows from `first` on, whose numbers have `P` planes: four where digits are long, one where numbers are rounded. Units have 16 columns where `HALF`, else a multiple
+/// A block of rows whose numbers have `P` planes: four where digits are long, one where numbers are rounded. Units have 16 columns where `HALF`, else a multiple
 /// of 32.
 struct Rows<'a, C, const R: usize, const P: usize, const HALF: bool> {
-    panel: &'a Panel,
+    panel: Panel,
     code: C,
-    first: usize,
-    out: &'a Sink<R>,
+    block: &'a Block<'a, R>,
 }
 
 impl<C: Code, const R: usize, const P: usize, const HALF: bool> WholeKernel
     for Rows<'_, C, R, P, HALF>
 {
     #[inline(always)]
-    fn run<S: Whole>(self, simd: S) {
-        let panel = self.panel;
-        let mut sums = [simd.floats().splat(0.0); R];
-        let bytes = P * panel.unit * panel.class;
+    fn run<S: Whole>(mut self, simd: S) {
+        let (block, floats) = (self.block, simd.floats());
         // Found once: inside the loops this would take longer than the products.
-        let planes = panel.planes::<P>(self.first);
-        let (chunks, each) = if HALF { (1, 2) } else { (panel.unit / CHUNK, 1) };
-        for some in 0..panel.units.div_ceil(each) {
-            let unit = some * each;
-            let mut x = [panel.digits.wrapping_add(unit * bytes); P];
-            for p in 0..P {
-                x[p] = x[p].wrapping_add(planes[p]);
-            }
+        let planes = self.panel.planes::<P>(block.first);
+        for panel in 0..block.panels.count {
+            self.panel.turn_to(block.panels.at(panel));
+            block.expect_after(floats, panel);
             // SAFETY: the fields are as they say.
-            unsafe {
-                let mut dots = self.begun(simd, unit);
-                for chunk in some * chunks..(some + 1) * chunks {
-                    let codes = unpack(simd, self.code, panel.codes.add(chunk * C::BITS * 64));
-                    if !HALF {
-                        simd.dots::<C, R, P, 8>(&mut dots, &codes, &x, panel.slab);
-                        advance(&mut x, CHUNK);
-                        continue;
-                    }
-                    let [a, b, c, d, e, f, g, h] = codes;
-                    simd.dots::<C, R, P, 4>(&mut dots, &[a, b, c, d], &x, panel.slab);
-                    if unit + 1 < panel.units {
-                        self.finish(simd, unit, dots, &mut sums);
-                        dots = self.begun(simd, unit + 1);
-                        advance(&mut x, bytes);
-                        simd.dots::<C, R, P, 4>(&mut dots, &[e, f, g, h], &x, panel.slab);
-                    }
-                }
-                let last = panel.units.min(unit + each) - 1;
-                self.finish(simd, last, dots, &mut sums);
-            }
+            unsafe { block.put(floats, panel, self.sums(simd, planes)) };
         }
-        // SAFETY: the sink is as it says.
-        unsafe { self.out.put(simd.floats(), sums) };
     }
 }
 
@@ -251,13 +235,55 @@ impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P
     const LONG: bool = P == 4;
     const SHIFT: u32 = if Self::LONG { C::SHIFT } else { 0 };
 
+    /// The rows' sums with a panel; their planes begin there in a unit.
+    ///
+    /// # Safety
+    /// As for [`Few::rows`].
+    #[inline(always)]
+    unsafe fn sums<S: Whole>(&self, simd: S, planes: [usize; P]) -> [<S::Floats as Isa>::F; R] {
+        let panel = &self.panel;
+        let mut sums = [simd.floats().splat(0.0); R];
+        let bytes = P * panel.unit * panel.class;
+        let (chunks, each) = if HALF { (1, 2) } else { (panel.unit / CHUNK, 1) };
+        for some in 0..panel.units.div_ceil(each) {
+            let unit = some * each;
+            let mut x = [panel.digits.wrapping_add(unit * bytes); P];
+            for p in 0..P {
+                x[p] = x[p].wrapping_add(planes[p]);
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                let mut dots = self.begun(simd, unit);
+                for chunk in some * chunks..(some + 1) * chunks {
+                    let codes = unpack(simd, self.code, panel.codes.add(chunk * C::BITS * 64));
+                    if !HALF {
+                        simd.dots::<C, R, P, 8>(&mut dots, &codes, &x, panel.slab);
+                        advance(&mut x, CHUNK);
+                        continue;
+                    }
+                    let [a, b, c, d, e, f, g, h] = codes;
+                    simd.dots::<C, R, P, 4>(&mut dots, &[a, b, c, d], &x, panel.slab);
+                    if unit + 1 < panel.units {
+                        self.finish(simd, unit, dots, &mut sums);
+                        dots = self.begun(simd, unit + 1);
+                        advance(&mut x, bytes);
+                        simd.dots::<C, R, P, 4>(&mut dots, &[e, f, g, h], &x, panel.slab);
+                    }
+                }
+                let last = panel.units.min(unit + each) - 1;
+                self.finish(simd, last, dots, &mut sums);
+            }
+        }
+        sums
+    }
+
     /// What a unit's sums begin with.
     ///
     /// # Safety
     /// As for [`Few::rows`].
     #[inline(always)]
     unsafe fn begun<S: Whole>(&self, simd: S, unit: usize) -> [[S::W; P]; R] {
-        let (words, class) = (self.panel.words(unit, self.first), self.panel.class);
+        let (words, class) = (self.panel.words(unit, self.block.first), self.panel.class);
         // SAFETY: the caller's promise.
         unsafe { begun(simd, !Self::LONG && self.panel.lifted, words, [class, 0]) }
     }
@@ -275,8 +301,8 @@ impl<C: Code, const R: usize, const P: usize, const HALF: bool> Rows<'_, C, R, P
         sums: &mut [<S::Floats as Isa>::F; R],
     ) {
         simd.weave(&mut dots);
-        let (panel, floats) = (self.panel, simd.floats());
-        let words = panel.words(unit, self.first);
+        let (panel, floats) = (&self.panel, simd.floats());
+        let words = panel.words(unit, self.block.first);
         // SAFETY: the caller's promise.
         let (scale, offset) = unsafe { panel.scales.of(floats, unit) };
         let count = if Self::LONG { 2 } else { P };

@@ -3,14 +3,17 @@
 use super::super::isa::LANES;
 use super::super::product::Product;
 use super::super::tiled::Tiled;
-use super::super::walk::{self, Panel, TOGETHER, walk};
+use super::super::walk::{self, Panel, Panels, TOGETHER, walk};
 use super::code::Code;
-use super::few::{self, Few, Sink};
+use super::few::{self, Block, Few};
 use super::nested;
 use super::pack::Packed;
 use super::whole::Whole;
 use std::array::from_fn;
 use std::ops::Range;
+
+/// Bytes of codes that stay in a first-level cache of 32 KiB beside a tile of rows.
+const NEAR: usize = 16 << 10;
 
 /// A product with its activations packed.
 pub(super) struct Vectors<'a> {
@@ -48,19 +51,48 @@ impl Vectors<'_> {
         mut few: impl Few,
         room: &mut [f32],
     ) {
+        let (product, rows) = (self.product, &self.product.rows);
+        if let Some(all) = Panels::of(product)
+            && all.first().vectors(product, rows, all.count).is_some()
+        {
+            // Rows that are multiplied at once meet all panels in one call; others go on together, with codes that are still near.
+            let at_once = rows.len() <= few.most() && !(S::PAIRS && rows.len() == 3);
+            let near = (NEAR / all.strides[0].max(1)).max(1);
+            let each = if at_once { all.count } else { near };
+            for start in (0..all.count).step_by(each) {
+                let some = all.some(start, each);
+                // SAFETY: the caller's promise.
+                unsafe { self.tiles(simd, code, &mut few, (&some.first(), &some)) };
+            }
+            return;
+        }
         walk(self.product, TOGETHER, room, |panels| {
             for panel in panels {
-                few.turn_to(panel.planes);
-                for tile in self.tiles.clone() {
-                    few.take(self.packed.unit(tile, 0));
-                    // SAFETY: the caller's promise; the panel and the packed rows are what they are said to be.
-                    unsafe { self.rows(simd, code, &few, (panel, tile)) };
-                }
+                // SAFETY: the caller's promise.
+                unsafe { self.tiles(simd, code, &mut few, (panel, &panel.alone())) };
             }
         });
     }
 
-    /// The rows of a tile with a panel, a few at a time: none that is not there is multiplied.
+    /// Every tile of rows with `panels`, whose first is `panel`.
+    ///
+    /// # Safety
+    /// As for [`Vectors::run`].
+    unsafe fn tiles<S: Whole, C: Code>(
+        &self,
+        simd: S,
+        code: C,
+        few: &mut impl Few,
+        (panel, panels): (&Panel, &Panels),
+    ) {
+        for tile in self.tiles.clone() {
+            few.take(self.packed.unit(tile, 0));
+            // SAFETY: the caller's promise; the panels and the packed rows are what they are said to be.
+            unsafe { self.rows(simd, code, &*few, (panel, tile), panels) };
+        }
+    }
+
+    /// The rows of a tile with such panels, a few at a time: none that is not there is multiplied.
     ///
     /// # Safety
     /// As for [`Vectors::run`]; `few` is as it says.
@@ -70,12 +102,14 @@ impl Vectors<'_> {
         code: C,
         few: &impl Few,
         (panel, tile): (&Panel, usize),
+        panels: &Panels,
     ) {
         let rows = walk::rows_of(self.product, [tile, self.tiles.start, self.packed.class()]);
         // SAFETY: the caller's promise: rows were packed before.
         let worth = unsafe { self.packed.worth(tile) };
         panel.expect(simd.floats(), self.product, rows.clone());
-        let to = To { panel, straight: panel.vectors(self.product, &rows), rows, worth };
+        let straight = panel.vectors(self.product, &rows, panels.count);
+        let to = To { panel, panels, straight, rows, worth };
         let (mut first, most) = (0, few.most());
         while first < to.rows.len() {
             let left = most.min(to.rows.len() - first);
@@ -103,18 +137,18 @@ impl Vectors<'_> {
         to: &To<'_>,
         first: usize,
     ) -> usize {
-        let worth = from_fn(|r| to.worth[first + r]);
+        let (worth, panels) = (from_fn(|r| to.worth[first + r]), to.panels);
         if let Some((start, stride, add)) = to.straight {
             let to = from_fn(|r| start.wrapping_add((first + r) * stride));
             // SAFETY: the caller's promise; nobody else looks at these channels of the rows.
-            unsafe { few.rows(simd, code, first, &Sink { to, worth, add }) };
+            unsafe { few.rows(simd, code, &Block { first, panels, to, worth, add }) };
             return R;
         }
         let mut sums = [[0.0; LANES]; R];
-        let sink = Sink { to: sums.each_mut().map(|sums| sums.as_mut_ptr()), worth, add: false };
+        let room = sums.each_mut().map(|sums| sums.as_mut_ptr());
         // SAFETY: the caller's promise.
         unsafe {
-            few.rows(simd, code, first, &sink);
+            few.rows(simd, code, &Block { first, panels, to: room, worth, add: false });
             for (r, sums) in sums.iter().enumerate() {
                 to.panel.put(self.product, to.rows.start + first + r, sums);
             }
@@ -126,6 +160,8 @@ impl Vectors<'_> {
 /// Where the sums of a tile of rows and a panel go.
 struct To<'a> {
     panel: &'a Panel,
+    /// That one, or where sums go straight perhaps more.
+    panels: &'a Panels,
     /// As [`Panel::vectors`] says.
     straight: Option<(*mut f32, usize, bool)>,
     rows: Range<usize>,

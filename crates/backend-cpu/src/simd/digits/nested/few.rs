@@ -3,7 +3,7 @@
 use super::super::super::codes::scales_at;
 use super::super::super::isa::{Isa, LANES};
 use super::super::code::{Code, DIGITS};
-use super::super::few::{Few, Sink, begun};
+use super::super::few::{Block, Few, begun};
 use super::super::pack::{CHUNK, Packed, WORDS};
 use super::super::whole::{Whole, WholeKernel, unpack};
 use super::{Levels, STEP, add_total, carry, factors};
@@ -11,6 +11,7 @@ use forerun_base::{Format, SUPERBLOCK, ScaleType};
 use std::ptr::null;
 
 /// A panel, and where the rows' digits and words begin.
+#[derive(Clone, Copy)]
 pub(in super::super) struct Panel {
     codes: *const u8,
     levels: Levels,
@@ -46,11 +47,6 @@ impl Panel {
 }
 
 impl Few for Panel {
-    fn turn_to(&mut self, [codes, scales, offsets]: [*const u8; 3]) {
-        self.codes = codes;
-        self.levels.turn_to([scales, offsets]);
-    }
-
     fn take(&mut self, (digits, words): (*const u8, *const f32)) {
         (self.digits, self.words) = (digits, words);
     }
@@ -63,15 +59,14 @@ impl Few for Panel {
         &self,
         simd: S,
         code: C,
-        first: usize,
-        out: &Sink<R>,
+        block: &Block<'_, R>,
     ) {
         if self.rounded {
-            self.by::<S, C, R, 1, 1>(simd, code, first, out);
+            self.by::<S, C, R, 1, 1>(simd, code, block);
         } else if const { S::PLANES == DIGITS } {
-            self.by::<S, C, R, 3, 3>(simd, code, first, out);
+            self.by::<S, C, R, 3, 3>(simd, code, block);
         } else {
-            self.by::<S, C, R, 3, 1>(simd, code, first, out);
+            self.by::<S, C, R, 3, 1>(simd, code, block);
         }
     }
 }
@@ -82,34 +77,59 @@ impl Panel {
         &self,
         simd: S,
         code: C,
-        first: usize,
-        out: &Sink<R>,
+        block: &Block<'_, R>,
     ) {
+        let panel = *self;
         if self.part < CHUNK {
-            simd.call(Rows::<C, R, D, P, true> { panel: self, code, first, out });
+            simd.call(Rows::<C, R, D, P, true> { panel, code, block });
         } else {
-            simd.call(Rows::<C, R, D, P, false> { panel: self, code, first, out });
+            simd.call(Rows::<C, R, D, P, false> { panel, code, block });
         }
+    }
+
+    /// Goes on with the panel whose codes, scales and offsets are there.
+    #[inline(always)]
+    fn turn_to(&mut self, [codes, scales, offsets]: [*const u8; 3]) {
+        self.codes = codes;
+        self.levels.turn_to([scales, offsets]);
     }
 }
 
-/// The rows from `first` on, whose numbers have `D` digits: three, or one where they are rounded. `P` planes at a time; parts have 16 columns where `HALF`, else 32.
+/// A block of rows whose numbers have `D` digits: three, or one where they are rounded. `P` planes at a time; parts have 16 columns where `HALF`, else 32.
 struct Rows<'a, C, const R: usize, const D: usize, const P: usize, const HALF: bool> {
-    panel: &'a Panel,
+    panel: Panel,
     code: C,
-    first: usize,
-    out: &'a Sink<R>,
+    block: &'a Block<'a, R>,
 }
 
 impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool> WholeKernel
     for Rows<'_, C, R, D, P, HALF>
 {
     #[inline(always)]
-    fn run<S: Whole>(self, simd: S) {
+    fn run<S: Whole>(mut self, simd: S) {
+        let (block, floats) = (self.block, simd.floats());
+        for panel in 0..block.panels.count {
+            self.panel.turn_to(block.panels.at(panel));
+            block.expect_after(floats, panel);
+            // SAFETY: the fields are as they say.
+            unsafe { block.put(floats, panel, self.sums(simd)) };
+        }
+    }
+}
+
+impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool>
+    Rows<'_, C, R, D, P, HALF>
+{
+    /// The rows' sums with a panel.
+    ///
+    /// # Safety
+    /// As for [`Few::rows`].
+    #[inline(always)]
+    unsafe fn sums<S: Whole>(&self, simd: S) -> [<S::Floats as Isa>::F; R] {
         let (levels, floats) = (&self.panel.levels, simd.floats());
         let mut sums = [floats.splat(0.0); R];
         for block in 0..self.panel.blocks {
-            // SAFETY: the fields are as they say.
+            // SAFETY: the caller's promise.
             unsafe {
                 let totals = self.totals(simd, block);
                 let at = levels.factor_at(block);
@@ -130,14 +150,9 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool> 
                 self.offsets(simd, block, &mut sums);
             }
         }
-        // SAFETY: the sink is as it says.
-        unsafe { self.out.put(floats, sums) };
+        sums
     }
-}
 
-impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool>
-    Rows<'_, C, R, D, P, HALF>
-{
     /// Exact totals of a superblock by digits.
     ///
     /// # Safety
@@ -166,7 +181,7 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool>
     #[inline(always)]
     fn words(&self, column: usize) -> *const f32 {
         let part = column >> if HALF { LANES.ilog2() } else { CHUNK.ilog2() };
-        self.panel.words.wrapping_add(part * WORDS * self.panel.class + self.first)
+        self.panel.words.wrapping_add(part * WORDS * self.panel.class + self.block.first)
     }
 
     /// Adds the part that begins with a column and has so many codes.
@@ -181,9 +196,9 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF: bool>
         codes: &[S::W; N],
         totals: &mut [[S::W; D]; R],
     ) {
-        let (panel, words) = (self.panel, self.words(column));
+        let (panel, words) = (&self.panel, self.words(column));
         let step = column / STEP * D * STEP * panel.class + column % STEP;
-        let first = panel.digits.wrapping_add(step + self.first * STEP);
+        let first = panel.digits.wrapping_add(step + self.block.first * STEP);
         // SAFETY: the caller's promise.
         let s = unsafe { simd.widen(panel.levels.whole_at(column)) };
         for plane in (0..D).step_by(P) {
