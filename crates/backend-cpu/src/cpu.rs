@@ -50,6 +50,10 @@ impl<K: Kernels> Backend for Cpu<K> {
         self.kernels.name()
     }
 
+    fn arithmetic(&self) -> String {
+        self.kernels.arithmetic()
+    }
+
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
         self.memory.alloc(spec)
     }

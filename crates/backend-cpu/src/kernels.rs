@@ -14,6 +14,11 @@ macro_rules! kernels {
             /// The kernels in words, for the user.
             fn name(&self) -> String;
 
+            /// What results depend on besides operands, as [`forerun_backend::Backend::arithmetic`] says.
+            fn arithmetic(&self) -> String {
+                self.name()
+            }
+
             /// A matrix in the form that the kernels want it; called once for each.
             fn keep(&mut self, matrix: Matrix) -> Weight {
                 matrix.into()

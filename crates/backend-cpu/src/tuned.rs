@@ -53,6 +53,12 @@ impl Tuned {
         let crew = self.crew.rounding()?;
         Some(Self { crew, ..self })
     }
+
+    /// What multiplies, in words.
+    fn instructions(&self) -> String {
+        let rounded = if self.crew.rounds() { ", int8" } else { "" };
+        format!("{}{rounded}", self.crew.level().name())
+    }
 }
 
 /// Small weights as f32, decoded when first used.
@@ -161,8 +167,12 @@ fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::Choose<'a> {
 
 impl Kernels for Tuned {
     fn name(&self) -> String {
-        let compute = if self.crew.rounds() { "int8, " } else { "" };
-        format!("cpu ({}, {compute}{} threads)", self.crew.level().name(), self.crew.threads())
+        format!("cpu ({}, {} threads)", self.instructions(), self.crew.threads())
+    }
+
+    fn arithmetic(&self) -> String {
+        // Any number of threads gives the same bits.
+        format!("cpu ({})", self.instructions())
     }
 
     fn keep(&mut self, matrix: Matrix) -> Weight {

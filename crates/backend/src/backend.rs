@@ -43,6 +43,12 @@ pub trait Backend: Catalog + Send {
     /// The device in words, for the user.
     fn name(&self) -> String;
 
+    /// What results depend on besides operands: devices that say the same give the same bits, so states of one can go on on
+    /// the other.
+    fn arithmetic(&self) -> String {
+        self.name()
+    }
+
     /// Makes a buffer. Contents are unspecified.
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError>;
 

@@ -224,6 +224,10 @@ impl Backend for Timed {
         self.inner.name()
     }
 
+    fn arithmetic(&self) -> String {
+        self.inner.arithmetic()
+    }
+
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
         self.inner.alloc(spec)
     }

@@ -233,6 +233,11 @@ impl ModelRunner {
         self.backend.name()
     }
 
+    /// What the device's results depend on besides operands.
+    pub fn arithmetic(&self) -> String {
+        self.backend.arithmetic()
+    }
+
     /// State of all leases, for tests and for publishing.
     pub fn states(&self) -> &StateBuffers {
         &self.buffers.states

@@ -14,7 +14,7 @@ use std::time::Instant;
 impl Engine<ModelRunner> {
     /// Gives the prefix cache a folder that outlives the process.
     ///
-    /// What is in it counts only for the same identity, device, sizes and types of elements.
+    /// What is in it counts only for the same identity, arithmetic of the device, sizes and types of elements.
     pub fn open_disk_cache(&mut self, settings: &DiskSettings) -> Result<DiskStats, EngineError> {
         let Some(cache) = &mut self.cache else {
             let why = "a folder needs a cache in memory too; give it bytes";
@@ -22,7 +22,7 @@ impl Engine<ModelRunner> {
         };
         let kinds = format!("{:?}, {}, {KV_BLOCK}", self.runner.shape(), self.runner.limits().kv);
         let mut hash = Sha256::new();
-        for part in [&settings.identity, &self.runner.device(), &kinds] {
+        for part in [&settings.identity, &self.runner.arithmetic(), &kinds] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }

@@ -31,7 +31,17 @@ fn disk(folder: &Path, bytes: u64) -> DiskSettings {
 
 /// A new process, as far as the folder can tell.
 fn restarted(name: &str, settings: &Settings, disk: &DiskSettings) -> Engine<ModelRunner> {
-    let mut engine = engine(name, Device::Tuned, settings);
+    moved(name, Device::Tuned, settings, disk)
+}
+
+/// The same on another device.
+fn moved(
+    name: &str,
+    device: Device,
+    settings: &Settings,
+    disk: &DiskSettings,
+) -> Engine<ModelRunner> {
+    let mut engine = engine(name, device, settings);
     engine.open_disk_cache(disk).expect("a folder");
     engine
 }
@@ -183,6 +193,19 @@ fn another_model_device_or_type_finds_nothing() {
         found(&settings(64 << 20), &disk(folder.path(), ROOM)) >= 190,
         "its own are still there"
     );
+}
+
+#[test]
+fn what_one_device_kept_is_found_by_those_of_the_same_arithmetic() {
+    let (folder, text) = (tempfile::tempdir().expect("a folder"), babble(200, 373));
+    let (settings, disk) = (settings(64 << 20), disk(folder.path(), ROOM));
+    let kept = ask(&mut restarted("qwen3_5", &settings, &disk), &text).0;
+    // Two threads before, one now; then other arithmetic.
+    let (tokens, report) = ask(&mut moved("qwen3_5", Device::Recorded, &settings, &disk), &text);
+    assert!(report.cached_tokens >= 190, "{report:?}");
+    assert_eq!(tokens, kept);
+    let (_, report) = ask(&mut moved("qwen3_5", Device::Plain, &settings, &disk), &text);
+    assert_eq!(report.cached_tokens, 0);
 }
 
 #[test]

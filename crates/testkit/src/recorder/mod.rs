@@ -189,6 +189,10 @@ impl Backend for Recorder {
         format!("recorded {}", self.inner.name())
     }
 
+    fn arithmetic(&self) -> String {
+        self.inner.arithmetic()
+    }
+
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
         self.refuse_when_sealed("an allocation", spec.label)?;
         let id = self.inner.alloc(spec)?;
