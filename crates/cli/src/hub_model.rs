@@ -12,10 +12,8 @@ const MAIN: &str = "main";
 /// network is left alone.
 pub(crate) fn locate(given: &Path) -> anyhow::Result<PathBuf> {
     let Some(model) = name_of(given) else { return Ok(given.to_owned()) };
-    let hub = Hub::new(Settings { offline: true, ..settings()? })?;
-    let ask = Ask { model: model.clone(), revision: MAIN.into(), part: Part::Model };
-    match hub.plan(&ask, &mut Unwatched) {
-        Ok(plan) => Ok(plan.path()),
+    match in_cache(&model, Part::Model) {
+        Ok(path) => Ok(path),
         Err(HubError::NotCached { cache, why, .. }) => bail!(
             "{model} does not exist here, and the cache {} does not hold it whole ({why}); \
              fetch it with\n  forerun pull {model}",
@@ -23,6 +21,20 @@ pub(crate) fn locate(given: &Path) -> anyhow::Result<PathBuf> {
         ),
         Err(error) => Err(explained(error)),
     }
+}
+
+/// Where a drafter is: of a model with an MTP head, the files that hold it are enough.
+pub(crate) fn locate_drafter(given: &Path) -> anyhow::Result<PathBuf> {
+    locate(given).or_else(|whole| {
+        let Some(model) = name_of(given) else { return Err(whole) };
+        in_cache(&model, Part::MtpOnly).map_err(|_| whole)
+    })
+}
+
+fn in_cache(model: &ModelName, part: Part) -> Result<PathBuf, HubError> {
+    let hub = Hub::new(Settings { offline: true, ..settings()? })?;
+    let ask = Ask { model: model.clone(), revision: MAIN.into(), part };
+    Ok(hub.plan(&ask, &mut Unwatched)?.path())
 }
 
 /// The name, where a model is given by name: what is no path and can be one.

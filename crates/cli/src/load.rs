@@ -40,7 +40,7 @@ impl Source {
             Blueprint::open(&hub_model::locate(path)?).with_context(|| name.clone())?;
         if let Some(drafter) = &options.drafter {
             blueprint
-                .attach_drafter(&hub_model::locate(drafter)?)
+                .attach_drafter(&hub_model::locate_drafter(drafter)?)
                 .with_context(|| format!("--drafter {}", drafter.display()))?;
         }
         if let Some(scale) = options.rope() {

@@ -1,7 +1,7 @@
 //! Whether a model has its MTP head, and where to get it if not.
 
-use forerun_hub::{RepoId, is_mtp_tensor};
-use forerun_weights::Checkpoint;
+use forerun_hub::RepoId;
+use forerun_weights::{Checkpoint, is_mtp_tensor};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ impl MtpState {
             Self::None => "none; models of this type have none".to_owned(),
             Self::MissingInGguf => format!(
                 "missing: models of this type have one, this file does not hold it; the original's \
-                 can be used with\n  forerun pull {original}\n  forerun run … --drafter {original}"
+                 can be used with\n  forerun pull {original} --mtp-only\n  forerun run … --drafter {original}"
             ),
             Self::Missing => {
                 let copy = copy.map_or("OWNER/COPY".to_owned(), RepoId::to_string);

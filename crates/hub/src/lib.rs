@@ -32,5 +32,4 @@ pub use graft::Grafted;
 pub use name::{ModelName, RepoId};
 pub use plan::{Ask, Fetched, Hub, Part, Plan, PlannedFile};
 pub use settings::{Patience, Proxies, Settings, Token};
-pub use sidecar::is_mtp_tensor;
 pub use watch::{Unwatched, Watch};

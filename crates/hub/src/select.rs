@@ -5,8 +5,8 @@
 //! Nothing else: no other weights, no pictures, no texts.
 
 use crate::listing::{ListedFile, Listing};
-use crate::sidecar::{self, is_mtp_tensor};
-use crate::{HubError, Part};
+use crate::{HubError, Part, sidecar};
+use forerun_weights::is_mtp_tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const INDEX: &str = "model.safetensors.index.json";

@@ -7,11 +7,6 @@ use serde_json::{Map, Value, json};
 /// The sidecar's name.
 pub(crate) const FILE: &str = "model-mtp.safetensors";
 
-/// Whether a stored name belongs to an MTP head: `mtp.*` in safetensors, `nextn` in GGUF.
-pub fn is_mtp_tensor(name: &str) -> bool {
-    name.split('.').any(|part| matches!(part, "mtp" | "nextn"))
-}
-
 /// A safetensors header for these tensors, in this order, with data that follows at once. `source`
 /// says where they come from.
 pub(crate) fn header(tensors: &[(String, TensorInfo)], source: &str) -> Vec<u8> {
@@ -41,16 +36,6 @@ mod tests {
     use super::*;
     use forerun_base::DType;
     use forerun_weights::safetensors::parse_header;
-
-    #[test]
-    fn the_head_is_told_by_a_whole_segment_of_the_name() {
-        for name in ["mtp.fc.weight", "language_model.mtp.norm.weight", "blk.24.nextn.eh_proj"] {
-            assert!(is_mtp_tensor(name), "{name}");
-        }
-        for name in ["model.mtpx.weight", "smtp.fc", "lm_head.weight"] {
-            assert!(!is_mtp_tensor(name), "{name}");
-        }
-    }
 
     #[test]
     fn a_written_header_reads_back() {

@@ -40,7 +40,7 @@ impl Blueprint {
     /// Takes the drafter from another checkpoint: a separate drafter of this model's family, or any
     /// checkpoint of the same model that still has its MTP head.
     pub fn attach_drafter(&mut self, path: &Path) -> Result<(), ModelError> {
-        let checkpoint = open(path)?;
+        let checkpoint = translated(Checkpoint::open_head(path)?)?;
         let source = if assistant::is_assistant(&checkpoint) {
             let spec = assistant::read(&checkpoint, &self.spec)?;
             self.spec.drafter = Some(DrafterSpec::Assistant(spec));
@@ -86,7 +86,10 @@ impl Blueprint {
 
 /// Opens a checkpoint; GGUF files get published names and a config.
 pub fn open(path: &Path) -> Result<Checkpoint, ModelError> {
-    let checkpoint = Checkpoint::open(path)?;
+    translated(Checkpoint::open(path)?)
+}
+
+fn translated(checkpoint: Checkpoint) -> Result<Checkpoint, ModelError> {
     match checkpoint.gguf() {
         Some(_) => gguf::translate(checkpoint),
         None => Ok(checkpoint),

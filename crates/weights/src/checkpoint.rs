@@ -4,7 +4,7 @@ use crate::config::{self, Config};
 use crate::files::{Files, Place, WeightFile};
 use crate::gguf::Metadata;
 use crate::gguf::set::Set;
-use crate::shards::{self, Found, Shards};
+use crate::shards::{self, Found, Need, Shards};
 use crate::tensor::{Blocks, Origin, Stored, Tensor, decode};
 use crate::translation::{Axes, Selection, Translation, View};
 use crate::{Info, Storage, WeightsError, json, read};
@@ -53,7 +53,16 @@ impl Checkpoint {
     /// Opens a folder, one `.safetensors` file whose folder has a `config.json`, or a GGUF file
     /// together with the parts that belong to it.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
-        match shards::find(path)? {
+        Self::open_found(shards::find(path, Need::All)?)
+    }
+
+    /// The same for the sake of an MTP head: where there is one, shards that hold nothing of it may be missing.
+    pub fn open_head(path: &Path) -> Result<Self, WeightsError> {
+        Self::open_found(shards::find(path, Need::Head)?)
+    }
+
+    fn open_found(found: Found) -> Result<Self, WeightsError> {
+        match found {
             Found::Safetensors(shards) => Self::open_safetensors(shards),
             Found::Gguf(set) => Self::open_gguf(set),
         }

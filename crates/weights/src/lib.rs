@@ -37,7 +37,7 @@ mod translation;
 pub use checkpoint::{Checkpoint, Layout};
 pub use error::WeightsError;
 pub use files::WeightFile;
-pub use shards::parse_index;
+pub use shards::{is_mtp_tensor, parse_index};
 pub use storage::{Info, Storage};
 pub use tensor::Tensor;
 pub use translation::{Renamed, Translation};

@@ -24,6 +24,14 @@ pub(crate) struct Shards {
     pub(crate) index: BTreeMap<String, String>,
 }
 
+/// What of a checkpoint has to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    All,
+    /// Where there is an MTP head, the files that hold it; others may be missing.
+    Head,
+}
+
 /// What a path holds.
 pub(crate) enum Found {
     Safetensors(Shards),
@@ -31,7 +39,7 @@ pub(crate) enum Found {
 }
 
 /// Resolves a folder, or one weight file and the folder around it.
-pub(crate) fn find(path: &Path) -> Result<Found, WeightsError> {
+pub(crate) fn find(path: &Path, need: Need) -> Result<Found, WeightsError> {
     if path.as_os_str().is_empty() {
         return Err(WeightsError::checkpoint(path, "the model path is empty; give a folder"));
     }
@@ -42,7 +50,7 @@ pub(crate) fn find(path: &Path) -> Result<Found, WeightsError> {
         ),
         _ => WeightsError::io(path, e),
     })?;
-    let mut shards = match if about.is_dir() { in_folder(path)? } else { single(path)? } {
+    let mut shards = match if about.is_dir() { in_folder(path, need)? } else { single(path)? } {
         Found::Safetensors(shards) => shards,
         gguf => return Ok(gguf),
     };
@@ -72,21 +80,28 @@ fn single(path: &Path) -> Result<Found, WeightsError> {
     Ok(Found::Safetensors(Shards { folder, files: vec![name.into()], index: BTreeMap::new() }))
 }
 
-fn in_folder(folder: &Path) -> Result<Found, WeightsError> {
+fn in_folder(folder: &Path, need: Need) -> Result<Found, WeightsError> {
     let found =
         |files, index| Ok(Found::Safetensors(Shards { folder: folder.into(), files, index }));
     let index_path = folder.join(INDEX);
     if index_path.is_file() {
-        let index = parse_index(&json::read(&index_path)?)
+        let mut index = parse_index(&json::read(&index_path)?)
             .map_err(|why| WeightsError::json(&index_path, why))?;
         let files: BTreeSet<String> = index.values().cloned().collect();
-        if let Some(absent) = files.iter().find(|file| !folder.join(file).is_file()) {
+        let (there, mut absent): (BTreeSet<_>, BTreeSet<_>) =
+            files.into_iter().partition(|file| folder.join(file).is_file());
+        let sidecar = || SIDECARS.iter().any(|sidecar| folder.join(sidecar).is_file());
+        if need == Need::Head && (index.keys().any(|name| is_mtp_tensor(name)) || sidecar()) {
+            index.retain(|name, file| is_mtp_tensor(name) || !absent.contains(file));
+            absent.retain(|file| index.values().any(|named| named == file));
+        }
+        if let Some(absent) = absent.first() {
             return Err(WeightsError::checkpoint(
                 folder,
                 format!("{INDEX} names the shard `{absent}`, which is missing; download it"),
             ));
         }
-        return found(files.into_iter().collect(), index);
+        return found(there.into_iter().collect(), index);
     }
     if folder.join(SINGLE).is_file() {
         return found(vec![SINGLE.into()], BTreeMap::new());
@@ -105,6 +120,11 @@ fn in_folder(folder: &Path) -> Result<Found, WeightsError> {
             "no weights; looked for {INDEX}, {SINGLE}, model-0000x-of-0000y.safetensors and GGUF files"
         ),
     ))
+}
+
+/// Whether a stored name belongs to an MTP head: `mtp.*` in safetensors, `nextn` in GGUF.
+pub fn is_mtp_tensor(name: &str) -> bool {
+    name.split('.').any(|part| matches!(part, "mtp" | "nextn"))
 }
 
 /// Parses a `model.safetensors.index.json`: tensor name -> file inside the folder. A file

@@ -10,6 +10,8 @@ Examples:
   forerun pull OWNER/NAME-GGUF:Q4_K_M              one file of several, by its quantisation
   forerun pull OWNER/NAME --dry-run                list files and sizes
   forerun pull OWNER/COPY --mtp-from OWNER/NAME    add the MTP head that a copy lost
+  forerun pull OWNER/NAME --mtp-only               the head alone, for a GGUF that lost it
+  forerun run FILE.gguf --drafter OWNER/NAME
 
 Models lie in the cache that the hub's other programs use: HF_HUB_CACHE, else HF_HOME/hub, else
 ~/.cache/huggingface/hub. Gated models need a token: HF_TOKEN, else HF_HOME/token. HF_ENDPOINT names
@@ -39,6 +41,8 @@ pub(crate) struct PullArgs {
     pub(crate) offline: bool,
 
     /// Fetch only the files that hold the MTP head
+    ///
+    /// They serve as `--drafter OWNER/NAME` for a copy of the model, a GGUF file for instance.
     #[arg(long)]
     pub(crate) mtp_only: bool,
 

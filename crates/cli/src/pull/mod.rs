@@ -102,7 +102,11 @@ fn show(
     }
     match &mtp {
         Some(mtp) => terminal::aside(&mtp.remark(&plan.repo)),
-        None => terminal::aside("only the files that hold the MTP head; not a whole model"),
+        None => terminal::aside(&format!(
+            "only the files that hold the MTP head; not a whole model. A copy without one runs with\n  \
+             forerun run … --drafter {}",
+            plan.repo
+        )),
     }
     Ok(terminal::show(&format!("{}\n", plan.path().display()))?)
 }

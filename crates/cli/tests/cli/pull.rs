@@ -3,6 +3,8 @@
 use crate::program::{command, run, stderr, stdout};
 use forerun_testkit::Golden;
 use forerun_testkit::hub_server::{Fault, HubRepo, HubServer};
+use forerun_weights::is_mtp_tensor;
+use forerun_weights::safetensors::parse_header;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
@@ -136,7 +138,7 @@ fn a_lost_mtp_head_is_reported_and_fetched_from_the_original() {
     let mut copy = repo("o/copy", "qwen3_5");
     copy.base_model = serde_json::json!(["o/original"]);
     let shard = copy.files.iter_mut().find(|(name, ..)| name == "model.safetensors").unwrap();
-    shard.1 = without_head(&shard.1);
+    shard.1 = some_of(&shard.1, |name| !is_mtp_tensor(name));
     let place = Place::new(vec![copy, repo("o/original", "qwen3_5")]);
     let output = place.forerun(&["pull", "o/copy"]);
     let said = stderr(&output);
@@ -151,12 +153,58 @@ fn a_lost_mtp_head_is_reported_and_fetched_from_the_original() {
     assert_eq!(again["downloaded_bytes"], 0);
 }
 
-/// A safetensors file without its `mtp.*` tensors.
-fn without_head(file: &[u8]) -> Vec<u8> {
+#[test]
+fn a_head_alone_is_fetched_and_drafts_for_a_file_that_lost_it() {
+    // An original in two shards, of which one holds the head.
+    let mut original = repo("o/original", "qwen3_5");
+    let whole = original.files.iter().position(|(name, ..)| name == "model.safetensors").unwrap();
+    let (_, whole, _) = original.files.swap_remove(whole);
+    let shards = [("trunk.safetensors", false), ("head.safetensors", true)];
+    let mut index = serde_json::Map::new();
+    for (file, head) in shards {
+        let bytes = some_of(&whole, |name| is_mtp_tensor(name) == head);
+        let header = parse_header(&bytes, bytes.len() as u64).unwrap();
+        index.extend(header.tensors.into_keys().map(|name| (name, file.into())));
+        original = original.large(file, bytes);
+    }
+    let index = serde_json::json!({ "weight_map": index }).to_string();
+    let place = Place::new(vec![original.small("model.safetensors.index.json", index)]);
+
+    let copy = place.home.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    let config = Golden::open("qwen3_5").checkpoint().join("config.json");
+    std::fs::copy(config, copy.join("config.json")).unwrap();
+    let trunk = some_of(&whole, |name| !is_mtp_tensor(name));
+    std::fs::write(copy.join("model.safetensors"), trunk).unwrap();
+    let answer = |drafter: &[&str]| {
+        let prompt = ["--ids", "1,2,3", "--temperature", "0", "--max-tokens", "12", "--ignore-eos"];
+        let depth = ["--draft", "2", "--ngram", "off"];
+        let words = [&["run", copy.to_str().unwrap()][..], &prompt, &depth, drafter].concat();
+        place.json(&words)
+    };
+
+    let said = place.refused(&["run", "o/original", "--drafter", "o/original", "hi"], 1);
+    assert!(said.contains("forerun pull o/original"), "{said}");
+    let output = place.forerun(&["pull", "o/original", "--mtp-only"]);
+    assert!(stderr(&output).contains("--drafter o/original"), "{}", stderr(&output));
+    let folder = stdout(&output);
+    assert!(!Path::new(folder.trim_end()).join("trunk.safetensors").exists());
+    let (alone, whole) = (answer(&[]), Golden::open("qwen3_5").checkpoint().display().to_string());
+    let expected = answer(&["--drafter", &whole]);
+    assert!(expected["speculation"]["drafted"].as_u64().unwrap() > 0, "{expected}");
+    for drafter in ["o/original", folder.trim_end()] {
+        let drafted = answer(&["--drafter", drafter]);
+        assert_eq!(drafted["token_ids"], alone["token_ids"]);
+        assert_eq!(drafted["speculation"], expected["speculation"]);
+    }
+}
+
+/// A safetensors file with some of its tensors.
+fn some_of(file: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<u8> {
     use forerun_testkit::tiny::{StoredTensor, safetensors};
-    let header = forerun_weights::safetensors::parse_header(file, file.len() as u64).unwrap();
-    let trunk = header.tensors.into_iter().filter(|(name, _)| !name.starts_with("mtp."));
-    let stored = trunk.map(|(name, info)| StoredTensor {
+    let header = parse_header(file, file.len() as u64).unwrap();
+    let some = header.tensors.into_iter().filter(|(name, _)| wanted(name));
+    let stored = some.map(|(name, info)| StoredTensor {
         name,
         dtype: info.dtype,
         shape: info.shape,

@@ -1,7 +1,7 @@
 //! Which files make a checkpoint, and what is said when they do not.
 
 use crate::written::{Stored, assert_says, checkpoint, f32s, raw, safetensors, single};
-use forerun_weights::{Checkpoint, Layout};
+use forerun_weights::{Checkpoint, Layout, is_mtp_tensor};
 
 const CONFIG: (&str, &[u8]) = ("config.json", b"{}");
 
@@ -210,4 +210,47 @@ fn a_name_that_is_not_stored_is_named_with_the_folder() {
     assert_says(opened.values("x", &[1]), &["`x`", place], "values");
     assert_says(opened.matrix("x", [1, 1]), &["`x.weight`", place], "matrix");
     assert!(!opened.has_matrix("x"));
+}
+
+#[test]
+fn the_head_is_told_by_a_whole_segment_of_the_name() {
+    for name in ["mtp.fc.weight", "language_model.mtp.norm.weight", "blk.24.nextn.eh_proj"] {
+        assert!(is_mtp_tensor(name), "{name}");
+    }
+    for name in ["model.mtpx.weight", "smtp.fc", "lm_head.weight"] {
+        assert!(!is_mtp_tensor(name), "{name}");
+    }
+}
+
+#[test]
+fn for_a_head_other_shards_may_be_missing() {
+    let (trunk, head) = (one("a", 1.0), one("mtp.fc.weight", 2.0));
+    let named = |a: &str, mtp: &str| {
+        serde_json::json!({"weight_map": {"a": a, "mtp.fc.weight": mtp}}).to_string()
+    };
+    let index = named("trunk.safetensors", "head.safetensors");
+    let index = ("model.safetensors.index.json", index.as_bytes());
+    let (folder, opened) = checkpoint(&[CONFIG, index, ("head.safetensors", &head)]);
+    assert_says(opened, &["`trunk.safetensors`", "missing"], "a model");
+    let opened = Checkpoint::open_head(folder.path()).expect("the head is there");
+    assert_eq!(opened.names().collect::<Vec<_>>(), ["mtp.fc.weight"]);
+    // All of it, as ever.
+    std::fs::write(folder.path().join("trunk.safetensors"), &trunk).expect("written");
+    let opened = Checkpoint::open_head(folder.path()).expect("all is there");
+    assert_eq!(opened.names().collect::<Vec<_>>(), ["a", "mtp.fc.weight"]);
+    // The shard with the head may not.
+    std::fs::remove_file(folder.path().join("head.safetensors")).expect("removed");
+    assert_says(Checkpoint::open_head(folder.path()), &["`head.safetensors`", "missing"], "a head");
+}
+
+#[test]
+fn for_a_head_in_a_sidecar_all_shards_may_be_missing() {
+    let index = br#"{"weight_map": {"a": "trunk.safetensors"}}"#;
+    let files = [CONFIG, ("model.safetensors.index.json", &index[..])];
+    let (folder, _) = checkpoint(&files);
+    assert_says(Checkpoint::open_head(folder.path()), &["`trunk.safetensors`"], "no head");
+    let head = one("mtp.fc.weight", 2.0);
+    std::fs::write(folder.path().join("model-mtp.safetensors"), &head).expect("written");
+    let opened = Checkpoint::open_head(folder.path()).expect("the head is there");
+    assert_eq!(opened.names().collect::<Vec<_>>(), ["mtp.fc.weight"]);
 }
