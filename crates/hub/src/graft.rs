@@ -64,7 +64,10 @@ impl Hub {
     ) -> Result<Grafted, HubError> {
         let unfit = |repo: &RepoId, why: String| HubError::Unfit { repo: repo.clone(), why };
         if plan.path().is_file() && plan.path().extension().is_none_or(|e| e != "safetensors") {
-            let why = "is not a safetensors model; an MTP head cannot be put beside it".into();
+            let why = format!(
+                "is not a safetensors model; an MTP head cannot be put beside it, but is used with\n  \
+                 forerun pull {original} --mtp-only\n  forerun run … --drafter {original}"
+            );
             return Err(unfit(&plan.repo, why));
         }
         let cache = RepoCache::new(&self.settings.cache, &plan.repo);
