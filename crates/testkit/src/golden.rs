@@ -10,7 +10,7 @@ use forerun_weights::safetensors::{Header, TensorInfo, parse_header};
 use std::path::{Path, PathBuf};
 
 /// Every golden folder in this crate.
-pub const GOLDENS: [&str; 35] = [
+pub const GOLDENS: [&str; 36] = [
     "llama",
     "qwen3",
     "qwen3_yarn",
@@ -18,6 +18,7 @@ pub const GOLDENS: [&str; 35] = [
     "qwen3_fp8",
     "qwen3_next",
     "qwen3_5",
+    "qwen3_5_odd",
     "qwen3_5_moe",
     "gemma3",
     "gemma4_dense",

@@ -9,9 +9,10 @@ use forerun_testkit::tolerance::assert_close;
 use forerun_weights::Checkpoint;
 use std::path::Path;
 
-const WITH_HEAD: [&str; 7] = [
+const WITH_HEAD: [&str; 8] = [
     "qwen3_next",
     "qwen3_5",
+    "qwen3_5_odd",
     "qwen3_5_moe",
     "gguf_qwen3_5_bf16",
     "gguf_qwen3_5_q8_0",
