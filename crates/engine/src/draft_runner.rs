@@ -7,9 +7,9 @@ use forerun_backend::{HostData, View};
 use forerun_model::{BatchShape, Head, HiddenSource, NewSpan};
 use std::ops::Range;
 
-/// Rows up to which one pass both takes in and guesses. Of more, a pass that takes in and leaves out most of the head's block comes
-/// first: its work is then worth more than reading a few weights twice.
-const FEW_ROWS: usize = 32;
+/// Rows that only have to be taken in and may come along in a pass that guesses. For more, a pass that leaves out most of the head's
+/// block comes first: their work is then worth more than reading a few weights twice.
+const TAKEN_ALONG: usize = 1;
 
 impl ModelRunner {
     /// What is new is taken in and the first guesses are made, in one pass where it is little; one more pass per further
@@ -22,10 +22,11 @@ impl ModelRunner {
     ) -> Result<usize, EngineError> {
         guesses.reset(plan);
         let rows = plan.entries.iter().map(|entry| entry.tokens.len()).sum::<usize>();
+        let drafting = plan.entries.iter().filter(|entry| entry.depth > 0).count();
         let mut passes = 0;
         // What is too much for one pass is taken in first, all but each drafting entry's newest row.
         let remembers = self.model.drafter_remembers();
-        let fits = remembers && rows <= self.limits.rows.min(FEW_ROWS);
+        let fits = remembers && rows <= self.limits.rows.min(drafting + TAKEN_ALONG);
         if remembers && !fits {
             passes += self.take_in(plan)?;
         }
