@@ -198,7 +198,8 @@ impl<R: Runner> Engine<R> {
             drafting = start.elapsed();
             self.stats.note_submissions(passes, drafting);
             if self.drafts.deepest() > 0 && self.drafts.tokens.len() <= 2 * self.guesses.len() {
-                self.costs.note_draft(passes, self.guesses.len(), drafting);
+                // A pass that only takes in what is new belongs to the price of guesses.
+                self.costs.note_draft(self.guesses.deepest(), self.guesses.len(), drafting);
             }
         }
         self.scheduler.take_guesses(&self.drafts, &self.guesses, events);

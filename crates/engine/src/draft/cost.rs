@@ -134,7 +134,7 @@ impl CostTable {
         }
     }
 
-    /// Takes the time of `passes` draft passes that made `guesses` guesses.
+    /// Takes the time in which `passes` draft passes made `guesses` guesses.
     pub(crate) fn note_draft(&mut self, passes: usize, guesses: usize, time: Duration) {
         if passes > 0 && guesses > 0 {
             let entries = guesses.div_ceil(passes).min(self.draft.len());

@@ -118,6 +118,11 @@ impl Guesses {
         self.len() == 0
     }
 
+    /// Guesses of the entry that has the most: as many passes guessed.
+    pub fn deepest(&self) -> usize {
+        self.counts.iter().copied().max().unwrap_or(0)
+    }
+
     /// The guesses of entry number `entry`.
     pub fn of(&self, entry: usize) -> &[Token] {
         let first = entry * self.stride;
