@@ -109,8 +109,8 @@ impl Acceptance {
             self.parked_rounds = 0;
             self.probe_after = match (accepted, was_probe) {
                 (0, true) => (2 * self.probe_after).min(PROBE_AT_LATEST),
-                (0, false) => self.probe_after,
-                _ => PROBE_AFTER,
+                (0, false) | (_, true) => self.probe_after,
+                (_, false) => PROBE_AFTER,
             };
         }
     }
@@ -405,6 +405,21 @@ mod tests {
         }
         // After 16, 32, 64, 128, 256 and 512 rounds.
         assert!((5..=7).contains(&probes), "{probes}");
+    }
+
+    #[test]
+    fn one_right_guess_is_no_reason_to_look_more_often() {
+        // Nine guesses in ten would have to be right, and every other one is.
+        let costs = table(|rows| 0.25 + 0.75 * rows as f32, 0.05);
+        let (mut acceptance, mut probes) = (known(0.5), 0);
+        for _ in 0..1000 {
+            let mut one = [Candidate::new(acceptance, 8, false)];
+            choose(&mut one, &costs, [0, 32], 0);
+            probes += one[0].depth;
+            acceptance.note(one[0].depth, probes % 2 * one[0].depth);
+        }
+        // Twice after each of 16, 32, 64, 128 and 256 rounds.
+        assert!((9..=12).contains(&probes), "{probes}");
     }
 
     #[test]
