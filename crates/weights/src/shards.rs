@@ -54,8 +54,8 @@ pub(crate) fn find(path: &Path, need: Need) -> Result<Found, WeightsError> {
         Found::Safetensors(shards) => shards,
         gguf => return Ok(gguf),
     };
-    for sidecar in SIDECARS {
-        if shards.folder.join(sidecar).is_file() && !shards.files.iter().any(|f| f == sidecar) {
+    for sidecar in sidecars(&shards.folder) {
+        if !shards.files.iter().any(|f| f == sidecar) {
             shards.files.push(sidecar.into());
         }
     }
@@ -87,21 +87,19 @@ fn in_folder(folder: &Path, need: Need) -> Result<Found, WeightsError> {
     if index_path.is_file() {
         let mut index = parse_index(&json::read(&index_path)?)
             .map_err(|why| WeightsError::json(&index_path, why))?;
-        let files: BTreeSet<String> = index.values().cloned().collect();
-        let (there, mut absent): (BTreeSet<_>, BTreeSet<_>) =
-            files.into_iter().partition(|file| folder.join(file).is_file());
-        let sidecar = || SIDECARS.iter().any(|sidecar| folder.join(sidecar).is_file());
-        if need == Need::Head && (index.keys().any(|name| is_mtp_tensor(name)) || sidecar()) {
-            index.retain(|name, file| is_mtp_tensor(name) || !absent.contains(file));
-            absent.retain(|file| index.values().any(|named| named == file));
+        let head =
+            || index.keys().any(|name| is_mtp_tensor(name)) || sidecars(folder).next().is_some();
+        if need == Need::Head && head() {
+            leave_out_absent(folder, &mut index);
         }
-        if let Some(absent) = absent.first() {
+        let files: BTreeSet<String> = index.values().cloned().collect();
+        if let Some(absent) = files.iter().find(|file| !folder.join(file).is_file()) {
             return Err(WeightsError::checkpoint(
                 folder,
                 format!("{INDEX} names the shard `{absent}`, which is missing; download it"),
             ));
         }
-        return found(there.into_iter().collect(), index);
+        return found(files.into_iter().collect(), index);
     }
     if folder.join(SINGLE).is_file() {
         return found(vec![SINGLE.into()], BTreeMap::new());
@@ -120,6 +118,19 @@ fn in_folder(folder: &Path, need: Need) -> Result<Found, WeightsError> {
             "no weights; looked for {INDEX}, {SINGLE}, model-0000x-of-0000y.safetensors and GGUF files"
         ),
     ))
+}
+
+/// The MTP sidecars of a folder.
+fn sidecars(folder: &Path) -> impl Iterator<Item = &'static str> {
+    SIDECARS.into_iter().filter(|sidecar| folder.join(sidecar).is_file())
+}
+
+/// Leaves out what missing files hold, but nothing of an MTP head.
+fn leave_out_absent(folder: &Path, index: &mut BTreeMap<String, String>) {
+    let files: BTreeSet<String> = index.values().cloned().collect();
+    let there: BTreeSet<String> =
+        files.into_iter().filter(|file| folder.join(file).is_file()).collect();
+    index.retain(|name, file| is_mtp_tensor(name) || there.contains(file));
 }
 
 /// Whether a stored name belongs to an MTP head: `mtp.*` in safetensors, `nextn` in GGUF.

@@ -23,6 +23,7 @@ pub(super) fn rows_of(
 }
 
 /// Where a panel is and which of its lanes are wanted.
+#[derive(Clone)]
 pub(super) struct Panel {
     /// Codes, scales and offsets.
     pub(super) planes: [*const u8; 3],
@@ -31,16 +32,12 @@ pub(super) struct Panel {
     channel: usize,
 }
 
-/// Whole panels that follow each other: all in one call, since what is done before a short one takes as long as a part of it.
-#[derive(Clone, Copy)]
+/// Panels that follow each other, all of whose lanes are wanted, or one: all in one call, since what is done before a short one takes as long as a part of it.
 pub(super) struct Panels {
-    /// Codes, scales and offsets of the first.
-    planes: [*const u8; 3],
-    /// Bytes from one to the next.
+    pub(super) first: Panel,
+    /// Bytes from one to the next in codes, scales and offsets.
     pub(super) strides: [usize; 3],
     pub(super) count: usize,
-    /// Channel of the first one's first lane.
-    channel: usize,
 }
 
 impl Panels {
@@ -54,28 +51,23 @@ impl Panels {
         }
         let planes = product.matrix.panel(first / LANES).map(<[u8]>::as_ptr);
         let (strides, count) = (product.matrix.panel_bytes(), (end - first) / LANES);
-        Some(Self { planes, strides, count, channel })
+        Some(Self { first: Panel { planes, lanes: 0..LANES, channel }, strides, count })
     }
 
     /// Up to `most` of them from one on.
     pub(super) fn some(&self, first: usize, most: usize) -> Self {
+        let channel = self.first.channel + first * LANES;
         Self {
-            planes: self.at(first),
+            first: Panel { planes: self.at(first), lanes: 0..LANES, channel },
+            strides: self.strides,
             count: most.min(self.count - first),
-            channel: self.channel + first * LANES,
-            ..*self
         }
-    }
-
-    /// The first one.
-    pub(super) fn first(&self) -> Panel {
-        Panel { planes: self.planes, lanes: 0..LANES, channel: self.channel }
     }
 
     /// Codes, scales and offsets of one.
     #[inline(always)]
     pub(super) fn at(&self, panel: usize) -> [*const u8; 3] {
-        let mut planes = self.planes;
+        let mut planes = self.first.planes;
         for plane in 0..3 {
             planes[plane] = planes[plane].wrapping_add(panel * self.strides[plane]);
         }
@@ -166,7 +158,7 @@ impl Panel {
 
     /// This and no other.
     pub(super) fn alone(&self) -> Panels {
-        Panels { planes: self.planes, strides: [0; 3], count: 1, channel: self.channel }
+        Panels { first: self.clone(), strides: [0; 3], count: 1 }
     }
 
     /// Where the sums of the row at place `row` go, in the output's data.

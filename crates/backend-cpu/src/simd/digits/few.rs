@@ -1,4 +1,4 @@
-//! A few rows with one panel whose groups have scales of their own: codes are unpacked in registers and used at once.
+//! A few rows with panels whose groups have scales of their own: codes are unpacked in registers and used at once.
 
 use super::super::isa::{Isa, LANES};
 use super::super::walk::Panels;

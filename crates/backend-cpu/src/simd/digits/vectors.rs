@@ -1,9 +1,9 @@
-//! A task's rows and channels by dot products of bytes, a panel and a few rows at a time.
+//! A task's rows and channels by dot products of bytes, some panels and a few rows at a time.
 
 use super::super::isa::LANES;
 use super::super::product::Product;
 use super::super::tiled::Tiled;
-use super::super::walk::{self, Panel, Panels, TOGETHER, walk};
+use super::super::walk::{self, Panels, TOGETHER, walk};
 use super::code::Code;
 use super::few::{self, Block, Few};
 use super::nested;
@@ -53,28 +53,27 @@ impl Vectors<'_> {
     ) {
         let (product, rows) = (self.product, &self.product.rows);
         if let Some(all) = Panels::of(product)
-            && all.first().vectors(product, rows, all.count).is_some()
+            && all.first.vectors(product, rows, all.count).is_some()
         {
             // Rows that are multiplied at once meet all panels in one call; others go on together, with codes that are still near.
-            let at_once = rows.len() <= few.most() && !(S::PAIRS && rows.len() == 3);
+            let all_rows = at_once::<S>(rows.len(), few.most()) == rows.len();
             let near = (NEAR / all.strides[0].max(1)).max(1);
-            let each = if at_once { all.count } else { near };
+            let each = if all_rows { all.count } else { near };
             for start in (0..all.count).step_by(each) {
-                let some = all.some(start, each);
                 // SAFETY: the caller's promise.
-                unsafe { self.tiles(simd, code, &mut few, (&some.first(), &some)) };
+                unsafe { self.tiles(simd, code, &mut few, &all.some(start, each)) };
             }
             return;
         }
         walk(self.product, TOGETHER, room, |panels| {
             for panel in panels {
                 // SAFETY: the caller's promise.
-                unsafe { self.tiles(simd, code, &mut few, (panel, &panel.alone())) };
+                unsafe { self.tiles(simd, code, &mut few, &panel.alone()) };
             }
         });
     }
 
-    /// Every tile of rows with `panels`, whose first is `panel`.
+    /// Every tile of rows with `panels`.
     ///
     /// # Safety
     /// As for [`Vectors::run`].
@@ -83,12 +82,12 @@ impl Vectors<'_> {
         simd: S,
         code: C,
         few: &mut impl Few,
-        (panel, panels): (&Panel, &Panels),
+        panels: &Panels,
     ) {
         for tile in self.tiles.clone() {
             few.take(self.packed.unit(tile, 0));
             // SAFETY: the caller's promise; the panels and the packed rows are what they are said to be.
-            unsafe { self.rows(simd, code, &*few, (panel, tile), panels) };
+            unsafe { self.rows(simd, code, &*few, (panels, tile)) };
         }
     }
 
@@ -101,24 +100,22 @@ impl Vectors<'_> {
         simd: S,
         code: C,
         few: &impl Few,
-        (panel, tile): (&Panel, usize),
-        panels: &Panels,
+        (panels, tile): (&Panels, usize),
     ) {
         let rows = walk::rows_of(self.product, [tile, self.tiles.start, self.packed.class()]);
         // SAFETY: the caller's promise: rows were packed before.
         let worth = unsafe { self.packed.worth(tile) };
-        panel.expect(simd.floats(), self.product, rows.clone());
-        let straight = panel.vectors(self.product, &rows, panels.count);
-        let to = To { panel, panels, straight, rows, worth };
+        panels.first.expect(simd.floats(), self.product, rows.clone());
+        let straight = panels.first.vectors(self.product, &rows, panels.count);
+        let to = To { panels, straight, rows, worth };
         let (mut first, most) = (0, few.most());
         while first < to.rows.len() {
-            let left = most.min(to.rows.len() - first);
             // SAFETY: the caller's promise.
             first += unsafe {
-                match left {
+                match at_once::<S>(to.rows.len() - first, most) {
                     1 => self.some::<S, C, 1>(simd, code, few, &to, first),
-                    3 if !S::PAIRS => self.some::<S, C, 3>(simd, code, few, &to, first),
-                    2 | 3 => self.some::<S, C, 2>(simd, code, few, &to, first),
+                    2 => self.some::<S, C, 2>(simd, code, few, &to, first),
+                    3 => self.some::<S, C, 3>(simd, code, few, &to, first),
                     _ => self.some::<S, C, 4>(simd, code, few, &to, first),
                 }
             };
@@ -150,17 +147,25 @@ impl Vectors<'_> {
         unsafe {
             few.rows(simd, code, &Block { first, panels, to: room, worth, add: false });
             for (r, sums) in sums.iter().enumerate() {
-                to.panel.put(self.product, to.rows.start + first + r, sums);
+                to.panels.first.put(self.product, to.rows.start + first + r, sums);
             }
         }
         R
     }
 }
 
-/// Where the sums of a tile of rows and a panel go.
+/// How many of the rows that are left are multiplied at once, where `most` have registers.
+#[inline(always)]
+fn at_once<S: Whole>(left: usize, most: usize) -> usize {
+    match left.min(most) {
+        3 if S::PAIRS => 2,
+        few => few.min(4),
+    }
+}
+
+/// Where the sums of a tile of rows and some panels go.
 struct To<'a> {
-    panel: &'a Panel,
-    /// That one, or where sums go straight perhaps more.
+    /// One, or where sums go straight perhaps more.
     panels: &'a Panels,
     /// As [`Panel::vectors`] says.
     straight: Option<(*mut f32, usize, bool)>,
