@@ -1,5 +1,5 @@
 //! Any bytes as blocks of every type: the rows decode, and selected columns decode to the same.
-//! The first byte picks the type, the second the columns of a row, the third where to turn them.
+//! The first byte sampled the type, the second the columns of a row, the third where to turn them.
 #![no_main]
 
 use forerun_weights::gguf::{BlockType, matrix};

@@ -6,7 +6,7 @@
 llama.cpp is llama-cpp-python built from source with the instruction sets this processor has (AMX off: gcc 12 builds
 one that dies of an illegal instruction). The models are those of compare.py unless others are named. Per repetition both
 programs read a prompt of 1260 tokens and then decode 128 greedily, one after the other, in turning order; the ratio is
-the median over repetitions of forerun's rate over llama.cpp's in the same repetition. Guessing is off: this is about
+the median over repetitions of forerun's rate over llama.cpp's in the same repetition. Drafting is off: this is about
 kernels.
 """
 import argparse

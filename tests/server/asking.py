@@ -36,7 +36,7 @@ class Answer:
         return self
 
     def said(self):
-        """Everything that must not depend on load, cache or guesses."""
+        """Everything that must not depend on load, cache or drafts."""
         calls = {i: [(c["name"], c["arguments"]) for c in made] for i, made in self.calls.items()}
         return {"texts": self.texts, "reasoning": self.reasoning, "calls": calls, "finish": self.finish,
                 "tokens": self.usage.get("completion_tokens")}

@@ -1,4 +1,4 @@
-"""Exactness under load: 32 clients at once; every answer equals the same request run alone without guesses and cache.
+"""Exactness under load: 32 clients at once; every answer equals the same request run alone without drafts and cache.
 
 A cancelled answer must be the beginning of the whole one. Grammars must hold, JSON must be valid.
 """
@@ -17,7 +17,7 @@ from serving import Checks, Server, show, wait_idle
 async def run(server, checks, options):
     source = random.Random(options.seed)
     asked = [traffic.request(source) for _ in range(options.requests)]
-    # Half of the requests choose their own depth of guessing; none may matter.
+    # Half of the requests choose their own depth of drafting; none may matter.
     depths = [source.choice([None, "auto", "off", 1, 3, 6]) for _ in asked]
     cancels = [source.randrange(1, 20) if source.random() < 0.2 else None for _ in asked]
     async with Client(server.url) as client:
@@ -62,7 +62,7 @@ def compare(checks, asked, expected, answers):
     checks.that(f"{len(asked)} answers are the same alone and together", not different, f"{len(different)} differ" if different else "")
     for line in different[:5]:
         print(f"    {line}")
-    checks.that("some were cancelled, some cached, some guessed", cut > 0 and cached > 0 and drafted > 0,
+    checks.that("some were cancelled, some cached, some drafted", cut > 0 and cached > 0 and drafted > 0,
                 f"{cut} cancelled, {cached} tokens cached, {drafted} drafted")
     held, broken = 0, []
     for (_, body), answer in zip(asked, expected):

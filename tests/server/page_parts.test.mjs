@@ -122,5 +122,5 @@ test("a receipt prefers the server's numbers and marks its own", () => {
     usage: { prompt_tokens: 30, completion_tokens: 3, prompt_tokens_details: { cached_tokens: 16 } },
     timings: { predicted_per_second: 250.4, speculation: { drafted: 8, accepted: 6, accepted_at: [4, 2] } },
   }, false, 310);
-  assert.deepEqual(say(), { answer: "3 tokens", speed: "250 tok/s", "first token": "100 ms", "guesses kept": "75 %", cached: "16 of 30", ended: "length limit" });
+  assert.deepEqual(say(), { answer: "3 tokens", speed: "250 tok/s", "first token": "100 ms", "drafts accepted": "75 %", cached: "16 of 30", ended: "length limit" });
 });

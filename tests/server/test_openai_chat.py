@@ -157,14 +157,14 @@ def test_structured_outputs_fit(chatter, model, kind, value, fits):
         assert fits(text(answer)), text(answer)
 
 
-def test_guesses_and_cache_change_nothing_but_the_receipt(chatter, model):
+def test_drafts_and_cache_change_nothing_but_the_receipt(chatter, model):
     def told(**extra):
         answer = ask(chatter, model, **SEEDED | {"max_tokens": 120}, extra_body={"ignore_eos": True, **extra})
         return text(answer), answer.timings["speculation"]["drafted"]
     plain, none = told(speculation="off", cache_prompt=False)
-    guessed, some = told(speculation=4)
+    drafted, some = told(speculation=4)
     auto, _ = told(speculation="auto")
-    assert plain == guessed == auto
+    assert plain == drafted == auto
     assert none == 0 < some
 
 

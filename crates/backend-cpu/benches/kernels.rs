@@ -213,7 +213,7 @@ impl Bench {
         ];
         for (name, op) in ops.into_iter().filter(|(name, _)| wanted(name)) {
             let seconds = self.time(&[op]);
-            let bytes = op.sheet(&self.device).cost().bytes as f64;
+            let bytes = op.desc(&self.device).cost().bytes as f64;
             let (us, rate) = (seconds * 1e6, bytes / seconds / 1e9);
             println!("{name} rows {rows}: {us:.1} us, {rate:.1} GB/s");
         }
@@ -243,13 +243,13 @@ impl Bench {
     }
 
     /// The delta rule of sixteen key heads and 32 value heads, and what makes its inputs.
-    fn delta(&mut self, rows: usize, certain: usize) {
+    fn delta(&mut self, rows: usize, confirmed: usize) {
         let shape = DeltaShape { key_heads: 16, value_heads: 32, dk: 128, dv: 128 };
         let (channels, heads, log_rows, taps) = (shape.channels(), shape.value_heads, 8, 4);
         let entry = SpanEntry {
             first_row: 0,
             rows: rows as u32,
-            certain: certain as u32,
+            confirmed: confirmed as u32,
             pending: 0,
             slot: 0,
             start: 1,
@@ -285,10 +285,12 @@ impl Bench {
         };
         for (name, op) in [("delta_inputs", Op::from(inputs)), ("delta_rule", Op::from(rule))] {
             if wanted(name) {
-                let flops = op.sheet(&self.device).cost().flops as f64;
+                let flops = op.desc(&self.device).cost().flops as f64;
                 let seconds = self.time(&[op]);
                 let (us, gflops) = (seconds * 1e6, flops / seconds / 1e9);
-                println!("{name} rows {rows} certain {certain}: {us:.1} us, {gflops:.1} GFLOP/s");
+                println!(
+                    "{name} rows {rows} confirmed {confirmed}: {us:.1} us, {gflops:.1} GFLOP/s"
+                );
             }
         }
         self.device = device(self.threads);
@@ -404,7 +406,7 @@ fn main() {
     for rows in [1, 4] {
         bench.clusters(rows);
     }
-    for (rows, certain) in [(1, 1), (4, 1), (512, 512)] {
-        bench.delta(rows, certain);
+    for (rows, confirmed) in [(1, 1), (4, 1), (512, 512)] {
+        bench.delta(rows, confirmed);
     }
 }

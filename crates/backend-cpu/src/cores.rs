@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_does_not_tell_is_not_guessed_at() {
+    fn a_system_that_does_not_tell_is_not_drafted_at() {
         assert_eq!(Described::new().best("0-3"), None);
         for text in ["x", "1-", "0-3,y", "-1"] {
             assert_eq!(parse_list(text), None, "{text}");

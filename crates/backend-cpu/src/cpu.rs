@@ -39,7 +39,7 @@ impl<K> Catalog for Cpu<K> {
 macro_rules! checked {
     ($($name:ident: $op:ident),* $(,)?) => {$(
         fn $name(&mut self, op: op::$op) -> Result<(), BackendError> {
-            Op::from(op).sheet(&self.memory).check()?;
+            Op::from(op).desc(&self.memory).check()?;
             self.kernels.$name(&mut self.memory, op)
         }
     )*};

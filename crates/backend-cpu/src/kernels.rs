@@ -8,7 +8,7 @@ type Done = Result<(), BackendError>;
 
 macro_rules! kernels {
     ($($name:ident: $op:ident),* $(,)?) => {
-        /// One function per operation. Operands were checked against their sheet before the call;
+        /// One function per operation. Operands were checked against their desc before the call;
         /// an override may only be faster than the definition, never mean something else.
         pub trait Kernels: Send {
             /// The kernels in words, for the user.

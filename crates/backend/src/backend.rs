@@ -5,7 +5,7 @@ use crate::op::{
     Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, HeadSample, JoinNorm, Linear,
     Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows, Softcap,
 };
-use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, Sheet, View, WeightId};
+use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, View, WeightId};
 use forerun_base::Matrix;
 
 /// Numbers on the host, on their way to a device.
@@ -149,9 +149,9 @@ pub fn submit_and_wait(backend: &mut dyn Backend) -> Result<(), BackendError> {
 
 impl Op {
     /// The operation's description of itself.
-    pub fn sheet<'a>(&self, catalog: &'a dyn Catalog) -> Sheet<'a> {
-        let mut sheet = Sheet::new(self.name(), catalog);
-        self.describe(&mut sheet);
-        sheet
+    pub fn desc<'a>(&self, catalog: &'a dyn Catalog) -> OpDesc<'a> {
+        let mut desc = OpDesc::new(self.name(), catalog);
+        self.describe(&mut desc);
+        desc
     }
 }

@@ -4,7 +4,7 @@
 //! once). Work is a sequence of *operations*: plain structs of ids and sizes ([`Op`]), recorded in
 //! order, run at [`Backend::submit`] at the latest, observable after [`Backend::wait`].
 //!
-//! Every operation describes itself on a [`Sheet`]: operands, shapes and cost in one place. Devices
+//! Every operation describes itself on a [`OpDesc`]: operands, shapes and cost in one place. Devices
 //! check a call with it, runners bound submissions with it, tests watch memory with it, and [`Timed`] sets
 //! what a device achieves beside it.
 #![forbid(unsafe_code)]
@@ -14,14 +14,14 @@ mod buffer;
 pub mod conform;
 mod error;
 pub mod op;
+mod op_desc;
 mod plan;
-mod sheet;
 mod timed;
 
 pub use backend::{Backend, HostData, HostDataMut, Ticket, submit_and_wait};
 pub use buffer::{BufferId, BufferInfo, BufferRole, BufferSpec, View, WeightId, WeightInfo};
 pub use error::BackendError;
 pub use op::Op;
+pub use op_desc::{Access, Catalog, Cost, OpDesc, Operand};
 pub use plan::{MemoryPlan, PlanItem};
-pub use sheet::{Access, Catalog, Cost, Operand, Sheet};
 pub use timed::{Entry, Kind, Meter, Timed, Width};

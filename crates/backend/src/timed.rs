@@ -2,7 +2,7 @@
 //!
 //! [`Timed`] hands every call on. While its [`Meter`] runs, each operation runs alone: what was queued before is
 //! waited for first, then the operation is submitted and waited for, and its time is put down beside what its
-//! sheet says it cost. Costs are exact, because the contents of its index operands are read beforehand,
+//! description says it cost. Costs are exact, because the contents of its index operands are read beforehand,
 //! outside the time. While the meter stands still a call costs one look at a flag.
 
 use crate::{
@@ -169,7 +169,7 @@ impl Timed {
         }
         submit_and_wait(&mut *self.inner)?;
         self.peek(&op)?;
-        let cost = op.sheet(self).check()?;
+        let cost = op.desc(self).check()?;
         let kind = Kind::of(&op, self);
         let start = Instant::now();
         op.apply(&mut *self.inner)?;
@@ -178,13 +178,13 @@ impl Timed {
         Ok(())
     }
 
-    /// Reads the index operands of an operation that fits its sheet.
+    /// Reads the index operands of an operation that fits its description.
     fn peek(&mut self, op: &Op) -> Result<(), BackendError> {
         self.peeked.clear();
-        let sheet = op.sheet(self);
+        let desc = op.desc(self);
         let operands: Vec<View> =
-            sheet.operands().iter().filter(|o| !o.access.writes()).map(|o| o.view).collect();
-        sheet.check()?;
+            desc.operands().iter().filter(|o| !o.access.writes()).map(|o| o.view).collect();
+        desc.check()?;
         for view in operands {
             let index = self.inner.buffer(view.buffer).is_some_and(|info| info.dtype == DType::U32);
             if index && view.len > 0 {

@@ -42,8 +42,8 @@ pub(crate) struct Answer {
 impl Answer {
     /// The line after an answer.
     pub(crate) fn line(&self) -> String {
-        let guesses = receipt::line(&self.receipt);
-        format!("{}{guesses}", self.timings.line(self.ending.reason()))
+        let drafts = receipt::line(&self.receipt);
+        format!("{}{drafts}", self.timings.line(self.ending.reason()))
     }
 }
 

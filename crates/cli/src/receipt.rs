@@ -6,7 +6,7 @@ use serde::Serialize;
 /// A receipt as JSON has it. Lists are by position in the round, up to the deepest used.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReceiptReport {
-    /// Why no guesses were made, or null.
+    /// Why no drafts were made, or null.
     off: Option<&'static str>,
     rounds: u64,
     drafted: u64,
@@ -16,7 +16,7 @@ pub(crate) struct ReceiptReport {
     drafted_by_position: Vec<u64>,
     accepted_by_position: Vec<u64>,
     tokens_per_round: f64,
-    /// Rounds by number of guesses, from 0.
+    /// Rounds by number of drafts, from 0.
     depth_histogram: Vec<u64>,
 }
 
@@ -43,15 +43,15 @@ impl ReceiptReport {
     }
 }
 
-/// The part of the stats line that speaks of guesses; empty when none were made.
+/// The part of the stats line that speaks of drafts; empty when none were made.
 pub(crate) fn line(receipt: &Receipt) -> String {
     let per_round = receipt.tokens_per_round();
     match (receipt.drafted, receipt.unchecked) {
         (0, 0) => String::new(),
-        (0, taken) => format!(" · {taken} guesses unchecked, {per_round:.1} tok/round"),
+        (0, taken) => format!(" · {taken} drafts unchecked, {per_round:.1} tok/round"),
         (drafted, _) => {
             let accepted = receipt.accepted;
-            format!(" · {accepted} of {drafted} guesses right, {per_round:.1} tok/round")
+            format!(" · {accepted} of {drafted} drafts accepted, {per_round:.1} tok/round")
         }
     }
 }

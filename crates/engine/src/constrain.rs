@@ -1,11 +1,11 @@
-//! Constraints in a plan: what its rows may pick, and which guesses are worth a row.
+//! Constraints in a plan: what its rows may sampled token, and which drafts are worth a row.
 
 use crate::constraint::walk;
 use crate::sequence::Sequence;
-use crate::{DraftPlan, Event, FinishReason, Guesses, Scheduler, StateStore, StepPlan};
+use crate::{DraftPlan, DraftTokens, Event, FinishReason, Scheduler, StateStore, StepPlan};
 
 impl Scheduler {
-    /// Lays down what the rows of constrained sequences may pick and drops guesses that could not be picked. A sequence
+    /// Lays down what the rows of constrained sequences may pick and drops drafts that could not be sampled. A sequence
     /// whose constraint fails ends here, alone.
     pub(crate) fn constrain(
         &mut self,
@@ -36,25 +36,25 @@ impl Scheduler {
             self.find(span.seq).expect("a planned sequence stays until its step is applied");
         let Some(constraint) = &mut self.sequences[owner].constraint else { return Ok(()) };
         let first = masks.len();
-        let guesses = &tokens[span.tokens.end - span.drafts..span.tokens.end];
-        let kept = walk(&mut **constraint, guesses, self.vocabulary, masks)?;
+        let drafts = &tokens[span.tokens.end - span.drafts..span.tokens.end];
+        let kept = walk(&mut **constraint, drafts, self.vocabulary, masks)?;
         sample.masks = first..masks.len();
         span.tokens.end -= span.drafts - kept;
         span.drafts = kept;
         Ok(())
     }
 
-    /// Takes guess number `made` of each constrained entry and lays down what may come after it. Where nothing can, or
-    /// nobody can tell, the entry guesses no further: a guess without a mask is hardly ever one that may come.
-    pub(crate) fn follow(&mut self, plan: &mut DraftPlan, guesses: &Guesses, made: usize) {
+    /// Takes draft number `made` of each constrained entry and lays down what may come after it. Where nothing can, or
+    /// nobody can tell, the entry drafts no further: a draft without a mask is hardly ever one that may come.
+    pub(crate) fn follow(&mut self, plan: &mut DraftPlan, drafts: &DraftTokens, made: usize) {
         let DraftPlan { entries, masks, .. } = plan;
         masks.clear();
         for (i, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| entry.depth > made) {
             let Some(at) = self.find(entry.seq) else { continue };
-            let Sequence { constraint, drafts, .. } = &mut self.sequences[at];
+            let Sequence { constraint, drafting, .. } = &mut self.sequences[at];
             let Some(constraint) = constraint else { continue };
-            let taken = constraint.take(guesses.of(i)[made - 1]);
-            drafts.ahead += usize::from(taken);
+            let taken = constraint.take(drafts.of(i)[made - 1]);
+            drafting.ahead += usize::from(taken);
             let row = masks.len();
             let goes_on = taken && !constraint.is_done();
             if goes_on && masks.lay(&mut **constraint, self.vocabulary).is_ok() {
@@ -67,9 +67,9 @@ impl Scheduler {
 
     /// Gives back what constraints took to look ahead.
     pub(crate) fn look_back(&mut self) {
-        for Sequence { constraint, drafts, .. } in &mut self.sequences {
+        for Sequence { constraint, drafting, .. } in &mut self.sequences {
             if let Some(constraint) = constraint {
-                constraint.back(std::mem::take(&mut drafts.ahead));
+                constraint.back(std::mem::take(&mut drafting.ahead));
             }
         }
     }

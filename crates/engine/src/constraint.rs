@@ -16,7 +16,7 @@ pub enum Allowed {
 /// A say in which tokens may come, for the length of one answer.
 ///
 /// What it answers is a function of the tokens it took and did not give back, and of nothing else: that is what makes a
-/// constrained answer the same with and without guesses.
+/// constrained answer the same with and without drafts.
 pub trait Constraint: Send {
     /// Adds the tokens that may come next to a mask of zeros (bit `t % 32` of word `t / 32`). An error ends the answer.
     fn mask(&mut self, mask: &mut [u32]) -> Result<Allowed, String>;
@@ -27,7 +27,7 @@ pub trait Constraint: Send {
     /// Gives the last `count` tokens back, which were taken to look ahead.
     fn back(&mut self, count: usize);
 
-    /// Adds up to `most` tokens that must come next whatever the model says. They become guesses that cost no draft.
+    /// Adds up to `most` tokens that must come next whatever the model says. They become drafts that cost no draft.
     fn forced(&mut self, most: usize, tokens: &mut Vec<Token>);
 
     /// Whether the answer is whole and nothing may follow.
@@ -108,22 +108,22 @@ impl Masks {
     }
 }
 
-/// Lays the masks of a certain row and of each guess after it, up to the first guess that could not be picked or need
-/// not be guessed; how many guesses remain. The constraint is left as it was.
+/// Lays the masks of a confirmed row and of each draft after it, up to the first draft that could not be sampled or need
+/// not be drafted; how many drafts remain. The constraint is left as it was.
 pub(crate) fn walk(
     constraint: &mut dyn Constraint,
-    guesses: &[Token],
+    drafts: &[Token],
     vocabulary: usize,
     masks: &mut Masks,
 ) -> Result<usize, String> {
     masks.lay(constraint, vocabulary)?;
     let (mut taken, mut kept) = (0, 0);
-    for &guess in guesses {
-        if !masks.last_allows(guess) || !constraint.take(guess) {
+    for &draft in drafts {
+        if !masks.last_allows(draft) || !constraint.take(draft) {
             break;
         }
         taken += 1;
-        // The row before a last token picks it and ends the answer. A row that cannot be laid is no reason to fail:
+        // The row before a last token samples it and ends the answer. A row that cannot be laid is no reason to fail:
         // nobody knows yet whether the model goes there.
         if constraint.is_done() || masks.lay(constraint, vocabulary).is_err() {
             break;

@@ -1,26 +1,26 @@
 //! Draft passes of the MTP head or of a separate drafter.
 
 use crate::model_runner::ModelRunner;
-use crate::{DraftEntry, DraftPlan, EngineError, Follow, Guesses};
+use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow};
 use forerun_backend::op::SampleRow;
 use forerun_backend::{HostData, View};
 use forerun_model::{BatchShape, Head, HiddenSource, NewSpan};
 use std::ops::Range;
 
-/// Rows that only have to be taken in and may come along in a pass that guesses. For more, a pass that leaves out most of the head's
+/// Rows that only have to be taken in and may come along in a pass that drafts. For more, a pass that leaves out most of the head's
 /// block comes first: their work is then worth more than reading a few weights twice.
 const TAKEN_ALONG: usize = 1;
 
 impl ModelRunner {
-    /// What is new is taken in and the first guesses are made, in one pass where it is little; one more pass per further
-    /// guess. A drafter that remembers nothing has only the newest row of each entry to see.
+    /// What is new is taken in and the first drafts are made, in one pass where it is little; one more pass per further
+    /// draft. A drafter that remembers nothing has only the newest row of each entry to see.
     pub(crate) fn run_draft(
         &mut self,
         plan: &mut DraftPlan,
-        guesses: &mut Guesses,
+        drafts: &mut DraftTokens,
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
-        guesses.reset(plan);
+        drafts.reset(plan);
         let rows = plan.entries.iter().map(|entry| entry.tokens.len()).sum::<usize>();
         let drafting = plan.entries.iter().filter(|entry| entry.depth > 0).count();
         let mut passes = 0;
@@ -45,19 +45,19 @@ impl ModelRunner {
             self.push_rows(plan, entry, rows, usize::from(entry.depth > 0));
         }
         if self.batch.rows() > 0 {
-            self.pass(plan, HiddenSource::Trunk, 1, guesses)?;
+            self.pass(plan, HiddenSource::Trunk, 1, drafts)?;
             passes += 1;
         }
         for made in 1.. {
             if plan.deepest() > made {
-                follow(plan, guesses, made);
+                follow(plan, drafts, made);
             }
             // Whoever follows may have heard enough.
             if plan.deepest() <= made {
                 break;
             }
-            self.next_rows(plan, guesses, made);
-            self.pass(plan, HiddenSource::LastPass, made + 1, guesses)?;
+            self.next_rows(plan, drafts, made);
+            self.pass(plan, HiddenSource::LastPass, made + 1, drafts)?;
             passes += 1;
         }
         Ok(passes)
@@ -77,7 +77,7 @@ impl ModelRunner {
         self.read_rows(head, sink)
     }
 
-    /// Takes in rows without guessing, as many to a pass as a step holds.
+    /// Takes in rows without drafting, as many to a pass as a step holds.
     fn take_in(&mut self, plan: &DraftPlan) -> Result<usize, EngineError> {
         let mut passes = 0;
         self.batch.clear();
@@ -121,7 +121,7 @@ impl ModelRunner {
         let new = NewSpan {
             tokens,
             start: entry.start + rows.start as u32,
-            certain: tokens.len() as u32,
+            confirmed: tokens.len() as u32,
             pending: 0,
             slot: entry.lease.0,
             blocks: &plan.blocks[entry.blocks.clone()],
@@ -132,7 +132,7 @@ impl ModelRunner {
 
     /// The rows that go on from the last pass: each entry that still drafts, at its next position or, for a drafter
     /// that reads the trunk's cache, still at the last position the trunk has seen.
-    fn next_rows(&mut self, plan: &DraftPlan, guesses: &Guesses, made: usize) {
+    fn next_rows(&mut self, plan: &DraftPlan, drafts: &DraftTokens, made: usize) {
         let moved = if self.model.drafter_remembers() { made } else { 0 };
         self.batch.clear();
         let mut hidden = std::mem::take(&mut self.draft.hidden);
@@ -144,9 +144,9 @@ impl ModelRunner {
             }
             hidden.push(row as u32);
             let new = NewSpan {
-                tokens: &guesses.of(i)[made - 1..made],
+                tokens: &drafts.of(i)[made - 1..made],
                 start: entry.start + (entry.tokens.len() - 1 + moved) as u32,
-                certain: 1,
+                confirmed: 1,
                 pending: 0,
                 slot: entry.lease.0,
                 blocks: &plan.blocks[entry.blocks.clone()],
@@ -159,37 +159,37 @@ impl ModelRunner {
         self.draft.active.retain(|&i| plan.entries[i].depth > made);
     }
 
-    /// One pass and its picks: guess number `number` of every active entry.
+    /// One pass and its sampled tokens: draft number `number` of every active entry.
     fn pass(
         &mut self,
         plan: &DraftPlan,
         source: HiddenSource,
         number: usize,
-        guesses: &mut Guesses,
+        drafts: &mut DraftTokens,
     ) -> Result<(), EngineError> {
         let head = self.queue_pass(source)?.first(plan.candidates());
         self.lay_sampling(plan, number);
         let ids = View::head(self.buffers.draft_ids, self.draft.ids.len());
         self.backend.write(ids, HostData::U32(&self.draft.ids))?;
-        let mut picks = std::mem::take(&mut self.draft.picks);
-        picks.clear();
-        picks.resize(self.draft.active.len(), 0);
-        self.sample(head, ids, plan.masks.words(), &mut picks)?;
+        let mut sampled = std::mem::take(&mut self.draft.sampled);
+        sampled.clear();
+        sampled.resize(self.draft.active.len(), 0);
+        self.sample(head, ids, plan.masks.words(), &mut sampled)?;
         let line = self.line();
-        for (&i, &pick) in self.draft.active.iter().zip(&picks) {
-            guesses.push(i, pick);
+        for (&i, &pick) in self.draft.active.iter().zip(&sampled) {
+            drafts.push(i, pick);
             self.draft.ids[i * line + number] = pick;
         }
-        self.draft.picks = picks;
+        self.draft.sampled = sampled;
         Ok(())
     }
 
-    /// Guesses of a line of ids, its newest token included.
+    /// Drafts of a line of ids, its newest token included.
     fn line(&self) -> usize {
         self.speculation.max_drafts + 1
     }
 
-    /// Each entry's newest token, with room for its guesses behind it.
+    /// Each entry's newest token, with room for its drafts behind it.
     fn lay_ids(&mut self, plan: &DraftPlan) {
         let line = self.line();
         self.draft.ids.clear();
@@ -199,7 +199,7 @@ impl ModelRunner {
         }
     }
 
-    /// Guess number `number` is sampled as the model will sample its position: same noise, same
+    /// Draft number `number` is sampled as the model will sample its position: same noise, same
     /// filters, and a history of everything before it.
     fn lay_sampling(&mut self, plan: &DraftPlan, number: usize) {
         self.sample_words.clear();

@@ -4,8 +4,8 @@ use crate::cache::PrefixCache;
 use crate::draft::{CostTable, DraftScratch};
 use crate::pace::Pace;
 use crate::{
-    DraftPlan, EngineError, Event, FinishReason, Guesses, Mode, ModelRunner, Picks, RejectError,
-    Request, Runner, Scheduler, Speculation, StateStore, Stats, StepPlan, judge,
+    DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
+    Request, Runner, SampledTokens, Scheduler, Speculation, StateStore, Stats, StepPlan, accept,
 };
 use forerun_base::{SeqId, Token};
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ pub struct Engine<R> {
     pub(crate) states: StateStore,
     pub(crate) runner: R,
     pub(crate) plan: StepPlan,
-    pub(crate) picks: Picks,
-    pub(crate) drafts: DraftPlan,
-    pub(crate) guesses: Guesses,
+    pub(crate) sampled: SampledTokens,
+    pub(crate) draft_plan: DraftPlan,
+    pub(crate) drafts: DraftTokens,
     pub(crate) costs: CostTable,
     pub(crate) pace: Pace,
     pub(crate) stats: Stats,
@@ -38,14 +38,14 @@ impl Engine<ModelRunner> {
         engine
     }
 
-    /// Why no guesses are made, if none are.
+    /// Why no drafts are made, if none are.
     pub fn speculation_off(&self) -> Option<&'static str> {
         let Speculation { mode, text, mtp, .. } = self.runner.speculation();
         let limits = self.runner.limits();
         match mode {
             Mode::Off => Some("turned off"),
-            _ if limits.rows < 2 => Some("a prefill chunk of 1 leaves no row for guesses"),
-            _ if self.scheduler.max_drafts() == 0 => Some("no guesses allowed"),
+            _ if limits.rows < 2 => Some("a prefill chunk of 1 leaves no row for drafts"),
+            _ if self.scheduler.max_drafts() == 0 => Some("no drafts allowed"),
             _ if limits.mtp || text => None,
             _ if mtp => Some("the model has no MTP head and no drafter was given"),
             _ => Some("no drafter chosen"),
@@ -58,15 +58,15 @@ impl<R: Runner> Engine<R> {
     pub fn with_parts(scheduler: Scheduler, states: StateStore, runner: R) -> Self {
         let limits = scheduler.limits;
         Self {
-            plan: StepPlan::with_room(&limits),
-            picks: Picks::with_room(&limits),
-            drafts: DraftPlan::with_room(&limits),
-            guesses: Guesses::with_room(&limits, scheduler.max_drafts()),
+            plan: StepPlan::with_capacity(&limits),
+            sampled: SampledTokens::with_capacity(&limits),
+            draft_plan: DraftPlan::with_capacity(&limits),
+            drafts: DraftTokens::with_capacity(&limits, scheduler.max_drafts()),
             costs: CostTable::new(limits.rows.min(256), limits.sequences),
             pace: Pace::new(Duration::ZERO),
             stats: Stats::default(),
             cache: None,
-            scratch: DraftScratch::with_room(limits.sequences),
+            scratch: DraftScratch::with_capacity(limits.sequences),
             scheduler,
             states,
             runner,
@@ -107,11 +107,11 @@ impl<R: Runner> Engine<R> {
         self.plan.clear();
         let room = self.scheduler.history_room();
         self.plan.history.reserve(room);
-        self.drafts.clear();
-        self.drafts.history.reserve(room);
+        self.draft_plan.clear();
+        self.draft_plan.history.reserve(room);
         let (masked, vocabulary) = (self.scheduler.masked_rows(), self.scheduler.vocabulary);
         self.plan.masks.reserve(masked, vocabulary);
-        self.drafts.masks.reserve(masked, vocabulary);
+        self.draft_plan.masks.reserve(masked, vocabulary);
     }
 
     /// Ends a sequence now, or forgets a parked one. Its blocks are free for the next step.
@@ -138,14 +138,14 @@ impl<R: Runner> Engine<R> {
         self.start(events); // device: what the cache has of new prompts
         let started = Instant::now();
         self.scheduler.plan(&self.states, &self.pace, &mut self.plan); // choose; no device
-        self.scheduler.constrain(&mut self.states, &mut self.plan, events); // what may be picked
+        self.scheduler.constrain(&mut self.states, &mut self.plan, events); // what may be sampled
         if self.plan.spans.is_empty() {
             return;
         }
         let done = self
             .run() // device: tentative state, samples
-            .map(|()| self.settle(events)) // judge and commit
-            .and_then(|()| self.draft(events)); // device: next guesses
+            .map(|()| self.settle(events)) // accept and commit
+            .and_then(|()| self.draft(events)); // device: next drafts
         match done {
             Ok(drafting) => {
                 // Copies for the cache are no price of rows.
@@ -159,7 +159,7 @@ impl<R: Runner> Engine<R> {
 
     fn run(&mut self) -> Result<(), EngineError> {
         let start = Instant::now();
-        self.runner.run(&self.plan, &mut self.picks)?;
+        self.runner.run(&self.plan, &mut self.sampled)?;
         self.stats.note_submissions(1, start.elapsed());
         Ok(())
     }
@@ -167,52 +167,54 @@ impl<R: Runner> Engine<R> {
     /// Judges every span and commits what is kept: the only place state becomes real.
     fn settle(&mut self, events: &mut Vec<Event>) {
         for (i, span) in self.plan.spans.iter().enumerate() {
-            let (certain, picked) = (span.certain(), self.picks.of(i));
+            let (confirmed, sampled) = (span.confirmed(), self.sampled.of(i));
             let kept = match span.sample {
                 Some(_) => {
-                    let verdict = judge(certain, self.plan.guesses(span), picked.tokens);
-                    self.scheduler.apply(span, verdict, picked, events)
+                    let verdict = accept(confirmed, self.plan.drafts(span), sampled.tokens);
+                    self.scheduler.apply(span, verdict, sampled, events)
                 }
                 None => self.scheduler.read(span),
             };
-            self.states.commit(span.lease, kept.keep, certain);
+            self.states.commit(span.lease, kept.keep, confirmed);
         }
     }
 
-    /// Makes the guesses of the next step; how long the device took.
+    /// Makes the drafts of the next step; how long the device took.
     fn draft(&mut self, events: &mut Vec<Event>) -> Result<Duration, EngineError> {
         if self.scheduler.max_drafts() == 0 {
             return Ok(Duration::ZERO);
         }
-        let Self { scheduler, states, costs, scratch, plan, drafts, .. } = self;
-        scheduler.plan_drafts(plan, states, costs, scratch, drafts);
+        let Self { scheduler, states, costs, scratch, plan, draft_plan, .. } = self;
+        scheduler.plan_drafts(plan, states, costs, scratch, draft_plan);
         let mut drafting = Duration::ZERO;
-        if !self.drafts.entries.is_empty() {
+        if !self.draft_plan.entries.is_empty() {
             let start = Instant::now();
-            let Self { scheduler, runner, drafts, guesses, .. } = self;
-            let drafted = runner.draft(drafts, guesses, &mut |plan, guesses, made| {
-                scheduler.follow(plan, guesses, made);
+            let Self { scheduler, runner, draft_plan, drafts, .. } = self;
+            let drafted = runner.draft(draft_plan, drafts, &mut |plan, drafts, made| {
+                scheduler.follow(plan, drafts, made);
             });
             scheduler.look_back();
             let passes = drafted?;
             drafting = start.elapsed();
             self.stats.note_submissions(passes, drafting);
-            if self.drafts.deepest() > 0 && self.drafts.tokens.len() <= 2 * self.guesses.len() {
-                // A pass that only takes in what is new belongs to the price of guesses.
-                self.costs.note_draft(self.guesses.deepest(), self.guesses.len(), drafting);
+            if self.draft_plan.deepest() > 0
+                && self.draft_plan.tokens.len() <= 2 * self.drafts.len()
+            {
+                // A pass that only takes in what is new belongs to the price of drafts.
+                self.costs.note_draft(self.drafts.deepest(), self.drafts.len(), drafting);
             }
         }
-        self.scheduler.take_guesses(&self.drafts, &self.guesses, events);
+        self.scheduler.take_drafts(&self.draft_plan, &self.drafts, events);
         Ok(drafting)
     }
 
     fn note_step(&mut self, time: Duration, drafting: Duration) {
         let (rows, prompt_rows, spans) =
             (self.plan.rows(), self.plan.prompt_rows, &self.plan.spans);
-        let decodes = spans.iter().all(|span| span.sample.is_some() && span.certain() == 1);
-        // What guesses left to be folded is their price, not that of the step without guesses that follows.
-        let guesses = spans.iter().any(|span| span.drafts > 0);
-        if decodes && (guesses || spans.iter().all(|span| span.pending == 0)) {
+        let decodes = spans.iter().all(|span| span.sample.is_some() && span.confirmed() == 1);
+        // What drafts left to be folded is their price, not that of the step without drafts that follows.
+        let drafts = spans.iter().any(|span| span.drafts > 0);
+        if decodes && (drafts || spans.iter().all(|span| span.pending == 0)) {
             self.costs.note_step(rows, self.plan.context(), time.saturating_sub(drafting));
         }
         self.pace.note(prompt_rows, self.plan.context(), time);

@@ -1,10 +1,11 @@
 //! The engine: requests in, tokens out, one step at a time.
 //!
-//! A step reads as a sentence ([`Engine::step`]): plan, run, judge, commit, apply. Planning and judging
+//! A step reads as a sentence ([`Engine::step`]): plan, run, accept, commit, apply. Planning and judging
 //! are pure; [`Runner`] is the only thing that touches a device; [`StateStore::commit`] is the only
 //! moment at which tentative state becomes real.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod cache;
 mod constrain;
 mod constraint;
@@ -14,7 +15,6 @@ mod draft_runner;
 mod engine;
 mod error;
 mod history;
-mod judge;
 mod logprobs;
 mod model_runner;
 mod pace;
@@ -30,22 +30,22 @@ mod share;
 mod state;
 mod stats;
 
+pub use accept::{Verdict, accept};
 pub use cache::{
     CacheFile, CacheReport, CacheSettings, CacheStats, CacheUse, DiskSettings, DiskStats, Miss,
     MissReason, Part, StateShape, TierStats,
 };
 pub use constraint::{Allowed, Constraint, Masks};
 pub use draft::{
-    Depth, DraftEntry, DraftPlan, DraftVocabulary, Guesses, Mode, Receipt, Speculation,
+    Depth, DraftEntry, DraftPlan, DraftTokens, DraftVocabulary, Mode, Receipt, Speculation,
 };
 pub use engine::Engine;
 pub use error::{EngineError, RejectError};
-pub use judge::{Verdict, judge};
 pub use logprobs::{MAX_LOGPROBS, TokenLogprobs, log_probability};
 pub use model_runner::{ModelRunner, Tap};
 pub use plan::{SampleSpec, Span, StepPlan};
 pub use request::{Event, FinishReason, Request, Watch, check_tokens};
-pub use runner::{Follow, Picked, Picks, Runner};
+pub use runner::{Follow, Runner, SampledTokens, SpanTokens};
 pub use sampling::Sampling;
 pub use scheduler::Scheduler;
 pub use settings::Settings;

@@ -1,15 +1,15 @@
-//! What the model thought of a token it picked.
+//! What the model thought of a token it sampled.
 
 use forerun_base::Token;
 
 /// Most alternatives a request may ask for.
 pub const MAX_LOGPROBS: usize = 128;
 
-/// Log-probabilities of a picked token and of the likeliest ones, by the model's own logits: before penalties, biases,
+/// Log-probabilities of a sampled token and of the likeliest ones, by the model's own logits: before penalties, biases,
 /// temperature and masks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprobs {
-    /// The picked token.
+    /// The sampled token.
     pub token: Token,
     /// Its own.
     pub logprob: f32,
@@ -18,7 +18,7 @@ pub struct TokenLogprobs {
 }
 
 impl TokenLogprobs {
-    /// Of a token picked under a row of logits, with the `most` likeliest beside it.
+    /// Of a token sampled under a row of logits, with the `most` likeliest beside it.
     pub fn of(logits: &[f32], token: Token, most: usize) -> Self {
         let sum = LogSum::of(logits);
         let of = |token: Token| sum.log_probability(logits[token as usize]) as f32;

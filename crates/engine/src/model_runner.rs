@@ -3,8 +3,8 @@
 use crate::copies::Copies;
 use crate::sampling::MAX_BIASES;
 use crate::{
-    CacheSettings, DraftPlan, EngineError, Follow, Guesses, Part, Picks, Runner, SampleSpec,
-    Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
+    CacheSettings, DraftPlan, DraftTokens, EngineError, Follow, Part, Runner, SampleSpec,
+    SampledTokens, Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
 };
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow};
 use forerun_backend::{
@@ -18,7 +18,7 @@ use forerun_model::{
 use std::time::Duration;
 
 /// Sees the logits of each sampled row: the sequence, the row's position, the numbers. A row of a
-/// rejected guess is seen too, and its position again when the true token is there.
+/// rejected draft is seen too, and its position again when the true token is there.
 pub type Tap = Box<dyn FnMut(SeqId, u32, &[f32]) + Send>;
 
 /// Everything a device holds for one engine.
@@ -45,20 +45,20 @@ pub struct ModelRunner {
 pub(crate) struct ChainScratch {
     /// Entries of the last pass that were sampled, in order.
     pub(crate) active: Vec<usize>,
-    /// Each entry's newest token and guesses, in lines of `max_drafts + 1`.
+    /// Each entry's newest token and drafts, in lines of `max_drafts + 1`.
     pub(crate) ids: Vec<u32>,
-    pub(crate) picks: Vec<u32>,
+    pub(crate) sampled: Vec<u32>,
     /// Rows of the last pass that the next one goes on from.
     pub(crate) hidden: Vec<u32>,
 }
 
 impl ChainScratch {
-    fn with_room(limits: &Limits, speculation: &Speculation) -> Self {
+    fn with_capacity(limits: &Limits, speculation: &Speculation) -> Self {
         let sequences = limits.sequences;
         Self {
             active: Vec::with_capacity(sequences),
             ids: Vec::with_capacity(sequences * (speculation.max_drafts + 1)),
-            picks: Vec::with_capacity(sequences),
+            sampled: Vec::with_capacity(sequences),
             hidden: Vec::with_capacity(sequences),
         }
     }
@@ -71,7 +71,7 @@ pub(crate) struct Buffers {
     sample_rows: BufferId,
     history: BufferId,
     masks: BufferId,
-    picks: BufferId,
+    sampled: BufferId,
     pub(crate) draft_ids: BufferId,
 }
 
@@ -90,7 +90,7 @@ impl Buffers {
             sample_rows: planner.index("sample rows", limits.sampled * SampleRow::WORDS)?,
             history: planner.index("token history", history_entries(spec, limits))?,
             masks: planner.index("masks", mask_words(spec, limits))?,
-            picks: planner.index("picks", limits.sampled)?,
+            sampled: planner.index("sampled", limits.sampled)?,
             draft_ids: planner.index("draft ids", draft_ids)?,
         })
     }
@@ -105,7 +105,7 @@ fn history_entries(spec: &ModelSpec, limits: &Limits) -> usize {
 /// Words of the masks that all sequences together can need: one for each row of an answer.
 fn mask_words(spec: &ModelSpec, limits: &Limits) -> usize {
     let rows = limits.sequences.saturating_mul(limits.log_rows + 1).min(limits.sampled);
-    // Each sequence that drafts has one mask for its first guess, also where nothing is verified.
+    // Each sequence that drafts has one mask for its first draft, also where nothing is verified.
     rows.max(limits.sequences) * Sample::mask_words(spec.vocabulary)
 }
 
@@ -130,7 +130,7 @@ impl ModelRunner {
         plan.add("weights", model.weight_bytes);
         planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
         add_cache(&mut plan, settings);
-        let batch = Batch::with_room(&model.spec, &limits);
+        let batch = Batch::with_capacity(&model.spec, &limits);
         Ok(Self {
             copies: Copies::new(&model, &buffers.states, &limits),
             backend,
@@ -145,7 +145,7 @@ impl ModelRunner {
             sample_words: Vec::with_capacity(limits.sampled * SampleRow::WORDS),
             history_words: Vec::new(),
             row: Vec::new(),
-            draft: ChainScratch::with_room(&limits, &settings.speculation),
+            draft: ChainScratch::with_capacity(&limits, &settings.speculation),
             tap: None,
         })
     }
@@ -174,7 +174,7 @@ impl ModelRunner {
         self.cache
     }
 
-    /// How guesses are made.
+    /// How drafts are made.
     pub fn speculation(&self) -> Speculation {
         self.speculation
     }
@@ -193,7 +193,7 @@ impl ModelRunner {
         let mut row = vec![0.0; vocabulary];
         let mut at = 0;
         for span in plan.spans.iter().filter(|span| span.sample.is_some()) {
-            for i in span.certain() - 1..span.tokens.len() {
+            for i in span.confirmed() - 1..span.tokens.len() {
                 let view = logits.part(at * vocabulary, vocabulary);
                 self.backend.read(view, HostDataMut::F32(&mut row))?;
                 tap(span.seq, span.start + i as u32, &row);
@@ -205,19 +205,24 @@ impl ModelRunner {
     }
 
     /// Reads the logits of the rows whose requests ask what the model thought of them.
-    fn tell(&mut self, plan: &StepPlan, head: Head, picks: &mut Picks) -> Result<(), EngineError> {
+    fn tell(
+        &mut self,
+        plan: &StepPlan,
+        head: Head,
+        sampled: &mut SampledTokens,
+    ) -> Result<(), EngineError> {
         let Head::Logits(logits) = head else { return Ok(()) };
         let vocabulary = self.model.spec.vocabulary;
         self.row.resize(vocabulary, 0.0);
-        for (span, of) in plan.spans.iter().zip(&picks.of_span) {
+        for (span, of) in plan.spans.iter().zip(&sampled.of_span) {
             let Some(most) = span.sample.as_ref().and_then(|sample| sample.logprobs) else {
                 continue;
             };
             for at in of.clone() {
                 let view = logits.part(at * vocabulary, vocabulary);
                 self.backend.read(view, HostDataMut::F32(&mut self.row))?;
-                let told = TokenLogprobs::of(&self.row, picks.tokens[at], most);
-                picks.logprobs[at] = Some(Box::new(told));
+                let told = TokenLogprobs::of(&self.row, sampled.tokens[at], most);
+                sampled.logprobs[at] = Some(Box::new(told));
             }
         }
         Ok(())
@@ -284,29 +289,29 @@ impl ModelRunner {
         Ok(self.model.forward(&mut *self.backend, space, states, &self.batch)?)
     }
 
-    /// Samples rows as `sample_words` and `history_words` say, under `masks`, and waits for the picks.
+    /// Samples rows as `sample_words` and `history_words` say, under `masks`, and waits for the sampled tokens.
     pub(crate) fn sample(
         &mut self,
         head: Head,
         ids: View,
         masks: &[u32],
-        picks: &mut [u32],
+        sampled: &mut [u32],
     ) -> Result<(), EngineError> {
-        if picks.is_empty() {
+        if sampled.is_empty() {
             return Ok(submit_and_wait(&mut *self.backend)?);
         }
-        let Buffers { sample_rows, history, masks: room, picks: out, .. } = &self.buffers;
+        let Buffers { sample_rows, history, masks: room, sampled: out, .. } = &self.buffers;
         let words = masks;
         let masks = View::head(*room, words.len());
         let rows = View::head(*sample_rows, self.sample_words.len());
         let history = View::head(*history, self.history_words.len());
-        let out = View::head(*out, picks.len());
+        let out = View::head(*out, sampled.len());
         self.backend.write(rows, HostData::U32(&self.sample_words))?;
         self.backend.write(history, HostData::U32(&self.history_words))?;
         self.backend.write(masks, HostData::U32(words))?;
         head.sample(&mut *self.backend, Choice { rows, history, ids, masks, out })?;
         submit_and_wait(&mut *self.backend)?;
-        Ok(self.backend.read(out, HostDataMut::U32(picks))?)
+        Ok(self.backend.read(out, HostDataMut::U32(sampled))?)
     }
 
     /// Lays the plan's spans out as rows.
@@ -316,7 +321,7 @@ impl ModelRunner {
             let new = NewSpan {
                 tokens: &plan.tokens[span.tokens.clone()],
                 start: span.start,
-                certain: span.certain() as u32,
+                confirmed: span.confirmed() as u32,
                 pending: span.pending,
                 slot: span.lease.0,
                 blocks: &plan.blocks[span.blocks.clone()],
@@ -340,7 +345,7 @@ impl ModelRunner {
         let mut first_row = 0;
         for span in &plan.spans {
             if let Some(sample) = &span.sample {
-                for (at, i) in (span.certain() - 1..span.tokens.len()).enumerate() {
+                for (at, i) in (span.confirmed() - 1..span.tokens.len()).enumerate() {
                     let mask = plan.masks.number(&sample.masks, at);
                     let row = sample_row(span, sample, first_row, i as u32);
                     let row = SampleRow { mask, ..row };
@@ -367,8 +372,8 @@ fn sample_row(span: &Span, sample: &SampleSpec, first_row: u32, i: u32) -> Sampl
 }
 
 impl Runner for ModelRunner {
-    fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError> {
-        picks.reset(plan);
+    fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
+        sampled.reset(plan);
         self.fill(plan, Span::sampled_rows);
         self.fill_sampling(plan);
         let mut head = self.forward()?;
@@ -376,18 +381,18 @@ impl Runner for ModelRunner {
             head = Head::Logits(head.logits(&mut *self.backend)?);
         }
         let ids = self.buffers.space.ids(self.batch.rows());
-        self.sample(head, ids, plan.masks.words(), &mut picks.tokens)?;
-        self.tell(plan, head, picks)?;
+        self.sample(head, ids, plan.masks.words(), &mut sampled.tokens)?;
+        self.tell(plan, head, sampled)?;
         self.show(plan, head)
     }
 
     fn draft(
         &mut self,
         plan: &mut DraftPlan,
-        guesses: &mut Guesses,
+        drafts: &mut DraftTokens,
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
-        self.run_draft(plan, guesses, follow)
+        self.run_draft(plan, drafts, follow)
     }
 
     fn shape(&self) -> StateShape {

@@ -10,7 +10,7 @@ use std::ops::Range;
 pub(crate) const NOBODY: SeqId = SeqId(u64::MAX);
 
 /// The new tokens of one sequence in one step: a prefill chunk, one decode token, or one decode token
-/// followed by guesses. Only the lengths differ.
+/// followed by drafts. Only the lengths differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// Whose tokens.
@@ -21,9 +21,9 @@ pub struct Span {
     pub start: u32,
     /// Where the tokens lie in [`StepPlan::tokens`].
     pub tokens: Range<usize>,
-    /// How many trailing tokens are guesses.
+    /// How many trailing tokens are drafts.
     pub drafts: usize,
-    /// Kept guesses that the recurrent state has yet to fold.
+    /// Accepted drafts that the recurrent state has yet to fold.
     pub pending: u32,
     /// Where the lease's blocks lie in [`StepPlan::blocks`].
     pub blocks: Range<usize>,
@@ -32,12 +32,12 @@ pub struct Span {
 }
 
 impl Span {
-    /// Tokens that are not guesses.
-    pub fn certain(&self) -> usize {
+    /// Tokens that are not drafts.
+    pub fn confirmed(&self) -> usize {
         self.tokens.len() - self.drafts
     }
 
-    /// Rows whose successor is sampled: the last certain one and every guess.
+    /// Rows whose successor is sampled: the last confirmed one and every draft.
     pub fn sampled_rows(&self) -> usize {
         if self.sample.is_some() { self.drafts + 1 } else { 0 }
     }
@@ -54,7 +54,7 @@ pub struct SampleSpec {
     pub history: Range<usize>,
     /// Where the masks of the sampled rows lie in [`StepPlan::masks`], one after the other; empty where any token may come.
     pub masks: Range<usize>,
-    /// Whether log-probabilities are asked for, and of how many tokens besides the picked one.
+    /// Whether log-probabilities are asked for, and of how many tokens besides the sampled one.
     pub logprobs: Option<usize>,
 }
 
@@ -77,13 +77,13 @@ pub struct StepPlan {
     pub history: Vec<HistoryEntry>,
     /// How many of the rows read a prompt.
     pub prompt_rows: usize,
-    /// What rows may pick.
+    /// What rows may sampled token.
     pub masks: Masks,
 }
 
 impl StepPlan {
     /// An empty plan that grows for histories and masks only.
-    pub fn with_room(limits: &Limits) -> Self {
+    pub fn with_capacity(limits: &Limits) -> Self {
         Self {
             spans: Vec::with_capacity(limits.sequences),
             tokens: Vec::with_capacity(limits.rows),
@@ -157,8 +157,8 @@ impl StepPlan {
         self.spans.iter().map(|span| span.start as usize).max().unwrap_or(0)
     }
 
-    /// The guesses of a span.
-    pub fn guesses(&self, span: &Span) -> &[Token] {
+    /// The drafts of a span.
+    pub fn drafts(&self, span: &Span) -> &[Token] {
         &self.tokens[span.tokens.end - span.drafts..span.tokens.end]
     }
 }

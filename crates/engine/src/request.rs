@@ -29,7 +29,7 @@ pub struct Request {
     pub end_tokens: Vec<Token>,
     /// A further say in when to end.
     pub watch: Option<Watch>,
-    /// How many guesses its rounds hold.
+    /// How many drafts its rounds hold.
     pub depth: Depth,
     /// Keep the state when the answer ends, to be continued by [`crate::Engine::resume`].
     pub park: bool,

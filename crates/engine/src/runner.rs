@@ -1,21 +1,21 @@
 //! The boundary to the device.
 
-use crate::{DraftPlan, EngineError, Guesses, Part, StateShape, StepPlan, TokenLogprobs};
+use crate::{DraftPlan, DraftTokens, EngineError, Part, StateShape, StepPlan, TokenLogprobs};
 use forerun_base::{Bytes, Token};
 use forerun_model::Limits;
 use std::ops::Range;
 
 /// Runs plans: writes only after committed lengths, samples the rows that want it.
 pub trait Runner: Send {
-    /// Runs one step; `picks` is overwritten.
-    fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError>;
+    /// Runs one step; `sampled` is overwritten.
+    fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError>;
 
-    /// Makes guesses; `guesses` is overwritten. After each but the last of a round it asks `follow` what may come next.
+    /// Makes drafts; `drafts` is overwritten. After each but the last of a round it asks `follow` what may come next.
     /// Returns the draft passes it took.
     fn draft(
         &mut self,
         plan: &mut DraftPlan,
-        guesses: &mut Guesses,
+        drafts: &mut DraftTokens,
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError>;
 
@@ -29,13 +29,13 @@ pub trait Runner: Send {
     fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError>;
 }
 
-/// Hears the guesses made so far, the latest of which has this number (from 1), and lays down in the plan what the next
+/// Hears the drafts made so far, the latest of which has this number (from 1), and lays down in the plan what the next
 /// one of each entry may be. An entry that should go no further gets that number as its depth.
-pub type Follow<'a> = dyn FnMut(&mut DraftPlan, &Guesses, usize) + 'a;
+pub type Follow<'a> = dyn FnMut(&mut DraftPlan, &DraftTokens, usize) + 'a;
 
 /// Sampled tokens of a step, by span. Reused from step to step.
 #[derive(Clone, Debug, Default)]
-pub struct Picks {
+pub struct SampledTokens {
     /// All tokens, spans in order.
     pub tokens: Vec<Token>,
     /// Each span's part of `tokens`.
@@ -44,18 +44,18 @@ pub struct Picks {
     pub logprobs: Vec<Option<Box<TokenLogprobs>>>,
 }
 
-/// What was picked in the rows of one span.
+/// What was sampled in the rows of one span.
 #[derive(Clone, Copy, Debug)]
-pub struct Picked<'a> {
+pub struct SpanTokens<'a> {
     /// One per sampled row.
     pub tokens: &'a [Token],
     /// As many, or none.
     pub logprobs: &'a [Option<Box<TokenLogprobs>>],
 }
 
-impl Picks {
+impl SampledTokens {
     /// Room for every sampled row of a step.
-    pub fn with_room(limits: &Limits) -> Self {
+    pub fn with_capacity(limits: &Limits) -> Self {
         Self {
             tokens: Vec::with_capacity(limits.sampled),
             of_span: Vec::with_capacity(limits.sequences),
@@ -78,10 +78,10 @@ impl Picks {
         }
     }
 
-    /// The picks of span number `span`.
-    pub fn of(&self, span: usize) -> Picked<'_> {
+    /// The sampled tokens of span number `span`.
+    pub fn of(&self, span: usize) -> SpanTokens<'_> {
         let part = self.of_span[span].clone();
         let logprobs = self.logprobs.get(part.clone()).unwrap_or_default();
-        Picked { tokens: &self.tokens[part], logprobs }
+        SpanTokens { tokens: &self.tokens[part], logprobs }
     }
 }

@@ -9,7 +9,7 @@ pub(crate) const MAX_BIASES: usize = 1024;
 /// Sampling parameters. The default is greedy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// 0 picks the most likely token.
+    /// 0 samples the most likely token.
     pub temperature: f32,
     /// Keep the k most likely; 0 keeps all.
     pub top_k: u32,

@@ -10,8 +10,8 @@ use crate::pace::Pace;
 use crate::sequence::{Room, Sequence, Source, Standing};
 use crate::share::{Claim, SHARE, share};
 use crate::{
-    Admission, Event, FinishReason, MAX_LOGPROBS, Mode, Picked, Receipt, RejectError, Request,
-    SampleSpec, Span, Speculation, StateStore, StepPlan, Verdict, check_tokens,
+    Admission, Event, FinishReason, MAX_LOGPROBS, Mode, Receipt, RejectError, Request, SampleSpec,
+    Span, SpanTokens, Speculation, StateStore, StepPlan, Verdict, check_tokens,
 };
 use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_base::{LeaseId, SeqId, Token};
@@ -25,7 +25,7 @@ pub struct Scheduler {
     pub(crate) vocabulary: usize,
     /// What speculation did, for all sequences there were.
     pub(crate) speculated: Receipt,
-    /// How likely the head's guesses were, for all sequences there were.
+    /// How likely the head's drafts were, for all sequences there were.
     usual: Usual,
     /// Tokens of all answers there were.
     pub(crate) generated: u64,
@@ -57,7 +57,7 @@ impl Scheduler {
 
     /// Whether nothing waits or runs.
     pub fn is_idle(&self) -> bool {
-        self.sequences.iter().all(|s| matches!(s.standing, Standing::Parked(_)))
+        self.sequences.iter().all(|s| matches!(s.standing, Standing::Retained(_)))
     }
 
     /// Takes a request, or says why it can never run.
@@ -77,7 +77,7 @@ impl Scheduler {
         states: &StateStore,
     ) -> Result<(), RejectError> {
         let at = self.find(id).ok_or(RejectError::NotParked(id))?;
-        let Standing::Parked(lease) = self.sequences[at].standing else {
+        let Standing::Retained(lease) = self.sequences[at].standing else {
             return Err(RejectError::NotParked(id));
         };
         let mut tokens = self.sequences[at].tokens.clone();
@@ -86,7 +86,7 @@ impl Scheduler {
         self.check(&request)?;
         let mut sequence = Sequence::new(id, request, &self.room());
         sequence.standing = Standing::Running(lease);
-        sequence.drafts.filled = self.sequences[at].drafts.filled;
+        sequence.drafting.filled = self.sequences[at].drafting.filled;
         // Penalties count what is never read again.
         sequence.note_committed(0, states.lease(lease).committed as usize);
         sequence.published.started = true;
@@ -105,7 +105,7 @@ impl Scheduler {
         }
     }
 
-    /// Most guesses of a round.
+    /// Most drafts of a round.
     pub(crate) fn max_drafts(&self) -> usize {
         match self.speculation.mode {
             Mode::Off => 0,
@@ -150,7 +150,7 @@ impl Scheduler {
             counts[match sequence.standing {
                 Standing::Running(_) => 0,
                 Standing::Waiting => 1,
-                Standing::Parked(_) => 2,
+                Standing::Retained(_) => 2,
             }] += 1;
         }
         counts
@@ -169,7 +169,7 @@ impl Scheduler {
     /// Forgets a sequence and returns its lease; what it was about, if it was known.
     pub(crate) fn remove(&mut self, id: SeqId, states: &mut StateStore) -> Option<Sequence> {
         let sequence = self.sequences.remove(self.find(id)?);
-        if let Standing::Running(lease) | Standing::Parked(lease) = sequence.standing {
+        if let Standing::Running(lease) | Standing::Retained(lease) = sequence.standing {
             states.release(lease);
         }
         Some(sequence)
@@ -184,7 +184,7 @@ impl Scheduler {
         events: &mut Vec<Event>,
     ) {
         if let Some(sequence) = self.remove(id, states) {
-            let receipt = Box::new(sequence.drafts.receipt);
+            let receipt = Box::new(sequence.drafting.receipt);
             events.push(Event::Finished { seq: id, reason, receipt });
         }
     }
@@ -212,12 +212,12 @@ impl Scheduler {
         }
     }
 
-    /// Adds the answers, each with its guesses.
+    /// Adds the answers, each with its drafts.
     fn plan_answers(&self, states: &StateStore, plan: &mut StepPlan) {
         let mut rows = self.limits.rows;
         let running = |s: &&Sequence| matches!(s.standing, Standing::Running(_));
         let answers = self.sequences.iter().filter(running).filter(|s| s.is_answering()).count();
-        // Guesses take rows only when every answer has its own, and leave half of the rest to prompts.
+        // Drafts take rows only when every answer has its own, and leave half of the rest to prompts.
         let spare = rows.min(self.limits.sampled).saturating_sub(answers);
         let wanted: usize = self.claims.iter().map(|claim| claim.left).sum();
         let mut spare = spare - wanted.min(spare.div_ceil(2));
@@ -231,11 +231,11 @@ impl Scheduler {
             }
             let left = sequence.tokens.len() - states.lease(lease).committed as usize;
             let take = left.min(rows);
-            let room = sequence.room_for_guesses().min(spare).min(rows - take);
-            let guesses = if take == left { sequence.drafts.guesses.len().min(room) } else { 0 };
-            rows -= take + guesses;
-            spare -= guesses;
-            add_span(plan, sequence, states, [take, guesses]);
+            let room = sequence.draft_capacity().min(spare).min(rows - take);
+            let drafts = if take == left { sequence.drafting.drafts.len().min(room) } else { 0 };
+            rows -= take + drafts;
+            spare -= drafts;
+            add_span(plan, sequence, states, [take, drafts]);
         }
     }
 
@@ -304,29 +304,29 @@ impl Scheduler {
         Verdict { keep, emit: 0 }
     }
 
-    /// Takes the picks of one span: its tokens become text up to the first terminator, and only what is
+    /// Takes the sampled tokens of one span: its tokens become text up to the first terminator, and only what is
     /// text counts. Says what to commit.
     pub fn apply(
         &mut self,
         span: &Span,
         verdict: Verdict,
-        picked: Picked<'_>,
+        sampled: SpanTokens<'_>,
         events: &mut Vec<Event>,
     ) -> Verdict {
         let at = self.find(span.seq).expect("a planned sequence stays until its step is applied");
         let start = span.start as usize;
         let sequence = &mut self.sequences[at];
-        let said = Picked { tokens: &picked.tokens[..verdict.emit], ..picked };
+        let said = SpanTokens { tokens: &sampled.tokens[..verdict.emit], ..sampled };
         let (emitted, end) = sequence.emit(said, events);
         let settled = verdict.ending_at(emitted - 1);
         sequence.note_committed(start, start + settled.keep);
-        let (drafted, accepted) = (span.drafts, settled.keep - span.certain());
-        self.speculated.note(sequence.drafts.source, drafted, accepted);
+        let (drafted, accepted) = (span.drafts, settled.keep - span.confirmed());
+        self.speculated.note(sequence.drafting.source, drafted, accepted);
         self.generated += emitted as u64;
-        if sequence.drafts.source == Source::Head {
+        if sequence.drafting.source == Source::Head {
             self.usual.note(drafted, accepted);
         }
-        sequence.drafts.note_round(drafted, accepted);
+        sequence.drafting.note_round(drafted, accepted);
         sequence.finish(end, events);
         settled
     }
@@ -334,7 +334,7 @@ impl Scheduler {
     /// Releases sequences that ended and were not asked to stay.
     pub fn sweep(&mut self, states: &mut StateStore) {
         self.sequences.retain(|sequence| match sequence.standing {
-            Standing::Parked(lease) if !sequence.park => {
+            Standing::Retained(lease) if !sequence.park => {
                 states.release(lease);
                 false
             }
@@ -343,12 +343,12 @@ impl Scheduler {
     }
 }
 
-/// Adds the next `take` tokens of a sequence, and `guesses` guesses, to a plan.
+/// Adds the next `take` tokens of a sequence, and `drafts` drafts, to a plan.
 fn add_span(
     plan: &mut StepPlan,
     sequence: &Sequence,
     states: &StateStore,
-    [take, guesses]: [usize; 2],
+    [take, drafts]: [usize; 2],
 ) {
     let Standing::Running(id) = sequence.standing else {
         unreachable!("only what runs is planned")
@@ -357,7 +357,7 @@ fn add_span(
     let start = lease.committed as usize;
     let first = plan.tokens.len();
     plan.tokens.extend_from_slice(&sequence.tokens[start..start + take]);
-    plan.tokens.extend_from_slice(&sequence.drafts.guesses[..guesses]);
+    plan.tokens.extend_from_slice(&sequence.drafting.drafts[..drafts]);
     let blocks = plan.blocks.len();
     plan.blocks.extend_from_slice(&lease.blocks);
     let ends = start + take == sequence.tokens.len();
@@ -366,7 +366,7 @@ fn add_span(
         lease: id,
         start: lease.committed,
         tokens: first..plan.tokens.len(),
-        drafts: guesses,
+        drafts: drafts,
         pending: lease.pending,
         blocks: blocks..plan.blocks.len(),
         sample: ends.then(|| sample_spec(sequence, &mut plan.history)),
@@ -402,7 +402,7 @@ pub(crate) fn sample_spec(sequence: &Sequence, history: &mut Vec<HistoryEntry>) 
 /// The lease of a sequence that runs or is parked.
 pub(crate) fn lease_of(sequence: &Sequence) -> Option<LeaseId> {
     match sequence.standing {
-        Standing::Running(lease) | Standing::Parked(lease) => Some(lease),
+        Standing::Running(lease) | Standing::Retained(lease) => Some(lease),
         Standing::Waiting => None,
     }
 }

@@ -1,9 +1,11 @@
-//! One conversation: its tokens, how it is sampled, when it ends, what is guessed of it.
+//! One conversation: its tokens, how it is sampled, when it ends, what is drafted of it.
 
 use crate::cache::Published;
 use crate::draft::{Acceptance, NgramIndex, Usual};
 use crate::history::History;
-use crate::{Constraint, Depth, Event, FinishReason, Picked, Receipt, Request, Sampling, Watch};
+use crate::{
+    Constraint, Depth, Event, FinishReason, Receipt, Request, Sampling, SpanTokens, Watch,
+};
 use forerun_base::{LeaseId, SeqId, Token};
 
 /// Where a sequence stands.
@@ -14,7 +16,7 @@ pub(crate) enum Standing {
     /// In every plan.
     Running(LeaseId),
     /// Ended, its state kept for a continuation.
-    Parked(LeaseId),
+    Retained(LeaseId),
 }
 
 pub(crate) struct Sequence {
@@ -27,7 +29,7 @@ pub(crate) struct Sequence {
     pub(crate) standing: Standing,
     pub(crate) sampling: Sampling,
     pub(crate) history: History,
-    pub(crate) drafts: Drafts,
+    pub(crate) drafting: Drafting,
     pub(crate) park: bool,
     /// Lower goes first.
     pub(crate) priority: i32,
@@ -38,23 +40,23 @@ pub(crate) struct Sequence {
     watch: Option<Watch>,
 }
 
-/// The guesses of a sequence and what is known of them.
-pub(crate) struct Drafts {
+/// The drafts of a sequence and what is known of them.
+pub(crate) struct Drafting {
     pub(crate) depth: Depth,
     /// For the next step.
-    pub(crate) guesses: Vec<Token>,
+    pub(crate) drafts: Vec<Token>,
     pub(crate) source: Source,
     pub(crate) text: NgramIndex,
     pub(crate) text_acceptance: Acceptance,
     pub(crate) mtp_acceptance: Acceptance,
     /// Positions the MTP cache has taken in.
     pub(crate) filled: u32,
-    /// Guesses that the constraint has taken to say what may follow them.
+    /// Drafts that the constraint has taken to say what may follow them.
     pub(crate) ahead: usize,
     pub(crate) receipt: Receipt,
 }
 
-/// Where guesses come from.
+/// Where drafts come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The MTP head or a drafter.
@@ -72,7 +74,7 @@ pub(crate) struct Room {
     pub(crate) vocabulary: usize,
     pub(crate) max_drafts: usize,
     pub(crate) text_drafts: bool,
-    /// How likely the head's guesses are.
+    /// How likely the head's drafts are.
     pub(crate) usual: Usual,
 }
 
@@ -84,9 +86,9 @@ impl Sequence {
         let mut tokens = request.prompt;
         tokens.reserve_exact(end - prompt_len);
         let history = History::new(&request.sampling, end.min(room.vocabulary));
-        let drafts = Drafts {
+        let drafting = Drafting {
             depth: request.depth,
-            guesses: Vec::with_capacity(room.max_drafts),
+            drafts: Vec::with_capacity(room.max_drafts),
             source: Source::Head,
             text: NgramIndex::new(if room.text_drafts { end } else { 0 }),
             text_acceptance: Acceptance::new(&Usual::new()),
@@ -103,7 +105,7 @@ impl Sequence {
             standing: Standing::Waiting,
             sampling: request.sampling,
             history,
-            drafts,
+            drafting,
             park: request.park,
             priority: request.priority,
             constraint: request.constraint,
@@ -119,8 +121,8 @@ impl Sequence {
         self.tokens.len() > self.prompt_len
     }
 
-    /// Guesses that still make sense: each could become a token, and one more is always picked.
-    pub(crate) fn room_for_guesses(&self) -> usize {
+    /// Drafts that still make sense: each could become a token, and one more is always sampled.
+    pub(crate) fn draft_capacity(&self) -> usize {
         (self.end - self.tokens.len()).saturating_sub(1)
     }
 
@@ -147,17 +149,17 @@ impl Sequence {
     /// constraint refuses counts, and is no text.
     pub(crate) fn emit(
         &mut self,
-        picked: Picked<'_>,
+        sampled: SpanTokens<'_>,
         events: &mut Vec<Event>,
     ) -> (usize, Option<FinishReason>) {
-        let (seq, tokens) = (self.id, picked.tokens);
+        let (seq, tokens) = (self.id, sampled.tokens);
         for (i, &token) in tokens.iter().enumerate() {
             if self.constraint.as_mut().is_some_and(|constraint| !constraint.take(token)) {
-                let why = format!("token {token} was picked, which its grammar does not allow");
+                let why = format!("token {token} was sampled, which its grammar does not allow");
                 return (i + 1, Some(FinishReason::Failed(why)));
             }
             let end = self.push(token);
-            let logprobs = picked.logprobs.get(i).cloned().flatten();
+            let logprobs = sampled.logprobs.get(i).cloned().flatten();
             events.push(Event::Token { seq, token, logprobs });
             if end.is_some() {
                 return (i + 1, end);
@@ -170,10 +172,10 @@ impl Sequence {
     pub(crate) fn finish(&mut self, end: Option<FinishReason>, events: &mut Vec<Event>) {
         let Some(reason) = end else { return };
         let Standing::Running(lease) = self.standing else { unreachable!("only what runs ends") };
-        self.standing = Standing::Parked(lease);
+        self.standing = Standing::Retained(lease);
         // What failed is not continued.
         self.park &= !matches!(reason, FinishReason::Failed(_));
-        let receipt = Box::new(self.drafts.receipt.clone());
+        let receipt = Box::new(self.drafting.receipt.clone());
         events.push(Event::Finished { seq: self.id, reason, receipt });
     }
 
@@ -185,7 +187,7 @@ impl Sequence {
     }
 }
 
-impl Drafts {
+impl Drafting {
     /// Takes the outcome of a round.
     pub(crate) fn note_round(&mut self, drafted: usize, accepted: usize) {
         self.receipt.note(self.source, drafted, accepted);
@@ -194,7 +196,7 @@ impl Drafts {
             Source::Text => self.text_acceptance.note(drafted, accepted),
             Source::Constraint => {}
         }
-        self.guesses.clear();
+        self.drafts.clear();
         self.source = Source::Head;
     }
 }

@@ -17,7 +17,7 @@ pub struct Settings {
     pub sequences: usize,
     /// Rows in a step: the longest prefill chunk.
     pub prefill_chunk: usize,
-    /// How guesses are made.
+    /// How drafts are made.
     pub speculation: Speculation,
     /// Element type of the key/value cache: F32, F16, BF16, or I8 for codes with scales.
     pub kv: DType,
@@ -67,11 +67,9 @@ impl Settings {
             (speculation.vocabulary, &spec.drafter)
             && drafter.clusters.is_some()
         {
-            return bad(
-                "no draft vocabulary for this drafter, which guesses by clusters of tokens",
-            );
+            return bad("no draft vocabulary for this drafter, which drafts by clusters of tokens");
         }
-        // Only guesses that may be rejected need a log. A smaller chunk lowers the depth of
+        // Only drafts that may be rejected need a log. A smaller chunk lowers the depth of
         // drafts, never fails.
         let log_rows = match speculation.mode {
             Mode::Verified => speculation.max_drafts.min(rows - 1),

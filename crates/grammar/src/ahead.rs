@@ -5,8 +5,8 @@ use forerun_base::Token;
 /// States that are kept. A mask of a large vocabulary has 32 KiB.
 const MOST: usize = 16;
 
-/// A way of tokens and the mask at each of its places. A mask is asked for when a guess is drawn, and again, by the same
-/// way, when the guess is checked.
+/// A way of tokens and the mask at each of its places. A mask is asked for when a draft is drawn, and again, by the same
+/// way, when the draft is checked.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     /// Tokens that lead from each place to the next.

@@ -3,11 +3,11 @@
 //! ```text
 //! x = pre([embed(t)·√Hb | s])        t the newest token, s the target's hidden state before it
 //! x = blocks(x)                      queries only; keys and values are the target's
-//! y = norm(x);  s' = post(y)         s' is the state of the next guess
+//! y = norm(x);  s' = post(y)         s' is the state of the next draft
 //! logits = y · headᵀ                 or only the tokens of the best clusters
 //! ```
 //!
-//! All guesses of a chain stand at one position, the newest token's, and see the keys before it. A batch's
+//! All drafts of a chain stand at one position, the newest token's, and see the keys before it. A batch's
 //! rows carry the last position the target has seen, so queries are turned one further.
 
 use crate::draft::DraftPass;
@@ -108,7 +108,7 @@ impl Assistant {
         self.head(&mut own, sampled, &model.spec)
     }
 
-    /// The sampled rows of `final_hidden` before the head, and the states the next guesses start from.
+    /// The sampled rows of `final_hidden` before the head, and the states the next drafts start from.
     fn head(
         &self,
         pass: &mut Pass<'_>,

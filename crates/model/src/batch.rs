@@ -6,13 +6,13 @@ use forerun_backend::op::SpanEntry;
 /// A span on its way into a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct NewSpan<'a> {
-    /// Its tokens, guesses last.
+    /// Its tokens, drafts last.
     pub tokens: &'a [u32],
     /// Position of the first token.
     pub start: u32,
-    /// Leading tokens that are not guesses.
-    pub certain: u32,
-    /// Kept guesses of the last step that the state has not folded yet.
+    /// Leading tokens that are not drafts.
+    pub confirmed: u32,
+    /// Accepted drafts of the last step that the state has not folded yet.
     pub pending: u32,
     /// The lease's recurrent slot.
     pub slot: u32,
@@ -81,7 +81,7 @@ pub struct Batch {
 
 impl Batch {
     /// An empty batch for a model that never has to grow.
-    pub fn with_room(spec: &ModelSpec, limits: &Limits) -> Self {
+    pub fn with_capacity(spec: &ModelSpec, limits: &Limits) -> Self {
         let Limits { rows, sequences, sampled, .. } = *limits;
         Self {
             placeholders: spec.placeholders.clone(),
@@ -156,8 +156,8 @@ impl Batch {
         if ring_width > 0 {
             self.ring_tables.extend((0..table_width).map(|block| in_ring(block) as u32));
         }
-        let NewSpan { start, certain, pending, slot, .. } = span;
-        let entry = SpanEntry { first_row, rows, certain, pending, slot, start };
+        let NewSpan { start, confirmed, pending, slot, .. } = span;
+        let entry = SpanEntry { first_row, rows, confirmed, pending, slot, start };
         self.spans.extend_from_slice(&entry.words());
         self.sampled.extend(first_row + rows - span.sampled as u32..first_row + rows);
     }

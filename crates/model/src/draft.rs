@@ -1,4 +1,4 @@
-//! One pass of whatever guesses ahead: the hidden states it starts from and the logits it leaves.
+//! One pass of whatever drafts ahead: the hidden states it starts from and the logits it leaves.
 
 use crate::forward::Pass;
 use crate::model::Drafter;
@@ -28,7 +28,7 @@ pub(crate) struct DraftPass<'a, 'p> {
 
 impl Model {
     /// Whether the drafter keeps keys and values of its own, which must hear of every row. One that does not
-    /// reads the trunk's at the last position the trunk has seen, for every guess of a chain.
+    /// reads the trunk's at the last position the trunk has seen, for every draft of a chain.
     pub fn drafter_remembers(&self) -> bool {
         matches!(self.drafter, Some(Drafter::Head(_)))
     }

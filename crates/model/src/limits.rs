@@ -21,11 +21,11 @@ pub struct Limits {
     pub rows: usize,
     /// Rows of logits in a step.
     pub sampled: usize,
-    /// Guesses a span can hold: rows of a slot's log.
+    /// Drafts a span can hold: rows of a slot's log.
     pub log_rows: usize,
     /// Element type of the key/value cache: F32, F16, BF16, or I8 for codes with scales.
     pub kv: DType,
-    /// Whether a head or a separate drafter guesses: its cache and the window of hidden states are kept.
+    /// Whether a head or a separate drafter drafts: its cache and the window of hidden states are kept.
     pub mtp: bool,
     /// The widest attention window; 0 when no layer has one.
     pub window: usize,

@@ -26,7 +26,7 @@ pub struct Model {
     pub(crate) drafter: Option<Drafter>,
 }
 
-/// What guesses ahead.
+/// What drafts ahead.
 #[derive(Clone, Debug)]
 pub(crate) enum Drafter {
     /// The model's own head.

@@ -74,7 +74,7 @@ impl Mtp {
         let x = pass.rows_of(space.x, dim);
         pass.backend.linear(Linear::set(joined, self.join, x))?;
         if sampled == 0 {
-            // Only the block's cache outlives a pass without guesses.
+            // Only the block's cache outlives a pass without drafts.
             self.layer.remember(pass, cache)?;
         } else {
             self.layer.forward(pass, cache)?;

@@ -33,7 +33,7 @@ pub struct ModelSpec {
     pub layers: Vec<LayerSpec>,
     /// A second embedding whose rows hold a vector per layer.
     pub per_layer: Option<PerLayerSpec>,
-    /// What guesses ahead, where the checkpoint or one beside it has it.
+    /// What drafts ahead, where the checkpoint or one beside it has it.
     pub drafter: Option<DrafterSpec>,
 }
 
@@ -54,7 +54,7 @@ impl Placeholders {
     }
 }
 
-/// What guesses ahead with weights of its own.
+/// What drafts ahead with weights of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DrafterSpec {
     /// A multi-token-prediction head: one block with a cache of its own.

@@ -52,7 +52,7 @@ pub struct DraftState {
 pub struct StateBuffers {
     /// In layer order.
     pub layers: Vec<LayerState>,
-    /// When a head or a separate drafter guesses.
+    /// When a head or a separate drafter drafts.
     pub draft: Option<DraftState>,
 }
 

@@ -2,9 +2,9 @@
 
 use crate::answer::Answers;
 use crate::auth::Keys;
+use crate::cache_traces::CacheTraces;
 use crate::chat::{ChatRequest, CompletionRequest};
 use crate::error::ServerError;
-use crate::looks::Looks;
 use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
 use crate::prepare::{self, Prepared};
@@ -29,7 +29,7 @@ pub(crate) struct App {
     pub(crate) keys: Keys,
     pub(crate) metrics: Arc<Metrics>,
     /// What the prefix cache did of late.
-    pub(crate) looks: Arc<Looks>,
+    pub(crate) looks: Arc<CacheTraces>,
     /// The OpenAPI document.
     pub(crate) openapi: String,
     /// Room for bodies that are being read, in units of [`crate::api::BODY_UNIT`].

@@ -1,6 +1,6 @@
 //! A question, whatever API asked it.
 
-use crate::SamplingWish;
+use crate::SamplingOverrides;
 use forerun_base::Token;
 use forerun_engine::Depth;
 use forerun_grammar::GrammarSource;
@@ -65,7 +65,7 @@ pub(crate) enum Prompt {
 /// Everything about an answer but its prompt.
 #[derive(Clone, Debug)]
 pub(crate) struct Generation {
-    pub(crate) sampling: SamplingWish,
+    pub(crate) sampling: SamplingOverrides,
     /// Longest answer; what the context leaves by default.
     pub(crate) max_tokens: Option<usize>,
     pub(crate) stops: Vec<String>,
@@ -77,10 +77,10 @@ pub(crate) struct Generation {
     pub(crate) format: Option<GrammarSource>,
     /// Tell the log-probability of each token and of so many of the likeliest ones.
     pub(crate) logprobs: Option<usize>,
-    /// Guesses per round; the server's own choice by default.
+    /// Drafts per round; the server's own choice by default.
     pub(crate) speculation: Option<Depth>,
     /// What it takes from the prefix cache and leaves there.
-    pub(crate) cache: CacheWish,
+    pub(crate) cache: CacheOverrides,
     /// The request's name, for whoever looks into what became of it.
     pub(crate) request_id: Arc<str>,
     /// Lower runs first.
@@ -89,13 +89,13 @@ pub(crate) struct Generation {
 
 /// How a request uses the prefix cache.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CacheWish {
+pub(crate) struct CacheOverrides {
     pub(crate) on: bool,
     /// Evict what it leaves there last.
     pub(crate) keep: bool,
 }
 
-impl Default for CacheWish {
+impl Default for CacheOverrides {
     fn default() -> Self {
         Self { on: true, keep: false }
     }
@@ -104,7 +104,7 @@ impl Default for CacheWish {
 impl Default for Generation {
     fn default() -> Self {
         Self {
-            sampling: SamplingWish::default(),
+            sampling: SamplingOverrides::default(),
             max_tokens: None,
             stops: Vec::new(),
             choices: 1,
@@ -112,7 +112,7 @@ impl Default for Generation {
             format: None,
             logprobs: None,
             speculation: None,
-            cache: CacheWish::default(),
+            cache: CacheOverrides::default(),
             request_id: "".into(),
             priority: 0,
         }

@@ -133,9 +133,9 @@ impl Collector for EngineView {
             ("generation_tokens", "Tokens of answers", stats.generated_tokens),
             ("steps", "Steps of the engine", stats.steps),
             ("submissions", "Runs of the device", stats.submissions),
-            ("spec_decode_num_drafts", "Rounds with guesses", rounds),
-            ("spec_decode_num_draft_tokens", "Guesses made", speculation.drafted),
-            ("spec_decode_num_accepted_tokens", "Guesses accepted", speculation.accepted),
+            ("spec_decode_num_drafts", "Rounds with drafts", rounds),
+            ("spec_decode_num_draft_tokens", "Draft tokens proposed", speculation.drafted),
+            ("spec_decode_num_accepted_tokens", "Draft tokens accepted", speculation.accepted),
         ] {
             one(&mut encoder, name, help, &ConstCounter::new(count))?;
         }
@@ -179,7 +179,7 @@ impl Collector for EngineView {
 impl EngineView {
     fn by_position(&self, encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
         let name = "forerun:spec_decode_num_accepted_tokens_per_pos";
-        let help = "Guesses accepted, by position in the round";
+        let help = "Draft tokens accepted, by position in the round";
         let kind = ConstCounter::new(0u64).metric_type();
         let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
         let speculation = &stats.speculation;

@@ -53,7 +53,7 @@ pub struct Facts {
     pub cache_bytes: u64,
     /// What memory is for.
     pub memory: MemoryPlan,
-    /// Why no guesses are made, if none are.
+    /// Why no drafts are made, if none are.
     pub speculation_off: Option<&'static str>,
 }
 

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 /// Sampling parameters as somebody asked for them; `None` leaves a choice to the model's files.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(missing_docs, reason = "fields carry the names and meanings of `Sampling`'s")]
-pub struct SamplingWish {
+pub struct SamplingOverrides {
     pub temperature: Option<f32>,
     pub top_k: Option<u32>,
     pub top_p: Option<f32>,
@@ -20,7 +20,7 @@ pub struct SamplingWish {
     pub seed: Option<u64>,
 }
 
-impl SamplingWish {
+impl SamplingOverrides {
     /// The wish over a model's defaults. Without `do_sample: true` a model is greedy until a temperature is
     /// given; without a seed there is a new one each time.
     pub fn over(&self, defaults: &GenerationDefaults) -> Sampling {
@@ -58,9 +58,9 @@ mod tests {
     #[test]
     fn a_model_that_does_not_ask_to_sample_is_greedy_until_a_temperature_is_asked_for() {
         let defaults = GenerationDefaults { top_p: Some(0.5), ..Default::default() };
-        let greedy = SamplingWish::default().over(&defaults);
+        let greedy = SamplingOverrides::default().over(&defaults);
         assert_eq!((greedy.temperature, greedy.top_p), (0.0, 1.0));
-        let wish = SamplingWish { temperature: Some(0.8), ..Default::default() };
+        let wish = SamplingOverrides { temperature: Some(0.8), ..Default::default() };
         assert_eq!(wish.over(&defaults).temperature, 0.8);
     }
 
@@ -72,7 +72,7 @@ mod tests {
             top_p: Some(0.9),
             ..Default::default()
         };
-        let wish = SamplingWish { top_k: Some(0), ..Default::default() };
+        let wish = SamplingOverrides { top_k: Some(0), ..Default::default() };
         let result = wish.over(&defaults);
         assert_eq!((result.temperature, result.top_k, result.top_p), (1.0, 0, 0.9));
     }

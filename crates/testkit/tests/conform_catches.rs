@@ -24,7 +24,7 @@ enum Fault {
     WindowOneKeyShort,
     WindowOneKeyLong,
     AddNormForgetsScale,
-    GuessesForgotten,
+    DraftsForgotten,
     ConvWindowMoved,
 }
 
@@ -113,7 +113,7 @@ impl Kernels for Faulty {
 
     fn delta_rule(&mut self, memory: &mut Memory, op: DeltaRule) -> Done {
         Plain.delta_rule(memory, op)?;
-        if self.0 == Fault::GuessesForgotten {
+        if self.0 == Fault::DraftsForgotten {
             scale(memory, op.log, 0.0);
         }
         Ok(())
@@ -157,7 +157,7 @@ fn each_fault_is_found_by_the_check_meant_for_it() {
         Case { fault: Fault::WindowOneKeyShort, op: "attention", check: "reference" },
         Case { fault: Fault::WindowOneKeyLong, op: "attention", check: "reference" },
         Case { fault: Fault::AddNormForgetsScale, op: "add_norm", check: "reference" },
-        Case { fault: Fault::GuessesForgotten, op: "delta_rule", check: "commit" },
+        Case { fault: Fault::DraftsForgotten, op: "delta_rule", check: "commit" },
         Case { fault: Fault::ConvWindowMoved, op: "delta_inputs", check: "spans" },
     ];
     for Case { fault, op, check } in cases {

@@ -80,7 +80,7 @@ fn products_are_summed_by_format_and_rows_and_the_rest_by_name() {
     ];
     assert_eq!(counted, expected, "the call before the start is not among them");
     let total = entries.iter().fold(Cost::default(), |sum, entry| sum + entry.cost);
-    let alone = ops.iter().fold(Cost::default(), |sum, op| sum + op.sheet(&device).cost());
+    let alone = ops.iter().fold(Cost::default(), |sum, op| sum + op.desc(&device).cost());
     assert_eq!(total, alone);
     assert!(entries.iter().all(|entry| !entry.time.is_zero()));
     product(1).apply(&mut device).unwrap();

@@ -60,7 +60,7 @@ pub(crate) fn delta_rule(memory: &mut Memory, op: DeltaRule) -> Result<(), Backe
                 for line in log.chunks_exact(shape.log_len()).take(span.pending as usize) {
                     advance(state, &logged(line, &shape, head));
                 }
-                let mut guess = Vec::new();
+                let mut draft = Vec::new();
                 for i in 0..span.rows as usize {
                     let row = span.first_row as usize + i;
                     let line = &qkv[row * shape.channels()..(row + 1) * shape.channels()];
@@ -71,22 +71,22 @@ pub(crate) fn delta_rule(memory: &mut Memory, op: DeltaRule) -> Result<(), Backe
                         decay: decay[row * value_heads + head],
                         beta: beta[row * value_heads + head],
                     };
-                    let state = if i < span.certain as usize {
+                    let state = if i < span.confirmed as usize {
                         &mut *state
                     } else {
-                        if guess.is_empty() {
-                            guess.extend_from_slice(state);
+                        if draft.is_empty() {
+                            draft.extend_from_slice(state);
                         }
-                        &mut guess
+                        &mut draft
                     };
                     advance(state, &write);
                     let o = (row * value_heads + head) * dv;
                     recall(state, &line[key..key + dk], &mut out[o..o + dv]);
                 }
             }
-            for i in span.certain as usize..span.rows as usize {
+            for i in span.confirmed as usize..span.rows as usize {
                 let row = span.first_row as usize + i;
-                let at = (i - span.certain as usize) * shape.log_len();
+                let at = (i - span.confirmed as usize) * shape.log_len();
                 let line = &mut log[at..at + shape.log_len()];
                 let (kv, gates) = line.split_at_mut(k_at + value_heads * dv);
                 let channels = shape.channels();

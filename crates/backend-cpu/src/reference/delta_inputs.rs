@@ -63,10 +63,10 @@ pub(crate) fn delta_inputs(memory: &mut Memory, op: DeltaInputs) -> Result<(), B
                     beta[at] = sigmoid(b[at]);
                 }
             }
-            let settled = (first + span.certain as usize) * channels;
+            let settled = (first + span.confirmed as usize) * channels;
             window.copy_from_slice(&seen[settled - keep * channels..settled]);
-            let guesses = &seen[settled..];
-            log[..guesses.len()].copy_from_slice(guesses);
+            let drafts = &seen[settled..];
+            log[..drafts.len()].copy_from_slice(drafts);
         }
         Ok(())
     })

@@ -50,8 +50,8 @@ pub(crate) fn span_entry(
     let entry = SpanEntry::from_words(words);
     index(op, "spans.slot", entry.slot, spans.slots)?;
     index(op, "spans.pending", entry.pending, spans.log_rows + 1)?;
-    index(op, "spans.certain", entry.certain, entry.rows as usize + 1)?;
-    index(op, "spans.guesses", entry.rows - entry.certain, spans.log_rows + 1)?;
+    index(op, "spans.confirmed", entry.confirmed, entry.rows as usize + 1)?;
+    index(op, "spans.drafts", entry.rows - entry.confirmed, spans.log_rows + 1)?;
     let end = entry.first_row.saturating_add(entry.rows);
     index(op, "spans.rows", end, rows + 1)?;
     Ok(entry)

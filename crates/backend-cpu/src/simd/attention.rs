@@ -25,7 +25,7 @@ const TILES_PER_THREAD: usize = 4;
 /// Numbers that the states of chunks may take together, unless threads would have nothing to do.
 const STATES: usize = 1 << 18;
 
-/// Operands of attention; the sheet checked their sizes.
+/// Operands of attention; the desc checked their sizes.
 pub(crate) struct Attend<'a> {
     pub(crate) q: &'a [f32],
     pub(crate) k: &'a Storage,

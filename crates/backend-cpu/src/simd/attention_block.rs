@@ -53,7 +53,7 @@ fn place(cache: &Storage, at: usize) -> (*const u8, usize) {
         Storage::F32(v) => (v.as_ptr().cast::<u8>(), 4, v.len()),
         Storage::F16(v) | Storage::BF16(v) => (v.as_ptr().cast::<u8>(), 2, v.len()),
         Storage::I8(v) => (v.as_ptr(), 1, v.len()),
-        Storage::U32(_) => unreachable!("the sheet refused a cache of indices"),
+        Storage::U32(_) => unreachable!("the desc refused a cache of indices"),
     };
     (base.wrapping_add(at * size), len.saturating_sub(at))
 }

@@ -53,7 +53,7 @@ impl<'a> Sink<'a> {
             Storage::F16(v) => Self::F16(Shared::new(v)),
             Storage::BF16(v) => Self::Bf16(Shared::new(v)),
             Storage::I8(v) => Self::Codes(Shared::new(v)),
-            Storage::U32(_) => unreachable!("the sheet refused a cache of indices"),
+            Storage::U32(_) => unreachable!("the desc refused a cache of indices"),
         }
     }
 

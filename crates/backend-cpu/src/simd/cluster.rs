@@ -19,7 +19,7 @@ use forerun_backend::op::Store;
 /// Elements below which a task is not worth its start.
 const SMALLEST: usize = 1 << 13;
 
-/// Operands that are read; the sheet checked their sizes.
+/// Operands that are read; the desc checked their sizes.
 pub(crate) struct Clusters<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) scores: &'a [f32],
@@ -77,7 +77,7 @@ impl Task for LogitTask<'_> {
             rows: row..row + 1,
             channels,
         };
-        // SAFETY: tasks have their own rows and channels; the sheet checked the shapes, and lists hold tokens
+        // SAFETY: tasks have their own rows and channels; the desc checked the shapes, and lists hold tokens
         // that are rows of the head.
         unsafe { product.run(simd, scratch.floats()) };
     }

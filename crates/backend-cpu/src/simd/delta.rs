@@ -1,9 +1,9 @@
 //! The gated delta rule. See [`forerun_backend::op::DeltaRule`] for the math.
 //!
 //! # Layout
-//! A task is one span, some value heads one after the other, and up to 64 value channels. Pending and certain rows change that part of the state
+//! A task is one span, some value heads one after the other, and up to 64 value channels. Pending and confirmed rows change that part of the state
 //! `[dk][dv]` where it lies when it is contiguous or the rows are few; else it is copied to scratch, where it is contiguous and stays
-//! in the first-level cache, and back. Guesses run on a copy. The log is written after all tasks: every head reads it.
+//! in the first-level cache, and back. Drafts run on a copy. The log is written after all tasks: every head reads it.
 //!
 //! # Numerics
 //! f32, one row after the other. Per channel, sums over `dk` run in two interleaved chains (even and odd), added at
@@ -188,9 +188,9 @@ impl<const W: usize> DeltaKernel<'_, W> {
     /// or there are too few rows to be worth two copies.
     #[inline(always)]
     fn in_place(&self, dk: usize) -> Option<Lines> {
-        let SpanEntry { certain, pending, .. } = self.part.span;
+        let SpanEntry { confirmed, pending, .. } = self.part.span;
         let (stride, whole) = (self.part.task.op.shape.dv, self.part.count == W * LANES);
-        let few = certain + pending <= FEW_ROWS;
+        let few = confirmed + pending <= FEW_ROWS;
         let worthwhile = stride == W * LANES || few;
         let len = dk.saturating_sub(1) * stride + self.part.count;
         let at = || self.part.task.states.address(self.place(0), len);
@@ -240,7 +240,7 @@ impl<const W: usize> Kernel for DeltaKernel<'_, W> {
     #[inline(always)]
     fn run<S: Isa>(mut self, simd: S) {
         let dk = self.part.task.op.shape.dk;
-        let SpanEntry { start, rows, certain, pending, .. } = self.part.span;
+        let SpanEntry { start, rows, confirmed, pending, .. } = self.part.span;
         if start == 0 {
             (0..dk).for_each(|i| self.line(i).fill(0.0));
         }
@@ -249,21 +249,21 @@ impl<const W: usize> Kernel for DeltaKernel<'_, W> {
             self.fetch(simd, dk);
             self.copy(dk)
         });
-        self.rows(simd, state, 0..pending + certain);
-        if in_place.is_none() && pending + certain > 0 {
+        self.rows(simd, state, 0..pending + confirmed);
+        if in_place.is_none() && pending + confirmed > 0 {
             self.settle(simd, dk);
         }
-        if certain < rows {
+        if confirmed < rows {
             if in_place.is_some() {
                 self.fetch(simd, dk);
             }
             let copy = self.copy(dk);
-            self.rows(simd, copy, pending + certain..pending + rows);
+            self.rows(simd, copy, pending + confirmed..pending + rows);
         }
     }
 }
 
-/// Runs all spans, then writes the guesses to the log.
+/// Runs all spans, then writes the drafts to the log.
 pub(crate) fn delta_rule(
     crew: &mut Crew,
     op: &Deltas<'_>,
@@ -283,18 +283,18 @@ pub(crate) fn delta_rule(
     let work = op.decay.len() * dk * dv;
     crew.run_where(work >= SMALLEST, tasks, &task);
     for words in op.spans.chunks_exact(SpanEntry::WORDS) {
-        keep_guesses(op, &SpanEntry::from_words(words), log);
+        keep_drafts(op, &SpanEntry::from_words(words), log);
     }
 }
 
-/// Copies k, v, decay and beta of a span's guesses to its slot's log.
-fn keep_guesses(op: &Deltas<'_>, span: &SpanEntry, log: &mut [f32]) {
+/// Copies k, v, decay and beta of a span's drafts to its slot's log.
+fn keep_drafts(op: &Deltas<'_>, span: &SpanEntry, log: &mut [f32]) {
     let DeltaShape { key_heads, value_heads, dk, .. } = op.shape;
     let (channels, log_len) = (op.shape.channels(), op.shape.log_len());
-    let certain = span.certain as usize;
-    for i in certain..span.rows as usize {
+    let confirmed = span.confirmed as usize;
+    for i in confirmed..span.rows as usize {
         let row = span.first_row as usize + i;
-        let at = (span.slot as usize * op.log_rows + i - certain) * log_len;
+        let at = (span.slot as usize * op.log_rows + i - confirmed) * log_len;
         let (kv, gates) = log[at..at + log_len].split_at_mut(log_len - 2 * value_heads);
         kv.copy_from_slice(&op.qkv[row * channels + key_heads * dk..(row + 1) * channels]);
         let heads = row * value_heads..(row + 1) * value_heads;

@@ -131,19 +131,19 @@ impl Channels<'_> {
         }
     }
 
-    /// Moves the window on by what is certain, and keeps guesses in the log.
+    /// Moves the window on by what is confirmed, and keeps drafts in the log.
     fn settle(&self) {
         let (task, span, keep) = (self.task, &self.span, self.keep());
         let slot = span.slot as usize;
-        let settled = (span.pending + span.certain) as usize;
+        let settled = (span.pending + span.confirmed) as usize;
         if settled > 0 {
             // Sources lie at or after their targets, so ascending copies read before they overwrite.
             for i in 0..keep {
                 self.part(task.to.window, slot * keep + i).copy_from_slice(self.seen(settled + i));
             }
         }
-        for i in 0..(span.rows - span.certain) as usize {
-            let from = self.of_row(task.op.x, (span.first_row + span.certain) as usize + i);
+        for i in 0..(span.rows - span.confirmed) as usize {
+            let from = self.of_row(task.op.x, (span.first_row + span.confirmed) as usize + i);
             self.part(task.to.log, slot * task.op.log_rows + i).copy_from_slice(from);
         }
     }

@@ -16,7 +16,7 @@ use forerun_backend::op::Store;
 /// f32 of logits at a time: half of a 48 KiB first-level cache.
 const NEAR: usize = 6 << 10;
 
-/// Operands that are read; the sheet checked their sizes.
+/// Operands that are read; the desc checked their sizes.
 pub(crate) struct GreedyHead<'a> {
     pub(crate) x: Rows<'a>,
     pub(crate) weight: &'a Weight,
@@ -58,7 +58,7 @@ impl Task for HeadTask<'_> {
                 bias: &[],
             };
             let (source, input, all) = (Source::From(0), self.input, rows.clone());
-            // SAFETY: the output is this thread's own; the operation's sheet checked the shapes.
+            // SAFETY: the output is this thread's own; the operation's desc checked the shapes.
             unsafe {
                 Product { matrix, source, input, output, rows: all, channels: some }
                     .run(simd, scratch);

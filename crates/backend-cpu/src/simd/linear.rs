@@ -155,7 +155,7 @@ impl Task for LinearTask<'_> {
                 rows: rows.clone(),
                 channels: channels.start - first..channels.end - first,
             };
-            // SAFETY: tasks have their own rows and channels; the operation's sheet checked the shapes.
+            // SAFETY: tasks have their own rows and channels; the operation's desc checked the shapes.
             unsafe { product.run(simd, scratch.floats()) };
         }
     }
@@ -242,7 +242,7 @@ impl Task for GatedTask<'_> {
             channels,
             activation: self.activation,
         };
-        // SAFETY: tasks have their own rows and channels; the operation's sheet checked the shapes.
+        // SAFETY: tasks have their own rows and channels; the operation's desc checked the shapes.
         unsafe { gated.run(simd, scratch.floats()) };
     }
 }

@@ -31,7 +31,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Operands that are read; the sheet checked their sizes.
+/// Operands that are read; the desc checked their sizes.
 pub(crate) struct Mixture<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) chosen: &'a [u32],
@@ -119,7 +119,7 @@ impl Task for ExpertTask<'_> {
         let (data, store) = (self.out, Store::Set);
         let output = Output { data, places: own, stride, first: 0, store, bias: &[] };
         let rows = 0..list.len();
-        // SAFETY: a pick is in one expert's list and channels are cut into disjoint pieces; the sheet
+        // SAFETY: a pick is in one expert's list and channels are cut into disjoint pieces; the desc
         // checked that experts lie inside their stacks.
         unsafe {
             if let Some(hidden) = self.hidden {

@@ -25,7 +25,7 @@ const SORTED: usize = 1 << 10;
 /// No Gumbel noise of the seam is larger: `u ≥ 2⁻³³`.
 const MOST_NOISE: f32 = 23.0;
 
-/// Operands that are read; the sheet checked their sizes.
+/// Operands that are read; the desc checked their sizes.
 pub(crate) struct Choose<'a> {
     pub(crate) logits: &'a [f32],
     pub(crate) candidates: usize,

@@ -1,8 +1,8 @@
-//! Guesses that a verdict kept and certain rows lead to the same state.
+//! Drafts that a verdict kept and confirmed rows lead to the same state.
 //!
-//! A span with guesses runs, then the next span of the slot folds the kept ones. The same rows are
-//! run as certain rows on a second stage. State and outputs must have the same bits for every
-//! number of kept guesses.
+//! A span with drafts runs, then the next span of the slot folds the kept ones. The same rows are
+//! run as confirmed rows on a second stage. State and outputs must have the same bits for every
+//! number of accepted drafts.
 
 use super::cases::{Batch, delta_op, inputs_op};
 use super::operands::spans;
@@ -11,8 +11,8 @@ use super::{Report, Stage};
 use crate::op::{DeltaShape, SpanEntry};
 use crate::{Backend, BackendError, Op};
 
-const GUESSES: u32 = 4;
-/// The next span: one certain row and two guesses.
+const DRAFTS: u32 = 4;
+/// The next span: one confirmed row and two drafts.
 const NEXT_ROWS: u32 = 3;
 
 /// A recurrent operation of some size.
@@ -32,22 +32,22 @@ impl Kind {
     }
 }
 
-/// How the first span looks and how many of its guesses are kept.
+/// How the first span looks and how many of its drafts are kept.
 #[derive(Clone, Copy, Debug)]
 struct Story {
-    certain: u32,
+    confirmed: u32,
     pending: u32,
     start: u32,
     keep: u32,
 }
 
 impl Story {
-    /// First and next span when the first one's last rows are guesses.
-    fn guessed(self) -> [SpanEntry; 2] {
+    /// First and next span when the first one's last rows are drafts.
+    fn drafted(self) -> [SpanEntry; 2] {
         let first = SpanEntry {
             first_row: 0,
-            rows: self.certain + GUESSES,
-            certain: self.certain,
+            rows: self.confirmed + DRAFTS,
+            confirmed: self.confirmed,
             pending: self.pending,
             slot: 2,
             start: self.start,
@@ -55,21 +55,21 @@ impl Story {
         [first, self.next(self.keep)]
     }
 
-    /// First and next span when the kept rows were certain from the start.
-    fn certain(self) -> [SpanEntry; 2] {
-        let rows = self.certain + self.keep;
-        let [first, _] = self.guessed();
-        [SpanEntry { rows, certain: rows, ..first }, self.next(0)]
+    /// First and next span when the kept rows were confirmed from the start.
+    fn confirmed(self) -> [SpanEntry; 2] {
+        let rows = self.confirmed + self.keep;
+        let [first, _] = self.drafted();
+        [SpanEntry { rows, confirmed: rows, ..first }, self.next(0)]
     }
 
     fn next(self, pending: u32) -> SpanEntry {
         SpanEntry {
-            first_row: self.certain + GUESSES,
+            first_row: self.confirmed + DRAFTS,
             rows: NEXT_ROWS,
-            certain: 1,
+            confirmed: 1,
             pending,
             slot: 2,
-            start: self.start + self.certain + self.keep,
+            start: self.start + self.confirmed + self.keep,
         }
     }
 }
@@ -85,9 +85,9 @@ pub(super) fn check(candidate: &mut dyn Backend) -> Report {
         Kind::Rule(shape(2, 2, 64, 128)),
     ];
     for kind in kinds {
-        for (certain, pending, start) in [(1, 0, 9), (3, 2, 9), (0, 1, 4), (2, 0, 0)] {
-            for keep in 0..=GUESSES {
-                let story = Story { certain, pending, start, keep };
+        for (confirmed, pending, start) in [(1, 0, 9), (3, 2, 9), (0, 1, 4), (2, 0, 0)] {
+            for keep in 0..=DRAFTS {
+                let story = Story { confirmed, pending, start, keep };
                 let name = format!("{kind:?}, {story:?}");
                 report.note(&name, "commit", compare(kind, story, candidate));
             }
@@ -101,27 +101,27 @@ fn compare(
     story: Story,
     candidate: &mut dyn Backend,
 ) -> Result<Option<String>, BackendError> {
-    let guessed = play(kind, story.guessed(), candidate)?;
-    let certain = play(kind, story.certain(), candidate)?;
-    let kept = (story.certain + story.keep) as usize;
-    let next = (story.certain + GUESSES) as usize;
+    let drafted = play(kind, story.drafted(), candidate)?;
+    let confirmed = play(kind, story.confirmed(), candidate)?;
+    let kept = (story.confirmed + story.keep) as usize;
+    let next = (story.confirmed + DRAFTS) as usize;
     let rows = next + NEXT_ROWS as usize;
-    Ok(certain.iter().zip(&guessed).find_map(|(certain, guessed)| {
-        let (Numbers::F32(a), Numbers::F32(b)) = (&certain.numbers, &guessed.numbers) else {
+    Ok(confirmed.iter().zip(&drafted).find_map(|(confirmed, drafted)| {
+        let (Numbers::F32(a), Numbers::F32(b)) = (&confirmed.numbers, &drafted.numbers) else {
             return None;
         };
-        let (a, b) = (&a[certain.view.clone()], &b[certain.view.clone()]);
+        let (a, b) = (&a[confirmed.view.clone()], &b[confirmed.view.clone()]);
         let row = a.len() / rows;
-        let parts = match certain.label {
+        let parts = match confirmed.label {
             // Only the rows that both ran.
             "out" | "qkv" | "decay" | "beta" => [0..kept * row, next * row..a.len()],
-            // Rows past the last guess hold what was there before.
+            // Rows past the last draft hold what was there before.
             "log" => [0..0, 0..0],
             _ => [0..a.len(), 0..0],
         };
         parts.into_iter().flatten().find(|&i| a[i].to_bits() != b[i].to_bits()).map(|i| {
-            let label = certain.label;
-            format!("`{label}` element {i}: {:?} when certain, {:?} when kept", a[i], b[i])
+            let label = confirmed.label;
+            format!("`{label}` element {i}: {:?} when confirmed, {:?} when kept", a[i], b[i])
         })
     }))
 }
@@ -135,7 +135,7 @@ fn play(
     let mut stage = Stage::new(candidate, &format!("commit {kind:?}"));
     let rows = (next.first_row + next.rows) as usize;
     let op =
-        kind.set(&mut stage, &Batch { rows, entries: vec![first], log_rows: GUESSES as usize })?;
+        kind.set(&mut stage, &Batch { rows, entries: vec![first], log_rows: DRAFTS as usize })?;
     let mut then = op;
     if let Some(spans) = spans(&mut then) {
         spans.table = stage.span_table(&[next])?;

@@ -32,7 +32,7 @@ fn some_rows(mut op: Op, rows: usize, first: usize, count: usize) -> Op {
     op
 }
 
-/// Runs a recurrent case whole, and each span alone with its certain rows one after another.
+/// Runs a recurrent case whole, and each span alone with its confirmed rows one after another.
 pub(super) fn by_spans(case: &Case, candidate: &mut dyn Backend) -> Found {
     let mut stage = Stage::new(candidate, &case.name);
     let mut op = case.set(&mut stage)?;
@@ -50,25 +50,25 @@ pub(super) fn by_spans(case: &Case, candidate: &mut dyn Backend) -> Found {
     Ok(compare::same(&whole, &cut).map(|what| format!("rows one after another: {what}")))
 }
 
-/// A span as spans of one certain row each, and one of its guesses.
+/// A span as spans of one confirmed row each, and one of its drafts.
 fn one_by_one(span: SpanEntry) -> Vec<SpanEntry> {
-    let mut pieces: Vec<SpanEntry> = (0..span.certain)
+    let mut pieces: Vec<SpanEntry> = (0..span.confirmed)
         .map(|i| SpanEntry {
             first_row: span.first_row + i,
             rows: 1,
-            certain: 1,
+            confirmed: 1,
             pending: 0,
             start: span.start + i,
             ..span
         })
         .collect();
-    if span.rows > span.certain || pieces.is_empty() {
+    if span.rows > span.confirmed || pieces.is_empty() {
         pieces.push(SpanEntry {
-            first_row: span.first_row + span.certain,
-            rows: span.rows - span.certain,
-            certain: 0,
+            first_row: span.first_row + span.confirmed,
+            rows: span.rows - span.confirmed,
+            confirmed: 0,
             pending: 0,
-            start: span.start + span.certain,
+            start: span.start + span.confirmed,
             ..span
         });
     }

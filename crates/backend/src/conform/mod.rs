@@ -8,7 +8,7 @@
 //! 2. **Rows**: an operation that works by rows gives the same bits when its rows are run one by
 //!    one or a few at a time.
 //! 3. **Spans**: a recurrent operation gives the same bits when each span's rows are run one after
-//!    another, and when guesses that were kept are fed as certain rows instead.
+//!    another, and when accepted drafts are fed as confirmed rows instead.
 //! 4. **Copies**: bytes of a buffer come to the host and go back unchanged, whatever the type of its
 //!    elements, and nothing around them moves.
 //! 5. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point

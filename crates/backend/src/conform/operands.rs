@@ -27,7 +27,7 @@ fn outs(parts: &mut [Option<LinearPart>]) -> impl Iterator<Item = Place<'_>> {
     parts.iter_mut().flatten().map(|part| by_row(&mut part.out))
 }
 
-/// All views, in the order in which the operation's sheet lists them.
+/// All views, in the order in which the operation's desc lists them.
 pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
     match op {
         Op::Embed(op) => vec![by_row(&mut op.ids), by_row(&mut op.out)],

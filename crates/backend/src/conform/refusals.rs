@@ -30,7 +30,7 @@ const FREE_LENGTHS: [(&str, &str); 6] = [
 /// An index that points nowhere: element `at` of an operand becomes `value`.
 struct BadIndex {
     op: &'static str,
-    /// Picks the case.
+    /// Selects the case.
     case: &'static str,
     operand: &'static str,
     at: usize,
@@ -159,7 +159,7 @@ fn spoiled_operands(
 /// Variants of a call that must be refused, each with what is wrong.
 fn wrong_calls(op: Op, backend: &mut dyn Backend) -> Result<Vec<(String, Op)>, BackendError> {
     let names: Vec<(&str, View, bool)> = op
-        .sheet(&*backend)
+        .desc(&*backend)
         .operands()
         .iter()
         .map(|operand| (operand.name, operand.view, operand.access.writes()))
@@ -175,7 +175,7 @@ fn wrong_calls(op: Op, backend: &mut dyn Backend) -> Result<Vec<(String, Op)>, B
         let mut change = |what: &str, changed: View| {
             let mut call = op;
             let mut places = views(&mut call);
-            assert_eq!(*places[i].view, view, "views come in the order of the sheet");
+            assert_eq!(*places[i].view, view, "views come in the order of the desc");
             *places[i].view = changed;
             wrong.push((format!("`{name}` {what}"), call));
         };
@@ -272,8 +272,8 @@ fn spoiled_index(
     let before = case.play(candidate)?;
     let mut stage = Stage::new(candidate, &case.name);
     let op = case.set(&mut stage)?;
-    let sheet = op.sheet(&*stage.backend);
-    let Some(operand) = sheet.operands().iter().find(|o| o.name == index.operand) else {
+    let desc = op.desc(&*stage.backend);
+    let Some(operand) = desc.operands().iter().find(|o| o.name == index.operand) else {
         return Ok(Some("no such operand".to_owned()));
     };
     let element = operand.view.part(index.at, 1);

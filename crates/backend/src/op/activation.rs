@@ -1,6 +1,6 @@
 //! Elementwise functions and gates.
 
-use crate::{Access, Sheet, View};
+use crate::{Access, OpDesc, View};
 
 /// The function on the gate of a gated MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,16 +37,16 @@ impl Glu {
         Self { gate, up, dim: gate.len, up_width: gate.len, up_first: 0, activation }
     }
 
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let len = self.gate.len;
         let whole = if self.dim == 0 { len == 0 } else { len.is_multiple_of(self.dim) };
-        sheet.require(whole, "gate is not whole rows");
+        desc.require(whole, "gate is not whole rows");
         let inside = self.up_first.checked_add(self.dim).is_some_and(|end| end <= self.up_width);
-        sheet.require(inside, "the part of a row of up ends outside it");
+        desc.require(inside, "the part of a row of up ends outside it");
         let rows = len / self.dim.max(1);
-        sheet.f32("gate", self.gate, Access::Update, len);
-        sheet.f32_part("up", self.up, Access::Read, rows.saturating_mul(self.up_width), len);
-        sheet.work(0, (Self::FLOPS * len) as u64);
+        desc.f32("gate", self.gate, Access::Update, len);
+        desc.f32_part("up", self.up, Access::Read, rows.saturating_mul(self.up_width), len);
+        desc.work(0, (Self::FLOPS * len) as u64);
     }
 }
 
@@ -60,11 +60,11 @@ pub struct Softcap {
 }
 
 impl Softcap {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let sensible = self.cap > 0.0 && self.cap.is_finite();
-        sheet.require(sensible, "the cap must be positive and finite");
-        sheet.f32("x", self.x, Access::Update, self.x.len);
-        sheet.work(0, 20 * self.x.len as u64);
+        desc.require(sensible, "the cap must be positive and finite");
+        desc.f32("x", self.x, Access::Update, self.x.len);
+        desc.work(0, 20 * self.x.len as u64);
     }
 }
 
@@ -78,10 +78,10 @@ pub struct GateMul {
 }
 
 impl GateMul {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.f32("x", self.x, Access::Update, self.x.len);
-        sheet.f32("gate", self.gate, Access::Read, self.x.len);
-        sheet.work(0, 10 * self.x.len as u64);
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.f32("x", self.x, Access::Update, self.x.len);
+        desc.f32("gate", self.gate, Access::Read, self.x.len);
+        desc.work(0, 10 * self.x.len as u64);
     }
 }
 
@@ -97,13 +97,13 @@ pub struct AddGated {
 }
 
 impl AddGated {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let rows = self.gate.len;
         let whole = if rows == 0 { self.x.len == 0 } else { self.x.len.is_multiple_of(rows) };
-        sheet.require(whole, "x is not whole rows");
-        sheet.f32("x", self.x, Access::Read, self.x.len);
-        sheet.f32("gate", self.gate, Access::Read, rows);
-        sheet.f32("out", self.out, Access::Update, self.x.len);
-        sheet.work(0, 2 * self.x.len as u64);
+        desc.require(whole, "x is not whole rows");
+        desc.f32("x", self.x, Access::Read, self.x.len);
+        desc.f32("gate", self.gate, Access::Read, rows);
+        desc.f32("out", self.out, Access::Update, self.x.len);
+        desc.work(0, 2 * self.x.len as u64);
     }
 }

@@ -1,7 +1,7 @@
 //! Attention over the key/value cache.
 
 use super::CacheLayout;
-use crate::{Access, Sheet, View};
+use crate::{Access, OpDesc, View};
 
 /// Causal attention of each row over its sequence's cache, its own key included.
 ///
@@ -52,42 +52,42 @@ impl Attention {
         window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let layout = self.layout;
-        sheet.require(
+        desc.require(
             layout.kv_heads > 0 && self.heads.is_multiple_of(layout.kv_heads.max(1)),
             "query heads must be a multiple of key heads",
         );
-        sheet.require(
+        desc.require(
             self.table_width > 0 && self.tables.len.is_multiple_of(self.table_width.max(1)),
             "block tables are not whole lines",
         );
-        sheet.require(self.heads > 0, "no query heads");
-        sheet.require(self.window != Some(0), "a window of no keys");
-        layout.describe(sheet);
+        desc.require(self.heads > 0, "no query heads");
+        desc.require(self.window != Some(0), "a window of no keys");
+        layout.describe(desc);
         let rows = self.positions.len;
         let wide = rows * self.heads * layout.head_dim;
-        sheet.f32("q", self.q, Access::Read, wide);
-        sheet.cache("k_cache", self.k_cache, Access::Gather, &layout);
-        sheet.cache("v_cache", self.v_cache, Access::Gather, &layout);
-        sheet.u32("positions", self.positions, Access::Read, rows);
-        sheet.u32("span_of", self.span_of, Access::Read, rows);
-        sheet.u32("tables", self.tables, Access::Read, self.tables.len);
-        sheet.f32("out", self.out, Access::Write, wide);
-        let element = sheet.element_bytes(self.k_cache) + sheet.element_bytes(self.v_cache);
+        desc.f32("q", self.q, Access::Read, wide);
+        desc.cache("k_cache", self.k_cache, Access::Gather, &layout);
+        desc.cache("v_cache", self.v_cache, Access::Gather, &layout);
+        desc.u32("positions", self.positions, Access::Read, rows);
+        desc.u32("span_of", self.span_of, Access::Read, rows);
+        desc.u32("tables", self.tables, Access::Read, self.tables.len);
+        desc.f32("out", self.out, Access::Write, wide);
+        let element = desc.element_bytes(self.k_cache) + desc.element_bytes(self.v_cache);
         let key_bytes = element * (layout.kv_heads * layout.stored()) as u64;
         let pairs = self.visible_keys as u64;
         // Scores and sums take two flops a dimension each, the softmax about ten a pair.
         let pair_flops = (self.heads * (4 * layout.head_dim + 10)) as u64;
-        sheet.state_bytes(self.read_keys(sheet) * key_bytes);
-        sheet.work(0, pairs.saturating_mul(pair_flops));
+        desc.state_bytes(self.read_keys(desc) * key_bytes);
+        desc.work(0, pairs.saturating_mul(pair_flops));
     }
 
     /// Keys that any row sees, each once: rows of one sequence share theirs.
-    fn read_keys(&self, sheet: &Sheet<'_>) -> u64 {
+    fn read_keys(&self, desc: &OpDesc<'_>) -> u64 {
         let held = self.tables.len.saturating_mul(self.layout.block);
         let most = self.visible_keys.min(held) as u64;
-        let (positions, spans) = (sheet.words(self.positions), sheet.words(self.span_of));
+        let (positions, spans) = (desc.words(self.positions), desc.words(self.span_of));
         let Some((positions, spans)) = positions.zip(spans) else { return most };
         // Rows of a span stand together, in order of position.
         let (mut keys, mut last) = (0, None);

@@ -1,7 +1,7 @@
 //! Queries, keys and values on their way from their projections to attention.
 
 use crate::op::CacheLayout;
-use crate::{Access, Sheet, View, WeightId};
+use crate::{Access, OpDesc, View, WeightId};
 
 /// Turns queries in place, and writes keys and values to their places in the cache.
 ///
@@ -70,70 +70,70 @@ impl AttentionInputs {
         Self { table, rotary: 0, head_dim, queries: None, keys: Some(keys) }
     }
 
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let Self { rotary, head_dim, .. } = *self;
-        sheet.require(head_dim > 0, "heads of no width");
-        sheet.require(
+        desc.require(head_dim > 0, "heads of no width");
+        desc.require(
             rotary <= head_dim && rotary.is_multiple_of(2),
             "rotary width must be even and at most the head width",
         );
-        sheet.require(self.queries.is_some() || self.keys.is_some(), "neither queries nor keys");
+        desc.require(self.queries.is_some() || self.keys.is_some(), "neither queries nor keys");
         let rows = match (self.queries, self.keys) {
             (_, Some(keys)) => keys.places.len,
             (Some(Queries { q, heads, .. }), None) => q.len / (heads * head_dim).max(1),
             (None, None) => 0,
         };
-        sheet.f32("table", self.table, Access::Read, rows * rotary);
+        desc.f32("table", self.table, Access::Read, rows * rotary);
         if let Some(queries) = self.queries {
-            queries.describe(sheet, rows, [rotary, head_dim]);
+            queries.describe(desc, rows, [rotary, head_dim]);
         }
         if let Some(keys) = self.keys {
-            sheet.require(keys.layout.head_dim == head_dim, "a cache of heads of another width");
-            keys.describe(sheet, rows, rotary);
+            desc.require(keys.layout.head_dim == head_dim, "a cache of heads of another width");
+            keys.describe(desc, rows, rotary);
         }
     }
 }
 
 impl HeadNorm {
     /// The norm of `numbers` of some heads.
-    fn describe(self, name: &'static str, sheet: &mut Sheet<'_>, head_dim: usize, numbers: usize) {
-        sheet.weight(name, self.weight, [1, head_dim]);
-        sheet.work(0, 4 * numbers as u64);
+    fn describe(self, name: &'static str, desc: &mut OpDesc<'_>, head_dim: usize, numbers: usize) {
+        desc.weight(name, self.weight, [1, head_dim]);
+        desc.work(0, 4 * numbers as u64);
     }
 }
 
 impl Queries {
-    fn describe(self, sheet: &mut Sheet<'_>, rows: usize, [rotary, head_dim]: [usize; 2]) {
-        sheet.require(self.heads > 0, "queries of no heads");
+    fn describe(self, desc: &mut OpDesc<'_>, rows: usize, [rotary, head_dim]: [usize; 2]) {
+        desc.require(self.heads > 0, "queries of no heads");
         let numbers = rows * self.heads * head_dim;
         let turned = rows * self.heads * rotary.min(head_dim);
         let touched = if self.norm.is_some() { numbers } else { turned };
-        sheet.f32_part("q", self.q, Access::Update, numbers, touched);
+        desc.f32_part("q", self.q, Access::Update, numbers, touched);
         if let Some(norm) = self.norm {
-            norm.describe("q_norm", sheet, head_dim, numbers);
+            norm.describe("q_norm", desc, head_dim, numbers);
         }
-        sheet.work(0, 3 * turned as u64);
+        desc.work(0, 3 * turned as u64);
     }
 }
 
 impl NewKeys {
-    fn describe(self, sheet: &mut Sheet<'_>, rows: usize, rotary: usize) {
+    fn describe(self, desc: &mut OpDesc<'_>, rows: usize, rotary: usize) {
         let layout = &self.layout;
-        layout.describe(sheet);
+        layout.describe(desc);
         let CacheLayout { kv_heads, head_dim, .. } = *layout;
         let numbers = rows * kv_heads * head_dim;
-        sheet.f32("k", self.k, Access::Read, numbers);
-        sheet.f32("v", self.v, Access::Read, numbers);
+        desc.f32("k", self.k, Access::Read, numbers);
+        desc.f32("v", self.v, Access::Read, numbers);
         for (name, norm) in [("k_norm", self.k_norm), ("v_norm", self.v_norm)] {
             if let Some(norm) = norm {
-                norm.describe(name, sheet, head_dim, numbers);
+                norm.describe(name, desc, head_dim, numbers);
             }
         }
-        sheet.u32("places", self.places, Access::Read, rows);
-        sheet.cache("k_cache", self.k_cache, Access::Scatter, layout);
-        sheet.cache("v_cache", self.v_cache, Access::Scatter, layout);
-        let element = sheet.element_bytes(self.k_cache) + sheet.element_bytes(self.v_cache);
-        sheet.state_bytes((rows * kv_heads * layout.stored()) as u64 * element);
-        sheet.work(0, 3 * (rows * kv_heads * rotary) as u64);
+        desc.u32("places", self.places, Access::Read, rows);
+        desc.cache("k_cache", self.k_cache, Access::Scatter, layout);
+        desc.cache("v_cache", self.v_cache, Access::Scatter, layout);
+        let element = desc.element_bytes(self.k_cache) + desc.element_bytes(self.v_cache);
+        desc.state_bytes((rows * kv_heads * layout.stored()) as u64 * element);
+        desc.work(0, 3 * (rows * kv_heads * rotary) as u64);
     }
 }

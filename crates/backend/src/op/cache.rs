@@ -1,6 +1,6 @@
 //! The key/value cache: where numbers lie, and what is stored of them.
 
-use crate::Sheet;
+use crate::OpDesc;
 use forerun_base::{bf16_to_f32, f32_to_bf16};
 
 /// Shape of one layer's cache: keys are `[blocks, kv_heads, head_dim, block]`, values
@@ -70,9 +70,9 @@ impl CacheLayout {
         self.part(id, head) + self.scales() + 2 * (group * self.block + at)
     }
 
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let Self { kv_heads, block, head_dim, .. } = *self;
-        sheet.require(
+        desc.require(
             kv_heads > 0 && block > 0 && head_dim > 0,
             "heads, block and head width must not be zero",
         );

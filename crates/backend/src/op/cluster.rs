@@ -1,6 +1,6 @@
 //! Logits of a part of the vocabulary.
 
-use crate::{Access, Sheet, View, WeightId};
+use crate::{Access, OpDesc, View, WeightId};
 
 /// From here on not every token id is an f32.
 const MOST_TOKENS: usize = 1 << 24;
@@ -32,25 +32,25 @@ pub struct ClusterHead {
 }
 
 impl ClusterHead {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        let Some(head) = sheet.weight_info("head", self.head) else { return };
-        let Some(members) = sheet.weight_info("members", self.members) else { return };
-        sheet.require(head.cols > 0, "a weight without columns");
-        sheet.require(head.rows <= MOST_TOKENS, "token ids that are not exact as numbers");
-        sheet.require(
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        let Some(head) = desc.weight_info("head", self.head) else { return };
+        let Some(members) = desc.weight_info("members", self.members) else { return };
+        desc.require(head.cols > 0, "a weight without columns");
+        desc.require(head.rows <= MOST_TOKENS, "token ids that are not exact as numbers");
+        desc.require(
             self.top_k > 0 && self.top_k <= self.clusters,
             "top_k must be between 1 and the number of clusters",
         );
         let each = head.rows / self.clusters.max(1);
-        sheet.require(each > 0 && each * self.clusters == head.rows, "clusters of unequal size");
-        sheet.shape("members", self.members, [self.clusters, each]);
+        desc.require(each > 0 && each * self.clusters == head.rows, "clusters of unequal size");
+        desc.shape("members", self.members, [self.clusters, each]);
         let rows = self.x.len / head.cols.max(1);
-        sheet.f32("x", self.x, Access::Read, rows * head.cols);
-        sheet.f32("scores", self.scores, Access::Read, rows.saturating_mul(self.clusters));
-        sheet.f32("out", self.out, Access::Write, rows * head.rows);
+        desc.f32("x", self.x, Access::Read, rows * head.cols);
+        desc.f32("scores", self.scores, Access::Read, rows.saturating_mul(self.clusters));
+        desc.f32("out", self.out, Access::Write, rows * head.rows);
         let picks = rows.saturating_mul(self.top_k);
         let tokens = picks.saturating_mul(each);
-        sheet.weight_bytes(members.bytes_of(picks) + head.bytes_of(tokens));
-        sheet.work(0, 2 * tokens.saturating_mul(head.cols) as u64);
+        desc.weight_bytes(members.bytes_of(picks) + head.bytes_of(tokens));
+        desc.work(0, 2 * tokens.saturating_mul(head.cols) as u64);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::op::Spans;
 use crate::op::spans::Moves;
-use crate::{Access, Sheet, View, WeightId};
+use crate::{Access, OpDesc, View, WeightId};
 
 /// Head counts and widths of a delta-net layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +33,14 @@ impl DeltaShape {
         self.key_heads * self.dk + self.value_heads * (self.dv + 2)
     }
 
-    fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(
+    fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(
             self.key_heads > 0
                 && self.value_heads > 0
                 && self.value_heads.is_multiple_of(self.key_heads),
             "value heads must be a multiple of key heads, and neither zero",
         );
-        sheet.require(self.dk > 0 && self.dv > 0, "head widths must not be zero");
+        desc.require(self.dk > 0 && self.dv > 0, "head widths must not be zero");
     }
 }
 
@@ -53,7 +53,7 @@ impl DeltaShape {
 ///
 /// # State
 /// `window` holds the last `K − 1` rows of `x` at the committed position (oldest first), less pending
-/// log rows. Certain rows move it on; guesses go to `log` and leave it alone.
+/// log rows. Confirmed rows move it on; drafts go to `log` and leave it alone.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaInputs {
     /// `[rows, q | k | v]`.
@@ -85,33 +85,33 @@ pub struct DeltaInputs {
 }
 
 impl DeltaInputs {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        self.shape.describe(sheet);
-        let Some(weight) = sheet.weight_info("weight", self.weight) else { return };
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        self.shape.describe(desc);
+        let Some(weight) = desc.weight_info("weight", self.weight) else { return };
         let DeltaShape { key_heads, value_heads, dk, .. } = self.shape;
         let (channels, taps) = (self.shape.channels(), weight.cols);
-        sheet.require(taps > 1, "convolution needs at least two taps");
+        desc.require(taps > 1, "convolution needs at least two taps");
         let rows = self.x.len / channels.max(1);
         let heads = rows * value_heads;
         let Spans { slots, log_rows, .. } = self.spans;
-        sheet.f32("x", self.x, Access::Read, rows * channels);
-        sheet.f32("a", self.a, Access::Read, heads);
-        sheet.f32("b", self.b, Access::Read, heads);
-        sheet.weight("weight", self.weight, [channels, taps]);
-        sheet.weight("rate", self.rate, [1, value_heads]);
-        sheet.weight("dt_bias", self.dt_bias, [1, value_heads]);
+        desc.f32("x", self.x, Access::Read, rows * channels);
+        desc.f32("a", self.a, Access::Read, heads);
+        desc.f32("b", self.b, Access::Read, heads);
+        desc.weight("weight", self.weight, [channels, taps]);
+        desc.weight("rate", self.rate, [1, value_heads]);
+        desc.weight("dt_bias", self.dt_bias, [1, value_heads]);
         let kept = taps.saturating_sub(1) * channels;
-        sheet.f32("window", self.window, Access::Scatter, slots * kept);
-        sheet.f32("log", self.log, Access::Scatter, slots * log_rows * channels);
-        self.spans.describe(sheet);
-        sheet.f32("qkv", self.qkv, Access::Write, rows * channels);
-        sheet.f32("decay", self.decay, Access::Write, heads);
-        sheet.f32("beta", self.beta, Access::Write, heads);
-        let Moves { reads, writes, folded, logged } = self.spans.moves(sheet);
+        desc.f32("window", self.window, Access::Scatter, slots * kept);
+        desc.f32("log", self.log, Access::Scatter, slots * log_rows * channels);
+        self.spans.describe(desc);
+        desc.f32("qkv", self.qkv, Access::Write, rows * channels);
+        desc.f32("decay", self.decay, Access::Write, heads);
+        desc.f32("beta", self.beta, Access::Write, heads);
+        let Moves { reads, writes, folded, logged } = self.spans.moves(desc);
         let log = (folded + logged) * channels as u64;
-        sheet.state_bytes(4 * ((reads + writes) * kept as u64 + log));
+        desc.state_bytes(4 * ((reads + writes) * kept as u64 + log));
         let unit = 3 * rows * 2 * key_heads * dk;
-        sheet.work(0, (rows * channels * (2 * taps + 10) + unit + 40 * heads) as u64);
+        desc.work(0, (rows * channels * (2 * taps + 10) + unit + 40 * heads) as u64);
     }
 }
 
@@ -128,8 +128,8 @@ impl DeltaInputs {
 /// ```
 ///
 /// # State
-/// See [`crate::op::SpanEntry`]: pending log rows are folded with the same arithmetic, certain rows
-/// advance the state, guesses work on a private copy and leave k, v, decay, beta in the log.
+/// See [`crate::op::SpanEntry`]: pending log rows are folded with the same arithmetic, confirmed rows
+/// advance the state, drafts work on a private copy and leave k, v, decay, beta in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaRule {
     /// `[rows, q | k | v]` from [`DeltaInputs`].
@@ -151,23 +151,23 @@ pub struct DeltaRule {
 }
 
 impl DeltaRule {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let shape = self.shape;
-        shape.describe(sheet);
+        shape.describe(desc);
         let rows = self.qkv.len / shape.channels().max(1);
         let Spans { slots, log_rows, .. } = self.spans;
-        sheet.f32("qkv", self.qkv, Access::Read, rows * shape.channels());
-        sheet.f32("decay", self.decay, Access::Read, rows * shape.value_heads);
-        sheet.f32("beta", self.beta, Access::Read, rows * shape.value_heads);
-        sheet.f32("state", self.state, Access::Scatter, slots * shape.state_len());
-        sheet.f32("log", self.log, Access::Scatter, slots * log_rows * shape.log_len());
-        self.spans.describe(sheet);
-        sheet.f32("out", self.out, Access::Write, rows * shape.value_heads * shape.dv);
-        let Moves { reads, writes, folded, logged } = self.spans.moves(sheet);
+        desc.f32("qkv", self.qkv, Access::Read, rows * shape.channels());
+        desc.f32("decay", self.decay, Access::Read, rows * shape.value_heads);
+        desc.f32("beta", self.beta, Access::Read, rows * shape.value_heads);
+        desc.f32("state", self.state, Access::Scatter, slots * shape.state_len());
+        desc.f32("log", self.log, Access::Scatter, slots * log_rows * shape.log_len());
+        self.spans.describe(desc);
+        desc.f32("out", self.out, Access::Write, rows * shape.value_heads * shape.dv);
+        let Moves { reads, writes, folded, logged } = self.spans.moves(desc);
         let state = shape.state_len() as u64;
         let log = (folded + logged) * shape.log_len() as u64;
         // A folded row is written to the state and not asked for its output.
-        sheet.state_bytes(4 * ((reads + writes) * state + log));
-        sheet.work(0, (7 * rows as u64 + 5 * folded) * state);
+        desc.state_bytes(4 * ((reads + writes) * state + log));
+        desc.work(0, (7 * rows as u64 + 5 * folded) * state);
     }
 }

@@ -1,7 +1,7 @@
 //! Matrix products with weights.
 
 use crate::op::{Activation, Glu, RmsNorm};
-use crate::{Access, Sheet, View, WeightId};
+use crate::{Access, OpDesc, View, WeightId};
 
 /// What happens to the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +53,20 @@ impl Linear {
         Self { x, weight, bias: None, channels: None, out, store: Store::Add }
     }
 
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        let Some(weight) = sheet.weight_info("weight", self.weight) else { return };
-        sheet.require(weight.cols > 0, "a weight without columns");
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        let Some(weight) = desc.weight_info("weight", self.weight) else { return };
+        desc.require(weight.cols > 0, "a weight without columns");
         let channels = self.channels.unwrap_or(weight.rows);
-        sheet.require(channels <= weight.rows, "more channels than the weight has");
+        desc.require(channels <= weight.rows, "more channels than the weight has");
         let channels = channels.min(weight.rows);
         let rows = self.x.len / weight.cols.max(1);
-        sheet.f32("x", self.x, Access::Read, rows * weight.cols);
+        desc.f32("x", self.x, Access::Read, rows * weight.cols);
         if let Some(bias) = self.bias {
-            sheet.weight("bias", bias, [1, weight.rows]);
+            desc.weight("bias", bias, [1, weight.rows]);
         }
-        sheet.f32("out", self.out, self.store.access(), rows * channels);
-        sheet.weight_bytes(weight.bytes_of(channels));
-        sheet.work(0, 2 * (rows * channels * weight.cols) as u64);
+        desc.f32("out", self.out, self.store.access(), rows * channels);
+        desc.weight_bytes(weight.bytes_of(channels));
+        desc.work(0, 2 * (rows * channels * weight.cols) as u64);
     }
 }
 
@@ -90,11 +90,11 @@ impl InputNorm {
         RmsNorm { x, weight, out: room, dim, eps }
     }
 
-    fn describe(&self, sheet: &mut Sheet<'_>, [rows, cols]: [usize; 2]) {
-        sheet.require(self.dim == cols, "a norm of another width");
-        sheet.weight("norm", self.weight, [1, cols]);
-        sheet.f32_part("room", self.room, Access::Write, rows * cols, 0);
-        sheet.work(0, 4 * (rows * cols) as u64);
+    fn describe(&self, desc: &mut OpDesc<'_>, [rows, cols]: [usize; 2]) {
+        desc.require(self.dim == cols, "a norm of another width");
+        desc.weight("norm", self.weight, [1, cols]);
+        desc.f32_part("room", self.room, Access::Write, rows * cols, 0);
+        desc.work(0, 4 * (rows * cols) as u64);
     }
 }
 
@@ -140,23 +140,23 @@ impl Linears {
         (norm, products)
     }
 
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let Some(first) = self.parts.iter().flatten().next() else { return };
-        let Some(first) = sheet.weight_info("weight", first.weight) else { return };
-        sheet.require(first.cols > 0, "a weight without columns");
+        let Some(first) = desc.weight_info("weight", first.weight) else { return };
+        desc.require(first.cols > 0, "a weight without columns");
         let rows = self.x.len / first.cols.max(1);
-        sheet.f32("x", self.x, Access::Read, rows * first.cols);
+        desc.f32("x", self.x, Access::Read, rows * first.cols);
         if let Some(norm) = self.norm {
-            norm.describe(sheet, [rows, first.cols]);
+            norm.describe(desc, [rows, first.cols]);
         }
         for part in self.parts.iter().flatten() {
-            let Some(weight) = sheet.weight_info("weight", part.weight) else { return };
-            sheet.weight("weight", part.weight, [weight.rows, first.cols]);
+            let Some(weight) = desc.weight_info("weight", part.weight) else { return };
+            desc.weight("weight", part.weight, [weight.rows, first.cols]);
             if let Some(bias) = part.bias {
-                sheet.weight("bias", bias, [1, weight.rows]);
+                desc.weight("bias", bias, [1, weight.rows]);
             }
-            sheet.f32("out", part.out, Access::Write, rows * weight.rows);
-            sheet.work(0, 2 * (rows * weight.rows * weight.cols) as u64);
+            desc.f32("out", part.out, Access::Write, rows * weight.rows);
+            desc.work(0, 2 * (rows * weight.rows * weight.cols) as u64);
         }
     }
 }
@@ -189,18 +189,18 @@ impl GatedLinear {
         (norm, products, Glu::same(self.out, self.scratch, self.activation))
     }
 
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        let Some(gate) = sheet.weight_info("gate", self.gate) else { return };
-        sheet.require(gate.cols > 0, "a weight without columns");
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        let Some(gate) = desc.weight_info("gate", self.gate) else { return };
+        desc.require(gate.cols > 0, "a weight without columns");
         let rows = self.x.len / gate.cols.max(1);
-        sheet.f32("x", self.x, Access::Read, rows * gate.cols);
+        desc.f32("x", self.x, Access::Read, rows * gate.cols);
         if let Some(norm) = self.norm {
-            norm.describe(sheet, [rows, gate.cols]);
+            norm.describe(desc, [rows, gate.cols]);
         }
-        sheet.weight("gate", self.gate, [gate.rows, gate.cols]);
-        sheet.weight("up", self.up, [gate.rows, gate.cols]);
-        sheet.f32_part("scratch", self.scratch, Access::Write, rows * gate.rows, 0);
-        sheet.f32("out", self.out, Access::Write, rows * gate.rows);
-        sheet.work(0, (rows * gate.rows * (4 * gate.cols + Glu::FLOPS)) as u64);
+        desc.weight("gate", self.gate, [gate.rows, gate.cols]);
+        desc.weight("up", self.up, [gate.rows, gate.cols]);
+        desc.f32_part("scratch", self.scratch, Access::Write, rows * gate.rows, 0);
+        desc.f32("out", self.out, Access::Write, rows * gate.rows);
+        desc.work(0, (rows * gate.rows * (4 * gate.cols + Glu::FLOPS)) as u64);
     }
 }

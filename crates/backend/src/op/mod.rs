@@ -35,7 +35,7 @@ pub use rows::{Embed, GatherRows, ScatterRows};
 pub use sample::{HeadSample, HistoryEntry, Sample, SampleRow, gumbel, uniform};
 pub use spans::{SpanEntry, Spans};
 
-use crate::{Backend, BackendError, Sheet};
+use crate::{Backend, BackendError, OpDesc};
 
 /// The one list of operations: calls `$with! { method: Type, … }`.
 #[macro_export]
@@ -83,9 +83,9 @@ macro_rules! operations {
                 match self { $(Self::$name(_) => stringify!($method)),* }
             }
 
-            /// Writes operands, sizes and cost onto a sheet.
-            pub fn describe(&self, sheet: &mut Sheet<'_>) {
-                match self { $(Self::$name(op) => op.describe(sheet)),* }
+            /// Writes operands, sizes and cost into a description.
+            pub fn describe(&self, desc: &mut OpDesc<'_>) {
+                match self { $(Self::$name(op) => op.describe(desc)),* }
             }
 
             /// Calls the method this operation belongs to.

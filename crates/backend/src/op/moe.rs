@@ -1,7 +1,7 @@
 //! Mixture of experts.
 
 use crate::op::{Activation, Glu, Store};
-use crate::{Access, Sheet, View, WeightId};
+use crate::{Access, OpDesc, View, WeightId};
 
 /// Softmax over all experts, then the `top_k` largest (ties: the lower index first). Their weights are divided by
 /// their sum if asked for, then multiplied by a number of each expert's own if there is one.
@@ -24,19 +24,19 @@ pub struct Router {
 }
 
 impl Router {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(
             self.top_k > 0 && self.top_k <= self.experts,
             "top_k must be between 1 and the number of experts",
         );
         let rows = self.logits.len / self.experts.max(1);
-        sheet.f32("logits", self.logits, Access::Read, rows * self.experts);
+        desc.f32("logits", self.logits, Access::Read, rows * self.experts);
         if let Some(scale) = self.expert_scale {
-            sheet.weight("expert_scale", scale, [1, self.experts]);
+            desc.weight("expert_scale", scale, [1, self.experts]);
         }
-        sheet.u32("chosen", self.chosen, Access::Write, rows * self.top_k);
-        sheet.f32("weights", self.weights, Access::Write, rows * self.top_k);
-        sheet.work(0, (self.logits.len * (10 + self.top_k)) as u64);
+        desc.u32("chosen", self.chosen, Access::Write, rows * self.top_k);
+        desc.f32("weights", self.weights, Access::Write, rows * self.top_k);
+        desc.work(0, (self.logits.len * (10 + self.top_k)) as u64);
     }
 }
 
@@ -90,36 +90,36 @@ pub struct Experts {
 }
 
 impl Experts {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(
             self.dim > 0 && self.ffn > 0 && self.top_k > 0,
             "widths and experts per row must not be zero",
         );
         let rows = self.x.len / self.dim.max(1);
         let picks = rows * self.top_k;
         // Which experts several rows chose is known only where their numbers are.
-        let touched = sheet.distinct(self.chosen, picks.min(self.experts));
-        sheet.f32("x", self.x, Access::Read, rows * self.dim);
-        sheet.u32("chosen", self.chosen, Access::Read, picks);
-        sheet.f32("weights", self.weights, Access::Read, picks);
+        let touched = desc.distinct(self.chosen, picks.min(self.experts));
+        desc.f32("x", self.x, Access::Read, rows * self.dim);
+        desc.u32("chosen", self.chosen, Access::Read, picks);
+        desc.f32("weights", self.weights, Access::Read, picks);
         for (name, at, [height, width]) in [
             ("gate", self.gate, [self.ffn, self.dim]),
             ("up", self.up, [self.ffn, self.dim]),
             ("down", self.down, [self.dim, self.ffn]),
         ] {
-            let Some(info) = sheet.weight_info(name, at.weight) else { return };
+            let Some(info) = desc.weight_info(name, at.weight) else { return };
             let last = at.first + self.experts.saturating_sub(1) * at.stride + height;
-            sheet.require(
+            desc.require(
                 info.cols == width && last <= info.rows && self.experts > 0,
                 "an expert reaches outside its stack",
             );
             let bytes = touched * height * (info.bytes / info.rows.max(1));
-            sheet.weight_bytes(bytes as u64);
-            sheet.work(0, 2 * (picks * height * width) as u64);
+            desc.weight_bytes(bytes as u64);
+            desc.work(0, 2 * (picks * height * width) as u64);
         }
-        sheet.f32_part("hidden", self.hidden, Access::Write, picks * self.ffn, 0);
-        sheet.f32_part("partial", self.partial, Access::Write, picks * self.dim, 0);
-        sheet.f32("out", self.out, self.store.access(), rows * self.dim);
-        sheet.work(0, (picks * (Glu::FLOPS * self.ffn + 2 * self.dim)) as u64);
+        desc.f32_part("hidden", self.hidden, Access::Write, picks * self.ffn, 0);
+        desc.f32_part("partial", self.partial, Access::Write, picks * self.dim, 0);
+        desc.f32("out", self.out, self.store.access(), rows * self.dim);
+        desc.work(0, (picks * (Glu::FLOPS * self.ffn + 2 * self.dim)) as u64);
     }
 }

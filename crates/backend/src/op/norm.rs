@@ -1,6 +1,6 @@
 //! Norms over the last axis.
 
-use crate::{Access, Sheet, View, WeightId};
+use crate::{Access, OpDesc, View, WeightId};
 
 /// `out = x / sqrt(mean(x²) + eps) · weight`, per row of `dim`.
 #[derive(Clone, Copy, Debug)]
@@ -18,12 +18,12 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole rows");
-        sheet.f32("x", self.x, Access::Read, self.x.len);
-        sheet.weight("weight", self.weight, [1, self.dim]);
-        sheet.f32("out", self.out, Access::Write, self.x.len);
-        sheet.work(0, 4 * self.x.len as u64);
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole rows");
+        desc.f32("x", self.x, Access::Read, self.x.len);
+        desc.weight("weight", self.weight, [1, self.dim]);
+        desc.f32("out", self.out, Access::Write, self.x.len);
+        desc.work(0, 4 * self.x.len as u64);
     }
 }
 
@@ -45,12 +45,12 @@ pub struct AddNorm {
 }
 
 impl AddNorm {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole rows");
-        sheet.f32("x", self.x, Access::Read, self.x.len);
-        sheet.weight("weight", self.weight, [1, self.dim]);
-        sheet.f32("out", self.out, Access::Update, self.x.len);
-        sheet.work(0, 6 * self.x.len as u64);
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole rows");
+        desc.f32("x", self.x, Access::Read, self.x.len);
+        desc.weight("weight", self.weight, [1, self.dim]);
+        desc.f32("out", self.out, Access::Update, self.x.len);
+        desc.work(0, 6 * self.x.len as u64);
     }
 }
 
@@ -73,16 +73,16 @@ pub struct JoinNorm {
 }
 
 impl JoinNorm {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(self.dim > 0 && self.a.len.is_multiple_of(self.dim), "a is not whole rows");
-        sheet.f32("a", self.a, Access::Read, self.a.len);
-        sheet.f32("b", self.b, Access::Read, self.a.len);
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(self.dim > 0 && self.a.len.is_multiple_of(self.dim), "a is not whole rows");
+        desc.f32("a", self.a, Access::Read, self.a.len);
+        desc.f32("b", self.b, Access::Read, self.a.len);
         if let Some([a, b]) = self.norms {
-            sheet.weight("norms[0]", a, [1, self.dim]);
-            sheet.weight("norms[1]", b, [1, self.dim]);
-            sheet.work(0, 8 * self.a.len as u64);
+            desc.weight("norms[0]", a, [1, self.dim]);
+            desc.weight("norms[1]", b, [1, self.dim]);
+            desc.work(0, 8 * self.a.len as u64);
         }
-        sheet.f32("out", self.out, Access::Write, 2 * self.a.len);
+        desc.f32("out", self.out, Access::Write, 2 * self.a.len);
     }
 }
 
@@ -102,11 +102,11 @@ pub struct GatedNorm {
 }
 
 impl GatedNorm {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole heads");
-        sheet.f32("x", self.x, Access::Update, self.x.len);
-        sheet.f32("gate", self.gate, Access::Read, self.x.len);
-        sheet.weight("weight", self.weight, [1, self.dim]);
-        sheet.work(0, 12 * self.x.len as u64);
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole heads");
+        desc.f32("x", self.x, Access::Update, self.x.len);
+        desc.f32("gate", self.gate, Access::Read, self.x.len);
+        desc.weight("weight", self.weight, [1, self.dim]);
+        desc.work(0, 12 * self.x.len as u64);
     }
 }

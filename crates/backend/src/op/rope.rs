@@ -1,6 +1,6 @@
 //! Angles of the rotary position embedding ("half" pairing).
 
-use crate::{Access, Sheet, View, WeightId};
+use crate::{Access, OpDesc, View, WeightId};
 
 /// `out[r] = [cos(p·inv_i)·scale …, sin(p·inv_i)·scale …]` for the row's position plus
 /// `shift`, `p`.
@@ -21,11 +21,11 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        let Some(freq) = sheet.weight_info("inv_freq", self.inv_freq) else { return };
-        sheet.weight("inv_freq", self.inv_freq, [1, freq.cols]);
-        sheet.u32("positions", self.positions, Access::Read, self.positions.len);
-        sheet.f32("out", self.out, Access::Write, self.positions.len * 2 * freq.cols);
-        sheet.work(0, 40 * self.out.len as u64);
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        let Some(freq) = desc.weight_info("inv_freq", self.inv_freq) else { return };
+        desc.weight("inv_freq", self.inv_freq, [1, freq.cols]);
+        desc.u32("positions", self.positions, Access::Read, self.positions.len);
+        desc.f32("out", self.out, Access::Write, self.positions.len * 2 * freq.cols);
+        desc.work(0, 40 * self.out.len as u64);
     }
 }

@@ -1,6 +1,6 @@
 //! Whole rows moved by index.
 
-use crate::{Access, Sheet, View, WeightId};
+use crate::{Access, OpDesc, View, WeightId};
 
 /// `out[i] = table[ids[i]] · scale`, decoded to f32 first.
 #[derive(Clone, Copy, Debug)]
@@ -16,16 +16,16 @@ pub struct Embed {
 }
 
 impl Embed {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let rows = self.ids.len;
-        let Some(table) = sheet.weight_info("table", self.table) else { return };
-        sheet.require(table.cols > 0, "a table without columns");
-        sheet.u32("ids", self.ids, Access::Read, rows);
-        sheet.f32("out", self.out, Access::Write, rows * table.cols);
-        let lines = sheet.distinct(self.ids, rows.min(table.rows));
+        let Some(table) = desc.weight_info("table", self.table) else { return };
+        desc.require(table.cols > 0, "a table without columns");
+        desc.u32("ids", self.ids, Access::Read, rows);
+        desc.f32("out", self.out, Access::Write, rows * table.cols);
+        let lines = desc.distinct(self.ids, rows.min(table.rows));
         let touched = lines * (table.bytes / table.rows.max(1));
-        sheet.weight_bytes(touched as u64);
-        sheet.work(0, (2 * rows * table.cols) as u64);
+        desc.weight_bytes(touched as u64);
+        desc.work(0, (2 * rows * table.cols) as u64);
     }
 }
 
@@ -43,12 +43,12 @@ pub struct GatherRows {
 }
 
 impl GatherRows {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole rows");
-        sheet.f32("x", self.x, Access::Gather, self.x.len);
-        sheet.u32("rows", self.rows, Access::Read, self.rows.len);
-        sheet.f32("out", self.out, Access::Write, self.rows.len * self.dim);
-        sheet.work((4 * self.out.len) as u64, 0);
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(self.dim > 0 && self.x.len.is_multiple_of(self.dim), "x is not whole rows");
+        desc.f32("x", self.x, Access::Gather, self.x.len);
+        desc.u32("rows", self.rows, Access::Read, self.rows.len);
+        desc.f32("out", self.out, Access::Write, self.rows.len * self.dim);
+        desc.work((4 * self.out.len) as u64, 0);
     }
 }
 
@@ -66,14 +66,14 @@ pub struct ScatterRows {
 }
 
 impl ScatterRows {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(
             self.dim > 0 && self.out.len.is_multiple_of(self.dim),
             "out is not whole rows",
         );
-        sheet.f32("x", self.x, Access::Read, self.rows.len * self.dim);
-        sheet.u32("rows", self.rows, Access::Read, self.rows.len);
-        sheet.f32("out", self.out, Access::Scatter, self.out.len);
-        sheet.work((4 * self.x.len) as u64, 0);
+        desc.f32("x", self.x, Access::Read, self.rows.len * self.dim);
+        desc.u32("rows", self.rows, Access::Read, self.rows.len);
+        desc.f32("out", self.out, Access::Scatter, self.out.len);
+        desc.work((4 * self.x.len) as u64, 0);
     }
 }

@@ -1,7 +1,7 @@
 //! Choosing a token from a row of logits.
 
 use crate::op::{Linear, Softcap};
-use crate::{Access, Sheet, View, WeightId};
+use crate::{Access, OpDesc, View, WeightId};
 
 /// One token per row.
 ///
@@ -13,9 +13,9 @@ use crate::{Access, Sheet, View, WeightId};
 /// 3. Otherwise logits are divided by the temperature and filtered: the `top_k` largest (0: all); then, by
 ///    probability among those, the shortest prefix that reaches `top_p`; then those with at least `min_p`
 ///    times the largest probability. Order is by logit, ties by lower id.
-/// 4. The pick is the largest `logit + gumbel(seed, position, id)` of what is left.
+/// 4. The sampled token is the largest `logit + gumbel(seed, position, id)` of what is left.
 ///
-/// The noise depends on seed, position and id alone, so a pick is a function of (seed, position,
+/// The noise depends on seed, position and id alone, so a sampled token is a function of (seed, position,
 /// logits, mask, history): the same with speculation on or off, alone or in a batch.
 ///
 /// # History
@@ -25,7 +25,7 @@ use crate::{Access, Sheet, View, WeightId};
 ///
 /// # Masks
 /// A mask has one bit per token of the vocabulary, in [`Sample::mask_words`] words, and a row names one or none. A row
-/// whose mask leaves no candidate picks token 0: whoever makes masks sees to it that the pick is not used.
+/// whose mask leaves no candidate samples token 0: whoever makes masks sees to it that the sampled token is not used.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// `[rows, candidates]`.
@@ -52,36 +52,36 @@ impl Sample {
         vocabulary.div_ceil(32)
     }
 
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        self.operands(sheet, Access::Read);
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        self.operands(desc, Access::Read);
     }
 
-    fn operands(&self, sheet: &mut Sheet<'_>, logits: Access) {
+    fn operands(&self, desc: &mut OpDesc<'_>, logits: Access) {
         let rows = self.out.len;
-        sheet.require(
+        desc.require(
             self.candidates > 0 && self.candidates <= self.vocabulary,
             "candidates must be between 1 and the vocabulary",
         );
-        sheet.f32("logits", self.logits, logits, rows.saturating_mul(self.candidates));
-        sheet.u32("rows", self.rows, Access::Read, rows * SampleRow::WORDS);
-        sheet.require(
+        desc.f32("logits", self.logits, logits, rows.saturating_mul(self.candidates));
+        desc.u32("rows", self.rows, Access::Read, rows * SampleRow::WORDS);
+        desc.require(
             self.history.len.is_multiple_of(HistoryEntry::WORDS),
             "history is not whole entries",
         );
-        sheet.u32("history", self.history, Access::Read, self.history.len);
-        sheet.u32("ids", self.ids, Access::Read, self.ids.len);
-        sheet.require(
+        desc.u32("history", self.history, Access::Read, self.history.len);
+        desc.u32("ids", self.ids, Access::Read, self.ids.len);
+        desc.require(
             self.masks.len.is_multiple_of(Self::mask_words(self.vocabulary).max(1)),
             "masks are not whole",
         );
-        sheet.u32("masks", self.masks, Access::Read, self.masks.len);
-        sheet.u32("out", self.out, Access::Write, rows);
-        sheet.work(0, (self.candidates * self.flops_per_token(sheet, rows)) as u64);
+        desc.u32("masks", self.masks, Access::Read, self.masks.len);
+        desc.u32("out", self.out, Access::Write, rows);
+        desc.work(0, (self.candidates * self.flops_per_token(desc, rows)) as u64);
     }
 
     /// Of all rows: a comparison where the largest is taken, else filters and noise.
-    fn flops_per_token(&self, sheet: &Sheet<'_>, rows: usize) -> usize {
-        let Some(words) = sheet.words(self.rows) else { return 20 * rows };
+    fn flops_per_token(&self, desc: &OpDesc<'_>, rows: usize) -> usize {
+        let Some(words) = desc.words(self.rows) else { return 20 * rows };
         let each = words.chunks_exact(SampleRow::WORDS).map(SampleRow::from_words);
         each.map(|row| if row.temperature == 0.0 { 1 } else { 20 }).sum()
     }
@@ -112,18 +112,18 @@ impl HeadSample {
         (Linear { channels: Some(sample.candidates), ..product }, cap, sample)
     }
 
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        let Some(weight) = sheet.weight_info("weight", self.weight) else { return };
-        sheet.shape("weight", self.weight, [self.sample.vocabulary, weight.cols]);
-        sheet.require(
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        let Some(weight) = desc.weight_info("weight", self.weight) else { return };
+        desc.shape("weight", self.weight, [self.sample.vocabulary, weight.cols]);
+        desc.require(
             self.cap.is_none_or(|cap| cap > 0.0 && cap.is_finite()),
             "a cap is a positive number",
         );
         let (rows, candidates) = (self.sample.out.len, self.sample.candidates.min(weight.rows));
-        sheet.f32("x", self.x, Access::Read, rows.saturating_mul(weight.cols));
-        self.sample.operands(sheet, Access::Write);
-        sheet.weight_bytes(weight.bytes_of(candidates));
-        sheet.work(0, 2 * (candidates * self.x.len) as u64);
+        desc.f32("x", self.x, Access::Read, rows.saturating_mul(weight.cols));
+        self.sample.operands(desc, Access::Write);
+        desc.weight_bytes(weight.bytes_of(candidates));
+        desc.work(0, 2 * (candidates * self.x.len) as u64);
     }
 }
 

@@ -1,12 +1,12 @@
 //! The table that tells recurrent operations which rows belong together.
 
-use crate::{Access, Sheet, View};
+use crate::{Access, OpDesc, View};
 
 /// One span as recurrent operations see it.
 ///
 /// The recurrent state of `slot` stands at the committed position minus `pending` rows: those were
 /// kept by the last verdict and lie in the slot's log. A run folds them first, then advances the
-/// state over the `certain` rows; the rows after them are guesses: they read a private copy
+/// state over the `confirmed` rows; the rows after them are drafts: they read a private copy
 /// and go to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanEntry {
@@ -14,8 +14,8 @@ pub struct SpanEntry {
     pub first_row: u32,
     /// Rows in the span.
     pub rows: u32,
-    /// Leading rows that are not guesses.
-    pub certain: u32,
+    /// Leading rows that are not drafts.
+    pub confirmed: u32,
     /// Log rows to fold before the first row.
     pub pending: u32,
     /// The recurrent slot.
@@ -30,7 +30,7 @@ impl SpanEntry {
 
     /// The words of this entry.
     pub const fn words(self) -> [u32; Self::WORDS] {
-        [self.first_row, self.rows, self.certain, self.pending, self.slot, self.start]
+        [self.first_row, self.rows, self.confirmed, self.pending, self.slot, self.start]
     }
 
     /// The entry from its words.
@@ -38,10 +38,10 @@ impl SpanEntry {
     /// # Panics
     /// When `words` is not exactly one entry.
     pub fn from_words(words: &[u32]) -> Self {
-        let &[first_row, rows, certain, pending, slot, start] = words else {
+        let &[first_row, rows, confirmed, pending, slot, start] = words else {
             panic!("a span entry has {} words", Self::WORDS)
         };
-        Self { first_row, rows, certain, pending, slot, start }
+        Self { first_row, rows, confirmed, pending, slot, start }
     }
 }
 
@@ -70,27 +70,27 @@ pub struct Spans {
 }
 
 impl Spans {
-    pub(super) fn describe(&self, sheet: &mut Sheet<'_>) {
-        sheet.require(
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        desc.require(
             self.table.len.is_multiple_of(SpanEntry::WORDS),
             "span table is not whole entries",
         );
-        sheet.u32("spans", self.table, Access::Read, self.table.len);
+        desc.u32("spans", self.table, Access::Read, self.table.len);
     }
 
     /// What the spans move between memory and their rows. Without a look into the table: a state read and
-    /// written for each span, and no guesses.
-    pub(super) fn moves(&self, sheet: &Sheet<'_>) -> Moves {
+    /// written for each span, and no drafts.
+    pub(super) fn moves(&self, desc: &OpDesc<'_>) -> Moves {
         let count = self.count() as u64;
-        let Some(words) = sheet.words(self.table) else {
+        let Some(words) = desc.words(self.table) else {
             return Moves { reads: count, writes: count, folded: 0, logged: 0 };
         };
         let mut moves = Moves::default();
         for entry in words.chunks_exact(SpanEntry::WORDS).map(SpanEntry::from_words) {
             moves.reads += u64::from(entry.start > 0);
-            moves.writes += u64::from(entry.certain > 0 || entry.pending > 0);
+            moves.writes += u64::from(entry.confirmed > 0 || entry.pending > 0);
             moves.folded += u64::from(entry.pending);
-            moves.logged += u64::from(entry.rows.saturating_sub(entry.certain));
+            moves.logged += u64::from(entry.rows.saturating_sub(entry.confirmed));
         }
         moves
     }

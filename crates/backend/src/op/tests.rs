@@ -41,7 +41,7 @@ impl Shelf {
 
     #[track_caller]
     fn cost(&self, op: impl Into<Op>) -> Cost {
-        op.into().sheet(self).check().unwrap()
+        op.into().desc(self).check().unwrap()
     }
 }
 
@@ -193,13 +193,13 @@ fn rows_of_a_sequence_share_the_keys_they_see() {
 }
 
 #[test]
-fn state_is_read_and_written_once_a_span_and_guesses_go_to_the_log() {
-    let entry = |rows, certain, pending, start| {
-        SpanEntry { first_row: 0, rows, certain, pending, slot: 0, start }.words()
+fn state_is_read_and_written_once_a_span_and_drafts_go_to_the_log() {
+    let entry = |rows, confirmed, pending, start| {
+        SpanEntry { first_row: 0, rows, confirmed, pending, slot: 0, start }.words()
     };
     let shape = DeltaShape { key_heads: 1, value_heads: 2, dk: 4, dv: 8 };
     let (state, log) = (2 * 4 * 8, 4 + 2 * 10);
-    // Rows, certain, pending, start; states moved, log rows moved, rows of flops.
+    // Rows, confirmed, pending, start; states moved, log rows moved, rows of flops.
     for (words, moved, logged, [run, folded]) in [
         (entry(1, 1, 0, 50), 2, 0, [1, 0]),
         (entry(4, 1, 0, 50), 2, 3, [4, 0]),

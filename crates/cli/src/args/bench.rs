@@ -20,9 +20,9 @@ Examples:
   forerun bench --long 131072 --tokens 32            a prompt of 128K tokens, and 32 after it
 
 Arms:
-  plain            no guesses: the baseline of every gain
-  N                N guesses a round, as `run --draft N`
-  auto             as many guesses as pay, as `run` does
+  plain            no drafts: the baseline of every gain
+  N                N drafts a round, as `run --draft N`
+  auto             as many drafts as pay, as `run` does
   mtp, mtp:N       the same by the MTP head alone
   ngram, ngram:N   the same from the text alone
 
@@ -48,7 +48,7 @@ const ONLY_COMPARING: [&str; 16] = [
     "seed",
 ];
 
-/// Measure speed with and without guessing ahead, side by side
+/// Measure speed with and without speculative decoding, side by side
 ///
 /// Every repetition runs all arms on the same prompt one after the other, in an order that rotates,
 /// so that a busy machine hurts all alike. A gain is the median over repetitions of an arm's
@@ -106,7 +106,7 @@ pub(crate) struct BenchArgs {
     ///
     /// First the machine: read bandwidth of all threads from memory, f32 multiply-adds, the time of a parallel job
     /// that does nothing. Then a random prompt (--read, default 512), a plain decode (--tokens) and steps of 1, 2, 4
-    /// and 8 rows, all but one of them guesses; with --batch N a plain decode of N sequences together. Rates are taken undisturbed; shares of time come from further runs
+    /// and 8 rows, all but one of them drafts; with --batch N a plain decode of N sequences together. Rates are taken undisturbed; shares of time come from further runs
     /// in which every operation is timed alone. Bytes are what has to move at least once, so an operation whose
     /// data stays in cache can exceed the bandwidth.
     #[arg(long, conflicts_with_all = ONLY_COMPARING)]

@@ -20,6 +20,6 @@ pub(crate) enum Compute {
     #[default]
     Exact,
     /// Rounded to 8 bits by blocks, as other engines do: prompts and batches are read faster, and
-    /// answers differ. Guesses, chunks and batches still change nothing
+    /// answers differ. Drafts, chunks and batches still change nothing
     Int8,
 }

@@ -43,8 +43,8 @@ Examples:
   forerun pull Qwen/Qwen3.5-0.8B            fetch a model; then run it by that name
   forerun score ~/models/qwen3.5 --file a.txt
   forerun inspect ~/models/qwen3.5 --ctx 32768
-  forerun bench ~/models/qwen3.5            measure what guessing gains
-  forerun verify ~/models/qwen3.5           prove that guessing changes nothing
+  forerun bench ~/models/qwen3.5            measure what drafting gains
+  forerun verify ~/models/qwen3.5           prove that drafting changes nothing
   forerun quantize ~/models/qwen3.5 ~/models/qwen3.5-4bit --bits 4
 
 Exit status: 0 done, 1 error, 2 wrong usage, 130 cancelled.";

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use forerun_base::Token;
-use forerun_server::SamplingWish;
+use forerun_server::SamplingOverrides;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling (defaults: the model's generation_config.json)")]
@@ -46,8 +46,8 @@ pub(crate) struct SamplingArgs {
 
 impl SamplingArgs {
     /// What is asked of the model's defaults.
-    pub(crate) fn wish(&self) -> SamplingWish {
-        SamplingWish {
+    pub(crate) fn wish(&self) -> SamplingOverrides {
+        SamplingOverrides {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,

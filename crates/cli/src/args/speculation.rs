@@ -1,4 +1,4 @@
-//! Options for guessing ahead. In verified mode none of them changes a token.
+//! Options for speculative decoding. In verified mode none of them changes a token.
 
 use clap::{Args, ValueEnum};
 use forerun_engine::{Depth, DraftVocabulary, Mode, Speculation};
@@ -6,15 +6,15 @@ use forerun_engine::{Depth, DraftVocabulary, Mode, Speculation};
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct SpeculationArgs {
-    /// Guesses per round: `auto` follows measured cost and acceptance, 0 turns guessing off
+    /// Drafts per round: `auto` follows measured cost and acceptance, 0 turns drafting off
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = depth)]
     pub(crate) draft: Depth,
 
-    /// What becomes of guesses by the model's own MTP head
+    /// What becomes of drafts by the model's own MTP head
     #[arg(long, value_enum, default_value_t = Mtp::Verified)]
     pub(crate) mtp: Mtp,
 
-    /// Guess from the text itself where a run of tokens repeats; needs no MTP head
+    /// Draft from the text itself where a run of tokens repeats; needs no MTP head
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) ngram: Switch,
 
@@ -25,9 +25,9 @@ pub(crate) struct SpeculationArgs {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct DraftVocabularyArgs {
-    /// Tokens the MTP head guesses: the first N of the vocabulary, which are the frequent ones
+    /// Tokens the MTP head drafts: the first N of the vocabulary, which are the frequent ones
     ///
-    /// A guess costs less, and a token outside is never guessed; the model picks from all tokens always. `auto` takes half of
+    /// A draft costs less, and a token outside is never drafted; the model samples from all tokens always. `auto` takes half of
     /// them, at least 4096 and at most 32768, while nearly all of the latest text is made of those.
     #[arg(long, value_name = "N|all|auto", default_value = "auto", value_parser = vocabulary)]
     pub(crate) draft_vocabulary: DraftVocabulary,

@@ -10,7 +10,7 @@ Examples:
   forerun verify                             prove it on the bundled model
   forerun verify ~/models/qwen3.5 --quick    fewer arms, for a large model
   forerun verify ~/models/qwen3.5 --tokens 128 --seed 7 --kv bf16
-  forerun verify --draft-vocabulary 1000     with guesses of 1000 tokens alone
+  forerun verify --draft-vocabulary 1000     with drafts of 1000 tokens alone
   forerun verify --json > proof.json
 
 Exit status: 0 everything identical, 1 a difference or an error, 2 wrong usage, 130 cancelled.";
@@ -18,8 +18,8 @@ Exit status: 0 everything identical, 1 a difference or an error, 2 wrong usage, 
 /// Prove on this machine that speed changes nothing
 ///
 /// A set of requests (greedy, seeded sampling, penalties, early stops) is first answered one by
-/// one without guesses. Then the same is done again in every other way: with guesses by the MTP
-/// head at each depth, with guesses from the text, in pieces of other sizes, all requests in
+/// one without drafts. Then the same is done again in every other way: with drafts by the MTP
+/// head at each depth, with n-gram drafts, in pieces of other sizes, all requests in
 /// one batch, continued from a kept state, and as a text to score. Token ids and the bits of
 /// every row of logits must be the same each time.
 ///

@@ -1,4 +1,4 @@
-//! What is compared: a source of guesses and how many of them a round holds.
+//! What is compared: a source of drafts and how many of them a round holds.
 
 use forerun_engine::{Depth, Mode, Speculation};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// One way to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
-    /// No guesses.
+    /// No drafts.
     Plain,
     Drafting {
         by: Drafters,
@@ -15,7 +15,7 @@ pub(crate) enum Arm {
     },
 }
 
-/// Who guesses. An engine has one set of drafters.
+/// Who drafts. An engine has one set of drafters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drafters {
     /// The MTP head and the text, as `run` does.
@@ -100,7 +100,7 @@ impl FromStr for Arm {
         let depth = match depth.parse() {
             _ if depth == "auto" => Depth::Auto,
             Ok(depth @ 1..=Depth::MOST) => Depth::Fixed(depth),
-            Ok(0) => return Err("no guesses at all is called plain".to_owned()),
+            Ok(0) => return Err("no drafts at all is called plain".to_owned()),
             _ => {
                 return Err(format!(
                     "expected plain, auto, a number from 1 to {}, mtp, mtp:N, ngram or ngram:N",
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_without_a_head_guesses_from_the_text() {
+    fn a_model_without_a_head_drafts_from_the_text() {
         assert_eq!(Drafters::All.in_model(false), Drafters::Text);
         assert_eq!(Drafters::All.in_model(true), Drafters::All);
         assert!(Arm::defaults(false).iter().all(|arm| arm.drafters() != Some(Drafters::Mtp)));

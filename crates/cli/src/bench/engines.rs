@@ -14,7 +14,7 @@ pub(super) struct Engines {
 }
 
 impl Engines {
-    /// Plain shares the engine of the first arm that guesses: a second copy of the weights may not
+    /// Plain shares the engine of the first arm that drafts: a second copy of the weights may not
     /// fit, and two copies are rarely equally fast.
     pub(super) fn load(source: &Source, plan: &Plan, device: DeviceArgs) -> anyhow::Result<Self> {
         let has_head = source.blueprint.spec.drafter.is_some();

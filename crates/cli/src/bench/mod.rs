@@ -1,4 +1,4 @@
-//! `forerun bench`: speed with and without guesses, side by side; or against what the machine could do
+//! `forerun bench`: speed with and without drafts, side by side; or against what the machine could do
 //! ([`roofline`]), or far into a context ([`long`]).
 //!
 //! Everything is checked first ([`plan`]), all weights are loaded ([`engines`]), arms take turns

@@ -63,7 +63,7 @@ pub(super) struct ArmSummary {
     accepted_by_position: Vec<u64>,
     /// Accepted over drafted.
     pub(super) acceptance_by_position: Vec<f64>,
-    /// Rounds by number of guesses, from 0.
+    /// Rounds by number of drafts, from 0.
     pub(super) depth_histogram: Vec<u64>,
     /// Speed over that of plain in the same repetition; null without plain.
     pub(super) gain: Option<Spread>,
@@ -161,8 +161,8 @@ impl ReadingSummary {
 
 /// The lowest median gain of every arm but plain.
 pub(super) fn worst<'a>(plan: &Plan, cells: &[CellSummary<'a>]) -> Vec<Worst<'a>> {
-    let guessing = plan.arms.iter().filter(|&&arm| arm != Arm::Plain).map(Arm::to_string);
-    guessing
+    let drafting = plan.arms.iter().filter(|&&arm| arm != Arm::Plain).map(Arm::to_string);
+    drafting
         .filter_map(|arm| {
             let gains = cells.iter().filter_map(|cell| Some((cell.arm(&arm)?.gain?.median, cell)));
             let (gain, cell) = gains.min_by(|a, b| a.0.total_cmp(&b.0))?;

@@ -6,7 +6,7 @@ use super::summary::{ArmSummary, CellSummary, Summary, Worst};
 pub(super) fn text(summary: &Summary<'_>) -> String {
     let mut text = header(summary);
     if !summary.reading.is_empty() {
-        text.push_str("\nreading a prompt, no guesses\n");
+        text.push_str("\nreading a prompt, no drafts\n");
         for reading in &summary.reading {
             text.push_str(&format!(
                 "{:>7} tok  {:.0} tok/s\n",
@@ -82,7 +82,7 @@ fn depths(arm: &ArmSummary) -> String {
     }
     let rounds = arm.depth_histogram.iter().enumerate().filter(|&(_, &rounds)| rounds > 0);
     let rounds: Vec<String> = rounds.map(|(depth, n)| format!("{depth}:{n}")).collect();
-    format!("\n{:11}rounds by guesses {}", "", rounds.join(" "))
+    format!("\n{:11}rounds by drafts {}", "", rounds.join(" "))
 }
 
 /// Speed by context and batch, the median over prompts; nothing where there is only one pair.

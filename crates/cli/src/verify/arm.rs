@@ -2,9 +2,9 @@
 
 use forerun_engine::{Depth, Speculation};
 
-/// Most guesses in a round.
+/// Most drafts in a round.
 const DEEPEST: usize = 8;
-/// What users run: guesses from the text where it repeats, else from the MTP head.
+/// What users run: n-gram drafts where it repeats, else from the MTP head.
 const CHAIN: Speculation = Speculation { text: true, ..Speculation::mtp(DEEPEST) };
 /// The chunk of the baseline.
 pub(super) const CHUNK: usize = 512;
@@ -42,12 +42,12 @@ impl Group {
         Self { speculation, prefill_chunk, arms }
     }
 
-    /// Whether there is nothing to guess with unless the model has an MTP head.
+    /// Whether there is nothing to draft with unless the model has an MTP head.
     pub(super) fn needs_head(&self) -> bool {
         self.speculation.mtp && !self.speculation.text
     }
 
-    /// Whether guesses are made at all.
+    /// Whether drafts are made at all.
     pub(super) fn speculates(&self) -> bool {
         self.speculation != Speculation::OFF
     }

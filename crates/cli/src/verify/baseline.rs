@@ -1,4 +1,4 @@
-//! The requests and the answers everything is held to: each alone, no guesses.
+//! The requests and the answers everything is held to: each alone, no drafts.
 
 use super::case::{self, Case, Turn};
 use super::prompt::{Ids, Prompts};
@@ -19,7 +19,7 @@ pub(super) struct Baseline {
     pub(super) turns: Vec<Turn>,
     /// Of the second turns, read cold.
     pub(super) turn_answers: Vec<Record>,
-    /// Rows of the whole texts. Those of the answers are the rows they were picked from.
+    /// Rows of the whole texts. Those of the answers are the rows they were sampled from.
     pub(super) scores: Vec<Record>,
 }
 

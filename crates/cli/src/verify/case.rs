@@ -53,8 +53,8 @@ impl Case {
     }
 }
 
-/// Outweighs any logit: the answer is one token over and over. Every guess that follows the same
-/// rules is then right, so that long accepted runs occur on any model, however badly it guesses.
+/// Outweighs any logit: the answer is one token over and over. Every draft that follows the same
+/// rules is then right, so that long accepted runs occur on any model, however badly it drafts.
 const LOOP_BIAS: f32 = 1e4;
 
 /// The requests that can be made before anything was answered.

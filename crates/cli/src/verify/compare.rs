@@ -130,7 +130,7 @@ impl fmt::Display for Difference {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Guesses;
+    use super::super::record::DraftTokens;
     use super::*;
 
     fn record() -> Record {
@@ -140,7 +140,7 @@ mod tests {
             ending: Some(FinishReason::Length),
             first_row: 9,
             rows: vec![40, 50, 60],
-            guesses: Guesses::default(),
+            drafts: DraftTokens::default(),
         }
     }
 
@@ -156,8 +156,8 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_the_same_however_it_was_guessed() {
-        let same = forged(|r| r.guesses = Guesses { drafted: 8, accepted: 3 });
+    fn the_same_is_the_same_however_it_was_drafted() {
+        let same = forged(|r| r.drafts = DraftTokens { drafted: 8, accepted: 3 });
         assert_eq!(same, Comparison { tokens: 6, rows: 6, difference: None });
     }
 

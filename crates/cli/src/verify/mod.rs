@@ -49,13 +49,13 @@ mod tests {
     use super::baseline::Baseline;
     use super::compare::compare;
     use super::proof::{ArmResult, Finding};
-    use super::record::{Guesses, Record};
+    use super::record::{DraftTokens, Record};
     use super::*;
     use forerun_engine::Settings;
 
     fn record(token: u32, row: u64) -> Record {
         let (name, tokens, rows) = ("greedy", vec![token], vec![row]);
-        Record { name, tokens, ending: None, first_row: 4, rows, guesses: Guesses::default() }
+        Record { name, tokens, ending: None, first_row: 4, rows, drafts: DraftTokens::default() }
     }
 
     /// One arm as it should be and one that found this.
@@ -66,7 +66,7 @@ mod tests {
             finding: Finding::Compared {
                 requests: 1,
                 comparison: compare(&[record(7, 70)], &[found]),
-                guesses: None,
+                drafts: None,
             },
             seconds: 0.0,
         };

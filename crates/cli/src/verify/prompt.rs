@@ -23,7 +23,7 @@ pub(super) struct Prompts {
     pub(super) looped: Vec<Token>,
     /// One token: no row is read before the first is sampled.
     pub(super) single: Vec<Token>,
-    /// Natural language, on which an MTP head guesses well.
+    /// Natural language, on which an MTP head drafts well.
     pub(super) openings: [Vec<Token>; 2],
 }
 

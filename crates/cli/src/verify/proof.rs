@@ -3,7 +3,7 @@
 use super::arm::{self, Arm, Group, Play};
 use super::baseline::{Baseline, Opening};
 use super::compare::{Comparison, compare};
-use super::record::Guesses;
+use super::record::DraftTokens;
 use super::witness::Witness;
 use crate::args::VerifyArgs;
 use crate::load::Source;
@@ -39,8 +39,8 @@ pub(super) enum Finding {
     Compared {
         requests: usize,
         comparison: Comparison,
-        /// `None` where no guesses are made.
-        guesses: Option<Guesses>,
+        /// `None` where no drafts are made.
+        drafts: Option<DraftTokens>,
     },
 }
 
@@ -129,15 +129,16 @@ fn run(
         Play::Continued(depth) => (turn_answers, witness.continued(turns, depth)?),
         Play::Scored => (scores, witness.scored(cases, answers)?),
     };
-    let sum = |count: fn(&Guesses) -> u64| found.iter().map(|record| count(&record.guesses)).sum();
-    let guesses = Guesses { drafted: sum(|g| g.drafted), accepted: sum(|g| g.accepted) };
+    let sum =
+        |count: fn(&DraftTokens) -> u64| found.iter().map(|record| count(&record.drafts)).sum();
+    let drafts = DraftTokens { drafted: sum(|g| g.drafted), accepted: sum(|g| g.accepted) };
     Ok(ArmResult {
         name: arm.name.clone(),
         prefill_chunk: group.prefill_chunk,
         finding: Finding::Compared {
             requests: found.len(),
             comparison: compare(expected, &found),
-            guesses: group.speculates().then_some(guesses),
+            drafts: group.speculates().then_some(drafts),
         },
         seconds: started.elapsed().as_secs_f64(),
     })

@@ -16,13 +16,13 @@ pub(super) struct Record {
     pub(super) first_row: usize,
     /// The bits of each row of logits, as [`fingerprint`] has them.
     pub(super) rows: Vec<u64>,
-    /// Guesses made on the way and those that were right.
-    pub(super) guesses: Guesses,
+    /// Drafts made on the way and those that were right.
+    pub(super) drafts: DraftTokens,
 }
 
-/// Guesses made and guesses right.
+/// Drafts made and drafts accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Guesses {
+pub(super) struct DraftTokens {
     pub(super) drafted: u64,
     pub(super) accepted: u64,
 }

@@ -28,7 +28,7 @@ struct ArmReport<'a> {
     requests: usize,
     tokens: usize,
     logits_rows: usize,
-    /// Null where no guesses are made.
+    /// Null where no drafts are made.
     drafted: Option<u64>,
     accepted: Option<u64>,
     difference: Option<&'a Difference>,
@@ -100,13 +100,13 @@ impl<'a> ArmReport<'a> {
         };
         match &result.finding {
             Finding::NotApplicable(why) => Self { reason: Some(why), ..none },
-            Finding::Compared { requests, comparison, guesses } => Self {
+            Finding::Compared { requests, comparison, drafts } => Self {
                 verdict: if comparison.difference.is_none() { "same" } else { "differs" },
                 requests: *requests,
                 tokens: comparison.tokens,
                 logits_rows: comparison.rows,
-                drafted: guesses.map(|g| g.drafted),
-                accepted: guesses.map(|g| g.accepted),
+                drafted: drafts.map(|g| g.drafted),
+                accepted: drafts.map(|g| g.accepted),
                 difference: comparison.difference.as_ref(),
                 ..none
             },

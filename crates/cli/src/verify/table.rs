@@ -2,7 +2,8 @@
 
 use super::proof::{ArmResult, Finding, Proof};
 
-const HEADER: [&str; 6] = ["arm", "requests", "tokens", "logits rows", "guesses right", "verdict"];
+const HEADER: [&str; 6] =
+    ["arm", "requests", "tokens", "logits rows", "drafts accepted", "verdict"];
 
 /// The table and its last line.
 pub(super) fn page(proof: &Proof) -> String {
@@ -34,11 +35,11 @@ fn row(result: &ArmResult) -> [String; 6] {
             let verdict = format!("not applicable: {why}");
             [result.name.clone(), none(), none(), none(), none(), verdict]
         }
-        Finding::Compared { requests, comparison, guesses } => {
-            let verdict = match (&comparison.difference, guesses) {
+        Finding::Compared { requests, comparison, drafts } => {
+            let verdict = match (&comparison.difference, drafts) {
                 (Some(difference), _) => difference.to_string(),
                 // An arm that could not have failed must not look like one that could.
-                (None, Some(guesses)) if guesses.drafted == 0 => "same, no guesses made".to_owned(),
+                (None, Some(drafts)) if drafts.drafted == 0 => "same, no drafts made".to_owned(),
                 (None, _) => "same".to_owned(),
             };
             [
@@ -46,7 +47,7 @@ fn row(result: &ArmResult) -> [String; 6] {
                 requests.to_string(),
                 comparison.tokens.to_string(),
                 comparison.rows.to_string(),
-                guesses.map_or_else(none, |g| format!("{}/{}", g.accepted, g.drafted)),
+                drafts.map_or_else(none, |g| format!("{}/{}", g.accepted, g.drafted)),
                 verdict,
             ]
         }

@@ -1,14 +1,14 @@
 //! An engine whose every sampled row is seen, and the ways to run requests on it.
 
 use super::case::{Case, Turn};
-use super::record::{Guesses, Record, fingerprint};
+use super::record::{DraftTokens, Record, fingerprint};
 use anyhow::{Context, bail};
 use forerun_base::{SeqId, Token};
 use forerun_engine::{Depth, Engine, Event, FinishReason, ModelRunner, Receipt};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Fingerprints by sequence and position. A rejected guess leaves one that the true row replaces.
+/// Fingerprints by sequence and position. A rejected draft leaves one that the true row replaces.
 type Seen = HashMap<(SeqId, u32), u64>;
 
 /// An engine and what was seen of its logits.
@@ -98,7 +98,7 @@ impl Witness {
                 ending: None,
                 first_row: 0,
                 rows,
-                guesses: Guesses::default(),
+                drafts: DraftTokens::default(),
             })
         };
         cases.iter().zip(answers).map(one).collect()
@@ -129,7 +129,7 @@ impl Witness {
         if let FinishReason::Failed(why) = reason {
             bail!("the device failed at `{}`: {why}", case.name);
         }
-        // The row at a position picks the token after it.
+        // The row at a position samples the token after it.
         let first_row = case.prompt.len() - 1;
         let seen = lock(&self.seen);
         let row = |position: usize| {
@@ -137,14 +137,14 @@ impl Witness {
             row.with_context(|| format!("`{}` showed no logits at position {position}", case.name))
         };
         let rows = (first_row..first_row + tokens.len()).map(row).collect::<anyhow::Result<_>>()?;
-        let guesses = Guesses { drafted: receipt.drafted, accepted: receipt.accepted };
+        let drafts = DraftTokens { drafted: receipt.drafted, accepted: receipt.accepted };
         Ok(Record {
             name: case.name,
             tokens,
             ending: Some(reason.clone()),
             first_row,
             rows,
-            guesses,
+            drafts,
         })
     }
 }
@@ -194,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn guesses_are_both_right_and_wrong_on_a_model_that_guesses_badly() {
-        let guesses: Vec<Guesses> = answers(DType::F16, 1).iter().map(|r| r.guesses).collect();
-        assert!(guesses.iter().any(|g| g.drafted > 0 && g.accepted == 0), "{guesses:?}");
-        assert!(guesses.iter().any(|g| g.accepted > 0 && g.accepted == g.drafted), "{guesses:?}");
+    fn drafts_are_both_accepted_and_rejected_on_a_model_that_drafts_badly() {
+        let drafts: Vec<DraftTokens> = answers(DType::F16, 1).iter().map(|r| r.drafts).collect();
+        assert!(drafts.iter().any(|g| g.drafted > 0 && g.accepted == 0), "{drafts:?}");
+        assert!(drafts.iter().any(|g| g.accepted > 0 && g.accepted == g.drafted), "{drafts:?}");
     }
 }

@@ -28,7 +28,7 @@ fn every_arm_is_measured_against_plain_in_every_cell() {
         let answers = cell["token_ids"].as_array().unwrap();
         assert_eq!(answers.len() as u64, cell["batch"].as_u64().unwrap());
         assert!(answers.iter().all(|answer| answer.as_array().unwrap().len() == 6));
-        assert!(arms[1]["drafted"].as_u64().unwrap() > 0, "a fixed depth always guesses");
+        assert!(arms[1]["drafted"].as_u64().unwrap() > 0, "a fixed depth always drafts");
     }
     assert_eq!(report["worst"].as_array().unwrap().len(), 4);
     assert_eq!(report["reading"][0]["tokens"], 20);
@@ -111,7 +111,7 @@ fn what_cannot_be_measured_is_refused_before_weights_are_read() {
 }
 
 #[test]
-fn a_model_without_a_head_is_measured_with_guesses_from_the_text() {
+fn a_model_without_a_head_is_measured_with_drafts_from_the_text() {
     let model = repository("crates/testkit/goldens/qwen3");
     let report = json(&[&["bench", &model, "--ids", "1,2,1,2,1,2"], &SMALL[..]].concat());
     assert_eq!(report["arms"], serde_json::json!(["plain", "ngram:4", "auto"]));

@@ -49,7 +49,7 @@ fn a_folder_with_one_gguf_is_a_model() {
 }
 
 #[test]
-fn a_drafter_of_its_own_guesses_and_changes_nothing() {
+fn a_drafter_of_its_own_drafts_and_changes_nothing() {
     let (model, drafter) = (golden("gemma4_dense"), golden("gemma4_assistant"));
     let prompt = list(&Golden::open("gemma4_dense").tokens("input_ids"));
     let answer = json(&[

@@ -52,7 +52,7 @@ fn a_schema_says_the_same_typed_or_in_a_file() {
 }
 
 #[test]
-fn guesses_change_no_token_of_an_answer_with_a_form() {
+fn drafts_change_no_token_of_an_answer_with_a_form() {
     let folder = tempfile::tempdir().unwrap();
     let file = written(folder.path(), "greeting.lark", LARK);
     for form in
@@ -61,8 +61,8 @@ fn guesses_change_no_token_of_an_answer_with_a_form() {
         let sampled = ["--temperature", "1", "--seed", "11"];
         let plain = answer(&[form, &sampled[..], &["--draft", "0"]].concat());
         for draft in ["3", "auto"] {
-            let guessed = answer(&[form, &sampled[..], &["--draft", draft]].concat());
-            assert_eq!(token_ids(&plain), token_ids(&guessed), "{form:?} {draft}");
+            let drafted = answer(&[form, &sampled[..], &["--draft", draft]].concat());
+            assert_eq!(token_ids(&plain), token_ids(&drafted), "{form:?} {draft}");
         }
     }
 }

@@ -158,7 +158,7 @@ fn files_hold_the_bytes_that_mlx_would_write() {
 }
 
 #[test]
-fn the_mtp_head_guesses_as_well_as_before() {
+fn the_mtp_head_drafts_as_well_as_before() {
     let accepted = |model: &str| {
         let options = ["--temperature", "0", "--ignore-eos", "--max-tokens", "96", "--draft", "2"];
         let words = [&["run", model, "--raw", "Once upon a time"], &options[..]].concat();

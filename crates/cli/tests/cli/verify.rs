@@ -15,7 +15,7 @@ fn verdicts(report: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_head_that_guesses_few_tokens_passes_every_arm() {
+fn a_head_that_drafts_few_tokens_passes_every_arm() {
     let model = golden("qwen3_5");
     let words = ["verify", &model, "--quick", "--tokens", "12", "--draft-vocabulary", "16"];
     let report = json(&words);
@@ -38,7 +38,7 @@ fn a_model_with_an_mtp_head_passes_every_arm() {
     for arm in report["arms"].as_array().unwrap() {
         assert!(arm["logits_rows"].as_u64().unwrap() > 40, "{arm}");
         assert!(arm["difference"].is_null(), "{arm}");
-        // Guesses that are never right or never wrong would prove half of it.
+        // Drafts that are never right or never wrong would prove half of it.
         if arm["arm"].as_str().unwrap().starts_with("MTP depth") {
             let (right, made) = (arm["accepted"].as_u64(), arm["drafted"].as_u64());
             assert!(right > Some(0) && right < made, "{arm}");
@@ -78,7 +78,8 @@ fn people_get_a_table() {
     let output = forerun(&["verify", &golden("llama"), "--quick", "--tokens", "3"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let page = stdout(&output);
-    for words in ["guesses right", "MTP depth 1", "not applicable: no MTP head", "arms identical: "]
+    for words in
+        ["drafts accepted", "MTP depth 1", "not applicable: no MTP head", "arms identical: "]
     {
         assert!(page.contains(words), "{words}: {page}");
     }

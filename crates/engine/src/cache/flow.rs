@@ -146,7 +146,7 @@ impl<R: Runner> Engine<R> {
             runner.copy_in(&parts)?;
             states.restore(id, position as u32);
             sequence.note_committed(0, position);
-            sequence.drafts.filled = filled;
+            sequence.drafting.filled = filled;
         }
         Ok(report)
     }
@@ -159,7 +159,7 @@ impl<R: Runner> Engine<R> {
         for i in 0..self.plan.spans.len() {
             let Some(at) = self.scheduler.find(self.plan.spans[i].seq) else { continue };
             let sequence = &self.scheduler.sequences[at];
-            let ended = matches!(sequence.standing, Standing::Parked(_));
+            let ended = matches!(sequence.standing, Standing::Retained(_));
             let Some((id, position)) = self.folded(sequence) else { continue };
             if sequence.published.is_due(position, sequence.prompt_len, ended) {
                 self.publish_at(at, id, position);
@@ -186,13 +186,13 @@ impl<R: Runner> Engine<R> {
 
     /// Lets the MTP head take in what it missed of a sequence, so that what is published leaves room for a chunk.
     fn catch_up(&mut self, at: usize) -> Result<(), EngineError> {
-        self.drafts.clear();
-        self.scheduler.add_entry(&mut self.drafts, at, &self.states, [0, MAX_LAG]);
-        if !self.drafts.entries.is_empty() {
+        self.draft_plan.clear();
+        self.scheduler.add_entry(&mut self.draft_plan, at, &self.states, [0, MAX_LAG]);
+        if !self.draft_plan.entries.is_empty() {
             let start = Instant::now();
-            let Self { runner, drafts, guesses, .. } = self;
-            // Nothing is guessed, so nothing follows.
-            let passes = runner.draft(drafts, guesses, &mut |_, _, _| {})?;
+            let Self { runner, draft_plan, drafts, .. } = self;
+            // Nothing is drafted, so nothing follows.
+            let passes = runner.draft(draft_plan, drafts, &mut |_, _, _| {})?;
             self.stats.note_submissions(passes, start.elapsed());
         }
         Ok(())
@@ -206,7 +206,7 @@ impl<R: Runner> Engine<R> {
         let sequence = &mut scheduler.sequences[at];
         // The head's newest row was paired with a token that is not part of what is published.
         let filled = match remembers {
-            true => sequence.drafts.filled.min(position as u32 - 1),
+            true => sequence.drafting.filled.min(position as u32 - 1),
             false => position as u32,
         };
         let kept = if !caught_up || position - filled as usize > MAX_LAG {

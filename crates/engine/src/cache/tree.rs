@@ -80,7 +80,7 @@ pub(crate) struct Match {
     pub(crate) evicted: bool,
 }
 
-/// Texts that were evicted, to tell a lack of room from news. A wrong guess costs a wrong word.
+/// Texts that were evicted, to tell a lack of room from news. A rejected draft costs a wrong word.
 #[derive(Debug, Default)]
 struct Ghosts {
     hashes: HashSet<u64>,

@@ -34,7 +34,7 @@ impl<R: Runner> Engine<R> {
     ) -> Result<(), EngineError> {
         let Some(first) = leases.get(..1) else { return Ok(()) };
         let single = SINGLE.into_iter().filter(|&rows| rows <= most).map(|rows| (first, rows));
-        // Without a log there are no guesses to be told from certain rows.
+        // Without a log there are no drafts to be told from confirmed rows.
         let together = if self.scheduler.limits.log_rows > 0 { most * leases.len() } else { 0 };
         let many = MANY.into_iter().filter(|&rows| most < rows && rows <= together);
         let mut many = many.map(|rows| (leases, rows));
@@ -74,7 +74,7 @@ impl<R: Runner> Engine<R> {
             self.plan.add_nobody(lease, state, tokens, own - 1, Some(sample.clone()));
         }
         let start = Instant::now();
-        self.runner.run(&self.plan, &mut self.picks)?;
+        self.runner.run(&self.plan, &mut self.sampled)?;
         if counts {
             self.costs.note_calibration(rows, start.elapsed());
             self.pace.note(rows - 1, 0, start.elapsed());
@@ -88,24 +88,25 @@ impl<R: Runner> Engine<R> {
         sample: &SampleSpec,
         counts: bool,
     ) -> Result<(), EngineError> {
-        self.drafts.clear();
+        self.draft_plan.clear();
         for (i, &lease) in leases.iter().enumerate() {
-            let first = self.drafts.blocks.len();
-            self.drafts.tokens.push(0);
-            self.drafts.blocks.extend_from_slice(&self.states.lease(lease).blocks);
-            self.drafts.entries.push(DraftEntry {
+            let first = self.draft_plan.blocks.len();
+            self.draft_plan.tokens.push(0);
+            self.draft_plan.blocks.extend_from_slice(&self.states.lease(lease).blocks);
+            self.draft_plan.entries.push(DraftEntry {
                 seq: NOBODY,
                 lease,
                 start: 0,
                 tokens: i..i + 1,
-                blocks: first..self.drafts.blocks.len(),
+                blocks: first..self.draft_plan.blocks.len(),
                 depth: self.scheduler.max_drafts().min(2),
                 sample: sample.clone(),
                 candidates: self.scheduler.draft_candidates(&[]),
             });
         }
         let start = Instant::now();
-        let passes = self.runner.draft(&mut self.drafts, &mut self.guesses, &mut |_, _, _| {})?;
+        let passes =
+            self.runner.draft(&mut self.draft_plan, &mut self.drafts, &mut |_, _, _| {})?;
         if counts {
             self.costs.note_draft_calibration(passes, leases.len(), start.elapsed());
         }

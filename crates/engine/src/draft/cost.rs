@@ -134,10 +134,10 @@ impl CostTable {
         }
     }
 
-    /// Takes the time in which `passes` draft passes made `guesses` guesses.
-    pub(crate) fn note_draft(&mut self, passes: usize, guesses: usize, time: Duration) {
-        if passes > 0 && guesses > 0 {
-            let entries = guesses.div_ceil(passes).min(self.draft.len());
+    /// Takes the time in which `passes` draft passes made `drafts` drafts.
+    pub(crate) fn note_draft(&mut self, passes: usize, drafts: usize, time: Duration) {
+        if passes > 0 && drafts > 0 {
+            let entries = drafts.div_ceil(passes).min(self.draft.len());
             self.draft[entries - 1].note(time / passes as u32);
         }
     }

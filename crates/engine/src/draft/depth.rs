@@ -1,17 +1,17 @@
-//! How many guesses are worth their cost.
+//! How many drafts are worth their cost.
 //!
 //! Expected tokens of a round with depth `d` are `1 + a₁ + a₁a₂ + … + a₁…a_d`, where `a_k` is the
-//! chance that guess `k` is accepted when those before it were. The round costs a step of `1 + d` rows and
-//! `d` draft passes. The depths of a batch are raised one guess at a time, the likeliest first, and
+//! chance that draft `k` is accepted when those before it were. The round costs a step of `1 + d` rows and
+//! `d` draft passes. The depths of a batch are raised one draft at a time, the likeliest first, and
 //! the best rate on the way wins, 0 included. Rows come in stairs on devices with tiles: a step of 17 may cost what one of 32
 //! costs, so whoever takes a stair to look again takes others along. Times decide how fast the text comes, never which.
 //!
-//! Positions are learned in strides: what is known of guess `k` lets guesses `2k` and `2k + 1` be risked, so that a depth behind a
+//! Positions are learned in strides: what is known of draft `k` lets drafts `2k` and `2k + 1` be risked, so that a depth behind a
 //! stair is found without passing through the one that stands on its edge.
 
 use super::cost::{CostTable, band};
 
-/// Deepest guess that is counted and priced.
+/// Deepest draft that is counted and priced.
 pub(crate) const MAX_DEPTH: usize = 16;
 /// Rounds at depth 0 before one is spent on looking whether that is still right; each time it was, the
 /// wait doubles.
@@ -20,9 +20,9 @@ const PROBE_AFTER: u32 = 16;
 const PROBE_AT_LATEST: u32 = 768;
 /// Rows whose price is within this factor are on one stair.
 const STAIR: f32 = 1.03;
-/// Outcomes of a guess that must be known before deeper ones are risked.
+/// Outcomes of a draft that must be known before deeper ones are risked.
 const TRIALS: u32 = 2;
-/// How much less likely a guess is than the one before it, until its outcomes are seen.
+/// How much less likely a draft is than the one before it, until its outcomes are seen.
 const UNSEEN: f32 = 0.9;
 
 /// A gain smaller than the scatter of times is none.
@@ -91,8 +91,8 @@ impl Acceptance {
         }
     }
 
-    /// Of guesses that cannot be wrong.
-    pub(crate) fn certain() -> Self {
+    /// Of drafts that cannot be wrong.
+    pub(crate) fn always() -> Self {
         Self::new(&Usual { chance: [1.0; MAX_DEPTH], seen: [TRIALS; MAX_DEPTH] })
     }
 
@@ -121,12 +121,12 @@ impl Acceptance {
         self.parked_rounds as usize >= wait as usize * sequences
     }
 
-    /// The chance that the first guess of a round is accepted.
+    /// The chance that the first draft of a round is accepted.
     pub(crate) fn first(&self) -> f32 {
         self.chance[0]
     }
 
-    /// The chance that guess number `k` (from 0) is accepted, given those before it. An unseen position is a
+    /// The chance that draft number `k` (from 0) is accepted, given those before it. An unseen position is a
     /// little less likely than the one before it, and none where too little is known to risk it.
     fn given(&self, k: usize) -> f32 {
         if k > 0 && self.seen[((k - 1) / 2).min(MAX_DEPTH - 1)] < TRIALS {
@@ -137,17 +137,17 @@ impl Acceptance {
     }
 }
 
-/// One sequence that could have guesses.
+/// One sequence that could have drafts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     acceptance: Acceptance,
     /// Deepest it may go: rows, context, room in the answer.
     pub(crate) limit: usize,
-    /// Whether its guesses cost no draft pass.
+    /// Whether its drafts cost no draft pass.
     pub(crate) free: bool,
     /// The answer: how deep it goes.
     pub(crate) depth: usize,
-    /// While choosing: the depth on trial, and the chance that one guess more becomes text.
+    /// While choosing: the depth on trial, and the chance that one draft more becomes text.
     trial: (usize, f32),
 }
 
@@ -157,14 +157,14 @@ impl Candidate {
         Self { acceptance, limit, free, depth: limit, trial: (0, acceptance.given(0)) }
     }
 
-    /// Takes one guess more on trial.
+    /// Takes one draft more on trial.
     fn deepen(&mut self) {
         let (depth, chance) = self.trial;
         self.trial = (depth + 1, chance * self.acceptance.given(depth + 1));
     }
 }
 
-/// Chooses the depths of a batch, in which `others` have no guesses, whose steps hold `rows` rows, at its longest `context`.
+/// Chooses the depths of a batch, in which `others` have no drafts, whose steps hold `rows` rows, at its longest `context`.
 pub(crate) fn choose(
     candidates: &mut [Candidate],
     costs: &CostTable,
@@ -175,17 +175,17 @@ pub(crate) fn choose(
     for candidate in &mut *candidates {
         (candidate.depth, candidate.trial) = (0, (0, candidate.acceptance.given(0)));
     }
-    // A round that guesses is longer for everybody. So what one without takes is seen, not guessed: as long as guesses are made nothing
+    // A round that drafts is longer for everybody. So what one without takes is seen, not drafted: as long as drafts are made nothing
     // would tell that it was thought too dear.
     if sequences > 1 && !costs.knows(sequences, band) {
         return;
     }
     let plain = sequences as f32 / costs.step(sequences, band);
     let (mut tokens, mut best) = (sequences as f32, GAIN * plain);
-    // The best that guesses could do if all were right.
+    // The best that drafts could do if all were right.
     let mut hope: f32 = 0.0;
     let (mut entries, mut drafting) = ([0; MAX_DEPTH], 0.0);
-    for guesses in 1..=rows.saturating_sub(sequences) {
+    for drafts in 1..=rows.saturating_sub(sequences) {
         let open = candidates.iter_mut().filter(|c| c.trial.0 < c.limit.min(MAX_DEPTH));
         let likeliest = open.max_by(|a, b| a.trial.1.total_cmp(&b.trial.1));
         let Some(candidate) = likeliest else { break };
@@ -197,8 +197,8 @@ pub(crate) fn choose(
         }
         candidate.deepen();
         tokens += chance;
-        let time = costs.step(sequences + guesses, band) + drafting;
-        hope = hope.max((sequences + guesses) as f32 / time);
+        let time = costs.step(sequences + drafts, band) + drafting;
+        hope = hope.max((sequences + drafts) as f32 / time);
         if tokens / time > best {
             best = tokens / time;
             candidates.iter_mut().for_each(|c| c.depth = c.trial.0);
@@ -207,7 +207,7 @@ pub(crate) fn choose(
     look_again(candidates, costs, [sequences, rows, band], hope > plain);
 }
 
-/// Lets sequences that were parked for long try one guess. Where no guess could pay even if it were right, prices alone
+/// Lets sequences that were parked for long try one draft. Where no draft could pay even if it were right, prices alone
 /// can change that, and they are asked for rarely.
 fn look_again(
     candidates: &mut [Candidate],
@@ -272,7 +272,7 @@ mod tests {
         one[0].depth
     }
 
-    /// The depths of some rounds in which every guess is right.
+    /// The depths of some rounds in which every draft is right.
     fn rounds(mut acceptance: Acceptance, costs: &CostTable, rounds: usize) -> Vec<usize> {
         let mut depths = Vec::new();
         for _ in 0..rounds {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn likely_guesses_that_cost_little_go_deep_and_unlikely_ones_park() {
+    fn likely_drafts_that_cost_little_go_deep_and_unlikely_ones_park() {
         let cheap = table(|rows| 1.0 + 0.02 * rows as f32, 0.1);
         assert!(depth(0.9, &cheap, 8) >= 4);
         assert_eq!(depth(0.05, &cheap, 8), 0);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_gives_its_rows_to_the_likeliest_guesses() {
+    fn a_batch_gives_its_rows_to_the_likeliest_drafts() {
         let costs = table(|rows| 1.0 + 0.15 * rows as f32, 0.02);
         let with = |chance| {
             let acceptance = known(chance);
@@ -306,11 +306,11 @@ mod tests {
         assert!(two[0].depth > two[1].depth, "{two:?}");
         let mut tight = [with(0.95), with(0.95)];
         choose(&mut tight, &costs, [0, 3], 0);
-        assert!(tight[0].depth + tight[1].depth <= 1, "three rows hold two tokens and one guess");
+        assert!(tight[0].depth + tight[1].depth <= 1, "three rows hold two tokens and one draft");
     }
 
     #[test]
-    fn several_sequences_first_see_what_a_round_without_guesses_takes() {
+    fn several_sequences_first_see_what_a_round_without_drafts_takes() {
         let mut costs = CostTable::new(32, 4);
         let price = |rows: usize| Duration::from_secs_f32(1.0 + 0.02 * rows as f32);
         (1..=32).for_each(|rows| costs.note_calibration(rows, price(rows)));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn those_without_guesses_have_a_row_too() {
+    fn those_without_drafts_have_a_row_too() {
         // Five rows cost what eight do, and much more than four.
         let mut costs = CostTable::new(32, 4);
         let price = |rows: usize| Duration::from_secs(if rows <= 4 { 1 } else { 4 });
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_parked_sequence_looks_again_from_time_to_time() {
-        // A guess would pay if it were right, but none is.
+        // A draft would pay if it were right, but none is.
         let costs = table(|rows| 0.25 + 0.75 * rows as f32, 0.05);
         let mut acceptance = Acceptance::new(&Usual::new());
         let mut probes = 0;
@@ -408,8 +408,8 @@ mod tests {
     }
 
     #[test]
-    fn one_right_guess_is_no_reason_to_look_more_often() {
-        // Nine guesses in ten would have to be right, and every other one is.
+    fn one_right_draft_is_no_reason_to_look_more_often() {
+        // Nine drafts in ten would have to be right, and every other one is.
         let costs = table(|rows| 0.25 + 0.75 * rows as f32, 0.05);
         let (mut acceptance, mut probes) = (known(0.5), 0);
         for _ in 0..1000 {
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn deeper_guesses_wait_until_shallower_ones_are_known() {
+    fn deeper_drafts_wait_until_shallower_ones_are_known() {
         let cheap = table(|_| 1.0, 0.0);
         let mut acceptance = Acceptance::new(&Usual::new());
         for deepest in [1, 3, 7, 8] {

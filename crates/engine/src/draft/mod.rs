@@ -1,7 +1,7 @@
-//! Drafting: guesses for the next step, from the model's own MTP head or from the text itself.
+//! Drafting: drafts for the next step, from the model's own MTP head or from the text itself.
 //!
-//! A drafter's only product is tokens. Whether they are right is decided by [`crate::judge`] on the
-//! model's own picks, so nothing here can change a text; it only decides how many guesses ride
+//! A drafter's only product is tokens. Whether they are right is decided by [`crate::accept`] on the
+//! model's own sampled tokens, so nothing here can change a text; it only decides how many drafts ride
 //! along, and which.
 
 mod calibrate;
@@ -13,7 +13,7 @@ mod policy;
 mod receipt;
 mod schedule;
 
-pub use plan::{DraftEntry, DraftPlan, Guesses};
+pub use plan::{DraftEntry, DraftPlan, DraftTokens};
 pub use policy::{Depth, DraftVocabulary, Mode, Speculation};
 pub use receipt::Receipt;
 

@@ -1,4 +1,4 @@
-//! Guesses from the text itself: what followed the last time these tokens stood in a row.
+//! Drafts from the text itself: what followed the last time these tokens stood in a row.
 //!
 //! Needs no weights, so every model can speculate. An index of the newest place of each short run of
 //! tokens makes a look-up one probe; its size is fixed when the sequence starts.
@@ -17,20 +17,20 @@ pub(crate) struct NgramIndex {
 }
 
 impl NgramIndex {
-    /// An index for a sequence of up to `len` tokens; one for none never guesses.
+    /// An index for a sequence of up to `len` tokens; one for none never drafts.
     pub(crate) fn new(len: usize) -> Self {
         // The next power of two of nothing would be one.
         let slots = if len == 0 { 0 } else { (2 * len).next_power_of_two() };
         Self { places: vec![0; slots], indexed: 0 }
     }
 
-    /// Writes up to `most` guesses of what follows `tokens`; returns how many tokens agreed before
-    /// the place they are taken from (0: no guess).
-    pub(crate) fn guess(
+    /// Writes up to `most` drafts of what follows `tokens`; returns how many tokens agreed before
+    /// the place they are taken from (0: no draft).
+    pub(crate) fn draft(
         &mut self,
         tokens: &[Token],
         most: usize,
-        guesses: &mut Vec<Token>,
+        drafts: &mut Vec<Token>,
     ) -> usize {
         if tokens.len() < KEY || self.places.is_empty() {
             return 0;
@@ -47,7 +47,7 @@ impl NgramIndex {
         if agreed < KEY {
             return 0;
         }
-        guesses.extend(tokens[follow..].iter().take(most));
+        drafts.extend(tokens[follow..].iter().take(most));
         agreed
     }
 
@@ -72,43 +72,43 @@ impl NgramIndex {
 mod tests {
     use super::*;
 
-    fn guess(index: &mut NgramIndex, tokens: &[Token], most: usize) -> (usize, Vec<Token>) {
-        let mut guesses = Vec::new();
-        (index.guess(tokens, most, &mut guesses), guesses)
+    fn draft(index: &mut NgramIndex, tokens: &[Token], most: usize) -> (usize, Vec<Token>) {
+        let mut drafts = Vec::new();
+        (index.draft(tokens, most, &mut drafts), drafts)
     }
 
     #[test]
     fn a_repeated_run_is_continued_as_before() {
         let mut index = NgramIndex::new(64);
         let text = [1, 2, 3, 4, 5, 6, 7, 9, 2, 3, 4];
-        assert_eq!(guess(&mut index, &text[..7], 4), (0, vec![]));
-        assert_eq!(guess(&mut index, &text, 2), (3, vec![5, 6]));
+        assert_eq!(draft(&mut index, &text[..7], 4), (0, vec![]));
+        assert_eq!(draft(&mut index, &text, 2), (3, vec![5, 6]));
     }
 
     #[test]
     fn the_newest_place_wins_and_a_longer_agreement_is_told() {
         let mut index = NgramIndex::new(64);
         let text = [1, 2, 3, 7, 5, 1, 2, 3, 8, 5, 1, 2, 3];
-        assert_eq!(guess(&mut index, &text[..10], 4), (0, vec![]));
-        assert_eq!(guess(&mut index, &text, 4), (4, vec![8, 5, 1, 2]));
+        assert_eq!(draft(&mut index, &text[..10], 4), (0, vec![]));
+        assert_eq!(draft(&mut index, &text, 4), (4, vec![8, 5, 1, 2]));
     }
 
     #[test]
-    fn nothing_is_guessed_from_nothing() {
+    fn nothing_is_drafted_from_nothing() {
         let mut index = NgramIndex::new(8);
-        assert_eq!(guess(&mut index, &[], 4), (0, vec![]));
-        assert_eq!(guess(&mut index, &[1, 2], 4), (0, vec![]));
-        assert_eq!(guess(&mut index, &[1, 2, 3], 4), (0, vec![]));
+        assert_eq!(draft(&mut index, &[], 4), (0, vec![]));
+        assert_eq!(draft(&mut index, &[1, 2], 4), (0, vec![]));
+        assert_eq!(draft(&mut index, &[1, 2, 3], 4), (0, vec![]));
     }
 
     #[test]
-    fn an_index_for_nothing_never_guesses() {
+    fn an_index_for_nothing_never_drafts() {
         let mut index = NgramIndex::new(0);
         let tokens = [7; 20];
-        let mut guesses = Vec::new();
+        let mut drafts = Vec::new();
         for end in 0..tokens.len() {
-            assert_eq!(index.guess(&tokens[..end], 8, &mut guesses), 0);
+            assert_eq!(index.draft(&tokens[..end], 8, &mut drafts), 0);
         }
-        assert!(guesses.is_empty());
+        assert!(drafts.is_empty());
     }
 }

@@ -6,10 +6,10 @@ use forerun_base::{LeaseId, SeqId, Token};
 use forerun_model::Limits;
 use std::ops::Range;
 
-/// One sequence's part: positions its MTP cache has yet to take in, and how many guesses to make.
+/// One sequence's part: positions its MTP cache has yet to take in, and how many drafts to make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DraftEntry {
-    /// Whose guesses.
+    /// Whose drafts.
     pub seq: SeqId,
     /// Whose state.
     pub lease: LeaseId,
@@ -19,9 +19,9 @@ pub struct DraftEntry {
     pub tokens: Range<usize>,
     /// Where the lease's blocks lie in [`DraftPlan::blocks`].
     pub blocks: Range<usize>,
-    /// Guesses to make; 0 only takes in.
+    /// Drafts to make; 0 only takes in.
     pub depth: usize,
-    /// How the model will sample what is guessed.
+    /// How the model will sample what is drafted.
     pub sample: SampleSpec,
     /// Tokens the MTP head chooses from, lowest ids first.
     pub candidates: usize,
@@ -38,13 +38,13 @@ pub struct DraftPlan {
     pub blocks: Vec<u32>,
     /// History entries of all entries.
     pub history: Vec<HistoryEntry>,
-    /// What the next guess of an entry may be.
+    /// What the next draft of an entry may be.
     pub masks: Masks,
 }
 
 impl DraftPlan {
     /// An empty plan that grows for histories and masks only.
-    pub fn with_room(limits: &Limits) -> Self {
+    pub fn with_capacity(limits: &Limits) -> Self {
         Self {
             entries: Vec::with_capacity(limits.sequences),
             tokens: Vec::with_capacity(limits.sequences * limits.hidden_window()),
@@ -75,17 +75,17 @@ impl DraftPlan {
     }
 }
 
-/// Guesses by entry. Reused from step to step.
+/// Drafts by entry. Reused from step to step.
 #[derive(Clone, Debug, Default)]
-pub struct Guesses {
+pub struct DraftTokens {
     tokens: Vec<Token>,
     counts: Vec<usize>,
     stride: usize,
 }
 
-impl Guesses {
-    /// Room for `most` guesses of every sequence.
-    pub fn with_room(limits: &Limits, most: usize) -> Self {
+impl DraftTokens {
+    /// Room for `most` drafts of every sequence.
+    pub fn with_capacity(limits: &Limits, most: usize) -> Self {
         Self {
             tokens: Vec::with_capacity(limits.sequences * most),
             counts: Vec::with_capacity(limits.sequences),
@@ -102,28 +102,28 @@ impl Guesses {
         self.tokens.resize(plan.entries.len() * self.stride, 0);
     }
 
-    /// Adds a guess to entry number `entry`.
+    /// Adds a draft to entry number `entry`.
     pub fn push(&mut self, entry: usize, token: Token) {
         self.tokens[entry * self.stride + self.counts[entry]] = token;
         self.counts[entry] += 1;
     }
 
-    /// Guesses of all entries.
+    /// Drafts of all entries.
     pub fn len(&self) -> usize {
         self.counts.iter().sum()
     }
 
-    /// Whether nothing was guessed.
+    /// Whether nothing was drafted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Guesses of the entry that has the most: as many passes guessed.
+    /// Drafts of the entry that has the most: as many passes drafted.
     pub fn deepest(&self) -> usize {
         self.counts.iter().copied().max().unwrap_or(0)
     }
 
-    /// The guesses of entry number `entry`.
+    /// The drafts of entry number `entry`.
     pub fn of(&self, entry: usize) -> &[Token] {
         let first = entry * self.stride;
         &self.tokens[first..first + self.counts[entry]]

@@ -4,18 +4,18 @@ use super::depth::MAX_DEPTH;
 use crate::EngineError;
 use forerun_base::Token;
 
-/// What happens to guesses.
+/// What happens to drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// No guesses.
+    /// No drafts.
     Off,
-    /// The model checks every guess: the text is exactly what it would be without.
+    /// The model checks every draft: the text is exactly what it would be without.
     Verified,
-    /// Guesses are taken as they are. Faster and lossy: the text is not what the model would say.
+    /// Drafts are taken as they are. Faster and lossy: the text is not what the model would say.
     Optimistic,
 }
 
-/// How many guesses a round holds.
+/// How many drafts a round holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// As many as measured cost and acceptance make worthwhile, 0 included.
@@ -25,21 +25,21 @@ pub enum Depth {
 }
 
 impl Depth {
-    /// Guesses a round may hold at all.
+    /// Drafts a round may hold at all.
     pub const MOST: usize = MAX_DEPTH;
 
-    /// Guesses a round may hold.
+    /// Drafts a round may hold.
     pub const fn max_drafts(self) -> usize {
         match self {
-            // Deeper guesses are right too rarely to be worth their log.
+            // Deeper drafts are right too rarely to be worth their log.
             Self::Auto => 8,
             Self::Fixed(depth) => depth,
         }
     }
 }
 
-/// Which tokens the MTP head chooses its guesses from. Low ids are those of frequent tokens, and a token that
-/// is never guessed is still picked by the model.
+/// Which tokens the MTP head chooses its drafts from. Low ids are those of frequent tokens, and a token that
+/// is never drafted is still sampled by the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftVocabulary {
     /// The lower half, at least 4096 and at most 32768, while nearly all of the latest text is made of them; else all.
@@ -90,20 +90,20 @@ impl DraftVocabulary {
 /// How an engine speculates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speculation {
-    /// What happens to guesses.
+    /// What happens to drafts.
     pub mode: Mode,
-    /// Most guesses in a round; sizes the log.
+    /// Most drafts in a round; sizes the log.
     pub max_drafts: usize,
-    /// Guess with the model's MTP head, where it has one.
+    /// Draft with the model's MTP head, where it has one.
     pub mtp: bool,
-    /// Guess from the text itself where a long run of tokens repeats.
+    /// Draft from the text itself where a long run of tokens repeats.
     pub text: bool,
-    /// Tokens the MTP head guesses.
+    /// Tokens the MTP head drafts.
     pub vocabulary: DraftVocabulary,
 }
 
 impl Speculation {
-    /// No guesses, no memory for them.
+    /// No drafts, no memory for them.
     pub const OFF: Self = Self {
         mode: Mode::Off,
         max_drafts: 0,
@@ -112,12 +112,12 @@ impl Speculation {
         vocabulary: DraftVocabulary::Auto,
     };
 
-    /// Checked guesses from the MTP head.
+    /// Checked drafts from the MTP head.
     pub const fn mtp(max_drafts: usize) -> Self {
         Self { mode: Mode::Verified, max_drafts, mtp: true, ..Self::OFF }
     }
 
-    /// Checked guesses from the text.
+    /// Checked n-gram drafts.
     pub const fn text(max_drafts: usize) -> Self {
         Self { mode: Mode::Verified, max_drafts, text: true, ..Self::OFF }
     }

@@ -8,21 +8,21 @@ use crate::sequence::Source;
 pub struct Receipt {
     /// Steps that sampled.
     pub rounds: u64,
-    /// Guesses made.
+    /// Drafts made.
     pub drafted: u64,
-    /// Guesses the model agreed with.
+    /// Drafts the model agreed with.
     pub accepted: u64,
-    /// Guesses made by position in the round.
+    /// Drafts made by position in the round.
     pub drafted_at: [u64; MAX_DEPTH],
-    /// Guesses accepted by position in the round.
+    /// Drafts accepted by position in the round.
     pub accepted_at: [u64; MAX_DEPTH],
-    /// Rounds by number of guesses.
+    /// Rounds by number of drafts.
     pub depths: [u64; MAX_DEPTH + 1],
-    /// Guesses that came from the text itself.
+    /// Drafts that came from the text itself.
     pub from_text: u64,
-    /// Guesses that the answer's grammar forced.
+    /// Drafts that the answer's grammar forced.
     pub forced: u64,
-    /// Guesses that became text without a check (optimistic mode).
+    /// Drafts that became text without a check (optimistic mode).
     pub unchecked: u64,
 }
 
@@ -42,9 +42,9 @@ impl Receipt {
         self.accepted_at.iter_mut().take(accepted).for_each(|n| *n += 1);
     }
 
-    /// Takes guesses that became text without a check.
-    pub(crate) fn take_unchecked(&mut self, guesses: usize) {
-        self.unchecked += guesses as u64;
+    /// Takes drafts that became text without a check.
+    pub(crate) fn take_unchecked(&mut self, drafts: usize) {
+        self.unchecked += drafts as u64;
     }
 
     /// Adds the counts of another answer.
@@ -65,7 +65,7 @@ impl Receipt {
 
     /// Tokens per round.
     pub fn tokens_per_round(&self) -> f64 {
-        let guessed = (self.accepted + self.unchecked) as f64;
-        if self.rounds == 0 { 0.0 } else { 1.0 + guessed / self.rounds as f64 }
+        let drafted = (self.accepted + self.unchecked) as f64;
+        if self.rounds == 0 { 0.0 } else { 1.0 + drafted / self.rounds as f64 }
     }
 }

@@ -1,12 +1,12 @@
-//! Which sequences get guesses, from where, and how many.
+//! Which sequences get drafts, from where, and how many.
 
 use super::cost::CostTable;
 use super::depth::{Acceptance, Candidate, choose};
-use super::{DraftEntry, DraftPlan, DraftVocabulary, Guesses};
+use super::{DraftEntry, DraftPlan, DraftTokens, DraftVocabulary};
 use crate::constraint::allowed;
 use crate::scheduler::{lease_of, sample_spec};
 use crate::sequence::{Sequence, Source, Standing};
-use crate::{Depth, Event, Mode, Picked, Scheduler, StateStore, StepPlan};
+use crate::{Depth, Event, Mode, Scheduler, SpanTokens, StateStore, StepPlan};
 use forerun_base::Token;
 use forerun_model::MAX_LAG;
 
@@ -21,14 +21,14 @@ pub(crate) struct DraftScratch {
 }
 
 impl DraftScratch {
-    pub(crate) fn with_room(sequences: usize) -> Self {
+    pub(crate) fn with_capacity(sequences: usize) -> Self {
         let (candidates, owners) = (Vec::with_capacity(sequences), Vec::with_capacity(sequences));
         Self { candidates, owners }
     }
 }
 
 impl Scheduler {
-    /// Chooses guesses for the sequences of the step just settled. Those from the text are set at once;
+    /// Chooses drafts for the sequences of the step just settled. Those from the text are set at once;
     /// what the MTP head has to do is written into `plan`.
     pub(crate) fn plan_drafts(
         &mut self,
@@ -61,7 +61,7 @@ impl Scheduler {
             let chosen = scratch.owners.iter().position(|&owner| owner == at);
             let from_head = match chosen.map(|i| scratch.candidates[i]) {
                 Some(candidate) if candidate.free => {
-                    self.sequences[at].drafts.guesses.truncate(candidate.depth);
+                    self.sequences[at].drafting.drafts.truncate(candidate.depth);
                     0
                 }
                 Some(candidate) => candidate.depth,
@@ -80,7 +80,7 @@ impl Scheduler {
         let sequence = &self.sequences[at];
         let window = self.limits.hidden_window();
         match sequence.standing {
-            Standing::Parked(_) if !sequence.park => window,
+            Standing::Retained(_) if !sequence.park => window,
             Standing::Running(_) if sequence.is_answering() => {
                 let first = plan.entries.iter().all(|entry| entry.depth > 0);
                 let all = window - window.min(self.max_drafts() + 1);
@@ -90,43 +90,43 @@ impl Scheduler {
         }
     }
 
-    /// A sequence that could have guesses now; guesses from the text are laid down on the way.
+    /// A sequence that could have drafts now; n-gram drafts are laid down on the way.
     fn candidate(&mut self, at: usize, states: &StateStore) -> Option<Candidate> {
         let (most, mode) = (self.max_drafts(), self.speculation.mode);
         let head = self.head_can_draft(at, states);
         let sequence = &mut self.sequences[at];
-        let fixed = match (sequence.drafts.depth, mode) {
-            // Unchecked guesses have no acceptance to go by; one does the least harm.
+        let fixed = match (sequence.drafting.depth, mode) {
+            // Unchecked drafts have no acceptance to go by; one does the least harm.
             (Depth::Auto, Mode::Optimistic) => 1,
             (Depth::Auto, _) => usize::MAX,
             (Depth::Fixed(depth), _) => depth,
         };
-        let limit = most.min(sequence.room_for_guesses()).min(fixed);
+        let limit = most.min(sequence.draft_capacity()).min(fixed);
         // What is taken unchecked has no row of logits to tell of.
         if limit == 0 || (mode == Mode::Optimistic && sequence.logprobs.is_some()) {
             return None;
         }
-        let Sequence { tokens, drafts, constraint, .. } = sequence;
+        let Sequence { tokens, drafting, constraint, .. } = sequence;
         if let Some(constraint) = constraint {
-            constraint.forced(limit, &mut drafts.guesses);
-            if !drafts.guesses.is_empty() {
-                drafts.source = Source::Constraint;
-                let limit = drafts.guesses.len();
-                return Some(Candidate::new(Acceptance::certain(), limit, true));
+            constraint.forced(limit, &mut drafting.drafts);
+            if !drafting.drafts.is_empty() {
+                drafting.source = Source::Constraint;
+                let limit = drafting.drafts.len();
+                return Some(Candidate::new(Acceptance::always(), limit, true));
             }
         }
-        let agreed = drafts.text.guess(tokens, limit, &mut drafts.guesses);
-        let likelier = drafts.text_acceptance.first() >= drafts.mtp_acceptance.first();
+        let agreed = drafting.text.draft(tokens, limit, &mut drafting.drafts);
+        let likelier = drafting.text_acceptance.first() >= drafting.mtp_acceptance.first();
         let trusted = agreed > 0 && (!head || (agreed >= LONG_RUN && likelier));
         if !trusted {
-            drafts.guesses.clear();
+            drafting.drafts.clear();
         }
         if trusted {
-            drafts.source = Source::Text;
-            let limit = drafts.guesses.len();
-            Some(Candidate::new(drafts.text_acceptance, limit, true))
+            drafting.source = Source::Text;
+            let limit = drafting.drafts.len();
+            Some(Candidate::new(drafting.text_acceptance, limit, true))
         } else if head {
-            Some(Candidate::new(drafts.mtp_acceptance, limit, false))
+            Some(Candidate::new(drafting.mtp_acceptance, limit, false))
         } else {
             None
         }
@@ -136,7 +136,7 @@ impl Scheduler {
     fn head_can_draft(&self, at: usize, states: &StateStore) -> bool {
         let sequence = &self.sequences[at];
         let committed = lease_of(sequence).map_or(0, |lease| states.lease(lease).committed);
-        let lag = (committed - sequence.drafts.filled.min(committed)) as usize;
+        let lag = (committed - sequence.drafting.filled.min(committed)) as usize;
         self.limits.mtp && lag <= self.limits.hidden_window()
     }
 
@@ -150,7 +150,7 @@ impl Scheduler {
         if self.speculation.mode == Mode::Optimistic {
             return;
         }
-        let auto = |at: &usize| self.sequences[*at].drafts.depth == Depth::Auto;
+        let auto = |at: &usize| self.sequences[*at].drafting.depth == Depth::Auto;
         if scratch.owners.iter().any(auto) {
             choose(&mut scratch.candidates, costs, [others, self.limits.rows], context);
             for (candidate, at) in scratch.candidates.iter_mut().zip(&scratch.owners) {
@@ -164,14 +164,14 @@ impl Scheduler {
     /// Tokens the MTP head is to choose from after a text.
     pub(super) fn draft_candidates(&self, text: &[Token]) -> usize {
         match (self.speculation.mode, self.speculation.vocabulary) {
-            // Unchecked guesses are text, which should not lack a token because it is rare.
+            // Unchecked drafts are text, which should not lack a token because it is rare.
             (Mode::Optimistic, DraftVocabulary::Auto) => self.vocabulary,
             (_, chosen) => chosen.tokens(self.vocabulary, text),
         }
     }
 
     /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags more than it may, and
-    /// nothing ever for a request that wants no guesses and publishes nothing: whoever goes on from there may want them.
+    /// nothing ever for a request that wants no drafts and publishes nothing: whoever goes on from there may want them.
     pub(crate) fn add_entry(
         &mut self,
         plan: &mut DraftPlan,
@@ -183,12 +183,12 @@ impl Scheduler {
             return;
         }
         let sequence = &mut self.sequences[at];
-        if sequence.drafts.depth == Depth::Fixed(0) && !sequence.published.active {
+        if sequence.drafting.depth == Depth::Fixed(0) && !sequence.published.active {
             return;
         }
         let Some(id) = lease_of(sequence) else { return };
         let lease = states.lease(id);
-        let (from, to) = (sequence.drafts.filled as usize, lease.committed as usize);
+        let (from, to) = (sequence.drafting.filled as usize, lease.committed as usize);
         // What is published must hold something of the head's.
         let first = from == 0 && sequence.published.active;
         if depth == 0 && to - from <= lag && !first {
@@ -197,7 +197,7 @@ impl Scheduler {
         let (tokens, blocks) = (plan.tokens.len(), plan.blocks.len());
         plan.tokens.extend_from_slice(&sequence.tokens[from + 1..=to]);
         plan.blocks.extend_from_slice(&lease.blocks);
-        sequence.drafts.filled = lease.committed;
+        sequence.drafting.filled = lease.committed;
         let mut sample = sample_spec(sequence, &mut plan.history);
         if let Some(constraint) = sequence.constraint.as_mut().filter(|_| depth > 0) {
             let row = plan.masks.len();
@@ -219,33 +219,33 @@ impl Scheduler {
         });
     }
 
-    /// Takes the head's guesses: for the next step to check, or as text where nothing is checked.
-    pub(crate) fn take_guesses(
+    /// Takes the head's drafts: for the next step to check, or as text where nothing is checked.
+    pub(crate) fn take_drafts(
         &mut self,
         plan: &DraftPlan,
-        guesses: &Guesses,
+        drafts: &DraftTokens,
         events: &mut Vec<Event>,
     ) {
         for (i, entry) in plan.entries.iter().enumerate() {
             let Some(at) = self.find(entry.seq) else { continue };
-            self.sequences[at].drafts.guesses.extend_from_slice(guesses.of(i));
+            self.sequences[at].drafting.drafts.extend_from_slice(drafts.of(i));
         }
         if self.speculation.mode != Mode::Optimistic {
             return;
         }
         for sequence in &mut self.sequences {
-            let mut guesses = std::mem::take(&mut sequence.drafts.guesses);
+            let mut drafts = std::mem::take(&mut sequence.drafting.drafts);
             if let Some(constraint) = &mut sequence.constraint {
-                guesses.truncate(allowed(&mut **constraint, &guesses));
+                drafts.truncate(allowed(&mut **constraint, &drafts));
             }
-            let (taken, end) = sequence.emit(Picked { tokens: &guesses, logprobs: &[] }, events);
-            sequence.drafts.receipt.take_unchecked(taken);
+            let (taken, end) = sequence.emit(SpanTokens { tokens: &drafts, logprobs: &[] }, events);
+            sequence.drafting.receipt.take_unchecked(taken);
             self.speculated.take_unchecked(taken);
             self.generated += taken as u64;
             sequence.finish(end, events);
             // Back for the next round, with its room.
-            guesses.clear();
-            sequence.drafts.guesses = guesses;
+            drafts.clear();
+            sequence.drafting.drafts = drafts;
         }
     }
 }

@@ -66,13 +66,13 @@ impl StateStore {
         &self.leases[id.0 as usize]
     }
 
-    /// The only moment tentative becomes real: `keep` tokens of a span with `certain` tokens that
-    /// were not guesses. Kept guesses stay in the log until the next run folds them.
-    pub fn commit(&mut self, id: LeaseId, keep: usize, certain: usize) {
-        assert!(keep >= certain, "certain tokens are always kept");
+    /// The only moment tentative becomes real: `keep` tokens of a span with `confirmed` tokens that
+    /// were not drafts. Accepted drafts stay in the log until the next run folds them.
+    pub fn commit(&mut self, id: LeaseId, keep: usize, confirmed: usize) {
+        assert!(keep >= confirmed, "confirmed tokens are always kept");
         let lease = &mut self.leases[id.0 as usize];
         lease.committed += keep as u32;
-        lease.pending = (keep - certain) as u32;
+        lease.pending = (keep - confirmed) as u32;
     }
 
     /// A fresh lease whose first `positions` were copied in.

@@ -3,7 +3,7 @@
 use crate::common::{ByHand, Device, golden_runner};
 use forerun_base::{DType, SeqId};
 use forerun_engine::{
-    DraftEntry, DraftPlan, Engine, Guesses, Request, Runner, SampleSpec, Settings, Speculation,
+    DraftEntry, DraftPlan, DraftTokens, Engine, Request, Runner, SampleSpec, Settings, Speculation,
 };
 use forerun_model::{Blueprint, DrafterSpec, ModelError, RopeScale};
 use forerun_testkit::Golden;
@@ -36,7 +36,7 @@ fn plan(by_hand: &ByHand, golden: &Golden, depth: usize) -> DraftPlan {
     }
 }
 
-/// Drafters and their targets: clusters of the vocabulary, and all of it with a guess that stands for a video.
+/// Drafters and their targets: clusters of the vocabulary, and all of it with a draft that stands for a video.
 const PAIRS: [(&str, &str); 2] =
     [("gemma4_dense", "gemma4_assistant"), ("gemma4_dense_2", "gemma4_assistant_2")];
 
@@ -53,11 +53,11 @@ fn four_chained_drafts_match_however_the_prompt_was_cut() {
             prompt.chunks(cut).for_each(|chunk| {
                 by_hand.feed(chunk, 0, chunk.len());
             });
-            let mut guesses = Guesses::default();
+            let mut drafts = DraftTokens::default();
             let mut plan = plan(&by_hand, &golden, 4);
-            by_hand.runner.draft(&mut plan, &mut guesses, &mut |_, _, _| {}).expect("drafted");
+            by_hand.runner.draft(&mut plan, &mut drafts, &mut |_, _, _| {}).expect("drafted");
             let expected = golden.tokens("mtp.draft.ids");
-            assert_eq!(guesses.of(0), expected, "{drafter} on {device:?}, pieces of {cut}");
+            assert_eq!(drafts.of(0), expected, "{drafter} on {device:?}, pieces of {cut}");
         }
     }
 }

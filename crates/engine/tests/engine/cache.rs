@@ -172,7 +172,7 @@ proptest! {
             let (theirs, _) = run(&mut reference, request(&text));
             prop_assert_eq!(&ours.tokens, &theirs.tokens, "{} {:?} {:?} {:?}", name, device, turn, report);
             prop_assert!(ours.logits == theirs.logits, "{} {:?} {:?}: logits", name, device, turn);
-            prop_assert_eq!(&ours.receipt, &theirs.receipt, "{} {:?}: guesses", name, turn);
+            prop_assert_eq!(&ours.receipt, &theirs.receipt, "{} {:?}: drafts", name, turn);
             prop_assert!(report.cached_tokens < text.len());
             answer = ours.tokens;
         }
@@ -261,9 +261,9 @@ fn a_growing_conversation_is_read_once() {
 }
 
 #[test]
-fn guesses_go_on_after_a_hit_as_without() {
+fn drafts_go_on_after_a_hit_as_without() {
     for name in ["qwen3_5", "qwen3_next", "qwen3_5_moe", "gemma4_dense + gemma4_assistant"] {
-        // The first request makes no guesses and still leaves what the head needs.
+        // The first request makes no drafts and still leaves what the head needs.
         let text = babble(200, 373);
         let plain = Request { depth: Depth::Fixed(0), ..Request::greedy(text.clone(), 30) };
         let mut warm = engine(name, Device::Tuned, &settings(64, CACHE));

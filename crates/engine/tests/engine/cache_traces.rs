@@ -1,12 +1,12 @@
-//! The prefix cache over a runner whose picks depend on every token it was given: thousands of traces, no device.
+//! The prefix cache over a runner whose sampled tokens depend on every token it was given: thousands of traces, no device.
 //! A block restored from the wrong place, a state of another position or a head that missed a row shows as
 //! another text.
 
 use forerun_base::{Bytes, DType, LeaseId, SeqId, Token};
 use forerun_engine::{
-    CacheSettings, CacheUse, Depth, DraftPlan, Engine, EngineError, Event, FinishReason, Follow,
-    Guesses, Part, Picks, Request, Runner, Scheduler, Speculation, StateShape, StateStore,
-    StepPlan,
+    CacheSettings, CacheUse, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event,
+    FinishReason, Follow, Part, Request, Runner, SampledTokens, Scheduler, Speculation, StateShape,
+    StateStore, StepPlan,
 };
 use forerun_model::{KV_BLOCK, Limits};
 use proptest::prelude::*;
@@ -59,13 +59,13 @@ impl Memory {
 }
 
 impl Runner for Memory {
-    fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError> {
-        picks.reset(plan);
-        for (span, range) in plan.spans.iter().zip(&picks.of_span) {
+    fn run(&mut self, plan: &StepPlan, output: &mut SampledTokens) -> Result<(), EngineError> {
+        output.reset(plan);
+        for (span, range) in plan.spans.iter().zip(&output.of_span) {
             let slot = span.lease.0 as usize;
             let blocks = &plan.blocks[span.blocks.clone()];
             let tokens = &plan.tokens[span.tokens.clone()];
-            let (certain, start) = (span.certain(), span.start as usize);
+            let (confirmed, start) = (span.confirmed(), span.start as usize);
             let mut state = if start == 0 { 0 } else { self.slots[slot].state };
             let pending = &self.slots[slot].log[..span.pending as usize];
             state = pending.iter().fold(state, |state, &token| mix(state, token));
@@ -74,8 +74,8 @@ impl Runner for Memory {
                 let place = start + i;
                 self.blocks[blocks[place / KV_BLOCK] as usize][place % KV_BLOCK] = token;
                 state = mix(state, token);
-                if i + 1 == certain {
-                    self.slots[slot] = Slot { state, log: tokens[certain..].to_vec() };
+                if i + 1 == confirmed {
+                    self.slots[slot] = Slot { state, log: tokens[confirmed..].to_vec() };
                 }
                 let recurrent = if self.recurrent { state } else { 0 };
                 let seen = self.seen(blocks, place + 1);
@@ -83,19 +83,19 @@ impl Runner for Memory {
                 out.push((mix(seen ^ recurrent, 5) % VOCABULARY as u64) as Token);
             }
             let sampled = span.sampled_rows();
-            picks.tokens[range.clone()].copy_from_slice(&out[out.len() - sampled..]);
+            output.tokens[range.clone()].copy_from_slice(&out[out.len() - sampled..]);
         }
         Ok(())
     }
 
-    /// Checks that the head took in every position with the token after it. Guesses are sometimes right.
+    /// Checks that the head took in every position with the token after it. Drafts are sometimes right.
     fn draft(
         &mut self,
         plan: &mut DraftPlan,
-        guesses: &mut Guesses,
+        drafts: &mut DraftTokens,
         _follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
-        guesses.reset(plan);
+        drafts.reset(plan);
         for (i, entry) in plan.entries.iter().enumerate() {
             let slot = entry.lease.0 as usize;
             let (start, blocks) = (entry.start as usize, &plan.blocks[entry.blocks.clone()]);
@@ -114,7 +114,7 @@ impl Runner for Memory {
                 let expected = mix(mix(seen, 7), after);
                 assert_eq!(self.heads[at(p).0][at(p).1], expected, "the head missed row {p}");
             }
-            (0..entry.depth).for_each(|k| guesses.push(i, (seen >> k) as Token % 40));
+            (0..entry.depth).for_each(|k| drafts.push(i, (seen >> k) as Token % 40));
         }
         Ok(plan.deepest())
     }
@@ -233,7 +233,7 @@ struct Ask {
     keep: bool,
     write: bool,
     marks: Vec<u32>,
-    guesses: usize,
+    drafts: usize,
 }
 
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
@@ -242,7 +242,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
     let marks = prop::collection::vec(1u32..290, 0..4);
     let ask = (sizes, flags, marks).prop_map(|(sizes, flags, mut marks)| {
         let (shared, own, line, max_tokens, gap) = sizes;
-        let (once, again, keep, write, guesses) = flags;
+        let (once, again, keep, write, drafts) = flags;
         marks.sort_unstable();
         Ask {
             shared,
@@ -254,7 +254,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
             keep,
             write: write || keep,
             marks,
-            guesses,
+            drafts,
         }
     });
     prop::collection::vec(ask, 2..16)
@@ -264,7 +264,7 @@ impl Ask {
     fn request(&self) -> Request {
         let (keep, write, marks) = (self.keep, self.write, self.marks.clone());
         Request {
-            depth: Depth::Fixed(self.guesses),
+            depth: Depth::Fixed(self.drafts),
             cache: CacheUse { keep, write, marks, read: true },
             ..Request::greedy(prompt(self.shared, self.own, self.line), self.max_tokens)
         }
@@ -340,7 +340,7 @@ fn a_device_that_fails_to_copy_loses_nothing_but_the_cache() {
         keep: false,
         write: true,
         marks: Vec::new(),
-        guesses: 0,
+        drafts: 0,
     };
     let mut engine =
         engine(1, 64, 0, true).with_cache(&CacheSettings { bytes: 1 << 20, interval: None });

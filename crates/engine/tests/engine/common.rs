@@ -141,7 +141,7 @@ impl ByHand {
         lease
     }
 
-    /// Runs one span, the last `drafts` tokens of it as guesses, and commits `keep`; all rows' logits.
+    /// Runs one span, the last `drafts` tokens of it as drafts, and commits `keep`; all rows' logits.
     pub(crate) fn feed(&mut self, tokens: &[Token], drafts: usize, keep: usize) -> Vec<f32> {
         let logits = self.run(&[(self.lease, tokens)], drafts);
         self.states.commit(self.lease, keep, tokens.len() - drafts);

@@ -1,4 +1,4 @@
-//! Constraints and log-probabilities: obeyed, exact with and without guesses, and nobody else's business.
+//! Constraints and log-probabilities: obeyed, exact with and without drafts, and nobody else's business.
 
 use crate::common::{Device, answers, engine, finish, prompt, score};
 use forerun_base::{DType, SeqId, Token};
@@ -293,7 +293,7 @@ fn a_constraint_that_fails_ends_its_own_answer_only() {
 }
 
 #[test]
-fn unchecked_guesses_keep_to_the_constraint_and_stand_back_for_log_probabilities() {
+fn unchecked_drafts_keep_to_the_constraint_and_stand_back_for_log_probabilities() {
     let name = "qwen3_5";
     let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(3) };
     let mut engine = engine(name, Device::Tuned, &settings(64, speculation));
@@ -316,7 +316,7 @@ fn unchecked_guesses_keep_to_the_constraint_and_stand_back_for_log_probabilities
 }
 
 #[test]
-fn every_guess_of_a_round_may_come_after_those_before_it() {
+fn every_draft_of_a_round_may_come_after_those_before_it() {
     let name = "qwen3_5";
     let pattern = Pattern::new(5, 100);
     for drafts in [2, 3, 8] {
@@ -332,13 +332,13 @@ fn every_guess_of_a_round_may_come_after_those_before_it() {
         let events = run(&mut engine);
         let (tokens, _) = answers(&events).remove(0);
         assert!(pattern.clone().fits(&tokens), "{tokens:?}");
-        // A guess that may not come is thrown away, and the round would be shorter.
-        assert_eq!(receipt(&events).unchecked as usize, rounds * drafts, "{drafts} guesses");
+        // A draft that may not come is thrown away, and the round would be shorter.
+        assert_eq!(receipt(&events).unchecked as usize, rounds * drafts, "{drafts} drafts");
     }
 }
 
 #[test]
-fn guesses_stop_where_the_constraint_is_fulfilled() {
+fn drafts_stop_where_the_constraint_is_fulfilled() {
     let name = "qwen3_5";
     let mut engine = engine(name, Device::Tuned, &settings(64, Speculation::mtp(8)));
     for done_at in 1..12 {

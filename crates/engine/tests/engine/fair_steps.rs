@@ -156,12 +156,12 @@ fn a_step_without_time_holds_few_prompt_rows_and_one_without_a_budget_all() {
 }
 
 #[test]
-fn guesses_leave_rows_to_prompts() {
+fn drafts_leave_rows_to_prompts() {
     let mut engine = engine(limits(2, 6, 5), None);
     let mut events = Vec::new();
     submit(&mut engine, 2, 150, 0);
     (0..8).for_each(|_| engine.step(&mut events));
-    assert!(engine.stats().speculation.drafted > 0, "there are guesses that could be in the way");
+    assert!(engine.stats().speculation.drafted > 0, "there are drafts that could be in the way");
     let second = submit(&mut engine, 40, 1, 0);
     let steps = steps_to_end(&mut engine, second);
     assert!(steps <= 14, "three rows in six, at least: {steps} steps");

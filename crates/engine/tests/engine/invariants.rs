@@ -64,14 +64,14 @@ proptest! {
         assert_same_bits(&format!("{name} on {device:?}"), &whole, &logits);
     }
 
-    /// Keeping `keep` tokens of a span with guesses leaves the state that feeding them one by one leaves,
-    /// and the logits that follow are the same bits, whatever the guesses behind were.
+    /// Keeping `keep` tokens of a span with drafts leaves the state that feeding them one by one leaves,
+    /// and the logits that follow are the same bits, whatever the drafts behind were.
     #[test]
     fn commit_equals_feeding_the_kept_tokens(
         model in 0..MODELS.len(),
         device in device(),
         kv in kv(),
-        certain in 0usize..4,
+        confirmed in 0usize..4,
         drafts in 1usize..8,
         keep in 0usize..8,
         again in 0usize..8,
@@ -85,10 +85,10 @@ proptest! {
         for &token in &tokens[..at] {
             singles.feed(&[token], 0, 1);
         }
-        // Twice in a row, so that a fold of pending rows meets new guesses.
+        // Twice in a row, so that a fold of pending rows meets new drafts.
         for keep in [keep, again] {
-            let keep = certain + keep.min(drafts);
-            let span = &tokens[at..at + certain + drafts];
+            let keep = confirmed + keep.min(drafts);
+            let span = &tokens[at..at + confirmed + drafts];
             let logits = spans.feed(span, drafts, keep);
             let mut expected = Vec::new();
             for &token in &span[..keep] {

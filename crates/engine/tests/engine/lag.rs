@@ -7,7 +7,7 @@ use forerun_engine::{
 };
 use std::path::Path;
 
-/// The bundled model, whose head guesses well: one that missed something would guess otherwise.
+/// The bundled model, whose head drafts well: one that missed something would draft otherwise.
 fn engine(prefill_chunk: usize, sequences: usize, cache: CacheSettings) -> Engine<ModelRunner> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tales-28m"));
     let speculation = Speculation::mtp(4);
@@ -47,7 +47,7 @@ fn run(engine: &mut Engine<ModelRunner>, request: Request) -> (Vec<Token>, Recei
 }
 
 #[test]
-fn an_answer_without_guesses_costs_the_head_nothing_until_half_the_window_is_full() {
+fn an_answer_without_drafts_costs_the_head_nothing_until_half_the_window_is_full() {
     // A window of 320 positions.
     for (answer, passes) in [(150, 0), (280, 1)] {
         let mut engine = engine(256, 1, CACHE);
@@ -81,7 +81,7 @@ fn answers_that_began_together_are_not_taken_in_together() {
 }
 
 #[test]
-fn a_text_that_was_never_guessed_at_is_published_with_all_its_head_must_know() {
+fn a_text_that_was_never_drafted_at_is_published_with_all_its_head_must_know() {
     for (chunk, answer) in [(64, 60), (64, 300), (256, 150), (256, 400)] {
         let prompt = babble(40, 8192);
         let mut warm = engine(chunk, 1, CACHE);

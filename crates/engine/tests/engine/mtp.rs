@@ -2,7 +2,9 @@
 
 use crate::common::{ByHand, Device, runner};
 use forerun_base::{DType, SeqId, Token, bf16_to_f32};
-use forerun_engine::{DraftEntry, DraftPlan, Guesses, Runner, SampleSpec, Settings, Speculation};
+use forerun_engine::{
+    DraftEntry, DraftPlan, DraftTokens, Runner, SampleSpec, Settings, Speculation,
+};
 use forerun_testkit::Golden;
 use forerun_testkit::tiny::{StoredTensor, safetensors};
 use forerun_testkit::tolerance::assert_close;
@@ -166,11 +168,11 @@ fn a_head_beside_the_model_drafts_the_same_however_it_is_stored() {
         let prompt = golden.tokens("input_ids");
         by_hand.feed(&prompt, 0, prompt.len());
         let mut plan = plan(&by_hand, &golden.tokens("mtp.prefill.ids"), 0, 4);
-        let mut guesses = Guesses::default();
-        by_hand.runner.draft(&mut plan, &mut guesses, &mut |_, _, _| {}).expect("drafted");
+        let mut drafts = DraftTokens::default();
+        by_hand.runner.draft(&mut plan, &mut drafts, &mut |_, _, _| {}).expect("drafted");
         let Sidecar { model, file, gamma, split_experts, .. } = sidecar;
         let what = format!("{model} in {file}, gamma {gamma:?}, split experts {split_experts}");
-        assert_eq!(guesses.of(0), golden.tokens("mtp.draft.ids"), "{what}");
+        assert_eq!(drafts.of(0), golden.tokens("mtp.draft.ids"), "{what}");
     }
 }
 
@@ -184,15 +186,15 @@ fn four_chained_drafts_match_however_the_prompt_was_taken_in() {
                 let prompt = golden.tokens("input_ids");
                 by_hand.feed(&prompt, 0, prompt.len());
                 let next = golden.tokens("mtp.prefill.ids");
-                let mut guesses = Guesses::default();
+                let mut drafts = DraftTokens::default();
                 if cut > 0 {
                     let mut first = plan(&by_hand, &next[..cut], 0, 0);
-                    by_hand.runner.draft(&mut first, &mut guesses, &mut |_, _, _| {}).unwrap();
+                    by_hand.runner.draft(&mut first, &mut drafts, &mut |_, _, _| {}).unwrap();
                 }
                 let mut rest = plan(&by_hand, &next, cut, 4);
-                by_hand.runner.draft(&mut rest, &mut guesses, &mut |_, _, _| {}).unwrap();
+                by_hand.runner.draft(&mut rest, &mut drafts, &mut |_, _, _| {}).unwrap();
                 let expected = golden.tokens("mtp.draft.ids");
-                assert_eq!(guesses.of(0), expected, "{name} on {device:?}, cut at {cut}");
+                assert_eq!(drafts.of(0), expected, "{name} on {device:?}, cut at {cut}");
             }
         }
     }

@@ -73,7 +73,7 @@ fn a_window_around_the_size_of_a_block_gives_the_same_bits() {
 }
 
 #[test]
-fn rejected_guesses_leave_no_trace_in_a_ring() {
+fn rejected_drafts_leave_no_trace_in_a_ring() {
     for name in MODELS {
         for device in [Device::Tuned, Device::Recorded] {
             let tokens = babble(TEXT, 379);
@@ -83,7 +83,7 @@ fn rejected_guesses_leave_no_trace_in_a_ring() {
             let mut ring = ByHand::new(golden_runner(name, device, &settings(12, DType::F16)));
             assert_eq!(blocks_of_ring(&ring.runner), 2);
             let mut at = 0;
-            // One certain token and eight guesses, of which 0, 1, … 8 are right.
+            // One confirmed token and eight drafts, of which 0, 1, … 8 are right.
             for right in (0..=8).cycle() {
                 let right = right.min(TEXT - at - 1);
                 let mut span: Vec<Token> = tokens[at..=at + right].to_vec();

@@ -2,9 +2,9 @@
 
 use forerun_base::{Bytes, DType, SeqId, Token};
 use forerun_engine::{
-    Allowed, Constraint, DraftPlan, Engine, EngineError, Event, FinishReason, Follow, Guesses,
-    Part, Picks, RejectError, Request, Runner, Sampling, Scheduler, Speculation, StateShape,
-    StateStore, StepPlan,
+    Allowed, Constraint, DraftPlan, DraftTokens, Engine, EngineError, Event, FinishReason, Follow,
+    Part, RejectError, Request, Runner, SampledTokens, Sampling, Scheduler, Speculation,
+    StateShape, StateStore, StepPlan,
 };
 use forerun_model::Limits;
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ pub(crate) struct Counting {
 }
 
 impl Runner for Counting {
-    fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError> {
+    fn run(&mut self, plan: &StepPlan, output: &mut SampledTokens) -> Result<(), EngineError> {
         self.steps += 1;
         if Some(self.steps) == self.fails_at {
             return Err(EngineError::Settings("the device is on fire".to_owned()));
@@ -27,13 +27,13 @@ impl Runner for Counting {
         assert!(plan.tokens.len() <= self.limits.rows, "a step holds its rows");
         let sampled: usize = plan.spans.iter().map(|s| s.sampled_rows()).sum();
         assert!(sampled <= self.limits.sampled, "a step holds its logits");
-        picks.reset(plan);
-        for (span, range) in plan.spans.iter().zip(&picks.of_span) {
+        output.reset(plan);
+        for (span, range) in plan.spans.iter().zip(&output.of_span) {
             let end = span.start as usize + span.tokens.len();
             assert!(end <= span.blocks.len() * forerun_model::KV_BLOCK, "blocks reach the span");
-            for (i, pick) in picks.tokens[range.clone()].iter_mut().enumerate() {
+            for (i, pick) in output.tokens[range.clone()].iter_mut().enumerate() {
                 // The model's token at each position depends on the position alone.
-                *pick = ((span.start as usize + span.certain() + i) % 50) as Token;
+                *pick = ((span.start as usize + span.confirmed() + i) % 50) as Token;
             }
         }
         Ok(())
@@ -43,19 +43,19 @@ impl Runner for Counting {
     fn draft(
         &mut self,
         plan: &mut DraftPlan,
-        guesses: &mut Guesses,
+        drafts: &mut DraftTokens,
         _follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
         if self.fails_drafting {
             return Err(EngineError::Settings("the head is on fire".to_owned()));
         }
-        guesses.reset(plan);
+        drafts.reset(plan);
         for (i, entry) in plan.entries.iter().enumerate() {
             assert!(entry.depth <= self.limits.log_rows, "no deeper than the log");
             for k in 0..entry.depth {
                 let position = entry.start as usize + entry.tokens.len() + 1 + k;
                 let wrong = usize::from(position.is_multiple_of(3));
-                guesses.push(i, ((position + wrong) % 50) as Token);
+                drafts.push(i, ((position + wrong) % 50) as Token);
             }
         }
         Ok(plan.deepest())
@@ -193,7 +193,7 @@ fn a_failed_step_ends_only_the_sequences_it_held() {
     assert_eq!(engine.states().free(), (1, 4));
 }
 
-/// Allows one token that the runner never picks.
+/// Allows one token that the runner never samples.
 struct Never;
 
 impl Constraint for Never {

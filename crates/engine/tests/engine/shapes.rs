@@ -1,4 +1,4 @@
-//! Checkpoints of other shapes: devices agree, chunks and guesses change nothing.
+//! Checkpoints of other shapes: devices agree, chunks and drafts change nothing.
 
 use crate::common::{ByHand, Device, babble, built, finish};
 use forerun_base::DType;
@@ -128,7 +128,7 @@ fn keeps_the_promises(shape: &Shape, len: usize, cut: usize, settings: Settings)
     let text = |depth| {
         let mut engine = Engine::new(built(&blueprint, Device::Tuned, &settings));
         if shape.drafter.is_some() {
-            assert_eq!(engine.speculation_off(), None, "an attached drafter guesses");
+            assert_eq!(engine.speculation_off(), None, "an attached drafter drafts");
         }
         engine.submit(Request { depth, ..Request::greedy(tokens.clone(), 30) }).expect("accepted");
         finish(&mut engine).remove(0).0

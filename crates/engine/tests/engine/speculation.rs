@@ -3,9 +3,9 @@
 use crate::common::{Device, answers, engine, finish, golden_runner, parked, prompt};
 use forerun_base::{Bytes, DType, Token};
 use forerun_engine::{
-    Depth, DraftPlan, DraftVocabulary, Engine, EngineError, Event, FinishReason, Follow, Guesses,
-    Mode, ModelRunner, Part, Picks, Receipt, Request, Runner, Sampling, Scheduler, Settings,
-    Speculation, StateShape, StateStore, StepPlan,
+    Depth, DraftPlan, DraftTokens, DraftVocabulary, Engine, EngineError, Event, FinishReason,
+    Follow, Mode, ModelRunner, Part, Receipt, Request, Runner, SampledTokens, Sampling, Scheduler,
+    Settings, Speculation, StateShape, StateStore, StepPlan,
 };
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
@@ -102,7 +102,7 @@ fn together(name: &str, device: Device, settings: &Settings, depth: Depth) -> Ve
     ours.into_iter().map(tokens).collect()
 }
 
-/// What differs in steps of `chunk` rows: a step of one row holds no guess, one of three holds two.
+/// What differs in steps of `chunk` rows: a step of one row holds no draft, one of three holds two.
 fn speculations(chunk: usize) -> Vec<(Speculation, Depth)> {
     let both = Speculation { text: true, ..Speculation::mtp(8) };
     let depths: &[usize] = match chunk {
@@ -171,7 +171,7 @@ fn any_draft_vocabulary_gives_the_same_text() {
     }
 }
 
-/// Greedy guesses and how many were right, with the head choosing from `vocabulary`.
+/// Greedy drafts and how many were right, with the head choosing from `vocabulary`.
 fn greedy_receipt(name: &str, vocabulary: DraftVocabulary) -> (Vec<Token>, Receipt) {
     let speculation = Speculation { vocabulary, ..Speculation::mtp(2) };
     let mut engine = engine(name, Device::Tuned, &settings(64, speculation));
@@ -216,7 +216,7 @@ fn a_draft_vocabulary_that_is_no_part_of_the_vocabulary_is_refused() {
     assert!(refusal("qwen3_5", 1_000_000).contains("draft vocabulary of 1000000 tokens"));
     assert!(refusal("llama", usize::MAX).contains("choose auto, all or a number from 1 to"));
     let assistant = refusal("gemma4_dense + gemma4_assistant", 16);
-    assert!(assistant.contains("guesses by clusters"), "{assistant}");
+    assert!(assistant.contains("drafts by clusters"), "{assistant}");
 }
 
 #[test]
@@ -243,30 +243,30 @@ fn auto_narrows_vocabularies_while_the_text_is_made_of_frequent_tokens() {
 struct Scripted {
     inner: ModelRunner,
     truth: Vec<Token>,
-    /// Position in the round of the first wrong guess, round by round.
+    /// Position in the round of the first rejected draft, round by round.
     errs_at: Vec<usize>,
     round: usize,
 }
 
 impl Runner for Scripted {
-    fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError> {
-        self.inner.run(plan, picks)
+    fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
+        self.inner.run(plan, sampled)
     }
 
     fn draft(
         &mut self,
         plan: &mut DraftPlan,
-        guesses: &mut Guesses,
+        drafts: &mut DraftTokens,
         _follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
-        guesses.reset(plan);
+        drafts.reset(plan);
         let errs_at = self.errs_at[self.round % self.errs_at.len()];
         self.round += 1;
         for (i, entry) in plan.entries.iter().enumerate() {
             for k in 0..entry.depth {
                 let position = entry.start as usize + entry.tokens.len() + 1 + k;
                 let right = self.truth.get(position).copied().unwrap_or(0);
-                guesses.push(i, if k == errs_at { (right + 1) % 400 } else { right });
+                drafts.push(i, if k == errs_at { (right + 1) % 400 } else { right });
             }
         }
         Ok(plan.deepest())
@@ -422,7 +422,7 @@ fn many_seeds_give_the_same_histogram_and_the_models_probabilities() {
 }
 
 #[test]
-fn optimistic_mode_keeps_every_guess_and_needs_no_log() {
+fn optimistic_mode_keeps_every_draft_and_needs_no_log() {
     let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(3) };
     let settings = settings(64, speculation);
     let mut engine = engine("qwen3_5", Device::Tuned, &settings);

@@ -118,7 +118,7 @@ fn check(asked: &Asked, answer: &Answer) {
 }
 
 #[test]
-fn answers_fit_and_are_the_same_with_guesses_and_in_company() {
+fn answers_fit_and_are_the_same_with_drafts_and_in_company() {
     let (grammars, mut luck) = (grammars(), Luck(11));
     let asked = asked(&mut luck, 36);
     let mut plain = engine(1, Speculation::OFF);

@@ -35,7 +35,7 @@ export class Receipt {
     const rate = this.rate();
     if (rate) add("speed", rate);
     if (this.firstAt !== null) add("first token", duration(this.firstAt - this.began), "from sending to the first text");
-    this.addGuesses(add);
+    this.addDrafts(add);
     this.addCached(add);
     const thought = this.usage?.completion_tokens_details?.reasoning_tokens;
     if (thought) add("thinking", `${whole.format(thought)} tokens`);
@@ -50,11 +50,11 @@ export class Receipt {
     return this.pieces > 1 && seconds > 0 ? `~${format((this.pieces - 1) / seconds)} tok/s` : null;
   }
 
-  addGuesses(add) {
+  addDrafts(add) {
     const { drafted, accepted, accepted_at: at } = this.timings?.speculation ?? {};
     if (!(drafted > 0)) return;
     const places = Array.isArray(at) && at.length > 0 ? `; by place: ${at.join(", ")}` : "";
-    add("guesses kept", `${Math.round((100 * accepted) / drafted)} %`, `${accepted} of ${drafted} guesses${places}`);
+    add("drafts accepted", `${Math.round((100 * accepted) / drafted)} %`, `${accepted} of ${drafted} drafts${places}`);
   }
 
   addCached(add) {

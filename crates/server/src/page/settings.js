@@ -35,8 +35,8 @@ export function requestFields(settings) {
   }
   if (settings.thinking !== "") fields.enable_thinking = settings.thinking === "on";
   if (settings.speculation !== "") {
-    const guesses = Number(settings.speculation);
-    fields.speculation = Number.isInteger(guesses) ? guesses : settings.speculation;
+    const drafts = Number(settings.speculation);
+    fields.speculation = Number.isInteger(drafts) ? drafts : settings.speculation;
   }
   const tools = parseTools(settings.tools);
   if (tools.length > 0) fields.tools = tools;

@@ -1,6 +1,6 @@
 //! Connections: how many, how long, how large their heads.
 
-use super::patient::Patient;
+use super::write_timeout::WriteTimeout;
 use crate::settings::Settings;
 use axum::Router;
 use hyper::server::conn::http1;
@@ -59,7 +59,7 @@ impl Connections {
     async fn serve(self, stream: TcpStream, _permit: OwnedSemaphorePermit) {
         // Tokens are small and each counts.
         let _ = stream.set_nodelay(true);
-        let io = TokioIo::new(Patient::new(stream, self.patience));
+        let io = TokioIo::new(WriteTimeout::new(stream, self.patience));
         let service = TowerToHyperService::new(self.router);
         let mut closing = self.closing.subscribe();
         // Mapped, since what it returns holds a lock.

@@ -1,8 +1,8 @@
 //! A server from start to end: bind, warm up, answer, drain, stop.
 
 mod connection;
-mod patient;
 mod signals;
+mod write_timeout;
 
 use crate::api;
 use crate::app::App;

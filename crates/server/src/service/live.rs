@@ -1,7 +1,7 @@
 //! An answer in the making, on the engine's thread.
 
 use super::{End, Ending, Piece, Place, Said, Sink, Submission, Times, lock};
-use crate::looks::Looks;
+use crate::cache_traces::CacheTraces;
 use crate::metrics::Metrics;
 use forerun_base::Token;
 use forerun_engine::{CacheReport, FinishReason, Receipt, Request, TokenLogprobs};
@@ -111,7 +111,7 @@ impl Live {
         &mut self,
         began: Instant,
         cached: CacheReport,
-        looks: &Looks,
+        looks: &CacheTraces,
         tokenizer: &Tokenizer,
     ) {
         looks.note(&self.request_id, &cached, &std::mem::take(&mut self.prompt), tokenizer);

@@ -12,8 +12,8 @@ mod worker;
 
 pub(crate) use places::{Place, Places};
 
+use crate::cache_traces::CacheTraces;
 use crate::error::ServerError;
-use crate::looks::Looks;
 use crate::metrics::Metrics;
 use forerun_base::Token;
 use forerun_engine::{
@@ -134,7 +134,7 @@ pub(crate) type Thread = JoinHandle<Result<(), String>>;
 #[derive(Clone)]
 pub(crate) struct Watchers {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) looks: Arc<Looks>,
+    pub(crate) looks: Arc<CacheTraces>,
 }
 
 /// Takes a lock; a panic elsewhere leaves nothing half done in what is locked here.

@@ -5,8 +5,8 @@ use crate::answer::{AnswerEvent, Answers, Reader};
 use crate::model::Facts;
 use forerun_base::{Bytes, DType};
 use forerun_engine::{
-    DraftPlan, EngineError, Follow, Guesses, Part, Picks, Scheduler, Speculation, StateShape,
-    StateStore, StepPlan,
+    DraftPlan, DraftTokens, EngineError, Follow, Part, SampledTokens, Scheduler, Speculation,
+    StateShape, StateStore, StepPlan,
 };
 use forerun_model::Limits;
 
@@ -20,23 +20,23 @@ struct Breaking {
 }
 
 impl Runner for Breaking {
-    fn run(&mut self, plan: &StepPlan, picks: &mut Picks) -> Result<(), EngineError> {
+    fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
         self.steps += 1;
         assert!(Some(self.steps) != self.panics, "the runner is broken");
         if Some(self.steps) == self.fails {
             return Err(EngineError::Settings("the device is on fire".to_owned()));
         }
-        picks.reset(plan);
+        sampled.reset(plan);
         Ok(())
     }
 
     fn draft(
         &mut self,
         plan: &mut DraftPlan,
-        guesses: &mut Guesses,
+        drafts: &mut DraftTokens,
         _follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
-        guesses.reset(plan);
+        drafts.reset(plan);
         Ok(0)
     }
 

@@ -1,4 +1,4 @@
-//! What an answer cost: tokens, times, guesses.
+//! What an answer cost: tokens, times, drafts.
 
 use crate::answer::{self, Finish};
 use serde::Serialize;
@@ -70,7 +70,7 @@ pub(crate) struct Miss {
     pub(crate) at: usize,
 }
 
-/// What guessing did. Lists are by position in the round, up to the deepest used.
+/// What drafting did. Lists are by position in the round, up to the deepest used.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Speculation {
     pub(crate) rounds: u64,
@@ -80,7 +80,7 @@ pub(crate) struct Speculation {
     pub(crate) drafted_from_text: u64,
     pub(crate) drafted_at: Vec<u64>,
     pub(crate) accepted_at: Vec<u64>,
-    /// Rounds by number of guesses, from 0.
+    /// Rounds by number of drafts, from 0.
     pub(crate) depths: Vec<u64>,
     pub(crate) tokens_per_round: f64,
 }

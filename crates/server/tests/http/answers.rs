@@ -57,7 +57,7 @@ fn a_chat_answer_is_the_same_streamed_whole_and_by_the_engine_alone() {
 }
 
 #[test]
-fn a_text_is_continued_as_the_engine_does_alone_at_any_depth_of_guessing() {
+fn a_text_is_continued_as_the_engine_does_alone_at_any_depth_of_drafting() {
     let server = Running::start();
     let prompt = Tokenizer::open(&folder()).unwrap().encode(STORY, true).unwrap();
     let (expected, _) = alone(prompt.clone(), Sampling::default(), 40);

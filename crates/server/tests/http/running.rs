@@ -114,7 +114,7 @@ impl Drop for Running {
     }
 }
 
-/// What the engine says alone, without guesses: the text and how many tokens it is.
+/// What the engine says alone, without drafts: the text and how many tokens it is.
 pub(crate) fn alone(prompt: Vec<Token>, sampling: Sampling, max_tokens: usize) -> (String, usize) {
     let mut engine = engine(&EngineSettings { context: 1024, ..EngineSettings::default() });
     let ends = GenerationDefaults::load(&folder()).unwrap().eos_token_ids;

@@ -36,7 +36,7 @@ fn table_tool() -> Value {
 }
 
 #[test]
-fn an_answer_follows_its_schema_with_guesses_and_without() {
+fn an_answer_follows_its_schema_with_drafts_and_without() {
     let server = Running::start();
     let schema = json!({
         "type": "object",

@@ -5,10 +5,10 @@
 //! silently:
 //!
 //! - a read while anything is queued or in flight;
-//! - an operation whose operands do not fit its sheet, at the moment it is recorded;
+//! - an operation whose operands do not fit its description, at the moment it is recorded;
 //! - an operand read before anything was written to it;
 //! - an allocation after [`Watch::seal`];
-//! - with [`Recorder::paranoid`]: an operation that changes memory its sheet does not declare.
+//! - with [`Recorder::paranoid`]: an operation that changes memory its description does not declare.
 //!
 //! Memory is poisoned: new buffers hold NaN or an index that points nowhere, and scratch does so
 //! again when the next step begins. A step ends with a wait that leaves the device idle; results can
@@ -97,9 +97,9 @@ impl Recorder {
 
     fn record(&mut self, op: Op) -> Result<(), BackendError> {
         self.begin_step()?;
-        let sheet = op.sheet(self);
-        let operands = sheet.operands().to_vec();
-        let cost = sheet.check()?;
+        let desc = op.desc(self);
+        let operands = desc.operands().to_vec();
+        let cost = desc.check()?;
         self.shadows.follow(&op, &operands)?;
         self.queue.push(Queued { command: Command::Run(op), cost });
         Ok(())
@@ -144,8 +144,8 @@ impl Recorder {
         match command {
             Command::Write(view, _) => vec![*view],
             Command::Run(op) => {
-                let sheet = op.sheet(self);
-                sheet.operands().iter().filter(|o| o.access.writes()).map(|o| o.view).collect()
+                let desc = op.desc(self);
+                desc.operands().iter().filter(|o| o.access.writes()).map(|o| o.view).collect()
             }
         }
     }

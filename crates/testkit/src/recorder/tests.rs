@@ -95,7 +95,7 @@ fn waiting_for_a_ticket_never_given_out_is_refused() {
 }
 
 #[test]
-fn an_operation_that_does_not_fit_its_sheet_is_refused_when_recorded() {
+fn an_operation_that_does_not_fit_its_description_is_refused_when_recorded() {
     let mut device = recorder();
     let op = gated(&mut device);
     let wrong = Glu { up: op.up.part(0, WIDTH - 1), ..op };
@@ -224,7 +224,7 @@ fn products(device: &mut Recorder, count: usize) -> u64 {
     for _ in 0..count {
         device.linear(op).unwrap();
     }
-    Op::from(op).sheet(device).cost().flops
+    Op::from(op).desc(device).cost().flops
 }
 
 #[test]

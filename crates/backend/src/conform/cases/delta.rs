@@ -11,17 +11,17 @@ use forerun_base::{DType, Format};
 const SLOTS: usize = 6;
 const LOG_ROWS: usize = 4;
 
-/// Rows of one span: certain ones, guesses, pending log rows, and where it starts.
+/// Rows of one span: confirmed ones, drafts, pending log rows, and where it starts.
 #[derive(Clone, Copy, Debug)]
 struct Width {
-    certain: u32,
-    guesses: u32,
+    confirmed: u32,
+    drafts: u32,
     pending: u32,
     start: u32,
 }
 
-const fn width(certain: u32, guesses: u32, pending: u32, start: u32) -> Width {
-    Width { certain, guesses, pending, start }
+const fn width(confirmed: u32, drafts: u32, pending: u32, start: u32) -> Width {
+    Width { confirmed, drafts, pending, start }
 }
 
 /// What batches are made of.
@@ -33,9 +33,9 @@ const BATCHES: [(&str, &[Width]); 11] = [
     ("second chunk", &[width(17, 0, 0, 64)]),
     ("fold only", &[width(0, 0, 3, 12)]),
     ("fold and go on", &[width(1, 0, 2, 12)]),
-    ("guesses", &[width(1, 3, 0, 20)]),
-    ("fold, then guesses", &[width(1, 4, 4, 20)]),
-    ("guesses from nothing", &[width(0, 2, 0, 0)]),
+    ("drafts", &[width(1, 3, 0, 20)]),
+    ("fold, then drafts", &[width(1, 4, 4, 20)]),
+    ("drafts from nothing", &[width(0, 2, 0, 0)]),
     (
         "mixed",
         &[
@@ -62,11 +62,11 @@ impl Batch {
         let mut first_row = 0;
         let mut entries = Vec::new();
         for (i, width) in widths.iter().enumerate() {
-            let rows = width.certain + width.guesses;
+            let rows = width.confirmed + width.drafts;
             entries.push(SpanEntry {
                 first_row,
                 rows,
-                certain: width.certain,
+                confirmed: width.confirmed,
                 pending: width.pending,
                 slot: (SLOTS - 1 - i) as u32,
                 start: width.start,
@@ -92,8 +92,8 @@ pub(super) fn cases() -> Vec<Case> {
     let shapes = [shape(1, 1, 8, 8), shape(2, 4, 16, 16), shape(1, 3, 5, 9), shape(2, 2, 128, 64)];
     let mut cases = Vec::new();
     for (name, widths) in BATCHES {
-        // Without guesses a device may be given no log at all.
-        let logs = widths.iter().any(|width| width.guesses + width.pending > 0);
+        // Without drafts a device may be given no log at all.
+        let logs = widths.iter().any(|width| width.drafts + width.pending > 0);
         let log_rows = if logs || widths.is_empty() { LOG_ROWS } else { 0 };
         for (shape, taps) in shapes.into_iter().zip([2, 4, 3, 4]) {
             cases.push(delta_inputs(name, widths, log_rows, (shape, taps)));

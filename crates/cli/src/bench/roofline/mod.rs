@@ -55,7 +55,7 @@ impl Sizes {
             _ => bail!("--roofline reads one prompt: give --read one length"),
         };
         // Decode and verify, each with the meter off and on, a step of each width in every round, and the
-        // guesses of the last step.
+        // drafts of the last step.
         let steps = 2 * (args.tokens.div_ceil(4) + phase::WARM_STEPS);
         let steps = steps.saturating_add(args.tokens.saturating_mul(2));
         let compared = args.reps.saturating_mul(ROUNDS * WIDTHS.len());

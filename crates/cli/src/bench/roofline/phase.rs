@@ -65,7 +65,7 @@ impl Session<'_> {
         })
     }
 
-    /// Steps of `rows` rows of each sequence, one of them certain.
+    /// Steps of `rows` rows of each sequence, one of them confirmed.
     pub(super) fn steps(
         &mut self,
         name: &'static str,

@@ -10,7 +10,7 @@ pub(super) fn text(report: &Roofline<'_>) -> String {
     for phase in &report.phases {
         text.push_str(&phase_text(phase, machine));
     }
-    text.push_str("\nsteps of more rows, one certain and the rest guesses: median (min..max)\n");
+    text.push_str("\nsteps of more rows, one confirmed and the rest drafts: median (min..max)\n");
     text.push_str(&format!("  {:>4}  {:<22}{}\n", "rows", "ms", "cost of one row"));
     for width in &report.widths {
         let ms = format!("{:.2}", width.ms);

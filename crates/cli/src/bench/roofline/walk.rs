@@ -4,7 +4,7 @@ use crate::bench::prompts::random_tokens;
 use anyhow::bail;
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_engine::{
-    Admission, ModelRunner, Picks, Runner, SampleSpec, Span, StateStore, StepPlan,
+    Admission, ModelRunner, Runner, SampleSpec, SampledTokens, Span, StateStore, StepPlan,
 };
 
 /// See the module's text.
@@ -14,23 +14,23 @@ pub(super) struct Walk<'a> {
     walkers: Vec<Walker>,
     positions: usize,
     plan: StepPlan,
-    picks: Picks,
-    /// What stands for guesses: none of them is ever kept.
-    guesses: Vec<Token>,
+    sampled: SampledTokens,
+    /// What stands for drafts: none of them is ever kept.
+    drafts: Vec<Token>,
 }
 
 /// One sequence.
 #[derive(Clone, Copy)]
 struct Walker {
     lease: LeaseId,
-    /// The token picked last.
-    picked: Token,
+    /// The token sampled last.
+    sampled: Token,
 }
 
 impl Walker {
     fn new(states: &mut StateStore, positions: usize) -> anyhow::Result<Self> {
         match states.acquire(positions) {
-            Admission::Ready(lease) => Ok(Self { lease, picked: 0 }),
+            Admission::Ready(lease) => Ok(Self { lease, sampled: 0 }),
             Admission::Wait => bail!("the engine has no room for {positions} positions"),
         }
     }
@@ -50,9 +50,9 @@ impl<'a> Walk<'a> {
             walkers: walkers.collect::<anyhow::Result<_>>()?,
             states,
             positions,
-            plan: StepPlan::with_room(&limits),
-            picks: Picks::with_room(&limits),
-            guesses: random_tokens(limits.log_rows, runner.model().spec.vocabulary),
+            plan: StepPlan::with_capacity(&limits),
+            sampled: SampledTokens::with_capacity(&limits),
+            drafts: random_tokens(limits.log_rows, runner.model().spec.vocabulary),
             runner,
         })
     }
@@ -63,7 +63,7 @@ impl<'a> Walk<'a> {
 
     /// The most rows of a sequence in a step that decodes.
     pub(super) fn most_rows(&self) -> usize {
-        self.guesses.len() + 1
+        self.drafts.len() + 1
     }
 
     /// Positions of each sequence whose state is real.
@@ -95,13 +95,13 @@ impl<'a> Walk<'a> {
         Ok(steps)
     }
 
-    /// Of every sequence the token picked last, and `rows - 1` guesses, which are rejected.
+    /// Of every sequence the token sampled last, and `rows - 1` drafts, which are rejected.
     pub(super) fn step(&mut self, rows: usize) -> anyhow::Result<()> {
         let mut tokens = vec![0];
-        tokens.extend_from_slice(&self.guesses[..rows - 1]);
+        tokens.extend_from_slice(&self.drafts[..rows - 1]);
         self.plan.clear();
         for walker in 0..self.walkers.len() {
-            tokens[0] = self.walkers[walker].picked;
+            tokens[0] = self.walkers[walker].sampled;
             self.add(walker, &tokens, rows - 1, true);
         }
         self.run(0)
@@ -126,15 +126,15 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// Runs what is planned, which begins with sequence `first`, and keeps all but guesses.
+    /// Runs what is planned, which begins with sequence `first`, and keeps all but drafts.
     fn run(&mut self, first: usize) -> anyhow::Result<()> {
-        self.runner.run(&self.plan, &mut self.picks)?;
-        let spans = self.plan.spans.iter().zip(&self.picks.of_span);
-        for ((span, picked), walker) in spans.zip(&mut self.walkers[first..]) {
-            let certain = span.tokens.len() - span.drafts;
-            self.states.commit(span.lease, certain, certain);
-            if let Some(&token) = self.picks.tokens[picked.clone()].first() {
-                walker.picked = token;
+        self.runner.run(&self.plan, &mut self.sampled)?;
+        let spans = self.plan.spans.iter().zip(&self.sampled.of_span);
+        for ((span, sampled), walker) in spans.zip(&mut self.walkers[first..]) {
+            let confirmed = span.tokens.len() - span.drafts;
+            self.states.commit(span.lease, confirmed, confirmed);
+            if let Some(&token) = self.sampled.tokens[sampled.clone()].first() {
+                walker.sampled = token;
             }
         }
         Ok(())

@@ -95,7 +95,7 @@ fn engine_of(path: &Path) -> Engine<ModelRunner> {
     Engine::new(runner(path, Device::Tuned, &settings()))
 }
 
-/// Tokens and receipt of an answer with guesses: both depend on every bit of a head.
+/// Tokens and receipt of an answer with drafts: both depend on every bit of a head.
 fn told(mut engine: Engine<ModelRunner>, vocabulary: usize) -> Vec<Event> {
     let depth = Depth::Fixed(3);
     let request = Request { depth, ..Request::greedy(babble(20, vocabulary), 30) };

@@ -3,7 +3,7 @@
 use super::conversation;
 use crate::api::openai::generation;
 use crate::api::{Fields, fields};
-use crate::chat::{CacheWish, ChatRequest, Generation, Reasoning};
+use crate::chat::{CacheOverrides, ChatRequest, Generation, Reasoning};
 use crate::error::ServerError;
 use crate::wire::anthropic::{self as wire, CacheControl, Message, OutputConfig, OutputFormat};
 use forerun_grammar::GrammarSource;
@@ -28,7 +28,7 @@ pub(super) fn prompt(fields: &mut Fields) -> Result<ChatRequest, ServerError> {
     let marked = fields.take::<CacheControl>("cache_control")?.is_some();
     let generation = Generation {
         format: format.map(|OutputFormat::JsonSchema { schema }| GrammarSource::JsonSchema(schema)),
-        cache: CacheWish { keep: marked || tools_marked, ..CacheWish::default() },
+        cache: CacheOverrides { keep: marked || tools_marked, ..CacheOverrides::default() },
         ..Generation::default()
     };
     Ok(ChatRequest {

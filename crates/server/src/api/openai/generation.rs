@@ -1,8 +1,8 @@
 //! Fields that chat and completions have in common.
 
 use super::super::Fields;
-use crate::SamplingWish;
-use crate::chat::{CacheWish, Generation};
+use crate::SamplingOverrides;
+use crate::chat::{CacheOverrides, Generation};
 use crate::error::ServerError;
 use crate::wire::chat::StreamOptions;
 use forerun_base::Token;
@@ -79,12 +79,12 @@ pub(crate) fn common(fields: &mut Fields) -> Result<Generation, ServerError> {
 }
 
 /// Takes `cache_prompt` and `prompt_cache_key`. A key says that the same beginning will come again.
-fn cache(fields: &mut Fields) -> Result<CacheWish, ServerError> {
+fn cache(fields: &mut Fields) -> Result<CacheOverrides, ServerError> {
     let on = fields.take("cache_prompt")?.unwrap_or(true);
     let keep = fields.take::<String>("prompt_cache_key")?.is_some();
     fields
         .only("prompt_cache_retention", &[json!("in_memory"), json!("in-memory"), json!("24h")])?;
-    Ok(CacheWish { on, keep })
+    Ok(CacheOverrides { on, keep })
 }
 
 /// Takes `stream` and `stream_options`.
@@ -105,8 +105,8 @@ pub(crate) fn streaming(fields: &mut Fields) -> Result<Streaming, ServerError> {
     Ok(Streaming { on, usage: options.include_usage.unwrap_or(false) })
 }
 
-fn sampling(fields: &mut Fields) -> Result<SamplingWish, ServerError> {
-    Ok(SamplingWish {
+fn sampling(fields: &mut Fields) -> Result<SamplingOverrides, ServerError> {
+    Ok(SamplingOverrides {
         temperature: fields.take("temperature")?,
         top_k: top_k(fields)?,
         top_p: fields.take("top_p")?,
@@ -171,7 +171,7 @@ pub(crate) fn check_stops(name: &str, stops: &[String]) -> Result<(), ServerErro
     }
 }
 
-/// `"off"`, `"auto"` or a number of guesses.
+/// `"off"`, `"auto"` or a number of drafts.
 fn speculation(fields: &mut Fields) -> Result<Option<Depth>, ServerError> {
     let most = Depth::MOST;
     match fields.take::<Value>("speculation")? {

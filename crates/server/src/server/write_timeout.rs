@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// A stream whose writes may stall for so long and no longer.
-pub(super) struct Patient<S> {
+pub(super) struct WriteTimeout<S> {
     stream: S,
     patience: Duration,
     /// Runs while a write waits for the peer.
@@ -16,7 +16,7 @@ pub(super) struct Patient<S> {
     waiting: bool,
 }
 
-impl<S> Patient<S> {
+impl<S> WriteTimeout<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, timer: Box::pin(sleep(patience)), waiting: false }
     }
@@ -42,7 +42,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,7 +52,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -94,7 +94,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_peer_that_does_not_read_is_given_up_on() {
         let (ours, theirs) = tokio::io::duplex(4);
-        let mut patient = Patient::new(ours, Duration::from_millis(10));
+        let mut patient = WriteTimeout::new(ours, Duration::from_millis(10));
         patient.write_all(b"fits").await.unwrap();
         let stalled = patient.write_all(b"does not").await.unwrap_err();
         assert_eq!(stalled.kind(), io::ErrorKind::TimedOut);

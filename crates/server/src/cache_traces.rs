@@ -16,21 +16,21 @@ const AFTER: usize = 8;
 
 /// The latest looks into the cache, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Looks(Mutex<VecDeque<Look>>);
+pub(crate) struct CacheTraces(Mutex<VecDeque<CacheTrace>>);
 
 /// One request's look.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Look {
+pub(crate) struct CacheTrace {
     request_id: String,
     prompt_tokens: usize,
     cached_tokens: usize,
     from_disk: usize,
-    miss: Option<LookMiss>,
+    miss: Option<TraceMiss>,
 }
 
 /// Why no more was found.
 #[derive(Clone, Debug, Serialize)]
-struct LookMiss {
+struct TraceMiss {
     reason: &'static str,
     /// The first position that differs, or where what is known ends.
     at: usize,
@@ -48,7 +48,7 @@ struct Spelled {
     text: String,
 }
 
-impl Looks {
+impl CacheTraces {
     /// Remembers a look at a prompt.
     pub(crate) fn note(
         &self,
@@ -57,12 +57,12 @@ impl Looks {
         prompt: &[Token],
         tokenizer: &Tokenizer,
     ) {
-        let look = Look {
+        let look = CacheTrace {
             request_id: request_id.to_owned(),
             prompt_tokens: report.prompt_tokens,
             cached_tokens: report.cached_tokens,
             from_disk: report.from_disk,
-            miss: report.miss.map(|miss| LookMiss::new(&miss, prompt, tokenizer)),
+            miss: report.miss.map(|miss| TraceMiss::new(&miss, prompt, tokenizer)),
         };
         let mut looks = lock(&self.0);
         if looks.len() == REMEMBERED {
@@ -72,13 +72,13 @@ impl Looks {
     }
 
     /// All that are remembered, or those of one request.
-    pub(crate) fn of(&self, request_id: Option<&str>) -> Vec<Look> {
-        let wanted = |look: &&Look| request_id.is_none_or(|id| look.request_id == id);
+    pub(crate) fn of(&self, request_id: Option<&str>) -> Vec<CacheTrace> {
+        let wanted = |look: &&CacheTrace| request_id.is_none_or(|id| look.request_id == id);
         lock(&self.0).iter().filter(wanted).cloned().collect()
     }
 }
 
-impl LookMiss {
+impl TraceMiss {
     fn new(miss: &Miss, prompt: &[Token], tokenizer: &Tokenizer) -> Self {
         let at = miss.at.min(prompt.len());
         let text = |tokens: &[Token]| tokenizer.decode(tokens, false).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The sheet on which an operation describes itself: operands, expected sizes, cost.
+//! The description that an operation gives of itself: operands, expected sizes, cost.
 //!
-//! One description serves three readers. A backend calls [`Sheet::check`] before it touches memory,
-//! a runner reads [`Sheet::cost`], a watching test backend reads [`Sheet::operands`]. The rule on
+//! One description serves three readers. A backend calls [`OpDesc::check`] before it touches memory,
+//! a runner reads [`OpDesc::cost`], a watching test backend reads [`OpDesc::operands`]. The rule on
 //! sharing follows what every GPU API can promise: a buffer that is written appears once among an
 //! operation's operands.
 
@@ -85,7 +85,7 @@ impl std::ops::Add for Cost {
 const MAX_OPERANDS: usize = 16;
 
 /// See the module's text.
-pub struct Sheet<'a> {
+pub struct OpDesc<'a> {
     catalog: &'a dyn Catalog,
     op: &'static str,
     operands: [Operand; MAX_OPERANDS],
@@ -94,8 +94,8 @@ pub struct Sheet<'a> {
     error: Option<BackendError>,
 }
 
-impl<'a> Sheet<'a> {
-    /// An empty sheet for a call of `op`.
+impl<'a> OpDesc<'a> {
+    /// An empty description for a call of `op`.
     pub fn new(op: &'static str, catalog: &'a dyn Catalog) -> Self {
         let none = Operand { name: "", view: View::head(BufferId(0), 0), access: Access::Read };
         Self {
