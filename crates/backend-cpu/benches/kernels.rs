@@ -154,7 +154,6 @@ impl Bench {
             heads,
             scale: 0.1,
             window,
-            visible_keys: 0,
             out: self.room(DType::F32, rows * heads * head_dim),
         };
         let seconds = self.time(&[op.into()]);

@@ -3,15 +3,32 @@
 use crate::{Kernels, Memory, Plain};
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
-    Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    Prepared, Program, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
 };
 use forerun_base::Matrix;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Devices made so far, so that a program is trusted only by the device that checked it.
+static DEVICES: AtomicU64 = AtomicU64::new(0);
 
 /// A CPU device with the given kernels.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cpu<K> {
     memory: Memory,
     kernels: K,
+    device: u64,
+    /// When the first command since the last submission began.
+    began: Option<Instant>,
+    /// Submissions that nobody waited for, oldest first, and the time each took.
+    submitted: Vec<(Ticket, Duration)>,
+    tickets: u64,
+}
+
+impl<K: Default> Default for Cpu<K> {
+    fn default() -> Self {
+        Self::of(K::default())
+    }
 }
 
 /// The device of definitions: slow, simple, what the others are held to.
@@ -22,7 +39,31 @@ pub fn plain() -> Cpu<Plain> {
 impl<K: Kernels> Cpu<K> {
     /// A device that runs `kernels`.
     pub fn with_kernels(kernels: K) -> Self {
-        Self { memory: Memory::default(), kernels }
+        Self::of(kernels)
+    }
+
+    /// An operation whose description was checked before: buffers and weights are never freed, so it still fits.
+    fn run_checked(&mut self, op: Op) -> Result<(), BackendError> {
+        let Self { memory, kernels, .. } = self;
+        macro_rules! dispatch {
+            ($($name:ident: $op:ident),* $(,)?) => {
+                match op { $(Op::$op(op) => kernels.$name(memory, op)),* }
+            };
+        }
+        for_each_operation! { dispatch }
+    }
+}
+
+impl<K> Cpu<K> {
+    fn of(kernels: K) -> Self {
+        let device = DEVICES.fetch_add(1, Ordering::Relaxed);
+        let (began, submitted, tickets) = (None, Vec::with_capacity(8), 0);
+        Self { memory: Memory::default(), kernels, device, began, submitted, tickets }
+    }
+
+    /// Commands run at once, so a submission has taken the time since its first one.
+    fn begin(&mut self) {
+        self.began.get_or_insert_with(Instant::now);
     }
 }
 
@@ -39,6 +80,7 @@ impl<K> Catalog for Cpu<K> {
 macro_rules! checked {
     ($($name:ident: $op:ident),* $(,)?) => {$(
         fn $name(&mut self, op: op::$op) -> Result<(), BackendError> {
+            self.begin();
             Op::from(op).desc(&self.memory).check()?;
             self.kernels.$name(&mut self.memory, op)
         }
@@ -62,16 +104,38 @@ impl<K: Kernels> Backend for Cpu<K> {
         Ok(self.memory.upload(self.kernels.keep(matrix)))
     }
 
+    fn prepare(&mut self, program: &mut Program) -> Result<(), BackendError> {
+        for op in program.ops() {
+            op.desc(&self.memory).check()?;
+        }
+        program.set_prepared(Prepared { device: self.device, number: 0 });
+        Ok(())
+    }
+
+    fn run(&mut self, program: &Program) -> Result<(), BackendError> {
+        self.begin();
+        if program.prepared().is_some_and(|prepared| prepared.device == self.device) {
+            return program.ops().iter().try_for_each(|&op| self.run_checked(op));
+        }
+        program.ops().iter().try_for_each(|op| op.apply(self))
+    }
+
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
+        self.begin();
         self.memory.write(dst, src)
     }
 
     fn submit(&mut self) -> Result<Ticket, BackendError> {
-        Ok(Ticket(0))
+        let time = self.began.take().map_or(Duration::ZERO, |began| began.elapsed());
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.submitted.push((ticket, time));
+        Ok(ticket)
     }
 
-    fn wait(&mut self, _ticket: Ticket) -> Result<(), BackendError> {
-        Ok(())
+    fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
+        let passed = self.submitted.partition_point(|&(submitted, _)| submitted <= ticket);
+        Ok(self.submitted.drain(..passed).map(|(_, time)| time).sum())
     }
 
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {

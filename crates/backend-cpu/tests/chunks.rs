@@ -109,7 +109,6 @@ fn attend(
         heads,
         scale: SCALE,
         window,
-        visible_keys: 0,
         out: room(device, DType::F32, rows.len() * width),
     };
     device.attention(op).expect("operands fit");

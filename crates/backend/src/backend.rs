@@ -3,10 +3,11 @@
 use crate::op::{
     AddGated, AddNorm, Attention, AttentionInputs, ClusterHead, DeltaInputs, DeltaRule, Embed,
     Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, HeadSample, JoinNorm, Linear,
-    Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows, Softcap,
+    Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows, ScatterWords, Softcap,
 };
-use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, View, WeightId};
+use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, View, WeightId};
 use forerun_base::Matrix;
+use std::time::Duration;
 
 /// Numbers on the host, on their way to a device.
 #[derive(Clone, Copy, Debug)]
@@ -61,11 +62,26 @@ pub trait Backend: Catalog + Send {
     /// Hands everything queued to the device.
     fn submit(&mut self) -> Result<Ticket, BackendError>;
 
-    /// Waits until the device has passed `ticket`.
-    fn wait(&mut self, ticket: Ticket) -> Result<(), BackendError>;
+    /// Waits until the device has passed `ticket`. Returns how long the device itself was busy with what it has passed since the
+    /// last wait, which is what a step costs: the host's clock also counts what the host did meanwhile.
+    fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError>;
 
     /// Copies to the host.
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError>;
+
+    /// Makes a program ready, which will run many times. A device may check its descriptions once, keep bind groups or
+    /// capture a graph. One that was not prepared runs as well.
+    fn prepare(&mut self, _program: &mut Program) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Queues the operations of a program. Defined as each of them in order.
+    fn run(&mut self, program: &Program) -> Result<(), BackendError> {
+        program.ops().iter().try_for_each(|op| op.apply(self))
+    }
+
+    /// Forgets what the device keeps of a program.
+    fn release(&mut self, _program: &mut Program) {}
 
     /// `out[i] = table[ids[i]]·scale`.
     fn embed(&mut self, op: Embed) -> Result<(), BackendError>;
@@ -107,6 +123,8 @@ pub trait Backend: Catalog + Send {
     fn gather_rows(&mut self, op: GatherRows) -> Result<(), BackendError>;
     /// `out[rows[i]] = x[i]`.
     fn scatter_rows(&mut self, op: ScatterRows) -> Result<(), BackendError>;
+    /// `out[to[i]] = words[from[i]]`.
+    fn scatter_words(&mut self, op: ScatterWords) -> Result<(), BackendError>;
     /// One token per row of logits.
     fn sample(&mut self, op: Sample) -> Result<(), BackendError>;
 
@@ -142,7 +160,7 @@ pub trait Backend: Catalog + Send {
 }
 
 /// Runs everything queued and waits for it.
-pub fn submit_and_wait(backend: &mut dyn Backend) -> Result<(), BackendError> {
+pub fn submit_and_wait(backend: &mut dyn Backend) -> Result<Duration, BackendError> {
     let ticket = backend.submit()?;
     backend.wait(ticket)
 }

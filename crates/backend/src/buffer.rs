@@ -11,7 +11,7 @@ pub struct BufferId(pub u32);
 pub struct WeightId(pub u32);
 
 /// Part of a buffer, in elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct View {
     /// The buffer looked into.
     pub buffer: BufferId,

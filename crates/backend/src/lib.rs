@@ -16,6 +16,7 @@ mod error;
 pub mod op;
 mod op_desc;
 mod plan;
+mod program;
 mod timed;
 
 pub use backend::{Backend, HostData, HostDataMut, Ticket, submit_and_wait};
@@ -24,4 +25,5 @@ pub use error::BackendError;
 pub use op::Op;
 pub use op_desc::{Access, Catalog, Cost, OpDesc, Operand};
 pub use plan::{MemoryPlan, PlanItem};
+pub use program::{Prepared, Program};
 pub use timed::{Entry, Kind, Meter, Timed, Width};

@@ -244,7 +244,7 @@ impl Backend for Timed {
         self.inner.submit()
     }
 
-    fn wait(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+    fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
         self.inner.wait(ticket)
     }
 

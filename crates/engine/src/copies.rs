@@ -1,7 +1,7 @@
 //! Parts of a lease's state between a device and the host, as bytes.
 
 use crate::{EngineError, ModelRunner, Part, StateShape};
-use forerun_backend::{HostData, HostDataMut, View, submit_and_wait};
+use forerun_backend::{HostData, HostDataMut, View};
 use forerun_base::{Bytes, DType};
 use forerun_model::{AttentionSpec, KvCache, LayerState, Limits, MixerSpec, Model, StateBuffers};
 use std::ops::Range;
@@ -140,6 +140,7 @@ fn shares(mixer: &MixerSpec) -> bool {
 impl ModelRunner {
     pub(crate) fn part_to_host(&mut self, part: Part, to: &mut [u8]) -> Result<(), EngineError> {
         self.check_part(part, to.len())?;
+        self.settle()?;
         let backend = &mut *self.backend;
         self.copies
             .each(part, |view, bytes| Ok(backend.read(view, HostDataMut::Bytes(&mut to[bytes]))?))
@@ -153,7 +154,7 @@ impl ModelRunner {
                 Ok(backend.write(view, HostData::Bytes(&from[bytes]))?)
             })?;
         }
-        Ok(submit_and_wait(&mut *self.backend)?)
+        self.finish(false)
     }
 
     fn check_part(&self, part: Part, found: usize) -> Result<(), EngineError> {

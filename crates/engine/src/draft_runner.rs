@@ -1,10 +1,11 @@
 //! Draft passes of the MTP head or of a separate drafter.
 
-use crate::model_runner::ModelRunner;
+use crate::model_runner::{ChainScratch, ModelRunner};
+use crate::programs::{Move, PassKey, PassKind};
 use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow};
 use forerun_backend::op::SampleRow;
-use forerun_backend::{HostData, View};
-use forerun_model::{BatchShape, Head, HiddenSource, NewSpan};
+use forerun_backend::{HostDataMut, View};
+use forerun_model::{BatchShape, HiddenSource, NewSpan};
 use std::ops::Range;
 
 /// Rows that only have to be taken in and may come along in a pass that drafts. For more, a pass that leaves out most of the head's
@@ -14,6 +15,9 @@ const TAKEN_ALONG: usize = 1;
 impl ModelRunner {
     /// What is new is taken in and the first drafts are made, in one pass where it is little; one more pass per further
     /// draft. A drafter that remembers nothing has only the newest row of each entry to see.
+    ///
+    /// Where no entry has a constraint, all passes are one submission: a sampled token feeds the next pass on the device. Otherwise
+    /// the host hears of each draft, to say what may come next.
     pub(crate) fn run_draft(
         &mut self,
         plan: &mut DraftPlan,
@@ -24,13 +28,16 @@ impl ModelRunner {
         let rows = plan.entries.iter().map(|entry| entry.tokens.len()).sum::<usize>();
         let drafting = plan.entries.iter().filter(|entry| entry.depth > 0).count();
         let mut passes = 0;
+        for entry in &plan.entries {
+            let blocks = &plan.blocks[entry.blocks.clone()];
+            self.tables.set(entry.lease.0 as usize, blocks, &mut *self.backend)?;
+        }
         // What is too much for one pass is taken in first, all but each drafting entry's newest row.
         let remembers = self.model.drafter_remembers();
         let fits = remembers && rows <= self.limits.rows.min(drafting + TAKEN_ALONG);
         if remembers && !fits {
             passes += self.take_in(plan)?;
         }
-        self.lay_ids(plan);
         self.lay_history(&plan.history);
         self.batch.clear();
         self.draft.active.clear();
@@ -44,23 +51,137 @@ impl ModelRunner {
             let rows = if fits { 0..newest + 1 } else { newest..newest + 1 };
             self.push_rows(plan, entry, rows, usize::from(entry.depth > 0));
         }
-        if self.batch.rows() > 0 {
-            self.pass(plan, HiddenSource::Trunk, 1, drafts)?;
-            passes += 1;
+        if self.batch.rows() == 0 {
+            self.submit(false)?;
+            return Ok(passes);
         }
-        for made in 1.. {
+        self.write_choices(plan.masks.words())?;
+        if plan.is_constrained() {
+            Ok(passes + self.followed(plan, drafts, follow)?)
+        } else {
+            Ok(passes + self.chain(plan, drafts)?)
+        }
+    }
+
+    /// All passes as one submission with one write, one wait and one read.
+    fn chain(&mut self, plan: &DraftPlan, drafts: &mut DraftTokens) -> Result<usize, EngineError> {
+        let (depth, candidates) = (plan.deepest().max(1), plan.candidates());
+        self.block.clear();
+        self.draft.passes.clear();
+        let (mut source, mut first) = (HiddenSource::Trunk, 0);
+        for number in 1..=depth {
+            self.lay_sampling(plan, number);
+            let mut inputs = self.block.add(&self.batch);
+            let before = (number == 1).then(|| self.seed_lines(plan, inputs.ids));
+            if number > 1 {
+                inputs.ids = self.next_ids(self.batch.rows());
+            }
+            let out = View { buffer: self.buffers.drafted, start: first, len: inputs.sampled.len };
+            first += out.len;
+            let after = Some(self.hand_on(plan, number, out));
+            let (kind, ids) = (PassKind::Draft { source, candidates }, self.buffers.draft_ids);
+            self.draft.passes.push(PassKey { kind, inputs, ids, out, before, after });
+            source = HiddenSource::LastPass;
+            if number < depth {
+                self.next_rows(plan, number, None);
+            }
+        }
+        self.block.write(&mut *self.backend)?;
+        let passes = std::mem::take(&mut self.draft.passes);
+        let done = passes.iter().try_for_each(|&pass| self.run_pass(pass));
+        self.draft.passes = passes;
+        done?;
+        self.finish(false)?;
+        let mut sampled = std::mem::take(&mut self.draft.sampled);
+        sampled.clear();
+        sampled.resize(first, 0);
+        if first > 0 {
+            let all = View::head(self.buffers.drafted, first);
+            self.backend.read(all, HostDataMut::U32(&mut sampled))?;
+        }
+        let mut tokens = sampled.iter();
+        for number in 1..=depth {
+            let entries = plan.entries.iter().enumerate().filter(|(_, e)| e.depth >= number);
+            for ((i, _), &token) in entries.zip(&mut tokens) {
+                drafts.push(i, token);
+            }
+        }
+        self.draft.sampled = sampled;
+        Ok(depth)
+    }
+
+    /// The newest token of each drafting entry, from the first pass's ids to the head of its line.
+    fn seed_lines(&mut self, plan: &DraftPlan, ids: View) -> Move {
+        let line = self.line() as u32;
+        let ChainScratch { from, to, active, .. } = &mut self.draft;
+        from.clear();
+        from.extend_from_slice(&self.batch.sampled);
+        to.clear();
+        to.extend(active.iter().map(|&i| i as u32 * line));
+        debug_assert_eq!(
+            from.len(),
+            to.len(),
+            "{} entries, one sampled row each",
+            plan.entries.len()
+        );
+        Move {
+            words: ids,
+            from: self.block.push(&self.draft.from),
+            to: self.block.push(&self.draft.to),
+        }
+    }
+
+    /// What pass `number` sampled, to the entries' lines and to the ids of the next pass.
+    fn hand_on(&mut self, plan: &DraftPlan, number: usize, out: View) -> Move {
+        let (line, next) = (self.line(), self.limits.sequences * self.line());
+        let ChainScratch { from, to, active, .. } = &mut self.draft;
+        from.clear();
+        to.clear();
+        let mut goes_on = 0;
+        for (row, &i) in active.iter().enumerate() {
+            from.push(row as u32);
+            to.push((i * line + number) as u32);
+            if plan.entries[i].depth > number {
+                from.push(row as u32);
+                to.push((next + goes_on) as u32);
+                goes_on += 1;
+            }
+        }
+        Move {
+            words: out,
+            from: self.block.push(&self.draft.from),
+            to: self.block.push(&self.draft.to),
+        }
+    }
+
+    /// Where the ids of a pass after the first lie on the device.
+    fn next_ids(&self, rows: usize) -> View {
+        self.buffers.draft_ids.part(self.limits.sequences * self.line(), rows)
+    }
+
+    /// Pass by pass: after each but the last, `follow` hears the drafts and lays down what may come next.
+    fn followed(
+        &mut self,
+        plan: &mut DraftPlan,
+        drafts: &mut DraftTokens,
+        follow: &mut Follow<'_>,
+    ) -> Result<usize, EngineError> {
+        self.lay_ids(plan);
+        let (mut source, mut made) = (HiddenSource::Trunk, 0);
+        loop {
+            made += 1;
+            self.pass(plan, source, made, drafts)?;
+            source = HiddenSource::LastPass;
             if plan.deepest() > made {
                 follow(plan, drafts, made);
             }
             // Whoever follows may have heard enough.
             if plan.deepest() <= made {
-                break;
+                return Ok(made);
             }
-            self.next_rows(plan, drafts, made);
-            self.pass(plan, HiddenSource::LastPass, made + 1, drafts)?;
-            passes += 1;
+            self.next_rows(plan, made, Some(drafts));
+            self.write_choices(plan.masks.words())?;
         }
-        Ok(passes)
     }
 
     /// Takes in every entry's rows in one pass and hands the draft logits of each row to `sink`.
@@ -73,8 +194,15 @@ impl ModelRunner {
         for entry in &plan.entries {
             self.push_rows(plan, entry, 0..entry.tokens.len(), entry.tokens.len());
         }
-        let head = self.queue_pass(HiddenSource::Trunk)?;
-        self.read_rows(head, sink)
+        for entry in &plan.entries {
+            let blocks = &plan.blocks[entry.blocks.clone()];
+            self.tables.set(entry.lease.0 as usize, blocks, &mut *self.backend)?;
+        }
+        self.block.clear();
+        let inputs = self.block.add(&self.batch);
+        self.block.write(&mut *self.backend)?;
+        self.run_pass(PassKey::without_tokens(PassKind::DraftScore, inputs))?;
+        self.read_rows(sink)
     }
 
     /// Takes in rows without drafting, as many to a pass as a step holds.
@@ -102,9 +230,13 @@ impl ModelRunner {
         Ok(passes)
     }
 
+    /// Queues a pass that leaves nothing but keys and values. Whatever comes next is queued behind it.
     fn silent_pass(&mut self) -> Result<(), EngineError> {
-        self.queue_pass(HiddenSource::Trunk)?;
-        forerun_backend::submit_and_wait(&mut *self.backend)?;
+        self.block.clear();
+        let inputs = self.block.add(&self.batch);
+        self.block.write(&mut *self.backend)?;
+        let kind = PassKind::Draft { source: HiddenSource::Trunk, candidates: 0 };
+        self.run_pass(PassKey::without_tokens(kind, inputs))?;
         self.batch.clear();
         Ok(())
     }
@@ -132,7 +264,7 @@ impl ModelRunner {
 
     /// The rows that go on from the last pass: each entry that still drafts, at its next position or, for a drafter
     /// that reads the trunk's cache, still at the last position the trunk has seen.
-    fn next_rows(&mut self, plan: &DraftPlan, drafts: &DraftTokens, made: usize) {
+    fn next_rows(&mut self, plan: &DraftPlan, made: usize, drafts: Option<&DraftTokens>) {
         let moved = if self.model.drafter_remembers() { made } else { 0 };
         self.batch.clear();
         let mut hidden = std::mem::take(&mut self.draft.hidden);
@@ -144,7 +276,8 @@ impl ModelRunner {
             }
             hidden.push(row as u32);
             let new = NewSpan {
-                tokens: &drafts.of(i)[made - 1..made],
+                // In a chain the device fills in what it sampled.
+                tokens: drafts.map_or(&[0], |drafts| &drafts.of(i)[made - 1..made]),
                 start: entry.start + (entry.tokens.len() - 1 + moved) as u32,
                 confirmed: 1,
                 pending: 0,
@@ -159,7 +292,7 @@ impl ModelRunner {
         self.draft.active.retain(|&i| plan.entries[i].depth > made);
     }
 
-    /// One pass and its sampled tokens: draft number `number` of every active entry.
+    /// One pass and its tokens: draft number `number` of every active entry.
     fn pass(
         &mut self,
         plan: &DraftPlan,
@@ -167,18 +300,23 @@ impl ModelRunner {
         number: usize,
         drafts: &mut DraftTokens,
     ) -> Result<(), EngineError> {
-        let head = self.queue_pass(source)?.first(plan.candidates());
         self.lay_sampling(plan, number);
-        let ids = View::head(self.buffers.draft_ids, self.draft.ids.len());
-        self.backend.write(ids, HostData::U32(&self.draft.ids))?;
+        self.block.clear();
+        let inputs = self.block.add(&self.batch);
+        let ids = self.block.push(&self.draft.ids);
+        self.block.write(&mut *self.backend)?;
+        let out = View::head(self.buffers.drafted, inputs.sampled.len);
+        let kind = PassKind::Draft { source, candidates: plan.candidates() };
+        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None })?;
+        self.finish(false)?;
         let mut sampled = std::mem::take(&mut self.draft.sampled);
         sampled.clear();
         sampled.resize(self.draft.active.len(), 0);
-        self.sample(head, ids, plan.masks.words(), &mut sampled)?;
+        self.backend.read(out, HostDataMut::U32(&mut sampled))?;
         let line = self.line();
-        for (&i, &pick) in self.draft.active.iter().zip(&sampled) {
-            drafts.push(i, pick);
-            self.draft.ids[i * line + number] = pick;
+        for (&i, &token) in self.draft.active.iter().zip(&sampled) {
+            drafts.push(i, token);
+            self.draft.ids[i * line + number] = token;
         }
         self.draft.sampled = sampled;
         Ok(())
@@ -202,7 +340,7 @@ impl ModelRunner {
     /// Draft number `number` is sampled as the model will sample its position: same noise, same
     /// filters, and a history of everything before it.
     fn lay_sampling(&mut self, plan: &DraftPlan, number: usize) {
-        self.sample_words.clear();
+        self.batch.sample_rows.clear();
         let line = self.line();
         for &i in &self.draft.active {
             let entry = &plan.entries[i];
@@ -216,12 +354,7 @@ impl ModelRunner {
                 mask: plan.masks.number(&entry.sample.masks, 0),
                 ..entry.sample.row
             };
-            self.sample_words.extend_from_slice(&row.words());
+            self.batch.sample_rows.extend_from_slice(&row.words());
         }
-    }
-
-    fn queue_pass(&mut self, source: HiddenSource) -> Result<Head, EngineError> {
-        let (space, states) = (&self.buffers.space, &self.buffers.states);
-        Ok(self.model.draft(&mut *self.backend, space, states, &self.batch, source)?)
     }
 }

@@ -4,7 +4,7 @@ use crate::cache::PrefixCache;
 use crate::draft::{CostTable, DraftScratch};
 use crate::pace::Pace;
 use crate::{
-    DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
+    Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
     Request, Runner, SampledTokens, Scheduler, Speculation, StateStore, Stats, StepPlan, accept,
 };
 use forerun_base::{SeqId, Token};
@@ -24,6 +24,18 @@ pub struct Engine<R> {
     pub(crate) stats: Stats,
     pub(crate) cache: Option<PrefixCache>,
     scratch: DraftScratch,
+    /// Steps that the device has not reported yet.
+    unpriced: Unpriced,
+}
+
+/// Steps whose time is not known yet, together.
+#[derive(Debug, Default)]
+struct Unpriced {
+    steps: usize,
+    prompt_rows: usize,
+    context: usize,
+    /// What the device has reported so far.
+    reported: Busy,
 }
 
 impl Engine<ModelRunner> {
@@ -67,6 +79,7 @@ impl<R: Runner> Engine<R> {
             stats: Stats::default(),
             cache: None,
             scratch: DraftScratch::with_capacity(limits.sequences),
+            unpriced: Unpriced::default(),
             scheduler,
             states,
             runner,
@@ -137,6 +150,7 @@ impl<R: Runner> Engine<R> {
         self.scheduler.admit(&mut self.states); // reserve; no device
         self.start(events); // device: what the cache has of new prompts
         let started = Instant::now();
+        self.runner.take_busy(); // copies for the cache are no price of rows
         self.scheduler.plan(&self.states, &self.pace, &mut self.plan); // choose; no device
         self.scheduler.constrain(&mut self.states, &mut self.plan, events); // what may be sampled
         if self.plan.spans.is_empty() {
@@ -144,12 +158,11 @@ impl<R: Runner> Engine<R> {
         }
         let done = self
             .run() // device: tentative state, samples
-            .map(|()| self.settle(events)) // accept and commit
-            .and_then(|()| self.draft(events)); // device: next drafts
+            .inspect(|_| self.settle(events)) // accept and commit
+            .and_then(|ran| Ok([ran, self.draft(events)?])); // device: next drafts
         match done {
-            Ok(drafting) => {
-                // Copies for the cache are no price of rows.
-                self.note_step(started.elapsed(), drafting);
+            Ok(busy) => {
+                self.note_step(started.elapsed(), busy);
                 self.publish(); // device: what prompts to come may want
             }
             Err(error) => self.fail(&error, events),
@@ -157,11 +170,13 @@ impl<R: Runner> Engine<R> {
         self.scheduler.sweep(&mut self.states); // bookkeeping; no device
     }
 
-    fn run(&mut self) -> Result<(), EngineError> {
+    fn run(&mut self) -> Result<Busy, EngineError> {
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.sampled)?;
-        self.stats.note_submissions(1, start.elapsed());
-        Ok(())
+        let host = Busy { step: start.elapsed(), steps: 1, other: Duration::ZERO };
+        let busy = self.runner.take_busy().unwrap_or(host);
+        self.stats.note_submissions(1, busy.step);
+        Ok(busy)
     }
 
     /// Judges every span and commits what is kept: the only place state becomes real.
@@ -180,13 +195,13 @@ impl<R: Runner> Engine<R> {
     }
 
     /// Makes the drafts of the next step; how long the device took.
-    fn draft(&mut self, events: &mut Vec<Event>) -> Result<Duration, EngineError> {
+    fn draft(&mut self, events: &mut Vec<Event>) -> Result<Busy, EngineError> {
         if self.scheduler.max_drafts() == 0 {
-            return Ok(Duration::ZERO);
+            return Ok(Busy::default());
         }
         let Self { scheduler, states, costs, scratch, plan, draft_plan, .. } = self;
         scheduler.plan_drafts(plan, states, costs, scratch, draft_plan);
-        let mut drafting = Duration::ZERO;
+        let mut busy = Busy::default();
         if !self.draft_plan.entries.is_empty() {
             let start = Instant::now();
             let Self { scheduler, runner, draft_plan, drafts, .. } = self;
@@ -195,33 +210,51 @@ impl<R: Runner> Engine<R> {
             });
             scheduler.look_back();
             let passes = drafted?;
-            drafting = start.elapsed();
-            self.stats.note_submissions(passes, drafting);
+            let host = Busy { other: start.elapsed(), ..Busy::default() };
+            busy = self.runner.take_busy().unwrap_or(host);
+            self.stats.note_submissions(passes, busy.other);
             if self.draft_plan.deepest() > 0
                 && self.draft_plan.tokens.len() <= 2 * self.drafts.len()
             {
                 // A pass that only takes in what is new belongs to the price of drafts.
-                self.costs.note_draft(self.drafts.deepest(), self.drafts.len(), drafting);
+                self.costs.note_draft(self.drafts.deepest(), self.drafts.len(), busy.other);
             }
         }
         self.scheduler.take_drafts(&self.draft_plan, &self.drafts, events);
-        Ok(drafting)
+        Ok(busy)
     }
 
-    fn note_step(&mut self, time: Duration, drafting: Duration) {
-        let (rows, prompt_rows, spans) =
-            (self.plan.rows(), self.plan.prompt_rows, &self.plan.spans);
+    /// Prices what the device has passed. A chunk in the middle of a prompt is not waited for, so its time comes with a later
+    /// step's, and both are priced together.
+    fn note_step(&mut self, wall: Duration, [ran, drafting]: [Busy; 2]) {
+        let (rows, prompt_rows, context) =
+            (self.plan.rows(), self.plan.prompt_rows, self.plan.context());
+        self.stats.note_step(rows, prompt_rows, wall);
+        let open = &mut self.unpriced;
+        open.steps += 1;
+        open.prompt_rows += prompt_rows;
+        open.context = open.context.max(context);
+        for busy in [ran, drafting] {
+            open.reported.step += busy.step;
+            open.reported.steps += busy.steps;
+            open.reported.other += busy.other;
+        }
+        if open.reported.steps < open.steps {
+            return;
+        }
+        let Unpriced { steps, prompt_rows, context, reported } = std::mem::take(open);
+        let spans = &self.plan.spans;
         let decodes = spans.iter().all(|span| span.sample.is_some() && span.confirmed() == 1);
         // What drafts left to be folded is their price, not that of the step without drafts that follows.
         let drafts = spans.iter().any(|span| span.drafts > 0);
-        if decodes && (drafts || spans.iter().all(|span| span.pending == 0)) {
-            self.costs.note_step(rows, self.plan.context(), time.saturating_sub(drafting));
+        if steps == 1 && decodes && (drafts || spans.iter().all(|span| span.pending == 0)) {
+            self.costs.note_step(rows, context, reported.step);
         }
-        self.pace.note(prompt_rows, self.plan.context(), time);
-        self.stats.note_step(rows, prompt_rows, time);
+        self.pace.note(prompt_rows, context, reported.step + reported.other);
     }
 
     fn fail(&mut self, error: &EngineError, events: &mut Vec<Event>) {
+        self.unpriced = Unpriced::default();
         let why = error.to_string();
         for span in &self.plan.spans {
             // An answer that ended before the device failed has its reason already.

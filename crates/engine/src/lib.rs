@@ -19,6 +19,7 @@ mod logprobs;
 mod model_runner;
 mod pace;
 mod plan;
+mod programs;
 mod request;
 mod runner;
 mod sampling;
@@ -29,6 +30,7 @@ mod settings;
 mod share;
 mod state;
 mod stats;
+mod submissions;
 
 pub use accept::{Verdict, accept};
 pub use cache::{
@@ -45,7 +47,7 @@ pub use logprobs::{MAX_LOGPROBS, TokenLogprobs, log_probability};
 pub use model_runner::{ModelRunner, Tap};
 pub use plan::{SampleSpec, Span, StepPlan};
 pub use request::{Event, FinishReason, Request, Watch, check_tokens};
-pub use runner::{Follow, Runner, SampledTokens, SpanTokens};
+pub use runner::{Busy, Follow, Runner, SampledTokens, SpanTokens};
 pub use sampling::Sampling;
 pub use scheduler::Scheduler;
 pub use settings::Settings;

@@ -1,21 +1,28 @@
 //! A model on a device, run by plans.
 
 use crate::copies::Copies;
+use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
+use crate::submissions::Submissions;
 use crate::{
-    CacheSettings, DraftPlan, DraftTokens, EngineError, Follow, Part, Runner, SampleSpec,
+    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, Follow, Part, Runner, SampleSpec,
     SampledTokens, Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
 };
-use forerun_backend::op::{HistoryEntry, Sample, SampleRow};
+use forerun_backend::op::{HistoryEntry, Sample, SampleRow, ScatterWords};
 use forerun_backend::{
-    Backend, BufferId, HostData, HostDataMut, MemoryPlan, View, submit_and_wait,
+    Backend, BufferId, HostData, HostDataMut, MemoryPlan, Op, View, submit_and_wait,
 };
 use forerun_base::{Bytes, SeqId};
 use forerun_model::{
-    Batch, BatchShape, Choice, Head, Limits, Model, ModelSpec, NewSpan, Planner, StateBuffers,
-    Workspace,
+    Batch, BatchShape, BlockTables, Choice, Head, HiddenSource, InputBlock, Limits, Model,
+    ModelSpec, NewSpan, PassInputs, Planner, StateBuffers, Workspace,
 };
 use std::time::Duration;
+
+/// Shapes of a step that are kept as programs: widths of a verification, and some prompts.
+const STEP_PROGRAMS: usize = 16;
+/// Shapes of draft passes that are kept: by depth, and by how many rows come before the first draft.
+const CHAIN_PROGRAMS: usize = 64;
 
 /// Sees the logits of each sampled row: the sequence, the row's position, the numbers. A row of a
 /// rejected draft is seen too, and its position again when the true token is there.
@@ -33,7 +40,11 @@ pub struct ModelRunner {
     pub(crate) buffers: Buffers,
     pub(crate) copies: Copies,
     pub(crate) batch: Batch,
-    pub(crate) sample_words: Vec<u32>,
+    pub(crate) block: InputBlock,
+    pub(crate) tables: BlockTables,
+    steps: Programs,
+    pub(crate) chains: Programs,
+    submissions: Submissions,
     pub(crate) history_words: Vec<u32>,
     /// A row of logits on the host; empty until someone asks for one.
     row: Vec<f32>,
@@ -41,25 +52,33 @@ pub struct ModelRunner {
     tap: Option<Tap>,
 }
 
-/// What a draft keeps from pass to pass.
+/// What a round of drafts keeps from pass to pass.
 pub(crate) struct ChainScratch {
     /// Entries of the last pass that were sampled, in order.
     pub(crate) active: Vec<usize>,
-    /// Each entry's newest token and drafts, in lines of `max_drafts + 1`.
+    /// Each entry's newest token and drafts, in lines of `max_drafts + 1`, where the host follows each pass.
     pub(crate) ids: Vec<u32>,
     pub(crate) sampled: Vec<u32>,
     /// Rows of the last pass that the next one goes on from.
     pub(crate) hidden: Vec<u32>,
+    /// Indices of a move on the device.
+    pub(crate) from: Vec<u32>,
+    pub(crate) to: Vec<u32>,
+    /// Passes of a chain that are laid down and wait to run.
+    pub(crate) passes: Vec<PassKey>,
 }
 
 impl ChainScratch {
     fn with_capacity(limits: &Limits, speculation: &Speculation) -> Self {
-        let sequences = limits.sequences;
+        let (sequences, drafts) = (limits.sequences, speculation.max_drafts);
         Self {
             active: Vec::with_capacity(sequences),
-            ids: Vec::with_capacity(sequences * (speculation.max_drafts + 1)),
-            sampled: Vec::with_capacity(sequences),
+            ids: Vec::with_capacity(sequences * (drafts + 1)),
+            sampled: Vec::with_capacity(sequences * drafts.max(1)),
             hidden: Vec::with_capacity(sequences),
+            from: Vec::with_capacity(2 * sequences),
+            to: Vec::with_capacity(2 * sequences),
+            passes: Vec::with_capacity(drafts),
         }
     }
 }
@@ -68,11 +87,13 @@ impl ChainScratch {
 pub(crate) struct Buffers {
     pub(crate) states: StateBuffers,
     pub(crate) space: Workspace,
-    sample_rows: BufferId,
-    history: BufferId,
-    masks: BufferId,
+    history: View,
+    masks: View,
     sampled: BufferId,
-    pub(crate) draft_ids: BufferId,
+    /// Lines of `max_drafts + 1` tokens, one for each entry of a chain, then the ids of its next pass.
+    pub(crate) draft_ids: View,
+    /// Tokens that a chain samples, pass by pass.
+    pub(crate) drafted: BufferId,
 }
 
 impl Buffers {
@@ -82,17 +103,36 @@ impl Buffers {
         planner: &mut Planner<'_>,
     ) -> Result<Self, EngineError> {
         let limits = &settings.limits(spec)?;
-        let line = settings.speculation.max_drafts + 1;
-        let draft_ids = if limits.mtp { limits.sequences * line } else { 0 };
+        let drafts = settings.speculation.max_drafts;
+        let chained = if limits.mtp { limits.sequences } else { 0 };
+        let mut kept = |label: &str, len: usize| -> Result<View, EngineError> {
+            Ok(View::head(planner.kept_index(label, len)?, len))
+        };
+        let history = kept("token history", history_entries(spec, limits))?;
+        let masks = kept("masks", mask_words(spec, limits))?;
+        let draft_ids = kept("draft ids", chained * (drafts + 2))?;
         Ok(Self {
             states: StateBuffers::new(spec, limits, planner)?,
-            space: Workspace::new(spec, limits, planner)?,
-            sample_rows: planner.index("sample rows", limits.sampled * SampleRow::WORDS)?,
-            history: planner.index("token history", history_entries(spec, limits))?,
-            masks: planner.index("masks", mask_words(spec, limits))?,
+            space: Workspace::new(spec, limits, drafts, planner)?,
+            history,
+            masks,
             sampled: planner.index("sampled", limits.sampled)?,
-            draft_ids: planner.index("draft ids", draft_ids)?,
+            draft_ids,
+            drafted: planner.index("drafted", chained * drafts)?,
         })
+    }
+
+    /// Writes what is read before anything of a request's own is there.
+    fn write_initial(&self, backend: &mut dyn Backend) -> Result<(), EngineError> {
+        self.space.write_rings(backend)?;
+        let longest = [self.history, self.masks, self.draft_ids].map(|view| view.len);
+        let zeros = vec![0; longest.into_iter().max().unwrap_or(0)];
+        for view in [self.history, self.masks, self.draft_ids] {
+            backend.write(view, HostData::U32(&zeros[..view.len]))?;
+        }
+        self.space.write_empty_tables(backend)?;
+        submit_and_wait(backend)?;
+        Ok(())
     }
 }
 
@@ -107,6 +147,21 @@ fn mask_words(spec: &ModelSpec, limits: &Limits) -> usize {
     let rows = limits.sequences.saturating_mul(limits.log_rows + 1).min(limits.sampled);
     // Each sequence that drafts has one mask for its first draft, also where nothing is verified.
     rows.max(limits.sequences) * Sample::mask_words(spec.vocabulary)
+}
+
+/// Operations of a step and of a draft pass, to make room for their programs.
+fn operations(model: &Model, buffers: &Buffers) -> [usize; 2] {
+    let Buffers { space, states, .. } = buffers;
+    let (mut block, mut ops) = (space.input_block(0), Vec::new());
+    let inputs = block.add(&Batch::default());
+    model.forward(&mut ops, space, states, inputs);
+    let step = ops.len();
+    ops.clear();
+    if states.draft.is_some() {
+        model.draft(&mut ops, space, states, inputs, HiddenSource::Trunk);
+    }
+    // Product, softcap and sampling of the head; tokens moved before and after.
+    [step + 3, ops.len() + 5]
 }
 
 /// The most the prefix cache may come to hold, in host memory.
@@ -130,9 +185,18 @@ impl ModelRunner {
         plan.add("weights", model.weight_bytes);
         planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
         add_cache(&mut plan, settings);
+        buffers.write_initial(&mut *backend)?;
         let batch = Batch::with_capacity(&model.spec, &limits);
+        let drafts = settings.speculation.max_drafts;
+        let block = buffers.space.input_block(drafts);
+        let [step_ops, draft_ops] = operations(&model, &buffers);
         Ok(Self {
             copies: Copies::new(&model, &buffers.states, &limits),
+            block,
+            tables: buffers.space.block_tables(),
+            submissions: Submissions::new(),
+            steps: Programs::with_capacity(STEP_PROGRAMS, step_ops),
+            chains: Programs::with_capacity(if limits.mtp { CHAIN_PROGRAMS } else { 0 }, draft_ops),
             backend,
             model,
             limits,
@@ -142,7 +206,6 @@ impl ModelRunner {
             plan,
             buffers,
             batch,
-            sample_words: Vec::with_capacity(limits.sampled * SampleRow::WORDS),
             history_words: Vec::new(),
             row: Vec::new(),
             draft: ChainScratch::with_capacity(&limits, &settings.speculation),
@@ -185,11 +248,10 @@ impl ModelRunner {
         self.tap = tap;
     }
 
-    fn show(&mut self, plan: &StepPlan, head: Head) -> Result<(), EngineError> {
+    fn show(&mut self, plan: &StepPlan) -> Result<(), EngineError> {
         let Some(mut tap) = self.tap.take() else { return Ok(()) };
-        let logits = head.logits(&mut *self.backend)?;
-        submit_and_wait(&mut *self.backend)?;
         let vocabulary = self.model.spec.vocabulary;
+        let logits = self.buffers.space.logits(self.batch.sampled.len() * vocabulary);
         let mut row = vec![0.0; vocabulary];
         let mut at = 0;
         for span in plan.spans.iter().filter(|span| span.sample.is_some()) {
@@ -205,14 +267,9 @@ impl ModelRunner {
     }
 
     /// Reads the logits of the rows whose requests ask what the model thought of them.
-    fn tell(
-        &mut self,
-        plan: &StepPlan,
-        head: Head,
-        sampled: &mut SampledTokens,
-    ) -> Result<(), EngineError> {
-        let Head::Logits(logits) = head else { return Ok(()) };
+    fn tell(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
         let vocabulary = self.model.spec.vocabulary;
+        let logits = self.buffers.space.logits(self.batch.sampled.len() * vocabulary);
         self.row.resize(vocabulary, 0.0);
         for (span, of) in plan.spans.iter().zip(&sampled.of_span) {
             let Some(most) = span.sample.as_ref().and_then(|sample| sample.logprobs) else {
@@ -226,6 +283,11 @@ impl ModelRunner {
             }
         }
         Ok(())
+    }
+
+    /// Shapes of steps and draft passes for which a program was built, those built again included.
+    pub fn programs_built(&self) -> u64 {
+        self.steps.built() + self.chains.built()
     }
 
     /// Memory held.
@@ -250,6 +312,7 @@ impl ModelRunner {
 
     /// Reads f32 numbers (halves widened) from a buffer.
     pub fn read(&mut self, view: View) -> Result<Vec<f32>, EngineError> {
+        self.settle()?;
         let mut out = vec![0.0; view.len];
         self.backend.read(view, HostDataMut::F32(&mut out))?;
         Ok(out)
@@ -261,22 +324,21 @@ impl ModelRunner {
         plan: &StepPlan,
         sink: &mut dyn FnMut(&[f32]),
     ) -> Result<(), EngineError> {
-        self.fill(plan, |span| span.tokens.len());
-        let head = self.forward()?;
-        self.read_rows(head, sink)
+        self.fill(plan, |span| span.tokens.len())?;
+        self.block.clear();
+        let inputs = self.block.add(&self.batch);
+        self.block.write(&mut *self.backend)?;
+        self.run_pass(PassKey::without_tokens(PassKind::Score, inputs))?;
+        self.read_rows(sink)
     }
 
     /// Waits for rows of logits and hands them over one by one.
-    pub(crate) fn read_rows(
-        &mut self,
-        head: Head,
-        sink: &mut dyn FnMut(&[f32]),
-    ) -> Result<(), EngineError> {
-        let logits = head.logits(&mut *self.backend)?;
-        submit_and_wait(&mut *self.backend)?;
-        let vocabulary = self.model.spec.vocabulary;
+    pub(crate) fn read_rows(&mut self, sink: &mut dyn FnMut(&[f32])) -> Result<(), EngineError> {
+        self.finish(false)?;
+        let (rows, vocabulary) = (self.batch.sampled.len(), self.model.spec.vocabulary);
+        let logits = self.buffers.space.logits(rows * vocabulary);
         let mut row = vec![0.0; vocabulary];
-        for i in 0..self.batch.sampled.len() {
+        for i in 0..rows {
             let view = logits.part(i * vocabulary, vocabulary);
             self.backend.read(view, HostDataMut::F32(&mut row))?;
             sink(&row);
@@ -284,51 +346,63 @@ impl ModelRunner {
         Ok(())
     }
 
-    fn forward(&mut self) -> Result<Head, EngineError> {
-        let Buffers { space, states, .. } = &self.buffers;
-        Ok(self.model.forward(&mut *self.backend, space, states, &self.batch)?)
+    /// Hands everything queued to the device, as the end of a step or not.
+    pub(crate) fn submit(&mut self, step: bool) -> Result<(), EngineError> {
+        self.submissions.submit(&mut *self.backend, step)
     }
 
-    /// Samples rows as `sample_words` and `history_words` say, under `masks`, and waits for the sampled tokens.
-    pub(crate) fn sample(
-        &mut self,
-        head: Head,
-        ids: View,
-        masks: &[u32],
-        sampled: &mut [u32],
-    ) -> Result<(), EngineError> {
-        if sampled.is_empty() {
-            return Ok(submit_and_wait(&mut *self.backend)?);
+    /// The same, and waits until nothing is in flight.
+    pub(crate) fn finish(&mut self, step: bool) -> Result<(), EngineError> {
+        self.submit(step)?;
+        self.settle()
+    }
+
+    /// Waits until nothing is in flight.
+    pub(crate) fn settle(&mut self) -> Result<(), EngineError> {
+        self.submissions.finish(&mut *self.backend)
+    }
+
+    /// Queues a pass whose inputs are written.
+    pub(crate) fn run_pass(&mut self, key: PassKey) -> Result<(), EngineError> {
+        let Self { backend, model, buffers, steps, chains, .. } = self;
+        let programs = if key.kind.drafts() { chains } else { steps };
+        programs.run(&mut **backend, key, |ops| lay_pass(ops, model, buffers, key))
+    }
+
+    /// Writes what the rows' sampling points into, where any row needs it.
+    pub(crate) fn write_choices(&mut self, masks: &[u32]) -> Result<(), EngineError> {
+        for (view, words) in
+            [(self.buffers.history, &self.history_words[..]), (self.buffers.masks, masks)]
+        {
+            if !words.is_empty() {
+                self.backend.write(view.part(0, words.len()), HostData::U32(words))?;
+            }
         }
-        let Buffers { sample_rows, history, masks: room, sampled: out, .. } = &self.buffers;
-        let words = masks;
-        let masks = View::head(*room, words.len());
-        let rows = View::head(*sample_rows, self.sample_words.len());
-        let history = View::head(*history, self.history_words.len());
-        let out = View::head(*out, sampled.len());
-        self.backend.write(rows, HostData::U32(&self.sample_words))?;
-        self.backend.write(history, HostData::U32(&self.history_words))?;
-        self.backend.write(masks, HostData::U32(words))?;
-        head.sample(&mut *self.backend, Choice { rows, history, ids, masks, out })?;
-        submit_and_wait(&mut *self.backend)?;
-        Ok(self.backend.read(out, HostDataMut::U32(sampled))?)
+        Ok(())
     }
 
     /// Lays the plan's spans out as rows.
-    fn fill(&mut self, plan: &StepPlan, sampled: impl Fn(&Span) -> usize) {
+    fn fill(
+        &mut self,
+        plan: &StepPlan,
+        sampled: impl Fn(&Span) -> usize,
+    ) -> Result<(), EngineError> {
         self.batch.clear();
         for span in &plan.spans {
+            let blocks = &plan.blocks[span.blocks.clone()];
+            self.tables.set(span.lease.0 as usize, blocks, &mut *self.backend)?;
             let new = NewSpan {
                 tokens: &plan.tokens[span.tokens.clone()],
                 start: span.start,
                 confirmed: span.confirmed() as u32,
                 pending: span.pending,
                 slot: span.lease.0,
-                blocks: &plan.blocks[span.blocks.clone()],
+                blocks,
                 sampled: sampled(span),
             };
             self.batch.push(new, BatchShape::of(&self.limits));
         }
+        Ok(())
     }
 
     /// Lays out what rows point into; room is made for all the plan can come to.
@@ -340,7 +414,6 @@ impl ModelRunner {
 
     /// Lays out how each sampled row is sampled.
     fn fill_sampling(&mut self, plan: &StepPlan) {
-        self.sample_words.clear();
         self.lay_history(&plan.history);
         let mut first_row = 0;
         for span in &plan.spans {
@@ -349,12 +422,80 @@ impl ModelRunner {
                     let mask = plan.masks.number(&sample.masks, at);
                     let row = sample_row(span, sample, first_row, i as u32);
                     let row = SampleRow { mask, ..row };
-                    self.sample_words.extend_from_slice(&row.words());
+                    self.batch.sample_rows.extend_from_slice(&row.words());
                 }
             }
             first_row += span.tokens.len() as u32;
         }
     }
+}
+
+impl ModelRunner {
+    /// One step: one write, one submission, one wait. A step that samples nothing is not waited for: what comes next is
+    /// queued behind it.
+    fn run_step(
+        &mut self,
+        plan: &StepPlan,
+        sampled: &mut SampledTokens,
+    ) -> Result<(), EngineError> {
+        self.fill(plan, Span::sampled_rows)?;
+        self.fill_sampling(plan);
+        self.block.clear();
+        let inputs = self.block.add(&self.batch);
+        self.block.write(&mut *self.backend)?;
+        self.write_choices(plan.masks.words())?;
+        let out = View::head(self.buffers.sampled, sampled.tokens.len());
+        let logits = plan.wants_logprobs() || self.tap.is_some();
+        let (kind, ids) = (PassKind::Step { logits }, inputs.ids);
+        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None })?;
+        if out.len == 0 {
+            return self.submit(true);
+        }
+        self.finish(true)?;
+        self.backend.read(out, HostDataMut::U32(&mut sampled.tokens))?;
+        if plan.wants_logprobs() {
+            self.tell(plan, sampled)?;
+        }
+        self.show(plan)
+    }
+}
+
+impl PassKey {
+    /// A pass that samples no token.
+    pub(crate) fn without_tokens(kind: PassKind, inputs: PassInputs) -> Self {
+        let out = inputs.ids.part(0, 0);
+        Self { kind, inputs, ids: inputs.ids, out, before: None, after: None }
+    }
+}
+
+/// The operations of a pass.
+fn lay_pass(ops: &mut Vec<Op>, model: &Model, buffers: &Buffers, key: PassKey) {
+    let Buffers { space, states, history, masks, draft_ids, .. } = buffers;
+    let PassKey { kind, inputs, ids, out, before, after } = key;
+    let scatter =
+        |Move { words, from, to }: Move| ScatterWords { words, from, to, out: *draft_ids };
+    ops.extend(before.map(|moved| Op::from(scatter(moved))));
+    let (head, tokens) = match kind {
+        PassKind::Step { logits } => {
+            let head = model.forward(ops, space, states, inputs);
+            (if logits { Head::Logits(head.logits(ops)) } else { head }, true)
+        }
+        PassKind::Score => {
+            (Head::Logits(model.forward(ops, space, states, inputs).logits(ops)), false)
+        }
+        PassKind::Draft { source, candidates } => {
+            (model.draft(ops, space, states, inputs, source).first(candidates), true)
+        }
+        PassKind::DraftScore => {
+            let head = model.draft(ops, space, states, inputs, HiddenSource::Trunk);
+            (Head::Logits(head.logits(ops)), false)
+        }
+    };
+    if tokens && out.len > 0 {
+        let (rows, history, masks) = (inputs.sample_rows, *history, *masks);
+        head.sample(ops, Choice { rows, history, ids, masks, out });
+    }
+    ops.extend(after.map(|moved| Op::from(scatter(moved))));
 }
 
 /// The sampling of row `i` of a span.
@@ -374,16 +515,11 @@ fn sample_row(span: &Span, sample: &SampleSpec, first_row: u32, i: u32) -> Sampl
 impl Runner for ModelRunner {
     fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
         sampled.reset(plan);
-        self.fill(plan, Span::sampled_rows);
-        self.fill_sampling(plan);
-        let mut head = self.forward()?;
-        if plan.wants_logprobs() {
-            head = Head::Logits(head.logits(&mut *self.backend)?);
+        let done = self.run_step(plan, sampled);
+        if done.is_err() {
+            self.tables.forget();
         }
-        let ids = self.buffers.space.ids(self.batch.rows());
-        self.sample(head, ids, plan.masks.words(), &mut sampled.tokens)?;
-        self.tell(plan, head, sampled)?;
-        self.show(plan, head)
+        done
     }
 
     fn draft(
@@ -393,6 +529,10 @@ impl Runner for ModelRunner {
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
         self.run_draft(plan, drafts, follow)
+    }
+
+    fn take_busy(&mut self) -> Option<Busy> {
+        Some(self.submissions.take_busy())
     }
 
     fn shape(&self) -> StateShape {

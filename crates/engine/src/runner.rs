@@ -4,6 +4,7 @@ use crate::{DraftPlan, DraftTokens, EngineError, Part, StateShape, StepPlan, Tok
 use forerun_base::{Bytes, Token};
 use forerun_model::Limits;
 use std::ops::Range;
+use std::time::Duration;
 
 /// Runs plans: writes only after committed lengths, samples the rows that want it.
 pub trait Runner: Send {
@@ -19,6 +20,12 @@ pub trait Runner: Send {
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError>;
 
+    /// How long the device was busy since the last call, and how many steps it has passed in that time. A runner without a clock of
+    /// the device's says nothing, and the host's is taken.
+    fn take_busy(&mut self) -> Option<Busy> {
+        None
+    }
+
     /// Sizes of what a lease holds.
     fn shape(&self) -> StateShape;
 
@@ -27,6 +34,17 @@ pub trait Runner: Send {
 
     /// Copies parts back, perhaps into another lease. They are there when it returns.
     fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError>;
+}
+
+/// What a device has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// Time in submissions that end a step.
+    pub step: Duration,
+    /// Steps that it has passed.
+    pub steps: usize,
+    /// Time in all others: drafts, and what the MTP head takes in.
+    pub other: Duration,
 }
 
 /// Hears the drafts made so far, the latest of which has this number (from 1), and lays down in the plan what the next

@@ -11,13 +11,13 @@
 //! rows carry the last position the target has seen, so queries are turned one further.
 
 use crate::draft::DraftPass;
-use crate::forward::{Pass, RopeWeight};
+use crate::forward::{Pass, RopeWeight, Sizes};
 use crate::layer::Layer;
 use crate::loader::Loader;
 use crate::model::load_ropes;
 use crate::{AssistantSpec, ClusterSpec, Head, HeadProduct, MixerSpec, ModelError, ModelSpec};
 use forerun_backend::op::{ClusterHead, GatherRows, JoinNorm, Linear};
-use forerun_backend::{BackendError, View, WeightId};
+use forerun_backend::{View, WeightId};
 
 /// A drafter's weights on the device.
 #[derive(Clone, Debug)]
@@ -75,65 +75,54 @@ impl Assistant {
         })
     }
 
-    pub(crate) fn draft(&self, draft: DraftPass<'_, '_>) -> Result<Head, BackendError> {
-        let DraftPass { model, pass, hidden, sampled, states } = draft;
-        let (space, wide) = (pass.space, pass.hidden);
+    pub(crate) fn draft(&self, draft: DraftPass<'_, '_>) -> Head {
+        let DraftPass { model, pass, hidden, states } = draft;
+        let (space, wide) = (pass.space, pass.sizes.hidden);
         // A drafter reads placeholders as the tokens they are, unlike the model.
-        let ids = pass.index_of(space.index.ids);
-        model.embed(pass, ids, model.embedding, space.normed)?;
+        let ids = pass.inputs.ids;
+        model.embed(pass, ids, model.embedding, space.normed);
         let joined = pass.rows_of(space.joined, 2 * wide);
-        pass.backend.join_norm(JoinNorm {
+        pass.push(JoinNorm {
             a: pass.rows_of(space.normed, wide),
             b: hidden,
             norms: None,
             out: joined,
             dim: wide,
-            eps: pass.eps,
-        })?;
-        let mut own = Pass {
-            backend: &mut *pass.backend,
-            hidden: self.spec.hidden,
-            activation: self.spec.activation,
-            eps: self.spec.eps,
-            ropes: &self.ropes,
-            ..*pass
-        };
-        own.turn_tables(1)?;
-        let x = own.rows_of(space.x, own.hidden);
-        own.backend.linear(Linear::set(joined, self.pre, x))?;
+            eps: pass.sizes.eps,
+        });
+        let AssistantSpec { hidden, activation, eps, .. } = self.spec;
+        let mut own = pass.with_sizes(Sizes { hidden, activation, eps, ropes: &self.ropes });
+        own.turn_tables(1);
+        let x = own.rows_of(space.x, hidden);
+        own.push(Linear::set(joined, self.pre, x));
         for (layer, &read) in self.layers.iter().zip(&self.reads) {
-            layer.forward(&mut own, &states.layers[read])?;
+            layer.forward(&mut own, &states.layers[read]);
         }
-        own.norm(space.x, self.norm, space.final_hidden)?;
-        self.head(&mut own, sampled, &model.spec)
+        own.norm(space.x, self.norm, space.final_hidden);
+        self.head(&mut own, &model.spec)
     }
 
     /// The sampled rows of `final_hidden` before the head, and the states the next drafts start from.
-    fn head(
-        &self,
-        pass: &mut Pass<'_>,
-        sampled: usize,
-        target: &ModelSpec,
-    ) -> Result<Head, BackendError> {
-        let (space, dim) = (pass.space, pass.hidden);
+    fn head(&self, pass: &mut Pass<'_>, target: &ModelSpec) -> Head {
+        let (space, dim, rows) = (pass.space, pass.sizes.hidden, pass.inputs.sampled);
+        let sampled = rows.len;
         let vocabulary = target.vocabulary;
         let logits = View::head(space.logits, sampled * vocabulary);
         if sampled == 0 {
-            return Ok(Head::Logits(logits));
+            return Head::Logits(logits);
         }
         let x = pass.rows_of(space.final_hidden, dim);
-        let rows = View::head(space.index.sampled, sampled);
         let y = View::head(space.drafted_hidden, sampled * dim);
-        pass.backend.gather_rows(GatherRows { x, rows, out: y, dim })?;
+        pass.push(GatherRows { x, rows, out: y, dim });
         let next = View::head(space.sampled_hidden, sampled * target.hidden);
-        pass.backend.linear(Linear::set(y, self.post, next))?;
+        pass.push(Linear::set(y, self.post, next));
         let Some(Clusters { spec, centroids, members }) = self.clusters else {
             let (x, weight, cap, tokens) = (y, self.head, None, vocabulary);
-            return Ok(Head::Hidden(HeadProduct { x, weight, logits, cap, vocabulary, tokens }));
+            return Head::Hidden(HeadProduct { x, weight, logits, cap, vocabulary, tokens });
         };
         let scores = View::head(space.cluster_scores, sampled * spec.count);
-        pass.backend.linear(Linear::set(y, centroids, scores))?;
-        pass.backend.cluster_head(ClusterHead {
+        pass.push(Linear::set(y, centroids, scores));
+        pass.push(ClusterHead {
             x: y,
             scores,
             members,
@@ -141,8 +130,8 @@ impl Assistant {
             clusters: spec.count,
             top_k: spec.best,
             out: logits,
-        })?;
-        Ok(Head::Logits(logits))
+        });
+        Head::Logits(logits)
     }
 }
 

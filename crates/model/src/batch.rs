@@ -1,7 +1,7 @@
 //! The rows of one step as flat arrays, reused from step to step.
 
 use crate::{KV_BLOCK, Limits, ModelSpec, Placeholders};
-use forerun_backend::op::SpanEntry;
+use forerun_backend::op::{SampleRow, SpanEntry};
 
 /// A span on its way into a batch.
 #[derive(Clone, Copy, Debug)]
@@ -25,25 +25,16 @@ pub struct NewSpan<'a> {
 /// What all spans of a batch share.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchShape {
-    /// Blocks per line of the block tables.
-    pub table_width: usize,
     /// Rows per slot in the window of hidden states.
     pub hidden_window: usize,
     /// Blocks of a slot's ring; 0 when no layer has a window.
     pub ring_width: usize,
-    /// Keys a layer with a window shows at most.
-    pub window: usize,
 }
 
 impl BatchShape {
     /// What `limits` say.
     pub const fn of(limits: &Limits) -> Self {
-        Self {
-            table_width: limits.table_width(),
-            hidden_window: limits.hidden_window(),
-            ring_width: limits.ring_width(),
-            window: limits.window,
-        }
+        Self { hidden_window: limits.hidden_window(), ring_width: limits.ring_width() }
     }
 }
 
@@ -57,26 +48,20 @@ pub struct Batch {
     pub inputs: Vec<u32>,
     /// Position of each row.
     pub positions: Vec<u32>,
-    /// Span of each row.
-    pub span_of: Vec<u32>,
+    /// Line of each row in the block tables: its slot.
+    pub table_lines: Vec<u32>,
     /// Place of each row in the cache.
     pub places: Vec<u32>,
     /// Place of each row in the rings of layers with a window.
     pub ring_places: Vec<u32>,
     /// Place of each row in the window of hidden states.
     pub hidden_places: Vec<u32>,
-    /// Block tables, `[spans, table_width]`.
-    pub tables: Vec<u32>,
-    /// The same for layers with a window: block `b` of a sequence lies at `b % ring_width` of its ring.
-    pub ring_tables: Vec<u32>,
     /// Span entries, `[spans, SpanEntry::WORDS]`.
     pub spans: Vec<u32>,
     /// Rows that need logits.
     pub sampled: Vec<u32>,
-    /// Keys visible to all rows together.
-    pub visible_keys: usize,
-    /// Keys visible in layers with a window.
-    pub windowed_keys: usize,
+    /// How they are sampled, `[sampled, SampleRow::WORDS]`, laid down by whoever samples.
+    pub sample_rows: Vec<u32>,
 }
 
 impl Batch {
@@ -88,16 +73,13 @@ impl Batch {
             ids: Vec::with_capacity(rows),
             inputs: Vec::with_capacity(rows),
             positions: Vec::with_capacity(rows),
-            span_of: Vec::with_capacity(rows),
+            table_lines: Vec::with_capacity(rows),
             places: Vec::with_capacity(rows),
             ring_places: Vec::with_capacity(rows),
             hidden_places: Vec::with_capacity(rows),
-            tables: Vec::with_capacity(sequences * limits.table_width()),
-            ring_tables: Vec::with_capacity(sequences * limits.table_width()),
             spans: Vec::with_capacity(sequences * SpanEntry::WORDS),
             sampled: Vec::with_capacity(sampled),
-            visible_keys: 0,
-            windowed_keys: 0,
+            sample_rows: Vec::with_capacity(sampled * SampleRow::WORDS),
         }
     }
 
@@ -106,16 +88,13 @@ impl Batch {
         self.ids.clear();
         self.inputs.clear();
         self.positions.clear();
-        self.span_of.clear();
+        self.table_lines.clear();
         self.places.clear();
         self.ring_places.clear();
         self.hidden_places.clear();
-        self.tables.clear();
-        self.ring_tables.clear();
         self.spans.clear();
         self.sampled.clear();
-        self.visible_keys = 0;
-        self.windowed_keys = 0;
+        self.sample_rows.clear();
     }
 
     /// Rows so far.
@@ -128,10 +107,9 @@ impl Batch {
     /// # Panics
     /// When the blocks do not reach the span's last position: leases reserve before they run.
     pub fn push(&mut self, span: NewSpan<'_>, shape: BatchShape) {
-        let BatchShape { table_width, hidden_window, ring_width, window } = shape;
+        let BatchShape { hidden_window, ring_width } = shape;
         let slot = span.slot as usize;
         let in_ring = |block: usize| slot * ring_width + block % ring_width.max(1);
-        let index = (self.spans.len() / SpanEntry::WORDS) as u32;
         let first_row = self.rows() as u32;
         for (i, &token) in span.tokens.iter().enumerate() {
             let position = span.start as usize + i;
@@ -139,7 +117,7 @@ impl Batch {
             self.ids.push(token);
             self.inputs.push(self.placeholders.read_as(token));
             self.positions.push(position as u32);
-            self.span_of.push(index);
+            self.table_lines.push(span.slot);
             self.places.push((block * KV_BLOCK + position % KV_BLOCK) as u32);
             if ring_width > 0 {
                 let block = in_ring(position / KV_BLOCK);
@@ -147,15 +125,8 @@ impl Batch {
             }
             let kept = slot * hidden_window + position % hidden_window;
             self.hidden_places.push(kept as u32);
-            self.visible_keys += position + 1;
-            self.windowed_keys += window.min(position + 1);
         }
         let rows = span.tokens.len() as u32;
-        self.tables.extend_from_slice(span.blocks);
-        self.tables.resize((index as usize + 1) * table_width, 0);
-        if ring_width > 0 {
-            self.ring_tables.extend((0..table_width).map(|block| in_ring(block) as u32));
-        }
         let NewSpan { start, confirmed, pending, slot, .. } = span;
         let entry = SpanEntry { first_row, rows, confirmed, pending, slot, start };
         self.spans.extend_from_slice(&entry.words());

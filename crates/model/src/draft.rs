@@ -2,9 +2,9 @@
 
 use crate::forward::Pass;
 use crate::model::Drafter;
-use crate::{Batch, Head, Model, StateBuffers, Workspace};
+use crate::{Head, Model, PassInputs, StateBuffers, Workspace};
 use forerun_backend::op::GatherRows;
-use forerun_backend::{Backend, BackendError, View};
+use forerun_backend::{Op, View};
 
 /// Where the hidden states of a draft pass come from; [`Batch::hidden_places`] names the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,6 @@ pub(crate) struct DraftPass<'a, 'p> {
     pub(crate) pass: &'a mut Pass<'p>,
     /// Hidden states of the batch's rows.
     pub(crate) hidden: View,
-    /// Rows that need logits.
-    pub(crate) sampled: usize,
     pub(crate) states: &'a StateBuffers,
 }
 
@@ -33,38 +31,30 @@ impl Model {
         matches!(self.drafter, Some(Drafter::Head(_)))
     }
 
-    /// Queues one pass of the drafter, up to its head, over a batch whose ids are the tokens *after* its positions.
+    /// Adds the operations of one pass of the drafter, up to its head, over rows whose ids are the tokens *after* their positions.
     ///
     /// # Panics
     /// When the model has no drafter or its state was not made: callers ask first.
     pub fn draft(
         &self,
-        backend: &mut dyn Backend,
+        ops: &mut Vec<Op>,
         space: &Workspace,
         states: &StateBuffers,
-        batch: &Batch,
+        inputs: PassInputs,
         source: HiddenSource,
-    ) -> Result<Head, BackendError> {
+    ) -> Head {
         let (Some(drafter), Some(state)) = (&self.drafter, &states.draft) else {
             panic!("a draft pass needs a drafter and its state")
         };
-        space.write(backend, batch)?;
-        let mut pass = self.pass(backend, space, batch);
-        let dim = pass.hidden;
+        let mut pass = self.pass(ops, space, inputs);
+        let dim = self.spec.hidden;
         let hidden = pass.rows_of(space.final_hidden, dim);
-        pass.backend.gather_rows(GatherRows {
-            x: match source {
-                HiddenSource::Trunk => state.hidden,
-                HiddenSource::LastPass => {
-                    View::head(space.sampled_hidden, space.limits.sampled * dim)
-                }
-            },
-            rows: pass.index_of(space.index.hidden_places),
-            out: hidden,
-            dim,
-        })?;
-        let sampled = batch.sampled.len();
-        let draft = DraftPass { model: self, pass: &mut pass, hidden, sampled, states };
+        let x = match source {
+            HiddenSource::Trunk => state.hidden,
+            HiddenSource::LastPass => View::head(space.sampled_hidden, space.limits.sampled * dim),
+        };
+        pass.push(GatherRows { x, rows: inputs.hidden_places, out: hidden, dim });
+        let draft = DraftPass { model: self, pass: &mut pass, hidden, states };
         match drafter {
             Drafter::Head(head) => {
                 let cache = state.cache.as_ref().expect("made together with the head");

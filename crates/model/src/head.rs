@@ -1,12 +1,12 @@
 //! The end of a pass: rows on their way to logits.
 
 use forerun_backend::op::{HeadSample, Linear, Sample, Softcap};
-use forerun_backend::{Backend, BackendError, View, WeightId};
+use forerun_backend::{Op, View, WeightId};
 
 /// What a pass leaves of its sampled rows. Whoever asked for the pass knows what is wanted of them.
 #[derive(Clone, Copy, Debug)]
 pub enum Head {
-    /// Rows whose product with a head is still to be queued.
+    /// Rows whose product with a head is still to be made.
     Hidden(HeadProduct),
     /// Logits of the whole vocabulary, which a drafter found in a way of its own.
     Logits(View),
@@ -49,8 +49,8 @@ impl Head {
         }
     }
 
-    /// Queues what is missing and the choice of a token per row. Nobody sees the logits.
-    pub fn sample(self, backend: &mut dyn Backend, choice: Choice) -> Result<(), BackendError> {
+    /// Adds what is missing and the choice of a token per row. Nobody sees the logits.
+    pub fn sample(self, ops: &mut Vec<Op>, choice: Choice) {
         let Choice { rows, history, ids, masks, out } = choice;
         let of = |logits: View, vocabulary| {
             let candidates = logits.len / out.len.max(1);
@@ -60,17 +60,19 @@ impl Head {
             Self::Hidden(product) => {
                 let HeadProduct { x, weight, cap, vocabulary, .. } = product;
                 let sample = of(product.room(), vocabulary);
-                backend.head_sample(HeadSample { x, weight, cap, sample })
+                ops.push(HeadSample { x, weight, cap, sample }.into());
             }
-            Self::Logits(logits) => backend.sample(of(logits, logits.len / out.len.max(1))),
+            Self::Logits(logits) => {
+                ops.push(of(logits, logits.len / out.len.max(1)).into());
+            }
         }
     }
 
-    /// Queues what is missing; the rows' logits, side by side.
-    pub fn logits(self, backend: &mut dyn Backend) -> Result<View, BackendError> {
+    /// Adds what is missing; the rows' logits, side by side.
+    pub fn logits(self, ops: &mut Vec<Op>) -> View {
         match self {
-            Self::Hidden(product) => product.queue(backend),
-            Self::Logits(logits) => Ok(logits),
+            Self::Hidden(product) => product.add(ops),
+            Self::Logits(logits) => logits,
         }
     }
 }
@@ -81,15 +83,15 @@ impl HeadProduct {
         self.logits.part(0, self.logits.len / self.vocabulary * self.tokens)
     }
 
-    fn queue(self, backend: &mut dyn Backend) -> Result<View, BackendError> {
+    fn add(self, ops: &mut Vec<Op>) -> View {
         let Self { x, weight, cap, tokens, .. } = self;
         let out = self.room();
         if out.len > 0 {
-            backend.linear(Linear { channels: Some(tokens), ..Linear::set(x, weight, out) })?;
+            ops.push(Linear { channels: Some(tokens), ..Linear::set(x, weight, out) }.into());
             if let Some(cap) = cap {
-                backend.softcap(Softcap { x: out, cap })?;
+                ops.push(Softcap { x: out, cap }.into());
             }
         }
-        Ok(out)
+        out
     }
 }

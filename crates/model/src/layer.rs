@@ -6,8 +6,8 @@ use crate::mixer::Mixer;
 use crate::mlp::Mlp;
 use crate::per_layer::PerLayerBlock;
 use crate::{Frame, LayerSpec, LayerState, ModelError};
+use forerun_backend::WeightId;
 use forerun_backend::op::Store;
-use forerun_backend::{BackendError, WeightId};
 
 /// One block's weights.
 #[derive(Clone, Debug)]
@@ -63,35 +63,29 @@ impl Layer {
     }
 
     /// Keys and values of the rows in `x`, for rows of which nothing else is wanted.
-    pub(crate) fn remember(
-        &self,
-        pass: &mut Pass<'_>,
-        state: &LayerState,
-    ) -> Result<(), BackendError> {
+    pub(crate) fn remember(&self, pass: &mut Pass<'_>, state: &LayerState) {
         self.mixer.remember(pass, pass.norm_of(self.mixer_norm), state)
     }
 
     /// One block over the residual stream in `x`.
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        state: &LayerState,
-    ) -> Result<(), BackendError> {
+    pub(crate) fn forward(&self, pass: &mut Pass<'_>, state: &LayerState) {
         let space = pass.space;
         let out = match self.after {
-            None => Output { view: pass.rows_of(space.x, pass.hidden), store: Store::Add },
-            Some(_) => Output { view: pass.rows_of(space.branch, pass.hidden), store: Store::Set },
+            None => Output { view: pass.rows_of(space.x, pass.sizes.hidden), store: Store::Add },
+            Some(_) => {
+                Output { view: pass.rows_of(space.branch, pass.sizes.hidden), store: Store::Set }
+            }
         };
-        self.mixer.forward(pass, pass.norm_of(self.mixer_norm), state, out)?;
+        self.mixer.forward(pass, pass.norm_of(self.mixer_norm), state, out);
         if let Some(after) = self.after {
-            pass.add_norm(space.branch, after.mixer, space.x, 1.0)?;
+            pass.add_norm(space.branch, after.mixer, space.x, 1.0);
         }
-        self.mlp.forward(pass, self.mlp_norm, out)?;
-        let Some(after) = self.after else { return Ok(()) };
+        self.mlp.forward(pass, self.mlp_norm, out);
+        let Some(after) = self.after else { return };
         match &self.per_layer {
             None => pass.add_norm(space.branch, after.mlp, space.x, self.scale),
             Some(block) => {
-                pass.add_norm(space.branch, after.mlp, space.x, 1.0)?;
+                pass.add_norm(space.branch, after.mlp, space.x, 1.0);
                 block.forward(pass, self.scale)
             }
         }

@@ -28,6 +28,7 @@ mod per_layer;
 mod rope;
 mod spec;
 mod state;
+mod step_input;
 mod storage;
 mod workspace;
 
@@ -47,6 +48,7 @@ pub use spec::{
     MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders, Values,
 };
 pub use state::{DraftState, KvCache, LayerState, StateBuffers};
+pub use step_input::{BlockTables, InputBlock, PassInputs};
 pub use storage::Storage;
 pub use workspace::Workspace;
 

@@ -105,6 +105,12 @@ impl<'a> Planner<'a> {
         self.buffer("scratch", BufferSpec { label, dtype, len, role })
     }
 
+    /// A u32 buffer that keeps what it holds.
+    pub fn kept_index(&mut self, label: &str, len: usize) -> Result<BufferId, ModelError> {
+        let (dtype, role) = (DType::U32, BufferRole::State);
+        self.buffer("scratch", BufferSpec { label, dtype, len, role })
+    }
+
     /// A u32 buffer whose contents end with the step.
     pub fn index(&mut self, label: &str, len: usize) -> Result<BufferId, ModelError> {
         let (dtype, role) = (DType::U32, BufferRole::Scratch);

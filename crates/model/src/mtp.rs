@@ -9,8 +9,8 @@ use crate::draft::DraftPass;
 use crate::layer::Layer;
 use crate::loader::Loader;
 use crate::{Head, LayerSpec, LayerState, ModelError, ModelSpec};
+use forerun_backend::WeightId;
 use forerun_backend::op::{JoinNorm, Linear};
-use forerun_backend::{BackendError, WeightId};
 
 /// The MTP head on the device.
 #[derive(Clone, Debug)]
@@ -52,34 +52,30 @@ impl Mtp {
         })
     }
 
-    pub(crate) fn draft(
-        &self,
-        draft: DraftPass<'_, '_>,
-        cache: &LayerState,
-    ) -> Result<Head, BackendError> {
-        let DraftPass { model, pass, sampled, .. } = draft;
-        let (space, dim, eps) = (pass.space, pass.hidden, pass.eps);
-        let ids = pass.index_of(space.index.ids);
-        model.embed(pass, ids, self.embedding.unwrap_or(model.embedding), space.normed)?;
-        pass.turn_tables(0)?;
+    pub(crate) fn draft(&self, draft: DraftPass<'_, '_>, cache: &LayerState) -> Head {
+        let DraftPass { model, pass, .. } = draft;
+        let (space, dim, eps) = (pass.space, pass.sizes.hidden, pass.sizes.eps);
+        let ids = pass.inputs.ids;
+        model.embed(pass, ids, self.embedding.unwrap_or(model.embedding), space.normed);
+        pass.turn_tables(0);
         let joined = pass.rows_of(space.joined, 2 * dim);
-        pass.backend.join_norm(JoinNorm {
+        pass.push(JoinNorm {
             a: pass.rows_of(space.normed, dim),
             b: draft.hidden,
             norms: Some(self.norms),
             out: joined,
             dim,
             eps,
-        })?;
+        });
         let x = pass.rows_of(space.x, dim);
-        pass.backend.linear(Linear::set(joined, self.join, x))?;
-        if sampled == 0 {
+        pass.push(Linear::set(joined, self.join, x));
+        if pass.inputs.sampled.len == 0 {
             // Only the block's cache outlives a pass without drafts.
-            self.layer.remember(pass, cache)?;
+            self.layer.remember(pass, cache);
         } else {
-            self.layer.forward(pass, cache)?;
-            pass.norm(space.x, self.norm, space.final_hidden)?;
+            self.layer.forward(pass, cache);
+            pass.norm(space.x, self.norm, space.final_hidden);
         }
-        model.head(pass, self.head.unwrap_or(model.head), sampled)
+        model.head(pass, self.head.unwrap_or(model.head))
     }
 }

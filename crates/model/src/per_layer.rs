@@ -12,8 +12,8 @@
 use crate::forward::Pass;
 use crate::loader::Loader;
 use crate::{ModelError, ModelSpec, PerLayerSpec};
+use forerun_backend::WeightId;
 use forerun_backend::op::{AddNorm, Embed, Glu, Linear};
-use forerun_backend::{BackendError, WeightId};
 
 /// What all layers share.
 #[derive(Clone, Copy, Debug)]
@@ -56,24 +56,24 @@ impl PerLayerInputs {
     }
 
     /// All layers' vectors of the batch's rows; `x` holds the scaled embeddings.
-    pub(crate) fn prepare(&self, pass: &mut Pass<'_>) -> Result<(), BackendError> {
-        let (space, hidden) = (pass.space, pass.hidden);
+    pub(crate) fn prepare(&self, pass: &mut Pass<'_>) {
+        let (space, hidden) = (pass.space, pass.sizes.hidden);
         let PerLayerSpec { width, .. } = self.spec;
         let out = pass.rows_of(space.per_layer.vectors, self.layers * width);
         let context = pass.rows_of(space.per_layer.context, self.layers * width);
-        let ids = pass.index_of(space.index.inputs);
+        let ids = pass.inputs.embedded;
         let scale = (width as f32).sqrt();
-        pass.backend.embed(Embed { ids, table: self.table, out, scale })?;
+        pass.push(Embed { ids, table: self.table, out, scale });
         let x = pass.rows_of(space.x, hidden);
-        pass.backend.linear(Linear::set(x, self.projection, context))?;
-        pass.backend.add_norm(AddNorm {
+        pass.push(Linear::set(x, self.projection, context));
+        pass.push(AddNorm {
             x: context,
             weight: self.norm,
             out,
             dim: width,
-            eps: pass.eps * hidden as f32,
+            eps: pass.sizes.eps * hidden as f32,
             scale: std::f32::consts::FRAC_1_SQRT_2,
-        })
+        });
     }
 }
 
@@ -97,16 +97,16 @@ impl PerLayerBlock {
         })
     }
 
-    pub(crate) fn forward(&self, pass: &mut Pass<'_>, scale: f32) -> Result<(), BackendError> {
-        let (space, activation) = (pass.space, pass.activation);
-        let x = pass.rows_of(space.x, pass.hidden);
+    pub(crate) fn forward(&self, pass: &mut Pass<'_>, scale: f32) {
+        let (space, activation) = (pass.space, pass.sizes.activation);
+        let x = pass.rows_of(space.x, pass.sizes.hidden);
         let gate = pass.rows_of(space.per_layer.gate, self.width);
         let up = pass.rows_of(space.per_layer.vectors, self.all);
-        let branch = pass.rows_of(space.branch, pass.hidden);
-        pass.backend.linear(Linear::set(x, self.gate, gate))?;
+        let branch = pass.rows_of(space.branch, pass.sizes.hidden);
+        pass.push(Linear::set(x, self.gate, gate));
         let (dim, up_width, up_first) = (self.width, self.all, self.first);
-        pass.backend.glu(Glu { gate, up, dim, up_width, up_first, activation })?;
-        pass.backend.linear(Linear::set(gate, self.back, branch))?;
+        pass.push(Glu { gate, up, dim, up_width, up_first, activation });
+        pass.push(Linear::set(gate, self.back, branch));
         pass.add_norm(space.branch, self.norm, space.x, scale)
     }
 }

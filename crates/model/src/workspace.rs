@@ -1,10 +1,9 @@
 //! Scratch of one step, sized for the largest step and named by what flows through it.
 
 use crate::{
-    AttentionSpec, Batch, DeltaSpec, DrafterSpec, Frame, LayerSpec, Limits, MixerSpec, MlpSpec,
-    ModelError, ModelSpec, MoeSpec, Planner,
+    AttentionSpec, BlockTables, DeltaSpec, DrafterSpec, Frame, InputBlock, LayerSpec, Limits,
+    MixerSpec, MlpSpec, ModelError, ModelSpec, MoeSpec, Planner,
 };
-use forerun_backend::op::SpanEntry;
 use forerun_backend::{Backend, BackendError, BufferId, HostData, View};
 use forerun_base::DType;
 
@@ -12,7 +11,12 @@ use forerun_base::DType;
 #[derive(Clone, Debug)]
 pub struct Workspace {
     pub(crate) limits: Limits,
-    pub(crate) index: IndexBuffers,
+    /// What the host computes for a submission, see [`InputBlock`].
+    pub(crate) inputs: BufferId,
+    /// Block tables, `[slots, table_width]`, see [`BlockTables`].
+    pub(crate) tables: BufferId,
+    /// The same for layers with a window: block `b` of a slot lies at `b % ring_width` of its ring, always.
+    pub(crate) ring_tables: BufferId,
     /// Cosines and sines, one table per rope.
     pub(crate) ropes: Vec<BufferId>,
     /// The residual stream.
@@ -50,22 +54,6 @@ pub struct Workspace {
     pub(crate) drafted_hidden: BufferId,
 }
 
-/// The batch's arrays on the device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IndexBuffers {
-    pub(crate) ids: BufferId,
-    pub(crate) inputs: BufferId,
-    pub(crate) positions: BufferId,
-    pub(crate) span_of: BufferId,
-    pub(crate) places: BufferId,
-    pub(crate) ring_places: BufferId,
-    pub(crate) hidden_places: BufferId,
-    pub(crate) tables: BufferId,
-    pub(crate) ring_tables: BufferId,
-    pub(crate) spans: BufferId,
-    pub(crate) sampled: BufferId,
-}
-
 /// Vectors per layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerLayerBuffers {
@@ -87,16 +75,21 @@ pub(crate) struct MoeBuffers {
 }
 
 impl Workspace {
-    /// Makes (or plans) the scratch of a model.
+    /// Makes (or plans) the scratch of a model whose chains have up to `drafts` passes.
     pub fn new(
         spec: &ModelSpec,
         limits: &Limits,
+        drafts: usize,
         planner: &mut Planner<'_>,
     ) -> Result<Self, ModelError> {
         let widths = Widths::of(spec, limits);
         let rows = limits.rows;
         let stream = spec.hidden.max(widths.drafted);
-        let index = IndexBuffers::new(limits, planner)?;
+        let rings = usize::from(limits.window > 0);
+        let lines = limits.sequences * limits.table_width();
+        let inputs = planner.index("step inputs", InputBlock::capacity_of(limits, drafts))?;
+        let tables = planner.kept_index("block tables", lines)?;
+        let ring_tables = planner.kept_index("ring tables", rings * lines)?;
         let moe = MoeBuffers::new(&widths, spec.hidden, rows, planner)?;
         let per_layer = PerLayerBuffers::new(spec, rows, planner)?;
         let ropes = widths.ropes.iter().map(|&width| planner.scratch("rope", rows * width));
@@ -109,7 +102,9 @@ impl Workspace {
         let mut scratch = |label: &str, width: usize| planner.scratch(label, rows * width);
         Ok(Self {
             limits: *limits,
-            index,
+            inputs,
+            tables,
+            ring_tables,
             ropes,
             x: scratch("x", stream)?,
             normed: scratch("normed", stream)?,
@@ -139,57 +134,43 @@ impl Workspace {
         })
     }
 
-    /// Copies a batch's arrays to the device.
-    pub fn write(&self, backend: &mut dyn Backend, batch: &Batch) -> Result<(), BackendError> {
-        let index = &self.index;
-        for (buffer, words) in [
-            (index.ids, &batch.ids),
-            (index.inputs, &batch.inputs),
-            (index.positions, &batch.positions),
-            (index.span_of, &batch.span_of),
-            (index.places, &batch.places),
-            (index.ring_places, &batch.ring_places),
-            (index.hidden_places, &batch.hidden_places),
-            (index.tables, &batch.tables),
-            (index.ring_tables, &batch.ring_tables),
-            (index.spans, &batch.spans),
-            (index.sampled, &batch.sampled),
-        ] {
-            backend.write(View::head(buffer, words.len()), HostData::U32(words))?;
+    /// Writes what never changes: the tables of rings.
+    pub fn write_rings(&self, backend: &mut dyn Backend) -> Result<(), BackendError> {
+        let limits = &self.limits;
+        let (width, ring) = (limits.table_width(), limits.ring_width());
+        if ring == 0 {
+            return Ok(());
         }
-        Ok(())
+        let line = |slot: usize| (0..width).map(move |block| (slot * ring + block % ring) as u32);
+        let words: Vec<u32> = (0..limits.sequences).flat_map(line).collect();
+        backend.write(View::head(self.ring_tables, words.len()), HostData::U32(&words))
     }
 
-    /// The batch's token ids on the device.
-    pub fn ids(&self, rows: usize) -> View {
-        View::head(self.index.ids, rows)
+    /// Writes tables that name no block of any sequence yet.
+    pub fn write_empty_tables(&self, backend: &mut dyn Backend) -> Result<(), BackendError> {
+        let words = vec![0; self.limits.sequences * self.limits.table_width()];
+        backend.write(View::head(self.tables, words.len()), HostData::U32(&words))
     }
-}
 
-impl IndexBuffers {
-    fn new(limits: &Limits, planner: &mut Planner<'_>) -> Result<Self, ModelError> {
-        let Limits { rows, sequences, sampled, .. } = *limits;
-        let rings = usize::from(limits.window > 0);
-        Ok(Self {
-            ids: planner.index("ids", rows)?,
-            inputs: planner.index("inputs", rows)?,
-            positions: planner.index("positions", rows)?,
-            span_of: planner.index("span_of", rows)?,
-            places: planner.index("places", rows)?,
-            ring_places: planner.index("ring places", rings * rows)?,
-            hidden_places: planner.index("hidden_places", rows)?,
-            tables: planner.index("tables", sequences * limits.table_width())?,
-            ring_tables: planner.index("ring tables", rings * sequences * limits.table_width())?,
-            spans: planner.index("spans", sequences * SpanEntry::WORDS)?,
-            sampled: planner.index("sampled", sampled)?,
-        })
+    /// An empty input block over this workspace's buffer.
+    pub fn input_block(&self, drafts: usize) -> InputBlock {
+        InputBlock::new(self.inputs, InputBlock::capacity_of(&self.limits, drafts))
     }
-}
 
-impl IndexBuffers {
-    /// Places and tables of layers whose cache is a ring, or of the others.
-    pub(crate) const fn of(&self, ring: bool) -> (BufferId, BufferId) {
-        if ring { (self.ring_places, self.ring_tables) } else { (self.places, self.tables) }
+    /// Block tables over this workspace's buffer.
+    pub fn block_tables(&self) -> BlockTables {
+        BlockTables::new(self.tables, &self.limits)
+    }
+
+    /// Where a pass that keeps them leaves the logits of its sampled rows.
+    pub fn logits(&self, len: usize) -> View {
+        View::head(self.logits, len)
+    }
+
+    /// The tables of layers whose cache is a ring, or of the others.
+    pub(crate) fn tables_of(&self, ring: bool) -> View {
+        let buffer = if ring { self.ring_tables } else { self.tables };
+        View::head(buffer, self.limits.sequences * self.limits.table_width())
     }
 }
 

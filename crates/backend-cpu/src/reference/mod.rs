@@ -23,7 +23,7 @@ pub(crate) use linear::{gated_linear, linear, linears};
 pub(crate) use moe::{experts, router};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, join_rows, rms_norm};
 pub(crate) use rope::{rope_table, shifted};
-pub(crate) use rows::{embed, gather_rows, scatter_rows};
+pub(crate) use rows::{embed, gather_rows, scatter_rows, scatter_words};
 pub(crate) use sample::{Before, adjust, head_sample, mask_out, sample};
 
 use forerun_backend::BackendError;

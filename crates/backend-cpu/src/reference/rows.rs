@@ -1,7 +1,7 @@
 use super::index;
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{Embed, GatherRows, ScatterRows};
+use forerun_backend::op::{Embed, GatherRows, ScatterRows, ScatterWords};
 
 pub(crate) fn embed(memory: &mut Memory, op: Embed) -> Result<(), BackendError> {
     memory.lend([op.out], |memory, [out]| {
@@ -33,6 +33,17 @@ pub(crate) fn scatter_rows(memory: &mut Memory, op: ScatterRows) -> Result<(), B
         for (x, &row) in x.chunks_exact(op.dim).zip(memory.u32(op.rows)) {
             let row = index("scatter_rows", "rows", row, out.len() / op.dim)?;
             out[row * op.dim..(row + 1) * op.dim].copy_from_slice(x);
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn scatter_words(memory: &mut Memory, op: ScatterWords) -> Result<(), BackendError> {
+    memory.lend([op.out], |memory, [out]| {
+        let (words, out) = (memory.u32(op.words), out.u32_mut(op.out));
+        for (&from, &to) in memory.u32(op.from).iter().zip(memory.u32(op.to)) {
+            let from = index("scatter_words", "from", from, words.len())?;
+            out[index("scatter_words", "to", to, out.len())?] = words[from];
         }
         Ok(())
     })

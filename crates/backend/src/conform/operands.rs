@@ -96,6 +96,12 @@ pub(super) fn views(op: &mut Op) -> Vec<Place<'_>> {
         }
         Op::GatherRows(op) => vec![shared(&mut op.x), by_row(&mut op.rows), by_row(&mut op.out)],
         Op::ScatterRows(op) => vec![by_row(&mut op.x), by_row(&mut op.rows), shared(&mut op.out)],
+        Op::ScatterWords(op) => vec![
+            shared(&mut op.words),
+            by_row(&mut op.from),
+            by_row(&mut op.to),
+            shared(&mut op.out),
+        ],
         Op::Sample(op) => choice(op).into(),
         Op::HeadSample(op) => {
             [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
@@ -162,6 +168,7 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         | Op::AddGated(_)
         | Op::GatherRows(_)
         | Op::ScatterRows(_)
+        | Op::ScatterWords(_)
         | Op::Sample(_) => Vec::new(),
     }
 }

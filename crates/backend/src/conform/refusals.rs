@@ -18,13 +18,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const CASES_PER_OP: usize = 3;
 
 /// Operands whose length is free: any number of them is a sensible call.
-const FREE_LENGTHS: [(&str, &str); 6] = [
+const FREE_LENGTHS: [(&str, &str); 8] = [
     ("softcap", "x"),
     ("sample", "ids"),
     ("head_sample", "ids"),
     ("add_gated", "gate"),
     ("gather_rows", "x"),
     ("scatter_rows", "out"),
+    ("scatter_words", "words"),
+    ("scatter_words", "out"),
 ];
 
 /// An index that points nowhere: element `at` of an operand becomes `value`.
@@ -44,11 +46,13 @@ const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> 
 /// Larger than anything a case holds, small enough to be multiplied without overflow.
 const FAR: u32 = 1_000_000;
 
-const BAD_INDICES: [BadIndex; 35] = [
+const BAD_INDICES: [BadIndex; 37] = [
     bad("embed", "ids", 0, 23),
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
     bad("scatter_rows", "rows", 0, FAR),
+    bad("scatter_words", "from", 0, 9),
+    bad("scatter_words", "to", 1, FAR),
     BadIndex { case: "keys", ..bad("attention_inputs", "places", 3, 72) },
     BadIndex { case: "both", ..bad("attention_inputs", "places", 0, u32::MAX) },
     bad("attention", "positions", 0, FAR),
@@ -307,7 +311,7 @@ fn run(op: Op, backend: &mut dyn Backend) -> Run {
         submit_and_wait(backend)
     });
     match catch_unwind(run) {
-        Ok(Ok(())) => Run::Accepted,
+        Ok(Ok(_)) => Run::Accepted,
         Ok(Err(_)) => Run::Refused,
         Err(_) => Run::Panicked,
     }

@@ -40,8 +40,6 @@ pub struct Attention {
     pub scale: f32,
     /// Keys a row sees, its own included; `None` is all of them. At least 1.
     pub window: Option<usize>,
-    /// Keys visible to each row, added up over the rows, for the cost alone.
-    pub visible_keys: usize,
     /// `[rows, heads, head_dim]`.
     pub out: View,
 }
@@ -72,21 +70,36 @@ impl Attention {
         desc.cache("v_cache", self.v_cache, Access::Gather, &layout);
         desc.u32("positions", self.positions, Access::Read, rows);
         desc.u32("span_of", self.span_of, Access::Read, rows);
-        desc.u32("tables", self.tables, Access::Read, self.tables.len);
+        desc.u32("tables", self.tables, Access::Gather, self.tables.len);
         desc.f32("out", self.out, Access::Write, wide);
         let element = desc.element_bytes(self.k_cache) + desc.element_bytes(self.v_cache);
         let key_bytes = element * (layout.kv_heads * layout.stored()) as u64;
-        let pairs = self.visible_keys as u64;
+        let pairs = self.visible_keys(desc);
         // Scores and sums take two flops a dimension each, the softmax about ten a pair.
         let pair_flops = (self.heads * (4 * layout.head_dim + 10)) as u64;
         desc.state_bytes(self.read_keys(desc) * key_bytes);
         desc.work(0, pairs.saturating_mul(pair_flops));
     }
 
+    /// Keys that a row sees at most, whatever its position.
+    fn most_keys(&self) -> usize {
+        let context = self.table_width.saturating_mul(self.layout.block);
+        self.window.map_or(context, |window| window.min(context))
+    }
+
+    /// Keys visible to each row, added up over the rows; an upper bound where positions are not at hand.
+    fn visible_keys(&self, desc: &OpDesc<'_>) -> u64 {
+        let Some(positions) = desc.words(self.positions) else {
+            return self.positions.len.saturating_mul(self.most_keys()) as u64;
+        };
+        let window = self.window.unwrap_or(usize::MAX);
+        positions.iter().map(|&position| window.min(position as usize + 1) as u64).sum()
+    }
+
     /// Keys that any row sees, each once: rows of one sequence share theirs.
     fn read_keys(&self, desc: &OpDesc<'_>) -> u64 {
-        let held = self.tables.len.saturating_mul(self.layout.block);
-        let most = self.visible_keys.min(held) as u64;
+        let lines = (self.tables.len / self.table_width.max(1)).min(self.positions.len);
+        let most = lines.saturating_mul(self.table_width * self.layout.block) as u64;
         let (positions, spans) = (desc.words(self.positions), desc.words(self.span_of));
         let Some((positions, spans)) = positions.zip(spans) else { return most };
         // Rows of a span stand together, in order of position.

@@ -31,7 +31,7 @@ pub use linear::{GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
 pub use moe::{ExpertRows, Experts, Router};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 pub use rope::RopeTable;
-pub use rows::{Embed, GatherRows, ScatterRows};
+pub use rows::{Embed, GatherRows, ScatterRows, ScatterWords};
 pub use sample::{HeadSample, HistoryEntry, Sample, SampleRow, gumbel, uniform};
 pub use spans::{SpanEntry, Spans};
 
@@ -64,6 +64,7 @@ macro_rules! for_each_operation {
             cluster_head: ClusterHead,
             gather_rows: GatherRows,
             scatter_rows: ScatterRows,
+            scatter_words: ScatterWords,
             sample: Sample,
             head_sample: HeadSample,
         }
@@ -89,7 +90,7 @@ macro_rules! operations {
             }
 
             /// Calls the method this operation belongs to.
-            pub fn apply(self, backend: &mut dyn Backend) -> Result<(), BackendError> {
+            pub fn apply<B: Backend + ?Sized>(self, backend: &mut B) -> Result<(), BackendError> {
                 match self { $(Self::$name(op) => backend.$method(op)),* }
             }
         }

@@ -52,6 +52,31 @@ impl GatherRows {
     }
 }
 
+/// `out[to[i]] = words[from[i]]`; the other words of `out` stay. It lets a sampled token feed the next pass without a
+/// read by the host.
+#[derive(Clone, Copy, Debug)]
+pub struct ScatterWords {
+    /// u32 `[any]`.
+    pub words: View,
+    /// Indices into `words`, u32 `[count]`.
+    pub from: View,
+    /// Indices into `out`, u32 `[count]`, each once.
+    pub to: View,
+    /// u32 `[any]`.
+    pub out: View,
+}
+
+impl ScatterWords {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        let count = self.from.len;
+        desc.u32("words", self.words, Access::Gather, self.words.len);
+        desc.u32("from", self.from, Access::Read, count);
+        desc.u32("to", self.to, Access::Read, count);
+        desc.u32("out", self.out, Access::Scatter, self.out.len);
+        desc.work(8 * count as u64, 0);
+    }
+}
+
 /// `out[rows[i]] = x[i]`; the other rows of `out` stay.
 #[derive(Clone, Copy, Debug)]
 pub struct ScatterRows {

@@ -68,13 +68,13 @@ impl Sample {
             self.history.len.is_multiple_of(HistoryEntry::WORDS),
             "history is not whole entries",
         );
-        desc.u32("history", self.history, Access::Read, self.history.len);
+        desc.u32("history", self.history, Access::Gather, self.history.len);
         desc.u32("ids", self.ids, Access::Read, self.ids.len);
         desc.require(
             self.masks.len.is_multiple_of(Self::mask_words(self.vocabulary).max(1)),
             "masks are not whole",
         );
-        desc.u32("masks", self.masks, Access::Read, self.masks.len);
+        desc.u32("masks", self.masks, Access::Gather, self.masks.len);
         desc.u32("out", self.out, Access::Write, rows);
         desc.work(0, (self.candidates * self.flops_per_token(desc, rows)) as u64);
     }

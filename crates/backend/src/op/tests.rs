@@ -145,7 +145,6 @@ fn attention(shelf: &mut Shelf, rows: &[(u32, u32)], known: bool, window: Option
     let index = |shelf: &mut Shelf, words: &[u32]| {
         if known { shelf.known(words) } else { shelf.u32(words.len()) }
     };
-    let seen = |p: usize| p + 1 - Attention::first_key(window, p);
     let op = Attention {
         q: shelf.f32(rows.len() * 32),
         k_cache: shelf.room(DType::F16, layout.len()),
@@ -158,7 +157,6 @@ fn attention(shelf: &mut Shelf, rows: &[(u32, u32)], known: bool, window: Option
         heads: 4,
         scale: 1.0,
         window,
-        visible_keys: positions.iter().map(|&p| seen(p as usize)).sum(),
         out: shelf.f32(rows.len() * 32),
     };
     shelf.cost(op)
@@ -181,7 +179,7 @@ fn rows_of_a_sequence_share_the_keys_they_see() {
     ] {
         let cost = attention(&mut Shelf::default(), rows, true, window);
         let n = rows.len() as u64;
-        let others = 4 * (2 * n * 32 + 2 * n + 128);
+        let others = 4 * (2 * n * 32 + 2 * n);
         assert_eq!(cost.state, keys * 2 * 2 * 8 * 2, "{rows:?} {window:?}");
         assert_eq!(cost.bytes, cost.state + others, "{rows:?} {window:?}");
         let seen = |p: usize| p + 1 - Attention::first_key(window, p);

@@ -102,6 +102,7 @@ impl<R: Runner> Engine<R> {
                 depth: self.scheduler.max_drafts().min(2),
                 sample: sample.clone(),
                 candidates: self.scheduler.draft_candidates(&[]),
+                constrained: false,
             });
         }
         let start = Instant::now();

@@ -25,6 +25,8 @@ pub struct DraftEntry {
     pub sample: SampleSpec,
     /// Tokens the MTP head chooses from, lowest ids first.
     pub candidates: usize,
+    /// Whether the host must hear of each draft, because a constraint decides what may come next.
+    pub constrained: bool,
 }
 
 /// What one draft does. Reused from step to step.
@@ -67,6 +69,11 @@ impl DraftPlan {
     pub fn candidates(&self) -> usize {
         let drafting = self.entries.iter().filter(|entry| entry.depth > 0);
         drafting.map(|entry| entry.candidates).max().unwrap_or(0)
+    }
+
+    /// Whether the host must hear of each draft of an entry.
+    pub fn is_constrained(&self) -> bool {
+        self.entries.iter().any(|entry| entry.constrained)
     }
 
     /// The deepest entry.

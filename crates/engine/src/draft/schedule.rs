@@ -206,6 +206,7 @@ impl Scheduler {
                 sample.masks = row..row + 1;
             }
         }
+        let constrained = depth > 0 && sequence.constraint.is_some();
         let candidates = self.draft_candidates(&self.sequences[at].tokens);
         plan.entries.push(DraftEntry {
             seq: self.sequences[at].id,
@@ -216,6 +217,7 @@ impl Scheduler {
             depth,
             sample,
             candidates,
+            constrained,
         });
     }
 

@@ -29,6 +29,7 @@ fn plan(by_hand: &ByHand, golden: &Golden, depth: usize) -> DraftPlan {
             depth,
             sample: SampleSpec::GREEDY,
             candidates: by_hand.runner.model().spec.vocabulary,
+            constrained: false,
         }],
         tokens,
         blocks,

@@ -16,3 +16,4 @@ mod rings;
 mod schedule;
 mod shapes;
 mod speculation;
+mod submissions;

@@ -44,6 +44,7 @@ fn plan(by_hand: &ByHand, next: &[Token], from: usize, depth: usize) -> DraftPla
             depth,
             sample,
             candidates: by_hand.runner.model().spec.vocabulary,
+            constrained: false,
         }],
         tokens,
         blocks,

@@ -8,7 +8,7 @@ use crate::{AttentionSpec, ModelError, Values};
 use forerun_backend::op::{
     self, AttentionInputs, GateMul, HeadNorm, Linear, LinearPart, Linears, NewKeys, Queries,
 };
-use forerun_backend::{BackendError, View, WeightId};
+use forerun_backend::{View, WeightId};
 use std::ops::Range;
 
 /// Weights of one attention mixer.
@@ -85,52 +85,39 @@ impl Attention {
     }
 
     /// `o(attention(input))` to `out`.
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        input: Input,
-        cache: &KvCache,
-        out: Output,
-    ) -> Result<(), BackendError> {
+    pub(crate) fn forward(&self, pass: &mut Pass<'_>, input: Input, cache: &KvCache, out: Output) {
         let AttentionSpec { heads, head_dim, scale, window, .. } = self.spec;
         let space = pass.space;
         let [q, gate, mixed] =
             [space.q, space.gate, space.mixed].map(|to| pass.rows_of(to, heads * head_dim));
         let gated = self.gate.as_ref().map(|projection| projection.to(gate));
-        self.project(pass, input, [Some(self.q.to(q)), gated])?;
+        self.project(pass, input, [Some(self.q.to(q)), gated]);
         let norm = head_norm(pass, self.q_norm);
-        self.turn_and_keep(pass, Some(Queries { q, heads, norm }), cache)?;
-        let (_, tables) = space.index.of(cache.ring);
-        pass.backend.attention(op::Attention {
+        self.turn_and_keep(pass, Some(Queries { q, heads, norm }), cache);
+        pass.push(op::Attention {
             q,
             k_cache: cache.k,
             v_cache: cache.v,
             layout: cache.layout,
-            positions: pass.index_of(space.index.positions),
-            span_of: pass.index_of(space.index.span_of),
-            tables: View::head(tables, pass.spans * space.limits.table_width()),
+            positions: pass.inputs.positions,
+            span_of: pass.inputs.table_lines,
+            tables: space.tables_of(cache.ring),
             table_width: space.limits.table_width(),
             heads,
             scale,
             window,
-            visible_keys: if window.is_some() { pass.visible.windowed } else { pass.visible.all },
             out: mixed,
-        })?;
+        });
         if self.gate.is_some() {
-            pass.backend.gate_mul(GateMul { x: mixed, gate })?;
+            pass.push(GateMul { x: mixed, gate });
         }
         let (Projection { weight, bias }, Output { view, store }) = (self.o, out);
-        pass.backend.linear(Linear { x: mixed, weight, bias, channels: None, out: view, store })
+        pass.push(Linear { x: mixed, weight, bias, channels: None, out: view, store });
     }
 
     /// Keys and values of `input` to the cache.
-    pub(crate) fn remember(
-        &self,
-        pass: &mut Pass<'_>,
-        input: Input,
-        cache: &KvCache,
-    ) -> Result<(), BackendError> {
-        self.project(pass, input, [None; 2])?;
+    pub(crate) fn remember(&self, pass: &mut Pass<'_>, input: Input, cache: &KvCache) {
+        self.project(pass, input, [None; 2]);
         self.turn_and_keep(pass, None, cache)
     }
 
@@ -140,12 +127,12 @@ impl Attention {
         pass: &mut Pass<'_>,
         Input { x, norm }: Input,
         [q, gate]: [Option<LinearPart>; 2],
-    ) -> Result<(), BackendError> {
+    ) {
         let [k, v] = self.places(pass);
         let own = self.own.as_ref();
         let keys = own.map(|own| own.k.to(k));
         let values = own.and_then(|own| own.v.as_ref().map(|projection| projection.to(v)));
-        pass.backend.linears(Linears { x, norm, parts: [q, gate, keys, values] })
+        pass.push(Linears { x, norm, parts: [q, gate, keys, values] });
     }
 
     /// Where keys and values wait for their turn.
@@ -155,12 +142,7 @@ impl Attention {
     }
 
     /// Queries, where there are some, normed and turned; keys and values, where the layer has its own, to the cache.
-    fn turn_and_keep(
-        &self,
-        pass: &mut Pass<'_>,
-        queries: Option<Queries>,
-        cache: &KvCache,
-    ) -> Result<(), BackendError> {
+    fn turn_and_keep(&self, pass: &mut Pass<'_>, queries: Option<Queries>, cache: &KvCache) {
         let (table, rotary) = pass.rope_of(self.spec.rope);
         let KvCache { k: k_cache, v: v_cache, layout, ring } = *cache;
         let keys = self.own.as_ref().map(|own| {
@@ -170,22 +152,22 @@ impl Attention {
                 v: if own.v.is_some() { v } else { k },
                 k_norm: head_norm(pass, own.k_norm),
                 v_norm: head_norm(pass, own.v_norm),
-                places: pass.index_of(pass.space.index.of(ring).0),
+                places: pass.inputs.places_of(ring),
                 k_cache,
                 v_cache,
                 layout,
             }
         });
         if queries.is_none() && keys.is_none() {
-            return Ok(());
+            return;
         }
         let head_dim = self.spec.head_dim;
-        pass.backend.attention_inputs(AttentionInputs { table, rotary, head_dim, queries, keys })
+        pass.push(AttentionInputs { table, rotary, head_dim, queries, keys });
     }
 }
 
 fn head_norm(pass: &Pass<'_>, weight: Option<WeightId>) -> Option<HeadNorm> {
-    weight.map(|weight| HeadNorm { weight, eps: pass.eps })
+    weight.map(|weight| HeadNorm { weight, eps: pass.sizes.eps })
 }
 
 impl OwnKeys {

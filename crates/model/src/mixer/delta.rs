@@ -6,7 +6,7 @@ use crate::{DeltaSpec, ModelError};
 use forerun_backend::op::{
     DeltaInputs, DeltaRule, DeltaShape, GatedNorm, Linear, LinearPart, Linears,
 };
-use forerun_backend::{BackendError, View, WeightId};
+use forerun_backend::{View, WeightId};
 use std::ops::Range;
 
 /// What a translated GGUF calls `−exp(A_log)`, which it stores in place of `A_log`.
@@ -73,7 +73,7 @@ impl Delta {
         [window, window_log]: [View; 2],
         [state, state_log]: [View; 2],
         out: Output,
-    ) -> Result<(), BackendError> {
+    ) {
         let (shape, space) = (self.shape, pass.space);
         let values = shape.value_heads * shape.dv;
         let raw = pass.rows_of(space.qkv, shape.channels());
@@ -88,9 +88,9 @@ impl Delta {
         let Inputs { qkv: w_qkv, z: w_z, a: w_a, b: w_b } = self.inputs;
         let parts = [(w_qkv, raw), (w_z, z), (w_a, a), (w_b, b)];
         let parts = parts.map(|(weight, out)| Some(LinearPart { weight, bias: None, out }));
-        pass.backend.linears(Linears { x, norm, parts })?;
+        pass.push(Linears { x, norm, parts });
         let Self { conv: weight, rate, dt_bias, .. } = *self;
-        pass.backend.delta_inputs(DeltaInputs {
+        pass.push(DeltaInputs {
             x: raw,
             a,
             b,
@@ -104,23 +104,14 @@ impl Delta {
             qkv,
             decay,
             beta,
-        })?;
+        });
         let log = state_log;
-        pass.backend.delta_rule(DeltaRule {
-            qkv,
-            decay,
-            beta,
-            state,
-            log,
-            spans,
-            shape,
-            out: mixed,
-        })?;
-        let (weight, dim, eps) = (self.norm, shape.dv, pass.eps);
-        pass.backend.gated_norm(GatedNorm { x: mixed, gate: z, weight, dim, eps })?;
+        pass.push(DeltaRule { qkv, decay, beta, state, log, spans, shape, out: mixed });
+        let (weight, dim, eps) = (self.norm, shape.dv, pass.sizes.eps);
+        pass.push(GatedNorm { x: mixed, gate: z, weight, dim, eps });
         let Output { view, store } = out;
         let (weight, bias) = (self.out, None);
-        pass.backend.linear(Linear { x: mixed, weight, bias, channels: None, out: view, store })
+        pass.push(Linear { x: mixed, weight, bias, channels: None, out: view, store });
     }
 }
 

@@ -10,7 +10,6 @@ pub(crate) use delta::Delta;
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::{LayerState, MixerSpec, ModelError};
-use forerun_backend::BackendError;
 
 /// A mixer's weights on the device.
 #[derive(Clone, Debug)]
@@ -41,12 +40,7 @@ impl Mixer {
     }
 
     /// What attention needs to know of its input later, and nothing else.
-    pub(crate) fn remember(
-        &self,
-        pass: &mut Pass<'_>,
-        input: Input,
-        state: &LayerState,
-    ) -> Result<(), BackendError> {
+    pub(crate) fn remember(&self, pass: &mut Pass<'_>, input: Input, state: &LayerState) {
         match (self, state) {
             (Self::Attention(mixer), LayerState::Attention(cache)) => {
                 mixer.remember(pass, input, cache)
@@ -62,7 +56,7 @@ impl Mixer {
         input: Input,
         state: &LayerState,
         out: Output,
-    ) -> Result<(), BackendError> {
+    ) {
         match (self, state) {
             (Self::Attention(mixer), LayerState::Attention(cache)) => {
                 mixer.forward(pass, input, cache, out)

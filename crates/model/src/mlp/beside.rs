@@ -8,8 +8,8 @@ use super::{Dense, Moe};
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::{ModelError, MoeSpec};
+use forerun_backend::WeightId;
 use forerun_backend::op::{AddNorm, RmsNorm, Store};
-use forerun_backend::{BackendError, WeightId};
 
 /// Weights of both.
 #[derive(Clone, Debug)]
@@ -44,23 +44,18 @@ impl Beside {
     }
 
     /// Both over the rows; `out` is set.
-    pub(super) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        input: Input,
-        out: Output,
-    ) -> Result<(), BackendError> {
-        let (space, dim, eps) = (pass.space, pass.hidden, pass.eps);
+    pub(super) fn forward(&self, pass: &mut Pass<'_>, input: Input, out: Output) {
+        let (space, dim, eps) = (pass.space, pass.sizes.hidden, pass.sizes.eps);
         let raw = pass.rows_of(space.raw, dim);
         let set = Output { view: raw, store: Store::Set };
-        self.dense.forward(pass, input, set)?;
+        self.dense.forward(pass, input, set);
         let (weight, result) = (self.dense_norm, out.view);
-        pass.backend.rms_norm(RmsNorm { x: raw, weight, out: result, dim, eps })?;
-        pass.norm(space.x, self.router_norm, space.normed)?;
-        self.moe.route(pass)?;
-        pass.norm(space.x, self.experts_norm, space.normed)?;
-        self.moe.mix(pass, set)?;
+        pass.push(RmsNorm { x: raw, weight, out: result, dim, eps });
+        pass.norm(space.x, self.router_norm, space.normed);
+        self.moe.route(pass);
+        pass.norm(space.x, self.experts_norm, space.normed);
+        self.moe.mix(pass, set);
         let weight = self.mixed_norm;
-        pass.backend.add_norm(AddNorm { x: raw, weight, out: result, dim, eps, scale: 1.0 })
+        pass.push(AddNorm { x: raw, weight, out: result, dim, eps, scale: 1.0 });
     }
 }

@@ -4,7 +4,7 @@ use crate::ModelError;
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use forerun_backend::op::{GatedLinear, Linear};
-use forerun_backend::{BackendError, View, WeightId};
+use forerun_backend::{View, WeightId};
 
 /// Weights of one gated MLP.
 #[derive(Clone, Copy, Debug)]
@@ -32,34 +32,18 @@ impl Dense {
     }
 
     /// `act(gate input) · (up input)`.
-    pub(super) fn activate(
-        &self,
-        pass: &mut Pass<'_>,
-        Input { x, norm }: Input,
-    ) -> Result<View, BackendError> {
+    pub(super) fn activate(&self, pass: &mut Pass<'_>, Input { x, norm }: Input) -> View {
         let out = pass.rows_of(pass.space.activated, self.ffn);
         let scratch = pass.rows_of(pass.space.up, self.ffn);
-        let (Self { gate, up, .. }, activation) = (*self, pass.activation);
-        pass.backend.gated_linear(GatedLinear { x, norm, gate, up, activation, scratch, out })?;
-        Ok(out)
+        let (Self { gate, up, .. }, activation) = (*self, pass.sizes.activation);
+        pass.push(GatedLinear { x, norm, gate, up, activation, scratch, out });
+        out
     }
 
     /// `down(act(gate input) · (up input))` to `out`.
-    pub(super) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        input: Input,
-        out: Output,
-    ) -> Result<(), BackendError> {
-        let x = self.activate(pass, input)?;
+    pub(super) fn forward(&self, pass: &mut Pass<'_>, input: Input, out: Output) {
+        let x = self.activate(pass, input);
         let Output { view, store } = out;
-        pass.backend.linear(Linear {
-            x,
-            weight: self.down,
-            bias: None,
-            channels: None,
-            out: view,
-            store,
-        })
+        pass.push(Linear { x, weight: self.down, bias: None, channels: None, out: view, store });
     }
 }

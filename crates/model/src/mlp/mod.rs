@@ -11,7 +11,7 @@ pub(crate) use moe::Moe;
 use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::{MlpSpec, ModelError};
-use forerun_backend::{BackendError, WeightId};
+use forerun_backend::WeightId;
 
 /// An MLP's weights on the device.
 #[derive(Clone, Debug)]
@@ -42,16 +42,11 @@ impl Mlp {
     }
 
     /// `mlp(norm(x))` to `out`, with `x` the residual stream.
-    pub(crate) fn forward(
-        &self,
-        pass: &mut Pass<'_>,
-        norm: WeightId,
-        out: Output,
-    ) -> Result<(), BackendError> {
+    pub(crate) fn forward(&self, pass: &mut Pass<'_>, norm: WeightId, out: Output) {
         match self {
             Self::Dense(mlp) => mlp.forward(pass, pass.norm_of(norm), out),
             Self::Moe(mlp) => {
-                pass.norm(pass.space.x, norm, pass.space.normed)?;
+                pass.norm(pass.space.x, norm, pass.space.normed);
                 mlp.forward(pass, out)
             }
             Self::Beside(mlp) => mlp.forward(pass, pass.norm_of(norm), out),

@@ -4,8 +4,8 @@ use super::Dense;
 use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::{ModelError, MoeSpec};
+use forerun_backend::WeightId;
 use forerun_backend::op::{AddGated, ExpertRows, Experts, Linear, Router};
-use forerun_backend::{BackendError, WeightId};
 use forerun_base::Matrix;
 
 /// Weights of one mixture.
@@ -62,30 +62,30 @@ impl Moe {
     }
 
     /// `Σ experts(normed) + σ(gate)·shared(normed)` to `out`.
-    pub(super) fn forward(&self, pass: &mut Pass<'_>, out: Output) -> Result<(), BackendError> {
-        self.route(pass)?;
-        self.mix(pass, out)?;
-        let Some((mlp, gate_weight)) = &self.shared else { return Ok(()) };
-        let (moe, dim) = (pass.space.moe, pass.hidden);
+    pub(super) fn forward(&self, pass: &mut Pass<'_>, out: Output) {
+        self.route(pass);
+        self.mix(pass, out);
+        let Some((mlp, gate_weight)) = &self.shared else { return };
+        let (moe, dim) = (pass.space.moe, pass.sizes.hidden);
         let input = pass.normed();
-        let activated = mlp.activate(pass, input)?;
+        let activated = mlp.activate(pass, input);
         let shared = pass.rows_of(moe.shared, dim);
         let gate = pass.rows_of(moe.shared_gate, 1);
-        pass.backend.linear(Linear::set(activated, mlp.down, shared))?;
-        pass.backend.linear(Linear::set(input.x, *gate_weight, gate))?;
-        pass.backend.add_gated(AddGated { x: shared, gate, out: out.view })
+        pass.push(Linear::set(activated, mlp.down, shared));
+        pass.push(Linear::set(input.x, *gate_weight, gate));
+        pass.push(AddGated { x: shared, gate, out: out.view });
     }
 
     /// Chooses experts for the rows in `normed`.
-    pub(super) fn route(&self, pass: &mut Pass<'_>) -> Result<(), BackendError> {
+    pub(super) fn route(&self, pass: &mut Pass<'_>) {
         let MoeSpec { experts, top_k, renormalise, .. } = self.spec;
         let moe = pass.space.moe;
-        let x = pass.rows_of(pass.space.normed, pass.hidden);
+        let x = pass.rows_of(pass.space.normed, pass.sizes.hidden);
         let logits = pass.rows_of(moe.logits, experts);
         let chosen = pass.rows_of(moe.chosen, top_k);
         let weights = pass.rows_of(moe.weights, top_k);
-        pass.backend.linear(Linear::set(x, self.router, logits))?;
-        pass.backend.router(Router {
+        pass.push(Linear::set(x, self.router, logits));
+        pass.push(Router {
             logits,
             experts,
             top_k,
@@ -93,15 +93,15 @@ impl Moe {
             expert_scale: self.expert_scale,
             chosen,
             weights,
-        })
+        });
     }
 
     /// The chosen experts over the rows in `normed`.
-    pub(super) fn mix(&self, pass: &mut Pass<'_>, out: Output) -> Result<(), BackendError> {
+    pub(super) fn mix(&self, pass: &mut Pass<'_>, out: Output) {
         let MoeSpec { experts, top_k, ffn, .. } = self.spec;
-        let (moe, dim) = (pass.space.moe, pass.hidden);
+        let (moe, dim) = (pass.space.moe, pass.sizes.hidden);
         let Stacks { gate, up, down } = self.stacks;
-        pass.backend.experts(Experts {
+        pass.push(Experts {
             x: pass.rows_of(pass.space.normed, dim),
             chosen: pass.rows_of(moe.chosen, top_k),
             weights: pass.rows_of(moe.weights, top_k),
@@ -112,12 +112,12 @@ impl Moe {
             top_k,
             ffn,
             dim,
-            activation: pass.activation,
+            activation: pass.sizes.activation,
             hidden: pass.rows_of(moe.hidden, top_k * ffn),
             partial: pass.rows_of(moe.partial, top_k * dim),
             out: out.view,
             store: out.store,
-        })
+        });
     }
 }
 

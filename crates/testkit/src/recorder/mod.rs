@@ -33,6 +33,7 @@ use forerun_base::{DType, Matrix};
 use paranoia::Snapshots;
 use queue::{Command, Queued};
 use shadow::{Shadow, Shadows};
+use std::time::Duration;
 
 /// Work handed to the inner device and not yet waited for.
 #[derive(Debug)]
@@ -248,6 +249,8 @@ impl Backend for Recorder {
         self.watch.count(|stats| {
             stats.submit_calls += 1;
             stats.bytes_in_flight += bytes;
+            stats.in_flight += u64::from(inner.is_some());
+            stats.most_in_flight = stats.most_in_flight.max(stats.in_flight);
             stats.peak_bytes_in_flight = stats.peak_bytes_in_flight.max(stats.bytes_in_flight);
         });
         if let Some(inner) = inner {
@@ -256,7 +259,7 @@ impl Backend for Recorder {
         Ok(ticket)
     }
 
-    fn wait(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+    fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
         if ticket.0 > self.tickets {
             return Err(BackendError::Protocol(format!("wait for {ticket:?}, never given out")));
         }
@@ -265,16 +268,21 @@ impl Backend for Recorder {
             .into_iter()
             .partition::<Vec<_>, _>(|work| work.ticket <= ticket);
         self.in_flight = rest;
+        let mut time = Duration::ZERO;
         for work in &passed {
-            self.inner.wait(work.inner)?;
+            time += self.inner.wait(work.inner)?;
         }
         let done: u64 = passed.iter().map(|work| work.bytes).sum();
-        self.watch.count(|stats| stats.bytes_in_flight -= done);
+        self.watch.count(|stats| {
+            stats.bytes_in_flight -= done;
+            stats.in_flight -= passed.len() as u64;
+            stats.waits += 1;
+        });
         if busy && self.in_flight.is_empty() && self.queue.is_empty() {
             self.step_over = true;
             self.watch.count(|stats| stats.steps += 1);
         }
-        Ok(())
+        Ok(time)
     }
 
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {

@@ -29,6 +29,12 @@ pub struct Stats {
     pub submissions: u64,
     /// Calls of `submit`.
     pub submit_calls: u64,
+    /// Calls of `wait`.
+    pub waits: u64,
+    /// Calls of `submit` with work that was not waited for yet.
+    pub in_flight: u64,
+    /// The largest value of `in_flight`.
+    pub most_in_flight: u64,
     /// Steps: waits that left the device idle after work.
     pub steps: u64,
     /// Operations run.

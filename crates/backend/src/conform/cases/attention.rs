@@ -179,7 +179,6 @@ fn attention(
         let span_of: Vec<u32> =
             lines.flat_map(|(i, &(start, end))| (start..end).map(move |_| i)).collect();
         let width = shape.heads * shape.head_dim;
-        let visible = positions.iter().map(|&p| p as usize + 1 - first(p)).sum();
         // Sharp enough that some keys dominate, so a wrong one shows.
         let q: Vec<f32> = stage.rng.values(rows * width).iter().map(|v| 4.0 * v).collect();
         Ok(Attention {
@@ -194,7 +193,6 @@ fn attention(
             heads: shape.heads,
             scale: 1.0 / (shape.head_dim as f32).sqrt(),
             window,
-            visible_keys: visible,
             out: stage.output("out", rows * width)?,
         }
         .into())

@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::conform::matrices::{all_formats, fitting_columns, format_name};
-use crate::op::{Embed, GatherRows, ScatterRows};
+use crate::op::{Embed, GatherRows, ScatterRows, ScatterWords};
 use forerun_base::{DType, Format};
 
 const VOCABULARY: usize = 23;
@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
             cases.push(gather_rows(rows, dim));
             cases.push(scatter_rows(rows, dim));
         }
+        cases.push(scatter_words(rows));
     }
     cases
 }
@@ -66,5 +67,22 @@ fn scatter_rows(rows: usize, dim: usize) -> Case {
         let rows = stage.indices("rows", &places)?;
         let out = stage.moved("out", &before)?;
         Ok(ScatterRows { x, rows, out, dim }.into())
+    })
+}
+
+fn scatter_words(count: usize) -> Case {
+    Case::new("scatter_words", format_args!("{count} words"), count, move |stage| {
+        const FROM: usize = 9;
+        let words: Vec<u32> = (0..FROM).map(|_| stage.rng.below(1 << 30) as u32).collect();
+        let from: Vec<u32> = (0..count).map(|_| stage.rng.below(FROM) as u32).collect();
+        let mut free: Vec<u32> = (0..count as u32 + 4).collect();
+        let to: Vec<u32> =
+            (0..count).map(|_| free.swap_remove(stage.rng.below(free.len()))).collect();
+        let before: Vec<u32> = (0..count as u32 + 4).map(|i| i + 7).collect();
+        let words = stage.indices("words", &words)?;
+        let from = stage.indices("from", &from)?;
+        let to = stage.indices("to", &to)?;
+        let out = stage.indices("out", &before)?;
+        Ok(ScatterWords { words, from, to, out }.into())
     })
 }

@@ -1,0 +1,105 @@
+//! Programs by shape: a pass of a shape that was seen before is run without describing its operations again.
+//!
+//! A fixed number of programs is kept, and the least recently used one makes room. Their memory is made at load, so a new shape
+//! allocates nothing.
+
+use crate::EngineError;
+use forerun_backend::{Backend, Op, Program, View};
+use forerun_model::{HiddenSource, PassInputs};
+
+/// What a pass computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PassKind {
+    /// The model; a token for each sampled row. `logits` are kept only where someone reads them.
+    Step { logits: bool },
+    /// The model; logits of the sampled rows and no token.
+    Score,
+    /// The drafter; a token from the first `candidates` for each sampled row.
+    Draft { source: HiddenSource, candidates: usize },
+    /// The drafter; logits of the sampled rows and no token.
+    DraftScore,
+}
+
+impl PassKind {
+    /// Whether the drafter runs, not the model.
+    pub(crate) fn drafts(self) -> bool {
+        matches!(self, Self::Draft { .. } | Self::DraftScore)
+    }
+}
+
+/// Everything that a program depends on besides the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PassKey {
+    pub(crate) kind: PassKind,
+    pub(crate) inputs: PassInputs,
+    /// Tokens that the rows' histories point into.
+    pub(crate) ids: View,
+    /// Where sampled tokens go.
+    pub(crate) out: View,
+    /// Tokens moved before the pass: the newest of each sequence, into the chain's lines.
+    pub(crate) before: Option<Move>,
+    /// Tokens moved after the pass: what was sampled, into the next pass.
+    pub(crate) after: Option<Move>,
+}
+
+/// Words moved by index on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) words: View,
+    pub(crate) from: View,
+    pub(crate) to: View,
+}
+
+/// Programs of equal size.
+pub(crate) struct Programs {
+    slots: Vec<Slot>,
+    clock: u64,
+    built: u64,
+}
+
+struct Slot {
+    key: Option<PassKey>,
+    program: Program,
+    used: u64,
+}
+
+impl Programs {
+    /// Room for `count` programs of `ops` operations.
+    pub(crate) fn with_capacity(count: usize, ops: usize) -> Self {
+        let slot = || Slot { key: None, program: Program::with_capacity(ops), used: 0 };
+        Self { slots: std::iter::repeat_with(slot).take(count).collect(), clock: 0, built: 0 }
+    }
+
+    /// Programs built so far.
+    pub(crate) fn built(&self) -> u64 {
+        self.built
+    }
+
+    /// Runs the program of a key; `build` lays down its operations where there is none yet.
+    pub(crate) fn run(
+        &mut self,
+        backend: &mut dyn Backend,
+        key: PassKey,
+        build: impl FnOnce(&mut Vec<Op>),
+    ) -> Result<(), EngineError> {
+        self.clock += 1;
+        let found = self.slots.iter().position(|slot| slot.key == Some(key));
+        let at = match found {
+            Some(at) => at,
+            None => {
+                let oldest = self.slots.iter().enumerate().min_by_key(|(_, slot)| slot.used);
+                let at = oldest.expect("there is at least one slot").0;
+                let Slot { key: of, program, .. } = &mut self.slots[at];
+                *of = None;
+                backend.release(program);
+                build(program.rewrite());
+                self.built += 1;
+                backend.prepare(program)?;
+                *of = Some(key);
+                at
+            }
+        };
+        self.slots[at].used = self.clock;
+        Ok(backend.run(&self.slots[at].program)?)
+    }
+}
