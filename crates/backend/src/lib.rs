@@ -23,7 +23,7 @@ pub use backend::{Backend, HostData, HostDataMut, Ticket, submit_and_wait};
 pub use buffer::{BufferId, BufferInfo, BufferRole, BufferSpec, View, WeightId, WeightInfo};
 pub use error::BackendError;
 pub use op::Op;
-pub use op_desc::{Access, Catalog, Cost, OpDesc, Operand};
+pub use op_desc::{Access, Budget, Catalog, Cost, OpDesc, Operand};
 pub use plan::{MemoryPlan, PlanItem};
 pub use program::{Prepared, Program};
 pub use timed::{Entry, Kind, Meter, Timed, Width};

@@ -69,6 +69,25 @@ pub struct Cost {
     pub flops: u64,
 }
 
+/// The most work that one submission may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Floating-point operations.
+    pub flops: u64,
+}
+
+impl Budget {
+    /// No limit.
+    pub const UNLIMITED: Self = Self { bytes: u64::MAX, flops: u64::MAX };
+
+    /// Whether so much work is within the limit.
+    pub const fn holds(&self, cost: Cost) -> bool {
+        cost.bytes <= self.bytes && cost.flops <= self.flops
+    }
+}
+
 impl std::ops::Add for Cost {
     type Output = Self;
 

@@ -1,5 +1,6 @@
 //! Parts of a lease's state between a device and the host, as bytes.
 
+use crate::submissions::Purpose;
 use crate::{EngineError, ModelRunner, Part, StateShape};
 use forerun_backend::{HostData, HostDataMut, View};
 use forerun_base::{Bytes, DType};
@@ -154,7 +155,7 @@ impl ModelRunner {
                 Ok(backend.write(view, HostData::Bytes(&from[bytes]))?)
             })?;
         }
-        self.finish(false)
+        self.finish(Purpose::Other)
     }
 
     fn check_part(&self, part: Part, found: usize) -> Result<(), EngineError> {

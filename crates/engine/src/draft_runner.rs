@@ -2,6 +2,7 @@
 
 use crate::model_runner::{ChainScratch, ModelRunner};
 use crate::programs::{Move, PassKey, PassKind};
+use crate::submissions::Purpose;
 use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow};
 use forerun_backend::op::SampleRow;
 use forerun_backend::{HostDataMut, View};
@@ -52,7 +53,7 @@ impl ModelRunner {
             self.push_rows(plan, entry, rows, usize::from(entry.depth > 0));
         }
         if self.batch.rows() == 0 {
-            self.submit(false)?;
+            self.submit(Purpose::Other)?;
             return Ok(passes);
         }
         self.write_choices(plan.masks.words())?;
@@ -86,12 +87,12 @@ impl ModelRunner {
                 self.next_rows(plan, number, None);
             }
         }
-        self.block.write(&mut *self.backend)?;
+        self.write_block()?;
         let passes = std::mem::take(&mut self.draft.passes);
         let done = passes.iter().try_for_each(|&pass| self.run_pass(pass));
         self.draft.passes = passes;
         done?;
-        self.finish(false)?;
+        self.finish(Purpose::Other)?;
         let mut sampled = std::mem::take(&mut self.draft.sampled);
         sampled.clear();
         sampled.resize(first, 0);
@@ -200,7 +201,7 @@ impl ModelRunner {
         }
         self.block.clear();
         let inputs = self.block.add(&self.batch);
-        self.block.write(&mut *self.backend)?;
+        self.write_block()?;
         self.run_pass(PassKey::without_tokens(PassKind::DraftScore, inputs))?;
         self.read_rows(sink)
     }
@@ -234,7 +235,7 @@ impl ModelRunner {
     fn silent_pass(&mut self) -> Result<(), EngineError> {
         self.block.clear();
         let inputs = self.block.add(&self.batch);
-        self.block.write(&mut *self.backend)?;
+        self.write_block()?;
         let kind = PassKind::Draft { source: HiddenSource::Trunk, candidates: 0 };
         self.run_pass(PassKey::without_tokens(kind, inputs))?;
         self.batch.clear();
@@ -304,11 +305,11 @@ impl ModelRunner {
         self.block.clear();
         let inputs = self.block.add(&self.batch);
         let ids = self.block.push(&self.draft.ids);
-        self.block.write(&mut *self.backend)?;
+        self.write_block()?;
         let out = View::head(self.buffers.drafted, inputs.sampled.len);
         let kind = PassKind::Draft { source, candidates: plan.candidates() };
         self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None })?;
-        self.finish(false)?;
+        self.finish(Purpose::Other)?;
         let mut sampled = std::mem::take(&mut self.draft.sampled);
         sampled.clear();
         sampled.resize(self.draft.active.len(), 0);

@@ -173,9 +173,9 @@ impl<R: Runner> Engine<R> {
     fn run(&mut self) -> Result<Busy, EngineError> {
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.sampled)?;
-        let host = Busy { step: start.elapsed(), steps: 1, other: Duration::ZERO };
+        let host = Busy { step: start.elapsed(), steps: 1, ..Busy::default() };
         let busy = self.runner.take_busy().unwrap_or(host);
-        self.stats.note_submissions(1, busy.step);
+        self.stats.note_submissions(&busy);
         Ok(busy)
     }
 
@@ -209,10 +209,10 @@ impl<R: Runner> Engine<R> {
                 scheduler.follow(plan, drafts, made);
             });
             scheduler.look_back();
-            let passes = drafted?;
+            drafted?;
             let host = Busy { other: start.elapsed(), ..Busy::default() };
             busy = self.runner.take_busy().unwrap_or(host);
-            self.stats.note_submissions(passes, busy.other);
+            self.stats.note_submissions(&busy);
             if self.draft_plan.deepest() > 0
                 && self.draft_plan.tokens.len() <= 2 * self.drafts.len()
             {

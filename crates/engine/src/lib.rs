@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod bounded;
 mod cache;
 mod constrain;
 mod constraint;
@@ -50,6 +51,6 @@ pub use request::{Event, FinishReason, Request, Watch, check_tokens};
 pub use runner::{Busy, Follow, Runner, SampledTokens, SpanTokens};
 pub use sampling::Sampling;
 pub use scheduler::Scheduler;
-pub use settings::Settings;
+pub use settings::{Settings, SubmissionBudget};
 pub use state::{Admission, Lease, StateStore};
 pub use stats::Stats;

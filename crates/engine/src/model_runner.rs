@@ -1,16 +1,17 @@
 //! A model on a device, run by plans.
 
+use crate::bounded::Bounded;
 use crate::copies::Copies;
 use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
-use crate::submissions::Submissions;
+use crate::submissions::{Purpose, Submissions};
 use crate::{
     Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, Follow, Part, Runner, SampleSpec,
     SampledTokens, Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
 };
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow, ScatterWords};
 use forerun_backend::{
-    Backend, BufferId, HostData, HostDataMut, MemoryPlan, Op, View, submit_and_wait,
+    Backend, BufferId, Cost, HostData, HostDataMut, MemoryPlan, Op, View, submit_and_wait,
 };
 use forerun_base::{Bytes, SeqId};
 use forerun_model::{
@@ -194,7 +195,7 @@ impl ModelRunner {
             copies: Copies::new(&model, &buffers.states, &limits),
             block,
             tables: buffers.space.block_tables(),
-            submissions: Submissions::new(),
+            submissions: Submissions::new(settings.submission_budget),
             steps: Programs::with_capacity(STEP_PROGRAMS, step_ops),
             chains: Programs::with_capacity(if limits.mtp { CHAIN_PROGRAMS } else { 0 }, draft_ops),
             backend,
@@ -327,14 +328,14 @@ impl ModelRunner {
         self.fill(plan, |span| span.tokens.len())?;
         self.block.clear();
         let inputs = self.block.add(&self.batch);
-        self.block.write(&mut *self.backend)?;
+        self.write_block()?;
         self.run_pass(PassKey::without_tokens(PassKind::Score, inputs))?;
         self.read_rows(sink)
     }
 
     /// Waits for rows of logits and hands them over one by one.
     pub(crate) fn read_rows(&mut self, sink: &mut dyn FnMut(&[f32])) -> Result<(), EngineError> {
-        self.finish(false)?;
+        self.finish(Purpose::Other)?;
         let (rows, vocabulary) = (self.batch.sampled.len(), self.model.spec.vocabulary);
         let logits = self.buffers.space.logits(rows * vocabulary);
         let mut row = vec![0.0; vocabulary];
@@ -346,14 +347,14 @@ impl ModelRunner {
         Ok(())
     }
 
-    /// Hands everything queued to the device, as the end of a step or not.
-    pub(crate) fn submit(&mut self, step: bool) -> Result<(), EngineError> {
-        self.submissions.submit(&mut *self.backend, step)
+    /// Hands everything queued to the device.
+    pub(crate) fn submit(&mut self, purpose: Purpose) -> Result<(), EngineError> {
+        self.submissions.submit(&mut *self.backend, purpose)
     }
 
     /// The same, and waits until nothing is in flight.
-    pub(crate) fn finish(&mut self, step: bool) -> Result<(), EngineError> {
-        self.submit(step)?;
+    pub(crate) fn finish(&mut self, purpose: Purpose) -> Result<(), EngineError> {
+        self.submit(purpose)?;
         self.settle()
     }
 
@@ -362,11 +363,23 @@ impl ModelRunner {
         self.submissions.finish(&mut *self.backend)
     }
 
+    /// Queues the one write of what the host has computed.
+    pub(crate) fn write_block(&mut self) -> Result<(), EngineError> {
+        let bytes = self.block.write(&mut *self.backend)?;
+        self.submissions.queue(Cost { bytes, ..Cost::default() });
+        Ok(())
+    }
+
     /// Queues a pass whose inputs are written.
     pub(crate) fn run_pass(&mut self, key: PassKey) -> Result<(), EngineError> {
-        let Self { backend, model, buffers, steps, chains, .. } = self;
-        let programs = if key.kind.drafts() { chains } else { steps };
-        programs.run(&mut **backend, key, |ops| lay_pass(ops, model, buffers, key))
+        let Self { backend, model, buffers, steps, chains, submissions, block, .. } = self;
+        let backend = &mut **backend;
+        let (programs, purpose) = match key.kind.drafts() {
+            true => (chains, Purpose::Other),
+            false => (steps, Purpose::Step { ends: false }),
+        };
+        let pass = programs.ready(backend, key, |ops| lay_pass(ops, model, buffers, key))?;
+        Bounded { backend, submissions, block, purpose }.run(pass)
     }
 
     /// Writes what the rows' sampling points into, where any row needs it.
@@ -442,16 +455,16 @@ impl ModelRunner {
         self.fill_sampling(plan);
         self.block.clear();
         let inputs = self.block.add(&self.batch);
-        self.block.write(&mut *self.backend)?;
+        self.write_block()?;
         self.write_choices(plan.masks.words())?;
         let out = View::head(self.buffers.sampled, sampled.tokens.len());
         let logits = plan.wants_logprobs() || self.tap.is_some();
         let (kind, ids) = (PassKind::Step { logits }, inputs.ids);
         self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None })?;
         if out.len == 0 {
-            return self.submit(true);
+            return self.submit(Purpose::Step { ends: true });
         }
-        self.finish(true)?;
+        self.finish(Purpose::Step { ends: true })?;
         self.backend.read(out, HostDataMut::U32(&mut sampled.tokens))?;
         if plan.wants_logprobs() {
             self.tell(plan, sampled)?;

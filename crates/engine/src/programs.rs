@@ -4,7 +4,7 @@
 //! allocates nothing.
 
 use crate::EngineError;
-use forerun_backend::{Backend, Op, Program, View};
+use forerun_backend::{Backend, Catalog, Cost, Op, Program, View};
 use forerun_model::{HiddenSource, PassInputs};
 
 /// What a pass computes.
@@ -59,14 +59,59 @@ pub(crate) struct Programs {
 
 struct Slot {
     key: Option<PassKey>,
-    program: Program,
+    prepared: PreparedPass,
     used: u64,
+}
+
+/// A pass that is ready to run, and what it costs.
+#[derive(Debug)]
+pub(crate) struct PreparedPass {
+    pub(crate) program: Program,
+    /// Cost of each operation; of attention what does not depend on how many keys there are.
+    pub(crate) costs: Vec<Cost>,
+    /// The sum of those.
+    pub(crate) fixed: Cost,
+    /// Attentions, whose cost follows from the positions of a step.
+    pub(crate) attentions: Vec<usize>,
+}
+
+impl PreparedPass {
+    fn with_capacity(ops: usize) -> Self {
+        Self {
+            program: Program::with_capacity(ops),
+            costs: Vec::with_capacity(ops),
+            fixed: Cost::default(),
+            attentions: Vec::with_capacity(ops),
+        }
+    }
+
+    fn rewrite(
+        &mut self,
+        backend: &mut dyn Backend,
+        build: impl FnOnce(&mut Vec<Op>),
+    ) -> Result<(), EngineError> {
+        backend.release(&mut self.program);
+        build(self.program.rewrite());
+        backend.prepare(&mut self.program)?;
+        self.costs.clear();
+        self.attentions.clear();
+        self.fixed = Cost::default();
+        let catalog: &dyn Catalog = backend;
+        for (i, op) in self.program.ops().iter().enumerate() {
+            let is_attention = matches!(op, Op::Attention(_));
+            let cost = if is_attention { Cost::default() } else { op.desc(catalog).cost() };
+            self.attentions.extend(is_attention.then_some(i));
+            self.costs.push(cost);
+            self.fixed = self.fixed + cost;
+        }
+        Ok(())
+    }
 }
 
 impl Programs {
     /// Room for `count` programs of `ops` operations.
     pub(crate) fn with_capacity(count: usize, ops: usize) -> Self {
-        let slot = || Slot { key: None, program: Program::with_capacity(ops), used: 0 };
+        let slot = || Slot { key: None, prepared: PreparedPass::with_capacity(ops), used: 0 };
         Self { slots: std::iter::repeat_with(slot).take(count).collect(), clock: 0, built: 0 }
     }
 
@@ -75,13 +120,13 @@ impl Programs {
         self.built
     }
 
-    /// Runs the program of a key; `build` lays down its operations where there is none yet.
-    pub(crate) fn run(
+    /// The program of a key; `build` lays down its operations where there is none yet.
+    pub(crate) fn ready(
         &mut self,
         backend: &mut dyn Backend,
         key: PassKey,
         build: impl FnOnce(&mut Vec<Op>),
-    ) -> Result<(), EngineError> {
+    ) -> Result<&PreparedPass, EngineError> {
         self.clock += 1;
         let found = self.slots.iter().position(|slot| slot.key == Some(key));
         let at = match found {
@@ -89,17 +134,15 @@ impl Programs {
             None => {
                 let oldest = self.slots.iter().enumerate().min_by_key(|(_, slot)| slot.used);
                 let at = oldest.expect("there is at least one slot").0;
-                let Slot { key: of, program, .. } = &mut self.slots[at];
+                let Slot { key: of, prepared, .. } = &mut self.slots[at];
                 *of = None;
-                backend.release(program);
-                build(program.rewrite());
+                prepared.rewrite(backend, build)?;
                 self.built += 1;
-                backend.prepare(program)?;
                 *of = Some(key);
                 at
             }
         };
         self.slots[at].used = self.clock;
-        Ok(backend.run(&self.slots[at].program)?)
+        Ok(&self.slots[at].prepared)
     }
 }

@@ -39,12 +39,16 @@ pub trait Runner: Send {
 /// What a device has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// Time in submissions that end a step.
+    /// Time in submissions of steps.
     pub step: Duration,
     /// Steps that it has passed.
     pub steps: usize,
     /// Time in all others: drafts, and what the MTP head takes in.
     pub other: Duration,
+    /// Submissions that it has passed.
+    pub submissions: usize,
+    /// The time of the longest one.
+    pub longest: Duration,
 }
 
 /// Hears the drafts made so far, the latest of which has this number (from 1), and lays down in the plan what the next

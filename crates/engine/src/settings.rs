@@ -1,6 +1,7 @@
 //! What an engine is built for: sizes of memory and of steps. None of it changes a token.
 
 use crate::{CacheSettings, DraftVocabulary, EngineError, Mode, Speculation};
+use forerun_backend::Budget;
 use forerun_base::DType;
 use forerun_model::{DrafterSpec, Limits, ModelSpec};
 use std::time::Duration;
@@ -24,8 +25,25 @@ pub struct Settings {
     /// Time a step may take while others wait for its end: prompts are read in chunks that fit, as far as
     /// is known. Zero is no limit.
     pub step_budget: Duration,
+    /// The most work that one submission to the device may hold.
+    pub submission_budget: SubmissionBudget,
     /// What is kept for prompts to come.
     pub cache: CacheSettings,
+}
+
+/// A bound on one submission, so that no watchdog fires and a cancel is quick. What is larger is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubmissionBudget {
+    /// By the time it is estimated to take, at rates learned from earlier submissions.
+    Time(Duration),
+    /// By bytes and flops.
+    Work(Budget),
+}
+
+impl Default for SubmissionBudget {
+    fn default() -> Self {
+        Self::Time(Duration::from_millis(50))
+    }
 }
 
 impl Default for Settings {
@@ -37,6 +55,7 @@ impl Default for Settings {
             speculation: Speculation::OFF,
             kv: DType::F16,
             step_budget: Duration::ZERO,
+            submission_budget: SubmissionBudget::default(),
             cache: CacheSettings::default(),
         }
     }

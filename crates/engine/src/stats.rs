@@ -1,6 +1,6 @@
 //! What an engine holds and has done.
 
-use crate::{Engine, Receipt, Runner, StateStore};
+use crate::{Busy, Engine, Receipt, Runner, StateStore};
 use std::time::Duration;
 
 /// Numbers for an operator. Counts only grow; the others are of this moment.
@@ -32,6 +32,8 @@ pub struct Stats {
     pub submissions: u64,
     /// Time of all of them.
     pub submission_time: Duration,
+    /// The time of the longest one.
+    pub longest_submission: Duration,
     /// Prompt tokens read.
     pub prompt_tokens: u64,
     /// Tokens of answers.
@@ -42,9 +44,10 @@ pub struct Stats {
 
 impl Stats {
     /// Takes runs of the device.
-    pub(crate) fn note_submissions(&mut self, count: usize, time: Duration) {
-        self.submissions += count as u64;
-        self.submission_time += time;
+    pub(crate) fn note_submissions(&mut self, busy: &Busy) {
+        self.submissions += busy.submissions as u64;
+        self.submission_time += busy.step + busy.other;
+        self.longest_submission = self.longest_submission.max(busy.longest);
     }
 
     /// Takes a step that ran.

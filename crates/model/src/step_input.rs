@@ -116,10 +116,17 @@ impl InputBlock {
         }
     }
 
-    /// Queues the one write of the block.
-    pub fn write(&self, backend: &mut dyn Backend) -> Result<(), BackendError> {
+    /// The words of a view of the block.
+    pub fn words(&self, view: View) -> Option<&[u32]> {
+        let within = view.buffer == self.buffer;
+        within.then(|| self.words.get(view.start..view.start + view.len)).flatten()
+    }
+
+    /// Queues the one write of the block; its bytes.
+    pub fn write(&self, backend: &mut dyn Backend) -> Result<u64, BackendError> {
         let whole = View::head(self.buffer, self.words.len());
-        backend.write(whole, HostData::U32(&self.words))
+        backend.write(whole, HostData::U32(&self.words))?;
+        Ok(size_of_val(&self.words[..]) as u64)
     }
 }
 

@@ -15,5 +15,6 @@ mod recorder;
 pub mod tiny;
 pub mod tolerance;
 
+pub use forerun_backend::Budget;
 pub use golden::{Array, GOLDENS, Golden};
-pub use recorder::{Budget, POISON_INDEX, Recorder, Stats, Watch};
+pub use recorder::{POISON_INDEX, Recorder, Stats, Watch};

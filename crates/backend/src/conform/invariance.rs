@@ -1,6 +1,6 @@
 //! The same work cut differently gives the same bits.
 
-use super::operands::{spans, views};
+use super::operands::spans;
 use super::{Case, Stage, compare};
 use crate::op::SpanEntry;
 use crate::{Backend, BackendError, Op};
@@ -17,19 +17,10 @@ pub(super) fn by_rows(case: &Case, candidate: &mut dyn Backend, width: usize) ->
     }
     let pieces: Vec<Op> = (0..case.rows)
         .step_by(width)
-        .map(|first| some_rows(op, case.rows, first, width.min(case.rows - first)))
+        .map(|first| op.part(case.rows, first, width.min(case.rows - first)))
         .collect();
     let cut = stage.play(&pieces)?;
     Ok(compare::same(&whole, &cut).map(|what| format!("{width} rows at a time: {what}")))
-}
-
-/// The operation on rows `first..first + count` alone.
-fn some_rows(mut op: Op, rows: usize, first: usize, count: usize) -> Op {
-    for place in views(&mut op).into_iter().filter(|place| place.by_row) {
-        let each = place.view.len / rows;
-        *place.view = place.view.part(first * each, count * each);
-    }
-    op
 }
 
 /// Runs a recurrent case whole, and each span alone with its confirmed rows one after another.

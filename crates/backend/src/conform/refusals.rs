@@ -1,8 +1,9 @@
 //! What makes no sense is an error: not a panic, not silence, and the device works afterwards.
 
 use super::cases::cases;
-use super::operands::{views, weights};
+use super::operands::weights;
 use super::{Case, Report, Stage, compare};
+use crate::op::parts::views;
 use crate::op::{
     AddNorm, Attention, ClusterHead, DeltaInputs, DeltaRule, Glu, HeadSample, Linear, Sample,
     Softcap,

@@ -14,6 +14,7 @@ mod delta;
 mod linear;
 mod moe;
 mod norm;
+pub(crate) mod parts;
 mod rope;
 mod rows;
 mod sample;

@@ -5,7 +5,7 @@ use super::prefix::{Found, Held};
 use super::{CacheReport, CacheSettings, CacheStats, DiskSettings, DiskStats, PrefixCache};
 use crate::scheduler::lease_of;
 use crate::sequence::{Sequence, Standing};
-use crate::{Engine, EngineError, Event, FinishReason, ModelRunner, Runner};
+use crate::{Busy, Engine, EngineError, Event, FinishReason, ModelRunner, Runner};
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_model::{KV_BLOCK, MAX_LAG};
 use sha2::{Digest as _, Sha256};
@@ -192,8 +192,10 @@ impl<R: Runner> Engine<R> {
             let start = Instant::now();
             let Self { runner, draft_plan, drafts, .. } = self;
             // Nothing is drafted, so nothing follows.
-            let passes = runner.draft(draft_plan, drafts, &mut |_, _, _| {})?;
-            self.stats.note_submissions(passes, start.elapsed());
+            runner.draft(draft_plan, drafts, &mut |_, _, _| {})?;
+            let host = Busy { other: start.elapsed(), ..Busy::default() };
+            let busy = self.runner.take_busy().unwrap_or(host);
+            self.stats.note_submissions(&busy);
         }
         Ok(())
     }

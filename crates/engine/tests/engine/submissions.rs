@@ -1,14 +1,19 @@
 //! How often the host and the device meet: writes, waits and what is in flight, counted by a device that watches.
 
-use crate::common::prompt;
+use crate::common::{finish, prompt};
 use forerun_backend_cpu::tuned;
-use forerun_engine::{Depth, Engine, Event, ModelRunner, Request, Settings, Speculation};
+use forerun_engine::{
+    Depth, Engine, Event, ModelRunner, Request, Settings, Speculation, SubmissionBudget,
+};
 use forerun_model::{Blueprint, Model};
-use forerun_testkit::{Golden, Recorder, Stats, Watch};
+use forerun_testkit::{Budget, Golden, Recorder, Stats, Watch};
 
 fn engine(name: &str, settings: &Settings) -> (Engine<ModelRunner>, Watch) {
+    on(name, settings, Recorder::new(Box::new(tuned(Some(1)))))
+}
+
+fn on(name: &str, settings: &Settings, mut recorder: Recorder) -> (Engine<ModelRunner>, Watch) {
     let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");
-    let mut recorder = Recorder::new(Box::new(tuned(Some(1))));
     let watch = recorder.watch();
     let model = Model::load(&blueprint, &mut recorder, &mut |_| {}).expect("a model");
     let runner = ModelRunner::new(Box::new(recorder), model, settings).expect("memory");
@@ -25,7 +30,11 @@ fn step(engine: &mut Engine<ModelRunner>, watch: &Watch) -> Stats {
 }
 
 fn settings(speculation: Speculation) -> Settings {
-    Settings { context: 256, sequences: 2, prefill_chunk: 16, speculation, ..Settings::default() }
+    // Work, not time: a busy machine must not cut what is counted here.
+    let submission_budget = SubmissionBudget::Work(Budget::UNLIMITED);
+    let (context, sequences, prefill_chunk) = (256, 2, 16);
+    let settings = Settings { context, sequences, prefill_chunk, ..Settings::default() };
+    Settings { speculation, submission_budget, ..settings }
 }
 
 #[test]
@@ -87,4 +96,48 @@ fn a_shape_that_comes_back_describes_no_operation_again() {
     let built = engine.runner().programs_built();
     let steps = watch.stats().steps;
     assert!(built < 30 && steps > 60, "{built} programs in {steps} waits");
+}
+
+/// Two sequences with drafts, one of them with a long prompt.
+fn answers(engine: &mut Engine<ModelRunner>, name: &str, depth: usize) -> String {
+    for len in [24, 5] {
+        let prompt = prompt(name, len);
+        let request = Request { depth: Depth::Fixed(depth), ..Request::greedy(prompt, 24) };
+        engine.submit(request).expect("accepted");
+    }
+    format!("{:?}", finish(engine))
+}
+
+#[test]
+fn no_submission_outlives_a_watchdog_and_no_cut_changes_a_token() {
+    let limit = Budget { bytes: 1 << 20, flops: 1 << 20 };
+    for name in ["qwen3_5", "qwen3_5_moe", "llama", "gemma4_dense"] {
+        for (depth, prefill_chunk) in [(0, 1), (0, 16), (3, 4), (8, 16)] {
+            let speculation = Speculation { text: true, ..Speculation::mtp(8) };
+            let whole = Settings { prefill_chunk, ..settings(speculation) };
+            let expected = answers(&mut engine(name, &whole).0, name, depth);
+            let cut = Settings { submission_budget: SubmissionBudget::Work(limit), ..whole };
+            // Writes count as well.
+            let patience = Budget { bytes: limit.bytes + (1 << 12), ..limit };
+            let watchdog = Recorder::with_watchdog(Box::new(tuned(Some(1))), patience);
+            let (mut bounded, watch) = on(name, &cut, watchdog);
+            let found = answers(&mut bounded, name, depth);
+            assert_eq!(found, expected, "{name}, depth {depth}, chunk {prefill_chunk}");
+            assert!(watch.stats().most_in_flight <= 2);
+            let nothing = SubmissionBudget::Work(Budget { bytes: 1, flops: 1 });
+            let all = Settings { submission_budget: nothing, ..whole };
+            let found = answers(&mut engine(name, &all).0, name, depth);
+            assert_eq!(found, expected, "{name}, depth {depth}, chunk {prefill_chunk}: all cut");
+        }
+    }
+}
+
+#[test]
+fn a_watchdog_kills_what_is_not_cut() {
+    let limit = Budget { bytes: 1 << 20, flops: 1 << 20 };
+    let watchdog = Recorder::with_watchdog(Box::new(tuned(Some(1))), limit);
+    let (mut engine, _) = on("qwen3_5", &settings(Speculation::OFF), watchdog);
+    engine.submit(Request::greedy(prompt("qwen3_5", 24), 4)).expect("accepted");
+    let ended = format!("{:?}", finish(&mut engine));
+    assert!(ended.contains("the watchdog killed a submission"), "{ended}");
 }

@@ -23,16 +23,17 @@ mod stats;
 mod tests;
 
 pub use poison::POISON_INDEX;
-pub use stats::{Budget, Stats, Watch};
+pub use stats::{Stats, Watch};
 
 use forerun_backend::{
-    Backend, BackendError, BufferId, BufferInfo, BufferRole, BufferSpec, Catalog, Cost, HostData,
-    HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    Backend, BackendError, Budget, BufferId, BufferInfo, BufferRole, BufferSpec, Catalog, Cost,
+    HostData, HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
 };
 use forerun_base::{DType, Matrix};
 use paranoia::Snapshots;
 use queue::{Command, Queued};
 use shadow::{Shadow, Shadows};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Work handed to the inner device and not yet waited for.
@@ -47,7 +48,11 @@ struct InFlight {
 pub struct Recorder {
     inner: Box<dyn Backend>,
     budget: Budget,
+    /// Whether a submission over the budget is killed, as a GPU's watchdog does, or cut.
+    kills: bool,
     shadows: Shadows,
+    /// Index buffers that only the host has written, so that costs are exact.
+    words: HashMap<BufferId, Vec<u32>>,
     snapshots: Option<Snapshots>,
     queue: Vec<Queued>,
     in_flight: Vec<InFlight>,
@@ -68,7 +73,9 @@ impl Recorder {
         Self {
             inner,
             budget,
+            kills: false,
             shadows: Shadows::default(),
+            words: HashMap::new(),
             snapshots: None,
             queue: Vec::new(),
             in_flight: Vec::new(),
@@ -76,6 +83,11 @@ impl Recorder {
             step_over: false,
             watch: Watch::default(),
         }
+    }
+
+    /// A recorder that kills any submission over a limit, as a GPU's watchdog does.
+    pub fn with_watchdog(inner: Box<dyn Backend>, limit: Budget) -> Self {
+        Self { kills: true, ..Self::with_budget(inner, limit) }
     }
 
     /// Also compares all memory around every operation. Slow: meant for small cases.
@@ -102,6 +114,9 @@ impl Recorder {
         let operands = desc.operands().to_vec();
         let cost = desc.check()?;
         self.shadows.follow(&op, &operands)?;
+        for operand in operands.iter().filter(|operand| operand.access.writes()) {
+            self.words.remove(&operand.view.buffer);
+        }
         self.queue.push(Queued { command: Command::Run(op), cost });
         Ok(())
     }
@@ -175,6 +190,10 @@ impl Catalog for Recorder {
     fn weight(&self, id: WeightId) -> Option<WeightInfo> {
         self.inner.weight(id)
     }
+
+    fn words(&self, view: View) -> Option<&[u32]> {
+        self.words.get(&view.buffer)?.get(view.start..view.start + view.len)
+    }
 }
 
 macro_rules! recorded {
@@ -231,6 +250,11 @@ impl Backend for Recorder {
         }
         self.begin_step()?;
         self.shadows.written(dst);
+        if let HostData::U32(values) = src {
+            let words = self.words.entry(dst.buffer).or_default();
+            words.resize(words.len().max(dst.start + dst.len), 0);
+            words[dst.start..dst.start + dst.len].copy_from_slice(values);
+        }
         let cost = Cost { bytes: (dst.len * dtype.size()) as u64, ..Cost::default() };
         self.queue.push(Queued { command: Command::Write(dst, src.into()), cost });
         Ok(())
@@ -239,7 +263,16 @@ impl Backend for Recorder {
     fn submit(&mut self) -> Result<Ticket, BackendError> {
         // Taken first: after a failed submission nothing of it may run later.
         let queue = std::mem::take(&mut self.queue);
-        let bytes = queue::total(&queue).bytes;
+        let cost = queue::total(&queue);
+        let bytes = cost.bytes;
+        if self.kills && !self.budget.holds(cost) {
+            let names: Vec<&str> = queue.iter().map(|q| q.command.name()).collect();
+            return Err(BackendError::Protocol(format!(
+                "the watchdog killed a submission of {bytes} bytes and {} flops: {}",
+                cost.flops,
+                names.join(", ")
+            )));
+        }
         let mut inner = None;
         for piece in queue::cut(&queue, self.budget) {
             inner = Some(self.run_piece(&queue[piece])?);

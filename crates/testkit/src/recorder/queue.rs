@@ -1,7 +1,6 @@
 //! Recorded commands and how a queue of them is cut into submissions.
 
-use super::Budget;
-use forerun_backend::{Backend, BackendError, Cost, HostData, Op, View};
+use forerun_backend::{Backend, BackendError, Budget, Cost, HostData, Op, View};
 use std::ops::Range;
 
 /// Host numbers, copied when they were recorded.

@@ -4,24 +4,6 @@
 use forerun_backend::Cost;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most work one device submission may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// Bytes read and written.
-    pub bytes: u64,
-    /// Floating-point operations.
-    pub flops: u64,
-}
-
-impl Budget {
-    /// No limit: a call of `submit` is one submission.
-    pub const UNLIMITED: Self = Self { bytes: u64::MAX, flops: u64::MAX };
-
-    pub(super) const fn holds(&self, cost: Cost) -> bool {
-        cost.bytes <= self.bytes && cost.flops <= self.flops
-    }
-}
-
 /// Counts since the device was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
