@@ -366,7 +366,7 @@ fn add_span(
         lease: id,
         start: lease.committed,
         tokens: first..plan.tokens.len(),
-        drafts: drafts,
+        drafts,
         pending: lease.pending,
         blocks: blocks..plan.blocks.len(),
         sample: ends.then(|| sample_spec(sequence, &mut plan.history)),
