@@ -1,8 +1,9 @@
 //! Which cores are worth having.
 //!
-//! By default there is a thread for each core of the fastest kind in one part of the machine. Two threads of one core share its
-//! arithmetic units, so the second brings nothing. A slow core keeps all others waiting at the end of every operation. Cores of another socket
-//! read our memory at a fraction of the speed, and what they write comes back as slowly.
+//! By default there is a thread for each core of the fastest kind in one part of the machine. Two threads of one core
+//! share its arithmetic units, so the second brings nothing. A slow core keeps all others waiting at the end of every
+//! operation. Cores of another socket read our memory at a fraction of the speed, and what they write comes back as
+//! slowly.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -16,7 +17,7 @@ const DEVICES: &str = "/sys/devices";
 pub(crate) struct Cores {
     pub(crate) count: usize,
     /// Logical processors; none where those we may use are all alike.
-    pub(crate) home: Vec<usize>,
+    pub(crate) affinity: Vec<usize>,
 }
 
 impl Cores {
@@ -33,13 +34,13 @@ impl Cores {
             let cores = Core::all(Path::new(DEVICES), &allowed)?;
             Some(best(cores, allowed.len()))
         });
-        let Self { count, home } = best.unwrap_or_else(|| {
+        let Self { count, affinity } = best.unwrap_or_else(|| {
             // A Mac puts busy threads on its fast cores by itself.
             let count = if cfg!(target_os = "macos") { fast_cores_of_a_mac() } else { None };
-            Self { count: count.unwrap_or(logical), home: Vec::new() }
+            Self { count: count.unwrap_or(logical), affinity: Vec::new() }
         });
         // There may be a quota below the number of processors.
-        Self { count: count.clamp(1, logical), home }
+        Self { count: count.clamp(1, logical), affinity }
     }
 }
 
@@ -81,8 +82,8 @@ impl Core {
         Some(cores.into_iter().map(|(_, core)| core).collect())
     }
 
-    /// Whether what one writes comes to the other without leaving a socket. A node may have several sockets, as virtual machines do that have one for every core, and a
-    /// socket several nodes.
+    /// Whether what one writes comes to the other without leaving a socket. A node may have several sockets, as virtual
+    /// machines do that have one for every core, and a socket several nodes.
     fn is_near(&self, other: &Self) -> bool {
         self.node == other.node || self.package == other.package
     }
@@ -114,12 +115,12 @@ fn best(cores: Vec<Core>, allowed: usize) -> Cores {
     regions.sort_by_key(|region| (usize::MAX - region.len(), region[0].cpus[0]));
     let region = regions.into_iter().next().unwrap_or_default();
     let count = region.len();
-    let mut home: Vec<usize> = region.into_iter().flat_map(|core| core.cpus).collect();
-    home.sort_unstable();
-    if home.len() == allowed {
-        home.clear();
+    let mut affinity: Vec<usize> = region.into_iter().flat_map(|core| core.cpus).collect();
+    affinity.sort_unstable();
+    if affinity.len() == allowed {
+        affinity.clear();
     }
-    Cores { count, home }
+    Cores { count, affinity }
 }
 
 /// Logical processors that this process may use, where the system tells.
@@ -149,21 +150,23 @@ fn fast_cores_of_a_mac() -> Option<usize> {
     std::str::from_utf8(&output.stdout).ok()?.trim().parse().ok()
 }
 
-/// Keeps the calling thread on these logical processors, where there are any and the system can do that; nothing is lost where it refuses.
-pub(crate) fn stay(home: &[usize]) {
+/// Keeps the calling thread on these logical processors, where there are any and the system can do that; nothing is
+/// lost where it refuses.
+pub(crate) fn pin_thread(affinity: &[usize]) {
     #[cfg(target_os = "linux")]
-    if !home.is_empty() {
-        // SAFETY: a set of zeros is a set of no processors, and only numbers below its size are put in; zero is this thread.
+    if !affinity.is_empty() {
+        // SAFETY: a set of zeros is a set of no processors, and only numbers below its size are put in; zero is this
+        // thread.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
-            for &cpu in home.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
+            for &cpu in affinity.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
                 libc::CPU_SET(cpu, &mut set);
             }
             libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
         }
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = home;
+    let _ = affinity;
 }
 
 #[cfg(test)]
@@ -193,8 +196,9 @@ mod tests {
 
         fn best(&self, allowed: &str) -> Option<(usize, Vec<usize>)> {
             let allowed = parse_list(allowed).unwrap();
-            let Cores { count, home } = best(Core::all(self.0.path(), &allowed)?, allowed.len());
-            Some((count, home))
+            let Cores { count, affinity } =
+                best(Core::all(self.0.path(), &allowed)?, allowed.len());
+            Some((count, affinity))
         }
     }
 
@@ -278,11 +282,11 @@ mod tests {
         };
         thread::spawn(move || {
             let before = here();
-            stay(&[]);
+            pin_thread(&[]);
             assert_eq!(here(), before);
-            stay(&before[..1]);
+            pin_thread(&before[..1]);
             assert_eq!(here(), before[..1]);
-            stay(&[usize::MAX]);
+            pin_thread(&[usize::MAX]);
             assert_eq!(here(), before[..1], "a set of nothing is refused");
         })
         .join()

@@ -4,7 +4,8 @@ use crate::{Memory, Weight, reference};
 use forerun_backend::{BackendError, for_each_operation, op};
 use forerun_base::Matrix;
 
-type Done = Result<(), BackendError>;
+/// What every operation returns.
+pub(crate) type OpResult = Result<(), BackendError>;
 
 macro_rules! kernels {
     ($($name:ident: $op:ident),* $(,)?) => {
@@ -25,7 +26,7 @@ macro_rules! kernels {
             }
             $(
                 /// See the operation's own text.
-                fn $name(&mut self, memory: &mut Memory, op: op::$op) -> Done {
+                fn $name(&mut self, memory: &mut Memory, op: op::$op) -> OpResult {
                     reference::$name(memory, op)
                 }
             )*

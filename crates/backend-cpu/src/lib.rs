@@ -5,24 +5,25 @@
 //! implementation of it. [`plain`] is the device that only uses definitions, [`tuned`] the fast one.
 //! [`Machine`] measures what a processor could do at best.
 
+mod aligned_buf;
 mod cores;
 mod cpu;
+mod gemm;
+mod huge_page_buf;
 mod kernels;
-mod lines;
 mod machine;
 mod memory;
 mod pool;
 mod reference;
-mod room;
 mod simd;
 mod tuned;
 mod weight;
 
+pub use aligned_buf::AlignedBuf;
 pub use cpu::{Cpu, plain};
 pub use kernels::{Kernels, Plain};
 pub use machine::Machine;
 pub use memory::{Memory, Storage};
-pub use room::Room;
 pub use simd::Level;
 pub use tuned::{Tuned, tuned};
 pub use weight::Weight;

@@ -1,15 +1,16 @@
 //! Threads that wait for work.
 //!
-//! A job is a number of tasks, in as many equal runs as there are threads. A thread, the caller included, takes the tasks of its
-//! own run first, then what is left of the others'. So tasks of the same place, job after job, are done by the same core, in whose
-//! caches their numbers are: what another core wrote last comes ten times slower than from the second-level cache.
+//! A job is a number of tasks, in as many equal runs as there are threads. A thread, the caller included, takes the
+//! tasks of its own run first, then what is left of the others'. So tasks of the same place, job after job, are done by
+//! the same core, in whose caches their numbers are: what another core wrote last comes ten times slower than from the
+//! second-level cache.
 //!
 //! A worker that sleeps through a job costs nothing: the caller closes the gate when no task is
 //! left and waits only for those who went in. After a job a worker spins for a short while, since
 //! the operations of a step follow each other within microseconds, and then parks. Nothing is
 //! allocated after construction.
 
-use crate::cores::stay;
+use crate::cores::pin_thread;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,10 +31,10 @@ const EPOCH: u64 = 1 << 16;
 type Job = dyn Fn(usize, usize) + Sync;
 
 /// What caller and workers share.
-struct Board {
+struct PoolState {
     gate: AtomicU64,
     /// One for each thread, the caller's first.
-    runs: Box<[Run]>,
+    ranges: Box<[TaskRange]>,
     /// Written by the caller while the gate is closed and empty, read only by those inside.
     job: UnsafeCell<Option<*const Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -44,12 +45,12 @@ struct Board {
 /// Tasks of a job that a thread takes before others, on lines of their own: prefetchers bring two at a time.
 #[derive(Default)]
 #[repr(align(128))]
-struct Run {
+struct TaskRange {
     next: AtomicUsize,
     end: AtomicUsize,
 }
 
-impl Run {
+impl TaskRange {
     /// The next task, if there is one.
     fn take(&self) -> Option<usize> {
         let end = self.end.load(Ordering::Relaxed);
@@ -64,15 +65,15 @@ impl Run {
 
 // SAFETY: `job` is the only field that is not shared by itself. It is written only while the gate is
 // closed with nobody inside and read only between entering and leaving, which the gate orders; the pointee is `Sync`.
-unsafe impl Send for Board {}
+unsafe impl Send for PoolState {}
 // SAFETY: as above.
-unsafe impl Sync for Board {}
+unsafe impl Sync for PoolState {}
 
-impl Board {
+impl PoolState {
     fn new(workers: usize) -> Self {
         Self {
             gate: AtomicU64::new(EPOCH),
-            runs: (0..=workers).map(|_| Run::default()).collect(),
+            ranges: (0..=workers).map(|_| TaskRange::default()).collect(),
             job: UnsafeCell::new(None),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
@@ -81,27 +82,27 @@ impl Board {
     }
 
     /// Shares the tasks of a job among `threads`.
-    fn share(&self, tasks: usize, threads: usize) {
+    fn deal(&self, tasks: usize, threads: usize) {
         let at = |i: usize| tasks * i.min(threads) / threads;
-        for (i, run) in self.runs.iter().enumerate() {
-            run.next.store(at(i), Ordering::Relaxed);
-            run.end.store(at(i + 1), Ordering::Relaxed);
+        for (i, range) in self.ranges.iter().enumerate() {
+            range.next.store(at(i), Ordering::Relaxed);
+            range.end.store(at(i + 1), Ordering::Relaxed);
         }
     }
 
     /// Takes tasks until none is left. A panic is kept for the caller.
     fn work(&self, job: &(dyn Fn(usize, usize) + Sync), worker: usize) {
-        let (others, own) = self.runs.split_at(worker);
+        let (others, own) = self.ranges.split_at(worker);
         let all = || {
-            for run in own.iter().chain(others) {
-                while let Some(task) = run.take() {
+            for range in own.iter().chain(others) {
+                while let Some(task) = range.take() {
                     job(task, worker);
                 }
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
             // The rest of the job has no reader any more.
-            self.runs.iter().for_each(|run| run.end.store(0, Ordering::Relaxed));
+            self.ranges.iter().for_each(|range| range.end.store(0, Ordering::Relaxed));
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
     }
@@ -118,7 +119,7 @@ impl Board {
         entered.then_some(gate / EPOCH)
     }
 
-    fn live(&self, worker: usize) {
+    fn worker_loop(&self, worker: usize) {
         let mut seen = 0;
         while !self.stop.load(Ordering::Relaxed) {
             if let Some(epoch) = self.wait(worker, seen) {
@@ -163,9 +164,9 @@ impl Board {
 
 /// How a thread waits for another one that is at work.
 #[derive(Default)]
-pub(crate) struct Patience(u32);
+pub(crate) struct Backoff(u32);
 
-impl Patience {
+impl Backoff {
     /// Lets a moment pass; now and then the core goes to whoever lost its own.
     pub(crate) fn wait(&mut self) {
         self.0 = self.0.wrapping_add(1);
@@ -175,7 +176,7 @@ impl Patience {
 
 /// See the module's text.
 pub(crate) struct Pool {
-    board: Arc<Board>,
+    state: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -186,27 +187,28 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of `threads`, the caller being one of them; the others stay on the logical processors `home`, where it has any.
-    pub(crate) fn new(threads: usize, home: &[usize]) -> Self {
+    /// A pool of `threads`, the caller being one of them; the others stay on the logical processors `affinity`, where
+    /// it has any.
+    pub(crate) fn new(threads: usize, affinity: &[usize]) -> Self {
         let workers = threads.clamp(1, INSIDE as usize) - 1;
-        let board = Arc::new(Board::new(workers));
+        let state = Arc::new(PoolState::new(workers));
         let (up, started) = mpsc::channel();
         let spawn = |worker: usize| {
-            let (board, up, home) = (board.clone(), up.clone(), home.to_vec());
+            let (state, up, affinity) = (state.clone(), up.clone(), affinity.to_vec());
             let name = format!("forerun-cpu-{worker}");
-            let live = move || {
-                stay(&home);
+            let worker_loop = move || {
+                pin_thread(&affinity);
                 // The pool waits for this, so the receiver is there.
                 let _ = up.send(());
-                board.live(worker);
+                state.worker_loop(worker);
             };
             // A machine that refuses a thread still computes, with those it gave.
-            thread::Builder::new().name(name).spawn(live).ok()
+            thread::Builder::new().name(name).spawn(worker_loop).ok()
         };
         let workers: Vec<JoinHandle<()>> = (1..=workers).map_while(spawn).collect();
         // A thread allocates while it starts; that belongs to loading, not to the first steps.
         started.iter().take(workers.len()).for_each(drop);
-        Self { board, workers }
+        Self { state, workers }
     }
 
     /// Threads that may take tasks.
@@ -221,29 +223,29 @@ impl Pool {
             (0..tasks).for_each(|task| job(task, 0));
             return;
         }
-        let board = &*self.board;
+        let state = &*self.state;
         // SAFETY: the lifetime is erased only until this function returns: the gate is closed and
         // empty again before that, on every path, and a worker reads the job only inside the gate.
         let erased = unsafe {
             std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync + '_), *const Job>(job)
         };
         // SAFETY: the gate is closed and nobody is inside, so no one reads the cell.
-        unsafe { *board.job.get() = Some(erased) };
-        board.share(tasks, self.threads());
-        board.gate.fetch_add(EPOCH + OPEN, Ordering::Release);
+        unsafe { *state.job.get() = Some(erased) };
+        state.deal(tasks, self.threads());
+        state.gate.fetch_add(EPOCH + OPEN, Ordering::Release);
         fence(Ordering::SeqCst);
-        for (worker, asleep) in self.workers.iter().zip(&board.asleep) {
+        for (worker, asleep) in self.workers.iter().zip(&state.asleep) {
             if asleep.load(Ordering::Relaxed) {
                 worker.thread().unpark();
             }
         }
-        board.work(job, 0);
-        board.gate.fetch_sub(OPEN, Ordering::Relaxed);
-        let mut patience = Patience::default();
-        while board.gate.load(Ordering::Acquire) & INSIDE != 0 {
-            patience.wait();
+        state.work(job, 0);
+        state.gate.fetch_sub(OPEN, Ordering::Relaxed);
+        let mut backoff = Backoff::default();
+        while state.gate.load(Ordering::Acquire) & INSIDE != 0 {
+            backoff.wait();
         }
-        let panic = board.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let panic = state.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -257,7 +259,7 @@ impl Pool {
         job: &(dyn Fn(usize, &mut T) + Sync),
     ) {
         assert!(locals.len() >= self.threads(), "every thread needs a local");
-        let locals = Shared::new(locals);
+        let locals = SharedSlice::new(locals);
         self.run(tasks, &|task, worker| {
             // SAFETY: a worker number lives on one thread, which runs one task at a time.
             let local = unsafe { locals.part(worker, 1) };
@@ -268,7 +270,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.board.stop.store(true, Ordering::Relaxed);
+        self.state.stop.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
@@ -280,26 +282,26 @@ impl Drop for Pool {
 
 /// A slice that tasks write in disjoint parts.
 #[derive(Debug)]
-pub(crate) struct Shared<'a, T> {
+pub(crate) struct SharedSlice<'a, T> {
     start: *mut T,
     len: usize,
     life: std::marker::PhantomData<&'a mut [T]>,
 }
 
-impl<T> Clone for Shared<'_, T> {
+impl<T> Clone for SharedSlice<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Shared<'_, T> {}
+impl<T> Copy for SharedSlice<'_, T> {}
 
 // SAFETY: it stands for an exclusive borrow; whoever takes a part promises that parts are disjoint.
-unsafe impl<T: Send> Send for Shared<'_, T> {}
+unsafe impl<T: Send> Send for SharedSlice<'_, T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Shared<'_, T> {}
+unsafe impl<T: Send> Sync for SharedSlice<'_, T> {}
 
-impl<'a, T> Shared<'a, T> {
+impl<'a, T> SharedSlice<'a, T> {
     /// Shares a slice.
     pub(crate) fn new(slice: &'a mut [T]) -> Self {
         Self { start: slice.as_mut_ptr(), len: slice.len(), life: std::marker::PhantomData }
@@ -346,9 +348,9 @@ mod tests {
     #[test]
     fn a_thread_takes_its_own_run_first_and_then_what_is_left() {
         let order = |threads: usize, worker: usize| {
-            let (board, taken) = (Board::new(2), Mutex::new(Vec::new()));
-            board.share(7, threads);
-            board.work(&|task, _| taken.lock().unwrap().push(task), worker);
+            let (state, taken) = (PoolState::new(2), Mutex::new(Vec::new()));
+            state.deal(7, threads);
+            state.work(&|task, _| taken.lock().unwrap().push(task), worker);
             taken.into_inner().unwrap()
         };
         assert_eq!(order(3, 0), [0, 1, 2, 3, 4, 5, 6]);
@@ -363,7 +365,7 @@ mod tests {
             let mut pool = Pool::new(threads, &[]);
             for tasks in [0, 1, 2, 5, 100] {
                 let mut hits = vec![0_u32; tasks];
-                let shared = Shared::new(&mut hits);
+                let shared = SharedSlice::new(&mut hits);
                 pool.run(tasks, &|task, _| {
                     // SAFETY: a task has its own element.
                     let own = unsafe { shared.part(task, 1) };

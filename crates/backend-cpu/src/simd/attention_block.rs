@@ -13,38 +13,38 @@
 //! Each number of a product is one chain of fused multiply-adds in ascending order of steps. How many lines or
 //! columns share registers, and where a number was widened, does not enter a result.
 
-use super::attention_form::{Floats, Form, KeyCodes, PartScales, ValueCodes};
-use super::codes::{DenseBf16, DenseF16, DenseF32};
+use super::attention_form::{CacheFormat, Floats, KeyCodes, PartScales, ValueCodes};
 use super::isa::{Isa, Kernel, LANES};
 use crate::Storage;
+use crate::gemm::decode::{DenseBf16, DenseF16, DenseF32};
 use forerun_backend::op::CacheLayout;
 use std::array::from_fn;
 use std::ops::Range;
 
 /// How often what is stored may be widened in registers; from more on, widening it once to scratch is cheaper.
-const FEW_PIECES: usize = 4;
+const MAX_REGISTER_PASSES: usize = 4;
 
 /// No instruction set multiplies more lines at a time.
-pub(super) const MOST_LINES: usize = 6;
+pub(crate) const MOST_LINES: usize = 6;
 
 /// How many of `lines` [`Table::multiply`] is best given at a time: about equally many each time, since a small
 /// last piece would read the table for little.
-pub(super) const fn lines_together<S: Isa>(lines: usize) -> usize {
+pub(crate) const fn lines_together<S: Isa>(lines: usize) -> usize {
     lines.div_ceil(lines.div_ceil(S::TILE.0))
 }
 
 /// One head's part of a block, as it is stored.
 #[derive(Clone, Copy)]
-pub(super) struct Stored<'a> {
+pub(crate) struct CachedPart<'a> {
     /// The cache.
-    pub(super) cache: &'a Storage,
+    pub(crate) cache: &'a Storage,
     /// Its first element.
-    pub(super) at: usize,
-    pub(super) layout: CacheLayout,
+    pub(crate) at: usize,
+    pub(crate) layout: CacheLayout,
     /// Whether a step of the table is an element of all keys, else a key's value.
-    pub(super) keys: bool,
+    pub(crate) keys: bool,
     /// Cache and element that will be read after this part, to be fetched ahead.
-    pub(super) next: (&'a Storage, usize),
+    pub(crate) next: (&'a Storage, usize),
 }
 
 /// First byte of an element, and elements from there on.
@@ -58,14 +58,14 @@ fn place(cache: &Storage, at: usize) -> (*const u8, usize) {
     (base.wrapping_add(at * size), len.saturating_sub(at))
 }
 
-impl<'a> Stored<'a> {
+impl<'a> CachedPart<'a> {
     /// A table for `lines` lines; `used` steps are all they need. Where it is widened, it is in `room`.
-    pub(super) fn table<S: Isa>(
+    pub(crate) fn table<S: Isa>(
         self,
         simd: S,
         lines: usize,
         used: Range<usize>,
-        room: &'a mut [f32],
+        scratch: &'a mut [f32],
     ) -> Table<'a> {
         let Self { cache, layout, .. } = self;
         let CacheLayout { block, head_dim, .. } = layout;
@@ -91,12 +91,12 @@ impl<'a> Stored<'a> {
             _ => Kind::F32,
         };
         let life = std::marker::PhantomData;
-        if lines <= FEW_PIECES * S::TILE.0 && columns.is_multiple_of(LANES) {
+        if lines <= MAX_REGISTER_PASSES * S::TILE.0 && columns.is_multiple_of(LANES) {
             return Table { kind, at, wide: columns, steps, next: Some(next), life };
         }
         let wide = columns.next_multiple_of(LANES);
-        assert!(steps * wide <= room.len(), "a block fits in its room");
-        let out = &mut room[..steps * wide];
+        assert!(steps * wide <= scratch.len(), "a block fits in its room");
+        let out = &mut scratch[..steps * wide];
         let to = out.as_ptr().cast();
         match kind {
             Kind::F32 => simd.call(Widen { form: Floats(DenseF32), at, next, columns, used, out }),
@@ -111,7 +111,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Stored numbers to f32 in whole vectors, zeros past the columns. Made by [`Stored::table`] alone, which checks
+/// Stored numbers to f32 in whole vectors, zeros past the columns. Made by [`CachedPart::table`] alone, which checks
 /// that the steps are there and that they fit in `out`.
 struct Widen<'a, F> {
     form: F,
@@ -123,7 +123,7 @@ struct Widen<'a, F> {
     out: &'a mut [f32],
 }
 
-impl<F: Form> Kernel for Widen<'_, F> {
+impl<F: CacheFormat> Kernel for Widen<'_, F> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
@@ -168,8 +168,8 @@ enum Kind {
     ValueCodes(ValueCodes),
 }
 
-/// `steps` lines of `wide` numbers, whole vectors. Made by [`Stored::table`] alone.
-pub(super) struct Table<'a> {
+/// `steps` lines of `wide` numbers, whole vectors. Made by [`CachedPart::table`] alone.
+pub(crate) struct Table<'a> {
     kind: Kind,
     at: *const u8,
     wide: usize,
@@ -181,21 +181,21 @@ pub(super) struct Table<'a> {
 
 /// One line of a product.
 #[derive(Clone, Copy)]
-pub(super) struct Line {
+pub(crate) struct RowIo {
     /// One number per step.
-    pub(super) from: *const f32,
+    pub(crate) from: *const f32,
     /// One number per column.
-    pub(super) to: *mut f32,
+    pub(crate) to: *mut f32,
 }
 
-impl Line {
+impl RowIo {
     /// No line at all.
-    pub(super) const NONE: Self = Self { from: std::ptr::null(), to: std::ptr::null_mut() };
+    pub(crate) const NONE: Self = Self { from: std::ptr::null(), to: std::ptr::null_mut() };
 }
 
 /// What becomes of the sums.
 #[derive(Clone, Copy)]
-pub(super) enum Sums {
+pub(crate) enum Sums {
     /// They start at zero and are stored times this.
     Scaled(f32),
     /// They start at what is there.
@@ -209,10 +209,10 @@ impl Table<'_> {
     /// # Safety
     /// Every line has a number to read for each step, and a number to write for each column, whole vectors of them,
     /// which nobody else has.
-    pub(super) unsafe fn multiply<S: Isa>(
+    pub(crate) unsafe fn multiply<S: Isa>(
         &mut self,
         simd: S,
-        lines: &[Line],
+        lines: &[RowIo],
         [steps, columns]: [Range<usize>; 2],
         sums: Sums,
     ) {
@@ -221,7 +221,7 @@ impl Table<'_> {
         }
         assert!(steps.end <= self.steps && columns.end <= self.wide, "a table has what is used");
         let columns = columns.start / LANES * LANES..columns.end.next_multiple_of(LANES);
-        let job = Job { at: self.at, wide: self.wide, next: self.next.take(), steps, sums };
+        let job = ProductJob { at: self.at, wide: self.wide, next: self.next.take(), steps, sums };
         // SAFETY: the caller's promise; the table is as its fields say while it lives.
         unsafe {
             match self.kind {
@@ -236,7 +236,7 @@ impl Table<'_> {
 }
 
 /// A table as a product needs it.
-struct Job {
+struct ProductJob {
     at: *const u8,
     wide: usize,
     next: Option<*const u8>,
@@ -244,14 +244,14 @@ struct Job {
     sums: Sums,
 }
 
-impl Job {
+impl ProductJob {
     /// # Safety
     /// As for [`Table::multiply`], of a table that is stored in this form; columns are whole vectors.
-    unsafe fn lines<S: Isa, F: Form>(
+    unsafe fn lines<S: Isa, F: CacheFormat>(
         &self,
         simd: S,
         form: F,
-        lines: &[Line],
+        lines: &[RowIo],
         columns: Range<usize>,
     ) {
         // SAFETY: the caller's promise.
@@ -269,36 +269,38 @@ impl Job {
     }
 
     /// # Safety
-    /// As for [`Job::lines`], of `M` lines.
-    unsafe fn columns<S: Isa, F: Form, const M: usize>(
+    /// As for [`ProductJob::lines`], of `M` lines.
+    unsafe fn columns<S: Isa, F: CacheFormat, const M: usize>(
         &self,
         simd: S,
         form: F,
-        lines: &[Line],
+        lines: &[RowIo],
         columns: Range<usize>,
     ) {
-        let lines: [Line; M] = from_fn(|m| lines[m]);
+        let lines: [RowIo; M] = from_fn(|m| lines[m]);
         let (job, mut first) = (self, columns.start);
         while first < columns.end {
             first += match (columns.end - first) / LANES {
-                4.. if S::TILE.1 == 4 => simd.call(Product::<F, M, 4> { form, job, lines, first }),
-                2.. => simd.call(Product::<F, M, 2> { form, job, lines, first }),
-                _ => simd.call(Product::<F, M, 1> { form, job, lines, first }),
+                4.. if S::TILE.1 == 4 => {
+                    simd.call(TableProduct::<F, M, 4> { form, job, lines, first })
+                }
+                2.. => simd.call(TableProduct::<F, M, 2> { form, job, lines, first }),
+                _ => simd.call(TableProduct::<F, M, 1> { form, job, lines, first }),
             };
         }
     }
 }
 
-/// `N` vectors of columns of `M` lines, from column `first` on; made by [`Job::columns`] alone. Gives the columns
-/// done.
-struct Product<'a, F, const M: usize, const N: usize> {
+/// `N` vectors of columns of `M` lines, from column `first` on; made by [`ProductJob::columns`] alone. Gives the
+/// columns done.
+struct TableProduct<'a, F, const M: usize, const N: usize> {
     form: F,
-    job: &'a Job,
-    lines: [Line; M],
+    job: &'a ProductJob,
+    lines: [RowIo; M],
     first: usize,
 }
 
-impl<F: Form, const M: usize, const N: usize> Kernel for Product<'_, F, M, N> {
+impl<F: CacheFormat, const M: usize, const N: usize> Kernel for TableProduct<'_, F, M, N> {
     type Out = usize;
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) -> usize {

@@ -3,20 +3,21 @@
 //! # Numerics
 //! Floats are widened. A code is multiplied by its scale, which is exact: seven bits by eight.
 
-use super::codes::Decode;
 use super::isa::{Isa, LANES};
+use crate::gemm::decode::Decode;
 use forerun_backend::op::CacheLayout;
 
 /// A form of numbers; steps and columns are those of a table.
-pub(super) trait Form: Copy {
+pub(crate) trait CacheFormat: Copy {
     /// Bytes of sixteen numbers.
     const BYTES: usize;
     /// Steps, from a multiple of them on, whose scales are prepared at a time: all where there are none.
-    const TOGETHER: usize;
+    const MAX_PANELS: usize;
     /// The scales of some steps and of sixteen columns.
     type Scales<S: Isa>: Copy;
 
-    /// Prepares the scales of the steps around `step`, of up to sixteen columns from `first` on: all but `count` of those are not used.
+    /// Prepares the scales of the steps around `step`, of up to sixteen columns from `first` on: all but `count` of
+    /// those are not used.
     ///
     /// # Safety
     /// The table has the step and the columns.
@@ -43,17 +44,17 @@ pub(super) trait Form: Copy {
     /// Whether other scales are needed from this step on.
     #[inline(always)]
     fn begins(self, step: usize) -> bool {
-        step.is_multiple_of(Self::TOGETHER)
+        step.is_multiple_of(Self::MAX_PANELS)
     }
 }
 
 /// Floats of some type.
 #[derive(Clone, Copy)]
-pub(super) struct Floats<D>(pub(super) D);
+pub(crate) struct Floats<D>(pub(crate) D);
 
-impl<D: Decode> Form for Floats<D> {
+impl<D: Decode> CacheFormat for Floats<D> {
     const BYTES: usize = D::STEP_BYTES;
-    const TOGETHER: usize = usize::MAX;
+    const MAX_PANELS: usize = usize::MAX;
     type Scales<S: Isa> = ();
 
     #[inline(always)]
@@ -67,10 +68,10 @@ impl<D: Decode> Form for Floats<D> {
 
 /// Scales of a part of a block: `[group][place]`.
 #[derive(Clone, Copy)]
-pub(super) struct PartScales {
-    pub(super) at: *const u8,
+pub(crate) struct PartScales {
+    pub(crate) at: *const u8,
     /// Places of a block.
-    pub(super) block: usize,
+    pub(crate) block: usize,
 }
 
 impl PartScales {
@@ -95,11 +96,11 @@ impl PartScales {
 
 /// Codes of keys: a step is an element, and a group of steps has a scale for each key.
 #[derive(Clone, Copy)]
-pub(super) struct KeyCodes(pub(super) PartScales);
+pub(crate) struct KeyCodes(pub(crate) PartScales);
 
-impl Form for KeyCodes {
+impl CacheFormat for KeyCodes {
     const BYTES: usize = LANES;
-    const TOGETHER: usize = CacheLayout::GROUP;
+    const MAX_PANELS: usize = CacheLayout::GROUP;
     type Scales<S: Isa> = S::F;
 
     #[inline(always)]
@@ -116,11 +117,11 @@ impl Form for KeyCodes {
 
 /// Codes of values: a step is a key, which has a scale for each group of its elements.
 #[derive(Clone, Copy)]
-pub(super) struct ValueCodes(pub(super) PartScales);
+pub(crate) struct ValueCodes(pub(crate) PartScales);
 
-impl Form for ValueCodes {
+impl CacheFormat for ValueCodes {
     const BYTES: usize = LANES;
-    const TOGETHER: usize = LANES;
+    const MAX_PANELS: usize = LANES;
     /// In memory, from where a product takes one for all lanes.
     type Scales<S: Isa> = [f32; LANES];
 

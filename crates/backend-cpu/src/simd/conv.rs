@@ -6,7 +6,7 @@ use std::array::from_fn;
 
 /// `out = silu(Σ_j weight_j · row_j)` over `taps` pairs of weight and row, each as long as `out`.
 #[inline(always)]
-pub(super) fn convolve<'a, S: Isa>(
+pub(crate) fn convolve<'a, S: Isa>(
     simd: S,
     taps: usize,
     tap: impl Fn(usize) -> [&'a [f32]; 2],

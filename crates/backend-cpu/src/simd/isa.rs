@@ -64,7 +64,7 @@ pub(crate) trait Isa: Copy + Send + Sync {
     fn if_less(self, a_b: [Self::F; 2], yes: Self::F, no: Self::F) -> Self::F;
     /// `2ⁿ` for integral `n` in −126..=127, 0 for −127.
     fn pow2(self, n: Self::F) -> Self::F;
-    /// Lanes folded in halves: `l + (l+8)`, then 4, 2, 1.
+    /// Lanes folded in f16: `l + (l+8)`, then 4, 2, 1.
     fn sum(self, a: Self::F) -> f32;
     /// Four sums at once.
     #[inline(always)]
@@ -77,11 +77,11 @@ pub(crate) trait Isa: Copy + Send + Sync {
     /// Entry `code & 15` of a table of sixteen; higher bits of a code are ignored.
     fn lookup(self, table: Self::F, codes: Self::I) -> Self::F;
 
-    /// Asks the second-level cache for the line at `at`, which need not be readable. Not the first-level one: rows that are a page apart share
-    /// its few places for a line, and it has few requests under way at a time.
+    /// Asks the second-level cache for the line at `at`, which need not be readable. Not the first-level one: rows that
+    /// are a page apart share its few places for a line, and it has few requests under way at a time.
     fn prefetch(self, at: *const u8);
     /// Asks for the line at `at`, which need not be there, to write to it.
-    fn expect(self, at: *const f32);
+    fn prefetch_write(self, at: *const f32);
 
     /// Sixteen f32. Needs no alignment, like all loads here.
     ///
@@ -101,7 +101,7 @@ pub(crate) trait Isa: Copy + Send + Sync {
     /// # Safety
     /// `count <= 16` writable f32.
     unsafe fn store_part(self, at: *mut f32, count: usize, a: Self::F);
-    /// Sixteen IEEE halves, widened.
+    /// Sixteen f16, widened.
     ///
     /// # Safety
     /// 32 readable bytes.
@@ -131,7 +131,7 @@ pub(crate) trait Isa: Copy + Send + Sync {
     /// # Safety
     /// 16 readable bytes.
     unsafe fn load_e4m3(self, at: *const u8) -> Self::F;
-    /// Narrows to sixteen IEEE halves, ties to even.
+    /// Narrows to sixteen f16, ties to even.
     ///
     /// # Safety
     /// 32 writable bytes.
@@ -177,12 +177,12 @@ impl<const BITS: usize> Spread<BITS> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::crew::{Crew, Level};
     use super::*;
+    use crate::simd::exec_ctx::{ExecCtx, Level};
     use std::array::from_fn;
     use std::sync::Mutex;
 
-    /// Zeros, the smallest and largest of f32 and of IEEE halves, ties of both narrow types, infinity and NaN.
+    /// Zeros, the smallest and largest of f32 and of f16, ties of both narrow types, infinity and NaN.
     const AWKWARD: [u32; LANES] = [
         0x0000_0000,
         0x8000_0000,
@@ -267,11 +267,11 @@ mod tests {
         }
 
         #[inline(always)]
-        fn widened<S: Isa>(&mut self, simd: S, halves: [u16; LANES], bytes: [u8; LANES]) {
-            // SAFETY: 32 bytes of halves, 16 of codes.
+        fn widened<S: Isa>(&mut self, simd: S, f16s: [u16; LANES], bytes: [u8; LANES]) {
+            // SAFETY: 32 bytes of f16, 16 of codes.
             unsafe {
-                self.vector(simd, simd.load_f16(halves.as_ptr().cast()));
-                self.vector(simd, simd.load_bf16(halves.as_ptr().cast()));
+                self.vector(simd, simd.load_f16(f16s.as_ptr().cast()));
+                self.vector(simd, simd.load_bf16(f16s.as_ptr().cast()));
                 self.vector(simd, simd.numbers::<8>(bytes.as_ptr()));
                 self.vector(simd, simd.load_i8(bytes.as_ptr()));
                 // The code of NaN is not given to it.
@@ -308,9 +308,9 @@ mod tests {
             let plain: [f32; LANES] = from_fn(|i| (i as f32 - 7.3).powi(3) / 7.0);
             for turn in 0..LANES {
                 for (numbers, awkward) in [(awkward, true), (plain, false)] {
-                    let turned = |by: usize| from_fn(|i| numbers[(i + by) % LANES]);
+                    let rotated = |by: usize| from_fn(|i| numbers[(i + by) % LANES]);
                     let [a, b, c]: [[f32; LANES]; 3] =
-                        [turned(0), turned(turn), turned(3 * turn + 1)];
+                        [rotated(0), rotated(turn), rotated(3 * turn + 1)];
                     // SAFETY: sixteen f32 each.
                     let abc = unsafe {
                         [simd.load(a.as_ptr()), simd.load(b.as_ptr()), simd.load(c.as_ptr())]
@@ -351,7 +351,7 @@ mod tests {
 
     fn found(level: Level) -> Vec<u32> {
         let probe = Probe(Mutex::default());
-        Crew::new(level, Some(1)).expect("the level is available").run_here(1, &probe);
+        ExecCtx::new(level, Some(1)).expect("the level is available").run_inline(1, &probe);
         probe.0.into_inner().expect("one task")
     }
 

@@ -18,12 +18,12 @@ fn plainly<K: Kernel>(simd: Portable, kernel: K) -> K::Out {
 
 type Lanes = [f32; LANES];
 
-/// Sixteen little-endian halves.
+/// Sixteen little-endian f16.
 ///
 /// # Safety
 /// 32 readable bytes.
 #[inline(always)]
-unsafe fn halves(at: *const u8) -> [u16; LANES] {
+unsafe fn f16s(at: *const u8) -> [u16; LANES] {
     // SAFETY: the caller's promise; the type has no invalid values.
     unsafe { at.cast::<[u16; LANES]>().read_unaligned() }.map(u16::from_le)
 }
@@ -114,7 +114,7 @@ impl Isa for Portable {
 
     #[inline(always)]
     fn prefetch(self, _at: *const u8) {}
-    fn expect(self, _at: *const f32) {}
+    fn prefetch_write(self, _at: *const f32) {}
 
     #[inline(never)]
     unsafe fn load(self, at: *const f32) -> Lanes {
@@ -141,12 +141,12 @@ impl Isa for Portable {
     #[inline(never)]
     unsafe fn load_f16(self, at: *const u8) -> Lanes {
         // SAFETY: the caller's promise.
-        unsafe { halves(at) }.map(f16_to_f32)
+        unsafe { f16s(at) }.map(f16_to_f32)
     }
     #[inline(never)]
     unsafe fn load_bf16(self, at: *const u8) -> Lanes {
         // SAFETY: the caller's promise.
-        unsafe { halves(at) }.map(bf16_to_f32)
+        unsafe { f16s(at) }.map(bf16_to_f32)
     }
     #[inline(never)]
     unsafe fn load_i8(self, at: *const u8) -> Lanes {

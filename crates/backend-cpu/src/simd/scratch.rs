@@ -1,17 +1,18 @@
 //! Room for intermediate numbers, one per thread, grown before a job and kept.
 
 use super::isa::LANES;
-use crate::lines::Lines;
+use crate::huge_page_buf::HugePageBuf;
 
 /// The first words asked for: enough that rounds of a few rows more or less never ask again.
 const FIRST_WORDS: usize = 4096;
-/// The same in lines of floats: a tile of decoded channels, which another number of rows cuts a little larger or smaller.
+/// The same in lines of floats: a tile of decoded channels, which another number of rows cuts a little larger or
+/// smaller.
 const FIRST_LINES: usize = (1 << 17) / LANES;
 
 /// See the module's text. Contents are unspecified between tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    lines: Lines,
+    lines: HugePageBuf,
     words: Vec<u32>,
 }
 
@@ -20,7 +21,7 @@ impl Scratch {
     pub(crate) fn reserve(&mut self, floats: usize, words: usize) {
         let lines = floats.div_ceil(LANES);
         if self.lines.len() < lines {
-            self.lines = Lines::new(lines.max(FIRST_LINES));
+            self.lines = HugePageBuf::new(lines.max(FIRST_LINES));
         }
         if self.words.len() < words {
             self.words.resize(words.max(FIRST_WORDS), 0);
@@ -31,7 +32,7 @@ impl Scratch {
     pub(crate) fn parts(&mut self) -> (&mut [f32], &mut [u32]) {
         let lines = self.lines.all_mut();
         let len = lines.len() * LANES;
-        // SAFETY: `Line` is sixteen f32 without padding, so the lines are `len` f32 in a row; the borrow
+        // SAFETY: `CacheLine` is sixteen f32 without padding, so the lines are `len` f32 in a row; the borrow
         // of `self` covers them.
         let floats = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), len) };
         (floats, &mut self.words)

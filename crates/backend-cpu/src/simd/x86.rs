@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 /// # Safety
 /// `BYTES` readable bytes, and SSE4.1.
 #[inline(always)]
-pub(super) unsafe fn load_bytes<const BYTES: usize>(at: *const u8) -> __m128i {
+pub(crate) unsafe fn load_bytes<const BYTES: usize>(at: *const u8) -> __m128i {
     // SAFETY: the reads of each arm add up to `BYTES`.
     unsafe {
         match BYTES {
@@ -36,7 +36,7 @@ pub(super) unsafe fn load_bytes<const BYTES: usize>(at: *const u8) -> __m128i {
 /// # Safety
 /// AVX2.
 #[inline(always)]
-pub(super) unsafe fn e4m3_as_f16(codes: __m128i) -> __m256i {
+pub(crate) unsafe fn e4m3_as_f16(codes: __m128i) -> __m256i {
     // SAFETY: register arithmetic alone.
     unsafe {
         let moved = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(codes));
@@ -49,7 +49,7 @@ pub(super) unsafe fn e4m3_as_f16(codes: __m128i) -> __m256i {
 /// # Safety
 /// AVX.
 #[inline(always)]
-pub(super) unsafe fn sum8(a: __m256) -> f32 {
+pub(crate) unsafe fn sum8(a: __m256) -> f32 {
     // SAFETY: register arithmetic alone.
     unsafe {
         let by4 = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
