@@ -1,9 +1,8 @@
 //! Speed of the tuned kernels: `cargo bench -p forerun-backend-cpu --bench kernels [-- <level> <threads> <int8> <part
 //! of a name>]`.
 //!
-//! Weights of the decode rows come from enough copies to exceed the caches near the cores, so their GB/s stand beside a
-//! plain parallel read of as much memory; "near" is one copy, in cache where it fits. GFLOP/s count two per
-//! multiply-add.
+//! Weights of up to sixteen rows come from enough copies to exceed the caches, so their GB/s stand beside a plain
+//! parallel read of as much memory; "cached" is one copy, in cache where it fits. GFLOP/s count two per multiply-add.
 
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{
@@ -15,7 +14,7 @@ use forerun_backend_cpu::{Cpu, Level, Machine, Tuned};
 use forerun_base::{Codes, DType, Format, ScaleKind};
 use std::time::{Duration, Instant};
 
-/// Bytes of weights that a decode row walks through.
+/// Bytes of weights that come from memory.
 const FAR_BYTES: usize = 192 << 20;
 
 struct Bench {
@@ -105,7 +104,8 @@ impl Bench {
         self.device = device(self.threads);
     }
 
-    /// Keys and values of a whole pool, each written: memory that never was reads faster than any that is.
+    /// Keys and values of a whole pool, each written: pages that were never written are all one zero page, which reads
+    /// faster.
     fn caches(&mut self, layout: CacheLayout, dtype: DType) -> [View; 2] {
         let [k_cache, v_cache] = [0; 2].map(|_| self.alloc(dtype, layout.len()));
         let each = self.noise(layout.block * layout.kv_heads * layout.head_dim);
@@ -172,7 +172,7 @@ impl Bench {
         self.device = device(self.threads);
     }
 
-    /// Sixteen query heads and four key heads of width 128 normed, turned and, but for queries, kept.
+    /// Sixteen query heads and four key heads of width 128: norm, rope, and the write to the cache.
     fn attention_inputs(&mut self, dtype: DType, rows: usize) {
         if !wanted("attention_inputs") {
             return;
@@ -301,7 +301,7 @@ impl Bench {
     }
 }
 
-/// Keys that are values too, as they are to their places.
+/// Keys that are values too, without a norm.
 fn plain_keys(
     each: View,
     places: View,
@@ -311,10 +311,10 @@ fn plain_keys(
     NewKeys { k: each, v: each, k_norm: None, v_norm: None, places, k_cache, v_cache, layout }
 }
 
-/// Rounds activations to 8 bits.
+/// The argument that rounds activations to int8.
 const INT8: &str = "int8";
 
-/// What was typed, less the flags that cargo adds.
+/// Arguments, less the flags that cargo adds.
 fn typed() -> impl Iterator<Item = String> {
     std::env::args().skip(1).filter(|a| !a.starts_with('-'))
 }
@@ -323,7 +323,7 @@ fn level() -> Option<Level> {
     typed().find_map(|name| Level::ALL.into_iter().find(|level| level.name() == name))
 }
 
-/// Whether `name` contains what was typed, if anything was.
+/// Whether `name` contains the filter, if one was given.
 fn wanted(name: &str) -> bool {
     let is_level = |a: &str| Level::ALL.into_iter().any(|level| level.name() == a);
     let is_name = |a: &String| !is_level(a) && a != INT8 && a.parse::<usize>().is_err();

@@ -1,37 +1,37 @@
-//! Numbers from the start of a cache line on.
+//! Buffers that begin at a cache line.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Elements of which all bits zero are one, and whose size divides a line.
+/// Element types whose all-zero bit pattern is a value.
 ///
 /// # Safety
-/// That is so.
+/// A value of all zero bytes is valid, and the type's size divides 64 and is not zero.
 pub unsafe trait Zeros: Copy {}
-// SAFETY: true of all numbers.
+// SAFETY: zero bytes are 0.0; four bytes.
 unsafe impl Zeros for f32 {}
-// SAFETY: as above.
+// SAFETY: zero bytes are 0; the size is a power of two below 64.
 unsafe impl Zeros for u32 {}
-// SAFETY: as above.
+// SAFETY: zero bytes are 0; the size is a power of two below 64.
 unsafe impl Zeros for u16 {}
-// SAFETY: as above.
+// SAFETY: zero bytes are 0; the size is a power of two below 64.
 unsafe impl Zeros for u8 {}
 
-/// See the module's text. A vector that begins inside a line touches two: it is loaded and stored at half the speed,
-/// and a line that two threads write wanders between them.
+/// See the module's text. A vector that straddles two lines is loaded and stored at half the speed, and a line that two
+/// threads write bounces between their caches (false sharing).
 #[derive(Debug, Default)]
 pub struct AlignedBuf<T> {
-    /// With a line more than what is used.
+    /// One cache line more than what is used.
     all: Vec<T>,
     first: usize,
     len: usize,
 }
 
 impl<T: Zeros> AlignedBuf<T> {
-    /// Zeros that take no memory before they are touched; `None` where there is no room: an absurd size is an error,
+    /// Zeros that take no memory before they are touched. `None` if the allocation fails: an absurd size is an error,
     /// not an abort.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
         let all: Vec<T> = zeroed(len.checked_add(LINE / size_of::<T>())?)?;
@@ -45,7 +45,8 @@ fn zeroed<T: Zeros>(len: usize) -> Option<Vec<T>> {
     if layout.size() == 0 {
         return Some(Vec::new());
     }
-    // SAFETY: the layout is not empty, and is that of `len` elements, which all bits zero are.
+    // SAFETY: the layout has a nonzero size, and is that of `len` elements of `T`, for which zero bytes are a value;
+    // the vector owns the allocation from here on.
     unsafe {
         let at = alloc_zeroed(layout).cast::<T>();
         (!at.is_null()).then(|| Vec::from_raw_parts(at, len, len))
@@ -73,10 +74,10 @@ mod tests {
     use super::*;
 
     fn holds<T: Zeros + PartialEq + Default + std::fmt::Debug>(len: usize) {
-        let room = AlignedBuf::<T>::zeroed(len).expect("little memory");
-        assert_eq!(room.len(), len);
-        assert_eq!(room.as_ptr() as usize % LINE, 0, "{len} of {} bytes", size_of::<T>());
-        assert!(room.iter().all(|x| *x == T::default()));
+        let buf = AlignedBuf::<T>::zeroed(len).expect("little memory");
+        assert_eq!(buf.len(), len);
+        assert_eq!(buf.as_ptr() as usize % LINE, 0, "{len} of {} bytes", size_of::<T>());
+        assert!(buf.iter().all(|x| *x == T::default()));
     }
 
     #[test]

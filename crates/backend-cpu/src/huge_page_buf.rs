@@ -1,16 +1,16 @@
-//! Room in whole cache lines, in large pages where the system has them.
+//! Memory in whole cache lines, in huge pages where the system has them.
 //!
-//! A product walks through many small pages at once. With small pages it is a matter of luck whether they fall on
-//! different sets of the second-level cache; measured on a Sapphire Rapids core, unlucky ones made tile products three
-//! times slower. Large pages leave nothing to luck, and a prefetcher need not stop at their ends.
+//! A product streams many memory areas at once. With 4 KiB pages it is a matter of luck whether they fall on different
+//! sets of the L2 cache; measured on a Sapphire Rapids core, unlucky ones made AMX products three times slower. Huge
+//! pages are contiguous in physical memory, and hardware prefetchers need not stop at page boundaries.
 
 use memmap2::MmapMut;
 
-/// f32 of a line.
+/// f32 of a cache line.
 const LANES: usize = 16;
-/// Bytes of a large page.
+/// Bytes of a huge page.
 const LARGE: usize = 2 << 20;
-/// Bytes from which on large pages are asked for.
+/// Buffers of at least this many bytes get huge pages.
 const SMALLEST: usize = 2 * LARGE;
 
 /// One cache line, so that whole-vector loads never cross two.
@@ -18,7 +18,7 @@ const SMALLEST: usize = 2 * LARGE;
 #[repr(C, align(64))]
 pub(crate) struct CacheLine(pub(crate) [f32; LANES]);
 
-/// Lines that start as zeros.
+/// See the module's text. Initially zeros.
 #[derive(Debug)]
 pub(crate) struct HugePageBuf(Backing);
 
@@ -51,15 +51,15 @@ impl HugePageBuf {
         Self(Backing::Small(vec![CacheLine([0.0; LANES]); len]))
     }
 
-    /// Memory of its own, from a large page's start on.
+    /// A mapping of its own, used from the start of a huge page on.
     fn large(bytes: usize, len: usize) -> Option<Backing> {
         let map = MmapMut::map_anon(bytes.checked_add(LARGE)?).ok()?;
         let first = map.as_ptr().align_offset(LARGE);
         if first > LARGE {
             return None;
         }
-        // What does not fill a large page stays in small ones. A system without large pages has small ones alone, which
-        // is no error.
+        // A rest that does not fill a huge page stays in small ones. A system without huge pages ignores the advice,
+        // which is no error.
         #[cfg(target_os = "linux")]
         let _ = map.advise_range(memmap2::Advice::HugePage, first, bytes / LARGE * LARGE);
         Some(Backing::Large { map, first, len })
@@ -77,8 +77,8 @@ impl HugePageBuf {
     pub(crate) fn all(&self) -> &[CacheLine] {
         match &self.0 {
             Backing::Small(lines) => lines,
-            // SAFETY: the mapping has room for `len` lines from `first` on, which is aligned to more than a line; every
-            // bit pattern is a line, and the borrow of `self` covers them.
+            // SAFETY: the mapping has `len` lines from byte `first` on, which is aligned to a huge page; every bit
+            // pattern is a line, and the mapping is borrowed with `self`.
             Backing::Large { map, first, len } => unsafe {
                 std::slice::from_raw_parts(map.as_ptr().add(*first).cast(), *len)
             },
@@ -89,7 +89,7 @@ impl HugePageBuf {
     pub(crate) fn all_mut(&mut self) -> &mut [CacheLine] {
         match &mut self.0 {
             Backing::Small(lines) => lines,
-            // SAFETY: as in `all`.
+            // SAFETY: as in `all`; the borrow is exclusive.
             Backing::Large { map, first, len } => unsafe {
                 std::slice::from_raw_parts_mut(map.as_mut_ptr().add(*first).cast(), *len)
             },

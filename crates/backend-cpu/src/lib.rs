@@ -1,9 +1,9 @@
 //! The CPU device.
 //!
-//! `reference` holds one plain-loop function per operation: the definition, safe Rust, one thread.
-//! [`Kernels`] lists the operations with the reference as default body; [`Cpu`] runs any
-//! implementation of it. [`plain`] is the device that only uses definitions, [`tuned`] the fast one.
-//! [`Machine`] measures what a processor could do at best.
+//! `reference` defines every operation by plain loops: safe Rust, one thread. `simd` has the tuned versions, `gemm`
+//! their matrix products. [`Kernels`] lists the operations with the reference as default body; [`Cpu`] runs any
+//! implementation of it. [`plain`] is the device that only uses definitions, [`tuned`] the fast one. [`Machine`]
+//! measures the machine's roofline.
 
 mod aligned_buf;
 mod cores;

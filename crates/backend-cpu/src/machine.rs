@@ -1,10 +1,10 @@
-//! What the machine can do, measured: the roof above every kernel.
+//! The roofline of this machine, measured: memory bandwidth, peak arithmetic, dispatch latency.
 
 use crate::simd::{ExecCtx, Level, probe};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Memory that is read is this many times as large as the largest cache, within [`SMALLEST`] and [`LARGEST`].
+/// The bandwidth test reads this many times the largest cache, within [`SMALLEST`] and [`LARGEST`].
 const TIMES_CACHE: usize = 3;
 const SMALLEST: usize = 256 << 20;
 const LARGEST: usize = 768 << 20;
@@ -16,11 +16,11 @@ pub struct Machine {
     pub threads: usize,
     /// Bytes a second of all threads reading memory that is too large for the caches.
     pub read_bytes_per_s: f64,
-    /// f32 operations a second of all threads, a multiply-add being two.
+    /// f32 operations a second of all threads, counting a multiply-add as two.
     pub flops_per_s: f64,
     /// Time of a parallel job in which every thread takes part and does nothing.
     pub dispatch: Duration,
-    /// The largest cache, where the system tells (Linux).
+    /// The largest cache, if the system tells (Linux).
     pub cache_bytes: Option<usize>,
 }
 
@@ -28,7 +28,7 @@ impl Machine {
     /// Measures with `threads` threads, or as many as a device takes by itself. Takes about a second.
     ///
     /// # Errors
-    /// The bytes there was no memory for.
+    /// The number of bytes that could not be allocated.
     pub fn measure(threads: Option<usize>) -> Result<Self, usize> {
         let ctx = Level::ALL.into_iter().find_map(|level| ExecCtx::new(level, threads));
         let mut ctx = ctx.expect("the portable level is always there");
@@ -68,7 +68,7 @@ fn dispatch(ctx: &mut ExecCtx) -> Duration {
     Duration::from_secs_f64(seconds) / JOBS
 }
 
-/// Seconds of the fastest run: a neighbour can only make one slower.
+/// Seconds of the fastest run: interference only ever makes a run slower.
 fn best(runs: usize, mut work: impl FnMut()) -> f64 {
     let time = |_| {
         let start = Instant::now();

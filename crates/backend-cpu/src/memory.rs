@@ -1,7 +1,7 @@
 //! Host memory behind buffer and weight ids.
 //!
-//! An operation lends out the buffers it writes and reads the others in place; the seam promises
-//! that a written buffer appears once among the operands, so no two borrows ever meet.
+//! An operation takes the buffers it writes out of the memory and reads the others in place. The backend trait promises
+//! that a written buffer appears once among the operands, so no two borrows ever overlap.
 
 use crate::Weight;
 use crate::aligned_buf::AlignedBuf;
@@ -34,7 +34,7 @@ impl Storage {
         })
     }
 
-    /// No elements of the same type.
+    /// An empty buffer of the same type.
     fn empty(&self) -> Self {
         match self {
             Self::F32(_) => Self::F32(AlignedBuf::default()),
@@ -76,7 +76,7 @@ impl Storage {
         }
     }
 
-    /// The bytes of a cache of codes.
+    /// The bytes of a quantised key/value cache.
     pub fn codes(&self) -> &[u8] {
         match self {
             Self::I8(v) => v,
@@ -84,7 +84,7 @@ impl Storage {
         }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn codes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::I8(v) => v,
@@ -151,7 +151,7 @@ impl Storage {
     }
 }
 
-/// Names numbers: operands of the same stamp hold the same ones.
+/// Identifies the contents of an operand: equal versions mean equal contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DataVersion {
     view: View,
@@ -162,7 +162,7 @@ pub(crate) struct DataVersion {
 #[derive(Debug, Default)]
 pub struct Memory {
     buffers: Vec<Storage>,
-    /// When each buffer was last written, in writes of any.
+    /// Value of `writes` when each buffer was last written.
     written: Vec<u64>,
     writes: u64,
     weights: Vec<Weight>,
@@ -180,7 +180,7 @@ impl Memory {
         Ok(BufferId(self.buffers.len() as u32 - 1))
     }
 
-    /// Takes a weight.
+    /// Adds a weight.
     pub fn upload(&mut self, weight: Weight) -> WeightId {
         self.weights.push(weight);
         WeightId(self.weights.len() as u32 - 1)
@@ -226,7 +226,7 @@ impl Memory {
         views: [View; N],
         work: impl FnOnce(&Self, [&mut Storage; N]) -> R,
     ) -> R {
-        // The rule on sharing leaves out empty operands, so those get room of their own.
+        // Empty operands may alias others, so they get an empty buffer instead.
         let mut lent = views.map(|v| {
             let buffer = &mut self.buffers[v.buffer.0 as usize];
             if v.len == 0 { buffer.empty() } else { std::mem::replace(buffer, buffer.empty()) }
@@ -239,12 +239,12 @@ impl Memory {
         result
     }
 
-    /// What an operand holds now.
+    /// The current version of an operand's contents.
     pub(crate) fn version(&self, view: View) -> DataVersion {
         DataVersion { view, written: self.written[view.buffer.0 as usize] }
     }
 
-    /// Notes that a buffer is written.
+    /// Notes that a buffer is written: its contents get a new version.
     fn note_write(&mut self, view: View) {
         self.writes += 1;
         self.written[view.buffer.0 as usize] = self.writes;

@@ -1,14 +1,13 @@
-//! Threads that wait for work.
+//! A thread pool for jobs of microseconds.
 //!
-//! A job is a number of tasks, in as many equal runs as there are threads. A thread, the caller included, takes the
-//! tasks of its own run first, then what is left of the others'. So tasks of the same place, job after job, are done by
-//! the same core, in whose caches their numbers are: what another core wrote last comes ten times slower than from the
-//! second-level cache.
+//! A job is a number of tasks, divided into equal ranges, one for each thread. A thread, the caller included, takes the
+//! tasks of its own range first, then steals what is left of the others'. So the same task index is run by the same
+//! core, job after job, in whose caches its data are: what another core wrote last takes ten times as long as an L2
+//! hit.
 //!
-//! A worker that sleeps through a job costs nothing: the caller closes the gate when no task is
-//! left and waits only for those who went in. After a job a worker spins for a short while, since
-//! the operations of a step follow each other within microseconds, and then parks. Nothing is
-//! allocated after construction.
+//! A worker that sleeps through a job costs nothing: the caller closes the gate when no task is left and waits only for
+//! workers that entered. After a job a worker spins for a short while, since the operations of a step follow each other
+//! within microseconds, and then parks. Nothing is allocated after construction.
 
 use crate::cores::pin_thread;
 use std::any::Any;
@@ -22,15 +21,15 @@ use std::time::{Duration, Instant};
 /// How long a worker looks for the next job before it parks.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// The gate word: a count of jobs above, one bit that says the job may be entered, and below it the
-/// number of workers inside.
+/// The gate word: an epoch (a count of jobs), one bit that says the job may be entered, and the number of workers
+/// inside.
 const OPEN: u64 = 1 << 15;
 const INSIDE: u64 = OPEN - 1;
 const EPOCH: u64 = 1 << 16;
 
 type Job = dyn Fn(usize, usize) + Sync;
 
-/// What caller and workers share.
+/// State shared by the caller and the workers.
 struct PoolState {
     gate: AtomicU64,
     /// One for each thread, the caller's first.
@@ -42,7 +41,8 @@ struct PoolState {
     asleep: Box<[AtomicBool]>,
 }
 
-/// Tasks of a job that a thread takes before others, on lines of their own: prefetchers bring two at a time.
+/// The tasks of a job that a thread takes first, on cache lines of their own; two, since prefetchers fetch lines in
+/// pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct TaskRange {
@@ -54,7 +54,7 @@ impl TaskRange {
     /// The next task, if there is one.
     fn take(&self) -> Option<usize> {
         let end = self.end.load(Ordering::Relaxed);
-        // A look first: who only passes by leaves the line to others.
+        // Checked before the atomic increment, so that a thread that only looks does not take the line from others.
         if self.next.load(Ordering::Relaxed) >= end {
             return None;
         }
@@ -63,10 +63,11 @@ impl TaskRange {
     }
 }
 
-// SAFETY: `job` is the only field that is not shared by itself. It is written only while the gate is
-// closed with nobody inside and read only between entering and leaving, which the gate orders; the pointee is `Sync`.
+// SAFETY: all fields but `job` are `Sync`. `job` is written only while the gate is closed and nobody is inside, and
+// read only between entering and leaving; the gate's acquire and release operations order the two. The pointee is
+// `Sync`.
 unsafe impl Send for PoolState {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for PoolState {}
 
 impl PoolState {
@@ -81,7 +82,7 @@ impl PoolState {
         }
     }
 
-    /// Shares the tasks of a job among `threads`.
+    /// Divides the tasks of a job among `threads`.
     fn deal(&self, tasks: usize, threads: usize) {
         let at = |i: usize| tasks * i.min(threads) / threads;
         for (i, range) in self.ranges.iter().enumerate() {
@@ -101,13 +102,13 @@ impl PoolState {
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
-            // The rest of the job has no reader any more.
+            // Nobody needs the rest of the job any more.
             self.ranges.iter().for_each(|range| range.end.store(0, Ordering::Relaxed));
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
     }
 
-    /// Goes through the gate unless it is closed or its job is `seen`; returns the job's epoch.
+    /// Enters the gate unless it is closed or its job is `seen`; returns the job's epoch.
     fn enter(&self, seen: u64) -> Option<u64> {
         let gate = self.gate.load(Ordering::Relaxed);
         let fresh = gate & OPEN != 0 && gate / EPOCH != seen;
@@ -124,10 +125,10 @@ impl PoolState {
         while !self.stop.load(Ordering::Relaxed) {
             if let Some(epoch) = self.wait(worker, seen) {
                 seen = epoch;
-                // SAFETY: this thread is inside the gate, so the caller neither changes the job nor returns
-                // from `run`, whose argument the pointer came from.
+                // SAFETY: this thread is inside the gate, so the caller neither writes the cell nor returns from `run`,
+                // whose argument the pointer came from.
                 if let Some(job) = unsafe { *self.job.get() } {
-                    // SAFETY: as above.
+                    // SAFETY: as above: the closure outlives this thread's stay inside the gate.
                     self.work(unsafe { &*job }, worker);
                 }
                 self.gate.fetch_sub(1, Ordering::Release);
@@ -151,7 +152,7 @@ impl PoolState {
         }
         let asleep = &self.asleep[worker - 1];
         asleep.store(true, Ordering::Relaxed);
-        // Either this thread sees the job published below the fence, or the caller sees it asleep.
+        // The fence pairs with the caller's: either this thread sees the job, or the caller sees it asleep.
         fence(Ordering::SeqCst);
         let entered = self.enter(seen);
         if entered.is_none() && !self.stop.load(Ordering::Relaxed) {
@@ -162,12 +163,12 @@ impl PoolState {
     }
 }
 
-/// How a thread waits for another one that is at work.
+/// How a thread waits for another one that is running.
 #[derive(Default)]
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    /// Lets a moment pass; now and then the core goes to whoever lost its own.
+    /// Spins once; every 1024th time it yields, so that a thread that lost its core gets one.
     pub(crate) fn wait(&mut self) {
         self.0 = self.0.wrapping_add(1);
         if self.0.is_multiple_of(1024) { thread::yield_now() } else { std::hint::spin_loop() }
@@ -187,8 +188,8 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of `threads`, the caller being one of them; the others stay on the logical processors `affinity`, where
-    /// it has any.
+    /// A pool of `threads`, the caller being one of them; the others are pinned to the logical processors `affinity`,
+    /// unless it is empty.
     pub(crate) fn new(threads: usize, affinity: &[usize]) -> Self {
         let workers = threads.clamp(1, INSIDE as usize) - 1;
         let state = Arc::new(PoolState::new(workers));
@@ -198,11 +199,11 @@ impl Pool {
             let name = format!("forerun-cpu-{worker}");
             let worker_loop = move || {
                 pin_thread(&affinity);
-                // The pool waits for this, so the receiver is there.
+                // The pool waits for this, so the receiver exists.
                 let _ = up.send(());
                 state.worker_loop(worker);
             };
-            // A machine that refuses a thread still computes, with those it gave.
+            // If the system refuses a thread, the pool works with those it got.
             thread::Builder::new().name(name).spawn(worker_loop).ok()
         };
         let workers: Vec<JoinHandle<()>> = (1..=workers).map_while(spawn).collect();
@@ -216,20 +217,20 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `job(task, worker)` for every task, each worker number on one thread only, and returns
-    /// when all are done. A panic in a task is raised here.
+    /// Calls `job(task, worker)` for every task, each worker number on one thread only, and returns when all are done.
+    /// A panic in a task is resumed here.
     pub(crate) fn run(&mut self, tasks: usize, job: &(dyn Fn(usize, usize) + Sync)) {
         if tasks <= 1 || self.workers.is_empty() {
             (0..tasks).for_each(|task| job(task, 0));
             return;
         }
         let state = &*self.state;
-        // SAFETY: the lifetime is erased only until this function returns: the gate is closed and
-        // empty again before that, on every path, and a worker reads the job only inside the gate.
+        // SAFETY: the lifetime is erased only until this function returns: on every path the gate is closed and empty
+        // again before that, and a worker reads the job only inside the gate.
         let erased = unsafe {
             std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync + '_), *const Job>(job)
         };
-        // SAFETY: the gate is closed and nobody is inside, so no one reads the cell.
+        // SAFETY: the gate is closed and nobody is inside, so no other thread accesses the cell.
         unsafe { *state.job.get() = Some(erased) };
         state.deal(tasks, self.threads());
         state.gate.fetch_add(EPOCH + OPEN, Ordering::Release);
@@ -261,7 +262,8 @@ impl Pool {
         assert!(locals.len() >= self.threads(), "every thread needs a local");
         let locals = SharedSlice::new(locals);
         self.run(tasks, &|task, worker| {
-            // SAFETY: a worker number lives on one thread, which runs one task at a time.
+            // SAFETY: a worker number belongs to one thread, which runs one task at a time, so no other reference to
+            // this local exists.
             let local = unsafe { locals.part(worker, 1) };
             job(task, &mut local[0]);
         });
@@ -274,13 +276,14 @@ impl Drop for Pool {
         fence(Ordering::SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // A worker keeps panics of tasks for the caller, so it has none of its own to report.
+            // Panics of tasks went to the caller, so the join has none to report.
             let _ = worker.join();
         }
     }
 }
 
-/// A slice that tasks write in disjoint parts.
+/// A slice that tasks write in disjoint parts: every access states its range, and its contract demands that ranges do
+/// not overlap.
 #[derive(Debug)]
 pub(crate) struct SharedSlice<'a, T> {
     start: *mut T,
@@ -296,9 +299,10 @@ impl<T> Clone for SharedSlice<'_, T> {
 
 impl<T> Copy for SharedSlice<'_, T> {}
 
-// SAFETY: it stands for an exclusive borrow; whoever takes a part promises that parts are disjoint.
+// SAFETY: it stands for an exclusive borrow of elements that may be sent; accessing them is unsafe, with the contract
+// that parts are disjoint.
 unsafe impl<T: Send> Send for SharedSlice<'_, T> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: sharing the value only shares the address.
 unsafe impl<T: Send> Sync for SharedSlice<'_, T> {}
 
 impl<'a, T> SharedSlice<'a, T> {
@@ -312,31 +316,31 @@ impl<'a, T> SharedSlice<'a, T> {
         self.len
     }
 
-    /// Address of `len` elements from `at`, for tasks that write between each other's elements.
+    /// Checked address of `len` elements from `at`, for tasks whose elements interleave.
     #[inline(always)]
     pub(crate) fn address(&self, at: usize, len: usize) -> *mut T {
         assert!(at <= self.len && len <= self.len - at, "a part outside the slice");
         self.start.wrapping_add(at)
     }
 
-    /// `len` elements from `at`, to be read.
+    /// `len` elements from `at`, shared.
     ///
     /// # Safety
-    /// Nobody may write these elements any more.
+    /// No thread writes these elements while the reference lives, and earlier writes happened before this call.
     #[inline(always)]
     pub(crate) unsafe fn done(&self, at: usize, len: usize) -> &'a [T] {
-        // SAFETY: inside the slice by the check of the address; the rest is the caller's promise.
+        // SAFETY: the range is checked by `address`; nobody writes it (contract above).
         unsafe { std::slice::from_raw_parts(self.address(at, len), len) }
     }
 
-    /// `len` elements from `at`.
+    /// `len` elements from `at`, exclusive.
     ///
     /// # Safety
-    /// No other live reference may cover these elements.
+    /// No other reference covers any of these elements while this one lives.
     #[inline(always)]
     pub(crate) unsafe fn part(&self, at: usize, len: usize) -> &'a mut [T] {
         assert!(at <= self.len && len <= self.len - at, "a part outside the slice");
-        // SAFETY: inside the slice by the check above, disjoint by the caller's promise.
+        // SAFETY: the range is checked above, and no other reference covers it (contract above).
         unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
 }

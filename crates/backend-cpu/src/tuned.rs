@@ -1,7 +1,7 @@
-//! The tuned kernels: every operation over the pool and the best instruction set of the machine.
+//! The tuned kernels: every operation on the thread pool and the best instruction set of the machine.
 //!
-//! Nothing is allocated once each operation has run at its largest size: scratch and decoded small weights are
-//! kept. `gather_rows` is a copy and stays the reference's.
+//! Nothing is allocated once each operation has run at its largest size: scratch and decoded small weights are kept.
+//! `gather_rows` is a copy, for which the reference serves.
 
 use crate::gemm::linear;
 use crate::gemm::packed_rows::InputRows;
@@ -23,7 +23,7 @@ use forerun_base::Matrix;
 #[derive(Debug)]
 pub struct Tuned {
     ctx: ExecCtx,
-    /// Room shared by all threads, as opposed to the crew's own.
+    /// Scratch shared by all threads, as opposed to the context's scratch for each thread.
     shared: Scratch,
     vectors: SmallWeights,
     /// Convolution weights as `[taps][channels]`.
@@ -36,28 +36,27 @@ pub fn tuned(threads: Option<usize>) -> Cpu<Tuned> {
 }
 
 impl Tuned {
-    /// The best instruction set, on `threads` threads or as many as the machine has for us.
+    /// The best instruction set, on `threads` threads or as many as suit the machine.
     pub fn new(threads: Option<usize>) -> Self {
         let best = Level::ALL.into_iter().find_map(|level| Self::with_isa(level, threads));
         best.expect("the portable level is always there")
     }
 
-    /// A given instruction set, where the processor has it.
+    /// A given instruction set, if the processor has it.
     pub fn with_isa(level: Level, threads: Option<usize>) -> Option<Self> {
         let ctx = ExecCtx::new(level, threads)?;
         let (vectors, taps) = (SmallWeights::default(), SmallWeights::default());
         Some(Self { ctx, shared: Scratch::default(), vectors, taps })
     }
 
-    /// Rounds activations to 8 bits where they meet weights with integer codes: faster, and no longer exact. A row is
-    /// still the same in any company. `None` where such weights are not multiplied as bytes, and where there are tiles,
-    /// whose exact products are faster.
+    /// Rounds activations to int8 where they meet weights with integer codes: faster, and no longer exact, but still
+    /// batch-invariant. `None` where there are no int8 kernels, and with AMX, whose exact products are faster.
     pub fn rounding(self) -> Option<Self> {
         let ctx = self.ctx.rounding()?;
         Some(Self { ctx, ..self })
     }
 
-    /// What multiplies, in words.
+    /// The instruction set, for people.
     fn instructions(&self) -> String {
         let rounded = if self.ctx.rounds() { ", int8" } else { "" };
         format!("{}{rounded}", self.ctx.level().name())
@@ -73,7 +72,7 @@ impl SmallWeights {
         &self.0[id.0 as usize]
     }
 
-    /// Makes sure of a weight; with `transposed` its columns become rows.
+    /// Decodes a weight unless that was done; with `transposed` its columns become rows.
     fn prepare(&mut self, memory: &Memory, id: WeightId, transposed: bool) {
         let (at, matrix) = (id.0 as usize, memory.matrix(id));
         let (rows, cols) = (matrix.rows(), matrix.cols());
@@ -101,7 +100,7 @@ impl SmallWeights {
     }
 }
 
-/// Whether the entries are valid, and no two of them share a slot or a row, so that spans may run side by side.
+/// Whether the entries are valid, and no two of them share a slot or a row, so that spans may run in parallel.
 fn disjoint(
     op: &'static str,
     spans: &Spans,
@@ -126,12 +125,12 @@ fn rows_of(memory: &Memory, x: View) -> InputRows<'_> {
     InputRows { data: memory.f32(x), version: Some(memory.version(x)), norm: None }
 }
 
-/// Where the rows of a norm go; without one, nothing that is lent.
+/// Where the rows of a norm go; without one, an empty view.
 fn norm_output(x: View, norm: Option<InputNorm>) -> View {
     norm.map_or(x.part(0, 0), |norm| norm.room)
 }
 
-/// Rows that a norm makes for a product in `room`, or those of `x`.
+/// The rows of a product, with the norm that makes them in `normed`, if there is one.
 fn normed_rows<'a>(
     memory: &'a Memory,
     vectors: &'a SmallWeights,
@@ -156,7 +155,7 @@ fn linear_part<'a>(
     linear::LinearPart { matrix, channels, bias, out: out.f32_mut(op.out), store }
 }
 
-/// What a choice reads.
+/// The operands of sampling.
 fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::SampleArgs<'a> {
     let (history, ids) = (memory.u32(op.history), memory.u32(op.ids));
     let masks = memory.u32(op.masks);
@@ -248,7 +247,7 @@ impl Kernels for Tuned {
         }
         let (_, mut products) = op.parts();
         let products: [Option<Linear>; Linears::MOST] = std::array::from_fn(|_| products.next());
-        // Where there is no product nothing is lent.
+        // Views of missing products are empty.
         let [a, b, c, d] = products.map(|part| part.map_or(op.x.part(0, 0), |part| part.out));
         memory.lend([a, b, c, d, norm_output(op.x, op.norm)], |memory, [a, b, c, d, normed]| {
             let mut products = products.iter();
@@ -295,7 +294,7 @@ impl Kernels for Tuned {
         for norm in norms.iter().flatten() {
             self.vectors.prepare(memory, norm.weight, false);
         }
-        // What is not there is not lent.
+        // Views of missing operands are empty.
         let none = op.table.part(0, 0);
         let q = op.queries.map_or(none, |queries| queries.q);
         let [k_cache, v_cache] = op.keys.map_or([none; 2], |keys| [keys.k_cache, keys.v_cache]);
@@ -407,7 +406,7 @@ impl Kernels for Tuned {
             let Glu { dim, up_width: width, up_first: first, .. } = op;
             let up = memory.f32(op.up);
             let whole = Partners { data: up, dim, width, first };
-            // Rows that lie side by side are one long row.
+            // Contiguous rows are one long row.
             let ups = if width == dim { Partners::same(up) } else { whole };
             simd::gate(&mut self.ctx, Gate::Glu(op.activation), gate.f32_mut(op.gate), ups);
             Ok(())

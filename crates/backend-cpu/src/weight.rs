@@ -3,7 +3,7 @@
 use crate::gemm::packed_weight::PackedWeight;
 use forerun_base::{Format, Matrix};
 
-/// See the module's text. Which form a weight has is decided when it is uploaded, never by a call.
+/// See the module's text. The form of a weight is decided at upload, never by a call.
 #[derive(Debug)]
 pub struct Weight(pub(crate) Form);
 
@@ -12,7 +12,7 @@ pub struct Weight(pub(crate) Form);
 pub(crate) enum Form {
     /// The canonical matrix.
     Canonical(Matrix),
-    /// In the order of a tile unit.
+    /// In the layout of the integer and bf16 kernels.
     Packed(PackedWeight),
 }
 

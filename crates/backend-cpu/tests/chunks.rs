@@ -162,7 +162,7 @@ fn rows_have_the_same_bits_however_they_are_cut() {
                     let part = first..(first + size).min(rows);
                     cut.extend(attend(&mut device, shape, &inputs, part, window));
                 }
-                assert!(same(&cut, &all), "pieces of {size}, {shape:?} {window:?}");
+                assert!(same(&cut, &all), "parts of {size}, {shape:?} {window:?}");
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Products: same bits at any width and number of threads, near the reference. Instruction sets agree on the bits in
-//! families: those that sum f32 in lanes, those that sum whole numbers exactly, and tiles where they take long digits
-//! or halves.
+//! Products are batch-invariant, the same for any number of threads, and near the reference. Instruction sets agree on
+//! the bits in families: those that sum f32 in lanes, those that sum integers exactly, and AMX where it takes wide
+//! limbs or bf16.
 
 use forerun_backend::conform::{
     Rng, Stage, all_formats, cases, fitting_columns, random_matrix, typical_formats,
@@ -61,7 +61,7 @@ fn family(level: Level, format: Format) -> Level {
         (Level::I8mm | Level::Dotprod, _) => Level::Dotprod,
         (Level::Amx, Codes::E4m3) => Level::Amx,
         (_, Codes::E4m3) => Level::Portable,
-        // Tiles multiply few bits by long digits.
+        // AMX multiplies narrow codes by wide limbs.
         (Level::Amx, _) if bits.is_some_and(|bits| bits <= 5) && !nested => Level::Amx,
         (_, _) if bits.is_some_and(|bits| bits <= 6) => Level::Avx2,
         (Level::Amx | Level::Vnni, _) => Level::Vnni,
@@ -75,7 +75,7 @@ fn products_are_batch_invariant() {
     let (n, rows) = (37, 64);
     for format in all_formats() {
         let k = fitting_columns(format, 208);
-        let mut rng = Rng::named("company");
+        let mut rng = Rng::named("batch");
         let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
         let x = rng.values(rows * k);
         for (level, threads) in levels().flat_map(|l| [(l, 1), (l, 2), (l, 3)]) {
@@ -89,8 +89,8 @@ fn products_are_batch_invariant() {
     }
 }
 
-/// Sums of whole numbers are exact, so their bits do not depend on who multiplies them, nor on which architecture: the
-/// number below was found on x86-64 and holds on aarch64.
+/// Integer sums are exact, so their bits depend neither on the kernel nor on the architecture: the hash below was found
+/// on x86-64 and holds on aarch64.
 #[test]
 fn integer_sums_have_the_same_bits_on_every_architecture() {
     let sets = [Level::Vnni, Level::AvxVnni, Level::Avx2, Level::I8mm, Level::Dotprod];
@@ -122,7 +122,7 @@ fn products_of_int8_activations_are_batch_invariant_too() {
     let (n, rows) = (37, 17);
     for format in all_formats() {
         let k = fitting_columns(format, 208);
-        let mut rng = Rng::named("rounded company");
+        let mut rng = Rng::named("rounded batch");
         let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
         let x = rng.values(rows * k);
         for level in levels() {
@@ -165,7 +165,7 @@ fn int8_activations_are_off_by_no_more_than_half_a_step() {
     }
 }
 
-/// Rows are kept in the order of a weight for the next product; what writes them must make an end of that.
+/// Packed rows are cached for the next product; writing the rows must invalidate them.
 #[test]
 fn rows_that_were_overwritten_are_packed_again() {
     let (n, rows) = (37, 3);
@@ -187,7 +187,7 @@ fn rows_that_were_overwritten_are_packed_again() {
             for input in &inputs {
                 kept.write(x, HostData::F32(input)).expect("a view of floats");
                 check(&mut kept, "by the host");
-                check(&mut kept, "by nobody");
+                check(&mut kept, "by no one");
                 kept.softcap(Softcap { x, cap: 0.5 }).expect("operands fit");
                 check(&mut kept, "by an operation");
             }
@@ -242,13 +242,13 @@ fn awkward_sizes_stay_near_the_reference() {
     }
 }
 
-/// How far two orders of the same sum may be apart. Repacked weights add offsets apart from codes, and the two may
-/// cancel; whole numbers are as exact as the row's largest allows.
+/// How far two orders of the same sum may differ. Packed weights add offsets apart from codes, and the two may cancel;
+/// limbs are as exact as the row's largest value allows.
 fn limit(level: Level, weight: &Matrix, row: usize, x: &[f32]) -> f32 {
     let mut line = vec![0.0; x.len()];
     weight.decode_row(row, &mut line);
     let size: f32 = x.iter().zip(&line).map(|(x, w)| (x * w).abs()).sum();
-    // Numbers of random matrices without their offsets stay below this.
+    // Weights of random matrices without their offsets stay below this.
     let largest = line.iter().fold(1.5_f32, |most, w| most.max(w.abs()));
     let total: f32 = x.iter().map(|x| x.abs()).sum();
     let repacked = !matches!(level, Level::Avx512 | Level::Neon | Level::Portable);

@@ -100,4 +100,3 @@ pub(crate) mod packed_rows;
 pub(crate) mod packed_weight;
 pub(crate) mod panels;
 pub(crate) mod product;
-pub(crate) mod row_batch;

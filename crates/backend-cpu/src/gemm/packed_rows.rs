@@ -7,7 +7,10 @@ use crate::memory::DataVersion;
 use crate::simd::Scratch;
 use crate::simd::elementwise::FusedNorm;
 use crate::simd::exec_ctx::ExecCtx;
+use crate::simd::isa::Isa;
 use crate::weight::Weight;
+use std::array::from_fn;
+use std::ops::Range;
 
 /// From this many elements on packing is a job of its own, so that every thread packs the rows that it will multiply.
 const LARGE: usize = 1 << 14;
@@ -83,5 +86,88 @@ impl<'a> InputRows<'a> {
             }
             None => self,
         }
+    }
+}
+
+/// Most rows of a task: half a tile, so that two threads may share one.
+pub(crate) const TASK_ROWS: usize = 8;
+
+/// The rows `rows` of `input`, each `cols` wide, optionally normed, in tiles of `tile_rows` rows.
+pub(crate) struct RowBatch<'a> {
+    input: Input<'a>,
+    norm: Option<FusedNorm<'a>>,
+    rows: Range<usize>,
+    cols: usize,
+    tile_rows: usize,
+    /// Whether the last tile is padded with rows of zeros: AMX multiplies them too.
+    padded: bool,
+}
+
+/// Rows of one task.
+pub(crate) struct BatchPart<'a> {
+    pub(crate) tile: usize,
+    /// Place of the first one in the tile.
+    pub(crate) first: usize,
+    rows: [&'a [f32]; TASK_ROWS],
+    count: usize,
+}
+
+impl<'a> BatchPart<'a> {
+    /// The rows; padding rows are empty slices.
+    pub(crate) fn rows(&self) -> &[&'a [f32]] {
+        &self.rows[..self.count]
+    }
+}
+
+impl<'a> RowBatch<'a> {
+    pub(crate) fn new(input: Input<'a>, rows: Range<usize>, cols: usize, tile_rows: usize) -> Self {
+        Self { input, norm: None, rows, cols, tile_rows, padded: false }
+    }
+
+    /// The last tile is padded with rows of zeros.
+    pub(crate) fn padded(self, padded: bool) -> Self {
+        Self { padded, ..self }
+    }
+
+    /// The rows are normed first. `input` must hold all rows in order, since each is normed into its own place.
+    pub(crate) fn normed(self, norm: FusedNorm<'a>) -> Self {
+        Self { norm: Some(norm), ..self }
+    }
+
+    /// Rows of a tile.
+    pub(crate) fn tile_rows(&self) -> usize {
+        self.tile_rows
+    }
+
+    /// Rows of a task. A single tile is shared by two threads, half each.
+    fn rows_of_task(&self) -> usize {
+        if self.rows.len() <= self.tile_rows {
+            (self.tile_rows / 2).clamp(1, TASK_ROWS)
+        } else {
+            self.tile_rows.min(TASK_ROWS)
+        }
+    }
+
+    pub(crate) fn tasks(&self) -> usize {
+        self.rows.len().div_ceil(self.tile_rows) * self.tile_rows.div_ceil(self.rows_of_task())
+    }
+
+    /// The rows of task `index`. Each task may ask once: a norm writes them.
+    pub(crate) fn part<S: Isa>(&self, simd: S, index: usize) -> BatchPart<'a> {
+        let (tile_rows, count) = (self.tile_rows, self.rows_of_task());
+        let tasks_of_tile = tile_rows.div_ceil(count);
+        let (tile, first) = (index / tasks_of_tile, index % tasks_of_tile * count);
+        let there = count.min(self.rows.len().saturating_sub(tile * tile_rows + first));
+        let rows = from_fn(|i| {
+            if i >= there {
+                return &[][..];
+            }
+            let place = self.rows.start + tile * tile_rows + first + i;
+            let given = &self.input.data[self.input.row_map.at(place) * self.cols..][..self.cols];
+            // SAFETY: rows of tasks are disjoint and each task calls this once, so no other reference covers the normed
+            // row.
+            self.norm.map_or(given, |norm| unsafe { norm.row(simd, place, given) })
+        });
+        BatchPart { tile, first, rows, count: if self.padded { count } else { there } }
     }
 }

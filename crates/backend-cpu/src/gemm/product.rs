@@ -126,7 +126,6 @@ impl Product<'_> {
     ///
     /// # Safety
     ///
-    ///
     /// - For every row in `rows` and channel in `channels`, the element `output.row_map.at(row)·stride + channel −
     ///   first` lies in `output.data`, and no other thread reads or writes it until this returns.
     /// - Every input row `input.row_map.at(row)` lies in `input.data`, and packed rows (where given) are those rows,

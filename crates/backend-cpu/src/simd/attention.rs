@@ -1,9 +1,9 @@
 //! Attention over the cache. See [`forerun_backend::op::Attention`] for the math.
 //!
 //! # Layout
-//! Rows of one sequence make a tile with one key head, so that a block of keys and values is read and widened once
-//! for all of them. A task is a tile; where there are fewer tiles than would keep the threads busy, a task is a
-//! chunk of a tile's keys, and the tiles are put together from those afterwards.
+//! Rows of one sequence make a tile with one key head, so that a block of keys and values is read and widened once for
+//! all of them. A task is a tile; if there are too few tiles to keep the threads busy, a task is a chunk of a tile's
+//! keys, and the partial results are merged afterwards, as in flash decoding.
 
 use super::Scratch;
 use super::attention_tile::{Sizes, Tile, chunk_keys};
@@ -16,16 +16,16 @@ use forerun_backend::BackendError;
 use forerun_backend::op::{Attention, CacheLayout};
 use std::ops::Range;
 
-/// Queries of a tile with which widening a block costs a few per cent.
+/// With this many queries in a tile, widening a block costs a few per cent.
 const MANY_QUERIES: usize = 192;
-/// Queries below which a tile is not cut for the sake of threads.
+/// Tiles with fewer queries are not split for the sake of threads.
 const FEW_QUERIES: usize = 32;
-/// Tiles that let threads finish together, though some tiles see more keys than others.
+/// With this many tiles per thread, threads finish together though some tiles see more keys than others.
 const TILES_PER_THREAD: usize = 4;
-/// Numbers that the states of chunks may take together, unless threads would have nothing to do.
+/// f32 that the states of chunks may take together, unless threads would be idle.
 const STATES: usize = 1 << 18;
 
-/// Operands of attention; the desc checked their sizes.
+/// Operands of attention; their sizes were checked against the operation's declaration.
 pub(crate) struct AttentionArgs<'a> {
     pub(crate) q: &'a [f32],
     pub(crate) k: &'a Storage,
@@ -43,7 +43,7 @@ pub(crate) struct AttentionArgs<'a> {
 }
 
 impl AttentionArgs<'_> {
-    /// Whether every index of the row is inside what it points into.
+    /// Checks every index of the row against what it points into.
     fn check(&self, row: usize) -> Result<(), BackendError> {
         let (op, width, block) = ("attention", self.table_width, self.layout.block);
         let line = index(op, "span_of", self.span_of[row], self.tables.len() / width)?;
@@ -55,7 +55,7 @@ impl AttentionArgs<'_> {
         Ok(())
     }
 
-    /// Numbers of the chunks that some of `rows` sees, and perhaps of some between that none does.
+    /// Indices of the chunks that some of `rows` sees, and perhaps of some between that none does.
     pub(crate) fn chunks(&self, rows: Range<usize>) -> Range<usize> {
         let keys = chunk_keys(&self.layout);
         let (mut first, mut end) = (usize::MAX, 0);
@@ -68,7 +68,7 @@ impl AttentionArgs<'_> {
     }
 }
 
-/// How rows are cut into tiles, and tiles into tasks.
+/// How rows are partitioned into tiles, and tiles into tasks.
 #[derive(Clone, Copy)]
 struct TileList<'a> {
     op: &'a AttentionArgs<'a>,
@@ -115,9 +115,9 @@ struct Wave<'a> {
     tile_list: TileList<'a>,
     /// The chunks that are tasks now.
     now: [usize; 2],
-    /// Chunks that there is room for.
+    /// Chunks whose states fit scratch.
     most: usize,
-    /// Numbers of a state.
+    /// f32 of a state.
     state: usize,
     states: SharedSlice<'a, f32>,
 }
@@ -126,10 +126,10 @@ impl<'a> Wave<'a> {
     /// State number `which` of a tile.
     ///
     /// # Safety
-    /// Nobody else has it.
+    /// No other reference covers state `which` of the tile while this one lives.
     unsafe fn state(&self, tile: usize, which: usize) -> &'a mut [f32] {
         let at = tile * (1 + self.most) + which;
-        // SAFETY: the caller's promise.
+        // SAFETY: states do not overlap, and nobody else has this one (contract above).
         unsafe { self.states.part(at * self.state, self.state) }
     }
 }
@@ -155,7 +155,7 @@ impl Task for ChunkTask<'_> {
     }
 }
 
-/// The chunks of a tile put together with those before.
+/// The chunks of a tile, merged with those before.
 struct MergeTask<'a> {
     wave: Wave<'a>,
     /// All chunks: first and one past the last.
@@ -184,7 +184,7 @@ impl Task for MergeTask<'_> {
     }
 }
 
-/// Cuts runs of rows of the same sequence into tiles of at most `most` rows. Gives the number of tiles.
+/// Partitions runs of rows of the same sequence into tiles of at most `most` rows. Returns the number of tiles.
 fn tile_list(span_of: &[u32], most: usize, tiles: &mut [[u32; 2]]) -> usize {
     let (mut count, mut row) = (0, 0);
     for run in span_of.chunk_by(|a, b| a == b) {
@@ -201,8 +201,8 @@ fn rows_of(op: &AttentionArgs<'_>, queries: usize) -> usize {
     (queries * op.layout.kv_heads / op.heads).max(1)
 }
 
-/// Rows of the largest tile: enough queries to be worth widening a block for, few enough to stay near and, beyond
-/// that, to give every thread some.
+/// Rows of the largest tile: enough queries to make widening a block worthwhile, few enough to stay in cache and to
+/// give every thread some.
 fn tile_rows(op: &AttentionArgs<'_>, threads: usize) -> usize {
     let each = op.positions.len() * op.layout.kv_heads / (TILES_PER_THREAD * threads);
     each.clamp(rows_of(op, FEW_QUERIES), rows_of(op, MANY_QUERIES))
@@ -245,7 +245,7 @@ fn attend(
 ) {
     let (rows, wanted) = (op.positions.len(), TILES_PER_THREAD * ctx.threads());
     let most_rows = tile_rows(op, ctx.threads());
-    // The largest tile there may be, so that a few rows more or less never ask again.
+    // Sized for the largest possible tile, so that a few rows more never reallocate.
     let (floats, words) = Sizes::new(op, rows_of(op, MANY_QUERIES)).scratch();
     ctx.reserve(floats, words);
     shared.reserve(0, 2 * rows);
@@ -255,7 +255,7 @@ fn attend(
     let Range { start, end } = op.chunks(0..rows);
     let many = ctx.threads() == 1 || tasks >= wanted;
     if ctx.threads() > 1 && longest > 1 {
-        // Again the most there may be: tiles that are too few have few queries.
+        // Sized for the largest possible case again: if tiles are few, they have few queries.
         let state = Sizes::new(op, rows_of(op, FEW_QUERIES)).state();
         let most = (wanted * longest * state).min(STATES.max(2 * wanted * state));
         shared.reserve(wanted * state + most, 0);

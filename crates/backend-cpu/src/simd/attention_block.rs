@@ -1,4 +1,4 @@
-//! What attention does within one block of keys: widen what is stored, and multiply.
+//! Attention within one block of keys: widening what is stored, and multiplying.
 //!
 //! # Math
 //! Both products are one: `out[line] = Σ_step from[line][step] · table[step]`. For scores a line is a query, a step an
@@ -7,7 +7,7 @@
 //!
 //! # Layout
 //! The cache holds both tables as they are needed, step by step. A few lines multiply what is stored, widening it in
-//! registers; for more lines, and for lines that are not whole vectors, it is widened once, to scratch.
+//! registers; for more lines, and for lines that are not whole vectors, it is widened to scratch once.
 //!
 //! # Numerics
 //! Each number of a product is one chain of fused multiply-adds in ascending order of steps. How many lines or
@@ -21,14 +21,14 @@ use forerun_backend::op::CacheLayout;
 use std::array::from_fn;
 use std::ops::Range;
 
-/// How often what is stored may be widened in registers; from more on, widening it once to scratch is cheaper.
+/// How many passes may widen what is stored in registers; with more, widening it to scratch once is cheaper.
 const MAX_REGISTER_PASSES: usize = 4;
 
 /// No instruction set multiplies more lines at a time.
 pub(crate) const MOST_LINES: usize = 6;
 
-/// How many of `lines` [`Table::multiply`] is best given at a time: about equally many each time, since a small
-/// last piece would read the table for little.
+/// How many of `lines` to give [`Table::multiply`] at a time: about equally many each time, since a small last part
+/// would read the table for little.
 pub(crate) const fn lines_together<S: Isa>(lines: usize) -> usize {
     lines.div_ceil(lines.div_ceil(S::TILE.0))
 }
@@ -43,7 +43,7 @@ pub(crate) struct CachedPart<'a> {
     pub(crate) layout: CacheLayout,
     /// Whether a step of the table is an element of all keys, else a key's value.
     pub(crate) keys: bool,
-    /// Cache and element that will be read after this part, to be fetched ahead.
+    /// Cache and element that will be read after this part, to be prefetched.
     pub(crate) next: (&'a Storage, usize),
 }
 
@@ -59,7 +59,7 @@ fn place(cache: &Storage, at: usize) -> (*const u8, usize) {
 }
 
 impl<'a> CachedPart<'a> {
-    /// A table for `lines` lines; `used` steps are all they need. Where it is widened, it is in `room`.
+    /// A table for `lines` lines, which need the steps `used`. If it is widened, it is in `scratch`.
     pub(crate) fn table<S: Isa>(
         self,
         simd: S,
@@ -77,7 +77,7 @@ impl<'a> CachedPart<'a> {
             Storage::F16(_) => Kind::F16,
             Storage::BF16(_) => Kind::Bf16,
             Storage::I8(_) => {
-                // Those of the next part would be waited for.
+                // Scales lie apart from codes, so the next part's are prefetched here.
                 for line in (layout.scales()..block * layout.stored()).step_by(64) {
                     simd.prefetch(next.wrapping_add(line));
                 }
@@ -95,7 +95,7 @@ impl<'a> CachedPart<'a> {
             return Table { kind, at, wide: columns, steps, next: Some(next), life };
         }
         let wide = columns.next_multiple_of(LANES);
-        assert!(steps * wide <= scratch.len(), "a block fits in its room");
+        assert!(steps * wide <= scratch.len(), "a block fits scratch");
         let out = &mut scratch[..steps * wide];
         let to = out.as_ptr().cast();
         match kind {
@@ -111,8 +111,8 @@ impl<'a> CachedPart<'a> {
     }
 }
 
-/// Stored numbers to f32 in whole vectors, zeros past the columns. Made by [`CachedPart::table`] alone, which checks
-/// that the steps are there and that they fit in `out`.
+/// Widens stored numbers to f32 in whole vectors, zeros past the columns. Only [`CachedPart::table`] makes one, which
+/// checks that the steps exist and that they fit `out`.
 struct Widen<'a, F> {
     form: F,
     at: *const u8,
@@ -137,8 +137,8 @@ impl<F: CacheFormat> Kernel for Widen<'_, F> {
             for line in (0..columns * size).step_by(64) {
                 simd.prefetch(next.wrapping_add(line));
             }
-            // SAFETY: the step is there, and `to` has room for it in whole vectors; a partial one is widened from
-            // a copy.
+            // SAFETY: the step exists and `to` has room for it in whole vectors (checked by `table`); a partial vector
+            // is widened from a copy.
             unsafe {
                 for at in (0..whole).step_by(LANES) {
                     let scales = form.scales(simd, step, at, LANES);
@@ -174,7 +174,7 @@ pub(crate) struct Table<'a> {
     at: *const u8,
     wide: usize,
     steps: usize,
-    /// What to fetch ahead, as far into it as this table is read, when it is read first.
+    /// What to prefetch while this table is read for the first time.
     next: Option<*const u8>,
     life: std::marker::PhantomData<&'a f32>,
 }
@@ -189,11 +189,11 @@ pub(crate) struct RowIo {
 }
 
 impl RowIo {
-    /// No line at all.
+    /// A placeholder that is never read.
     pub(crate) const NONE: Self = Self { from: std::ptr::null(), to: std::ptr::null_mut() };
 }
 
-/// What becomes of the sums.
+/// What happens to the sums.
 #[derive(Clone, Copy)]
 pub(crate) enum Sums {
     /// They start at zero and are stored times this.
@@ -203,12 +203,12 @@ pub(crate) enum Sums {
 }
 
 impl Table<'_> {
-    /// Multiplies `lines`, no more than [`lines_together`], with the steps and columns given; columns are rounded
-    /// to whole vectors. Without steps, nothing is done.
+    /// Multiplies `lines`, no more than [`lines_together`], with the given steps and columns; columns are rounded
+    /// outwards to whole vectors. Without steps, nothing is done.
     ///
     /// # Safety
-    /// Every line has a number to read for each step, and a number to write for each column, whole vectors of them,
-    /// which nobody else has.
+    /// For every line, `from` is readable for `steps.end` f32, and `to` readable and writable for the rounded columns;
+    /// no other thread accesses `to`, and no two lines share it.
     pub(crate) unsafe fn multiply<S: Isa>(
         &mut self,
         simd: S,
@@ -222,7 +222,8 @@ impl Table<'_> {
         assert!(steps.end <= self.steps && columns.end <= self.wide, "a table has what is used");
         let columns = columns.start / LANES * LANES..columns.end.next_multiple_of(LANES);
         let job = ProductJob { at: self.at, wide: self.wide, next: self.next.take(), steps, sums };
-        // SAFETY: the caller's promise; the table is as its fields say while it lives.
+        // SAFETY: lines are as the contract above demands; the table is borrowed, and has these steps and columns
+        // (asserted).
         unsafe {
             match self.kind {
                 Kind::F32 => job.lines(simd, Floats(DenseF32), lines, columns),
@@ -246,7 +247,7 @@ struct ProductJob {
 
 impl ProductJob {
     /// # Safety
-    /// As for [`Table::multiply`], of a table that is stored in this form; columns are whole vectors.
+    /// As for [`Table::multiply`], with the table in this format and whole vectors of columns.
     unsafe fn lines<S: Isa, F: CacheFormat>(
         &self,
         simd: S,
@@ -254,7 +255,7 @@ impl ProductJob {
         lines: &[RowIo],
         columns: Range<usize>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same contract, for this number of lines.
         unsafe {
             match lines.len() {
                 1 => self.columns::<S, F, 1>(simd, form, lines, columns),
@@ -291,8 +292,8 @@ impl ProductJob {
     }
 }
 
-/// `N` vectors of columns of `M` lines, from column `first` on; made by [`ProductJob::columns`] alone. Gives the
-/// columns done.
+/// `N` vectors of columns of `M` lines, from column `first` on; only [`ProductJob::columns`] makes one. Returns the
+/// number of columns done.
 struct TableProduct<'a, F, const M: usize, const N: usize> {
     form: F,
     job: &'a ProductJob,
@@ -310,7 +311,7 @@ impl<F: CacheFormat, const M: usize, const N: usize> Kernel for TableProduct<'_,
         let mut at = job.at.wrapping_add(skipped);
         let mut next = job.next.map(|next| next.wrapping_add(skipped));
         let mut acc = [[simd.splat(0.0); N]; M];
-        // SAFETY: `Table::multiply` was promised what the fields say, and `first + 16·N` is at most `wide`.
+        // SAFETY: lines and table are as `Table::multiply` demands, and `first + 16·N` is at most `wide`.
         unsafe {
             if matches!(job.sums, Sums::Added) {
                 for m in 0..M {

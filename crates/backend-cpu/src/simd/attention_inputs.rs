@@ -1,8 +1,8 @@
 //! Queries, keys and values on their way to attention. See [`forerun_backend::op::AttentionInputs`] for the math.
 //!
 //! # Layout
-//! A task is a key head of all rows, since places of a block share its lines, or some heads of queries. Keys are normed
-//! and turned in scratch, up to sixteen rows at a time, and stored from there.
+//! A task is a key head of all rows, since places of a block share its cache lines, or some heads of queries. Keys are
+//! normed and rotated in scratch, up to sixteen rows at a time, and stored from there.
 
 use super::Scratch;
 use super::cache::{BlockSlots, HeadRows, Sink, run_of};
@@ -16,10 +16,10 @@ use crate::simd::exec_ctx::{ExecCtx, part_of};
 use forerun_backend::BackendError;
 use forerun_backend::op::CacheLayout;
 
-/// Elements below which other threads are not worth waking.
+/// With fewer elements, waking other threads costs more than it saves.
 const SMALLEST: usize = 1 << 13;
 
-/// Cosines and sines of each row, and the heads they turn.
+/// The rope table: cosines and sines of each row, and the heads they rotate.
 #[derive(Clone, Copy)]
 pub(crate) struct Rotation<'a> {
     pub(crate) table: &'a [f32],
@@ -77,7 +77,7 @@ impl Task for AttentionInputsTask<'_> {
         match (&self.keys, &self.queries) {
             (Some(keys), _) if index < key_heads => keys.run(simd, self.rotation, index, scratch),
             (_, Some(queries)) => queries.run(simd, self.rotation, index - key_heads),
-            _ => unreachable!("there are as many tasks as key heads and pieces of queries"),
+            _ => unreachable!("there are as many tasks as key heads and parts of queries"),
         }
     }
 }
@@ -111,8 +111,8 @@ impl KeyTask<'_> {
                     rows.rotated(simd, norm, angles, scratch.floats())
                 };
                 let start = self.starts[side] + layout.part(id, head);
-                // SAFETY: a task has one head of every block, all of which is its own, so even equal places do not
-                // meet.
+                // SAFETY: a task has one head of every block, and other heads' parts do not overlap it; so even rows
+                // with equal places meet only here.
                 unsafe { self.sinks[side].put(simd, start, rows, BlockSlots { layout, keys, at }) };
             }
             row += count;
@@ -121,7 +121,7 @@ impl KeyTask<'_> {
 }
 
 impl HeadRows<'_> {
-    /// These rows in `room`, normed and turned.
+    /// These rows in `scratch`, normed and rotated.
     fn rotated<'r, 'a, S: Isa>(
         &self,
         simd: S,
@@ -139,7 +139,7 @@ impl HeadRows<'_> {
     }
 }
 
-/// A head normed, then its first elements turned by cosines and sines.
+/// Norms a head, then rotates its first elements by cosines and sines.
 struct NormRotate<'a> {
     x: &'a mut [f32],
     norm: Option<Norm<'a>>,
@@ -173,7 +173,7 @@ impl Kernel for NormRotate<'_> {
     }
 }
 
-/// Norms and turns queries where there are some, and writes keys and values to their places where there are some.
+/// Norms and rotates queries, and writes keys and values to the cache; either may be missing.
 pub(crate) fn attention_inputs(
     ctx: &mut ExecCtx,
     rotation: Rotation<'_>,

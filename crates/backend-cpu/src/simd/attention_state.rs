@@ -1,10 +1,10 @@
-//! Softmax over one chunk of keys, and chunks put together.
+//! Online softmax: the state of a chunk of keys, and merging chunks.
 
 use super::attention_tile::VisibleQuery;
 use super::isa::{Isa, Kernel, LANES};
 use super::math::exp_nonpositive;
 
-/// Softmax-weighted values of the queries over some keys, not yet divided.
+/// Softmax-weighted values of the queries over some keys, not yet divided by the sum of weights.
 pub(crate) struct SoftmaxState<'a> {
     /// `[query][wide]`.
     pub(crate) values: &'a mut [f32],
@@ -14,26 +14,26 @@ pub(crate) struct SoftmaxState<'a> {
 }
 
 impl<'a> SoftmaxState<'a> {
-    /// Numbers of a state of `queries` that are `wide` each, whole vectors.
+    /// f32 of a state of `queries` that are `wide` each, whole vectors.
     pub(crate) fn len(queries: usize, wide: usize) -> usize {
         queries * wide + 2 * queries.next_multiple_of(LANES)
     }
 
-    /// In the first numbers of `from`, whatever they hold.
+    /// A state in the first elements of `from`, whatever they hold.
     pub(crate) fn new(from: &'a mut [f32], queries: usize, wide: usize) -> Self {
         let (values, rest) = from.split_at_mut(queries * wide);
         let (maxima, totals) = rest.split_at_mut(queries.next_multiple_of(LANES));
         Self { values, maxima: &mut maxima[..queries], totals: &mut totals[..queries] }
     }
 
-    /// Of no keys.
+    /// Resets to no keys.
     pub(crate) fn clear(&mut self) {
         self.values.fill(0.0);
         self.maxima.fill(f32::NEG_INFINITY);
         self.totals.fill(0.0);
     }
 
-    /// Adds later keys to those of this one.
+    /// Merges later keys into this state.
     pub(crate) fn merge<S: Isa>(&mut self, simd: S, later: &SoftmaxState<'_>) {
         simd.call(Merge { all: self, later });
     }
@@ -73,11 +73,12 @@ impl Kernel for Merge<'_, '_, '_> {
     }
 }
 
-/// Scores of a chunk to softmax weights, relative to their maxima; these and the sums of weights to the state.
+/// Turns the scores of a chunk into softmax weights relative to their maxima; these, and the sums of weights, go to the
+/// state.
 pub(crate) struct SoftmaxWeights<'a, 'b> {
     /// Queries that see the chunk.
     pub(crate) visible: &'a [VisibleQuery],
-    /// Keys of a block, and what they are rounded up to among the scores.
+    /// Keys of a block, and the same rounded up to whole vectors.
     pub(crate) block: [usize; 2],
     /// `[visible query][wide]`, whole vectors; minus infinity in the vectors that a query sees in part, where it does
     /// not.

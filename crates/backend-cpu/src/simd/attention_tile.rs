@@ -5,9 +5,9 @@
 //! the keys of a block fill whole vectors.
 //!
 //! # Numerics
-//! f32. Keys are taken in chunks, which lie at absolute positions: the scores of a chunk, their maximum, the weights
-//! relative to it, summed in lanes by place in the block, then the weighted values key by key. Chunks are
-//! merged in ascending order. A query takes part in nothing it does not see, so which rows share a tile, and who
+//! All f32. Keys are taken in chunks at absolute positions: the scores of a chunk, their maximum, the weights relative
+//! to it, summed in lanes by place in the block, then the weighted values key by key. Chunks are merged in ascending
+//! order (online softmax). A query takes no part in what it does not see. So which rows share a tile, and which thread
 //! computes a chunk, does not enter a result.
 
 use super::attention::AttentionArgs;
@@ -64,7 +64,7 @@ impl Sizes {
         chunk_keys(&self.layout) / self.layout.block * self.keys
     }
 
-    /// Numbers of a [`SoftmaxState`].
+    /// f32 of a [`SoftmaxState`].
     pub(crate) fn state(&self) -> usize {
         SoftmaxState::len(self.queries(), self.wide)
     }
@@ -74,18 +74,18 @@ impl Sizes {
         (self.layout.head_dim * self.keys).max(self.layout.block * self.wide)
     }
 
-    /// Numbers and words of scratch: a room and two states.
+    /// f32 and words of scratch: one [`ChunkScratch`] and two states.
     pub(crate) fn scratch(&self) -> (usize, usize) {
         let scratch = self.table() + self.queries() * self.scores();
         (scratch + 2 * self.state(), VISIBLE_QUERY_WORDS * self.queries())
     }
 
-    /// In the first numbers of `from`, whatever they hold.
+    /// A state in the first elements of `from`, whatever they hold.
     pub(crate) fn state_in<'a>(&self, from: &'a mut [f32]) -> SoftmaxState<'a> {
         SoftmaxState::new(from, self.queries(), self.wide)
     }
 
-    /// In the first numbers and words given; also the numbers left.
+    /// Scratch in the first elements and words given; also the elements left.
     pub(crate) fn scratch_in<'a>(
         &self,
         floats: &'a mut [f32],
@@ -98,7 +98,7 @@ impl Sizes {
     }
 }
 
-/// Where a chunk is computed.
+/// Scratch for computing a chunk.
 pub(crate) struct ChunkScratch<'a> {
     table: &'a mut [f32],
     /// `[visible query][key]`.
@@ -120,14 +120,14 @@ fn inside([.., start, end]: VisibleQuery, block: usize, size: usize) -> Range<us
     part(start)..part(end)
 }
 
-/// Makes `all` reach over `seen`, unless that is empty.
+/// Extends `all` to cover `seen`, unless that is empty.
 fn extend_range(all: &mut Range<usize>, seen: &Range<usize>) {
     if !seen.is_empty() {
         *all = all.start.min(seen.start)..all.end.max(seen.end);
     }
 }
 
-/// Reaches over nothing yet.
+/// Covers nothing yet.
 const NONE: Range<usize> = Range { start: usize::MAX, end: 0 };
 
 impl Tile<'_> {
@@ -136,12 +136,12 @@ impl Tile<'_> {
         Sizes::new(self.op, self.rows.len())
     }
 
-    /// Numbers of the chunks that some row sees, and perhaps of some between that none does.
+    /// Indices of the chunks that some row sees, and perhaps of some between that none does.
     pub(crate) fn chunks(&self) -> Range<usize> {
         self.op.chunks(self.rows.clone())
     }
 
-    /// Lists the queries that see a chunk. Gives their number.
+    /// Lists the queries that see a chunk. Returns their number.
     fn visible_queries(&self, chunk: usize, visible: &mut [VisibleQuery]) -> usize {
         let (keys, mut count) = (chunk_keys(&self.op.layout), 0);
         let group = self.op.heads / self.op.layout.kv_heads;
@@ -221,8 +221,8 @@ impl<'a> VisibleChunk<'a> {
         used
     }
 
-    /// First element of a block's part of keys (0) or values (1). Nothing where the block's id is none, as it may be
-    /// where no row looks.
+    /// First element of a block's part of keys (0) or values (1). `None` if the block's id is out of range, as it may
+    /// be where no row looks.
     fn place(&self, block: usize, which: usize) -> Option<(&'a Storage, usize)> {
         let op = self.tile.op;
         let id = self.ids.get(block).filter(|&&id| (id as usize) < op.layout.blocks)?;
@@ -274,8 +274,8 @@ impl<'a> VisibleChunk<'a> {
 
     /// Adds a block's weighted values, key by key.
     ///
-    /// Keys that all queries of a few see are taken together; each takes those before and after by itself, since
-    /// what a query does not see may be anything, and not even zero times it is zero.
+    /// Keys that all queries of a register block see are taken together; each query takes the keys before and after by
+    /// itself, since masked values may be anything, and zero times NaN is not zero.
     fn add_values<S: Isa>(
         &self,
         simd: S,

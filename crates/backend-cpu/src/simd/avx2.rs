@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// The proof, where it holds.
+    /// The proof, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         (has!("avx2") && has!("fma") && has!("f16c")).then_some(Self(()))
     }
@@ -23,8 +23,8 @@ fn enabled<K: Kernel>(simd: Avx2, kernel: K) -> K::Out {
 
 macro_rules! intrinsic {
     ($intrinsic:expr) => {
-        // SAFETY: an `Avx2` exists only where the processor has these instructions; what a pointer
-        // needs is promised by the caller of the unsafe method this stands in.
+        // SAFETY: an `Avx2` exists only where the processor has these instructions; where an intrinsic takes a pointer,
+        // the range it touches is what the `# Safety` section of the enclosing method demands.
         unsafe { $intrinsic }
     };
 }
@@ -35,11 +35,12 @@ type PairI = [__m256i; 2];
 /// Codes shifted to the bottom of their lanes; higher bits are unspecified.
 ///
 /// # Safety
-/// `2·BITS` readable bytes, and the instructions of [`Avx2`].
+/// `at` is readable for `2·BITS` bytes; the CPU supports AVX2.
 #[inline(always)]
 unsafe fn spread<const BITS: usize>(at: *const u8) -> PairI {
     let (bytes, shifts) = (&Spread::<BITS>::BYTES, &Spread::<BITS>::SHIFTS);
-    // SAFETY: the tables are 64 bytes each; the rest is the caller's promise.
+    // SAFETY: the tables are 64 bytes each, and `load_bytes` reads the `2·BITS` bytes that are readable (contract
+    // above).
     unsafe {
         let all = _mm256_broadcastsi128_si256(match BITS {
             2 => super::x86::load_bytes::<4>(at),
@@ -58,13 +59,13 @@ unsafe fn spread<const BITS: usize>(at: *const u8) -> PairI {
     }
 }
 
-/// Eight entries of a table of sixteen: a permute has eight, bit 3 of the code chooses between two of them.
+/// Eight lookups in a table of sixteen: a permute has eight entries, and bit 3 of the code selects one of two permutes.
 ///
 /// # Safety
-/// The instructions of [`Avx2`].
+/// The CPU supports AVX2.
 #[inline(always)]
 unsafe fn lookup8(table: Pair, codes: __m256i) -> __m256 {
-    // SAFETY: register arithmetic alone.
+    // SAFETY: the CPU supports AVX2 (contract above); registers only.
     unsafe {
         let low = _mm256_permutevar8x32_ps(table[0], codes);
         let high = _mm256_permutevar8x32_ps(table[1], codes);

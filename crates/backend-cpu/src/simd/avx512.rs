@@ -9,22 +9,22 @@ use std::arch::x86_64::*;
 pub(crate) struct Avx512(());
 
 impl Avx512 {
-    /// The proof, where it holds.
+    /// The proof, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         let present = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
         (present && has!("avx2") && has!("fma") && has!("f16c")).then_some(Self(()))
     }
 
-    /// The proof, by the caller's word.
+    /// The proof without detection.
     ///
     /// # Safety
-    /// The processor has the instructions.
+    /// The CPU supports AVX-512 F, BW, DQ and VL, AVX2, FMA and F16C.
     #[inline(always)]
     pub(crate) const unsafe fn new_unchecked() -> Self {
         Self(())
     }
 
-    /// The proof, by a stronger one.
+    /// The proof, implied by a stronger one.
     pub(crate) fn from_amx(_by: crate::gemm::amx::Amx) -> Self {
         Self(())
     }
@@ -38,8 +38,8 @@ fn enabled<K: Kernel>(simd: Avx512, kernel: K) -> K::Out {
 
 macro_rules! intrinsic {
     ($intrinsic:expr) => {
-        // SAFETY: an `Avx512` exists only where the processor has these instructions; what a pointer
-        // needs is promised by the caller of the unsafe method this stands in.
+        // SAFETY: an `Avx512` exists only where the processor has these instructions; where an intrinsic takes a
+        // pointer, the range it touches is what the `# Safety` section of the enclosing method demands.
         unsafe { $intrinsic }
     };
 }
@@ -47,7 +47,7 @@ macro_rules! intrinsic {
 /// Exactly `BYTES` (4, 6, 8, 10 or 12) bytes, in every 128-bit lane.
 ///
 /// # Safety
-/// `BYTES` readable bytes, and the instructions of [`Avx512`].
+/// `at` is readable for `BYTES` bytes; the CPU supports AVX-512 F.
 #[inline(always)]
 unsafe fn broadcast<const BYTES: usize>(at: *const u8) -> __m512i {
     // SAFETY: the reads of each arm add up to `BYTES`.
@@ -63,11 +63,12 @@ unsafe fn broadcast<const BYTES: usize>(at: *const u8) -> __m512i {
 /// Codes shifted to the bottom of their lanes; higher bits are unspecified.
 ///
 /// # Safety
-/// `2·BITS` readable bytes, and the instructions of [`Avx512`].
+/// `at` is readable for `2·BITS` bytes; the CPU supports AVX-512 F and BW.
 #[inline(always)]
 unsafe fn spread<const BITS: usize>(at: *const u8) -> __m512i {
     let (bytes, shifts) = (&Spread::<BITS>::BYTES, &Spread::<BITS>::SHIFTS);
-    // SAFETY: the tables are 64 bytes each; the rest is the caller's promise.
+    // SAFETY: the tables are 64 bytes each, and `broadcast` reads the `2·BITS` bytes that are readable (contract
+    // above).
     unsafe {
         let all = match BITS {
             2 => broadcast::<4>(at),
@@ -84,10 +85,10 @@ unsafe fn spread<const BITS: usize>(at: *const u8) -> __m512i {
 /// The first fold of two sums of lanes, side by side.
 ///
 /// # Safety
-/// The instructions of [`Avx512`].
+/// The CPU supports AVX-512 F.
 #[inline(always)]
 unsafe fn by8(a: __m512, b: __m512) -> __m512 {
-    // SAFETY: register arithmetic alone.
+    // SAFETY: the CPU supports AVX-512 F (contract above); registers only.
     unsafe {
         let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
         _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
@@ -158,7 +159,7 @@ impl Isa for Avx512 {
     #[inline(always)]
     fn sum4(self, [a, b, c, d]: [__m512; 4]) -> [f32; 4] {
         intrinsic!({
-            // The tree of `sum`, four at a time: after each fold the f16 of two vectors share one.
+            // The tree of `sum`, four at a time: after each fold the halves of two vectors share one.
             let (ab, cd) = (by8(a, b), by8(c, d));
             let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd);
             let by4 = _mm512_add_ps(even, _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd));

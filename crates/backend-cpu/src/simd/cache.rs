@@ -1,20 +1,20 @@
-//! How keys and values are stored in the cache.
+//! Writing keys and values to the cache.
 //!
 //! # Layout
-//! The elements of a value lie side by side, those of a key `block` apart. Rows that follow each other in a block, as
-//! those of a prompt do, are written up to sixteen at a time, so that sixteen numbers lie side by side either way.
+//! The elements of a value are adjacent, those of a key `block` apart. Consecutive rows of a block, as those of a
+//! prompt are, are written up to sixteen at a time, so that stores cover sixteen adjacent numbers either way.
 
 use super::isa::{Isa, Kernel, LANES};
 use crate::Storage;
 use crate::pool::SharedSlice;
 use forerun_backend::op::{CacheLayout, code, encode};
 
-/// How a number is stored.
+/// An element type of the cache.
 trait Narrow {
     type Stored: Copy + Default;
 
     /// # Safety
-    /// Room for sixteen at `at`.
+    /// `at` is writable for sixteen elements.
     unsafe fn store<S: Isa>(simd: S, at: *mut Self::Stored, a: S::F);
 }
 
@@ -26,7 +26,7 @@ macro_rules! narrow {
             type Stored = $stored;
             #[inline(always)]
             unsafe fn store<S: Isa>(simd: S, at: *mut $stored, a: S::F) {
-                // SAFETY: the caller's promise.
+                // SAFETY: sixteen elements are writable at `at` (contract of the trait).
                 unsafe { simd.$store(at, a) }
             }
         }
@@ -37,7 +37,7 @@ narrow!(F32, f32, store);
 narrow!(F16, u16, store_f16);
 narrow!(Bf16, u16, store_bf16);
 
-/// A cache to be written in parts.
+/// A cache that tasks write in disjoint parts.
 #[derive(Clone, Copy)]
 pub(crate) enum Sink<'a> {
     F32(SharedSlice<'a, f32>),
@@ -57,10 +57,10 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Stores some rows' vectors from place `to.at` of a part on, which begins at `start`.
+    /// Stores some rows' vectors, from place `to.at` on, in the part of the cache that begins at `start`.
     ///
     /// # Safety
-    /// No other thread touches the part.
+    /// No other reference covers the part of this head and block while this runs.
     pub(crate) unsafe fn put<S: Isa>(
         &self,
         simd: S,
@@ -71,7 +71,7 @@ impl<'a> Sink<'a> {
         let strides = to.strides();
         let at = start + to.at * strides[1];
         let span = (rows.dim - 1) * strides[0] + (rows.count - 1) * strides[1] + 1;
-        // SAFETY: the caller's promise.
+        // SAFETY: all ranges are inside the part, which is this thread's (contract above).
         unsafe {
             match self {
                 Self::F32(all) => {
@@ -92,11 +92,11 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Places in a head's part of a block, side by side from `at` on.
+/// Consecutive places in a head's part of a block, from `at` on.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockSlots {
     pub(crate) layout: CacheLayout,
-    /// Whether these are keys, whose places lie side by side, or values, whose elements do.
+    /// Whether these are keys, whose places are adjacent, or values, whose elements are.
     pub(crate) keys: bool,
     pub(crate) at: usize,
 }
@@ -118,7 +118,7 @@ pub(crate) struct HeadRows<'a> {
     pub(crate) count: usize,
 }
 
-/// Some rows to their places.
+/// Writes some rows to their places.
 struct Put<'a, N: Narrow> {
     rows: HeadRows<'a>,
     to: &'a mut [N::Stored],
@@ -136,7 +136,7 @@ impl<N: Narrow> Kernel for Put<'_, N> {
             let elements = LANES.min(dim - first);
             for (row, lanes) in lanes[..count].iter_mut().enumerate() {
                 let from = &from[row * width + first..][..elements];
-                // SAFETY: a part is loaded as far as it goes, and `lanes` has room for sixteen.
+                // SAFETY: `elements` numbers are left in the row, and `lanes` has room for sixteen.
                 unsafe {
                     N::store(simd, lanes.as_mut_ptr(), simd.load_part(from.as_ptr(), elements))
                 };
@@ -156,7 +156,7 @@ impl<N: Narrow> Kernel for Put<'_, N> {
     }
 }
 
-/// Some rows to their places as codes.
+/// Writes some rows to their places as int8 codes.
 struct PutCodes<'a> {
     rows: HeadRows<'a>,
     /// The head's part of the block.
@@ -186,7 +186,7 @@ impl Kernel for PutCodes<'_> {
     }
 }
 
-/// How many of the first places, at most sixteen, follow each other in one block.
+/// How many of the first places, at most sixteen, are consecutive in one block.
 pub(crate) fn run_of(places: &[u32], block: usize) -> usize {
     let left = (block - places[0] as usize % block).min(LANES);
     let follows = places.windows(2).take(left - 1).take_while(|pair| pair[1] == pair[0] + 1);

@@ -1,8 +1,8 @@
 //! Logits of chosen clusters. See [`forerun_backend::op::ClusterHead`] for the math.
 //!
 //! # Layout
-//! Every row has its list of tokens; the logits of a list lie side by side in scratch, computed by tasks of some
-//! channels each, and are then laid out over the row by tasks that own a range of tokens.
+//! Every row has its list of tokens; the logits of a list are contiguous in scratch, computed by tasks of some channels
+//! each, and are then scattered over the row by tasks that own a range of tokens.
 
 use super::Scratch;
 use super::isa::{Isa, Task};
@@ -16,10 +16,10 @@ use crate::weight::Weight;
 use forerun_backend::BackendError;
 use forerun_backend::op::Store;
 
-/// Elements below which a task is not worth its start.
+/// A task with fewer elements costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 13;
 
-/// Operands that are read; the desc checked their sizes.
+/// Operands that are read; their sizes were checked against the operation's declaration.
 pub(crate) struct Clusters<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) scores: &'a [f32],
@@ -36,7 +36,7 @@ impl Clusters<'_> {
         self.members.len() / self.clusters
     }
 
-    /// The tokens of one row's best clusters; `chosen` is room for the clusters.
+    /// The tokens of one row's best clusters; `chosen` is scratch for the clusters.
     fn list(&self, row: usize, chosen: &mut [u32], list: &mut [u32]) -> Result<(), BackendError> {
         select(&self.scores[row * self.clusters..(row + 1) * self.clusters], chosen);
         for (&cluster, list) in chosen.iter().zip(list.chunks_exact_mut(self.each())) {
@@ -77,8 +77,8 @@ impl Task for LogitTask<'_> {
             rows: row..row + 1,
             channels,
         };
-        // SAFETY: tasks have their own rows and channels; the desc checked the shapes, and lists hold tokens
-        // that are rows of the head.
+        // SAFETY: parts of a partition are disjoint, and each row has its own part of the logits; shapes were checked
+        // before the operation ran, and lists hold tokens that were checked to be rows of the head.
         unsafe { product.run(simd, scratch.floats()) };
     }
 }
@@ -111,7 +111,7 @@ impl Task for SpreadTask<'_> {
     }
 }
 
-/// Logits of the tokens in each row's best clusters, a floor for the others. `room` is kept.
+/// Logits of the tokens in each row's best clusters, a floor for the others. `scratch` is kept between calls.
 pub(crate) fn cluster_head(
     ctx: &mut ExecCtx,
     op: &Clusters<'_>,

@@ -2,9 +2,9 @@
 //!
 //! # Layout
 //! A task is one span, some value heads one after the other, and up to 64 value channels. Pending and confirmed rows
-//! change that part of the state `[dk][dv]` where it lies when it is contiguous or the rows are few; else it is copied
-//! to scratch, where it is contiguous and stays in the first-level cache, and back. Drafts run on a copy. The log is
-//! written after all tasks: every head reads it.
+//! update that part of the state `[dk][dv]` in place if it is contiguous or the rows are few; else it is copied to
+//! scratch, where it is contiguous and stays in L1, and back. Drafts run on a copy. The log is written after all
+//! tasks: every head reads it.
 //!
 //! # Numerics
 //! f32, one row after the other. Per channel, sums over `dk` run in two interleaved chains (even and odd), added at the
@@ -21,9 +21,9 @@ use std::ops::Range;
 
 /// Vectors of value channels in a task.
 const WIDE: usize = 4;
-/// Rows up to which scattered lines are changed where they lie.
+/// Up to this many rows update a scattered state in place.
 const FEW_ROWS: u32 = 2;
-/// Multiply-adds below which a task is not worth its start.
+/// An operation with fewer multiply-adds stays on the calling thread.
 const SMALLEST: usize = 1 << 14;
 
 /// Operands of the delta rule, checked.
@@ -88,7 +88,7 @@ impl DeltaPart<'_> {
         self.head / (value_heads / key_heads) * dk
     }
 
-    /// Row `i` of pending and own rows; those of its own have a question and a place for the answer.
+    /// Row `i` of pending and own rows; own rows have a query and an output.
     #[inline(always)]
     fn row(&self, i: u32) -> (DeltaRow<'_>, Option<&[f32]>, Option<usize>) {
         if i < self.span.pending {
@@ -151,12 +151,12 @@ impl<const W: usize> DeltaKernel<'_, W> {
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "stands for an exclusive borrow cut into parts")]
     fn line(&self, i: usize) -> &mut [f32] {
-        // SAFETY: the slots of the spans differ, so these channels of this head are this task's alone; no
-        // caller keeps a line while it takes the same one again.
+        // SAFETY: the slots of the spans differ, so these channels of this head are this task's alone; no caller keeps
+        // a line while it takes the same one again.
         unsafe { self.part.task.states.part(self.place(i), self.part.count) }
     }
 
-    /// The slot's state to scratch, zeros past the task's channels.
+    /// Copies the slot's state to scratch, zeros past the task's channels.
     #[inline(always)]
     fn load_state<S: Isa>(&mut self, simd: S, dk: usize) {
         for i in 0..dk {
@@ -171,7 +171,7 @@ impl<const W: usize> DeltaKernel<'_, W> {
         }
     }
 
-    /// The state back to its slot.
+    /// Copies the state back to its slot.
     #[inline(always)]
     fn write_back<S: Isa>(&self, simd: S, dk: usize) {
         for i in 0..dk {
@@ -185,8 +185,8 @@ impl<const W: usize> DeltaKernel<'_, W> {
         }
     }
 
-    /// The slot's state where it lies, if rows should change it there: a line is whole vectors, and either lines follow
-    /// each other or there are too few rows to be worth two copies.
+    /// The slot's state, if rows should update it in place: a line is whole vectors, and either lines are contiguous or
+    /// there are too few rows to be worth two copies.
     #[inline(always)]
     fn in_place(&self, dk: usize) -> Option<StateRows> {
         let SpanEntry { confirmed, pending, .. } = self.part.span;
@@ -212,16 +212,16 @@ impl<const W: usize> DeltaKernel<'_, W> {
         if rows.is_empty() {
             return;
         }
-        // SAFETY: the state is `dk` lines that nobody else uses.
+        // SAFETY: the state is `dk` lines of `W` vectors that no other thread uses.
         let mut recall = unsafe { recall::<S, W>(simd, state, self.part.row(rows.start).0.k) };
         for i in rows.clone() {
             let (row, q, at) = self.part.row(i);
             // The last row's own key stands in, and what it recalls is dropped.
             let next = if i + 1 < rows.end { self.part.row(i + 1).0.k } else { row.k };
-            // Without a question the key stands in for it, and the answer is dropped.
+            // A pending row has no query; its key stands in, and the answer is dropped.
             let keys = Keys { k: row.k, q: q.unwrap_or(row.k), next };
             let write = error::<S, W>(simd, &row, &recall);
-            // SAFETY: the state is `dk` lines that nobody else uses.
+            // SAFETY: the state is `dk` lines of `W` vectors that no other thread uses.
             let (answer, recalled) = unsafe { advance::<S, W>(simd, state, keys, &write) };
             recall = recalled;
             let Some(at) = at else { continue };
@@ -275,7 +275,7 @@ pub(crate) fn delta_rule(
     let DeltaShape { value_heads, dk, dv, .. } = op.shape;
     let parts = dv.div_ceil(WIDE * LANES);
     let spans = op.spans.len() / SpanEntry::WORDS;
-    // A task that goes on with the next head asks for its state early; with few spans there would be too few tasks.
+    // A task that goes on with the next head prefetches its state; with few spans there would be too few tasks.
     let heads = if spans * parts >= 4 * ctx.threads() { value_heads.max(1) } else { 1 };
     let tasks = spans * (value_heads / heads) * parts;
     ctx.reserve(dk * WIDE * LANES, 0);

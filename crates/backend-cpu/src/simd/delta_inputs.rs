@@ -14,7 +14,7 @@ use crate::simd::exec_ctx::{ExecCtx, part_of};
 use forerun_backend::op::{DeltaShape, SpanEntry};
 use std::ops::Range;
 
-/// Elements below which a task is not worth its start.
+/// A task with fewer elements costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 12;
 
 /// Operands that are read, checked.
@@ -62,7 +62,7 @@ impl Task for DeltaInputsTask<'_> {
 }
 
 impl DeltaInputsTask<'_> {
-    /// Decay and write strength of a row. A handful of numbers: the library's functions serve.
+    /// Decay and write strength of a row. A handful of numbers, so scalar functions serve.
     fn gates(&self, row: usize) {
         let (op, heads) = (self.op, self.op.shape.value_heads);
         let at = row * heads;
@@ -94,8 +94,8 @@ impl ChannelSlice<'_> {
     #[inline(always)]
     fn part<'s>(&self, all: SharedSlice<'s, f32>, row: usize) -> &'s mut [f32] {
         let at = row * self.task.op.shape.channels() + self.channels.start;
-        // SAFETY: slots and rows of the spans differ and pieces of channels are disjoint, so the part is
-        // this task's; no caller keeps a part while it takes the same one again.
+        // SAFETY: slots and rows of the spans differ and parts of channels are disjoint, so the part is this task's; no
+        // caller keeps a part while it takes the same one again.
         unsafe { all.part(at, self.channels.len()) }
     }
 
@@ -119,7 +119,7 @@ impl ChannelSlice<'_> {
         &all[row * self.task.op.shape.channels()..][self.channels.clone()]
     }
 
-    /// The row's query and key heads to length one, queries also times `dk^-½`.
+    /// Scales the row's query and key heads to length one, queries also by `dk^-½`.
     #[inline(always)]
     fn normalise<S: Isa>(&self, simd: S, row: &mut [f32]) {
         let DeltaShape { key_heads, dk, .. } = self.task.op.shape;
@@ -169,7 +169,7 @@ impl Kernel for ChannelSlice<'_> {
     }
 }
 
-/// Makes the rows of all spans, and moves their windows and logs on.
+/// Computes the rows of all spans, and moves their windows and logs on.
 pub(crate) fn delta_inputs(ctx: &mut ExecCtx, op: &Projected<'_>, to: DeltaRows<&mut [f32]>) {
     let (spans, channels) = (op.spans.len() / SpanEntry::WORDS, op.shape.channels());
     let smallest = (SMALLEST * spans.max(1)).div_ceil((op.x.len() / channels).max(1));

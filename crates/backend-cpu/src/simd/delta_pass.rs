@@ -2,7 +2,7 @@
 
 use super::isa::{Isa, LANES};
 
-/// What one row writes into one head's memory, and what it asks for.
+/// What one row writes into one head's state, and its query.
 #[derive(Clone, Copy)]
 pub(crate) struct DeltaRow<'a> {
     pub(crate) k: &'a [f32],
@@ -18,7 +18,7 @@ pub(crate) struct StateRows {
     pub(crate) at: *mut f32,
     pub(crate) stride: usize,
     pub(crate) count: usize,
-    /// How many f32 behind each line lies the one to ask for meanwhile; 0 for none.
+    /// How many f32 behind each line lies the one to prefetch meanwhile; 0 for none.
     pub(crate) prefetch_bytes: usize,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn lanes(line: &[f32], w: usize) -> usize {
     line.len().saturating_sub(w * LANES).min(LANES)
 }
 
-/// What a row asks of every line.
+/// A row's key and query, one element for every line.
 pub(crate) struct Keys<'a> {
     pub(crate) k: &'a [f32],
     pub(crate) q: &'a [f32],
@@ -36,7 +36,7 @@ pub(crate) struct Keys<'a> {
     pub(crate) next: &'a [f32],
 }
 
-/// What a row does to every line.
+/// How a row updates every line.
 pub(crate) struct DeltaUpdate<F, const W: usize> {
     decay: F,
     error: [F; W],
@@ -45,10 +45,11 @@ pub(crate) struct DeltaUpdate<F, const W: usize> {
 /// Sums over the even and the odd lines.
 pub(crate) type Chains<F, const W: usize> = [[F; W]; 2];
 
-/// What the state `[dk][16·W]` has for a key.
+/// What the state `[dk][16·W]` recalls for a key.
 ///
 /// # Safety
-/// The lines are `W` vectors each, and nobody else changes them.
+/// `state.at` is readable for `state.count` lines of `W` vectors, `state.stride` f32 apart, which no other thread
+/// writes.
 #[inline(always)]
 pub(crate) unsafe fn recall<S: Isa, const W: usize>(
     simd: S,
@@ -59,7 +60,7 @@ pub(crate) unsafe fn recall<S: Isa, const W: usize>(
     let mut recall = [[simd.splat(0.0); W]; 2];
     for (i, k) in k.chunks(2).enumerate() {
         let line = state.at.wrapping_add(2 * i * state.stride);
-        // SAFETY: the caller's promise; there is a line for each key.
+        // SAFETY: the lines are readable (contract above), and there is one for each element of the key (asserted).
         unsafe {
             recall_line(simd, line, k[0], &mut recall[0]);
             if let Some(&k) = k.get(1) {
@@ -73,7 +74,7 @@ pub(crate) unsafe fn recall<S: Isa, const W: usize>(
 /// `recall += line · k`.
 ///
 /// # Safety
-/// The line is `W` vectors.
+/// `line` is readable for `W` vectors.
 #[inline(always)]
 unsafe fn recall_line<S: Isa, const W: usize>(
     simd: S,
@@ -89,7 +90,7 @@ unsafe fn recall_line<S: Isa, const W: usize>(
     }
 }
 
-/// What a row writes, given what the state had for its key.
+/// What a row writes, given what the state recalled for its key.
 #[inline(always)]
 pub(crate) fn error<S: Isa, const W: usize>(
     simd: S,
@@ -108,11 +109,12 @@ pub(crate) fn error<S: Isa, const W: usize>(
     DeltaUpdate { decay, error }
 }
 
-/// Forgets, writes the row, answers its question from the new state `[dk][16·W]`, and tells what that has for the next
-/// row's key.
+/// Decays the state `[dk][16·W]`, writes the row, answers its query from the new state, and recalls for the next row's
+/// key.
 ///
 /// # Safety
-/// The lines are `W` vectors each, and nobody else uses them.
+/// `state.at` is readable and writable for `state.count` lines of `W` vectors, `state.stride` f32 apart, which no other
+/// thread accesses.
 #[inline(always)]
 pub(crate) unsafe fn advance<S: Isa, const W: usize>(
     simd: S,
@@ -135,7 +137,8 @@ pub(crate) unsafe fn advance<S: Isa, const W: usize>(
                 simd.prefetch(line.wrapping_add(w % W * LANES).cast());
             }
         }
-        // SAFETY: the caller's promise; there is a line for each key.
+        // SAFETY: the lines are this thread's (contract above), and there is one for each element of the keys
+        // (asserted).
         unsafe {
             let sums = (&mut answer[0], &mut recall[0]);
             write_line(simd, line, [k[i], q[i], next[i]], change, sums);
@@ -152,7 +155,7 @@ pub(crate) unsafe fn advance<S: Isa, const W: usize>(
 /// `line ← decay·line + k·error`, then `answer += line · q` and `recall += line · next`.
 ///
 /// # Safety
-/// The line is `W` vectors that nobody else uses.
+/// `line` is readable and writable for `W` vectors, which no other thread accesses.
 #[inline(always)]
 unsafe fn write_line<S: Isa, const W: usize>(
     simd: S,

@@ -9,7 +9,7 @@ use crate::pool::SharedSlice;
 use crate::simd::exec_ctx::{ExecCtx, part_of};
 use forerun_backend::op::Activation;
 
-/// Elements below which a task is not worth its start.
+/// A task with fewer elements costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 13;
 
 /// What is done to `out[i]` with `other[i]`.
@@ -59,7 +59,7 @@ impl Task for GateTask<'_> {
         while !part.is_empty() {
             let (row, column) = (part.start / dim, part.start % dim);
             let count = part.len().min(dim - column);
-            // SAFETY: pieces are disjoint.
+            // SAFETY: parts of a partition are disjoint.
             let out = unsafe { self.out.part(part.start, count) };
             let other = &data[row * width + first + column..][..count];
             match self.gate {
@@ -86,7 +86,7 @@ struct CapTask<'a> {
 impl Task for CapTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let part = part_of(self.x.len(), self.parts, 16, index);
-        // SAFETY: pieces are disjoint.
+        // SAFETY: parts of a partition are disjoint.
         simd.call(Cap { x: unsafe { self.x.part(part.start, part.len()) }, cap: self.cap });
     }
 }
@@ -164,7 +164,7 @@ impl Kernel for NormHead<'_> {
     }
 }
 
-/// Rows that a norm makes of others, and where to.
+/// A norm that a product applies to its input, and where the normed rows go.
 #[derive(Clone, Copy)]
 pub(crate) struct FusedNorm<'a> {
     pub(crate) norm: Norm<'a>,
@@ -172,22 +172,22 @@ pub(crate) struct FusedNorm<'a> {
 }
 
 impl<'a> FusedNorm<'a> {
-    /// Row `row`, made of `x`.
+    /// Norms row `row` from `x`.
     ///
     /// # Safety
-    /// No other live reference may cover the row.
+    /// No other reference covers row `row` of `out` while the result lives.
     pub(crate) unsafe fn row<S: Isa>(&self, simd: S, row: usize, x: &[f32]) -> &'a [f32] {
         let (norm, dim) = (self.norm, self.norm.weight.len());
-        // SAFETY: the caller's promise.
+        // SAFETY: nobody else has the row (contract above).
         let out = unsafe { self.out.part(row * dim, dim) };
         simd.call(NormHead { norm, x: Some(x), gate: None, out });
         out
     }
 
-    /// All rows, made of those of `x` now.
+    /// Norms all rows of `x` now.
     pub(crate) fn all(self, ctx: &mut ExecCtx, x: &[f32]) -> &'a [f32] {
         let len = self.out.len();
-        // SAFETY: no task has a row of them: they are made here.
+        // SAFETY: no task runs here that has any of the rows, and afterwards nothing writes them.
         unsafe {
             norm(ctx, self.norm, Some(x), None, self.out.part(0, len));
             self.out.done(0, len)

@@ -1,4 +1,4 @@
-//! Rows of a weight, decoded: one kernel for tiles of products and for embeddings.
+//! Decoding rows of a weight: one kernel for decoded tiles of products and for embeddings.
 
 use super::Scratch;
 use super::exec_ctx::{ExecCtx, part_of};
@@ -12,10 +12,11 @@ use crate::weight::{Form, Weight};
 use forerun_backend::BackendError;
 use forerun_base::Matrix;
 
-/// Elements below which a task is not worth its start.
+/// A task with fewer elements costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 13;
 
-/// Row `row` of a matrix to `out` in whole steps, `stride` f32 from step to step. `scales` is room for its scales.
+/// Decodes row `row` of a matrix to `out` in whole steps, `stride` f32 from step to step. `scales` is scratch for its
+/// scales.
 pub(crate) struct DecodeRow<'a, D> {
     pub(crate) decode: D,
     pub(crate) matrix: &'a Matrix,
@@ -31,9 +32,12 @@ impl<D: Decode> Kernel for DecodeRow<'_, D> {
     fn run<S: Isa>(self, simd: S) {
         let Self { decode, matrix, row, out, stride, scales } = self;
         let k = matrix.cols();
-        assert!(k == 0 || out.len() >= (steps(k) - 1) * stride + LANES, "no room for the row");
+        assert!(
+            k == 0 || out.len() >= (steps(k) - 1) * stride + LANES,
+            "output too short for the row"
+        );
         let channel = stored::<S, D, 1>(simd, decode, matrix, [row], scales);
-        // SAFETY: `stored` took a checked slice of the row, and `out` has room for every step.
+        // SAFETY: `stored` took a checked slice of the row, and `out` has room for every step (asserted).
         unsafe { decode_row(simd, &channel, k, out.as_mut_ptr(), stride) };
     }
 }
@@ -67,7 +71,7 @@ impl Task for EmbedTask<'_> {
     }
 }
 
-/// One row to the front of `scratch`; scales lie behind it.
+/// Decodes a row to the front of `scratch`; its scales lie behind it.
 struct ToScratch<'a, S> {
     simd: S,
     matrix: &'a Matrix,

@@ -1,4 +1,4 @@
-//! Instruction set, threads and their scratch: what every tuned operation runs on.
+//! The execution context of tuned operations: instruction set, threads and their scratch.
 
 use super::Scratch;
 use super::isa::Task;
@@ -69,7 +69,7 @@ impl Level {
     }
 }
 
-/// An instruction set that is there.
+/// An instruction set of this processor.
 #[derive(Clone, Copy, Debug)]
 enum AnyIsa {
     #[cfg(target_arch = "x86_64")]
@@ -124,23 +124,23 @@ impl AnyIsa {
 pub(crate) struct ExecCtx {
     level: Level,
     isa: AnyIsa,
-    /// The proof of tiles, where the level has them.
+    /// The proof of AMX, where the level has it.
     amx: Option<Amx>,
-    /// The proof of products of bytes, where the level has them.
+    /// The proof of int8 products, where the level has them.
     int8: Option<Int8Gemm>,
     pool: Pool,
     scratch: Vec<Scratch>,
-    /// The rows of the last product.
+    /// The packed rows of the last product.
     packed_rows: PackedRowsCache,
 }
 
 impl ExecCtx {
-    /// On `threads` threads, or as many as the machine has for us; `None` when the processor does not have `level`.
+    /// On `threads` threads, or as many as suit the machine; `None` if the processor does not have `level`.
     pub(crate) fn new(level: Level, threads: Option<usize>) -> Option<Self> {
         let isa = AnyIsa::new(level)?;
         let Cores { count, affinity } = Cores::of_machine();
         let threads = threads.unwrap_or(*count);
-        // Who asks for more wants all of the machine.
+        // More threads than the chosen cores use the whole machine, unpinned.
         let pool = Pool::new(threads, if threads <= *count { affinity } else { &[] });
         let scratch = (0..pool.threads()).map(|_| Scratch::default()).collect();
         Some(Self {
@@ -154,29 +154,29 @@ impl ExecCtx {
         })
     }
 
-    /// Rounds activations to one byte where weights have codes; `None` where they are not multiplied as bytes, or by
-    /// tiles.
+    /// Rounds activations to int8 where weights have integer codes; `None` without int8 products, and with AMX.
     pub(crate) fn rounding(self) -> Option<Self> {
         let int8 = self.int8?.rounding()?;
         Some(Self { int8: Some(int8), ..self })
     }
 
-    /// Whether activations are rounded so.
+    /// Whether activations are rounded to int8.
     pub(crate) fn rounds(&self) -> bool {
         self.int8.is_some_and(Int8Gemm::rounds)
     }
 
-    /// The proof of tiles, where the level has them.
+    /// The proof of AMX, where the level has it.
     pub(crate) fn amx(&self) -> Option<Amx> {
         self.amx
     }
 
-    /// The proof of dot products of bytes, where the level has them.
+    /// The proof of int8 products, where the level has them.
     pub(crate) fn int8_gemm(&self) -> Option<Int8Gemm> {
         self.int8
     }
 
-    /// Does `work` with rows as `weights` want them, and with what its job has to do first.
+    /// Calls `work` with rows in the layout that `weights` need, and with the tasks that have to run before they are
+    /// read.
     pub(crate) fn with_rows(
         &mut self,
         weights: &[&Weight],
@@ -189,7 +189,7 @@ impl ExecCtx {
         self.packed_rows = packed_rows;
     }
 
-    /// Runs `tasks` tasks on all threads, after `first`.
+    /// Runs `tasks` tasks on all threads, after the tasks of `first`.
     pub(crate) fn run_with_prologue<T: Task>(
         &mut self,
         first: Option<PackRowsTask<'_>>,
@@ -197,7 +197,7 @@ impl ExecCtx {
         task: &T,
     ) {
         match first {
-            // Others could only look on.
+            // A single task would keep the other threads waiting.
             Some(first) if first.tasks() == 1 => {
                 self.run_inline(1, &first);
                 self.run(tasks, task);
@@ -215,7 +215,7 @@ impl ExecCtx {
         self.pool.threads()
     }
 
-    /// Makes sure of scratch on every thread, so that who gets a task does not decide who allocates.
+    /// Reserves scratch on every thread, so that the assignment of tasks does not decide who allocates.
     pub(crate) fn reserve(&mut self, floats: usize, words: usize) {
         self.scratch.iter_mut().for_each(|s| s.reserve(floats, words));
     }
@@ -228,7 +228,7 @@ impl ExecCtx {
         });
     }
 
-    /// Runs `tasks` tasks on all threads where `parallel`, else here.
+    /// Runs `tasks` tasks on all threads if `parallel`, else on the calling thread.
     pub(crate) fn run_if<T: Task>(&mut self, parallel: bool, tasks: usize, task: &T) {
         if parallel { self.run(tasks, task) } else { self.run_inline(tasks, task) }
     }
@@ -238,15 +238,15 @@ impl ExecCtx {
         (0..tasks).for_each(|index| self.isa.run(task, index, &mut self.scratch[0]));
     }
 
-    /// How many pieces of about equal size `len` of work are cut into: enough for every thread to
-    /// have `per_thread`, but none smaller than `smallest`.
+    /// How many parts of about equal size `len` elements are partitioned into: enough for every thread to have
+    /// `per_thread`, but none smaller than `smallest`.
     pub(crate) fn parts(&self, len: usize, smallest: usize, per_thread: usize) -> usize {
         let most = if self.threads() == 1 { 1 } else { self.threads() * per_thread };
         (len / smallest.max(1)).clamp(1, most).min(len.max(1))
     }
 }
 
-/// Part `index` of `0..len` cut into `parts`, at multiples of `grain`.
+/// Part `index` of `0..len` partitioned into `parts`, at multiples of `grain`.
 pub(crate) fn part_of(
     len: usize,
     parts: usize,

@@ -13,16 +13,16 @@ use crate::simd::exec_ctx::ExecCtx;
 use crate::weight::Weight;
 use forerun_backend::op::Store;
 
-/// f32 of logits at a time: half of a 48 KiB first-level cache.
+/// f32 of logits at a time: half of a 48 KiB L1 cache.
 const NEAR: usize = 6 << 10;
 
-/// Operands that are read; the desc checked their sizes.
+/// Operands that are read; their sizes were checked against the operation's declaration.
 pub(crate) struct GreedyHead<'a> {
     pub(crate) x: InputRows<'a>,
     pub(crate) weight: &'a Weight,
     /// How the rows choose; all of them are greedy.
     pub(crate) choice: SampleArgs<'a>,
-    /// Logits stay below this.
+    /// Softcap of the logits.
     pub(crate) cap: Option<f32>,
 }
 
@@ -33,7 +33,7 @@ struct HeadTask<'a> {
     rows: usize,
     /// Channels at a time.
     step: usize,
-    /// Per piece of channels and row: the largest logit's bits and its token.
+    /// Per part of channels and row: the largest logit's bits and its token.
     found: SharedSlice<'a, u32>,
 }
 
@@ -42,7 +42,7 @@ impl Task for HeadTask<'_> {
         let GreedyHead { weight: matrix, cap, ref choice, .. } = *self.op;
         let [rows, channels] = self.partition.part(index);
         let at = index % self.partition.channel_parts() * self.rows + rows.start;
-        // SAFETY: a task has its own rows of its own piece.
+        // SAFETY: a task has its own rows of its own part of channels.
         let found = unsafe { self.found.part(2 * at, 2 * rows.len()) };
         let (logits, scratch) = scratch.floats().split_at_mut(logits_len(rows.len(), self.step));
         for start in channels.clone().step_by(self.step) {
@@ -58,7 +58,7 @@ impl Task for HeadTask<'_> {
                 bias: &[],
             };
             let (channel_map, input, all) = (ChannelMap::Offset(0), self.input, rows.clone());
-            // SAFETY: the output is this thread's own; the operation's desc checked the shapes.
+            // SAFETY: the output is this thread's scratch; shapes were checked before the operation ran.
             unsafe {
                 Product { matrix, channel_map, input, output, rows: all, channels: some }
                     .run(simd, scratch);
@@ -85,7 +85,7 @@ fn logits_len(rows: usize, channels: usize) -> usize {
     (rows * channels).next_multiple_of(LANES)
 }
 
-/// The token of the largest logit of each row, ties to the lower id. `found` is room that is kept.
+/// The token of the largest logit of each row, ties to the lower id. `found` is scratch that is kept between calls.
 pub(crate) fn greedy_head(
     ctx: &mut ExecCtx,
     op: &GreedyHead<'_>,

@@ -129,7 +129,7 @@ pub(crate) fn gelu_tanh<S: Isa>(simd: S, x: S::F) -> S::F {
     simd.mul(x, simd.if_less([x, simd.splat(-GELU_FLAT)], zero, share))
 }
 
-/// What becomes of an element and its partner.
+/// A function of an element and its partner.
 pub(crate) trait Pairwise: Copy {
     /// The new element.
     fn of<S: Isa>(self, simd: S, x: S::F, other: S::F) -> S::F;
@@ -203,7 +203,7 @@ pub(crate) fn scale_all<S: Isa>(simd: S, x: &mut [f32], factor: f32) {
     let factor = simd.splat(factor);
     for part in x.chunks_mut(LANES) {
         let (at, count) = (part.as_mut_ptr(), part.len());
-        // SAFETY: a chunk is touched as far as it goes.
+        // SAFETY: exactly the `count` elements of the chunk are loaded and stored.
         unsafe { simd.store_part(at, count, simd.mul(simd.load_part(at, count), factor)) };
     }
 }
@@ -240,7 +240,7 @@ impl Kernel for Cap<'_> {
         let cap = simd.splat(self.cap);
         for part in self.x.chunks_mut(LANES) {
             let (at, count) = (part.as_mut_ptr(), part.len());
-            // SAFETY: a chunk is touched as far as it goes.
+            // SAFETY: exactly the `count` elements of the chunk are loaded and stored.
             unsafe {
                 let x = simd.load_part(at, count);
                 simd.store_part(at, count, simd.mul(cap, tanh(simd, simd.div(x, cap))));

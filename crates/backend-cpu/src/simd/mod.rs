@@ -1,11 +1,12 @@
-//! The operations, tuned: written once against [`isa::Isa`], compiled for each instruction set, cut into
-//! tasks for the pool.
+//! The tuned operations: written once against [`isa::Isa`], compiled for each instruction set, partitioned into tasks
+//! for the thread pool. Matrix products have a module of their own, [`gemm`](crate::gemm).
 //!
 //! # Numerics
-//! A row's result is the same bits at any number of rows and threads and, but for products with repacked weights
-//! ([`PackedWeight`]), on any instruction set. Sums over a row run in sixteen lanes: lane `l` takes the elements `l,
-//! l+16, …` in order with fused multiply-add, elements past the end count as zeros, and the lanes are folded in one
-//! fixed tree. Attention has an order of its own, as fixed: see [`attention_tile`].
+//! A row's result is batch-invariant: the same bits at any number of rows and threads and, but for products with packed
+//! weights ([`PackedWeight`](crate::gemm::packed_weight::PackedWeight)), on any instruction set. Sums over a row run in
+//! sixteen lanes: lane `l` takes the elements `l, l+16, …` in order with fused multiply-add, elements past the end
+//! count as zeros, and the lanes are folded in one fixed tree. Attention has an order of its own, as fixed: see
+//! [`attention_tile`].
 #![allow(
     clippy::needless_range_loop,
     reason = "a tile of registers is indexed by row and channel; iterators over it hide which"

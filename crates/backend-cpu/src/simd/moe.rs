@@ -1,9 +1,9 @@
 //! Mixture of experts. See [`forerun_backend::op::Experts`] for the math.
 //!
 //! # Layout
-//! Picks (row, place) are listed by expert, so that each expert's weights are read once for all rows that chose
-//! it; results lie per pick in `hidden` and `partial` and are added in order of choice afterwards. Who
-//! else chose an expert therefore changes nothing but the time.
+//! Assignments (row, choice) are grouped by expert, so that each expert's weights are read once for all rows that chose
+//! it; results lie per assignment in `hidden` and `partial` and are added in order of choice afterwards. So which other
+//! rows chose an expert changes nothing but the time.
 
 use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};
@@ -31,7 +31,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Operands that are read; the desc checked their sizes.
+/// Operands that are read; their sizes were checked against the operation's declaration.
 pub(crate) struct Mixture<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) chosen: &'a [u32],
@@ -47,12 +47,12 @@ pub(crate) struct Mixture<'a> {
     pub(crate) store: Store,
 }
 
-/// Picks listed by expert.
+/// Assignments grouped by expert.
 #[derive(Clone, Copy)]
 struct ByExpert<'a> {
     /// Experts that were chosen at all.
     active: &'a [u32],
-    /// Where the picks of each expert start, and the end.
+    /// Where the assignments of each expert start, and the end.
     starts: &'a [u32],
     assignments: &'a [u32],
 }
@@ -63,7 +63,7 @@ impl<'a> ByExpert<'a> {
         2 * experts + 1 + assignments
     }
 
-    /// A counting sort of the picks, in ascending order within an expert.
+    /// A counting sort of the assignments, in ascending order within an expert.
     fn new(chosen: &[u32], experts: usize, words: &'a mut [u32]) -> Self {
         let (active, rest) = words.split_at_mut(experts);
         let (starts, rest) = rest.split_at_mut(experts + 1);
@@ -119,8 +119,8 @@ impl Task for ExpertTask<'_> {
         let (data, store) = (self.out, Store::Set);
         let output = Output { data, row_map: own, stride, first: 0, store, bias: &[] };
         let rows = 0..list.len();
-        // SAFETY: a pick is in one expert's list and channels are cut into disjoint pieces; the desc
-        // checked that experts lie inside their stacks.
+        // SAFETY: an assignment is in one expert's list and parts of channels are disjoint; the operation's checks saw
+        // to it that experts lie inside their stacks.
         unsafe {
             if let Some(hidden) = self.hidden {
                 let (matrix, base) = op.down.expert(expert);
@@ -196,7 +196,8 @@ impl Kernel for AddAssignments<'_> {
     }
 }
 
-/// Runs the chosen experts and stores the weighted sum of their outputs to `out`. `words` is room that is kept.
+/// Runs the chosen experts and stores the weighted sum of their outputs to `out`. `words` is scratch that is kept
+/// between calls.
 pub(crate) fn experts(
     ctx: &mut ExecCtx,
     op: &Mixture<'_>,

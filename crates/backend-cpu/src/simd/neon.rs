@@ -1,14 +1,14 @@
 //! NEON: four registers hold the sixteen lanes.
 //!
-//! Conversions of f16 and prefetches are assembly: the language has no stable functions for them in
-//! the oldest version of Rust that builds this crate.
+//! Conversions of f16 and prefetches are inline assembly: Rust has no stable intrinsics for them in the oldest version
+//! that builds this crate.
 
 use super::isa::{Isa, Kernel, LANES, Spread};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::arch::is_aarch64_feature_detected as has;
 
-/// Proof that the processor has the instructions, and that they find lanes in the order of memory.
+/// Proof that the processor has NEON and is little-endian, so that lanes are in the order of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Neon(());
 
@@ -20,13 +20,13 @@ fn enabled<K: Kernel>(simd: Neon, kernel: K) -> K::Out {
 
 macro_rules! intrinsic {
     ($intrinsic:expr) => {
-        // SAFETY: a `Neon` exists only where the processor has these instructions; what a pointer
-        // needs is promised by the caller of the unsafe method this stands in.
+        // SAFETY: a `Neon` exists only where the processor has these instructions; where an intrinsic takes a pointer,
+        // the range it touches is what the `# Safety` section of the enclosing method demands.
         unsafe { $intrinsic }
     };
 }
 
-/// The same of each register, whose number is `i`; what is sound is said by the `intrinsic!` of who uses it.
+/// Evaluates an expression for each register, whose number is `i`, inside the `intrinsic!` of the using module.
 macro_rules! four {
     ($i:ident => $one:expr) => {
         intrinsic!([
@@ -84,7 +84,7 @@ impl<const BITS: usize> Pairs<BITS> {
 /// Exactly `2·BITS` bytes, zeros above.
 ///
 /// # Safety
-/// `2·BITS` readable bytes.
+/// `at` is readable for `2·BITS` bytes.
 #[inline(always)]
 unsafe fn load_bytes<const BITS: usize>(at: *const u8) -> [u64; 2] {
     // SAFETY: the reads of each arm add up to `2·BITS`.
@@ -103,7 +103,7 @@ unsafe fn load_bytes<const BITS: usize>(at: *const u8) -> [u64; 2] {
 }
 
 impl Neon {
-    /// The proof, where it holds.
+    /// The proof, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         (cfg!(target_endian = "little") && has!("neon")).then_some(Self(()))
     }
@@ -111,11 +111,12 @@ impl Neon {
     /// Codes of 2 to 6 bits, one per byte; higher bits are unspecified.
     ///
     /// # Safety
-    /// `2·BITS` readable bytes.
+    /// `at` is readable for `2·BITS` bytes.
     #[inline(always)]
     unsafe fn spread<const BITS: usize>(self, at: *const u8) -> uint8x16_t {
         let (bytes, shifts) = (&Pairs::<BITS>::BYTES, &Pairs::<BITS>::SHIFTS);
-        // SAFETY: the tables are 32 bytes each; the rest is the caller's promise.
+        // SAFETY: the tables are 32 bytes each, and `load_bytes` reads the `2·BITS` bytes that are readable (contract
+        // above).
         unsafe {
             let [low, high] = load_bytes::<BITS>(at);
             let all = vcombine_u8(vcreate_u8(low), vcreate_u8(high));

@@ -1,26 +1,26 @@
-//! How a run of work is cut into tasks.
+//! How work is partitioned into tasks.
 
 use std::ops::Range;
 
-/// `0..len`, cut at multiples of `grain` into runs of about one size, one for each thread that may take it, and those
-/// into pieces.
+/// `0..len`, divided at multiples of `grain` into runs of about one size, one for each thread that may take it, and
+/// those into parts.
 #[derive(Clone, Copy)]
 pub(crate) struct Partition {
     len: usize,
     grain: usize,
     runs: usize,
-    /// Pieces of a run: half of it, half of what is left, and so on.
+    /// Parts of a run: half of it, half of what is left, and so on.
     each: usize,
 }
 
 impl Partition {
-    /// Pieces of about one size.
+    /// Parts of about one size.
     pub(crate) fn equal(len: usize, grain: usize, count: usize) -> Self {
         Self { len, grain, runs: count, each: 1 }
     }
 
-    /// Pieces that get smaller towards the end of each run, so that threads end together though none of them is as fast
-    /// as another. None has less than `smallest` grains, unless that is all there is.
+    /// Parts that get smaller towards the end of each run (guided scheduling), so that threads end together though none
+    /// is as fast as another. None has less than `smallest` grains, unless that is all there is.
     pub(crate) fn shrinking(len: usize, grain: usize, threads: usize, smallest: usize) -> Self {
         let grains = len.div_ceil(grain);
         let smallest = smallest.max(1);
@@ -33,19 +33,19 @@ impl Partition {
         self.runs * self.each
     }
 
-    /// Most units of a piece.
+    /// Most elements of a part.
     pub(crate) fn largest(&self) -> usize {
         let run = self.len.div_ceil(self.grain).div_ceil(self.runs);
         let largest = if self.each == 1 { run } else { run.div_ceil(2) };
         (largest * self.grain).min(self.len)
     }
 
-    /// Units of piece `index`.
+    /// Elements of part `index`.
     pub(crate) fn part(&self, index: usize) -> Range<usize> {
         let grains = self.len.div_ceil(self.grain);
         let at = |index: usize| {
             let [start, end] = [0, 1].map(|i| grains * (index / self.each + i) / self.runs);
-            // What is left of the run where the piece begins.
+            // What is left of the run where the part begins.
             let left = (end - start) >> (index % self.each);
             ((end - left) * self.grain).min(self.len)
         };
@@ -61,7 +61,7 @@ mod tests {
         let mut end = 0;
         for index in 0..parts.count() {
             let part = parts.part(index);
-            assert_eq!(part.start, end, "pieces follow each other");
+            assert_eq!(part.start, end, "parts are consecutive");
             assert!(part.len() <= parts.largest());
             assert!(part.end == len || part.end.is_multiple_of(grain));
             end = part.end;

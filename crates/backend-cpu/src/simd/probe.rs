@@ -1,4 +1,4 @@
-//! Loops that do one thing as fast as the processor can: what kernels are measured against.
+//! Micro-benchmarks that do one thing as fast as the processor can: the roofline of kernels.
 
 use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};
@@ -7,22 +7,22 @@ use crate::simd::exec_ctx::{ExecCtx, part_of};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Vectors that are read or added to side by side, so that no addition waits for the one before.
+/// Independent accumulators, so that no addition waits for the one before.
 const STREAMS: usize = 8;
 
-/// Parts of the memory for each thread, so that one that is held up does not hold up all.
+/// Parts of the memory for each thread, so that one that is delayed does not delay all.
 const PER_THREAD: usize = 8;
 
 /// Multiply-adds of one vector in a task.
 const ROUNDS: usize = 1 << 16;
 
-/// Reads all of `data` once, cut into parts for the threads.
+/// Reads all of `data` once, partitioned among the threads.
 pub(crate) fn read(ctx: &mut ExecCtx, data: &[f32]) {
     let parts = PER_THREAD * ctx.threads();
     ctx.run(parts, &Read { data, parts });
 }
 
-/// A job in which every thread takes part and none does anything.
+/// A job in which every thread takes part and does nothing.
 pub(crate) fn barrier(ctx: &mut ExecCtx) {
     let threads = ctx.threads();
     ctx.run(threads, &Barrier { threads, here: AtomicUsize::new(0) });

@@ -1,12 +1,12 @@
-//! Tasks that need something done first, in the same job: threads that come to the first of them do it together.
+//! Tasks that need other tasks done first, in the same job: threads that arrive do the first ones together.
 
 use super::Scratch;
 use super::isa::{Isa, Task};
 use crate::pool::Backoff;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// `then`, whose every task waits for all `tasks` of `first`. On lines of its own: what its caller keeps beside it is
-/// not for all threads.
+/// `then`, each of whose tasks waits for all `tasks` of `first`. On cache lines of its own, since all threads write the
+/// counters.
 #[repr(align(128))]
 pub(crate) struct WithPrologue<'a, A, B> {
     first: &'a A,
@@ -16,7 +16,7 @@ pub(crate) struct WithPrologue<'a, A, B> {
     then: &'a B,
 }
 
-/// Counts a task of the first on its end, also where that is a panic: others must not wait for ever.
+/// Counts a task of the first as done when dropped, also by a panic: others must not wait for ever.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {
@@ -40,7 +40,7 @@ impl<'a, A: Task, B: Task> WithPrologue<'a, A, B> {
             }
         }
         let mut backoff = Backoff::default();
-        // Tasks are done by threads that have begun them and wait for nobody, so this ends.
+        // Threads that began a task wait for nobody, so this ends.
         while self.done.load(Ordering::Acquire) < self.tasks {
             backoff.wait();
         }

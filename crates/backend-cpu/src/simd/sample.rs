@@ -1,8 +1,8 @@
 //! Choosing tokens. See [`forerun_backend::op::Sample`] for the rules.
 //!
-//! Plain greedy rows are a maximum, cut over all threads. Any other row, and any with a mask, is one task: its logits
-//! are copied, adjusted and divided by the temperature; filters select instead of sorting the vocabulary, and noise is
-//! drawn only for candidates that could still win.
+//! Plain greedy rows are a maximum, partitioned over all threads. Any other row, and any with a mask, is one task: its
+//! logits are copied, adjusted and divided by the temperature; filters select instead of sorting the vocabulary, and
+//! Gumbel noise is drawn only for candidates that could still win.
 //!
 //! # Numerics
 //! The sum behind `top_p` is f64 and, above [`SORTED`] candidates, not in the reference's order: a cut that is
@@ -18,14 +18,14 @@ use forerun_backend::op::{SampleRow, gumbel, uniform};
 use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-/// Logits below which a task is not worth its start.
+/// A task with fewer logits costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 14;
-/// Candidates up to which everything is sorted.
+/// Up to this many candidates everything is sorted.
 const SORTED: usize = 1 << 10;
-/// No Gumbel noise of the seam is larger: `u ≥ 2⁻³³`.
+/// The largest Gumbel noise there is: `u ≥ 2⁻³³`.
 const MOST_NOISE: f32 = 23.0;
 
-/// Operands that are read; the desc checked their sizes.
+/// Operands that are read; their sizes were checked against the operation's declaration.
 pub(crate) struct SampleArgs<'a> {
     pub(crate) logits: &'a [f32],
     pub(crate) candidates: usize,
@@ -52,7 +52,7 @@ impl SampleArgs<'_> {
         Ok(count)
     }
 
-    /// The mask of a row, where it has one.
+    /// The mask of a row, if it has one.
     pub(crate) fn mask(&self, i: usize) -> Option<&[u32]> {
         self.before.mask(&self.row(i)).expect("rows are counted, and so checked, first")
     }
@@ -105,7 +105,7 @@ pub(crate) fn first_largest<'a>(found: impl Iterator<Item = &'a [u32]>) -> u32 {
 struct GreedyTask<'a> {
     op: &'a SampleArgs<'a>,
     parts: usize,
-    /// Per row and piece: the largest logit's bits and its token.
+    /// Per row and part: the largest logit's bits and its token.
     found: SharedSlice<'a, u32>,
 }
 
@@ -150,7 +150,7 @@ impl Task for RowTask<'_> {
     }
 }
 
-/// Steps 2 to 4 of the rules. `room` has a word per token.
+/// Steps 2 to 4 of the rules. `tokens` is scratch with a word per token.
 fn choose_token<S: Isa>(simd: S, logits: &mut [f32], row: &SampleRow, tokens: &mut [u32]) -> u32 {
     if row.temperature == 0.0 {
         return simd.call(Largest(logits)).1 as u32;
@@ -175,9 +175,9 @@ fn gumbel_max(
     let noisy = |t: u32| scaled[t as usize] + gumbel(row.seed, row.position, t);
     let mut best = (first, noisy(first));
     for t in candidates {
-        // Sums round, so a little less than what is missing may do.
+        // The sum is rounded, so a little less than what is missing may do.
         let missing = best.1 - scaled[t as usize] - 1e-6 * best.1.abs();
-        // −ln(−ln(1−u)) reaches `missing` only for u ≤ e^−missing; the logarithms can wait.
+        // −ln(−ln(1−u)) reaches `missing` only for u ≤ e^−missing, which saves the logarithms.
         let hopeless = missing > 0.0
             && (missing > MOST_NOISE
                 || uniform(row.seed, row.position, t) > 1.001 * (-missing).exp());
@@ -251,7 +251,7 @@ fn prefix(
     order.len()
 }
 
-/// One token per row. `found` is room that is kept.
+/// One token per row. `found` is scratch that is kept between calls.
 pub(crate) fn sample(
     ctx: &mut ExecCtx,
     op: &SampleArgs<'_>,

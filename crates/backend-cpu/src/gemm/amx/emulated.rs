@@ -1,14 +1,13 @@
-//! Tiles where the processor has none, for tests: every tile instruction that the processor refuses is done in its
-//! place by a handler of the signal that says so. Thousands of times slower than tiles, with the same sums.
+//! AMX where the processor has none, for tests: every tile instruction that the processor refuses is emulated by the
+//! handler of the signal (SIGILL) that says so. Thousands of times slower, with the same sums.
 //!
 //! # Numerics
-//! Sums of bytes are exact. Sums of bfloat16 follow Intel's description: even and odd columns are summed apart in
-//! ascending order by multiply-adds that are rounded once, then together, then into the tile; numbers that are not
-//! normal count as zero.
+//! Sums of bytes are exact. Sums of bf16 follow Intel's description: even and odd columns are summed separately in
+//! ascending order by fused multiply-adds, then together, then into the tile; subnormal numbers count as zero.
 //!
 //! # Limits
-//! The instructions that [`crate::gemm::amx::tile`] and the products by tiles use, on Linux. Any other one ends the
-//! process as it would have without this file.
+//! Only the instructions that [`tile`](super::tile) and the kernels use, on Linux. Any other refused instruction ends
+//! the process as it would have without the handler.
 
 use std::arch::x86_64::{
     __m512i, _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi8, _mm512_set1_epi32,
@@ -40,10 +39,10 @@ thread_local! {
     static HERE: RefCell<Tiles> = const { RefCell::new(UNUSED) };
 }
 
-/// From now on tile instructions work in this process; whether they do.
+/// Installs the handler, once per process; whether it is there.
 pub(crate) fn install() -> bool {
     static INSTALLED: LazyLock<bool> = LazyLock::new(|| {
-        // SAFETY: all zeros are a valid action; the handler has the form that SA_SIGINFO asks for.
+        // SAFETY: an all-zero `sigaction` is valid, and the handler has the signature that SA_SIGINFO demands.
         unsafe {
             let mut action: libc::sigaction = zeroed();
             action.sa_sigaction = refused as *const () as usize;
@@ -54,10 +53,11 @@ pub(crate) fn install() -> bool {
     *INSTALLED
 }
 
-/// Does the instruction that the processor refused and those of its kind that follow, and goes on behind them; gives
-/// the signal its usual meaning where the first is none of ours.
+/// Emulates the refused instruction and the tile instructions that follow it, and continues behind them. Restores the
+/// default action where the first one is none of ours.
 extern "C" fn refused(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the system passes the context of the thread that it stopped, at an instruction, which can be read.
+    // SAFETY: the kernel passes the context of the thread it stopped; its instruction pointer is at an instruction,
+    // whose bytes are readable.
     unsafe {
         let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         let start = registers[libc::REG_RIP as usize];
@@ -73,7 +73,7 @@ extern "C" fn refused(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// Lines of a tile in memory.
+/// The rows of a tile in memory: a first address and a stride.
 #[derive(Clone, Copy)]
 struct TileRows {
     first: *mut u8,
@@ -88,7 +88,7 @@ struct Operands {
     right: usize,
 }
 
-/// Whether bytes on the right have a sign. Those on the left have one.
+/// Whether the bytes on the right are signed. Those on the left always are.
 #[derive(Clone, Copy)]
 enum Sign {
     With,
@@ -105,10 +105,10 @@ enum Instruction {
     Bf16(Operands),
 }
 
-/// As the system keeps those of a thread that it stopped.
+/// The saved registers of a stopped thread.
 type Registers = [i64; 23];
 
-/// The general registers by the numbers that instructions have for them.
+/// The general registers by their numbers in instruction encodings.
 const GENERAL: [c_int; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -129,13 +129,14 @@ const GENERAL: [c_int; 16] = [
 ];
 
 impl Instruction {
-    /// The instruction at `at` and its length, where it is one of ours: `C4`, two bytes of prefix, the opcode, its
-    /// operands.
+    /// Decodes the instruction at `at`, and its length, where it is one of ours: `C4`, two bytes of prefix, the opcode,
+    /// its operands.
     ///
     /// # Safety
-    /// An instruction of the running program.
+    /// `at` points to an instruction of the running program.
     unsafe fn read(at: *const u8, registers: &Registers) -> Option<(Self, usize)> {
-        // SAFETY: our instructions have five bytes or more, and of another one no more are read than make it differ.
+        // SAFETY: our instructions have at least five bytes, and of another one no more bytes are read than it takes to
+        // see that it differs.
         let byte = |i: usize| unsafe { *at.add(i) };
         if byte(0) != 0xc4 || byte(1) & 0x1f != 2 || byte(2) & 0x84 != 0 {
             return None;
@@ -157,8 +158,8 @@ impl Instruction {
             };
             return Some((instruction, 5));
         }
-        // SAFETY: an instruction with an operand in memory, whose opcode may be another's: then it is read and
-        // forgotten.
+        // SAFETY: an instruction with a memory operand; if the opcode turns out not to be ours, what was read is
+        // dropped.
         let (lines, len) = unsafe { TileRows::read(at.add(4), byte(1), registers) };
         let instruction = match (opcode, prefix) {
             (0x49, 0) => Self::Configure(lines.first),
@@ -169,16 +170,17 @@ impl Instruction {
         Some((instruction, 4 + len))
     }
 
-    /// Does it.
+    /// Executes it.
     ///
     /// # Safety
-    /// As for the instruction: memory that it names can be read or written.
+    /// As for the instruction itself: the memory that its operands name is readable or writable.
     unsafe fn run(self, tiles: &mut Tiles) {
         match self {
             Self::Configure(shapes) => {
                 *tiles = UNUSED;
                 for tile in 0..TILES {
-                    // SAFETY: 64 bytes, widths from the sixteenth and rows from the 48th on.
+                    // SAFETY: the operand of `ldtilecfg` is 64 readable bytes, with row widths from byte 16 and rows
+                    // from byte 48 on.
                     unsafe {
                         tiles.row_bytes[tile] =
                             usize::from(shapes.add(16).cast::<u16>().add(tile).read_unaligned());
@@ -192,18 +194,18 @@ impl Instruction {
                 tiles.data[tile] = UNUSED.data[tile];
                 let len = tiles.row_bytes[tile];
                 for (i, line) in tiles.data[tile][..tiles.rows[tile]].iter_mut().enumerate() {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: a load reads `len` bytes at each row (contract above); `line` has 64.
                     unsafe { lines.at(i).copy_to_nonoverlapping(line.as_mut_ptr(), len) };
                 }
             }
             Self::Store(tile, lines) => {
                 let len = tiles.row_bytes[tile];
                 for (i, line) in tiles.data[tile][..tiles.rows[tile]].iter().enumerate() {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: a store writes `len` bytes at each row (contract above); `line` has 64.
                     unsafe { lines.at(i).copy_from_nonoverlapping(line.as_ptr(), len) };
                 }
             }
-            // SAFETY: nothing is emulated where these instructions are missing.
+            // SAFETY: `Amx::detect` emulates only where AVX-512 F, BW, DQ, VL and VNNI and FMA were found.
             Self::Bytes(operands, sign) => unsafe { tiles.multiply_bytes(operands, sign) },
             // SAFETY: as above.
             Self::Bf16(operands) => unsafe { tiles.multiply_bf16(operands) },
@@ -212,14 +214,14 @@ impl Instruction {
 }
 
 impl TileRows {
-    /// The operand that begins at `at`, and its bytes; `prefix` holds the upper bits of registers' numbers, inverted.
+    /// Decodes the memory operand at `at`, and its length; `prefix` holds the upper bits of register numbers, inverted.
     ///
     /// # Safety
-    /// An operand in memory of an instruction of the running program.
+    /// `at` points to the memory operand of an instruction of the running program.
     unsafe fn read(at: *const u8, prefix: u8, registers: &Registers) -> (Self, usize) {
         let register = |low: u8, high: u8| registers[GENERAL[usize::from(low & 7 | high)] as usize];
         let [index_high, base_high] = [!prefix >> 3 & 8, !prefix >> 2 & 8];
-        // SAFETY: the bytes of the operand, as the first ones say how many there are.
+        // SAFETY: only bytes of the operand are read; the first ones say how many there are.
         unsafe {
             let (form, has_index) = (*at >> 6, *at & 7 == 4);
             let named = *at.add(usize::from(has_index));
@@ -248,7 +250,7 @@ impl Tiles {
         let words = self.row_bytes[left] / 4;
         let (flip, zero_point) = match sign {
             Sign::Without => (_mm512_setzero_si512(), _mm512_setzero_si512()),
-            // Bytes with a sign are taken 128 more, and 128 of what they were multiplied by taken away again.
+            // `vpdpbusd` takes unsigned bytes: signed ones are raised by 128, which zero-point compensation undoes.
             Sign::With => (_mm512_set1_epi8(-128), _mm512_set1_epi8(-128)),
         };
         for row in 0..self.rows[sums] {
@@ -269,7 +271,7 @@ impl Tiles {
         }
     }
 
-    /// The same with pairs of bfloat16 in place of four bytes.
+    /// The same with pairs of bf16 in place of four bytes.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,fma")]
     fn multiply_bf16(&mut self, Operands { sums, left, right }: Operands) {
         for row in 0..self.rows[sums] {
@@ -293,7 +295,7 @@ impl Tiles {
     }
 }
 
-/// The numbers of a line of bfloat16.
+/// The numbers of a row of bf16.
 #[inline(always)]
 fn bf16_row(line: &[u8; ROW_BYTES]) -> [f32; 2 * CHANNELS] {
     from_fn(|i| {
@@ -308,7 +310,7 @@ fn vector(line: &[u8; ROW_BYTES]) -> __m512i {
     unsafe { _mm512_loadu_si512(line.as_ptr().cast()) }
 }
 
-/// Numbers that are not normal count as zero.
+/// Subnormal numbers count as zero.
 #[inline(always)]
 fn normal(x: f32) -> f32 {
     if x.is_subnormal() { 0.0_f32.copysign(x) } else { x }

@@ -1,19 +1,4 @@
-//! Products on the tiles of AMX (bfloat16), with AVX-512 around them.
-//!
-//! # Math
-//! With activations split into `x = high + middle + low`, all bfloat16, and codes `c` that are exact in bfloat16:
-//!
-//! ```text
-//! part[m][n] = Σ_k high·c + Σ_k middle·c + Σ_k low·c               over the columns of one step
-//! sum[m][n] ← sum[m][n] + scale[n]·part[m][n]                      steps in order
-//! sum[m][n] ← sum[m][n] + offset[n]·Σ_k x[m][k]                    where there are offsets
-//! ```
-//!
-//! # Numerics
-//! The three parts are all 24 bits of `x`, unless it is below 2⁻¹¹⁰. Products of two bfloat16 are exact in f32; all
-//! sums are f32. A step is 32 columns, or 16 where groups are not a multiple of 32, and what happens in a step and in
-//! which order steps are added depends on the weight alone: a tile computes its rows independently of each other and of
-//! how many there are. Dense weights have no scales: their sums stay in tiles over all columns, see [`dense`].
+//! Products by AMX tiles, with AVX-512 around them: [`bf16`] for dense bf16 and FP8, [`int8`] for integer codes.
 
 pub(crate) mod bf16;
 #[cfg(all(feature = "emulated-tiles", target_os = "linux"))]
@@ -30,13 +15,13 @@ use crate::simd::Scratch;
 use std::arch::is_x86_feature_detected as has;
 use std::arch::x86_64::__cpuid_count;
 
-/// Proof that the processor has tiles of bfloat16 beside AVX-512 with its bfloat16 instructions, and that the system
-/// lets this process use them.
+/// Proof that the processor has AMX with bf16 and int8 and AVX-512 with bf16, and that the operating system lets this
+/// process use tiles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amx(());
 
 impl Amx {
-    /// The proof, where it holds.
+    /// The proof, if all of that holds.
     pub(crate) fn detect() -> Option<Self> {
         const BF16: u32 = 1 << 22;
         const TILE: u32 = 1 << 24;
@@ -47,19 +32,20 @@ impl Amx {
         (has!("avx512bf16") && (present || Self::emulate())).then_some(Self(()))
     }
 
-    /// Whether tile instructions are done by other means.
+    /// Whether tile instructions are emulated.
     #[cfg(all(feature = "emulated-tiles", target_os = "linux"))]
     fn emulate() -> bool {
         has!("avx512vnni") && emulated::install()
     }
 
-    /// They are not.
+    /// Not in this build.
     #[cfg(not(all(feature = "emulated-tiles", target_os = "linux")))]
     fn emulate() -> bool {
         false
     }
 
-    /// Room for all rows of `input`, of `cols` columns, in the order of tiles, and what brings them there.
+    /// Reserves memory for all rows of `input`, of `cols` columns, in `scratch`: the packed rows, and the tasks that
+    /// write them.
     pub(crate) fn pack<'a>(
         self,
         input: Input<'a>,
@@ -72,7 +58,7 @@ impl Amx {
         (PackedBf16::new(out, rows, cols), PackBf16Task::new(self, input, 0..rows, cols, out))
     }
 
-    /// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
+    /// f32 of scratch for a product of `rows` rows; `packs` where they are not packed yet.
     pub(crate) fn scratch_len(self, weight: &PackedWeight, rows: usize, packs: bool) -> usize {
         bf16::scratch_len(weight, rows, packs)
     }
@@ -80,9 +66,9 @@ impl Amx {
     /// Computes and stores a product.
     ///
     /// # Safety
-    /// As for [`Product::run`].
+    /// As for [`Product::run`], with [`Amx::scratch_len`] of scratch.
     pub(crate) unsafe fn product(self, product: &Product<'_, PackedWeight>, scratch: &mut [f32]) {
-        // SAFETY: the value proves the instructions; the rest is the caller's promise.
+        // SAFETY: the value proves the instructions; both functions have the contract of `Product::run`.
         unsafe { bf16::run(self, product, scratch) };
     }
 }

@@ -1,4 +1,4 @@
-//! The tile instructions, which the language has no stable names for, and the kernel's permission to use them.
+//! The tile instructions, for which Rust has no stable intrinsics, and the operating system's permission to use them.
 //!
 //! Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
 
@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Tiles that hold weights; those below take sums, those above hold activations.
 const WEIGHT_TILES: Range<usize> = 4..6;
 
-/// Shapes of the tiles, as `ldtilecfg` reads them.
+/// Tile configuration, as `ldtilecfg` reads it.
 #[repr(C, align(64))]
 struct Shapes {
     palette: u8,
@@ -19,33 +19,37 @@ struct Shapes {
     rows: [u8; 16],
 }
 
-/// Tiles with shapes, on this thread until it is dropped.
+/// A tile configuration, on this thread until it is dropped.
 pub(crate) struct Configured {
-    /// Tiles are state of a thread.
+    /// Not `Send`: tiles are state of a thread.
     here: PhantomData<*const ()>,
 }
 
 impl Configured {
-    /// Sums of `rows` rows; `pairs` pairs of columns in a step.
+    /// Sums of `rows` rows; `pairs` pairs of bf16 columns in a step.
     ///
     /// # Safety
-    /// The processor has tiles, the system lets this process use them, and no other value of the type lives on the
-    /// thread.
+    /// The processor has AMX and the operating system lets this process use it (an [`Amx`](super::Amx) proves both). No
+    /// other `Configured` lives on this thread. `rows ≤ 16`, `pairs ≤ 16`.
     pub(crate) unsafe fn new(rows: usize, pairs: usize) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same contract, with four bytes for each pair.
         unsafe { Self::shaped(rows, 4 * pairs) }
     }
 
-    /// Sums of `rows` rows in tiles 0 to 3; lines of `bytes` activations in tiles 6 and 7, weights in tiles 4 and 5.
+    /// Sums of `rows` rows in tiles 0 to 3; rows of `bytes` bytes of activations in tiles 6 and 7, weights in tiles 4
+    /// and 5.
     ///
     /// # Safety
-    /// As for [`Configured::new`].
+    /// As for [`Configured::new`], with `bytes ≤ 64`, a multiple of four.
     pub(crate) unsafe fn bytes(rows: usize, bytes: usize) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same contract.
         unsafe { Self::shaped(rows, bytes) }
     }
 
-    /// Weights from one tile on, activations from another to the last.
+    /// Configures all eight tiles.
+    ///
+    /// # Safety
+    /// As for [`Configured::bytes`].
     unsafe fn shaped(rows: usize, bytes: usize) -> Self {
         let mut shapes =
             Shapes { palette: 1, start: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
@@ -54,7 +58,8 @@ impl Configured {
             shapes.rows[tile] = if is_weight { bytes / 4 } else { rows } as u8;
             shapes.row_bytes[tile] = if tile >= WEIGHT_TILES.end { bytes as u16 } else { 64 };
         }
-        // SAFETY: 64 bytes of valid shapes: at most sixteen rows of 64 bytes each.
+        // SAFETY: `shapes` is the 64 bytes of a valid configuration: palette 1, at most sixteen rows of at most 64
+        // bytes.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const shapes, options(nostack)) };
         Self { here: PhantomData }
     }
@@ -62,13 +67,12 @@ impl Configured {
 
 impl Drop for Configured {
     fn drop(&mut self) {
-        // SAFETY: the value was made where the instructions exist. Without state in the tiles a switch of threads
-        // does not save them.
+        // SAFETY: the value was made where AMX exists. Released tiles need not be saved on a context switch.
         unsafe { asm!("tilerelease", options(nomem, nostack)) };
     }
 }
 
-/// `sums ← activations · weights` stored at `to`; tile numbers are `[sums, weights, activations]`.
+/// `sums ← activations · weights`, stored at `to`; tile numbers are `[sums, weights, activations]`.
 macro_rules! product {
     ([$c:literal, $b:literal, $a:literal], $x:expr, $w:expr, $to:expr) => {
         asm!(
@@ -103,7 +107,7 @@ macro_rules! product_of_parts {
     };
 }
 
-/// Moves tile `$c` from or to memory.
+/// Loads tile `$c` from memory, or stores it.
 macro_rules! move_tile {
     (load $c:literal, $at:expr) => {
         asm!(
@@ -122,13 +126,13 @@ macro_rules! move_tile {
 pub(crate) use move_tile;
 pub(crate) use {product, product_of_parts};
 
-/// Clears the tiles of sums.
+/// Zeroes the tiles of sums.
 ///
 /// # Safety
-/// Tiles are configured.
+/// A [`Configured`] lives on this thread.
 #[inline(always)]
 pub(crate) unsafe fn clear_sums() {
-    // SAFETY: the caller's promise.
+    // SAFETY: tiles are configured (contract above); no memory is touched.
     unsafe {
         asm!(
             "tilezero tmm0",
@@ -140,14 +144,14 @@ pub(crate) unsafe fn clear_sums() {
     }
 }
 
-/// Asks Linux for the tiles' state, once per process; whether this process has it now.
+/// Asks Linux for permission to use tile state (once per process); whether this process has it.
 #[cfg(target_os = "linux")]
 pub(crate) fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
     const REQUEST_PERMISSION: i64 = 0x1023;
     const TILE_DATA: i64 = 18;
     let mut result = ARCH_PRCTL;
-    // SAFETY: the call reads no memory of ours; the kernel changes the registers named here alone.
+    // SAFETY: `arch_prctl` with this request touches no user memory; the registers it changes are declared.
     unsafe {
         asm!(
             "syscall",
@@ -159,16 +163,16 @@ pub(crate) fn permitted() -> bool {
     result == 0
 }
 
-/// Other systems are not asked.
+/// Other systems are not supported.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn permitted() -> bool {
     false
 }
 
-/// Bytes of activations that stay in a 2 MiB second-level cache while all panels pass by.
+/// Bytes of activations that stay in a 2 MiB L2 cache while all panels pass by.
 const L2_BYTES: usize = 1 << 20;
 
-/// Tiles of rows that are used together, each of `len` f32.
+/// How many tiles of rows, each of `len` f32, fit that.
 pub(crate) fn l2_tiles(len: usize) -> usize {
     L2_BYTES.checked_div(len * 4).unwrap_or(1).max(1)
 }

@@ -1,4 +1,4 @@
-//! What a processor can see of what others do.
+//! What one processor can test of kernels for others.
 
 use super::*;
 use crate::gemm::product::{ChannelMap, Output, RowMap};
@@ -20,7 +20,8 @@ fn products(weight: &PackedWeight, x: &[f32], together: usize) -> Vec<f32> {
         let (rows, channels) = (0..rows, 0..n);
         let product = Product { matrix: weight, channel_map, input, output, rows, channels };
         let len = weight.scratch_len(product.rows.len(), true);
-        // SAFETY: a line is sixteen f32; nobody else has the output.
+        // SAFETY: a line is sixteen f32; the output and the scratch belong to this thread, and rows and channels are
+        // all there are.
         unsafe {
             let scratch = scratch.all_mut();
             let floats = std::slice::from_raw_parts_mut(
@@ -34,8 +35,8 @@ fn products(weight: &PackedWeight, x: &[f32], together: usize) -> Vec<f32> {
     some.collect()
 }
 
-/// Long digits are for processors with tiles, whose few rows go by vectors all the same: those any processor with dot
-/// products can try.
+/// Wide limbs are for processors with AMX, whose few rows go by vectors all the same: any processor with VNNI can test
+/// those.
 #[test]
 fn gemv_with_wide_limbs_is_close_and_batch_invariant() {
     let Some(mut ctx) = crate::simd::ExecCtx::new(Level::Vnni, Some(1)) else { return };
@@ -47,13 +48,13 @@ fn gemv_with_wide_limbs_is_close_and_batch_invariant() {
             let scale = ScaleKind::Float(ScaleType::F32);
             let offset = matches!(codes, Codes::Uint { .. });
             let format = Format::Grouped { codes, group, scale, offset };
-            let mut rng = Rng::named("long digits");
+            let mut rng = Rng::named("wide limbs");
             let matrix = random_matrix(&mut rng, [n, k], format).expect("a format");
             let x = rng.values(rows * k);
-            let mut weight = PackedWeight::keep(&mut ctx, &matrix).expect("whole numbers");
-            let Multiplier::Int8(units, _) = weight.by else { unreachable!("whole numbers") };
+            let mut weight = PackedWeight::keep(&mut ctx, &matrix).expect("integers");
+            let Multiplier::Int8(units, _) = weight.by else { unreachable!("integers") };
             let short = products(&weight, &x, 1);
-            let long = units.layout_with_amx(format, k).expect("whole numbers");
+            let long = units.layout_with_amx(format, k).expect("integers");
             weight.by = Multiplier::Int8(units, long);
             let alone = products(&weight, &x, 1);
             for (a, b) in alone.iter().zip(&short) {
@@ -71,7 +72,7 @@ fn gemv_with_wide_limbs_is_close_and_batch_invariant() {
     }
 }
 
-/// AVX-VNNI has the products of AVX-512 under another name; what is around them is tried under that.
+/// AVX-VNNI has the instruction of AVX-512 VNNI in another encoding; the kernels around it are tested in that.
 #[test]
 fn dot_products_of_ymm_registers_have_the_bits_of_zmm_ones() {
     let (Some(mut ctx), Some(half)) =
@@ -87,7 +88,7 @@ fn dot_products_of_ymm_registers_have_the_bits_of_zmm_ones() {
         let x = rng.values(rows * k);
         let Some(mut weight) = PackedWeight::keep(&mut ctx, &matrix) else { continue };
         let expected = products(&weight, &x, 1);
-        weight.by = Multiplier::Int8(half, half.layout(format, k).expect("whole numbers"));
+        weight.by = Multiplier::Int8(half, half.layout(format, k).expect("integers"));
         for together in [1, 2, 3, 4, 7] {
             let found = products(&weight, &x, together);
             assert_eq!(found, expected, "{} by {together}", format.name());

@@ -1,12 +1,12 @@
-//! Dense weights: blocks of steps of one tile of rows and up to four panels.
+//! Dense weights: a block of steps of one tile of rows and up to four panels.
 //!
 //! # Layout
 //! Tiles 0 to 3 take the sums of a panel each, over all columns; 4 and 5 are weights, 6 and 7 activations. Sums are
 //! `[row][channel]` f32 between blocks.
 //!
 //! # Order
-//! In every step of 32 columns a sum takes the products of the low parts, then of the middle, then of the high ones. It
-//! does so alone or beside others, whatever their number, so that rows have the same bits in any company.
+//! In every step of 32 columns a sum takes the products of the low parts, then of the middle, then of the high ones,
+//! alone or beside other rows: the kernel is batch-invariant.
 
 use super::pack::PARTS;
 use super::unpack::TILE;
@@ -15,23 +15,24 @@ use crate::gemm::panels::MAX_PANELS;
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
-/// How far ahead of their use weights are asked for. Panels lie whole pages apart, so much more of each would not find
-/// room in the first-level cache: twice as much makes decode a tenth slower.
+/// How far ahead weights are prefetched. Panels lie whole pages apart, so more of each would not fit the sets of an L1
+/// cache: twice as much makes decode a tenth slower.
 const PREFETCH_BYTES: usize = 2 * TILE;
 
-/// What a block reads and writes. The tiles are configured for its rows.
+/// Operands of a block. `weights` and `x` are readable for `steps` steps, `sums` writable for a tile; no other thread
+/// accesses `sums`.
 pub(crate) struct Dense {
     /// Activations, from the first step on.
     pub(crate) x: *const u8,
-    /// Weights of each panel. Where there are fewer, the last one is multiplied again, for nobody.
+    /// Weights of each panel. With fewer than four panels the last one is repeated, and its extra results dropped.
     pub(crate) weights: [*const u8; MAX_PANELS],
     pub(crate) sums: [*mut f32; MAX_PANELS],
     /// Rows of the tile.
     pub(crate) tile_rows: usize,
     pub(crate) steps: usize,
-    /// Whether the weights come from far.
+    /// Whether weights should be prefetched: the first tile of rows reads them from memory.
     pub(crate) prefetch_bytes: bool,
-    /// Whether the sums start here.
+    /// Whether sums start at zero rather than at what is stored.
     pub(crate) fresh: bool,
 }
 
@@ -39,9 +40,11 @@ impl Dense {
     /// All steps.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::amx::Amx`]; tiles are configured for the class; the fields are as they say.
+    /// AMX is there and tiles are configured for `tile_rows` rows and steps of 32 bf16 columns; the fields are as
+    /// documented.
     pub(crate) unsafe fn run(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: tiles are configured; all addresses are of operands that the contract covers, and prefetches may
+        // point anywhere.
         unsafe {
             if self.fresh {
                 clear_sums();
@@ -71,11 +74,11 @@ impl Dense {
         }
     }
 
-    /// Adds the products of a step: two panels with all parts, then the other two, so that no product waits long for
-    /// the one before it in its tile.
+    /// Adds the products of a step: all parts with two panels, then with the other two, so that a product rarely waits
+    /// for the one before it in its accumulator tile.
     ///
     /// # Safety
-    /// As for [`Dense::run`].
+    /// As for [`Dense::run`]; `high` and the panels are readable for a step.
     #[inline(always)]
     unsafe fn step(
         &self,
@@ -83,7 +86,7 @@ impl Dense {
         [first, second, third, fourth]: [*const u8; MAX_PANELS],
     ) {
         let [middle, low] = [1, 2].map(|part| high.wrapping_add(part * self.tile_rows * 64));
-        // SAFETY: the caller's promise.
+        // SAFETY: each load reads one tile of the step (contract above); tiles are configured.
         unsafe {
             asm!(
                 "tileloadd tmm4, [{first} + {line}]",

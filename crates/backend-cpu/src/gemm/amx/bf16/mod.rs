@@ -1,8 +1,23 @@
-//! A task's rows and channels, cut into blocks that stay near the core.
+//! Dense bf16 and FP8 weights by bf16 tiles, with activations split into three bf16 parts.
+//!
+//! # Math
+//! With `x = high + middle + low`, all bf16, and codes `c` that are exact in bf16:
+//!
+//! ```text
+//! part[m][n] = Σ_k high·c + Σ_k middle·c + Σ_k low·c               over the columns of one step
+//! sum[m][n] ← sum[m][n] + scale[n]·part[m][n]                      steps in order
+//! sum[m][n] ← sum[m][n] + offset[n]·Σ_k x[m][k]                    where there are offsets
+//! ```
+//!
+//! # Numerics
+//! The three parts hold all 24 bits of `x`, unless it is below 2⁻¹¹⁰. Products of two bf16 are exact in f32; all sums
+//! are f32. A step is 32 columns, or 16 where groups are not a multiple of 32. What happens in a step, and the order of
+//! steps, depends on the weight alone: a tile computes its rows independently of each other. Dense weights have no
+//! scales, so their sums stay in tiles over all columns, see [`dense`].
 //!
 //! # Shape
-//! [`MAX_PANELS`] panels at a time; of these, [`STEPS`] steps are unpacked and used by all tiles of rows before the
-//! next steps. Sums wait in scratch between blocks, which changes none of their bits.
+//! [`MAX_PANELS`] panels at a time; [`STEPS`] steps of them are unpacked and used by all tiles of rows before the next
+//! steps. Sums wait in scratch between blocks, which changes none of their bits.
 
 pub(crate) mod dense;
 pub(crate) mod pack;
@@ -24,8 +39,8 @@ use std::array::from_fn;
 use std::ops::Range;
 use unpack::{Decoder, TILE};
 
-/// Most steps of a block: 32 KiB of weights of four panels stay in a 48 KiB first-level cache while the activations of
-/// all rows pass by. Measured on a Sapphire Rapids core; sums that come and go more often cost more than that.
+/// Most steps of a block: 32 KiB of weights of four panels stay in a 48 KiB L1 cache while the activations of all rows
+/// stream by. Measured on a Sapphire Rapids core; loading and storing sums more often costs more.
 const STEPS: usize = 8;
 /// f32 of a tile of weights.
 const WEIGHTS: usize = TILE / 4;
@@ -34,7 +49,7 @@ const SCALES: usize = 2 * STEPS * 2 * LANES;
 /// f32 of the sums of a tile of rows and a panel.
 const SUMS: usize = LANES * LANES;
 
-/// f32 of scratch for a product of `rows` rows; `packs` where they were not packed before.
+/// f32 of scratch for a product of `rows` rows; `packs` where they are not packed yet.
 pub(crate) fn scratch_len(weight: &PackedWeight, rows: usize, packs: bool) -> usize {
     let own = if packs { packed_len(rows, weight.cols()) } else { 0 };
     let tiles = rows.div_ceil(LANES).min(l2_tiles(weight));
@@ -44,19 +59,20 @@ pub(crate) fn scratch_len(weight: &PackedWeight, rows: usize, packs: bool) -> us
         + MAX_PANELS * (STEPS * WEIGHTS + SCALES + tiles * SUMS)
 }
 
-/// Tiles of rows that are used together.
+/// Tiles of rows that share unpacked weights.
 fn l2_tiles(weight: &PackedWeight) -> usize {
     tile::l2_tiles(packed_len(LANES, weight.cols()))
 }
 
-/// A product with its activations packed and its scratch cut up.
+/// A product with its activations packed, and its scratch divided. Only [`run`] makes one, so its contract holds for
+/// every method.
 struct Bf16Gemm<'a> {
     product: &'a Product<'a, PackedWeight>,
     decoder: Decoder,
     packed: PackedBf16<'a>,
     /// The tile of the product's first row.
     first: usize,
-    /// Tiles that are used together.
+    /// Tiles that share unpacked weights.
     tiles: Range<usize>,
     results: &'a mut [f32],
     weights: &'a mut [f32],
@@ -67,7 +83,7 @@ struct Bf16Gemm<'a> {
 /// Computes and stores a product.
 ///
 /// # Safety
-/// The instructions of [`crate::gemm::amx::Amx`], and as for [`Product::run`].
+/// As for [`Product::run`], with [`scratch_len`] of scratch; the value proves the instructions.
 pub(crate) unsafe fn run(amx: Amx, product: &Product<'_, PackedWeight>, scratch: &mut [f32]) {
     let (weight, rows) = (product.matrix, product.rows.clone());
     let (gathered, scratch) = scratch.split_at_mut(panels::gathered_len(weight));
@@ -89,7 +105,7 @@ pub(crate) unsafe fn run(amx: Amx, product: &Product<'_, PackedWeight>, scratch:
     let tile_rows = packed.tile_rows();
     let dense = matches!(weight.format(), Format::Dense(_));
     let config_rows = if tile_rows <= STACKED && !dense { PARTS * tile_rows } else { tile_rows };
-    // SAFETY: the caller's promise; tasks hold tiles only here.
+    // SAFETY: the `Amx` proves AMX; a task configures tiles only here and drops the configuration at its end.
     let _configured =
         unsafe { Configured::new(config_rows, if decoder.half_steps() { 8 } else { 16 }) };
     let tiles = first..first;
@@ -98,7 +114,7 @@ pub(crate) unsafe fn run(amx: Amx, product: &Product<'_, PackedWeight>, scratch:
     for from in (first..end).step_by(l2_tiles(weight)) {
         run.tiles = from..end.min(from + l2_tiles(weight));
         let together = if run.tiles.len() > 1 || dense { MAX_PANELS } else { 1 };
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract; the panels are the product's.
         for_each_panels(product, together, gathered, |panels| unsafe { run.panels(panels) });
     }
 }
@@ -107,13 +123,13 @@ impl Bf16Gemm<'_> {
     /// All rows with some panels.
     ///
     /// # Safety
-    /// As for [`run`].
+    /// As for [`run`]; panels and tiles are the product's, steps the weight's, and tiles are configured.
     unsafe fn panels(&mut self, panels: &[Panel]) {
         let steps = self.product.matrix.steps();
         let each = steps.div_ceil(steps.div_ceil(STEPS).max(1)).max(1);
         for from in (0..steps).step_by(each) {
             let to = steps.min(from + each);
-            // SAFETY: the caller's promise; the steps are the panels'.
+            // SAFETY: this function's contract; the steps are below the weight's number of steps.
             unsafe {
                 for (i, panel) in panels.iter().enumerate() {
                     self.unpack(panel, i, from..to);
@@ -131,13 +147,13 @@ impl Bf16Gemm<'_> {
         }
         for tile in self.tiles.clone() {
             for (i, panel) in panels.iter().enumerate() {
-                // SAFETY: the caller's promise.
+                // SAFETY: this function's contract.
                 unsafe { self.store(panel, tile, i) };
             }
         }
     }
 
-    /// Columns that are scaled together and those of a group; the groups of some steps.
+    /// Columns of a product that share a scale, and columns of a group; and the groups of some steps.
     fn groups(&self, steps: Range<usize>) -> ([usize; 2], Range<usize>) {
         let matrix = self.product.matrix;
         let Format::Grouped { group, .. } = matrix.format() else {
@@ -148,17 +164,17 @@ impl Bf16Gemm<'_> {
         ([columns, group], steps.start * STEP / group..end)
     }
 
-    /// Steps of a panel to tiles, for place `i` of a block.
+    /// Unpacks steps of a panel to slot `i` of the block.
     ///
     /// # Safety
-    /// As for [`run`].
+    /// As for [`run`]; panels and tiles are the product's, steps the weight's, and tiles are configured.
     unsafe fn unpack(&mut self, panel: &Panel, i: usize, steps: Range<usize>) {
         let Some(scale) = self.decoder.scale() else { return };
         let weights = self.weights[i * STEPS * WEIGHTS..][..STEPS * WEIGHTS].as_mut_ptr();
         let scales = self.scales[i * SCALES..][..SCALES].as_mut_ptr();
         let (_, groups) = self.groups(steps.clone());
         let [codes, factors, offsets] = panel.planes;
-        // SAFETY: the steps and their groups are the panel's; scratch has room for a block of both.
+        // SAFETY: the steps and their groups are the panel's; the slot has room for a block of both.
         unsafe {
             let codes = codes.add(steps.start * self.product.matrix.step_bytes());
             self.decoder.tiles(codes, weights.cast(), steps.len());
@@ -171,7 +187,7 @@ impl Bf16Gemm<'_> {
     /// One tile of rows with some steps of dense panels.
     ///
     /// # Safety
-    /// As for [`run`].
+    /// As for [`run`]; panels and tiles are the product's, steps the weight's, and tiles are configured.
     unsafe fn dense(&mut self, panels: &[Panel], tile: usize, steps: Range<usize>) {
         let (first, last) = (self.place(tile, 0), panels.len() - 1);
         let sums = self.sums[first..][..MAX_PANELS * SUMS].as_mut_ptr();
@@ -184,14 +200,15 @@ impl Bf16Gemm<'_> {
             prefetch_bytes: tile == self.tiles.start,
             fresh: steps.start == 0,
         };
-        // SAFETY: the caller's promise; the fields are as they say.
+        // SAFETY: this function's contract; the operands point to these steps of the panels and of the packed tile, and
+        // to this task's scratch.
         unsafe { dense.run() };
     }
 
-    /// One tile of rows with place `i` of a block.
+    /// One tile of rows with slot `i` of the block.
     ///
     /// # Safety
-    /// As for [`run`].
+    /// As for [`run`]; panels and tiles are the product's, steps the weight's, and tiles are configured.
     unsafe fn block(&mut self, tile: usize, i: usize, steps: Range<usize>) {
         let matrix = self.product.matrix;
         let ([columns, group], groups) = self.groups(steps.clone());
@@ -208,7 +225,8 @@ impl Bf16Gemm<'_> {
             fresh: steps.start == 0,
             results: self.results.as_mut_ptr(),
         };
-        // SAFETY: the caller's promise; the fields are as they say.
+        // SAFETY: this function's contract; the operands point to these steps of the panels and of the packed tile, and
+        // to this task's scratch.
         unsafe {
             match self.packed.tile_rows() {
                 1 => self.sized::<1>(&block),
@@ -223,7 +241,7 @@ impl Bf16Gemm<'_> {
     /// # Safety
     /// As for [`ScaledBlock::scaled`].
     unsafe fn sized<const M: usize>(&self, block: &ScaledBlock) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same contract; the decoder says whether steps are halves and whether there are offsets.
         unsafe {
             match (self.decoder.half_steps(), self.decoder.offsets()) {
                 (false, false) => block.scaled::<M, false, false>(),
@@ -234,7 +252,7 @@ impl Bf16Gemm<'_> {
         }
     }
 
-    /// First f32 of the sums of a tile and place `i` of a block.
+    /// Index of the sums of a tile and slot `i` of a block.
     fn place(&self, tile: usize, i: usize) -> usize {
         ((tile - self.tiles.start) * MAX_PANELS + i) * SUMS
     }
@@ -242,7 +260,7 @@ impl Bf16Gemm<'_> {
     /// Stores the sums of a tile and a panel.
     ///
     /// # Safety
-    /// As for [`run`].
+    /// As for [`run`]; panels and tiles are the product's, steps the weight's, and tiles are configured.
     unsafe fn store(&self, panel: &Panel, tile: usize, i: usize) {
         let tile_rows = self.packed.tile_rows();
         let sums = self.sums[self.place(tile, i)..][..SUMS].as_chunks::<LANES>().0;
@@ -251,7 +269,7 @@ impl Bf16Gemm<'_> {
             RowTile { index: tile, first: self.first, rows: tile_rows },
         );
         for (row, sum) in rows.zip(sums) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the outputs of the product's rows and channels belong to this thread (`run`'s contract).
             unsafe { panel.put(self.product, row, sum) };
         }
     }

@@ -1,8 +1,8 @@
-//! Weights with scales: one block of steps of one tile of rows and one panel.
+//! Weights with scales (FP8): a block of steps of one tile of rows and one panel.
 //!
 //! # Layout
-//! Sums are `[row][channel]` f32 between blocks. Up to four rows, all parts of the rows are rows of one tile; more rows
-//! are a tile for each part.
+//! Sums are `[row][channel]` f32 between blocks. Up to four rows, the three parts of all rows are stacked as rows of
+//! one tile; more rows take a tile for each part.
 
 use super::pack::PARTS;
 use super::unpack::TILE;
@@ -11,18 +11,19 @@ use crate::simd::isa::LANES;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Up to here all parts of the rows are rows of one tile.
+/// Up to this many rows all parts are stacked in one tile.
 pub(crate) const STACKED: usize = 4;
-/// Places for results.
+/// Slots for results in flight.
 const SLOTS: usize = 4;
 /// How many products are started before the first result is read: a stored tile reaches loads only through the cache.
 const LAG: usize = 3;
 /// f32 of a stored tile of sums.
 pub(crate) const RESULT: usize = 256;
-/// f32 of room for results in flight.
+/// f32 of all results in flight.
 pub(crate) const RESULTS: usize = SLOTS * RESULT;
 
-/// What a block reads and writes. The tiles are configured for its rows and its columns per step.
+/// Operands of a block: `x`, `weights` and `scales` are readable for its steps, `sums` writable for a tile and
+/// `results` for [`RESULTS`]; no other thread accesses the last two.
 pub(crate) struct ScaledBlock {
     /// Activations and their sums, from the first step on.
     pub(crate) x: (*const u8, *const f32),
@@ -30,21 +31,21 @@ pub(crate) struct ScaledBlock {
     pub(crate) weights: *const u8,
     /// `[group][2][channel]`, from the group of the first step on.
     pub(crate) scales: *const f32,
-    /// Steps, or half steps where groups ask for them.
+    /// Steps, or half steps of 16 columns.
     pub(crate) count: usize,
     /// How many of them share a scale.
     pub(crate) group: usize,
-    /// How many the first group has had before.
+    /// How many of the first group were in the block before.
     pub(crate) before: usize,
     pub(crate) sums: *mut f32,
-    /// Whether the sums start here.
+    /// Whether sums start at zero rather than at what is stored.
     pub(crate) fresh: bool,
     /// Room for [`RESULTS`].
     pub(crate) results: *mut f32,
 }
 
 impl ScaledBlock {
-    /// Activations, sums of columns and weights of (half) step `i`.
+    /// Activations, column sums and weights of (half) step `i`.
     #[inline(always)]
     fn at<const M: usize, const HALF: bool>(&self, i: usize) -> (*const u8, *const f32, *const u8) {
         let (x, sums) = self.x;
@@ -64,13 +65,14 @@ impl ScaledBlock {
     /// Starts the product of (half) step `i`.
     ///
     /// # Safety
-    /// As for [`ScaledBlock::scaled`].
+    /// As for [`ScaledBlock::scaled`]; `i` is below `count`, `slot` below [`SLOTS`].
     #[inline(always)]
     unsafe fn start<const M: usize, const HALF: bool>(&self, i: usize, slot: usize) {
         let (x, _, w) = self.at::<M, HALF>(i);
         let parts = [x, x.wrapping_add(M * 64), x.wrapping_add(2 * M * 64)];
         let to = self.results.wrapping_add(slot * RESULT);
-        // SAFETY: the caller's promise.
+        // SAFETY: tiles are configured, and the loads and the store are of this step's operands and this slot (contract
+        // above).
         unsafe {
             match (M > STACKED, slot) {
                 (true, 0) => product_of_parts!([0, 4], [parts[0], parts[1], parts[2]], w, to),
@@ -88,7 +90,7 @@ impl ScaledBlock {
     /// Adds the result of (half) step `i`, scaled.
     ///
     /// # Safety
-    /// As for [`ScaledBlock::scaled`].
+    /// As for [`ScaledBlock::scaled`]; `i` is below `count`, `slot` below [`SLOTS`].
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
     unsafe fn add<const M: usize, const HALF: bool, const OFFSET: bool>(
@@ -99,7 +101,8 @@ impl ScaledBlock {
         sums: &mut [__m512; M],
     ) {
         let (_, columns, _) = self.at::<M, HALF>(i);
-        // SAFETY: the caller's promise.
+        // SAFETY: the slot holds the stored tile of step `i`; `scales` points to a group's scales and offsets (contract
+        // above).
         unsafe {
             let result = self.results.add(slot * RESULT);
             let (scale, offset) = (_mm512_load_ps(scales), _mm512_load_ps(scales.add(LANES)));
@@ -121,13 +124,14 @@ impl ScaledBlock {
     /// All steps of a weight with scales, and with offsets where `OFFSET`.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::amx::Amx`], tiles configured for `M` rows (all parts up to [`STACKED`]) and
-    /// steps of 32 columns or, where `HALF`, 16; every pointer as its field says.
+    /// AMX and AVX-512 with BF16 are there. Tiles are configured for `M` rows (all parts up to [`STACKED`]) and steps
+    /// of 32 columns or, where `HALF`, 16. The fields are as documented.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
     pub(crate) unsafe fn scaled<const M: usize, const HALF: bool, const OFFSET: bool>(&self) {
         let mut sums = [_mm512_setzero_ps(); M];
         let (mut scales, mut left) = (self.scales, self.group - self.before);
-        // SAFETY: the caller's promise; there are `SLOTS` slots, and one is read before it is written again.
+        // SAFETY: this function's contract. There are `SLOTS` slots and at most `LAG` products in flight, so a slot is
+        // read before it is written again.
         unsafe {
             if !self.fresh {
                 for m in 0..M {
@@ -138,7 +142,7 @@ impl ScaledBlock {
                 self.start::<M, HALF>(i, i);
             }
             let mut i = 0;
-            // Slots are constants here, so that nothing branches on them.
+            // Slots are constants after unrolling, so nothing branches on them.
             while i + SLOTS + LAG <= self.count {
                 for slot in 0..SLOTS {
                     self.start::<M, HALF>(i + slot + LAG, (slot + LAG) % SLOTS);

@@ -1,4 +1,4 @@
-//! FP8 codes of a panel to tiles of bfloat16, and its scales to f32.
+//! Unpacks FP8 codes of a panel to bf16 tiles, and its scales to f32.
 
 use crate::gemm::decode::scales_at;
 use crate::gemm::packed_weight::VECTOR;
@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 /// Bytes of a tile of weights.
 pub(crate) const TILE: usize = 1024;
-/// How far ahead of its use a code is asked for.
+/// How far ahead codes are prefetched.
 const PREFETCH_BYTES: usize = 4096;
 
 /// How a format's codes and scales are read.
@@ -23,12 +23,12 @@ impl Decoder {
         Self { format }
     }
 
-    /// Whether sums of columns enter the product.
+    /// Whether the format has offsets, so that column sums are needed.
     pub(crate) fn offsets(&self) -> bool {
         matches!(self.format, Format::Grouped { offset: true, .. })
     }
 
-    /// Type of scales and offsets, where there are some. FP8 codes never have nested ones.
+    /// Type of scales and offsets, if the format has some. FP8 codes never have nested ones.
     pub(crate) fn scale(&self) -> Option<ScaleType> {
         match self.format {
             Format::Grouped { scale: ScaleKind::Float(float), .. } => Some(float),
@@ -36,32 +36,33 @@ impl Decoder {
         }
     }
 
-    /// Columns that are scaled together: 32, or 16 where groups are not a multiple of that.
+    /// Whether a scale covers steps of 16 columns: where groups are not a multiple of 32.
     pub(crate) fn half_steps(&self) -> bool {
         matches!(self.format, Format::Grouped { group, .. } if group % 32 != 0)
     }
 
-    /// `steps` steps of codes at `from` to as many tiles at `to`.
+    /// Unpacks `steps` steps of codes at `from` to as many tiles at `to`.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::amx::Amx`]; as many steps on both sides.
+    /// The CPU supports AVX-512 F, BW, DQ, VL and BF16. `from` is readable for `steps` steps of codes, `to` writable
+    /// for as many tiles and 64-byte aligned.
     pub(crate) unsafe fn tiles(&self, from: *const u8, to: *mut u8, steps: usize) {
         for step in 0..steps {
-            // SAFETY: the caller's promise.
+            // SAFETY: step `step` of both sides (contract above).
             unsafe { e4m3(from.add(step * 8 * VECTOR), to.add(step * TILE)) };
         }
     }
 
-    /// Scales and offsets of `groups` groups to `[group][2][channel]`. `from` are their first bytes.
+    /// Widens scales and offsets of `groups` groups to `[group][2][channel]`. `from` are their first bytes.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::amx::Amx`]; as many numbers on both sides; `from[1]` only where the format
-    /// has offsets.
+    /// The CPU supports AVX-512 F, BW, DQ, VL and BF16. `from[0]`, and `from[1]` if the format has offsets, are
+    /// readable for sixteen numbers of each group; `to` is writable for 32 f32 of each, 64-byte aligned.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
     pub(crate) unsafe fn scales(&self, from: [*const u8; 2], to: *mut f32, groups: usize) {
         let Some(scale) = self.scale() else { return };
         for group in 0..groups {
-            // SAFETY: the caller's promise.
+            // SAFETY: group `group` of both sides (contract above).
             unsafe {
                 let (simd, at) = (Avx512::new_unchecked(), group * LANES * scale.size());
                 let factor = scales_at(simd, scale, from[0].add(at));
@@ -78,30 +79,30 @@ impl Decoder {
     }
 }
 
-/// Two lines of words from f32 numbers of even and odd columns that are exact in bfloat16.
+/// Interleaves f32 numbers of even and odd columns, exact in bf16, as a line of 32 bf16.
 ///
 /// # Safety
-/// The instructions of [`crate::gemm::amx::Amx`]; room for a line.
+/// The CPU supports AVX-512 F; `to` is writable for 64 bytes and 64-byte aligned.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
 unsafe fn join(even: __m512, odd: __m512, to: *mut u8) {
     let even = _mm512_srli_epi32::<16>(_mm512_castps_si512(even));
     let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
     let words = _mm512_ternarylogic_epi32::<0xca>(upper, _mm512_castps_si512(odd), even);
-    // SAFETY: the caller's promise.
+    // SAFETY: 64 aligned bytes at `to` (contract above).
     unsafe { _mm512_store_si512(to.cast(), words) };
 }
 
-/// One step of FP8 e4m3 numbers.
+/// Unpacks one step of FP8 e4m3 numbers.
 ///
 /// # Safety
-/// The instructions of [`crate::gemm::amx::Amx`]; a step of codes and room for a tile.
+/// The CPU supports AVX-512 F; `from` is readable for eight vectors, `to` writable for a tile and 64-byte aligned.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
 unsafe fn e4m3(from: *const u8, to: *mut u8) {
-    // Exponent and mantissa moved to their places in an f32 give 2⁻¹²⁰ of the number.
+    // Exponent and mantissa shifted to their places in an f32 give 2⁻¹²⁰ times the number.
     let factor = _mm512_set1_ps(f32::from_bits((127 + 120) << 23));
     for pair in 0..8 {
-        // SAFETY: vector `pair` of the step and two lines of the tile; a prefetch may point anywhere.
+        // SAFETY: vector `pair` of the step and two lines of the tile (contract above); a prefetch may point anywhere.
         unsafe {
             let at = from.add(pair * VECTOR);
             _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(PREFETCH_BYTES).cast());

@@ -1,10 +1,10 @@
-//! Tiles of eight or sixteen rows with codes that lie as tiles do, so that nothing is to be unpacked.
+//! Tiles of eight or sixteen rows with codes that AMX loads as they are stored: 8-bit codes without a zero point.
 //!
 //! # Shape
-//! As in [`crate::gemm::amx::int8::grouped`]: a product is begun, the exact sums of the second before it are stored,
-//! and those of the third before it are scaled and added. So a unit is added while the next one is multiplied, also
-//! where that is of the next panel, and the sums of a panel stay in registers from its first unit to its last. A call
-//! in the loop over units would send them to memory, so it calls nothing.
+//! A software pipeline as in [`grouped`](super::grouped): while a product is started, the exact sums of the second
+//! before it are stored, and those of the third before it are scaled and added. So a unit is added while the next one
+//! is multiplied, also across the end of a panel, and the sums of a panel stay in registers from its first unit to its
+//! last. A function call in the loop over units would spill them, so it calls nothing.
 
 use super::grouped::{RESULTS, TILE, dot, load, numbered, store, zero};
 use super::{SUMS, l2_tiles, prefetch_outputs, scales as scales_of, store as put};
@@ -20,7 +20,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// How far ahead of their use codes are asked for.
+/// How far ahead codes are prefetched.
 const PREFETCH_BYTES: usize = 4 * TILE;
 
 /// f32 of scratch: results of products, and the sums of a panel.
@@ -29,7 +29,7 @@ pub(crate) const SCRATCH: usize = RESULTS + SUMS;
 /// Where a tile of rows is, and where its results wait.
 #[derive(Clone, Copy)]
 struct TileCursor {
-    /// Activations and their words.
+    /// Activations and their aux words.
     x: *const u8,
     aux: *const f32,
     results: *mut u8,
@@ -37,12 +37,12 @@ struct TileCursor {
     unit: usize,
 }
 
-/// Begins product `$t`: digit `$t mod 3` of unit `$at`, whose codes are at `$w`, in tile `$t mod 4`. A load waits for
-/// the product that still reads its tile, so neighbours take turns.
+/// Starts product `$t`: limb `$t mod 3` of unit `$at`, whose codes are at `$w`, in tile `$t mod 4`. A load waits for
+/// the product that still reads its tile, so consecutive products use different tiles.
 macro_rules! begin {
     ($t:expr, $place:expr, $w:expr, $at:expr) => {
         let (limb, w, unit) = (const { ($t) % LIMBS }, $w, $place.unit);
-        // A few at a time: many at once would wait for each other.
+        // A third of the unit's lines with each limb: many prefetches at once would queue.
         let lines = (unit * LANES).div_ceil(64 * LIMBS);
         for line in limb * lines..(limb + 1) * lines {
             _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(PREFETCH_BYTES + line * 64).cast());
@@ -66,9 +66,9 @@ macro_rules! begin {
     };
 }
 
-/// Adds digit `$limb` of unit `$at`, product `$t`, to `$sums`; after the last one the offsets too.
+/// Adds limb `$limb` of unit `$at`, product `$t`, to `$sums`; after the last one the offsets too.
 ///
-/// Not a function, since one that is not inlined could not keep the sums in registers.
+/// A macro, since a call that is not inlined would spill the sums.
 macro_rules! add {
     ($t:expr, $limb:expr, $place:expr, $at:expr, ($scales:expr, $factors:expr), $sums:expr) => {
         let (scale, offset) = $factors;
@@ -143,11 +143,11 @@ impl Direct<'_> {
     /// Computes and stores everything, with [`SCRATCH`] of scratch.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::int8::Int8Gemm`] and tiles; as for [`Product::run`]; codes are whole bytes
-    /// without a sign.
+    /// AMX, AVX-512 VNNI and VBMI are there. As for [`Product::run`]; the product's rows are completely packed in
+    /// `tiles`, and its codes are [`PackLayout::amx_native`](crate::gemm::int8::PackLayout::amx_native).
     pub(crate) unsafe fn run(&self, gathered: &mut [f32], scratch: &mut [f32]) {
         let (layout, tile_rows) = (self.packed.layout(), self.packed.tile_rows());
-        // SAFETY: the caller's promise; tasks hold tiles only here.
+        // SAFETY: this function's contract; a task configures tiles only here, and panels are the product's.
         unsafe {
             let _configured = Configured::bytes(tile_rows, layout.unit());
             for from in self.tiles.clone().step_by(l2_tiles(layout)) {
@@ -167,7 +167,7 @@ impl Direct<'_> {
     /// A tile of rows with some panels.
     ///
     /// # Safety
-    /// As for [`Direct::run`]; tiles are configured for `TILE_ROWS` rows.
+    /// As for [`Direct::run`]; AMX tiles are configured for `TILE_ROWS` rows, `panels` are the product's and not empty.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
@@ -186,14 +186,15 @@ impl Direct<'_> {
             self.product,
             RowTile { index: tile, first: self.tiles.start, rows: TILE_ROWS },
         );
-        // SAFETY: the caller's promise: rows were packed before.
+        // SAFETY: the tile is completely packed.
         let row_scales = unsafe { self.packed.row_scales(tile) };
         let matrix = self.product.matrix;
         let mut scales = scales_of(matrix, &panels[0], unit);
         let mut sums = [_mm512_setzero_ps(); TILE_ROWS];
-        // Units that were begun.
+        // Units that were started.
         let mut begun = 0;
-        // SAFETY: the caller's promise; a unit is one of a panel's and of the rows'.
+        // SAFETY: this function's contract; every unit is one of the panel's and of the tile's, results fit scratch,
+        // and outputs belong to this thread.
         unsafe {
             for (i, panel) in panels.iter().enumerate() {
                 let codes = panel.planes[0];

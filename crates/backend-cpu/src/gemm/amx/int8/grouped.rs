@@ -1,37 +1,37 @@
-//! A tile of rows with one panel, by tiles of bytes.
+//! A tile of rows with one panel whose codes must be unpacked for AMX.
 //!
 //! # Layout
-//! Codes are unpacked to `[unit]` tiles of weights: for narrow codes the lines of `16·c` or `8·c` and then those of
-//! `c`, which fit one tile up to 32 columns. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7 activations.
+//! Codes are unpacked to `[unit]` tiles of weights: for narrow codes, which meet wide limbs, the lines of `16·c` or
+//! `8·c` and then those of `c`, which fit one tile up to 32 columns. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7
+//! activations.
 //!
 //! # Shape
-//! Digit by digit and unit by unit: a product is begun, the exact sums of the second before it are stored, and those of
-//! an earlier one are scaled and added, for all rows at once in registers. So tiles and vectors work at the same time,
-//! what vectors load was stored a product ago and lies in lines to which nothing is on its way (addresses that differ
-//! by whole pages wait for each other), and the four places where sums wait, one for each tile, take no room from
-//! weights and activations.
+//! A software pipeline, limb by limb and unit by unit: while a product is started, the exact sums of the second before
+//! it are stored, and those of an earlier one are scaled and added, for all rows at once in registers. So tiles and
+//! vectors work at the same time. What vectors load was stored a product ago, in one of four slots of 1 KiB, so no load
+//! waits for a store in flight to an address a multiple of 4 KiB away.
 
-use super::bytes::{PREFETCH_BYTES, bytes};
+use crate::gemm::amx::int8::{PREFETCH_BYTES, unpack_bytes};
 use crate::gemm::amx::tile::{Configured, move_tile};
 use crate::gemm::int8::code::{Code, GroupScales, weights};
-use crate::gemm::int8::isa::ops::VECTORS;
+use crate::gemm::int8::isa::VECTORS;
 use crate::gemm::int8::layout::{CHUNK, PackLayout};
 use crate::simd::avx512::Avx512;
 use crate::simd::isa::LANES;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Products that are begun before the sums of one are stored.
+/// Products that are started before the sums of one are stored.
 const LAG: usize = 2;
 /// Most units of a block.
 pub(crate) const UNITS: usize = 4;
 /// Bytes of a tile of sums.
 pub(crate) const TILE: usize = LANES * 64;
-/// f32 of room for sums that wait to be scaled.
+/// f32 of the four slots where sums wait.
 pub(crate) const RESULTS: usize = 4 * LANES * LANES;
 /// f32 of a block's weights.
 pub(crate) const WEIGHTS: usize = UNITS * 64 * LANES * 2 / 4;
-/// f32 of a block's scales: one for each digit, and the offset.
+/// f32 of a block's scales: one for each limb, and the offset.
 pub(crate) const SCALES: usize = UNITS * 4 * LANES;
 
 /// Consecutive units of a panel.
@@ -43,19 +43,20 @@ pub(crate) struct UnitRange {
     pub(crate) columns: usize,
 }
 
-/// Shapes the tiles for `tile_rows` rows.
+/// Configures AMX tiles for `tile_rows` rows.
 ///
 /// # Safety
-/// As for [`Configured::new`].
+/// As for [`Configured::bytes`].
 pub(crate) unsafe fn configure(layout: PackLayout, tile_rows: usize) -> Configured {
-    // SAFETY: the caller's promise.
+    // SAFETY: the same contract; a slab is at most 64 bytes.
     unsafe { Configured::bytes(tile_rows, layout.slab()) }
 }
 
-/// Unpacks the codes of `units` units from `first` on.
+/// Unpacks the codes of a range of units.
 ///
 /// # Safety
-/// The instructions of [`crate::gemm::int8::Int8Gemm`]; the units are the panel's; room for [`WEIGHTS`].
+/// AVX-512 VNNI and VBMI are there. `codes` is a panel that has the units of `range`, at most [`UNITS`]; `to` is
+/// writable for [`WEIGHTS`] f32 and 64-byte aligned.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(crate) unsafe fn unpack<C: Code>(
     code: C,
@@ -65,22 +66,22 @@ pub(crate) unsafe fn unpack<C: Code>(
 ) {
     let UnitRange { first, count: units, columns: unit } = range;
     let zero_point = _mm512_set1_epi8(zero_point as i8);
-    // Units have 16, 32 or 64 columns; a division for every vector would cost more than the vector.
+    // Shifts: units have 16, 32 or 64 columns, and a division per vector would cost more than the vector.
     let (lines, shift) = (unit / 4, (unit / 4).ilog2());
     let double = usize::from(C::NARROW);
-    // SAFETY: the caller's promise.
+    // SAFETY: the chunks are the panel's, and lines stay below `WEIGHTS` (contract above).
     unsafe {
         let codes = codes.wrapping_add(first * unit / CHUNK * C::BITS * 64);
         for chunk in 0..(units * unit).div_ceil(CHUNK) {
-            let bytes = bytes(code, codes.add(chunk * C::BITS * 64), PREFETCH_BYTES);
+            let bytes = unpack_bytes(code, codes.add(chunk * C::BITS * 64), PREFETCH_BYTES);
             for i in 0..VECTORS {
                 let line = chunk * VECTORS + i;
-                // Lines of the units before, twice where codes are narrow.
+                // Lines of the units before, twice as many where codes are narrow.
                 let before = line >> shift << shift << double;
                 let byte = _mm512_sub_epi8(bytes[i], zero_point);
                 let to = to.cast::<u8>().add((before + (line & (lines - 1))) * 64);
                 if C::NARROW {
-                    // Codes that move up leave no trace in the byte above: what they push out is masked.
+                    // The shift is of 16 bits; what it pushes into the next byte is masked.
                     let moved = if C::SHIFT == 3 {
                         _mm512_slli_epi16::<3>(byte)
                     } else {
@@ -97,15 +98,16 @@ pub(crate) unsafe fn unpack<C: Code>(
     }
 }
 
-/// Brings the scales of `units` units from `first` on to f32, for each digit.
+/// Widens the scales of a range of units to f32, times the weight of each limb.
 ///
 /// # Safety
-/// The instructions of [`crate::gemm::int8::Int8Gemm`]; the units are the panel's; room for [`SCALES`].
+/// AVX-512 F, BW, DQ and VL are there. The units are the panel's, at most [`UNITS`]; `to` is writable for [`SCALES`]
+/// f32 and 64-byte aligned.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(crate) unsafe fn widen_scales<C: Code>(scales: GroupScales, range: UnitRange, to: *mut f32) {
     let UnitRange { first, count, .. } = range;
     for unit in 0..count {
-        // SAFETY: the caller's promise.
+        // SAFETY: the unit is the panel's, and its four lines are within `SCALES` (contract above).
         unsafe {
             let (scale, offset) = scales.of(Avx512::new_unchecked(), first + unit);
             let to = to.add(unit * 4 * LANES);
@@ -118,7 +120,7 @@ pub(crate) unsafe fn widen_scales<C: Code>(scales: GroupScales, range: UnitRange
     }
 }
 
-/// One instruction for each number of a tile. Numbers are constants wherever this is used, so one arm is left of it.
+/// Chooses the instruction with tile `$number mod 4`. Numbers are constants after inlining, so a single arm remains.
 macro_rules! numbered {
     ($number:expr, $name:ident($($rest:tt)*)) => {
         match $number % 4 {
@@ -145,7 +147,7 @@ macro_rules! zero {
     };
 }
 
-/// To the tile's place among the results.
+/// Stores a tile to its slot among the results.
 macro_rules! store {
     ($tile:literal, $results:expr) => {
         move_tile!(store $tile, $results.wrapping_add($tile * TILE))
@@ -170,10 +172,10 @@ macro_rules! dot {
 
 pub(crate) use {dot, load, numbered, store, zero};
 
-/// Scales the sums of a digit of a unit of `$block` that wait at `$from` and adds them to `$sums`, with the last digit
-/// the offsets too.
+/// Scales the sums of a limb of a unit of `$block` that wait at `$from` and adds them to `$sums`; with the last limb
+/// also the offsets.
 ///
-/// Not a function, since one that is not inlined could not keep the sums in registers.
+/// A macro, since a call that is not inlined would spill the sums.
 macro_rules! add {
     ($block:expr, [$unit:expr, $limb:expr], $limbs:expr, $from:expr, $sums:ident) => {{
         let (from, scales) = ($from, $block.scales.add($unit * 4 * LANES));
@@ -193,29 +195,30 @@ macro_rules! add {
     }};
 }
 
-/// Rows of a tile with one panel over up to [`UNITS`] units.
+/// Operands of a tile of rows with one panel over up to [`UNITS`] units: `x` and its aux words, `weights` and `scales`
+/// are readable for these units, `sums` is writable for a tile, 64-byte aligned, and used by no other thread.
 pub(crate) struct UnitBlock {
     pub(crate) layout: PackLayout,
     /// Rows of the tile: eight or sixteen.
     pub(crate) tile_rows: usize,
-    /// Whether weights have a sign.
+    /// Whether unpacked weights are signed.
     pub(crate) signed: bool,
     pub(crate) offsets: bool,
-    /// Activations and their words, from the first unit on.
+    /// Activations and their aux words, from the first unit on.
     pub(crate) x: (*const u8, *const f32),
     pub(crate) weights: *const u8,
     pub(crate) scales: *const f32,
     pub(crate) units: usize,
     /// `[row][channel]`.
     pub(crate) sums: *mut f32,
-    /// Whether the sums start here.
+    /// Whether sums start at zero rather than at what is stored.
     pub(crate) fresh: bool,
 }
 
-/// Blocks on their way: the last units of one are added while the products of the next run.
+/// Blocks in flight: the last units of one are added while the products of the next run.
 pub(crate) struct UnitPipeline<const NARROW: bool> {
     results: *mut u8,
-    /// The tile that takes the next product; the two before it hold the last ones.
+    /// The AMX tile that takes the next product; the two before it hold the last ones.
     phase: usize,
     /// The block whose last products are not yet added.
     before: Option<UnitBlock>,
@@ -223,27 +226,27 @@ pub(crate) struct UnitPipeline<const NARROW: bool> {
 
 impl<const NARROW: bool> UnitPipeline<NARROW> {
     const LIMBS: usize = if NARROW { 2 } else { 3 };
-    /// Units whose sums wait when a block is left, and their products. At least one more than [`LAG`], so that a store
-    /// is a product old when its sums are loaded.
+    /// Units whose sums wait when a block ends, and their products. At least one product more than [`LAG`], so that a
+    /// store is a product old when its sums are loaded.
     const LATE: usize = if NARROW { 2 } else { 1 };
     const WAITING: usize = Self::LATE * Self::LIMBS;
 
-    /// `results` is room for [`RESULTS`].
+    /// `results` is writable for [`RESULTS`] f32, 64-byte aligned, as long as the pipeline is used.
     pub(crate) fn new(results: *mut f32) -> Self {
         Self { results: results.cast(), phase: 0, before: None }
     }
 
-    /// Adds a block's products to its sums, in the end: call [`UnitPipeline::finish`] before looking at them.
+    /// Adds a block's products to its sums, eventually: call [`UnitPipeline::finish`] before reading them.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::int8::Int8Gemm`] and tiles, configured for the class and the recipe; every
-    /// pointer of the block as its field says: weights until this returns, the others until a further block was pushed
-    /// or the pipeline is finished.
+    /// AMX, AVX-512 VNNI and VBMI are there, and tiles are configured for the block's rows and layout. The fields of
+    /// the block are as documented: `weights` until this returns, the others until another block was pushed or the
+    /// pipeline is finished.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(crate) unsafe fn push(&mut self, block: UnitBlock) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same contract, for the block's number of rows.
         unsafe {
             match block.tile_rows {
                 16 => self.rows::<16>(block),
@@ -252,17 +255,17 @@ impl<const NARROW: bool> UnitPipeline<NARROW> {
         }
     }
 
-    /// As above, for a block of `TILE_ROWS` rows.
+    /// As above, for blocks of `TILE_ROWS` rows.
     ///
     /// # Safety
-    /// As above.
+    /// As for [`UnitPipeline::push`].
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn rows<const TILE_ROWS: usize>(&mut self, block: UnitBlock) {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract; the block before is kept alive by the contract of its own push.
         unsafe {
-            // Too few products for others to be added during them.
+            // A block with too few products to add another's sums during them.
             let alone = block.units < Self::LATE;
             if alone {
                 self.drain::<TILE_ROWS>();
@@ -282,7 +285,7 @@ impl<const NARROW: bool> UnitPipeline<NARROW> {
         }
     }
 
-    /// Brings everything to its sums.
+    /// Adds everything that still waits.
     ///
     /// # Safety
     /// As for [`UnitPipeline::push`].
@@ -290,7 +293,7 @@ impl<const NARROW: bool> UnitPipeline<NARROW> {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(crate) unsafe fn finish(&mut self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract.
         unsafe {
             match self.before.as_ref().map(|block| block.tile_rows) {
                 Some(16) => self.drain::<16>(),
@@ -300,17 +303,18 @@ impl<const NARROW: bool> UnitPipeline<NARROW> {
         }
     }
 
-    /// As above, for a block of `TILE_ROWS` rows.
+    /// As above, for blocks of `TILE_ROWS` rows.
     ///
     /// # Safety
-    /// As above.
+    /// As for [`UnitPipeline::push`].
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn drain<const TILE_ROWS: usize>(&mut self) {
         let Some(block) = self.before.take() else { return };
         let late = Self::LATE.min(block.units);
-        // SAFETY: the caller's promise.
+        // SAFETY: tiles hold the last two products, and results the ones before; the block's operands are still alive
+        // (contract of `push`).
         unsafe {
             for i in 0..LAG {
                 numbered!(self.phase + 4 - LAG + i, store(self.results));
@@ -327,9 +331,9 @@ impl<const NARROW: bool> UnitPipeline<NARROW> {
 }
 
 impl UnitBlock {
-    /// Product `T`: digit `T mod LIMBS` of unit `T / LIMBS`, in tile `T + PHASE`.
+    /// Product `T`: limb `T mod LIMBS` of unit `T / LIMBS`, in tile `T + PHASE`.
     ///
-    /// A load waits for the product that still reads its tile, so neighbours take turns.
+    /// A load waits for the product that still reads its tile, so consecutive products use different tiles.
     ///
     /// # Safety
     /// As for [`UnitPipeline::push`].
@@ -348,10 +352,10 @@ impl UnitBlock {
         let x = self.x.0.wrapping_add(i * self.layout.unit_bytes(TILE_ROWS));
         let bytes = columns / 4 * 64;
         let w = self.weights.wrapping_add(i * if NARROW { 2 * bytes } else { bytes });
-        // SAFETY: the caller's promise.
+        // SAFETY: the loads are of this unit's activations and weights (contract above); tiles are configured.
         unsafe {
             if NARROW && columns > CHUNK {
-                // Both halves of a digit have lines of their own.
+                // Both halves of a wide limb have a slab of their own.
                 if limb == 0 {
                     load!(4, w, 64_usize);
                     load!(5, w.wrapping_add(bytes), 64_usize);
@@ -383,7 +387,8 @@ impl UnitBlock {
         }
     }
 
-    /// All products, and the sums of all but the last units; first those of the block before that still wait.
+    /// All products of the block, and the sums of all but its last units; first those of the block before that still
+    /// wait.
     ///
     /// # Safety
     /// As for [`UnitPipeline::push`].
@@ -398,7 +403,7 @@ impl UnitBlock {
         let (limbs, waiting) =
             const { (UnitPipeline::<NARROW>::LIMBS, UnitPipeline::<NARROW>::WAITING) };
         let all = self.units * limbs;
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract; slots of `results` are stored two products before they are read.
         unsafe {
             let late =
                 before.map_or(0, |before| before.units - const { UnitPipeline::<NARROW>::LATE });
@@ -443,7 +448,7 @@ impl UnitBlock {
         }
     }
 
-    /// The rows' sums so far; `first` where nothing of the block was added to them.
+    /// The rows' sums so far; `first` if nothing of this block was added to them yet.
     ///
     /// # Safety
     /// As for [`UnitPipeline::push`].
@@ -455,14 +460,14 @@ impl UnitBlock {
         let mut sums = [_mm512_setzero_ps(); TILE_ROWS];
         if !(first && self.fresh) {
             for r in 0..TILE_ROWS {
-                // SAFETY: the caller's promise.
+                // SAFETY: `sums` has a vector for each row (contract above).
                 sums[r] = unsafe { _mm512_load_ps(self.sums.add(r * LANES)) };
             }
         }
         sums
     }
 
-    /// Keeps the rows' sums.
+    /// Stores the rows' sums.
     ///
     /// # Safety
     /// As for [`UnitPipeline::push`].
@@ -472,7 +477,7 @@ impl UnitBlock {
     )]
     unsafe fn keep<const TILE_ROWS: usize>(&self, sums: &[__m512; TILE_ROWS]) {
         for r in 0..TILE_ROWS {
-            // SAFETY: the caller's promise.
+            // SAFETY: `sums` has a vector for each row (contract above).
             unsafe { _mm512_store_ps(self.sums.add(r * LANES), sums[r]) };
         }
     }

@@ -1,11 +1,17 @@
-//! A task's rows and channels by tiles, cut into blocks that stay near the core.
+//! Integer codes by AMX, cut into blocks that stay in cache.
 //!
 //! # Shape
-//! [`MAX_PANELS`] panels at a time: of these, a block of columns is unpacked and used by all tiles of rows before the
-//! next. Sums wait in scratch between blocks, which changes none of their bits. Few tiles take a panel after the other,
-//! as it lies in memory.
+//! [`MAX_PANELS`] panels at a time: a block of their columns is unpacked and used by all tiles of rows before the next.
+//! Sums wait in scratch between blocks, which changes none of their bits. With one or two tiles of rows, panels are
+//! taken one after the other, as they lie in memory.
+//!
+//! | rows | 8-bit codes | other codes | K-quants |
+//! |---|---|---|---|
+//! | 1 | by vectors | by vectors | by vectors |
+//! | 2 to 4 | [`stacked`] | by vectors | [`k_quant::small_batch`] |
+//! | 5 to 8 | [`direct`] | [`grouped`] | [`k_quant::small_batch`] |
+//! | more | [`direct`] | [`grouped`] | [`k_quant`] |
 
-pub(crate) mod bytes;
 pub(crate) mod direct;
 pub(crate) mod grouped;
 pub(crate) mod k_quant;
@@ -13,8 +19,9 @@ pub(crate) mod stacked;
 
 use self::k_quant::{KQuantGemm, small_batch::KQuantSmallBatch};
 use super::tile::l2_tiles as near_tiles_of;
+use crate::gemm::int8::Int8Product;
 use crate::gemm::int8::code::{Code, GroupScales, zero_point_log2};
-use crate::gemm::int8::dispatch::Int8Product;
+use crate::gemm::int8::isa::{Avx512Vnni, VECTORS, codes};
 use crate::gemm::int8::layout::{PackLayout, PackedLimbs};
 use crate::gemm::packed_weight::PackedWeight;
 use crate::gemm::panels::{self, MAX_PANELS, Panel, RowTile, for_each_panels};
@@ -25,17 +32,17 @@ use direct::Direct;
 use forerun_base::Format;
 use grouped::{RESULTS, SCALES, UNITS, UnitBlock, UnitPipeline, UnitRange, WEIGHTS};
 use stacked::Stacked;
-use std::arch::x86_64::{_mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps};
+use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// f32 of the sums of a tile of rows and a panel.
 pub(crate) const SUMS: usize = LANES * LANES;
 
-/// Tiles of rows up to which reading the weights in their order is worth more than reading activations once for several
+/// Up to this many tiles of rows, reading weights sequentially gains more than reading activations once for several
 /// panels.
 const FEW_TILES: usize = 2;
 
-/// Tiles of rows that are used together.
+/// Tiles of rows that share unpacked weights.
 pub(crate) fn l2_tiles(layout: PackLayout) -> usize {
     near_tiles_of(layout.packed_len(LANES))
 }
@@ -55,21 +62,46 @@ pub(crate) fn scratch_len(layout: PackLayout, rows: usize) -> usize {
 /// Computes and stores a product.
 ///
 /// # Safety
-/// The instructions of [`crate::gemm::int8::isa::Avx512Vnni`], and tiles; as for [`Product::run`].
+/// AMX, AVX-512 VNNI and VBMI are there. `work` fulfils the contract of [`Product::run`], its rows are completely
+/// packed, and its codes are of type `C`.
 pub(crate) unsafe fn run<C: Code>(work: Int8Product<'_>, code: C) {
     let (layout, tile_rows) = (work.packed.layout(), work.packed.tile_rows());
     if layout.nested() {
         work.nested(code);
     } else if stacked::stacks(layout, tile_rows) {
         let Int8Product { product, packed, tiles, gathered, scratch, .. } = work;
-        // SAFETY: the caller's promise; fewer rows than sixteen are one tile.
+        // SAFETY: this function's contract; fewer rows than sixteen are one tile, and the layout says that codes are
+        // AMX-native.
         unsafe { Stacked { product, packed, tile: tiles.start }.run(gathered, scratch) };
     } else if layout.amx_native() {
         let Int8Product { product, packed, tiles, gathered, scratch, .. } = work;
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract; the layout says that codes are AMX-native.
         unsafe { Direct { product, packed, tiles }.run(gathered, scratch) };
     } else {
         work.uses_amx(code);
+    }
+}
+
+/// How far ahead codes are prefetched.
+pub(crate) const PREFETCH_BYTES: usize = 4096;
+
+/// The codes of 32 columns; what lies `prefetch_bytes` behind them is prefetched into L1.
+///
+/// # Safety
+/// The CPU supports the instructions of [`Avx512Vnni`]; `from` is readable for `BITS` vectors.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+pub(crate) unsafe fn unpack_bytes<C: Code>(
+    code: C,
+    from: *const u8,
+    prefetch_bytes: usize,
+) -> [__m512i; VECTORS] {
+    // SAFETY: `BITS` vectors are readable at `from` (contract above); a prefetch may point anywhere.
+    unsafe {
+        for i in 0..C::BITS {
+            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(prefetch_bytes + i * 64).cast());
+        }
+        codes(Avx512Vnni::new_unchecked(), code, from)
     }
 }
 
@@ -83,7 +115,7 @@ impl Int8Product<'_> {
     fn nested<C: Code>(self, code: C) {
         let Range { start, end } = self.tiles;
         if self.packed.layout().paired(self.packed.tile_rows()) {
-            // SAFETY: `run`'s promise; fewer rows than sixteen are one tile.
+            // SAFETY: `run`'s contract; fewer rows than sixteen are one tile, packed in pairs.
             return unsafe {
                 KQuantSmallBatch::new(self.product, self.packed, start, self.scratch)
                     .run(code, self.gathered)
@@ -93,7 +125,7 @@ impl Int8Product<'_> {
             let tiles = from..end.min(from + l2_tiles(self.packed.layout()));
             let mut nested =
                 KQuantGemm::new(self.product, self.packed, (start, tiles), self.scratch);
-            // SAFETY: `run`'s promise.
+            // SAFETY: `run`'s contract; the tiles are completely packed and the outputs belong to this thread.
             unsafe { nested.run(code, self.gathered) };
         }
     }
@@ -103,7 +135,7 @@ impl Int8Product<'_> {
         let (results, scratch) = self.scratch.split_at_mut(RESULTS);
         let (weights, scratch) = scratch.split_at_mut(MAX_PANELS * WEIGHTS);
         let (scales, sums) = scratch.split_at_mut(MAX_PANELS * SCALES);
-        // SAFETY: `run`'s promise; tasks hold tiles only here.
+        // SAFETY: `run`'s contract; a task configures tiles only here.
         let _configured = unsafe { grouped::configure(layout, self.packed.tile_rows()) };
         let Range { start, end } = self.tiles;
         for from in (start..end).step_by(l2_tiles(layout)) {
@@ -125,7 +157,8 @@ impl Int8Product<'_> {
     }
 }
 
-/// Tiles of rows that stay near, and scratch.
+/// Tiles of rows that share unpacked weights, and scratch. Only [`run`] makes one, so its contract holds for every
+/// method.
 struct GroupedGemm<'a> {
     product: &'a Product<'a, PackedWeight>,
     packed: PackedLimbs<'a>,
@@ -157,7 +190,7 @@ impl GroupedGemm<'_> {
                 self.product,
                 RowTile { index: tile, first: self.first, rows: self.packed.tile_rows() },
             );
-            // SAFETY: `run`'s promise.
+            // SAFETY: `run`'s contract; the tiles are completely packed and the outputs belong to this thread.
             unsafe { store(self.product, panel, rows, (sums, self.packed.row_scales(tile))) };
         }
     }
@@ -169,10 +202,10 @@ impl GroupedGemm<'_> {
         for from in (0..units).step_by(UNITS) {
             let some = from..units.min(from + UNITS);
             for (i, panel) in panels.iter().enumerate() {
-                self.bring(code, panel, i, some.clone());
+                self.unpack_units(code, panel, i, some.clone());
             }
-            // SAFETY: tiles were configured for the class and the recipe; the fields of blocks are as they say, and the
-            // pipeline is finished before weights and scales change.
+            // SAFETY: tiles are configured for these rows and this layout; operands of blocks are in the packed tiles
+            // and in this task's scratch, and the pipeline is finished before weights and scales are overwritten.
             unsafe {
                 for tile in self.tiles.clone() {
                     let rows = panels::rows_of(
@@ -186,7 +219,7 @@ impl GroupedGemm<'_> {
                         }
                         pipeline.push(block);
                     }
-                    // A push finishes what was before it.
+                    // A push finishes the block before it.
                     if some.end == units && tile > self.tiles.start {
                         self.put(panels, tile - 1);
                     }
@@ -197,7 +230,7 @@ impl GroupedGemm<'_> {
         self.put(panels, self.tiles.end - 1);
     }
 
-    /// All panels, each to its end before the next. A block is brought near while the one before it is multiplied.
+    /// All panels, each to its end before the next. A block is unpacked while the one before it is multiplied.
     fn stream<C: Code, const NARROW: bool>(&mut self, code: C, panels: &[Panel]) {
         let units = self.packed.layout().units();
         let each = units.div_ceil(UNITS);
@@ -206,7 +239,7 @@ impl GroupedGemm<'_> {
         for n in 0..=each * panels.len() {
             if n < each * panels.len() {
                 let (i, some) = step(n);
-                self.bring(code, &panels[i], n % MAX_PANELS, some);
+                self.unpack_units(code, &panels[i], n % MAX_PANELS, some);
             }
             let Some(n) = n.checked_sub(1) else { continue };
             let (i, some) = step(n);
@@ -219,8 +252,9 @@ impl GroupedGemm<'_> {
                     prefetch_outputs(self.product, &panels[i], rows);
                 }
                 let block = self.block(tile, i, n % MAX_PANELS, some.clone());
-                // SAFETY: tiles were configured for the class and the recipe; the fields of blocks are as they say:
-                // between a block and the next use of its place for weights and scales lie at least two further blocks.
+                // SAFETY: tiles are configured for these rows and this layout; operands of blocks are in the packed
+                // tiles and in this task's scratch. A slot of weights and scales is overwritten only after at least two
+                // further blocks.
                 unsafe { pipeline.push(block) };
             }
         }
@@ -233,22 +267,22 @@ impl GroupedGemm<'_> {
         zero_point_log2(self.product.matrix.format()).map_or(0, |bit| 1 << bit)
     }
 
-    /// Brings units of a panel near, as tiles and f32 scales in place `at`.
-    fn bring<C: Code>(&mut self, code: C, panel: &Panel, at: usize, units: Range<usize>) {
+    /// Unpacks units of a panel, as tiles and f32 scales, to slot `at`.
+    fn unpack_units<C: Code>(&mut self, code: C, panel: &Panel, at: usize, units: Range<usize>) {
         let (weight, unit) = (self.product.matrix, self.packed.layout().unit());
         let (codes, zero_point) = (panel.planes[0], self.zero_point());
         let to = self.weights[at * WEIGHTS..][..WEIGHTS].as_mut_ptr();
         let factors = self.scales[at * SCALES..][..SCALES].as_mut_ptr();
         let scales = scales(weight, panel, unit);
         let some = UnitRange { first: units.start, count: units.len(), columns: unit };
-        // SAFETY: the units are the panel's; scratch has room for a block.
+        // SAFETY: the units are the panel's, and the slot has room for a block.
         unsafe {
             grouped::unpack(code, (codes, zero_point), some, to);
             grouped::widen_scales::<C>(scales, some, factors);
         }
     }
 
-    /// One tile of rows with panel number `i`, whose units were brought to place `at`.
+    /// One tile of rows with panel number `i`, whose units were unpacked to slot `at`.
     fn block(&mut self, tile: usize, i: usize, at: usize, units: Range<usize>) -> UnitBlock {
         let sums = self.place(tile, i);
         let format = self.product.matrix.format();
@@ -266,27 +300,28 @@ impl GroupedGemm<'_> {
         }
     }
 
-    /// First f32 of the sums of a tile and place `i` of a block.
+    /// Index of the sums of a tile and panel `i` of a block.
     fn place(&self, tile: usize, i: usize) -> usize {
         ((tile - self.tiles.start) * MAX_PANELS + i) * SUMS
     }
 }
 
-/// As [`Panel::expect`], for [`store`].
+/// As [`Panel::prefetch_outputs`], for [`store`].
 #[inline(always)]
 pub(crate) fn prefetch_outputs(
     product: &Product<'_, PackedWeight>,
     panel: &Panel,
     rows: Range<usize>,
 ) {
-    // SAFETY: processors with tiles have the instructions.
+    // SAFETY: a processor with AMX has AVX-512.
     panel.prefetch_outputs(unsafe { Avx512::new_unchecked() }, product, rows);
 }
 
 /// Stores the sums of a tile of rows and a panel.
 ///
 /// # Safety
-/// The instructions of [`Int8Gemm`]; as for [`Product::run`].
+/// AVX-512 F is there. The outputs of `rows` and the panel's channels belong to this thread; `sums` and row scales have
+/// sixteen numbers and one number for each row.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(crate) unsafe fn store(
     product: &Product<'_, PackedWeight>,
@@ -296,7 +331,7 @@ pub(crate) unsafe fn store(
 ) {
     for ((row, sums), &row_scales) in rows.zip(sums.as_chunks::<LANES>().0).zip(row_scales) {
         let mut out = [0.0; LANES];
-        // SAFETY: sixteen sums; the caller's promise.
+        // SAFETY: sixteen sums on both sides; the outputs belong to this thread (contract above).
         unsafe {
             let sums = _mm512_loadu_ps(sums.as_ptr());
             _mm512_storeu_ps(out.as_mut_ptr(), _mm512_mul_ps(sums, _mm512_set1_ps(row_scales)));

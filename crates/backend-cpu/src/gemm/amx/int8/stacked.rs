@@ -1,9 +1,9 @@
-//! Up to four rows with codes that lie as tiles do: the digits of all rows are rows of one tile.
+//! Two to four rows with AMX-native codes: the limbs of all rows are stacked as rows of one tile.
 //!
 //! # Shape
-//! Four panels at a time share a tile of activations. Each has a tile of sums: what it holds of one unit is stored
-//! before the next unit takes its place, three products later, and added, while further products run, to sums that stay
-//! in registers.
+//! Four panels at a time share a tile of activations. Each has an accumulator tile: the sums of a unit are stored
+//! before the next unit takes the tile, three products later, and added, while further products run, to f32 sums that
+//! stay in registers.
 
 use super::grouped::TILE;
 use super::{SUMS, scales as scales_of, store};
@@ -21,13 +21,13 @@ use std::array::from_fn;
 
 /// Most rows.
 const MOST: usize = 4;
-/// How far ahead of their use codes are asked for.
+/// How far ahead codes are prefetched.
 const PREFETCH_BYTES: usize = 2 * TILE;
 
 /// f32 of scratch: results of each panel, and its sums.
 pub(crate) const SCRATCH: usize = MAX_PANELS * (TILE / 4 + SUMS);
 
-/// Whether the digits of all of `tile_rows` rows are rows of one tile.
+/// Whether the limbs of `tile_rows` rows are stacked.
 pub(crate) fn stacks(layout: PackLayout, tile_rows: usize) -> bool {
     layout.uses_amx(tile_rows) && layout.amx_native() && tile_rows <= MOST
 }
@@ -39,7 +39,7 @@ pub(crate) struct Stacked<'a> {
     pub(crate) tile: usize,
 }
 
-/// Begins the product of a unit with a panel, in its tile of sums.
+/// Starts the product of a unit with a panel, in its accumulator tile.
 macro_rules! begin {
     ($sums:literal, $weights:literal, $x:literal, $from:expr) => {
         asm!(
@@ -51,7 +51,7 @@ macro_rules! begin {
     };
 }
 
-/// Scales the digits' sums of a unit that wait at `$from` and adds them to the rows' `$sums`.
+/// Scales the limbs' sums of a unit that wait at `$from` and adds them to the rows' `$sums`.
 macro_rules! add {
     ($scales:expr, ($aux:expr, $unit:expr), $from:expr, $sums:expr) => {{
         let (from, unit, scales) = ($from, $unit, &$scales);
@@ -76,11 +76,11 @@ impl Stacked<'_> {
     /// Computes and stores everything, with [`SCRATCH`] of scratch.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::int8::Int8Gemm`] and tiles; as for [`Product::run`]; codes are whole bytes
-    /// without a sign.
+    /// AMX, AVX-512 VNNI and VBMI are there. As for [`Product::run`]; the product's rows are completely packed in
+    /// `tile`, and its codes are [`PackLayout::amx_native`].
     pub(crate) unsafe fn run(&self, gathered: &mut [f32], scratch: &mut [f32]) {
         let (layout, tile_rows) = (self.packed.layout(), self.packed.tile_rows());
-        // SAFETY: the caller's promise; tasks hold tiles only here.
+        // SAFETY: this function's contract; a task configures tiles only here, and panels are the product's.
         unsafe {
             let _configured = Configured::bytes(LIMBS * tile_rows, layout.unit());
             for_each_panels(self.product, MAX_PANELS, gathered, |panels| match tile_rows {
@@ -93,7 +93,8 @@ impl Stacked<'_> {
     /// All rows with up to four panels.
     ///
     /// # Safety
-    /// As for [`Stacked::run`]; tiles are configured for `TILE_ROWS` rows.
+    /// As for [`Stacked::run`]; AMX tiles are configured for the limbs of `TILE_ROWS` rows; `panels` are one to four of
+    /// the product's.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
@@ -102,14 +103,15 @@ impl Stacked<'_> {
         let (unit, units) = (layout.unit(), layout.units());
         let (results, kept) = scratch.split_at_mut(MAX_PANELS * TILE / 4);
         let results = results.as_mut_ptr().cast::<u8>();
-        // Where there are fewer panels the last one is multiplied again, for nobody.
+        // With fewer than four panels the last one is repeated, and its extra results dropped.
         let last = panels.len() - 1;
         let codes: [*const u8; MAX_PANELS] = from_fn(|i| panels[i.min(last)].planes[0]);
         let scales: [GroupScales; MAX_PANELS] =
             from_fn(|i| scales_of(matrix, &panels[i.min(last)], unit));
         let (x, aux) = self.packed.unit(self.tile, 0);
         let mut sums = [[_mm512_setzero_ps(); TILE_ROWS]; MAX_PANELS];
-        // SAFETY: the caller's promise; a unit is one of the panels' and of the rows'.
+        // SAFETY: this function's contract; every unit is one of the panels' and of the tile's, results fit scratch,
+        // and outputs belong to this thread.
         unsafe {
             macro_rules! unit {
                 ($x:literal, $at:expr) => {{
@@ -137,7 +139,7 @@ impl Stacked<'_> {
                     begin!($panel, $weights, $x, from);
                 })*};
             }
-            // A load waits for the products that still read its tile, so neighbours take turns.
+            // A load waits for the products that still read its tile, so consecutive units use different tiles.
             for at in (0..units).step_by(2) {
                 unit!(6, at);
                 if at + 1 < units {

@@ -1,43 +1,44 @@
-//! AVX2: two registers hold sixteen channels. With dot products of bytes (AVX-VNNI), or by pairs of bytes in sixteen
-//! bits.
+//! AVX2: two registers hold sixteen channels. Bytes are multiplied by `vpdpbusd` (AVX-VNNI), or by `vpmaddubsw` in
+//! pairs of 16 bits.
 //!
 //! # Numerics
-//! Pairs are summed in sixteen bits, and as many of those as surely fit before they are widened. Whole numbers are
-//! exact however they are summed.
+//! Pairs are summed in 16 bits, only as many as cannot overflow, and then widened. Integer sums are exact in any order.
 
-use super::ops::{Int8Isa, Int8Kernel};
+use super::{Int8Isa, Int8Kernel};
 use crate::gemm::int8::code::{Code, LIMBS};
+use crate::gemm::int8::layout::PackLayout;
+use crate::gemm::int8::pack::ByteLimbs;
 use crate::simd::avx2::Avx2;
 use crate::simd::isa::LANES;
 use std::arch::is_x86_feature_detected as has;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-/// The two halves of sixteen channels.
+/// Sixteen 32-bit lanes in two registers.
 type PairI32 = [__m256i; 2];
 
-/// Proof that the processor has AVX2 and how bytes are multiplied.
+/// Proof that the processor has AVX2 and the dot product `M`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx2Int8<M>(Avx2, PhantomData<M>);
 
-/// How bytes are multiplied.
+/// How bytes are multiplied and summed.
 pub(crate) trait DotProduct: Copy + Send + Sync {
     /// Whether codes may have more than six bits.
     const BYTES: bool;
 
-    /// Whether the processor can.
+    /// Whether the processor has the instructions.
     fn present() -> bool;
 
     /// Runs a kernel with the instructions enabled. Not inlined.
     ///
     /// # Safety
-    /// The processor has AVX2 and these instructions.
+    /// The CPU supports AVX2, FMA, F16C and the instructions of `Self`, as a value of `Avx2Int8<Self>` proves.
     unsafe fn call<K: Int8Kernel>(simd: Avx2Int8<Self>, kernel: K);
 
     /// As [`Int8Isa::dots`].
     ///
     /// # Safety
-    /// As there, and as above.
+    /// As for [`Int8Isa::dots`], and the CPU supports AVX2 and the instructions of `Self`.
     unsafe fn dots<C: Code, const R: usize, const P: usize, const N: usize>(
         sums: &mut [[PairI32; P]; R],
         codes: &[PairI32; N],
@@ -47,13 +48,13 @@ pub(crate) trait DotProduct: Copy + Send + Sync {
 }
 
 impl<M: DotProduct> Avx2Int8<M> {
-    /// The proof, where it holds.
+    /// The proof, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         Avx2::detect().filter(|_| M::present()).map(|avx2| Self(avx2, PhantomData))
     }
 }
 
-/// Pairs of bytes in sixteen bits: what AVX2 alone can do, with codes of up to six bits.
+/// `vpmaddubsw`: pairs of bytes summed in 16 bits, saturating. What AVX2 alone can do, with codes of up to six bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MaddubsPairs;
 
@@ -77,11 +78,12 @@ impl DotProduct for MaddubsPairs {
         x: &[*const u8; P],
         slab: usize,
     ) {
-        // Two products are below 2^(BITS + 8), and sums of sixteen bits hold 2^15. More than four would be summed as a
-        // tree, for which there are no registers.
+        // Two products are below 2^(BITS + 8) and a 16-bit sum holds 2^15, so nothing saturates. More than four pairs
+        // per widening would be summed as a tree, for which there are no registers.
         let pairs_per_widening =
             const { if C::BITS < 5 { 4 } else { 1 << 7_usize.saturating_sub(C::BITS) } };
-        // SAFETY: the caller's promise.
+        // SAFETY: AVX2 is there; `broadcast_word` reads bytes `4j..4j+4` of row `r` of plane `p`, which the contract of
+        // `dots` makes readable.
         unsafe {
             let ones = _mm256_set1_epi16(1);
             for p in 0..P {
@@ -110,7 +112,7 @@ impl DotProduct for MaddubsPairs {
     }
 }
 
-/// Dot products of bytes, by an instruction that has one name in AVX-VNNI and another in AVX-512.
+/// `vpdpbusd`, whose intrinsic has one name in AVX-VNNI and another in AVX-512.
 macro_rules! dot_products {
     ($(#[$about:meta])* $name:ident, $dot:ident, $features:literal, $present:expr) => {
         $(#[$about])*
@@ -142,7 +144,8 @@ macro_rules! dot_products {
                         for r in 0..R {
                             for half in 0..2 {
                                 let sum = &mut sums[r][p][half];
-                                // SAFETY: the caller's promise.
+                                // SAFETY: the instructions are there; bytes `4j..4j+4` of row `r` of plane `p` are
+                                // readable by the contract of `dots`.
                                 *sum = unsafe {
                                     let limbs = broadcast_word(x[p].wrapping_add(r * slab + 4 * j));
                                     $dot(*sum, codes[j][half], limbs)
@@ -162,30 +165,30 @@ dot_products!(
 );
 #[cfg(test)]
 dot_products!(
-    /// The same products as AVX-512 writes them, so that most machines can try what follows from them.
+    /// The same instruction in its AVX-512 encoding, so that machines without AVX-VNNI can test these kernels.
     Avx512VnniYmm, _mm256_dpbusd_epi32, "avx2,fma,f16c,avx512vl,avx512vnni",
     has!("avx512vl") && has!("avx512vnni")
 );
 
-/// Four bytes for all channels.
+/// Broadcasts four bytes to all channels.
 ///
 /// # Safety
-/// AVX2; so many readable bytes.
+/// The CPU supports AVX2; `at` is readable for 4 bytes.
 #[inline(always)]
 unsafe fn broadcast_word(at: *const u8) -> __m256i {
-    // SAFETY: the caller's promise.
+    // SAFETY: four bytes are readable at `at` (contract above).
     unsafe { _mm256_set1_epi32(at.cast::<i32>().read_unaligned()) }
 }
 
 macro_rules! intrinsic {
     ($intrinsic:expr) => {
-        // SAFETY: a `Avx2Int8` exists only where the processor has these instructions; what a pointer needs is promised
-        // by the caller of the unsafe method this stands in.
+        // SAFETY: an `Avx2Int8` exists only where the processor has these instructions; where an intrinsic takes a
+        // pointer, the range it touches is what the `# Safety` section of the enclosing method demands.
         unsafe { $intrinsic }
     };
 }
 
-/// The same of each half.
+/// Applies an intrinsic to both registers.
 macro_rules! both {
     ($name:ident($($a:ident),*)) => {
         intrinsic!([$name($($a[0]),*), $name($($a[1]),*)])
@@ -201,6 +204,7 @@ macro_rules! both {
 impl<M: DotProduct> Int8Isa for Avx2Int8<M> {
     type F32 = Avx2;
     type W = PairI32;
+    type Splitter = ByteLimbs;
     const BYTES: bool = M::BYTES;
 
     #[inline(always)]
@@ -250,7 +254,7 @@ impl<M: DotProduct> Int8Isa for Avx2Int8<M> {
     }
     #[inline(always)]
     fn move_bits(self, a: PairI32, from: usize, to: usize) -> PairI32 {
-        // The compiler makes constants of counts.
+        // Counts are constants after inlining.
         if from >= to {
             both!(_mm256_srl_epi16(a; (from - to) as i32))
         } else {
@@ -279,12 +283,16 @@ impl<M: DotProduct> Int8Isa for Avx2Int8<M> {
         each.iter().sum()
     }
     #[inline(always)]
-    fn limbs(self, raised: PairI32, order: &[u8; LANES]) -> [[u8; LANES]; LIMBS] {
+    fn splitter(self, layout: PackLayout, _paired: bool) -> ByteLimbs {
+        ByteLimbs::new(layout)
+    }
+    #[inline(always)]
+    fn limbs_of_raised(self, raised: PairI32, order: &[u8; LANES]) -> [[u8; LANES]; LIMBS] {
         intrinsic!({
-            // The third, second and first bytes of four numbers.
+            // Bytes 2, 1 and 0 of four integers.
             let by_byte = _mm_setr_epi8(2, 6, 10, 14, 1, 5, 9, 13, 0, 4, 8, 12, -1, -1, -1, -1);
             let by_byte = _mm256_broadcastsi128_si256(by_byte);
-            // Eight numbers: `[third, second, first, none]` of four, and of four more.
+            // `[byte 2, byte 1, byte 0, none]` of four integers, and of four more.
             let [a, b] =
                 [_mm256_shuffle_epi8(raised[0], by_byte), _mm256_shuffle_epi8(raised[1], by_byte)];
             let (a, c) = (_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
@@ -300,7 +308,7 @@ impl<M: DotProduct> Int8Isa for Avx2Int8<M> {
             let mut out = [[0; LANES]; LIMBS];
             for p in 0..LIMBS {
                 let plane = _mm_shuffle_epi8(planes[p], order);
-                // A byte less 128 is the byte with the other highest bit.
+                // Subtracting 128 flips the highest bit.
                 let plane = _mm_xor_si128(plane, _mm_set1_epi8(-128));
                 _mm_storeu_si128(out[p].as_mut_ptr().cast(), plane);
             }

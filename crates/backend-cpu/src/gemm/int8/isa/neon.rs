@@ -1,30 +1,32 @@
-//! NEON with products of bytes: four registers hold sixteen channels. By dot products (`dotprod`), or by matrices of
-//! two rows and two channels (`i8mm`) where rows come in pairs.
+//! NEON: four registers hold sixteen channels. Bytes are multiplied by `sdot` (`dotprod`), or by `smmla` (`i8mm`), a
+//! matrix product of two rows and two channels, where rows come in pairs.
 //!
-//! Products are assembly: the language has no stable functions for them.
+//! Products are inline assembly: Rust has no stable intrinsics for them.
 
-use super::ops::{Int8Isa, Int8Kernel};
+use super::{Int8Isa, Int8Kernel};
 use crate::gemm::int8::code::{Code, LIMBS};
+use crate::gemm::int8::layout::PackLayout;
+use crate::gemm::int8::pack::ByteLimbs;
 use crate::simd::isa::LANES;
 use crate::simd::neon::{Neon, four};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::arch::is_aarch64_feature_detected as has;
 
-/// Sixteen channels.
+/// Sixteen channels of four bytes.
 type QuadI8 = [int8x16_t; 4];
 
-/// Proof that the processor has dot products of bytes, and matrices of them where `I8MM`.
+/// Proof that the processor has `dotprod`, and `i8mm` where `I8MM`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NeonInt8<const I8MM: bool>(Neon);
 
-/// By dot products.
+/// By `sdot`.
 pub(crate) type NeonDotprod = NeonInt8<false>;
-/// By matrices.
+/// By `smmla`.
 pub(crate) type NeonI8mm = NeonInt8<true>;
 
 impl<const I8MM: bool> NeonInt8<I8MM> {
-    /// The proof, where it holds.
+    /// The proof, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         let neon = Neon::detect()?;
         (has!("dotprod") && (!I8MM || has!("i8mm"))).then_some(Self(neon))
@@ -45,13 +47,13 @@ fn with_i8mm<S: Int8Isa, K: Int8Kernel>(simd: S, kernel: K) {
 
 macro_rules! intrinsic {
     ($intrinsic:expr) => {
-        // SAFETY: a `NeonInt8` exists only where the processor has these instructions; what a pointer needs is promised
-        // by the caller of the unsafe method this stands in.
+        // SAFETY: a `NeonInt8` exists only where the processor has these instructions; where an intrinsic takes a
+        // pointer, the range it touches is what the `# Safety` section of the enclosing method demands.
         unsafe { $intrinsic }
     };
 }
 
-/// Adds the products of four channels' bytes with word `$lane` of `$x`.
+/// `sdot`: adds the products of four channels' bytes with word `$lane` of `$x`.
 macro_rules! dot {
     ($sum:expr, $codes:expr, $x:expr, $lane:literal) => {
         asm!(
@@ -68,7 +70,7 @@ macro_rules! dot {
 /// Adds the products of four channels' codes with four words of each row.
 ///
 /// # Safety
-/// Dot products.
+/// The CPU supports `dotprod`.
 #[inline(always)]
 unsafe fn sixteen_columns<const R: usize>(
     sums: &mut [QuadI8; R],
@@ -79,7 +81,7 @@ unsafe fn sixteen_columns<const R: usize>(
         ($($codes:ident $lane:literal),*) => {$(
             for r in 0..R {
                 for i in 0..4 {
-                    // SAFETY: the caller has the instruction.
+                    // SAFETY: the CPU supports `dotprod` (contract above).
                     unsafe { dot!(sums[r][i], $codes[i], rows[r], $lane) };
                 }
             }
@@ -88,10 +90,13 @@ unsafe fn sixteen_columns<const R: usize>(
     lanes!(a 0, b 1, c 2, d 3);
 }
 
-/// Adds the products of two rows of eight bytes with two channels of eight bytes.
+/// `smmla`: adds the products of two rows of eight bytes with two channels of eight bytes.
+///
+/// # Safety
+/// The CPU supports `i8mm`.
 #[inline(always)]
 unsafe fn matrix(sum: &mut int8x16_t, rows: int8x16_t, channels: int8x16_t) {
-    // SAFETY: the caller has the instruction.
+    // SAFETY: the CPU supports `i8mm` (contract above).
     unsafe {
         asm!(
             ".arch_extension i8mm",
@@ -104,24 +109,24 @@ unsafe fn matrix(sum: &mut int8x16_t, rows: int8x16_t, channels: int8x16_t) {
     }
 }
 
-/// As numbers of 32 bits.
+/// Reinterprets bytes as 32-bit lanes.
 #[inline(always)]
 fn wide(a: int8x16_t) -> int32x4_t {
-    // SAFETY: every processor of this architecture has it.
+    // SAFETY: NEON is part of every aarch64 processor; registers only.
     unsafe { vreinterpretq_s32_s8(a) }
 }
 
-/// As bytes.
+/// Reinterprets 32-bit lanes as bytes.
 #[inline(always)]
 fn bytes(a: int32x4_t) -> int8x16_t {
-    // SAFETY: every processor of this architecture has it.
+    // SAFETY: NEON is part of every aarch64 processor; registers only.
     unsafe { vreinterpretq_s8_s32(a) }
 }
 
-/// The first halves of both, and the second halves.
+/// The low halves of both registers, and the high halves.
 #[inline(always)]
 fn halves(a: int8x16_t, b: int8x16_t) -> [int8x16_t; 2] {
-    // SAFETY: every processor of this architecture has it.
+    // SAFETY: NEON is part of every aarch64 processor; registers only.
     unsafe {
         let (a, b) = (vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b));
         [vreinterpretq_s8_s64(vzip1q_s64(a, b)), vreinterpretq_s8_s64(vzip2q_s64(a, b))]
@@ -131,6 +136,7 @@ fn halves(a: int8x16_t, b: int8x16_t) -> [int8x16_t; 2] {
 impl<const I8MM: bool> Int8Isa for NeonInt8<I8MM> {
     type F32 = Neon;
     type W = QuadI8;
+    type Splitter = ByteLimbs;
     const SIGNED: bool = true;
     const ROW_PAIRS: bool = I8MM;
 
@@ -203,7 +209,11 @@ impl<const I8MM: bool> Int8Isa for NeonInt8<I8MM> {
         intrinsic!(vaddvq_s32(vaddq_s32(vaddq_s32(a, b), vaddq_s32(c, d))))
     }
     #[inline(always)]
-    fn limbs(self, raised: QuadI8, order: &[u8; LANES]) -> [[u8; LANES]; LIMBS] {
+    fn splitter(self, layout: PackLayout, _paired: bool) -> ByteLimbs {
+        ByteLimbs::new(layout)
+    }
+    #[inline(always)]
+    fn limbs_of_raised(self, raised: QuadI8, order: &[u8; LANES]) -> [[u8; LANES]; LIMBS] {
         let mut out = [[0; LANES]; LIMBS];
         intrinsic!({
             let all = uint8x16x4_t(
@@ -214,10 +224,10 @@ impl<const I8MM: bool> Int8Isa for NeonInt8<I8MM> {
             );
             let first = vshlq_n_u8::<2>(vld1q_u8(order.as_ptr()));
             for p in 0..LIMBS {
-                // Byte `2 − p` of every number, in the order that is wanted.
+                // Byte `2 − p` of every integer, in the order of `order`.
                 let at = vaddq_u8(first, vdupq_n_u8((LIMBS - 1 - p) as u8));
                 let plane = vqtbl4q_u8(all, at);
-                // A byte less 128 is the byte with the other highest bit.
+                // Subtracting 128 flips the highest bit.
                 vst1q_u8(out[p].as_mut_ptr(), veorq_u8(plane, vdupq_n_u8(0x80)));
             }
         });
@@ -250,7 +260,7 @@ impl<const I8MM: bool> Int8Isa for NeonInt8<I8MM> {
         x: &[*const u8; P],
         slab: usize,
     ) {
-        // SAFETY: the value proves the instructions; the rest is the caller's promise.
+        // SAFETY: the value proves the instructions; rows are readable for `4·N` bytes by the contract of `dots`.
         unsafe {
             if I8MM && R.is_multiple_of(2) {
                 return matrices(sums, codes, x, slab);
@@ -275,7 +285,8 @@ impl<const I8MM: bool> Int8Isa for NeonInt8<I8MM> {
         if !I8MM || !R.is_multiple_of(2) {
             return;
         }
-        // Two channels of both rows, then the two channels beside them; the same again brings them back.
+        // `smmla` sums two channels of both rows in one register. Swapping halves between the rows' registers is its
+        // own inverse.
         for r in (0..R).step_by(2) {
             for p in 0..P {
                 for i in 0..4 {
@@ -287,7 +298,7 @@ impl<const I8MM: bool> Int8Isa for NeonInt8<I8MM> {
     }
 }
 
-/// The sums of one plane, for all of whose rows there are registers; codes come from the stack.
+/// The sums of one plane: there are registers for one plane at a time; codes come from the stack.
 #[inline(always)]
 fn plane_of<const R: usize, const P: usize>(sums: &[[QuadI8; P]; R], p: usize) -> [QuadI8; R] {
     let mut plane = [sums[0][p]; R];
@@ -297,7 +308,7 @@ fn plane_of<const R: usize, const P: usize>(sums: &[[QuadI8; P]; R], p: usize) -
     plane
 }
 
-/// Puts them back.
+/// Stores them back.
 #[inline(always)]
 fn put_plane<const R: usize, const P: usize>(
     sums: &mut [[QuadI8; P]; R],
@@ -312,7 +323,7 @@ fn put_plane<const R: usize, const P: usize>(
 /// As [`Int8Isa::dots`], for pairs of rows.
 ///
 /// # Safety
-/// As there, and matrices of bytes.
+/// As for [`Int8Isa::dots`] with an even `R`, and the CPU supports `i8mm`.
 #[inline(always)]
 unsafe fn matrices<const R: usize, const P: usize, const N: usize>(
     sums: &mut [[QuadI8; P]; R],
@@ -323,9 +334,9 @@ unsafe fn matrices<const R: usize, const P: usize, const N: usize>(
     let mut channels = *codes;
     for j in (0..N).step_by(2) {
         for i in 0..4 {
-            // Eight columns of two channels, and of the two beside them.
+            // Eight columns of two channels, and of the next two.
             let (a, b) = (wide(codes[j][i]), wide(codes[j + 1][i]));
-            // SAFETY: every processor of this architecture has it.
+            // SAFETY: NEON is part of every aarch64 processor; registers only.
             unsafe {
                 channels[j][i] = bytes(vzip1q_s32(a, b));
                 channels[j + 1][i] = bytes(vzip2q_s32(a, b));
@@ -337,7 +348,7 @@ unsafe fn matrices<const R: usize, const P: usize, const N: usize>(
         for j in (0..N).step_by(2) {
             for r in (0..R).step_by(2) {
                 let at = x[p].wrapping_add(r * slab + 4 * j);
-                // SAFETY: the caller's promise.
+                // SAFETY: rows `r` and `r + 1` are readable for `4·N` bytes by the contract of `dots`; `i8mm` is there.
                 unsafe {
                     let rows = vcombine_s8(vld1_s8(at.cast()), vld1_s8(at.add(slab).cast()));
                     for i in 0..4 {

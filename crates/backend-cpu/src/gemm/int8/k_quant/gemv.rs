@@ -1,54 +1,63 @@
-//! A few rows with one panel whose scales are nested: codes are unpacked in registers and used at once.
+//! GEMV kernels for K-quants: superblocks are summed exactly, limb by limb, then scaled by their `d`.
 
 use super::{NestedScales, STEP, add_total, carry, factors};
 use crate::gemm::decode::scales_at;
 use crate::gemm::int8::code::{Code, LIMBS};
-use crate::gemm::int8::gemv::{Gemv, RowBlock, initial_sums};
-use crate::gemm::int8::isa::ops::{Int8Isa, Int8Kernel, unpack};
+use crate::gemm::int8::gemv::{Gemv, GemvKernel, PanelSums, RowBlock, TileRows, initial_sums};
+use crate::gemm::int8::isa::{Int8Isa, unpack};
 use crate::gemm::int8::layout::{AUX_WORDS, CHUNK, PackedLimbs};
 use crate::simd::isa::{Isa, LANES};
 use forerun_base::{Format, SUPERBLOCK, ScaleType};
 use std::ptr::null;
 
-/// A panel, and where the rows' digits and words begin.
+/// See the module's text.
 #[derive(Clone, Copy)]
 pub(crate) struct KQuantGemv {
+    tile: TileRows,
     codes: *const u8,
     levels: NestedScales,
-    /// Whether sums begin with the words of a part, see [`crate::gemm::int8::layout`].
-    compensated: bool,
-    /// Whether numbers are rounded to one byte.
+    /// Whether activations are rounded to int8.
     rounded: bool,
-    limbs: *const u8,
-    aux: *const f32,
-    /// Rows of the tile.
-    tile_rows: usize,
-    /// Columns of a sum: 16 or 32.
+    /// Columns of a segment: 16 or 32.
     segment: usize,
     blocks: usize,
 }
 
 impl KQuantGemv {
-    /// For the packed rows and weights of a format; of no panel and no tile yet.
+    /// For packed rows and weights of a format; of no panel and no tile yet.
     pub(crate) fn new(format: Format, packed: PackedLimbs<'_>) -> Self {
         let layout = packed.layout();
         Self {
+            tile: TileRows::new(packed),
             codes: null(),
             levels: NestedScales::new(format, [null(); 2]),
-            compensated: layout.compensation != 0,
             rounded: layout.rounded,
-            limbs: null(),
-            aux: null(),
-            tile_rows: packed.tile_rows(),
             segment: layout.segment(),
             blocks: layout.blocks(),
+        }
+    }
+
+    /// As [`Gemv::rows`], of integers that have `D` limbs, `P` of them at a time.
+    fn with_limbs<S: Int8Isa, C: Code, const R: usize, const D: usize, const P: usize>(
+        &self,
+        simd: S,
+        code: C,
+        block: &RowBlock<'_, R>,
+    ) {
+        let (panel, first) = (*self, block.first);
+        if self.segment < CHUNK {
+            let sums = KQuantSums::<C, D, P, true> { panel, code, first };
+            simd.call(GemvKernel { sums, block });
+        } else {
+            let sums = KQuantSums::<C, D, P, false> { panel, code, first };
+            simd.call(GemvKernel { sums, block });
         }
     }
 }
 
 impl Gemv for KQuantGemv {
     fn set_tile(&mut self, (limbs, aux): (*const u8, *const f32)) {
-        (self.limbs, self.aux) = (limbs, aux);
+        (self.tile.limbs, self.tile.aux) = (limbs, aux);
     }
 
     fn max_rows(&self) -> usize {
@@ -62,77 +71,42 @@ impl Gemv for KQuantGemv {
         block: &RowBlock<'_, R>,
     ) {
         if self.rounded {
-            self.by::<S, C, R, 1, 1>(simd, code, block);
+            self.with_limbs::<S, C, R, 1, 1>(simd, code, block);
         } else if const { S::SUM_PLANES == LIMBS } {
-            self.by::<S, C, R, 3, 3>(simd, code, block);
+            self.with_limbs::<S, C, R, 3, 3>(simd, code, block);
         } else {
-            self.by::<S, C, R, 3, 1>(simd, code, block);
+            self.with_limbs::<S, C, R, 3, 1>(simd, code, block);
         }
     }
 }
 
-impl KQuantGemv {
-    /// As [`Gemv::rows`], of numbers that have `D` digits, `P` of them at a time.
-    fn by<S: Int8Isa, C: Code, const R: usize, const D: usize, const P: usize>(
-        &self,
-        simd: S,
-        code: C,
-        block: &RowBlock<'_, R>,
-    ) {
-        let panel = *self;
-        if self.segment < CHUNK {
-            simd.call(KQuantKernel::<C, R, D, P, true> { panel, code, block });
-        } else {
-            simd.call(KQuantKernel::<C, R, D, P, false> { panel, code, block });
-        }
-    }
-
-    /// Goes on with the panel whose codes, scales and offsets are there.
-    #[inline(always)]
-    fn set_panel(&mut self, [codes, scales, offsets]: [*const u8; 3]) {
-        self.codes = codes;
-        self.levels.set_panel([scales, offsets]);
-    }
-}
-
-/// A block of rows whose numbers have `D` digits: three, or one where they are rounded. `P` planes at a time; parts
-/// have 16 columns where `HALF_CHUNK`, else 32.
-struct KQuantKernel<'a, C, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: bool> {
+/// Sums of rows from place `first` on whose integers have `D` limbs: three, or one where activations are rounded. `P`
+/// limb planes at a time; segments have 16 columns where `HALF_CHUNK`, else 32.
+#[derive(Clone, Copy)]
+struct KQuantSums<C, const D: usize, const P: usize, const HALF_CHUNK: bool> {
     panel: KQuantGemv,
     code: C,
-    block: &'a RowBlock<'a, R>,
+    first: usize,
 }
 
-impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: bool> Int8Kernel
-    for KQuantKernel<'_, C, R, D, P, HALF_CHUNK>
+impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: bool> PanelSums<R>
+    for KQuantSums<C, D, P, HALF_CHUNK>
 {
     #[inline(always)]
-    fn run<S: Int8Isa>(mut self, simd: S) {
-        let (block, floats) = (self.block, simd.f32());
-        for panel in 0..block.panels.count {
-            self.panel.set_panel(block.panels.at(panel));
-            block.prefetch_next_output(floats, panel);
-            // SAFETY: the fields are as they say.
-            unsafe { block.put(floats, panel, self.sums(simd)) };
-        }
+    fn set_panel(&mut self, [codes, scales, offsets]: [*const u8; 3]) {
+        self.panel.codes = codes;
+        self.panel.levels.set_panel([scales, offsets]);
     }
-}
 
-impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: bool>
-    KQuantKernel<'_, C, R, D, P, HALF_CHUNK>
-{
-    /// The rows' sums with a panel.
-    ///
-    /// # Safety
-    /// As for [`Gemv::rows`].
     #[inline(always)]
     unsafe fn sums<S: Int8Isa>(&self, simd: S) -> [<S::F32 as Isa>::F; R] {
         let (levels, floats) = (&self.panel.levels, simd.f32());
         let mut sums = [floats.splat(0.0); R];
         for block in 0..self.panel.blocks {
-            // SAFETY: the caller's promise.
+            // SAFETY: superblocks below `blocks` lie in the panel and in the tile, which are readable (contract of
+            // `PanelSums::sums`), with four aux words per row and segment.
             unsafe {
-                let totals = self.totals(simd, block);
+                let totals = self.totals::<S, R>(simd, block);
                 let at = levels.d_at(block);
                 levels.prefetch_scales(simd, at);
                 let d = scales_at(floats, ScaleType::F16, at);
@@ -140,8 +114,8 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: 
                 let aux = self.aux(block * SUPERBLOCK);
                 for r in 0..R {
                     if D == 1 {
-                        let row_scales = *aux.add((AUX_WORDS - 1) * self.panel.tile_rows + r);
-                        let factor = floats.mul(d, floats.splat(row_scales));
+                        let block_scale = *aux.add((AUX_WORDS - 1) * self.panel.tile.tile_rows + r);
+                        let factor = floats.mul(d, floats.splat(block_scale));
                         sums[r] = floats.fma(simd.to_f32(totals[r][0]), factor, sums[r]);
                         continue;
                     }
@@ -153,17 +127,22 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: 
         }
         sums
     }
+}
 
-    /// Exact totals of a superblock by digits.
+impl<C: Code, const D: usize, const P: usize, const HALF_CHUNK: bool>
+    KQuantSums<C, D, P, HALF_CHUNK>
+{
+    /// Exact totals of a superblock, for each limb.
     ///
     /// # Safety
-    /// As for [`Gemv::rows`].
+    /// `block` is a superblock of the panel and of the tile; both are readable, and the tile has `R` rows from `first`
+    /// on.
     #[inline(always)]
-    unsafe fn totals<S: Int8Isa>(&self, simd: S, block: usize) -> [[S::W; D]; R] {
+    unsafe fn totals<S: Int8Isa, const R: usize>(&self, simd: S, block: usize) -> [[S::W; D]; R] {
         let mut totals = [[simd.splat(0); D]; R];
         for chunk in block * SUPERBLOCK / CHUNK..(block + 1) * SUPERBLOCK / CHUNK {
             let column = chunk * CHUNK;
-            // SAFETY: the caller's promise.
+            // SAFETY: the chunk lies in the superblock; it has `BITS` vectors of codes and one or two segments.
             unsafe {
                 let codes = unpack(simd, self.code, self.panel.codes.add(chunk * C::BITS * 64));
                 if HALF_CHUNK {
@@ -178,19 +157,21 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: 
         totals
     }
 
-    /// The words of the part of a column.
+    /// The aux words of the segment of a column, from row `first` on.
     #[inline(always)]
     fn aux(&self, column: usize) -> *const f32 {
         let segment = column >> if HALF_CHUNK { LANES.ilog2() } else { CHUNK.ilog2() };
-        self.panel.aux.wrapping_add(segment * AUX_WORDS * self.panel.tile_rows + self.block.first)
+        let tile = &self.panel.tile;
+        tile.aux.wrapping_add(segment * AUX_WORDS * tile.tile_rows + self.first)
     }
 
-    /// Adds the part that begins with a column and has so many codes.
+    /// Adds the products of the segment that begins with a column, times its sub-scale.
     ///
     /// # Safety
-    /// As for [`Gemv::rows`].
+    /// `column` begins a segment of the panel and of the tile, of `4·N` columns; both are readable, and the tile has
+    /// `R` rows from `first` on.
     #[inline(always)]
-    unsafe fn add_segment<S: Int8Isa, const N: usize>(
+    unsafe fn add_segment<S: Int8Isa, const R: usize, const N: usize>(
         &self,
         simd: S,
         column: usize,
@@ -198,19 +179,19 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: 
         totals: &mut [[S::W; D]; R],
     ) {
         let (panel, aux) = (&self.panel, self.aux(column));
-        let step = column / STEP * D * STEP * panel.tile_rows + column % STEP;
-        let first = panel.limbs.wrapping_add(step + self.block.first * STEP);
-        // SAFETY: the caller's promise.
+        let tile_rows = panel.tile.tile_rows;
+        let step = column / STEP * D * STEP * tile_rows + column % STEP;
+        let first = panel.tile.limbs.wrapping_add(step + self.first * STEP);
+        // SAFETY: the column's group has sixteen sub-scales.
         let s = unsafe { simd.widen(panel.levels.s_at(column)) };
         for plane in (0..D).step_by(P) {
             let mut x = [first; P];
             for p in 0..P {
-                x[p] = first.wrapping_add((plane + p) * panel.tile_rows * STEP);
+                x[p] = first.wrapping_add((plane + p) * tile_rows * STEP);
             }
-            // SAFETY: the caller's promise.
-            let mut dots =
-                unsafe { initial_sums(simd, panel.compensated, aux, panel.tile_rows, plane) };
-            // SAFETY: the caller's promise.
+            // SAFETY: the segment has a compensation word for each limb and row.
+            let mut dots = unsafe { initial_sums(simd, &panel.tile, aux, plane) };
+            // SAFETY: each row has `STEP` bytes of each plane of the step, of which the segment is a part.
             unsafe { simd.dots::<C, R, P, N>(&mut dots, codes, &x, STEP) };
             simd.interleave(&mut dots);
             for r in 0..R {
@@ -222,12 +203,12 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: 
         }
     }
 
-    /// Adds the offsets of a superblock, where there are some.
+    /// Adds the offsets of a superblock, if the format has some.
     ///
     /// # Safety
-    /// As for [`Gemv::rows`].
+    /// As for [`KQuantSums::totals`].
     #[inline(always)]
-    unsafe fn offsets<S: Int8Isa>(
+    unsafe fn offsets<S: Int8Isa, const R: usize>(
         &self,
         simd: S,
         block: usize,
@@ -236,11 +217,13 @@ impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: 
         let (levels, floats) = (&self.panel.levels, simd.f32());
         let Some(at) = levels.offset_d_at(block) else { return };
         levels.prefetch_scales(simd, at);
-        // SAFETY: the caller's promise.
+        // SAFETY: the superblock has sixteen `d` of offsets.
         let d = unsafe { scales_at(floats, ScaleType::F16, at) };
         let segment = if HALF_CHUNK { LANES } else { CHUNK };
-        for column in (block * SUPERBLOCK..(block + 1) * SUPERBLOCK).step_by(segment) {
-            // SAFETY: the caller's promise.
+        // A constant number of turns, so that the loop is unrolled.
+        for i in 0..SUPERBLOCK / segment {
+            let column = block * SUPERBLOCK + i * segment;
+            // SAFETY: the column's group has sixteen sub-scales of offsets, and its segment aux words for each row.
             unsafe {
                 let s = simd.widen(levels.offset_s_at(column));
                 let offset = floats.mul(d, simd.to_f32(s));

@@ -1,45 +1,46 @@
-//! Weights with nested scales: superblocks of 256 columns, each summed exactly.
+//! K-quants: weights with nested scales, in superblocks of 256 columns, each summed exactly.
 //!
 //! # Math
-//! A group's scale is `d · s` with a whole number `s`, so `w = s · c` is a whole number below 2¹⁵ and a superblock has
-//! one factor. With the activations' numbers `n`, cut into three digits of a byte,
+//! A group's scale is `d · s` with an integer sub-scale `s`, so `w = s · c` is an integer below 2¹⁵ and a superblock
+//! has a single float `d`. With the activations' integers `n`, cut into three limbs,
 //!
 //! ```text
-//! total = Σ_k n[k] · w[k] = 65536 · high + low      whole numbers, exact; 0 ≤ low < 65536
+//! total = Σ_k n[k] · w[k] = 65536 · high + low      integers, exact; 0 ≤ low < 65536
 //! sum ← sum + (65536 · d) · high
 //! sum ← sum + d · low
 //! sum ← sum + offset · Σ_k n[k]                     where there are offsets: parts of at most 32 columns in order
 //! ```
 //!
 //! # Numerics
-//! `high` and `low` are the same however `total` is made: vectors sum codes by groups and multiply by `s`, tiles
-//! multiply by the two bytes of `w`. Superblocks are added in ascending order. No partial sum leaves 32 bits: 256
-//! columns of `|w| < 2¹⁵` times a digit stay below 2³⁰.
+//! `high` and `low` are the same however `total` is made: vectors sum codes by groups and multiply by `s`, AMX
+//! multiplies by the two bytes of `w`. Superblocks are added in ascending order. No partial sum overflows 32 bits: 256
+//! columns of `|w| < 2¹⁵` times a limb stay below 2³⁰.
 
 mod gemv;
 
 pub(crate) use gemv::KQuantGemv;
 
 use crate::gemm::int8::code::LIMBS;
-use crate::gemm::int8::isa::ops::Int8Isa;
+use crate::gemm::int8::isa::Int8Isa;
 use crate::simd::isa::{Isa, LANES};
 use forerun_base::{Format, Nesting, SUPERBLOCK};
 
-/// Columns of a step: a line of a tile.
+/// Columns of a step: one row of an AMX tile.
 pub(crate) const STEP: usize = 64;
-/// How far ahead of its use a scale is asked for where panels come one after the other.
+/// How far ahead scales are prefetched where panels come one after the other.
 const PREFETCH_BYTES: usize = 1024;
 
-/// Scales and offsets of a panel: lines of sixteen halves and sixteen bytes.
+/// The two levels of scales and offsets of a panel: for each superblock a line of sixteen f16 `d`, then a line of
+/// sixteen i8 sub-scales for each group.
 #[derive(Clone, Copy)]
 pub(crate) struct NestedScales {
     pub(crate) nesting: Nesting,
     pub(crate) scales: *const u8,
-    /// Where the format has offsets.
+    /// Where they lie, if the format has offsets.
     pub(crate) offsets: Option<*const u8>,
     /// Columns of a group, as a power of two.
     pub(crate) group: u32,
-    /// How far ahead of its use a scale is asked for.
+    /// How far ahead scales are prefetched where panels come one after the other.
     pub(crate) prefetch_bytes: usize,
 }
 
@@ -51,46 +52,46 @@ impl NestedScales {
         };
         let offsets = offset.then_some(offsets);
         let nesting = Nesting::new(group);
-        // A division would come before every load of a scale.
+        // A shift, since a division would delay every load of a scale.
         let group = (SUPERBLOCK / nesting.groups()).ilog2();
         Self { nesting, scales, offsets, group, prefetch_bytes: PREFETCH_BYTES }
     }
 
-    /// Those at other planes.
+    /// Goes on with another panel.
     pub(crate) fn set_panel(&mut self, [scales, offsets]: [*const u8; 2]) {
         self.scales = scales;
         self.offsets = self.offsets.map(|_| offsets);
     }
 
-    /// Where the factors of a superblock are.
+    /// Where the sixteen `d` of a superblock are.
     #[inline(always)]
     pub(crate) fn d_at(&self, block: usize) -> *const u8 {
         let [d, _] = self.nesting.place(block * self.nesting.groups());
         self.scales.wrapping_add(d * LANES)
     }
 
-    /// Where the whole numbers `s` of the group of a column are.
+    /// Where the sixteen sub-scales of the group of a column are.
     #[inline(always)]
     pub(crate) fn s_at(&self, column: usize) -> *const u8 {
         let [_, s] = self.nesting.place(column >> self.group);
         self.scales.wrapping_add(s * LANES)
     }
 
-    /// Where the factors of a superblock's offsets are, where there are some.
+    /// Where the sixteen `d` of a superblock's offsets are, if the format has offsets.
     #[inline(always)]
     pub(crate) fn offset_d_at(&self, block: usize) -> Option<*const u8> {
         let [d, _] = self.nesting.place(block * self.nesting.groups());
         self.offsets.map(|plane| plane.wrapping_add(d * LANES))
     }
 
-    /// Where the whole numbers of the offsets of the group of a column are, if there are any.
+    /// Where the sixteen sub-scales of the offsets of a column's group are; meaningless if the format has none.
     #[inline(always)]
     pub(crate) fn offset_s_at(&self, column: usize) -> *const u8 {
         let [_, s] = self.nesting.place(column >> self.group);
         self.offsets.unwrap_or(self.scales).wrapping_add(s * LANES)
     }
 
-    /// Asks for a superblock of a plane, ahead of `at`.
+    /// Prefetches a superblock's scales, as far ahead of `at` as the field says.
     #[inline(always)]
     pub(crate) fn prefetch_scales<S: Int8Isa>(&self, simd: S, at: *const u8) {
         for line in 0..self.lines() {
@@ -98,7 +99,7 @@ impl NestedScales {
         }
     }
 
-    /// Lines of a superblock.
+    /// Cache lines of a superblock's scales.
     #[inline(always)]
     pub(crate) fn lines(&self) -> usize {
         if self.nesting.groups() > 8 { 5 } else { 3 }
@@ -115,7 +116,7 @@ pub(crate) fn carry<S: Int8Isa>(simd: S, [high, middle, low]: [S::W; LIMBS]) -> 
     [high, simd.and(low, simd.splat(0xffff))]
 }
 
-/// Adds an exact total to a sum; factors are those of both parts.
+/// Adds an exact total to a sum, by the factors of its two parts.
 #[inline(always)]
 pub(crate) fn add_total<S: Int8Isa>(
     simd: S,
@@ -127,7 +128,7 @@ pub(crate) fn add_total<S: Int8Isa>(
     simd.f32().fma(simd.to_f32(total[1]), factors[1], sum)
 }
 
-/// The factors of both parts of a total.
+/// The factors of the two parts of a total.
 #[inline(always)]
 pub(crate) fn factors<S: Isa>(simd: S, d: S::F) -> [S::F; 2] {
     [simd.mul(d, simd.splat(65536.0)), d]

@@ -1,17 +1,16 @@
-//! A task's rows and channels by tiles, cut into superblocks.
+//! K-quants by AMX, cut into superblocks.
 //!
 //! # Shape
-//! Fewer than sixteen rows meet words, see [`crate::gemm::amx::int8::k_quant::small_batch`]. One tile of rows: while
-//! tiles multiply a superblock, vectors unpack the next one, of the same panel or the next. More rows: a superblock of
-//! [`PANELS`] panels is unpacked and used by all tiles of rows before the next.
+//! Fewer than sixteen rows meet 16-bit words, see [`small_batch`]. One tile of rows: while AMX multiplies a superblock,
+//! vectors unpack the next one, of the same panel or the next. More rows: a superblock of [`PANELS`] panels is unpacked
+//! and used by all tiles of rows before the next.
 
 pub(crate) mod pipeline;
-pub(crate) mod scales;
 pub(crate) mod small_batch;
 pub(crate) mod unpack;
 
-use super::bytes::PREFETCH_BYTES;
 use super::{SUMS, prefetch_outputs, store};
+use crate::gemm::amx::int8::PREFETCH_BYTES;
 use crate::gemm::int8::code::{Code, zero_point_log2};
 use crate::gemm::int8::k_quant::NestedScales;
 use crate::gemm::int8::layout::PackedLimbs;
@@ -20,15 +19,14 @@ use crate::gemm::panels::{self, MAX_PANELS, Panel, RowTile, for_each_panels};
 use crate::gemm::product::Product;
 use forerun_base::{Format, SUPERBLOCK};
 use pipeline::{RESULTS, SuperblockPipeline, SuperblockProduct, configure, no_side_work};
-use scales::STEPS;
 use std::ops::Range;
-use unpack::{BlockStep, FACTORS, PanelSource, TILE};
+use unpack::{BlockStep, FACTORS, PanelSource, STEPS, TILE};
 
 /// f32 of the weights of a superblock.
 const WEIGHTS: usize = STEPS * 2 * TILE / 4;
-/// Panels whose superblocks stay in a 48 KiB first-level cache beside a tile of activations and the results.
+/// Panels whose superblocks stay in a 48 KiB L1 cache beside a tile of activations and the results.
 const PANELS: usize = 2;
-/// Factors that are needed at a time: of what is unpacked, multiplied and added.
+/// Superblocks whose factors are alive: the one being unpacked, multiplied and added.
 const STAGES: usize = 3;
 
 /// f32 of scratch for `tiles` tiles of rows.
@@ -45,7 +43,7 @@ struct Slots {
     sums: usize,
 }
 
-/// A product's tiles of rows that stay near, and scratch.
+/// A product's tiles of rows that share unpacked weights, and scratch.
 pub(crate) struct KQuantGemm<'a> {
     product: &'a Product<'a, PackedWeight>,
     packed: PackedLimbs<'a>,
@@ -75,10 +73,11 @@ impl<'a> KQuantGemm<'a> {
     /// Computes and stores everything.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::int8::Int8Gemm`] and tiles; as for [`Product::run`].
+    /// AMX, AVX-512 VNNI and VBMI are there. As for [`Product::run`]; the product's rows are completely packed in tiles
+    /// of sixteen.
     pub(crate) unsafe fn run<C: Code>(&mut self, code: C, gathered: &mut [f32]) {
         let product = self.product;
-        // SAFETY: the caller's promise; tasks hold tiles only here.
+        // SAFETY: this function's contract; a task configures tiles only here, and panels are the product's.
         unsafe {
             let _configured = configure();
             if self.tiles.len() > 1 {
@@ -105,7 +104,7 @@ impl<'a> KQuantGemm<'a> {
         }
     }
 
-    /// Superblock `block` of a tile of rows, with weights, factors and sums at the given places.
+    /// Superblock `block` of a tile of rows, with weights, factors and sums in the given slots.
     fn block(&mut self, tile: usize, block: usize, slots: Slots) -> SuperblockProduct {
         let offsets = matches!(self.product.matrix.format(), Format::Grouped { offset: true, .. });
         let segment = self.packed.layout().segment();
@@ -120,7 +119,7 @@ impl<'a> KQuantGemm<'a> {
         }
     }
 
-    /// Where the weights and factors of a superblock are unpacked to.
+    /// Where the weights and factors of a superblock are unpacked to, by their slots.
     fn unpack_dst(&mut self, weights: usize, factors: usize) -> (*mut u8, *mut f32) {
         (
             self.weights[weights * WEIGHTS..][..WEIGHTS].as_mut_ptr().cast(),
@@ -128,31 +127,31 @@ impl<'a> KQuantGemm<'a> {
         )
     }
 
-    /// Stores the sums at a place for a tile of rows and a panel.
+    /// Stores the sums in a slot for a tile of rows and a panel.
     ///
     /// # Safety
-    /// As for [`KQuantGemm::run`].
+    /// The panel and the tile are the product's, as [`KQuantGemm::run`] demands.
     unsafe fn put(&self, panel: &Panel, tile: usize, sums: usize) {
         let rows = panels::rows_of(
             self.product,
             RowTile { index: tile, first: self.first, rows: self.packed.tile_rows() },
         );
         let sums = &self.sums[sums * SUMS..][..SUMS];
-        // SAFETY: the caller's promise.
+        // SAFETY: the tile is completely packed and the outputs belong to this thread (`run`'s contract).
         unsafe { store(self.product, panel, rows, (sums, self.packed.row_scales(tile))) };
     }
 
     /// One tile of sixteen rows with some panels.
     ///
     /// # Safety
-    /// As for [`KQuantGemm::run`]; tiles are configured.
+    /// As for [`KQuantGemm::run`]; tiles are configured, `panels` are the product's and not empty.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn few<C: Code>(&mut self, code: C, panels: &[Panel]) {
         let (tile, blocks) = (self.tiles.start, self.packed.layout().blocks());
         let mut pipeline = SuperblockPipeline::new(self.results.as_mut_ptr());
-        // SAFETY: the caller's promise. A place of weights or factors is written again only when the pipeline is past
+        // SAFETY: this function's contract. A slot of weights or factors is overwritten only when the pipeline is past
         // it.
         unsafe {
             for item in 0..panels.len() * blocks {
@@ -178,7 +177,7 @@ impl<'a> KQuantGemm<'a> {
                 } else {
                     pipeline.push(this, no_side_work);
                 }
-                // A push finishes what was before it.
+                // A push finishes the superblock before it.
                 if block == 0 && panel > 0 {
                     self.put(&panels[panel - 1], tile, (panel - 1) % PANELS);
                 }
@@ -198,7 +197,7 @@ impl<'a> KQuantGemm<'a> {
     unsafe fn many<C: Code>(&mut self, code: C, panels: &[Panel]) {
         let (start, layout) = (self.tiles.start, self.packed.layout());
         let mut pipeline = SuperblockPipeline::new(self.results.as_mut_ptr());
-        // SAFETY: the caller's promise; the pipeline is finished before weights and factors change.
+        // SAFETY: this function's contract; the pipeline is finished before weights and factors are overwritten.
         unsafe {
             let blocks = layout.blocks();
             for block in 0..blocks {
@@ -222,7 +221,7 @@ impl<'a> KQuantGemm<'a> {
                         }
                         pipeline.push(this, no_side_work);
                     }
-                    // A push finishes what was before it.
+                    // A push finishes the superblock before it.
                     if block + 1 == blocks && tile > start {
                         self.put_all(panels, tile - 1);
                     }
@@ -233,13 +232,13 @@ impl<'a> KQuantGemm<'a> {
         }
     }
 
-    /// Stores a tile's sums of many.
+    /// Stores a tile's sums with several panels.
     ///
     /// # Safety
-    /// As for [`KQuantGemm::run`].
+    /// The panel and the tile are the product's, as [`KQuantGemm::run`] demands.
     unsafe fn put_all(&self, panels: &[Panel], tile: usize) {
         for (i, panel) in panels.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the same contract; the slot holds the sums of this tile and panel.
             unsafe { self.put(panel, tile, (tile - self.tiles.start) * PANELS + i) };
         }
     }

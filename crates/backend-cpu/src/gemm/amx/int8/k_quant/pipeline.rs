@@ -1,11 +1,19 @@
-//! A tile of sixteen rows with superblocks of panels, by tiles of bytes.
+//! A tile of sixteen rows with superblocks of panels.
 //!
 //! # Layout
-//! Each digit is a tile and meets tiles of high and of low bytes; products of equal power share a tile, and results are
-//! `[power][row][channel]`, the highest power of 256 first. Tiles 0 to 3 take sums, 4 and 5 weights, 6 and 7
-//! activations.
+//! Each limb plane is a tile and meets tiles of high and of low bytes of the weights; products of equal power of 256
+//! share an accumulator tile, and results are `[power][row][channel]`, the highest power first:
+//!
+//! ```text
+//!             w high (tile 4)   w low (tile 5)
+//! limb a      power 3 (tile 0)  power 2 (tile 1)
+//! limb b      power 2 (tile 1)  power 1 (tile 2)
+//! limb c      power 1 (tile 2)  power 0 (tile 3)
+//! ```
+//!
+//! Tiles 6 and 7 are activations.
 
-use super::scales::STEPS;
+use super::unpack::STEPS;
 use super::unpack::TILE;
 use crate::gemm::amx::tile::{Configured, clear_sums, move_tile};
 use crate::gemm::int8::code::LIMBS;
@@ -15,24 +23,24 @@ use crate::simd::isa::LANES;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Powers of 256 in the product of three digits and two bytes.
+/// Powers of 256 in the product of three limbs and two bytes.
 pub(crate) const POWERS: usize = 4;
 /// f32 of the results of a superblock.
 const RESULT: usize = POWERS * LANES * LANES;
-/// f32 of room for the results of two.
+/// f32 of the results of two.
 pub(crate) const RESULTS: usize = 2 * RESULT;
 
-/// Shapes the tiles.
+/// Configures the AMX tiles.
 ///
 /// # Safety
 /// As for [`Configured::new`].
 pub(crate) unsafe fn configure() -> Configured {
-    // SAFETY: the caller's promise.
+    // SAFETY: the same contract; a step is 64 bytes.
     unsafe { Configured::bytes(LANES, STEP) }
 }
 
-/// Adds the results of `$rows` of `$tile_rows` rows of `$block`, from `$row` on, to their sums. Not a function: between
-/// products it must not be called.
+/// Adds the results of `$rows` of `$tile_rows` rows of `$block`, from `$row` on, to their sums. A macro: a call between
+/// products would spill registers.
 macro_rules! add_rows {
     ($block:expr, [$tile_rows:expr, $rows:expr, $segments:expr], $results:expr, $row:expr) => {{
         let (block, results, row, simd) = (&$block, $results, $row, Avx512Vnni::new_unchecked());
@@ -66,7 +74,7 @@ macro_rules! add_rows {
     }};
 }
 
-/// Brings lower digits to tile `$x` and adds their products with the weights that are in tiles.
+/// Loads a lower limb to tile `$x` and adds its products with the weights that are in tiles.
 macro_rules! lower_products {
     ($from:expr, $x:literal, [$with_high:literal, $with_low:literal]) => {
         asm!(
@@ -78,60 +86,61 @@ macro_rules! lower_products {
     };
 }
 
-/// One superblock of a panel with a tile of rows.
+/// Operands of a superblock of a panel with a tile of rows: `x` and its aux words, `weights` and `factors` are readable
+/// for a superblock, `sums` is writable for a tile, 64-byte aligned, and used by no other thread.
 pub(crate) struct SuperblockProduct {
-    /// Activations and their words, from the superblock's first column on.
+    /// Activations and their aux words, from the superblock's first column on.
     pub(crate) x: (*const u8, *const f32),
     /// Tiles of weights.
     pub(crate) weights: *const u8,
     pub(crate) factors: *const f32,
-    /// Sums with offsets.
+    /// Segments with an offset each; 0 without offsets.
     pub(crate) segments: usize,
-    /// Whether words were raised.
+    /// Whether 16-bit words were raised by 2¹⁵, because codes have a zero point.
     pub(crate) raised: bool,
     /// `[row][channel]`.
     pub(crate) sums: *mut f32,
-    /// Whether the sums start here.
+    /// Whether sums start at zero rather than at what is stored.
     pub(crate) fresh: bool,
 }
 
-/// Superblocks on their way: while the products of one run, the results of the one before are added, a few rows at a
-/// time. A store waits for its product, and vectors that have work for many products at once leave the tiles without
-/// any.
+/// Superblocks in flight: while the products of one run, the results of the one before are added, a few rows at a time.
+/// A store waits for its product, and a long run of vector instructions would leave AMX idle.
 pub(crate) struct SuperblockPipeline {
     results: *mut u8,
-    /// Which half of the results the next one takes.
+    /// Which half of the results the next superblock takes.
     odd: bool,
     before: Option<(SuperblockProduct, *const u8)>,
 }
 
-/// What has nothing to do beside products. A function, so that all codes share what is made with it.
+/// No work between products. A function, so that all codes share one instantiation.
 pub(crate) fn no_side_work(_step: usize) {}
 
 /// Rows that are added at a time.
 const FEW: usize = 2;
 /// Pairs of products of a step, after each of which some rows may be added.
 const PAIRS: usize = 3;
-/// Pairs before the first rows are added: what was stored last is not yet there.
+/// Pairs before the first rows are added: the last stores are still in flight.
 const LAG: usize = 3;
 
 impl SuperblockPipeline {
-    /// `results` is room for [`RESULTS`].
+    /// `results` is writable for [`RESULTS`] f32, 64-byte aligned, as long as the pipeline is used.
     pub(crate) fn new(results: *mut f32) -> Self {
         Self { results: results.cast(), odd: false, before: None }
     }
 
-    /// Starts a superblock and brings the one before to its sums; after each step `beside` has its turn.
+    /// Starts a superblock and adds the results of the one before; after each step `side_work` runs.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::int8::Int8Gemm`] and tiles, configured; every pointer of the block as its
-    /// field says, until the next push or the end; all blocks have as many parts.
+    /// AMX, AVX-512 VNNI and VBMI are there, and tiles are configured by [`configure`] (or by the small batch's
+    /// configuration). The fields of the block are as documented until the next push or [`SuperblockPipeline::finish`];
+    /// all blocks have equally many segments.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(crate) unsafe fn push(&mut self, block: SuperblockProduct, side_work: impl FnMut(usize)) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same contract, for the block's number of segments.
         unsafe {
             match block.segments {
                 0 => self.superblock::<0>(block, side_work),
@@ -141,7 +150,7 @@ impl SuperblockPipeline {
         }
     }
 
-    /// As above, for blocks of `SEGMENTS` parts.
+    /// As above, for blocks of `SEGMENTS` segments.
     ///
     /// # Safety
     /// As above.
@@ -155,7 +164,7 @@ impl SuperblockPipeline {
     ) {
         let to = self.results.wrapping_add(if self.odd { RESULT * 4 } else { 0 });
         let before = self.before.as_ref();
-        // SAFETY: the caller's promise; the superblocks before and now use different halves of the results.
+        // SAFETY: this function's contract; consecutive superblocks use different halves of the results.
         unsafe {
             macro_rules! pair {
                 ($products:expr, $step:ident, $pair:literal) => {
@@ -182,30 +191,30 @@ impl SuperblockPipeline {
         self.before = Some((block, to));
     }
 
-    /// Brings the last superblock to its sums.
+    /// Adds the results of the last superblock.
     ///
     /// # Safety
-    /// As for [`SuperblockPipeline::push`].
+    /// As for [`SuperblockPipeline::push`], for the operands named here.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(crate) unsafe fn finish(&mut self) {
         if let Some((before, results)) = self.before.take() {
             for row in (0..LANES).step_by(4) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the block's operands are alive (contract of `push`), and its results are stored.
                 unsafe { before.add::<LANES, 4>(results, row) };
             }
         }
     }
 }
 
-/// Brings a step's weights to their tiles and adds its products with the highest digits.
+/// Loads a step's weights and adds its products with the highest limbs.
 ///
 /// # Safety
-/// As for [`SuperblockPipeline::push`].
+/// As for [`SuperblockPipeline::push`], for the operands named here.
 #[inline(always)]
 unsafe fn high_products(x: *const u8, w: *const u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the loads are one tile each of the step's activations and weights (contract above).
     unsafe {
         asm!(
             "tileloadd tmm4, [{w} + {line}]",
@@ -222,10 +231,10 @@ unsafe fn high_products(x: *const u8, w: *const u8) {
 /// Stores the results of a superblock.
 ///
 /// # Safety
-/// As for [`SuperblockPipeline::push`].
+/// As for [`SuperblockPipeline::push`], for the operands named here.
 #[inline(always)]
 unsafe fn store(to: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: four tiles of results fit at `to` (contract above).
     unsafe {
         move_tile!(store 0, to);
         move_tile!(store 1, to.wrapping_add(TILE));
@@ -238,7 +247,7 @@ impl SuperblockProduct {
     /// Adds the results of `R` of `TILE_ROWS` rows to their sums.
     ///
     /// # Safety
-    /// As for [`SuperblockPipeline::push`].
+    /// As for [`SuperblockPipeline::push`], for the operands named here.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
@@ -248,7 +257,7 @@ impl SuperblockProduct {
         results: *const u8,
         row: usize,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same contract, for the block's number of segments.
         unsafe {
             match self.segments {
                 0 => self.add_with::<TILE_ROWS, R, 0>(results, row),
@@ -258,7 +267,7 @@ impl SuperblockProduct {
         }
     }
 
-    /// As above, for blocks of `SEGMENTS` parts.
+    /// As above, for blocks of `SEGMENTS` segments.
     ///
     /// # Safety
     /// As above.
@@ -271,21 +280,21 @@ impl SuperblockProduct {
         results: *const u8,
         row: usize,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's contract; `row + R` is at most `TILE_ROWS`.
         unsafe { add_rows!(self, [TILE_ROWS, R, SEGMENTS], results, row) };
     }
 }
 
-/// The total of a row by digits.
+/// The exact total of a row, one integer for each limb weight.
 ///
 /// # Safety
-/// As for [`SuperblockPipeline::push`].
+/// As for [`SuperblockPipeline::push`], for the operands named here.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 unsafe fn total<const TILE_ROWS: usize>(results: *const u8, row: usize) -> [__m512i; LIMBS] {
-    // SAFETY: the caller's promise.
+    // SAFETY: results hold a line for each power and row (contract above).
     let line = |i: usize| unsafe { _mm512_load_si512(results.add(i * 64).cast()) };
     let [top, high, middle, low] = [0, 1, 2, 3].map(|power| line(power * TILE_ROWS + row));
-    // Of raised words this may leave 32 bits, into which it comes back with what they are too much.
+    // With raised words this may wrap around 32 bits; compensation wraps it back.
     [_mm512_add_epi32(_mm512_slli_epi32::<8>(top), high), middle, low]
 }

@@ -1,18 +1,18 @@
-//! A few rows with superblocks of panels, by tiles of words.
+//! Two to eight rows with superblocks of panels, by tiles of 16-bit words.
 //!
 //! # Layout
-//! Pairs of digits, one for each power of 256 and row, are lines of a tile, or of two for eight rows, and meet words of
-//! even and then of odd columns. That costs more products than bytes apart would, which few rows can pay, and saves
-//! taking words apart, which they cannot share. Results are `[power][row][channel]`, the highest power first. Tiles 0
-//! to 3 take the sums of up to four panels, or of two for eight rows; 4 and 5 are weights, 6 and 7 activations, which
-//! all panels share.
+//! Pairs of limbs, one for each power of 256 and row, are rows of a tile, or of two tiles for eight rows, and meet
+//! words of even and then of odd columns. That takes more products than splitting words into bytes, which few rows can
+//! afford, and saves the splitting, whose cost they cannot share. Results are `[power][row][channel]`, the highest
+//! power first. Tiles 0 to 3 take the sums of up to four panels, or of two for eight rows; 4 and 5 are weights, 6 and 7
+//! activations, which all panels share.
 //!
 //! # Shape
-//! While tiles multiply a step, vectors unpack the next step of the same panel, so a whole round of panels lies between
-//! what was stored and the load of it. The results of a superblock are added during the next.
+//! While AMX multiplies a step, vectors unpack the next step of the same panel, so all other panels come between a
+//! store and its load. The results of a superblock are added during the next.
 
 use super::pipeline::{POWERS, SuperblockProduct};
-use super::scales::STEPS;
+use super::unpack::STEPS;
 use super::unpack::{FACTORS, PanelSource, TILE, UnpackWords, with_unpack_words};
 use crate::gemm::amx::int8::{SUMS, store};
 use crate::gemm::amx::tile::{Configured, clear_sums, move_tile};
@@ -31,11 +31,11 @@ use std::array::from_fn;
 const RESULT: usize = SUMS;
 /// f32 of a step's weights of a panel.
 const WEIGHTS: usize = 2 * TILE / 4;
-/// Steps and superblocks that are near at a time: the one that is multiplied and the next.
+/// Steps and superblocks that are alive: the one being multiplied and the next.
 const STAGES: usize = 2;
 
-/// How far ahead of its use a code is asked for. Panels lie whole pages apart, so much more of each would not find room
-/// in the first-level cache: 4096 takes half as long again.
+/// How far ahead codes are prefetched. Panels lie whole pages apart, so more of each would not fit the sets of an L1
+/// cache: 4096 takes half as long again.
 const PREFETCH_BYTES: usize = 1024;
 
 /// f32 of scratch.
@@ -52,7 +52,7 @@ const fn together(tile_rows: usize) -> usize {
     if tile_rows > 4 { MAX_PANELS / 2 } else { MAX_PANELS }
 }
 
-/// Weights to tile `$w`, and their products with each `$x` to `$sum`.
+/// Loads weights to tile `$w`, and adds their products with each `$x` to `$sum`.
 macro_rules! products {
     ($at:expr, $w:literal, $(($sum:literal, $x:literal)),*) => {
         asm!(
@@ -68,9 +68,9 @@ pub(crate) struct KQuantSmallBatch<'a> {
     product: &'a Product<'a, PackedWeight>,
     packed: PackedLimbs<'a>,
     tile: usize,
-    /// Activations and their words.
+    /// Activations and their aux words.
     x: (*const u8, *const f32),
-    /// Sums in a superblock, for which there are words.
+    /// Segments of a superblock.
     segments: usize,
     /// Whether there are offsets.
     offsets: bool,
@@ -111,11 +111,11 @@ impl<'a> KQuantSmallBatch<'a> {
     /// Computes and stores everything.
     ///
     /// # Safety
-    /// The instructions of [`crate::gemm::int8::Int8Gemm`] and tiles; as for [`Product::run`]; the rows are packed as
-    /// pairs.
+    /// AMX, AVX-512 VNNI and VBMI are there. As for [`Product::run`]; the product's rows are completely packed in
+    /// `tile`, in pairs.
     pub(crate) unsafe fn run<C: Code>(&mut self, code: C, gathered: &mut [f32]) {
         let (tile_rows, product) = (self.packed.tile_rows(), self.product);
-        // SAFETY: the caller's promise; tasks hold tiles only here.
+        // SAFETY: this function's contract; a task configures tiles only here, and panels are the product's.
         unsafe {
             let _configured = Configured::bytes((POWERS * tile_rows).min(LANES), STEP);
             with_unpack_words(code, self.signed, self.packed.layout().segment(), |half| {
@@ -135,7 +135,7 @@ impl<'a> KQuantSmallBatch<'a> {
         let levels =
             NestedScales::new(format, [scales, offsets]).with_prefetch(together * prefetch_bytes);
         let segment = self.packed.layout().segment();
-        // What follows a panel is another of these; the next time it is the panel's turn comes behind them all.
+        // Behind a panel lie the other panels of this call; its own next codes come behind them all.
         let jump = (together - 1) * len;
         PanelSource {
             codes,
@@ -171,18 +171,19 @@ impl<'a> KQuantSmallBatch<'a> {
     /// All rows with up to [`together`] panels.
     ///
     /// # Safety
-    /// As for [`KQuantSmallBatch::run`]; tiles are configured for the class.
+    /// As for [`KQuantSmallBatch::run`]; AMX tiles are configured for `TILE_ROWS` rows; `panels` are the product's, at
+    /// most [`together`] of them, and not empty.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     unsafe fn panels<const TILE_ROWS: usize>(&mut self, half: &dyn UnpackWords, panels: &[Panel]) {
         let layout = self.packed.layout();
-        // Where there are fewer panels the last one is multiplied again, for nobody.
+        // With fewer panels the last one is repeated, and its extra results dropped.
         let last = panels.len() - 1;
         let sources: [PanelSource; MAX_PANELS] = from_fn(|i| self.source(&panels[i.min(last)]));
         let steps = layout.blocks() * STEPS;
-        // SAFETY: the caller's promise. A place of weights or factors is written again only when what was in it is
-        // used, and results are stored after those before them were added.
+        // SAFETY: this function's contract. A slot of weights or factors is overwritten only when it was used, and
+        // results are stored after those before them were added.
         unsafe {
             for i in 0..together(TILE_ROWS) {
                 sources[i].scales(0, self.factors(0, i));
@@ -226,7 +227,7 @@ impl<'a> KQuantSmallBatch<'a> {
     /// Adds the results of a superblock and panel `i` to their sums.
     ///
     /// # Safety
-    /// As for [`KQuantSmallBatch::panels`].
+    /// As for [`KQuantSmallBatch::panels`]; the panel, step and superblock are the call's.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
@@ -244,7 +245,8 @@ impl<'a> KQuantSmallBatch<'a> {
             fresh: block == 0,
         };
         let results = self.results(i);
-        // SAFETY: the caller's promise.
+        // SAFETY: loads are of this step's activations and unpacked weights; the next step's slot is free (contract
+        // above).
         unsafe {
             match TILE_ROWS {
                 8 => (0..8).step_by(4).for_each(|row| block.add::<TILE_ROWS, 4>(results, row)),
@@ -259,7 +261,7 @@ struct StepPass<'a> {
     half: &'a dyn UnpackWords,
     sources: &'a [PanelSource; MAX_PANELS],
     weights: *const u8,
-    /// The first chunk of the next step and room for its weights, where there is one.
+    /// The first chunk of the next step and where its weights go, if there is one.
     next: Option<(usize, *mut u8)>,
 }
 
@@ -267,11 +269,11 @@ impl StepPass<'_> {
     /// Multiplies the step at `x` and unpacks the next.
     ///
     /// # Safety
-    /// As for [`KQuantSmallBatch::panels`].
+    /// As for [`KQuantSmallBatch::panels`]; the panel, step and superblock are the call's.
     #[inline(always)]
     unsafe fn all<const TILE_ROWS: usize>(&self, x: *const u8) {
         let each = POWERS * TILE_ROWS * STEP;
-        // SAFETY: the caller's promise.
+        // SAFETY: the chunk is one of the panel's, and the slot has room for two tiles (contract above).
         unsafe {
             if TILE_ROWS == 8 {
                 for odd in 0..2 {
@@ -314,12 +316,12 @@ impl StepPass<'_> {
     /// Unpacks a half of the next step of panel `i`.
     ///
     /// # Safety
-    /// As for [`KQuantSmallBatch::panels`].
+    /// As for [`KQuantSmallBatch::panels`]; the panel, step and superblock are the call's.
     #[inline(always)]
     unsafe fn unpack(&self, i: usize, half: usize) {
         if let Some((chunk, to)) = self.next {
             let to = to.wrapping_add(2 * i * TILE);
-            // SAFETY: the caller's promise.
+            // SAFETY: each store is a tile within the results (contract above).
             unsafe { self.half.unpack(&self.sources[i], chunk + half, to) };
         }
     }
@@ -328,12 +330,12 @@ impl StepPass<'_> {
 /// Stores the sums of all panels.
 ///
 /// # Safety
-/// Tiles are configured for the class; room for the results at `to`.
+/// Tiles are configured for `TILE_ROWS` rows; `to` is writable for the results of all panels.
 #[inline(always)]
 unsafe fn keep<const TILE_ROWS: usize>(to: *mut u8) {
-    // Two tiles of a panel follow each other; one leaves the room of the second free.
+    // A panel's two tiles are adjacent; with one tile the room of the second stays free.
     let each = if TILE_ROWS == 8 { TILE } else { 2 * TILE };
-    // SAFETY: the caller's promise.
+    // SAFETY: each store is a tile within the results (contract above).
     unsafe {
         move_tile!(store 0, to);
         move_tile!(store 1, to.wrapping_add(each));
