@@ -11,15 +11,15 @@
 //! byte; the first plane has the low bits of a code (2, 4 or 8), the second what is left:
 //!
 //! ```text
+//! 5-bit codes, one chunk (32 columns × 16 channels) = 5 vectors of 64 bytes
 //!
-//!  5-bit codes, one chunk (32 columns × 16 channels) = 5 vectors of 64 bytes
-//!
-//!  plane 0, 4 bits   ┌ v0 | v4 ┐┌ v1 | v5 ┐┌ v2 | v6 ┐┌ v3 | v7 ┐   low nibble | high nibble of each byte
-//!  plane 1, 1 bit    ┌ v0 v1 v2 v3 v4 v5 v6 v7 ┐                  bit i of each byte: code bit 4 of vector i
+//! plane 0, 4 bits   ┌ v0 | v1 ┐┌ v2 | v3 ┐┌ v4 | v5 ┐┌ v6 | v7 ┐   low nibble | high nibble of each byte
+//! plane 1, 1 bit    ┌ v0 v1 v2 v3 v4 v5 v6 v7 ┐                  bit i of each byte: code bit 4 of vector i
 //! ```
 //!
-//! Which four columns a vector holds follows from the canonical row: its 32-bit words become lanes unchanged, so the
-//! columns of vector `i` are those whose codes lie `i` fields from the bottom of a byte ([`code_place`]).
+//! The 32-bit words of the canonical row become lanes unchanged (a transposition of words), which decides the four
+//! columns of each vector: with `e = 8 / b` codes in a byte, vector `i` takes from word `i / e` the columns whose codes lie
+//! `i mod e` fields from the bottom of a byte ([`code_place`]).
 //!
 //! bf16 and FP8 come in steps of 32 columns: sixteen lines of 32 bf16, element `j` of line `r` belonging to channel `j
 //! / 2` and column `2r + j mod 2`, which is how an AMX tile takes pairs of bf16. FP8 codes hold two lines in a vector.

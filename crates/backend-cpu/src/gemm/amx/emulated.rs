@@ -75,7 +75,7 @@ extern "C" fn refused(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut
 
 /// The rows of a tile in memory: a first address and a stride.
 #[derive(Clone, Copy)]
-struct TileRows {
+struct TileOperand {
     first: *mut u8,
     apart: i64,
 }
@@ -99,8 +99,8 @@ enum Instruction {
     Configure(*const u8),
     Release,
     Zero(usize),
-    Load(usize, TileRows),
-    Store(usize, TileRows),
+    Load(usize, TileOperand),
+    Store(usize, TileOperand),
     Bytes(Operands, Sign),
     Bf16(Operands),
 }
@@ -160,7 +160,7 @@ impl Instruction {
         }
         // SAFETY: an instruction with a memory operand; if the opcode turns out not to be ours, what was read is
         // dropped.
-        let (lines, len) = unsafe { TileRows::read(at.add(4), byte(1), registers) };
+        let (lines, len) = unsafe { TileOperand::read(at.add(4), byte(1), registers) };
         let instruction = match (opcode, prefix) {
             (0x49, 0) => Self::Configure(lines.first),
             (0x4b, 3) => Self::Load(tiles.sums, lines),
@@ -213,7 +213,7 @@ impl Instruction {
     }
 }
 
-impl TileRows {
+impl TileOperand {
     /// Decodes the memory operand at `at`, and its length; `prefix` holds the upper bits of register numbers, inverted.
     ///
     /// # Safety

@@ -5,16 +5,15 @@
 //! three areas:
 //!
 //! ```text
+//! limbs        [unit][slab][row] bytes     a slab holds one limb plane of a unit (or two where limbs are wide)
+//! aux          [segment][4][row] words     Σ n as f32, then the compensation of each limb, i32
+//! row scales   [row] f32                   what the integer 1 stands for in each row
 //!
-//!  limbs        [unit][slab][row] bytes     a slab holds one limb plane of a unit (or two where limbs are wide)
-//!  aux          [segment][4][row] words     Σ n as f32, then the compensation of each limb, i32
-//!  row scales   [row] f32                   what the integer 1 stands for in each row
+//! three limbs of a byte, unit of 32 columns, tile of 4 rows:
 //!
-//!  three limbs of a byte, unit of 32 columns, tile of 4 rows:
-//!
-//!  slab 0 (limb a)    row 0: 32 bytes | row 1 | row 2 | row 3
-//!  slab 1 (limb b)    row 0           | ...
-//!  slab 2 (limb c)    row 0           | ...
+//! slab 0 (limb a)    row 0: 32 bytes | row 1 | row 2 | row 3
+//! slab 1 (limb b)    row 0           | ...
+//! slab 2 (limb c)    row 0           | ...
 //! ```
 //!
 //! A segment is a unit, or the columns of one sub-scale where scales are nested. Inside a unit columns come in the

@@ -44,12 +44,15 @@ impl KQuantGemv {
         code: C,
         block: &RowBlock<'_, R>,
     ) {
-        let (panel, first) = (*self, block.first);
+        let mut panel = *self;
+        // Rows begin at the block's first one; a row of a step is `STEP` bytes.
+        panel.tile.limbs = panel.tile.limbs.wrapping_add(block.first * STEP);
+        panel.tile.aux = panel.tile.aux.wrapping_add(block.first);
         if self.segment < CHUNK {
-            let sums = KQuantSums::<C, D, P, true> { panel, code, first };
+            let sums = KQuantSums::<C, D, P, true> { panel, code };
             simd.call(GemvKernel { sums, block });
         } else {
-            let sums = KQuantSums::<C, D, P, false> { panel, code, first };
+            let sums = KQuantSums::<C, D, P, false> { panel, code };
             simd.call(GemvKernel { sums, block });
         }
     }
@@ -80,13 +83,12 @@ impl Gemv for KQuantGemv {
     }
 }
 
-/// Sums of rows from place `first` on whose integers have `D` limbs: three, or one where activations are rounded. `P`
-/// limb planes at a time; segments have 16 columns where `HALF_CHUNK`, else 32.
+/// Sums of rows whose integers have `D` limbs: three, or one where activations are rounded. `P` limb planes at a time;
+/// segments have 16 columns where `HALF_CHUNK`, else 32. The tile begins at the first of the rows.
 #[derive(Clone, Copy)]
 struct KQuantSums<C, const D: usize, const P: usize, const HALF_CHUNK: bool> {
     panel: KQuantGemv,
     code: C,
-    first: usize,
 }
 
 impl<C: Code, const R: usize, const D: usize, const P: usize, const HALF_CHUNK: bool> PanelSums<R>
@@ -135,8 +137,7 @@ impl<C: Code, const D: usize, const P: usize, const HALF_CHUNK: bool>
     /// Exact totals of a superblock, for each limb.
     ///
     /// # Safety
-    /// `block` is a superblock of the panel and of the tile; both are readable, and the tile has `R` rows from `first`
-    /// on.
+    /// `block` is a superblock of the panel and of the tile; both are readable, and the tile has `R` rows.
     #[inline(always)]
     unsafe fn totals<S: Int8Isa, const R: usize>(&self, simd: S, block: usize) -> [[S::W; D]; R] {
         let mut totals = [[simd.splat(0); D]; R];
@@ -157,19 +158,19 @@ impl<C: Code, const D: usize, const P: usize, const HALF_CHUNK: bool>
         totals
     }
 
-    /// The aux words of the segment of a column, from row `first` on.
+    /// The aux words of the segment of a column.
     #[inline(always)]
     fn aux(&self, column: usize) -> *const f32 {
         let segment = column >> if HALF_CHUNK { LANES.ilog2() } else { CHUNK.ilog2() };
         let tile = &self.panel.tile;
-        tile.aux.wrapping_add(segment * AUX_WORDS * tile.tile_rows + self.first)
+        tile.aux.wrapping_add(segment * AUX_WORDS * tile.tile_rows)
     }
 
     /// Adds the products of the segment that begins with a column, times its sub-scale.
     ///
     /// # Safety
     /// `column` begins a segment of the panel and of the tile, of `4·N` columns; both are readable, and the tile has
-    /// `R` rows from `first` on.
+    /// `R` rows.
     #[inline(always)]
     unsafe fn add_segment<S: Int8Isa, const R: usize, const N: usize>(
         &self,
@@ -181,7 +182,7 @@ impl<C: Code, const D: usize, const P: usize, const HALF_CHUNK: bool>
         let (panel, aux) = (&self.panel, self.aux(column));
         let tile_rows = panel.tile.tile_rows;
         let step = column / STEP * D * STEP * tile_rows + column % STEP;
-        let first = panel.tile.limbs.wrapping_add(step + self.first * STEP);
+        let first = panel.tile.limbs.wrapping_add(step);
         // SAFETY: the column's group has sixteen sub-scales.
         let s = unsafe { simd.widen(panel.levels.s_at(column)) };
         for plane in (0..D).step_by(P) {
