@@ -2,7 +2,7 @@
 //!
 //! `reference` defines every operation by plain loops: safe Rust, one thread. `simd` has the tuned versions, `gemm`
 //! their matrix products. [`Kernels`] lists the operations with the reference as default body; [`Cpu`] runs any
-//! implementation of it. [`plain`] is the device that only uses definitions, [`tuned`] the fast one. [`Machine`]
+//! implementation of it. [`plain()`] is the device that only uses definitions, [`tuned()`] the fast one. [`Machine`]
 //! measures the machine's roofline.
 
 mod aligned_buf;

@@ -18,8 +18,8 @@
 //! ```
 //!
 //! The 32-bit words of the canonical row become lanes unchanged (a transposition of words), which decides the four
-//! columns of each vector: with `e = 8 / b` codes in a byte, vector `i` takes from word `i / e` the columns whose codes lie
-//! `i mod e` fields from the bottom of a byte ([`code_place`]).
+//! columns of each vector: with `e = 8 / b` codes in a byte, vector `i` takes from word `i / e` the columns whose codes
+//! lie `i mod e` fields from the bottom of a byte ([`code_place`]).
 //!
 //! bf16 and FP8 come in steps of 32 columns: sixteen lines of 32 bf16, element `j` of line `r` belonging to channel `j
 //! / 2` and column `2r + j mod 2`, which is how an AMX tile takes pairs of bf16. FP8 codes hold two lines in a vector.

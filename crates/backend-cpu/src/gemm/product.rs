@@ -3,7 +3,7 @@
 //! # Layout
 //! GEMV (at most [`FUSED_ROWS`] rows): weights are decoded in registers and used at once, one pass over the stored
 //! bytes. GEMM: the task's channels are decoded to scratch as `[N channels][step][N][16]`, then register blocks of rows
-//! run over them. Both end in [`accumulate`](super::micro_kernel::accumulate), so both give the same bits. Packed
+//! run over them. Both end in [`accumulate`], so both give the same bits. Packed
 //! weights go to [`PackedWeight::product`].
 
 use super::decode::{Decode, Decoded, WithDecode, padded_groups, with_decode};
