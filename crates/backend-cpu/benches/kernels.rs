@@ -1,7 +1,8 @@
-//! Speed of the tuned kernels: `cargo bench -p forerun-backend-cpu --bench kernels [-- <level> <threads> <int8> <part of a name>]`.
+//! Speed of the tuned kernels: `cargo bench -p forerun-backend-cpu --bench kernels [-- <level> <threads> <int8> <part
+//! of a name>]`.
 //!
-//! Weights of the decode rows come from enough copies to exceed the caches near the cores, so their
-//! GB/s stand beside a plain parallel read of as much memory; "near" is one copy, in cache where it fits. GFLOP/s count two per multiply-add.
+//! Weights of up to sixteen rows come from enough copies to exceed the caches, so their GB/s stand beside a plain
+//! parallel read of as much memory; "cached" is one copy, in cache where it fits. GFLOP/s count two per multiply-add.
 
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{
@@ -13,8 +14,8 @@ use forerun_backend_cpu::{Cpu, Level, Machine, Tuned};
 use forerun_base::{Codes, DType, Format, ScaleKind};
 use std::time::{Duration, Instant};
 
-/// Bytes of weights that a decode row walks through.
-const WALK: usize = 192 << 20;
+/// Bytes of weights that come from memory.
+const FAR_BYTES: usize = 192 << 20;
 
 struct Bench {
     device: Cpu<Tuned>,
@@ -22,20 +23,20 @@ struct Bench {
 }
 
 impl Bench {
-    fn room(&mut self, dtype: DType, len: usize) -> View {
+    fn alloc(&mut self, dtype: DType, len: usize) -> View {
         let spec = BufferSpec { label: "bench", dtype, len, role: BufferRole::State };
         View::head(self.device.alloc(spec).expect("memory for the bench"), len)
     }
 
     fn noise(&mut self, len: usize) -> View {
         let data = Rng::named("bench").values(len);
-        let view = self.room(DType::F32, len);
+        let view = self.alloc(DType::F32, len);
         self.device.write(view, HostData::F32(&data)).expect("view fits");
         view
     }
 
     fn words(&mut self, data: &[u32]) -> View {
-        let view = self.room(DType::U32, data.len());
+        let view = self.alloc(DType::U32, data.len());
         self.device.write(view, HostData::U32(data)).expect("view fits");
         view
     }
@@ -59,12 +60,13 @@ impl Bench {
     fn weights(
         &mut self,
         format: Format,
-        [n, k]: [usize; 2],
-        walk: usize,
+        n: usize,
+        k: usize,
+        bytes_in_use: usize,
     ) -> (Vec<WeightId>, usize) {
         let matrix = random_matrix(&mut Rng::named("weight"), [n, k], format).expect("a format");
         let bytes = matrix.bytes();
-        let copies = (walk / bytes).clamp(1, 512);
+        let copies = (bytes_in_use / bytes).clamp(1, 512);
         let mut ids = Vec::new();
         for _ in 0..copies {
             let plane = |p: &forerun_base::Bytes| p.to_vec().into();
@@ -75,23 +77,23 @@ impl Bench {
         (ids, bytes)
     }
 
-    fn linear(&mut self, format: Format, [n, k]: [usize; 2]) {
+    fn linear(&mut self, format: Format, n: usize, k: usize) {
         if !wanted(&format!("linear {}", format.name())) {
             return;
         }
         let mut line = format!("linear {:>8} {n:>5}x{k:<5}", format.name());
-        let few = [1, 2, 4, 8, 16];
-        let near = few.map(|rows| (rows, 1));
-        let far = few.map(|rows| (rows, WALK));
-        let cases = near.into_iter().chain(far).chain([(64, 1), (512, 1)]);
-        for (rows, walk) in cases {
-            let (ids, bytes) = self.weights(format, [n, k], walk);
-            let (x, out) = (self.noise(rows * k), self.room(DType::F32, rows * n));
+        let few_rows = [1, 2, 4, 8, 16];
+        let cached = few_rows.map(|rows| (rows, 1));
+        let from_memory = few_rows.map(|rows| (rows, FAR_BYTES));
+        let cases = cached.into_iter().chain(from_memory).chain([(64, 1), (512, 1)]);
+        for (rows, bytes_in_use) in cases {
+            let (ids, bytes) = self.weights(format, n, k, bytes_in_use);
+            let (x, out) = (self.noise(rows * k), self.alloc(DType::F32, rows * n));
             let ops: Vec<Op> = ids.iter().map(|&id| Linear::set(x, id, out).into()).collect();
             let seconds = self.time(&ops);
             if rows <= 16 {
-                let near = if walk == 1 { " near" } else { "" };
-                line += &format!("  M={rows}{near} {:.1} GB/s", bytes as f64 / seconds / 1e9);
+                let cached = if bytes_in_use == 1 { " cached" } else { "" };
+                line += &format!("  M={rows}{cached} {:.1} GB/s", bytes as f64 / seconds / 1e9);
             } else {
                 let flops = 2.0 * (rows * n * k) as f64 / seconds / 1e9;
                 line += &format!("  M={rows} {flops:.0} GFLOP/s");
@@ -102,9 +104,10 @@ impl Bench {
         self.device = device(self.threads);
     }
 
-    /// Keys and values of a whole pool, each written: memory that never was reads faster than any that is.
+    /// Keys and values of a whole pool, each written: pages that were never written are all one zero page, which reads
+    /// faster.
     fn caches(&mut self, layout: CacheLayout, dtype: DType) -> [View; 2] {
-        let [k_cache, v_cache] = [0; 2].map(|_| self.room(dtype, layout.len()));
+        let [k_cache, v_cache] = [0; 2].map(|_| self.alloc(dtype, layout.len()));
         let each = self.noise(layout.block * layout.kv_heads * layout.head_dim);
         for block in 0..layout.blocks {
             let first = (block * layout.block) as u32;
@@ -120,13 +123,14 @@ impl Bench {
     fn attention(
         &mut self,
         dtype: DType,
-        [rows, context]: [usize; 2],
+        rows: usize,
+        context: usize,
         head_dim: usize,
         window: Option<usize>,
     ) {
-        let near = window.map_or(String::new(), |window| format!(" window {window}"));
+        let suffix = window.map_or(String::new(), |window| format!(" window {window}"));
         let name =
-            format!("attention {dtype} width {head_dim} rows {rows} context {context}{near}");
+            format!("attention {dtype} width {head_dim} rows {rows} context {context}{suffix}");
         if !wanted(&name) {
             return;
         }
@@ -154,7 +158,7 @@ impl Bench {
             heads,
             scale: 0.1,
             window,
-            out: self.room(DType::F32, rows * heads * head_dim),
+            out: self.alloc(DType::F32, rows * heads * head_dim),
         };
         let seconds = self.time(&[op.into()]);
         let seen = |position| position + 1 - Attention::first_key(window, position);
@@ -167,7 +171,7 @@ impl Bench {
         self.device = device(self.threads);
     }
 
-    /// Sixteen query heads and four key heads of width 128 normed, turned and, but for queries, kept.
+    /// Sixteen query heads and four key heads of width 128: norm, rope, and the write to the cache.
     fn attention_inputs(&mut self, dtype: DType, rows: usize) {
         if !wanted("attention_inputs") {
             return;
@@ -202,7 +206,7 @@ impl Bench {
         let (dim, ffn) = (2560, 10240);
         let weight = self.ones(dim);
         // Gates of zero: the product then stays zero however often it is taken.
-        let (gate, up) = (self.room(DType::F32, rows * ffn), self.noise(rows * ffn));
+        let (gate, up) = (self.alloc(DType::F32, rows * ffn), self.noise(rows * ffn));
         let (x, out) = (self.noise(rows * dim), self.noise(rows * dim));
         let glu = |activation| Glu { gate, up, dim: ffn, up_width: ffn, up_first: 0, activation };
         let ops: [(&str, Op); 3] = [
@@ -231,9 +235,9 @@ impl Bench {
             (0..vocabulary).map(|i| (i % each * clusters + i / each) as f32).collect();
         let members = forerun_base::Matrix::from_f32(clusters, each, &members).expect("a table");
         let members = self.device.upload("bench", members).expect("memory");
-        let (head, _) = self.weights(Format::Dense(DType::BF16), [vocabulary, k], 1);
+        let (head, _) = self.weights(Format::Dense(DType::BF16), vocabulary, k, 1);
         let (x, scores) = (self.noise(rows * k), self.noise(rows * clusters));
-        let (head, out) = (head[0], self.room(DType::F32, rows * vocabulary));
+        let (head, out) = (head[0], self.alloc(DType::F32, rows * vocabulary));
         let op = ClusterHead { x, scores, members, head, clusters, top_k, out };
         let some = 1e6 * self.time(&[op.into()]);
         let all = 1e6 * self.time(&[Linear::set(x, head, out).into()]);
@@ -255,8 +259,8 @@ impl Bench {
         };
         let spans = Spans { table: self.words(&entry.words()), slots: 1, log_rows };
         let qkv = self.noise(rows * channels);
-        let [decay, beta] = [0; 2].map(|_| self.room(DType::F32, rows * heads));
-        let (kernel, _) = self.weights(Format::Dense(DType::F32), [channels, taps], 1);
+        let [decay, beta] = [0; 2].map(|_| self.alloc(DType::F32, rows * heads));
+        let (kernel, _) = self.weights(Format::Dense(DType::F32), channels, taps, 1);
         let inputs = DeltaInputs {
             x: self.noise(rows * channels),
             a: self.noise(rows * heads),
@@ -264,8 +268,8 @@ impl Bench {
             weight: kernel[0],
             rate: self.ones(heads),
             dt_bias: self.ones(heads),
-            window: self.room(DType::F32, (taps - 1) * channels),
-            log: self.room(DType::F32, log_rows * channels),
+            window: self.alloc(DType::F32, (taps - 1) * channels),
+            log: self.alloc(DType::F32, log_rows * channels),
             spans,
             shape,
             qkv,
@@ -274,13 +278,13 @@ impl Bench {
         };
         let rule = DeltaRule {
             qkv: self.noise(rows * channels),
-            decay: self.room(DType::F32, rows * heads),
-            beta: self.room(DType::F32, rows * heads),
-            state: self.room(DType::F32, shape.state_len()),
-            log: self.room(DType::F32, log_rows * shape.log_len()),
+            decay: self.alloc(DType::F32, rows * heads),
+            beta: self.alloc(DType::F32, rows * heads),
+            state: self.alloc(DType::F32, shape.state_len()),
+            log: self.alloc(DType::F32, log_rows * shape.log_len()),
             spans,
             shape,
-            out: self.room(DType::F32, rows * heads * shape.dv),
+            out: self.alloc(DType::F32, rows * heads * shape.dv),
         };
         for (name, op) in [("delta_inputs", Op::from(inputs)), ("delta_rule", Op::from(rule))] {
             if wanted(name) {
@@ -296,7 +300,7 @@ impl Bench {
     }
 }
 
-/// Keys that are values too, as they are to their places.
+/// Keys that are values too, without a norm.
 fn plain_keys(
     each: View,
     places: View,
@@ -306,10 +310,10 @@ fn plain_keys(
     NewKeys { k: each, v: each, k_norm: None, v_norm: None, places, k_cache, v_cache, layout }
 }
 
-/// Rounds activations to 8 bits.
+/// The argument that rounds activations to int8.
 const INT8: &str = "int8";
 
-/// What was typed, less the flags that cargo adds.
+/// Arguments, less the flags that cargo adds.
 fn typed() -> impl Iterator<Item = String> {
     std::env::args().skip(1).filter(|a| !a.starts_with('-'))
 }
@@ -318,7 +322,7 @@ fn level() -> Option<Level> {
     typed().find_map(|name| Level::ALL.into_iter().find(|level| level.name() == name))
 }
 
-/// Whether `name` contains what was typed, if anything was.
+/// Whether `name` contains the filter, if one was given.
 fn wanted(name: &str) -> bool {
     let is_level = |a: &str| Level::ALL.into_iter().any(|level| level.name() == a);
     let is_name = |a: &String| !is_level(a) && a != INT8 && a.parse::<usize>().is_err();
@@ -376,26 +380,26 @@ fn main() {
         grouped(Codes::E4m3, 128, false),
     ];
     for format in formats {
-        bench.linear(format, [2048, 2048]);
+        bench.linear(format, 2048, 2048);
     }
-    for shape in [[384, 1152], [1152, 384], [8192, 384]] {
-        bench.linear(uint(8), shape);
+    for [n, k] in [[384, 1152], [1152, 384], [8192, 384]] {
+        bench.linear(uint(8), n, k);
     }
-    for shape in [[576, 576], [1536, 576], [576, 1536]] {
-        bench.linear(grouped(Codes::Uint { bits: 4 }, 32, true), shape);
+    for [n, k] in [[576, 576], [1536, 576], [576, 1536]] {
+        bench.linear(grouped(Codes::Uint { bits: 4 }, 32, true), n, k);
     }
     for dtype in [DType::F16, DType::I8] {
         for head_dim in [64, 128, 256] {
             for context in [1024, 16384, 131_072] {
-                bench.attention(dtype, [1, context], head_dim, None);
+                bench.attention(dtype, 1, context, head_dim, None);
             }
-            bench.attention(dtype, [4, 4096], head_dim, None);
+            bench.attention(dtype, 4, 4096, head_dim, None);
             for context in [1024, 2048, 4096, 8192] {
-                bench.attention(dtype, [512, context], head_dim, None);
+                bench.attention(dtype, 512, context, head_dim, None);
             }
         }
         for rows in [1, 512] {
-            bench.attention(dtype, [rows, 8192], 128, Some(512));
+            bench.attention(dtype, rows, 8192, 128, Some(512));
             bench.attention_inputs(dtype, rows);
         }
     }

@@ -1,26 +1,27 @@
-//! Which cores are worth having.
+//! Which cores to use.
 //!
-//! By default there is a thread for each core of the fastest kind in one part of the machine. Two threads of one core share its
-//! arithmetic units, so the second brings nothing. A slow core keeps all others waiting at the end of every operation. Cores of another socket
-//! read our memory at a fraction of the speed, and what they write comes back as slowly.
+//! By default there is a thread for each core of the fastest kind in one part of the machine. Two hyper-threads share a
+//! core's arithmetic units, so the second gains nothing. A slow core keeps all others waiting at the end of every
+//! operation. Cores of another socket read our memory at a fraction of the speed, and what they write comes back as
+//! slowly.
 
 use std::path::Path;
 use std::sync::LazyLock;
 use std::{fs, process, thread};
 
-/// Where Linux tells about processors.
+/// Where Linux describes processors.
 const DEVICES: &str = "/sys/devices";
 
-/// Threads by default, and where they should stay.
+/// Number of threads by default, and the processors they are pinned to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cores {
     pub(crate) count: usize,
-    /// Logical processors; none where those we may use are all alike.
-    pub(crate) home: Vec<usize>,
+    /// Logical processors; empty where all that we may use are alike.
+    pub(crate) affinity: Vec<usize>,
 }
 
 impl Cores {
-    /// Those of this machine that this process may use, found once.
+    /// The choice for this machine and process, made once.
     pub(crate) fn of_machine() -> &'static Self {
         static FOUND: LazyLock<Cores> = LazyLock::new(Cores::find);
         &FOUND
@@ -33,13 +34,13 @@ impl Cores {
             let cores = Core::all(Path::new(DEVICES), &allowed)?;
             Some(best(cores, allowed.len()))
         });
-        let Self { count, home } = best.unwrap_or_else(|| {
-            // A Mac puts busy threads on its fast cores by itself.
+        let Self { count, affinity } = best.unwrap_or_else(|| {
+            // macOS schedules busy threads on performance cores by itself.
             let count = if cfg!(target_os = "macos") { fast_cores_of_a_mac() } else { None };
-            Self { count: count.unwrap_or(logical), home: Vec::new() }
+            Self { count: count.unwrap_or(logical), affinity: Vec::new() }
         });
-        // There may be a quota below the number of processors.
-        Self { count: count.clamp(1, logical), home }
+        // A container may have a CPU quota below its number of processors.
+        Self { count: count.clamp(1, logical), affinity }
     }
 }
 
@@ -54,7 +55,7 @@ struct Core {
 }
 
 impl Core {
-    /// Those of the logical processors `allowed`, where the system tells.
+    /// The physical cores of the logical processors `allowed`, if the system describes them.
     fn all(devices: &Path, allowed: &[usize]) -> Option<Vec<Self>> {
         let slow = list(&devices.join("cpu_atom/cpus")).unwrap_or_default();
         let nodes = nodes(devices);
@@ -81,8 +82,8 @@ impl Core {
         Some(cores.into_iter().map(|(_, core)| core).collect())
     }
 
-    /// Whether what one writes comes to the other without leaving a socket. A node may have several sockets, as virtual machines do that have one for every core, and a
-    /// socket several nodes.
+    /// Whether the two are in one socket or memory node. A virtual machine may show a socket for every core in one
+    /// node, and a socket may be divided into several nodes.
     fn is_near(&self, other: &Self) -> bool {
         self.node == other.node || self.package == other.package
     }
@@ -98,7 +99,7 @@ fn nodes(devices: &Path) -> Vec<(usize, Vec<usize>)> {
     entries.flatten().filter_map(node).collect()
 }
 
-/// The largest number of fast cores that are near each other.
+/// The largest group of fast cores that are near each other.
 fn best(cores: Vec<Core>, allowed: usize) -> Cores {
     let fastest = cores.iter().map(|core| core.capacity).max().unwrap_or(0);
     let mut regions: Vec<Vec<Core>> = Vec::new();
@@ -110,19 +111,19 @@ fn best(cores: Vec<Core>, allowed: usize) -> Cores {
         far.push(region);
         regions = far;
     }
-    // Of equal ones the first, where this process is most likely to have its memory.
+    // The first of equal groups, where this process most likely has its memory.
     regions.sort_by_key(|region| (usize::MAX - region.len(), region[0].cpus[0]));
     let region = regions.into_iter().next().unwrap_or_default();
     let count = region.len();
-    let mut home: Vec<usize> = region.into_iter().flat_map(|core| core.cpus).collect();
-    home.sort_unstable();
-    if home.len() == allowed {
-        home.clear();
+    let mut affinity: Vec<usize> = region.into_iter().flat_map(|core| core.cpus).collect();
+    affinity.sort_unstable();
+    if affinity.len() == allowed {
+        affinity.clear();
     }
-    Cores { count, home }
+    Cores { count, affinity }
 }
 
-/// Logical processors that this process may use, where the system tells.
+/// Logical processors that this process may use, if the system tells.
 fn allowed() -> Option<Vec<usize>> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     parse_list(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
@@ -132,7 +133,7 @@ fn list(path: &Path) -> Option<Vec<usize>> {
     parse_list(&fs::read_to_string(path).ok()?)
 }
 
-/// Numbers as the system lists them: `0-3,8`.
+/// A list of numbers as Linux writes it: `0-3,8`.
 fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {
@@ -142,28 +143,30 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(numbers)
 }
 
-/// Asked of a program of the system, since the language has no way of its own.
+/// By running `sysctl`, since the standard library has no call for it.
 fn fast_cores_of_a_mac() -> Option<usize> {
     let mut command = process::Command::new("/usr/sbin/sysctl");
     let output = command.args(["-n", "hw.perflevel0.physicalcpu"]).output().ok()?;
     std::str::from_utf8(&output.stdout).ok()?.trim().parse().ok()
 }
 
-/// Keeps the calling thread on these logical processors, where there are any and the system can do that; nothing is lost where it refuses.
-pub(crate) fn stay(home: &[usize]) {
+/// Pins the calling thread to these logical processors, if there are any and the system supports it. A failure only
+/// costs speed.
+pub(crate) fn pin_thread(affinity: &[usize]) {
     #[cfg(target_os = "linux")]
-    if !home.is_empty() {
-        // SAFETY: a set of zeros is a set of no processors, and only numbers below its size are put in; zero is this thread.
+    if !affinity.is_empty() {
+        // SAFETY: an all-zero `cpu_set_t` is the empty set; `CPU_SET` gets numbers below `CPU_SETSIZE`; pid 0 is the
+        // calling thread, and the size passed is that of the set.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
-            for &cpu in home.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
+            for &cpu in affinity.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
                 libc::CPU_SET(cpu, &mut set);
             }
             libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
         }
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = home;
+    let _ = affinity;
 }
 
 #[cfg(test)]
@@ -193,8 +196,9 @@ mod tests {
 
         fn best(&self, allowed: &str) -> Option<(usize, Vec<usize>)> {
             let allowed = parse_list(allowed).unwrap();
-            let Cores { count, home } = best(Core::all(self.0.path(), &allowed)?, allowed.len());
-            Some((count, home))
+            let Cores { count, affinity } =
+                best(Core::all(self.0.path(), &allowed)?, allowed.len());
+            Some((count, affinity))
         }
     }
 
@@ -278,11 +282,11 @@ mod tests {
         };
         thread::spawn(move || {
             let before = here();
-            stay(&[]);
+            pin_thread(&[]);
             assert_eq!(here(), before);
-            stay(&before[..1]);
+            pin_thread(&before[..1]);
             assert_eq!(here(), before[..1]);
-            stay(&[usize::MAX]);
+            pin_thread(&[usize::MAX]);
             assert_eq!(here(), before[..1], "a set of nothing is refused");
         })
         .join()

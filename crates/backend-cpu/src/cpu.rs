@@ -1,4 +1,4 @@
-//! The device: memory plus kernels. Calls run at once, so a ticket is passed when it is given.
+//! The device: memory plus kernels. Operations run when they are called, so every ticket is already complete.
 
 use crate::{Kernels, Memory, Plain};
 use forerun_backend::{
@@ -31,7 +31,7 @@ impl<K: Default> Default for Cpu<K> {
     }
 }
 
-/// The device of definitions: slow, simple, what the others are held to.
+/// The reference device: slow, simple, what tuned kernels are tested against.
 pub fn plain() -> Cpu<Plain> {
     Cpu::with_kernels(Plain)
 }

@@ -1,17 +1,18 @@
-//! The operations as functions over host memory; the reference is the default body of each.
+//! The operations as functions over host memory; the reference implementation is the default body of each.
 
 use crate::{Memory, Weight, reference};
 use forerun_backend::{BackendError, for_each_operation, op};
 use forerun_base::Matrix;
 
-type Done = Result<(), BackendError>;
+/// What every operation returns.
+pub(crate) type OpResult = Result<(), BackendError>;
 
 macro_rules! kernels {
     ($($name:ident: $op:ident),* $(,)?) => {
-        /// One function per operation. Operands were checked against their desc before the call;
-        /// an override may only be faster than the definition, never mean something else.
+        /// One function per operation. Operands were checked against the operation's declaration before the call; an
+        /// override may only be faster than the definition, never mean something else.
         pub trait Kernels: Send {
-            /// The kernels in words, for the user.
+            /// A name for people.
             fn name(&self) -> String;
 
             /// What results depend on besides operands, as [`forerun_backend::Backend::arithmetic`] says.
@@ -19,13 +20,13 @@ macro_rules! kernels {
                 self.name()
             }
 
-            /// A matrix in the form that the kernels want it; called once for each.
+            /// Converts a matrix to the form in which the kernels want it; called once for each.
             fn keep(&mut self, matrix: Matrix) -> Weight {
                 matrix.into()
             }
             $(
                 /// See the operation's own text.
-                fn $name(&mut self, memory: &mut Memory, op: op::$op) -> Done {
+                fn $name(&mut self, memory: &mut Memory, op: op::$op) -> OpResult {
                     reference::$name(memory, op)
                 }
             )*
@@ -35,7 +36,7 @@ macro_rules! kernels {
 
 for_each_operation! { kernels }
 
-/// Definitions only.
+/// The reference kernels alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain;
 

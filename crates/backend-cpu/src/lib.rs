@@ -1,28 +1,29 @@
 //! The CPU device.
 //!
-//! `reference` holds one plain-loop function per operation: the definition, safe Rust, one thread.
-//! [`Kernels`] lists the operations with the reference as default body; [`Cpu`] runs any
-//! implementation of it. [`plain`] is the device that only uses definitions, [`tuned`] the fast one.
-//! [`Machine`] measures what a processor could do at best.
+//! `reference` defines every operation by plain loops: safe Rust, one thread. `simd` has the tuned versions, `gemm`
+//! their matrix products. [`Kernels`] lists the operations with the reference as default body; [`Cpu`] runs any
+//! implementation of it. [`plain()`] is the device that only uses definitions, [`tuned()`] the fast one. [`Machine`]
+//! measures the machine's roofline.
 
+mod aligned_buf;
 mod cores;
 mod cpu;
+mod gemm;
+mod huge_page_buf;
 mod kernels;
-mod lines;
 mod machine;
 mod memory;
 mod pool;
 mod reference;
-mod room;
 mod simd;
 mod tuned;
 mod weight;
 
+pub use aligned_buf::AlignedBuf;
 pub use cpu::{Cpu, plain};
 pub use kernels::{Kernels, Plain};
 pub use machine::Machine;
 pub use memory::{Memory, Storage};
-pub use room::Room;
 pub use simd::Level;
 pub use tuned::{Tuned, tuned};
 pub use weight::Weight;

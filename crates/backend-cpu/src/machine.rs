@@ -1,10 +1,10 @@
-//! What the machine can do, measured: the roof above every kernel.
+//! The roofline of this machine, measured: memory bandwidth, peak arithmetic, dispatch latency.
 
-use crate::simd::{Crew, Level, probe};
+use crate::simd::{ExecCtx, Level, probe};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Memory that is read is this many times as large as the largest cache, within [`SMALLEST`] and [`LARGEST`].
+/// The bandwidth test reads this many times the largest cache, within [`SMALLEST`] and [`LARGEST`].
 const TIMES_CACHE: usize = 3;
 const SMALLEST: usize = 256 << 20;
 const LARGEST: usize = 768 << 20;
@@ -16,11 +16,11 @@ pub struct Machine {
     pub threads: usize,
     /// Bytes a second of all threads reading memory that is too large for the caches.
     pub read_bytes_per_s: f64,
-    /// f32 operations a second of all threads, a multiply-add being two.
+    /// f32 operations a second of all threads, counting a multiply-add as two.
     pub flops_per_s: f64,
     /// Time of a parallel job in which every thread takes part and does nothing.
     pub dispatch: Duration,
-    /// The largest cache, where the system tells (Linux).
+    /// The largest cache, if the system tells (Linux).
     pub cache_bytes: Option<usize>,
 }
 
@@ -28,47 +28,47 @@ impl Machine {
     /// Measures with `threads` threads, or as many as a device takes by itself. Takes about a second.
     ///
     /// # Errors
-    /// The bytes there was no memory for.
+    /// The number of bytes that could not be allocated.
     pub fn measure(threads: Option<usize>) -> Result<Self, usize> {
-        let crew = Level::ALL.into_iter().find_map(|level| Crew::new(level, threads));
-        let mut crew = crew.expect("the portable level is always there");
+        let ctx = Level::ALL.into_iter().find_map(|level| ExecCtx::new(level, threads));
+        let mut ctx = ctx.expect("the portable level is always there");
         let cache_bytes = cache_bytes();
         let bytes = cache_bytes.unwrap_or(0).saturating_mul(TIMES_CACHE).clamp(SMALLEST, LARGEST);
         Ok(Self {
-            threads: crew.threads(),
-            read_bytes_per_s: read_bandwidth(&mut crew, bytes)?,
-            flops_per_s: peak(&mut crew),
-            dispatch: dispatch(&mut crew),
+            threads: ctx.threads(),
+            read_bytes_per_s: read_bandwidth(&mut ctx, bytes)?,
+            flops_per_s: peak(&mut ctx),
+            dispatch: dispatch(&mut ctx),
             cache_bytes,
         })
     }
 }
 
-fn read_bandwidth(crew: &mut Crew, bytes: usize) -> Result<f64, usize> {
+fn read_bandwidth(ctx: &mut ExecCtx, bytes: usize) -> Result<f64, usize> {
     let len = bytes / size_of::<f32>();
     let mut data = Vec::new();
     data.try_reserve_exact(len).map_err(|_| bytes)?;
     data.resize(len, 1.0_f32);
-    let seconds = best(5, || probe::read(crew, &data));
+    let seconds = best(5, || probe::read(ctx, &data));
     Ok(bytes as f64 / seconds)
 }
 
-fn peak(crew: &mut Crew) -> f64 {
+fn peak(ctx: &mut ExecCtx) -> f64 {
     let mut rate = |wide| {
         let mut flops = 0;
-        let seconds = best(50, || flops = probe::multiply(crew, wide));
+        let seconds = best(50, || flops = probe::multiply(ctx, wide));
         flops as f64 / seconds
     };
     rate(false).max(rate(true))
 }
 
-fn dispatch(crew: &mut Crew) -> Duration {
+fn dispatch(ctx: &mut ExecCtx) -> Duration {
     const JOBS: u32 = 200;
-    let seconds = best(20, || (0..JOBS).for_each(|_| probe::meet(crew)));
+    let seconds = best(20, || (0..JOBS).for_each(|_| probe::barrier(ctx)));
     Duration::from_secs_f64(seconds) / JOBS
 }
 
-/// Seconds of the fastest run: a neighbour can only make one slower.
+/// Seconds of the fastest run: interference only ever makes a run slower.
 fn best(runs: usize, mut work: impl FnMut()) -> f64 {
     let time = |_| {
         let start = Instant::now();

@@ -1,10 +1,10 @@
 //! Host memory behind buffer and weight ids.
 //!
-//! An operation lends out the buffers it writes and reads the others in place; the seam promises
-//! that a written buffer appears once among the operands, so no two borrows ever meet.
+//! An operation takes the buffers it writes out of the memory and reads the others in place. The backend trait promises
+//! that a written buffer appears once among the operands, so no two borrows ever overlap.
 
 use crate::Weight;
-use crate::room::Room;
+use crate::aligned_buf::AlignedBuf;
 use forerun_backend::{
     BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, View, WeightId,
     WeightInfo,
@@ -15,33 +15,33 @@ use forerun_base::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names say all there is to say")]
 pub enum Storage {
-    F32(Room<f32>),
-    F16(Room<u16>),
-    BF16(Room<u16>),
-    I8(Room<u8>),
-    U32(Room<u32>),
+    F32(AlignedBuf<f32>),
+    F16(AlignedBuf<u16>),
+    BF16(AlignedBuf<u16>),
+    I8(AlignedBuf<u8>),
+    U32(AlignedBuf<u32>),
 }
 
 impl Storage {
     fn new(dtype: DType, len: usize) -> Option<Self> {
         Some(match dtype {
-            DType::F32 => Self::F32(Room::zeroed(len)?),
-            DType::F16 => Self::F16(Room::zeroed(len)?),
-            DType::BF16 => Self::BF16(Room::zeroed(len)?),
-            DType::I8 => Self::I8(Room::zeroed(len)?),
-            DType::U32 => Self::U32(Room::zeroed(len)?),
+            DType::F32 => Self::F32(AlignedBuf::zeroed(len)?),
+            DType::F16 => Self::F16(AlignedBuf::zeroed(len)?),
+            DType::BF16 => Self::BF16(AlignedBuf::zeroed(len)?),
+            DType::I8 => Self::I8(AlignedBuf::zeroed(len)?),
+            DType::U32 => Self::U32(AlignedBuf::zeroed(len)?),
             _ => return None,
         })
     }
 
-    /// No elements of the same type.
+    /// An empty buffer of the same type.
     fn empty(&self) -> Self {
         match self {
-            Self::F32(_) => Self::F32(Room::default()),
-            Self::F16(_) => Self::F16(Room::default()),
-            Self::BF16(_) => Self::BF16(Room::default()),
-            Self::I8(_) => Self::I8(Room::default()),
-            Self::U32(_) => Self::U32(Room::default()),
+            Self::F32(_) => Self::F32(AlignedBuf::default()),
+            Self::F16(_) => Self::F16(AlignedBuf::default()),
+            Self::BF16(_) => Self::BF16(AlignedBuf::default()),
+            Self::I8(_) => Self::I8(AlignedBuf::default()),
+            Self::U32(_) => Self::U32(AlignedBuf::default()),
         }
     }
 
@@ -76,7 +76,7 @@ impl Storage {
         }
     }
 
-    /// The bytes of a cache of codes.
+    /// The bytes of a quantised key/value cache.
     pub fn codes(&self) -> &[u8] {
         match self {
             Self::I8(v) => v,
@@ -84,7 +84,7 @@ impl Storage {
         }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn codes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::I8(v) => v,
@@ -151,9 +151,9 @@ impl Storage {
     }
 }
 
-/// Names numbers: operands of the same stamp hold the same ones.
+/// Identifies the contents of an operand: equal versions mean equal contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct DataVersion {
     view: View,
     written: u64,
 }
@@ -162,7 +162,7 @@ pub(crate) struct Stamp {
 #[derive(Debug, Default)]
 pub struct Memory {
     buffers: Vec<Storage>,
-    /// When each buffer was last written, in writes of any.
+    /// Value of `writes` when each buffer was last written.
     written: Vec<u64>,
     writes: u64,
     weights: Vec<Weight>,
@@ -180,7 +180,7 @@ impl Memory {
         Ok(BufferId(self.buffers.len() as u32 - 1))
     }
 
-    /// Takes a weight.
+    /// Adds a weight.
     pub fn upload(&mut self, weight: Weight) -> WeightId {
         self.weights.push(weight);
         WeightId(self.weights.len() as u32 - 1)
@@ -226,7 +226,7 @@ impl Memory {
         views: [View; N],
         work: impl FnOnce(&Self, [&mut Storage; N]) -> R,
     ) -> R {
-        // The rule on sharing leaves out empty operands, so those get room of their own.
+        // Empty operands may alias others, so they get an empty buffer instead.
         let mut lent = views.map(|v| {
             let buffer = &mut self.buffers[v.buffer.0 as usize];
             if v.len == 0 { buffer.empty() } else { std::mem::replace(buffer, buffer.empty()) }
@@ -234,18 +234,18 @@ impl Memory {
         let result = work(self, lent.each_mut());
         for (view, storage) in views.into_iter().zip(lent).filter(|(view, _)| view.len > 0) {
             self.buffers[view.buffer.0 as usize] = storage;
-            self.mark(view);
+            self.note_write(view);
         }
         result
     }
 
-    /// What an operand holds now.
-    pub(crate) fn stamp(&self, view: View) -> Stamp {
-        Stamp { view, written: self.written[view.buffer.0 as usize] }
+    /// The current version of an operand's contents.
+    pub(crate) fn version(&self, view: View) -> DataVersion {
+        DataVersion { view, written: self.written[view.buffer.0 as usize] }
     }
 
-    /// Notes that a buffer is written.
-    fn mark(&mut self, view: View) {
+    /// Notes that a buffer is written: its contents get a new version.
+    fn note_write(&mut self, view: View) {
         self.writes += 1;
         self.written[view.buffer.0 as usize] = self.writes;
     }
@@ -253,7 +253,7 @@ impl Memory {
     /// Copies from the host.
     pub fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
         self.check("write", dst)?;
-        self.mark(dst);
+        self.note_write(dst);
         match (&mut self.buffers[dst.buffer.0 as usize], src) {
             (Storage::F32(to), HostData::F32(from)) if from.len() == dst.len => {
                 to[dst.start..dst.start + dst.len].copy_from_slice(from);

@@ -1,15 +1,15 @@
-//! Threads that wait for work.
+//! A thread pool for jobs of microseconds.
 //!
-//! A job is a number of tasks, in as many equal runs as there are threads. A thread, the caller included, takes the tasks of its
-//! own run first, then what is left of the others'. So tasks of the same place, job after job, are done by the same core, in whose
-//! caches their numbers are: what another core wrote last comes ten times slower than from the second-level cache.
+//! A job is a number of tasks, divided into equal ranges, one for each thread. A thread, the caller included, takes the
+//! tasks of its own range first, then steals what is left of the others'. So the same task index is run by the same
+//! core, job after job, in whose caches its data are: what another core wrote last takes ten times as long as an L2
+//! hit.
 //!
-//! A worker that sleeps through a job costs nothing: the caller closes the gate when no task is
-//! left and waits only for those who went in. After a job a worker spins for a short while, since
-//! the operations of a step follow each other within microseconds, and then parks. Nothing is
-//! allocated after construction.
+//! A worker that sleeps through a job costs nothing: the caller closes the gate when no task is left and waits only for
+//! workers that entered. After a job a worker spins for a short while, since the operations of a step follow each other
+//! within microseconds, and then parks. Nothing is allocated after construction.
 
-use crate::cores::stay;
+use crate::cores::pin_thread;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,19 +21,19 @@ use std::time::{Duration, Instant};
 /// How long a worker looks for the next job before it parks.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// The gate word: a count of jobs above, one bit that says the job may be entered, and below it the
-/// number of workers inside.
+/// The gate word: an epoch (a count of jobs), one bit that says the job may be entered, and the number of workers
+/// inside.
 const OPEN: u64 = 1 << 15;
 const INSIDE: u64 = OPEN - 1;
 const EPOCH: u64 = 1 << 16;
 
 type Job = dyn Fn(usize, usize) + Sync;
 
-/// What caller and workers share.
-struct Board {
+/// State shared by the caller and the workers.
+struct PoolState {
     gate: AtomicU64,
     /// One for each thread, the caller's first.
-    runs: Box<[Run]>,
+    ranges: Box<[TaskRange]>,
     /// Written by the caller while the gate is closed and empty, read only by those inside.
     job: UnsafeCell<Option<*const Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -41,19 +41,20 @@ struct Board {
     asleep: Box<[AtomicBool]>,
 }
 
-/// Tasks of a job that a thread takes before others, on lines of their own: prefetchers bring two at a time.
+/// The tasks of a job that a thread takes first, on cache lines of their own; two, since prefetchers fetch lines in
+/// pairs.
 #[derive(Default)]
 #[repr(align(128))]
-struct Run {
+struct TaskRange {
     next: AtomicUsize,
     end: AtomicUsize,
 }
 
-impl Run {
+impl TaskRange {
     /// The next task, if there is one.
     fn take(&self) -> Option<usize> {
         let end = self.end.load(Ordering::Relaxed);
-        // A look first: who only passes by leaves the line to others.
+        // Checked before the atomic increment, so that a thread that only looks does not take the line from others.
         if self.next.load(Ordering::Relaxed) >= end {
             return None;
         }
@@ -62,17 +63,18 @@ impl Run {
     }
 }
 
-// SAFETY: `job` is the only field that is not shared by itself. It is written only while the gate is
-// closed with nobody inside and read only between entering and leaving, which the gate orders; the pointee is `Sync`.
-unsafe impl Send for Board {}
-// SAFETY: as above.
-unsafe impl Sync for Board {}
+// SAFETY: all fields but `job` are `Sync`. `job` is written only while the gate is closed and nobody is inside, and
+// read only between entering and leaving; the gate's acquire and release operations order the two. The pointee is
+// `Sync`.
+unsafe impl Send for PoolState {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for PoolState {}
 
-impl Board {
+impl PoolState {
     fn new(workers: usize) -> Self {
         Self {
             gate: AtomicU64::new(EPOCH),
-            runs: (0..=workers).map(|_| Run::default()).collect(),
+            ranges: (0..=workers).map(|_| TaskRange::default()).collect(),
             job: UnsafeCell::new(None),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
@@ -80,33 +82,33 @@ impl Board {
         }
     }
 
-    /// Shares the tasks of a job among `threads`.
-    fn share(&self, tasks: usize, threads: usize) {
+    /// Divides the tasks of a job among `threads`.
+    fn deal(&self, tasks: usize, threads: usize) {
         let at = |i: usize| tasks * i.min(threads) / threads;
-        for (i, run) in self.runs.iter().enumerate() {
-            run.next.store(at(i), Ordering::Relaxed);
-            run.end.store(at(i + 1), Ordering::Relaxed);
+        for (i, range) in self.ranges.iter().enumerate() {
+            range.next.store(at(i), Ordering::Relaxed);
+            range.end.store(at(i + 1), Ordering::Relaxed);
         }
     }
 
     /// Takes tasks until none is left. A panic is kept for the caller.
     fn work(&self, job: &(dyn Fn(usize, usize) + Sync), worker: usize) {
-        let (others, own) = self.runs.split_at(worker);
+        let (others, own) = self.ranges.split_at(worker);
         let all = || {
-            for run in own.iter().chain(others) {
-                while let Some(task) = run.take() {
+            for range in own.iter().chain(others) {
+                while let Some(task) = range.take() {
                     job(task, worker);
                 }
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
-            // The rest of the job has no reader any more.
-            self.runs.iter().for_each(|run| run.end.store(0, Ordering::Relaxed));
+            // Nobody needs the rest of the job any more.
+            self.ranges.iter().for_each(|range| range.end.store(0, Ordering::Relaxed));
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
     }
 
-    /// Goes through the gate unless it is closed or its job is `seen`; returns the job's epoch.
+    /// Enters the gate unless it is closed or its job is `seen`; returns the job's epoch.
     fn enter(&self, seen: u64) -> Option<u64> {
         let gate = self.gate.load(Ordering::Relaxed);
         let fresh = gate & OPEN != 0 && gate / EPOCH != seen;
@@ -118,15 +120,15 @@ impl Board {
         entered.then_some(gate / EPOCH)
     }
 
-    fn live(&self, worker: usize) {
+    fn worker_loop(&self, worker: usize) {
         let mut seen = 0;
         while !self.stop.load(Ordering::Relaxed) {
             if let Some(epoch) = self.wait(worker, seen) {
                 seen = epoch;
-                // SAFETY: this thread is inside the gate, so the caller neither changes the job nor returns
-                // from `run`, whose argument the pointer came from.
+                // SAFETY: this thread is inside the gate, so the caller neither writes the cell nor returns from `run`,
+                // whose argument the pointer came from.
                 if let Some(job) = unsafe { *self.job.get() } {
-                    // SAFETY: as above.
+                    // SAFETY: as above: the closure outlives this thread's stay inside the gate.
                     self.work(unsafe { &*job }, worker);
                 }
                 self.gate.fetch_sub(1, Ordering::Release);
@@ -150,7 +152,7 @@ impl Board {
         }
         let asleep = &self.asleep[worker - 1];
         asleep.store(true, Ordering::Relaxed);
-        // Either this thread sees the job published below the fence, or the caller sees it asleep.
+        // The fence pairs with the caller's: either this thread sees the job, or the caller sees it asleep.
         fence(Ordering::SeqCst);
         let entered = self.enter(seen);
         if entered.is_none() && !self.stop.load(Ordering::Relaxed) {
@@ -161,12 +163,12 @@ impl Board {
     }
 }
 
-/// How a thread waits for another one that is at work.
+/// How a thread waits for another one that is running.
 #[derive(Default)]
-pub(crate) struct Patience(u32);
+pub(crate) struct Backoff(u32);
 
-impl Patience {
-    /// Lets a moment pass; now and then the core goes to whoever lost its own.
+impl Backoff {
+    /// Spins once; every 1024th time it yields, so that a thread that lost its core gets one.
     pub(crate) fn wait(&mut self) {
         self.0 = self.0.wrapping_add(1);
         if self.0.is_multiple_of(1024) { thread::yield_now() } else { std::hint::spin_loop() }
@@ -175,7 +177,7 @@ impl Patience {
 
 /// See the module's text.
 pub(crate) struct Pool {
-    board: Arc<Board>,
+    state: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -186,27 +188,28 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of `threads`, the caller being one of them; the others stay on the logical processors `home`, where it has any.
-    pub(crate) fn new(threads: usize, home: &[usize]) -> Self {
+    /// A pool of `threads`, the caller being one of them; the others are pinned to the logical processors `affinity`,
+    /// unless it is empty.
+    pub(crate) fn new(threads: usize, affinity: &[usize]) -> Self {
         let workers = threads.clamp(1, INSIDE as usize) - 1;
-        let board = Arc::new(Board::new(workers));
+        let state = Arc::new(PoolState::new(workers));
         let (up, started) = mpsc::channel();
         let spawn = |worker: usize| {
-            let (board, up, home) = (board.clone(), up.clone(), home.to_vec());
+            let (state, up, affinity) = (state.clone(), up.clone(), affinity.to_vec());
             let name = format!("forerun-cpu-{worker}");
-            let live = move || {
-                stay(&home);
-                // The pool waits for this, so the receiver is there.
+            let worker_loop = move || {
+                pin_thread(&affinity);
+                // The pool waits for this, so the receiver exists.
                 let _ = up.send(());
-                board.live(worker);
+                state.worker_loop(worker);
             };
-            // A machine that refuses a thread still computes, with those it gave.
-            thread::Builder::new().name(name).spawn(live).ok()
+            // If the system refuses a thread, the pool works with those it got.
+            thread::Builder::new().name(name).spawn(worker_loop).ok()
         };
         let workers: Vec<JoinHandle<()>> = (1..=workers).map_while(spawn).collect();
         // A thread allocates while it starts; that belongs to loading, not to the first steps.
         started.iter().take(workers.len()).for_each(drop);
-        Self { board, workers }
+        Self { state, workers }
     }
 
     /// Threads that may take tasks.
@@ -214,36 +217,36 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `job(task, worker)` for every task, each worker number on one thread only, and returns
-    /// when all are done. A panic in a task is raised here.
+    /// Calls `job(task, worker)` for every task, each worker number on one thread only, and returns when all are done.
+    /// A panic in a task is resumed here.
     pub(crate) fn run(&mut self, tasks: usize, job: &(dyn Fn(usize, usize) + Sync)) {
         if tasks <= 1 || self.workers.is_empty() {
             (0..tasks).for_each(|task| job(task, 0));
             return;
         }
-        let board = &*self.board;
-        // SAFETY: the lifetime is erased only until this function returns: the gate is closed and
-        // empty again before that, on every path, and a worker reads the job only inside the gate.
+        let state = &*self.state;
+        // SAFETY: the lifetime is erased only until this function returns: on every path the gate is closed and empty
+        // again before that, and a worker reads the job only inside the gate.
         let erased = unsafe {
             std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync + '_), *const Job>(job)
         };
-        // SAFETY: the gate is closed and nobody is inside, so no one reads the cell.
-        unsafe { *board.job.get() = Some(erased) };
-        board.share(tasks, self.threads());
-        board.gate.fetch_add(EPOCH + OPEN, Ordering::Release);
+        // SAFETY: the gate is closed and nobody is inside, so no other thread accesses the cell.
+        unsafe { *state.job.get() = Some(erased) };
+        state.deal(tasks, self.threads());
+        state.gate.fetch_add(EPOCH + OPEN, Ordering::Release);
         fence(Ordering::SeqCst);
-        for (worker, asleep) in self.workers.iter().zip(&board.asleep) {
+        for (worker, asleep) in self.workers.iter().zip(&state.asleep) {
             if asleep.load(Ordering::Relaxed) {
                 worker.thread().unpark();
             }
         }
-        board.work(job, 0);
-        board.gate.fetch_sub(OPEN, Ordering::Relaxed);
-        let mut patience = Patience::default();
-        while board.gate.load(Ordering::Acquire) & INSIDE != 0 {
-            patience.wait();
+        state.work(job, 0);
+        state.gate.fetch_sub(OPEN, Ordering::Relaxed);
+        let mut backoff = Backoff::default();
+        while state.gate.load(Ordering::Acquire) & INSIDE != 0 {
+            backoff.wait();
         }
-        let panic = board.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let panic = state.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -257,9 +260,10 @@ impl Pool {
         job: &(dyn Fn(usize, &mut T) + Sync),
     ) {
         assert!(locals.len() >= self.threads(), "every thread needs a local");
-        let locals = Shared::new(locals);
+        let locals = SharedSlice::new(locals);
         self.run(tasks, &|task, worker| {
-            // SAFETY: a worker number lives on one thread, which runs one task at a time.
+            // SAFETY: a worker number belongs to one thread, which runs one task at a time, so no other reference to
+            // this local exists.
             let local = unsafe { locals.part(worker, 1) };
             job(task, &mut local[0]);
         });
@@ -268,38 +272,40 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.board.stop.store(true, Ordering::Relaxed);
+        self.state.stop.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // A worker keeps panics of tasks for the caller, so it has none of its own to report.
+            // Panics of tasks went to the caller, so the join has none to report.
             let _ = worker.join();
         }
     }
 }
 
-/// A slice that tasks write in disjoint parts.
+/// A slice that tasks write in disjoint parts: every access states its range, and its contract demands that ranges do
+/// not overlap.
 #[derive(Debug)]
-pub(crate) struct Shared<'a, T> {
+pub(crate) struct SharedSlice<'a, T> {
     start: *mut T,
     len: usize,
     life: std::marker::PhantomData<&'a mut [T]>,
 }
 
-impl<T> Clone for Shared<'_, T> {
+impl<T> Clone for SharedSlice<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Shared<'_, T> {}
+impl<T> Copy for SharedSlice<'_, T> {}
 
-// SAFETY: it stands for an exclusive borrow; whoever takes a part promises that parts are disjoint.
-unsafe impl<T: Send> Send for Shared<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for Shared<'_, T> {}
+// SAFETY: it stands for an exclusive borrow of elements that may be sent; accessing them is unsafe, with the contract
+// that parts are disjoint.
+unsafe impl<T: Send> Send for SharedSlice<'_, T> {}
+// SAFETY: as for `Send`: sharing the value only shares the address.
+unsafe impl<T: Send> Sync for SharedSlice<'_, T> {}
 
-impl<'a, T> Shared<'a, T> {
+impl<'a, T> SharedSlice<'a, T> {
     /// Shares a slice.
     pub(crate) fn new(slice: &'a mut [T]) -> Self {
         Self { start: slice.as_mut_ptr(), len: slice.len(), life: std::marker::PhantomData }
@@ -310,31 +316,31 @@ impl<'a, T> Shared<'a, T> {
         self.len
     }
 
-    /// Address of `len` elements from `at`, for tasks that write between each other's elements.
+    /// Checked address of `len` elements from `at`, for tasks whose elements interleave.
     #[inline(always)]
     pub(crate) fn address(&self, at: usize, len: usize) -> *mut T {
         assert!(at <= self.len && len <= self.len - at, "a part outside the slice");
         self.start.wrapping_add(at)
     }
 
-    /// `len` elements from `at`, to be read.
+    /// `len` elements from `at`, shared.
     ///
     /// # Safety
-    /// Nobody may write these elements any more.
+    /// No thread writes these elements while the reference lives, and earlier writes happened before this call.
     #[inline(always)]
     pub(crate) unsafe fn done(&self, at: usize, len: usize) -> &'a [T] {
-        // SAFETY: inside the slice by the check of the address; the rest is the caller's promise.
+        // SAFETY: the range is checked by `address`; nobody writes it (contract above).
         unsafe { std::slice::from_raw_parts(self.address(at, len), len) }
     }
 
-    /// `len` elements from `at`.
+    /// `len` elements from `at`, exclusive.
     ///
     /// # Safety
-    /// No other live reference may cover these elements.
+    /// No other reference covers any of these elements while this one lives.
     #[inline(always)]
     pub(crate) unsafe fn part(&self, at: usize, len: usize) -> &'a mut [T] {
         assert!(at <= self.len && len <= self.len - at, "a part outside the slice");
-        // SAFETY: inside the slice by the check above, disjoint by the caller's promise.
+        // SAFETY: the range is checked above, and no other reference covers it (contract above).
         unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
 }
@@ -346,9 +352,9 @@ mod tests {
     #[test]
     fn a_thread_takes_its_own_run_first_and_then_what_is_left() {
         let order = |threads: usize, worker: usize| {
-            let (board, taken) = (Board::new(2), Mutex::new(Vec::new()));
-            board.share(7, threads);
-            board.work(&|task, _| taken.lock().unwrap().push(task), worker);
+            let (state, taken) = (PoolState::new(2), Mutex::new(Vec::new()));
+            state.deal(7, threads);
+            state.work(&|task, _| taken.lock().unwrap().push(task), worker);
             taken.into_inner().unwrap()
         };
         assert_eq!(order(3, 0), [0, 1, 2, 3, 4, 5, 6]);
@@ -363,7 +369,7 @@ mod tests {
             let mut pool = Pool::new(threads, &[]);
             for tasks in [0, 1, 2, 5, 100] {
                 let mut hits = vec![0_u32; tasks];
-                let shared = Shared::new(&mut hits);
+                let shared = SharedSlice::new(&mut hits);
                 pool.run(tasks, &|task, _| {
                     // SAFETY: a task has its own element.
                     let own = unsafe { shared.part(task, 1) };

@@ -1,10 +1,14 @@
-//! The tuned kernels: every operation over the pool and the best instruction set of the machine.
+//! The tuned kernels: every operation on the thread pool and the best instruction set of the machine.
 //!
-//! Nothing is allocated once each operation has run at its largest size: scratch and decoded small weights are
-//! kept. `gather_rows` is a copy and stays the reference's.
+//! Nothing is allocated once each operation has run at its largest size: scratch and decoded small weights are kept.
+//! `gather_rows` is a copy, for which the reference serves.
 
-use crate::pool::Shared;
-use crate::simd::{self, Crew, Gate, Level, Norm, Normed, Partners, Rows, Scratch, Stack, Tiled};
+use crate::gemm::linear;
+use crate::gemm::packed_rows::InputRows;
+use crate::gemm::packed_weight::PackedWeight;
+use crate::kernels::OpResult;
+use crate::pool::SharedSlice;
+use crate::simd::{self, ExecCtx, FusedNorm, Gate, Level, Norm, Partners, Scratch, Stack};
 use crate::weight::Form;
 use crate::{Cpu, Kernels, Memory, Storage, Weight, reference};
 use forerun_backend::op::{
@@ -15,17 +19,15 @@ use forerun_backend::op::{
 use forerun_backend::{BackendError, View, WeightId};
 use forerun_base::Matrix;
 
-type Done = Result<(), BackendError>;
-
 /// See the module's text. Belongs to one device: small weights are kept decoded under their ids.
 #[derive(Debug)]
 pub struct Tuned {
-    crew: Crew,
-    /// Room shared by all threads, as opposed to the crew's own.
+    ctx: ExecCtx,
+    /// Scratch shared by all threads, as opposed to the context's scratch for each thread.
     shared: Scratch,
-    vectors: Decoded,
+    vectors: SmallWeights,
     /// Convolution weights as `[taps][channels]`.
-    taps: Decoded,
+    taps: SmallWeights,
 }
 
 /// A device with tuned kernels on `threads` threads; `None` asks the machine.
@@ -34,44 +36,44 @@ pub fn tuned(threads: Option<usize>) -> Cpu<Tuned> {
 }
 
 impl Tuned {
-    /// The best instruction set, on `threads` threads or as many as the machine has for us.
+    /// The best instruction set, on `threads` threads or as many as suit the machine.
     pub fn new(threads: Option<usize>) -> Self {
         let best = Level::ALL.into_iter().find_map(|level| Self::with_isa(level, threads));
         best.expect("the portable level is always there")
     }
 
-    /// A given instruction set, where the processor has it.
+    /// A given instruction set, if the processor has it.
     pub fn with_isa(level: Level, threads: Option<usize>) -> Option<Self> {
-        let crew = Crew::new(level, threads)?;
-        let (vectors, taps) = (Decoded::default(), Decoded::default());
-        Some(Self { crew, shared: Scratch::default(), vectors, taps })
+        let ctx = ExecCtx::new(level, threads)?;
+        let (vectors, taps) = (SmallWeights::default(), SmallWeights::default());
+        Some(Self { ctx, shared: Scratch::default(), vectors, taps })
     }
 
-    /// Rounds activations to 8 bits where they meet weights with integer codes: faster, and no longer exact. A row is still the same in any company.
-    /// `None` where such weights are not multiplied as bytes, and where there are tiles, whose exact products are faster.
+    /// Rounds activations to int8 where they meet weights with integer codes: faster, and no longer exact, but still
+    /// batch-invariant. `None` where there are no int8 kernels, and with AMX, whose exact products are faster.
     pub fn rounding(self) -> Option<Self> {
-        let crew = self.crew.rounding()?;
-        Some(Self { crew, ..self })
+        let ctx = self.ctx.rounding()?;
+        Some(Self { ctx, ..self })
     }
 
-    /// What multiplies, in words.
+    /// The instruction set, for people.
     fn instructions(&self) -> String {
-        let rounded = if self.crew.rounds() { ", int8" } else { "" };
-        format!("{}{rounded}", self.crew.level().name())
+        let rounded = if self.ctx.rounds() { ", int8" } else { "" };
+        format!("{}{rounded}", self.ctx.level().name())
     }
 }
 
 /// Small weights as f32, decoded when first used.
 #[derive(Debug, Default)]
-struct Decoded(Vec<Box<[f32]>>);
+struct SmallWeights(Vec<Box<[f32]>>);
 
-impl Decoded {
+impl SmallWeights {
     fn get(&self, id: WeightId) -> &[f32] {
         &self.0[id.0 as usize]
     }
 
-    /// Makes sure of a weight; with `turned` its columns become rows.
-    fn prepare(&mut self, memory: &Memory, id: WeightId, turned: bool) {
+    /// Decodes a weight unless that was done; with `transposed` its columns become rows.
+    fn prepare(&mut self, memory: &Memory, id: WeightId, transposed: bool) {
         let (at, matrix) = (id.0 as usize, memory.matrix(id));
         let (rows, cols) = (matrix.rows(), matrix.cols());
         if self.0.len() <= at {
@@ -85,7 +87,7 @@ impl Decoded {
         for row in 0..rows {
             matrix.decode_row(row, &mut line);
             for (col, &x) in line.iter().enumerate() {
-                all[if turned { col * rows + row } else { row * cols + col }] = x;
+                all[if transposed { col * rows + row } else { row * cols + col }] = x;
             }
         }
         self.0[at] = all.into();
@@ -98,8 +100,8 @@ impl Decoded {
     }
 }
 
-/// Whether the entries are valid, and no two of them share a slot or a row, so that spans may run side by side.
-fn apart(
+/// Whether the entries are valid, and no two of them share a slot or a row, so that spans may run in parallel.
+fn disjoint(
     op: &'static str,
     spans: &Spans,
     table: &[u32],
@@ -119,26 +121,26 @@ fn apart(
 }
 
 /// Rows that a product reads.
-fn rows_of(memory: &Memory, x: View) -> Rows<'_> {
-    Rows { data: memory.f32(x), stamp: Some(memory.stamp(x)), norm: None }
+fn rows_of(memory: &Memory, x: View) -> InputRows<'_> {
+    InputRows { data: memory.f32(x), version: Some(memory.version(x)), norm: None }
 }
 
-/// Where the rows of a norm go; without one, nothing that is lent.
-fn room_of(x: View, norm: Option<InputNorm>) -> View {
+/// Where the rows of a norm go; without one, an empty view.
+fn norm_output(x: View, norm: Option<InputNorm>) -> View {
     norm.map_or(x.part(0, 0), |norm| norm.room)
 }
 
-/// Rows that a norm makes for a product in `room`, or those of `x`.
-fn made_of<'a>(
+/// The rows of a product, with the norm that makes them in `normed`, if there is one.
+fn normed_rows<'a>(
     memory: &'a Memory,
-    vectors: &'a Decoded,
+    vectors: &'a SmallWeights,
     (x, norm): (View, Option<InputNorm>),
-    room: &'a mut Storage,
-) -> Rows<'a> {
+    normed: &'a mut Storage,
+) -> InputRows<'a> {
     let Some(norm) = norm else { return rows_of(memory, x) };
-    let out = Shared::new(room.f32_mut(norm.room));
-    let made = Normed { norm: Norm { weight: vectors.get(norm.weight), eps: norm.eps }, out };
-    Rows { data: memory.f32(x), stamp: None, norm: Some(made) }
+    let out = SharedSlice::new(normed.f32_mut(norm.room));
+    let made = FusedNorm { norm: Norm { weight: vectors.get(norm.weight), eps: norm.eps }, out };
+    InputRows { data: memory.f32(x), version: None, norm: Some(made) }
 }
 
 /// One weight of a product.
@@ -147,17 +149,17 @@ fn linear_part<'a>(
     op: Linear,
     bias: &'a [f32],
     out: &'a mut Storage,
-) -> simd::LinearPart<'a> {
+) -> linear::LinearPart<'a> {
     let (matrix, store) = (memory.matrix(op.weight), op.store);
     let channels = op.channels.unwrap_or(matrix.rows());
-    simd::LinearPart { matrix, channels, bias, out: out.f32_mut(op.out), store }
+    linear::LinearPart { matrix, channels, bias, out: out.f32_mut(op.out), store }
 }
 
-/// What a choice reads.
-fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::Choose<'a> {
+/// The operands of sampling.
+fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::SampleArgs<'a> {
     let (history, ids) = (memory.u32(op.history), memory.u32(op.ids));
     let masks = memory.u32(op.masks);
-    simd::Choose {
+    simd::SampleArgs {
         logits: memory.f32(op.logits),
         candidates: op.candidates,
         rows: memory.u32(op.rows),
@@ -167,7 +169,7 @@ fn choose<'a>(memory: &'a Memory, op: &Sample) -> simd::Choose<'a> {
 
 impl Kernels for Tuned {
     fn name(&self) -> String {
-        format!("cpu ({}, {} threads)", self.instructions(), self.crew.threads())
+        format!("cpu ({}, {} threads)", self.instructions(), self.ctx.threads())
     }
 
     fn arithmetic(&self) -> String {
@@ -176,37 +178,37 @@ impl Kernels for Tuned {
     }
 
     fn keep(&mut self, matrix: Matrix) -> Weight {
-        match Tiled::keep(&mut self.crew, &matrix) {
-            Some(tiled) => Weight(Form::Tiled(tiled)),
+        match PackedWeight::keep(&mut self.ctx, &matrix) {
+            Some(weight) => Weight(Form::Packed(weight)),
             None => matrix.into(),
         }
     }
 
-    fn embed(&mut self, memory: &mut Memory, op: Embed) -> Done {
+    fn embed(&mut self, memory: &mut Memory, op: Embed) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
             let (table, ids) = (memory.matrix(op.table), memory.u32(op.ids));
-            simd::embed(&mut self.crew, table, ids, op.scale, out.f32_mut(op.out))
+            simd::embed(&mut self.ctx, table, ids, op.scale, out.f32_mut(op.out))
         })
     }
 
-    fn rms_norm(&mut self, memory: &mut Memory, op: RmsNorm) -> Done {
+    fn rms_norm(&mut self, memory: &mut Memory, op: RmsNorm) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
             let norm = Norm { weight: self.vectors.vector(memory, op.weight), eps: op.eps };
-            simd::norm(&mut self.crew, norm, Some(memory.f32(op.x)), None, out.f32_mut(op.out));
+            simd::norm(&mut self.ctx, norm, Some(memory.f32(op.x)), None, out.f32_mut(op.out));
             Ok(())
         })
     }
 
-    fn add_norm(&mut self, memory: &mut Memory, op: AddNorm) -> Done {
+    fn add_norm(&mut self, memory: &mut Memory, op: AddNorm) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
             let norm = Norm { weight: self.vectors.vector(memory, op.weight), eps: op.eps };
             let (x, out) = (memory.f32(op.x), out.f32_mut(op.out));
-            simd::add_norm(&mut self.crew, norm, x, out, op.scale);
+            simd::add_norm(&mut self.ctx, norm, x, out, op.scale);
             Ok(())
         })
     }
 
-    fn join_norm(&mut self, memory: &mut Memory, op: JoinNorm) -> Done {
+    fn join_norm(&mut self, memory: &mut Memory, op: JoinNorm) -> OpResult {
         for &id in op.norms.iter().flatten() {
             self.vectors.prepare(memory, id, false);
         }
@@ -219,24 +221,24 @@ impl Kernels for Tuned {
         })
     }
 
-    fn gated_norm(&mut self, memory: &mut Memory, op: GatedNorm) -> Done {
+    fn gated_norm(&mut self, memory: &mut Memory, op: GatedNorm) -> OpResult {
         memory.lend([op.x], |memory, [x]| {
             let norm = Norm { weight: self.vectors.vector(memory, op.weight), eps: op.eps };
-            simd::norm(&mut self.crew, norm, None, Some(memory.f32(op.gate)), x.f32_mut(op.x));
+            simd::norm(&mut self.ctx, norm, None, Some(memory.f32(op.gate)), x.f32_mut(op.x));
             Ok(())
         })
     }
 
-    fn linear(&mut self, memory: &mut Memory, op: Linear) -> Done {
+    fn linear(&mut self, memory: &mut Memory, op: Linear) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
             let bias = op.bias.map_or(&[][..], |id| self.vectors.vector(memory, id));
             let part = linear_part(memory, op, bias, out);
-            simd::linears(&mut self.crew, rows_of(memory, op.x), [Some(part), None, None, None]);
+            linear::linears(&mut self.ctx, rows_of(memory, op.x), [Some(part), None, None, None]);
             Ok(())
         })
     }
 
-    fn linears(&mut self, memory: &mut Memory, op: Linears) -> Done {
+    fn linears(&mut self, memory: &mut Memory, op: Linears) -> OpResult {
         for id in op.parts.iter().flatten().filter_map(|part| part.bias) {
             self.vectors.prepare(memory, id, false);
         }
@@ -245,45 +247,45 @@ impl Kernels for Tuned {
         }
         let (_, mut products) = op.parts();
         let products: [Option<Linear>; Linears::MOST] = std::array::from_fn(|_| products.next());
-        // Where there is no product nothing is lent.
+        // Views of missing products are empty.
         let [a, b, c, d] = products.map(|part| part.map_or(op.x.part(0, 0), |part| part.out));
-        memory.lend([a, b, c, d, room_of(op.x, op.norm)], |memory, [a, b, c, d, room]| {
+        memory.lend([a, b, c, d, norm_output(op.x, op.norm)], |memory, [a, b, c, d, normed]| {
             let mut products = products.iter();
             let parts = [a, b, c, d].map(|out| {
                 let op = products.next().copied().flatten()?;
                 let bias = op.bias.map_or(&[][..], |id| self.vectors.get(id));
                 Some(linear_part(memory, op, bias, out))
             });
-            let x = made_of(memory, &self.vectors, (op.x, op.norm), room);
-            simd::linears(&mut self.crew, x, parts);
+            let x = normed_rows(memory, &self.vectors, (op.x, op.norm), normed);
+            linear::linears(&mut self.ctx, x, parts);
             Ok(())
         })
     }
 
-    fn gated_linear(&mut self, memory: &mut Memory, op: GatedLinear) -> Done {
+    fn gated_linear(&mut self, memory: &mut Memory, op: GatedLinear) -> OpResult {
         if let Some(norm) = op.norm {
             self.vectors.prepare(memory, norm.weight, false);
         }
-        memory.lend([op.out, room_of(op.x, op.norm)], |memory, [out, room]| {
+        memory.lend([op.out, norm_output(op.x, op.norm)], |memory, [out, normed]| {
             let weights = [memory.matrix(op.gate), memory.matrix(op.up)];
-            let x = made_of(memory, &self.vectors, (op.x, op.norm), room);
+            let x = normed_rows(memory, &self.vectors, (op.x, op.norm), normed);
             let out = out.f32_mut(op.out);
-            simd::gated_linear(&mut self.crew, weights, op.activation, x, out);
+            linear::gated_linear(&mut self.ctx, weights, op.activation, x, out);
             Ok(())
         })
     }
 
-    fn rope_table(&mut self, memory: &mut Memory, op: RopeTable) -> Done {
+    fn rope_table(&mut self, memory: &mut Memory, op: RopeTable) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
             let inv_freq = self.vectors.vector(memory, op.inv_freq);
             let (positions, out) = (memory.u32(op.positions), out.f32_mut(op.out));
             let angles = simd::Angles { inv_freq, shift: op.shift, scale: op.scale };
-            simd::rope_table(&mut self.crew, positions, angles, out);
+            simd::rope_table(&mut self.ctx, positions, angles, out);
             Ok(())
         })
     }
 
-    fn attention_inputs(&mut self, memory: &mut Memory, op: AttentionInputs) -> Done {
+    fn attention_inputs(&mut self, memory: &mut Memory, op: AttentionInputs) -> OpResult {
         let norms = [
             op.queries.and_then(|queries| queries.norm),
             op.keys.and_then(|keys| keys.k_norm),
@@ -292,7 +294,7 @@ impl Kernels for Tuned {
         for norm in norms.iter().flatten() {
             self.vectors.prepare(memory, norm.weight, false);
         }
-        // What is not there is not lent.
+        // Views of missing operands are empty.
         let none = op.table.part(0, 0);
         let q = op.queries.map_or(none, |queries| queries.q);
         let [k_cache, v_cache] = op.keys.map_or([none; 2], |keys| [keys.k_cache, keys.v_cache]);
@@ -301,7 +303,7 @@ impl Kernels for Tuned {
                 norm.map(|norm| Norm { weight: self.vectors.get(norm.weight), eps: norm.eps })
             });
             let AttentionInputs { rotary, head_dim, .. } = op;
-            let turns = simd::Turns { table: memory.f32(op.table), rotary, head_dim };
+            let rotation = simd::Rotation { table: memory.f32(op.table), rotary, head_dim };
             let queries = op.queries.map(|op| simd::QueryHeads {
                 q: q.f32_mut(op.q),
                 heads: op.heads,
@@ -314,13 +316,13 @@ impl Kernels for Tuned {
                 caches: [(k, op.k_cache.start), (v, op.v_cache.start)],
                 layout: op.layout,
             });
-            simd::attention_inputs(&mut self.crew, turns, queries, keys)
+            simd::attention_inputs(&mut self.ctx, rotation, queries, keys)
         })
     }
 
-    fn attention(&mut self, memory: &mut Memory, op: Attention) -> Done {
+    fn attention(&mut self, memory: &mut Memory, op: Attention) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
-            let operands = simd::Attend {
+            let operands = simd::AttentionArgs {
                 q: memory.f32(op.q),
                 k: memory.storage(op.k_cache.buffer),
                 v: memory.storage(op.v_cache.buffer),
@@ -334,13 +336,13 @@ impl Kernels for Tuned {
                 scale: op.scale,
                 window: op.window,
             };
-            simd::attention(&mut self.crew, &operands, &mut self.shared, out.f32_mut(op.out))
+            simd::attention(&mut self.ctx, &operands, &mut self.shared, out.f32_mut(op.out))
         })
     }
 
-    fn delta_inputs(&mut self, memory: &mut Memory, op: DeltaInputs) -> Done {
+    fn delta_inputs(&mut self, memory: &mut Memory, op: DeltaInputs) -> OpResult {
         let rows = op.decay.len / op.shape.value_heads;
-        if !apart("delta_inputs", &op.spans, memory.u32(op.spans.table), rows)? {
+        if !disjoint("delta_inputs", &op.spans, memory.u32(op.spans.table), rows)? {
             return reference::delta_inputs(memory, op);
         }
         self.taps.prepare(memory, op.weight, true);
@@ -366,18 +368,18 @@ impl Kernels for Tuned {
                 decay: decay.f32_mut(op.decay),
                 beta: beta.f32_mut(op.beta),
             };
-            simd::delta_inputs(&mut self.crew, &operands, to);
+            simd::delta_inputs(&mut self.ctx, &operands, to);
             Ok(())
         })
     }
 
-    fn delta_rule(&mut self, memory: &mut Memory, op: DeltaRule) -> Done {
+    fn delta_rule(&mut self, memory: &mut Memory, op: DeltaRule) -> OpResult {
         let rows = op.decay.len / op.shape.value_heads;
-        if !apart("delta_rule", &op.spans, memory.u32(op.spans.table), rows)? {
+        if !disjoint("delta_rule", &op.spans, memory.u32(op.spans.table), rows)? {
             return reference::delta_rule(memory, op);
         }
         memory.lend([op.state, op.log, op.out], |memory, [state, log, out]| {
-            let operands = simd::Deltas {
+            let operands = simd::DeltaArgs {
                 shape: op.shape,
                 qkv: memory.f32(op.qkv),
                 decay: memory.f32(op.decay),
@@ -386,59 +388,59 @@ impl Kernels for Tuned {
                 log_rows: op.spans.log_rows,
             };
             let (state, log) = (state.f32_mut(op.state), log.f32_mut(op.log));
-            simd::delta_rule(&mut self.crew, &operands, state, log, out.f32_mut(op.out));
+            simd::delta_rule(&mut self.ctx, &operands, state, log, out.f32_mut(op.out));
             Ok(())
         })
     }
 
-    fn gate_mul(&mut self, memory: &mut Memory, op: GateMul) -> Done {
+    fn gate_mul(&mut self, memory: &mut Memory, op: GateMul) -> OpResult {
         memory.lend([op.x], |memory, [x]| {
             let gates = Partners::same(memory.f32(op.gate));
-            simd::gate(&mut self.crew, Gate::Sigmoid, x.f32_mut(op.x), gates);
+            simd::gate(&mut self.ctx, Gate::Sigmoid, x.f32_mut(op.x), gates);
             Ok(())
         })
     }
 
-    fn glu(&mut self, memory: &mut Memory, op: Glu) -> Done {
+    fn glu(&mut self, memory: &mut Memory, op: Glu) -> OpResult {
         memory.lend([op.gate], |memory, [gate]| {
             let Glu { dim, up_width: width, up_first: first, .. } = op;
             let up = memory.f32(op.up);
             let whole = Partners { data: up, dim, width, first };
-            // Rows that lie side by side are one long row.
+            // Contiguous rows are one long row.
             let ups = if width == dim { Partners::same(up) } else { whole };
-            simd::gate(&mut self.crew, Gate::Glu(op.activation), gate.f32_mut(op.gate), ups);
+            simd::gate(&mut self.ctx, Gate::Glu(op.activation), gate.f32_mut(op.gate), ups);
             Ok(())
         })
     }
 
-    fn softcap(&mut self, memory: &mut Memory, op: Softcap) -> Done {
+    fn softcap(&mut self, memory: &mut Memory, op: Softcap) -> OpResult {
         memory.lend([op.x], |_, [x]| {
-            simd::softcap(&mut self.crew, x.f32_mut(op.x), op.cap);
+            simd::softcap(&mut self.ctx, x.f32_mut(op.x), op.cap);
             Ok(())
         })
     }
 
-    fn add_gated(&mut self, memory: &mut Memory, op: AddGated) -> Done {
+    fn add_gated(&mut self, memory: &mut Memory, op: AddGated) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
             let (x, gates) = (memory.f32(op.x), memory.f32(op.gate));
-            simd::add_gated(&mut self.crew, x, gates, out.f32_mut(op.out));
+            simd::add_gated(&mut self.ctx, x, gates, out.f32_mut(op.out));
             Ok(())
         })
     }
 
-    fn router(&mut self, memory: &mut Memory, op: Router) -> Done {
+    fn router(&mut self, memory: &mut Memory, op: Router) -> OpResult {
         memory.lend([op.chosen, op.weights], |memory, [chosen, weights]| {
             let Router { experts, top_k, renormalise, .. } = op;
             let logits = memory.f32(op.logits);
             let scales = op.expert_scale.map_or(&[][..], |id| self.vectors.vector(memory, id));
             let route = simd::Route { logits, experts, top_k, renormalise, scales };
             let (chosen, weights) = (chosen.u32_mut(op.chosen), weights.f32_mut(op.weights));
-            simd::router(&mut self.crew, route, chosen, weights);
+            simd::router(&mut self.ctx, route, chosen, weights);
             Ok(())
         })
     }
 
-    fn experts(&mut self, memory: &mut Memory, op: Experts) -> Done {
+    fn experts(&mut self, memory: &mut Memory, op: Experts) -> OpResult {
         memory.lend([op.hidden, op.partial, op.out], |memory, [hidden, partial, out]| {
             let stack = |at: ExpertRows| Stack {
                 matrix: memory.matrix(at.weight),
@@ -461,11 +463,11 @@ impl Kernels for Tuned {
             };
             let written =
                 [hidden.f32_mut(op.hidden), partial.f32_mut(op.partial), out.f32_mut(op.out)];
-            simd::experts(&mut self.crew, &operands, &mut self.shared, written)
+            simd::experts(&mut self.ctx, &operands, &mut self.shared, written)
         })
     }
 
-    fn cluster_head(&mut self, memory: &mut Memory, op: ClusterHead) -> Done {
+    fn cluster_head(&mut self, memory: &mut Memory, op: ClusterHead) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
             let operands = simd::Clusters {
                 x: memory.f32(op.x),
@@ -475,18 +477,18 @@ impl Kernels for Tuned {
                 clusters: op.clusters,
                 top_k: op.top_k,
             };
-            simd::cluster_head(&mut self.crew, &operands, &mut self.shared, out.f32_mut(op.out))
+            simd::cluster_head(&mut self.ctx, &operands, &mut self.shared, out.f32_mut(op.out))
         })
     }
 
-    fn sample(&mut self, memory: &mut Memory, op: Sample) -> Done {
+    fn sample(&mut self, memory: &mut Memory, op: Sample) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
             let operands = choose(memory, &op);
-            simd::sample(&mut self.crew, &operands, &mut self.shared, out.u32_mut(op.out))
+            simd::sample(&mut self.ctx, &operands, &mut self.shared, out.u32_mut(op.out))
         })
     }
 
-    fn head_sample(&mut self, memory: &mut Memory, op: HeadSample) -> Done {
+    fn head_sample(&mut self, memory: &mut Memory, op: HeadSample) -> OpResult {
         let (product, cap, sample) = op.parts();
         let rows = sample.out.len;
         if choose(memory, &sample).greedy_rows(rows)? < rows {
@@ -500,7 +502,7 @@ impl Kernels for Tuned {
             let (x, weight) = (rows_of(memory, op.x), memory.matrix(op.weight));
             let choice = choose(memory, &sample);
             let head = simd::GreedyHead { x, weight, choice, cap: op.cap };
-            simd::greedy_head(&mut self.crew, &head, &mut self.shared, out.u32_mut(sample.out));
+            simd::greedy_head(&mut self.ctx, &head, &mut self.shared, out.u32_mut(sample.out));
             Ok(())
         })
     }

@@ -1,9 +1,9 @@
 //! A weight as the device keeps it.
 
-use crate::simd::Tiled;
+use crate::gemm::packed_weight::PackedWeight;
 use forerun_base::{Format, Matrix};
 
-/// See the module's text. Which form a weight has is decided when it is uploaded, never by a call.
+/// See the module's text. The form of a weight is decided at upload, never by a call.
 #[derive(Debug)]
 pub struct Weight(pub(crate) Form);
 
@@ -11,22 +11,22 @@ pub struct Weight(pub(crate) Form);
 #[derive(Debug)]
 pub(crate) enum Form {
     /// The canonical matrix.
-    Plain(Matrix),
-    /// In the order of a tile unit.
-    Tiled(Tiled),
+    Canonical(Matrix),
+    /// In the layout of the integer and bf16 kernels.
+    Packed(PackedWeight),
 }
 
 impl From<Matrix> for Weight {
     fn from(matrix: Matrix) -> Self {
-        Self(Form::Plain(matrix))
+        Self(Form::Canonical(matrix))
     }
 }
 
 macro_rules! either {
     ($weight:expr, $form:ident => $value:expr) => {
         match &$weight.0 {
-            Form::Plain($form) => $value,
-            Form::Tiled($form) => $value,
+            Form::Canonical($form) => $value,
+            Form::Packed($form) => $value,
         }
     };
 }

@@ -10,16 +10,16 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The system's allocator, counted.
 struct Counting;
 
-// SAFETY: hands every call to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the layout is the caller's, under the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: pointer and layout are the caller's, under the same contract.
         unsafe { System.dealloc(at, layout) }
     }
 }

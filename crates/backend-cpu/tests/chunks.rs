@@ -42,19 +42,19 @@ fn positions() -> Vec<u32> {
     [3].into_iter().chain(near).chain([699, 20]).collect()
 }
 
-fn room(device: &mut dyn Backend, dtype: DType, len: usize) -> View {
+fn alloc(device: &mut dyn Backend, dtype: DType, len: usize) -> View {
     let spec = BufferSpec { label: "test", dtype, len, role: BufferRole::State };
     View::head(device.alloc(spec).expect("memory"), len)
 }
 
 fn floats(device: &mut dyn Backend, data: &[f32]) -> View {
-    let view = room(device, DType::F32, data.len());
+    let view = alloc(device, DType::F32, data.len());
     device.write(view, HostData::F32(data)).expect("a view of floats");
     view
 }
 
 fn words(device: &mut dyn Backend, data: &[u32]) -> View {
-    let view = room(device, DType::U32, data.len());
+    let view = alloc(device, DType::U32, data.len());
     device.write(view, HostData::U32(data)).expect("a view of words");
     view
 }
@@ -89,7 +89,7 @@ fn attend(
     window: Option<usize>,
 ) -> Vec<f32> {
     let Shape { layout, heads, dtype } = shape;
-    let [k_cache, v_cache] = [0; 2].map(|_| room(device, dtype, layout.len()));
+    let [k_cache, v_cache] = [0; 2].map(|_| alloc(device, dtype, layout.len()));
     let (k, v) = (floats(device, &inputs.k), floats(device, &inputs.v));
     let places: Vec<u32> = (0..(layout.blocks * layout.block) as u32).collect();
     let places = words(device, &places);
@@ -109,7 +109,7 @@ fn attend(
         heads,
         scale: SCALE,
         window,
-        out: room(device, DType::F32, rows.len() * width),
+        out: alloc(device, DType::F32, rows.len() * width),
     };
     device.attention(op).expect("operands fit");
     let mut out = vec![0.0; op.out.len];
@@ -161,7 +161,7 @@ fn rows_have_the_same_bits_however_they_are_cut() {
                     let part = first..(first + size).min(rows);
                     cut.extend(attend(&mut device, shape, &inputs, part, window));
                 }
-                assert!(same(&cut, &all), "pieces of {size}, {shape:?} {window:?}");
+                assert!(same(&cut, &all), "parts of {size}, {shape:?} {window:?}");
             }
         }
     }

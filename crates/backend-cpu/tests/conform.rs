@@ -1,4 +1,4 @@
-//! The seam's conformance suite over every instruction set of this machine, and over pairs of them.
+//! The backend's conformance suite on every instruction set of this machine, and on pairs of them.
 
 use forerun_backend::conform::{Tolerances, cases, check, run};
 use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
@@ -11,7 +11,7 @@ fn levels() -> impl Iterator<Item = Level> {
     Level::ALL.into_iter().filter(|level| level.available())
 }
 
-/// Operations that use repacked weights where there are some, which have bits of their own.
+/// Operations that use packed weights where there are some, which have bits of their own.
 const PRODUCTS: [&str; 6] =
     ["linear", "linears", "gated_linear", "experts", "cluster_head", "head_sample"];
 

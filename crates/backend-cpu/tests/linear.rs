@@ -1,5 +1,6 @@
-//! Products: same bits at any width and number of threads, near the reference. Instruction sets agree on the bits in families: those
-//! that sum f32 in lanes, those that sum whole numbers exactly, and tiles where they take long digits or halves.
+//! Products are batch-invariant, the same for any number of threads, and near the reference. Instruction sets agree on
+//! the bits in families: those that sum f32 in lanes, those that sum integers exactly, and AMX where it takes wide
+//! limbs or bf16.
 
 use forerun_backend::conform::{
     Rng, Stage, all_formats, cases, fitting_columns, random_matrix, typical_formats,
@@ -17,7 +18,7 @@ fn levels() -> impl Iterator<Item = Level> {
     Level::ALL.into_iter().filter(|level| level.available())
 }
 
-fn room(device: &mut dyn Backend, len: usize) -> View {
+fn alloc(device: &mut dyn Backend, len: usize) -> View {
     let spec = BufferSpec { label: "test", dtype: DType::F32, len, role: BufferRole::State };
     View::head(device.alloc(spec).expect("memory"), len)
 }
@@ -29,7 +30,8 @@ fn read(device: &mut dyn Backend, view: View) -> Vec<f32> {
 }
 
 fn product(device: &mut dyn Backend, weight: &Matrix, x: &[f32]) -> Vec<f32> {
-    let (at, out) = (room(device, x.len()), room(device, x.len() / weight.cols() * weight.rows()));
+    let (at, out) =
+        (alloc(device, x.len()), alloc(device, x.len() / weight.cols() * weight.rows()));
     device.write(at, HostData::F32(x)).expect("a view of floats");
     let id = device.upload("test", weight.clone()).expect("memory");
     device.linear(Linear::set(at, id, out)).expect("operands fit");
@@ -59,7 +61,7 @@ fn family(level: Level, format: Format) -> Level {
         (Level::I8mm | Level::Dotprod, _) => Level::Dotprod,
         (Level::Amx, Codes::E4m3) => Level::Amx,
         (_, Codes::E4m3) => Level::Portable,
-        // Tiles multiply few bits by long digits.
+        // AMX multiplies narrow codes by wide limbs.
         (Level::Amx, _) if bits.is_some_and(|bits| bits <= 5) && !nested => Level::Amx,
         (_, _) if bits.is_some_and(|bits| bits <= 6) => Level::Avx2,
         (Level::Amx | Level::Vnni, _) => Level::Vnni,
@@ -69,11 +71,11 @@ fn family(level: Level, format: Format) -> Level {
 }
 
 #[test]
-fn a_row_has_the_same_bits_alone_and_in_any_company() {
+fn products_are_batch_invariant() {
     let (n, rows) = (37, 64);
     for format in all_formats() {
         let k = fitting_columns(format, 208);
-        let mut rng = Rng::named("company");
+        let mut rng = Rng::named("batch");
         let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
         let x = rng.values(rows * k);
         for (level, threads) in levels().flat_map(|l| [(l, 1), (l, 2), (l, 3)]) {
@@ -87,10 +89,10 @@ fn a_row_has_the_same_bits_alone_and_in_any_company() {
     }
 }
 
-/// Sums of whole numbers are exact, so their bits do not depend on who multiplies them, nor on which architecture: the number below was
-/// found on x86-64 and holds on aarch64.
+/// Integer sums are exact, so their bits depend neither on the kernel nor on the architecture: the hash below was found
+/// on x86-64 and holds on aarch64.
 #[test]
-fn whole_numbers_have_the_same_bits_on_every_architecture() {
+fn integer_sums_have_the_same_bits_on_every_architecture() {
     let sets = [Level::Vnni, Level::AvxVnni, Level::Avx2, Level::I8mm, Level::Dotprod];
     let few_bits = |format: &Format| match format {
         Format::Grouped { codes: Codes::Uint { bits } | Codes::Int { bits }, .. } => *bits <= 6,
@@ -116,11 +118,11 @@ fn rounding(level: Level, threads: usize) -> Option<Cpu<Tuned>> {
 }
 
 #[test]
-fn rounded_rows_have_the_same_bits_in_any_company_too() {
+fn products_of_int8_activations_are_batch_invariant_too() {
     let (n, rows) = (37, 17);
     for format in all_formats() {
         let k = fitting_columns(format, 208);
-        let mut rng = Rng::named("rounded company");
+        let mut rng = Rng::named("rounded batch");
         let weight = random_matrix(&mut rng, [n, k], format).expect("a format");
         let x = rng.values(rows * k);
         for level in levels() {
@@ -141,7 +143,7 @@ fn rounded_rows_have_the_same_bits_in_any_company_too() {
 
 /// An activation is off by at most half a step, a 254th of the largest of its unit or superblock.
 #[test]
-fn rounded_products_are_as_far_off_as_rounding_makes_them() {
+fn int8_activations_are_off_by_no_more_than_half_a_step() {
     let n = 37;
     for (format, k) in all_formats().into_iter().flat_map(|f| [(f, 96), (f, 304)]) {
         let k = fitting_columns(format, k);
@@ -163,9 +165,9 @@ fn rounded_products_are_as_far_off_as_rounding_makes_them() {
     }
 }
 
-/// Rows are kept in the order of a weight for the next product; what writes them must make an end of that.
+/// Packed rows are cached for the next product; writing the rows must invalidate them.
 #[test]
-fn rows_that_were_written_anew_are_brought_into_order_again() {
+fn rows_that_were_overwritten_are_packed_again() {
     let (n, rows) = (37, 3);
     for format in typical_formats() {
         let k = fitting_columns(format, 96);
@@ -175,7 +177,7 @@ fn rows_that_were_written_anew_are_brought_into_order_again() {
         for level in levels() {
             let mut kept = device(level, 2);
             let id = kept.upload("test", weight.clone()).expect("memory");
-            let (x, out) = (room(&mut kept, rows * k), room(&mut kept, rows * n));
+            let (x, out) = (alloc(&mut kept, rows * k), alloc(&mut kept, rows * n));
             let check = |kept: &mut Cpu<Tuned>, what: &str| {
                 kept.linear(Linear::set(x, id, out)).expect("operands fit");
                 let (now, found) = (read(kept, x), read(kept, out));
@@ -185,7 +187,7 @@ fn rows_that_were_written_anew_are_brought_into_order_again() {
             for input in &inputs {
                 kept.write(x, HostData::F32(input)).expect("a view of floats");
                 check(&mut kept, "by the host");
-                check(&mut kept, "by nobody");
+                check(&mut kept, "by no one");
                 kept.softcap(Softcap { x, cap: 0.5 }).expect("operands fit");
                 check(&mut kept, "by an operation");
             }
@@ -240,13 +242,13 @@ fn awkward_sizes_stay_near_the_reference() {
     }
 }
 
-/// How far two orders of the same sum may be apart. Repacked weights add offsets apart from codes, and the two may cancel; whole
-/// numbers are as exact as the row's largest allows.
+/// How far two orders of the same sum may differ. Packed weights add offsets apart from codes, and the two may cancel;
+/// limbs are as exact as the row's largest value allows.
 fn limit(level: Level, weight: &Matrix, row: usize, x: &[f32]) -> f32 {
     let mut line = vec![0.0; x.len()];
     weight.decode_row(row, &mut line);
     let size: f32 = x.iter().zip(&line).map(|(x, w)| (x * w).abs()).sum();
-    // Numbers of random matrices without their offsets stay below this.
+    // Weights of random matrices without their offsets stay below this.
     let largest = line.iter().fold(1.5_f32, |most, w| most.max(w.abs()));
     let total: f32 = x.iter().map(|x| x.abs()).sum();
     let repacked = !matches!(level, Level::Avx512 | Level::Neon | Level::Portable);
@@ -277,7 +279,7 @@ fn an_embedded_row_is_the_decoded_row_in_every_form_of_a_weight() {
             };
             let at = View::head(device.alloc(spec).expect("memory"), ids.len());
             device.write(at, HostData::U32(&ids)).expect("a view of words");
-            let out = room(&mut device, expected.len());
+            let out = alloc(&mut device, expected.len());
             device.embed(Embed { table: weight, ids: at, scale: 1.0, out }).expect("operands fit");
             let found = bits(read(&mut device, out));
             assert!(found == bits(expected.clone()), "{} {level:?}", format.name());
@@ -298,9 +300,9 @@ fn the_fused_gate_has_the_bits_of_its_definition() {
         for (level, rows) in levels().flat_map(|level| [(level, 1), (level, 3), (level, 20)]) {
             let mut device = device(level, 2);
             let [gate, up] = weights.clone().map(|w| device.upload("test", w).expect("memory"));
-            let x = room(&mut device, rows * k);
+            let x = alloc(&mut device, rows * k);
             device.write(x, HostData::F32(&rng.values(rows * k))).expect("a view of floats");
-            let [out, scratch, fused] = [0; 3].map(|_| room(&mut device, rows * n));
+            let [out, scratch, fused] = [0; 3].map(|_| alloc(&mut device, rows * n));
             let op = GatedLinear { x, norm: None, gate, up, scratch, out, activation };
             device.gated_linear(GatedLinear { out: fused, ..op }).expect("operands fit");
             let (_, products, join) = op.parts();
@@ -326,7 +328,7 @@ fn the_logits_of_chosen_clusters_have_the_bits_of_the_whole_product() {
             let op = case.set(&mut Stage::new(&mut device, &case.name)).expect("a stage");
             let Op::ClusterHead(op) = op else { panic!("{} is another operation", case.name) };
             device.cluster_head(op).expect("operands fit");
-            let whole = room(&mut device, op.out.len);
+            let whole = alloc(&mut device, op.out.len);
             device.linear(Linear::set(op.x, op.head, whole)).expect("operands fit");
             let vocabulary = op.out.len / case.rows;
             let (found, whole) = (read(&mut device, op.out), read(&mut device, whole));

@@ -5,13 +5,13 @@ use forerun_backend::op::{AttentionInputs, CacheLayout, HeadNorm, NewKeys, code,
 use forerun_backend::{BackendError, View};
 
 /// A norm's weight and what is added to the mean square.
-type Norm = Option<(Vec<f32>, f32)>;
+type NormWeights = Option<(Vec<f32>, f32)>;
 
 pub(crate) fn attention_inputs(
     memory: &mut Memory,
     op: AttentionInputs,
 ) -> Result<(), BackendError> {
-    let norm = |memory: &Memory, norm: Option<HeadNorm>| -> Norm {
+    let norm = |memory: &Memory, norm: Option<HeadNorm>| -> NormWeights {
         norm.map(|norm| {
             let mut weight = vec![0.0; op.head_dim];
             memory.vector(norm.weight, &mut weight);
@@ -21,23 +21,23 @@ pub(crate) fn attention_inputs(
     if let Some(queries) = op.queries {
         let norm = norm(memory, queries.norm);
         memory.lend([queries.q], |memory, [q]| {
-            let angles = Angles { table: memory.f32(op.table), rotary: op.rotary };
+            let angles = RotationTable { table: memory.f32(op.table), rotary: op.rotary };
             let heads = q.f32_mut(queries.q).chunks_exact_mut(op.head_dim);
             for (i, head) in heads.enumerate() {
                 apply_norm(head, &norm);
-                angles.turn(head, i / queries.heads);
+                angles.rotate(head, i / queries.heads);
             }
         });
     }
     let Some(keys) = op.keys else { return Ok(()) };
     let norms = [norm(memory, keys.k_norm), norm(memory, keys.v_norm)];
     memory.lend([keys.k_cache, keys.v_cache], |memory, caches| {
-        let angles = Angles { table: memory.f32(op.table), rotary: op.rotary };
+        let angles = RotationTable { table: memory.f32(op.table), rotary: op.rotary };
         keep(memory, &keys, &norms, &angles, caches)
     })
 }
 
-fn apply_norm(head: &mut [f32], norm: &Norm) {
+fn apply_norm(head: &mut [f32], norm: &NormWeights) {
     if let Some((weight, eps)) = norm {
         let scale = inverse_rms(head, *eps);
         for (x, w) in head.iter_mut().zip(weight) {
@@ -47,13 +47,13 @@ fn apply_norm(head: &mut [f32], norm: &Norm) {
 }
 
 /// Cosines and sines, `rotary` for each row.
-struct Angles<'a> {
+struct RotationTable<'a> {
     table: &'a [f32],
     rotary: usize,
 }
 
-impl Angles<'_> {
-    fn turn(&self, head: &mut [f32], row: usize) {
+impl RotationTable<'_> {
+    fn rotate(&self, head: &mut [f32], row: usize) {
         let half = self.rotary / 2;
         let (cos, sin) = self.table[row * self.rotary..(row + 1) * self.rotary].split_at(half);
         for j in 0..half {
@@ -68,8 +68,8 @@ impl Angles<'_> {
 fn keep(
     memory: &Memory,
     keys: &NewKeys,
-    [k_norm, v_norm]: &[Norm; 2],
-    angles: &Angles<'_>,
+    [k_norm, v_norm]: &[NormWeights; 2],
+    angles: &RotationTable<'_>,
     [k_cache, v_cache]: [&mut Storage; 2],
 ) -> Result<(), BackendError> {
     let layout = keys.layout;
@@ -82,7 +82,7 @@ fn keep(
             let part = |view: View| memory.f32(view)[from..from + head_dim].to_vec();
             let (mut k, mut v) = (part(keys.k), part(keys.v));
             apply_norm(&mut k, k_norm);
-            angles.turn(&mut k, row);
+            angles.rotate(&mut k, row);
             apply_norm(&mut v, v_norm);
             let key = |i| keys.k_cache.start + layout.key(id, head, at, i);
             let value = |i| keys.v_cache.start + layout.value(id, head, at, i);

@@ -6,7 +6,7 @@ use forerun_backend::op::ClusterHead;
 
 /// The token that a number in a list of members stands for.
 pub(crate) fn member(number: f32, limit: usize) -> Result<usize, BackendError> {
-    // What is no whole number from zero on is no index at all.
+    // A number that is not a nonnegative integer is no index.
     let whole = number >= 0.0 && number.fract() == 0.0;
     let index = if whole { number as usize } else { usize::MAX };
     let (op, operand) = ("cluster_head", "members");

@@ -4,7 +4,7 @@ use forerun_backend::BackendError;
 use forerun_backend::op::{DeltaRule, DeltaShape, SpanEntry};
 
 /// What one row writes into one head's memory.
-struct Write<'a> {
+struct RowWrite<'a> {
     k: &'a [f32],
     v: &'a [f32],
     decay: f32,
@@ -12,7 +12,7 @@ struct Write<'a> {
 }
 
 /// One step of the gated delta rule, one value head; `state` is `[dk][dv]`.
-fn advance(state: &mut [f32], write: &Write<'_>) {
+fn advance(state: &mut [f32], write: &RowWrite<'_>) {
     let dv = write.v.len();
     let mut recall = vec![0.0; dv];
     for (row, &k) in state.chunks_exact_mut(dv).zip(write.k) {
@@ -65,7 +65,7 @@ pub(crate) fn delta_rule(memory: &mut Memory, op: DeltaRule) -> Result<(), Backe
                     let row = span.first_row as usize + i;
                     let line = &qkv[row * shape.channels()..(row + 1) * shape.channels()];
                     let key = head / (value_heads / key_heads) * dk;
-                    let write = Write {
+                    let write = RowWrite {
                         k: &line[k_at + key..k_at + key + dk],
                         v: &line[v_at + head * dv..v_at + (head + 1) * dv],
                         decay: decay[row * value_heads + head],
@@ -101,12 +101,12 @@ pub(crate) fn delta_rule(memory: &mut Memory, op: DeltaRule) -> Result<(), Backe
 }
 
 /// One head's write from a log row `[k | v | decay | beta]`.
-fn logged<'a>(line: &'a [f32], shape: &DeltaShape, head: usize) -> Write<'a> {
+fn logged<'a>(line: &'a [f32], shape: &DeltaShape, head: usize) -> RowWrite<'a> {
     let DeltaShape { key_heads, value_heads, dk, dv } = *shape;
     let key = head / (value_heads / key_heads) * dk;
     let v_at = key_heads * dk;
     let gates = v_at + value_heads * dv;
-    Write {
+    RowWrite {
         k: &line[key..key + dk],
         v: &line[v_at + head * dv..v_at + (head + 1) * dv],
         decay: line[gates + head],

@@ -1,4 +1,4 @@
-//! The definitions: one plain function per operation, safe Rust, one thread, f32 in the order written.
+//! The reference: one plain function per operation, safe Rust, one thread, f32 in the order written.
 
 mod activation;
 mod attention;

@@ -52,11 +52,11 @@ pub(crate) fn experts(memory: &mut Memory, op: Experts) -> Result<(), BackendErr
             memory.matrix(at.weight).decode_row(at.first + expert * at.stride + channel, line);
             dot(x, line)
         };
-        let picks = hidden.chunks_exact_mut(op.ffn).zip(partial.chunks_exact_mut(op.dim));
-        for (pick, (hidden, partial)) in picks.enumerate() {
-            let row = pick / op.top_k;
+        let assignments = hidden.chunks_exact_mut(op.ffn).zip(partial.chunks_exact_mut(op.dim));
+        for (assignment, (hidden, partial)) in assignments.enumerate() {
+            let row = assignment / op.top_k;
             let x = &x[row * op.dim..(row + 1) * op.dim];
-            let expert = index("experts", "chosen", chosen[pick], op.experts)?;
+            let expert = index("experts", "chosen", chosen[assignment], op.experts)?;
             for (channel, hidden) in hidden.iter_mut().enumerate() {
                 let gate = product(op.gate, expert, channel, x);
                 *hidden = activate(op.activation, gate) * product(op.up, expert, channel, x);
@@ -68,8 +68,8 @@ pub(crate) fn experts(memory: &mut Memory, op: Experts) -> Result<(), BackendErr
         let weights = memory.f32(op.weights);
         for (i, out) in out.f32_mut(op.out).iter_mut().enumerate() {
             let (row, channel) = (i / op.dim, i % op.dim);
-            let picks = row * op.top_k..(row + 1) * op.top_k;
-            let sum: f32 = picks.map(|p| weights[p] * partial[p * op.dim + channel]).sum();
+            let assignments = row * op.top_k..(row + 1) * op.top_k;
+            let sum: f32 = assignments.map(|p| weights[p] * partial[p * op.dim + channel]).sum();
             *out = if op.store == Store::Add { *out + sum } else { sum };
         }
         Ok(())

@@ -37,7 +37,7 @@ pub(crate) fn join_norm(memory: &mut Memory, op: JoinNorm) -> Result<(), Backend
     })
 }
 
-/// Rows of both sources in turn, normed with a weight and its `eps` where there are norms.
+/// Interleaves rows of both sources, normed if there are norms.
 pub(crate) fn join_rows(
     sources: [&[f32]; 2],
     norms: Option<[(&[f32], f32); 2]>,

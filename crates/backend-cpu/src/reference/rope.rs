@@ -2,7 +2,7 @@ use crate::Memory;
 use forerun_backend::BackendError;
 use forerun_backend::op::RopeTable;
 
-/// A position that was moved on, as a number.
+/// A shifted position, as f32.
 pub(crate) fn shifted(position: u32, shift: u32) -> f32 {
     (u64::from(position) + u64::from(shift)) as f32
 }

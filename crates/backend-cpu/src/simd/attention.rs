@@ -1,32 +1,32 @@
 //! Attention over the cache. See [`forerun_backend::op::Attention`] for the math.
 //!
 //! # Layout
-//! Rows of one sequence make a tile with one key head, so that a block of keys and values is read and widened once
-//! for all of them. A task is a tile; where there are fewer tiles than would keep the threads busy, a task is a
-//! chunk of a tile's keys, and the tiles are put together from those afterwards.
+//! Rows of one sequence make a tile with one key head, so that a block of keys and values is read and widened once for
+//! all of them. A task is a tile; if there are too few tiles to keep the threads busy, a task is a chunk of a tile's
+//! keys, and the partial results are merged afterwards, as in flash decoding.
 
 use super::Scratch;
 use super::attention_tile::{Sizes, Tile, chunk_keys};
-use super::crew::Crew;
 use super::isa::{Isa, Task};
 use crate::Storage;
-use crate::pool::Shared;
+use crate::pool::SharedSlice;
 use crate::reference::index;
+use crate::simd::exec_ctx::ExecCtx;
 use forerun_backend::BackendError;
 use forerun_backend::op::{Attention, CacheLayout};
 use std::ops::Range;
 
-/// Queries of a tile with which widening a block costs a few per cent.
+/// With this many queries in a tile, widening a block costs a few per cent.
 const MANY_QUERIES: usize = 192;
-/// Queries below which a tile is not cut for the sake of threads.
+/// Tiles with fewer queries are not split for the sake of threads.
 const FEW_QUERIES: usize = 32;
-/// Tiles that let threads finish together, though some tiles see more keys than others.
+/// With this many tiles per thread, threads finish together though some tiles see more keys than others.
 const TILES_PER_THREAD: usize = 4;
-/// Numbers that the states of chunks may take together, unless threads would have nothing to do.
+/// f32 that the states of chunks may take together, unless threads would be idle.
 const STATES: usize = 1 << 18;
 
-/// Operands of attention; the desc checked their sizes.
-pub(crate) struct Attend<'a> {
+/// Operands of attention; their sizes were checked against the operation's declaration.
+pub(crate) struct AttentionArgs<'a> {
     pub(crate) q: &'a [f32],
     pub(crate) k: &'a Storage,
     pub(crate) v: &'a Storage,
@@ -42,8 +42,8 @@ pub(crate) struct Attend<'a> {
     pub(crate) window: Option<usize>,
 }
 
-impl Attend<'_> {
-    /// Whether every index of the row is inside what it points into.
+impl AttentionArgs<'_> {
+    /// Checks every index of the row against what it points into.
     fn check(&self, row: usize) -> Result<(), BackendError> {
         let (op, width, block) = ("attention", self.table_width, self.layout.block);
         let line = index(op, "span_of", self.span_of[row], self.tables.len() / width)?;
@@ -55,8 +55,8 @@ impl Attend<'_> {
         Ok(())
     }
 
-    /// Numbers of the chunks that some of `rows` sees, and perhaps of some between that none does.
-    pub(super) fn chunks(&self, rows: Range<usize>) -> Range<usize> {
+    /// Indices of the chunks that some of `rows` sees, and perhaps of some between that none does.
+    pub(crate) fn chunks(&self, rows: Range<usize>) -> Range<usize> {
         let keys = chunk_keys(&self.layout);
         let (mut first, mut end) = (usize::MAX, 0);
         for &position in &self.positions[rows] {
@@ -68,15 +68,15 @@ impl Attend<'_> {
     }
 }
 
-/// How rows are cut into tiles, and tiles into tasks.
+/// How rows are partitioned into tiles, and tiles into tasks.
 #[derive(Clone, Copy)]
-struct Cut<'a> {
-    op: &'a Attend<'a>,
+struct TileList<'a> {
+    op: &'a AttentionArgs<'a>,
     /// First row of each tile and one past its last.
     tiles: &'a [[u32; 2]],
 }
 
-impl<'a> Cut<'a> {
+impl<'a> TileList<'a> {
     /// Tiles by key head: all heads of a tile, then the tile before it. The last rows of a prompt see most, so
     /// they come first.
     fn tile(&self, index: usize) -> Tile<'a> {
@@ -88,21 +88,21 @@ impl<'a> Cut<'a> {
 
 /// Whole tiles.
 struct TileTask<'a> {
-    cut: Cut<'a>,
-    out: Shared<'a, f32>,
+    tile_list: TileList<'a>,
+    out: SharedSlice<'a, f32>,
 }
 
 impl Task for TileTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
-        let tile = self.cut.tile(index);
+        let tile = self.tile_list.tile(index);
         let (floats, words) = scratch.parts();
         let sizes = tile.sizes();
-        let (mut room, rest) = sizes.room_in(floats, words);
+        let (mut scratch, rest) = sizes.scratch_in(floats, words);
         let (all, rest) = rest.split_at_mut(sizes.state());
         let (mut all, mut state) = (sizes.state_in(all), sizes.state_in(rest));
         all.clear();
         for chunk in tile.chunks() {
-            tile.chunk(simd, chunk, &mut room, &mut state);
+            tile.chunk(simd, chunk, &mut scratch, &mut state);
             all.merge(simd, &state);
         }
         tile.finish(&all, &self.out);
@@ -112,24 +112,24 @@ impl Task for TileTask<'_> {
 /// Some chunks of all tiles, and where their states are: `[tile][tile's own, then one per chunk]`.
 #[derive(Clone, Copy)]
 struct Wave<'a> {
-    cut: Cut<'a>,
+    tile_list: TileList<'a>,
     /// The chunks that are tasks now.
     now: [usize; 2],
-    /// Chunks that there is room for.
+    /// Chunks whose states fit scratch.
     most: usize,
-    /// Numbers of a state.
+    /// f32 of a state.
     state: usize,
-    states: Shared<'a, f32>,
+    states: SharedSlice<'a, f32>,
 }
 
 impl<'a> Wave<'a> {
     /// State number `which` of a tile.
     ///
     /// # Safety
-    /// Nobody else has it.
+    /// No other reference covers state `which` of the tile while this one lives.
     unsafe fn state(&self, tile: usize, which: usize) -> &'a mut [f32] {
         let at = tile * (1 + self.most) + which;
-        // SAFETY: the caller's promise.
+        // SAFETY: states do not overlap, and nobody else has this one (contract above).
         unsafe { self.states.part(at * self.state, self.state) }
     }
 }
@@ -142,7 +142,7 @@ impl Task for ChunkTask<'_> {
         let Self(wave) = self;
         let [first, end] = wave.now;
         let (index, chunk) = (index / (end - first), first + index % (end - first));
-        let tile = wave.cut.tile(index);
+        let tile = wave.tile_list.tile(index);
         if !tile.chunks().contains(&chunk) {
             return;
         }
@@ -150,23 +150,23 @@ impl Task for ChunkTask<'_> {
         // SAFETY: a task has its own state.
         let state = unsafe { wave.state(index, 1 + chunk - first) };
         let (floats, words) = scratch.parts();
-        let (mut room, _) = sizes.room_in(floats, words);
-        tile.chunk(simd, chunk, &mut room, &mut sizes.state_in(state));
+        let (mut scratch, _) = sizes.scratch_in(floats, words);
+        tile.chunk(simd, chunk, &mut scratch, &mut sizes.state_in(state));
     }
 }
 
-/// The chunks of a tile put together with those before.
+/// The chunks of a tile, merged with those before.
 struct MergeTask<'a> {
     wave: Wave<'a>,
     /// All chunks: first and one past the last.
     chunks: [usize; 2],
-    out: Shared<'a, f32>,
+    out: SharedSlice<'a, f32>,
 }
 
 impl Task for MergeTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let Self { wave, chunks, .. } = self;
-        let tile = wave.cut.tile(index);
+        let tile = wave.tile_list.tile(index);
         let (sizes, [first, end]) = (tile.sizes(), wave.now);
         // SAFETY: the states of a tile belong to one task.
         let mut all = sizes.state_in(unsafe { wave.state(index, 0) });
@@ -184,8 +184,8 @@ impl Task for MergeTask<'_> {
     }
 }
 
-/// Cuts runs of rows of the same sequence into tiles of at most `most` rows. Gives the number of tiles.
-fn cut(span_of: &[u32], most: usize, tiles: &mut [[u32; 2]]) -> usize {
+/// Partitions runs of rows of the same sequence into tiles of at most `most` rows. Returns the number of tiles.
+fn tile_list(span_of: &[u32], most: usize, tiles: &mut [[u32; 2]]) -> usize {
     let (mut count, mut row) = (0, 0);
     for run in span_of.chunk_by(|a, b| a == b) {
         for part in run.chunks(most) {
@@ -197,21 +197,21 @@ fn cut(span_of: &[u32], most: usize, tiles: &mut [[u32; 2]]) -> usize {
 }
 
 /// Rows of `queries` queries, or one.
-fn rows_of(op: &Attend<'_>, queries: usize) -> usize {
+fn rows_of(op: &AttentionArgs<'_>, queries: usize) -> usize {
     (queries * op.layout.kv_heads / op.heads).max(1)
 }
 
-/// Rows of the largest tile: enough queries to be worth widening a block for, few enough to stay near and, beyond
-/// that, to give every thread some.
-fn tile_rows(op: &Attend<'_>, threads: usize) -> usize {
+/// Rows of the largest tile: enough queries to make widening a block worthwhile, few enough to stay in cache and to
+/// give every thread some.
+fn tile_rows(op: &AttentionArgs<'_>, threads: usize) -> usize {
     let each = op.positions.len() * op.layout.kv_heads / (TILES_PER_THREAD * threads);
     each.clamp(rows_of(op, FEW_QUERIES), rows_of(op, MANY_QUERIES))
 }
 
 /// Causal attention of each row.
 pub(crate) fn attention(
-    crew: &mut Crew,
-    operands: &Attend<'_>,
+    ctx: &mut ExecCtx,
+    operands: &AttentionArgs<'_>,
     shared: &mut Scratch,
     out: &mut [f32],
 ) -> Result<(), BackendError> {
@@ -231,43 +231,48 @@ pub(crate) fn attention(
         operands.check(row)?;
     }
     if rows > 0 {
-        attend(crew, operands, shared, Shared::new(out));
+        attend(ctx, operands, shared, SharedSlice::new(out));
     }
     Ok(())
 }
 
 /// What [`attention`] does with operands that it has checked.
-fn attend(crew: &mut Crew, op: &Attend<'_>, shared: &mut Scratch, out: Shared<'_, f32>) {
-    let (rows, wanted) = (op.positions.len(), TILES_PER_THREAD * crew.threads());
-    let most_rows = tile_rows(op, crew.threads());
-    // The largest tile there may be, so that a few rows more or less never ask again.
+fn attend(
+    ctx: &mut ExecCtx,
+    op: &AttentionArgs<'_>,
+    shared: &mut Scratch,
+    out: SharedSlice<'_, f32>,
+) {
+    let (rows, wanted) = (op.positions.len(), TILES_PER_THREAD * ctx.threads());
+    let most_rows = tile_rows(op, ctx.threads());
+    // Sized for the largest possible tile, so that a few rows more never reallocate.
     let (floats, words) = Sizes::new(op, rows_of(op, MANY_QUERIES)).scratch();
-    crew.reserve(floats, words);
+    ctx.reserve(floats, words);
     shared.reserve(0, 2 * rows);
-    let count = cut(op.span_of, most_rows, shared.parts().1.as_chunks_mut().0);
+    let count = tile_list(op.span_of, most_rows, shared.parts().1.as_chunks_mut().0);
     let tasks = count * op.layout.kv_heads;
     let longest = (op.table_width * op.layout.block).div_ceil(chunk_keys(&op.layout));
     let Range { start, end } = op.chunks(0..rows);
-    let many = crew.threads() == 1 || tasks >= wanted;
-    if crew.threads() > 1 && longest > 1 {
-        // Again the most there may be: tiles that are too few have few queries.
+    let many = ctx.threads() == 1 || tasks >= wanted;
+    if ctx.threads() > 1 && longest > 1 {
+        // Sized for the largest possible case again: if tiles are few, they have few queries.
         let state = Sizes::new(op, rows_of(op, FEW_QUERIES)).state();
         let most = (wanted * longest * state).min(STATES.max(2 * wanted * state));
         shared.reserve(wanted * state + most, 0);
     }
     let (states, words) = shared.parts();
-    let cut = Cut { op, tiles: &words.as_chunks().0[..count] };
+    let tile_list = TileList { op, tiles: &words.as_chunks().0[..count] };
     if many || end - start == 1 {
-        crew.run(tasks, &TileTask { cut, out });
+        ctx.run(tasks, &TileTask { tile_list, out });
         return;
     }
     let state = Sizes::new(op, most_rows.min(rows)).state();
     let most = (STATES / (tasks * state)).max(wanted.div_ceil(tasks)).min(longest);
-    let (states, chunks) = (Shared::new(states), [start, end]);
+    let (states, chunks) = (SharedSlice::new(states), [start, end]);
     for first in (start..end).step_by(most) {
         let now = [first, (first + most).min(end)];
-        let wave = Wave { cut, now, most, state, states };
-        crew.run(tasks * (now[1] - now[0]), &ChunkTask(wave));
-        crew.run(tasks, &MergeTask { wave, chunks, out });
+        let wave = Wave { tile_list, now, most, state, states };
+        ctx.run(tasks * (now[1] - now[0]), &ChunkTask(wave));
+        ctx.run(tasks, &MergeTask { wave, chunks, out });
     }
 }

@@ -1,4 +1,4 @@
-//! What attention does within one block of keys: widen what is stored, and multiply.
+//! Attention within one block of keys: widening what is stored, and multiplying.
 //!
 //! # Math
 //! Both products are one: `out[line] = Σ_step from[line][step] · table[step]`. For scores a line is a query, a step an
@@ -7,44 +7,44 @@
 //!
 //! # Layout
 //! The cache holds both tables as they are needed, step by step. A few lines multiply what is stored, widening it in
-//! registers; for more lines, and for lines that are not whole vectors, it is widened once, to scratch.
+//! registers; for more lines, and for lines that are not whole vectors, it is widened to scratch once.
 //!
 //! # Numerics
 //! Each number of a product is one chain of fused multiply-adds in ascending order of steps. How many lines or
 //! columns share registers, and where a number was widened, does not enter a result.
 
-use super::attention_form::{Floats, Form, KeyCodes, PartScales, ValueCodes};
-use super::codes::{DenseBf16, DenseF16, DenseF32};
+use super::attention_form::{CacheFormat, Floats, KeyCodes, PartScales, ValueCodes};
 use super::isa::{Isa, Kernel, LANES};
 use crate::Storage;
+use crate::gemm::decode::{DenseBf16, DenseF16, DenseF32};
 use forerun_backend::op::CacheLayout;
 use std::array::from_fn;
 use std::ops::Range;
 
-/// How often what is stored may be widened in registers; from more on, widening it once to scratch is cheaper.
-const FEW_PIECES: usize = 4;
+/// How many passes may widen what is stored in registers; with more, widening it to scratch once is cheaper.
+const MAX_REGISTER_PASSES: usize = 4;
 
 /// No instruction set multiplies more lines at a time.
-pub(super) const MOST_LINES: usize = 6;
+pub(crate) const MOST_LINES: usize = 6;
 
-/// How many of `lines` [`Table::multiply`] is best given at a time: about equally many each time, since a small
-/// last piece would read the table for little.
-pub(super) const fn lines_together<S: Isa>(lines: usize) -> usize {
+/// How many of `lines` to give [`Table::multiply`] at a time: about equally many each time, since a small last part
+/// would read the table for little.
+pub(crate) const fn lines_together<S: Isa>(lines: usize) -> usize {
     lines.div_ceil(lines.div_ceil(S::TILE.0))
 }
 
 /// One head's part of a block, as it is stored.
 #[derive(Clone, Copy)]
-pub(super) struct Stored<'a> {
+pub(crate) struct CachedPart<'a> {
     /// The cache.
-    pub(super) cache: &'a Storage,
+    pub(crate) cache: &'a Storage,
     /// Its first element.
-    pub(super) at: usize,
-    pub(super) layout: CacheLayout,
+    pub(crate) at: usize,
+    pub(crate) layout: CacheLayout,
     /// Whether a step of the table is an element of all keys, else a key's value.
-    pub(super) keys: bool,
-    /// Cache and element that will be read after this part, to be fetched ahead.
-    pub(super) next: (&'a Storage, usize),
+    pub(crate) keys: bool,
+    /// Cache and element that will be read after this part, to be prefetched.
+    pub(crate) next: (&'a Storage, usize),
 }
 
 /// First byte of an element, and elements from there on.
@@ -58,14 +58,14 @@ fn place(cache: &Storage, at: usize) -> (*const u8, usize) {
     (base.wrapping_add(at * size), len.saturating_sub(at))
 }
 
-impl<'a> Stored<'a> {
-    /// A table for `lines` lines; `used` steps are all they need. Where it is widened, it is in `room`.
-    pub(super) fn table<S: Isa>(
+impl<'a> CachedPart<'a> {
+    /// A table for `lines` lines, which need the steps `used`. If it is widened, it is in `scratch`.
+    pub(crate) fn table<S: Isa>(
         self,
         simd: S,
         lines: usize,
         used: Range<usize>,
-        room: &'a mut [f32],
+        scratch: &'a mut [f32],
     ) -> Table<'a> {
         let Self { cache, layout, .. } = self;
         let CacheLayout { block, head_dim, .. } = layout;
@@ -77,7 +77,7 @@ impl<'a> Stored<'a> {
             Storage::F16(_) => Kind::F16,
             Storage::BF16(_) => Kind::Bf16,
             Storage::I8(_) => {
-                // Those of the next part would be waited for.
+                // Scales lie apart from codes, so the next part's are prefetched here.
                 for line in (layout.scales()..block * layout.stored()).step_by(64) {
                     simd.prefetch(next.wrapping_add(line));
                 }
@@ -91,12 +91,12 @@ impl<'a> Stored<'a> {
             _ => Kind::F32,
         };
         let life = std::marker::PhantomData;
-        if lines <= FEW_PIECES * S::TILE.0 && columns.is_multiple_of(LANES) {
+        if lines <= MAX_REGISTER_PASSES * S::TILE.0 && columns.is_multiple_of(LANES) {
             return Table { kind, at, wide: columns, steps, next: Some(next), life };
         }
         let wide = columns.next_multiple_of(LANES);
-        assert!(steps * wide <= room.len(), "a block fits in its room");
-        let out = &mut room[..steps * wide];
+        assert!(steps * wide <= scratch.len(), "a block fits scratch");
+        let out = &mut scratch[..steps * wide];
         let to = out.as_ptr().cast();
         match kind {
             Kind::F32 => simd.call(Widen { form: Floats(DenseF32), at, next, columns, used, out }),
@@ -111,8 +111,8 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Stored numbers to f32 in whole vectors, zeros past the columns. Made by [`Stored::table`] alone, which checks
-/// that the steps are there and that they fit in `out`.
+/// Widens stored numbers to f32 in whole vectors, zeros past the columns. Only [`CachedPart::table`] makes one, which
+/// checks that the steps exist and that they fit `out`.
 struct Widen<'a, F> {
     form: F,
     at: *const u8,
@@ -123,7 +123,7 @@ struct Widen<'a, F> {
     out: &'a mut [f32],
 }
 
-impl<F: Form> Kernel for Widen<'_, F> {
+impl<F: CacheFormat> Kernel for Widen<'_, F> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
@@ -137,8 +137,8 @@ impl<F: Form> Kernel for Widen<'_, F> {
             for line in (0..columns * size).step_by(64) {
                 simd.prefetch(next.wrapping_add(line));
             }
-            // SAFETY: the step is there, and `to` has room for it in whole vectors; a partial one is widened from
-            // a copy.
+            // SAFETY: the step exists and `to` has room for it in whole vectors (checked by `table`); a partial vector
+            // is widened from a copy.
             unsafe {
                 for at in (0..whole).step_by(LANES) {
                     let scales = form.scales(simd, step, at, LANES);
@@ -168,34 +168,34 @@ enum Kind {
     ValueCodes(ValueCodes),
 }
 
-/// `steps` lines of `wide` numbers, whole vectors. Made by [`Stored::table`] alone.
-pub(super) struct Table<'a> {
+/// `steps` lines of `wide` numbers, whole vectors. Made by [`CachedPart::table`] alone.
+pub(crate) struct Table<'a> {
     kind: Kind,
     at: *const u8,
     wide: usize,
     steps: usize,
-    /// What to fetch ahead, as far into it as this table is read, when it is read first.
+    /// What to prefetch while this table is read for the first time.
     next: Option<*const u8>,
     life: std::marker::PhantomData<&'a f32>,
 }
 
 /// One line of a product.
 #[derive(Clone, Copy)]
-pub(super) struct Line {
+pub(crate) struct RowIo {
     /// One number per step.
-    pub(super) from: *const f32,
+    pub(crate) from: *const f32,
     /// One number per column.
-    pub(super) to: *mut f32,
+    pub(crate) to: *mut f32,
 }
 
-impl Line {
-    /// No line at all.
-    pub(super) const NONE: Self = Self { from: std::ptr::null(), to: std::ptr::null_mut() };
+impl RowIo {
+    /// A placeholder that is never read.
+    pub(crate) const NONE: Self = Self { from: std::ptr::null(), to: std::ptr::null_mut() };
 }
 
-/// What becomes of the sums.
+/// What happens to the sums.
 #[derive(Clone, Copy)]
-pub(super) enum Sums {
+pub(crate) enum Sums {
     /// They start at zero and are stored times this.
     Scaled(f32),
     /// They start at what is there.
@@ -203,16 +203,16 @@ pub(super) enum Sums {
 }
 
 impl Table<'_> {
-    /// Multiplies `lines`, no more than [`lines_together`], with the steps and columns given; columns are rounded
-    /// to whole vectors. Without steps, nothing is done.
+    /// Multiplies `lines`, no more than [`lines_together`], with the given steps and columns; columns are rounded
+    /// outwards to whole vectors. Without steps, nothing is done.
     ///
     /// # Safety
-    /// Every line has a number to read for each step, and a number to write for each column, whole vectors of them,
-    /// which nobody else has.
-    pub(super) unsafe fn multiply<S: Isa>(
+    /// For every line, `from` is readable for `steps.end` f32, and `to` readable and writable for the rounded columns;
+    /// no other thread accesses `to`, and no two lines share it.
+    pub(crate) unsafe fn multiply<S: Isa>(
         &mut self,
         simd: S,
-        lines: &[Line],
+        lines: &[RowIo],
         [steps, columns]: [Range<usize>; 2],
         sums: Sums,
     ) {
@@ -221,8 +221,9 @@ impl Table<'_> {
         }
         assert!(steps.end <= self.steps && columns.end <= self.wide, "a table has what is used");
         let columns = columns.start / LANES * LANES..columns.end.next_multiple_of(LANES);
-        let job = Job { at: self.at, wide: self.wide, next: self.next.take(), steps, sums };
-        // SAFETY: the caller's promise; the table is as its fields say while it lives.
+        let job = ProductJob { at: self.at, wide: self.wide, next: self.next.take(), steps, sums };
+        // SAFETY: lines are as the contract above demands; the table is borrowed, and has these steps and columns
+        // (asserted).
         unsafe {
             match self.kind {
                 Kind::F32 => job.lines(simd, Floats(DenseF32), lines, columns),
@@ -236,7 +237,7 @@ impl Table<'_> {
 }
 
 /// A table as a product needs it.
-struct Job {
+struct ProductJob {
     at: *const u8,
     wide: usize,
     next: Option<*const u8>,
@@ -244,17 +245,17 @@ struct Job {
     sums: Sums,
 }
 
-impl Job {
+impl ProductJob {
     /// # Safety
-    /// As for [`Table::multiply`], of a table that is stored in this form; columns are whole vectors.
-    unsafe fn lines<S: Isa, F: Form>(
+    /// As for [`Table::multiply`], with the table in this format and whole vectors of columns.
+    unsafe fn lines<S: Isa, F: CacheFormat>(
         &self,
         simd: S,
         form: F,
-        lines: &[Line],
+        lines: &[RowIo],
         columns: Range<usize>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same contract, for this number of lines.
         unsafe {
             match lines.len() {
                 1 => self.columns::<S, F, 1>(simd, form, lines, columns),
@@ -269,36 +270,38 @@ impl Job {
     }
 
     /// # Safety
-    /// As for [`Job::lines`], of `M` lines.
-    unsafe fn columns<S: Isa, F: Form, const M: usize>(
+    /// As for [`ProductJob::lines`], of `M` lines.
+    unsafe fn columns<S: Isa, F: CacheFormat, const M: usize>(
         &self,
         simd: S,
         form: F,
-        lines: &[Line],
+        lines: &[RowIo],
         columns: Range<usize>,
     ) {
-        let lines: [Line; M] = from_fn(|m| lines[m]);
+        let lines: [RowIo; M] = from_fn(|m| lines[m]);
         let (job, mut first) = (self, columns.start);
         while first < columns.end {
             first += match (columns.end - first) / LANES {
-                4.. if S::TILE.1 == 4 => simd.call(Product::<F, M, 4> { form, job, lines, first }),
-                2.. => simd.call(Product::<F, M, 2> { form, job, lines, first }),
-                _ => simd.call(Product::<F, M, 1> { form, job, lines, first }),
+                4.. if S::TILE.1 == 4 => {
+                    simd.call(TableProduct::<F, M, 4> { form, job, lines, first })
+                }
+                2.. => simd.call(TableProduct::<F, M, 2> { form, job, lines, first }),
+                _ => simd.call(TableProduct::<F, M, 1> { form, job, lines, first }),
             };
         }
     }
 }
 
-/// `N` vectors of columns of `M` lines, from column `first` on; made by [`Job::columns`] alone. Gives the columns
-/// done.
-struct Product<'a, F, const M: usize, const N: usize> {
+/// `N` vectors of columns of `M` lines, from column `first` on; only [`ProductJob::columns`] makes one. Returns the
+/// number of columns done.
+struct TableProduct<'a, F, const M: usize, const N: usize> {
     form: F,
-    job: &'a Job,
-    lines: [Line; M],
+    job: &'a ProductJob,
+    lines: [RowIo; M],
     first: usize,
 }
 
-impl<F: Form, const M: usize, const N: usize> Kernel for Product<'_, F, M, N> {
+impl<F: CacheFormat, const M: usize, const N: usize> Kernel for TableProduct<'_, F, M, N> {
     type Out = usize;
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) -> usize {
@@ -308,7 +311,7 @@ impl<F: Form, const M: usize, const N: usize> Kernel for Product<'_, F, M, N> {
         let mut at = job.at.wrapping_add(skipped);
         let mut next = job.next.map(|next| next.wrapping_add(skipped));
         let mut acc = [[simd.splat(0.0); N]; M];
-        // SAFETY: `Table::multiply` was promised what the fields say, and `first + 16·N` is at most `wide`.
+        // SAFETY: lines and table are as `Table::multiply` demands, and `first + 16·N` is at most `wide`.
         unsafe {
             if matches!(job.sums, Sums::Added) {
                 for m in 0..M {

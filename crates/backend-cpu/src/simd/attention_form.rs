@@ -1,25 +1,25 @@
-//! How keys and values are stored, and how sixteen of their numbers become f32.
+//! Formats of the key/value cache, and how sixteen of their numbers become f32.
 //!
 //! # Numerics
-//! Floats are widened. A code is multiplied by its scale, which is exact: seven bits by eight.
+//! Floats are widened. An int8 code is multiplied by its bf16 scale, which is exact in f32.
 
-use super::codes::Decode;
 use super::isa::{Isa, LANES};
+use crate::gemm::decode::Decode;
 use forerun_backend::op::CacheLayout;
 
-/// A form of numbers; steps and columns are those of a table.
-pub(super) trait Form: Copy {
+/// A format; steps and columns are those of a table.
+pub(crate) trait CacheFormat: Copy {
     /// Bytes of sixteen numbers.
     const BYTES: usize;
-    /// Steps, from a multiple of them on, whose scales are prepared at a time: all where there are none.
-    const TOGETHER: usize;
+    /// How many steps share a set of scales: all where there are none.
+    const STEPS_PER_SCALE: usize;
     /// The scales of some steps and of sixteen columns.
     type Scales<S: Isa>: Copy;
 
-    /// Prepares the scales of the steps around `step`, of up to sixteen columns from `first` on: all but `count` of those are not used.
+    /// Prepares the scales of the steps around `step`, for sixteen columns from `first` on, of which `count` are used.
     ///
     /// # Safety
-    /// The table has the step and the columns.
+    /// The table has the step, and `count` columns from `first` on.
     unsafe fn scales<S: Isa>(
         self,
         simd: S,
@@ -31,7 +31,7 @@ pub(super) trait Form: Copy {
     /// Sixteen numbers of a step.
     ///
     /// # Safety
-    /// So many readable bytes.
+    /// `at` is readable for [`CacheFormat::BYTES`], and `scales` were prepared for the step.
     unsafe fn numbers<S: Isa>(
         self,
         simd: S,
@@ -43,45 +43,45 @@ pub(super) trait Form: Copy {
     /// Whether other scales are needed from this step on.
     #[inline(always)]
     fn begins(self, step: usize) -> bool {
-        step.is_multiple_of(Self::TOGETHER)
+        step.is_multiple_of(Self::STEPS_PER_SCALE)
     }
 }
 
 /// Floats of some type.
 #[derive(Clone, Copy)]
-pub(super) struct Floats<D>(pub(super) D);
+pub(crate) struct Floats<D>(pub(crate) D);
 
-impl<D: Decode> Form for Floats<D> {
+impl<D: Decode> CacheFormat for Floats<D> {
     const BYTES: usize = D::STEP_BYTES;
-    const TOGETHER: usize = usize::MAX;
+    const STEPS_PER_SCALE: usize = usize::MAX;
     type Scales<S: Isa> = ();
 
     #[inline(always)]
     unsafe fn scales<S: Isa>(self, _simd: S, _step: usize, _first: usize, _count: usize) {}
     #[inline(always)]
     unsafe fn numbers<S: Isa>(self, simd: S, at: *const u8, (): &(), _step: usize) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: sixteen numbers are readable at `at` (contract of `numbers`).
         unsafe { self.0.weights(simd, at, self.0.group(simd, 1.0, 0.0)) }
     }
 }
 
 /// Scales of a part of a block: `[group][place]`.
 #[derive(Clone, Copy)]
-pub(super) struct PartScales {
-    pub(super) at: *const u8,
+pub(crate) struct PartScales {
+    pub(crate) at: *const u8,
     /// Places of a block.
-    pub(super) block: usize,
+    pub(crate) block: usize,
 }
 
 impl PartScales {
-    /// Those of up to sixteen places from `place` on, zeros past `count`.
+    /// The scales of up to sixteen places from `place` on, zeros past `count`.
     ///
     /// # Safety
-    /// They are there.
+    /// The part has `count` places from `place` on, with a scale in the group.
     #[inline(always)]
     unsafe fn load<S: Isa>(self, simd: S, group: usize, place: usize, count: usize) -> S::F {
         let from = self.at.wrapping_add(2 * (group * self.block + place));
-        // SAFETY: the caller's promise; a part of a vector is copied first.
+        // SAFETY: `min(count, 16)` scales are readable (contract above); a partial vector is copied first.
         unsafe {
             if count >= LANES {
                 return simd.load_bf16(from);
@@ -95,33 +95,33 @@ impl PartScales {
 
 /// Codes of keys: a step is an element, and a group of steps has a scale for each key.
 #[derive(Clone, Copy)]
-pub(super) struct KeyCodes(pub(super) PartScales);
+pub(crate) struct KeyCodes(pub(crate) PartScales);
 
-impl Form for KeyCodes {
+impl CacheFormat for KeyCodes {
     const BYTES: usize = LANES;
-    const TOGETHER: usize = CacheLayout::GROUP;
+    const STEPS_PER_SCALE: usize = CacheLayout::GROUP;
     type Scales<S: Isa> = S::F;
 
     #[inline(always)]
     unsafe fn scales<S: Isa>(self, simd: S, step: usize, first: usize, count: usize) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: the same contract: a column of keys is a place.
         unsafe { self.0.load(simd, step / CacheLayout::GROUP, first, count) }
     }
     #[inline(always)]
     unsafe fn numbers<S: Isa>(self, simd: S, at: *const u8, scales: &S::F, _step: usize) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: sixteen codes are readable at `at` (contract of `numbers`).
         simd.mul(unsafe { simd.load_i8(at) }, *scales)
     }
 }
 
 /// Codes of values: a step is a key, which has a scale for each group of its elements.
 #[derive(Clone, Copy)]
-pub(super) struct ValueCodes(pub(super) PartScales);
+pub(crate) struct ValueCodes(pub(crate) PartScales);
 
-impl Form for ValueCodes {
+impl CacheFormat for ValueCodes {
     const BYTES: usize = LANES;
-    const TOGETHER: usize = LANES;
-    /// In memory, from where a product takes one for all lanes.
+    const STEPS_PER_SCALE: usize = LANES;
+    /// In memory, from which a step's scale is broadcast.
     type Scales<S: Isa> = [f32; LANES];
 
     #[inline(always)]
@@ -133,7 +133,8 @@ impl Form for ValueCodes {
         _count: usize,
     ) -> [f32; LANES] {
         let (mut scales, start) = ([0.0; LANES], step / LANES * LANES);
-        // SAFETY: the caller's promise; sixteen f32.
+        // SAFETY: a step of values is a place, and the block has those from `start` on (contract of `scales`); sixteen
+        // f32.
         unsafe {
             let group = first / CacheLayout::GROUP;
             let loaded = self.0.load(simd, group, start, self.0.block - start);
@@ -149,7 +150,7 @@ impl Form for ValueCodes {
         scales: &[f32; LANES],
         step: usize,
     ) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: sixteen codes are readable at `at` (contract of `numbers`).
         simd.mul(unsafe { simd.load_i8(at) }, simd.splat(scales[step % LANES]))
     }
 }

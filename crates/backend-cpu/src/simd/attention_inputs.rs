@@ -1,33 +1,33 @@
 //! Queries, keys and values on their way to attention. See [`forerun_backend::op::AttentionInputs`] for the math.
 //!
 //! # Layout
-//! A task is a key head of all rows, since places of a block share its lines, or some heads of queries. Keys are normed and turned in scratch, up to
-//! sixteen rows at a time, and stored from there.
+//! A task is a key head of all rows, since places of a block share its cache lines, or some heads of queries. Keys are
+//! normed and rotated in scratch, up to sixteen rows at a time, and stored from there.
 
 use super::Scratch;
-use super::cache::{Places, Rows, Sink, run_of};
-use super::crew::{Crew, piece};
+use super::cache::{BlockSlots, HeadRows, Sink, run_of};
 use super::elementwise::Norm;
 use super::isa::{Isa, Kernel, LANES, Task};
 use super::math::{ScaledTimes, zip};
 use crate::Storage;
-use crate::pool::Shared;
+use crate::pool::SharedSlice;
 use crate::reference::index;
+use crate::simd::exec_ctx::{ExecCtx, part_of};
 use forerun_backend::BackendError;
 use forerun_backend::op::CacheLayout;
 
-/// Elements below which other threads are not worth waking.
+/// With fewer elements, waking other threads costs more than it saves.
 const SMALLEST: usize = 1 << 13;
 
-/// Cosines and sines of each row, and the heads they turn.
+/// The rope table: cosines and sines of each row, and the heads they rotate.
 #[derive(Clone, Copy)]
-pub(crate) struct Turns<'a> {
+pub(crate) struct Rotation<'a> {
     pub(crate) table: &'a [f32],
     pub(crate) rotary: usize,
     pub(crate) head_dim: usize,
 }
 
-impl<'a> Turns<'a> {
+impl<'a> Rotation<'a> {
     fn of(&self, row: usize) -> [&'a [f32]; 2] {
         self.table[row * self.rotary..(row + 1) * self.rotary].split_at(self.rotary / 2).into()
     }
@@ -50,10 +50,10 @@ pub(crate) struct KeyRows<'a> {
 }
 
 struct QueryTask<'a> {
-    q: Shared<'a, f32>,
+    q: SharedSlice<'a, f32>,
     heads: usize,
     norm: Option<Norm<'a>>,
-    pieces: usize,
+    parts: usize,
 }
 
 struct KeyTask<'a> {
@@ -65,36 +65,36 @@ struct KeyTask<'a> {
     layout: CacheLayout,
 }
 
-struct InputsTask<'a> {
-    turns: Turns<'a>,
+struct AttentionInputsTask<'a> {
+    rotation: Rotation<'a>,
     keys: Option<KeyTask<'a>>,
     queries: Option<QueryTask<'a>>,
 }
 
-impl Task for InputsTask<'_> {
+impl Task for AttentionInputsTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
         let key_heads = self.keys.as_ref().map_or(0, |keys| keys.layout.kv_heads);
         match (&self.keys, &self.queries) {
-            (Some(keys), _) if index < key_heads => keys.run(simd, self.turns, index, scratch),
-            (_, Some(queries)) => queries.run(simd, self.turns, index - key_heads),
-            _ => unreachable!("there are as many tasks as key heads and pieces of queries"),
+            (Some(keys), _) if index < key_heads => keys.run(simd, self.rotation, index, scratch),
+            (_, Some(queries)) => queries.run(simd, self.rotation, index - key_heads),
+            _ => unreachable!("there are as many tasks as key heads and parts of queries"),
         }
     }
 }
 
 impl QueryTask<'_> {
-    fn run<S: Isa>(&self, simd: S, turns: Turns<'_>, part: usize) {
-        let dim = turns.head_dim;
-        for head in piece(self.q.len() / dim, self.pieces, 1, part) {
+    fn run<S: Isa>(&self, simd: S, rotation: Rotation<'_>, part: usize) {
+        let dim = rotation.head_dim;
+        for head in part_of(self.q.len() / dim, self.parts, 1, part) {
             // SAFETY: a head belongs to one task.
             let x = unsafe { self.q.part(head * dim, dim) };
-            simd.call(Turn { x, norm: self.norm, angles: turns.of(head / self.heads) });
+            simd.call(NormRotate { x, norm: self.norm, angles: rotation.of(head / self.heads) });
         }
     }
 }
 
 impl KeyTask<'_> {
-    fn run<S: Isa>(&self, simd: S, turns: Turns<'_>, head: usize, scratch: &mut Scratch) {
+    fn run<S: Isa>(&self, simd: S, rotation: Rotation<'_>, head: usize, scratch: &mut Scratch) {
         let CacheLayout { kv_heads, block, head_dim: dim, .. } = self.layout;
         let (layout, mut row) = (self.layout, 0);
         while row < self.places.len() {
@@ -103,49 +103,50 @@ impl KeyTask<'_> {
             let from = (row * kv_heads + head) * dim;
             for (side, keys) in [true, false].into_iter().enumerate() {
                 let (norm, source) = (self.norms[side], &self.sources[side][from..]);
-                let rows = Rows { from: source, dim, width: kv_heads * dim, count };
-                let angles = |i: usize| if keys { turns.of(row + i) } else { [&[][..]; 2] };
+                let rows = HeadRows { from: source, dim, width: kv_heads * dim, count };
+                let angles = |i: usize| if keys { rotation.of(row + i) } else { [&[][..]; 2] };
                 let rows = if norm.is_none() && angles(0)[0].is_empty() {
                     rows
                 } else {
-                    rows.turned(simd, norm, angles, scratch.floats())
+                    rows.rotated(simd, norm, angles, scratch.floats())
                 };
                 let start = self.starts[side] + layout.part(id, head);
-                // SAFETY: a task has one head of every block, all of which is its own, so even equal places do not meet.
-                unsafe { self.sinks[side].put(simd, start, rows, Places { layout, keys, at }) };
+                // SAFETY: a task has one head of every block, and other heads' parts do not overlap it; so even rows
+                // with equal places meet only here.
+                unsafe { self.sinks[side].put(simd, start, rows, BlockSlots { layout, keys, at }) };
             }
             row += count;
         }
     }
 }
 
-impl Rows<'_> {
-    /// These rows in `room`, normed and turned.
-    fn turned<'r, 'a, S: Isa>(
+impl HeadRows<'_> {
+    /// These rows in `scratch`, normed and rotated.
+    fn rotated<'r, 'a, S: Isa>(
         &self,
         simd: S,
         norm: Option<Norm<'a>>,
         angles: impl Fn(usize) -> [&'a [f32]; 2],
-        room: &'r mut [f32],
-    ) -> Rows<'r> {
+        scratch: &'r mut [f32],
+    ) -> HeadRows<'r> {
         let Self { from, dim, width, count } = *self;
-        let room = &mut room[..count * dim];
-        for (i, x) in room.chunks_exact_mut(dim).enumerate() {
+        let scratch = &mut scratch[..count * dim];
+        for (i, x) in scratch.chunks_exact_mut(dim).enumerate() {
             x.copy_from_slice(&from[i * width..][..dim]);
-            simd.call(Turn { x, norm, angles: angles(i) });
+            simd.call(NormRotate { x, norm, angles: angles(i) });
         }
-        Rows { from: room, dim, width: dim, count }
+        HeadRows { from: scratch, dim, width: dim, count }
     }
 }
 
-/// A head normed, then its first elements turned by cosines and sines.
-struct Turn<'a> {
+/// Norms a head, then rotates its first elements by cosines and sines.
+struct NormRotate<'a> {
     x: &'a mut [f32],
     norm: Option<Norm<'a>>,
     angles: [&'a [f32]; 2],
 }
 
-impl Kernel for Turn<'_> {
+impl Kernel for NormRotate<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
@@ -172,10 +173,10 @@ impl Kernel for Turn<'_> {
     }
 }
 
-/// Norms and turns queries where there are some, and writes keys and values to their places where there are some.
+/// Norms and rotates queries, and writes keys and values to the cache; either may be missing.
 pub(crate) fn attention_inputs(
-    crew: &mut Crew,
-    turns: Turns<'_>,
+    ctx: &mut ExecCtx,
+    rotation: Rotation<'_>,
     queries: Option<QueryHeads<'_>>,
     keys: Option<KeyRows<'_>>,
 ) -> Result<(), BackendError> {
@@ -187,18 +188,18 @@ pub(crate) fn attention_inputs(
         }
         let starts = caches.each_ref().map(|cache| cache.1);
         let sinks = caches.map(|cache| Sink::new(cache.0));
-        crew.reserve(LANES * turns.head_dim, 0);
+        ctx.reserve(LANES * rotation.head_dim, 0);
         tasks += layout.kv_heads;
         work += 2 * sources[0].len();
         key_task = Some(KeyTask { sources, norms, sinks, starts, places, layout });
     }
     let queries = queries.map(|QueryHeads { q, heads, norm }| {
-        let smallest = SMALLEST.div_ceil(turns.head_dim);
-        let pieces = crew.pieces(q.len() / turns.head_dim, smallest, 1);
-        tasks += pieces;
+        let smallest = SMALLEST.div_ceil(rotation.head_dim);
+        let parts = ctx.parts(q.len() / rotation.head_dim, smallest, 1);
+        tasks += parts;
         work += q.len();
-        QueryTask { q: Shared::new(q), heads, norm, pieces }
+        QueryTask { q: SharedSlice::new(q), heads, norm, parts }
     });
-    crew.run_where(work >= SMALLEST, tasks, &InputsTask { turns, keys: key_task, queries });
+    ctx.run_if(work >= SMALLEST, tasks, &AttentionInputsTask { rotation, keys: key_task, queries });
     Ok(())
 }

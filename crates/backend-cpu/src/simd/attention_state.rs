@@ -1,47 +1,47 @@
-//! Softmax over one chunk of keys, and chunks put together.
+//! Online softmax: the state of a chunk of keys, and merging chunks.
 
-use super::attention_tile::Seeing;
+use super::attention_tile::VisibleQuery;
 use super::isa::{Isa, Kernel, LANES};
-use super::math::exp_down;
+use super::math::exp_nonpositive;
 
-/// Softmax-weighted values of the queries over some keys, not yet divided.
-pub(super) struct State<'a> {
+/// Softmax-weighted values of the queries over some keys, not yet divided by the sum of weights.
+pub(crate) struct SoftmaxState<'a> {
     /// `[query][wide]`.
-    pub(super) values: &'a mut [f32],
+    pub(crate) values: &'a mut [f32],
     maxima: &'a mut [f32],
     /// Sums of weights; zero where a query saw nothing yet.
-    pub(super) totals: &'a mut [f32],
+    pub(crate) totals: &'a mut [f32],
 }
 
-impl<'a> State<'a> {
-    /// Numbers of a state of `queries` that are `wide` each, whole vectors.
-    pub(super) fn len(queries: usize, wide: usize) -> usize {
+impl<'a> SoftmaxState<'a> {
+    /// f32 of a state of `queries` that are `wide` each, whole vectors.
+    pub(crate) fn len(queries: usize, wide: usize) -> usize {
         queries * wide + 2 * queries.next_multiple_of(LANES)
     }
 
-    /// In the first numbers of `from`, whatever they hold.
-    pub(super) fn new(from: &'a mut [f32], queries: usize, wide: usize) -> Self {
+    /// A state in the first elements of `from`, whatever they hold.
+    pub(crate) fn new(from: &'a mut [f32], queries: usize, wide: usize) -> Self {
         let (values, rest) = from.split_at_mut(queries * wide);
         let (maxima, totals) = rest.split_at_mut(queries.next_multiple_of(LANES));
         Self { values, maxima: &mut maxima[..queries], totals: &mut totals[..queries] }
     }
 
-    /// Of no keys.
-    pub(super) fn clear(&mut self) {
+    /// Resets to no keys.
+    pub(crate) fn clear(&mut self) {
         self.values.fill(0.0);
         self.maxima.fill(f32::NEG_INFINITY);
         self.totals.fill(0.0);
     }
 
-    /// Adds later keys to those of this one.
-    pub(super) fn merge<S: Isa>(&mut self, simd: S, later: &State<'_>) {
+    /// Merges later keys into this state.
+    pub(crate) fn merge<S: Isa>(&mut self, simd: S, later: &SoftmaxState<'_>) {
         simd.call(Merge { all: self, later });
     }
 }
 
 struct Merge<'a, 'b, 'c> {
-    all: &'a mut State<'b>,
-    later: &'a State<'c>,
+    all: &'a mut SoftmaxState<'b>,
+    later: &'a SoftmaxState<'c>,
 }
 
 impl Kernel for Merge<'_, '_, '_> {
@@ -56,8 +56,8 @@ impl Kernel for Merge<'_, '_, '_> {
             }
             let [a, b] = [all.maxima[query], later.maxima[query]];
             let max = a.max(b);
-            let a = exp_down(simd, simd.splat(a - max));
-            let b = exp_down(simd, simd.splat(b - max));
+            let a = exp_nonpositive(simd, simd.splat(a - max));
+            let b = exp_nonpositive(simd, simd.splat(b - max));
             let total = simd.mul(a, simd.splat(all.totals[query]));
             let total = simd.fma(b, simd.splat(later.totals[query]), total);
             (all.maxima[query], all.totals[query]) = (max, simd.largest(total));
@@ -73,25 +73,26 @@ impl Kernel for Merge<'_, '_, '_> {
     }
 }
 
-/// Scores of a chunk to softmax weights, relative to their maxima; these and the sums of weights to the state.
-pub(super) struct Weigh<'a, 'b> {
+/// Turns the scores of a chunk into softmax weights relative to their maxima; these, and the sums of weights, go to the
+/// state.
+pub(crate) struct SoftmaxWeights<'a, 'b> {
     /// Queries that see the chunk.
-    pub(super) seeing: &'a [Seeing],
-    /// Keys of a block, and what they are rounded up to among the scores.
-    pub(super) block: [usize; 2],
-    /// `[seeing query][wide]`, whole vectors; minus infinity in the vectors that a query sees in part, where it does
+    pub(crate) visible: &'a [VisibleQuery],
+    /// Keys of a block, and the same rounded up to whole vectors.
+    pub(crate) block: [usize; 2],
+    /// `[visible query][wide]`, whole vectors; minus infinity in the vectors that a query sees in part, where it does
     /// not.
-    pub(super) scores: &'a mut [f32],
-    pub(super) wide: usize,
-    pub(super) state: &'a mut State<'b>,
+    pub(crate) scores: &'a mut [f32],
+    pub(crate) wide: usize,
+    pub(crate) state: &'a mut SoftmaxState<'b>,
 }
 
-impl Kernel for Weigh<'_, '_> {
+impl Kernel for SoftmaxWeights<'_, '_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
-        let Self { seeing, block: [block, keys], scores, wide, state } = self;
-        for (&[query, _, start, end], scores) in seeing.iter().zip(scores.chunks_exact_mut(wide)) {
+        let Self { visible, block: [block, keys], scores, wide, state } = self;
+        for (&[query, _, start, end], scores) in visible.iter().zip(scores.chunks_exact_mut(wide)) {
             // Vectors that the query does not see at all would add nothing.
             let (start, last) = (start as usize, end as usize - 1);
             let first = (start / block * keys + start % block) / LANES * LANES;
@@ -107,7 +108,7 @@ impl Kernel for Weigh<'_, '_> {
             for at in scores.chunks_exact_mut(LANES) {
                 // SAFETY: a chunk is sixteen f32.
                 unsafe {
-                    let weight = exp_down(simd, simd.sub(simd.load(at.as_ptr()), from));
+                    let weight = exp_nonpositive(simd, simd.sub(simd.load(at.as_ptr()), from));
                     sum = simd.add(sum, weight);
                     simd.store(at.as_mut_ptr(), weight);
                 }

@@ -5,17 +5,17 @@
 //! the keys of a block fill whole vectors.
 //!
 //! # Numerics
-//! f32. Keys are taken in chunks, which lie at absolute positions: the scores of a chunk, their maximum, the weights
-//! relative to it, summed in lanes by place in the block, then the weighted values key by key. Chunks are
-//! merged in ascending order. A query takes part in nothing it does not see, so which rows share a tile, and who
+//! All f32. Keys are taken in chunks at absolute positions: the scores of a chunk, their maximum, the weights relative
+//! to it, summed in lanes by place in the block, then the weighted values key by key. Chunks are merged in ascending
+//! order (online softmax). A query takes no part in what it does not see. So which rows share a tile, and which thread
 //! computes a chunk, does not enter a result.
 
-use super::attention::Attend;
-use super::attention_block::{Line, MOST_LINES, Stored, Sums, lines_together};
-use super::attention_state::{State, Weigh};
+use super::attention::AttentionArgs;
+use super::attention_block::{CachedPart, MOST_LINES, RowIo, Sums, lines_together};
+use super::attention_state::{SoftmaxState, SoftmaxWeights};
 use super::isa::{Isa, LANES};
 use crate::Storage;
-use crate::pool::Shared;
+use crate::pool::SharedSlice;
 use forerun_backend::op::{Attention, CacheLayout};
 use std::ops::Range;
 
@@ -24,20 +24,20 @@ use std::ops::Range;
 const CHUNK: usize = 256;
 
 /// Keys of a chunk: whole blocks.
-pub(super) fn chunk_keys(layout: &CacheLayout) -> usize {
+pub(crate) fn chunk_keys(layout: &CacheLayout) -> usize {
     (CHUNK / layout.block).max(1) * layout.block
 }
 
 /// The rows of a tile are of one sequence.
-pub(super) struct Tile<'a> {
-    pub(super) op: &'a Attend<'a>,
-    pub(super) rows: Range<usize>,
-    pub(super) head: usize,
+pub(crate) struct Tile<'a> {
+    pub(crate) op: &'a AttentionArgs<'a>,
+    pub(crate) rows: Range<usize>,
+    pub(crate) head: usize,
 }
 
 /// Sizes of what tiles need, for at most `rows` of them.
 #[derive(Clone, Copy)]
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     rows: usize,
     /// Query heads of a key head.
     group: usize,
@@ -49,7 +49,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn new(op: &Attend<'_>, rows: usize) -> Self {
+    pub(crate) fn new(op: &AttentionArgs<'_>, rows: usize) -> Self {
         let layout = op.layout;
         let [wide, keys] = [layout.head_dim, layout.block].map(|n| n.next_multiple_of(LANES));
         Self { rows, group: op.heads / layout.kv_heads, wide, keys, layout }
@@ -64,9 +64,9 @@ impl Sizes {
         chunk_keys(&self.layout) / self.layout.block * self.keys
     }
 
-    /// Numbers of a [`State`].
-    pub(super) fn state(&self) -> usize {
-        State::len(self.queries(), self.wide)
+    /// f32 of a [`SoftmaxState`].
+    pub(crate) fn state(&self) -> usize {
+        SoftmaxState::len(self.queries(), self.wide)
     }
 
     /// The widened part of a block: keys or values.
@@ -74,75 +74,75 @@ impl Sizes {
         (self.layout.head_dim * self.keys).max(self.layout.block * self.wide)
     }
 
-    /// Numbers and words of scratch: a room and two states.
-    pub(super) fn scratch(&self) -> (usize, usize) {
-        let room = self.table() + self.queries() * self.scores();
-        (room + 2 * self.state(), SEEING * self.queries())
+    /// f32 and words of scratch: one [`ChunkScratch`] and two states.
+    pub(crate) fn scratch(&self) -> (usize, usize) {
+        let scratch = self.table() + self.queries() * self.scores();
+        (scratch + 2 * self.state(), VISIBLE_QUERY_WORDS * self.queries())
     }
 
-    /// In the first numbers of `from`, whatever they hold.
-    pub(super) fn state_in<'a>(&self, from: &'a mut [f32]) -> State<'a> {
-        State::new(from, self.queries(), self.wide)
+    /// A state in the first elements of `from`, whatever they hold.
+    pub(crate) fn state_in<'a>(&self, from: &'a mut [f32]) -> SoftmaxState<'a> {
+        SoftmaxState::new(from, self.queries(), self.wide)
     }
 
-    /// In the first numbers and words given; also the numbers left.
-    pub(super) fn room_in<'a>(
+    /// Scratch in the first elements and words given; also the elements left.
+    pub(crate) fn scratch_in<'a>(
         &self,
         floats: &'a mut [f32],
         words: &'a mut [u32],
-    ) -> (Room<'a>, &'a mut [f32]) {
+    ) -> (ChunkScratch<'a>, &'a mut [f32]) {
         let (table, rest) = floats.split_at_mut(self.table());
         let (scores, rest) = rest.split_at_mut(self.queries() * self.scores());
-        let seeing = &mut words.as_chunks_mut().0[..self.queries()];
-        (Room { table, scores, seeing }, rest)
+        let visible = &mut words.as_chunks_mut().0[..self.queries()];
+        (ChunkScratch { table, scores, visible }, rest)
     }
 }
 
-/// Where a chunk is computed.
-pub(super) struct Room<'a> {
+/// Scratch for computing a chunk.
+pub(crate) struct ChunkScratch<'a> {
     table: &'a mut [f32],
-    /// `[seeing query][key]`.
+    /// `[visible query][key]`.
     scores: &'a mut [f32],
     /// Queries that see the chunk.
-    seeing: &'a mut [Seeing],
+    visible: &'a mut [VisibleQuery],
 }
 
-/// Words of [`Seeing`].
-const SEEING: usize = 4;
+/// Words of [`VisibleQuery`].
+const VISIBLE_QUERY_WORDS: usize = 4;
 
 /// A query that sees a chunk: its number in the tile, its head's number among all rows' heads, its first key in the
 /// chunk and one past its last.
-pub(super) type Seeing = [u32; SEEING];
+pub(crate) type VisibleQuery = [u32; VISIBLE_QUERY_WORDS];
 
 /// What a query sees of block `block` of `size` keys, counted from its first.
-fn inside([.., start, end]: Seeing, block: usize, size: usize) -> Range<usize> {
+fn inside([.., start, end]: VisibleQuery, block: usize, size: usize) -> Range<usize> {
     let part = |key: u32| (key as usize).saturating_sub(block * size).min(size);
     part(start)..part(end)
 }
 
-/// Makes `all` reach over `seen`, unless that is empty.
-fn reach(all: &mut Range<usize>, seen: &Range<usize>) {
+/// Extends `all` to cover `seen`, unless that is empty.
+fn extend_range(all: &mut Range<usize>, seen: &Range<usize>) {
     if !seen.is_empty() {
         *all = all.start.min(seen.start)..all.end.max(seen.end);
     }
 }
 
-/// Reaches over nothing yet.
+/// Covers nothing yet.
 const NONE: Range<usize> = Range { start: usize::MAX, end: 0 };
 
 impl Tile<'_> {
-    /// Sizes of this tile's state and room.
-    pub(super) fn sizes(&self) -> Sizes {
+    /// Sizes of this tile's state and scratch.
+    pub(crate) fn sizes(&self) -> Sizes {
         Sizes::new(self.op, self.rows.len())
     }
 
-    /// Numbers of the chunks that some row sees, and perhaps of some between that none does.
-    pub(super) fn chunks(&self) -> Range<usize> {
+    /// Indices of the chunks that some row sees, and perhaps of some between that none does.
+    pub(crate) fn chunks(&self) -> Range<usize> {
         self.op.chunks(self.rows.clone())
     }
 
-    /// Lists the queries that see a chunk. Gives their number.
-    fn look(&self, chunk: usize, seeing: &mut [Seeing]) -> usize {
+    /// Lists the queries that see a chunk. Returns their number.
+    fn visible_queries(&self, chunk: usize, visible: &mut [VisibleQuery]) -> usize {
         let (keys, mut count) = (chunk_keys(&self.op.layout), 0);
         let group = self.op.heads / self.op.layout.kv_heads;
         for (i, row) in self.rows.clone().enumerate() {
@@ -152,7 +152,7 @@ impl Tile<'_> {
             let end = inside(position + 1);
             for g in 0..if start < end { group } else { 0 } {
                 let head = row * self.op.heads + self.head * group + g;
-                seeing[count] = [i * group + g, head, start, end].map(|n| n as u32);
+                visible[count] = [i * group + g, head, start, end].map(|n| n as u32);
                 count += 1;
             }
         }
@@ -160,35 +160,35 @@ impl Tile<'_> {
     }
 
     /// The state of one chunk of keys.
-    pub(super) fn chunk<S: Isa>(
+    pub(crate) fn chunk<S: Isa>(
         &self,
         simd: S,
         chunk: usize,
-        room: &mut Room<'_>,
-        state: &mut State<'_>,
+        scratch: &mut ChunkScratch<'_>,
+        state: &mut SoftmaxState<'_>,
     ) {
         state.clear();
-        let Room { table, scores, seeing } = room;
-        let count = self.look(chunk, seeing);
+        let ChunkScratch { table, scores, visible } = scratch;
+        let count = self.visible_queries(chunk, visible);
         let (op, sizes) = (self.op, self.sizes());
         let blocks = chunk_keys(&op.layout) / op.layout.block;
         let line = op.span_of[self.rows.start] as usize * op.table_width;
         let ids = &op.tables[line..line + op.table_width];
         let ids = &ids[chunk * blocks..((chunk + 1) * blocks).min(op.table_width)];
-        let seen = Seen { tile: self, sizes, ids, queries: &seeing[..count] };
+        let seen = VisibleChunk { tile: self, sizes, ids, queries: &visible[..count] };
         for block in 0..ids.len() {
             seen.score(simd, block, table, scores);
         }
         let wide = sizes.scores();
         let block = [op.layout.block, sizes.keys];
-        simd.call(Weigh { seeing: seen.queries, block, scores, wide, state });
+        simd.call(SoftmaxWeights { visible: seen.queries, block, scores, wide, state });
         for block in 0..ids.len() {
-            seen.mix(simd, block, (table, scores), state);
+            seen.add_values(simd, block, (table, scores), state);
         }
     }
 
     /// Divides by the totals and writes each row's query heads to its part of `out`.
-    pub(super) fn finish(&self, state: &State<'_>, out: &Shared<'_, f32>) {
+    pub(crate) fn finish(&self, state: &SoftmaxState<'_>, out: &SharedSlice<'_, f32>) {
         let Sizes { group, wide, layout: CacheLayout { head_dim, .. }, .. } = self.sizes();
         let heads = state.values.chunks_exact(wide).zip(&*state.totals);
         for (query, (values, total)) in heads.enumerate() {
@@ -202,27 +202,27 @@ impl Tile<'_> {
 }
 
 /// A chunk of keys and the queries that see some of it.
-struct Seen<'a> {
+struct VisibleChunk<'a> {
     tile: &'a Tile<'a>,
     sizes: Sizes,
     /// The chunk's blocks.
     ids: &'a [u32],
-    queries: &'a [Seeing],
+    queries: &'a [VisibleQuery],
 }
 
-impl<'a> Seen<'a> {
+impl<'a> VisibleChunk<'a> {
     /// Keys of a block that any query sees.
     fn used(&self, block: usize) -> Range<usize> {
         let mut used = NONE;
         // The queries of a row see the same.
         for &query in self.queries.iter().step_by(self.sizes.group) {
-            reach(&mut used, &inside(query, block, self.sizes.layout.block));
+            extend_range(&mut used, &inside(query, block, self.sizes.layout.block));
         }
         used
     }
 
-    /// First element of a block's part of keys (0) or values (1). Nothing where the block's id is none, as it may be
-    /// where no row looks.
+    /// First element of a block's part of keys (0) or values (1). `None` if the block's id is out of range, as it may
+    /// be where no row looks.
     fn place(&self, block: usize, which: usize) -> Option<(&'a Storage, usize)> {
         let op = self.tile.op;
         let id = self.ids.get(block).filter(|&&id| (id as usize) < op.layout.blocks)?;
@@ -231,30 +231,30 @@ impl<'a> Seen<'a> {
     }
 
     /// A block's keys (0) or values (1), to be followed by the next block's or, after keys, the first values.
-    fn stored(&self, block: usize, which: usize) -> Stored<'a> {
+    fn stored(&self, block: usize, which: usize) -> CachedPart<'a> {
         let (cache, at) = self.place(block, which).expect("ids that a row needs were checked");
         let next = self.place(block + 1, which).or_else(|| self.place(0, 1));
         let (layout, next) = (self.sizes.layout, next.unwrap_or((cache, at)));
-        Stored { cache, at, layout, keys: which == 0, next }
+        CachedPart { cache, at, layout, keys: which == 0, next }
     }
 
     /// Scores of a block's keys, minus infinity for keys that a query does not see.
-    fn score<S: Isa>(&self, simd: S, block: usize, room: &mut [f32], scores: &mut [f32]) {
+    fn score<S: Isa>(&self, simd: S, block: usize, scratch: &mut [f32], scores: &mut [f32]) {
         if self.used(block).is_empty() {
             return;
         }
         let (op, Sizes { keys, layout, .. }) = (self.tile.op, self.sizes);
         let (dim, wide, all) = (layout.head_dim, self.sizes.scores(), self.queries.len());
-        let mut table = self.stored(block, 0).table(simd, all, 0..dim, room);
+        let mut table = self.stored(block, 0).table(simd, all, 0..dim, scratch);
         let to = scores[..all * wide].as_mut_ptr().wrapping_add(block * keys);
         let together = lines_together::<S>(all);
-        for (piece, queries) in self.queries.chunks(together).enumerate() {
-            let mut lines = [Line::NONE; MOST_LINES];
+        for (part_of, queries) in self.queries.chunks(together).enumerate() {
+            let mut lines = [RowIo::NONE; MOST_LINES];
             let mut columns = NONE;
             for (i, (line, &query)) in lines.iter_mut().zip(queries).enumerate() {
                 let from = op.q[query[1] as usize * dim..][..dim].as_ptr();
-                *line = Line { from, to: to.wrapping_add((piece * together + i) * wide) };
-                reach(&mut columns, &inside(query, block, layout.block));
+                *line = RowIo { from, to: to.wrapping_add((part_of * together + i) * wide) };
+                extend_range(&mut columns, &inside(query, block, layout.block));
             }
             if !columns.is_empty() {
                 let (lines, parts) = (&lines[..queries.len()], [0..dim, columns]);
@@ -274,32 +274,32 @@ impl<'a> Seen<'a> {
 
     /// Adds a block's weighted values, key by key.
     ///
-    /// Keys that all queries of a few see are taken together; each takes those before and after by itself, since
-    /// what a query does not see may be anything, and not even zero times it is zero.
-    fn mix<S: Isa>(
+    /// Keys that all queries of a register block see are taken together; each query takes the keys before and after by
+    /// itself, since masked values may be anything, and zero times NaN is not zero.
+    fn add_values<S: Isa>(
         &self,
         simd: S,
         block: usize,
-        (room, scores): (&mut [f32], &[f32]),
-        state: &mut State<'_>,
+        (scratch, scores): (&mut [f32], &[f32]),
+        state: &mut SoftmaxState<'_>,
     ) {
         let used = self.used(block);
         if used.is_empty() {
             return;
         }
         let (Sizes { wide, keys, layout, .. }, all) = (self.sizes, self.queries.len());
-        let mut table = self.stored(block, 1).table(simd, all, used, room);
+        let mut table = self.stored(block, 1).table(simd, all, used, scratch);
         let from = scores[..all * self.sizes.scores()].as_ptr().wrapping_add(block * keys);
         let to = state.values.as_mut_ptr();
         let together = lines_together::<S>(all);
-        for (piece, queries) in self.queries.chunks(together).enumerate() {
-            let mut lines = [Line::NONE; MOST_LINES];
+        for (part_of, queries) in self.queries.chunks(together).enumerate() {
+            let mut lines = [RowIo::NONE; MOST_LINES];
             let (mut common, mut any) = (0..usize::MAX, NONE);
             for (i, (line, &query)) in lines.iter_mut().zip(queries).enumerate() {
-                let from = from.wrapping_add((piece * together + i) * self.sizes.scores());
-                *line = Line { from, to: to.wrapping_add(query[0] as usize * wide) };
+                let from = from.wrapping_add((part_of * together + i) * self.sizes.scores());
+                *line = RowIo { from, to: to.wrapping_add(query[0] as usize * wide) };
                 let seen = inside(query, block, layout.block);
-                reach(&mut any, &seen);
+                extend_range(&mut any, &seen);
                 common = common.start.max(seen.start)..common.end.min(seen.end);
             }
             let differ = common != any;
@@ -307,7 +307,7 @@ impl<'a> Seen<'a> {
                 common = usize::MAX..usize::MAX;
             }
             let lines = &lines[..queries.len()];
-            let mut add = |lines: &[Line], seen: Range<usize>| {
+            let mut add = |lines: &[RowIo], seen: Range<usize>| {
                 // SAFETY: a line reads the weights of its query, which sees these keys of the block, and writes its
                 // query's values, whole vectors.
                 unsafe { table.multiply(simd, lines, [seen, 0..wide], Sums::Added) };

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// The proof, where it holds.
+    /// The proof, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         (has!("avx2") && has!("fma") && has!("f16c")).then_some(Self(()))
     }
@@ -21,10 +21,10 @@ fn enabled<K: Kernel>(simd: Avx2, kernel: K) -> K::Out {
     kernel.run(simd)
 }
 
-macro_rules! sound {
+macro_rules! intrinsic {
     ($intrinsic:expr) => {
-        // SAFETY: an `Avx2` exists only where the processor has these instructions; what a pointer
-        // needs is promised by the caller of the unsafe method this stands in.
+        // SAFETY: an `Avx2` exists only where the processor has these instructions; where an intrinsic takes a pointer,
+        // the range it touches is what the `# Safety` section of the enclosing method demands.
         unsafe { $intrinsic }
     };
 }
@@ -35,11 +35,12 @@ type PairI = [__m256i; 2];
 /// Codes shifted to the bottom of their lanes; higher bits are unspecified.
 ///
 /// # Safety
-/// `2·BITS` readable bytes, and the instructions of [`Avx2`].
+/// `at` is readable for `2·BITS` bytes; the CPU supports AVX2.
 #[inline(always)]
 unsafe fn spread<const BITS: usize>(at: *const u8) -> PairI {
     let (bytes, shifts) = (&Spread::<BITS>::BYTES, &Spread::<BITS>::SHIFTS);
-    // SAFETY: the tables are 64 bytes each; the rest is the caller's promise.
+    // SAFETY: the tables are 64 bytes each, and `load_bytes` reads the `2·BITS` bytes that are readable (contract
+    // above).
     unsafe {
         let all = _mm256_broadcastsi128_si256(match BITS {
             2 => super::x86::load_bytes::<4>(at),
@@ -58,13 +59,13 @@ unsafe fn spread<const BITS: usize>(at: *const u8) -> PairI {
     }
 }
 
-/// Eight entries of a table of sixteen: a permute has eight, bit 3 of the code chooses between two of them.
+/// Eight lookups in a table of sixteen: a permute has eight entries, and bit 3 of the code selects one of two permutes.
 ///
 /// # Safety
-/// The instructions of [`Avx2`].
+/// The CPU supports AVX2.
 #[inline(always)]
 unsafe fn lookup8(table: Pair, codes: __m256i) -> __m256 {
-    // SAFETY: register arithmetic alone.
+    // SAFETY: the CPU supports AVX2 (contract above); registers only.
     unsafe {
         let low = _mm256_permutevar8x32_ps(table[0], codes);
         let high = _mm256_permutevar8x32_ps(table[1], codes);
@@ -80,51 +81,51 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) -> K::Out {
-        sound!(enabled(self, kernel))
+        intrinsic!(enabled(self, kernel))
     }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Pair {
-        sound!([_mm256_set1_ps(x); 2])
+        intrinsic!([_mm256_set1_ps(x); 2])
     }
     #[inline(always)]
     fn add(self, a: Pair, b: Pair) -> Pair {
-        sound!([_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])])
+        intrinsic!([_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn sub(self, a: Pair, b: Pair) -> Pair {
-        sound!([_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1])])
+        intrinsic!([_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn mul(self, a: Pair, b: Pair) -> Pair {
-        sound!([_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])])
+        intrinsic!([_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn div(self, a: Pair, b: Pair) -> Pair {
-        sound!([_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1])])
+        intrinsic!([_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn fma(self, a: Pair, b: Pair, c: Pair) -> Pair {
-        sound!([_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])])
+        intrinsic!([_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])])
     }
     #[inline(always)]
     fn max(self, a: Pair, b: Pair) -> Pair {
-        sound!([_mm256_max_ps(a[0], b[0]), _mm256_max_ps(a[1], b[1])])
+        intrinsic!([_mm256_max_ps(a[0], b[0]), _mm256_max_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn min(self, a: Pair, b: Pair) -> Pair {
-        sound!([_mm256_min_ps(a[0], b[0]), _mm256_min_ps(a[1], b[1])])
+        intrinsic!([_mm256_min_ps(a[0], b[0]), _mm256_min_ps(a[1], b[1])])
     }
     #[inline(always)]
     fn if_less(self, [a, b]: [Pair; 2], yes: Pair, no: Pair) -> Pair {
-        sound!([
+        intrinsic!([
             _mm256_blendv_ps(no[0], yes[0], _mm256_cmp_ps::<_CMP_LT_OQ>(a[0], b[0])),
             _mm256_blendv_ps(no[1], yes[1], _mm256_cmp_ps::<_CMP_LT_OQ>(a[1], b[1])),
         ])
     }
     #[inline(always)]
     fn pow2(self, n: Pair) -> Pair {
-        sound!({
+        intrinsic!({
             let bias = _mm256_set1_epi32(127);
             let low = _mm256_add_epi32(_mm256_cvtps_epi32(n[0]), bias);
             let high = _mm256_add_epi32(_mm256_cvtps_epi32(n[1]), bias);
@@ -136,11 +137,11 @@ impl Isa for Avx2 {
     }
     #[inline(always)]
     fn sum(self, a: Pair) -> f32 {
-        sound!(super::x86::sum8(_mm256_add_ps(a[0], a[1])))
+        intrinsic!(super::x86::sum8(_mm256_add_ps(a[0], a[1])))
     }
     #[inline(always)]
     fn largest(self, a: Pair) -> f32 {
-        sound!({
+        intrinsic!({
             let by8 = _mm256_max_ps(a[0], a[1]);
             let by4 = _mm_max_ps(_mm256_castps256_ps128(by8), _mm256_extractf128_ps::<1>(by8));
             let by2 = _mm_max_ps(by4, _mm_movehl_ps(by4, by4));
@@ -149,25 +150,25 @@ impl Isa for Avx2 {
     }
     #[inline(always)]
     fn lookup(self, table: Pair, codes: PairI) -> Pair {
-        sound!([lookup8(table, codes[0]), lookup8(table, codes[1])])
+        intrinsic!([lookup8(table, codes[0]), lookup8(table, codes[1])])
     }
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
-        sound!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
+        intrinsic!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
     }
     #[inline(always)]
-    fn expect(self, at: *const f32) {
-        sound!(_mm_prefetch::<_MM_HINT_ET0>(at.cast()));
+    fn prefetch_write(self, at: *const f32) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_ET0>(at.cast()));
     }
 
     #[inline(always)]
     unsafe fn load(self, at: *const f32) -> Pair {
-        sound!([_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8))])
+        intrinsic!([_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8))])
     }
     #[inline(always)]
     unsafe fn store(self, at: *mut f32, a: Pair) {
-        sound!({
+        intrinsic!({
             _mm256_storeu_ps(at, a[0]);
             _mm256_storeu_ps(at.add(8), a[1]);
         });
@@ -175,10 +176,10 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn load_part(self, at: *const f32, count: usize) -> Pair {
         if count == LANES {
-            return sound!(self.load(at));
+            return intrinsic!(self.load(at));
         }
         let mut lanes = [0.0; LANES];
-        sound!({
+        intrinsic!({
             std::ptr::copy_nonoverlapping(at, lanes.as_mut_ptr(), count);
             self.load(lanes.as_ptr())
         })
@@ -186,24 +187,24 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn store_part(self, at: *mut f32, count: usize, a: Pair) {
         if count == LANES {
-            return sound!(self.store(at, a));
+            return intrinsic!(self.store(at, a));
         }
         let mut lanes = [0.0; LANES];
-        sound!({
+        intrinsic!({
             self.store(lanes.as_mut_ptr(), a);
             std::ptr::copy_nonoverlapping(lanes.as_ptr(), at, count);
         });
     }
     #[inline(always)]
     unsafe fn load_f16(self, at: *const u8) -> Pair {
-        sound!([
+        intrinsic!([
             _mm256_cvtph_ps(_mm_loadu_si128(at.cast())),
             _mm256_cvtph_ps(_mm_loadu_si128(at.add(16).cast())),
         ])
     }
     #[inline(always)]
     unsafe fn load_bf16(self, at: *const u8) -> Pair {
-        sound!({
+        intrinsic!({
             let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
             let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.add(16).cast()));
             [
@@ -214,7 +215,7 @@ impl Isa for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_i8(self, at: *const u8) -> Pair {
-        sound!({
+        intrinsic!({
             let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()));
             let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.add(8).cast()));
             [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
@@ -222,11 +223,11 @@ impl Isa for Avx2 {
     }
     #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, at: *const u8) -> PairI {
-        sound!(spread::<BITS>(at))
+        intrinsic!(spread::<BITS>(at))
     }
     #[inline(always)]
     unsafe fn numbers<const BITS: usize>(self, at: *const u8) -> Pair {
-        sound!({
+        intrinsic!({
             let codes = if BITS == 8 {
                 [
                     _mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())),
@@ -242,18 +243,18 @@ impl Isa for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_e4m3(self, at: *const u8) -> Pair {
-        sound!({
-            let halves = super::x86::e4m3_as_f16(_mm_loadu_si128(at.cast()));
+        intrinsic!({
+            let f16s = super::x86::e4m3_as_f16(_mm_loadu_si128(at.cast()));
             let wide = [
-                _mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
-                _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves)),
+                _mm256_cvtph_ps(_mm256_castsi256_si128(f16s)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(f16s)),
             ];
             self.mul(wide, self.splat(256.0))
         })
     }
     #[inline(always)]
     unsafe fn store_f16(self, at: *mut u16, a: Pair) {
-        sound!({
+        intrinsic!({
             const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
             _mm_storeu_si128(at.cast(), _mm256_cvtps_ph::<NEAREST>(a[0]));
             _mm_storeu_si128(at.add(8).cast(), _mm256_cvtps_ph::<NEAREST>(a[1]));
@@ -262,7 +263,7 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn store_bf16(self, at: *mut u16, a: Pair) {
         let mut lanes = [0.0; LANES];
-        sound!({
+        intrinsic!({
             self.store(lanes.as_mut_ptr(), a);
             for (i, x) in lanes.into_iter().enumerate() {
                 at.add(i).write_unaligned(forerun_base::f32_to_bf16(x));

@@ -9,23 +9,23 @@ use std::arch::x86_64::*;
 pub(crate) struct Avx512(());
 
 impl Avx512 {
-    /// The proof, where it holds.
+    /// The proof, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         let present = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
         (present && has!("avx2") && has!("fma") && has!("f16c")).then_some(Self(()))
     }
 
-    /// The proof, by the caller's word.
+    /// The proof without detection.
     ///
     /// # Safety
-    /// The processor has the instructions.
+    /// The CPU supports AVX-512 F, BW, DQ and VL, AVX2, FMA and F16C.
     #[inline(always)]
-    pub(super) const unsafe fn promised() -> Self {
+    pub(crate) const unsafe fn new_unchecked() -> Self {
         Self(())
     }
 
-    /// The proof, by a stronger one.
-    pub(crate) fn proven(_by: super::amx::Amx) -> Self {
+    /// The proof, implied by a stronger one.
+    pub(crate) fn from_amx(_by: crate::gemm::amx::Amx) -> Self {
         Self(())
     }
 }
@@ -36,10 +36,10 @@ fn enabled<K: Kernel>(simd: Avx512, kernel: K) -> K::Out {
     kernel.run(simd)
 }
 
-macro_rules! sound {
+macro_rules! intrinsic {
     ($intrinsic:expr) => {
-        // SAFETY: an `Avx512` exists only where the processor has these instructions; what a pointer
-        // needs is promised by the caller of the unsafe method this stands in.
+        // SAFETY: an `Avx512` exists only where the processor has these instructions; where an intrinsic takes a
+        // pointer, the range it touches is what the `# Safety` section of the enclosing method demands.
         unsafe { $intrinsic }
     };
 }
@@ -47,7 +47,7 @@ macro_rules! sound {
 /// Exactly `BYTES` (4, 6, 8, 10 or 12) bytes, in every 128-bit lane.
 ///
 /// # Safety
-/// `BYTES` readable bytes, and the instructions of [`Avx512`].
+/// `at` is readable for `BYTES` bytes; the CPU supports AVX-512 F.
 #[inline(always)]
 unsafe fn broadcast<const BYTES: usize>(at: *const u8) -> __m512i {
     // SAFETY: the reads of each arm add up to `BYTES`.
@@ -63,11 +63,12 @@ unsafe fn broadcast<const BYTES: usize>(at: *const u8) -> __m512i {
 /// Codes shifted to the bottom of their lanes; higher bits are unspecified.
 ///
 /// # Safety
-/// `2·BITS` readable bytes, and the instructions of [`Avx512`].
+/// `at` is readable for `2·BITS` bytes; the CPU supports AVX-512 F and BW.
 #[inline(always)]
 unsafe fn spread<const BITS: usize>(at: *const u8) -> __m512i {
     let (bytes, shifts) = (&Spread::<BITS>::BYTES, &Spread::<BITS>::SHIFTS);
-    // SAFETY: the tables are 64 bytes each; the rest is the caller's promise.
+    // SAFETY: the tables are 64 bytes each, and `broadcast` reads the `2·BITS` bytes that are readable (contract
+    // above).
     unsafe {
         let all = match BITS {
             2 => broadcast::<4>(at),
@@ -84,10 +85,10 @@ unsafe fn spread<const BITS: usize>(at: *const u8) -> __m512i {
 /// The first fold of two sums of lanes, side by side.
 ///
 /// # Safety
-/// The instructions of [`Avx512`].
+/// The CPU supports AVX-512 F.
 #[inline(always)]
 unsafe fn by8(a: __m512, b: __m512) -> __m512 {
-    // SAFETY: register arithmetic alone.
+    // SAFETY: the CPU supports AVX-512 F (contract above); registers only.
     unsafe {
         let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
         _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
@@ -102,62 +103,62 @@ impl Isa for Avx512 {
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) -> K::Out {
-        sound!(enabled(self, kernel))
+        intrinsic!(enabled(self, kernel))
     }
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
-        sound!(_mm512_set1_ps(x))
+        intrinsic!(_mm512_set1_ps(x))
     }
     #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
-        sound!(_mm512_add_ps(a, b))
+        intrinsic!(_mm512_add_ps(a, b))
     }
     #[inline(always)]
     fn sub(self, a: __m512, b: __m512) -> __m512 {
-        sound!(_mm512_sub_ps(a, b))
+        intrinsic!(_mm512_sub_ps(a, b))
     }
     #[inline(always)]
     fn mul(self, a: __m512, b: __m512) -> __m512 {
-        sound!(_mm512_mul_ps(a, b))
+        intrinsic!(_mm512_mul_ps(a, b))
     }
     #[inline(always)]
     fn div(self, a: __m512, b: __m512) -> __m512 {
-        sound!(_mm512_div_ps(a, b))
+        intrinsic!(_mm512_div_ps(a, b))
     }
     #[inline(always)]
     fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        sound!(_mm512_fmadd_ps(a, b, c))
+        intrinsic!(_mm512_fmadd_ps(a, b, c))
     }
     #[inline(always)]
     fn max(self, a: __m512, b: __m512) -> __m512 {
-        sound!(_mm512_max_ps(a, b))
+        intrinsic!(_mm512_max_ps(a, b))
     }
     #[inline(always)]
     fn min(self, a: __m512, b: __m512) -> __m512 {
-        sound!(_mm512_min_ps(a, b))
+        intrinsic!(_mm512_min_ps(a, b))
     }
     #[inline(always)]
     fn if_less(self, [a, b]: [__m512; 2], yes: __m512, no: __m512) -> __m512 {
-        sound!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
+        intrinsic!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
     }
     #[inline(always)]
     fn pow2(self, n: __m512) -> __m512 {
-        sound!({
+        intrinsic!({
             let biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
         })
     }
     #[inline(always)]
     fn sum(self, a: __m512) -> f32 {
-        sound!({
+        intrinsic!({
             let high = _mm512_extractf32x8_ps::<1>(a);
             super::x86::sum8(_mm256_add_ps(_mm512_castps512_ps256(a), high))
         })
     }
     #[inline(always)]
     fn sum4(self, [a, b, c, d]: [__m512; 4]) -> [f32; 4] {
-        sound!({
+        intrinsic!({
             // The tree of `sum`, four at a time: after each fold the halves of two vectors share one.
             let (ab, cd) = (by8(a, b), by8(c, d));
             let even = _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd);
@@ -172,60 +173,60 @@ impl Isa for Avx512 {
     }
     #[inline(always)]
     fn largest(self, a: __m512) -> f32 {
-        sound!(_mm512_reduce_max_ps(a))
+        intrinsic!(_mm512_reduce_max_ps(a))
     }
     #[inline(always)]
     fn lookup(self, table: __m512, codes: __m512i) -> __m512 {
-        sound!(_mm512_permutexvar_ps(codes, table))
+        intrinsic!(_mm512_permutexvar_ps(codes, table))
     }
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
-        sound!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
+        intrinsic!(_mm_prefetch::<_MM_HINT_T1>(at.cast()));
     }
     #[inline(always)]
-    fn expect(self, at: *const f32) {
-        sound!(_mm_prefetch::<_MM_HINT_ET0>(at.cast()));
+    fn prefetch_write(self, at: *const f32) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_ET0>(at.cast()));
     }
 
     #[inline(always)]
     unsafe fn load(self, at: *const f32) -> __m512 {
-        sound!(_mm512_loadu_ps(at))
+        intrinsic!(_mm512_loadu_ps(at))
     }
     #[inline(always)]
     unsafe fn store(self, at: *mut f32, a: __m512) {
-        sound!(_mm512_storeu_ps(at, a));
+        intrinsic!(_mm512_storeu_ps(at, a));
     }
     #[inline(always)]
     unsafe fn load_part(self, at: *const f32, count: usize) -> __m512 {
-        sound!(_mm512_maskz_loadu_ps(((1_u32 << count) - 1) as u16, at))
+        intrinsic!(_mm512_maskz_loadu_ps(((1_u32 << count) - 1) as u16, at))
     }
     #[inline(always)]
     unsafe fn store_part(self, at: *mut f32, count: usize, a: __m512) {
-        sound!(_mm512_mask_storeu_ps(at, ((1_u32 << count) - 1) as u16, a));
+        intrinsic!(_mm512_mask_storeu_ps(at, ((1_u32 << count) - 1) as u16, a));
     }
     #[inline(always)]
     unsafe fn load_f16(self, at: *const u8) -> __m512 {
-        sound!(_mm512_cvtph_ps(_mm256_loadu_si256(at.cast())))
+        intrinsic!(_mm512_cvtph_ps(_mm256_loadu_si256(at.cast())))
     }
     #[inline(always)]
     unsafe fn load_bf16(self, at: *const u8) -> __m512 {
-        sound!({
+        intrinsic!({
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
         })
     }
     #[inline(always)]
     unsafe fn load_i8(self, at: *const u8) -> __m512 {
-        sound!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))))
+        intrinsic!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))))
     }
     #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, at: *const u8) -> __m512i {
-        sound!(spread::<BITS>(at))
+        intrinsic!(spread::<BITS>(at))
     }
     #[inline(always)]
     unsafe fn numbers<const BITS: usize>(self, at: *const u8) -> __m512 {
-        sound!({
+        intrinsic!({
             let codes = if BITS == 8 {
                 _mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast()))
             } else {
@@ -236,18 +237,18 @@ impl Isa for Avx512 {
     }
     #[inline(always)]
     unsafe fn load_e4m3(self, at: *const u8) -> __m512 {
-        sound!({
-            let halves = super::x86::e4m3_as_f16(_mm_loadu_si128(at.cast()));
-            _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256.0))
+        intrinsic!({
+            let f16s = super::x86::e4m3_as_f16(_mm_loadu_si128(at.cast()));
+            _mm512_mul_ps(_mm512_cvtph_ps(f16s), _mm512_set1_ps(256.0))
         })
     }
     #[inline(always)]
     unsafe fn store_f16(self, at: *mut u16, a: __m512) {
-        sound!(_mm256_storeu_si256(at.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a)));
+        intrinsic!(_mm256_storeu_si256(at.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a)));
     }
     #[inline(always)]
     unsafe fn store_bf16(self, at: *mut u16, a: __m512) {
-        sound!({
+        intrinsic!({
             let bits = _mm512_castps_si512(a);
             let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
             let up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));

@@ -1,20 +1,20 @@
-//! How keys and values are stored in the cache.
+//! Writing keys and values to the cache.
 //!
 //! # Layout
-//! The elements of a value lie side by side, those of a key `block` apart. Rows that follow each other in a block, as
-//! those of a prompt do, are written up to sixteen at a time, so that sixteen numbers lie side by side either way.
+//! The elements of a value are adjacent, those of a key `block` apart. Consecutive rows of a block, as those of a
+//! prompt are, are written up to sixteen at a time, so that stores cover sixteen adjacent numbers either way.
 
 use super::isa::{Isa, Kernel, LANES};
 use crate::Storage;
-use crate::pool::Shared;
+use crate::pool::SharedSlice;
 use forerun_backend::op::{CacheLayout, code, encode};
 
-/// How a number is stored.
+/// An element type of the cache.
 trait Narrow {
     type Stored: Copy + Default;
 
     /// # Safety
-    /// Room for sixteen at `at`.
+    /// `at` is writable for sixteen elements.
     unsafe fn store<S: Isa>(simd: S, at: *mut Self::Stored, a: S::F);
 }
 
@@ -26,7 +26,7 @@ macro_rules! narrow {
             type Stored = $stored;
             #[inline(always)]
             unsafe fn store<S: Isa>(simd: S, at: *mut $stored, a: S::F) {
-                // SAFETY: the caller's promise.
+                // SAFETY: sixteen elements are writable at `at` (contract of the trait).
                 unsafe { simd.$store(at, a) }
             }
         }
@@ -37,35 +37,41 @@ narrow!(F32, f32, store);
 narrow!(F16, u16, store_f16);
 narrow!(Bf16, u16, store_bf16);
 
-/// A cache to be written in parts.
+/// A cache that tasks write in disjoint parts.
 #[derive(Clone, Copy)]
-pub(super) enum Sink<'a> {
-    F32(Shared<'a, f32>),
-    F16(Shared<'a, u16>),
-    Bf16(Shared<'a, u16>),
-    Codes(Shared<'a, u8>),
+pub(crate) enum Sink<'a> {
+    F32(SharedSlice<'a, f32>),
+    F16(SharedSlice<'a, u16>),
+    Bf16(SharedSlice<'a, u16>),
+    Codes(SharedSlice<'a, u8>),
 }
 
 impl<'a> Sink<'a> {
-    pub(super) fn new(storage: &'a mut Storage) -> Self {
+    pub(crate) fn new(storage: &'a mut Storage) -> Self {
         match storage {
-            Storage::F32(v) => Self::F32(Shared::new(v)),
-            Storage::F16(v) => Self::F16(Shared::new(v)),
-            Storage::BF16(v) => Self::Bf16(Shared::new(v)),
-            Storage::I8(v) => Self::Codes(Shared::new(v)),
+            Storage::F32(v) => Self::F32(SharedSlice::new(v)),
+            Storage::F16(v) => Self::F16(SharedSlice::new(v)),
+            Storage::BF16(v) => Self::Bf16(SharedSlice::new(v)),
+            Storage::I8(v) => Self::Codes(SharedSlice::new(v)),
             Storage::U32(_) => unreachable!("the desc refused a cache of indices"),
         }
     }
 
-    /// Stores some rows' vectors from place `to.at` of a part on, which begins at `start`.
+    /// Stores some rows' vectors, from place `to.at` on, in the part of the cache that begins at `start`.
     ///
     /// # Safety
-    /// No other thread touches the part.
-    pub(super) unsafe fn put<S: Isa>(&self, simd: S, start: usize, rows: Rows<'_>, to: Places) {
+    /// No other reference covers the part of this head and block while this runs.
+    pub(crate) unsafe fn put<S: Isa>(
+        &self,
+        simd: S,
+        start: usize,
+        rows: HeadRows<'_>,
+        to: BlockSlots,
+    ) {
         let strides = to.strides();
         let at = start + to.at * strides[1];
         let span = (rows.dim - 1) * strides[0] + (rows.count - 1) * strides[1] + 1;
-        // SAFETY: the caller's promise.
+        // SAFETY: all ranges are inside the part, which is this thread's (contract above).
         unsafe {
             match self {
                 Self::F32(all) => {
@@ -86,16 +92,16 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Places in a head's part of a block, side by side from `at` on.
+/// Consecutive places in a head's part of a block, from `at` on.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
-    pub(super) layout: CacheLayout,
-    /// Whether these are keys, whose places lie side by side, or values, whose elements do.
-    pub(super) keys: bool,
-    pub(super) at: usize,
+pub(crate) struct BlockSlots {
+    pub(crate) layout: CacheLayout,
+    /// Whether these are keys, whose places are adjacent, or values, whose elements are.
+    pub(crate) keys: bool,
+    pub(crate) at: usize,
 }
 
-impl Places {
+impl BlockSlots {
     /// From one element to the next, from one place to the next: one of them is 1.
     fn strides(&self) -> [usize; 2] {
         if self.keys { [self.layout.block, 1] } else { [1, self.layout.head_dim] }
@@ -104,17 +110,17 @@ impl Places {
 
 /// Vectors of one head: `count` of `dim` numbers, `width` from one to the next.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
-    pub(super) from: &'a [f32],
-    pub(super) dim: usize,
-    pub(super) width: usize,
+pub(crate) struct HeadRows<'a> {
+    pub(crate) from: &'a [f32],
+    pub(crate) dim: usize,
+    pub(crate) width: usize,
     /// From one to sixteen.
-    pub(super) count: usize,
+    pub(crate) count: usize,
 }
 
-/// Some rows to their places.
+/// Writes some rows to their places.
 struct Put<'a, N: Narrow> {
-    rows: Rows<'a>,
+    rows: HeadRows<'a>,
     to: &'a mut [N::Stored],
     /// From one element to the next, from one row to the next: one of them is 1.
     strides: [usize; 2],
@@ -124,13 +130,13 @@ impl<N: Narrow> Kernel for Put<'_, N> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
-        let Self { rows: Rows { from, dim, width, count }, to, strides } = self;
+        let Self { rows: HeadRows { from, dim, width, count }, to, strides } = self;
         let mut lanes = [[N::Stored::default(); LANES]; LANES];
         for first in (0..dim).step_by(LANES) {
             let elements = LANES.min(dim - first);
             for (row, lanes) in lanes[..count].iter_mut().enumerate() {
                 let from = &from[row * width + first..][..elements];
-                // SAFETY: a part is loaded as far as it goes, and `lanes` has room for sixteen.
+                // SAFETY: `elements` numbers are left in the row, and `lanes` has room for sixteen.
                 unsafe {
                     N::store(simd, lanes.as_mut_ptr(), simd.load_part(from.as_ptr(), elements))
                 };
@@ -150,19 +156,19 @@ impl<N: Narrow> Kernel for Put<'_, N> {
     }
 }
 
-/// Some rows to their places as codes.
+/// Writes some rows to their places as int8 codes.
 struct PutCodes<'a> {
-    rows: Rows<'a>,
+    rows: HeadRows<'a>,
     /// The head's part of the block.
     part: &'a mut [u8],
-    to: Places,
+    to: BlockSlots,
 }
 
 impl Kernel for PutCodes<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, _simd: S) {
-        let Self { rows: Rows { from, dim, width, count }, part, to } = self;
+        let Self { rows: HeadRows { from, dim, width, count }, part, to } = self;
         let [element, place] = to.strides();
         let mut lanes = [0; CacheLayout::GROUP];
         for (row, at) in (to.at..to.at + count).enumerate() {
@@ -180,8 +186,8 @@ impl Kernel for PutCodes<'_> {
     }
 }
 
-/// How many of the first places, at most sixteen, follow each other in one block.
-pub(super) fn run_of(places: &[u32], block: usize) -> usize {
+/// How many of the first places, at most sixteen, are consecutive in one block.
+pub(crate) fn run_of(places: &[u32], block: usize) -> usize {
     let left = (block - places[0] as usize % block).min(LANES);
     let follows = places.windows(2).take(left - 1).take_while(|pair| pair[1] == pair[0] + 1);
     1 + follows.count()

@@ -1,25 +1,25 @@
 //! Logits of chosen clusters. See [`forerun_backend::op::ClusterHead`] for the math.
 //!
 //! # Layout
-//! Every row has its list of tokens; the logits of a list lie side by side in scratch, computed by tasks of some
-//! channels each, and are then laid out over the row by tasks that own a range of tokens.
+//! Every row has its list of tokens; the logits of a list are contiguous in scratch, computed by tasks of some channels
+//! each, and are then scattered over the row by tasks that own a range of tokens.
 
 use super::Scratch;
-use super::crew::{Crew, piece};
 use super::isa::{Isa, Task};
-use super::linear::Cut;
 use super::moe::select;
-use super::product::{Input, Output, Places, Product, Source};
-use crate::pool::Shared;
+use crate::gemm::linear::{GemmPartition, GemmShape};
+use crate::gemm::product::{ChannelMap, Input, Output, Product, RowMap};
+use crate::pool::SharedSlice;
 use crate::reference::member;
+use crate::simd::exec_ctx::{ExecCtx, part_of};
 use crate::weight::Weight;
 use forerun_backend::BackendError;
 use forerun_backend::op::Store;
 
-/// Elements below which a task is not worth its start.
+/// A task with fewer elements costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 13;
 
-/// Operands that are read; the desc checked their sizes.
+/// Operands that are read; their sizes were checked against the operation's declaration.
 pub(crate) struct Clusters<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) scores: &'a [f32],
@@ -36,7 +36,7 @@ impl Clusters<'_> {
         self.members.len() / self.clusters
     }
 
-    /// The tokens of one row's best clusters; `chosen` is room for the clusters.
+    /// The tokens of one row's best clusters; `chosen` is scratch for the clusters.
     fn list(&self, row: usize, chosen: &mut [u32], list: &mut [u32]) -> Result<(), BackendError> {
         select(&self.scores[row * self.clusters..(row + 1) * self.clusters], chosen);
         for (&cluster, list) in chosen.iter().zip(list.chunks_exact_mut(self.each())) {
@@ -54,21 +54,21 @@ struct LogitTask<'a> {
     op: &'a Clusters<'a>,
     lists: &'a [u32],
     count: usize,
-    logits: Shared<'a, f32>,
-    cut: Cut,
+    logits: SharedSlice<'a, f32>,
+    partition: GemmPartition,
 }
 
 impl Task for LogitTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
-        let (row, piece) = (index / self.cut.tasks(), index % self.cut.tasks());
-        let [_, channels] = self.cut.part(piece);
+        let (row, part_of) = (index / self.partition.tasks(), index % self.partition.tasks());
+        let [_, channels] = self.partition.part(part_of);
         let product = Product {
             matrix: self.op.head,
-            source: Source::Picked(&self.lists[row * self.count..(row + 1) * self.count]),
-            input: Input { data: self.op.x, places: Places::Same, packed: None },
+            channel_map: ChannelMap::Gather(&self.lists[row * self.count..(row + 1) * self.count]),
+            input: Input { data: self.op.x, row_map: RowMap::Identity, packed: None },
             output: Output {
                 data: self.logits,
-                places: Places::Same,
+                row_map: RowMap::Identity,
                 stride: self.count,
                 first: 0,
                 store: Store::Set,
@@ -77,8 +77,8 @@ impl Task for LogitTask<'_> {
             rows: row..row + 1,
             channels,
         };
-        // SAFETY: tasks have their own rows and channels; the desc checked the shapes, and lists hold tokens
-        // that are rows of the head.
+        // SAFETY: parts of a partition are disjoint, and each row has its own part of the logits; shapes were checked
+        // before the operation ran, and lists hold tokens that were checked to be rows of the head.
         unsafe { product.run(simd, scratch.floats()) };
     }
 }
@@ -89,14 +89,14 @@ struct SpreadTask<'a> {
     logits: &'a [f32],
     count: usize,
     vocabulary: usize,
-    out: Shared<'a, f32>,
-    pieces: usize,
+    out: SharedSlice<'a, f32>,
+    parts: usize,
 }
 
 impl Task for SpreadTask<'_> {
     fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
-        let (row, index) = (index / self.pieces, index % self.pieces);
-        let tokens = piece(self.vocabulary, self.pieces, 16, index);
+        let (row, index) = (index / self.parts, index % self.parts);
+        let tokens = part_of(self.vocabulary, self.parts, 16, index);
         // SAFETY: a range of a row belongs to one task.
         let out = unsafe { self.out.part(row * self.vocabulary + tokens.start, tokens.len()) };
         let own = row * self.count..(row + 1) * self.count;
@@ -111,28 +111,29 @@ impl Task for SpreadTask<'_> {
     }
 }
 
-/// Logits of the tokens in each row's best clusters, a floor for the others. `room` is kept.
+/// Logits of the tokens in each row's best clusters, a floor for the others. `scratch` is kept between calls.
 pub(crate) fn cluster_head(
-    crew: &mut Crew,
+    ctx: &mut ExecCtx,
     op: &Clusters<'_>,
-    room: &mut Scratch,
+    scratch: &mut Scratch,
     out: &mut [f32],
 ) -> Result<(), BackendError> {
     let (vocabulary, k) = (op.head.rows(), op.head.cols());
     let (rows, count) = (op.x.len() / k, op.top_k * op.each());
-    room.reserve(rows * count, op.top_k + rows * count);
-    let (logits, words) = room.parts();
+    scratch.reserve(rows * count, op.top_k + rows * count);
+    let (logits, words) = scratch.parts();
     let (chosen, lists) = words.split_at_mut(op.top_k);
     let (logits, lists) = (&mut logits[..rows * count], &mut lists[..rows * count]);
     for (row, list) in lists.chunks_exact_mut(count).enumerate() {
         op.list(row, chosen, list)?;
     }
-    let cut = Cut::channels(crew, &[op.head], [1, count, k]);
-    crew.reserve(cut.scratch(op.head).0, 0);
-    let task = LogitTask { op, lists, count, logits: Shared::new(logits), cut };
-    crew.run(rows * cut.tasks(), &task);
-    let pieces = crew.pieces(vocabulary, SMALLEST, 1);
-    let out = Shared::new(out);
-    crew.run(rows * pieces, &SpreadTask { lists, logits, count, vocabulary, out, pieces });
+    let partition =
+        GemmPartition::channels(ctx, &[op.head], GemmShape { rows: 1, channels: count, k });
+    ctx.reserve(partition.scratch(op.head).0, 0);
+    let task = LogitTask { op, lists, count, logits: SharedSlice::new(logits), partition };
+    ctx.run(rows * partition.tasks(), &task);
+    let parts = ctx.parts(vocabulary, SMALLEST, 1);
+    let out = SharedSlice::new(out);
+    ctx.run(rows * parts, &SpreadTask { lists, logits, count, vocabulary, out, parts });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A row of the short convolution: weighted rows summed, then silu. Lanes lie along channels.
+//! A row of the short convolution: weighted rows summed, then silu. Lanes run along channels.
 
 use super::isa::{Isa, LANES};
 use super::math::silu;
@@ -6,7 +6,7 @@ use std::array::from_fn;
 
 /// `out = silu(Σ_j weight_j · row_j)` over `taps` pairs of weight and row, each as long as `out`.
 #[inline(always)]
-pub(super) fn convolve<'a, S: Isa>(
+pub(crate) fn convolve<'a, S: Isa>(
     simd: S,
     taps: usize,
     tap: impl Fn(usize) -> [&'a [f32]; 2],
@@ -29,7 +29,7 @@ pub(super) fn convolve<'a, S: Isa>(
     }
 }
 
-/// The same sums with every tap's place looked up once a row.
+/// The same sums, with the slices of all taps looked up once per row.
 #[inline(always)]
 fn convolve_taps<S: Isa, const TAPS: usize>(simd: S, taps: [[&[f32]; 2]; TAPS], out: &mut [f32]) {
     let whole = taps.iter().flatten().all(|row| row.len() == out.len());
@@ -50,9 +50,9 @@ fn convolve_taps<S: Isa, const TAPS: usize>(simd: S, taps: [[&[f32]; 2]; TAPS], 
 /// Adds weight times number.
 ///
 /// # Safety
-/// `lanes` elements at both places.
+/// `w` and `x` are readable for `lanes ≤ 16` elements.
 #[inline(always)]
 unsafe fn add<S: Isa>(simd: S, [w, x]: [*const f32; 2], lanes: usize, sum: S::F) -> S::F {
-    // SAFETY: the caller's promise.
+    // SAFETY: `lanes` elements are readable at both (contract above).
     unsafe { simd.fma(simd.load_part(w, lanes), simd.load_part(x, lanes), sum) }
 }

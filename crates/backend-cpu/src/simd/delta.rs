@@ -1,32 +1,33 @@
 //! The gated delta rule. See [`forerun_backend::op::DeltaRule`] for the math.
 //!
 //! # Layout
-//! A task is one span, some value heads one after the other, and up to 64 value channels. Pending and confirmed rows change that part of the state
-//! `[dk][dv]` where it lies when it is contiguous or the rows are few; else it is copied to scratch, where it is contiguous and stays
-//! in the first-level cache, and back. Drafts run on a copy. The log is written after all tasks: every head reads it.
+//! A task is one span, some value heads one after the other, and up to 64 value channels. Pending and confirmed rows
+//! update that part of the state `[dk][dv]` in place if it is contiguous or the rows are few; else it is copied to
+//! scratch, where it is contiguous and stays in L1, and back. Drafts run on a copy. The log is written after all
+//! tasks: every head reads it.
 //!
 //! # Numerics
-//! f32, one row after the other. Per channel, sums over `dk` run in two interleaved chains (even and odd), added at
-//! the end. Recall is taken before the decay and multiplied by it: `decay·(Sᵀk)`. A pass over the state writes a row and recalls
-//! for the next one, which reads the state once a row and changes no bit.
+//! f32, one row after the other. Per channel, sums over `dk` run in two interleaved chains (even and odd), added at the
+//! end. Recall is taken before the decay and multiplied by it: `decay·(Sᵀk)`. A pass over the state writes a row and
+//! recalls for the next one, which reads the state once a row and changes no bit.
 
 use super::Scratch;
-use super::crew::Crew;
-use super::delta_pass::{Keys, Lines, Row, advance, error, lanes, recall};
+use super::delta_pass::{DeltaRow, Keys, StateRows, advance, error, lanes, recall};
 use super::isa::{Isa, Kernel, LANES, Task};
-use crate::pool::Shared;
+use crate::pool::SharedSlice;
+use crate::simd::exec_ctx::ExecCtx;
 use forerun_backend::op::{DeltaShape, SpanEntry};
 use std::ops::Range;
 
 /// Vectors of value channels in a task.
 const WIDE: usize = 4;
-/// Rows up to which scattered lines are changed where they lie.
+/// Up to this many rows update a scattered state in place.
 const FEW_ROWS: u32 = 2;
-/// Multiply-adds below which a task is not worth its start.
+/// An operation with fewer multiply-adds stays on the calling thread.
 const SMALLEST: usize = 1 << 14;
 
 /// Operands of the delta rule, checked.
-pub(crate) struct Deltas<'a> {
+pub(crate) struct DeltaArgs<'a> {
     pub(crate) shape: DeltaShape,
     pub(crate) qkv: &'a [f32],
     pub(crate) decay: &'a [f32],
@@ -37,11 +38,11 @@ pub(crate) struct Deltas<'a> {
 }
 
 struct DeltaTask<'a> {
-    op: &'a Deltas<'a>,
-    states: Shared<'a, f32>,
+    op: &'a DeltaArgs<'a>,
+    states: SharedSlice<'a, f32>,
     log: &'a [f32],
-    out: Shared<'a, f32>,
-    pieces: usize,
+    out: SharedSlice<'a, f32>,
+    parts: usize,
     /// Value heads of a task.
     heads: usize,
 }
@@ -49,12 +50,12 @@ struct DeltaTask<'a> {
 impl Task for DeltaTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
         let DeltaShape { value_heads, dv, .. } = self.op.shape;
-        let (piece, rest) = (index % self.pieces, index / self.pieces);
+        let (part_of, rest) = (index % self.parts, index / self.parts);
         let groups = value_heads / self.heads;
         let (group, span) = (rest % groups, rest / groups);
         let words = &self.op.spans[span * SpanEntry::WORDS..(span + 1) * SpanEntry::WORDS];
         let span = SpanEntry::from_words(words);
-        let first = piece * WIDE * LANES;
+        let first = part_of * WIDE * LANES;
         let count = (WIDE * LANES).min(dv - first);
         for i in 0..self.heads {
             let head = group * self.heads + i;
@@ -87,9 +88,9 @@ impl DeltaPart<'_> {
         self.head / (value_heads / key_heads) * dk
     }
 
-    /// Row `i` of pending and own rows; those of its own have a question and a place for the answer.
+    /// Row `i` of pending and own rows; own rows have a query and an output.
     #[inline(always)]
-    fn row(&self, i: u32) -> (Row<'_>, Option<&[f32]>, Option<usize>) {
+    fn row(&self, i: u32) -> (DeltaRow<'_>, Option<&[f32]>, Option<usize>) {
         if i < self.span.pending {
             return (self.logged(i as usize), None, None);
         }
@@ -100,14 +101,14 @@ impl DeltaPart<'_> {
     }
 
     /// Pending row `i` of the slot's log.
-    fn logged(&self, i: usize) -> Row<'_> {
+    fn logged(&self, i: usize) -> DeltaRow<'_> {
         let shape = self.task.op.shape;
         let DeltaShape { key_heads, value_heads, dk, dv } = shape;
         let at = (self.span.slot as usize * self.task.op.log_rows + i) * shape.log_len();
         let line = &self.task.log[at..at + shape.log_len()];
         let (keys, rest) = line.split_at(key_heads * dk);
         let (values, gates) = rest.split_at(value_heads * dv);
-        Row {
+        DeltaRow {
             k: &keys[self.key_at()..self.key_at() + dk],
             v: &values[self.head * dv + self.first..][..self.count],
             decay: gates[self.head],
@@ -116,13 +117,13 @@ impl DeltaPart<'_> {
     }
 
     /// Batch row `row`, and its query.
-    fn fresh(&self, row: usize) -> (Row<'_>, &[f32]) {
+    fn fresh(&self, row: usize) -> (DeltaRow<'_>, &[f32]) {
         let op = self.task.op;
         let DeltaShape { key_heads, value_heads, dk, dv } = op.shape;
         let line = &op.qkv[row * op.shape.channels()..(row + 1) * op.shape.channels()];
         let (queries, rest) = line.split_at(key_heads * dk);
         let (keys, values) = rest.split_at(key_heads * dk);
-        let row = Row {
+        let row = DeltaRow {
             k: &keys[self.key_at()..self.key_at() + dk],
             v: &values[self.head * dv + self.first..][..self.count],
             decay: op.decay[row * value_heads + self.head],
@@ -150,14 +151,14 @@ impl<const W: usize> DeltaKernel<'_, W> {
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "stands for an exclusive borrow cut into parts")]
     fn line(&self, i: usize) -> &mut [f32] {
-        // SAFETY: the slots of the spans differ, so these channels of this head are this task's alone; no
-        // caller keeps a line while it takes the same one again.
+        // SAFETY: the slots of the spans differ, so these channels of this head are this task's alone; no caller keeps
+        // a line while it takes the same one again.
         unsafe { self.part.task.states.part(self.place(i), self.part.count) }
     }
 
-    /// The slot's state to scratch, zeros past the task's channels.
+    /// Copies the slot's state to scratch, zeros past the task's channels.
     #[inline(always)]
-    fn fetch<S: Isa>(&mut self, simd: S, dk: usize) {
+    fn load_state<S: Isa>(&mut self, simd: S, dk: usize) {
         for i in 0..dk {
             for w in 0..W {
                 let line = &*self.line(i);
@@ -170,9 +171,9 @@ impl<const W: usize> DeltaKernel<'_, W> {
         }
     }
 
-    /// The state back to its slot.
+    /// Copies the state back to its slot.
     #[inline(always)]
-    fn settle<S: Isa>(&self, simd: S, dk: usize) {
+    fn write_back<S: Isa>(&self, simd: S, dk: usize) {
         for i in 0..dk {
             let line = self.line(i);
             for w in 0..W {
@@ -184,43 +185,43 @@ impl<const W: usize> DeltaKernel<'_, W> {
         }
     }
 
-    /// The slot's state where it lies, if rows should change it there: a line is whole vectors, and either lines follow each other
-    /// or there are too few rows to be worth two copies.
+    /// The slot's state, if rows should update it in place: a line is whole vectors, and either lines are contiguous or
+    /// there are too few rows to be worth two copies.
     #[inline(always)]
-    fn in_place(&self, dk: usize) -> Option<Lines> {
+    fn in_place(&self, dk: usize) -> Option<StateRows> {
         let SpanEntry { confirmed, pending, .. } = self.part.span;
         let (stride, whole) = (self.part.task.op.shape.dv, self.part.count == W * LANES);
         let few = confirmed + pending <= FEW_ROWS;
         let worthwhile = stride == W * LANES || few;
         let len = dk.saturating_sub(1) * stride + self.part.count;
         let at = || self.part.task.states.address(self.place(0), len);
-        let ahead = if few && self.part.more { dk * stride } else { 0 };
-        (whole && worthwhile).then(|| Lines { at: at(), stride, count: dk, ahead })
+        let prefetch_bytes = if few && self.part.more { dk * stride } else { 0 };
+        (whole && worthwhile).then(|| StateRows { at: at(), stride, count: dk, prefetch_bytes })
     }
 
     /// The copy in scratch.
     #[inline(always)]
-    fn copy(&mut self, dk: usize) -> Lines {
+    fn copy(&mut self, dk: usize) -> StateRows {
         let at = self.scratch[..dk * W * LANES].as_mut_ptr();
-        Lines { at, stride: W * LANES, count: dk, ahead: 0 }
+        StateRows { at, stride: W * LANES, count: dk, prefetch_bytes: 0 }
     }
 
     /// Runs rows of the span, numbered from its first pending one.
     #[inline(always)]
-    fn rows<S: Isa>(&self, simd: S, state: Lines, rows: Range<u32>) {
+    fn rows<S: Isa>(&self, simd: S, state: StateRows, rows: Range<u32>) {
         if rows.is_empty() {
             return;
         }
-        // SAFETY: the state is `dk` lines that nobody else uses.
+        // SAFETY: the state is `dk` lines of `W` vectors that no other thread uses.
         let mut recall = unsafe { recall::<S, W>(simd, state, self.part.row(rows.start).0.k) };
         for i in rows.clone() {
             let (row, q, at) = self.part.row(i);
             // The last row's own key stands in, and what it recalls is dropped.
             let next = if i + 1 < rows.end { self.part.row(i + 1).0.k } else { row.k };
-            // Without a question the key stands in for it, and the answer is dropped.
+            // A pending row has no query; its key stands in, and the answer is dropped.
             let keys = Keys { k: row.k, q: q.unwrap_or(row.k), next };
             let write = error::<S, W>(simd, &row, &recall);
-            // SAFETY: the state is `dk` lines that nobody else uses.
+            // SAFETY: the state is `dk` lines of `W` vectors that no other thread uses.
             let (answer, recalled) = unsafe { advance::<S, W>(simd, state, keys, &write) };
             recall = recalled;
             let Some(at) = at else { continue };
@@ -246,16 +247,16 @@ impl<const W: usize> Kernel for DeltaKernel<'_, W> {
         }
         let in_place = self.in_place(dk);
         let state = in_place.unwrap_or_else(|| {
-            self.fetch(simd, dk);
+            self.load_state(simd, dk);
             self.copy(dk)
         });
         self.rows(simd, state, 0..pending + confirmed);
         if in_place.is_none() && pending + confirmed > 0 {
-            self.settle(simd, dk);
+            self.write_back(simd, dk);
         }
         if confirmed < rows {
             if in_place.is_some() {
-                self.fetch(simd, dk);
+                self.load_state(simd, dk);
             }
             let copy = self.copy(dk);
             self.rows(simd, copy, pending + confirmed..pending + rows);
@@ -265,30 +266,30 @@ impl<const W: usize> Kernel for DeltaKernel<'_, W> {
 
 /// Runs all spans, then writes the drafts to the log.
 pub(crate) fn delta_rule(
-    crew: &mut Crew,
-    op: &Deltas<'_>,
+    ctx: &mut ExecCtx,
+    op: &DeltaArgs<'_>,
     states: &mut [f32],
     log: &mut [f32],
     out: &mut [f32],
 ) {
     let DeltaShape { value_heads, dk, dv, .. } = op.shape;
-    let pieces = dv.div_ceil(WIDE * LANES);
+    let parts = dv.div_ceil(WIDE * LANES);
     let spans = op.spans.len() / SpanEntry::WORDS;
-    // A task that goes on with the next head asks for its state early; with few spans there would be too few tasks.
-    let heads = if spans * pieces >= 4 * crew.threads() { value_heads.max(1) } else { 1 };
-    let tasks = spans * (value_heads / heads) * pieces;
-    crew.reserve(dk * WIDE * LANES, 0);
-    let (states, out) = (Shared::new(states), Shared::new(out));
-    let task = DeltaTask { op, states, log, out, pieces, heads };
+    // A task that goes on with the next head prefetches its state; with few spans there would be too few tasks.
+    let heads = if spans * parts >= 4 * ctx.threads() { value_heads.max(1) } else { 1 };
+    let tasks = spans * (value_heads / heads) * parts;
+    ctx.reserve(dk * WIDE * LANES, 0);
+    let (states, out) = (SharedSlice::new(states), SharedSlice::new(out));
+    let task = DeltaTask { op, states, log, out, parts, heads };
     let work = op.decay.len() * dk * dv;
-    crew.run_where(work >= SMALLEST, tasks, &task);
+    ctx.run_if(work >= SMALLEST, tasks, &task);
     for words in op.spans.chunks_exact(SpanEntry::WORDS) {
         keep_drafts(op, &SpanEntry::from_words(words), log);
     }
 }
 
 /// Copies k, v, decay and beta of a span's drafts to its slot's log.
-fn keep_drafts(op: &Deltas<'_>, span: &SpanEntry, log: &mut [f32]) {
+fn keep_drafts(op: &DeltaArgs<'_>, span: &SpanEntry, log: &mut [f32]) {
     let DeltaShape { key_heads, value_heads, dk, .. } = op.shape;
     let (channels, log_len) = (op.shape.channels(), op.shape.log_len());
     let confirmed = span.confirmed as usize;

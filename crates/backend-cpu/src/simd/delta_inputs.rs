@@ -1,20 +1,20 @@
 //! Inputs of the delta rule. See [`forerun_backend::op::DeltaInputs`] for the math and the state.
 //!
 //! # Layout
-//! A task is one span and a range of channels that are whole heads, lanes along channels, and some of the span's rows for
-//! their gates. What a span sees is, oldest first: the window, the pending log rows, its own rows.
+//! A task is one span and a range of channels that are whole heads, lanes along channels, and some of the span's rows
+//! for their gates. What a span sees is, oldest first: the window, the pending log rows, its own rows.
 
 use super::Scratch;
 use super::conv::convolve;
-use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, Task};
 use super::math::{scale_all, squares};
-use crate::pool::Shared;
+use crate::pool::SharedSlice;
 use crate::reference::{sigmoid, softplus};
+use crate::simd::exec_ctx::{ExecCtx, part_of};
 use forerun_backend::op::{DeltaShape, SpanEntry};
 use std::ops::Range;
 
-/// Elements below which a task is not worth its start.
+/// A task with fewer elements costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 12;
 
 /// Operands that are read, checked.
@@ -41,28 +41,28 @@ pub(crate) struct DeltaRows<T> {
     pub(crate) beta: T,
 }
 
-struct InputsTask<'a> {
+struct DeltaInputsTask<'a> {
     op: &'a Projected<'a>,
-    to: DeltaRows<Shared<'a, f32>>,
-    pieces: usize,
+    to: DeltaRows<SharedSlice<'a, f32>>,
+    parts: usize,
 }
 
-impl Task for InputsTask<'_> {
+impl Task for DeltaInputsTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
-        let (span, part) = (index / self.pieces, index % self.pieces);
+        let (span, part) = (index / self.parts, index % self.parts);
         let words = &self.op.spans[span * SpanEntry::WORDS..(span + 1) * SpanEntry::WORDS];
         let (span, shape) = (SpanEntry::from_words(words), self.op.shape);
-        let channels = piece(shape.channels(), self.pieces, shape.dk, part);
-        simd.call(Channels { task: self, span, channels });
+        let channels = part_of(shape.channels(), self.parts, shape.dk, part);
+        simd.call(ChannelSlice { task: self, span, channels });
         let first = span.first_row as usize;
-        for row in piece(span.rows as usize, self.pieces, 1, part) {
+        for row in part_of(span.rows as usize, self.parts, 1, part) {
             self.gates(first + row);
         }
     }
 }
 
-impl InputsTask<'_> {
-    /// Decay and write strength of a row. A handful of numbers: the library's functions serve.
+impl DeltaInputsTask<'_> {
+    /// Decay and write strength of a row. A handful of numbers, so scalar functions serve.
     fn gates(&self, row: usize) {
         let (op, heads) = (self.op, self.op.shape.value_heads);
         let at = row * heads;
@@ -78,13 +78,13 @@ impl InputsTask<'_> {
 }
 
 /// Some channels of a span's rows.
-struct Channels<'a> {
-    task: &'a InputsTask<'a>,
+struct ChannelSlice<'a> {
+    task: &'a DeltaInputsTask<'a>,
     span: SpanEntry,
     channels: Range<usize>,
 }
 
-impl Channels<'_> {
+impl ChannelSlice<'_> {
     /// Rows in a window.
     fn keep(&self) -> usize {
         self.task.op.weight.len() / self.task.op.shape.channels() - 1
@@ -92,10 +92,10 @@ impl Channels<'_> {
 
     /// The task's channels of row `row` in `all`, a buffer of rows of all channels.
     #[inline(always)]
-    fn part<'s>(&self, all: Shared<'s, f32>, row: usize) -> &'s mut [f32] {
+    fn part<'s>(&self, all: SharedSlice<'s, f32>, row: usize) -> &'s mut [f32] {
         let at = row * self.task.op.shape.channels() + self.channels.start;
-        // SAFETY: slots and rows of the spans differ and pieces of channels are disjoint, so the part is
-        // this task's; no caller keeps a part while it takes the same one again.
+        // SAFETY: slots and rows of the spans differ and parts of channels are disjoint, so the part is this task's; no
+        // caller keeps a part while it takes the same one again.
         unsafe { all.part(at, self.channels.len()) }
     }
 
@@ -119,7 +119,7 @@ impl Channels<'_> {
         &all[row * self.task.op.shape.channels()..][self.channels.clone()]
     }
 
-    /// The row's query and key heads to length one, queries also times `dk^-½`.
+    /// Scales the row's query and key heads to length one, queries also by `dk^-½`.
     #[inline(always)]
     fn normalise<S: Isa>(&self, simd: S, row: &mut [f32]) {
         let DeltaShape { key_heads, dk, .. } = self.task.op.shape;
@@ -132,7 +132,7 @@ impl Channels<'_> {
     }
 
     /// Moves the window on by what is confirmed, and keeps drafts in the log.
-    fn settle(&self) {
+    fn write_back(&self) {
         let (task, span, keep) = (self.task, &self.span, self.keep());
         let slot = span.slot as usize;
         let settled = (span.pending + span.confirmed) as usize;
@@ -149,7 +149,7 @@ impl Channels<'_> {
     }
 }
 
-impl Kernel for Channels<'_> {
+impl Kernel for ChannelSlice<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
@@ -165,22 +165,22 @@ impl Kernel for Channels<'_> {
             convolve(simd, keep + 1, tap, out);
             self.normalise(simd, out);
         }
-        self.settle();
+        self.write_back();
     }
 }
 
-/// Makes the rows of all spans, and moves their windows and logs on.
-pub(crate) fn delta_inputs(crew: &mut Crew, op: &Projected<'_>, to: DeltaRows<&mut [f32]>) {
+/// Computes the rows of all spans, and moves their windows and logs on.
+pub(crate) fn delta_inputs(ctx: &mut ExecCtx, op: &Projected<'_>, to: DeltaRows<&mut [f32]>) {
     let (spans, channels) = (op.spans.len() / SpanEntry::WORDS, op.shape.channels());
     let smallest = (SMALLEST * spans.max(1)).div_ceil((op.x.len() / channels).max(1));
-    let pieces = crew.pieces(channels, smallest.max(op.shape.dk), 2);
+    let parts = ctx.parts(channels, smallest.max(op.shape.dk), 2);
     let DeltaRows { window, log, qkv, decay, beta } = to;
     let to = DeltaRows {
-        window: Shared::new(window),
-        log: Shared::new(log),
-        qkv: Shared::new(qkv),
-        decay: Shared::new(decay),
-        beta: Shared::new(beta),
+        window: SharedSlice::new(window),
+        log: SharedSlice::new(log),
+        qkv: SharedSlice::new(qkv),
+        decay: SharedSlice::new(decay),
+        beta: SharedSlice::new(beta),
     };
-    crew.run(spans * pieces, &InputsTask { op, to, pieces });
+    ctx.run(spans * parts, &DeltaInputsTask { op, to, parts });
 }

@@ -2,64 +2,65 @@
 
 use super::isa::{Isa, LANES};
 
-/// What one row writes into one head's memory, and what it asks for.
+/// What one row writes into one head's state, and its query.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
-    pub(super) k: &'a [f32],
+pub(crate) struct DeltaRow<'a> {
+    pub(crate) k: &'a [f32],
     /// The task's channels.
-    pub(super) v: &'a [f32],
-    pub(super) decay: f32,
-    pub(super) beta: f32,
+    pub(crate) v: &'a [f32],
+    pub(crate) decay: f32,
+    pub(crate) beta: f32,
 }
 
 /// `count` lines of state, `stride` f32 apart.
 #[derive(Clone, Copy)]
-pub(super) struct Lines {
-    pub(super) at: *mut f32,
-    pub(super) stride: usize,
-    pub(super) count: usize,
-    /// How many f32 behind each line lies the one to ask for meanwhile; 0 for none.
-    pub(super) ahead: usize,
+pub(crate) struct StateRows {
+    pub(crate) at: *mut f32,
+    pub(crate) stride: usize,
+    pub(crate) count: usize,
+    /// How many f32 behind each line lies the one to prefetch meanwhile; 0 for none.
+    pub(crate) prefetch_bytes: usize,
 }
 
 /// Elements of vector `w` that a line has.
 #[inline(always)]
-pub(super) fn lanes(line: &[f32], w: usize) -> usize {
+pub(crate) fn lanes(line: &[f32], w: usize) -> usize {
     line.len().saturating_sub(w * LANES).min(LANES)
 }
 
-/// What a row asks of every line.
-pub(super) struct Keys<'a> {
-    pub(super) k: &'a [f32],
-    pub(super) q: &'a [f32],
+/// A row's key and query, one element for every line.
+pub(crate) struct Keys<'a> {
+    pub(crate) k: &'a [f32],
+    pub(crate) q: &'a [f32],
     /// The key of the next row.
-    pub(super) next: &'a [f32],
+    pub(crate) next: &'a [f32],
 }
 
-/// What a row does to every line.
-pub(super) struct Change<F, const W: usize> {
+/// How a row updates every line.
+pub(crate) struct DeltaUpdate<F, const W: usize> {
     decay: F,
     error: [F; W],
 }
 
 /// Sums over the even and the odd lines.
-pub(super) type Chains<F, const W: usize> = [[F; W]; 2];
+pub(crate) type Chains<F, const W: usize> = [[F; W]; 2];
 
-/// What the state `[dk][16·W]` has for a key.
+/// What the state `[dk][16·W]` recalls for a key.
 ///
 /// # Safety
-/// The lines are `W` vectors each, and nobody else changes them.
+/// `state.at` is readable for `state.count` lines of `W` vectors, `state.stride` f32 apart, which no other thread
+/// writes.
 #[inline(always)]
-pub(super) unsafe fn recall<S: Isa, const W: usize>(
+pub(crate) unsafe fn recall<S: Isa, const W: usize>(
     simd: S,
-    state: Lines,
+    state: StateRows,
     k: &[f32],
 ) -> Chains<S::F, W> {
     assert_eq!(state.count, k.len(), "the state has a line for each key");
     let mut recall = [[simd.splat(0.0); W]; 2];
     for (i, k) in k.chunks(2).enumerate() {
         let line = state.at.wrapping_add(2 * i * state.stride);
-        // SAFETY: the caller's promise; there is a line for each key.
+        // SAFETY: the lines are readable (contract above), and there is one for each element of the key (asserted).
         unsafe {
             recall_line(simd, line, k[0], &mut recall[0]);
             if let Some(&k) = k.get(1) {
@@ -73,7 +74,7 @@ pub(super) unsafe fn recall<S: Isa, const W: usize>(
 /// `recall += line · k`.
 ///
 /// # Safety
-/// The line is `W` vectors.
+/// `line` is readable for `W` vectors.
 #[inline(always)]
 unsafe fn recall_line<S: Isa, const W: usize>(
     simd: S,
@@ -89,13 +90,13 @@ unsafe fn recall_line<S: Isa, const W: usize>(
     }
 }
 
-/// What a row writes, given what the state had for its key.
+/// What a row writes, given what the state recalled for its key.
 #[inline(always)]
-pub(super) fn error<S: Isa, const W: usize>(
+pub(crate) fn error<S: Isa, const W: usize>(
     simd: S,
-    row: &Row<'_>,
+    row: &DeltaRow<'_>,
     recall: &Chains<S::F, W>,
-) -> Change<S::F, W> {
+) -> DeltaUpdate<S::F, W> {
     let (decay, beta) = (simd.splat(row.decay), simd.splat(row.beta));
     let mut error = [simd.splat(0.0); W];
     for w in 0..W {
@@ -105,19 +106,21 @@ pub(super) fn error<S: Isa, const W: usize>(
         let v = unsafe { simd.load_part(from, lanes(row.v, w)) };
         error[w] = simd.mul(beta, simd.sub(v, recalled));
     }
-    Change { decay, error }
+    DeltaUpdate { decay, error }
 }
 
-/// Forgets, writes the row, answers its question from the new state `[dk][16·W]`, and tells what that has for the next row's key.
+/// Decays the state `[dk][16·W]`, writes the row, answers its query from the new state, and recalls for the next row's
+/// key.
 ///
 /// # Safety
-/// The lines are `W` vectors each, and nobody else uses them.
+/// `state.at` is readable and writable for `state.count` lines of `W` vectors, `state.stride` f32 apart, which no other
+/// thread accesses.
 #[inline(always)]
-pub(super) unsafe fn advance<S: Isa, const W: usize>(
+pub(crate) unsafe fn advance<S: Isa, const W: usize>(
     simd: S,
-    state: Lines,
+    state: StateRows,
     Keys { k, q, next }: Keys<'_>,
-    change: &Change<S::F, W>,
+    change: &DeltaUpdate<S::F, W>,
 ) -> (Chains<S::F, W>, Chains<S::F, W>) {
     let count = state.count;
     assert!(
@@ -128,13 +131,14 @@ pub(super) unsafe fn advance<S: Isa, const W: usize>(
     let mut recall = [[simd.splat(0.0); W]; 2];
     for i in (0..count).step_by(2) {
         let line = state.at.wrapping_add(i * state.stride);
-        if state.ahead > 0 {
+        if state.prefetch_bytes > 0 {
             for w in 0..2 * W {
-                let line = line.wrapping_add(state.ahead + w / W * state.stride);
+                let line = line.wrapping_add(state.prefetch_bytes + w / W * state.stride);
                 simd.prefetch(line.wrapping_add(w % W * LANES).cast());
             }
         }
-        // SAFETY: the caller's promise; there is a line for each key.
+        // SAFETY: the lines are this thread's (contract above), and there is one for each element of the keys
+        // (asserted).
         unsafe {
             let sums = (&mut answer[0], &mut recall[0]);
             write_line(simd, line, [k[i], q[i], next[i]], change, sums);
@@ -151,13 +155,13 @@ pub(super) unsafe fn advance<S: Isa, const W: usize>(
 /// `line ← decay·line + k·error`, then `answer += line · q` and `recall += line · next`.
 ///
 /// # Safety
-/// The line is `W` vectors that nobody else uses.
+/// `line` is readable and writable for `W` vectors, which no other thread accesses.
 #[inline(always)]
 unsafe fn write_line<S: Isa, const W: usize>(
     simd: S,
     line: *mut f32,
     keys: [f32; 3],
-    change: &Change<S::F, W>,
+    change: &DeltaUpdate<S::F, W>,
     (answer, recall): (&mut [S::F; W], &mut [S::F; W]),
 ) {
     let [k, q, next] = [simd.splat(keys[0]), simd.splat(keys[1]), simd.splat(keys[2])];

@@ -1,15 +1,15 @@
 //! Gates and norms: every element, or every head, on its own.
 
 use super::Scratch;
-use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, LANES, Task};
 use super::math::{
     Cap, GeluTimes, PlusGated, ScaledTimes, SiluTimes, TimesSigmoid, TimesSilu, Zip, squares, zip,
 };
-use crate::pool::Shared;
+use crate::pool::SharedSlice;
+use crate::simd::exec_ctx::{ExecCtx, part_of};
 use forerun_backend::op::Activation;
 
-/// Elements below which a task is not worth its start.
+/// A task with fewer elements costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 13;
 
 /// What is done to `out[i]` with `other[i]`.
@@ -38,7 +38,7 @@ impl<'a> Partners<'a> {
 }
 
 /// `out ← act(out) · other`.
-pub(super) fn activate<S: Isa>(simd: S, activation: Activation, out: &mut [f32], other: &[f32]) {
+pub(crate) fn activate<S: Isa>(simd: S, activation: Activation, out: &mut [f32], other: &[f32]) {
     match activation {
         Activation::Silu => simd.call(Zip { out, other, pair: SiluTimes }),
         Activation::GeluTanh => simd.call(Zip { out, other, pair: GeluTimes }),
@@ -47,19 +47,19 @@ pub(super) fn activate<S: Isa>(simd: S, activation: Activation, out: &mut [f32],
 
 struct GateTask<'a> {
     gate: Gate,
-    out: Shared<'a, f32>,
+    out: SharedSlice<'a, f32>,
     others: Partners<'a>,
-    pieces: usize,
+    parts: usize,
 }
 
 impl Task for GateTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let Partners { data, dim, width, first } = self.others;
-        let mut part = piece(self.out.len(), self.pieces, 16, index);
+        let mut part = part_of(self.out.len(), self.parts, 16, index);
         while !part.is_empty() {
             let (row, column) = (part.start / dim, part.start % dim);
             let count = part.len().min(dim - column);
-            // SAFETY: pieces are disjoint.
+            // SAFETY: parts of a partition are disjoint.
             let out = unsafe { self.out.part(part.start, count) };
             let other = &data[row * width + first + column..][..count];
             match self.gate {
@@ -72,42 +72,42 @@ impl Task for GateTask<'_> {
 }
 
 /// Applies `gate` to all elements.
-pub(crate) fn gate(crew: &mut Crew, gate: Gate, out: &mut [f32], others: Partners<'_>) {
-    let pieces = crew.pieces(out.len(), SMALLEST, 1);
-    crew.run(pieces, &GateTask { gate, out: Shared::new(out), others, pieces });
+pub(crate) fn gate(ctx: &mut ExecCtx, gate: Gate, out: &mut [f32], others: Partners<'_>) {
+    let parts = ctx.parts(out.len(), SMALLEST, 1);
+    ctx.run(parts, &GateTask { gate, out: SharedSlice::new(out), others, parts });
 }
 
 struct CapTask<'a> {
-    x: Shared<'a, f32>,
+    x: SharedSlice<'a, f32>,
     cap: f32,
-    pieces: usize,
+    parts: usize,
 }
 
 impl Task for CapTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
-        let part = piece(self.x.len(), self.pieces, 16, index);
-        // SAFETY: pieces are disjoint.
+        let part = part_of(self.x.len(), self.parts, 16, index);
+        // SAFETY: parts of a partition are disjoint.
         simd.call(Cap { x: unsafe { self.x.part(part.start, part.len()) }, cap: self.cap });
     }
 }
 
 /// `x ← cap · tanh(x / cap)`.
-pub(crate) fn softcap(crew: &mut Crew, x: &mut [f32], cap: f32) {
-    let pieces = crew.pieces(x.len(), SMALLEST, 1);
-    crew.run(pieces, &CapTask { x: Shared::new(x), cap, pieces });
+pub(crate) fn softcap(ctx: &mut ExecCtx, x: &mut [f32], cap: f32) {
+    let parts = ctx.parts(x.len(), SMALLEST, 1);
+    ctx.run(parts, &CapTask { x: SharedSlice::new(x), cap, parts });
 }
 
 struct AddGatedTask<'a> {
     x: &'a [f32],
     gates: &'a [f32],
-    out: Shared<'a, f32>,
-    pieces: usize,
+    out: SharedSlice<'a, f32>,
+    parts: usize,
 }
 
 impl Task for AddGatedTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let dim = self.x.len() / self.gates.len();
-        for row in piece(self.gates.len(), self.pieces, 1, index) {
+        for row in part_of(self.gates.len(), self.parts, 1, index) {
             // SAFETY: a row belongs to one task.
             let out = unsafe { self.out.part(row * dim, dim) };
             let x = &self.x[row * dim..(row + 1) * dim];
@@ -117,12 +117,12 @@ impl Task for AddGatedTask<'_> {
 }
 
 /// `out[r] += σ(gates[r]) · x[r]`.
-pub(crate) fn add_gated(crew: &mut Crew, x: &[f32], gates: &[f32], out: &mut [f32]) {
+pub(crate) fn add_gated(ctx: &mut ExecCtx, x: &[f32], gates: &[f32], out: &mut [f32]) {
     if gates.is_empty() {
         return;
     }
-    let pieces = crew.pieces(gates.len(), SMALLEST.div_ceil((x.len() / gates.len()).max(1)), 1);
-    crew.run(pieces, &AddGatedTask { x, gates, out: Shared::new(out), pieces });
+    let parts = ctx.parts(gates.len(), SMALLEST.div_ceil((x.len() / gates.len()).max(1)), 1);
+    ctx.run(parts, &AddGatedTask { x, gates, out: SharedSlice::new(out), parts });
 }
 
 /// A norm over heads (or rows) of `weight.len()`.
@@ -135,7 +135,7 @@ pub(crate) struct Norm<'a> {
 impl Norm<'_> {
     /// `1 / sqrt(mean(x²) + eps)`.
     #[inline(always)]
-    pub(super) fn scale<S: Isa>(&self, simd: S, x: &[f32]) -> f32 {
+    pub(crate) fn scale<S: Isa>(&self, simd: S, x: &[f32]) -> f32 {
         1.0 / (squares(simd, x) / x.len() as f32 + self.eps).sqrt()
     }
 }
@@ -164,32 +164,32 @@ impl Kernel for NormHead<'_> {
     }
 }
 
-/// Rows that a norm makes of others, and where to.
+/// A norm that a product applies to its input, and where the normed rows go.
 #[derive(Clone, Copy)]
-pub(crate) struct Normed<'a> {
+pub(crate) struct FusedNorm<'a> {
     pub(crate) norm: Norm<'a>,
-    pub(crate) out: Shared<'a, f32>,
+    pub(crate) out: SharedSlice<'a, f32>,
 }
 
-impl<'a> Normed<'a> {
-    /// Row `row`, made of `x`.
+impl<'a> FusedNorm<'a> {
+    /// Norms row `row` from `x`.
     ///
     /// # Safety
-    /// No other live reference may cover the row.
-    pub(super) unsafe fn row<S: Isa>(&self, simd: S, row: usize, x: &[f32]) -> &'a [f32] {
+    /// No other reference covers row `row` of `out` while the result lives.
+    pub(crate) unsafe fn row<S: Isa>(&self, simd: S, row: usize, x: &[f32]) -> &'a [f32] {
         let (norm, dim) = (self.norm, self.norm.weight.len());
-        // SAFETY: the caller's promise.
+        // SAFETY: nobody else has the row (contract above).
         let out = unsafe { self.out.part(row * dim, dim) };
         simd.call(NormHead { norm, x: Some(x), gate: None, out });
         out
     }
 
-    /// All rows, made of those of `x` now.
-    pub(super) fn all(self, crew: &mut Crew, x: &[f32]) -> &'a [f32] {
+    /// Norms all rows of `x` now.
+    pub(crate) fn all(self, ctx: &mut ExecCtx, x: &[f32]) -> &'a [f32] {
         let len = self.out.len();
-        // SAFETY: no task has a row of them: they are made here.
+        // SAFETY: no task runs here that has any of the rows, and afterwards nothing writes them.
         unsafe {
-            norm(crew, self.norm, Some(x), None, self.out.part(0, len));
+            norm(ctx, self.norm, Some(x), None, self.out.part(0, len));
             self.out.done(0, len)
         }
     }
@@ -199,14 +199,14 @@ struct NormTask<'a> {
     norm: Norm<'a>,
     x: Option<&'a [f32]>,
     gate: Option<&'a [f32]>,
-    out: Shared<'a, f32>,
-    pieces: usize,
+    out: SharedSlice<'a, f32>,
+    parts: usize,
 }
 
 impl Task for NormTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let dim = self.norm.weight.len();
-        for head in piece(self.out.len() / dim, self.pieces, 1, index) {
+        for head in part_of(self.out.len() / dim, self.parts, 1, index) {
             let range = head * dim..(head + 1) * dim;
             simd.call(NormHead {
                 norm: self.norm,
@@ -221,15 +221,15 @@ impl Task for NormTask<'_> {
 
 /// Norms heads of `x` into `out`, or `out` in place; then times `silu(gate)` if there is one.
 pub(crate) fn norm(
-    crew: &mut Crew,
+    ctx: &mut ExecCtx,
     norm: Norm<'_>,
     x: Option<&[f32]>,
     gate: Option<&[f32]>,
     out: &mut [f32],
 ) {
     let dim = norm.weight.len();
-    let pieces = crew.pieces(out.len() / dim, SMALLEST.div_ceil(dim), 1);
-    crew.run(pieces, &NormTask { norm, x, gate, out: Shared::new(out), pieces });
+    let parts = ctx.parts(out.len() / dim, SMALLEST.div_ceil(dim), 1);
+    ctx.run(parts, &NormTask { norm, x, gate, out: SharedSlice::new(out), parts });
 }
 
 /// `out ← (out + x · scale of the norm · weight) · factor`.
@@ -265,15 +265,15 @@ struct AddNormTask<'a> {
     norm: Norm<'a>,
     x: &'a [f32],
     factor: f32,
-    out: Shared<'a, f32>,
-    pieces: usize,
+    out: SharedSlice<'a, f32>,
+    parts: usize,
 }
 
 impl Task for AddNormTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let Self { norm, factor, .. } = *self;
         let dim = norm.weight.len();
-        for row in piece(self.x.len() / dim, self.pieces, 1, index) {
+        for row in part_of(self.x.len() / dim, self.parts, 1, index) {
             let x = &self.x[row * dim..(row + 1) * dim];
             // SAFETY: a row belongs to one task.
             let out = unsafe { self.out.part(row * dim, dim) };
@@ -283,8 +283,8 @@ impl Task for AddNormTask<'_> {
 }
 
 /// Adds the normed rows of `x` to `out`, then multiplies by `factor`.
-pub(crate) fn add_norm(crew: &mut Crew, norm: Norm<'_>, x: &[f32], out: &mut [f32], factor: f32) {
+pub(crate) fn add_norm(ctx: &mut ExecCtx, norm: Norm<'_>, x: &[f32], out: &mut [f32], factor: f32) {
     let dim = norm.weight.len();
-    let pieces = crew.pieces(x.len() / dim, SMALLEST.div_ceil(dim), 1);
-    crew.run(pieces, &AddNormTask { norm, x, factor, out: Shared::new(out), pieces });
+    let parts = ctx.parts(x.len() / dim, SMALLEST.div_ceil(dim), 1);
+    ctx.run(parts, &AddNormTask { norm, x, factor, out: SharedSlice::new(out), parts });
 }

@@ -1,66 +1,66 @@
 //! The largest logit that each row may pick, found while the head is multiplied: logits never leave a task's scratch.
 
 use super::Scratch;
-use super::crew::Crew;
 use super::isa::{Isa, LANES, Task};
-use super::linear::Cut;
 use super::math::Cap;
-use super::packing::Rows;
-use super::product::{Input, Output, Places, Product, Source};
-use super::sample::{Choose, Largest, first_largest};
-use crate::pool::Shared;
+use super::sample::{Largest, SampleArgs, first_largest};
+use crate::gemm::linear::{GemmPartition, GemmShape};
+use crate::gemm::packed_rows::InputRows;
+use crate::gemm::product::{ChannelMap, Input, Output, Product, RowMap};
+use crate::pool::SharedSlice;
 use crate::reference::mask_out;
+use crate::simd::exec_ctx::ExecCtx;
 use crate::weight::Weight;
 use forerun_backend::op::Store;
 
-/// f32 of logits at a time: half of a 48 KiB first-level cache.
+/// f32 of logits at a time: half of a 48 KiB L1 cache.
 const NEAR: usize = 6 << 10;
 
-/// Operands that are read; the desc checked their sizes.
+/// Operands that are read; their sizes were checked against the operation's declaration.
 pub(crate) struct GreedyHead<'a> {
-    pub(crate) x: Rows<'a>,
+    pub(crate) x: InputRows<'a>,
     pub(crate) weight: &'a Weight,
     /// How the rows choose; all of them are greedy.
-    pub(crate) choice: Choose<'a>,
-    /// Logits stay below this.
+    pub(crate) choice: SampleArgs<'a>,
+    /// Softcap of the logits.
     pub(crate) cap: Option<f32>,
 }
 
 struct HeadTask<'a> {
     op: &'a GreedyHead<'a>,
     input: Input<'a>,
-    cut: Cut,
+    partition: GemmPartition,
     rows: usize,
     /// Channels at a time.
     step: usize,
-    /// Per piece of channels and row: the largest logit's bits and its token.
-    found: Shared<'a, u32>,
+    /// Per part of channels and row: the largest logit's bits and its token.
+    found: SharedSlice<'a, u32>,
 }
 
 impl Task for HeadTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
         let GreedyHead { weight: matrix, cap, ref choice, .. } = *self.op;
-        let [rows, channels] = self.cut.part(index);
-        let at = index % self.cut.channel_pieces() * self.rows + rows.start;
-        // SAFETY: a task has its own rows of its own piece.
+        let [rows, channels] = self.partition.part(index);
+        let at = index % self.partition.channel_parts() * self.rows + rows.start;
+        // SAFETY: a task has its own rows of its own part of channels.
         let found = unsafe { self.found.part(2 * at, 2 * rows.len()) };
-        let (logits, scratch) = scratch.floats().split_at_mut(room(rows.len(), self.step));
+        let (logits, scratch) = scratch.floats().split_at_mut(logits_len(rows.len(), self.step));
         for start in channels.clone().step_by(self.step) {
             let some = start..channels.end.min(start + self.step);
             let wide = some.len();
             let logits = &mut logits[..rows.len() * wide];
             let output = Output {
-                data: Shared::new(logits),
-                places: Places::From(rows.start),
+                data: SharedSlice::new(logits),
+                row_map: RowMap::Offset(rows.start),
                 stride: wide,
                 first: start,
                 store: Store::Set,
                 bias: &[],
             };
-            let (source, input, all) = (Source::From(0), self.input, rows.clone());
-            // SAFETY: the output is this thread's own; the operation's desc checked the shapes.
+            let (channel_map, input, all) = (ChannelMap::Offset(0), self.input, rows.clone());
+            // SAFETY: the output is this thread's scratch; shapes were checked before the operation ran.
             unsafe {
-                Product { matrix, source, input, output, rows: all, channels: some }
+                Product { matrix, channel_map, input, output, rows: all, channels: some }
                     .run(simd, scratch);
             }
             let each = logits.chunks_exact_mut(wide).zip(found.chunks_exact_mut(2));
@@ -81,13 +81,13 @@ impl Task for HeadTask<'_> {
 }
 
 /// f32 of the logits of some rows and channels.
-fn room(rows: usize, channels: usize) -> usize {
+fn logits_len(rows: usize, channels: usize) -> usize {
     (rows * channels).next_multiple_of(LANES)
 }
 
-/// The token of the largest logit of each row, ties to the lower id. `found` is room that is kept.
+/// The token of the largest logit of each row, ties to the lower id. `found` is scratch that is kept between calls.
 pub(crate) fn greedy_head(
-    crew: &mut Crew,
+    ctx: &mut ExecCtx,
     op: &GreedyHead<'_>,
     found: &mut Scratch,
     out: &mut [u32],
@@ -96,19 +96,20 @@ pub(crate) fn greedy_head(
     if rows == 0 {
         return;
     }
-    let cut = Cut::new(crew, &[matrix], [rows, n, matrix.cols()]);
-    let (most_rows, most_channels) = cut.largest();
+    let partition =
+        GemmPartition::new(ctx, &[matrix], GemmShape { rows, channels: n, k: matrix.cols() });
+    let (most_rows, most_channels) = partition.largest();
     let step = (NEAR / most_rows).next_multiple_of(LANES).min(most_channels);
-    crew.reserve(room(most_rows, step) + cut.scratch(matrix).0, 0);
-    let pieces = cut.channel_pieces();
-    found.reserve(0, 2 * rows * pieces);
-    let words = &mut found.parts().1[..2 * rows * pieces];
-    crew.with_rows(&[matrix], op.x, |crew, input, first| {
-        let found = Shared::new(&mut *words);
-        let task = HeadTask { op, input, cut, rows, step, found };
-        crew.run_after(first, cut.tasks(), &task);
+    ctx.reserve(logits_len(most_rows, step) + partition.scratch(matrix).0, 0);
+    let parts = partition.channel_parts();
+    found.reserve(0, 2 * rows * parts);
+    let words = &mut found.parts().1[..2 * rows * parts];
+    ctx.with_rows(&[matrix], op.x, |ctx, input, first| {
+        let found = SharedSlice::new(&mut *words);
+        let task = HeadTask { op, input, partition, rows, step, found };
+        ctx.run_with_prologue(first, partition.tasks(), &task);
     });
     for (row, out) in out.iter_mut().enumerate() {
-        *out = first_largest((0..pieces).map(|piece| &words[2 * (piece * rows + row)..][..2]));
+        *out = first_largest((0..parts).map(|part_of| &words[2 * (part_of * rows + row)..][..2]));
     }
 }

@@ -1,4 +1,4 @@
-//! What a kernel may ask of a processor: sixteen f32 lanes and the decoding of sixteen stored numbers.
+//! The vector abstraction: sixteen f32 lanes, and decoding of sixteen stored numbers.
 //!
 //! # Numerics
 //! Every operation is IEEE f32, rounded once, and [`Isa::sum`] adds in one fixed tree, so a kernel
@@ -9,36 +9,36 @@ use super::Scratch;
 /// Lanes of a vector, whatever the registers of the machine.
 pub(crate) const LANES: usize = 16;
 
-/// No instruction set has a larger tile; channels of a tile divide this one's.
+/// The largest register block of any instruction set; channels of the others divide this one's.
 pub(crate) const LARGEST_TILE: (usize, usize) = (6, 4);
 
 /// A piece of code that is compiled once for each instruction set, as a function of its own: small
 /// enough for the compiler, large enough for a call not to matter.
 pub(crate) trait Kernel {
-    /// What it gives back.
+    /// Its result.
     type Out;
-    /// Runs it. Must be `#[inline(always)]`, to end up inside the function that enables the instructions, and so
-    /// must everything it calls with vectors. That rules out closures, which cannot be marked so: one that is
-    /// not inlined is compiled without the instructions, and every operation in it becomes a call.
+    /// Runs it. Must be `#[inline(always)]`, to end up inside the function that enables the instructions, and so must
+    /// everything it calls with vectors. That rules out closures, which cannot be marked so: one that is not inlined is
+    /// compiled without the instructions, and every operation in it becomes a call.
     fn run<S: Isa>(self, simd: S) -> Self::Out;
 }
 
-/// Work that is cut into numbered tasks. Plain code that calls kernels.
+/// Work that is divided into numbered tasks. Plain code that calls kernels.
 pub(crate) trait Task: Sync {
-    /// Does task `index`. `scratch` belongs to the thread.
+    /// Runs task `index`. `scratch` belongs to the thread.
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch);
 }
 
-/// A set of instructions. A value of the type exists only where the processor has them, which is
-/// what makes its methods sound; only methods that take pointers are unsafe.
+/// An instruction set. A value of the type exists only where the processor has it, which is what makes its methods
+/// sound; only methods that take pointers are unsafe.
 pub(crate) trait Isa: Copy + Send + Sync {
     /// Sixteen f32.
     type F: Copy;
-    /// Sixteen codes, however they lie.
+    /// Sixteen codes, in whatever form.
     type I: Copy;
-    /// Rows and channels that a product keeps in registers.
+    /// The register block of a product: rows and channels.
     const TILE: (usize, usize);
-    /// Whether products of few rows decode in registers; the same bits either way.
+    /// Whether GEMV kernels decode in registers; the same bits either way.
     const FUSED: bool;
 
     /// Runs a kernel with the instructions enabled. Not inlined.
@@ -64,7 +64,7 @@ pub(crate) trait Isa: Copy + Send + Sync {
     fn if_less(self, a_b: [Self::F; 2], yes: Self::F, no: Self::F) -> Self::F;
     /// `2ⁿ` for integral `n` in −126..=127, 0 for −127.
     fn pow2(self, n: Self::F) -> Self::F;
-    /// Lanes folded in halves: `l + (l+8)`, then 4, 2, 1.
+    /// Lanes folded by halves: `l + (l+8)`, then 4, 2, 1.
     fn sum(self, a: Self::F) -> f32;
     /// Four sums at once.
     #[inline(always)]
@@ -77,69 +77,69 @@ pub(crate) trait Isa: Copy + Send + Sync {
     /// Entry `code & 15` of a table of sixteen; higher bits of a code are ignored.
     fn lookup(self, table: Self::F, codes: Self::I) -> Self::F;
 
-    /// Asks the second-level cache for the line at `at`, which need not be readable. Not the first-level one: rows that are a page apart share
-    /// its few places for a line, and it has few requests under way at a time.
+    /// Prefetches the line at `at`, which need not be readable, into L2. Not into L1: rows a page apart compete for its
+    /// few ways, and it has few requests in flight.
     fn prefetch(self, at: *const u8);
-    /// Asks for the line at `at`, which need not be there, to write to it.
-    fn expect(self, at: *const f32);
+    /// Prefetches the line at `at`, which need not be writable, for a store.
+    fn prefetch_write(self, at: *const f32);
 
     /// Sixteen f32. Needs no alignment, like all loads here.
     ///
     /// # Safety
-    /// 64 readable bytes.
+    /// `at` is readable for 64 bytes.
     unsafe fn load(self, at: *const f32) -> Self::F;
     /// # Safety
-    /// 64 writable bytes.
+    /// `at` is writable for 64 bytes.
     unsafe fn store(self, at: *mut f32, a: Self::F);
     /// The first `count` lanes from memory, zeros in the others.
     ///
     /// # Safety
-    /// `count <= 16` readable f32.
+    /// `count ≤ 16`, and `at` is readable for `count` f32.
     unsafe fn load_part(self, at: *const f32, count: usize) -> Self::F;
     /// The first `count` lanes to memory.
     ///
     /// # Safety
-    /// `count <= 16` writable f32.
+    /// `count ≤ 16`, and `at` is writable for `count` f32.
     unsafe fn store_part(self, at: *mut f32, count: usize, a: Self::F);
-    /// Sixteen IEEE halves, widened.
+    /// Sixteen f16, widened.
     ///
     /// # Safety
-    /// 32 readable bytes.
+    /// `at` is readable for 32 bytes.
     unsafe fn load_f16(self, at: *const u8) -> Self::F;
     /// Sixteen bfloat16, widened.
     ///
     /// # Safety
-    /// 32 readable bytes.
+    /// `at` is readable for 32 bytes.
     unsafe fn load_bf16(self, at: *const u8) -> Self::F;
-    /// Sixteen bytes with a sign as numbers.
+    /// Sixteen signed bytes as f32.
     ///
     /// # Safety
-    /// 16 readable bytes.
+    /// `at` is readable for 16 bytes.
     unsafe fn load_i8(self, at: *const u8) -> Self::F;
     /// Sixteen codes of `BITS` (2, 3 or 4) bits for [`Isa::lookup`]; higher bits are unspecified.
     ///
     /// # Safety
-    /// `2·BITS` readable bytes; no more are read.
+    /// `at` is readable for `2·BITS` bytes; no more are read.
     unsafe fn codes<const BITS: usize>(self, at: *const u8) -> Self::I;
     /// Sixteen codes of `BITS` (5, 6 or 8) bits as numbers.
     ///
     /// # Safety
-    /// `2·BITS` readable bytes; no more are read.
+    /// `at` is readable for `2·BITS` bytes; no more are read.
     unsafe fn numbers<const BITS: usize>(self, at: *const u8) -> Self::F;
     /// Sixteen FP8 e4m3 numbers, none of them a NaN.
     ///
     /// # Safety
-    /// 16 readable bytes.
+    /// `at` is readable for 16 bytes.
     unsafe fn load_e4m3(self, at: *const u8) -> Self::F;
-    /// Narrows to sixteen IEEE halves, ties to even.
+    /// Narrows to sixteen f16, ties to even.
     ///
     /// # Safety
-    /// 32 writable bytes.
+    /// `at` is writable for 32 bytes.
     unsafe fn store_f16(self, at: *mut u16, a: Self::F);
     /// Narrows to sixteen bfloat16, ties to even.
     ///
     /// # Safety
-    /// 32 writable bytes.
+    /// `at` is writable for 32 bytes.
     unsafe fn store_bf16(self, at: *mut u16, a: Self::F);
 }
 
@@ -177,12 +177,12 @@ impl<const BITS: usize> Spread<BITS> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::crew::{Crew, Level};
     use super::*;
+    use crate::simd::exec_ctx::{ExecCtx, Level};
     use std::array::from_fn;
     use std::sync::Mutex;
 
-    /// Zeros, the smallest and largest of f32 and of IEEE halves, ties of both narrow types, infinity and NaN.
+    /// Zeros, the smallest and largest of f32 and of f16, ties of both narrow types, infinity and NaN.
     const AWKWARD: [u32; LANES] = [
         0x0000_0000,
         0x8000_0000,
@@ -206,7 +206,7 @@ mod tests {
     struct Found<'a>(&'a mut Vec<u32>);
 
     impl Found<'_> {
-        /// Which NaN it is, is no promise.
+        /// The bits of a NaN are not specified.
         fn float(&mut self, x: f32) {
             self.0.push(if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() });
         }
@@ -267,14 +267,14 @@ mod tests {
         }
 
         #[inline(always)]
-        fn widened<S: Isa>(&mut self, simd: S, halves: [u16; LANES], bytes: [u8; LANES]) {
-            // SAFETY: 32 bytes of halves, 16 of codes.
+        fn widened<S: Isa>(&mut self, simd: S, f16s: [u16; LANES], bytes: [u8; LANES]) {
+            // SAFETY: 32 bytes of f16, 16 of codes.
             unsafe {
-                self.vector(simd, simd.load_f16(halves.as_ptr().cast()));
-                self.vector(simd, simd.load_bf16(halves.as_ptr().cast()));
+                self.vector(simd, simd.load_f16(f16s.as_ptr().cast()));
+                self.vector(simd, simd.load_bf16(f16s.as_ptr().cast()));
                 self.vector(simd, simd.numbers::<8>(bytes.as_ptr()));
                 self.vector(simd, simd.load_i8(bytes.as_ptr()));
-                // The code of NaN is not given to it.
+                // `load_e4m3` must not get a NaN.
                 let numbers = bytes.map(|code| if code & 0x7f == 0x7f { 0 } else { code });
                 self.vector(simd, simd.load_e4m3(numbers.as_ptr()));
             }
@@ -308,9 +308,9 @@ mod tests {
             let plain: [f32; LANES] = from_fn(|i| (i as f32 - 7.3).powi(3) / 7.0);
             for turn in 0..LANES {
                 for (numbers, awkward) in [(awkward, true), (plain, false)] {
-                    let turned = |by: usize| from_fn(|i| numbers[(i + by) % LANES]);
+                    let rotated = |by: usize| from_fn(|i| numbers[(i + by) % LANES]);
                     let [a, b, c]: [[f32; LANES]; 3] =
-                        [turned(0), turned(turn), turned(3 * turn + 1)];
+                        [rotated(0), rotated(turn), rotated(3 * turn + 1)];
                     // SAFETY: sixteen f32 each.
                     let abc = unsafe {
                         [simd.load(a.as_ptr()), simd.load(b.as_ptr()), simd.load(c.as_ptr())]
@@ -351,7 +351,7 @@ mod tests {
 
     fn found(level: Level) -> Vec<u32> {
         let probe = Probe(Mutex::default());
-        Crew::new(level, Some(1)).expect("the level is available").run_here(1, &probe);
+        ExecCtx::new(level, Some(1)).expect("the level is available").run_inline(1, &probe);
         probe.0.into_inner().expect("one task")
     }
 

@@ -59,7 +59,7 @@ fn clamp<S: Isa>(simd: S, [lowest, highest]: [f32; 2], x: S::F) -> S::F {
 
 /// `eˣ`.
 #[inline(always)]
-pub(super) fn exp<S: Isa>(simd: S, x: S::F) -> S::F {
+pub(crate) fn exp<S: Isa>(simd: S, x: S::F) -> S::F {
     let (n, p) = reduced(simd, clamp(simd, [LOWEST, HIGHEST], x));
     let p = simd.add(p, simd.splat(1.0));
     // A NaN has no integer part; its power is any number and the product still NaN.
@@ -71,7 +71,7 @@ pub(super) fn exp<S: Isa>(simd: S, x: S::F) -> S::F {
 /// `eˣ` for `x ≤ 0`, as good as [`exp`] where that is not 0 and not much above 0 elsewhere: what a softmax needs, in
 /// fewer operations.
 #[inline(always)]
-pub(super) fn exp_down<S: Isa>(simd: S, x: S::F) -> S::F {
+pub(crate) fn exp_nonpositive<S: Isa>(simd: S, x: S::F) -> S::F {
     let [n, r, p] = parts(simd, simd.max(simd.splat(NOTHING), x));
     let one = simd.splat(1.0);
     simd.mul(simd.fma(simd.fma(p, r, one), r, one), simd.pow2(n))
@@ -79,20 +79,20 @@ pub(super) fn exp_down<S: Isa>(simd: S, x: S::F) -> S::F {
 
 /// `1 / (1 + e⁻ˣ)`.
 #[inline(always)]
-pub(super) fn sigmoid<S: Isa>(simd: S, x: S::F) -> S::F {
+pub(crate) fn sigmoid<S: Isa>(simd: S, x: S::F) -> S::F {
     let one = simd.splat(1.0);
     simd.div(one, simd.add(one, exp(simd, simd.sub(simd.splat(0.0), x))))
 }
 
 /// `x · sigmoid(x)`.
 #[inline(always)]
-pub(super) fn silu<S: Isa>(simd: S, x: S::F) -> S::F {
+pub(crate) fn silu<S: Isa>(simd: S, x: S::F) -> S::F {
     simd.mul(x, sigmoid(simd, x))
 }
 
 /// `(e²ˣ − 1) / (e²ˣ + 1)`.
 #[inline(always)]
-pub(super) fn tanh<S: Isa>(simd: S, x: S::F) -> S::F {
+pub(crate) fn tanh<S: Isa>(simd: S, x: S::F) -> S::F {
     let near = clamp(simd, [-TANH_FLAT, TANH_FLAT], x);
     let (n, p) = reduced(simd, simd.add(near, near));
     // `e²ˣ − 1` without ever adding 1 to something small.
@@ -106,7 +106,7 @@ pub(super) fn tanh<S: Isa>(simd: S, x: S::F) -> S::F {
 /// `y` is kept as a sum of two numbers: for negative `x` the result is about `x·e^y`, and an error of `y` in its
 /// last place would be one of many places there.
 #[inline(always)]
-pub(super) fn gelu_tanh<S: Isa>(simd: S, x: S::F) -> S::F {
+pub(crate) fn gelu_tanh<S: Isa>(simd: S, x: S::F) -> S::F {
     let (zero, one) = (simd.splat(0.0), simd.splat(1.0));
     let ([a, a_rest], [b, b_rest]) = (GELU_LINEAR, GELU_CUBIC);
     let (a, b) = (simd.splat(a), simd.splat(b));
@@ -129,8 +129,8 @@ pub(super) fn gelu_tanh<S: Isa>(simd: S, x: S::F) -> S::F {
     simd.mul(x, simd.if_less([x, simd.splat(-GELU_FLAT)], zero, share))
 }
 
-/// What becomes of an element and its partner.
-pub(super) trait Pairwise: Copy {
+/// A function of an element and its partner.
+pub(crate) trait Pairwise: Copy {
     /// The new element.
     fn of<S: Isa>(self, simd: S, x: S::F, other: S::F) -> S::F;
 }
@@ -139,7 +139,7 @@ macro_rules! pairwise {
     ($text:literal, $name:ident $(($field:ty))?, |$this:ident, $simd:ident, $x:ident, $y:ident| $value:expr) => {
         #[doc = $text]
         #[derive(Clone, Copy)]
-        pub(super) struct $name $((pub(super) $field))?;
+        pub(crate) struct $name $((pub(crate) $field))?;
 
         impl Pairwise for $name {
             #[inline(always)]
@@ -164,7 +164,7 @@ pairwise!("`x + σ(gate) · y`.", PlusGated(f32), |this, simd, x, y| {
 
 /// Every element of `out` with its partner in `other`, in whole vectors and a partial last one.
 #[inline(always)]
-pub(super) fn zip<S: Isa>(simd: S, out: &mut [f32], other: &[f32], pair: impl Pairwise) {
+pub(crate) fn zip<S: Isa>(simd: S, out: &mut [f32], other: &[f32], pair: impl Pairwise) {
     assert_eq!(out.len(), other.len(), "both sides have the same length");
     let (to, from, len) = (out.as_mut_ptr(), other.as_ptr(), out.len());
     let whole = len / LANES * LANES;
@@ -183,10 +183,10 @@ pub(super) fn zip<S: Isa>(simd: S, out: &mut [f32], other: &[f32], pair: impl Pa
 }
 
 /// [`zip`] as a kernel.
-pub(super) struct Zip<'a, P> {
-    pub(super) out: &'a mut [f32],
-    pub(super) other: &'a [f32],
-    pub(super) pair: P,
+pub(crate) struct Zip<'a, P> {
+    pub(crate) out: &'a mut [f32],
+    pub(crate) other: &'a [f32],
+    pub(crate) pair: P,
 }
 
 impl<P: Pairwise> Kernel for Zip<'_, P> {
@@ -199,18 +199,18 @@ impl<P: Pairwise> Kernel for Zip<'_, P> {
 
 /// `x ← x · factor`.
 #[inline(always)]
-pub(super) fn scale_all<S: Isa>(simd: S, x: &mut [f32], factor: f32) {
+pub(crate) fn scale_all<S: Isa>(simd: S, x: &mut [f32], factor: f32) {
     let factor = simd.splat(factor);
     for part in x.chunks_mut(LANES) {
         let (at, count) = (part.as_mut_ptr(), part.len());
-        // SAFETY: a chunk is touched as far as it goes.
+        // SAFETY: exactly the `count` elements of the chunk are loaded and stored.
         unsafe { simd.store_part(at, count, simd.mul(simd.load_part(at, count), factor)) };
     }
 }
 
 /// `Σ xᵢ²` in lanes.
 #[inline(always)]
-pub(super) fn squares<S: Isa>(simd: S, x: &[f32]) -> f32 {
+pub(crate) fn squares<S: Isa>(simd: S, x: &[f32]) -> f32 {
     let mut sum = simd.splat(0.0);
     let whole = x.len() / LANES * LANES;
     // SAFETY: whole vectors end at `whole`, the rest is partial.
@@ -228,9 +228,9 @@ pub(super) fn squares<S: Isa>(simd: S, x: &[f32]) -> f32 {
 }
 
 /// `x ← cap · tanh(x / cap)`.
-pub(super) struct Cap<'a> {
-    pub(super) x: &'a mut [f32],
-    pub(super) cap: f32,
+pub(crate) struct Cap<'a> {
+    pub(crate) x: &'a mut [f32],
+    pub(crate) cap: f32,
 }
 
 impl Kernel for Cap<'_> {
@@ -240,7 +240,7 @@ impl Kernel for Cap<'_> {
         let cap = simd.splat(self.cap);
         for part in self.x.chunks_mut(LANES) {
             let (at, count) = (part.as_mut_ptr(), part.len());
-            // SAFETY: a chunk is touched as far as it goes.
+            // SAFETY: exactly the `count` elements of the chunk are loaded and stored.
             unsafe {
                 let x = simd.load_part(at, count);
                 simd.store_part(at, count, simd.mul(cap, tanh(simd, simd.div(x, cap))));
@@ -250,9 +250,9 @@ impl Kernel for Cap<'_> {
 }
 
 /// [`scale_all`] as a kernel.
-pub(super) struct Scale<'a> {
-    pub(super) x: &'a mut [f32],
-    pub(super) factor: f32,
+pub(crate) struct Scale<'a> {
+    pub(crate) x: &'a mut [f32],
+    pub(crate) factor: f32,
 }
 
 impl Kernel for Scale<'_> {
@@ -265,14 +265,14 @@ impl Kernel for Scale<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::crew::Crew;
     use super::super::isa::Task;
     use super::super::{Level, Scratch};
     use super::*;
-    use crate::pool::Shared;
+    use crate::pool::SharedSlice;
+    use crate::simd::exec_ctx::ExecCtx;
 
-    /// [`exp_down`] of whole vectors.
-    struct Down<'a>(Shared<'a, f32>);
+    /// [`exp_nonpositive`] of whole vectors.
+    struct Down<'a>(SharedSlice<'a, f32>);
 
     impl Kernel for &Down<'_> {
         type Out = ();
@@ -283,7 +283,7 @@ mod tests {
             for part in x.chunks_exact_mut(LANES) {
                 // SAFETY: a chunk is sixteen f32.
                 unsafe {
-                    let y = exp_down(simd, simd.load(part.as_ptr()));
+                    let y = exp_nonpositive(simd, simd.load(part.as_ptr()));
                     simd.store(part.as_mut_ptr(), y);
                 }
             }
@@ -299,8 +299,8 @@ mod tests {
     fn down(level: Level, x: &[f32]) -> Vec<f32> {
         let mut out = x.to_vec();
         out.resize(x.len().next_multiple_of(LANES), 0.0);
-        let mut crew = Crew::new(level, Some(1)).expect("the level is available");
-        crew.run_here(1, &Down(Shared::new(&mut out)));
+        let mut ctx = ExecCtx::new(level, Some(1)).expect("the level is available");
+        ctx.run_inline(1, &Down(SharedSlice::new(&mut out)));
         out.truncate(x.len());
         out
     }
@@ -332,7 +332,7 @@ mod tests {
 
     /// `act(x)·1` or `1·tanh(x/1)` of all numbers.
     struct Each<'a> {
-        x: Shared<'a, f32>,
+        x: SharedSlice<'a, f32>,
         gelu: bool,
     }
 
@@ -351,8 +351,8 @@ mod tests {
 
     fn apply(level: Level, gelu: bool, x: &[f32]) -> Vec<f32> {
         let mut out = x.to_vec();
-        let mut crew = Crew::new(level, Some(1)).expect("the level is available");
-        crew.run_here(1, &Each { x: Shared::new(&mut out), gelu });
+        let mut ctx = ExecCtx::new(level, Some(1)).expect("the level is available");
+        ctx.run_inline(1, &Each { x: SharedSlice::new(&mut out), gelu });
         out
     }
 

@@ -1,18 +1,18 @@
 //! Mixture of experts. See [`forerun_backend::op::Experts`] for the math.
 //!
 //! # Layout
-//! Picks (row, place) are listed by expert, so that each expert's weights are read once for all rows that chose
-//! it; results lie per pick in `hidden` and `partial` and are added in order of choice afterwards. Who
-//! else chose an expert therefore changes nothing but the time.
+//! Assignments (row, choice) are grouped by expert, so that each expert's weights are read once for all rows that chose
+//! it; results lie per assignment in `hidden` and `partial` and are added in order of choice afterwards. So which other
+//! rows chose an expert changes nothing but the time.
 
 use super::Scratch;
-use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, LANES, Task};
-use super::linear::{Cut, Gated};
 use super::math::exp;
-use super::product::{Input, Output, Places, Product, Source};
-use crate::pool::Shared;
+use crate::gemm::linear::{Gated, GemmPartition, GemmShape};
+use crate::gemm::product::{ChannelMap, Input, Output, Product, RowMap};
+use crate::pool::SharedSlice;
 use crate::reference::index;
+use crate::simd::exec_ctx::{ExecCtx, part_of};
 use crate::weight::Weight;
 use forerun_backend::BackendError;
 use forerun_backend::op::{Activation, Store};
@@ -31,7 +31,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Operands that are read; the desc checked their sizes.
+/// Operands that are read; their sizes were checked against the operation's declaration.
 pub(crate) struct Mixture<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) chosen: &'a [u32],
@@ -47,27 +47,27 @@ pub(crate) struct Mixture<'a> {
     pub(crate) store: Store,
 }
 
-/// Picks listed by expert.
+/// Assignments grouped by expert.
 #[derive(Clone, Copy)]
 struct ByExpert<'a> {
     /// Experts that were chosen at all.
     active: &'a [u32],
-    /// Where the picks of each expert start, and the end.
+    /// Where the assignments of each expert start, and the end.
     starts: &'a [u32],
-    picks: &'a [u32],
+    assignments: &'a [u32],
 }
 
 impl<'a> ByExpert<'a> {
     /// Words that [`ByExpert::new`] needs.
-    fn words(experts: usize, picks: usize) -> usize {
-        2 * experts + 1 + picks
+    fn words(experts: usize, assignments: usize) -> usize {
+        2 * experts + 1 + assignments
     }
 
-    /// A counting sort of the picks, in ascending order within an expert.
+    /// A counting sort of the assignments, in ascending order within an expert.
     fn new(chosen: &[u32], experts: usize, words: &'a mut [u32]) -> Self {
         let (active, rest) = words.split_at_mut(experts);
         let (starts, rest) = rest.split_at_mut(experts + 1);
-        let picks = &mut rest[..chosen.len()];
+        let assignments = &mut rest[..chosen.len()];
         starts.fill(0);
         chosen.iter().for_each(|&e| starts[e as usize + 1] += 1);
         let mut count = 0;
@@ -79,22 +79,22 @@ impl<'a> ByExpert<'a> {
             starts[e + 1] += starts[e];
         }
         // Filling moves every start to its end; walking back from there restores it.
-        for (pick, &e) in chosen.iter().enumerate().rev() {
+        for (assignment, &e) in chosen.iter().enumerate().rev() {
             starts[e as usize + 1] -= 1;
-            picks[starts[e as usize + 1] as usize] = pick as u32;
+            assignments[starts[e as usize + 1] as usize] = assignment as u32;
         }
         let active: &'a [u32] = active;
-        Self { active: &active[..count], starts: &starts[1..], picks }
+        Self { active: &active[..count], starts: &starts[1..], assignments }
     }
 
-    fn picks(&self, expert: u32) -> &'a [u32] {
+    fn assignments(&self, expert: u32) -> &'a [u32] {
         let e = expert as usize;
-        let end = self.starts.get(e + 1).map_or(self.picks.len(), |&s| s as usize);
-        &self.picks[self.starts[e] as usize..end]
+        let end = self.starts.get(e + 1).map_or(self.assignments.len(), |&s| s as usize);
+        &self.assignments[self.starts[e] as usize..end]
     }
 
     fn most(&self) -> usize {
-        self.active.iter().map(|&e| self.picks(e).len()).max().unwrap_or(0)
+        self.active.iter().map(|&e| self.assignments(e).len()).max().unwrap_or(0)
     }
 }
 
@@ -102,36 +102,36 @@ impl<'a> ByExpert<'a> {
 struct ExpertTask<'a> {
     op: &'a Mixture<'a>,
     by: ByExpert<'a>,
-    cut: Cut,
+    partition: GemmPartition,
     /// Input of the down projection; the gated half reads `x`.
     hidden: Option<&'a [f32]>,
-    out: Shared<'a, f32>,
+    out: SharedSlice<'a, f32>,
 }
 
 impl Task for ExpertTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, scratch: &mut Scratch) {
-        let (op, pieces) = (self.op, self.cut.tasks());
-        let expert = self.by.active[index / pieces];
-        let list = self.by.picks(expert);
-        let [_, channels] = self.cut.part(index % pieces);
-        let own = Places::Picked { list, share: 1 };
+        let (op, parts) = (self.op, self.partition.tasks());
+        let expert = self.by.active[index / parts];
+        let list = self.by.assignments(expert);
+        let [_, channels] = self.partition.part(index % parts);
+        let own = RowMap::Gather { list, per_row: 1 };
         let stride = if self.hidden.is_some() { op.dim } else { op.ffn };
         let (data, store) = (self.out, Store::Set);
-        let output = Output { data, places: own, stride, first: 0, store, bias: &[] };
+        let output = Output { data, row_map: own, stride, first: 0, store, bias: &[] };
         let rows = 0..list.len();
-        // SAFETY: a pick is in one expert's list and channels are cut into disjoint pieces; the desc
-        // checked that experts lie inside their stacks.
+        // SAFETY: an assignment is in one expert's list and parts of channels are disjoint; the operation's checks saw
+        // to it that experts lie inside their stacks.
         unsafe {
             if let Some(hidden) = self.hidden {
                 let (matrix, base) = op.down.expert(expert);
-                let input = Input { data: hidden, places: own, packed: None };
-                let source = Source::From(base);
-                Product { matrix, source, input, output, rows, channels }
+                let input = Input { data: hidden, row_map: own, packed: None };
+                let channel_map = ChannelMap::Offset(base);
+                Product { matrix, channel_map, input, output, rows, channels }
                     .run(simd, scratch.floats());
             } else {
                 let weights = [op.gate.expert(expert), op.up.expert(expert)];
-                let places = Places::Picked { list, share: op.top_k };
-                let input = Input { data: op.x, places, packed: None };
+                let row_map = RowMap::Gather { list, per_row: op.top_k };
+                let input = Input { data: op.x, row_map, packed: None };
                 let activation = op.activation;
                 Gated { weights, input, output, rows, channels, activation }
                     .run(simd, scratch.floats());
@@ -143,18 +143,18 @@ impl Task for ExpertTask<'_> {
 struct AddTask<'a> {
     op: &'a Mixture<'a>,
     partial: &'a [f32],
-    out: Shared<'a, f32>,
-    pieces: usize,
+    out: SharedSlice<'a, f32>,
+    parts: usize,
 }
 
 impl Task for AddTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let Mixture { top_k, dim, weights, store, .. } = *self.op;
-        for row in piece(weights.len() / top_k, self.pieces, 1, index) {
-            let picks = row * top_k..(row + 1) * top_k;
-            simd.call(AddPicks {
-                weights: &weights[picks.clone()],
-                partial: &self.partial[picks.start * dim..picks.end * dim],
+        for row in part_of(weights.len() / top_k, self.parts, 1, index) {
+            let assignments = row * top_k..(row + 1) * top_k;
+            simd.call(AddAssignments {
+                weights: &weights[assignments.clone()],
+                partial: &self.partial[assignments.start * dim..assignments.end * dim],
                 // SAFETY: a row belongs to one task.
                 out: unsafe { self.out.part(row * dim, dim) },
                 store,
@@ -164,14 +164,14 @@ impl Task for AddTask<'_> {
 }
 
 /// `out (+)= Σ_j weights[j] · partial[j]`, `j` ascending.
-struct AddPicks<'a> {
+struct AddAssignments<'a> {
     weights: &'a [f32],
     partial: &'a [f32],
     out: &'a mut [f32],
     store: Store,
 }
 
-impl Kernel for AddPicks<'_> {
+impl Kernel for AddAssignments<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {
@@ -196,9 +196,10 @@ impl Kernel for AddPicks<'_> {
     }
 }
 
-/// Runs the chosen experts and stores the weighted sum of their outputs to `out`. `words` is room that is kept.
+/// Runs the chosen experts and stores the weighted sum of their outputs to `out`. `words` is scratch that is kept
+/// between calls.
 pub(crate) fn experts(
-    crew: &mut Crew,
+    ctx: &mut ExecCtx,
     op: &Mixture<'_>,
     words: &mut Scratch,
     [hidden, partial, out]: [&mut [f32]; 3],
@@ -209,17 +210,26 @@ pub(crate) fn experts(
     words.reserve(0, ByExpert::words(op.experts, op.chosen.len()));
     let by = ByExpert::new(op.chosen, op.experts, words.parts().1);
     let most = by.most();
-    let cut = Cut::channels(crew, &[op.gate.matrix, op.up.matrix], [most, op.ffn, 2 * op.dim]);
-    let (gate, results) = cut.scratch(op.gate.matrix);
-    crew.reserve(results + gate.max(cut.scratch(op.up.matrix).0), 0);
-    let task = ExpertTask { op, by, cut, hidden: None, out: Shared::new(hidden) };
-    crew.run(by.active.len() * cut.tasks(), &task);
-    let cut = Cut::channels(crew, &[op.down.matrix], [most, op.dim, op.ffn]);
-    crew.reserve(cut.scratch(op.down.matrix).0, 0);
-    let task = ExpertTask { op, by, cut, hidden: Some(hidden), out: Shared::new(partial) };
-    crew.run(by.active.len() * cut.tasks(), &task);
-    let pieces = crew.pieces(op.weights.len() / op.top_k, 8, 2);
-    crew.run(pieces, &AddTask { op, partial, out: Shared::new(out), pieces });
+    let partition = GemmPartition::channels(
+        ctx,
+        &[op.gate.matrix, op.up.matrix],
+        GemmShape { rows: most, channels: op.ffn, k: 2 * op.dim },
+    );
+    let (gate, results) = partition.scratch(op.gate.matrix);
+    ctx.reserve(results + gate.max(partition.scratch(op.up.matrix).0), 0);
+    let task = ExpertTask { op, by, partition, hidden: None, out: SharedSlice::new(hidden) };
+    ctx.run(by.active.len() * partition.tasks(), &task);
+    let partition = GemmPartition::channels(
+        ctx,
+        &[op.down.matrix],
+        GemmShape { rows: most, channels: op.dim, k: op.ffn },
+    );
+    ctx.reserve(partition.scratch(op.down.matrix).0, 0);
+    let task =
+        ExpertTask { op, by, partition, hidden: Some(hidden), out: SharedSlice::new(partial) };
+    ctx.run(by.active.len() * partition.tasks(), &task);
+    let parts = ctx.parts(op.weights.len() / op.top_k, 8, 2);
+    ctx.run(parts, &AddTask { op, partial, out: SharedSlice::new(out), parts });
     Ok(())
 }
 
@@ -236,15 +246,15 @@ pub(crate) struct Route<'a> {
 
 struct RouteTask<'a> {
     op: Route<'a>,
-    chosen: Shared<'a, u32>,
-    weights: Shared<'a, f32>,
-    pieces: usize,
+    chosen: SharedSlice<'a, u32>,
+    weights: SharedSlice<'a, f32>,
+    parts: usize,
 }
 
 impl Task for RouteTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let Route { logits, experts, top_k, renormalise, scales } = self.op;
-        for row in piece(logits.len() / experts, self.pieces, 1, index) {
+        for row in part_of(logits.len() / experts, self.parts, 1, index) {
             let logits = &logits[row * experts..(row + 1) * experts];
             // SAFETY: a row belongs to one task.
             let (chosen, weights) = unsafe {
@@ -269,7 +279,7 @@ impl Task for RouteTask<'_> {
 }
 
 /// The largest logits, best first, ties to the lower index.
-pub(super) fn select(logits: &[f32], chosen: &mut [u32]) {
+pub(crate) fn select(logits: &[f32], chosen: &mut [u32]) {
     let mut filled = 0;
     for (expert, logit) in logits.iter().enumerate() {
         let better = |&other: &u32| logit.total_cmp(&logits[other as usize]).is_gt();
@@ -314,8 +324,8 @@ impl Kernel for SoftmaxOf<'_> {
 }
 
 /// The top experts of each row and their weights.
-pub(crate) fn router(crew: &mut Crew, op: Route<'_>, chosen: &mut [u32], weights: &mut [f32]) {
-    let pieces = crew.pieces(op.logits.len() / op.experts, 16, 2);
-    let (chosen, weights) = (Shared::new(chosen), Shared::new(weights));
-    crew.run(pieces, &RouteTask { op, chosen, weights, pieces });
+pub(crate) fn router(ctx: &mut ExecCtx, op: Route<'_>, chosen: &mut [u32], weights: &mut [f32]) {
+    let parts = ctx.parts(op.logits.len() / op.experts, 16, 2);
+    let (chosen, weights) = (SharedSlice::new(chosen), SharedSlice::new(weights));
+    ctx.run(parts, &RouteTask { op, chosen, weights, parts });
 }

@@ -1,14 +1,14 @@
 //! NEON: four registers hold the sixteen lanes.
 //!
-//! Conversions of halves and prefetches are assembly: the language has no stable functions for them in
-//! the oldest version of Rust that builds this crate.
+//! Conversions of f16 and prefetches are inline assembly: Rust has no stable intrinsics for them in the oldest version
+//! that builds this crate.
 
 use super::isa::{Isa, Kernel, LANES, Spread};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::arch::is_aarch64_feature_detected as has;
 
-/// Proof that the processor has the instructions, and that they find lanes in the order of memory.
+/// Proof that the processor has NEON and is little-endian, so that lanes are in the order of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Neon(());
 
@@ -18,18 +18,18 @@ fn enabled<K: Kernel>(simd: Neon, kernel: K) -> K::Out {
     kernel.run(simd)
 }
 
-macro_rules! sound {
+macro_rules! intrinsic {
     ($intrinsic:expr) => {
-        // SAFETY: a `Neon` exists only where the processor has these instructions; what a pointer
-        // needs is promised by the caller of the unsafe method this stands in.
+        // SAFETY: a `Neon` exists only where the processor has these instructions; where an intrinsic takes a pointer,
+        // the range it touches is what the `# Safety` section of the enclosing method demands.
         unsafe { $intrinsic }
     };
 }
 
-/// The same of each register, whose number is `i`; what is sound is said by the `sound!` of who uses it.
+/// Evaluates an expression for each register, whose number is `i`, inside the `intrinsic!` of the using module.
 macro_rules! four {
     ($i:ident => $one:expr) => {
-        sound!([
+        intrinsic!([
             {
                 let $i = 0;
                 $one
@@ -50,7 +50,7 @@ macro_rules! four {
     };
 }
 
-pub(super) use four;
+pub(crate) use four;
 
 type Quad = [float32x4_t; 4];
 
@@ -84,7 +84,7 @@ impl<const BITS: usize> Pairs<BITS> {
 /// Exactly `2·BITS` bytes, zeros above.
 ///
 /// # Safety
-/// `2·BITS` readable bytes.
+/// `at` is readable for `2·BITS` bytes.
 #[inline(always)]
 unsafe fn load_bytes<const BITS: usize>(at: *const u8) -> [u64; 2] {
     // SAFETY: the reads of each arm add up to `2·BITS`.
@@ -103,7 +103,7 @@ unsafe fn load_bytes<const BITS: usize>(at: *const u8) -> [u64; 2] {
 }
 
 impl Neon {
-    /// The proof, where it holds.
+    /// The proof, if the processor has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         (cfg!(target_endian = "little") && has!("neon")).then_some(Self(()))
     }
@@ -111,11 +111,12 @@ impl Neon {
     /// Codes of 2 to 6 bits, one per byte; higher bits are unspecified.
     ///
     /// # Safety
-    /// `2·BITS` readable bytes.
+    /// `at` is readable for `2·BITS` bytes.
     #[inline(always)]
     unsafe fn spread<const BITS: usize>(self, at: *const u8) -> uint8x16_t {
         let (bytes, shifts) = (&Pairs::<BITS>::BYTES, &Pairs::<BITS>::SHIFTS);
-        // SAFETY: the tables are 32 bytes each; the rest is the caller's promise.
+        // SAFETY: the tables are 32 bytes each, and `load_bytes` reads the `2·BITS` bytes that are readable (contract
+        // above).
         unsafe {
             let [low, high] = load_bytes::<BITS>(at);
             let all = vcombine_u8(vcreate_u8(low), vcreate_u8(high));
@@ -131,36 +132,36 @@ impl Neon {
         }
     }
 
-    /// Four IEEE halves, widened.
+    /// Four f16, widened.
     #[inline(always)]
-    fn widen(self, halves: uint16x4_t) -> float32x4_t {
+    fn widen(self, f16s: uint16x4_t) -> float32x4_t {
         let wide;
-        sound!(asm!(
-            "fcvtl {wide:v}.4s, {halves:v}.4h",
+        intrinsic!(asm!(
+            "fcvtl {wide:v}.4s, {f16s:v}.4h",
             wide = lateout(vreg) wide,
-            halves = in(vreg) halves,
+            f16s = in(vreg) f16s,
             options(pure, nomem, nostack, preserves_flags),
         ));
         wide
     }
 
-    /// Narrows to four IEEE halves, ties to even.
+    /// Narrows to four f16, ties to even.
     #[inline(always)]
     fn narrow(self, wide: float32x4_t) -> uint16x4_t {
-        let halves;
-        sound!(asm!(
-            "fcvtn {halves:v}.4h, {wide:v}.4s",
-            halves = lateout(vreg) halves,
+        let f16s;
+        intrinsic!(asm!(
+            "fcvtn {f16s:v}.4h, {wide:v}.4s",
+            f16s = lateout(vreg) f16s,
             wide = in(vreg) wide,
             options(pure, nomem, nostack, preserves_flags),
         ));
-        halves
+        f16s
     }
 
-    /// Sixteen IEEE halves, widened.
+    /// Sixteen f16, widened.
     #[inline(always)]
     fn widen_all(self, [a, b]: [uint16x8_t; 2]) -> Quad {
-        sound!([
+        intrinsic!([
             self.widen(vget_low_u16(a)),
             self.widen(vget_high_u16(a)),
             self.widen(vget_low_u16(b)),
@@ -171,13 +172,13 @@ impl Neon {
     /// The first two folds of a sum of lanes.
     #[inline(always)]
     fn sum_by4(self, a: Quad) -> float32x4_t {
-        sound!(vaddq_f32(vaddq_f32(a[0], a[2]), vaddq_f32(a[1], a[3])))
+        intrinsic!(vaddq_f32(vaddq_f32(a[0], a[2]), vaddq_f32(a[1], a[3])))
     }
 
     /// The third fold of two sums: two lanes of `a`, then two of `b`.
     #[inline(always)]
     fn sum_by2(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
-        sound!({
+        intrinsic!({
             let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
             let (low, high) = (vzip1q_f64(a, b), vzip2q_f64(a, b));
             vaddq_f32(vreinterpretq_f32_f64(low), vreinterpretq_f32_f64(high))
@@ -194,12 +195,12 @@ impl Isa for Neon {
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) -> K::Out {
-        sound!(enabled(self, kernel))
+        intrinsic!(enabled(self, kernel))
     }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Quad {
-        sound!([vdupq_n_f32(x); 4])
+        intrinsic!([vdupq_n_f32(x); 4])
     }
     #[inline(always)]
     fn add(self, a: Quad, b: Quad) -> Quad {
@@ -244,26 +245,26 @@ impl Isa for Neon {
     #[inline(always)]
     fn sum(self, a: Quad) -> f32 {
         let by4 = self.sum_by4(a);
-        sound!(vpadds_f32(vadd_f32(vget_low_f32(by4), vget_high_f32(by4))))
+        intrinsic!(vpadds_f32(vadd_f32(vget_low_f32(by4), vget_high_f32(by4))))
     }
     #[inline(always)]
     fn sum4(self, [a, b, c, d]: [Quad; 4]) -> [f32; 4] {
         let ab = self.sum_by2(self.sum_by4(a), self.sum_by4(b));
         let cd = self.sum_by2(self.sum_by4(c), self.sum_by4(d));
         let mut out = [0.0; 4];
-        sound!(vst1q_f32(out.as_mut_ptr(), vpaddq_f32(ab, cd)));
+        intrinsic!(vst1q_f32(out.as_mut_ptr(), vpaddq_f32(ab, cd)));
         out
     }
     #[inline(always)]
     fn largest(self, a: Quad) -> f32 {
-        sound!(vmaxnmvq_f32(vmaxnmq_f32(vmaxnmq_f32(a[0], a[1]), vmaxnmq_f32(a[2], a[3]))))
+        intrinsic!(vmaxnmvq_f32(vmaxnmq_f32(vmaxnmq_f32(a[0], a[1]), vmaxnmq_f32(a[2], a[3]))))
     }
     #[inline(always)]
     fn lookup(self, table: Quad, codes: uint8x16_t) -> Quad {
         let table = four!(i => vreinterpretq_u8_f32(table[i]));
         // Byte `p` of every entry stands in `planes[p]`, so that one lookup of words is four of bytes. A loop
         // with one table makes them once.
-        let planes = sound!({
+        let planes = intrinsic!({
             let even = [vuzp1q_u8(table[0], table[1]), vuzp1q_u8(table[2], table[3])];
             let odd = [vuzp2q_u8(table[0], table[1]), vuzp2q_u8(table[2], table[3])];
             [
@@ -273,9 +274,9 @@ impl Isa for Neon {
                 vuzp2q_u8(odd[0], odd[1]),
             ]
         });
-        let codes = sound!(vandq_u8(codes, vdupq_n_u8(15)));
+        let codes = intrinsic!(vandq_u8(codes, vdupq_n_u8(15)));
         let bytes = four!(p => vqtbl1q_u8(planes[p], codes));
-        sound!({
+        intrinsic!({
             let lower = vreinterpretq_u16_u8(vzip1q_u8(bytes[0], bytes[1]));
             let upper = vreinterpretq_u16_u8(vzip1q_u8(bytes[2], bytes[3]));
             let lower_last = vreinterpretq_u16_u8(vzip2q_u8(bytes[0], bytes[1]));
@@ -291,15 +292,15 @@ impl Isa for Neon {
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
-        sound!(asm!(
+        intrinsic!(asm!(
             "prfm pldl2keep, [{at}]",
             at = in(reg) at,
             options(readonly, nostack, preserves_flags),
         ));
     }
     #[inline(always)]
-    fn expect(self, at: *const f32) {
-        sound!(asm!(
+    fn prefetch_write(self, at: *const f32) {
+        intrinsic!(asm!(
             "prfm pstl1keep, [{at}]",
             at = in(reg) at,
             options(readonly, nostack, preserves_flags),
@@ -317,10 +318,10 @@ impl Isa for Neon {
     #[inline(always)]
     unsafe fn load_part(self, at: *const f32, count: usize) -> Quad {
         if count == LANES {
-            return sound!(self.load(at));
+            return intrinsic!(self.load(at));
         }
         let mut lanes = [0.0; LANES];
-        sound!({
+        intrinsic!({
             std::ptr::copy_nonoverlapping(at, lanes.as_mut_ptr(), count);
             self.load(lanes.as_ptr())
         })
@@ -328,17 +329,17 @@ impl Isa for Neon {
     #[inline(always)]
     unsafe fn store_part(self, at: *mut f32, count: usize, a: Quad) {
         if count == LANES {
-            return sound!(self.store(at, a));
+            return intrinsic!(self.store(at, a));
         }
         let mut lanes = [0.0; LANES];
-        sound!({
+        intrinsic!({
             self.store(lanes.as_mut_ptr(), a);
             std::ptr::copy_nonoverlapping(lanes.as_ptr(), at, count);
         });
     }
     #[inline(always)]
     unsafe fn load_f16(self, at: *const u8) -> Quad {
-        self.widen_all(sound!([vld1q_u16(at.cast()), vld1q_u16(at.add(16).cast())]))
+        self.widen_all(intrinsic!([vld1q_u16(at.cast()), vld1q_u16(at.add(16).cast())]))
     }
     #[inline(always)]
     unsafe fn load_bf16(self, at: *const u8) -> Quad {
@@ -349,7 +350,7 @@ impl Isa for Neon {
     }
     #[inline(always)]
     unsafe fn load_i8(self, at: *const u8) -> Quad {
-        sound!({
+        intrinsic!({
             let codes = vld1q_s8(at.cast());
             let (low, high) = (vmovl_s8(vget_low_s8(codes)), vmovl_high_s8(codes));
             [
@@ -362,11 +363,11 @@ impl Isa for Neon {
     }
     #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, at: *const u8) -> uint8x16_t {
-        sound!(self.spread::<BITS>(at))
+        intrinsic!(self.spread::<BITS>(at))
     }
     #[inline(always)]
     unsafe fn numbers<const BITS: usize>(self, at: *const u8) -> Quad {
-        sound!({
+        intrinsic!({
             let codes = if BITS == 8 {
                 vld1q_u8(at)
             } else {
@@ -383,8 +384,8 @@ impl Isa for Neon {
     }
     #[inline(always)]
     unsafe fn load_e4m3(self, at: *const u8) -> Quad {
-        // As halves of 1/256 their value: sign, exponent and mantissa only move.
-        let halves = sound!({
+        // As f16 of 1/256 their value: sign, exponent and mantissa only move.
+        let f16s = intrinsic!({
             let codes = vld1q_s8(at.cast());
             let (low, high) = (vmovl_s8(vget_low_s8(codes)), vmovl_high_s8(codes));
             let kept = vdupq_n_u16(0xbf80);
@@ -393,7 +394,7 @@ impl Isa for Neon {
                 vandq_u16(vreinterpretq_u16_s16(vshlq_n_s16::<7>(high)), kept),
             ]
         });
-        self.mul(self.widen_all(halves), self.splat(256.0))
+        self.mul(self.widen_all(f16s), self.splat(256.0))
     }
     #[inline(always)]
     unsafe fn store_f16(self, at: *mut u16, a: Quad) {

@@ -1,4 +1,4 @@
-//! Plain arrays: any processor, and the text to read beside the other implementations.
+//! Plain arrays: for any processor, and the specification of the other implementations.
 //!
 //! `mul_add` is a library call where the target has no fused multiply-add, so this is for
 //! correctness, not speed; nothing is inlined, which keeps the code small.
@@ -7,7 +7,7 @@ use super::isa::{Isa, Kernel, LANES};
 use forerun_base::{bf16_to_f32, e4m3_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use std::array::from_fn;
 
-/// Needs nothing.
+/// Needs no instructions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portable;
 
@@ -18,20 +18,20 @@ fn plainly<K: Kernel>(simd: Portable, kernel: K) -> K::Out {
 
 type Lanes = [f32; LANES];
 
-/// Sixteen little-endian halves.
+/// Sixteen little-endian f16.
 ///
 /// # Safety
-/// 32 readable bytes.
+/// `at` is readable for 32 bytes.
 #[inline(always)]
-unsafe fn halves(at: *const u8) -> [u16; LANES] {
-    // SAFETY: the caller's promise; the type has no invalid values.
+unsafe fn f16s(at: *const u8) -> [u16; LANES] {
+    // SAFETY: 32 bytes are readable (contract above); every bit pattern is a `u16`.
     unsafe { at.cast::<[u16; LANES]>().read_unaligned() }.map(u16::from_le)
 }
 
 /// Code number `lane` of `bits` bits.
 ///
 /// # Safety
-/// `2·bits` readable bytes.
+/// `at` is readable for `2·bits` bytes, and `lane < 16`.
 #[inline(always)]
 unsafe fn code(at: *const u8, bits: usize, lane: usize) -> u32 {
     let (first, shift) = (lane * bits / 8, lane * bits % 8);
@@ -114,16 +114,16 @@ impl Isa for Portable {
 
     #[inline(always)]
     fn prefetch(self, _at: *const u8) {}
-    fn expect(self, _at: *const f32) {}
+    fn prefetch_write(self, _at: *const f32) {}
 
     #[inline(never)]
     unsafe fn load(self, at: *const f32) -> Lanes {
-        // SAFETY: the caller's promise.
+        // SAFETY: 64 bytes are readable at `at` (contract of the trait).
         unsafe { at.cast::<Lanes>().read_unaligned() }
     }
     #[inline(never)]
     unsafe fn store(self, at: *mut f32, a: Lanes) {
-        // SAFETY: the caller's promise.
+        // SAFETY: 64 bytes are writable at `at` (contract of the trait).
         unsafe { at.cast::<Lanes>().write_unaligned(a) }
     }
     #[inline(never)]
@@ -140,42 +140,42 @@ impl Isa for Portable {
     }
     #[inline(never)]
     unsafe fn load_f16(self, at: *const u8) -> Lanes {
-        // SAFETY: the caller's promise.
-        unsafe { halves(at) }.map(f16_to_f32)
+        // SAFETY: 32 bytes are readable at `at` (contract of the trait).
+        unsafe { f16s(at) }.map(f16_to_f32)
     }
     #[inline(never)]
     unsafe fn load_bf16(self, at: *const u8) -> Lanes {
-        // SAFETY: the caller's promise.
-        unsafe { halves(at) }.map(bf16_to_f32)
+        // SAFETY: 32 bytes are readable at `at` (contract of the trait).
+        unsafe { f16s(at) }.map(bf16_to_f32)
     }
     #[inline(never)]
     unsafe fn load_i8(self, at: *const u8) -> Lanes {
-        // SAFETY: the caller's promise.
+        // SAFETY: 16 bytes are readable at `at` (contract of the trait).
         unsafe { at.cast::<[i8; LANES]>().read() }.map(f32::from)
     }
     #[inline(never)]
     unsafe fn codes<const BITS: usize>(self, at: *const u8) -> [u32; LANES] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `2·BITS` bytes are readable at `at` (contract of the trait).
         from_fn(|lane| unsafe { code(at, BITS, lane) })
     }
     #[inline(never)]
     unsafe fn numbers<const BITS: usize>(self, at: *const u8) -> Lanes {
-        // SAFETY: the caller's promise.
+        // SAFETY: `2·BITS` bytes are readable at `at` (contract of the trait).
         from_fn(|lane| unsafe { code(at, BITS, lane) } as f32)
     }
     #[inline(never)]
     unsafe fn load_e4m3(self, at: *const u8) -> Lanes {
-        // SAFETY: the caller's promise.
+        // SAFETY: 16 bytes are readable at `at` (contract of the trait).
         unsafe { at.cast::<[u8; LANES]>().read() }.map(e4m3_to_f32)
     }
     #[inline(never)]
     unsafe fn store_f16(self, at: *mut u16, a: Lanes) {
-        // SAFETY: the caller's promise.
+        // SAFETY: 32 bytes are writable at `at` (contract of the trait).
         unsafe { at.cast::<[u16; LANES]>().write_unaligned(a.map(f32_to_f16)) }
     }
     #[inline(never)]
     unsafe fn store_bf16(self, at: *mut u16, a: Lanes) {
-        // SAFETY: the caller's promise.
+        // SAFETY: 32 bytes are writable at `at` (contract of the trait).
         unsafe { at.cast::<[u16; LANES]>().write_unaligned(a.map(f32_to_bf16)) }
     }
 }

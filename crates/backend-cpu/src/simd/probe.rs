@@ -1,54 +1,54 @@
-//! Loops that do one thing as fast as the processor can: what kernels are measured against.
+//! Micro-benchmarks that do one thing as fast as the processor can: the roofline of kernels.
 
 use super::Scratch;
-use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, LANES, Task};
-use crate::pool::Patience;
+use crate::pool::Backoff;
+use crate::simd::exec_ctx::{ExecCtx, part_of};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Vectors that are read or added to side by side, so that no addition waits for the one before.
+/// Independent accumulators, so that no addition waits for the one before.
 const STREAMS: usize = 8;
 
-/// Parts of the memory for each thread, so that one that is held up does not hold up all.
+/// Parts of the memory for each thread, so that one that is delayed does not delay all.
 const PER_THREAD: usize = 8;
 
 /// Multiply-adds of one vector in a task.
 const ROUNDS: usize = 1 << 16;
 
-/// Reads all of `data` once, cut into parts for the threads.
-pub(crate) fn read(crew: &mut Crew, data: &[f32]) {
-    let pieces = PER_THREAD * crew.threads();
-    crew.run(pieces, &Read { data, pieces });
+/// Reads all of `data` once, partitioned among the threads.
+pub(crate) fn read(ctx: &mut ExecCtx, data: &[f32]) {
+    let parts = PER_THREAD * ctx.threads();
+    ctx.run(parts, &Read { data, parts });
 }
 
-/// A job in which every thread takes part and none does anything.
-pub(crate) fn meet(crew: &mut Crew) {
-    let threads = crew.threads();
-    crew.run(threads, &Meet { threads, here: AtomicUsize::new(0) });
+/// A job in which every thread takes part and does nothing.
+pub(crate) fn barrier(ctx: &mut ExecCtx) {
+    let threads = ctx.threads();
+    ctx.run(threads, &Barrier { threads, here: AtomicUsize::new(0) });
 }
 
 /// Multiply-adds in registers on all threads; returns the flops done. `wide` has twice as many accumulators:
 /// what is best depends on the registers there are.
-pub(crate) fn multiply(crew: &mut Crew, wide: bool) -> u64 {
-    let tasks = crew.threads();
+pub(crate) fn multiply(ctx: &mut ExecCtx, wide: bool) -> u64 {
+    let tasks = ctx.threads();
     let accumulators = if wide { 12 } else { 6 };
     if wide {
-        crew.run(tasks, &Multiply::<12>);
+        ctx.run(tasks, &Multiply::<12>);
     } else {
-        crew.run(tasks, &Multiply::<6>);
+        ctx.run(tasks, &Multiply::<6>);
     }
     (2 * tasks * accumulators * ROUNDS * LANES) as u64
 }
 
 struct Read<'a> {
     data: &'a [f32],
-    pieces: usize,
+    parts: usize,
 }
 
 impl Task for Read<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _: &mut Scratch) {
-        let part = piece(self.data.len(), self.pieces, STREAMS * LANES, index);
+        let part = part_of(self.data.len(), self.parts, STREAMS * LANES, index);
         black_box(simd.call(Total(&self.data[part])));
     }
 }
@@ -78,17 +78,17 @@ impl Kernel for Total<'_> {
 }
 
 /// As many tasks as threads, each of which ends when all have begun, so that no thread can do two.
-struct Meet {
+struct Barrier {
     threads: usize,
     here: AtomicUsize,
 }
 
-impl Task for Meet {
+impl Task for Barrier {
     fn run<S: Isa>(&self, _: S, _: usize, _: &mut Scratch) {
         self.here.fetch_add(1, Ordering::Relaxed);
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         while self.here.load(Ordering::Relaxed) < self.threads {
-            patience.wait();
+            backoff.wait();
         }
     }
 }
@@ -97,14 +97,14 @@ struct Multiply<const N: usize>;
 
 impl<const N: usize> Task for Multiply<N> {
     fn run<S: Isa>(&self, simd: S, _: usize, _: &mut Scratch) {
-        black_box(simd.call(Chains::<N>([black_box(0.5), black_box(0.25)])));
+        black_box(simd.call(FmaChains::<N>([black_box(0.5), black_box(0.25)])));
     }
 }
 
 /// `N` chains of `a·x + b`, which stay near `b / (1 − a)`.
-struct Chains<const N: usize>([f32; 2]);
+struct FmaChains<const N: usize>([f32; 2]);
 
-impl<const N: usize> Kernel for Chains<N> {
+impl<const N: usize> Kernel for FmaChains<N> {
     type Out = f32;
 
     #[inline(always)]

@@ -1,10 +1,10 @@
 //! Angles of the rotary embedding. See [`forerun_backend::op::RopeTable`] for the math.
 
 use super::Scratch;
-use super::crew::{Crew, piece};
 use super::isa::{Isa, Task};
-use crate::pool::Shared;
+use crate::pool::SharedSlice;
 use crate::reference::shifted;
+use crate::simd::exec_ctx::{ExecCtx, part_of};
 
 /// What a table of cosines and sines is made of, besides positions.
 #[derive(Clone, Copy)]
@@ -17,15 +17,15 @@ pub(crate) struct Angles<'a> {
 struct TableTask<'a> {
     positions: &'a [u32],
     angles: Angles<'a>,
-    out: Shared<'a, f32>,
-    pieces: usize,
+    out: SharedSlice<'a, f32>,
+    parts: usize,
 }
 
 impl Task for TableTask<'_> {
     fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
         let Angles { inv_freq, shift, scale } = self.angles;
         let pairs = inv_freq.len();
-        for row in piece(self.positions.len(), self.pieces, 1, index) {
+        for row in part_of(self.positions.len(), self.parts, 1, index) {
             // SAFETY: a row belongs to one task.
             let out = unsafe { self.out.part(2 * row * pairs, 2 * pairs) };
             let (cos, sin) = out.split_at_mut(pairs);
@@ -39,7 +39,12 @@ impl Task for TableTask<'_> {
 }
 
 /// Cosines and sines of the rows' positions.
-pub(crate) fn rope_table(crew: &mut Crew, positions: &[u32], angles: Angles<'_>, out: &mut [f32]) {
-    let pieces = crew.pieces(positions.len(), 16, 2);
-    crew.run(pieces, &TableTask { positions, angles, out: Shared::new(out), pieces });
+pub(crate) fn rope_table(
+    ctx: &mut ExecCtx,
+    positions: &[u32],
+    angles: Angles<'_>,
+    out: &mut [f32],
+) {
+    let parts = ctx.parts(positions.len(), 16, 2);
+    ctx.run(parts, &TableTask { positions, angles, out: SharedSlice::new(out), parts });
 }

@@ -1,39 +1,39 @@
 //! Choosing tokens. See [`forerun_backend::op::Sample`] for the rules.
 //!
-//! Plain greedy rows are a maximum, cut over all threads. Any other row, and any with a mask, is one task: its logits are
-//! copied, adjusted and divided by the temperature; filters select instead of sorting the vocabulary, and noise is drawn only for
-//! candidates that could still win.
+//! Plain greedy rows are a maximum, partitioned over all threads. Any other row, and any with a mask, is one task: its
+//! logits are copied, adjusted and divided by the temperature; filters select instead of sorting the vocabulary, and
+//! Gumbel noise is drawn only for candidates that could still win.
 //!
 //! # Numerics
 //! The sum behind `top_p` is f64 and, above [`SORTED`] candidates, not in the reference's order: a cut that is
 //! equal to `top_p` within 1e-13 may fall on the other side. It is the same for the same row always.
 
 use super::Scratch;
-use super::crew::{Crew, piece};
 use super::isa::{Isa, Kernel, LANES, Task};
-use crate::pool::Shared;
+use crate::pool::SharedSlice;
 use crate::reference::{Before, adjust};
+use crate::simd::exec_ctx::{ExecCtx, part_of};
 use forerun_backend::BackendError;
 use forerun_backend::op::{SampleRow, gumbel, uniform};
 use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-/// Logits below which a task is not worth its start.
+/// A task with fewer logits costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 14;
-/// Candidates up to which everything is sorted.
+/// Up to this many candidates everything is sorted.
 const SORTED: usize = 1 << 10;
-/// No Gumbel noise of the seam is larger: `u ≥ 2⁻³³`.
+/// The largest Gumbel noise there is: `u ≥ 2⁻³³`.
 const MOST_NOISE: f32 = 23.0;
 
-/// Operands that are read; the desc checked their sizes.
-pub(crate) struct Choose<'a> {
+/// Operands that are read; their sizes were checked against the operation's declaration.
+pub(crate) struct SampleArgs<'a> {
     pub(crate) logits: &'a [f32],
     pub(crate) candidates: usize,
     pub(crate) rows: &'a [u32],
     pub(crate) before: Before<'a>,
 }
 
-impl Choose<'_> {
+impl SampleArgs<'_> {
     fn row(&self, i: usize) -> SampleRow {
         SampleRow::from_words(&self.rows[i * SampleRow::WORDS..(i + 1) * SampleRow::WORDS])
     }
@@ -52,8 +52,8 @@ impl Choose<'_> {
         Ok(count)
     }
 
-    /// The mask of a row, where it has one.
-    pub(super) fn mask(&self, i: usize) -> Option<&[u32]> {
+    /// The mask of a row, if it has one.
+    pub(crate) fn mask(&self, i: usize) -> Option<&[u32]> {
         self.before.mask(&self.row(i)).expect("rows are counted, and so checked, first")
     }
 
@@ -73,7 +73,7 @@ fn is_plain(row: &SampleRow) -> bool {
 }
 
 /// The largest number and where it first stands.
-pub(super) struct Largest<'a>(pub(super) &'a [f32]);
+pub(crate) struct Largest<'a>(pub(crate) &'a [f32]);
 
 impl Kernel for Largest<'_> {
     type Out = (f32, usize);
@@ -97,23 +97,23 @@ impl Kernel for Largest<'_> {
 }
 
 /// The token of the largest of some logits, given as bits and token, lower tokens first.
-pub(super) fn first_largest<'a>(found: impl Iterator<Item = &'a [u32]>) -> u32 {
+pub(crate) fn first_largest<'a>(found: impl Iterator<Item = &'a [u32]>) -> u32 {
     let found = found.map(|words| (words[1], f32::from_bits(words[0])));
     found.reduce(|a, b| if b.1 > a.1 { b } else { a }).map_or(0, |best| best.0)
 }
 
 struct GreedyTask<'a> {
-    op: &'a Choose<'a>,
-    pieces: usize,
-    /// Per row and piece: the largest logit's bits and its token.
-    found: Shared<'a, u32>,
+    op: &'a SampleArgs<'a>,
+    parts: usize,
+    /// Per row and part: the largest logit's bits and its token.
+    found: SharedSlice<'a, u32>,
 }
 
 impl Task for GreedyTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
-        let (row, part) = (index / self.pieces, index % self.pieces);
+        let (row, part) = (index / self.parts, index % self.parts);
         if is_plain(&self.op.row(row)) {
-            let tokens = piece(self.op.candidates, self.pieces, LANES, part);
+            let tokens = part_of(self.op.candidates, self.parts, LANES, part);
             let (best, at) = simd.call(Largest(&self.op.logits(row)[tokens.clone()]));
             // SAFETY: a task has its own two words.
             let found = unsafe { self.found.part(2 * index, 2) };
@@ -123,8 +123,8 @@ impl Task for GreedyTask<'_> {
 }
 
 struct RowTask<'a> {
-    op: &'a Choose<'a>,
-    out: Shared<'a, u32>,
+    op: &'a SampleArgs<'a>,
+    out: SharedSlice<'a, u32>,
     error: Mutex<Option<BackendError>>,
 }
 
@@ -139,7 +139,7 @@ impl Task for RowTask<'_> {
         logits.copy_from_slice(self.op.logits(index));
         match adjust(logits, &row, self.op.before) {
             Ok(()) => {
-                let token = pick(simd, logits, &row, &mut words[..self.op.candidates]);
+                let token = choose_token(simd, logits, &row, &mut words[..self.op.candidates]);
                 // SAFETY: a row belongs to one task.
                 unsafe { self.out.part(index, 1) }.copy_from_slice(&[token]);
             }
@@ -150,8 +150,8 @@ impl Task for RowTask<'_> {
     }
 }
 
-/// Steps 2 to 4 of the rules. `room` has a word per token.
-fn pick<S: Isa>(simd: S, logits: &mut [f32], row: &SampleRow, room: &mut [u32]) -> u32 {
+/// Steps 2 to 4 of the rules. `tokens` is scratch with a word per token.
+fn choose_token<S: Isa>(simd: S, logits: &mut [f32], row: &SampleRow, tokens: &mut [u32]) -> u32 {
     if row.temperature == 0.0 {
         return simd.call(Largest(logits)).1 as u32;
     }
@@ -159,14 +159,14 @@ fn pick<S: Isa>(simd: S, logits: &mut [f32], row: &SampleRow, room: &mut [u32]) 
     let (max, best) = simd.call(Largest(logits));
     let best = best as u32;
     if row.top_k == 0 && row.top_p >= 1.0 && row.min_p <= 0.0 {
-        return noisiest(logits, row, best, 0..logits.len() as u32);
+        return gumbel_max(logits, row, best, 0..logits.len() as u32);
     }
-    let kept = filter(logits, max, row, room);
-    noisiest(logits, row, if kept.is_empty() { best } else { kept[0] }, kept.iter().copied())
+    let kept = filter(logits, max, row, tokens);
+    gumbel_max(logits, row, if kept.is_empty() { best } else { kept[0] }, kept.iter().copied())
 }
 
 /// The candidate whose logit plus noise is largest, ties to the lower id; `first` is one of them.
-fn noisiest(
+fn gumbel_max(
     scaled: &[f32],
     row: &SampleRow,
     first: u32,
@@ -175,9 +175,9 @@ fn noisiest(
     let noisy = |t: u32| scaled[t as usize] + gumbel(row.seed, row.position, t);
     let mut best = (first, noisy(first));
     for t in candidates {
-        // Sums round, so a little less than what is missing may do.
+        // The sum is rounded, so a little less than what is missing may do.
         let missing = best.1 - scaled[t as usize] - 1e-6 * best.1.abs();
-        // −ln(−ln(1−u)) reaches `missing` only for u ≤ e^−missing; the logarithms can wait.
+        // −ln(−ln(1−u)) reaches `missing` only for u ≤ e^−missing, which saves the logarithms.
         let hopeless = missing > 0.0
             && (missing > MOST_NOISE
                 || uniform(row.seed, row.position, t) > 1.001 * (-missing).exp());
@@ -192,17 +192,17 @@ fn noisiest(
 }
 
 /// The tokens that pass `top_k`, `top_p` and `min_p`, in no order.
-fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, room: &'a mut [u32]) -> &'a [u32] {
+fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, tokens: &'a mut [u32]) -> &'a [u32] {
     let before = |a: &u32, b: &u32| -> Ordering {
         scaled[*b as usize].total_cmp(&scaled[*a as usize]).then(a.cmp(b))
     };
-    room.iter_mut().zip(0..).for_each(|(token, t)| *token = t);
-    let mut count = room.len();
+    tokens.iter_mut().zip(0..).for_each(|(token, t)| *token = t);
+    let mut count = tokens.len();
     if row.top_k > 0 && (row.top_k as usize) < count {
         count = row.top_k as usize;
-        room.select_nth_unstable_by(count - 1, before);
+        tokens.select_nth_unstable_by(count - 1, before);
     }
-    let order = &mut room[..count];
+    let order = &mut tokens[..count];
     let weight = |t: u32| f64::from(scaled[t as usize] - max).exp();
     if row.top_p < 1.0 {
         if count <= SORTED {
@@ -211,7 +211,7 @@ fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, room: &'a mut [u32]) ->
         let total: f64 = order.iter().map(|&t| weight(t)).sum();
         count = prefix(order, f64::from(row.top_p) * total, weight, before);
     }
-    let order = &mut room[..count];
+    let order = &mut tokens[..count];
     if row.min_p > 0.0 {
         // Weights fall in order, so those that pass are the same prefix, wherever they stand.
         count = 0;
@@ -222,7 +222,7 @@ fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, room: &'a mut [u32]) ->
             }
         }
     }
-    &room[..count]
+    &tokens[..count]
 }
 
 /// Sorts as much of `order` as it takes for the weights to reach `limit`; how much that was.
@@ -251,30 +251,30 @@ fn prefix(
     order.len()
 }
 
-/// One token per row. `found` is room that is kept.
+/// One token per row. `found` is scratch that is kept between calls.
 pub(crate) fn sample(
-    crew: &mut Crew,
-    op: &Choose<'_>,
+    ctx: &mut ExecCtx,
+    op: &SampleArgs<'_>,
     found: &mut Scratch,
     out: &mut [u32],
 ) -> Result<(), BackendError> {
     let rows = out.len();
     let plain = op.rows_that(is_plain, rows)?;
     if plain > 0 {
-        let pieces = crew.pieces(op.candidates, SMALLEST, 1);
-        found.reserve(0, 2 * rows * pieces);
-        let words = &mut found.parts().1[..2 * rows * pieces];
-        crew.run(rows * pieces, &GreedyTask { op, pieces, found: Shared::new(words) });
+        let parts = ctx.parts(op.candidates, SMALLEST, 1);
+        found.reserve(0, 2 * rows * parts);
+        let words = &mut found.parts().1[..2 * rows * parts];
+        ctx.run(rows * parts, &GreedyTask { op, parts, found: SharedSlice::new(words) });
         for i in (0..rows).filter(|&i| is_plain(&op.row(i))) {
-            out[i] = first_largest(words[2 * i * pieces..2 * (i + 1) * pieces].chunks_exact(2));
+            out[i] = first_largest(words[2 * i * parts..2 * (i + 1) * parts].chunks_exact(2));
         }
     }
     if plain == rows {
         return Ok(());
     }
-    crew.reserve(op.candidates, op.candidates);
-    let task = RowTask { op, out: Shared::new(out), error: Mutex::new(None) };
-    crew.run(rows, &task);
+    ctx.reserve(op.candidates, op.candidates);
+    let task = RowTask { op, out: SharedSlice::new(out), error: Mutex::new(None) };
+    ctx.run(rows, &task);
     let error = task.error.into_inner().unwrap_or_else(PoisonError::into_inner);
     error.map_or(Ok(()), Err)
 }
