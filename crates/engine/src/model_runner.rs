@@ -395,6 +395,12 @@ impl Runner for ModelRunner {
         self.run_draft(plan, drafts, follow)
     }
 
+    fn recover(&mut self) {
+        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the next plan. A
+        // device that fails says so then, too.
+        let _ = submit_and_wait(&mut *self.backend);
+    }
+
     fn shape(&self) -> StateShape {
         self.copies.shape()
     }
