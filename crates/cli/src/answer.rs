@@ -105,6 +105,7 @@ pub(crate) fn answer(
     show(&transcript.fresh())?;
     let stopped = transcript.hit().map(|i| Ending::StopString(stops[i].clone()));
     let ending = match (reason, stopped) {
+        (FinishReason::Refused(why), _) => return Err(anyhow!("the answer cannot go on: {why}")),
         (FinishReason::Failed(why), _) => return Err(anyhow!("the answer failed: {why}")),
         (_, Some(stopped)) => stopped,
         (FinishReason::EndToken | FinishReason::Complete, _) => Ending::EndToken,

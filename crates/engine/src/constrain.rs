@@ -1,10 +1,40 @@
 //! Constraints in a plan: what its rows may sampled token, and which drafts are worth a row.
 
 use crate::constraint::walk;
-use crate::sequence::Sequence;
+use crate::sequence::{Sequence, Standing};
 use crate::{DraftPlan, DraftTokens, Event, FinishReason, Scheduler, StateStore, StepPlan};
+use std::time::{Duration, Instant};
 
 impl Scheduler {
+    /// Asks constraints whose masks are computed elsewhere whether they are ready; the others sit out the step. A mask
+    /// is waited for once, for as long as `patience` lasts. An answer that turns out to be whole ends.
+    pub(crate) fn await_masks(&mut self, mut patience: Duration, events: &mut Vec<Event>) {
+        for sequence in &mut self.sequences {
+            let runs = matches!(sequence.standing, Standing::Running(_));
+            let Some(constraint) = sequence.constraint.as_mut().filter(|_| runs) else { continue };
+            let begun = Instant::now();
+            let wait = if sequence.waits { Duration::ZERO } else { patience };
+            sequence.waits = !constraint.ready(wait);
+            patience = patience.saturating_sub(begun.elapsed());
+            if !sequence.waits
+                && let Some(end) = sequence.decided()
+            {
+                sequence.drafting.drafts.clear();
+                sequence.finish(Some(end), events);
+            }
+        }
+    }
+
+    /// Waits a moment for the first mask that a sequence needs to go on.
+    pub(crate) fn wait_for_mask(&mut self, patience: Duration) {
+        let waits = |s: &&mut Sequence| s.waits && matches!(s.standing, Standing::Running(_));
+        if let Some(sequence) = self.sequences.iter_mut().find(waits)
+            && let Some(constraint) = &mut sequence.constraint
+        {
+            sequence.waits = !constraint.ready(patience);
+        }
+    }
+
     /// Lays down what the rows of constrained sequences may pick and drops drafts that could not be sampled. A sequence
     /// whose constraint fails ends here, alone.
     pub(crate) fn constrain(
@@ -22,7 +52,7 @@ impl Scheduler {
                 Ok(()) => at += 1,
                 Err(why) => {
                     let seq = plan.spans.remove(at).seq;
-                    self.end(seq, FinishReason::Failed(why), states, events);
+                    self.end(seq, FinishReason::Refused(why), states, events);
                 }
             }
         }
@@ -56,8 +86,8 @@ impl Scheduler {
             let taken = constraint.take(drafts.of(i)[made - 1]);
             drafting.ahead += usize::from(taken);
             let row = masks.len();
-            let goes_on = taken && !constraint.is_done();
-            if goes_on && masks.lay(&mut **constraint, self.vocabulary).is_ok() {
+            let goes_on = taken && !constraint.is_done_ahead();
+            if goes_on && masks.lay_ahead(&mut **constraint, self.vocabulary).is_ok() {
                 entry.sample.masks = row..row + 1;
             } else {
                 entry.depth = made;

@@ -3,6 +3,7 @@
 use forerun_backend::op::Sample;
 use forerun_base::Token;
 use std::ops::Range;
+use std::time::Duration;
 
 /// What a constraint says of the next token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +19,21 @@ pub enum Allowed {
 /// What it answers is a function of the tokens it took and did not give back, and of nothing else: that is what makes a
 /// constrained answer the same with and without drafts.
 pub trait Constraint: Send {
+    /// Makes the mask of the present place ready, waiting at most `patience` for work that goes on elsewhere. While this
+    /// is false the sequence sits out its steps, and nothing else is asked of the constraint.
+    fn ready(&mut self, patience: Duration) -> bool {
+        let _ = patience;
+        true
+    }
+
     /// Adds the tokens that may come next to a mask of zeros (bit `t % 32` of word `t / 32`). An error ends the answer.
     fn mask(&mut self, mask: &mut [u32]) -> Result<Allowed, String>;
+
+    /// The same for a place that only a draft leads to. It may refuse, where telling would take long: a row that
+    /// is not laid costs nothing but the draft.
+    fn glimpse(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
+        self.mask(mask)
+    }
 
     /// Takes the token that came; false, and nothing changes, if it may not come.
     fn take(&mut self, token: Token) -> bool;
@@ -30,8 +44,19 @@ pub trait Constraint: Send {
     /// Adds up to `most` tokens that must come next whatever the model says. They become drafts that cost no draft.
     fn forced(&mut self, most: usize, tokens: &mut Vec<Token>);
 
-    /// Whether the answer is whole and nothing may follow.
+    /// Whether the answer is whole and nothing may follow. False also where that is not known before the next
+    /// [`Self::ready`].
     fn is_done(&mut self) -> bool;
+
+    /// The same for a place that only a draft leads to.
+    fn is_done_ahead(&mut self) -> bool {
+        self.is_done()
+    }
+
+    /// Whether it is known if the answer is whole; otherwise that is asked again after the next [`Self::ready`].
+    fn is_decided(&mut self) -> bool {
+        true
+    }
 }
 
 /// The masks of a plan's rows. Reused from step to step.
@@ -66,22 +91,41 @@ impl Masks {
         &self.words
     }
 
-    /// The mask of row number `at` of some rows, as a sample row names it.
+    /// The mask of row number `at` of some rows, as a sample row names it. Empty rows are those of a sequence without a
+    /// constraint; a constrained row without a mask would be sampled as if it had none, so it is an error of the caller.
     pub fn number(&self, rows: &Range<usize>, at: usize) -> u32 {
+        assert!(rows.is_empty() || at < rows.len(), "a constrained row has a mask");
         rows.clone().nth(at).map_or(0, |row| self.rows[row])
     }
 
-    /// Lays down what a constraint allows for one row more.
+    /// Lays down what a constraint allows for the confirmed row.
     pub(crate) fn lay(
         &mut self,
         constraint: &mut dyn Constraint,
         vocabulary: usize,
     ) -> Result<(), String> {
+        self.lay_as(vocabulary, |mask| constraint.mask(mask))
+    }
+
+    /// Lays down what a constraint allows after a draft.
+    pub(crate) fn lay_ahead(
+        &mut self,
+        constraint: &mut dyn Constraint,
+        vocabulary: usize,
+    ) -> Result<(), String> {
+        self.lay_as(vocabulary, |mask| constraint.glimpse(mask))
+    }
+
+    fn lay_as(
+        &mut self,
+        vocabulary: usize,
+        ask: impl FnOnce(&mut [u32]) -> Result<Allowed, String>,
+    ) -> Result<(), String> {
         self.width = Sample::mask_words(vocabulary);
         let first = self.words.len();
         self.words.resize(first + self.width, 0);
         let mask = &mut self.words[first..];
-        let said = constraint.mask(mask).and_then(|allowed| {
+        let said = ask(mask).and_then(|allowed| {
             // Bits past the vocabulary are no tokens.
             if let (Some(last), rest @ 1..) = (mask.last_mut(), vocabulary % 32) {
                 *last &= (1 << rest) - 1;
@@ -125,7 +169,7 @@ pub(crate) fn walk(
         taken += 1;
         // The row before a last token samples it and ends the answer. A row that cannot be laid is no reason to fail:
         // nobody knows yet whether the model goes there.
-        if constraint.is_done() || masks.lay(constraint, vocabulary).is_err() {
+        if constraint.is_done_ahead() || masks.lay_ahead(constraint, vocabulary).is_err() {
             break;
         }
         kept += 1;
@@ -139,7 +183,7 @@ pub(crate) fn allowed(constraint: &mut dyn Constraint, tokens: &[Token]) -> usiz
     let mut count = 0;
     while count < tokens.len() && constraint.take(tokens[count]) {
         count += 1;
-        if constraint.is_done() {
+        if constraint.is_done_ahead() {
             break;
         }
     }

@@ -3,12 +3,18 @@
 use crate::cache::PrefixCache;
 use crate::draft::{CostTable, DraftScratch};
 use crate::pace::Pace;
+use crate::recover::{Place, Stage};
 use crate::{
     Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
     Request, Runner, SampledTokens, Scheduler, Speculation, StateStore, Stats, StepPlan, accept,
 };
 use forerun_base::{SeqId, Token};
 use std::time::{Duration, Instant};
+
+/// A mask that is computed elsewhere is waited for so long before its sequence sits out a step.
+const MASK_PATIENCE: Duration = Duration::from_millis(2);
+/// The same where nobody else has anything to do; then the caller has a turn.
+const IDLE_PATIENCE: Duration = Duration::from_millis(5);
 
 /// Sequences, their state, and a device to run them on. One thread owns it.
 pub struct Engine<R> {
@@ -23,6 +29,7 @@ pub struct Engine<R> {
     pub(crate) pace: Pace,
     pub(crate) stats: Stats,
     pub(crate) cache: Option<PrefixCache>,
+    pub(crate) place: Place,
     scratch: DraftScratch,
     /// Steps that the device has not reported yet.
     unpriced: Unpriced,
@@ -78,6 +85,7 @@ impl<R: Runner> Engine<R> {
             pace: Pace::new(Duration::ZERO),
             stats: Stats::default(),
             cache: None,
+            place: Place::default(),
             scratch: DraftScratch::with_capacity(limits.sequences),
             unpriced: Unpriced::default(),
             scheduler,
@@ -129,7 +137,14 @@ impl<R: Runner> Engine<R> {
 
     /// Ends a sequence now, or forgets a parked one. Its blocks are free for the next step.
     pub fn cancel(&mut self, seq: SeqId, events: &mut Vec<Event>) {
-        self.publish_unfinished(seq);
+        self.place.seq = Some(seq);
+        self.plan.clear();
+        self.draft_plan.clear();
+        self.contain(events, |this, _| {
+            this.place.enter(Stage::Publish);
+            this.place.seq.into_iter().for_each(|seq| this.publish_unfinished(seq));
+        });
+        self.place.seq = None;
         self.scheduler.end(seq, FinishReason::Cancelled, &mut self.states, events);
     }
 
@@ -145,15 +160,28 @@ impl<R: Runner> Engine<R> {
 
     /// One step, read top to bottom. Each line consumes the line above it.
     ///
-    /// A failed step ends the sequences it held, with the reason, and no others.
+    /// A failed step ends the sequences it held, with the reason, and no others; so does one that panics.
     pub fn step(&mut self, events: &mut Vec<Event>) {
+        self.contain(events, Self::step_through);
+    }
+
+    fn step_through(&mut self, events: &mut Vec<Event>) {
+        self.plan.clear();
+        self.draft_plan.clear();
+        self.place.enter(Stage::Admit);
         self.scheduler.admit(&mut self.states); // reserve; no device
         self.start(events); // device: what the cache has of new prompts
         let started = Instant::now();
+        self.place.enter(Stage::Constrain);
+        self.scheduler.await_masks(MASK_PATIENCE, events); // whose turn it can be
         self.runner.take_busy(); // copies for the cache are no price of rows
+        self.place.enter(Stage::Plan);
         self.scheduler.plan(&self.states, &self.pace, &mut self.plan); // choose; no device
+        self.place.enter(Stage::Constrain);
         self.scheduler.constrain(&mut self.states, &mut self.plan, events); // what may be sampled
         if self.plan.spans.is_empty() {
+            self.scheduler.wait_for_mask(IDLE_PATIENCE);
+            self.scheduler.sweep(&mut self.states);
             return;
         }
         let done = self
@@ -163,14 +191,17 @@ impl<R: Runner> Engine<R> {
         match done {
             Ok(busy) => {
                 self.note_step(started.elapsed(), busy);
+                self.place.enter(Stage::Publish);
                 self.publish(); // device: what prompts to come may want
             }
             Err(error) => self.fail(&error, events),
         }
+        self.place.enter(Stage::Sweep);
         self.scheduler.sweep(&mut self.states); // bookkeeping; no device
     }
 
     fn run(&mut self) -> Result<Busy, EngineError> {
+        self.place.enter(Stage::Run);
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.sampled)?;
         let host = Busy { step: start.elapsed(), steps: 1, ..Busy::default() };
@@ -182,6 +213,7 @@ impl<R: Runner> Engine<R> {
     /// Judges every span and commits what is kept: the only place state becomes real.
     fn settle(&mut self, events: &mut Vec<Event>) {
         for (i, span) in self.plan.spans.iter().enumerate() {
+            self.place.enter(Stage::Judge);
             let (confirmed, sampled) = (span.confirmed(), self.sampled.of(i));
             let kept = match span.sample {
                 Some(_) => {
@@ -190,12 +222,14 @@ impl<R: Runner> Engine<R> {
                 }
                 None => self.scheduler.read(span),
             };
+            self.place.enter(Stage::Commit);
             self.states.commit(span.lease, kept.keep, confirmed);
         }
     }
 
     /// Makes the drafts of the next step; how long the device took.
     fn draft(&mut self, events: &mut Vec<Event>) -> Result<Busy, EngineError> {
+        self.place.enter(Stage::Draft);
         if self.scheduler.max_drafts() == 0 {
             return Ok(Busy::default());
         }

@@ -548,6 +548,13 @@ impl Runner for ModelRunner {
         Some(self.submissions.take_busy())
     }
 
+    fn recover(&mut self) {
+        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the next plan. A
+        // device that fails says so then, too.
+        let _ = self.finish(Purpose::Other);
+        self.tables.forget();
+    }
+
     fn shape(&self) -> StateShape {
         self.copies.shape()
     }

@@ -75,8 +75,17 @@ pub enum FinishReason {
     Length,
     /// Someone cancelled.
     Cancelled,
-    /// The device failed under it, or its constraint did.
+    /// Its constraint cannot go on: a limit was met, or nothing may follow and the answer is not whole.
+    Refused(String),
+    /// The engine or its device failed under it.
     Failed(String),
+}
+
+impl FinishReason {
+    /// Whether there is no answer.
+    pub const fn is_failure(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Failed(_))
+    }
 }
 
 /// What a step decided.

@@ -26,6 +26,10 @@ pub trait Runner: Send {
         None
     }
 
+    /// Forgets what a panic left half done on the device, for the next plan to begin anew. State of leases that no plan holds
+    /// stays as it was.
+    fn recover(&mut self) {}
+
     /// Sizes of what a lease holds.
     fn shape(&self) -> StateShape;
 

@@ -226,7 +226,7 @@ impl Scheduler {
         for i in 0..count {
             let sequence = &self.sequences[(first + i) % count];
             let Standing::Running(lease) = sequence.standing else { continue };
-            if rows == 0 || !sequence.is_answering() {
+            if rows == 0 || !sequence.is_answering() || sequence.waits {
                 continue;
             }
             let left = sequence.tokens.len() - states.lease(lease).committed as usize;
@@ -258,9 +258,10 @@ impl Scheduler {
         for claim in &self.claims {
             let mut take = claim.rows;
             if take == claim.left {
-                // Without a row to sample, the last token waits.
-                take -= usize::from(sampled == 0);
-                sampled = sampled.saturating_sub(1);
+                // Without a row to sample, or a mask for it, the last token waits.
+                let waits = sampled == 0 || self.sequences[claim.at].waits;
+                take -= usize::from(waits);
+                sampled -= usize::from(!waits);
             }
             if take > 0 {
                 plan.prompt_rows += take;

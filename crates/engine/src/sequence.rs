@@ -34,8 +34,14 @@ pub(crate) struct Sequence {
     /// Lower goes first.
     pub(crate) priority: i32,
     pub(crate) constraint: Option<Box<dyn Constraint>>,
+    /// Whether its constraint has yet to say what may come; it sits out the steps until then.
+    pub(crate) waits: bool,
+    /// Why its answer ends, unless the constraint that has yet to say so finds it whole.
+    ends: Option<FinishReason>,
     pub(crate) logprobs: Option<usize>,
     pub(crate) published: Published,
+    /// Whether it ended without an answer; what it holds is only released.
+    pub(crate) failed: bool,
     end_tokens: Vec<Token>,
     watch: Option<Watch>,
 }
@@ -109,8 +115,11 @@ impl Sequence {
             park: request.park,
             priority: request.priority,
             constraint: request.constraint,
+            waits: false,
+            ends: None,
             logprobs: request.logprobs,
             published: Published::new(request.cache),
+            failed: false,
             end_tokens: request.end_tokens,
             watch: request.watch,
         }
@@ -126,23 +135,42 @@ impl Sequence {
         (self.end - self.tokens.len()).saturating_sub(1)
     }
 
+    /// Whether its constraint is fulfilled and nothing may follow.
+    pub(crate) fn is_whole(&mut self) -> bool {
+        self.constraint.as_mut().is_some_and(|constraint| constraint.is_done())
+    }
+
     /// Takes one decided token, which its constraint has taken; the reason if it is the last.
     fn push(&mut self, token: Token) -> Option<FinishReason> {
         self.tokens.push(token);
-        let complete = self.constraint.as_mut().is_some_and(|constraint| constraint.is_done());
+        let complete = !self.end_tokens.contains(&token) && self.is_whole();
         // The watch sees every token, also one that ends the answer for another reason.
         let watched = self.watch.as_mut().is_some_and(|watch| watch(token));
         if self.end_tokens.contains(&token) {
-            Some(FinishReason::EndToken)
-        } else if complete {
-            Some(FinishReason::Complete)
-        } else if watched {
-            Some(FinishReason::Watched)
-        } else if self.tokens.len() >= self.end {
-            Some(FinishReason::Length)
-        } else {
-            None
+            return Some(FinishReason::EndToken);
         }
+        if complete {
+            return Some(FinishReason::Complete);
+        }
+        let end = if watched {
+            FinishReason::Watched
+        } else if self.tokens.len() >= self.end {
+            FinishReason::Length
+        } else {
+            return None;
+        };
+        if self.constraint.as_mut().is_none_or(|constraint| constraint.is_decided()) {
+            return Some(end);
+        }
+        // Whether the answer is whole comes first, and must not depend on when that becomes known.
+        self.ends = Some(end);
+        None
+    }
+
+    /// Why the answer is over, now that its constraint can say whether it is whole.
+    pub(crate) fn decided(&mut self) -> Option<FinishReason> {
+        let whole = self.is_answering() && self.is_whole();
+        if whole { Some(FinishReason::Complete) } else { self.ends.take() }
     }
 
     /// Makes tokens text until one ends the answer; how many were, and why it ended if it did. One that the
@@ -156,12 +184,12 @@ impl Sequence {
         for (i, &token) in tokens.iter().enumerate() {
             if self.constraint.as_mut().is_some_and(|constraint| !constraint.take(token)) {
                 let why = format!("token {token} was sampled, which its grammar does not allow");
-                return (i + 1, Some(FinishReason::Failed(why)));
+                return (i + 1, Some(FinishReason::Refused(why)));
             }
             let end = self.push(token);
             let logprobs = sampled.logprobs.get(i).cloned().flatten();
             events.push(Event::Token { seq, token, logprobs });
-            if end.is_some() {
+            if end.is_some() || self.ends.is_some() {
                 return (i + 1, end);
             }
         }
@@ -173,8 +201,11 @@ impl Sequence {
         let Some(reason) = end else { return };
         let Standing::Running(lease) = self.standing else { unreachable!("only what runs ends") };
         self.standing = Standing::Retained(lease);
-        // What failed is not continued.
-        self.park &= !matches!(reason, FinishReason::Failed(_));
+        // What failed is not continued, and nothing is published of it: its last token may not be part of its text.
+        let failed = reason.is_failure();
+        self.park &= !failed;
+        self.published.active &= !failed;
+        self.failed = failed;
         let receipt = Box::new(self.drafting.receipt.clone());
         events.push(Event::Finished { seq: self.id, reason, receipt });
     }

@@ -34,6 +34,12 @@ pub enum GrammarError {
         /// What is wrong with it.
         why: String,
     },
+    /// Nobody waits for it any more.
+    #[error("the {kind} is not waited for any more")]
+    Abandoned {
+        /// What was given.
+        kind: &'static str,
+    },
     /// The end mark of reasoning has no text.
     #[error("the mark that ends reasoning is empty")]
     EmptyMark,

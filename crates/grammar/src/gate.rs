@@ -3,6 +3,7 @@
 use forerun_base::Token;
 use forerun_engine::{Allowed, Constraint};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The bytes of single tokens, as a text has them.
 pub(crate) type Spelling = Arc<dyn Fn(Token) -> Vec<u8> + Send + Sync>;
@@ -70,6 +71,23 @@ impl Gate {
 }
 
 impl Constraint for Gate {
+    fn ready(&mut self, patience: Duration) -> bool {
+        let open = self.behind.is_some();
+        !open || self.inner.as_mut().is_none_or(|inner| inner.ready(patience))
+    }
+
+    fn glimpse(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
+        match &mut self.inner {
+            Some(inner) if self.behind.is_some() => inner.glimpse(mask),
+            _ => self.mask(mask),
+        }
+    }
+
+    fn is_decided(&mut self) -> bool {
+        let open = self.behind.is_some();
+        !open || self.inner.as_mut().is_none_or(|inner| inner.is_decided())
+    }
+
     fn mask(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
         if self.behind.is_some() {
             return self.inner.as_mut().map_or(Ok(Allowed::Any), |inner| inner.mask(mask));
@@ -118,6 +136,11 @@ impl Constraint for Gate {
         } else if let Some(inner) = &mut self.inner {
             inner.forced(most, tokens);
         }
+    }
+
+    fn is_done_ahead(&mut self) -> bool {
+        let open = self.behind.is_some();
+        open && self.inner.as_mut().is_some_and(|inner| inner.is_done_ahead())
     }
 
     fn is_done(&mut self) -> bool {

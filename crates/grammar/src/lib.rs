@@ -6,15 +6,19 @@
 //! constraint or a [`GrammarError`] that says what is wrong, within bounded time and memory.
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod cache;
+mod compiled;
 mod error;
 mod gate;
 mod grammars;
+mod limits;
 mod matcher;
+mod pool;
 mod reason;
 mod source;
 mod vocabulary;
+mod walk;
+mod way;
 
 pub use error::GrammarError;
 pub use grammars::Grammars;

@@ -1,78 +1,179 @@
-//! One answer under a compiled grammar.
+//! One answer under a compiled grammar, as the engine's thread holds it. The work is done elsewhere.
 
-use crate::ahead::Ahead;
-use crate::reason::reason;
+use crate::compiled::Compiled;
+use crate::limits::{CAUTION, PATIENCE, SLOW};
+use crate::pool::Pool;
+use crate::walk::{Cancel, Walk};
+use crate::way::{Learned, PlaceId, Way};
 use forerun_base::Token;
 use forerun_engine::{Allowed, Constraint};
-use llguidance::{Matcher, TokenParser};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// What comes back from a thread: the walk, and what it learned of the place it was sent to.
+type Back = (Box<Walk>, PlaceId, Option<Learned>);
+
+/// Where the walk is.
+enum Walker {
+    Here(Box<Walk>),
+    Away(Receiver<Back>),
+}
 
 /// A grammar and how far an answer has come in it.
 pub(crate) struct GrammarConstraint {
-    /// The grammar at its start. It is copied whole for each answer, so that what one answer makes of it is not seen by
-    /// another.
-    start: Arc<TokenParser>,
-    matcher: Matcher,
-    taken: Vec<Token>,
-    masks: Ahead,
+    start: Arc<Compiled>,
+    pool: Pool,
+    walker: Walker,
+    cancel: Arc<Cancel>,
+    /// All tokens taken, those of drafts included.
+    tokens: Vec<Token>,
+    way: Way,
+    /// Whether the latest mask took longer than one is waited for.
+    slow: bool,
+    /// Length of the text up to which nothing is asked about drafts.
+    cautious: usize,
 }
 
 impl GrammarConstraint {
-    pub(crate) fn new(start: Arc<TokenParser>) -> Self {
-        let matcher = Matcher::new(Ok(start.deep_clone()));
-        Self { start, matcher, taken: Vec::new(), masks: Ahead::default() }
+    pub(crate) fn new(start: Arc<Compiled>, pool: Pool) -> Self {
+        let walk = Walk::new(Arc::clone(&start));
+        let (cancel, way) = (Arc::clone(&walk.cancel), Way::new(Arc::clone(&start.first)));
+        let walker = Walker::Here(Box::new(walk));
+        Self { start, pool, walker, cancel, tokens: Vec::new(), way, slow: false, cautious: 0 }
     }
 
-    /// Starts over with the tokens taken. A matcher that met an error stays in it, also where the error lay on a way that
-    /// was only looked at.
-    fn replay(&mut self) {
-        self.matcher = Matcher::new(Ok(self.start.deep_clone()));
-        // What fails here fails again when it is asked.
-        let _ = self.matcher.consume_tokens(&self.taken);
+    /// Takes what a thread sent back; false if it has not within the time.
+    fn receive(&mut self, patience: Option<Duration>) -> bool {
+        let Walker::Away(from) = &self.walker else { return true };
+        let said = match patience {
+            Some(patience) => from.recv_timeout(patience),
+            None => from.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match said {
+            Ok((walk, place, learned)) => {
+                self.slow = walk.took > PATIENCE;
+                if learned.is_none() || self.slow {
+                    self.cautious = self.tokens.len() + CAUTION;
+                }
+                if let Some(learned) = learned {
+                    self.way.learn(place, Arc::new(learned));
+                }
+                self.walker = Walker::Here(walk);
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => {
+                // The thread is gone with the walk; a new one begins with the text.
+                let walk = Walk::new(Arc::clone(&self.start));
+                self.cancel = Arc::clone(&walk.cancel);
+                self.walker = Walker::Here(Box::new(walk));
+                true
+            }
+        }
+    }
+
+    /// Sends the walk to the present place.
+    fn send(&mut self, certain: bool) {
+        let (tell, from) = channel();
+        let Walker::Here(mut walk) = std::mem::replace(&mut self.walker, Walker::Away(from)) else {
+            unreachable!("what is away is received first")
+        };
+        let (place, tokens, pool) = (self.way.place(), self.tokens.clone(), self.pool.clone());
+        self.pool.run(Box::new(move || {
+            let cancel = Arc::clone(&walk.cancel);
+            let _lane = (walk.took > SLOW).then(|| pool.slow_lane(|| cancel.is_asked()));
+            let learned = walk.learn(&tokens, certain);
+            // Nobody may be left to hear it.
+            let _ = tell.send((walk, place, learned));
+        }));
+    }
+
+    /// What the grammar says here, if that is known within the time. A place that only a draft leads to may be declined.
+    fn learn(&mut self, certain: bool, patience: Option<Duration>) -> Option<&Arc<Learned>> {
+        if self.way.here().is_none() && self.receive(patience) && self.way.here().is_none() {
+            if !certain && (!self.start.rolls_back || self.tokens.len() <= self.cautious) {
+                return None;
+            }
+            self.send(certain);
+            self.receive(patience);
+        }
+        self.way.here()
+    }
+
+    /// What is said where an end token came: nothing follows, whatever the grammar says.
+    fn has_ended(&self) -> bool {
+        self.tokens.last().is_some_and(|token| self.start.ends.contains(token))
+    }
+
+    fn lay(learned: Option<&Arc<Learned>>, mask: &mut [u32]) -> Result<Allowed, String> {
+        let learned = learned.ok_or("not known in time")?;
+        let known = learned.mask.as_ref().map_err(String::clone)?;
+        mask.iter_mut().zip(known).for_each(|(to, from)| *to |= *from);
+        Ok(Allowed::Some)
+    }
+}
+
+impl Drop for GrammarConstraint {
+    fn drop(&mut self) {
+        self.cancel.cancel();
     }
 }
 
 impl Constraint for GrammarConstraint {
-    fn mask(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
-        let known = self.masks.here();
-        if known.is_empty() {
-            let allowed = self.matcher.compute_mask_or_eos().map_err(|why| reason(&why))?;
-            known.extend_from_slice(allowed.as_slice());
+    fn ready(&mut self, patience: Duration) -> bool {
+        if matches!(self.walker, Walker::Here(_)) {
+            self.way.settle();
         }
-        mask.iter_mut().zip(known).for_each(|(to, from)| *to |= *from);
-        Ok(Allowed::Some)
+        self.has_ended() || self.learn(true, Some(patience)).is_some()
+    }
+
+    fn mask(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
+        if self.has_ended() {
+            return Err("nothing may follow an end token".to_owned());
+        }
+        while self.learn(true, None).is_none() {}
+        Self::lay(self.way.here(), mask)
+    }
+
+    fn glimpse(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
+        if self.has_ended() {
+            return Err("nothing may follow an end token".to_owned());
+        }
+        Self::lay(self.learn(false, Some(PATIENCE)), mask)
     }
 
     fn take(&mut self, token: Token) -> bool {
-        match self.matcher.try_consume_tokens(&[token]) {
-            Ok(1..) => {
-                self.masks.step(token);
-                self.taken.push(token);
-                true
-            }
-            Ok(0) => false,
-            Err(_) => {
-                self.replay();
-                false
-            }
+        let allowed = !self.has_ended()
+            && self.learn(false, Some(PATIENCE)).is_some_and(|here| here.allows(token));
+        if allowed {
+            self.way.step(token);
+            self.tokens.push(token);
         }
+        allowed
     }
 
     fn back(&mut self, count: usize) {
-        self.masks.back(count);
-        self.taken.truncate(self.taken.len().saturating_sub(count));
-        if self.matcher.is_error() || self.matcher.rollback(count).is_err() {
-            self.replay();
-        }
+        self.way.back(count);
+        self.tokens.truncate(self.tokens.len().saturating_sub(count));
     }
 
     fn forced(&mut self, most: usize, tokens: &mut Vec<Token>) {
-        if !self.matcher.is_stopped() {
-            tokens.extend(self.matcher.compute_ff_tokens().into_iter().take(most));
+        if let Some(here) = self.way.here() {
+            tokens.extend(here.forced.iter().take(most));
         }
     }
 
+    fn is_decided(&mut self) -> bool {
+        self.has_ended() || self.way.here().is_some()
+    }
+
     fn is_done(&mut self) -> bool {
-        self.matcher.is_stopped() && self.matcher.stop_reason().is_ok()
+        let patience = if self.slow { Duration::ZERO } else { PATIENCE };
+        self.has_ended() || self.learn(true, Some(patience)).is_some_and(|here| here.done)
+    }
+
+    fn is_done_ahead(&mut self) -> bool {
+        self.has_ended() || self.learn(false, Some(PATIENCE)).is_some_and(|here| here.done)
     }
 }

@@ -1,6 +1,7 @@
 //! Grammars as clients write them.
 
 use crate::GrammarError;
+use crate::limits::MULTIPLE;
 use llguidance::JsonCompileOptions;
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
@@ -53,12 +54,15 @@ impl GrammarSource {
                 let (fields, depth) = extent(schema);
                 self.limit(depth, "levels", MAX_DEPTH)?;
                 self.limit(fields, "fields", MAX_FIELDS)?;
+                self.limit_multiples(schema)?;
                 schema.to_string()
             }
             Self::Regex(text) | Self::Lark(text) => {
                 self.limit(nesting(text), "levels of brackets", MAX_DEPTH)?;
                 let quotes = text.bytes().filter(|&byte| byte == b'"').count();
                 self.limit(quotes / 2, "texts in quotes", MAX_QUOTED)?;
+                self.limit(text.len(), "bytes", Self::MAX_BYTES)?;
+                schemas_in(text).iter().try_for_each(|schema| self.limit_multiples(schema))?;
                 text.clone()
             }
             Self::Choice(texts) => {
@@ -76,6 +80,21 @@ impl GrammarSource {
     fn limit(&self, size: usize, unit: &'static str, most: usize) -> Result<(), GrammarError> {
         let kind = self.kind();
         if size > most { Err(GrammarError::TooLarge { kind, size, unit, most }) } else { Ok(()) }
+    }
+
+    /// The lexer has a state for each remainder of `multipleOf`. Several that meet in one number count as their least common
+    /// multiple; those of a schema without references and `allOf` never meet.
+    fn limit_multiples(&self, schema: &Value) -> Result<(), GrammarError> {
+        let (mut steps, mut meet) = (Vec::new(), false);
+        each_field(schema, &mut |key, value| match (key, value.as_f64()) {
+            ("multipleOf", Some(value)) => steps.push(units(value)),
+            ("allOf" | "$ref" | "$dynamicRef", _) => meet = true,
+            _ => {}
+        });
+        let most = steps.iter().copied().fold(0.0, f64::max);
+        let together = steps.iter().copied().fold(1.0, least_common_multiple);
+        let size = if meet { together.max(most) } else { most };
+        self.limit(size as usize, "steps of `multipleOf`", MULTIPLE as usize)
     }
 
     /// The same for llguidance.
@@ -131,6 +150,50 @@ fn alternatives(texts: &[String]) -> String {
         }
     }
     expression + ")"
+}
+
+/// A number in units of its last digit, as far as that matters.
+fn units(mut value: f64) -> f64 {
+    while value.fract() != 0.0 && value <= MULTIPLE {
+        value *= 10.0;
+    }
+    value
+}
+
+/// Of whole numbers; more than allowed where it would be.
+fn least_common_multiple(a: f64, b: f64) -> f64 {
+    if a > MULTIPLE || b > MULTIPLE || a < 1.0 || b < 1.0 {
+        return a.max(b);
+    }
+    let (mut x, mut y) = (a as u64, b as u64);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x as f64 * b
+}
+
+/// The JSON schemas in a Lark grammar.
+fn schemas_in(text: &str) -> Vec<Value> {
+    let behind = text.split("%json").skip(1);
+    let schema = |rest| serde_json::Deserializer::from_str(rest).into_iter().next();
+    behind.filter_map(|rest| schema(rest)?.ok()).collect()
+}
+
+/// Shows every field of all objects in a value; found without recursion.
+fn each_field<'a>(value: &'a Value, see: &mut dyn FnMut(&'a str, &'a Value)) {
+    let mut open = vec![value];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Array(items) => open.extend(items),
+            Value::Object(object) => {
+                for (key, field) in object {
+                    see(key, field);
+                    open.push(field);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Fields of all objects in a value, and its levels; counted without recursion.

@@ -8,6 +8,9 @@ use toktrie::{TokRxInfo, TokTrie, TokenizerEnv};
 /// A token id is 24 bits wide in the trie.
 const MAX_TOKENS: usize = 1 << 24;
 
+/// Bytes of a text that must come which are tokenized at a time.
+const FORCED_BYTES: usize = 2048;
+
 /// A trie of all tokens, and the tokenizer they came from.
 pub(crate) struct Vocabulary {
     tokenizer: Tokenizer,
@@ -89,6 +92,12 @@ impl TokenizerEnv for Vocabulary {
     }
 
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<Token> {
+        // Only the first tokens of a text that must come are used before it is asked for again.
+        let bytes = &bytes[..bytes.len().min(FORCED_BYTES)];
+        let bytes = match std::str::from_utf8(bytes) {
+            Err(cut) if cut.error_len().is_none() => &bytes[..cut.valid_up_to()],
+            _ => bytes,
+        };
         self.trie.tokenize_with_greedy_fallback(bytes, |text| {
             let tokens = self.exact(text).or_else(|| self.following(text));
             tokens.unwrap_or_else(|| self.trie.greedy_tokenize(text.as_bytes()))

@@ -162,6 +162,7 @@ impl Answers {
                 None => return Err(gone()),
                 Some((_, Piece::Accepted)) => waiting -= 1,
                 Some((_, Piece::Rejected(error))) => return Err(error.into()),
+                Some((_, Piece::Refused(why))) => return Err(refused(&why)),
                 Some((_, Piece::Failed(why))) => return Err(ServerError::Failed(why)),
                 Some(piece) => early.push(piece),
             }
@@ -214,6 +215,7 @@ impl Answers {
                 }));
             }
             Piece::Rejected(error) => return Err(error.into()),
+            Piece::Refused(why) => return Err(refused(&why)),
             Piece::Failed(why) => return Err(ServerError::Failed(why)),
             Piece::Tokens(tokens) => reader.tokens(tokens, &mut events),
             Piece::Rest(text) => reader.push(&text),
@@ -233,6 +235,11 @@ impl Answers {
         self.ready.extend(events.into_iter().map(|event| (choice, event)));
         Ok(())
     }
+}
+
+/// What the request asked for cannot be had, however often it is asked.
+fn refused(why: &str) -> ServerError {
+    ServerError::invalid("response_format", format!("the answer cannot go on: {why}"))
 }
 
 fn gone() -> ServerError {

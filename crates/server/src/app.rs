@@ -12,7 +12,8 @@ use crate::service::{Place, Places, Service};
 use crate::settings::Settings;
 use forerun_grammar::{GrammarError, Grammars};
 use forerun_text::Dialect;
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
 use tokio::sync::Semaphore;
 
 /// The model, the engine's thread and the rules.
@@ -90,10 +91,29 @@ impl App {
     }
 }
 
+thread_local! {
+    /// Alive for as long as somebody waits for the work of this thread.
+    static ASKED: RefCell<Option<Weak<()>>> = const { RefCell::new(None) };
+}
+
+/// Whether somebody waits for what this thread does on the side: long work asks now and then.
+pub(crate) fn is_wanted() -> bool {
+    ASKED.with_borrow(|asked| asked.as_ref().is_none_or(|asked| asked.strong_count() > 0))
+}
+
 /// Runs templates and tokenizers where they do not hold up other connections.
 pub(crate) async fn on_the_side<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ServerError> + Send + 'static,
 ) -> Result<T, ServerError> {
+    // Dropped with this future when the client hangs up.
+    let wanted = Arc::new(());
+    let asked = Arc::downgrade(&wanted);
+    let work = move || {
+        ASKED.set(Some(asked));
+        let done = work();
+        ASKED.set(None);
+        done
+    };
     tokio::task::spawn_blocking(work)
         .await
         .unwrap_or_else(|_| Err(ServerError::Failed("preparing the prompt panicked".to_owned())))

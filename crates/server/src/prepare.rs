@@ -1,7 +1,7 @@
 //! From a question to jobs for the engine: template, tokenizer, grammar, defaults.
 
 use crate::answer::Reader;
-use crate::app::App;
+use crate::app::{App, is_wanted};
 use crate::chat::{ChatRequest, CompletionRequest, Generation, Prompt};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
@@ -221,7 +221,7 @@ fn grammars(app: &App) -> Result<&Grammars, ServerError> {
 }
 
 fn compile(app: &App, source: &GrammarSource) -> Result<Box<dyn Constraint>, ServerError> {
-    Ok(grammars(app)?.compile(source)?)
+    Ok(grammars(app)?.compile_while(source, &is_wanted)?)
 }
 
 /// Text to tokens. One that is too long for any context is not tokenized first.

@@ -106,6 +106,7 @@ fn ending_text(ending: Option<&FinishReason>) -> String {
         Some(FinishReason::Watched) => "the watch".to_owned(),
         Some(FinishReason::Length) => "length".to_owned(),
         Some(FinishReason::Cancelled) => "being cancelled".to_owned(),
+        Some(FinishReason::Refused(why)) => format!("its grammar, unfinished: {why}"),
         Some(FinishReason::Failed(why)) => format!("a failure: {why}"),
     }
 }

@@ -126,7 +126,7 @@ impl Witness {
             }
         }
         let (reason, receipt) = end.context("an answer has no end")?;
-        if let FinishReason::Failed(why) = reason {
+        if let FinishReason::Failed(why) | FinishReason::Refused(why) = reason {
             bail!("the device failed at `{}`: {why}", case.name);
         }
         // The row at a position samples the token after it.

@@ -3,6 +3,7 @@
 use super::disk::DiskTier;
 use super::prefix::{Found, Held};
 use super::{CacheReport, CacheSettings, CacheStats, DiskSettings, DiskStats, PrefixCache};
+use crate::recover::Stage;
 use crate::scheduler::lease_of;
 use crate::sequence::{Sequence, Standing};
 use crate::{Busy, Engine, EngineError, Event, FinishReason, ModelRunner, Runner};
@@ -63,6 +64,7 @@ impl<R: Runner> Engine<R> {
 
     /// Begins every sequence that got its lease: what the cache has of its prompt is copied in.
     pub(crate) fn start(&mut self, events: &mut Vec<Event>) {
+        self.place.enter(Stage::Start);
         let mut at = 0;
         while at < self.scheduler.sequences.len() {
             let sequence = &self.scheduler.sequences[at];
@@ -75,7 +77,10 @@ impl<R: Runner> Engine<R> {
                 at += 1;
                 continue;
             };
-            match self.restore(at, lease) {
+            self.place.seq = Some(seq);
+            let restored = self.restore(at, lease);
+            self.place.seq = None;
+            match restored {
                 Ok(report) => {
                     events.push(Event::Started { seq, cached: Box::new(report) });
                     at += 1;

@@ -57,7 +57,9 @@ impl Scheduler {
         }
         self.choose_depths(scratch, costs, [others, step.context()]);
         for span in &step.spans {
-            let Some(at) = self.find(span.seq) else { continue };
+            let Some(at) = self.find(span.seq).filter(|&at| !self.sequences[at].failed) else {
+                continue;
+            };
             let chosen = scratch.owners.iter().position(|&owner| owner == at);
             let from_head = match chosen.map(|i| scratch.candidates[i]) {
                 Some(candidate) if candidate.free => {
@@ -199,11 +201,15 @@ impl Scheduler {
         plan.blocks.extend_from_slice(&lease.blocks);
         sequence.drafting.filled = lease.committed;
         let mut sample = sample_spec(sequence, &mut plan.history);
+        let mut depth = depth;
         if let Some(constraint) = sequence.constraint.as_mut().filter(|_| depth > 0) {
             let row = plan.masks.len();
-            // A constraint that fails is heard when the next step is planned.
-            if plan.masks.lay(&mut **constraint, self.vocabulary).is_ok() {
+            // A constraint that fails is heard when the next step is planned. Until then nothing is drafted: a draft
+            // without a mask is hardly ever one that may come.
+            if plan.masks.lay_ahead(&mut **constraint, self.vocabulary).is_ok() {
                 sample.masks = row..row + 1;
+            } else {
+                depth = 0;
             }
         }
         let constrained = depth > 0 && sequence.constraint.is_some();

@@ -31,6 +31,14 @@ impl BlockPool {
         true
     }
 
+    /// Has all blocks again but those that are lent out.
+    pub(super) fn rebuild<'a>(&mut self, lent: impl Iterator<Item = &'a u32>) {
+        let mut free = vec![true; self.size];
+        lent.for_each(|&block| free[block as usize] = false);
+        self.free.clear();
+        self.free.extend((0..self.size as u32).rev().filter(|&block| free[block as usize]));
+    }
+
     /// Takes blocks back.
     pub(super) fn take_back(&mut self, blocks: &mut Vec<u32>) {
         self.free.append(blocks);

@@ -94,6 +94,17 @@ impl StateStore {
         self.pool.take_back(&mut lease.blocks);
     }
 
+    /// Releases every lease but these, whatever state it is in, and makes the pool anew of what they leave.
+    pub(crate) fn keep_only(&mut self, held: &[LeaseId]) {
+        for (slot, lease) in self.leases.iter_mut().enumerate() {
+            lease.held = held.contains(&LeaseId(slot as u32));
+            if !lease.held {
+                lease.blocks.clear();
+            }
+        }
+        self.pool.rebuild(self.leases.iter().flat_map(|lease| &lease.blocks));
+    }
+
     /// All leases and blocks.
     pub fn size(&self) -> (usize, usize) {
         (self.leases.len(), self.pool.size())

@@ -281,10 +281,10 @@ fn a_constraint_that_fails_ends_its_own_answer_only() {
             assert_eq!(tokens.len(), *len, "{reason:?}");
             match (&reason, pattern) {
                 (FinishReason::Length, _) => assert_eq!(*len, 20),
-                (FinishReason::Failed(why), Some(p)) if p.starves_at == 9 => {
+                (FinishReason::Refused(why), Some(p)) if p.starves_at == 9 => {
                     assert!(why.contains("allows no token"), "{why}");
                 }
-                (FinishReason::Failed(why), Some(_)) => assert!(why.contains("torn"), "{why}"),
+                (FinishReason::Refused(why), Some(_)) => assert!(why.contains("torn"), "{why}"),
                 other => panic!("{other:?}"),
             }
         }

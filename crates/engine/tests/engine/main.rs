@@ -11,6 +11,7 @@ mod gguf;
 mod golden;
 mod invariants;
 mod lag;
+mod late;
 mod mtp;
 mod rings;
 mod schedule;

@@ -232,7 +232,7 @@ fn a_pick_that_its_constraint_does_not_allow_is_no_text_and_ends_its_answer_only
         }
         let spoke = events.iter().any(|e| matches!(e, Event::Token { seq, .. } if *seq == bound));
         assert!(!spoke, "what may not come is not told");
-        let Some(FinishReason::Failed(why)) = reason_of(&events, bound) else { panic!("no end") };
+        let Some(FinishReason::Refused(why)) = reason_of(&events, bound) else { panic!("no end") };
         assert!(why.contains("token 4"), "{why}");
         assert_eq!(reason_of(&events, free), Some(FinishReason::Length));
         assert_eq!(engine.states().free().0, 2, "what failed is not kept");

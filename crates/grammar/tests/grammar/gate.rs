@@ -1,6 +1,6 @@
 //! Thoughts before a grammar.
 
-use crate::setup::{ENDS, VOCABULARY, allowed, grammars, tokenizer};
+use crate::setup::{ENDS, VOCABULARY, allowed, grammars, is_done, tokenizer};
 use forerun_base::Token;
 use forerun_grammar::{GrammarError, GrammarSource};
 
@@ -19,18 +19,18 @@ fn anything_may_be_thought_and_then_the_grammar_holds() {
     assert!(!gate.take(ENDS[0]) && !gate.take(ENDS[1]), "no end before the answer");
     let thoughts = encode("Once upon a time {\"a\"");
     assert!(thoughts.iter().all(|&token| gate.take(token)));
-    assert!(!gate.is_done());
+    assert!(!is_done(&mut *gate));
     let mark = encode("</think>");
     assert!(mark.iter().all(|&token| gate.take(token)));
     let yes = encode("yes");
     assert_eq!(allowed(&mut *gate), Some(vec![yes[0]]), "forced by the grammar");
     assert!(yes.iter().all(|&token| gate.take(token)));
-    assert!(gate.is_done());
+    assert!(is_done(&mut *gate));
     // Back into the thoughts, and out again.
     gate.back(yes.len() + mark.len() + 2);
     assert_eq!(allowed(&mut *gate).expect("a say").len(), VOCABULARY - ENDS.len());
     assert!(mark.iter().chain(&yes).all(|&token| gate.take(token)));
-    assert!(gate.is_done());
+    assert!(is_done(&mut *gate));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_budget_forces_the_mark() {
                 assert!(gate.take(token));
             }
             assert_eq!(allowed(&mut *gate), None, "free again");
-            assert!(gate.take(301) && !gate.is_done());
+            assert!(gate.take(301) && !is_done(&mut *gate));
             gate.back(tokens.len() + 1);
             forced.clear();
             gate.forced(1, &mut forced);

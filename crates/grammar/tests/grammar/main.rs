@@ -3,7 +3,9 @@
 mod answers;
 mod compiling;
 mod gate;
+mod limits;
 mod schemas;
+mod seeds;
 mod setup;
 mod spelling;
 mod tools;

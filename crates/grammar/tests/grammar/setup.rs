@@ -9,6 +9,7 @@ use forerun_model::{Blueprint, Model};
 use forerun_text::Tokenizer;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Tokens of the bundled model.
 pub(crate) const VOCABULARY: usize = 8192;
@@ -69,6 +70,12 @@ pub(crate) fn allowed_of(constraint: &mut dyn Constraint, size: usize) -> Option
     (said == Allowed::Some).then(|| (0..size as Token).filter(bit).collect())
 }
 
+/// Whether an answer is whole, however long it takes to know.
+pub(crate) fn is_done(constraint: &mut dyn Constraint) -> bool {
+    assert!(constraint.ready(Duration::from_secs(60)), "a minute is enough");
+    constraint.is_done()
+}
+
 /// The text of an answer that takes any of the allowed tokens each time; `None` if it does not end soon.
 pub(crate) fn stroll(
     source: &GrammarSource,
@@ -95,9 +102,9 @@ pub(crate) fn stroll_tokens(
             break;
         }
         tokens.push(token);
-        if constraint.is_done() {
+        if is_done(&mut *constraint) {
             break;
         }
     }
-    constraint.is_done().then_some(tokens)
+    is_done(&mut *constraint).then_some(tokens)
 }

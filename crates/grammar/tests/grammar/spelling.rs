@@ -1,6 +1,6 @@
 //! Vocabularies that are not byte-level.
 
-use crate::setup::{Luck, allowed_of};
+use crate::setup::{Luck, allowed_of, is_done};
 use forerun_base::Token;
 use forerun_grammar::{GrammarSource, Grammars};
 use forerun_text::{Tokenizer, Vocabulary};
@@ -54,7 +54,7 @@ fn bytes_and_spaces_of_sentence_piece_spell_json() {
     for _ in 0..30 {
         let mut constraint = grammars.compile(&source).expect("compiled");
         let mut tokens: Vec<Token> = Vec::new();
-        while !constraint.is_done() {
+        while !is_done(&mut *constraint) {
             let all = allowed_of(&mut *constraint, size).expect("a say");
             let token = all[luck.below(all.len())];
             assert!(constraint.take(token));

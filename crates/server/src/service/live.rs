@@ -161,6 +161,7 @@ impl Live {
         let ending = match (rest, reason, stopped) {
             (Err(error), ..) => return self.fail(error.to_string()),
             (_, FinishReason::Failed(why), _) => return self.fail(why),
+            (_, FinishReason::Refused(why), _) => return self.refuse(why),
             (_, FinishReason::Cancelled, _) => return self.metrics.note_end("abort"),
             (_, _, Some(stop)) => stop,
             (_, FinishReason::Length, _) => Ending::Length,
@@ -194,7 +195,12 @@ impl Live {
         self.last(Piece::Finished(Box::new(end)));
     }
 
-    fn fail(self, why: String) {
+    fn refuse(self, why: String) {
+        self.metrics.note_end("refused");
+        self.last(Piece::Refused(why));
+    }
+
+    pub(super) fn fail(self, why: String) {
         self.metrics.note_end("error");
         self.last(Piece::Failed(why));
     }

@@ -60,7 +60,9 @@ pub(crate) enum Piece {
     Rest(String),
     /// The answer is over.
     Finished(Box<End>),
-    /// The device or the detokenizer failed.
+    /// Its grammar cannot go on; the same request will end the same way.
+    Refused(String),
+    /// The engine, its device or the detokenizer failed.
     Failed(String),
 }
 

@@ -3,7 +3,7 @@
 use super::live::Live;
 use super::{Command, Piece, Submission, Watchers};
 use forerun_base::SeqId;
-use forerun_engine::{Engine, Event, FinishReason, Request, Runner};
+use forerun_engine::{Engine, Event, FinishReason, Request, Runner, panic_text};
 use forerun_text::Tokenizer;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,9 +49,7 @@ impl<R: Runner> Worker<R> {
         }));
         alive.store(false, Ordering::Release);
         done.unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("the engine's thread panicked: {}", text.unwrap_or("no reason given")))
+            Err(format!("the engine's thread panicked: {}", panic_text(&*panic)))
         })
     }
 
@@ -111,16 +109,18 @@ impl<R: Runner> Worker<R> {
         let refuse = |piece| {
             let _ = sink.send((choice, piece));
         };
-        let (live, request) = match Live::new(submission, &self.tokenizer, &self.watchers.metrics) {
-            Ok(made) => made,
-            Err(error) => return refuse(Piece::Failed(error.to_string())),
-        };
-        match self.engine.submit(request) {
-            Ok(seq) => {
-                live.tell(Piece::Accepted);
-                self.answers.insert(seq, live);
-            }
-            Err(error) => refuse(Piece::Rejected(error)),
+        let taken = catch_unwind(AssertUnwindSafe(|| {
+            let made = Live::new(submission, &self.tokenizer, &self.watchers.metrics);
+            let (live, request) = made.map_err(|error| Piece::Failed(error.to_string()))?;
+            let seq = self.engine.submit(request).map_err(Piece::Rejected)?;
+            live.tell(Piece::Accepted);
+            self.answers.insert(seq, live);
+            Ok(())
+        }));
+        match taken {
+            Ok(Ok(())) => {}
+            Ok(Err(piece)) => refuse(piece),
+            Err(panic) => refuse(Piece::Failed(panic_text(&*panic).to_owned())),
         }
     }
 
@@ -144,25 +144,48 @@ impl<R: Runner> Worker<R> {
 
     /// Tells what the step that began at `began` decided.
     fn hand_out(&mut self, began: Instant) {
-        for event in self.events.drain(..) {
-            match event {
-                Event::Started { seq, cached } => {
-                    if let Some(live) = self.answers.get_mut(&seq) {
-                        live.start(began, *cached, &self.watchers.looks, &self.tokenizer);
-                    }
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            let (Event::Started { seq, .. }
+            | Event::Token { seq, .. }
+            | Event::Finished { seq, .. }) = event;
+            self.contain(seq, |this| this.tell(began, event));
+        }
+        self.events = events;
+        let waiting: Vec<SeqId> = self.answers.keys().copied().collect();
+        for seq in waiting {
+            self.contain(seq, |this| this.answers.get_mut(&seq).into_iter().for_each(Live::flush));
+        }
+    }
+
+    /// Does something for one answer. A panic ends that answer alone.
+    fn contain(&mut self, seq: SeqId, work: impl FnOnce(&mut Self)) {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
+        if let Err(panic) = done {
+            self.engine.cancel(seq, &mut Vec::new());
+            if let Some(live) = self.answers.remove(&seq) {
+                live.fail(format!("the text of the answer: {}", panic_text(&*panic)));
+            }
+        }
+    }
+
+    fn tell(&mut self, began: Instant, event: Event) {
+        match event {
+            Event::Started { seq, cached } => {
+                if let Some(live) = self.answers.get_mut(&seq) {
+                    live.start(began, *cached, &self.watchers.looks, &self.tokenizer);
                 }
-                Event::Token { seq, token, logprobs } => {
-                    if let Some(live) = self.answers.get_mut(&seq) {
-                        live.token(token, logprobs);
-                    }
+            }
+            Event::Token { seq, token, logprobs } => {
+                if let Some(live) = self.answers.get_mut(&seq) {
+                    live.token(token, logprobs);
                 }
-                Event::Finished { seq, reason, receipt } => {
-                    if let Some(live) = self.answers.remove(&seq) {
-                        live.finish(reason, *receipt);
-                    }
+            }
+            Event::Finished { seq, reason, receipt } => {
+                if let Some(live) = self.answers.remove(&seq) {
+                    live.finish(reason, *receipt);
                 }
             }
         }
-        self.answers.values_mut().for_each(Live::flush);
     }
 }

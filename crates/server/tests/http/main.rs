@@ -5,6 +5,7 @@ mod answers;
 mod client;
 mod document;
 mod errors;
+mod grammars;
 mod hostile;
 mod life;
 mod messages;
