@@ -4,8 +4,11 @@
 mod answers;
 mod client;
 mod document;
+mod documented;
 mod errors;
+mod heads;
 mod hostile;
+mod isolation;
 mod life;
 mod messages;
 mod page;
