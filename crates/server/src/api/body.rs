@@ -21,16 +21,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const UNIT: usize = 64 << 10;
 /// Bytes of long bodies that come in at a time, over all requests.
 const BODIES: usize = 64 << 20;
-/// Bytes a body may come to once parsed, where bodies are not allowed to be longer than usual.
+/// Bytes a body may come to once parsed, and all of them at a time, where bodies are not allowed to be longer than
+/// usual. Templates copy messages, and an allocator keeps much of what was once used: a process grows by twice as much.
 const PARSED: usize = 128 << 20;
-/// Bodies of that size that are parsed at a time.
-const PARSED_BODIES: usize = 2;
+/// Bytes of a small body once parsed, and of all of them: they never wait for large ones.
+const SMALL: usize = 4 << 20;
+const SMALL_TOGETHER: usize = 64 << 20;
 /// Bytes of long requests that answers repeat, over all answers.
 const REPEATED: usize = 64 << 20;
 
 /// Memory for what clients send, over all requests.
 pub(crate) struct Room {
     bodies: Arc<Semaphore>,
+    small: Arc<Semaphore>,
     parsed: Arc<Semaphore>,
     /// Most of it for one body.
     most_parsed: usize,
@@ -43,7 +46,8 @@ impl Room {
         let most_parsed = PARSED.max(body_bytes.saturating_mul(4));
         Self {
             bodies: units(BODIES.max(body_bytes)),
-            parsed: units(PARSED_BODIES * most_parsed),
+            small: units(SMALL_TOGETHER),
+            parsed: units(most_parsed),
             most_parsed,
             repeated: units(REPEATED),
         }
@@ -57,7 +61,8 @@ impl Room {
     ) -> Result<OwnedSemaphorePermit, ServerError> {
         let weight = Weight::of(body);
         weight.check(self.most_parsed)?;
-        let room = Arc::clone(&self.parsed).acquire_many_owned(units(weight.bytes).max(1));
+        let pool = if weight.bytes <= SMALL { &self.small } else { &self.parsed };
+        let room = Arc::clone(pool).acquire_many_owned(units(weight.bytes).max(1));
         let busy = || ServerError::Unavailable("too many long requests at once");
         match tokio::time::timeout(patience, room).await {
             Ok(Ok(room)) => Ok(room),

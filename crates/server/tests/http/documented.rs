@@ -385,6 +385,43 @@ fn other_api(row: &str) -> bool {
         .any(|start| row.starts_with(start.trim_end()))
 }
 
+/// What has a number on the page and is one more than that.
+#[test]
+fn one_more_than_a_documented_limit_is_refused_by_its_number() {
+    let server = Running::start();
+    let hi = json!({"role": "user", "content": "Hi"});
+    let many = |one: &Value, count: usize| Value::Array(vec![one.clone(); count]);
+    let biases: Value = (0..16_385)
+        .map(|i| (format!("{i:06}"), json!(1)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let item = json!({"type": "message", "role": "user", "content": "Hi"});
+    let nested = (0..127).fold(json!([]), |inner, _| json!([inner]));
+    let (chat, text) = ("/v1/chat/completions", "/v1/completions");
+    for (path, body, limit) in [
+        (chat, json!({"messages": many(&hi, 10_001)}), "10000"),
+        ("/tokenize", json!({"messages": many(&hi, 10_001)}), "10000"),
+        ("/v1/messages", json!({"messages": many(&hi, 10_001), "max_tokens": 1}), "10000"),
+        ("/v1/messages/count_tokens", json!({"messages": many(&hi, 10_001)}), "10000"),
+        ("/v1/responses", json!({"input": many(&item, 10_001)}), "10000"),
+        (text, json!({"prompt": "A", "logit_bias": biases}), "16384"),
+        (text, json!({"prompt": "A", "stop": many(&json!("a"), 17)}), "16"),
+        (text, json!({"prompt": "A", "stop": "a".repeat(513)}), "512"),
+        (text, json!({"prompt": "A", "n": 129}), "128"),
+        (text, json!({"prompt": nested}), "128"),
+        (text, json!({"prompt": "A", "cache_salt": "a".repeat(1025)}), "1024"),
+        (text, json!({"prompt": "A", "logprobs": 21}), "20"),
+    ] {
+        let response = post(server.address, path, &body);
+        let told = response.text();
+        assert_eq!(response.status, 400, "{path}, {limit}: {told}");
+        assert!(told.replace(',', "").contains(limit), "{path}, {limit}: {told}");
+    }
+    let just = json!({"prompt": "A", "max_tokens": 1, "n": 128, "cache_salt": "a".repeat(1024), "logprobs": 20,
+        "stop": many(&json!("a".repeat(512)), 16)});
+    assert_eq!(post(server.address, text, &just).status, 200);
+}
+
 #[test]
 fn every_documented_metric_is_told() {
     let folder = std::env::temp_dir().join(format!("forerun-metrics-{}", std::process::id()));
