@@ -41,7 +41,7 @@ def raw(server, data, wait=20.0, chunks=()):
 
 def post(server, body, path=CHAT, content_type="application/json", length=None):
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = (f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\nContent-Length: {len(body) if length is None else length}\r\n"
+    head = (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: {len(body) if length is None else length}\r\n"
             "Connection: close\r\n\r\n").encode()
     return raw(server, head + body)[0]
 
@@ -95,9 +95,9 @@ def bodies(server, checks):
     checks.that("a regex of a billion: an answer or a refusal, soon", status in (200, 400) and took < 20, f"{status} in {took:.1f} s")
     checks.that("another content type is refused", post(server, GOOD, content_type="text/plain") in (400, 415))
     for path in ("/nothing", "/../../etc/passwd", "/page/../../Cargo.toml", "/v1/models/nothing"):
-        status = raw(server, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())[0]
+        status = raw(server, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())[0]
         checks.that(f"GET {path}: not there", status == 404, str(status))
-    status = raw(server, f"DELETE {CHAT} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())[0]
+    status = raw(server, f"DELETE {CHAT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())[0]
     checks.that("another method is refused", status == 405, str(status))
 
 
@@ -105,7 +105,7 @@ def sizes(server, checks):
     before = server.rss()
     status = post(server, b"{", length=10 * 1024**3)
     checks.that("ten announced gigabytes: refused before they are sent", status == 413, str(status))
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     chunk = b"100000\r\n" + b" " * MIB + b"\r\n"
     status, _ = raw(server, head, chunks=(chunk for _ in range(256)))
     checks.that("a body without end: refused", status in (413, 0), str(status))
@@ -117,21 +117,21 @@ def headers(server, checks):
     def ask(lines):
         return raw(server, b"GET /health/live HTTP/1.1\r\n" + lines + b"\r\n")[0]
     cases = {
-        "five thousand headers": b"Host: x\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(5000)),
-        "a header of a megabyte": b"Host: x\r\nX: " + b"y" * MIB + b"\r\n",
-        "a header without a colon": b"Host: x\r\nnonsense\r\n",
-        "a zero byte": b"Host: x\r\nX: a\x00b\r\n",
+        "five thousand headers": b"Host: localhost\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(5000)),
+        "a header of a megabyte": b"Host: localhost\r\nX: " + b"y" * MIB + b"\r\n",
+        "a header without a colon": b"Host: localhost\r\nnonsense\r\n",
+        "a zero byte": b"Host: localhost\r\nX: a\x00b\r\n",
     }
     for name, lines in cases.items():
         status = ask(lines)
         checks.that(f"{name}: refused", status in (0, 400, 431), str(status))
     for name, data in {
         "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 200,
-        "a path of a megabyte": b"GET /" + b"a" * MIB + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        "negative length": f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n".encode(),
-        "two lengths": f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}".encode(),
-        "length and chunks": f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode(),
-        "a chunk of nonsense": f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n".encode(),
+        "a path of a megabyte": b"GET /" + b"a" * MIB + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "negative length": f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n".encode(),
+        "two lengths": f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}".encode(),
+        "length and chunks": f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode(),
+        "a chunk of nonsense": f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n".encode(),
     }.items():
         status, _ = raw(server, data)
         checks.that(f"{name}: refused", status == 0 or 400 <= status < 500, str(status))
@@ -147,12 +147,14 @@ def idle(server, checks, count):
     # Half of them say a little and stop.
     for connection in held[::2]:
         try:
-            connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+            connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
         except OSError:
             pass
     time.sleep(1)
     grown = server.rss() - before
     checks.that(f"{len(held)} idle connections cost little memory", grown < 100 * MIB, f"+{grown / MIB:.0f} MiB")
+    status = get(f"{server.url}/health/ready", timeout=5)[0]
+    checks.that("health is answered at once while they are open", status == 200, str(status))
     for connection in held:
         connection.close()
     end = time.monotonic() + 40
@@ -166,7 +168,7 @@ def trickle(server, checks):
     """A request that arrives a byte at a time must not keep its connection for ever, nor others waiting."""
     body = json.dumps(GOOD).encode()
     slow = socket.create_connection(("127.0.0.1", server.port), timeout=90)
-    slow.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+    slow.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
     began = time.monotonic()
     served = True
     ended = None
@@ -196,7 +198,7 @@ def lazy_reader(server, checks):
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         connection.connect(("127.0.0.1", server.port))
-        connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         held.append(connection)
     time.sleep(3)
     status = post(server, {**GOOD, "max_tokens": 4})
@@ -240,7 +242,7 @@ def main():
         checks.that("it still says what it said at first", asyncio.run(good(server)) == expected)
     with Server("--max-sequences", 1, key="sesame") as server:
         for key in (None, "", "sesam", "sesamee", "ü", "x" * 8000):
-            request = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            request = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             if key is not None:
                 request += b"Authorization: Bearer " + key.encode() + b"\r\n"
             status = raw(server, request + b"\r\n")[0]

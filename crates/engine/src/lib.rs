@@ -36,8 +36,8 @@ mod submissions;
 
 pub use accept::{Verdict, accept};
 pub use cache::{
-    CacheFile, CacheReport, CacheSettings, CacheStats, CacheUse, DiskSettings, DiskStats, Miss,
-    MissReason, Part, StateShape, TierStats,
+    CacheFile, CacheReport, CacheSalt, CacheSettings, CacheStats, CacheUse, DiskSettings,
+    DiskStats, Miss, MissReason, Part, StateShape, TierStats,
 };
 pub use constraint::{Allowed, Constraint, Masks};
 pub use draft::{

@@ -1,6 +1,7 @@
 //! What every handler shares.
 
 use crate::answer::Answers;
+use crate::api::Room;
 use crate::auth::Keys;
 use crate::cache_traces::CacheTraces;
 use crate::chat::{ChatRequest, CompletionRequest};
@@ -8,6 +9,7 @@ use crate::error::ServerError;
 use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
 use crate::prepare::{self, Prepared};
+use crate::server::Hosts;
 use crate::service::{Place, Places, Service};
 use crate::settings::Settings;
 use forerun_grammar::{GrammarError, Grammars};
@@ -28,13 +30,15 @@ pub(crate) struct App {
     pub(crate) places: Arc<Places>,
     pub(crate) settings: Settings,
     pub(crate) keys: Keys,
+    /// Under which names it answers.
+    pub(crate) hosts: Hosts,
     pub(crate) metrics: Arc<Metrics>,
     /// What the prefix cache did of late.
     pub(crate) looks: Arc<CacheTraces>,
     /// The OpenAPI document.
     pub(crate) openapi: String,
-    /// Room for bodies that are being read, in units of [`crate::api::BODY_UNIT`].
-    pub(crate) bodies: Arc<Semaphore>,
+    /// Memory for what clients send.
+    pub(crate) room: Room,
     /// Unix seconds at which the server started.
     pub(crate) since: u64,
 }

@@ -1,5 +1,6 @@
 //! What the prefix cache had of the latest requests, and why not more.
 
+use crate::auth::Owner;
 use crate::service::lock;
 use forerun_base::Token;
 use forerun_engine::{CacheReport, Miss};
@@ -21,6 +22,8 @@ pub(crate) struct CacheTraces(Mutex<VecDeque<CacheTrace>>);
 /// One request's look.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CacheTrace {
+    #[serde(skip)]
+    owner: Option<Owner>,
     request_id: String,
     prompt_tokens: usize,
     cached_tokens: usize,
@@ -52,12 +55,13 @@ impl CacheTraces {
     /// Remembers a look at a prompt.
     pub(crate) fn note(
         &self,
-        request_id: &str,
+        (owner, request_id): (Option<Owner>, &str),
         report: &CacheReport,
         prompt: &[Token],
         tokenizer: &Tokenizer,
     ) {
         let look = CacheTrace {
+            owner,
             request_id: request_id.to_owned(),
             prompt_tokens: report.prompt_tokens,
             cached_tokens: report.cached_tokens,
@@ -75,6 +79,20 @@ impl CacheTraces {
     pub(crate) fn of(&self, request_id: Option<&str>) -> Vec<CacheTrace> {
         let wanted = |look: &&CacheTrace| request_id.is_none_or(|id| look.request_id == id);
         lock(&self.0).iter().filter(wanted).cloned().collect()
+    }
+}
+
+impl CacheTrace {
+    /// Whether it is of one of this owner's requests.
+    pub(crate) fn is_of(&self, owner: Owner) -> bool {
+        self.owner == Some(owner)
+    }
+
+    /// Leaves out what the cache has where the prompt differs.
+    pub(crate) fn hide_expected(&mut self) {
+        if let Some(miss) = &mut self.miss {
+            miss.expected = None;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A question, whatever API asked it.
 
 use crate::SamplingOverrides;
+use crate::auth::Owner;
 use forerun_base::Token;
 use forerun_engine::Depth;
 use forerun_grammar::GrammarSource;
@@ -83,21 +84,25 @@ pub(crate) struct Generation {
     pub(crate) cache: CacheOverrides,
     /// The request's name, for whoever looks into what became of it.
     pub(crate) request_id: Arc<str>,
+    /// Whose it is, where API keys tell.
+    pub(crate) owner: Option<Owner>,
     /// Lower runs first.
     pub(crate) priority: i32,
 }
 
 /// How a request uses the prefix cache.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CacheOverrides {
     pub(crate) on: bool,
     /// Evict what it leaves there last.
     pub(crate) keep: bool,
+    /// Share only with requests that say the same.
+    pub(crate) salt: Option<String>,
 }
 
 impl Default for CacheOverrides {
     fn default() -> Self {
-        Self { on: true, keep: false }
+        Self { on: true, keep: false, salt: None }
     }
 }
 
@@ -114,6 +119,7 @@ impl Default for Generation {
             speculation: None,
             cache: CacheOverrides::default(),
             request_id: "".into(),
+            owner: None,
             priority: 0,
         }
     }

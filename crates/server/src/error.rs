@@ -27,16 +27,26 @@ pub(crate) enum ServerError {
     NoKey,
     #[error("the key is not one this server accepts")]
     WrongKey,
+    #[error("{0}")]
+    Forbidden(&'static str),
+    #[error("this server does not answer as {0:?}; start it with --allow-host NAME to add a name")]
+    Host(String),
     #[error("there is nothing at {0}; /openapi.json lists what there is")]
     NoRoute(String),
     #[error("{method} is not allowed at {path}")]
     NoMethod { method: String, path: String },
     #[error("the body is longer than {0} bytes")]
     TooLarge(usize),
+    #[error("the body has {found} {what}; at most {most} are taken")]
+    TooMany { what: &'static str, found: usize, most: usize },
+    #[error("the head of the request has {found} bytes; at most {most} are taken")]
+    HeadTooLarge { found: usize, most: usize },
     #[error("the body did not arrive within {0} seconds")]
     TooSlow(u64),
     #[error("the content type is {0}; send application/json")]
     MediaType(String),
+    #[error("the body's content-encoding is {0}, which is not supported; send it as it is")]
+    Encoding(String),
     /// More requests than the server lets wait.
     #[error(
         "{waiting} requests are being answered or wait, which is all this server takes; try again later"
@@ -82,10 +92,12 @@ impl ServerError {
                 StatusCode::NOT_FOUND
             }
             Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
+            Self::Forbidden(_) | Self::Host(_) => StatusCode::FORBIDDEN,
             Self::NoMethod { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge(_) | Self::TooMany { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::HeadTooLarge { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::MediaType(_) | Self::Encoding(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -108,11 +120,14 @@ impl ServerError {
             Self::UnknownModel { .. } => Some("model_not_found"),
             Self::UnknownRequest { .. } => Some("unknown_request"),
             Self::NoKey | Self::WrongKey => Some("invalid_api_key"),
+            Self::Forbidden(_) => Some("forbidden"),
+            Self::Host(_) => Some("host_not_allowed"),
             Self::NoRoute(_) => Some("unknown_url"),
             Self::NoMethod { .. } => Some("method_not_allowed"),
-            Self::TooLarge(_) => Some("request_too_large"),
+            Self::TooLarge(_) | Self::TooMany { .. } => Some("request_too_large"),
+            Self::HeadTooLarge { .. } => Some("head_too_large"),
             Self::TooSlow(_) => Some("request_timeout"),
-            Self::MediaType(_) => Some("unsupported_media_type"),
+            Self::MediaType(_) | Self::Encoding(_) => Some("unsupported_media_type"),
             Self::Busy { .. } => Some("queue_full"),
             Self::Unavailable(_) => Some("unavailable"),
             Self::Failed(_) => Some("engine_failed"),
@@ -149,6 +164,7 @@ impl ServerError {
     fn anthropic_type(&self) -> &'static str {
         match self.status() {
             StatusCode::UNAUTHORIZED => "authentication_error",
+            StatusCode::FORBIDDEN => "permission_error",
             StatusCode::NOT_FOUND => "not_found_error",
             StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
@@ -202,6 +218,9 @@ impl IntoResponse for ServerError {
             }
             Self::NoKey | Self::WrongKey => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+            }
+            Self::Encoding(_) => {
+                headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             }
             _ => None,
         };

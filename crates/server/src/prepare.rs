@@ -2,6 +2,7 @@
 
 use crate::answer::Reader;
 use crate::app::{App, is_wanted};
+use crate::auth;
 use crate::chat::{ChatRequest, CompletionRequest, Generation, Prompt};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
@@ -95,7 +96,9 @@ fn cache(app: &App, generation: &Generation, marks: impl Fn() -> Vec<u32>) -> Ca
         return CacheUse::OFF;
     }
     let marks = if app.facts.cache_bytes > 0 { marks() } else { Vec::new() };
-    CacheUse { marks, keep: generation.cache.keep, ..CacheUse::default() }
+    let owner = generation.owner.filter(|_| !app.settings.share_cache);
+    let salt = auth::cache_salt(owner, generation.cache.salt.as_deref());
+    CacheUse { marks, keep: generation.cache.keep, salt, ..CacheUse::default() }
 }
 
 /// A conversation as the model reads it.
@@ -276,6 +279,7 @@ impl Outline<'_> {
             priority: generation.priority,
             cache: self.cache.clone(),
             request_id: Arc::clone(&generation.request_id),
+            owner: generation.owner,
             constraint,
             logprobs: generation.logprobs,
             shown: self.shown.clone(),

@@ -10,6 +10,12 @@ pub struct Settings {
     pub address: SocketAddr,
     /// Keys that open it; none lets everyone in.
     pub api_keys: Vec<String>,
+    /// Keys that also show what belongs to others; none turns that off.
+    pub admin_keys: Vec<String>,
+    /// Names beside those of this machine under which it answers.
+    pub hosts: Vec<String>,
+    /// Whether requests with different API keys share the prefix cache.
+    pub share_cache: bool,
     /// Requests that wait beyond those that run.
     pub queue: usize,
     /// Longest request body.
@@ -31,6 +37,9 @@ impl Default for Settings {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 8080)),
             api_keys: Vec::new(),
+            admin_keys: Vec::new(),
+            hosts: Vec::new(),
+            share_cache: false,
             queue: 256,
             body_bytes: 32 << 20,
             connections: 1024,

@@ -2,7 +2,7 @@
 
 use super::engine::at_least_one;
 use super::{DeviceArgs, EngineArgs, ModelArgs, SpeculationArgs};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -53,6 +53,21 @@ pub(crate) struct ServeArgs {
     /// File with keys, one per line
     #[arg(long, value_name = "FILE", help_heading = "Server")]
     pub(crate) api_key_file: Option<PathBuf>,
+
+    /// File with keys, one per line, that show what belongs to others, too: /debug is off without one
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    pub(crate) admin_key_file: Option<PathBuf>,
+
+    /// Further name the server answers to (the `Host` header); may be repeated. On this machine only, any other
+    /// name but localhost is refused; elsewhere, any is answered until one is given
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    pub(crate) allow_host: Vec<String>,
+
+    /// Let requests with different API keys share the prefix cache
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true")]
+    #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(help_heading = "Server")]
+    pub(crate) share_cache: bool,
 
     /// Name the model is served under [default: the name of its folder or file]
     #[arg(long, value_name = "NAME", help_heading = "Server")]

@@ -45,7 +45,8 @@ fn options(key: &str, value: &Value) -> anyhow::Result<Vec<OsString>> {
             Value::String(text) => text.clone(),
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
-            _ => bail!("`{key}` is a {}; give a text or a number", value.type_str()),
+            Value::Boolean(on) => on.to_string(),
+            _ => bail!("`{key}` is a {}; give a text, a number, true or false", value.type_str()),
         };
         Ok(format!("--{key}={text}").into())
     };
@@ -78,7 +79,9 @@ mod tests {
         for (file, word) in [
             ("prot = 1", "--prot"),
             ("port = 70000", "70000"),
-            ("port = [true]", "boolean"),
+            ("port = [{}]", "table"),
+            ("port = true", "true"),
+            ("share-cache = 1", "1"),
             ("config = \"g.toml\"", "another"),
             ("port", "f.toml"),
         ] {

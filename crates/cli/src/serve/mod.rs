@@ -58,7 +58,10 @@ fn mebibytes(count: u32) -> u64 {
 fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
     Ok(Settings {
         address: SocketAddr::new(args.host, args.port),
-        api_keys: keys::read(args)?,
+        api_keys: keys::api(args)?,
+        admin_keys: keys::admin(args)?,
+        hosts: args.allow_host.clone(),
+        share_cache: args.share_cache,
         queue: args.queue,
         body_bytes: args.max_body << 20,
         connections: args.max_connections,

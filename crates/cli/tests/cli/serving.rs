@@ -1,21 +1,27 @@
 //! `forerun serve` as a supervisor sees it.
 
-use crate::program::{command, forerun};
+use crate::program::{command, forerun, repository};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 /// A server on a free port.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Serving {
-    fn start(options: &[&str]) -> Self {
+    pub(crate) fn start(options: &[&str]) -> Self {
+        Self::start_with(options, "")
+    }
+
+    /// With a key in the environment, where it is not empty.
+    fn start_with(options: &[&str], key: &str) -> Self {
         let mut child = command(&["serve", "--port", "0", "--ctx", "256", "--max-sequences", "1"])
             .args(options)
             .env_remove("FORERUN_API_KEY")
+            .envs((!key.is_empty()).then_some(("FORERUN_API_KEY", key)))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -26,22 +32,48 @@ impl Serving {
         Self { child, address }
     }
 
-    fn get(&self, path: &str) -> String {
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn get(&self, path: &str) -> String {
+        self.get_with(path, "")
+    }
+
+    /// A GET with more header lines, each with its end.
+    fn get_with(&self, path: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n").unwrap();
+        let host = if headers.contains("host:") { "" } else { "host: localhost\r\n" };
+        write!(stream, "GET {path} HTTP/1.1\r\n{host}{headers}connection: close\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text
     }
 
     /// Asks it to end, as a supervisor does; its exit status and what it wrote to stderr.
-    fn terminate(mut self) -> (Option<i32>, String) {
+    pub(crate) fn terminate(mut self) -> (Option<i32>, String) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
         (self.child.wait().unwrap().code(), log)
     }
+}
+
+/// Sends a body with more header lines; the status of the answer, or 0 if the connection was lost.
+pub(crate) fn post(address: &str, path: &str, headers: &str, body: &[u8]) -> u16 {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n{headers}connection: close\r\n\r\n"
+    );
+    // A server may refuse before it has read all.
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer.split(' ').nth(1).map_or(0, |status| status.parse().unwrap())
 }
 
 #[test]
@@ -83,6 +115,8 @@ fn what_cannot_be_served_is_an_error_before_weights_are_read() {
     for (options, named) in [
         (["--api-key-file", empty], "holds no key"),
         (["--api-key-file", "no-such-file"], "no-such-file"),
+        (["--admin-key-file", empty], "holds no key"),
+        (["--admin-key-file", "no-such-admins"], "no-such-admins"),
         (["--config", "no-such-file.toml"], "no-such-file.toml"),
         (["--api-key", ""], "empty"),
     ] {
@@ -91,4 +125,113 @@ fn what_cannot_be_served_is_an_error_before_weights_are_read() {
         assert_eq!(output.status.code(), Some(1), "{options:?}: {told}");
         assert!(told.contains(named), "{options:?}: {told}");
     }
+}
+
+#[test]
+fn options_about_who_may_ask_reach_the_server_from_the_command_line_and_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let [keys, admins] = ["keys", "admins"].map(|name| folder.path().join(name));
+    std::fs::write(&keys, "first\nsecond\n").unwrap();
+    std::fs::write(&admins, "root\n").unwrap();
+    let [keys, admins] = [keys.to_str().unwrap(), admins.to_str().unwrap()];
+    let file = folder.path().join("forerun.toml");
+    let lines = format!(
+        "api-key-file = {keys:?}\nadmin-key-file = {admins:?}\nshare-cache = true\nallow-host = [\"box\", \"crate\"]\n"
+    );
+    std::fs::write(&file, lines).unwrap();
+    let typed = [
+        "--api-key-file",
+        keys,
+        "--admin-key-file",
+        admins,
+        "--share-cache",
+        "--allow-host",
+        "box",
+    ];
+    for options in [&typed[..], &["--config", file.to_str().unwrap()]] {
+        let server = Serving::start(options);
+        for (headers, status) in [
+            ("", 401),
+            ("x-api-key: first\r\n", 200),
+            ("x-api-key: root\r\nhost: box:80\r\n", 200),
+            ("x-api-key: first\r\nhost: evil\r\n", 403),
+        ] {
+            for path in ["/debug/cache", "/v1/models"] {
+                let answer = server.get_with(path, headers);
+                let expected = format!("HTTP/1.1 {status}");
+                assert!(answer.starts_with(&expected), "{options:?} {path} {headers:?}: {answer}");
+            }
+        }
+        assert_eq!(server.terminate().0, Some(0));
+    }
+}
+
+#[test]
+fn documented_options_exist_and_documented_config_files_are_read() {
+    let help = String::from_utf8(forerun(&["serve", "--help"]).stdout).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("forerun.toml");
+    let mut files = 0;
+    for page in ["docs/server.md", "docs/deployment.md"] {
+        let text = std::fs::read_to_string(repository(page)).unwrap();
+        let is_part = |char: char| char.is_ascii_lowercase() || char == '-';
+        if page == "docs/server.md" {
+            for (at, _) in text.match_indices("--") {
+                let option: String = text[at..].chars().take_while(|&char| is_part(char)).collect();
+                let known = option.len() < 4 || help.contains(&format!("{option} "));
+                assert!(
+                    known
+                        || help.contains(&format!("{option}\n"))
+                        || help.contains(&format!("{option}[")),
+                    "{option}"
+                );
+            }
+        }
+        for block in text.split("```toml\n").skip(1) {
+            // Its model or its keys are not here, which is only seen once its options are read.
+            std::fs::write(&file, block.split("```").next().unwrap()).unwrap();
+            let output = forerun(&["serve", "--config", file.to_str().unwrap()]);
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert!(told.contains("/etc/forerun/keys"), "{page}: {told}");
+            files += 1;
+        }
+    }
+    assert_eq!(files, 2);
+}
+
+#[test]
+fn documented_options_of_the_server_do_what_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let typed =
+        ["--cache", "32", "--cache-disk", "64", "--max-body", "1", "--queue", "0", "--kv", "i8"];
+    let more = ["--alias", "fox", "--host", "127.0.0.2", "--drain", "1", "--log-level", "debug"];
+    let limits = ["--max-connections", "8", "--cache-dir", cache.to_str().unwrap()];
+    let server = Serving::start_with(&[&typed[..], &more, &limits].concat(), "sesame");
+    assert!(server.address.starts_with("127.0.0.2:"), "{}", server.address);
+    let key = "authorization: Bearer sesame\r\n";
+    assert!(server.get("/metrics").starts_with("HTTP/1.1 401"));
+    assert!(server.get_with("/v1/models/fox", key).starts_with("HTTP/1.1 200"));
+    let metrics = server.get_with("/metrics", key);
+    for line in [
+        "forerun:prefix_cache_limit_bytes{tier=\"memory\"} 33554432",
+        "forerun:prefix_cache_limit_bytes{tier=\"disk\"} 67108864",
+        "forerun:slots 1",
+    ] {
+        assert!(metrics.contains(line), "no {line} in\n{metrics}");
+    }
+    assert_eq!(post(&server.address, "/v1/completions", key, &vec![b' '; (1 << 20) + 1]), 413);
+    // Room for one answer and no queue: two at a time are one too many, whatever asks for them.
+    let two = br#"{"prompt": "A", "n": 2, "max_tokens": 1}"#;
+    assert_eq!(post(&server.address, "/v1/completions", key, two), 400);
+    let one = br#"{"prompt": "A", "max_tokens": 1}"#;
+    assert_eq!(post(&server.address, "/v1/completions", key, one), 200);
+    let silent: Vec<TcpStream> =
+        (0..40).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
+    assert!(server.get("/health").starts_with("HTTP/1.1 200"));
+    drop(silent);
+    assert!(cache.join("lock").exists());
+    let (status, log) = server.terminate();
+    assert_eq!(status, Some(0), "{log}");
+    assert!(log.contains("disk cache"), "{log}");
 }

@@ -2,7 +2,9 @@
 
 use super::disk::DiskTier;
 use super::prefix::{Found, Held};
-use super::{CacheReport, CacheSettings, CacheStats, DiskSettings, DiskStats, PrefixCache};
+use super::{
+    CacheReport, CacheSettings, CacheStats, DiskSettings, DiskStats, PrefixCache, Published,
+};
 use crate::recover::Stage;
 use crate::scheduler::lease_of;
 use crate::sequence::{Sequence, Standing};
@@ -104,8 +106,9 @@ impl<R: Runner> Engine<R> {
         let mut reach = None;
         self.scheduler.sequences.iter().any(|other| {
             let reads = other.published.started && matches!(other.standing, Standing::Running(_));
-            // Who matters more does not wait for who matters less.
-            if !reads || other.priority > sequence.priority {
+            // Who matters more does not wait for who matters less, and nobody for what it will not find.
+            let shares = other.published.wish.salt == sequence.published.wish.salt;
+            if !reads || !shares || other.priority > sequence.priority {
                 return false;
             }
             let common = common(&sequence.tokens, &other.tokens[..other.prompt_len]);
@@ -113,7 +116,8 @@ impl<R: Runner> Engine<R> {
             let Some(promised) = other.published.promises(limit, other.prompt_len) else {
                 return false;
             };
-            let reach = *reach.get_or_insert_with(|| cache.reach(&sequence.tokens));
+            let reach = *reach
+                .get_or_insert_with(|| cache.reach(&sequence.published.wish, &sequence.tokens));
             promised >= reach + cache.rule().short()
         })
     }
@@ -123,7 +127,8 @@ impl<R: Runner> Engine<R> {
         let sequence = &mut self.scheduler.sequences[at];
         match &mut self.cache {
             Some(cache) if sequence.published.wish.read => {
-                cache.fetch(&sequence.tokens, &mut sequence.published.fetched)
+                let Published { wish, fetched, .. } = &mut sequence.published;
+                cache.fetch(&sequence.tokens, wish.salt.as_ref(), fetched)
             }
             _ => false,
         }
@@ -135,7 +140,9 @@ impl<R: Runner> Engine<R> {
         let sequence = &mut scheduler.sequences[at];
         let found = match cache.as_mut() {
             Some(cache) if sequence.published.wish.read => {
-                cache.find(&sequence.tokens, sequence.published.fetched, id, states.lease(id))
+                let Published { wish, fetched, .. } = &sequence.published;
+                let lease = (id, states.lease(id));
+                cache.find(&sequence.tokens, wish.salt.as_ref(), *fetched, lease)
             }
             cache => {
                 cache.into_iter().for_each(PrefixCache::note_disabled);
@@ -226,6 +233,7 @@ impl<R: Runner> Engine<R> {
                 lease: states.lease(id),
                 filled,
                 keep: sequence.published.wish.keep,
+                salt: sequence.published.wish.salt,
             };
             cache.publish(&held, &mut |part, bytes| runner.copy_out(part, bytes))
         };

@@ -19,7 +19,7 @@ mod tree;
 
 pub use disk::{CacheFile, DiskSettings};
 pub use report::{CacheReport, CacheStats, DiskStats, Miss, MissReason, TierStats};
-pub use settings::{CacheSettings, CacheUse};
+pub use settings::{CacheSalt, CacheSettings, CacheUse};
 pub use shape::{Part, StateShape};
 
 pub(crate) use points::Published;

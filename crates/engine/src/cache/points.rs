@@ -90,7 +90,9 @@ impl Published {
     /// A parked sequence goes on with a longer prompt.
     pub(crate) fn resume(&mut self, before: &Self, prompt: usize) {
         if before.rule.interval > 0 {
-            self.begin(before.upto, prompt, before.rule);
+            // What was published under another salt is not in reach of this one.
+            let upto = if self.wish.salt == before.wish.salt { before.upto } else { 0 };
+            self.begin(upto, prompt, before.rule);
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::disk::{DiskTier, Key, Record};
 use super::points::Rule;
-use super::tree::{EntryId, Match, Payload, ROOT, Tree};
+use super::tree::{EntryId, Match, Payload, Tree};
 use super::{
-    CacheReport, CacheSettings, CacheStats, Miss, MissReason, Part, StateShape, TierStats,
+    CacheReport, CacheSalt, CacheSettings, CacheStats, CacheUse, Miss, MissReason, Part,
+    StateShape, TierStats,
 };
 use crate::{EngineError, Lease};
 use forerun_base::{Bytes, LeaseId, Token};
@@ -36,6 +37,7 @@ pub(crate) struct Held<'a> {
     pub(crate) filled: u32,
     /// Whether to evict it last.
     pub(crate) keep: bool,
+    pub(crate) salt: Option<CacheSalt>,
 }
 
 /// Where a sequence begins.
@@ -110,19 +112,19 @@ impl PrefixCache {
     }
 
     /// Positions of `prompt` that need not be read, without using anything.
-    pub(crate) fn reach(&self, prompt: &[Token]) -> usize {
-        self.tree.find(prompt).position
+    pub(crate) fn reach(&self, wish: &CacheUse, prompt: &[Token]) -> usize {
+        self.tree.find(wish.salt.as_ref(), prompt).position
     }
 
     /// Where a sequence with this prompt begins. What it finds is used now.
     pub(crate) fn find(
         &mut self,
         prompt: &[Token],
+        salt: Option<&CacheSalt>,
         fetched: Fetched,
-        id: LeaseId,
-        lease: &Lease,
+        (id, lease): (LeaseId, &Lease),
     ) -> Found {
-        let found = self.tree.find(prompt);
+        let found = self.tree.find(salt, prompt);
         if let Some(last) = found.last {
             self.tree.touch(last, false);
         }
@@ -131,7 +133,7 @@ impl PrefixCache {
             cached_tokens: found.position,
             prompt_tokens: prompt.len(),
             from_disk: found.position.saturating_sub(memory),
-            miss: self.miss(&found, prompt),
+            miss: self.miss(&found, salt, prompt),
         };
         self.stats.note(&report);
         let (filled, parts) = self.parts(&found, id, lease);
@@ -153,7 +155,7 @@ impl PrefixCache {
     }
 
     /// Why no more was found. A prompt that only goes on where a known text ended misses nothing.
-    fn miss(&self, found: &Match, prompt: &[Token]) -> Option<Miss> {
+    fn miss(&self, found: &Match, salt: Option<&CacheSalt>, prompt: &[Token]) -> Option<Miss> {
         let Match { position, agreed, expected, evicted, .. } = *found;
         if position + 1 == prompt.len() {
             return None;
@@ -161,7 +163,7 @@ impl PrefixCache {
         let differs = agreed < prompt.len() && expected.is_some();
         let reason = match () {
             () if evicted => MissReason::Evicted,
-            () if self.tree.is_empty() => MissReason::Empty,
+            () if self.tree.is_empty(salt) => MissReason::Empty,
             () if agreed == 0 => MissReason::NoCommonPrefix,
             () if differs => MissReason::Diverged,
             () if agreed > position => MissReason::NoState,
@@ -198,17 +200,25 @@ impl PrefixCache {
 
     /// Brings what the disk has of a prompt beyond what memory has, a part at a time; true when there is more to
     /// come. A sequence never brings more than memory can hold, whoever evicts it meanwhile.
-    pub(crate) fn fetch(&mut self, prompt: &[Token], fetched: &mut Fetched) -> bool {
+    pub(crate) fn fetch(
+        &mut self,
+        prompt: &[Token],
+        salt: Option<&CacheSalt>,
+        fetched: &mut Fetched,
+    ) -> bool {
         let Some(disk) = &self.disk else { return false };
-        let reach = self.tree.find(prompt).position;
+        let reach = self.tree.find(salt, prompt).position;
         let memory = *fetched.memory.get_or_insert(reach);
-        let (at, known) = self.tree.leading(prompt);
-        let wanted = disk.find(prompt, known, &self.shape);
+        let known = self.tree.root(salt).map_or(0, |root| self.tree.leading(root, prompt).1);
+        let wanted = disk.find(salt, prompt, known, &self.shape);
         let total = fetched.bytes.saturating_add(wanted.bytes);
         if wanted.position <= reach.max(memory) || total > self.tree.limit() {
             return false;
         }
-        let mut place = Place { at, key: None, since: self.tree.now(), keep: false };
+        let since = self.tree.now();
+        let Some(root) = self.tree.open_root(salt, since) else { return false };
+        let (at, _) = self.tree.leading(root, prompt);
+        let mut place = Place { at, key: None, since, keep: false };
         self.tree.touch(at, false);
         let end = fetched.bytes + READ;
         let blocks = wanted.blocks.iter().map(|&(number, key)| (number, key));
@@ -254,11 +264,13 @@ impl PrefixCache {
             return false;
         }
         let since = self.tree.now();
-        let (at, known) = self.tree.leading(held.tokens);
+        let salt = held.salt.as_ref();
+        let Some(root) = self.tree.open_root(salt, since) else { return false };
+        let (at, known) = self.tree.leading(root, held.tokens);
         self.tree.touch(at, held.keep);
         let disk = self.disk.as_ref().filter(|disk| cost <= disk.limit());
-        let key = disk.map(DiskTier::root);
-        let mut place = Place { at: ROOT, key, since, keep: held.keep };
+        let key = disk.map(|disk| disk.root(salt));
+        let mut place = Place { at: root, key, since, keep: held.keep };
         let whole = self.shape.whole_blocks(held.filled as usize);
         let mut published = 0;
         for number in 0..whole {
@@ -363,6 +375,8 @@ impl PrefixCache {
         let block = Payload::cost_of(KV_BLOCK + self.shape.ahead(), self.shape.block, 0);
         let kv = rest.div_ceil(KV_BLOCK) * self.shape.block;
         let state = self.shape.state(held.tokens.len(), held.filled as usize);
-        (blocks as u64).saturating_mul(block).saturating_add(Payload::cost_of(rest, kv, state))
+        let tail = Payload::cost_of(rest, kv, state);
+        let root = held.salt.map_or(0, |_| Payload::cost_of(0, 0, 0));
+        (blocks as u64).saturating_mul(block).saturating_add(tail).saturating_add(root)
     }
 }

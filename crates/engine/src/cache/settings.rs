@@ -2,6 +2,7 @@
 
 use super::StateShape;
 use forerun_model::KV_BLOCK;
+use std::fmt;
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,20 @@ impl CacheSettings {
     }
 }
 
+/// Isolates entries: what is published under a salt is found under the same salt only.
+///
+/// A caller derives it from what must not share a cache, an API key for example. It names files on disk, so
+/// it must be the same after a restart, and nothing that has to stay secret may follow from it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CacheSalt(pub [u8; 32]);
+
+/// Never printed: whoever knows a salt may look up what lies under it.
+impl fmt::Debug for CacheSalt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CacheSalt(..)")
+    }
+}
+
 /// How one request uses the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheUse {
@@ -38,15 +53,18 @@ pub struct CacheUse {
     pub marks: Vec<u32>,
     /// Evict what this request publishes last.
     pub keep: bool,
+    /// With whom it shares entries: requests of the same salt, or those without one.
+    pub salt: Option<CacheSalt>,
 }
 
 impl Default for CacheUse {
     fn default() -> Self {
-        Self { read: true, write: true, marks: Vec::new(), keep: false }
+        Self { read: true, write: true, marks: Vec::new(), keep: false, salt: None }
     }
 }
 
 impl CacheUse {
     /// Neither reads nor writes.
-    pub const OFF: Self = Self { read: false, write: false, marks: Vec::new(), keep: false };
+    pub const OFF: Self =
+        Self { read: false, write: false, marks: Vec::new(), keep: false, salt: None };
 }

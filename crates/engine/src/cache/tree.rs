@@ -1,5 +1,8 @@
 //! Entries by the tokens they follow, and which of them goes first when room is needed.
 //!
+//! Everything without a salt stands at [`ROOT`]. A salt has a root of its own: an entry without tokens, so that it
+//! counts for the limit and is evicted like any other once nothing follows it. No search crosses from one to another.
+//!
 //! A *block* holds the keys and values of [`KV_BLOCK`] tokens and stands after another block or at the root. Where
 //! an MTP head pairs positions with the tokens after them, the token after the block belongs to it too. A
 //! *tail* stands after a block, holds the keys and values of what is no block yet and, where a network needs one,
@@ -8,15 +11,15 @@
 //! Using an entry uses everything before it, and a stamp of last use is always later than those of all that
 //! follow. So the least recently used entry has nothing after it and can be dropped alone.
 
-use super::StateShape;
+use super::{CacheSalt, StateShape};
 use forerun_base::{Bytes, Token};
 use forerun_model::KV_BLOCK;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// An entry's number.
 pub(crate) type EntryId = usize;
 
-/// What everything follows.
+/// What everything without a salt follows.
 pub(crate) const ROOT: EntryId = 0;
 
 /// Bytes an entry takes besides its payload, rounded up.
@@ -59,8 +62,25 @@ struct Entry {
     payload: Payload,
     stamp: u64,
     keep: bool,
-    /// Of all tokens up to its end.
+    /// Of all tokens up to its end, and of the salt.
     hash: u64,
+    /// Of the root of a salt.
+    salt: Option<CacheSalt>,
+}
+
+impl Entry {
+    /// What everything of a salt follows.
+    fn root(salt: Option<CacheSalt>, stamp: u64) -> Self {
+        Self {
+            parent: ROOT,
+            children: Vec::new(),
+            payload: Payload { tokens: Vec::new(), kv: Vec::new().into(), state: None, filled: 0 },
+            stamp,
+            keep: false,
+            hash: seed(salt.as_ref()),
+            salt,
+        }
+    }
 }
 
 /// The longest known beginning of a prompt.
@@ -108,11 +128,19 @@ fn mix(hash: u64, token: Token) -> u64 {
     (hash ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3)
 }
 
+/// The hash of no tokens.
+fn seed(salt: Option<&CacheSalt>) -> u64 {
+    let bytes = salt.iter().flat_map(|salt| salt.0);
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| mix(hash, byte.into()))
+}
+
 /// All entries.
 #[derive(Debug)]
 pub(crate) struct Tree {
     entries: Vec<Option<Entry>>,
     free: Vec<EntryId>,
+    /// Where each salt's entries begin.
+    roots: HashMap<CacheSalt, EntryId>,
     /// Least recently used first, those to be kept last.
     order: BTreeMap<(bool, u64), EntryId>,
     clock: u64,
@@ -129,18 +157,10 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn new(limit: u64, shape: &StateShape) -> Self {
-        let root = Payload { tokens: Vec::new(), kv: Vec::new().into(), state: None, filled: 0 };
-        let root = Entry {
-            parent: ROOT,
-            children: Vec::new(),
-            payload: root,
-            stamp: 0,
-            keep: true,
-            hash: 0xcbf2_9ce4_8422_2325,
-        };
         Self {
-            entries: vec![Some(root)],
+            entries: vec![Some(Entry::root(None, 0))],
             free: Vec::new(),
+            roots: HashMap::new(),
             order: BTreeMap::new(),
             clock: 1,
             bytes: 0,
@@ -165,7 +185,7 @@ impl Tree {
 
     /// Blocks and tails.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.order.len() - self.tails, self.tails)
+        (self.order.len() - self.tails - self.roots.len(), self.tails)
     }
 
     /// Entries dropped to make room.
@@ -173,9 +193,9 @@ impl Tree {
         self.evictions
     }
 
-    /// Whether nothing is known.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+    /// Whether nothing is known under a salt.
+    pub(crate) fn is_empty(&self, salt: Option<&CacheSalt>) -> bool {
+        self.root(salt).is_none_or(|root| self.entry(root).children.is_empty())
     }
 
     /// Forgets everything.
@@ -193,6 +213,23 @@ impl Tree {
         self.entries[id].as_mut().expect("an entry is known until it is removed")
     }
 
+    /// Where the entries of a salt begin, if there are any.
+    pub(crate) fn root(&self, salt: Option<&CacheSalt>) -> Option<EntryId> {
+        salt.map_or(Some(ROOT), |salt| self.roots.get(salt).copied())
+    }
+
+    /// The same, made where there is none yet, from entries not used since `since`; none without room.
+    pub(crate) fn open_root(&mut self, salt: Option<&CacheSalt>, since: u64) -> Option<EntryId> {
+        let (None, Some(&salt)) = (self.root(salt), salt) else { return self.root(salt) };
+        let root = Entry::root(Some(salt), self.clock);
+        if !self.make_room(root.payload.cost(), since) {
+            return None;
+        }
+        let id = self.put(root);
+        self.roots.insert(salt, id);
+        Some(id)
+    }
+
     /// What an entry holds.
     pub(crate) fn payload(&self, id: EntryId) -> &Payload {
         &self.entry(id).payload
@@ -207,9 +244,9 @@ impl Tree {
         self.entry(parent).children.iter().copied().find(is_it)
     }
 
-    /// The last of a text's leading blocks that are known, and how many there are.
-    pub(crate) fn leading(&self, text: &[Token]) -> (EntryId, usize) {
-        let mut at = (ROOT, 0);
+    /// The last of a text's leading blocks that are known after `root`, and how many there are.
+    pub(crate) fn leading(&self, root: EntryId, text: &[Token]) -> (EntryId, usize) {
+        let mut at = (root, 0);
         while let Some(tokens) = text.get(at.1 * KV_BLOCK..at.1 * KV_BLOCK + self.span)
             && let Some(block) = self.block(at.0, tokens)
         {
@@ -230,12 +267,15 @@ impl Tree {
         self.entry(parent).children.iter().copied().find(serves)
     }
 
-    /// The longest known beginning of `prompt` that leaves at least one token to read.
-    pub(crate) fn find(&self, prompt: &[Token]) -> Match {
+    /// The longest beginning of `prompt` known under a salt that leaves at least one token to read.
+    pub(crate) fn find(&self, salt: Option<&CacheSalt>, prompt: &[Token]) -> Match {
+        let Some(mut at) = self.root(salt) else {
+            let evicted = self.known_once(seed(salt), prompt) > 0;
+            return Match { evicted, ..Match::default() };
+        };
         let mut best = Match::default();
         let mut path: Vec<EntryId> = Vec::new();
         let mut whole = 0;
-        let mut at = ROOT;
         loop {
             let start = path.len() * KV_BLOCK;
             let rest = prompt.get(start..).unwrap_or(&[]);
@@ -257,7 +297,7 @@ impl Tree {
             }
             let Some(block) = next else {
                 path.truncate(whole);
-                let evicted = start + self.known_once(at, rest) > best.agreed;
+                let evicted = start + self.known_once(self.entry(at).hash, rest) > best.agreed;
                 return Match { blocks: path, evicted, ..best };
             };
             path.push(block);
@@ -265,9 +305,8 @@ impl Tree {
         }
     }
 
-    /// How many tokens after an entry were known until they were evicted, two blocks at most.
-    fn known_once(&self, at: EntryId, rest: &[Token]) -> usize {
-        let mut hash = self.entry(at).hash;
+    /// How many tokens after those of a hash were known until they were evicted, two blocks at most.
+    fn known_once(&self, mut hash: u64, rest: &[Token]) -> usize {
         let mut known = 0;
         for (i, &token) in rest.iter().take(2 * KV_BLOCK).enumerate() {
             hash = mix(hash, token);
@@ -341,14 +380,22 @@ impl Tree {
         if !self.states {
             self.drop_shorter(parent, &payload.tokens);
         }
-        let (stamp, cost) = (self.clock, payload.cost());
+        let (before, stamp) = (self.entry(parent).hash, self.clock);
+        let hash = payload.tokens.iter().fold(before, |hash, &token| mix(hash, token));
+        let children = Vec::new();
+        let id = self.put(Entry { parent, children, payload, stamp, keep, hash, salt: None });
+        self.entry_mut(parent).children.push(id);
+        id
+    }
+
+    /// Gives an entry that is used now a number.
+    fn put(&mut self, entry: Entry) -> EntryId {
+        let cost = entry.payload.cost();
         assert!(self.bytes + cost <= self.limit, "room is made before an entry is added");
         self.clock += 1;
         self.bytes += cost;
-        self.tails += usize::from(payload.is_tail());
-        let before = self.entry(parent).hash;
-        let hash = payload.tokens.iter().fold(before, |hash, &token| mix(hash, token));
-        let entry = Entry { parent, children: Vec::new(), payload, stamp, keep, hash };
+        self.tails += usize::from(entry.payload.is_tail());
+        let order = (entry.keep, entry.stamp);
         let id = match self.free.pop() {
             Some(id) => {
                 self.entries[id] = Some(entry);
@@ -359,8 +406,7 @@ impl Tree {
                 self.entries.len() - 1
             }
         };
-        self.entry_mut(parent).children.push(id);
-        self.order.insert((keep, stamp), id);
+        self.order.insert(order, id);
         id
     }
 
@@ -381,7 +427,10 @@ impl Tree {
         self.order.remove(&(entry.keep, entry.stamp));
         self.bytes -= entry.payload.cost();
         self.tails -= usize::from(entry.payload.is_tail());
-        self.entry_mut(entry.parent).children.retain(|&child| child != id);
+        match entry.salt {
+            Some(salt) => drop(self.roots.remove(&salt)),
+            None => self.entry_mut(entry.parent).children.retain(|&child| child != id),
+        }
         self.free.push(id);
     }
 }

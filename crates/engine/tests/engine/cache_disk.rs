@@ -3,8 +3,8 @@
 use crate::common::{Device, babble, engine, finish};
 use forerun_base::{DType, Token};
 use forerun_engine::{
-    CacheReport, CacheSettings, CacheStats, Depth, DiskSettings, DiskStats, Engine, Event,
-    ModelRunner, Request, Settings, Speculation,
+    CacheReport, CacheSalt, CacheSettings, CacheStats, CacheUse, Depth, DiskSettings, DiskStats,
+    Engine, Event, MissReason, ModelRunner, Request, Settings, Speculation,
 };
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
@@ -47,8 +47,17 @@ fn moved(
 }
 
 fn ask(engine: &mut Engine<ModelRunner>, prompt: &[Token]) -> (Vec<Token>, CacheReport) {
-    let depth = Depth::Fixed(3);
-    engine.submit(Request { depth, ..Request::greedy(prompt.to_vec(), 10) }).expect("accepted");
+    ask_under(None, engine, prompt)
+}
+
+fn ask_under(
+    salt: Option<CacheSalt>,
+    engine: &mut Engine<ModelRunner>,
+    prompt: &[Token],
+) -> (Vec<Token>, CacheReport) {
+    let (depth, cache) = (Depth::Fixed(3), CacheUse { salt, ..CacheUse::default() });
+    let request = Request { depth, cache, ..Request::greedy(prompt.to_vec(), 10) };
+    engine.submit(request).expect("accepted");
     let mut events = Vec::new();
     while !engine.is_idle() {
         engine.step(&mut events);
@@ -120,6 +129,68 @@ fn what_memory_evicts_comes_back_from_disk() {
         assert!(report.from_disk >= 190 && report.from_disk == report.cached_tokens, "{report:?}");
         let (_, again) = ask(&mut engine, &text);
         assert_eq!(again.from_disk, 0, "{name}: memory has it now");
+    }
+}
+
+#[test]
+fn a_salt_finds_its_own_entries_after_a_restart_and_nobody_elses() {
+    for name in MODELS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = disk(folder.path(), ROOM);
+        let text = babble(200, 373);
+        let [first, second] = [1, 2].map(|byte| Some(CacheSalt([byte; 32])));
+        let mut engine = restarted(name, &settings(64 << 20), &disk);
+        let (expected, report) = ask_under(first, &mut engine, &text);
+        assert_eq!(report.cached_tokens, 0, "{name}");
+        drop(engine);
+        for (salt, from_disk) in [(second, false), (None, false), (first, true)] {
+            let mut engine = restarted(name, &settings(64 << 20), &disk);
+            let (answer, report) = ask_under(salt, &mut engine, &text);
+            assert_eq!(answer, expected, "{name}, {salt:?}");
+            assert_eq!(report.from_disk >= 190, from_disk, "{name}, {salt:?}: {report:?}");
+            assert_eq!(report.from_disk, report.cached_tokens, "{name}, {salt:?}");
+            if !from_disk {
+                let miss = report.miss.expect("a miss");
+                assert_eq!((miss.reason, miss.expected), (MissReason::Empty, None), "{name}");
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_folder_and_its_files_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+    };
+    let above = tempfile::tempdir().expect("a folder");
+    let made = above.path().join("made/below");
+    let text = babble(200, 373);
+    let fill = |folder: &Path| {
+        ask(&mut restarted("llama", &settings(64 << 20), &disk(folder, ROOM)), &text);
+    };
+    fill(&made);
+    assert_eq!(mode(&made), 0o700);
+    let files: Vec<_> = entries(&made).into_iter().chain([made.join("lock")]).collect();
+    assert!(files.len() > 3);
+    files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+    // A folder of an earlier version.
+    files.iter().for_each(|file| open(file, 0o644));
+    open(&made, 0o755);
+    fill(&made);
+    assert_eq!(mode(&made), 0o700);
+    files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+    // One that serves others too keeps its mode; the files are still nobody else's.
+    for (other, folder_mode) in [(Some("notes.txt"), 0o755), (None, 0o1777)] {
+        let shared = above.path().join(format!("{folder_mode:o}"));
+        fs::create_dir(&shared).expect("made");
+        other.into_iter().for_each(|name| fs::write(shared.join(name), "").expect("written"));
+        open(&shared, folder_mode);
+        fill(&shared);
+        assert_eq!(mode(&shared), folder_mode & 0o777);
+        entries(&shared).iter().for_each(|file| assert_eq!(mode(file), 0o600));
     }
 }
 

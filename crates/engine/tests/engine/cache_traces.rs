@@ -4,7 +4,7 @@
 
 use forerun_base::{Bytes, DType, LeaseId, SeqId, Token};
 use forerun_engine::{
-    CacheSettings, CacheUse, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event,
+    CacheSalt, CacheSettings, CacheUse, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event,
     FinishReason, Follow, Part, Request, Runner, SampledTokens, Scheduler, Speculation, StateShape,
     StateStore, StepPlan,
 };
@@ -221,6 +221,18 @@ fn text_of(events: &[Event], id: SeqId) -> Vec<Token> {
     events.iter().filter_map(own).collect()
 }
 
+fn common(a: &[Token], b: &[Token]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// What the cache had of a prompt, once it began.
+fn cached(events: &[Event], id: SeqId) -> Option<usize> {
+    events.iter().find_map(|event| match event {
+        Event::Started { seq, cached } if *seq == id => Some(cached.cached_tokens),
+        _ => None,
+    })
+}
+
 /// One thing a client does.
 #[derive(Clone, Debug)]
 struct Ask {
@@ -234,15 +246,16 @@ struct Ask {
     write: bool,
     marks: Vec<u32>,
     drafts: usize,
+    salt: Option<CacheSalt>,
 }
 
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     let sizes = (0usize..200, 1usize..90, 0u32..3, 1usize..50, 0usize..25);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0usize..5);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0usize..5, 0u8..3);
     let marks = prop::collection::vec(1u32..290, 0..4);
     let ask = (sizes, flags, marks).prop_map(|(sizes, flags, mut marks)| {
         let (shared, own, line, max_tokens, gap) = sizes;
-        let (once, again, keep, write, drafts) = flags;
+        let (once, again, keep, write, drafts, salt) = flags;
         marks.sort_unstable();
         Ask {
             shared,
@@ -255,6 +268,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
             write: write || keep,
             marks,
             drafts,
+            salt: (salt > 0).then_some(CacheSalt([salt; 32])),
         }
     });
     prop::collection::vec(ask, 2..16)
@@ -262,10 +276,10 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
 
 impl Ask {
     fn request(&self) -> Request {
-        let (keep, write, marks) = (self.keep, self.write, self.marks.clone());
+        let (keep, write, marks, salt) = (self.keep, self.write, self.marks.clone(), self.salt);
         Request {
             depth: Depth::Fixed(self.drafts),
-            cache: CacheUse { keep, write, marks, read: true },
+            cache: CacheUse { keep, write, marks, salt, read: true },
             ..Request::greedy(prompt(self.shared, self.own, self.line), self.max_tokens)
         }
     }
@@ -321,6 +335,14 @@ proptest! {
             let same = if ask.cancel { alone.starts_with(&text) } else { alone == text };
             prop_assert!(same, "{:?}: {:?}, alone {:?}", ask, text, alone);
         }
+        for (i, (ask, id)) in asks.iter().zip(&ids).enumerate() {
+            // Nothing is found but what requests of the same salt left behind.
+            let own = prompt(ask.shared, ask.own, ask.line);
+            let reach = asks.iter().enumerate().filter(|(j, other)| *j != i && other.salt == ask.salt);
+            let reach = reach.map(|(_, other)| common(&own, &[prompt(other.shared, other.own, other.line), other.alone(recurrent)].concat())).max();
+            let found = cached(&events, *id).unwrap_or(0);
+            prop_assert!(found <= reach.unwrap_or(0), "{ask:?} found {found} of {reach:?}");
+        }
         prop_assert_eq!(engine.states().free().0, sequences, "every lease came back");
         engine.clear_cache();
         let memory = engine.cache_stats().memory;
@@ -341,6 +363,7 @@ fn a_device_that_fails_to_copy_loses_nothing_but_the_cache() {
         write: true,
         marks: Vec::new(),
         drafts: 0,
+        salt: None,
     };
     let mut engine =
         engine(1, 64, 0, true).with_cache(&CacheSettings { bytes: 1 << 20, interval: None });

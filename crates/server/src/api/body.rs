@@ -1,22 +1,99 @@
 //! Reading a body of JSON, bounded in bytes, time and, over all requests, in memory.
+//!
+//! Bytes that are still coming in count against one bound, what they come to once parsed against another: a slow sender
+//! takes no room from those who are done. Room for parsing is waited for; it comes back when a prompt is made.
 
 use super::Fields;
+use super::weight::Weight;
 use crate::app::App;
 use crate::error::ServerError;
+use crate::server::Slot;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt;
+use serde::Serialize;
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What bodies are counted in. A body below it is not counted: connections bound those.
-pub(crate) const BODY_UNIT: usize = 64 << 10;
+/// What memory is counted in. A body below it is not counted while it comes in: connections bound those.
+const UNIT: usize = 64 << 10;
+/// Bytes of long bodies that come in at a time, over all requests.
+const BODIES: usize = 64 << 20;
+/// Bytes a body may come to once parsed, and all of them at a time, where bodies are not allowed to be longer than
+/// usual. Templates copy messages, and an allocator keeps much of what was once used: a process grows by twice as much.
+const PARSED: usize = 128 << 20;
+/// Bytes of a small body once parsed, and of all of them: they never wait for large ones.
+const SMALL: usize = 4 << 20;
+const SMALL_TOGETHER: usize = 64 << 20;
+/// Bytes of long requests that answers repeat, over all answers.
+const REPEATED: usize = 64 << 20;
 
-/// The fields of a request, with the room its body takes while it lives.
+/// Memory for what clients send, over all requests.
+pub(crate) struct Room {
+    bodies: Arc<Semaphore>,
+    small: Arc<Semaphore>,
+    parsed: Arc<Semaphore>,
+    /// Most of it for one body.
+    most_parsed: usize,
+    repeated: Arc<Semaphore>,
+}
+
+impl Room {
+    pub(crate) fn new(body_bytes: usize) -> Self {
+        let units = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT));
+        let most_parsed = PARSED.max(body_bytes.saturating_mul(4));
+        Self {
+            bodies: units(BODIES.max(body_bytes)),
+            small: units(SMALL_TOGETHER),
+            parsed: units(most_parsed),
+            most_parsed,
+            repeated: units(REPEATED),
+        }
+    }
+
+    /// Room for what becomes of a body, once there is some.
+    async fn parse(
+        &self,
+        body: &[u8],
+        patience: Duration,
+    ) -> Result<OwnedSemaphorePermit, ServerError> {
+        let weight = Weight::of(body);
+        weight.check(self.most_parsed)?;
+        let pool = if weight.bytes <= SMALL { &self.small } else { &self.parsed };
+        let room = Arc::clone(pool).acquire_many_owned(units(weight.bytes).max(1));
+        let busy = || ServerError::Unavailable("too many long requests at once");
+        match tokio::time::timeout(patience, room).await {
+            Ok(Ok(room)) => Ok(room),
+            Ok(Err(_)) | Err(_) => Err(busy()),
+        }
+    }
+
+    /// Room for part of a request that is kept until its answer is out; a short one is not counted.
+    pub(crate) fn keep(
+        &self,
+        part: &impl Serialize,
+    ) -> Result<Option<OwnedSemaphorePermit>, ServerError> {
+        let text = serde_json::to_vec(part).unwrap_or_default();
+        match units(Weight::of(&text).bytes) {
+            0 => Ok(None),
+            more => Arc::clone(&self.repeated)
+                .try_acquire_many_owned(more)
+                .map(Some)
+                .map_err(|_| ServerError::Unavailable("too many long requests at once")),
+        }
+    }
+}
+
+fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes / UNIT).unwrap_or(u32::MAX)
+}
+
+/// The fields of a request, with the room they take while they live.
 pub(crate) struct JsonBody {
     pub(crate) fields: Fields,
-    _room: Option<OwnedSemaphorePermit>,
+    _room: OwnedSemaphorePermit,
 }
 
 impl FromRequest<Arc<App>> for JsonBody {
@@ -26,9 +103,14 @@ impl FromRequest<Arc<App>> for JsonBody {
         let (parts, body) = request.into_parts();
         check_headers(&parts.headers, app.settings.body_bytes)?;
         let patience = app.settings.patience;
-        let (bytes, room) = tokio::time::timeout(patience, read(app, body))
+        // Held until it is parsed.
+        let (bytes, _bytes_room) = tokio::time::timeout(patience, read(app, body))
             .await
             .map_err(|_| ServerError::TooSlow(patience.as_secs()))??;
+        if let Some(slot) = parts.extensions.get::<Arc<Slot>>() {
+            slot.request();
+        }
+        let room = app.room.parse(&bytes, patience).await?;
         Ok(Self { fields: Fields::parse(&bytes)?, _room: room })
     }
 }
@@ -41,6 +123,12 @@ fn check_headers(headers: &HeaderMap, most: usize) -> Result<(), ServerError> {
         let kind =
             if kind.is_empty() { "missing".to_owned() } else { crate::app::shortened(&kind) };
         return Err(ServerError::MediaType(kind));
+    }
+    let coded = headers.get_all(header::CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
+    if let Some(coding) = coded.into_iter().find(|coding| !coding.eq_ignore_ascii_case(b"identity"))
+    {
+        let coding = String::from_utf8_lossy(coding);
+        return Err(ServerError::Encoding(crate::app::shortened(&coding)));
     }
     let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
     if length.is_some_and(|length| length > most as u64) {
@@ -67,9 +155,9 @@ async fn read(
         }
         bytes.extend_from_slice(&data);
         let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let more = (bytes.len() / BODY_UNIT).saturating_sub(held) as u32;
+        let more = (bytes.len() / UNIT).saturating_sub(held) as u32;
         if more > 0 {
-            let permit = Arc::clone(&app.bodies)
+            let permit = Arc::clone(&app.room.bodies)
                 .try_acquire_many_owned(more)
                 .map_err(|_| ServerError::Unavailable("too many long requests at once"))?;
             match &mut room {

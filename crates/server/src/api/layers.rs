@@ -3,9 +3,11 @@
 use crate::app::App;
 use crate::error::{Form, ServerError};
 use crate::ids;
+use crate::server::Slot;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -21,26 +23,68 @@ const ANTHROPIC_REQUEST_ID: &str = "request-id";
 /// Longest name a client may give a request.
 const LONGEST_ID: usize = 128;
 
-/// Lets in who has a key.
-pub(crate) async fn let_in(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+/// Bytes of a request's head.
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
+
+/// Lets in who has a key, and notes who it is.
+pub(crate) async fn let_in(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     match app.keys.check(request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
         Err(error) => error.into_response(),
     }
+}
+
+/// Refuses what no endpoint is to see.
+fn check_head(app: &App, parts: &Parts) -> Result<(), ServerError> {
+    let found = head_bytes(parts);
+    if found > HEAD_BYTES {
+        return Err(ServerError::HeadTooLarge { found, most: HEAD_BYTES });
+    }
+    app.hosts.check(parts)?;
+    let reserve = parts.extensions.get::<Arc<Slot>>().is_some_and(|slot| slot.is_reserve());
+    if reserve && !parts.uri.path().starts_with("/health") {
+        return Err(ServerError::Unavailable("all connections are taken"));
+    }
+    Ok(())
+}
+
+/// Bytes of the first line and the headers as they were sent, but for white space around values.
+fn head_bytes(parts: &Parts) -> usize {
+    let uri = &parts.uri;
+    let host = uri.authority().map_or(0, |host| "http://".len() + host.as_str().len());
+    let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let first = parts.method.as_str().len() + host + path + "  HTTP/1.1\r\n\r\n".len();
+    let line = |(name, value): (&HeaderName, &HeaderValue)| {
+        name.as_str().len() + value.len() + ": \r\n".len()
+    };
+    first + parts.headers.iter().map(line).sum::<usize>()
 }
 
 /// Gives the request a name, and an error its body.
 pub(crate) async fn name_and_explain(
     State(app): State<Arc<App>>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
-    request.extensions_mut().insert(RequestId(Arc::clone(&id)));
+    let (mut parts, body) = request.into_parts();
+    let checked = check_head(&app, &parts);
+    parts.extensions.insert(RequestId(Arc::clone(&id)));
+    let request = Request::from_parts(parts, body);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = next.run(request).await;
+    let mut response = match checked {
+        Ok(()) => next.run(request).await,
+        Err(error) => refused(&request, error),
+    };
     let error = response.extensions_mut().remove::<ServerError>();
     if let Some(error) = &error {
         let body = error.body(Form::of(&path), &id).to_string();
@@ -63,6 +107,15 @@ pub(crate) async fn name_and_explain(
     app.metrics.note_http(verb, route, status);
     let error = error.map(|error| error.to_string());
     tracing::info!(request_id = %id, %method, path, status, ms, error, "request");
+    response
+}
+
+/// A refusal of the whole request. A connection of the reserve is closed with it.
+fn refused(request: &Request, error: ServerError) -> Response {
+    let mut response = error.into_response();
+    if request.extensions().get::<Arc<Slot>>().is_some_and(|slot| slot.is_reserve()) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

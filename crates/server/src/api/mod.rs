@@ -13,10 +13,11 @@ pub(crate) mod openapi;
 mod sse;
 mod tokens;
 mod version;
+mod weight;
 
-pub(crate) use body::{BODY_UNIT, JsonBody};
+pub(crate) use body::{JsonBody, Room};
 pub(crate) use fields::Fields;
-pub(crate) use layers::RequestId;
+pub(crate) use layers::{HEAD_BYTES, RequestId};
 
 use crate::app::App;
 use crate::error::ServerError;

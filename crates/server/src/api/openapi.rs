@@ -63,8 +63,8 @@ pub(crate) fn document(model: &ServedModel, facts: &Facts, most_answers: usize) 
 
 /// Adds to each operation what any request may be told.
 fn refusals(paths: &mut Map<String, Value>) {
-    const ANY: [&str; 2] = ["401", "500"];
-    const WITH_BODY: [&str; 5] = ["400", "404", "408", "413", "415"];
+    const ANY: [&str; 5] = ["400", "401", "403", "431", "500"];
+    const WITH_BODY: [&str; 4] = ["404", "408", "413", "415"];
     for (path, methods) in paths {
         let form = match Form::of(path) {
             Form::OpenAi => "",

@@ -1,8 +1,13 @@
 //! A server from start to end: bind, warm up, answer, drain, stop.
 
 mod connection;
+mod hosts;
 mod signals;
+mod slots;
 mod write_timeout;
+
+pub(crate) use hosts::Hosts;
+pub(crate) use slots::Slot;
 
 use crate::api;
 use crate::app::App;
@@ -23,14 +28,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 /// Threads for connections: parsing and writing is little work, and the engine wants the cores.
 const THREADS: usize = 2;
 /// Threads for templates and tokenizers.
 const SIDE_THREADS: usize = 4;
-/// Bytes of long bodies held at a time, over all requests.
-const BODIES: usize = 64 << 20;
 /// How long connections may take to close once every answer is out.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -114,8 +117,9 @@ impl Server {
             places,
             metrics: watchers.metrics,
             looks: watchers.looks,
-            keys: Keys::new(&settings.api_keys),
-            bodies: Arc::new(Semaphore::new(BODIES.max(settings.body_bytes) / api::BODY_UNIT)),
+            keys: Keys::new(&settings.api_keys, &settings.admin_keys),
+            hosts: Hosts::new(address.ip(), &settings.hosts),
+            room: api::Room::new(settings.body_bytes),
             settings,
             since: ids::now(),
         });

@@ -1,6 +1,7 @@
 //! An answer in the making, on the engine's thread.
 
 use super::{End, Ending, Piece, Place, Said, Sink, Submission, Times, lock};
+use crate::auth::Owner;
 use crate::cache_traces::CacheTraces;
 use crate::metrics::Metrics;
 use forerun_base::Token;
@@ -18,6 +19,7 @@ pub(super) struct Live {
     stops: Vec<String>,
     end_tokens: Vec<Token>,
     request_id: Arc<str>,
+    owner: Option<Owner>,
     /// The prompt, until it is known what the cache had of it.
     prompt: Vec<Token>,
     prompt_tokens: usize,
@@ -77,6 +79,7 @@ impl Live {
             started: None,
             cached: CacheReport::default(),
             request_id: job.request_id,
+            owner: job.owner,
             first_token: None,
             last_token: arrived,
             metrics: Arc::clone(metrics),
@@ -114,7 +117,12 @@ impl Live {
         looks: &CacheTraces,
         tokenizer: &Tokenizer,
     ) {
-        looks.note(&self.request_id, &cached, &std::mem::take(&mut self.prompt), tokenizer);
+        looks.note(
+            (self.owner, &self.request_id),
+            &cached,
+            &std::mem::take(&mut self.prompt),
+            tokenizer,
+        );
         self.started = Some(began);
         self.metrics.queued.observe((began - self.arrived).as_secs_f64());
         self.cached = cached.clone();

@@ -12,6 +12,7 @@ mod worker;
 
 pub(crate) use places::{Place, Places};
 
+use crate::auth::Owner;
 use crate::cache_traces::CacheTraces;
 use crate::error::ServerError;
 use crate::metrics::Metrics;
@@ -39,6 +40,7 @@ pub(crate) struct Job {
     pub(crate) priority: i32,
     pub(crate) cache: CacheUse,
     pub(crate) request_id: Arc<str>,
+    pub(crate) owner: Option<Owner>,
     pub(crate) constraint: Option<Box<dyn Constraint>>,
     pub(crate) logprobs: Option<usize>,
     /// Special tokens that are part of the text.

@@ -93,6 +93,7 @@ fn job(max_tokens: usize) -> Job {
         priority: 0,
         cache: CacheUse::OFF,
         request_id: "".into(),
+        owner: None,
         constraint: None,
         logprobs: None,
         shown: Vec::new(),

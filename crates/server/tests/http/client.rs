@@ -68,7 +68,7 @@ impl Connection {
 
     /// Sends a request; `headers` are whole lines.
     pub(crate) fn ask(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) {
-        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\n");
+        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
         for line in headers {
             head.push_str(line);
             head.push_str("\r\n");

@@ -60,13 +60,13 @@ fn a_body_over_the_limit_is_refused_whether_announced_or_not() {
     let server = Running::with(&sizes(), served(), settings);
     let mut announced = Connection::open(server.address);
     let head = format!(
-        "POST /tokenize HTTP/1.1\r\nhost: t\r\n{JSON}\r\ncontent-length: 99999999999\r\n\r\n"
+        "POST /tokenize HTTP/1.1\r\nhost: localhost\r\n{JSON}\r\ncontent-length: 99999999999\r\n\r\n"
     );
     announced.send(head.as_bytes()).unwrap();
     assert_eq!(announced.response().unwrap().status, 413);
     let mut chunked = Connection::open(server.address);
     let head = format!(
-        "POST /tokenize HTTP/1.1\r\nhost: t\r\n{JSON}\r\ntransfer-encoding: chunked\r\n\r\n"
+        "POST /tokenize HTTP/1.1\r\nhost: localhost\r\n{JSON}\r\ntransfer-encoding: chunked\r\n\r\n"
     );
     chunked.send(head.as_bytes()).unwrap();
     for _ in 0..20 {
@@ -75,33 +75,6 @@ fn a_body_over_the_limit_is_refused_whether_announced_or_not() {
         }
     }
     assert_eq!(chunked.response().unwrap().status, 413);
-    goes_on(&server);
-}
-
-#[test]
-fn heads_that_are_too_much_are_refused() {
-    let server = Running::start();
-    let long = format!("x-long: {}", "a".repeat(200_000));
-    let many: Vec<String> = (0..1000).map(|i| format!("x-{i}: 1")).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let path = format!("/{}", "a".repeat(200_000));
-    for (path, headers) in [("/version", &[long.as_str()][..]), ("/version", &many), (&path, &[])] {
-        let mut connection = Connection::open(server.address);
-        connection.ask("GET", path, headers, b"");
-        // A server that hangs up on abuse may do so before the refusal is read.
-        if let Some(response) = connection.response() {
-            assert!(matches!(response.status, 400 | 414 | 431), "{}", response.status);
-        }
-    }
-    for line in
-        ["GET / HTTP/9.9\r\n\r\n", "\0\0\0\0\r\n\r\n", "GET\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n"]
-    {
-        let mut connection = Connection::open(server.address);
-        connection.send(line.as_bytes()).unwrap();
-        if let Some(response) = connection.response() {
-            assert!((400..600).contains(&response.status), "{line:?}");
-        }
-    }
     goes_on(&server);
 }
 
@@ -123,34 +96,77 @@ fn who_is_slow_or_silent_is_hung_up_on() {
     assert_eq!(idle.response().unwrap().status, 200);
     hung_up(idle);
     let mut half_a_body = Connection::open(server.address);
-    let head =
-        format!("POST /tokenize HTTP/1.1\r\nhost: t\r\n{JSON}\r\ncontent-length: 100\r\n\r\n{{");
+    let head = format!(
+        "POST /tokenize HTTP/1.1\r\nhost: localhost\r\n{JSON}\r\ncontent-length: 100\r\n\r\n{{"
+    );
     half_a_body.send(head.as_bytes()).unwrap();
     assert_eq!(half_a_body.response().unwrap().status, 408);
     goes_on(&server);
 }
 
-#[test]
-fn connections_beyond_the_limit_are_told_so_and_the_rest_live() {
-    let settings =
-        Settings { connections: 4, patience: Duration::from_millis(500), ..Settings::default() };
-    let server = Running::with(&sizes(), served(), settings);
-    let idle: Vec<Connection> = (0..4).map(|_| Connection::open(server.address)).collect();
-    // The last of them may not have been accepted yet.
-    let refused = (0..100).any(|_| {
-        let mut connection = Connection::open(server.address);
-        std::thread::sleep(Duration::from_millis(2));
-        matches!(connection.response(), Some(response) if response.status == 503)
-    });
-    assert!(refused);
-    drop(idle);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let mut connection = Connection::open(server.address);
-        connection.ask("GET", "/version", &[], b"");
-        if connection.response().is_some_and(|response| response.status == 200) {
-            break;
+/// A connection that has asked for something and waits, in one of several ways, for the server to give up on it.
+fn slow(server: &Running, way: usize) -> Connection {
+    let mut connection = Connection::open(server.address);
+    match way % 4 {
+        0 => {}
+        1 => connection.send(b"GET /version HTTP/1.1\r\nhost: loc").unwrap(),
+        2 => {
+            let head = format!(
+                "POST /tokenize HTTP/1.1\r\nhost: localhost\r\n{JSON}\r\ncontent-length: 100\r\n\r\n{{"
+            );
+            connection.send(head.as_bytes()).unwrap();
         }
+        _ => {
+            connection.ask("GET", "/version", &[], b"");
+            assert_eq!(connection.response().unwrap().status, 200);
+        }
+    }
+    connection
+}
+
+#[test]
+fn slow_and_silent_connections_give_way_and_health_is_answered_at_once() {
+    let settings = Settings { connections: 64, ..Settings::default() };
+    let server = Running::with(&sizes(), served(), settings);
+    let idle: Vec<Connection> = (0..300).map(|way| slow(&server, way)).collect();
+    for path in ["/health", "/health/live", "/health/ready", "/version", "/metrics"] {
+        let started = Instant::now();
+        assert_eq!(get(server.address, path).status, 200, "{path}");
+        assert!(started.elapsed() < Duration::from_secs(10), "{path}: {:?}", started.elapsed());
+    }
+    goes_on(&server);
+    // The ones that were silent for longest are gone, the latest are still there.
+    let mut idle = idle.into_iter();
+    assert!(idle.next().unwrap().line().is_none());
+    let mut latest = idle.next_back().unwrap();
+    latest.ask("GET", "/version", &[], b"");
+    assert_eq!(latest.response().unwrap().status, 200);
+}
+
+#[test]
+fn connections_beyond_those_that_wait_for_answers_are_for_health_alone() {
+    let settings = Settings { connections: 2, ..Settings::default() };
+    let server = Running::with(&sizes(), served(), settings);
+    let body = json!({"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": true, "stream": true});
+    let mut streams: Vec<Connection> = (0..2)
+        .map(|_| {
+            let mut stream = Connection::open(server.address);
+            stream.ask("POST", "/v1/completions", &[JSON], body.to_string().as_bytes());
+            assert_eq!(stream.head().unwrap().status, 200);
+            stream
+        })
+        .collect();
+    let refused = get(server.address, "/version");
+    assert_eq!((refused.status, refused.header("connection")), (503, Some("close")));
+    assert!(refused.header("retry-after").is_some());
+    for _ in 0..40 {
+        assert_eq!(get(server.address, "/health").status, 200);
+    }
+    // Nobody was cut off for it.
+    assert!(streams.iter_mut().all(|stream| stream.line().is_some()));
+    drop(streams.pop());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while get(server.address, "/version").status != 200 {
         assert!(Instant::now() < deadline, "no connection was given back");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -163,4 +179,52 @@ fn a_thousand_silent_connections_leave_the_server_usable() {
     goes_on(&server);
     assert_eq!(get(server.address, "/health/ready").status, 200);
     drop(idle);
+}
+
+/// The same many parts in the form of each API.
+#[test]
+fn a_body_of_many_parts_is_refused_before_it_is_taken_apart() {
+    let server = Running::start();
+    let part = |kind: &str| format!("{{\"type\":\"{kind}\",\"text\":\"x\"}},").repeat(70_000);
+    let parts = |kind: &str| format!("[{}{{\"type\":\"{kind}\",\"text\":\"x\"}}]", part(kind));
+    let message = |kind: &str| format!("[{{\"role\":\"user\",\"content\":{}}}]", parts(kind));
+    let chat = format!("{{\"messages\":{},\"max_tokens\":1}}", message("text"));
+    let responses = format!("{{\"input\":{},\"max_output_tokens\":1}}", message("input_text"));
+    let messages = format!(
+        "{{\"messages\":[{}{{}}]}}",
+        "{\"role\":\"user\",\"content\":\"\"},".repeat(70_000)
+    );
+    let numbers = format!("{{\"prompt\":[{}0]}}", "0,".repeat(2_000_000));
+    for (path, body, named) in [
+        ("/v1/chat/completions", &chat, "65536"),
+        ("/v1/messages", &chat, "65536"),
+        ("/v1/messages/count_tokens", &chat, "65536"),
+        ("/v1/responses", &responses, "65536"),
+        ("/tokenize", &chat, "65536"),
+        ("/v1/chat/completions", &messages, "65536"),
+        ("/v1/completions", &numbers, "134217728"),
+        ("/detokenize", &numbers, "134217728"),
+    ] {
+        let response = post_bytes(server.address, path, &[JSON], body.as_bytes());
+        assert_eq!(response.status, 413, "{path}: {}", response.text());
+        assert!(response.text().contains(named), "{path}: {}", response.text());
+    }
+    goes_on(&server);
+}
+
+#[test]
+fn a_coded_body_is_refused_by_the_name_of_its_coding() {
+    let server = Running::start();
+    let body = br#"{"prompt": "A", "max_tokens": 1}"#;
+    for (coding, status) in
+        [("gzip", 415), ("br", 415), ("identity, gzip", 415), ("identity", 200), ("Identity", 200)]
+    {
+        let header = format!("content-encoding: {coding}");
+        let response = post_bytes(server.address, "/v1/completions", &[JSON, &header], body);
+        assert_eq!(response.status, status, "{coding}");
+        if status == 415 {
+            assert!(response.text().contains(coding), "{}", response.text());
+            assert_eq!(response.header("accept-encoding"), Some("identity"));
+        }
+    }
 }

@@ -4,9 +4,12 @@
 mod answers;
 mod client;
 mod document;
+mod documented;
 mod errors;
 mod grammars;
+mod heads;
 mod hostile;
+mod isolation;
 mod life;
 mod messages;
 mod page;

@@ -72,8 +72,12 @@ impl Running {
     }
 
     pub(crate) fn with(sizes: &EngineSettings, model: ServedModel, settings: Settings) -> Self {
+        Self::of(engine(sizes), model, settings)
+    }
+
+    pub(crate) fn of(engine: Engine<ModelRunner>, model: ServedModel, settings: Settings) -> Self {
         let settings = Settings { address: ([127, 0, 0, 1], 0).into(), ..settings };
-        let server = Server::bind(engine(sizes), model, settings).unwrap();
+        let server = Server::bind(engine, model, settings).unwrap();
         let (address, handle) = (server.address().unwrap(), server.handle());
         let thread = Some(std::thread::spawn(move || server.run()));
         Self { address, handle, thread }

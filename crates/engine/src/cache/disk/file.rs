@@ -8,6 +8,7 @@
 //!
 //! Numbers are little-endian. The file's name is its key: a hash of the key before, the kind and the tokens.
 
+use super::super::CacheSalt;
 use super::super::tree::Payload;
 use crate::EngineError;
 use forerun_base::{Bytes, Token};
@@ -29,9 +30,13 @@ pub(super) const HEADER: usize = 8 + 4 + 4 + HASH + HASH + 4 + 4 + 8 + 8;
 pub(crate) struct Key([u8; HASH]);
 
 impl Key {
-    /// What all entries of one model stand on.
-    pub(crate) fn root(identity: &[u8; HASH]) -> Self {
-        Self(Sha256::new().chain_update(b"prefix cache").chain_update(identity).finalize().into())
+    /// What all entries of one model and one salt stand on.
+    pub(crate) fn root(identity: &[u8; HASH], salt: Option<&CacheSalt>) -> Self {
+        let mut hash = Sha256::new().chain_update(b"prefix cache").chain_update(identity);
+        if let Some(CacheSalt(salt)) = salt {
+            hash.update(salt);
+        }
+        Self(hash.finalize().into())
     }
 
     /// The block or tail of these tokens after this one.

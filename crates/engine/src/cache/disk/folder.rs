@@ -2,6 +2,7 @@
 
 use super::file::{FileError, HEADER, Header, Key, MOST_TOKENS, Record};
 use super::index::Index;
+use super::private;
 use crate::EngineError;
 use forerun_base::Bytes;
 use std::fs::{self, File, TryLockError};
@@ -21,6 +22,7 @@ pub struct DiskSettings {
 
 const EXTENSION: &str = "prefix";
 const UNFINISHED: &str = "unfinished";
+const LOCK: &str = "lock";
 
 /// An open folder. The lock is held as long as it lives.
 #[derive(Debug)]
@@ -49,9 +51,9 @@ impl Folder {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             EngineError::Cache(format!("{what} {}: {error}", path.display()))
         };
-        fs::create_dir_all(path).map_err(|error| failed("cannot make folder", &error))?;
-        let lock =
-            File::create(path.join("lock")).map_err(|error| failed("cannot lock", &error))?;
+        private::create_folder(path).map_err(|error| failed("cannot make folder", &error))?;
+        let lock = private::create_file(&path.join(LOCK))
+            .map_err(|error| failed("cannot lock", &error))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -69,10 +71,10 @@ impl Folder {
     }
 
     /// Headers of all files, in the order they were written. What is no entry is removed; names that are not ours are
-    /// left alone.
+    /// left alone, and so is then the mode of the folder: it serves others, too.
     fn scan(&self) -> io::Result<Scan> {
         let mut scan = Scan::default();
-        let mut headers = Vec::new();
+        let (mut headers, mut alone) = (Vec::new(), true);
         for entry in fs::read_dir(&self.path)? {
             let path = entry?.path();
             match path.extension().and_then(|extension| extension.to_str()) {
@@ -82,8 +84,12 @@ impl Folder {
                     fs::remove_file(&path)?;
                     continue;
                 }
-                _ => continue,
+                _ => {
+                    alone &= path.file_name().is_some_and(|name| name == LOCK);
+                    continue;
+                }
             }
+            private::narrow_file(&path);
             match read_header(&path) {
                 Ok(Some((header, meta))) => headers.push((meta.modified()?, header, meta.len())),
                 Ok(None) | Err(_) => {
@@ -91,6 +97,9 @@ impl Folder {
                     scan.bad += 1;
                 }
             }
+        }
+        if alone {
+            private::narrow_folder(&self.path);
         }
         headers.sort_by_key(|(written, ..)| *written);
         for (_, header, len) in headers {
@@ -142,7 +151,7 @@ impl Folder {
     }
 
     fn write_to(&self, record: &Record, path: &Path) -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
+        let mut file = BufWriter::new(private::create_file(path)?);
         record.write(&self.identity, &mut file)?;
         file.flush()?;
         file.get_ref().sync_all()

@@ -5,12 +5,15 @@
 //! file whose predecessor is gone is just never reached. Headers are read when the folder is opened, contents are
 //! checked against their hash when they are used.
 //!
+//! Entries hold what was said, so the folder and its files are for their owner alone ([`private`]).
+//!
 //! One thread writes. The engine hands entries over and never waits: what does not fit in the queue is dropped
 //! and counted. One process uses a folder at a time; a lock says so.
 
 mod file;
 mod folder;
 mod index;
+mod private;
 mod tier;
 
 pub use file::CacheFile;

@@ -4,7 +4,7 @@ use super::folder::Folder;
 use super::index::Index;
 use super::{DiskSettings, Key, Record};
 use crate::EngineError;
-use crate::cache::{DiskStats, StateShape};
+use crate::cache::{CacheSalt, DiskStats, StateShape};
 use forerun_base::Token;
 use forerun_model::KV_BLOCK;
 use std::collections::HashSet;
@@ -42,7 +42,7 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct DiskTier {
     shared: Arc<Shared>,
-    root: Key,
+    identity: [u8; 32],
     queue: Option<Sender<Record>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -74,8 +74,7 @@ impl DiskTier {
                 .spawn(move || write_all(&shared, &records))
                 .map_err(|error| EngineError::Cache(format!("no thread to write: {error}")))?
         };
-        let root = Key::root(&identity);
-        Ok(Self { shared, root, queue: Some(queue), writer: Some(writer) })
+        Ok(Self { shared, identity, queue: Some(queue), writer: Some(writer) })
     }
 
     /// Bytes it may hold.
@@ -83,9 +82,9 @@ impl DiskTier {
         self.shared.folder.limit()
     }
 
-    /// What everything stands on.
-    pub(crate) fn root(&self) -> Key {
-        self.root
+    /// What everything of a salt stands on.
+    pub(crate) fn root(&self, salt: Option<&CacheSalt>) -> Key {
+        Key::root(&self.identity, salt)
     }
 
     pub(crate) fn stats(&self) -> DiskStats {
@@ -125,14 +124,20 @@ impl DiskTier {
     }
 
     /// The longest beginning of a prompt that memory, which has its first `known` blocks, and the folder have together.
-    pub(crate) fn find(&self, prompt: &[Token], known: usize, shape: &StateShape) -> Wanted {
+    pub(crate) fn find(
+        &self,
+        salt: Option<&CacheSalt>,
+        prompt: &[Token],
+        known: usize,
+        shape: &StateShape,
+    ) -> Wanted {
         let (states, span) = (shape.needs_state(), KV_BLOCK + shape.ahead());
         let books = self.shared.books();
         let index = &books.index;
         let mut best = Wanted::default();
         // What lies on the way, and how much of it the best position needs.
         let (mut path, mut bytes, mut whole) = (Vec::new(), 0, 0);
-        let mut at = self.root;
+        let mut at = self.root(salt);
         for (number, start) in (0..).zip((0..prompt.len()).step_by(KV_BLOCK)) {
             let rest = &prompt[start..];
             for (tokens, key) in index.tails(&at) {

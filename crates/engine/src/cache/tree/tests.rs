@@ -64,7 +64,7 @@ fn the_longest_restore_point_before_the_last_token_is_found() {
         case(tokens(0..65), false, 64, 65, Some(65)),
     ];
     for Case { prompt, states, position, agreed, expected } in cases {
-        let found = small(states).find(&prompt);
+        let found = small(states).find(None, &prompt);
         let what = format!("{} tokens, states {states}", prompt.len());
         assert_eq!((found.position, found.agreed), (position, agreed), "{what}");
         assert_eq!(found.expected, expected, "{what}");
@@ -127,11 +127,39 @@ fn a_block_that_was_followed_by_another_token_is_another_block() {
     let first = tree.insert(ROOT, block(tokens(0..65)), false);
     tree.insert(first, tail(tokens(64..80)), false);
     tree.insert(ROOT, tail(tokens(0..64)), false);
-    assert_eq!(tree.find(&tokens(0..90)).position, 80);
+    assert_eq!(tree.find(None, &tokens(0..90)).position, 80);
     let other = [tokens(0..64), vec![999], tokens(65..90)].concat();
-    let found = tree.find(&other);
+    let found = tree.find(None, &other);
     assert_eq!((found.position, found.agreed, found.expected), (64, 64, Some(64)));
-    assert_eq!(tree.leading(&other), (ROOT, 0));
-    assert_eq!(tree.leading(&tokens(0..64)), (ROOT, 0), "nobody knows what follows");
-    assert_eq!(tree.leading(&tokens(0..65)), (first, 1));
+    assert_eq!(tree.leading(ROOT, &other), (ROOT, 0));
+    assert_eq!(tree.leading(ROOT, &tokens(0..64)), (ROOT, 0), "nobody knows what follows");
+    assert_eq!(tree.leading(ROOT, &tokens(0..65)), (first, 1));
+}
+
+/// A root of its own is an entry like any other: it counts, and goes once nothing follows it.
+#[test]
+fn what_lies_under_a_salt_is_found_under_no_other_and_roots_do_not_pile_up() {
+    let root = Payload::cost_of(0, 0, 0);
+    let mut tree = Tree::new(2 * (root + BLOCK), &shape(false));
+    for number in 0..1000u32 {
+        let salt = CacheSalt([(number % 250) as u8; 32]);
+        let since = tree.now();
+        let at = tree.open_root(Some(&salt), since).expect("room");
+        assert!(tree.is_empty(Some(&salt)), "{number}");
+        tree.touch(at, false);
+        assert!(tree.make_room(BLOCK, since), "{number}");
+        let entry = tree.insert(at, block(tokens(0..64)), false);
+        tree.touch(entry, false);
+        assert_eq!(tree.find(Some(&salt), &tokens(0..65)).position, 64);
+        for other in [None, Some(CacheSalt([251; 32]))] {
+            let found = tree.find(other.as_ref(), &tokens(0..65));
+            assert_eq!(found, Match::default(), "{number}");
+            assert!(tree.is_empty(other.as_ref()));
+        }
+        assert!(tree.roots.len() <= 3 && tree.bytes() <= tree.limit(), "{number}");
+    }
+    assert_eq!(tree.counts().0, 2);
+    let evicted = tree.find(Some(&CacheSalt([7; 32])), &tokens(0..65));
+    assert!(evicted.evicted && evicted.agreed == 0);
+    assert!(!tree.find(Some(&CacheSalt([251; 32])), &tokens(0..65)).evicted);
 }

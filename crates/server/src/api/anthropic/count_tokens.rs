@@ -14,7 +14,7 @@ pub(crate) async fn count(
     State(app): State<Arc<App>>,
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
-    app.check_model(Some(&body.fields.need::<String>("model")?))?;
+    app.check_model(body.fields.take::<String>("model")?.as_deref())?;
     let request = request::prompt(&mut body.fields)?;
     body.fields.finish()?;
     let side = Arc::clone(&app);

@@ -5,6 +5,7 @@ use super::stream::MessageStream;
 use crate::answer::{AnswerEvent, Answers, Finish};
 use crate::api::{JsonBody, RequestId, json, sse};
 use crate::app::App;
+use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::ids;
 use crate::service::Ending;
@@ -22,16 +23,19 @@ pub(super) const SIGNATURE: &str = "unsigned";
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
     Extension(RequestId(request_id)): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     let fields = &mut body.fields;
-    app.check_model(Some(&fields.need::<String>("model")?))?;
+    app.check_model(fields.take::<String>("model")?.as_deref())?;
     let streaming = fields.take("stream")?.unwrap_or(false);
     let mut request = request::prompt(fields)?;
     request::answer(fields, &mut request)?;
     fields.finish()?;
     request.generation.request_id = request_id;
+    request.generation.owner = caller.owner;
     let answers = app.ask_chat(request).await?;
+    drop(body);
     if streaming {
         return Ok(sse::response(&app, MessageStream::new(&app, answers)));
     }

@@ -7,6 +7,7 @@ use super::tools;
 use crate::answer::{AnswerEvent, Answers, Finish, Usage};
 use crate::api::{Fields, JsonBody, RequestId, json, sse};
 use crate::app::App;
+use crate::auth::Caller;
 use crate::chat::ChatRequest;
 use crate::error::ServerError;
 use crate::ids;
@@ -24,11 +25,13 @@ use std::sync::Arc;
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
     Extension(RequestId(request_id)): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     app.check_model(body.fields.take::<String>("model")?.as_deref())?;
     let (streaming, mut request) = read(&mut body.fields)?;
     request.generation.request_id = request_id;
+    request.generation.owner = caller.owner;
     let with_logprobs = request.generation.logprobs.is_some();
     let answers = app.ask_chat(request).await?;
     drop(body);

@@ -6,6 +6,7 @@ use crate::answer::{AnswerEvent, Answers, Finish, Usage};
 use crate::api::sse::{self, Outbox, Teller};
 use crate::api::{Fields, JsonBody, RequestId, fields, json};
 use crate::app::App;
+use crate::auth::Caller;
 use crate::chat::{CompletionRequest, Prompt};
 use crate::error::{Form, ServerError};
 use crate::ids;
@@ -25,6 +26,7 @@ const PROMPTS: usize = 1024;
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
     Extension(RequestId(request_id)): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     let fields = &mut body.fields;
@@ -38,6 +40,7 @@ pub(crate) async fn create(
         return Err(ServerError::invalid("logprobs", message));
     }
     generation.request_id = request_id;
+    generation.owner = caller.owner;
     let with_logprobs = generation.logprobs.is_some();
     let prompts = prompts(fields)?;
     fields.only("best_of", &[value!(generation.choices)])?;

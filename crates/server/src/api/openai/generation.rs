@@ -78,13 +78,23 @@ pub(crate) fn common(fields: &mut Fields) -> Result<Generation, ServerError> {
     })
 }
 
-/// Takes `cache_prompt` and `prompt_cache_key`. A key says that the same beginning will come again.
+/// Longest `cache_salt`.
+const SALT_BYTES: usize = 1024;
+
+/// Takes `cache_prompt`, `prompt_cache_key` and `cache_salt`. A key says that the same beginning will come again, a salt
+/// with whom the cache is shared.
 fn cache(fields: &mut Fields) -> Result<CacheOverrides, ServerError> {
     let on = fields.take("cache_prompt")?.unwrap_or(true);
     let keep = fields.take::<String>("prompt_cache_key")?.is_some();
     fields
         .only("prompt_cache_retention", &[json!("in_memory"), json!("in-memory"), json!("24h")])?;
-    Ok(CacheOverrides { on, keep })
+    let salt: Option<String> = fields.take("cache_salt")?;
+    if let Some(salt) = salt.as_ref().filter(|salt| !(1..=SALT_BYTES).contains(&salt.len())) {
+        let bytes = salt.len();
+        let message = format!("`cache_salt` has {bytes} bytes; give 1 to {SALT_BYTES}");
+        return Err(ServerError::invalid("cache_salt", message));
+    }
+    Ok(CacheOverrides { on, keep, salt })
 }
 
 /// Takes `stream` and `stream_options`.
@@ -133,8 +143,15 @@ fn top_k(fields: &mut Fields) -> Result<Option<u32>, ServerError> {
     }
 }
 
+/// Most tokens with a bias: each answer has a list of its own.
+const BIASES: usize = 16_384;
+
 fn logit_bias(fields: &mut Fields) -> Result<Vec<(Token, f32)>, ServerError> {
     let given: Map<String, Value> = fields.take("logit_bias")?.unwrap_or_default();
+    if given.len() > BIASES {
+        let message = format!("`logit_bias` has {} tokens; give at most {BIASES}", given.len());
+        return Err(ServerError::invalid("logit_bias", message));
+    }
     let entry = |(token, bias): (String, Value)| {
         let bad = |what: &str| ServerError::invalid("logit_bias", format!("`logit_bias`: {what}"));
         let id = token

@@ -13,7 +13,7 @@ fn record(tail: bool) -> Record {
         state: tail.then(|| vec![2; 30].into()),
         filled: 3,
     };
-    Record { parent: Key::root(&IDENTITY), payload }
+    Record { parent: Key::root(&IDENTITY, None), payload }
 }
 
 fn bytes(record: &Record) -> Vec<u8> {
@@ -89,10 +89,10 @@ fn a_file_that_is_looked_at_tells_what_it_holds() {
 
 #[test]
 fn keys_cover_every_token_the_order_and_the_kind() {
-    let root = Key::root(&IDENTITY);
+    let root = Key::root(&IDENTITY, None);
     let keys = [
         root,
-        Key::root(&[8; 32]),
+        Key::root(&[8; 32], None),
         root.next(false, &[1, 2]),
         root.next(true, &[1, 2]),
         root.next(false, &[2, 1]),

@@ -8,6 +8,7 @@ mod stream;
 use crate::answer::{AnswerEvent, Finish};
 use crate::api::{JsonBody, RequestId, json, sse};
 use crate::app::App;
+use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::ids;
 use crate::service::Ending;
@@ -20,17 +21,21 @@ use items::Items;
 use serde_json::{Value, json as value};
 use std::sync::Arc;
 use stream::ResponseStream;
+use tokio::sync::OwnedSemaphorePermit;
 
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
     Extension(RequestId(request_id)): Extension<RequestId>,
+    Extension(caller): Extension<Caller>,
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     app.check_model(body.fields.take::<String>("model")?.as_deref())?;
     let (streaming, echo, mut request) = request::read(&mut body.fields)?;
     request.generation.request_id = request_id;
+    request.generation.owner = caller.owner;
     let mut answers = app.ask_chat(request).await?;
-    let page = Page::new(&app, echo);
+    let page = Page::new(&app, echo)?;
+    drop(body);
     if streaming {
         return Ok(sse::response(&app, ResponseStream::new(page, answers)));
     }
@@ -53,11 +58,14 @@ struct Page {
     id: String,
     created_at: u64,
     echo: Echo,
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl Page {
-    fn new(app: &Arc<App>, echo: Echo) -> Self {
-        Self { app: Arc::clone(app), id: ids::fresh("resp_"), created_at: ids::now(), echo }
+    fn new(app: &Arc<App>, echo: Echo) -> Result<Self, ServerError> {
+        let (id, created_at) = (ids::fresh("resp_"), ids::now());
+        let room = app.room.keep(&echo)?;
+        Ok(Self { app: Arc::clone(app), id, created_at, echo, _room: room })
     }
 
     fn view<'a>(&'a self, status: Status, output: &'a [Item]) -> Told<'a> {
