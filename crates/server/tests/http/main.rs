@@ -13,3 +13,4 @@ mod prefix;
 mod responses;
 mod running;
 mod shapes;
+mod tolerance;
