@@ -20,6 +20,7 @@ mod detokenizer;
 mod dialect;
 mod engine;
 mod error;
+mod expressions;
 mod file;
 mod generation;
 mod literal;

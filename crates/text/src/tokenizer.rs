@@ -6,6 +6,7 @@
 
 use crate::engine::Engine;
 use crate::error::TextError;
+use crate::expressions;
 use crate::file;
 use crate::literal::{Literals, Spellings};
 use crate::vocabulary::{Rebuilt, Vocabulary};
@@ -83,6 +84,7 @@ impl Tokenizer {
             let (what, bytes) = ("tokenizer.json".to_owned(), bytes.len() as u64);
             return Err(TextError::TooLarge { what, bytes, max: MAX_BYTES });
         }
+        expressions::check(bytes)?;
         let library = guarded("loading", || {
             let mut library = tokenizers::Tokenizer::from_bytes(bytes)?;
             library.with_padding(None);
