@@ -33,6 +33,8 @@ fuzz_target!(|text: &str| {
             let mut whole: Vec<Piece> = Vec::new();
             let mut parser = AnswerParser::new(dialect, inside, &tools);
             parser.push(text, &mut whole);
+            let mut cut = whole.clone();
+            parser.clone().cut(&mut cut);
             parser.finish(&mut whole);
             let mut single: Vec<Piece> = Vec::new();
             let mut parser = AnswerParser::new(dialect, inside, &tools);

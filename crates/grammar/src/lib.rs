@@ -12,6 +12,7 @@ mod error;
 mod gate;
 mod grammars;
 mod limits;
+mod loosen;
 mod matcher;
 mod pool;
 mod reason;
@@ -22,4 +23,5 @@ mod way;
 
 pub use error::GrammarError;
 pub use grammars::Grammars;
+pub use loosen::{Loosen, Loosening, loosen};
 pub use source::GrammarSource;

@@ -1,4 +1,4 @@
-//! How a server behaves. None of it changes a token.
+//! How a server behaves. None of it changes a token, but for what special tokens in messages are.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub struct Settings {
     pub keep_alive: Duration,
     /// How long a shutdown waits for answers to end.
     pub drain: Duration,
+    /// Whether special tokens that messages spell are special tokens; otherwise they are text.
+    pub parse_special: bool,
     /// Whether SIGINT and SIGTERM shut it down.
     pub signals: bool,
 }
@@ -46,6 +48,7 @@ impl Default for Settings {
             patience: Duration::from_secs(30),
             keep_alive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
+            parse_special: false,
             signals: false,
         }
     }

@@ -4,6 +4,7 @@ mod answers;
 mod compiling;
 mod gate;
 mod limits;
+mod loosening;
 mod schemas;
 mod seeds;
 mod setup;

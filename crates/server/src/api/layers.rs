@@ -82,7 +82,7 @@ pub(crate) async fn name_and_explain(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match checked {
-        Ok(()) => next.run(request).await,
+        Ok(()) => super::notes::noting(next.run(request)).await,
         Err(error) => refused(&request, error),
     };
     let error = response.extensions_mut().remove::<ServerError>();

@@ -8,6 +8,7 @@ mod health;
 mod layers;
 mod metrics;
 mod models;
+pub(crate) mod notes;
 mod openai;
 pub(crate) mod openapi;
 mod sse;

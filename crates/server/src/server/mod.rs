@@ -12,6 +12,7 @@ pub(crate) use slots::Slot;
 use crate::api;
 use crate::app::App;
 use crate::auth::Keys;
+use crate::calls::Loosened;
 use crate::ids;
 use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
@@ -116,6 +117,7 @@ impl Server {
             service: started.service,
             places,
             metrics: watchers.metrics,
+            loosened: Loosened::default(),
             looks: watchers.looks,
             keys: Keys::new(&settings.api_keys, &settings.admin_keys),
             hosts: Hosts::new(address.ip(), &settings.hosts),

@@ -17,3 +17,4 @@ mod prefix;
 mod responses;
 mod running;
 mod shapes;
+mod tolerance;
