@@ -2,14 +2,16 @@
 
 use crate::answer::Reader;
 use crate::app::App;
-use crate::chat::{ChatRequest, CompletionRequest, Generation, Prompt};
+use crate::chat::{ChatRequest, CompletionRequest, Generation, Prompt, Reasoning};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
 use crate::service::Job;
 use forerun_base::Token;
 use forerun_engine::{CacheUse, Constraint, Depth, RejectError, check_tokens};
 use forerun_grammar::{GrammarSource, Grammars};
-use forerun_text::{AnswerParser, ChatInput, Dialect, Opening, Tool, ToolChoice};
+use forerun_text::{
+    AnswerParser, ChatInput, ChatTemplate, Dialect, Opening, TextError, Tool, ToolChoice,
+};
 use serde_json::{Map, json};
 use std::sync::Arc;
 
@@ -119,7 +121,13 @@ impl<'a> Conversation<'a> {
             return Err(ServerError::invalid("messages", message));
         };
         let messages = dialect.normalise_messages(&request.messages)?;
-        let mut tools = Tool::parse_all(&request.tools)?;
+        let own = |error| match error {
+            TextError::Message { path, problem } => {
+                TextError::Message { path: request.own_place(&path), problem }
+            }
+            other => other,
+        };
+        let mut tools = Tool::parse_all(&request.tools).map_err(own)?;
         let offered = request.tools.clone();
         let mut forbidden = None;
         if request.tool_choice.is_none() && !tools.is_empty() {
@@ -131,7 +139,7 @@ impl<'a> Conversation<'a> {
             let why = "this model's chat template has no form for tool calls";
             return Err(ServerError::unsupported("tools", why));
         }
-        let variables = variables(request, dialect)?;
+        let variables = variables(request, template, dialect)?;
         let mut text = template.render(&ChatInput {
             messages: &messages,
             tools: &offered,
@@ -195,20 +203,31 @@ impl<'a> Conversation<'a> {
 /// Variables for the template: those of the request and what it says about reasoning.
 fn variables(
     request: &ChatRequest,
+    template: &ChatTemplate,
     dialect: &Dialect,
 ) -> Result<Map<String, serde_json::Value>, ServerError> {
     const NAME: &str = "enable_thinking";
+    const EFFORT: &str = "reasoning_effort";
     let mut variables = request.template_arguments.clone();
-    let (enabled, budget) = (request.reasoning.enabled, request.reasoning.budget);
-    if !dialect.thinks() && (enabled == Some(true) || budget.is_some()) {
-        let field = if budget.is_some() { "thinking_budget" } else { NAME };
-        return Err(ServerError::unsupported(field, "this model does not mark any reasoning"));
+    let Reasoning { enabled, budget, effort, field } = &request.reasoning;
+    let enabled = enabled.or(budget.map(|_| true));
+    if let Some((field, effort)) = effort {
+        if template.mentions(EFFORT) {
+            variables.entry(EFFORT).or_insert_with(|| effort.as_str().into());
+        } else {
+            request.ignored.field(field)?;
+        }
     }
-    if let Some(enabled) = enabled.or(budget.map(|_| true)) {
+    if enabled == Some(true) && !dialect.thinks() {
+        request.ignored.field(field)?;
+        return Ok(variables);
+    }
+    if let Some(enabled) = enabled {
         let before = variables.insert(NAME.to_owned(), enabled.into());
         if before.is_some_and(|before| before != enabled) {
-            let message = format!("`{NAME}` is given twice, with different values");
-            return Err(ServerError::invalid(NAME, message));
+            let message =
+                format!("`{field}` and `chat_template_kwargs.{NAME}` contradict each other");
+            return Err(ServerError::invalid(field, message));
         }
     }
     Ok(variables)

@@ -24,6 +24,8 @@ pub struct Settings {
     pub drain: Duration,
     /// Whether SIGINT and SIGTERM shut it down.
     pub signals: bool,
+    /// Refuse what would otherwise be ignored and told.
+    pub strict: bool,
 }
 
 impl Default for Settings {
@@ -38,6 +40,7 @@ impl Default for Settings {
             keep_alive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
             signals: false,
+            strict: false,
         }
     }
 }

@@ -45,7 +45,8 @@ fn options(key: &str, value: &Value) -> anyhow::Result<Vec<OsString>> {
             Value::String(text) => text.clone(),
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
-            _ => bail!("`{key}` is a {}; give a text or a number", value.type_str()),
+            Value::Boolean(yes) => yes.to_string(),
+            _ => bail!("`{key}` is a {}; give a text, a number, true or false", value.type_str()),
         };
         Ok(format!("--{key}={text}").into())
     };
@@ -74,11 +75,22 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_is_true_or_false_in_the_file_and_the_typed_one_wins() {
+        assert!(read("strict = true", &[]).unwrap().strict);
+        assert!(!read("strict = false", &[]).unwrap().strict);
+        assert!(!read("strict = true", &["--strict=false"]).unwrap().strict);
+        assert!(read("", &["--strict"]).unwrap().strict);
+        assert!(!read("", &[]).unwrap().strict);
+    }
+
+    #[test]
     fn a_wrong_key_or_value_is_named_with_its_file() {
         for (file, word) in [
             ("prot = 1", "--prot"),
             ("port = 70000", "70000"),
-            ("port = [true]", "boolean"),
+            ("port = [[1]]", "array"),
+            ("port = true", "true"),
+            ("strict = 1", "strict"),
             ("config = \"g.toml\"", "another"),
             ("port", "f.toml"),
         ] {

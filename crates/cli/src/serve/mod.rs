@@ -64,6 +64,7 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
         connections: args.max_connections,
         drain: Duration::from_secs(args.drain.into()),
         signals: true,
+        strict: args.strict,
         ..Settings::default()
     })
 }

@@ -1,6 +1,6 @@
 //! Reading a body of JSON, bounded in bytes, time and, over all requests, in memory.
 
-use super::Fields;
+use super::{Fields, Ignored};
 use crate::app::App;
 use crate::error::ServerError;
 use axum::body::Body;
@@ -12,6 +12,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// What bodies are counted in. A body below it is not counted: connections bound those.
 pub(crate) const BODY_UNIT: usize = 64 << 10;
+
+/// Names features of Anthropic's server that a client knows how to use.
+const BETA: &str = "anthropic-beta";
 
 /// The fields of a request, with the room its body takes while it lives.
 pub(crate) struct JsonBody {
@@ -29,7 +32,11 @@ impl FromRequest<Arc<App>> for JsonBody {
         let (bytes, room) = tokio::time::timeout(patience, read(app, body))
             .await
             .map_err(|_| ServerError::TooSlow(patience.as_secs()))??;
-        Ok(Self { fields: Fields::parse(&bytes)?, _room: room })
+        let ignored = Ignored::new(parts.uri.path(), app.settings.strict);
+        if parts.headers.contains_key(BETA) {
+            ignored.field(BETA)?;
+        }
+        Ok(Self { fields: Fields::parse(&bytes, ignored)?, _room: room })
     }
 }
 

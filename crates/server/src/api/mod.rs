@@ -5,6 +5,7 @@ mod body;
 mod cache;
 mod fields;
 mod health;
+mod ignored;
 mod layers;
 mod metrics;
 mod models;
@@ -16,6 +17,7 @@ mod version;
 
 pub(crate) use body::{BODY_UNIT, JsonBody};
 pub(crate) use fields::Fields;
+pub(crate) use ignored::Ignored;
 pub(crate) use layers::RequestId;
 
 use crate::app::App;

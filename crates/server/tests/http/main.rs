@@ -6,6 +6,7 @@ mod client;
 mod document;
 mod errors;
 mod hostile;
+mod ignored;
 mod life;
 mod messages;
 mod page;

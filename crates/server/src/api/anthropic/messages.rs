@@ -31,11 +31,14 @@ pub(crate) async fn create(
     request::answer(fields, &mut request)?;
     fields.finish()?;
     request.generation.request_id = request_id;
+    let ignored = request.ignored.clone();
     let answers = app.ask_chat(request).await?;
-    if streaming {
-        return Ok(sse::response(&app, MessageStream::new(&app, answers)));
-    }
-    whole(&app, answers).await
+    let response = if streaming {
+        sse::response(&app, MessageStream::new(&app, answers))
+    } else {
+        whole(&app, answers).await?
+    };
+    Ok(ignored.tell(response))
 }
 
 async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError> {
