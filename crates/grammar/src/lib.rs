@@ -11,6 +11,7 @@ mod cache;
 mod error;
 mod gate;
 mod grammars;
+mod loosen;
 mod matcher;
 mod reason;
 mod source;
@@ -18,4 +19,5 @@ mod vocabulary;
 
 pub use error::GrammarError;
 pub use grammars::Grammars;
+pub use loosen::{Loosen, Loosening, loosen};
 pub use source::GrammarSource;

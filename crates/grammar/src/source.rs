@@ -1,6 +1,7 @@
 //! Grammars as clients write them.
 
 use crate::GrammarError;
+use crate::loosen::{Loosen, loosen};
 use llguidance::JsonCompileOptions;
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
@@ -101,9 +102,10 @@ impl GrammarSource {
     }
 }
 
-/// A schema whose JSON has no spaces: a small model that may write some may write them forever.
+/// A schema whose JSON has no spaces: a small model that may write some may write them forever. What constrains nothing
+/// is left out, since the compiler refuses formats it does not know.
 fn compact(schema: &Value) -> Value {
-    let mut schema = schema.clone();
+    let (mut schema, _) = loosen(schema, Loosen::Annotations);
     let options =
         JsonCompileOptions { whitespace_flexible: false, ..JsonCompileOptions::default() };
     options.apply_to(&mut schema);

@@ -3,6 +3,7 @@
 mod answers;
 mod compiling;
 mod gate;
+mod loosening;
 mod schemas;
 mod setup;
 mod spelling;
