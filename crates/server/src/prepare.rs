@@ -8,7 +8,7 @@ use crate::marks::{self, Rendered};
 use crate::service::Job;
 use forerun_base::Token;
 use forerun_engine::{CacheUse, Constraint, Depth, RejectError, check_tokens};
-use forerun_grammar::{GrammarSource, Grammars};
+use forerun_grammar::{GrammarSource, Grammars, Loosen, loosen};
 use forerun_text::{
     AnswerParser, ChatInput, ChatTemplate, Dialect, Opening, TextError, Tool, ToolChoice,
 };
@@ -139,6 +139,9 @@ impl<'a> Conversation<'a> {
             let why = "this model's chat template has no form for tool calls";
             return Err(ServerError::unsupported("tools", why));
         }
+        if request.tool_choice == Some(ToolChoice::Auto) {
+            loosen_tools(&mut tools, request)?;
+        }
         let variables = variables(request, template, dialect)?;
         let mut text = template.render(&ChatInput {
             messages: &messages,
@@ -198,6 +201,24 @@ impl<'a> Conversation<'a> {
             _ => Ok(inner),
         }
     }
+}
+
+/// Where the model decides whether it calls, what a grammar cannot hold it to is left out of the schemas.
+fn loosen_tools(tools: &mut [Tool], request: &ChatRequest) -> Result<(), ServerError> {
+    for (i, tool) in tools.iter_mut().enumerate() {
+        let schema = serde_json::Value::Object(std::mem::take(&mut tool.parameters));
+        let (loose, lost) = loosen(&schema, Loosen::Unsupported);
+        let serde_json::Value::Object(parameters) = loose else {
+            unreachable!("an object stays one")
+        };
+        tool.parameters = parameters;
+        if !lost.is_empty() {
+            request
+                .ignored
+                .schema(&request.own_place(&format!("tools[{i}].function.parameters")))?;
+        }
+    }
+    Ok(())
 }
 
 /// Variables for the template: those of the request and what it says about reasoning.

@@ -38,11 +38,11 @@ const fn row(apis: &'static [Api], place: &'static str, why: &'static str) -> Ro
 const OPENAI: &[Api] = &[Chat, Completions, Responses];
 const LABEL: &str = "it names who asks, which changes no answer";
 const PRICE: &str = "every request is served alike";
+const SCHEMA: &str = "grammars do not know all of its keywords";
 const LOADED: &str = "all tools are in the prompt from the beginning";
 const REASONING: &str = "this model's chat template has no form for it";
 const ELSEWHERE: &str = "only tools of the client can be called";
 const AT_ONCE: &str = "all tools there are must be in the request";
-const SCHEMA: &str = "the grammar engine does not know this keyword";
 
 /// Every field that is ignored.
 const FIELDS: &[Row] = &[
@@ -84,6 +84,13 @@ const FIELDS: &[Row] = &[
     row(&[Messages], "tools[].defer_loading", LOADED),
     row(&[Messages], "tools[].allowed_callers", "the model is the only caller"),
     row(&[Messages], "tools[].input_examples", "templates have no place for it"),
+];
+
+/// Schemas of tools: where the model is free to call, it is held to what of them a grammar can say.
+const SCHEMAS: &[Row] = &[
+    row(&[Chat], "tools[].function.parameters", SCHEMA),
+    row(&[Responses], "tools[].parameters", SCHEMA),
+    row(&[Messages], "tools[].input_schema", SCHEMA),
 ];
 
 /// Types of tools that another server would run and that clients offer without being asked to. A star is any ending.
@@ -140,9 +147,9 @@ impl Ignored {
     }
 
     /// Why a field may be ignored, if it may.
-    fn why(&self, place: &str) -> Option<&'static str> {
+    fn why(&self, rows: &[Row], place: &str) -> Option<&'static str> {
         let (api, place) = (self.0.api?, without_indexes(place));
-        let found = FIELDS.iter().find(|row| row.apis.contains(&api) && row.place == place);
+        let found = rows.iter().find(|row| row.apis.contains(&api) && row.place == place);
         found.map(|row| row.why)
     }
 
@@ -158,23 +165,22 @@ impl Ignored {
 
     /// Whether the table has a field.
     pub(crate) fn knows(&self, place: &str) -> bool {
-        self.why(place).is_some()
+        self.why(FIELDS, place).is_some()
     }
 
     /// Ignores a field if the table has it; whether it has.
     pub(crate) fn field(&self, place: &str) -> Result<bool, ServerError> {
-        self.take(place.to_owned(), self.why(place))
+        self.take(place.to_owned(), self.why(FIELDS, place))
+    }
+
+    /// Says that a tool's schema is not held to as a whole.
+    pub(crate) fn schema(&self, place: &str) -> Result<(), ServerError> {
+        self.take(place.to_owned(), self.why(SCHEMAS, place)).map(drop)
     }
 
     /// Ignores a tool if the table has its type; whether it has.
     pub(crate) fn tool(&self, place: &str, kind: &str) -> Result<bool, ServerError> {
         self.take(place.to_owned(), self.why_tool(kind))
-    }
-
-    /// Ignores a keyword of a tool's schema.
-    #[expect(dead_code, reason = "schemas are not loosened yet")]
-    pub(crate) fn keyword(&self, place: String) -> Result<(), ServerError> {
-        self.take(place, Some(SCHEMA)).map(drop)
     }
 
     fn take(&self, place: String, why: Option<&'static str>) -> Result<bool, ServerError> {
@@ -204,20 +210,17 @@ impl Ignored {
     }
 }
 
-/// Places as a header has them. Names in them may be a client's, so nothing but plain ASCII is repeated.
+/// Places as a header has them: names of the table with indexes, bounded, as clients bound the headers they read.
 fn listed(places: &Places) -> String {
-    /// Clients bound the headers they read.
     const MOST: usize = 1024;
     let mut text = String::new();
     let mut left = places.named.len() + places.more;
     for place in &places.named {
-        let plain = |c: char| if c.is_ascii_graphic() && c != ',' { c } else { '?' };
-        let place: String = crate::app::shortened(place).chars().map(plain).collect();
         if text.len() + place.len() > MOST {
             break;
         }
         text.push_str(if text.is_empty() { "" } else { ", " });
-        text.push_str(&place);
+        text.push_str(place);
         left -= 1;
     }
     if left > 0 {
@@ -286,17 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn a_header_repeats_a_clients_names_in_plain_ascii_and_bounded() {
+    fn a_header_is_bounded_and_counts_the_rest() {
         let ignored = Ignored::new("/v1/messages", false);
-        ignored
-            .keyword("tools[0].input_schema.properties.ä,\r\nx: y.propertyNames".into())
-            .unwrap();
-        let told = header(&ignored).unwrap();
-        assert_eq!(told, "tools[0].input_schema.properties.????x:?y.propertyNames");
         for i in 0..10_000 {
-            ignored.keyword(format!("tools[{i}].input_schema.not")).unwrap();
+            assert!(ignored.field(&format!("tools[{i}].defer_loading")).unwrap());
         }
         let told = header(&ignored).unwrap();
-        assert!(told.len() < 1100 && told.ends_with(" more"), "{told}");
+        let (named, more) = told.rsplit_once(", and ").unwrap();
+        let left: usize = more.strip_suffix(" more").unwrap().parse().unwrap();
+        assert_eq!(named.split(", ").count() + left, 10_000);
+        assert!(told.len() < 1100, "{told}");
     }
 }

@@ -1,6 +1,7 @@
 //! The server from outside: a real one on a free port, with the bundled model, spoken to over sockets.
 #![cfg(test)]
 
+mod agents;
 mod answers;
 mod client;
 mod document;

@@ -179,7 +179,9 @@ impl Items {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tools::Tools;
     use super::*;
+    use crate::api::Ignored;
     use serde_json::{Value, json};
 
     /// Items and the types of the events that told of them.
@@ -217,5 +219,39 @@ mod tests {
         let (items, kinds) = told(parts);
         assert_eq!(items[0]["status"], "completed");
         assert!(kinds.iter().any(|kind| kind == DONE), "{kinds:?}");
+    }
+
+    #[test]
+    fn a_custom_tool_is_called_with_text_and_one_in_a_namespace_by_its_own_name() {
+        let tools = json!([
+            {"type": "custom", "name": "f"},
+            {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g"}]},
+        ]);
+        let tools = Tools::read(tools.as_array().expect("a list"), &Ignored::default());
+        let (mut items, mut events) = (Items::new(tools.expect("tools").names), Vec::new());
+        let mut tell = |event: Event<'static>| events.push(json!(event));
+        let named = |name: &str, arguments: &str| {
+            let [_, delta] = call(arguments);
+            let (id, name) = ("call_1".to_owned(), name.to_owned());
+            [AnswerEvent::ToolCall { index: 0, id, name }, delta, AnswerEvent::ToolEnd]
+        };
+        let parts = named("f", r#"{"input":"a\n\"b\""}"#).into_iter().chain(named("n.g", "{}"));
+        parts.for_each(|part| items.take(part, &mut tell));
+        items.close(Status::Completed, &mut tell);
+        let (custom, inner) = (json!(items.done[0]), json!(items.done[1]));
+        assert_eq!(
+            (&custom["type"], &custom["input"]),
+            (&json!("custom_tool_call"), &json!("a\n\"b\""))
+        );
+        assert_eq!((&inner["namespace"], &inner["name"]), (&json!("n"), &json!("g")));
+        let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+        let expected = [
+            "response.output_item.added",
+            "response.custom_tool_call_input.delta",
+            "response.custom_tool_call_input.done",
+            "response.output_item.done",
+        ];
+        assert_eq!(kinds[..4], expected);
+        assert_eq!(events[1]["delta"], custom["input"]);
     }
 }
