@@ -72,9 +72,17 @@ pub(crate) struct Reasoning {
     pub(crate) enabled: Option<bool>,
     /// Tokens of reasoning, after which it is ended.
     pub(crate) budget: Option<usize>,
-    /// How hard to think, a word for the template, and the field that says so.
-    pub(crate) effort: Option<(&'static str, String)>,
+    pub(crate) effort: Option<Effort>,
     /// The client's field that asks for reasoning.
+    pub(crate) field: &'static str,
+}
+
+/// How hard to think.
+#[derive(Clone, Debug)]
+pub(crate) struct Effort {
+    /// A word for the template.
+    pub(crate) word: String,
+    /// The client's field that says so.
     pub(crate) field: &'static str,
 }
 

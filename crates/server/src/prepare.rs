@@ -2,7 +2,7 @@
 
 use crate::answer::Reader;
 use crate::app::App;
-use crate::chat::{ChatRequest, CompletionRequest, Generation, Prompt, Reasoning};
+use crate::chat::{ChatRequest, CompletionRequest, Effort, Generation, Prompt, Reasoning};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
 use crate::service::Job;
@@ -232,9 +232,9 @@ fn variables(
     let mut variables = request.template_arguments.clone();
     let Reasoning { enabled, budget, effort, field } = &request.reasoning;
     let enabled = enabled.or(budget.map(|_| true));
-    if let Some((field, effort)) = effort {
+    if let Some(Effort { word, field }) = effort {
         if template.mentions(EFFORT) {
-            variables.entry(EFFORT).or_insert_with(|| effort.as_str().into());
+            variables.entry(EFFORT).or_insert_with(|| word.as_str().into());
         } else {
             request.ignored.field(field)?;
         }

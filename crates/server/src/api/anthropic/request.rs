@@ -3,9 +3,9 @@
 use super::conversation;
 use crate::api::openai::generation;
 use crate::api::{Fields, Ignored, fields};
-use crate::chat::{CacheOverrides, ChatRequest, Generation, Reasoning};
+use crate::chat::{CacheOverrides, ChatRequest, Effort, Generation, Reasoning};
 use crate::error::ServerError;
-use crate::wire::anthropic::{self as wire, CacheControl, Effort, Message, OutputFormat};
+use crate::wire::anthropic::{self as wire, CacheControl, Message, OutputFormat};
 use forerun_grammar::GrammarSource;
 use forerun_text::ToolChoice;
 use serde_json::{Value, json};
@@ -62,11 +62,12 @@ pub(super) fn answer(fields: &mut Fields, request: &mut ChatRequest) -> Result<(
 /// The form of the answer, and how hard the model should try.
 fn output_config(
     fields: &mut Fields,
-) -> Result<(Option<OutputFormat>, Option<(&'static str, String)>), ServerError> {
+) -> Result<(Option<OutputFormat>, Option<Effort>), ServerError> {
     let Some(mut config) = fields.inside("output_config")? else { return Ok((None, None)) };
-    let (format, effort) = (config.take("format")?, config.take::<Effort>("effort")?);
+    let (format, effort) = (config.take("format")?, config.take::<wire::Effort>("effort")?);
     config.finish()?;
-    let effort = effort.map(|effort| ("output_config.effort", effort.word().to_owned()));
+    let field = "output_config.effort";
+    let effort = effort.map(|effort| Effort { word: effort.word().to_owned(), field });
     Ok((format, effort))
 }
 

@@ -1,7 +1,7 @@
 //! Tools, reasoning and the form of an answer.
 
 use super::super::{Fields, fields};
-use crate::chat::Reasoning;
+use crate::chat::{Effort, Reasoning};
 use crate::error::ServerError;
 use crate::wire::chat::NamedTool;
 use forerun_grammar::GrammarSource;
@@ -72,7 +72,7 @@ pub(super) fn effort(field: &'static str, asked: Option<String>) -> Result<Reaso
     Ok(Reasoning {
         field,
         enabled: Some(effort.is_some()),
-        effort: effort.map(|effort| (field, effort)),
+        effort: effort.map(|word| Effort { word, field }),
         budget: None,
     })
 }
