@@ -1,17 +1,20 @@
 //! Words every crate shares: token and sequence ids, element types, and the
 //! one canonical layout of a weight matrix ([`Matrix`]) together with its plain decode.
 //!
-//! This crate depends on nothing and knows no file format and no device.
+//! This crate depends on nothing and knows no file format and no device. Files that somebody else put there are opened
+//! through [`open_regular`].
 #![forbid(unsafe_code)]
 
 mod bytes;
 mod dtype;
+mod file;
 mod float;
 mod ids;
 mod matrix;
 
 pub use bytes::Bytes;
 pub use dtype::DType;
+pub use file::{open_regular, read_regular, read_regular_text};
 pub use float::{bf16_to_f32, e4m3_to_f32, e5m2_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use ids::{LeaseId, SeqId, Token};
 pub use matrix::{Codes, Format, Matrix, MatrixError, Nesting, SUPERBLOCK, ScaleKind, ScaleType};

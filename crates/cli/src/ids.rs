@@ -8,7 +8,8 @@ use forerun_base::Token;
 pub(crate) fn read(given: &str) -> anyhow::Result<Vec<Token>> {
     match given.strip_prefix('@') {
         Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("--ids @{path}"))?;
+            let text =
+                forerun_base::read_regular_text(path).with_context(|| format!("--ids @{path}"))?;
             parse(&text).with_context(|| format!("--ids @{path}"))
         }
         None => parse(given).context("--ids"),

@@ -89,11 +89,6 @@ impl ModelText {
         Ok(self.need_tokenizer()?.encode(text, true)?)
     }
 
-    /// A rendered conversation to tokens; it already contains its special tokens.
-    pub(crate) fn encode_rendered(&self, text: &str) -> anyhow::Result<Vec<Token>> {
-        Ok(self.need_tokenizer()?.encode(text, false)?)
-    }
-
     /// Tokens that end an answer; in a chat also the token that ends a turn.
     pub(crate) fn end_tokens(&self, chat: Option<&ChatTemplate>) -> Vec<Token> {
         let defaults = self.defaults.clone();

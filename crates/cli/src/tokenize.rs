@@ -33,7 +33,7 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> anyhow::Result<Outcome> {
     }
     let text = match (&args.text, &args.file) {
         (_, Some(path)) => {
-            std::fs::read_to_string(path).with_context(|| path.display().to_string())?
+            forerun_base::read_regular_text(path).with_context(|| path.display().to_string())?
         }
         (Some(text), _) if text != "-" => text.clone(),
         _ => stdin::read()?,

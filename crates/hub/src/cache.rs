@@ -75,7 +75,7 @@ impl RepoCache {
         }
         let path = self.reference(revision)?;
         let mut text = String::new();
-        match File::open(&path) {
+        match forerun_base::open_regular(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(self.absent(revision, "it was not fetched"));
             }

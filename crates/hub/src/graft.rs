@@ -91,7 +91,7 @@ impl Hub {
         watch: &mut dyn Watch,
     ) -> Result<(), HubError> {
         let path = plan.folder.join(CONFIG);
-        let own = std::fs::read(&path).map_err(|e| HubError::io(&path, e))?;
+        let own = forerun_base::read_regular(&path).map_err(|e| HubError::io(&path, e))?;
         let theirs = self.read_text(original, CONFIG, watch)?;
         let (own, theirs) = (hidden_size(&own), hidden_size(&theirs));
         if own.is_some() && theirs.is_some() && own != theirs {

@@ -217,7 +217,7 @@ fn roots(file: Option<&Path>) -> Result<RootCerts, HubError> {
     let Some(path) = file else { return Ok(RootCerts::WebPki) };
     let fault = |why: String| HubError::Setting { name: "SSL_CERT_FILE".into(), why };
     let mut pem = Vec::new();
-    std::fs::File::open(path)
+    forerun_base::open_regular(path)
         .and_then(|file| file.take(MAX_PEM_BYTES).read_to_end(&mut pem))
         .map_err(|e| HubError::io(path, e))?;
     let mut found: Vec<Certificate<'static>> = Vec::new();

@@ -217,7 +217,7 @@ impl Hub {
         let pointer = cache.pointer(&listing.commit, name)?;
         let (Some(http), false) = (&self.http, pointer.is_file()) else {
             let mut bytes = Vec::new();
-            std::fs::File::open(&pointer)
+            forerun_base::open_regular(&pointer)
                 .and_then(|file| file.take(MAX_TEXT_BYTES).read_to_end(&mut bytes))
                 .map_err(|e| HubError::io(&pointer, e))?;
             return Ok(bytes);

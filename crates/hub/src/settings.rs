@@ -144,7 +144,7 @@ fn endpoint(text: &str) -> Result<String, HubError> {
 
 fn token_file(path: &Path) -> Result<Option<Token>, HubError> {
     let mut text = String::new();
-    match std::fs::File::open(path) {
+    match forerun_base::open_regular(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         opened => opened
             .and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text))

@@ -105,9 +105,12 @@ impl Reader {
         }
     }
 
-    fn end(&mut self, out: &mut Vec<AnswerEvent>) {
-        if let Some(parser) = &mut self.parser {
-            parser.finish(&mut self.parts);
+    /// The answer is over; `cut` where a limit on its length ended it.
+    fn end(&mut self, cut: bool, out: &mut Vec<AnswerEvent>) {
+        match &mut self.parser {
+            Some(parser) if cut => parser.cut(&mut self.parts),
+            Some(parser) => parser.finish(&mut self.parts),
+            None => {}
         }
         self.tell(out);
     }
@@ -219,7 +222,7 @@ impl Answers {
             Piece::Rest(text) => reader.push(&text),
             Piece::Finished(end) => {
                 self.open -= 1;
-                reader.end(&mut events);
+                reader.end(end.ending == Ending::Length, &mut events);
                 let usage = Usage {
                     prompt_tokens: end.prompt_tokens,
                     completion_tokens: end.completion_tokens,

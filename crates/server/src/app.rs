@@ -1,8 +1,10 @@
 //! What every handler shares.
 
 use crate::answer::Answers;
+use crate::api::notes;
 use crate::auth::Keys;
 use crate::cache_traces::CacheTraces;
+use crate::calls::Loosened;
 use crate::chat::{ChatRequest, CompletionRequest};
 use crate::error::ServerError;
 use crate::metrics::Metrics;
@@ -28,6 +30,8 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) keys: Keys,
     pub(crate) metrics: Arc<Metrics>,
+    /// How the schemas of tools had to be loosened of late.
+    pub(crate) loosened: Loosened,
     /// What the prefix cache did of late.
     pub(crate) looks: Arc<CacheTraces>,
     /// The OpenAPI document.
@@ -46,7 +50,13 @@ impl App {
     ) -> Result<Answers, ServerError> {
         let places = self.places(request.generation.choices)?;
         let app = Arc::clone(self);
-        let prepared = on_the_side(move || prepare::chat(&app, &request)).await?;
+        let request_id = Arc::clone(&request.generation.request_id);
+        let mut prepared = on_the_side(move || prepare::chat(&app, &request)).await?;
+        if let (true, Some(note)) = (self.settings.strict, prepared.notes.first()) {
+            let message = format!("{note}; this server is strict, so it does no request in part");
+            return Err(ServerError::Invalid { param: None, message });
+        }
+        notes::tell(&request_id, std::mem::take(&mut prepared.notes));
         self.submit(prepared, places).await
     }
 
@@ -85,7 +95,7 @@ impl App {
     }
 
     async fn submit(&self, prepared: Prepared, places: Vec<Place>) -> Result<Answers, ServerError> {
-        let Prepared { jobs, readers } = prepared;
+        let Prepared { jobs, readers, .. } = prepared;
         Answers::accepted(self.service.submit(jobs, places)?, readers).await
     }
 }

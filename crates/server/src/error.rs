@@ -19,6 +19,12 @@ pub(crate) enum ServerError {
     /// A field or value this server does not do.
     #[error("`{field}` is not supported{}", .why.map(|w| format!(": {w}")).unwrap_or_default())]
     Unsupported { field: String, why: Option<&'static str> },
+    /// A prompt that no context of this server holds.
+    #[error(
+        "this model's maximum context length is {context} tokens, and the prompt has {}{prompt}; shorten it",
+        at_least(*.exact)
+    )]
+    ContextLength { prompt: usize, exact: bool, context: usize },
     #[error("the model `{asked}` is not served here; ask for `{served}`")]
     UnknownModel { asked: String, served: String },
     #[error("the request `{request_id}` is not remembered; only the latest are")]
@@ -77,7 +83,9 @@ impl ServerError {
 
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Invalid { .. } | Self::Unsupported { .. } => StatusCode::BAD_REQUEST,
+            Self::Invalid { .. } | Self::Unsupported { .. } | Self::ContextLength { .. } => {
+                StatusCode::BAD_REQUEST
+            }
             Self::UnknownModel { .. } | Self::UnknownRequest { .. } | Self::NoRoute(_) => {
                 StatusCode::NOT_FOUND
             }
@@ -105,6 +113,7 @@ impl ServerError {
         match self {
             Self::Invalid { .. } => None,
             Self::Unsupported { .. } => Some("unsupported_parameter"),
+            Self::ContextLength { .. } => Some("context_length_exceeded"),
             Self::UnknownModel { .. } => Some("model_not_found"),
             Self::UnknownRequest { .. } => Some("unknown_request"),
             Self::NoKey | Self::WrongKey => Some("invalid_api_key"),
@@ -131,7 +140,7 @@ impl ServerError {
             }}),
             Form::Anthropic => json!({
                 "type": "error",
-                "error": {"type": self.anthropic_type(), "message": message},
+                "error": {"type": self.anthropic_type(), "message": self.anthropic_message()},
                 "request_id": request_id,
             }),
         }
@@ -143,6 +152,17 @@ impl ServerError {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
+        }
+    }
+
+    /// Anthropic's clients look for these words to tell that a conversation has to be made shorter.
+    fn anthropic_message(&self) -> String {
+        match self {
+            Self::ContextLength { prompt, exact, context } => {
+                let least = at_least(*exact);
+                format!("prompt is too long: {least}{prompt} tokens > {context} maximum")
+            }
+            other => other.to_string(),
         }
     }
 
@@ -159,8 +179,16 @@ impl ServerError {
     }
 }
 
+/// What stands before a number that is only known from below.
+fn at_least(exact: bool) -> &'static str {
+    if exact { "" } else { "at least " }
+}
+
 impl From<RejectError> for ServerError {
     fn from(error: RejectError) -> Self {
+        if let RejectError::PromptTooLong { prompt, context } = error {
+            return Self::ContextLength { prompt, exact: true, context };
+        }
         let message = error.to_string();
         let param = match &error {
             RejectError::Sampling { name, .. } => Some((*name).to_owned()),
@@ -180,6 +208,9 @@ impl From<GrammarError> for ServerError {
 /// Text comes from the client, so what the text side refuses is the client's to change.
 impl From<TextError> for ServerError {
     fn from(error: TextError) -> Self {
+        if let TextError::PromptTooLong { at_least, context } = error {
+            return Self::ContextLength { prompt: at_least, exact: false, context };
+        }
         let param = match &error {
             TextError::Message { path, .. } => Some(path.clone()),
             TextError::Template { .. } => Some("messages".to_owned()),

@@ -16,6 +16,7 @@ mod api;
 mod app;
 mod auth;
 mod cache_traces;
+mod calls;
 mod chat;
 mod error;
 mod ids;

@@ -5,8 +5,8 @@
 
 use crate::app::App;
 use forerun_base::Token;
-use forerun_text::{ChatInput, ChatTemplate};
-use serde_json::{Map, Value, json};
+use forerun_text::{ChatInput, ChatTemplate, Prompt};
+use serde_json::{Value, json};
 
 /// Marks of a client that are looked for.
 const CLIENT_MARKS: usize = 4;
@@ -16,30 +16,28 @@ const SHORT: usize = 64;
 /// A conversation as its template got it.
 pub(crate) struct Rendered<'a> {
     pub(crate) template: &'a ChatTemplate,
-    pub(crate) messages: Vec<Value>,
-    pub(crate) tools: Vec<Value>,
-    pub(crate) variables: Map<String, Value>,
     /// With the opening of the answer.
-    pub(crate) text: String,
+    pub(crate) prompt: Prompt,
 }
 
 impl Rendered<'_> {
-    /// Positions in `prompt`, ascending. `asked` are the messages after which the client set a mark.
-    pub(crate) fn marks(&self, app: &App, prompt: &[Token], asked: &[usize]) -> Vec<u32> {
-        if prompt.len() < SHORT {
+    /// Positions in `tokens`, ascending. `asked` are the numbers of messages after which the client set a mark.
+    pub(crate) fn marks(&self, app: &App, tokens: &[Token], asked: &[usize]) -> Vec<u32> {
+        if tokens.len() < SHORT {
             return Vec::new();
         }
-        let count = self.messages.len();
+        let messages = &self.prompt.messages;
+        let count = messages.len();
         let is_system = |message: &&Value| message["role"] == "system";
-        let system = self.messages.iter().take_while(is_system).count();
+        let system = messages.iter().take_while(is_system).count();
         let mut ends = vec![system, count];
-        ends.extend(asked.iter().rev().take(CLIENT_MARKS).map(|&message| message + 1));
+        ends.extend(asked.iter().rev().take(CLIENT_MARKS).copied());
         ends.sort_unstable();
         ends.dedup();
         let mut marks: Vec<u32> =
-            ends.into_iter().filter_map(|end| self.mark(app, prompt, end)).collect();
+            ends.into_iter().filter_map(|end| self.mark(app, tokens, end)).collect();
         // The last message may be asked anew, or be one of several that follow the same beginning; if it is long.
-        let before_last = self.mark(app, prompt, count - 1);
+        let before_last = self.mark(app, tokens, count - 1);
         let apart = |at: &u32| marks.iter().all(|mark| mark.abs_diff(*at) >= SHORT as u32);
         marks.extend(before_last.filter(apart));
         marks.sort_unstable();
@@ -48,22 +46,23 @@ impl Rendered<'_> {
     }
 
     /// The position after the first `end` messages.
-    fn mark(&self, app: &App, prompt: &[Token], end: usize) -> Option<u32> {
-        let mut messages = self.messages[..end].to_vec();
-        if let Some(next) = self.messages.get(end) {
+    fn mark(&self, app: &App, tokens: &[Token], end: usize) -> Option<u32> {
+        let prompt = &self.prompt;
+        let mut messages = prompt.messages[..end].to_vec();
+        if let Some(next) = prompt.messages.get(end) {
             messages.push(json!({"role": next["role"], "content": "~"}));
         }
         let rendered = self.template.render(&ChatInput {
             messages: &messages,
-            tools: &self.tools,
+            tools: &prompt.tools,
             add_generation_prompt: false,
-            extra: &self.variables,
+            extra: &prompt.variables,
         });
         // A template may refuse what is no whole conversation; then there is no boundary to be had.
-        let common = common_text(&self.text, &rendered.ok()?).to_owned();
-        let tokens = app.model.tokenizer.encode(&common, false).ok()?;
-        let same = tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        u32::try_from(same).ok().filter(|&at| at > 0 && (at as usize) < prompt.len())
+        let common = common_text(&prompt.text, &rendered.ok()?).to_owned();
+        let begun = app.model.tokenizer.encode_chat(&common, &prompt.literals).ok()?;
+        let same = begun.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        u32::try_from(same).ok().filter(|&at| at > 0 && (at as usize) < tokens.len())
     }
 }
 

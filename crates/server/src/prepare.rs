@@ -2,21 +2,17 @@
 
 use crate::answer::Reader;
 use crate::app::App;
+use crate::calls::{Asked, Held};
 use crate::chat::{ChatRequest, CompletionRequest, Effort, Generation, Prompt, Reasoning};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
 use crate::service::Job;
 use forerun_base::Token;
 use forerun_engine::{CacheUse, Constraint, Depth, RejectError, check_tokens};
-use forerun_grammar::{GrammarSource, Grammars, Loosen, loosen};
-use forerun_text::{
-    AnswerParser, ChatInput, ChatTemplate, Dialect, Opening, TextError, Tool, ToolChoice,
-};
-use serde_json::{Map, json};
+use forerun_grammar::{GrammarSource, Grammars};
+use forerun_text::{AnswerParser, ChatTemplate, Dialect, Opening, TextError, Tool};
+use serde_json::Map;
 use std::sync::Arc;
-
-/// No vocabulary in use spells a token with more bytes.
-const LONGEST_TOKEN: usize = 1024;
 
 /// A bias that nothing outweighs.
 const NEVER: f32 = -1e30;
@@ -26,12 +22,14 @@ const NEVER: f32 = -1e30;
 pub(crate) struct Prepared {
     pub(crate) jobs: Vec<Job>,
     pub(crate) readers: Vec<Reader>,
+    /// What of the request is not done to the letter, for its client to know.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Jobs for a conversation.
 pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerError> {
     let conversation = Conversation::new(app, request)?;
-    let prompt = encode(app, &conversation.rendered.text, false)?;
+    let prompt = conversation.encoded(app)?;
     let parser = AnswerParser::new(
         conversation.dialect,
         conversation.opening == Opening::Open,
@@ -39,7 +37,7 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
     );
     let marks = || conversation.rendered.marks(app, &prompt, &conversation.marked);
     let mut cache = cache(app, &request.generation, marks);
-    cache.keep |= !conversation.marked.is_empty();
+    cache.keep |= conversation.keep;
     let outline = Outline {
         generation: &request.generation,
         end_tokens: app.model.chat_end_tokens(conversation.rendered.template),
@@ -48,9 +46,11 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
         shown: conversation.dialect.shown_tokens(),
         forbidden: conversation.forbidden,
     };
-    let mut prepared = Prepared::default();
+    let Held { grammar, notes } = conversation.held(app, request)?;
+    let changed = conversation.rendered.prompt.notes.iter().map(|note| (*note).to_owned());
+    let mut prepared = Prepared { notes: changed.chain(notes).collect(), ..Prepared::default() };
     for choice in 0..request.generation.choices {
-        let constraint = conversation.constraint(app, request)?;
+        let constraint = conversation.constraint(app, request, grammar.as_ref())?;
         prepared.jobs.push(outline.job(app, choice, constraint)?);
         prepared.readers.push(Reader::new(Some(parser.clone())));
     }
@@ -59,7 +59,7 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
 
 /// The tokens of a conversation, up to the opening of the answer.
 pub(crate) fn chat_prompt(app: &App, request: &ChatRequest) -> Result<Vec<Token>, ServerError> {
-    encode(app, &Conversation::new(app, request)?.rendered.text, false)
+    Conversation::new(app, request)?.encoded(app)
 }
 
 /// Jobs for texts, prompt by prompt.
@@ -107,8 +107,10 @@ struct Conversation<'a> {
     tools: Vec<Tool>,
     rendered: Rendered<'a>,
     opening: Opening,
-    /// Messages after which the client set a mark.
+    /// Numbers of messages after which the client set a mark.
     marked: Vec<usize>,
+    /// Whether it set any.
+    keep: bool,
     /// The token that would open a call where none may be made.
     forbidden: Option<Token>,
 }
@@ -120,7 +122,6 @@ impl<'a> Conversation<'a> {
                 "this model has no chat template; continue text at /v1/completions instead";
             return Err(ServerError::invalid("messages", message));
         };
-        let messages = dialect.normalise_messages(&request.messages)?;
         let own = |error| match error {
             TextError::Message { path, problem } => {
                 TextError::Message { path: request.own_place(&path), problem }
@@ -128,60 +129,47 @@ impl<'a> Conversation<'a> {
             other => other,
         };
         let mut tools = Tool::parse_all(&request.tools).map_err(own)?;
-        let offered = request.tools.clone();
         let mut forbidden = None;
         if request.tool_choice.is_none() && !tools.is_empty() {
             // The prompt stays as it is where calls are allowed, so that what is cached of it holds for both.
             tools.clear();
             forbidden = dialect.call_token();
         }
-        if !tools.is_empty() && !dialect.calls_tools() {
-            let why = "this model's chat template has no form for tool calls";
-            return Err(ServerError::unsupported("tools", why));
-        }
-        if request.tool_choice == Some(ToolChoice::Auto) {
-            loosen_tools(&mut tools, request)?;
-        }
         let variables = variables(request, template, dialect)?;
-        let mut text = template.render(&ChatInput {
-            messages: &messages,
-            tools: &offered,
-            add_generation_prompt: true,
-            extra: &variables,
-        })?;
-        let mut opening = dialect.opening(&text);
+        let mut prompt = dialect.prompt(
+            template,
+            &app.model.tokenizer,
+            &forerun_text::Conversation {
+                messages: &request.messages,
+                tools: &request.tools,
+                variables: &variables,
+                parse_special: app.settings.parse_special,
+            },
+        )?;
+        let mut opening = dialect.opening(&prompt.text);
         if let (Some(_), Opening::Free, Some(mark)) =
             (request.reasoning.budget, opening, dialect.reasoning_open())
         {
             // A budget is for reasoning that has begun.
-            text.push_str(mark);
+            prompt.text.push_str(mark);
             opening = Opening::Open;
         }
-        let rendered = Rendered { template, messages, tools: offered, variables, text };
-        let marked = marks::asked(&request.messages);
-        Ok(Self { dialect, tools, rendered, opening, marked, forbidden })
+        let asked = marks::asked(&request.messages);
+        let marked = asked.iter().map(|&message| prompt.end_of(message)).collect();
+        let (rendered, keep) = (Rendered { template, prompt }, !asked.is_empty());
+        Ok(Self { dialect, tools, rendered, opening, marked, keep, forbidden })
+    }
+
+    fn encoded(&self, app: &App) -> Result<Vec<Token>, ServerError> {
+        let (tokenizer, prompt) = (&app.model.tokenizer, &self.rendered.prompt);
+        tokenizer.check_length(&prompt.text, app.facts.context)?;
+        Ok(tokenizer.encode_chat(&prompt.text, &prompt.literals)?)
     }
 
     /// What the answer must look like, reasoning apart.
-    fn grammar(&self, request: &ChatRequest) -> Result<Option<GrammarSource>, ServerError> {
-        let (format, parallel) = (request.generation.format.as_ref(), request.parallel_tool_calls);
-        let Some(choice) = &request.tool_choice else { return Ok(format.cloned()) };
-        let calls = match (choice, format) {
-            (ToolChoice::Auto, Some(format)) if !self.tools.is_empty() => {
-                let schema = match format {
-                    GrammarSource::JsonObject => json!({"type": "object"}),
-                    GrammarSource::JsonSchema(schema) => schema.clone(),
-                    other => {
-                        let message = format!("a {} cannot stand beside tools", other.kind());
-                        return Err(ServerError::invalid("structured_outputs", message));
-                    }
-                };
-                self.dialect.tool_or_json_grammar(&self.tools, &schema, parallel, self.opening)?
-            }
-            // A call that is required has a form of its own.
-            _ => self.dialect.tool_grammar(&self.tools, choice, parallel, self.opening)?,
-        };
-        Ok(calls.map(GrammarSource::Lark).or_else(|| format.cloned()))
+    fn held(&self, app: &App, request: &ChatRequest) -> Result<Held, ServerError> {
+        let (dialect, tools, opening) = (self.dialect, &self.tools[..], self.opening);
+        Asked { dialect, tools, opening, request }.held(app)
     }
 
     /// What the answer is held to.
@@ -189,8 +177,9 @@ impl<'a> Conversation<'a> {
         &self,
         app: &App,
         request: &ChatRequest,
+        grammar: Option<&GrammarSource>,
     ) -> Result<Option<Box<dyn Constraint>>, ServerError> {
-        let inner = self.grammar(request)?.map(|source| compile(app, &source)).transpose()?;
+        let inner = grammar.map(|source| compile(app, source)).transpose()?;
         // Reasoning that a template begins though it was told not to ends at once.
         let off = request.reasoning.enabled == Some(false);
         let budget = if off { Some(0) } else { request.reasoning.budget };
@@ -201,24 +190,6 @@ impl<'a> Conversation<'a> {
             _ => Ok(inner),
         }
     }
-}
-
-/// Where the model decides whether it calls, what a grammar cannot hold it to is left out of the schemas.
-fn loosen_tools(tools: &mut [Tool], request: &ChatRequest) -> Result<(), ServerError> {
-    for (i, tool) in tools.iter_mut().enumerate() {
-        let schema = serde_json::Value::Object(std::mem::take(&mut tool.parameters));
-        let (loose, lost) = loosen(&schema, Loosen::Unsupported);
-        let serde_json::Value::Object(parameters) = loose else {
-            unreachable!("an object stays one")
-        };
-        tool.parameters = parameters;
-        if !lost.is_empty() {
-            request
-                .ignored
-                .schema(&request.own_place(&format!("tools[{i}].function.parameters")))?;
-        }
-    }
-    Ok(())
 }
 
 /// Variables for the template: those of the request and what it says about reasoning.
@@ -254,7 +225,7 @@ fn variables(
     Ok(variables)
 }
 
-fn grammars(app: &App) -> Result<&Grammars, ServerError> {
+pub(crate) fn grammars(app: &App) -> Result<&Grammars, ServerError> {
     app.grammars
         .as_ref()
         .map_err(|error| ServerError::invalid("response_format", error.to_string()))
@@ -264,13 +235,9 @@ fn compile(app: &App, source: &GrammarSource) -> Result<Box<dyn Constraint>, Ser
     Ok(grammars(app)?.compile(source)?)
 }
 
-/// Text to tokens. One that is too long for any context is not tokenized first.
+/// Text to tokens as it stands, special tokens included. One that is too long for the context is not tokenized first.
 pub(crate) fn encode(app: &App, text: &str, add_special: bool) -> Result<Vec<Token>, ServerError> {
-    let (bytes, context) = (text.len(), app.facts.context);
-    if bytes > context.saturating_mul(LONGEST_TOKEN) {
-        let message = format!("the prompt has {bytes} bytes; the context holds {context} tokens");
-        return Err(ServerError::Invalid { param: None, message });
-    }
+    app.model.tokenizer.check_length(text, app.facts.context)?;
     Ok(app.model.tokenizer.encode(text, add_special)?)
 }
 

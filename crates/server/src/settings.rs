@@ -1,4 +1,4 @@
-//! How a server behaves. None of it changes a token.
+//! How a server behaves. None of it changes a token, but for what special tokens in messages are.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub struct Settings {
     pub keep_alive: Duration,
     /// How long a shutdown waits for answers to end.
     pub drain: Duration,
+    /// Whether special tokens that messages spell are special tokens; otherwise they are text.
+    pub parse_special: bool,
     /// Whether SIGINT and SIGTERM shut it down.
     pub signals: bool,
     /// Refuse what would otherwise be ignored and told.
@@ -39,6 +41,7 @@ impl Default for Settings {
             patience: Duration::from_secs(30),
             keep_alive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
+            parse_special: false,
             signals: false,
             strict: false,
         }

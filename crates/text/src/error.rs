@@ -66,6 +66,16 @@ pub enum TextError {
         /// What is wrong there and what would do.
         problem: String,
     },
+    /// A text has more tokens than the context holds, whatever they are.
+    #[error(
+        "prompt is too long: at least {at_least} tokens > {context} maximum; shorten it or serve a longer context"
+    )]
+    PromptTooLong {
+        /// Tokens it has at least, by its bytes.
+        at_least: usize,
+        /// What the context holds.
+        context: usize,
+    },
     /// A stop string of no characters would match everywhere.
     #[error("stop string {index} is empty; remove it")]
     EmptyStop {

@@ -2,7 +2,6 @@
 
 use crate::error::TextError;
 use serde_json::{Map, Value};
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
@@ -12,7 +11,7 @@ pub(crate) const MAX_CONFIG_BYTES: u64 = 16 << 20;
 /// Reads a whole file of at most `max` bytes.
 pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, TextError> {
     let fail = |source| TextError::Read { path: path.to_owned(), source };
-    let file = File::open(path).map_err(fail)?;
+    let file = forerun_base::open_regular(path).map_err(fail)?;
     let mut bytes = Vec::new();
     // One byte past the limit tells "too large" without trusting the reported length.
     file.take(max + 1).read_to_end(&mut bytes).map_err(fail)?;

@@ -7,6 +7,7 @@
 //! - [`StopMatcher`]: stop strings across token boundaries
 //! - [`Transcript`]: both of these over one answer
 //! - [`ChatTemplate`]: a conversation to a prompt (`chat_template.jinja`)
+//! - [`Literals`]: special tokens that a client's text spells, which stay text
 //! - [`Dialect`]: reasoning and tool calls, in messages and in answers
 //! - [`GenerationDefaults`]: end tokens and sampling settings a model asks for
 //!
@@ -21,6 +22,8 @@ mod engine;
 mod error;
 mod file;
 mod generation;
+mod literal;
+mod pipeline;
 mod stop;
 mod template;
 mod tokenizer;
@@ -28,9 +31,10 @@ mod transcript;
 mod vocabulary;
 
 pub use detokenizer::Detokenizer;
-pub use dialect::{AnswerParser, Dialect, Opening, Piece, Tool, ToolChoice};
+pub use dialect::{AnswerParser, Conversation, Dialect, Opening, Piece, Prompt, Tool, ToolChoice};
 pub use error::TextError;
 pub use generation::GenerationDefaults;
+pub use literal::Literals;
 pub use stop::{Released, StopMatcher};
 pub use template::{ChatInput, ChatTemplate, SpecialTokens};
 pub use tokenizer::Tokenizer;

@@ -7,6 +7,7 @@
 use crate::engine::Engine;
 use crate::error::TextError;
 use crate::file;
+use crate::literal::{Literals, Spellings};
 use crate::vocabulary::{Rebuilt, Vocabulary};
 use forerun_base::Token;
 use serde_json::Value;
@@ -14,7 +15,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokenizers::DecoderWrapper;
 
 /// The largest published tokenizer files are about 35 MiB.
@@ -23,6 +26,12 @@ const MAX_BYTES: u64 = 256 << 20;
 /// How much longer the file's replacements may make a text. Real files turn a space into one
 /// character of three bytes, once or twice.
 const MAX_GROWTH: f64 = 10_000.0;
+
+/// Shorter texts cannot keep an expression busy for long: the library bounds the steps of one match.
+const SHORT: usize = 4 << 10;
+/// What encoding may take. Without hostile expressions a MiB takes about a second, on a slow machine five.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE_PER_MIB: Duration = Duration::from_secs(20);
 
 /// A loaded tokenizer. Cloning is cheap and shares the vocabulary.
 #[derive(Clone)]
@@ -33,7 +42,10 @@ pub struct Tokenizer {
 struct Inner {
     engine: Engine,
     special: HashSet<Token>,
+    spellings: Spellings,
     vocab_size: usize,
+    /// Most bytes of text that one token can stand for; worked out where a long text comes.
+    most_bytes: OnceLock<usize>,
 }
 
 impl fmt::Debug for Tokenizer {
@@ -92,13 +104,75 @@ impl Tokenizer {
 
     fn from_engine(engine: Engine) -> Self {
         let (special, vocab_size) = (engine.special(), engine.vocab_size());
-        Self { inner: Arc::new(Inner { engine, special, vocab_size }) }
+        let (spellings, most_bytes) = (engine.spellings(), OnceLock::new());
+        Self { inner: Arc::new(Inner { engine, special, spellings, vocab_size, most_bytes }) }
     }
 
     /// Text to tokens. Special tokens written in the text are recognised; `add_special` lets the
     /// file add its own (a BOS, say), which a rendered chat already contains.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<Token>, TextError> {
-        guarded("encoding", || self.inner.engine.encode(text, add_special))
+        self.encode_bounded(text, &Literals::default(), add_special)
+    }
+
+    /// A rendered conversation to tokens: special tokens of the template are recognised, and what `literals` took out
+    /// of the messages is text.
+    pub fn encode_chat(&self, text: &str, literals: &Literals) -> Result<Vec<Token>, TextError> {
+        self.encode_bounded(text, literals, false)
+    }
+
+    /// Encodes within a time that no text needs with expressions that are made for text. A longer one is encoded on a
+    /// thread of its own, which is told to stop when the time is over.
+    fn encode_bounded(
+        &self,
+        text: &str,
+        literals: &Literals,
+        add_special: bool,
+    ) -> Result<Vec<Token>, TextError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        if text.len() <= SHORT {
+            return guarded("encoding", || {
+                self.inner.engine.encode(text, literals, add_special, &stop)
+            });
+        }
+        let limit =
+            PATIENCE + PATIENCE_PER_MIB * u32::try_from(text.len() >> 20).unwrap_or(u32::MAX);
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let (inner, stopped) = (Arc::clone(&self.inner), Arc::clone(&stop));
+        let (owned, literals) = (text.to_owned(), literals.clone());
+        let work = move || {
+            let tokens = guarded("encoding", || {
+                inner.engine.encode(&owned, &literals, add_special, &stopped)
+            });
+            // Nobody waits any more where the time is over.
+            let _ = sender.send(tokens);
+        };
+        let started = std::thread::Builder::new().name("tokenizer".to_owned()).spawn(work);
+        started.map_err(|e| TextError::Tokenizer(format!("cannot start a thread: {e}")))?;
+        receiver.recv_timeout(limit).unwrap_or_else(|_| {
+            stop.store(true, Ordering::Relaxed);
+            let (bytes, seconds) = (text.len(), limit.as_secs());
+            Err(TextError::Tokenizer(format!(
+                "encoding: {bytes} bytes take over {seconds} s, the most this model's expressions may take"
+            )))
+        })
+    }
+
+    /// Refuses a text that must have more than `context` tokens, by its bytes, before any work is done for it.
+    pub fn check_length(&self, text: &str, context: usize) -> Result<(), TextError> {
+        if text.len() < context {
+            return Ok(());
+        }
+        let at_least =
+            text.len() / self.inner.most_bytes.get_or_init(|| self.inner.engine.most_bytes());
+        if at_least >= context.max(1) {
+            return Err(TextError::PromptTooLong { at_least, context });
+        }
+        Ok(())
+    }
+
+    /// How the special tokens are spelled.
+    pub(crate) fn spellings(&self) -> &Spellings {
+        &self.inner.spellings
     }
 
     /// Tokens to text. Ids outside the vocabulary are left out; bytes that are not UTF-8 become

@@ -107,3 +107,53 @@ fn the_bundled_model_loads_and_speaks() {
     assert_eq!(prompt, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
     assert_eq!(tokenizer.encode(&prompt, false).unwrap()[0], 1);
 }
+
+fn bundled() -> std::path::PathBuf {
+    std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tales-28m"))
+}
+
+#[test]
+fn a_text_that_must_be_too_long_is_refused_without_being_encoded() {
+    let tokenizer = Tokenizer::open(&bundled()).unwrap();
+    let text = "word ".repeat(3 << 20);
+    let start = std::time::Instant::now();
+    let error = tokenizer.check_length(&text, 4096).unwrap_err().to_string();
+    assert!(error.contains("at least") && error.contains("> 4096 maximum"), "{error}");
+    assert!(start.elapsed() < std::time::Duration::from_secs(2), "{:?}", start.elapsed());
+    // Nothing that fits is refused.
+    for text in ["", "a", "Once upon a time", "  \n\n", "e\u{301}é猫"] {
+        let tokens = tokenizer.encode(text, false).unwrap().len();
+        tokenizer.check_length(text, tokens + 1).unwrap();
+        tokenizer.check_length(&text.repeat(500), 500 * tokens + 1).unwrap();
+    }
+}
+
+#[test]
+fn an_expression_that_looks_at_the_whole_text_for_every_character_is_stopped() {
+    let file = std::fs::read(bundled().join("tokenizer.json")).unwrap();
+    let mut file: serde_json::Value = serde_json::from_slice(&file).unwrap();
+    file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(?=[ab]*?c)x|[ab]".into();
+    let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
+    tokenizer.encode(&"ab".repeat(1_000), false).unwrap();
+    let start = std::time::Instant::now();
+    let error = tokenizer.encode(&"ab".repeat(200_000), false).unwrap_err().to_string();
+    assert!(error.contains("expressions"), "{error}");
+    assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_fifo_in_place_of_a_file_is_refused_instead_of_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["tokenizer.json", "chat_template.jinja", "generation_config.json"] {
+        let made = std::process::Command::new("mkfifo").arg(folder.path().join(name)).status();
+        assert!(made.unwrap().success());
+    }
+    for error in [
+        Tokenizer::open(folder.path()).unwrap_err(),
+        forerun_text::ChatTemplate::load(folder.path()).unwrap_err(),
+        forerun_text::GenerationDefaults::load(folder.path()).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("not a regular file"), "{error}");
+    }
+}

@@ -5,7 +5,6 @@ use crate::WeightsError;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::marker::PhantomData;
 use std::path::Path;
@@ -17,7 +16,11 @@ pub(crate) const MAX_JSON_BYTES: u64 = 100_000_000;
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, WeightsError> {
     let io = |e| WeightsError::io(path, e);
     let mut bytes = Vec::new();
-    File::open(path).map_err(io)?.take(MAX_JSON_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
+    forerun_base::open_regular(path)
+        .map_err(io)?
+        .take(MAX_JSON_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(io)?;
     if bytes.len() as u64 > MAX_JSON_BYTES {
         return Err(WeightsError::json(path, format!("more than {MAX_JSON_BYTES} bytes of JSON")));
     }

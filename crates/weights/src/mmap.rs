@@ -1,14 +1,13 @@
 //! Files as shared bytes, without copying. The only unsafe code of the crate.
 
 use crate::WeightsError;
-use forerun_base::Bytes;
+use forerun_base::{Bytes, open_regular};
 use memmap2::Mmap;
-use std::fs::File;
 use std::path::Path;
 
 /// Maps a whole file for reading. An empty file is refused here because it cannot be mapped.
 pub(crate) fn map(path: &Path) -> Result<Bytes, WeightsError> {
-    let file = File::open(path).map_err(|e| WeightsError::io(path, e))?;
+    let file = open_regular(path).map_err(|e| WeightsError::io(path, e))?;
     let length = file.metadata().map_err(|e| WeightsError::io(path, e))?.len();
     if length == 0 {
         return Err(WeightsError::checkpoint(path, "the file is empty; download it again"));

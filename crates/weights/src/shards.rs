@@ -209,7 +209,7 @@ fn list(folder: &Path) -> Result<BTreeSet<String>, WeightsError> {
 
 fn is_gguf(path: &Path) -> bool {
     let mut magic = [0; 4];
-    let read = std::fs::File::open(path)
+    let read = forerun_base::open_regular(path)
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
     path.extension().is_some_and(|e| e == "gguf") || (read.is_ok() && magic == *b"GGUF")
 }

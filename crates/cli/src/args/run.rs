@@ -54,6 +54,10 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) raw: bool,
 
+    /// Take special tokens that messages spell, such as <|im_end|>, for special tokens instead of text
+    #[arg(long, conflicts_with_all = ["raw", "ids"])]
+    pub(crate) parse_special: bool,
+
     /// System message for the chat template
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["raw", "ids"])]
     pub(crate) system: Option<String>,

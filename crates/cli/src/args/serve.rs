@@ -62,6 +62,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub(crate) alias: Vec<String>,
 
+    /// Take special tokens that messages spell, such as <|im_end|>, for special tokens instead of text
+    #[arg(long, help_heading = "Server")]
+    pub(crate) parse_special: bool,
+
     /// Answers generated at a time; each has a whole context of memory
     #[arg(long, value_name = "N", default_value = "8", value_parser = at_least_one)]
     #[arg(help_heading = "Server")]

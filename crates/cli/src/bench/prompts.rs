@@ -48,7 +48,7 @@ fn typed(args: &BenchArgs, source: &Source) -> anyhow::Result<Vec<Prompt>> {
     }
     for path in &args.file {
         let label = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| label.clone())?;
+        let text = forerun_base::read_regular_text(path).with_context(|| label.clone())?;
         prompts.push(Prompt { label, ids: source.text.encode_raw(&text)? });
     }
     for (i, given) in args.ids.iter().enumerate() {

@@ -120,7 +120,7 @@ pub(super) fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 
 /// `None` without a state; `Some(None)` when it is not readable as one.
 fn read_state(path: &Path) -> anyhow::Result<Option<Option<Identity>>> {
-    match std::fs::read(path) {
+    match forerun_base::read_regular(path) {
         Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).ok())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| path.display().to_string()),

@@ -76,7 +76,8 @@ fn copy_side_files(from: &Path, to: &Path) -> anyhow::Result<()> {
         let entry = entry.with_context(|| from.display().to_string())?;
         let path = entry.path();
         if is_side_file(&entry.file_name().to_string_lossy()) && path.is_file() {
-            let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+            let bytes =
+                forerun_base::read_regular(&path).with_context(|| path.display().to_string())?;
             put(&to.join(entry.file_name()), &bytes)?;
         }
     }

@@ -76,7 +76,7 @@ pub(super) fn rename(from: &Path, to: &Path) -> anyhow::Result<()> {
 /// Whether the file of an earlier run is there, as long and with the header that it must have.
 pub(super) fn is_written(folder: &Path, shard: &Shard<'_>) -> bool {
     let Some(expected) = header(&shard.entries, Some("mlx")) else { return false };
-    let Ok(mut file) = File::open(folder.join(&shard.name)) else { return false };
+    let Ok(mut file) = forerun_base::open_regular(folder.join(&shard.name)) else { return false };
     let length = file.metadata().map_or(0, |about| about.len());
     let mut found = vec![0; expected.len()];
     length == expected.len() as u64 + shard.bytes

@@ -104,8 +104,9 @@ impl Chat {
     }
 
     fn answer_line(&mut self, line: &str) -> anyhow::Result<()> {
+        let context = self.loaded.engine.runner().limits().context;
         let Rendered { tokens: prompt, text } =
-            match self.conversation.prompt_after(&self.source.text, line) {
+            match self.conversation.prompt_after(&self.source.text, line, context) {
                 Ok(prompt) => prompt,
                 // The template refused this turn; the conversation goes on without it.
                 Err(error) => {
@@ -113,7 +114,6 @@ impl Chat {
                     return Ok(());
                 }
             };
-        let context = self.loaded.engine.runner().limits().context;
         if prompt.len() >= context {
             terminal::note(&format!(
                 "this turn needs {} tokens and the context holds {context}: /reset forgets the \

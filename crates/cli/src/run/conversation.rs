@@ -5,9 +5,9 @@
 
 use crate::args::RunArgs;
 use crate::model_text::ModelText;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use forerun_base::Token;
-use forerun_text::{ChatInput, ChatTemplate};
+use forerun_text::{ChatInput, ChatTemplate, Dialect, Literals};
 use serde_json::{Map, Value, json};
 
 /// What is to be continued.
@@ -19,6 +19,10 @@ pub(super) struct Rendered {
 
 pub(super) struct Conversation {
     template: Option<ChatTemplate>,
+    /// Marks of reasoning and calls, which an answer may hold.
+    own_marks: Vec<&'static str>,
+    /// Whether special tokens that messages spell are special tokens; otherwise they are text.
+    parse_special: bool,
     variables: Map<String, Value>,
     system: Option<String>,
     /// User and assistant in turn.
@@ -36,7 +40,17 @@ impl Conversation {
                  --no-think mean nothing to it"
             );
         }
-        Ok(Self { template, variables, system: args.system.clone(), messages: Vec::new() })
+        let dialect = template.as_ref().zip(text.tokenizer.as_ref());
+        let own_marks =
+            dialect.map(|(template, tokenizer)| Dialect::of(template, tokenizer).own_marks());
+        Ok(Self {
+            template,
+            own_marks: own_marks.unwrap_or_default(),
+            parse_special: args.parse_special,
+            variables,
+            system: args.system.clone(),
+            messages: Vec::new(),
+        })
     }
 
     pub(super) fn template(&self) -> Option<&ChatTemplate> {
@@ -47,26 +61,38 @@ impl Conversation {
         self.template
     }
 
-    /// The prompt after one more line from the user.
+    /// The prompt after one more line from the user. One that cannot fit into the context is not encoded first.
     pub(super) fn prompt_after(
         &mut self,
         text: &ModelText,
         line: &str,
+        context: usize,
     ) -> anyhow::Result<Rendered> {
+        let tokenizer = text.need_tokenizer()?;
+        let fits = |text: &str| {
+            tokenizer.check_length(text, context).context("--ctx N gives a longer context")
+        };
         let Some(template) = &self.template else {
+            fits(line)?;
             return Ok(Rendered { tokens: text.encode_raw(line)?, text: None });
         };
         let system = self.system.iter().map(|s| json!({"role": "system", "content": s}));
         let user = json!({"role": "user", "content": line});
-        let messages: Vec<Value> =
+        let mut messages: Vec<Value> =
             system.chain(self.messages.iter().cloned()).chain([user]).collect();
+        let mut literals = Literals::default();
+        if !self.parse_special {
+            literals.hide_messages(tokenizer, &mut messages, &self.own_marks);
+        }
         let rendered = template.render(&ChatInput {
             messages: &messages,
             tools: &[],
             add_generation_prompt: true,
             extra: &self.variables,
         })?;
-        Ok(Rendered { tokens: text.encode_rendered(&rendered)?, text: Some(rendered) })
+        fits(&rendered)?;
+        let tokens = tokenizer.encode_chat(&rendered, &literals)?;
+        Ok(Rendered { tokens, text: Some(rendered) })
     }
 
     /// Remembers a turn that was answered.

@@ -7,7 +7,6 @@ use forerun_engine::Constraint;
 use forerun_grammar::{GrammarSource, Grammars};
 use forerun_text::{ChatTemplate, Dialect, Opening};
 use serde_json::Value;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -92,7 +91,7 @@ fn read(option: &str, path: &Path) -> anyhow::Result<String> {
     let named = || format!("{option} {}", path.display());
     let most = GrammarSource::MAX_BYTES;
     let mut bytes = Vec::new();
-    let file = File::open(path).with_context(named)?;
+    let file = forerun_base::open_regular(path).with_context(named)?;
     file.take(most as u64 + 1).read_to_end(&mut bytes).with_context(named)?;
     if bytes.len() > most {
         bail!("{} has more than {most} bytes, the most that are read", named());

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
         }
         Prompt::Text(text) => {
             let mut conversation = Conversation::open(args, &source.text)?;
-            let prompt = conversation.prompt_after(&source.text, &text)?;
+            let prompt = conversation.prompt_after(&source.text, &text, settings.context)?;
             let chat = conversation.into_template();
             let form = Form::from_args(args, &source, chat.as_ref())?;
             one_shot::run(args, Plan { source, generation, settings, prompt, chat, form })

@@ -36,17 +36,24 @@ pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
 fn tokens(args: &ScoreArgs, source: &Source) -> anyhow::Result<Vec<Token>> {
     let text = match (&args.positional, &args.text, &args.file, &args.ids) {
         (_, _, _, Some(given)) => return checked(ids::read(given)?, source),
-        (_, _, Some(path), _) => return tokens_of_file(path, source),
+        (_, _, Some(path), _) => text_of(path)?,
         (Some(text), ..) if text == "-" => stdin::read()?,
         (Some(text), ..) | (_, Some(text), ..) => text.clone(),
         (None, None, None, None) => stdin::read()?,
     };
+    // What cannot fit is refused before it is encoded.
+    let most = args.engine.ctx.unwrap_or(source.blueprint.spec.max_positions);
+    source.text.need_tokenizer()?.check_length(&text, most.saturating_add(1))?;
     checked(source.text.encode_raw(&text)?, source)
+}
+
+fn text_of(path: &Path) -> anyhow::Result<String> {
+    forerun_base::read_regular_text(path).with_context(|| path.display().to_string())
 }
 
 /// The tokens of a text file.
 pub(crate) fn tokens_of_file(path: &Path, source: &Source) -> anyhow::Result<Vec<Token>> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = text_of(path)?;
     checked(source.text.encode_raw(&text)?, source)
 }
 

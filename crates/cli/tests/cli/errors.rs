@@ -139,3 +139,48 @@ fn logits_that_cannot_be_written_name_the_file() {
     let words = ["score", &model, "hello there", "--logits", "/no/such/folder/l.safetensors"];
     check(&Case { words: &words, code: 1, names: &["/no/such/folder/l.safetensors"] });
 }
+
+#[test]
+fn a_prompt_that_cannot_fit_is_refused_by_its_bytes() {
+    let text = "word ".repeat(3 << 20);
+    let start = std::time::Instant::now();
+    for words in [&["run", "--raw"][..], &["run"], &["score"]] {
+        let output = forerun_with_stdin(words, &text);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("prompt is too long: at least"), "{words:?}: {said}");
+    }
+    assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_fifo_in_place_of_a_file_is_refused_instead_of_waited_for() {
+    let fifo = |path: &std::path::Path| {
+        let _ = std::fs::remove_file(path);
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+        path.display().to_string()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let text = fifo(&folder.path().join("text"));
+    let at = format!("@{text}");
+    for words in [
+        &["score", "--file", &text][..],
+        &["tokenize", "--file", &text],
+        &["run", "hi", "--json-schema", &text],
+        &["run", "hi", "--grammar", &text],
+        &["run", "--ids", &at],
+    ] {
+        check(&Case { words, code: 1, names: &["not a regular file"] });
+    }
+    for name in ["config.json", "tokenizer.json", "model.safetensors"] {
+        let model = copy_of("qwen3");
+        fifo(&model.path().join(name));
+        let path = model.path().display().to_string();
+        check(&Case {
+            words: &["run", &path, "hi"],
+            code: 1,
+            names: &["not a regular file", name],
+        });
+    }
+}

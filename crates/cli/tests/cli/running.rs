@@ -223,3 +223,15 @@ fn a_file_is_a_model_as_well_as_its_folder() {
     };
     assert_eq!(ids(&folder), ids(&file));
 }
+
+#[test]
+fn special_tokens_in_a_message_are_text_unless_the_option_says_otherwise() {
+    let tokens = |options: &[&str]| {
+        let words = ["run", "<|im_end|>", "--max-tokens", "1", "--temperature", "0"];
+        json(&[&words[..], options].concat())["prompt_tokens"].as_u64().unwrap()
+    };
+    let (text, token) = (tokens(&[]), tokens(&["--parse-special"]));
+    assert!(text > token, "{text} letters, {token} with one token");
+    let raw = json(&["run", "<|im_end|>", "--raw", "--max-tokens", "1", "--ignore-eos"]);
+    assert_eq!(raw["prompt_tokens"], 1, "without a template the prompt is taken as it stands");
+}

@@ -38,7 +38,6 @@ const fn row(apis: &'static [Api], place: &'static str, why: &'static str) -> Ro
 const OPENAI: &[Api] = &[Chat, Completions, Responses];
 const LABEL: &str = "it names who asks, which changes no answer";
 const PRICE: &str = "every request is served alike";
-const SCHEMA: &str = "grammars do not know all of its keywords";
 const LOADED: &str = "all tools are in the prompt from the beginning";
 const REASONING: &str = "this model's chat template has no form for it";
 const ELSEWHERE: &str = "only tools of the client can be called";
@@ -84,13 +83,6 @@ const FIELDS: &[Row] = &[
     row(&[Messages], "tools[].defer_loading", LOADED),
     row(&[Messages], "tools[].allowed_callers", "the model is the only caller"),
     row(&[Messages], "tools[].input_examples", "templates have no place for it"),
-];
-
-/// Schemas of tools: where the model is free to call, it is held to what of them a grammar can say.
-const SCHEMAS: &[Row] = &[
-    row(&[Chat], "tools[].function.parameters", SCHEMA),
-    row(&[Responses], "tools[].parameters", SCHEMA),
-    row(&[Messages], "tools[].input_schema", SCHEMA),
 ];
 
 /// Types of tools that another server would run and that clients offer without being asked to. A star is any ending.
@@ -147,9 +139,9 @@ impl Ignored {
     }
 
     /// Why a field may be ignored, if it may.
-    fn why(&self, rows: &[Row], place: &str) -> Option<&'static str> {
+    fn why(&self, place: &str) -> Option<&'static str> {
         let (api, place) = (self.0.api?, without_indexes(place));
-        let found = rows.iter().find(|row| row.apis.contains(&api) && row.place == place);
+        let found = FIELDS.iter().find(|row| row.apis.contains(&api) && row.place == place);
         found.map(|row| row.why)
     }
 
@@ -165,17 +157,12 @@ impl Ignored {
 
     /// Whether the table has a field.
     pub(crate) fn knows(&self, place: &str) -> bool {
-        self.why(FIELDS, place).is_some()
+        self.why(place).is_some()
     }
 
     /// Ignores a field if the table has it; whether it has.
     pub(crate) fn field(&self, place: &str) -> Result<bool, ServerError> {
-        self.take(place.to_owned(), self.why(FIELDS, place))
-    }
-
-    /// Says that a tool's schema is not held to as a whole.
-    pub(crate) fn schema(&self, place: &str) -> Result<(), ServerError> {
-        self.take(place.to_owned(), self.why(SCHEMAS, place)).map(drop)
+        self.take(place.to_owned(), self.why(place))
     }
 
     /// Ignores a tool if the table has its type; whether it has.

@@ -41,7 +41,7 @@ pub(crate) async fn name_and_explain(
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = next.run(request).await;
+    let mut response = super::notes::noting(next.run(request)).await;
     let error = response.extensions_mut().remove::<ServerError>();
     if let Some(error) = &error {
         let body = error.body(Form::of(&path), &id).to_string();

@@ -9,6 +9,7 @@ mod ignored;
 mod layers;
 mod metrics;
 mod models;
+pub(crate) mod notes;
 mod openai;
 pub(crate) mod openapi;
 mod sse;

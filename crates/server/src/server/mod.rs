@@ -7,6 +7,7 @@ mod write_timeout;
 use crate::api;
 use crate::app::App;
 use crate::auth::Keys;
+use crate::calls::Loosened;
 use crate::ids;
 use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
@@ -113,6 +114,7 @@ impl Server {
             service: started.service,
             places,
             metrics: watchers.metrics,
+            loosened: Loosened::default(),
             looks: watchers.looks,
             keys: Keys::new(&settings.api_keys),
             bodies: Arc::new(Semaphore::new(BODIES.max(settings.body_bytes) / api::BODY_UNIT)),

@@ -63,7 +63,10 @@ impl TextLogprobs {
     ) -> usize {
         for told in tokens {
             let (token, _) = spelled(tokenizer, told.token);
-            let top = told.top.iter().map(|&(token, logprob)| {
+            // The token that came is always among them, also where none of the likeliest was asked for.
+            let own = (told.token, told.logprob);
+            let top = told.top.iter().filter(|(token, _)| *token != told.token).chain([&own]);
+            let top = top.map(|&(token, logprob)| {
                 (spelled(tokenizer, token).0, Value::from(finite(logprob)))
             });
             self.top_logprobs.push(top.collect());

@@ -146,6 +146,27 @@ fn flags_of_betas_are_told_and_a_strict_server_refuses_them() {
 }
 
 #[test]
+fn a_strict_server_holds_calls_to_whole_schemas_or_refuses_them_at_their_place() {
+    let strict = Settings { strict: true, ..Settings::default() };
+    let server = Running::with(&sizes(), served(), strict);
+    let schema = json!({"type": "object", "propertyNames": {"maxLength": 3}});
+    let inner = json!([{"type": "function", "name": "a"}, {"type": "function", "name": "b", "parameters": schema}]);
+    for (path, fields, place) in [
+        (MESSAGES, json!({"tools": [{"name": "a", "input_schema": schema}]}), "tools[0]"),
+        (
+            RESPONSES,
+            json!({"tools": [{"type": "namespace", "name": "n", "tools": inner}]}),
+            "tools[0].tools[1]",
+        ),
+    ] {
+        let response = post(server.address, path, &body(path, &fields));
+        let told = response.text();
+        assert_eq!(response.status, 400, "{told}");
+        assert!(told.contains(place) && told.contains("propertyNames"), "{told}");
+    }
+}
+
+#[test]
 fn what_a_template_understands_is_not_told() {
     let server = Running::with(&sizes(), thinking(), Settings::default());
     for (path, fields, told) in [

@@ -15,3 +15,4 @@ mod prefix;
 mod responses;
 mod running;
 mod shapes;
+mod tolerance;

@@ -229,10 +229,6 @@ fn what_is_wrong_with_a_response_is_named() {
             "input[0].content[0].type",
         ),
         (json!({"input": [{"type": "function_call", "call_id": "a", "name": "b"}]}), "input[0]"),
-        (
-            json!({"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "{"}]}),
-            "messages[0].tool_calls[0].function.arguments",
-        ),
         (json!({"max_output_tokens": 0}), "max_output_tokens"),
         (json!({"previous_response_id": "resp_1"}), "previous_response_id"),
         (json!({"conversation": "c"}), "conversation"),

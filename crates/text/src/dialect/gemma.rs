@@ -11,6 +11,7 @@
 use super::GEMMA_QUOTE;
 use super::piece::{Fed, Pieces};
 use super::tool::MAX_NAME_CHARS;
+use super::xml::is_number;
 
 const PREFIX: &str = "call:";
 const MAX_DEPTH: usize = 64;
@@ -210,9 +211,10 @@ impl GemmaCall {
             self.before_item(in_list, out);
             let word = std::mem::take(&mut self.text);
             let word = word.trim();
-            match serde_json::from_str::<serde_json::Value>(word) {
-                Ok(_) => out.arguments(word),
-                Err(_) => out.string(word),
+            if is_number(word) || serde_json::from_str::<serde_json::Value>(word).is_ok() {
+                out.arguments(word);
+            } else {
+                out.string(word);
             }
             self.at = At::AfterValue;
             return self.after_value(c, out);
@@ -278,8 +280,8 @@ impl GemmaCall {
     pub(super) fn cut(&mut self, out: &mut Pieces<'_>) {
         let text = std::mem::take(&mut self.text);
         match self.at {
-            At::InString(_) => text.chars().for_each(|c| out.string_char(c)),
-            At::Value if !text.is_empty() => {
+            // What waits in a string may be the mark that ends it.
+            At::Value if !text.is_empty() && !text.starts_with('<') => {
                 self.before_item(self.open.last() == Some(&false), out);
                 out.arguments(&text);
             }

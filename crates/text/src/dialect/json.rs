@@ -64,6 +64,11 @@ impl JsonCall {
         self.said != Said::Nothing
     }
 
+    /// The name, once it is whole.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// What was taken of a broken call without being passed on.
     pub(super) fn loose(&mut self) -> String {
         std::mem::take(&mut self.loose)

@@ -52,10 +52,14 @@ impl Dialect {
                 return Err(refused(format!("{path}.{key}"), "is not supported; remove it"));
             }
         }
+        let mut broken = String::new();
         let calls = match message.get_mut("tool_calls") {
             None => false,
             Some(calls) if role == "assistant" => {
-                self.calls(&format!("{path}.tool_calls"), calls, called)?;
+                broken = self.calls(&format!("{path}.tool_calls"), calls, called)?;
+                if calls.as_array().is_some_and(Vec::is_empty) {
+                    message.remove("tool_calls");
+                }
                 true
             }
             Some(_) => {
@@ -75,7 +79,17 @@ impl Dialect {
         }
         let may_be_empty = calls || message.contains_key("reasoning_content");
         let content = message.remove("content").unwrap_or_default();
-        let content = self.content(&format!("{path}.content"), content, may_be_empty)?;
+        let mut content = self.content(&format!("{path}.content"), content, may_be_empty)?;
+        match &mut content {
+            Value::String(text) => {
+                let gap = if text.is_empty() || broken.is_empty() { "" } else { "\n" };
+                *text += &format!("{gap}{broken}");
+            }
+            Value::Array(parts) if !broken.is_empty() => {
+                parts.push(serde_json::json!({"type": "text", "text": broken}));
+            }
+            _ => {}
+        }
         message.insert("content".to_owned(), content);
         if role == "tool" {
             name_of_result(&mut message, called);
@@ -121,9 +135,17 @@ impl Dialect {
         }
     }
 
-    fn calls(&self, path: &str, calls: &mut Value, called: &mut Called) -> Result<(), TextError> {
+    /// Brings calls to the form of templates. Those whose arguments are no JSON object, as a call that was cut off leaves
+    /// behind, are taken out and returned as text.
+    fn calls(
+        &self,
+        path: &str,
+        calls: &mut Value,
+        called: &mut Called,
+    ) -> Result<String, TextError> {
         let calls = calls.as_array_mut().ok_or_else(|| refused(path, "must be a list"))?;
-        for (index, call) in calls.iter_mut().enumerate() {
+        let mut broken: Vec<String> = Vec::new();
+        for (index, mut call) in std::mem::take(calls).into_iter().enumerate() {
             let path = format!("{path}[{index}]");
             if let Some(kind) = call.get("type").filter(|kind| *kind != "function") {
                 let problem = format!("{} is not supported; only function is", shown(kind));
@@ -135,28 +157,35 @@ impl Dialect {
             let function = function.ok_or_else(|| refused(&path, "must be an object"))?;
             let name = function.get("name").and_then(Value::as_str);
             let name = name.ok_or_else(|| refused(format!("{path}.name"), "must be a string"))?;
+            let name = name.to_owned();
             if let Some(id) = id {
-                called.insert(id, name.to_owned());
+                called.insert(id, name.clone());
             }
             let arguments = function.remove("arguments").unwrap_or_default();
-            let arguments = self.arguments(&format!("{path}.arguments"), arguments)?;
-            function.insert("arguments".to_owned(), arguments);
+            match self.arguments(&format!("{path}.arguments"), arguments)? {
+                Ok(arguments) => {
+                    function.insert("arguments".to_owned(), arguments);
+                    calls.push(call);
+                }
+                Err(text) => broken.push(format!("{name} {text}")),
+            }
         }
-        Ok(())
+        Ok(broken.join("\n"))
     }
 
-    fn arguments(&self, path: &str, arguments: Value) -> Result<Value, TextError> {
+    /// Arguments as an object, or the text that is none.
+    fn arguments(&self, path: &str, arguments: Value) -> Result<Result<Value, String>, TextError> {
         let object = match arguments {
             Value::Object(_) => arguments,
             Value::Null => Map::new().into(),
             Value::String(text) if text.trim().is_empty() => Map::new().into(),
-            Value::String(text) => serde_json::from_str(&text)
-                .ok()
-                .filter(Value::is_object)
-                .ok_or_else(|| refused(path, "must be the text of a JSON object"))?,
+            Value::String(text) => match serde_json::from_str(&text) {
+                Ok(object @ Value::Object(_)) => object,
+                _ => return Ok(Err(text)),
+            },
             _ => return Err(refused(path, "must be the text of a JSON object")),
         };
-        Ok(if self.habits.text_arguments { object.to_string().into() } else { object })
+        Ok(Ok(if self.habits.text_arguments { object.to_string().into() } else { object }))
     }
 }
 

@@ -8,7 +8,8 @@
 //! - writes the grammar that holds a model to its calls ([`Dialect::tool_grammar`]),
 //! - brings messages to the form the template wants ([`Dialect::normalise_messages`]).
 //!
-//! A template that shows no marks is plain: everything it answers is content.
+//! A template that shows no form for calls gets one: the system's words tell of the tools and of the marks around a
+//! call. Without tools everything that is not reasoning is content.
 
 mod gemma;
 mod grammar;
@@ -17,12 +18,14 @@ mod messages;
 mod parser;
 mod piece;
 mod probe;
+mod prompt;
 mod schema;
 mod tool;
 mod xml;
 
 pub use parser::AnswerParser;
 pub use piece::Piece;
+pub use prompt::{Conversation, Prompt};
 pub use tool::{Tool, ToolChoice};
 
 use crate::template::ChatTemplate;
@@ -35,6 +38,8 @@ use probe::Habits;
 pub struct Dialect {
     thinking: Option<Thinking>,
     calls: Option<CallForm>,
+    /// The template has no form for calls that is known here, so the system's words tell of one.
+    generic: bool,
     /// Marks that are one special token of the model: text cannot spell them in a grammar, and a
     /// detokenizer must not leave them out.
     special: Vec<(&'static str, Token)>,
@@ -114,9 +119,11 @@ impl Dialect {
             let token = tokenizer.token_to_id(mark)?;
             tokenizer.is_special(token).then_some((*mark, token))
         });
+        let calls = call_form(&says);
         Self {
             thinking,
-            calls: call_form(&says),
+            calls: calls.or(Some(CallForm::Marked)),
+            generic: calls.is_none(),
             special: special.collect(),
             habits: Habits::of(template),
         }
@@ -127,9 +134,9 @@ impl Dialect {
         self.thinking.is_some()
     }
 
-    /// Whether the model has a form for tool calls.
-    pub fn calls_tools(&self) -> bool {
-        self.calls.is_some()
+    /// Whether the template itself has a form for tool calls; otherwise the system's words tell of one.
+    pub fn has_own_calls(&self) -> bool {
+        !self.generic
     }
 
     /// The text that opens reasoning.

@@ -69,7 +69,7 @@ impl AnswerParser {
         Self {
             thinking: dialect.thinking,
             calls: dialect.calls.filter(|_| !tools.is_empty()),
-            tools: tools.to_vec(),
+            tools: tools.iter().map(Tool::flattened).collect(),
             mode: if reasoning { Mode::Reasoning } else { Mode::Content },
             place: if reasoning { Place::Mark } else { Place::Start },
             held: String::new(),
@@ -98,6 +98,37 @@ impl AnswerParser {
         }
         self.mode = Mode::Content;
         self.place = Place::Start;
+    }
+
+    /// The answer was cut off, by a limit on its length: what was to become a mark or a call comes to nothing, so that
+    /// no markup is taken for content. A call whose name is known is told as far as it came.
+    pub fn cut(&mut self, out: &mut Vec<Piece>) {
+        let mut pieces = Pieces(out);
+        match &mut self.mode {
+            Mode::Content | Mode::Reasoning => {
+                let begun = self.held.trim_start();
+                // One character may well be the reader's own; a mark that is half there is not.
+                let markup = begun.chars().nth(1).is_some();
+                let marks = self.marks();
+                if markup && marks.iter().flatten().any(|mark| mark.starts_with(begun)) {
+                    self.held.clear();
+                }
+            }
+            Mode::Call(call) if call.is_certain() => {}
+            Mode::Call(call) => {
+                let bare = self.calls == Some(CallForm::Bare);
+                match call.name() {
+                    Some(name) if !bare || self.tools.iter().any(|tool| tool.name == name) => {
+                        pieces.call(name);
+                        self.raw.clear();
+                    }
+                    // Without its marks around it an object may be what was asked for.
+                    _ if bare => {}
+                    _ => self.raw.clear(),
+                }
+            }
+        }
+        self.finish(out);
     }
 
     /// Whether the answer is inside its reasoning now.
@@ -250,6 +281,16 @@ impl Call {
             Self::Json(call) => call.is_certain(),
             Self::Xml(call) => call.is_certain(),
             Self::Gemma(call) => call.is_certain(),
+        }
+    }
+
+    /// The name of the tool, once it is whole.
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::Json(call) => call.name(),
+            Self::Xml(call) => call.name(),
+            // Gemma's is certain with its name.
+            Self::Gemma(_) => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a tool's schema says about one of its arguments.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// References followed before a schema counts as saying nothing.
 const MAX_HOPS: usize = 8;
@@ -50,6 +50,17 @@ impl Kinds {
         }
     }
 
+    fn and(self, other: Self) -> Self {
+        Self {
+            text: self.text && other.text,
+            null: self.null && other.null,
+            boolean: self.boolean && other.boolean,
+            number: self.number && other.number,
+            array: self.array && other.array,
+            object: self.object && other.object,
+        }
+    }
+
     fn add(&mut self, other: Self) {
         self.text |= other.text;
         self.null |= other.null;
@@ -90,50 +101,58 @@ impl Kinds {
     }
 
     fn within(root: &Map<String, Value>, schema: &Value, depth: usize) -> Self {
-        let Some(schema) = resolved(root, schema).and_then(Value::as_object) else {
+        let Some(schema) = schema.as_object().filter(|_| depth < MAX_DEPTH) else {
             return Self::ALL;
         };
-        let all = |values: &[Value], kinds: &dyn Fn(&Value) -> Self| {
+        let sum = |values: &[Value], kinds: &dyn Fn(&Value) -> Self| {
             let mut sum = Self::NONE;
             values.iter().for_each(|value| sum.add(kinds(value)));
             sum
         };
-        if let Some(value) = schema.get("const") {
-            return Self::of_value(value);
+        let inside = |schema: &Value| Self::within(root, schema, depth + 1);
+        // Whatever is said has to hold, wherever it is said.
+        let mut kinds = Self::ALL;
+        for (key, value) in schema {
+            let said = match (key.as_str(), value) {
+                ("const", value) => Self::of_value(value),
+                ("enum", Value::Array(values)) => sum(values, &Self::of_value),
+                ("type", Value::String(name)) => Self::of_names(&[name.as_str().into()]),
+                ("type", Value::Array(names)) => Self::of_names(names),
+                ("anyOf" | "oneOf", Value::Array(branches)) => sum(branches, &inside),
+                ("allOf", Value::Array(parts)) => {
+                    parts.iter().fold(Self::ALL, |all, part| all.and(inside(part)))
+                }
+                ("$ref", _) => match target(root, value) {
+                    Some(schema) => inside(schema),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            kinds = kinds.and(said);
         }
-        if let Some(Value::Array(values)) = schema.get("enum") {
-            return all(values, &Self::of_value);
-        }
-        match schema.get("type") {
-            Some(Value::String(name)) => {
-                let mut kinds = Self::NONE;
-                kinds.named(name);
-                return kinds;
-            }
-            Some(Value::Array(names)) => {
-                let mut kinds = Self::NONE;
-                names.iter().filter_map(Value::as_str).for_each(|name| kinds.named(name));
-                return kinds;
-            }
-            _ => {}
-        }
-        for key in ["anyOf", "oneOf"] {
-            if let (Some(Value::Array(branches)), true) = (schema.get(key), depth < MAX_DEPTH) {
-                return all(branches, &|branch| Self::within(root, branch, depth + 1));
-            }
-        }
-        Self::ALL
+        kinds
     }
+
+    fn of_names(names: &[Value]) -> Self {
+        let mut kinds = Self::NONE;
+        names.iter().filter_map(Value::as_str).for_each(|name| kinds.named(name));
+        kinds
+    }
+}
+
+/// What a reference means in the document `root`.
+fn target<'a>(root: &'a Map<String, Value>, reference: &Value) -> Option<&'a Value> {
+    let mut steps = reference.as_str()?.strip_prefix("#/")?.split('/');
+    let first = root.get(&unescaped(steps.next()?))?;
+    steps.try_fold(first, |value, step| value.get(unescaped(step)))
 }
 
 /// Follows `$ref` into the definitions of the same document.
 pub(super) fn resolved<'a>(root: &'a Map<String, Value>, schema: &'a Value) -> Option<&'a Value> {
     let mut schema = schema;
     for _ in 0..MAX_HOPS {
-        let Some(target) = schema.get("$ref") else { return Some(schema) };
-        let mut steps = target.as_str()?.strip_prefix("#/")?.split('/');
-        let first = root.get(&unescaped(steps.next()?))?;
-        schema = steps.try_fold(first, |value, step| value.get(unescaped(step)))?;
+        let Some(reference) = schema.get("$ref") else { return Some(schema) };
+        schema = target(root, reference)?;
     }
     None
 }
@@ -192,5 +211,62 @@ pub(super) fn kinds_of_argument(root: &Map<String, Value>, name: &str) -> Kinds 
     match root.get("properties").and_then(|named| named.get(name)) {
         Some(schema) => Kinds::of(root, schema),
         None => TEXT_ONLY,
+    }
+}
+
+/// The arguments' schema with what its `$ref` and `allOf` say of properties written out: a form that writes arguments
+/// one by one, and its reader, have to know them by name.
+pub(super) fn flattened(root: &Map<String, Value>) -> Map<String, Value> {
+    if !root.contains_key("$ref") && !root.contains_key("allOf") {
+        return root.clone();
+    }
+    let mut flat = Map::new();
+    flatten(root, root, &mut flat, 0);
+    flat
+}
+
+fn flatten(
+    root: &Map<String, Value>,
+    part: &Map<String, Value>,
+    flat: &mut Map<String, Value>,
+    depth: usize,
+) {
+    for (key, value) in part {
+        match (key.as_str(), value) {
+            ("$ref" | "allOf", _) => {}
+            ("properties", Value::Object(named)) => {
+                let known = flat.entry("properties").or_insert_with(|| Map::new().into());
+                let Value::Object(known) = known else { continue };
+                for (name, schema) in named {
+                    let both = match known.get(name) {
+                        Some(before) if before != schema => json!({"allOf": [before, schema]}),
+                        _ => schema.clone(),
+                    };
+                    known.insert(name.clone(), both);
+                }
+            }
+            ("required", Value::Array(names)) => {
+                let known = flat.entry("required").or_insert_with(|| Value::Array(Vec::new()));
+                let Value::Array(known) = known else { continue };
+                for name in names {
+                    if !known.contains(name) {
+                        known.push(name.clone());
+                    }
+                }
+            }
+            // Where anything may be added to one part, another may still forbid it.
+            ("additionalProperties", value) if *value != Value::Bool(true) => {
+                flat.insert(key.clone(), value.clone());
+            }
+            _ => drop(flat.entry(key).or_insert_with(|| value.clone())),
+        }
+    }
+    if depth >= MAX_DEPTH {
+        return;
+    }
+    let parts = part.get("allOf").and_then(Value::as_array).into_iter().flatten();
+    let meant = part.get("$ref").and_then(|reference| target(root, reference));
+    for part in parts.chain(meant).filter_map(Value::as_object) {
+        flatten(root, part, flat, depth + 1);
     }
 }

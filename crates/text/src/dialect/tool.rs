@@ -1,5 +1,6 @@
 //! The tools a client offers.
 
+use super::schema;
 use crate::error::TextError;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -45,6 +46,11 @@ impl Tool {
                 Ok(tool)
             })
             .collect()
+    }
+
+    /// The tool with what `$ref` and `allOf` say of its arguments written out.
+    pub(super) fn flattened(&self) -> Self {
+        Self { name: self.name.clone(), parameters: schema::flattened(&self.parameters) }
     }
 
     fn parse(path: &str, tool: &Value) -> Result<Self, TextError> {

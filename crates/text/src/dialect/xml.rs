@@ -59,6 +59,11 @@ impl XmlCall {
         self.certain
     }
 
+    /// The name, once it is whole.
+    pub(super) fn name(&self) -> Option<&str> {
+        Some(self.name.as_str()).filter(|name| !name.is_empty())
+    }
+
     pub(super) fn take(&mut self, c: char, tools: &[Tool], out: &mut Pieces<'_>) -> Fed {
         match self.at {
             At::Open => self.tag(c, &[FUNCTION_OPEN], out),
@@ -176,12 +181,10 @@ impl XmlCall {
         if !matches!(self.at, At::Value) {
             return;
         }
-        let tail = std::mem::take(&mut self.tail);
-        if self.kinds.only_text() {
-            tail.chars().for_each(|c| out.string_char(c));
-        } else {
+        // What may be the closing tag is no part of the value.
+        self.tail.clear();
+        if !self.kinds.only_text() {
             out.arguments(&std::mem::take(&mut self.text));
-            out.arguments(&tail);
         }
     }
 }
@@ -195,7 +198,59 @@ pub(super) fn json_of(text: &str, kinds: Kinds) -> Option<&str> {
         "None" => "null",
         json => json,
     };
-    let parsed = serde_json::from_str(json);
-    let other = parsed.is_ok_and(|value: Value| !value.is_string() && kinds.admits(&value));
-    other.then_some(json)
+    let admitted = match serde_json::from_str::<Value>(json) {
+        Ok(value) => !value.is_string() && kinds.admits(&value),
+        Err(_) => kinds.number && is_number(json),
+    };
+    admitted.then_some(json)
+}
+
+/// Whether a text is a number of JSON, also where no machine number is as large. Its reader decides what that means; a
+/// string it is not.
+pub(super) fn is_number(text: &str) -> bool {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let whole = digits(text);
+    if whole == 0 || (whole > 1 && text.starts_with('0')) {
+        return false;
+    }
+    let mut rest = &text[whole..];
+    if let Some(fraction) = rest.strip_prefix('.') {
+        let places = digits(fraction);
+        rest = &fraction[places..];
+        if places == 0 {
+            return false;
+        }
+    }
+    match rest.strip_prefix(['e', 'E']) {
+        None => rest.is_empty(),
+        Some(exponent) => {
+            let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            !exponent.is_empty() && digits(exponent) == exponent.len()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_number;
+
+    #[test]
+    fn numbers_of_json_are_told_from_other_text() {
+        for text in [
+            "0",
+            "-0",
+            "10",
+            "1.5",
+            "-2.50e+10",
+            "54e54822",
+            "1E-999999",
+            "123456789012345678901234567890",
+        ] {
+            assert!(is_number(text), "{text}");
+        }
+        for text in ["", "-", "01", "1.", ".5", "1e", "1e+", "+1", "1 ", "0x1", "1e5.0", "NaN"] {
+            assert!(!is_number(text), "{text}");
+        }
+    }
 }

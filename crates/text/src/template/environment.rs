@@ -41,6 +41,7 @@ pub(crate) fn environment(clock: Clock) -> Environment<'static> {
     bytecode::add_operators(&mut environment);
     environment.add_filter("tojson", json::tojson);
     add_text_filters(&mut environment);
+    add_list_filters(&mut environment);
     add_comparisons(&mut environment);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", move |state: &mut State, format: &str| {
@@ -108,6 +109,17 @@ fn add_text_filters(environment: &mut Environment<'_>) {
     metered_filter(environment, "join", "library join", filters::join);
     metered_filter(environment, "indent", "library indent", filters::indent);
     metered_filter(environment, "format", "library format", filters::format);
+}
+
+/// Filters that build lists, of as many entries as a number says or a text has: each pays before it runs.
+fn add_list_filters(environment: &mut Environment<'_>) {
+    metered_filter(environment, "slice", "library slice", filters::slice);
+    metered_filter(environment, "batch", "library batch", filters::batch);
+    metered_filter(environment, "list", "library list", filters::list);
+    metered_filter(environment, "reverse", "library reverse", filters::reverse);
+    metered_filter(environment, "split", "library split", filters::split);
+    metered_filter(environment, "lines", "library lines", filters::lines);
+    metered_filter(environment, "sum", "library sum", filters::sum);
 }
 
 /// Filters and tests that compare: each pays for what it reads.

@@ -1,10 +1,11 @@
 //! What filters and methods cost before they run.
 //!
 //! Most of them return no more than they were given, which [`super::meter`] has already charged
-//! for; those that multiply (`replace`, `join`, `indent`, `format`) are worked out here, so that
-//! the text is refused instead of built.
+//! for; those that multiply (`replace`, `join`, `indent`, `format`), build as much as a number says
+//! (`slice`, `batch`) or cut a text into entries (`list`, `split`) are worked out here, so that the
+//! value is refused instead of built.
 
-use super::meter::{charge, pay_for_text};
+use super::meter::{ENTRY, charge, pay_for_text};
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
@@ -19,6 +20,16 @@ pub(crate) fn pay_for_filter(state: &mut State, name: &str, args: &[Value]) -> R
         "replace" => replace(state, value, &argument(0), &argument(1)),
         "indent" => indent(state, value, rest),
         "format" => format(state, value, rest),
+        "slice" | "batch" => {
+            // A slice is an entry even if it is empty; the last batch is filled up where there is something to fill with.
+            let filled = name == "slice" || !argument(1).is_undefined();
+            let count = argument(0).as_usize().filter(|_| filled).unwrap_or(0);
+            pay_for_entries(state, entries(value).saturating_add(count.saturating_mul(2)))
+        }
+        "list" | "reverse" => pay_for_entries(state, entries(value)),
+        "split" => split(state, value, rest.first()),
+        "lines" => lines(state, value),
+        "sum" => sum(state, value),
         "join" => {
             let named = |name| keyword(rest, name);
             let joiner = rest.first().filter(|v| v.as_str().is_some()).cloned();
@@ -41,8 +52,47 @@ pub(crate) fn pay_for_method(
         ("replace", [from, to, ..]) => replace(state, value, from, to),
         ("join", [items, ..]) => join(state, items, Some(value.clone()), None),
         ("format", _) => format(state, value, args),
+        ("split", _) => split(state, value, args.first()),
+        ("splitlines", _) => lines(state, value),
         _ => charge(state, value.as_str().map_or(0, str::len)),
     }
+}
+
+/// How many entries a list of a value has; of a text, its characters.
+fn entries(value: &Value) -> usize {
+    value.as_str().map_or_else(|| value.len().unwrap_or(0), |text| text.chars().count())
+}
+
+fn pay_for_entries(state: &mut State, count: usize) -> Result<(), Error> {
+    charge(state, count.saturating_mul(ENTRY))
+}
+
+fn split(state: &mut State, value: &Value, separator: Option<&Value>) -> Result<(), Error> {
+    let Some(text) = value.as_str() else { return Ok(()) };
+    let pieces = match separator.and_then(Value::as_str) {
+        Some(separator) => text.matches(separator).count() + 1,
+        None => text.split_whitespace().count(),
+    };
+    charge(state, text.len())?;
+    pay_for_entries(state, pieces)
+}
+
+fn lines(state: &mut State, value: &Value) -> Result<(), Error> {
+    let Some(text) = value.as_str() else { return Ok(()) };
+    charge(state, text.len())?;
+    pay_for_entries(state, text.matches(['\n', '\r']).count() + 1)
+}
+
+/// Texts and lists are added one after the other, so each sum before the last is built too.
+fn sum(state: &mut State, value: &Value) -> Result<(), Error> {
+    let mut so_far = 0usize;
+    for item in value.try_iter()?.checked() {
+        let item = item?;
+        let lists = || item.len().unwrap_or(0).saturating_mul(ENTRY);
+        so_far = so_far.saturating_add(item.as_str().map_or_else(lists, str::len));
+        charge(state, so_far)?;
+    }
+    Ok(())
 }
 
 fn keyword(args: &[Value], name: &str) -> Option<Value> {

@@ -20,7 +20,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// JSON from clients is at most 128 deep; templates add a few levels around it.
 pub(crate) const MAX_DEPTH: usize = 160;
 /// What a list entry or a map entry counts for.
-const ENTRY: usize = 32;
+pub(crate) const ENTRY: usize = 32;
 
 struct Meter {
     left: usize,

@@ -21,7 +21,7 @@ mod pre;
 mod ranks;
 mod scores;
 
-pub(crate) use build::Rebuilt;
+pub(crate) use build::{Rebuilt, Steps};
 pub use files::TextFiles;
 
 use crate::error::TextError;

@@ -126,7 +126,7 @@ fn what_only_looks_like_a_call_is_content_word_for_word() {
         (BARE, "{\"a\": 1}"),
         (BARE, "Say {\"name\": \"now\", \"parameters\": {}}"),
         (BARE, "<|python_tag|>print(1)"),
-        (PLAIN, "<tool_call>{\"name\": \"now\"}</tool_call> <think>"),
+        (PLAIN, "<tool_call>now()</tool_call> <think>"),
     ];
     for (form, text) in cases {
         assert_eq!(read(form, text), [content(text)], "{text}");
@@ -170,13 +170,91 @@ fn an_answer_that_is_cut_gives_what_it_has() {
         case(
             TAGS,
             "<function=run><parameter=code>x = 1\n</para",
-            vec![begun("run", r#"{"code": "x = 1\n</para"#)],
+            vec![begun("run", r#"{"code": "x = 1"#)],
         ),
         case(TAGS, "<function=weather><parameter=days>1", vec![begun("weather", r#"{"days": 1"#)]),
-        case(CHANNELS, "<|tool_call>call:f{a:<|\"|>b<|", vec![begun("f", r#"{"a": "b<|"#)]),
+        case(CHANNELS, "<|tool_call>call:f{a:<|\"|>b<|", vec![begun("f", r#"{"a": "b"#)]),
         case(CHANNELS, "<|tool_call>call:f{a:[1,2", vec![begun("f", r#"{"a": [1, 2"#)]),
         case(MARKED, "<think>hm\n", vec![vec![reasoning("hm\n")]]),
     ]);
+}
+
+#[test]
+fn an_answer_cut_off_by_its_length_has_no_markup_in_its_content() {
+    for (source, text, expected) in [
+        (MARKED, "Well.\n<tool_ca", vec![content("Well.")]),
+        (MARKED, "Well. <tool_call>", vec![content("Well.")]),
+        (MARKED, "<tool_call>\n{\"name\": \"wea", vec![]),
+        (MARKED, "<tool_call>\n{\"name\": \"weather\", \"argu", begun("weather", "")),
+        (
+            MARKED,
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b",
+            begun("f", "{\"a\": \"b"),
+        ),
+        (MARKED, "<tool_call>{\"name\": \"now\", \"arguments\": {}}\n</tool_c", call("now", "{}")),
+        (TAGS, "Well.<tool_call>\n<func", vec![content("Well.")]),
+        (TAGS, "<tool_call>\n<function=weather>\n<para", begun("weather", "")),
+        (TAGS, "<function=run><parameter=code>x = 1\n</para", begun("run", "{\"code\": \"x = 1")),
+        (CHANNELS, "Well.<|tool_call>call:wea", vec![content("Well.")]),
+        (CHANNELS, "<|tool_call>call:f{a:<|\"|>b<|", begun("f", "{\"a\": \"b")),
+        (BARE, "{\"name\": \"now\", \"para", begun("now", "")),
+        (BARE, "{\"name\": \"nobody\", \"para", vec![content("{\"name\": \"nobody\", \"para")]),
+        (PLAIN, "Well.\n<tool_call>{\"name", vec![content("Well.")]),
+        (MARKED, "<think>hm</thi", vec![reasoning("hm")]),
+        (MARKED, "a < b and a <", vec![content("a < b and a <")]),
+    ] {
+        assert_eq!(read_cut(source, text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_number_stays_a_number_however_large_it_is() {
+    let list = json!([{"type": "function", "function": {"name": "f", "parameters": {"properties": {
+        "n": {"type": "number"}, "either": {"type": ["number", "string"]}, "text": {"type": "string"},
+    }}}}]);
+    let tools = Tool::parse_all(list.as_array().unwrap()).unwrap();
+    let written = |key: &str, value: &str| {
+        let text = format!("<function=f><parameter={key}>\n{value}\n</parameter></function>");
+        let mut parser = AnswerParser::new(&dialect(TAGS), false, &tools);
+        read_in(&mut parser, [text.as_str()])
+    };
+    for (key, value, expected) in [
+        ("n", "54e54822", "{\"n\": 54e54822}"),
+        ("n", "-1e999", "{\"n\": -1e999}"),
+        ("n", "123456789012345678901234567890", "{\"n\": 123456789012345678901234567890}"),
+        ("either", "54e54822", "{\"either\": 54e54822}"),
+        ("either", "54e54822x", "{\"either\": \"54e54822x\"}"),
+        ("text", "54e54822", "{\"text\": \"54e54822\"}"),
+    ] {
+        assert_eq!(written(key, value), call("f", expected), "{key}: {value}");
+    }
+    let gemma = "<|tool_call>call:f{n:54e54822}<tool_call|>";
+    assert_eq!(read(CHANNELS, gemma), call("f", "{\"n\": 54e54822}"));
+}
+
+#[test]
+fn types_of_arguments_are_found_through_all_of_and_references() {
+    let list = json!([{"type": "function", "function": {"name": "f", "parameters": {
+        "$ref": "#/$defs/base",
+        "allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"$ref": "#/$defs/more"}],
+        "properties": {"b": {"allOf": [{"$ref": "#/$defs/flag"}, {"description": "so"}]}},
+        "$defs": {
+            "base": {"properties": {"c": {"type": "number"}}},
+            "more": {"properties": {"d": {"type": ["array", "null"]}, "a": {"minimum": 3}}},
+            "flag": {"type": "boolean"},
+        },
+    }}}]);
+    let tools = Tool::parse_all(list.as_array().unwrap()).unwrap();
+    let text = "<function=f><parameter=a>7</parameter><parameter=b>true</parameter>\
+        <parameter=c>1.5</parameter><parameter=d>[1]</parameter></function>";
+    let mut parser = AnswerParser::new(&dialect(TAGS), false, &tools);
+    let expected = r#"{"a": 7, "b": true, "c": 1.5, "d": [1]}"#;
+    assert_eq!(read_in(&mut parser, [text]), call("f", expected));
+    let auto = forerun_text::ToolChoice::Auto;
+    let lark = dialect(TAGS).tool_grammar(&tools, &auto, true, Opening::Closed).unwrap().unwrap();
+    for key in ["a", "b", "c", "d"] {
+        assert!(lark.contains(&format!("<parameter={key}>")), "{lark}");
+    }
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn tools_calls_and_results_are_written_in_the_hermes_form() {
 fn marks_that_are_special_tokens_are_shown_and_the_others_are_not() {
     let (template, tokenizer) = bundled();
     let dialect = Dialect::of(&template, &tokenizer);
-    assert!(dialect.calls_tools() && !dialect.thinks());
+    assert!(dialect.has_own_calls() && !dialect.thinks());
     let text = "<tool_call>{\"name\": \"now\"}</tool_call><|im_end|>";
     let tokens = tokenizer.encode(text, false).unwrap();
     let mut stream = Detokenizer::new(&tokenizer, true).showing(dialect.shown_tokens());

@@ -54,8 +54,7 @@ fn an_answer_may_call_or_be_json() {
     let found = |source| {
         dialect(source).tool_or_json_grammar(&tools(), &schema, false, Opening::Closed).unwrap()
     };
-    assert_eq!(found(PLAIN), None);
-    for source in [MARKED, TAGS, BARE, CHANNELS] {
+    for source in ALL {
         let text = found(source).unwrap();
         assert!(text.contains("answer: opened_call | content\n"), "{text}");
         assert!(text.contains("content: %json {\"type\":\"integer\","), "{text}");
@@ -65,11 +64,8 @@ fn an_answer_may_call_or_be_json() {
 #[test]
 fn where_nothing_can_be_held_to_there_is_no_grammar_or_a_reason() {
     let named = ToolChoice::Named("gone".to_owned());
-    let plain =
-        "tool_choice: this model's chat template has no form for tool calls; remove the tools";
-    assert_eq!(grammar(PLAIN, &ToolChoice::Auto), Ok(None));
     assert_eq!(grammar(BARE, &ToolChoice::Auto), Ok(None));
-    assert_eq!(grammar(PLAIN, &ToolChoice::Required), Err(plain.to_owned()));
+    assert_eq!(grammar(PLAIN, &ToolChoice::Required), grammar(MARKED, &ToolChoice::Required));
     assert_eq!(grammar(MARKED, &named), Err("tool_choice: there is no tool `gone`".to_owned()));
     let none = dialect(MARKED).tool_grammar(&[], &ToolChoice::Required, true, Opening::Closed);
     let none = none.unwrap_err().to_string();
@@ -83,4 +79,14 @@ fn where_nothing_can_be_held_to_there_is_no_grammar_or_a_reason() {
         let expected = "tool `f`: this model's call form has no way to write the argument \"a>b\"";
         assert_eq!(found.unwrap_err().to_string(), expected);
     }
+}
+
+#[test]
+fn a_tool_that_says_nothing_but_that_there_are_arguments_may_have_any() {
+    let list = json!([{"type": "function", "function": {"name": "f",
+        "parameters": {"type": "object", "additionalProperties": true}}}]);
+    let tools = Tool::parse_all(list.as_array().unwrap()).unwrap();
+    let lark = dialect(TAGS).tool_grammar(&tools, &ToolChoice::Required, true, Opening::Closed);
+    let lark = lark.unwrap().unwrap();
+    assert!(lark.contains("<function=f>\\n\" parameter_0* \"</function>"), "{lark}");
 }

@@ -6,6 +6,7 @@ mod answers;
 mod bundled;
 mod grammars;
 mod messages;
+mod prompts;
 mod streaming;
 
 use forerun_text::{
@@ -58,6 +59,14 @@ fn tools() -> Vec<Tool> {
     Tool::parse_all(&tool_list()).unwrap()
 }
 
+/// Reads a text that a limit on its length cut off.
+fn read_cut(source: &str, text: &str) -> Vec<Piece> {
+    let (mut out, mut parser) = (Vec::new(), AnswerParser::new(&dialect(source), false, &tools()));
+    parser.push(text, &mut out);
+    parser.cut(&mut out);
+    out
+}
+
 /// Reads a text in one go.
 fn read(source: &str, text: &str) -> Vec<Piece> {
     read_in(&mut AnswerParser::new(&dialect(source), false, &tools()), [text])
@@ -102,7 +111,7 @@ fn the_template_tells_who_thinks_and_who_calls() {
         .iter()
         .map(|source| {
             let dialect = dialect(source);
-            (dialect.reasoning_open(), dialect.reasoning_end(), dialect.calls_tools())
+            (dialect.reasoning_open(), dialect.reasoning_end(), dialect.has_own_calls())
         })
         .collect();
     let think = (Some("<think>"), Some("</think>"), true);

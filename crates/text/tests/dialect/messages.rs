@@ -98,7 +98,7 @@ fn what_cannot_be_given_to_the_model_is_refused_by_its_path() {
             "messages[0].tool_calls[0].function.name: must be a string",
         ),
         (
-            call(json!({"function": {"name": "f", "arguments": "{\"a\""}})),
+            call(json!({"function": {"name": "f", "arguments": ["a"]}})),
             "messages[0].tool_calls[0].function.arguments: must be the text of a JSON object",
         ),
         (
@@ -159,4 +159,26 @@ fn tools_that_cannot_be_called_are_refused_by_their_path() {
         let error = Tool::parse_all(tools.as_array().unwrap()).unwrap_err();
         assert_eq!(error.to_string(), expected, "{tools}");
     }
+}
+
+#[test]
+fn a_broken_call_is_text_and_the_conversation_goes_on() {
+    let messages = json!([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Let me see.", "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}},
+            {"id": "b", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Os"}}]},
+        {"role": "tool", "tool_call_id": "b", "content": "no JSON"},
+        {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{\"city"}}]},
+    ]);
+    let expected = json!([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "now", "arguments": {}}}],
+         "content": "Let me see.\nweather {\"city\": \"Os"},
+        {"role": "tool", "tool_call_id": "b", "content": "no JSON", "name": "weather"},
+        {"role": "assistant", "content": "weather {\"city"},
+    ]);
+    assert_eq!(Value::from(normalised(MARKED, messages)), expected);
 }

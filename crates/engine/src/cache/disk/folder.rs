@@ -152,7 +152,7 @@ impl Folder {
     pub(super) fn read(&self, key: &Key, len: u64) -> Result<Record, String> {
         let path = self.path_of(key, EXTENSION);
         let read = || -> io::Result<Vec<u8>> {
-            let file = File::open(&path)?;
+            let file = forerun_base::open_regular(&path)?;
             let mut bytes = Vec::new();
             let room = usize::try_from(len).map_err(io::Error::other)?;
             bytes.try_reserve_exact(room).map_err(io::Error::other)?;
@@ -168,7 +168,7 @@ impl Folder {
 
 /// The header of a file whose name fits it.
 fn read_header(path: &Path) -> io::Result<Option<(Header, fs::Metadata)>> {
-    let file = File::open(path)?;
+    let file = forerun_base::open_regular(path)?;
     let meta = file.metadata()?;
     let mut bytes = Vec::with_capacity(HEADER + 4 * MOST_TOKENS);
     file.take((HEADER + 4 * MOST_TOKENS) as u64).read_to_end(&mut bytes)?;

@@ -1,7 +1,7 @@
 //! `/v1/messages`.
 
-use super::request;
 use super::stream::MessageStream;
+use super::{partial, request};
 use crate::answer::{AnswerEvent, Answers, Finish};
 use crate::api::{JsonBody, RequestId, json, sse};
 use crate::app::App;
@@ -13,7 +13,7 @@ use crate::wire::receipt::Timings;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::{Value, json as value};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Reasoning is not signed here; clients want something to send back.
@@ -122,11 +122,7 @@ impl Blocks {
         if let (Some(text), Some(Said::ToolUse { input, .. })) =
             (self.arguments.take(), self.done.last_mut())
         {
-            // A call that was cut short has no object; what there is of it is not lost.
-            *input = match serde_json::from_str(&text) {
-                Ok(object @ Value::Object(_)) => object,
-                _ => value!({"_partial": text}),
-            };
+            *input = partial::object(&text);
         }
     }
 

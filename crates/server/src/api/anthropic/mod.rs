@@ -3,5 +3,6 @@
 mod conversation;
 pub(crate) mod count_tokens;
 pub(crate) mod messages;
+mod partial;
 mod request;
 mod stream;

@@ -10,6 +10,7 @@ use crate::chat::{CompletionRequest, Prompt};
 use crate::error::{Form, ServerError};
 use crate::ids;
 use crate::wire::completions::{Choice, Completion};
+use crate::wire::logprobs::TextLogprobs;
 use crate::wire::receipt::Timings;
 use axum::Extension;
 use axum::extract::State;
@@ -144,7 +145,9 @@ impl Told {
     }
 
     async fn whole(mut self) -> Result<Response, ServerError> {
-        let choice = |index| Choice { index, ..Choice::default() };
+        // An answer without any text has log-probabilities all the same: none.
+        let logprobs = || self.with_logprobs.then(TextLogprobs::default);
+        let choice = |index| Choice { index, logprobs: logprobs(), ..Choice::default() };
         let mut told: Vec<Choice> = (0..self.answers.count()).map(choice).collect();
         let mut timings = None;
         while let Some(event) = self.answers.next().await {

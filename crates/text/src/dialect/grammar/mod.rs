@@ -95,7 +95,11 @@ impl Dialect {
         let bodies: Vec<String> = (0..tools.len()).map(|n| format!("call_{n}")).collect();
         lark.rule("call", &bodies.join(" | "));
         for (n, tool) in tools.into_iter().enumerate() {
-            lark.call(n, tool)?;
+            match self.calls {
+                // Arguments are written one by one, so they have to be known.
+                Some(CallForm::Xml | CallForm::Gemma) => lark.call(n, &tool.flattened())?,
+                _ => lark.call(n, tool)?,
+            }
         }
         Ok(Some(lark.rules))
     }

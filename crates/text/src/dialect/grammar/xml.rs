@@ -17,6 +17,9 @@ const TAG: &str = "</parameter>";
 /// The parameters of call `n`, in the order of the schema.
 pub(super) fn parameters(lark: &mut Lark<'_>, n: usize, tool: &Tool) -> Result<String, TextError> {
     let root = &tool.parameters;
+    if !root.contains_key("properties") && root.get("additionalProperties") == Some(&true.into()) {
+        return Ok(free_parameters(lark, n));
+    }
     let mut names = Vec::new();
     for (index, (key, schema, required)) in properties(root).into_iter().enumerate() {
         check_key(tool, key, "<>\n")?;
@@ -34,6 +37,15 @@ pub(super) fn parameters(lark: &mut Lark<'_>, n: usize, tool: &Tool) -> Result<S
         names.push(if required { rule } else { format!("{rule}?") });
     }
     Ok(names.join(" "))
+}
+
+/// Arguments of a tool that says nothing but that there may be some: any names, any text.
+fn free_parameters(lark: &mut Lark<'_>, n: usize) -> String {
+    let rule = format!("parameter_{n}");
+    lark.rule(&format!("{rule}_head"), r"/<parameter=[^<>\n]+>\n/");
+    lark.rule(&format!("{rule}_text[lazy]"), r"/(.|\n)*<\/parameter>/");
+    lark.rule(&rule, &format!(r#"{rule}_head {rule}_text "\n""#));
+    format!("{rule}*")
 }
 
 struct Writer<'l, 'd, 's> {

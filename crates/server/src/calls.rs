@@ -1,0 +1,264 @@
+//! What holds an answer to the calls it may or must make.
+//!
+//! The grammar compiler does not do all that a tool's schema may say. Where a call must come, what it cannot do is named
+//! and refused. Where the model decides, the schema is loosened as far as it has to be, and the answer tells of it: an
+//! agent with thirty tools must not fail for one keyword in one of them.
+
+use crate::app::App;
+use crate::chat::ChatRequest;
+use crate::error::ServerError;
+use forerun_grammar::{GrammarError, GrammarSource, Grammars, Loosen, loosen};
+use forerun_text::{Dialect, Opening, Tool, ToolChoice};
+use serde_json::{Value, json};
+use std::sync::{Mutex, PoisonError};
+
+/// Tools that are compiled by themselves to find the one at fault; others are then held to nothing.
+const MOST_TRIED: usize = 8;
+/// Outcomes that are remembered: an agent sends the same tools with every request.
+const MOST_KEPT: usize = 16;
+
+/// What an answer is held to, reasoning apart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) grammar: Option<GrammarSource>,
+    /// What of the schemas it is not held to.
+    pub(crate) notes: Vec<String>,
+}
+
+/// How schemas had to be loosened, by the grammar they make when nothing uncertain is left out.
+#[derive(Default)]
+pub(crate) struct Loosened(Mutex<Vec<(String, Held)>>);
+
+impl Loosened {
+    fn get(&self, key: &str) -> Option<Held> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|(known, _)| known == key).map(|(_, held)| held.clone())
+    }
+
+    fn put(&self, key: String, held: Held) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MOST_KEPT {
+            kept.remove(0);
+        }
+        kept.push((key, held));
+    }
+}
+
+/// What is asked of an answer with tools.
+pub(crate) struct Asked<'a> {
+    pub(crate) dialect: &'a Dialect,
+    pub(crate) tools: &'a [Tool],
+    pub(crate) opening: Opening,
+    pub(crate) request: &'a ChatRequest,
+}
+
+impl Asked<'_> {
+    /// What the answer has to look like.
+    pub(crate) fn held(&self, app: &App) -> Result<Held, ServerError> {
+        let format = self.request.generation.format.as_ref();
+        let plain = || Held { grammar: format.cloned(), notes: Vec::new() };
+        match &self.request.tool_choice {
+            None => Ok(plain()),
+            Some(ToolChoice::Auto) if self.tools.is_empty() => Ok(plain()),
+            Some(ToolChoice::Auto) => self.loosened(app),
+            Some(choice) => self.forced(app, choice),
+        }
+    }
+
+    /// The grammar for these tools; an error says what of them cannot be written.
+    fn grammar(
+        &self,
+        tools: &[Tool],
+        choice: &ToolChoice,
+    ) -> Result<Option<GrammarSource>, ServerError> {
+        let (format, parallel) =
+            (self.request.generation.format.as_ref(), self.request.parallel_tool_calls);
+        let calls = match (choice, format) {
+            (ToolChoice::Auto, Some(format)) => {
+                let schema = match format {
+                    GrammarSource::JsonObject => json!({"type": "object"}),
+                    GrammarSource::JsonSchema(schema) => loosen(schema, Loosen::Annotations).0,
+                    other => {
+                        let message = format!("a {} cannot stand beside tools", other.kind());
+                        return Err(ServerError::invalid("structured_outputs", message));
+                    }
+                };
+                self.dialect.tool_or_json_grammar(tools, &schema, parallel, self.opening)?
+            }
+            // A call that is required has a form of its own.
+            _ => self.dialect.tool_grammar(tools, choice, parallel, self.opening)?,
+        };
+        Ok(calls.map(GrammarSource::Lark).or_else(|| format.cloned()))
+    }
+
+    /// Where a tool is in the client's request.
+    fn place(&self, index: usize) -> String {
+        self.request.own_place(&format!("tools[{index}]"))
+    }
+
+    fn told(&self, index: usize, tool: &Tool, lost: &dyn std::fmt::Display) -> String {
+        format!("{} `{}`: {lost}", self.place(index), tool.name)
+    }
+
+    /// One call of this tool, to see whether it can be held to.
+    fn can_be_called(&self, grammars: &Grammars, tool: &Tool) -> Result<(), Refusal> {
+        let tools = std::slice::from_ref(tool);
+        let opening = Opening::Closed;
+        let lark = self.dialect.tool_grammar(tools, &ToolChoice::Required, false, opening);
+        match lark.map_err(|error| Refusal::Form(error.to_string()))? {
+            Some(lark) => {
+                grammars.compile(&GrammarSource::Lark(lark)).map(drop).map_err(Refusal::Grammar)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Where a call must come, its schema holds as a whole.
+    fn forced(&self, app: &App, choice: &ToolChoice) -> Result<Held, ServerError> {
+        let tools: Vec<Tool> =
+            self.tools.iter().map(|tool| loose(tool, Loosen::Annotations).0).collect();
+        let made = self.grammar(&tools, choice).and_then(|grammar| {
+            if let Some(grammar) = &grammar {
+                super::prepare::grammars(app)?.compile(grammar)?;
+            }
+            Ok(grammar)
+        });
+        match made {
+            Ok(grammar) => Ok(Held { grammar, notes: Vec::new() }),
+            Err(error) => Err(self.at_fault(app, choice, &tools).unwrap_or(error)),
+        }
+    }
+
+    /// The error that names the tool, and where in it the fault is.
+    fn at_fault(&self, app: &App, choice: &ToolChoice, tools: &[Tool]) -> Option<ServerError> {
+        let grammars = app.grammars.as_ref().ok()?;
+        let called = |tool: &Tool| match choice {
+            ToolChoice::Named(name) => tool.name == *name,
+            _ => true,
+        };
+        let tried = tools.iter().enumerate().filter(|(_, tool)| called(tool)).take(4 * MOST_TRIED);
+        for (index, tool) in tried {
+            let Err(refusal) = self.can_be_called(grammars, tool) else { continue };
+            let schema = Value::Object(self.tools[index].parameters.clone());
+            let lost = loosen(&schema, Loosen::Unsupported).1;
+            let why = match (lost.first(), refusal) {
+                (Some(lost), _) => lost.to_string(),
+                (None, Refusal::Form(why)) => why,
+                (None, Refusal::Grammar(error)) => why(grammars, schema, &error),
+            };
+            let place = self.place(index);
+            let message = format!(
+                "{place} `{}`: {why}; simplify the schema, or let `tool_choice` be auto, which loosens it",
+                tool.name
+            );
+            return Some(ServerError::invalid(&place, message));
+        }
+        None
+    }
+
+    /// Where the model decides, each schema is loosened as far as it has to be.
+    fn loosened(&self, app: &App) -> Result<Held, ServerError> {
+        let mut notes = Vec::new();
+        let mut tools = Vec::with_capacity(self.tools.len());
+        for (index, tool) in self.tools.iter().enumerate() {
+            let (loose, lost) = loose(tool, Loosen::Unsupported);
+            notes.extend(lost.iter().map(|lost| self.told(index, tool, lost)));
+            tools.push(loose);
+        }
+        // A form that cannot write one of the arguments says so before anything is compiled.
+        let written = self.grammar(&tools, &ToolChoice::Auto);
+        let Ok(grammars) = app.grammars.as_ref() else {
+            return Ok(Held { grammar: written?, notes });
+        };
+        let key = match &written {
+            Ok(None) => return Ok(Held { grammar: None, notes }),
+            Ok(Some(GrammarSource::Lark(lark))) => lark.clone(),
+            Ok(Some(_)) | Err(_) => json!([self.request.tools, notes]).to_string(),
+        };
+        if let Some(held) = app.loosened.get(&key) {
+            return Ok(held);
+        }
+        if let Ok(Some(grammar)) = written
+            && grammars.compile(&grammar).is_ok()
+        {
+            return Ok(Held { grammar: Some(grammar), notes });
+        }
+        // The schema of the answer itself is held to as ever.
+        if let Some(format) = &self.request.generation.format {
+            grammars.compile(format)?;
+        }
+        let held = self.loosened_further(grammars, tools, notes)?;
+        app.loosened.put(key, held.clone());
+        Ok(held)
+    }
+
+    fn loosened_further(
+        &self,
+        grammars: &Grammars,
+        mut tools: Vec<Tool>,
+        mut notes: Vec<String>,
+    ) -> Result<Held, ServerError> {
+        let mut failed = 0;
+        for (index, tool) in tools.iter_mut().enumerate() {
+            if failed < MOST_TRIED && self.can_be_called(grammars, tool).is_ok() {
+                continue;
+            }
+            failed += 1;
+            let (further, lost) = loose(tool, Loosen::Uncertain);
+            if failed < MOST_TRIED && self.can_be_called(grammars, &further).is_ok() {
+                notes.extend(lost.iter().map(|lost| self.told(index, tool, lost)));
+                *tool = further;
+            } else {
+                notes.push(self.told(index, tool, &"# is beyond the grammar compiler"));
+                *tool = open(tool);
+            }
+        }
+        if let Some(grammar) = self.grammar(&tools, &ToolChoice::Auto)?
+            && grammars.compile(&grammar).is_ok()
+        {
+            return Ok(Held { grammar: Some(grammar), notes });
+        }
+        notes.push("all tools together are beyond the grammar compiler".to_owned());
+        let tools: Vec<Tool> = tools.iter().map(open).collect();
+        let grammar = self.grammar(&tools, &ToolChoice::Auto)?;
+        let grammar = grammar.filter(|grammar| grammars.compile(grammar).is_ok());
+        Ok(Held { grammar, notes })
+    }
+}
+
+/// What is wrong with a schema that has nothing in it which is never implemented, and where.
+fn why(grammars: &Grammars, schema: Value, error: &GrammarError) -> String {
+    let place = loosen(&schema, Loosen::Uncertain).1.into_iter().next();
+    // Compiled by itself, what is wrong may have its place.
+    let alone = grammars.compile(&GrammarSource::JsonSchema(schema)).err();
+    let said = alone.as_ref().unwrap_or(error).to_string();
+    match place {
+        Some(lost) if lost.path.ends_with("/oneOf") && said.contains("oneOf") => {
+            format!("{}: the branches of a `oneOf` have to exclude each other", lost.path)
+        }
+        Some(lost) if !said.contains("#/") => format!("{said}, at {}", lost.path),
+        _ => said,
+    }
+}
+
+/// Why a tool cannot be called under a grammar.
+enum Refusal {
+    Form(String),
+    Grammar(GrammarError),
+}
+
+fn loose(tool: &Tool, how: Loosen) -> (Tool, Vec<forerun_grammar::Loosening>) {
+    let (parameters, lost) = loosen(&Value::Object(tool.parameters.clone()), how);
+    let parameters = match parameters {
+        Value::Object(parameters) => parameters,
+        _ => tool.parameters.clone(),
+    };
+    (Tool { name: tool.name.clone(), parameters }, lost)
+}
+
+/// A tool with any arguments.
+fn open(tool: &Tool) -> Tool {
+    let any = json!({"type": "object", "additionalProperties": true});
+    let Value::Object(parameters) = any else { unreachable!("written as an object") };
+    Tool { name: tool.name.clone(), parameters }
+}
