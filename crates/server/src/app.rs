@@ -56,6 +56,10 @@ impl App {
         let app = Arc::clone(self);
         let request_id = Arc::clone(&request.generation.request_id);
         let mut prepared = on_the_side(move || prepare::chat(&app, &request)).await?;
+        if let (true, Some(note)) = (self.settings.strict, prepared.notes.first()) {
+            let message = format!("{note}; this server is strict, so it does no request in part");
+            return Err(ServerError::Invalid { param: None, message });
+        }
         notes::tell(&request_id, std::mem::take(&mut prepared.notes));
         self.submit(prepared, places).await
     }

@@ -91,6 +91,15 @@ impl Asked<'_> {
         Ok(calls.map(GrammarSource::Lark).or_else(|| format.cloned()))
     }
 
+    /// Where a tool is in the client's request.
+    fn place(&self, index: usize) -> String {
+        self.request.own_place(&format!("tools[{index}]"))
+    }
+
+    fn told(&self, index: usize, tool: &Tool, lost: &dyn std::fmt::Display) -> String {
+        format!("{} `{}`: {lost}", self.place(index), tool.name)
+    }
+
     /// One call of this tool, to see whether it can be held to.
     fn can_be_called(&self, grammars: &Grammars, tool: &Tool) -> Result<(), Refusal> {
         let tools = std::slice::from_ref(tool);
@@ -137,11 +146,12 @@ impl Asked<'_> {
                 (None, Refusal::Form(why)) => why,
                 (None, Refusal::Grammar(error)) => why(grammars, schema, &error),
             };
+            let place = self.place(index);
             let message = format!(
-                "tools[{index}] `{}`: {why}; simplify the schema, or let `tool_choice` be auto, which loosens it",
+                "{place} `{}`: {why}; simplify the schema, or let `tool_choice` be auto, which loosens it",
                 tool.name
             );
-            return Some(ServerError::invalid(&format!("tools[{index}]"), message));
+            return Some(ServerError::invalid(&place, message));
         }
         None
     }
@@ -152,7 +162,7 @@ impl Asked<'_> {
         let mut tools = Vec::with_capacity(self.tools.len());
         for (index, tool) in self.tools.iter().enumerate() {
             let (loose, lost) = loose(tool, Loosen::Unsupported);
-            notes.extend(lost.iter().map(|lost| told(index, tool, lost)));
+            notes.extend(lost.iter().map(|lost| self.told(index, tool, lost)));
             tools.push(loose);
         }
         // A form that cannot write one of the arguments says so before anything is compiled.
@@ -196,10 +206,10 @@ impl Asked<'_> {
             failed += 1;
             let (further, lost) = loose(tool, Loosen::Uncertain);
             if failed < MOST_TRIED && self.can_be_called(grammars, &further).is_ok() {
-                notes.extend(lost.iter().map(|lost| told(index, tool, lost)));
+                notes.extend(lost.iter().map(|lost| self.told(index, tool, lost)));
                 *tool = further;
             } else {
-                notes.push(told(index, tool, &"# is beyond the grammar compiler"));
+                notes.push(self.told(index, tool, &"# is beyond the grammar compiler"));
                 *tool = open(tool);
             }
         }
@@ -235,10 +245,6 @@ fn why(grammars: &Grammars, schema: Value, error: &GrammarError) -> String {
 enum Refusal {
     Form(String),
     Grammar(GrammarError),
-}
-
-fn told(index: usize, tool: &Tool, lost: &dyn std::fmt::Display) -> String {
-    format!("tools[{index}] `{}`: {lost}", tool.name)
 }
 
 fn loose(tool: &Tool, how: Loosen) -> (Tool, Vec<forerun_grammar::Loosening>) {

@@ -1,6 +1,7 @@
 //! A question, whatever API asked it.
 
 use crate::SamplingOverrides;
+use crate::api::Ignored;
 use crate::auth::Owner;
 use forerun_base::Token;
 use forerun_engine::Depth;
@@ -16,6 +17,10 @@ pub(crate) struct ChatRequest {
     pub(crate) messages: Vec<Value>,
     /// Tools in OpenAI's form: `{"type": "function", "function": {…}}`.
     pub(crate) tools: Vec<Value>,
+    /// Where each of them is in the client's request; without, they are `tools[0]` and so on.
+    pub(crate) tool_places: Vec<String>,
+    /// The field of such a tool that has the schema of its arguments.
+    pub(crate) tool_schema: &'static str,
     /// Which of them must be called; `None` for none: the model hears of them, and calls none.
     pub(crate) tool_choice: Option<ToolChoice>,
     /// Several calls in one answer.
@@ -24,6 +29,8 @@ pub(crate) struct ChatRequest {
     /// Further variables for the template.
     pub(crate) template_arguments: Map<String, Value>,
     pub(crate) generation: Generation,
+    /// What of it had no effect.
+    pub(crate) ignored: Ignored,
 }
 
 impl ChatRequest {
@@ -32,21 +39,52 @@ impl ChatRequest {
         Self {
             messages,
             tools: Vec::new(),
+            tool_places: Vec::new(),
+            tool_schema: "parameters",
             tool_choice: Some(ToolChoice::Auto),
             parallel_tool_calls: true,
             reasoning: Reasoning::default(),
             template_arguments: Map::new(),
             generation: Generation::default(),
+            ignored: Ignored::default(),
         }
     }
 }
 
+impl ChatRequest {
+    /// A place in `tools` as it is in the client's request.
+    pub(crate) fn own_place(&self, path: &str) -> String {
+        let own = || {
+            let (index, rest) = path.strip_prefix("tools[")?.split_once(']')?;
+            let place = self.tool_places.get(index.parse::<usize>().ok()?)?;
+            let rest = rest.strip_prefix(".function").unwrap_or(rest);
+            Some(match rest.strip_prefix(".parameters") {
+                Some(inside) => format!("{place}.{}{inside}", self.tool_schema),
+                None => format!("{place}{rest}"),
+            })
+        };
+        own().unwrap_or_else(|| path.to_owned())
+    }
+}
+
 /// Whether the model may think before it speaks. By default its template decides.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Reasoning {
     pub(crate) enabled: Option<bool>,
     /// Tokens of reasoning, after which it is ended.
     pub(crate) budget: Option<usize>,
+    pub(crate) effort: Option<Effort>,
+    /// The client's field that asks for reasoning.
+    pub(crate) field: &'static str,
+}
+
+/// How hard to think.
+#[derive(Clone, Debug)]
+pub(crate) struct Effort {
+    /// A word for the template.
+    pub(crate) word: String,
+    /// The client's field that says so.
+    pub(crate) field: &'static str,
 }
 
 /// Texts to go on with as they stand.
@@ -121,6 +159,27 @@ impl Default for Generation {
             request_id: "".into(),
             owner: None,
             priority: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_is_named_where_the_client_has_it() {
+        let mut request = ChatRequest::new(Vec::new());
+        assert_eq!(request.own_place("tools[1].function.name"), "tools[1].function.name");
+        request.tool_places = vec!["tools[0]".to_owned(), "tools[2].tools[1]".to_owned()];
+        request.tool_schema = "input_schema";
+        for (path, own) in [
+            ("tools[1].function.name", "tools[2].tools[1].name"),
+            ("tools[0].function.parameters.type", "tools[0].input_schema.type"),
+            ("tools[7].function", "tools[7].function"),
+            ("messages[0]", "messages[0]"),
+        ] {
+            assert_eq!(request.own_place(path), own);
         }
     }
 }

@@ -10,7 +10,7 @@ use forerun_text::{ChatTemplate, GenerationDefaults, Tokenizer};
 pub struct ServedModel {
     /// The name clients ask for and `/v1/models` lists.
     pub name: String,
-    /// Further names it answers to.
+    /// Further names it answers to; a star at the end stands for any ending.
     pub aliases: Vec<String>,
     /// Text to tokens and back.
     pub tokenizer: Tokenizer,
@@ -23,7 +23,22 @@ pub struct ServedModel {
 impl ServedModel {
     /// Whether a client's name for a model is this one.
     pub(crate) fn is_called(&self, name: &str) -> bool {
-        self.name == name || self.aliases.iter().any(|alias| alias == name)
+        let is = |alias: &String| match alias.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => alias == name,
+        };
+        self.name == name || self.aliases.iter().any(is)
+    }
+
+    /// The names that can be listed: its own, and aliases that stand for one name.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let aliases = self.aliases.iter().filter(|alias| !alias.ends_with('*'));
+        std::iter::once(&self.name).chain(aliases).map(String::as_str)
+    }
+
+    /// Whether it answers to names that cannot be listed.
+    pub(crate) fn has_open_names(&self) -> bool {
+        self.aliases.iter().any(|alias| alias.ends_with('*'))
     }
 
     /// Tokens that end a continued text.

@@ -4,14 +4,14 @@ use crate::answer::Reader;
 use crate::app::{App, is_wanted};
 use crate::auth;
 use crate::calls::{Asked, Held};
-use crate::chat::{ChatRequest, CompletionRequest, Generation, Prompt};
+use crate::chat::{ChatRequest, CompletionRequest, Effort, Generation, Prompt, Reasoning};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
 use crate::service::Job;
 use forerun_base::Token;
 use forerun_engine::{CacheUse, Constraint, Depth, RejectError, check_tokens};
 use forerun_grammar::{GrammarSource, Grammars};
-use forerun_text::{AnswerParser, Dialect, Opening, Tool};
+use forerun_text::{AnswerParser, ChatTemplate, Dialect, Opening, TextError, Tool};
 use serde_json::Map;
 use std::sync::Arc;
 
@@ -125,14 +125,20 @@ impl<'a> Conversation<'a> {
                 "this model has no chat template; continue text at /v1/completions instead";
             return Err(ServerError::invalid("messages", message));
         };
-        let mut tools = Tool::parse_all(&request.tools)?;
+        let own = |error| match error {
+            TextError::Message { path, problem } => {
+                TextError::Message { path: request.own_place(&path), problem }
+            }
+            other => other,
+        };
+        let mut tools = Tool::parse_all(&request.tools).map_err(own)?;
         let mut forbidden = None;
         if request.tool_choice.is_none() && !tools.is_empty() {
             // The prompt stays as it is where calls are allowed, so that what is cached of it holds for both.
             tools.clear();
             forbidden = dialect.call_token();
         }
-        let variables = variables(request, dialect)?;
+        let variables = variables(request, template, dialect)?;
         let mut prompt = dialect.prompt(
             template,
             &app.model.tokenizer,
@@ -192,20 +198,31 @@ impl<'a> Conversation<'a> {
 /// Variables for the template: those of the request and what it says about reasoning.
 fn variables(
     request: &ChatRequest,
+    template: &ChatTemplate,
     dialect: &Dialect,
 ) -> Result<Map<String, serde_json::Value>, ServerError> {
     const NAME: &str = "enable_thinking";
+    const EFFORT: &str = "reasoning_effort";
     let mut variables = request.template_arguments.clone();
-    let (enabled, budget) = (request.reasoning.enabled, request.reasoning.budget);
-    if !dialect.thinks() && (enabled == Some(true) || budget.is_some()) {
-        let field = if budget.is_some() { "thinking_budget" } else { NAME };
-        return Err(ServerError::unsupported(field, "this model does not mark any reasoning"));
+    let Reasoning { enabled, budget, effort, field } = &request.reasoning;
+    let enabled = enabled.or(budget.map(|_| true));
+    if let Some(Effort { word, field }) = effort {
+        if template.mentions(EFFORT) {
+            variables.entry(EFFORT).or_insert_with(|| word.as_str().into());
+        } else {
+            request.ignored.field(field)?;
+        }
     }
-    if let Some(enabled) = enabled.or(budget.map(|_| true)) {
+    if enabled == Some(true) && !dialect.thinks() {
+        request.ignored.field(field)?;
+        return Ok(variables);
+    }
+    if let Some(enabled) = enabled {
         let before = variables.insert(NAME.to_owned(), enabled.into());
         if before.is_some_and(|before| before != enabled) {
-            let message = format!("`{NAME}` is given twice, with different values");
-            return Err(ServerError::invalid(NAME, message));
+            let message =
+                format!("`{field}` and `chat_template_kwargs.{NAME}` contradict each other");
+            return Err(ServerError::invalid(field, message));
         }
     }
     Ok(variables)

@@ -32,6 +32,8 @@ pub struct Settings {
     pub parse_special: bool,
     /// Whether SIGINT and SIGTERM shut it down.
     pub signals: bool,
+    /// Refuse what would otherwise be ignored and told.
+    pub strict: bool,
 }
 
 impl Default for Settings {
@@ -50,6 +52,7 @@ impl Default for Settings {
             drain: Duration::from_secs(30),
             parse_special: false,
             signals: false,
+            strict: false,
         }
     }
 }

@@ -73,7 +73,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub(crate) name: Option<String>,
 
-    /// Further name the model answers to; may be repeated
+    /// Further name the model answers to; may be repeated. `*` at the end stands for any ending: `claude-*`, `*`
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub(crate) alias: Vec<String>,
 
@@ -112,6 +112,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB", default_value = "16", value_parser = mebibytes)]
     #[arg(help_heading = "Server")]
     pub(crate) max_body: usize,
+
+    /// Refuse fields that are otherwise ignored and told in the header `forerun-ignored`
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false)]
+    #[arg(action = clap::ArgAction::Set, value_name = "BOOL", require_equals = true)]
+    #[arg(help_heading = "Server")]
+    pub(crate) strict: bool,
 
     /// Seconds that a shutdown waits for answers to end
     #[arg(long, value_name = "SECONDS", default_value_t = 30, help_heading = "Server")]

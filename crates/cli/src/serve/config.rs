@@ -75,6 +75,15 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_is_true_or_false_in_the_file_and_the_typed_one_wins() {
+        assert!(read("strict = true", &[]).unwrap().strict);
+        assert!(!read("strict = false", &[]).unwrap().strict);
+        assert!(!read("strict = true", &["--strict=false"]).unwrap().strict);
+        assert!(read("", &["--strict"]).unwrap().strict);
+        assert!(!read("", &[]).unwrap().strict);
+    }
+
+    #[test]
     fn a_wrong_key_or_value_is_named_with_its_file() {
         for (file, word) in [
             ("prot = 1", "--prot"),
@@ -82,6 +91,7 @@ mod tests {
             ("port = [{}]", "table"),
             ("port = true", "true"),
             ("share-cache = 1", "1"),
+            ("strict = 1", "strict"),
             ("config = \"g.toml\"", "another"),
             ("port", "f.toml"),
         ] {

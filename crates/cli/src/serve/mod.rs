@@ -68,6 +68,7 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
         drain: Duration::from_secs(args.drain.into()),
         parse_special: args.parse_special,
         signals: true,
+        strict: args.strict,
         ..Settings::default()
     })
 }

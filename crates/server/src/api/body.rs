@@ -3,8 +3,8 @@
 //! Bytes that are still coming in count against one bound, what they come to once parsed against another: a slow sender
 //! takes no room from those who are done. Room for parsing is waited for; it comes back when a prompt is made.
 
-use super::Fields;
 use super::weight::Weight;
+use super::{Fields, Ignored};
 use crate::app::App;
 use crate::error::ServerError;
 use crate::server::Slot;
@@ -29,6 +29,9 @@ const SMALL: usize = 4 << 20;
 const SMALL_TOGETHER: usize = 64 << 20;
 /// Bytes of long requests that answers repeat, over all answers.
 const REPEATED: usize = 64 << 20;
+
+/// Names features of Anthropic's server that a client knows how to use.
+const BETA: &str = "anthropic-beta";
 
 /// Memory for what clients send, over all requests.
 pub(crate) struct Room {
@@ -110,8 +113,12 @@ impl FromRequest<Arc<App>> for JsonBody {
         if let Some(slot) = parts.extensions.get::<Arc<Slot>>() {
             slot.request();
         }
+        let ignored = Ignored::new(parts.uri.path(), app.settings.strict);
+        if parts.headers.contains_key(BETA) {
+            ignored.field(BETA)?;
+        }
         let room = app.room.parse(&bytes, patience).await?;
-        Ok(Self { fields: Fields::parse(&bytes)?, _room: room })
+        Ok(Self { fields: Fields::parse(&bytes, ignored)?, _room: room })
     }
 }
 

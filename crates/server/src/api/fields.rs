@@ -1,5 +1,7 @@
-//! The fields of a request, taken one by one. What nobody took is not supported, and named.
+//! The fields of a request, taken one by one. What nobody took is ignored where that does no harm, and otherwise not
+//! supported, and named.
 
+use super::Ignored;
 use crate::app::shortened;
 use crate::error::ServerError;
 use serde::de::DeserializeOwned;
@@ -10,17 +12,25 @@ pub(crate) struct Fields {
     /// Where it is, with a dot at the end, or nothing.
     place: String,
     fields: Map<String, Value>,
+    /// What of the request had no effect.
+    pub(crate) ignored: Ignored,
 }
 
 impl Fields {
     /// Parses a body.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, ServerError> {
+    pub(crate) fn parse(bytes: &[u8], ignored: Ignored) -> Result<Self, ServerError> {
         let not_json = |why: String| ServerError::Invalid { param: None, message: why };
         match serde_json::from_slice(bytes) {
-            Ok(Value::Object(fields)) => Ok(Self { place: String::new(), fields }),
+            Ok(Value::Object(fields)) => Ok(Self::new("", fields, &ignored)),
             Ok(_) => Err(not_json("the body is JSON, but no object".to_owned())),
             Err(error) => Err(not_json(format!("the body is not JSON: {error}"))),
         }
+    }
+
+    /// An object at `place`.
+    pub(crate) fn new(place: &str, fields: Map<String, Value>, ignored: &Ignored) -> Self {
+        let place = if place.is_empty() { String::new() } else { format!("{place}.") };
+        Self { place, fields, ignored: ignored.clone() }
     }
 
     /// Takes a field; null is as good as absent.
@@ -43,19 +53,40 @@ impl Fields {
 
     /// Takes a field that is an object, to be taken apart in turn.
     pub(crate) fn inside(&mut self, name: &str) -> Result<Option<Self>, ServerError> {
-        let place = format!("{}.", self.place_of(name));
-        Ok(self.take(name)?.map(|fields| Self { place, fields }))
+        let fields = self.take(name)?;
+        Ok(fields.map(|fields| Self::new(&self.place_of(name), fields, &self.ignored)))
     }
 
     fn place_of(&self, name: &str) -> String {
         format!("{}{name}", self.place)
     }
 
-    /// Takes fields that legitimately change nothing.
-    pub(crate) fn drop(&mut self, names: &[&str]) {
-        for name in names {
-            self.fields.shift_remove(*name);
+    /// Takes a field of a few words. These words ask for nothing; others are ignored.
+    pub(crate) fn word(&mut self, name: &str, neutral: &[&str]) -> Result<(), ServerError> {
+        match self.take::<String>(name)? {
+            Some(word) if !neutral.contains(&word.as_str()) => self.ignored(name),
+            _ => Ok(()),
         }
+    }
+
+    /// Says that a field was given and has no effect.
+    pub(crate) fn ignored(&self, name: &str) -> Result<(), ServerError> {
+        let place = self.place_of(name);
+        if self.ignored.field(&place)? { Ok(()) } else { Err(unsupported(&place)) }
+    }
+
+    /// Everything but what is ignored here, to be read as a whole.
+    pub(crate) fn rest(self) -> Result<Value, ServerError> {
+        let Self { place, fields, ignored } = self;
+        let mut kept = Map::new();
+        for (name, value) in fields {
+            let at = format!("{place}{name}");
+            let dropped = if value.is_null() { ignored.knows(&at) } else { ignored.field(&at)? };
+            if !dropped {
+                kept.insert(name, value);
+            }
+        }
+        Ok(kept.into())
     }
 
     /// Takes a field that may only have one of these values, for which nothing has to be done.
@@ -73,16 +104,24 @@ impl Fields {
         }
     }
 
-    /// Refuses what is left.
+    /// Ignores what is left where that does no harm, and refuses it otherwise.
     pub(crate) fn finish(&self) -> Result<(), ServerError> {
-        match self.fields.keys().next() {
-            Some(name) => {
-                let field = shortened(&self.place_of(name));
-                Err(ServerError::Unsupported { field, why: None })
+        for (name, value) in &self.fields {
+            let place = self.place_of(name);
+            // Null is as good as absent, so it is only told whether the field is known.
+            let null = value.is_null();
+            let known =
+                if null { self.ignored.knows(&place) } else { self.ignored.field(&place)? };
+            if !known {
+                return Err(unsupported(&place));
             }
-            None => Ok(()),
         }
+        Ok(())
     }
+}
+
+fn unsupported(place: &str) -> ServerError {
+    ServerError::Unsupported { field: shortened(place), why: None }
 }
 
 /// A value as a type; an error names the place.

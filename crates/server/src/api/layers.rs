@@ -1,5 +1,6 @@
 //! Around every request: its id, its key, its error in the form of its API, its line in the log.
 
+use super::ignored;
 use crate::app::App;
 use crate::error::{Form, ServerError};
 use crate::ids;
@@ -106,7 +107,8 @@ pub(crate) async fn name_and_explain(
     let verb = if status == 405 || status == 404 { "any" } else { method.as_str() };
     app.metrics.note_http(verb, route, status);
     let error = error.map(|error| error.to_string());
-    tracing::info!(request_id = %id, %method, path, status, ms, error, "request");
+    let ignored = response.headers().get(ignored::HEADER).and_then(|value| value.to_str().ok());
+    tracing::info!(request_id = %id, %method, path, status, ms, error, ignored, "request");
     response
 }
 

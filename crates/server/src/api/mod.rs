@@ -5,6 +5,7 @@ mod body;
 mod cache;
 mod fields;
 mod health;
+mod ignored;
 mod layers;
 mod metrics;
 mod models;
@@ -18,6 +19,7 @@ mod weight;
 
 pub(crate) use body::{JsonBody, Room};
 pub(crate) use fields::Fields;
+pub(crate) use ignored::Ignored;
 pub(crate) use layers::{HEAD_BYTES, RequestId};
 
 use crate::app::App;

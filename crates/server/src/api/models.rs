@@ -8,8 +8,8 @@ use axum::response::Response;
 use std::sync::Arc;
 
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
-    let names = std::iter::once(&app.model.name).chain(&app.model.aliases);
-    super::json(&List { object: "list", data: names.map(|name| card(&app, name)).collect() })
+    let data = app.model.names().map(|name| card(&app, name)).collect();
+    super::json(&List { object: "list", data })
 }
 
 pub(crate) async fn one(

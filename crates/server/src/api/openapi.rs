@@ -4,6 +4,7 @@
 //! `x-generation` gets the fields of `generation.json`, all or those it lists, and every operation the refusals
 //! that any may have, in the form of its API.
 
+use super::ignored;
 use crate::app::App;
 use crate::error::Form;
 use crate::model::{Facts, ServedModel};
@@ -40,6 +41,7 @@ pub(crate) fn document(model: &ServedModel, facts: &Facts, most_answers: usize) 
     let mut generation = parse(GENERATION);
     generation["n"]["maximum"] = most_answers.min(128).into();
     generation["speculation"]["anyOf"][2]["maximum"] = Depth::MOST.into();
+    describe_ignored(&mut document);
     let ids = json!({"pattern": format!("^({})$", up_to(facts.vocabulary.saturating_sub(1)))});
     generation["logit_bias"]["propertyNames"] = ids;
     let schemas = object(&mut document, "/components/schemas");
@@ -53,12 +55,32 @@ pub(crate) fn document(model: &ServedModel, facts: &Facts, most_answers: usize) 
             own.extend(shared);
         }
     }
-    let names: Vec<&String> = std::iter::once(&model.name).chain(&model.aliases).collect();
-    schemas["ModelName"]["enum"] = json!(names);
+    let names: Vec<&str> = model.names().collect();
+    // Where any name will do, those that are known are examples.
+    let key = if model.has_open_names() { "examples" } else { "enum" };
+    schemas["ModelName"][key] = json!(names);
     schemas["TokenId"]["maximum"] = facts.vocabulary.saturating_sub(1).into();
     schemas["PromptTokens"]["maxItems"] = facts.context.saturating_sub(1).into();
     refusals(object(&mut document, "/paths"));
     document.to_string()
+}
+
+/// Adds to each request the fields that are accepted and ignored.
+fn describe_ignored(document: &mut Value) {
+    const REQUESTS: [(&str, &str); 5] = [
+        ("/v1/chat/completions", "ChatRequest"),
+        ("/v1/completions", "CompletionRequest"),
+        ("/v1/responses", "ResponsesRequest"),
+        ("/v1/messages", "MessagesRequest"),
+        ("/v1/messages/count_tokens", "CountTokensRequest"),
+    ];
+    for (path, schema) in REQUESTS {
+        let fields = object(document, &format!("/components/schemas/{schema}/properties"));
+        for (field, why) in ignored::documented(path) {
+            let described = json!({"description": format!("Ignored: {why}")});
+            fields.entry(field).or_insert(described);
+        }
+    }
 }
 
 /// Adds to each operation what any request may be told.

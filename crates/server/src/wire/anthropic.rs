@@ -71,6 +71,9 @@ pub(crate) struct CacheControl {
     pub(crate) _kind: Ephemeral,
     #[serde(rename = "ttl")]
     pub(crate) _ttl: Option<Ttl>,
+    /// Among whom it is shared is the server's matter.
+    #[serde(rename = "scope")]
+    pub(crate) _scope: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -122,15 +125,8 @@ pub(crate) enum Thinking {
     Disabled {},
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct OutputConfig {
-    pub(crate) format: Option<OutputFormat>,
-    pub(crate) effort: Option<Effort>,
-}
-
 /// How hard the model should try; a matter of its template.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Effort {
     Low,
@@ -138,6 +134,19 @@ pub(crate) enum Effort {
     High,
     Xhigh,
     Max,
+}
+
+impl Effort {
+    /// As templates have it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Xhigh => "xhigh",
+            Self::Max => "max",
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]

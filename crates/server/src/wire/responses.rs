@@ -21,6 +21,7 @@ pub(crate) enum Input {
     },
     FunctionCall {
         call_id: String,
+        namespace: Option<String>,
         name: String,
         arguments: String,
         #[serde(rename = "id")]
@@ -28,9 +29,23 @@ pub(crate) enum Input {
         #[serde(rename = "status")]
         _status: Option<String>,
     },
+    CustomToolCall {
+        call_id: String,
+        namespace: Option<String>,
+        name: String,
+        input: String,
+        #[serde(rename = "id")]
+        _id: Option<String>,
+        #[serde(rename = "status")]
+        _status: Option<String>,
+    },
+    #[serde(alias = "custom_tool_call_output")]
     FunctionCallOutput {
         call_id: String,
         output: Value,
+        /// The call has it, too.
+        #[serde(rename = "name")]
+        _name: Option<String>,
         #[serde(rename = "id")]
         _id: Option<String>,
         #[serde(rename = "status")]
@@ -90,6 +105,7 @@ pub(crate) enum TextPart {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum NamedTool {
+    #[serde(alias = "custom")]
     Function { name: String },
 }
 
@@ -104,6 +120,37 @@ pub(crate) struct Function {
     /// Forced calls always keep to their schema.
     #[serde(rename = "strict")]
     pub(crate) _strict: Option<bool>,
+}
+
+/// A tool whose input is text.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Custom {
+    #[serde(rename = "type")]
+    pub(crate) _kind: String,
+    pub(crate) name: String,
+    pub(crate) description: Option<String>,
+}
+
+/// What the text of a custom tool looks like.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum CustomFormat {
+    Text {},
+    Grammar { syntax: String, definition: String },
+}
+
+/// Tools under a common name.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Namespace {
+    #[serde(rename = "type")]
+    pub(crate) _kind: String,
+    pub(crate) name: String,
+    /// What they have in common; each tool describes itself.
+    #[serde(rename = "description")]
+    pub(crate) _description: Option<String>,
+    pub(crate) tools: Vec<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -126,21 +173,6 @@ pub(crate) enum Format {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Text {
     pub(crate) format: Option<Format>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Reasoning {
-    pub(crate) effort: Option<String>,
-    #[serde(rename = "summary")]
-    pub(crate) _summary: Option<Summary>,
-}
-
-/// Reasoning is told in full; the best summary of it that there is, is none.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Summary {
-    Auto,
 }
 
 /// What a response repeats of its request.
@@ -210,8 +242,19 @@ pub(crate) enum Item {
     FunctionCall {
         id: String,
         call_id: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
         name: String,
         arguments: String,
+        status: Status,
+    },
+    CustomToolCall {
+        id: String,
+        call_id: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
+        name: String,
+        input: String,
         status: Status,
     },
 }
@@ -307,4 +350,8 @@ pub(crate) enum Event<'a> {
     ArgumentsDelta { item_id: String, output_index: usize, delta: String },
     #[serde(rename = "response.function_call_arguments.done")]
     ArgumentsDone { item_id: String, output_index: usize, name: String, arguments: String },
+    #[serde(rename = "response.custom_tool_call_input.delta")]
+    InputDelta { item_id: String, output_index: usize, delta: String },
+    #[serde(rename = "response.custom_tool_call_input.done")]
+    InputDone { item_id: String, output_index: usize, input: String },
 }

@@ -36,7 +36,7 @@ fn what_is_wrong_with_a_request_is_named() {
         (chat("speculation", json!("fast")), "speculation"),
         (chat("speculation", json!(9999)), "speculation"),
         (chat("store", json!(true)), "store"),
-        (chat("service_tier", json!("flex")), "service_tier"),
+        (chat("service_tier", json!(1)), "service_tier"),
         (chat("skip_special_tokens", json!(false)), "skip_special_tokens"),
         (text("return_hidden_states", json!(true)), "return_hidden_states"),
         (chat("stream_options", json!({"include_usage": true})), "stream_options"),

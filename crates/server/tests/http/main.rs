@@ -1,6 +1,7 @@
 //! The server from outside: a real one on a free port, with the bundled model, spoken to over sockets.
 #![cfg(test)]
 
+mod agents;
 mod answers;
 mod client;
 mod document;
@@ -9,6 +10,7 @@ mod errors;
 mod grammars;
 mod heads;
 mod hostile;
+mod ignored;
 mod isolation;
 mod life;
 mod messages;

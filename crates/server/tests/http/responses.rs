@@ -235,19 +235,31 @@ fn what_is_wrong_with_a_response_is_named() {
         (json!({"store": true}), "store"),
         (json!({"background": true}), "background"),
         (json!({"truncation": "auto"}), "truncation"),
-        (json!({"include": ["file_search_call.results"]}), "include"),
+        (json!({"include": ["message.output_text.logprobs"]}), "include[0]"),
         (json!({"max_tool_calls": 3}), "max_tool_calls"),
         (json!({"prompt": {"id": "p"}}), "prompt"),
-        (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (json!({"tools": [{"type": "computer_use_preview"}]}), "tools[0].type"),
+        (json!({"tools": [{"type": "mcp", "server_label": "a"}]}), "tools[0].type"),
+        (json!({"tools": [{"type": "custom", "name": "a b"}]}), "tools[0].name"),
+        (
+            json!({"tools": [{"type": "custom", "name": "a", "format": {"type": "x"}}]}),
+            "tools[0].format",
+        ),
+        (json!({"tools": [{"type": "namespace", "name": "a"}]}), "tools[0]"),
+        (
+            json!({"tools": [{"type": "web_search"}, {"type": "namespace", "name": "a", "tools": [
+                {"type": "function", "name": "b"}, {"type": "function", "name": "b c"}]}]}),
+            "tools[1].tools[1].name",
+        ),
         (json!({"tools": [{"type": "function"}]}), "tools[0]"),
         (json!({"tool_choice": "often"}), "tool_choice"),
         (json!({"tool_choice": "required"}), "tool_choice"),
         (json!({"tool_choice": {"type": "web_search"}}), "tool_choice"),
-        (json!({"text": {"verbosity": "low"}}), "text.verbosity"),
+        (json!({"text": {"colour": "red"}}), "text.colour"),
         (json!({"text": {"format": {"type": "poem"}}}), "text.format.type"),
         (json!({"reasoning": {"effort": "some"}}), "reasoning.effort"),
-        (json!({"reasoning": {"summary": "detailed"}}), "reasoning.summary"),
-        (json!({"reasoning": {"effort": "high"}}), "enable_thinking"),
+        (json!({"reasoning": {"summary": 5}}), "reasoning.summary"),
+        (json!({"reasoning": {"colour": "red"}}), "reasoning.colour"),
     ];
     for (fields, param) in cases {
         let response = post(server.address, PATH, &body(fields.clone()));

@@ -178,9 +178,8 @@ fn tools_that_make_no_sense_are_refused_by_place() {
             json!({"tools": [table_tool()], "structured_outputs": {"regex": "[a-z]+"}}),
             "structured_outputs",
         ),
-        (json!({"enable_thinking": true}), "enable_thinking"),
-        (json!({"thinking_budget": 5}), "thinking_budget"),
-        (json!({"reasoning_effort": "high"}), "reasoning_effort"),
+        (json!({"reasoning_effort": "huge"}), "reasoning_effort"),
+        (json!({"reasoning_effort": "high", "enable_thinking": false}), "reasoning_effort"),
     ] {
         let response = post(server.address, "/v1/chat/completions", &chat(wrong.clone()));
         let told = response.json();

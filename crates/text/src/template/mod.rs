@@ -90,6 +90,11 @@ impl ChatTemplate {
         [&self.default, &self.tool_use].into_iter().flatten().map(String::as_str)
     }
 
+    /// Whether the template's text has a word, such as the name of a variable it may read.
+    pub fn mentions(&self, word: &str) -> bool {
+        self.sources().any(|source| source.contains(word))
+    }
+
     /// The special tokens the template sees.
     pub fn special_tokens(&self) -> &SpecialTokens {
         &self.special

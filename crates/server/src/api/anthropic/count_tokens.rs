@@ -17,7 +17,7 @@ pub(crate) async fn count(
     app.check_model(body.fields.take::<String>("model")?.as_deref())?;
     let request = request::prompt(&mut body.fields)?;
     body.fields.finish()?;
-    let side = Arc::clone(&app);
+    let (side, ignored) = (Arc::clone(&app), request.ignored.clone());
     let tokens = on_the_side(move || prepare::chat_prompt(&side, &request)).await?;
-    Ok(json(&TokenCount { input_tokens: tokens.len() }))
+    Ok(ignored.tell(json(&TokenCount { input_tokens: tokens.len() })))
 }

@@ -34,12 +34,15 @@ pub(crate) async fn create(
     fields.finish()?;
     request.generation.request_id = request_id;
     request.generation.owner = caller.owner;
+    let ignored = request.ignored.clone();
     let answers = app.ask_chat(request).await?;
     drop(body);
-    if streaming {
-        return Ok(sse::response(&app, MessageStream::new(&app, answers)));
-    }
-    whole(&app, answers).await
+    let response = if streaming {
+        sse::response(&app, MessageStream::new(&app, answers))
+    } else {
+        whole(&app, answers).await?
+    };
+    Ok(ignored.tell(response))
 }
 
 async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError> {

@@ -2,50 +2,46 @@
 
 use super::conversation;
 use crate::api::openai::generation;
-use crate::api::{Fields, fields};
-use crate::chat::{CacheOverrides, ChatRequest, Generation, Reasoning};
+use crate::api::{Fields, Ignored, fields};
+use crate::chat::{CacheOverrides, ChatRequest, Effort, Generation, Reasoning};
 use crate::error::ServerError;
-use crate::wire::anthropic::{self as wire, CacheControl, Message, OutputConfig, OutputFormat};
+use crate::wire::anthropic::{self as wire, CacheControl, Message, OutputFormat};
 use forerun_grammar::GrammarSource;
 use forerun_text::ToolChoice;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Takes everything about the prompt.
 pub(super) fn prompt(fields: &mut Fields) -> Result<ChatRequest, ServerError> {
     let system = fields.take::<Value>("system")?;
     let messages: Vec<Message> = fields.need("messages")?;
     let messages = conversation::messages(system, messages)?;
-    let (tools, tools_marked) = tools(fields)?;
+    let tools = tools(fields)?;
     let (tool_choice, parallel_tool_calls) = choice(fields)?;
-    let mut template_arguments: Map<String, Value> =
-        fields.take("chat_template_kwargs")?.unwrap_or_default();
-    let config: Option<OutputConfig> = fields.take("output_config")?;
-    let OutputConfig { format, effort } = config.unwrap_or_default();
-    if let Some(effort) = effort {
-        template_arguments.entry("reasoning_effort").or_insert(json!(effort));
-    }
-    fields.only("speed", &[json!("standard")])?;
+    let (format, effort) = output_config(fields)?;
+    fields.word("speed", &["standard"])?;
     let marked = fields.take::<CacheControl>("cache_control")?.is_some();
     let generation = Generation {
         format: format.map(|OutputFormat::JsonSchema { schema }| GrammarSource::JsonSchema(schema)),
-        cache: CacheOverrides { keep: marked || tools_marked, ..CacheOverrides::default() },
+        cache: CacheOverrides { keep: marked || tools.marked, ..CacheOverrides::default() },
         ..Generation::default()
     };
     Ok(ChatRequest {
-        tools,
+        tools: tools.functions,
+        tool_places: tools.places,
+        tool_schema: "input_schema",
         tool_choice,
         parallel_tool_calls,
-        reasoning: thinking(fields)?,
-        template_arguments,
+        reasoning: Reasoning { effort, ..thinking(fields)? },
+        template_arguments: fields.take("chat_template_kwargs")?.unwrap_or_default(),
         generation,
+        ignored: fields.ignored.clone(),
         ..ChatRequest::new(messages)
     })
 }
 
 /// Takes everything about the answer.
 pub(super) fn answer(fields: &mut Fields, request: &mut ChatRequest) -> Result<(), ServerError> {
-    fields.drop(&["metadata"]);
-    fields.only("service_tier", &[json!("auto"), json!("standard_only")])?;
+    fields.word("service_tier", &["auto", "standard_only"])?;
     let max_tokens = fields.need::<u64>("max_tokens")?;
     if max_tokens == 0 {
         return Err(ServerError::invalid("max_tokens", "`max_tokens` is 0; give at least 1"));
@@ -63,17 +59,41 @@ pub(super) fn answer(fields: &mut Fields, request: &mut ChatRequest) -> Result<(
     Ok(())
 }
 
-/// Tools as chat templates know them, and whether any is marked as worth keeping.
-fn tools(fields: &mut Fields) -> Result<(Vec<Value>, bool), ServerError> {
+/// The form of the answer, and how hard the model should try.
+fn output_config(
+    fields: &mut Fields,
+) -> Result<(Option<OutputFormat>, Option<Effort>), ServerError> {
+    let Some(mut config) = fields.inside("output_config")? else { return Ok((None, None)) };
+    let (format, effort) = (config.take("format")?, config.take::<wire::Effort>("effort")?);
+    config.finish()?;
+    let field = "output_config.effort";
+    let effort = effort.map(|effort| Effort { word: effort.word().to_owned(), field });
+    Ok((format, effort))
+}
+
+/// The tools of a request.
+#[derive(Default)]
+struct Tools {
+    /// As chat templates know them.
+    functions: Vec<Value>,
+    /// Where each is in the request.
+    places: Vec<String>,
+    /// Whether any is marked as worth keeping.
+    marked: bool,
+}
+
+fn tools(fields: &mut Fields) -> Result<Tools, ServerError> {
     let given: Vec<Value> = fields.take("tools")?.unwrap_or_default();
-    let mut tools = Vec::with_capacity(given.len());
-    let mut keep = false;
+    let mut tools = Tools::default();
     for (i, tool) in given.into_iter().enumerate() {
-        let tool = read_tool(&format!("tools[{i}]"), tool)?;
-        keep |= tool.cache_control.is_some();
-        tools.push(function(tool));
+        let place = format!("tools[{i}]");
+        if let Some(tool) = read_tool(&place, tool, &fields.ignored)? {
+            tools.marked |= tool.cache_control.is_some();
+            tools.functions.push(function(tool));
+            tools.places.push(place);
+        }
     }
-    Ok((tools, keep))
+    Ok(tools)
 }
 
 /// Which tools must be called, and whether several calls may come.
@@ -94,15 +114,27 @@ fn choice(fields: &mut Fields) -> Result<(Option<ToolChoice>, bool), ServerError
     Ok((choice, single != Some(true)))
 }
 
-fn read_tool(place: &str, tool: Value) -> Result<wire::Tool, ServerError> {
+/// A tool of the client; nothing for one that only another server could run.
+fn read_tool(
+    place: &str,
+    tool: Value,
+    ignored: &Ignored,
+) -> Result<Option<wire::Tool>, ServerError> {
     let kind = tool.get("type").and_then(Value::as_str).unwrap_or("custom");
     if kind != "custom" {
+        if ignored.tool(place, kind)? {
+            return Ok(None);
+        }
         let (field, kind) = (format!("{place}.type"), crate::app::shortened(kind));
         let message =
             format!("`{field}`: {kind} is not supported; only tools of the client can be called");
         return Err(ServerError::invalid(&field, message));
     }
-    fields::read(place, tool)
+    let tool = match tool {
+        Value::Object(tool) => Fields::new(place, tool, ignored).rest()?,
+        other => other,
+    };
+    fields::read(place, tool).map(Some)
 }
 
 fn function(tool: wire::Tool) -> Value {
@@ -115,13 +147,13 @@ fn function(tool: wire::Tool) -> Value {
 }
 
 fn thinking(fields: &mut Fields) -> Result<Reasoning, ServerError> {
-    Ok(match fields.take("thinking")? {
-        None => Reasoning::default(),
-        Some(wire::Thinking::Enabled { budget_tokens }) => Reasoning {
-            enabled: Some(true),
-            budget: Some(usize::try_from(budget_tokens).unwrap_or(usize::MAX)),
-        },
-        Some(wire::Thinking::Adaptive {}) => Reasoning { enabled: Some(true), budget: None },
-        Some(wire::Thinking::Disabled {}) => Reasoning { enabled: Some(false), budget: None },
-    })
+    let Some(asked) = fields.inside("thinking")? else { return Ok(Reasoning::default()) };
+    let (enabled, budget) = match fields::read("thinking", asked.rest()?)? {
+        wire::Thinking::Enabled { budget_tokens } => {
+            (true, Some(usize::try_from(budget_tokens).unwrap_or(usize::MAX)))
+        }
+        wire::Thinking::Adaptive {} => (true, None),
+        wire::Thinking::Disabled {} => (false, None),
+    };
+    Ok(Reasoning { field: "thinking", enabled: Some(enabled), budget, effort: None })
 }

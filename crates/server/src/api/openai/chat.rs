@@ -33,13 +33,15 @@ pub(crate) async fn create(
     request.generation.request_id = request_id;
     request.generation.owner = caller.owner;
     let with_logprobs = request.generation.logprobs.is_some();
+    let ignored = request.ignored.clone();
     let answers = app.ask_chat(request).await?;
     drop(body);
-    if streaming.on {
-        let stream = ChatStream::new(&app, answers, streaming.usage, with_logprobs);
-        return Ok(sse::response(&app, stream));
-    }
-    whole(&app, answers, with_logprobs).await
+    let response = if streaming.on {
+        sse::response(&app, ChatStream::new(&app, answers, streaming.usage, with_logprobs))
+    } else {
+        whole(&app, answers, with_logprobs).await?
+    };
+    Ok(ignored.tell(response))
 }
 
 /// The request in neutral form.
@@ -58,6 +60,7 @@ fn read(fields: &mut Fields) -> Result<(Streaming, ChatRequest), ServerError> {
         reasoning: tools::reasoning(fields)?,
         template_arguments,
         generation,
+        ignored: fields.ignored.clone(),
         ..ChatRequest::new(messages)
     };
     fields.finish()?;

@@ -48,6 +48,7 @@ pub(crate) async fn create(
     fields.only("echo", &[value!(false)])?;
     fields.only("suffix", &[value!("")])?;
     fields.finish()?;
+    let ignored = fields.ignored.clone();
     let per_prompt = generation.choices;
     let answers = app.ask_completion(CompletionRequest { prompts, generation }).await?;
     drop(body);
@@ -62,10 +63,8 @@ pub(crate) async fn create(
         with_logprobs,
         usage: Usage::default(),
     };
-    if streaming.on {
-        return Ok(sse::response(&app, told));
-    }
-    told.whole().await
+    let response = if streaming.on { sse::response(&app, told) } else { told.whole().await? };
+    Ok(ignored.tell(response))
 }
 
 /// A text, a list of texts, token ids, or lists of token ids.

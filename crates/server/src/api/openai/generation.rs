@@ -17,6 +17,9 @@ pub(crate) const TOP_LOGPROBS: usize = 20;
 /// Most answers to one prompt.
 const CHOICES: usize = 128;
 
+/// The service tiers that ask for nothing special.
+pub(super) const SERVICE_TIERS: &[&str] = &["auto", "default"];
+
 /// Fields of SGLang's API with the values that ask for what is done here anyway: its router adds them to
 /// requests that it passes on.
 const ROUTER_FIELDS: [(&str, bool); 6] = [
@@ -37,9 +40,8 @@ pub(crate) struct Streaming {
 
 /// Takes everything about the answer. `max` are the names under which its length may be given.
 pub(crate) fn take(fields: &mut Fields, max: &[&str]) -> Result<Generation, ServerError> {
-    fields.drop(&["user", "metadata", "safety_identifier"]);
     fields.only("store", &[json!(false)])?;
-    fields.only("service_tier", &[json!("auto"), json!("default")])?;
+    fields.word("service_tier", SERVICE_TIERS)?;
     for (name, neutral) in ROUTER_FIELDS {
         fields.only(name, &[json!(neutral)])?;
     }
@@ -107,10 +109,7 @@ pub(crate) fn streaming(fields: &mut Fields) -> Result<Streaming, ServerError> {
         return Err(ServerError::invalid("stream_options", message));
     }
     if options.include_obfuscation == Some(true) {
-        return Err(ServerError::unsupported(
-            "stream_options.include_obfuscation",
-            "chunks are sent as they are",
-        ));
+        fields.ignored("stream_options.include_obfuscation")?;
     }
     Ok(Streaming { on, usage: options.include_usage.unwrap_or(false) })
 }

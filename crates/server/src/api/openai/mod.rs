@@ -6,6 +6,6 @@ pub(crate) mod completions;
 pub(super) mod generation;
 mod messages;
 pub(crate) mod responses;
-mod tools;
+pub(super) mod tools;
 
 pub(crate) use messages::messages;

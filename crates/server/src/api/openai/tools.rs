@@ -1,7 +1,7 @@
 //! Tools, reasoning and the form of an answer.
 
 use super::super::{Fields, fields};
-use crate::chat::Reasoning;
+use crate::chat::{Effort, Reasoning};
 use crate::error::ServerError;
 use crate::wire::chat::NamedTool;
 use forerun_grammar::GrammarSource;
@@ -32,24 +32,49 @@ pub(super) fn choice(fields: &mut Fields) -> Result<Option<ToolChoice>, ServerEr
     }
 }
 
+/// How hard a model may be told to think.
+const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
+
 /// Takes what is said about reasoning.
 pub(super) fn reasoning(fields: &mut Fields) -> Result<Reasoning, ServerError> {
     let enabled: Option<bool> = fields.take("enable_thinking")?;
     let budget: Option<u64> = fields.take("thinking_budget")?;
-    let none = match fields.take::<String>("reasoning_effort")?.as_deref() {
-        None => None,
-        Some("none") => Some(false),
-        Some(_) => {
-            let why = "give `none`, or say it with `enable_thinking` and `thinking_budget`";
-            return Err(ServerError::unsupported("reasoning_effort", why));
-        }
-    };
-    if enabled == Some(true) && none == Some(false) {
+    let effort = effort("reasoning_effort", fields.take("reasoning_effort")?)?;
+    if let (Some(enabled), Some(effort)) = (enabled, effort.enabled)
+        && enabled != effort
+    {
         let message = "`enable_thinking` and `reasoning_effort` contradict each other";
         return Err(ServerError::invalid("reasoning_effort", message));
     }
-    let budget = budget.map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
-    Ok(Reasoning { enabled: enabled.or(none), budget })
+    Ok(match (enabled, budget) {
+        (None, None) => effort,
+        (enabled, budget) => Reasoning {
+            field: if budget.is_some() { "thinking_budget" } else { "enable_thinking" },
+            enabled: enabled.or(effort.enabled),
+            budget: budget.map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX)),
+            ..effort
+        },
+    })
+}
+
+/// No effort is no reasoning; other efforts are the template's to understand.
+pub(super) fn effort(field: &'static str, asked: Option<String>) -> Result<Reasoning, ServerError> {
+    let effort = match asked {
+        None => return Ok(Reasoning::default()),
+        Some(none) if none == "none" => None,
+        Some(effort) if EFFORTS.contains(&effort.as_str()) => Some(effort),
+        Some(other) => {
+            let (other, known) = (crate::app::shortened(&other), EFFORTS.join(", "));
+            let message = format!("`{field}` is {other}; give none, {known}");
+            return Err(ServerError::invalid(field, message));
+        }
+    };
+    Ok(Reasoning {
+        field,
+        enabled: Some(effort.is_some()),
+        effort: effort.map(|word| Effort { word, field }),
+        budget: None,
+    })
 }
 
 /// Takes `response_format` and `structured_outputs`: at most one of them may ask for something.

@@ -2,6 +2,7 @@
 //!
 //! What an assistant thought, said and called are items of their own here and one message for templates.
 
+use super::tools::{arguments_of, function_name};
 use crate::api::fields;
 use crate::error::ServerError;
 use crate::wire::responses::{Input, ReasoningText, Role, SummaryText, TextPart};
@@ -74,11 +75,12 @@ impl Conversation {
                 };
                 self.say(role, text);
             }
-            Input::FunctionCall { call_id, name, arguments, .. } => {
-                self.turn.calls.push(json!({
-                    "id": call_id, "type": "function",
-                    "function": {"name": name, "arguments": arguments},
-                }));
+            Input::FunctionCall { call_id, namespace, name, arguments, .. } => {
+                self.call(&call_id, &function_name(namespace.as_deref(), &name), arguments);
+            }
+            Input::CustomToolCall { call_id, namespace, name, input, .. } => {
+                let name = function_name(namespace.as_deref(), &name);
+                self.call(&call_id, &name, arguments_of(&input));
             }
             Input::FunctionCallOutput { call_id, output, .. } => {
                 let text = text(&format!("{place}.output"), output)?;
@@ -94,6 +96,11 @@ impl Conversation {
             }
         }
         Ok(())
+    }
+
+    fn call(&mut self, id: &str, name: &str, arguments: String) {
+        let function = json!({"name": name, "arguments": arguments});
+        self.turn.calls.push(json!({"id": id, "type": "function", "function": function}));
     }
 
     /// Ends the assistant's message.
@@ -128,7 +135,14 @@ fn thoughts(content: Option<Vec<ReasoningText>>, summary: Option<Vec<SummaryText
 }
 
 fn read_item(place: &str, mut item: Value) -> Result<Input, ServerError> {
-    const KNOWN: [&str; 4] = ["message", "function_call", "function_call_output", "reasoning"];
+    const KNOWN: [&str; 6] = [
+        "message",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "reasoning",
+    ];
     if let Some(fields) = item.as_object_mut() {
         // A message may leave its type out.
         if fields.contains_key("role") {

@@ -1,5 +1,6 @@
 //! The items of an answer as they fill, and the events that tell of it.
 
+use super::tools::{Called, Names, input_of};
 use crate::answer::AnswerEvent;
 use crate::ids;
 use crate::wire::responses::{Event, Item, Part, Status};
@@ -9,6 +10,8 @@ use crate::wire::responses::{Event, Item, Part, Status};
 pub(super) struct Items {
     pub(super) done: Vec<Item>,
     open: Option<Open>,
+    /// How the client calls its tools.
+    names: Names,
 }
 
 /// The item that is being filled.
@@ -21,7 +24,7 @@ struct Open {
 enum Kind {
     Reasoning,
     Message,
-    Call { call_id: String, name: String, whole: bool },
+    Call { call_id: String, tool: Called, whole: bool },
 }
 
 type Tell<'a> = dyn FnMut(Event<'static>) + 'a;
@@ -37,13 +40,16 @@ impl Open {
                 Item::Reasoning { id, summary: [], content, encrypted_content: None, status }
             }
             Kind::Message => Item::Message { id, status, role: "assistant", content },
-            Kind::Call { call_id, name, .. } => Item::FunctionCall {
-                id,
-                call_id: call_id.clone(),
-                name: name.clone(),
-                arguments: self.text.clone(),
-                status,
-            },
+            Kind::Call { call_id, tool, .. } => {
+                let (call_id, Called { namespace, name, custom }) = (call_id.clone(), tool.clone());
+                if custom {
+                    let input = input_of(&self.text);
+                    Item::CustomToolCall { id, call_id, namespace, name, input, status }
+                } else {
+                    let arguments = self.text.clone();
+                    Item::FunctionCall { id, call_id, namespace, name, arguments, status }
+                }
+            }
         }
     }
 
@@ -55,18 +61,19 @@ impl Open {
         }
     }
 
-    /// What tells of more text.
-    fn delta(&self, output_index: usize, delta: String) -> Event<'static> {
+    /// What tells of more text. The input of a custom tool is told when it is whole.
+    fn delta(&self, output_index: usize, delta: String) -> Option<Event<'static>> {
         let (item_id, content_index) = (self.id.clone(), 0);
-        match self.kind {
+        Some(match &self.kind {
             Kind::Reasoning => {
                 Event::ReasoningDelta { item_id, output_index, content_index, delta }
             }
             Kind::Message => {
                 Event::TextDelta { item_id, output_index, content_index, delta, logprobs: [] }
             }
+            Kind::Call { tool: Called { custom: true, .. }, .. } => return None,
             Kind::Call { .. } => Event::ArgumentsDelta { item_id, output_index, delta },
-        }
+        })
     }
 
     /// What tells that there is no more text.
@@ -77,7 +84,10 @@ impl Open {
             Kind::Message => {
                 Event::TextDone { item_id, output_index, content_index, text, logprobs: [] }
             }
-            Kind::Call { name, .. } => {
+            Kind::Call { tool: Called { custom: true, .. }, .. } => {
+                Event::InputDone { item_id, output_index, input: input_of(&text) }
+            }
+            Kind::Call { tool: Called { name, .. }, .. } => {
                 Event::ArgumentsDone { item_id, output_index, name: name.clone(), arguments: text }
             }
         }
@@ -85,6 +95,10 @@ impl Open {
 }
 
 impl Items {
+    pub(super) fn new(names: Names) -> Self {
+        Self { names, ..Self::default() }
+    }
+
     /// Takes a part of the answer.
     pub(super) fn take(&mut self, part: AnswerEvent, tell: &mut Tell<'_>) {
         match part {
@@ -101,7 +115,9 @@ impl Items {
                 self.grow(text, tell);
             }
             AnswerEvent::ToolCall { id: call_id, name, .. } => {
-                self.begin("fc_", Kind::Call { call_id, name, whole: false }, tell);
+                let tool = self.names.called(&name);
+                let prefix = if tool.custom { "ctc_" } else { "fc_" };
+                self.begin(prefix, Kind::Call { call_id, tool, whole: false }, tell);
             }
             AnswerEvent::ToolArguments { delta, .. } => self.grow(delta, tell),
             AnswerEvent::ToolEnd => {
@@ -128,7 +144,7 @@ impl Items {
     fn grow(&mut self, text: String, tell: &mut Tell<'_>) {
         if let Some(open) = &mut self.open {
             open.text.push_str(&text);
-            tell(open.delta(self.done.len(), text));
+            open.delta(self.done.len(), text).into_iter().for_each(tell);
         }
     }
 
@@ -144,7 +160,12 @@ impl Items {
         };
         // Nobody should act on arguments that are not whole.
         if !matches!(open.kind, Kind::Call { whole: false, .. }) {
-            tell(open.text_done(output_index));
+            let done = open.text_done(output_index);
+            if let Event::InputDone { item_id, input, .. } = &done {
+                let (item_id, delta) = (item_id.clone(), input.clone());
+                tell(Event::InputDelta { item_id, output_index, delta });
+            }
+            tell(done);
         }
         if !matches!(open.kind, Kind::Call { .. }) {
             let (item_id, part) = (open.id.clone(), open.part());
@@ -158,7 +179,9 @@ impl Items {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tools::Tools;
     use super::*;
+    use crate::api::Ignored;
     use serde_json::{Value, json};
 
     /// Items and the types of the events that told of them.
@@ -196,5 +219,39 @@ mod tests {
         let (items, kinds) = told(parts);
         assert_eq!(items[0]["status"], "completed");
         assert!(kinds.iter().any(|kind| kind == DONE), "{kinds:?}");
+    }
+
+    #[test]
+    fn a_custom_tool_is_called_with_text_and_one_in_a_namespace_by_its_own_name() {
+        let tools = json!([
+            {"type": "custom", "name": "f"},
+            {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g"}]},
+        ]);
+        let tools = Tools::read(tools.as_array().expect("a list"), &Ignored::default());
+        let (mut items, mut events) = (Items::new(tools.expect("tools").names), Vec::new());
+        let mut tell = |event: Event<'static>| events.push(json!(event));
+        let named = |name: &str, arguments: &str| {
+            let [_, delta] = call(arguments);
+            let (id, name) = ("call_1".to_owned(), name.to_owned());
+            [AnswerEvent::ToolCall { index: 0, id, name }, delta, AnswerEvent::ToolEnd]
+        };
+        let parts = named("f", r#"{"input":"a\n\"b\""}"#).into_iter().chain(named("n.g", "{}"));
+        parts.for_each(|part| items.take(part, &mut tell));
+        items.close(Status::Completed, &mut tell);
+        let (custom, inner) = (json!(items.done[0]), json!(items.done[1]));
+        assert_eq!(
+            (&custom["type"], &custom["input"]),
+            (&json!("custom_tool_call"), &json!("a\n\"b\""))
+        );
+        assert_eq!((&inner["namespace"], &inner["name"]), (&json!("n"), &json!("g")));
+        let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+        let expected = [
+            "response.output_item.added",
+            "response.custom_tool_call_input.delta",
+            "response.custom_tool_call_input.done",
+            "response.output_item.done",
+        ];
+        assert_eq!(kinds[..4], expected);
+        assert_eq!(events[1]["delta"], custom["input"]);
     }
 }

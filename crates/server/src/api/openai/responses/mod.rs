@@ -4,8 +4,9 @@ mod input;
 mod items;
 mod request;
 mod stream;
+mod tools;
 
-use crate::answer::{AnswerEvent, Finish};
+use crate::answer::{AnswerEvent, Answers, Finish};
 use crate::api::{JsonBody, RequestId, json, sse};
 use crate::app::App;
 use crate::auth::Caller;
@@ -18,6 +19,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use items::Items;
+use request::Asked;
 use serde_json::{Value, json as value};
 use std::sync::Arc;
 use stream::ResponseStream;
@@ -30,16 +32,26 @@ pub(crate) async fn create(
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     app.check_model(body.fields.take::<String>("model")?.as_deref())?;
-    let (streaming, echo, mut request) = request::read(&mut body.fields)?;
-    request.generation.request_id = request_id;
-    request.generation.owner = caller.owner;
-    let mut answers = app.ask_chat(request).await?;
-    let page = Page::new(&app, echo)?;
+    let Asked { streaming, echo, names, mut chat } = request::read(&mut body.fields)?;
+    chat.generation.request_id = request_id;
+    chat.generation.owner = caller.owner;
+    let ignored = chat.ignored.clone();
+    let answers = app.ask_chat(chat).await?;
+    let (page, items) = (Page::new(&app, echo)?, Items::new(names));
     drop(body);
-    if streaming {
-        return Ok(sse::response(&app, ResponseStream::new(page, answers)));
-    }
-    let mut items = Items::default();
+    let response = if streaming {
+        sse::response(&app, ResponseStream::new(page, answers, items))
+    } else {
+        whole(&page, answers, items).await?
+    };
+    Ok(ignored.tell(response))
+}
+
+async fn whole(
+    page: &Page,
+    mut answers: Answers,
+    mut items: Items,
+) -> Result<Response, ServerError> {
     let mut finish = None;
     while let Some(event) = answers.next().await {
         match event?.1 {

@@ -1,35 +1,45 @@
 //! A request of the Responses API in neutral form.
 
 use super::input;
-use crate::api::openai::generation;
-use crate::api::{Fields, fields};
+use super::tools::{Names, Tools};
+use crate::api::openai::{generation, tools};
+use crate::api::{Fields, Ignored, fields};
+use crate::app::shortened;
 use crate::chat::{ChatRequest, Generation, Reasoning};
 use crate::error::ServerError;
-use crate::wire::responses::{self as wire, Echo, Format, Function, NamedTool, Text};
+use crate::wire::responses::{Echo, Format, NamedTool, Text};
 use forerun_grammar::GrammarSource;
 use forerun_text::ToolChoice;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-/// Whether it is streamed, what the response repeats, and the question.
-pub(super) fn read(fields: &mut Fields) -> Result<(bool, Echo, ChatRequest), ServerError> {
+/// A request, read.
+pub(super) struct Asked {
+    pub(super) streaming: bool,
+    /// What the response repeats.
+    pub(super) echo: Echo,
+    /// How the client calls its tools.
+    pub(super) names: Names,
+    pub(super) chat: ChatRequest,
+}
+
+pub(super) fn read(fields: &mut Fields) -> Result<Asked, ServerError> {
     let streaming = generation::streaming(fields)?.on;
     nothing_else(fields)?;
     let instructions: Option<String> = fields.take("instructions")?;
     let messages = input::messages(instructions.as_deref(), fields.need("input")?)?;
     let shown = fields.take::<Vec<Value>>("tools")?.unwrap_or_default();
-    let tools = functions(&shown)?;
+    let tools = Tools::read(&shown, &fields.ignored)?;
     let tool_choice = fields.take::<Value>("tool_choice")?.unwrap_or_else(|| json!("auto"));
     let choice = choice(tool_choice.clone())?;
     let parallel = fields.take("parallel_tool_calls")?.unwrap_or(true);
     let text = fields.take::<Value>("text")?.unwrap_or_else(|| json!({}));
-    let format = format(text.clone())?;
-    let mut template_arguments: Map<String, Value> =
-        fields.take("chat_template_kwargs")?.unwrap_or_default();
+    let format = format(text.clone(), &fields.ignored)?;
     let reasoning = fields.take::<Value>("reasoning")?.unwrap_or_else(|| json!({}));
-    let thinking = thinking(reasoning.clone(), &mut template_arguments)?;
+    let thinking = thinking(reasoning.clone(), &fields.ignored)?;
     let generation =
         Generation { max_tokens: max_tokens(fields)?, format, ..generation::common(fields)? };
     let metadata = fields.take("metadata")?.unwrap_or_default();
+    let template_arguments = fields.take("chat_template_kwargs")?.unwrap_or_default();
     fields.finish()?;
     let echo = Echo {
         instructions,
@@ -43,28 +53,53 @@ pub(super) fn read(fields: &mut Fields) -> Result<(bool, Echo, ChatRequest), Ser
         tools: shown,
         top_p: generation.sampling.top_p,
     };
-    let request = ChatRequest {
-        tools,
+    let chat = ChatRequest {
+        tools: tools.functions,
+        tool_places: tools.places,
         tool_choice: choice,
         parallel_tool_calls: parallel,
         reasoning: thinking,
         template_arguments,
         generation,
+        ignored: fields.ignored.clone(),
         ..ChatRequest::new(messages)
     };
-    Ok((streaming, echo, request))
+    Ok(Asked { streaming, echo, names: tools.names, chat })
 }
 
 /// Takes what may only say that nothing special is wanted.
 fn nothing_else(fields: &mut Fields) -> Result<(), ServerError> {
-    fields.drop(&["user", "safety_identifier"]);
     fields.only("store", &[json!(false)])?;
     fields.only("background", &[json!(false)])?;
     fields.only("truncation", &[json!("disabled")])?;
-    fields.only("service_tier", &[json!("auto"), json!("default")])?;
+    fields.word("service_tier", generation::SERVICE_TIERS)?;
     fields.only("top_logprobs", &[json!(0)])?;
-    // Reasoning is sent in the open, so there is nothing to encrypt.
-    fields.only("include", &[json!([]), json!(["reasoning.encrypted_content"])])
+    include(fields)
+}
+
+/// Takes what a response should have besides.
+fn include(fields: &mut Fields) -> Result<(), ServerError> {
+    /// Tools that are not run here have no results.
+    const OF_TOOLS: [&str; 5] = [
+        "web_search_call.results",
+        "web_search_call.action.sources",
+        "file_search_call.results",
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+    ];
+    for (i, part) in fields.take::<Vec<String>>("include")?.into_iter().flatten().enumerate() {
+        let place = format!("include[{i}]");
+        match part.as_str() {
+            // Reasoning is sent in the open, so there is nothing to encrypt.
+            "reasoning.encrypted_content" => {}
+            part if OF_TOOLS.contains(&part) => drop(fields.ignored.field(&place)?),
+            other => {
+                let message = format!("`{place}`: {} is not supported", shortened(other));
+                return Err(ServerError::invalid(&place, message));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, ServerError> {
@@ -81,33 +116,6 @@ fn over(mut default: Value, given: Value) -> Value {
         default.extend(given);
     }
     default
-}
-
-/// Tools as chat templates know them.
-fn functions(tools: &[Value]) -> Result<Vec<Value>, ServerError> {
-    let function = |(i, tool): (usize, &Value)| {
-        let place = format!("tools[{i}]");
-        match tool.get("type").and_then(Value::as_str) {
-            Some("function") | None => {}
-            Some(kind) => {
-                let (field, kind) = (format!("{place}.type"), crate::app::shortened(kind));
-                let message = format!(
-                    "`{field}`: {kind} is not supported; only functions of the client can be called"
-                );
-                return Err(ServerError::invalid(&field, message));
-            }
-        }
-        let tool: Function = fields::read(&place, tool.clone())?;
-        let mut function = json!({"name": tool.name});
-        if let Some(description) = tool.description {
-            function["description"] = description.into();
-        }
-        if let Some(parameters) = tool.parameters {
-            function["parameters"] = parameters.into();
-        }
-        Ok(json!({"type": "function", "function": function}))
-    };
-    tools.iter().enumerate().map(function).collect()
 }
 
 /// Nothing when no tool may be called.
@@ -127,8 +135,8 @@ fn choice(choice: Value) -> Result<Option<ToolChoice>, ServerError> {
     }
 }
 
-fn format(text: Value) -> Result<Option<GrammarSource>, ServerError> {
-    let text: Text = fields::read("text", text)?;
+fn format(text: Value, ignored: &Ignored) -> Result<Option<GrammarSource>, ServerError> {
+    let text: Text = fields::read("text", without_ignored("text", text, ignored)?)?;
     Ok(match text.format {
         None | Some(Format::Text {}) => None,
         Some(Format::JsonObject {}) => Some(GrammarSource::JsonObject),
@@ -136,26 +144,19 @@ fn format(text: Value) -> Result<Option<GrammarSource>, ServerError> {
     })
 }
 
-/// No effort is no reasoning; other efforts are the template's to understand.
-fn thinking(
-    reasoning: Value,
-    arguments: &mut Map<String, Value>,
-) -> Result<Reasoning, ServerError> {
-    let wire::Reasoning { effort, .. } = fields::read("reasoning", reasoning)?;
-    let enabled = match effort.as_deref() {
-        None => None,
-        Some("none") => Some(false),
-        Some(effort @ ("minimal" | "low" | "medium" | "high" | "xhigh")) => {
-            arguments.entry("reasoning_effort").or_insert(effort.into());
-            Some(true)
-        }
-        Some(other) => {
-            let message = format!(
-                "`reasoning.effort` is {}; give none, minimal, low, medium, high or xhigh",
-                crate::app::shortened(other)
-            );
-            return Err(ServerError::invalid("reasoning.effort", message));
-        }
-    };
-    Ok(Reasoning { enabled, budget: None })
+/// What a request says about reasoning.
+fn thinking(reasoning: Value, ignored: &Ignored) -> Result<Reasoning, ServerError> {
+    let mut asked = Fields::new("reasoning", fields::read("reasoning", reasoning)?, ignored);
+    let thinking = tools::effort("reasoning.effort", asked.take("effort")?)?;
+    // Reasoning is told in full; the best summary of it that there is, is none.
+    asked.word("summary", &["auto", "none"])?;
+    asked.finish()?;
+    Ok(thinking)
+}
+
+fn without_ignored(place: &str, value: Value, ignored: &Ignored) -> Result<Value, ServerError> {
+    match value {
+        Value::Object(object) => Fields::new(place, object, ignored).rest(),
+        other => Ok(other),
+    }
 }

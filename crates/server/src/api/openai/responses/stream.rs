@@ -26,9 +26,8 @@ impl Numbers {
 }
 
 impl ResponseStream {
-    pub(super) fn new(page: Page, answers: Answers) -> Self {
-        let (items, numbers) = (Items::default(), Numbers::default());
-        Self { page, answers, items, started: false, numbers }
+    pub(super) fn new(page: Page, answers: Answers, items: Items) -> Self {
+        Self { page, answers, items, started: false, numbers: Numbers::default() }
     }
 
     fn tell(&mut self, out: &mut Outbox, event: AnswerEvent) {
