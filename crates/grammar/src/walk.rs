@@ -178,7 +178,7 @@ pub(crate) fn observe(parser: &mut TokenParser, row_items: usize) -> Result<Lear
     let items = stats.all_items / stats.rows.max(1);
     if items > row_items {
         return Err(format!(
-            "its grammar is too ambiguous here: {items} ways to read the text are open; at most {row_items} can be"
+            "its grammar is too wide or too ambiguous here: a row of its parser has {items} items; at most {row_items} can be"
         ));
     }
     Ok(Learned { mask: Ok(mask.as_slice().to_vec()), done: false, forced })
