@@ -19,8 +19,8 @@ pub enum Allowed {
 /// What it answers is a function of the tokens it took and did not give back, and of nothing else: that is what makes a
 /// constrained answer the same with and without drafts.
 pub trait Constraint: Send {
-    /// Makes the mask of the present place ready, waiting at most `patience` for work that goes on elsewhere. While this
-    /// is false the sequence sits out its steps, and nothing else is asked of the constraint.
+    /// Makes the mask of the present place ready, waiting at most `patience` for work that goes on elsewhere. While
+    /// this is false the sequence sits out its steps, and nothing else is asked of the constraint.
     fn ready(&mut self, patience: Duration) -> bool {
         let _ = patience;
         true
@@ -91,8 +91,9 @@ impl Masks {
         &self.words
     }
 
-    /// The mask of row number `at` of some rows, as a sample row names it. Empty rows are those of a sequence without a
-    /// constraint; a constrained row without a mask would be sampled as if it had none, so it is an error of the caller.
+    /// The mask of row number `at` of some rows, as a sample row names it. Empty rows are those of a sequence without
+    /// a constraint; a constrained row without a mask would be sampled as if it had none, so it is an error of the
+    /// caller.
     pub fn number(&self, rows: &Range<usize>, at: usize) -> u32 {
         assert!(rows.is_empty() || at < rows.len(), "a constrained row has a mask");
         rows.clone().nth(at).map_or(0, |row| self.rows[row])

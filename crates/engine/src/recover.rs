@@ -1,8 +1,8 @@
 //! A panic in a step ends the requests of that step and nothing else.
 //!
-//! Whatever a step was doing, three things can be left half done: the sequences it worked on, the pool of leases and blocks,
-//! and the prefix cache. The first are ended with the reason, the second is made anew of what the others hold, the third is
-//! forgotten where it was being written. Everything else is written from scratch by each step.
+//! Whatever a step was doing, three things can be left half done: the sequences it worked on, the pool of leases and
+//! blocks, and the prefix cache. The first are ended with the reason, the second is made anew of what the others
+//! hold, the third is forgotten where it was being written. Everything else is written from scratch by each step.
 
 use crate::scheduler::lease_of;
 use crate::sequence::Standing;
@@ -125,8 +125,8 @@ impl<R: Runner> Engine<R> {
         self.place.seq = None;
     }
 
-    /// Sequences whose state or bookkeeping may be half done. Where none can be told from the plans, all that run; where none
-    /// run, all that wait: a step that panics for the same reason again and again must not go on for ever.
+    /// Sequences whose state or bookkeeping may be half done. Where none can be told from the plans, all that run;
+    /// where none run, all that wait: a step that panics for the same reason again and again must not go on for ever.
     fn touched(&self) -> Vec<SeqId> {
         let planned = self.plan.spans.iter().map(|span| span.seq);
         let drafted = self.draft_plan.entries.iter().map(|entry| entry.seq);

@@ -19,8 +19,8 @@ impl Cache {
         Some(compiled)
     }
 
-    /// Keeps a grammar, in place of the oldest ones where they are too many or too large. One that is larger than all of them may
-    /// be is not kept.
+    /// Keeps a grammar, in place of the oldest ones where they are too many or too large. One that is larger than all
+    /// of them may be is not kept.
     pub(crate) fn put(&self, key: String, compiled: Arc<Compiled>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(text, _)| *text != key);

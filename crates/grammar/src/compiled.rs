@@ -59,8 +59,8 @@ impl Compiled {
     }
 }
 
-/// Symbols in the rules that can be reached, or `None` where the start can derive no text. Of its lexemes those are given that
-/// match any text.
+/// Symbols in the rules that can be reached, or `None` where the start can derive no text. Of its lexemes those are
+/// given that match any text.
 fn symbols(grammar: &CGrammar, lexemes: &LexemeSet) -> Option<usize> {
     let (mut open, mut seen) = (vec![grammar.start()], HashSet::from([grammar.start()]));
     // Rules that wait for a symbol, by symbol; a rule is its owner and how many of its symbols are not known to end.

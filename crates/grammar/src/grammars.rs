@@ -96,7 +96,8 @@ impl Grammars {
         self.inner.compiled.size()
     }
 
-    /// Compiles on a thread with room to recurse, which is left alone when it takes too long: what it makes is kept then.
+    /// Compiles on a thread with room to recurse, which is left alone when it takes too long: what it makes is kept
+    /// then.
     fn compile_aside(
         &self,
         key: String,
@@ -142,8 +143,8 @@ impl Grammars {
         }
     }
 
-    /// Anything until reasoning ends with its mark, then `inner`. With a budget the mark must come after so many tokens.
-    /// Before an `inner` the answer cannot end while it reasons.
+    /// Anything until reasoning ends with its mark, then `inner`. With a budget the mark must come after so many
+    /// tokens. Before an `inner` the answer cannot end while it reasons.
     pub fn after_reasoning(
         &self,
         end_mark: &str,

@@ -1,5 +1,5 @@
-//! What a grammar may cost. Every limit that decides an outcome counts work or bytes, never time, so that the same request
-//! ends the same way on every machine; time is a last guard while a grammar is compiled.
+//! What a grammar may cost. Every limit that decides an outcome counts work or bytes, never time, so that the same
+//! request ends the same way on every machine; time is a last guard while a grammar is compiled.
 
 use llguidance::api::ParserLimits;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use std::time::Duration;
 pub(crate) const STATES: usize = 40_000;
 /// Further states for each byte of the text, most of which need none.
 const STATES_PER_BYTE: usize = 4;
-/// Work on expressions that one mask and the text before it may need: some hundred thousand are done in ten milliseconds.
+/// Work on expressions that one mask and the text before it may need: some hundred thousand are done in ten
+/// milliseconds.
 pub(crate) const FUEL: u64 = 1_500_000;
 /// Further work for each byte of the text.
 const FUEL_PER_BYTE: u64 = 200;
@@ -22,8 +23,8 @@ pub(crate) const OVERHEAD: usize = 8;
 const HARD_STATES: usize = 60_000;
 const HARD_FUEL: u64 = 4_000_000;
 
-/// Items of a row of the parser: some for any grammar, two for each symbol of a large one. More is the mark of an ambiguous
-/// grammar, whose rows grow with the text.
+/// Items of a row of the parser: some for any grammar, two for each symbol of a large one. More is the mark of an
+/// ambiguous grammar, whose rows grow with the text.
 pub(crate) const ROW_ITEMS: usize = 300;
 const MOST_ROW_ITEMS: usize = 2000;
 

@@ -89,7 +89,8 @@ impl GrammarConstraint {
         }));
     }
 
-    /// What the grammar says here, if that is known within the time. A place that only a draft leads to may be declined.
+    /// What the grammar says here, if that is known within the time. A place that only a draft leads to may be
+    /// declined.
     fn learn(&mut self, certain: bool, patience: Option<Duration>) -> Option<&Arc<Learned>> {
         if self.way.here().is_none() && self.receive(patience) && self.way.here().is_none() {
             if !certain && (!self.start.rolls_back || self.tokens.len() <= self.cautious) {

@@ -1,7 +1,7 @@
 //! Threads that compute masks, so that the engine's thread never does.
 //!
-//! A sequence has one piece of work at a time, so threads are as many as sequences wait, and the system shares the processor
-//! among them. Work that was slow before takes one of a few lanes: others need not share with all of it.
+//! A sequence has one piece of work at a time, so threads are as many as sequences wait, and the system shares the
+//! processor among them. Work that was slow before takes one of a few lanes: others need not share with all of it.
 
 use crate::limits::SLOW_LANES;
 use std::collections::VecDeque;

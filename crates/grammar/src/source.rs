@@ -83,8 +83,8 @@ impl GrammarSource {
         if size > most { Err(GrammarError::TooLarge { kind, size, unit, most }) } else { Ok(()) }
     }
 
-    /// The lexer has a state for each remainder of `multipleOf`. Several that meet in one number count as their least common
-    /// multiple; those of a schema without references and `allOf` never meet.
+    /// The lexer has a state for each remainder of `multipleOf`. Several that meet in one number count as their least
+    /// common multiple; those of a schema without references and `allOf` never meet.
     fn limit_multiples(&self, schema: &Value) -> Result<(), GrammarError> {
         let (mut steps, mut meet) = (Vec::new(), false);
         each_field(schema, &mut |key, value| match (key, value.as_f64()) {

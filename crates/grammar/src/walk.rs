@@ -1,9 +1,9 @@
 //! The way of one answer through a grammar, wherever the work is done.
 //!
-//! A parser's lexer is a cache that grows with everything it was asked, and llguidance counts its limits by what is in it. So
-//! that no outcome depends on what drafts were looked at before, a parser that has used half of what a text may need is dropped
-//! and made anew from the text; only what the new one cannot do ends an answer. What a new one needs is never more than
-//! what an old one has, so an old one never fails alone, and never goes on alone.
+//! A parser's lexer is a cache that grows with everything it was asked, and llguidance counts its limits by what is
+//! in it. So that no outcome depends on what drafts were looked at before, a parser that has used half of what a text
+//! may need is dropped and made anew from the text; only what the new one cannot do ends an answer. What a new one
+//! needs is never more than what an old one has, so an old one never fails alone, and never goes on alone.
 
 use crate::compiled::Compiled;
 use crate::limits::Spent;
@@ -178,7 +178,7 @@ pub(crate) fn observe(parser: &mut TokenParser, row_items: usize) -> Result<Lear
     let items = stats.all_items / stats.rows.max(1);
     if items > row_items {
         return Err(format!(
-            "its grammar is too ambiguous here: {items} ways to read the text are open; at most {row_items} can be"
+            "its grammar is too wide or too ambiguous here: a row of its parser has {items} items; at most {row_items} can be"
         ));
     }
     Ok(Learned { mask: Ok(mask.as_slice().to_vec()), done: false, forced })

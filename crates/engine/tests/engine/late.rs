@@ -7,8 +7,8 @@ use forerun_engine::{
 };
 use std::time::Duration;
 
-/// Every third token of the vocabulary, by place; whole after so many. After a token it wants to be asked a few times before it
-/// says what may come next, or whether anything may.
+/// Every third token of the vocabulary, by place; whole after so many. After a token it wants to be asked a few times
+/// before it says what may come next, or whether anything may.
 struct Thirds {
     taken: usize,
     whole_after: usize,
