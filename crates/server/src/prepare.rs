@@ -7,7 +7,7 @@ use crate::error::ServerError;
 use crate::marks::{self, Rendered};
 use crate::service::Job;
 use forerun_base::Token;
-use forerun_engine::{CacheUse, Constraint, Depth, RejectError, check_tokens};
+use forerun_engine::{CacheUse, Constraint, RejectError, check_tokens};
 use forerun_grammar::{GrammarSource, Grammars};
 use forerun_text::{AnswerParser, ChatInput, Dialect, Opening, Tool, ToolChoice};
 use serde_json::{Map, json};
@@ -272,7 +272,7 @@ impl Outline<'_> {
             max_tokens: generation.max_tokens.unwrap_or(asked),
             end_tokens: ends,
             stops: generation.stops.clone(),
-            depth: generation.speculation.unwrap_or(Depth::Auto),
+            depth: generation.speculation.unwrap_or(app.settings.depth),
             priority: generation.priority,
             cache: self.cache.clone(),
             request_id: Arc::clone(&generation.request_id),

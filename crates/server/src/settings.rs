@@ -1,5 +1,6 @@
-//! How a server behaves. None of it changes a token.
+//! How a server behaves. None of it changes a token, unless drafts are taken unchecked.
 
+use forerun_engine::Depth;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct Settings {
     pub keep_alive: Duration,
     /// How long a shutdown waits for answers to end.
     pub drain: Duration,
+    /// Drafts of a round where a request does not say.
+    pub depth: Depth,
     /// Whether SIGINT and SIGTERM shut it down.
     pub signals: bool,
 }
@@ -37,6 +40,7 @@ impl Default for Settings {
             patience: Duration::from_secs(30),
             keep_alive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
+            depth: Depth::Auto,
             signals: false,
         }
     }

@@ -63,6 +63,7 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
         body_bytes: args.max_body << 20,
         connections: args.max_connections,
         drain: Duration::from_secs(args.drain.into()),
+        depth: args.speculation.draft,
         signals: true,
         ..Settings::default()
     })

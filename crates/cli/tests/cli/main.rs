@@ -7,6 +7,7 @@ mod formats;
 mod forms;
 mod golden;
 mod inspecting;
+mod optimistic;
 mod pages;
 mod program;
 mod pull;

@@ -1,18 +1,19 @@
 //! `forerun serve` as a supervisor sees it.
 
 use crate::program::{command, forerun};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 /// A server on a free port.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Serving {
-    fn start(options: &[&str]) -> Self {
+    pub(crate) fn start(options: &[&str]) -> Self {
         let mut child = command(&["serve", "--port", "0", "--ctx", "256", "--max-sequences", "1"])
             .args(options)
             .env_remove("FORERUN_API_KEY")
@@ -26,7 +27,7 @@ impl Serving {
         Self { child, address }
     }
 
-    fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -34,13 +35,44 @@ impl Serving {
         text
     }
 
+    /// Sends JSON to a path; status and body of the answer.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap_or_else(|e| panic!("{text}: {e}")))
+    }
+
+    /// Number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks it to end, as a supervisor does; its exit status and what it wrote to stderr.
-    fn terminate(mut self) -> (Option<i32>, String) {
+    pub(crate) fn terminate(mut self) -> (Option<i32>, String) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
         (self.child.wait().unwrap().code(), log)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // A test that failed leaves no server behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

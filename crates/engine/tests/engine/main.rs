@@ -12,6 +12,7 @@ mod golden;
 mod invariants;
 mod lag;
 mod mtp;
+mod optimistic;
 mod rings;
 mod schedule;
 mod shapes;
