@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::chat::{ChatRequest, CompletionRequest, Generation, Prompt};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
+use crate::sampling::PromptKind;
 use crate::service::Job;
 use forerun_base::Token;
 use forerun_engine::{CacheUse, Constraint, RejectError, check_tokens};
@@ -40,6 +41,7 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
     cache.keep |= !conversation.marked.is_empty();
     let outline = Outline {
         generation: &request.generation,
+        kind: PromptKind::Chat,
         end_tokens: app.model.chat_end_tokens(conversation.rendered.template),
         cache,
         prompt,
@@ -73,6 +75,7 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepa
         };
         let outline = Outline {
             generation: &request.generation,
+            kind: PromptKind::Text,
             prompt,
             end_tokens: app.model.end_tokens(),
             cache: cache(app, &request.generation, Vec::new),
@@ -237,6 +240,7 @@ pub(crate) fn encode(app: &App, text: &str, add_special: bool) -> Result<Vec<Tok
 /// What the answers to one prompt have in common.
 struct Outline<'a> {
     generation: &'a Generation,
+    kind: PromptKind,
     prompt: Vec<Token>,
     end_tokens: Vec<Token>,
     cache: CacheUse,
@@ -257,7 +261,7 @@ impl Outline<'_> {
         if prompt.len() >= context {
             return Err(RejectError::PromptTooLong { prompt: prompt.len(), context }.into());
         }
-        let mut sampling = generation.sampling.over(&app.model.defaults);
+        let mut sampling = generation.sampling.over(&app.model.defaults, self.kind);
         if let Some(forbidden) = self.forbidden {
             sampling.logit_bias.retain(|&(token, _)| token != forbidden);
             sampling.logit_bias.push((forbidden, NEVER));

@@ -15,6 +15,7 @@ mod quantizing;
 mod quantizing_gguf;
 mod roofline;
 mod running;
+mod sampling;
 mod scoring;
 mod serving;
 mod verify;
