@@ -8,6 +8,7 @@ mod forms;
 mod golden;
 mod inspecting;
 mod optimistic;
+mod options;
 mod pages;
 mod program;
 mod pull;
