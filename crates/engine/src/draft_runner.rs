@@ -159,15 +159,16 @@ impl ModelRunner {
         self.draft.active.retain(|&i| plan.entries[i].depth > made);
     }
 
-    /// One pass and its sampled tokens: draft number `number` of every active entry.
+    /// One pass and its sampled tokens: draft number `number` of every active entry. One whose row is not finite goes no further.
     fn pass(
         &mut self,
-        plan: &DraftPlan,
+        plan: &mut DraftPlan,
         source: HiddenSource,
         number: usize,
         drafts: &mut DraftTokens,
     ) -> Result<(), EngineError> {
         let head = self.queue_pass(source)?.first(plan.candidates());
+        let rows = head.rows();
         self.lay_sampling(plan, number);
         let ids = View::head(self.buffers.draft_ids, self.draft.ids.len());
         self.backend.write(ids, HostData::U32(&self.draft.ids))?;
@@ -175,8 +176,14 @@ impl ModelRunner {
         sampled.clear();
         sampled.resize(self.draft.active.len(), 0);
         self.sample(head, ids, plan.masks.words(), &mut sampled)?;
+        self.bad_rows(rows, sampled.len())?;
         let line = self.line();
-        for (&i, &pick) in self.draft.active.iter().zip(&sampled) {
+        for (row, (&i, &pick)) in self.draft.active.iter().zip(&sampled).enumerate() {
+            if self.finite.is_bad(row) {
+                // What was sampled there is no token, and nothing goes on from it.
+                plan.entries[i].depth = number - 1;
+                continue;
+            }
             drafts.push(i, pick);
             self.draft.ids[i * line + number] = pick;
         }

@@ -1,6 +1,7 @@
 //! A model on a device, run by plans.
 
 use crate::copies::Copies;
+use crate::finite::FiniteCheck;
 use crate::sampling::MAX_BIASES;
 use crate::{
     CacheSettings, DraftPlan, DraftTokens, EngineError, Follow, Part, Runner, SampleSpec,
@@ -37,6 +38,7 @@ pub struct ModelRunner {
     pub(crate) history_words: Vec<u32>,
     /// A row of logits on the host; empty until someone asks for one.
     row: Vec<f32>,
+    pub(crate) finite: FiniteCheck,
     pub(crate) draft: ChainScratch,
     tap: Option<Tap>,
 }
@@ -131,6 +133,7 @@ impl ModelRunner {
         planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
         add_cache(&mut plan, settings);
         let batch = Batch::with_capacity(&model.spec, &limits);
+        let hidden = model.spec.hidden;
         Ok(Self {
             copies: Copies::new(&model, &buffers.states, &limits),
             backend,
@@ -145,6 +148,7 @@ impl ModelRunner {
             sample_words: Vec::with_capacity(limits.sampled * SampleRow::WORDS),
             history_words: Vec::new(),
             row: Vec::new(),
+            finite: FiniteCheck::with_capacity(&limits, hidden),
             draft: ChainScratch::with_capacity(&limits, &settings.speculation),
             tap: None,
         })
@@ -377,13 +381,15 @@ impl Runner for ModelRunner {
         self.fill(plan, Span::sampled_rows);
         self.fill_sampling(plan);
         let mut head = self.forward()?;
+        let rows = head.rows();
         if plan.wants_logprobs() {
             head = Head::Logits(head.logits(&mut *self.backend)?);
         }
         let ids = self.buffers.space.ids(self.batch.rows());
         self.sample(head, ids, plan.masks.words(), &mut sampled.tokens)?;
         self.tell(plan, head, sampled)?;
-        self.show(plan, head)
+        self.show(plan, head)?;
+        self.check_finite(plan, rows, sampled)
     }
 
     fn draft(

@@ -49,6 +49,14 @@ impl Head {
         }
     }
 
+    /// The rows before their product with a head, where it is not too late.
+    pub fn rows(&self) -> Option<View> {
+        match self {
+            Self::Hidden(product) => Some(product.x),
+            Self::Logits(_) => None,
+        }
+    }
+
     /// Queues what is missing and the choice of a token per row. Nobody sees the logits.
     pub fn sample(self, backend: &mut dyn Backend, choice: Choice) -> Result<(), BackendError> {
         let Choice { rows, history, ids, masks, out } = choice;

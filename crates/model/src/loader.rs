@@ -119,6 +119,9 @@ impl<'a> Loader<'a> {
 
     pub(crate) fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, ModelError> {
         touch(&matrix);
+        if let Some((plane, row)) = matrix.first_not_finite() {
+            return Err(ModelError::NotFinite { tensor: label.to_owned(), plane, row });
+        }
         self.bytes += matrix.bytes() as u64;
         self.parameters += (matrix.rows() * matrix.cols()) as u64;
         (self.progress)(self.bytes);

@@ -7,6 +7,7 @@ mod cache_traces;
 mod common;
 mod constraints;
 mod fair_steps;
+mod finite;
 mod gguf;
 mod golden;
 mod invariants;
