@@ -13,6 +13,7 @@
 //! A stack of expert matrices is one tall matrix.
 
 mod columns;
+mod finite;
 mod scales;
 
 pub use scales::{Nesting, SUPERBLOCK, ScaleKind, ScaleType};

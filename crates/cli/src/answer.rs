@@ -35,6 +35,8 @@ pub(crate) struct Answer {
     pub(crate) prompt_tokens: usize,
     pub(crate) timings: Timings,
     pub(crate) receipt: Receipt,
+    /// How tokens were sampled, for the line after the answer.
+    sampling: String,
     /// The parked sequence, if it was to be kept and still is.
     pub(crate) parked: Option<SeqId>,
 }
@@ -43,7 +45,7 @@ impl Answer {
     /// The line after an answer.
     pub(crate) fn line(&self) -> String {
         let drafts = receipt::line(&self.receipt);
-        format!("{}{drafts}", self.timings.line(self.ending.reason()))
+        format!("{}{drafts}{}", self.timings.line(self.ending.reason()), self.sampling)
     }
 }
 
@@ -120,6 +122,7 @@ pub(crate) fn answer(
         prompt_tokens,
         timings,
         receipt,
+        sampling: question.generation.line(),
         parked: engine.tokens(seq).map(|_| seq),
     })
 }
@@ -194,6 +197,7 @@ mod tests {
     use crate::bundled;
     use crate::load::Source;
     use forerun_engine::{Depth, Sampling, Settings};
+    use forerun_server::SamplingSource;
 
     fn ask(parked: Option<SeqId>, prompt: &[Token], engine: &mut Engine<ModelRunner>) -> Answer {
         let sampling = Sampling {
@@ -205,6 +209,7 @@ mod tests {
         };
         let generation = Generation {
             sampling,
+            source: SamplingSource::Greedy,
             max_tokens: 12,
             stops: Vec::new(),
             ignore_eos: true,

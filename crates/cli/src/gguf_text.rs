@@ -1,13 +1,15 @@
 //! The text side of a GGUF file, from its metadata.
 
 use crate::model_text::{ModelText, Origin};
+use crate::terminal;
 use forerun_base::Token;
 use forerun_text::{GenerationDefaults, SpecialTokens, TextError, Tokenizer, Vocabulary};
 use forerun_weights::gguf::Metadata;
+use serde_json::{Map, Value, json};
 
-/// Reads tokenizer, template and end tokens. A vocabulary that cannot be used is no error until text is asked
+/// Reads tokenizer, template, end tokens and sampling settings. A vocabulary that cannot be used is no error until text is asked
 /// for.
-pub(crate) fn read(metadata: &Metadata, file: &str) -> ModelText {
+pub(crate) fn read(metadata: &Metadata, file: &str) -> Result<ModelText, TextError> {
     let template = template_of(metadata).map(str::to_owned);
     let origin = |special, problem| Origin::Gguf {
         file: file.to_owned(),
@@ -15,16 +17,62 @@ pub(crate) fn read(metadata: &Metadata, file: &str) -> ModelText {
         special,
         problem,
     };
-    match vocabulary_of(metadata).map(|vocabulary| build(&vocabulary)) {
-        Some(Ok((tokenizer, special, defaults))) => {
-            ModelText::new(origin(special, None), Some(tokenizer), defaults)
-        }
-        Some(Err(error)) => {
-            let problem = Some(error.to_string());
-            ModelText::new(origin(none(), problem), None, GenerationDefaults::default())
-        }
-        None => ModelText::new(origin(none(), None), None, GenerationDefaults::default()),
+    let (origin, tokenizer, defaults) =
+        match vocabulary_of(metadata).map(|vocabulary| build(&vocabulary)) {
+            Some(Ok((tokenizer, special, defaults))) => {
+                (origin(special, None), Some(tokenizer), defaults)
+            }
+            Some(Err(error)) => {
+                let problem = Some(error.to_string());
+                (origin(none(), problem), None, GenerationDefaults::default())
+            }
+            None => (origin(none(), None), None, GenerationDefaults::default()),
+        };
+    for key in unsupported(metadata) {
+        terminal::note(&format!("warning: {file}: `{key}` is not supported and not followed"));
     }
+    let settings = sampling_of(metadata);
+    let defaults = defaults.with_settings(&format!("{file} general.sampling.*"), settings)?;
+    Ok(ModelText::new(origin, tokenizer, defaults))
+}
+
+/// How the file wants tokens to be sampled, under the names of `generation_config.json`.
+pub(crate) fn sampling_of(metadata: &Metadata) -> Map<String, Value> {
+    let number = |name: &str| metadata.number(&format!("general.sampling.{name}"));
+    // Numbers are f32 in the file; the shortest spelling is what was meant.
+    let value = |x: f64| (x as f32).to_string().parse::<f64>().ok().filter(|x| x.is_finite());
+    let spelled = |x: f64| value(x).map_or_else(|| json!(x.to_string()), |x| json!(x));
+    let mut settings = Map::new();
+    if let Some(temperature) = number("temp") {
+        settings.insert(
+            "temperature".into(),
+            spelled(if temperature < 0.0 { 0.0 } else { temperature }),
+        );
+    }
+    if let Some(k) = number("top_k") {
+        // 0 and less keep all.
+        settings.insert("top_k".into(), json!(k.max(0.0) as u64));
+    }
+    for name in ["top_p", "min_p"] {
+        settings.extend(number(name).map(|share| (name.to_owned(), spelled(share))));
+    }
+    if !settings.is_empty() {
+        settings.insert("do_sample".into(), json!(true));
+    }
+    // A penalty over the last 0 tokens is none.
+    if let Some(penalty) =
+        number("penalty_repeat").filter(|_| number("penalty_last_n") != Some(0.0))
+    {
+        settings.insert("repetition_penalty".into(), spelled(penalty));
+    }
+    settings
+}
+
+/// Samplers that the file switches on and nothing here knows.
+fn unsupported(metadata: &Metadata) -> impl Iterator<Item = &'static str> {
+    ["general.sampling.mirostat", "general.sampling.xtc_probability"]
+        .into_iter()
+        .filter(|key| metadata.number(key).is_some_and(|x| x != 0.0))
 }
 
 fn none() -> SpecialTokens {

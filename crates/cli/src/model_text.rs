@@ -33,7 +33,7 @@ impl ModelText {
         match checkpoint.gguf() {
             Some(metadata) => {
                 let file = checkpoint.files().first().map_or(checkpoint.folder(), |f| f.path());
-                Ok(gguf_text::read(metadata, &file.display().to_string()))
+                Ok(gguf_text::read(metadata, &file.display().to_string())?)
             }
             None => Self::of_folder(checkpoint.folder()),
         }

@@ -3,7 +3,7 @@
 use crate::model_runner::{ChainScratch, ModelRunner};
 use crate::programs::{Move, PassKey, PassKind};
 use crate::submissions::Purpose;
-use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow};
+use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow, Mode};
 use forerun_backend::op::SampleRow;
 use forerun_backend::{HostDataMut, View};
 use forerun_model::{BatchShape, HiddenSource, NewSpan};
@@ -57,7 +57,8 @@ impl ModelRunner {
             return Ok(passes);
         }
         self.write_choices(plan.masks.words())?;
-        if plan.is_constrained() {
+        // What is taken unchecked is looked at pass by pass, too.
+        if plan.is_constrained() || self.speculation.mode == Mode::Optimistic {
             Ok(passes + self.followed(plan, drafts, follow)?)
         } else {
             Ok(passes + self.chain(plan, drafts)?)
@@ -293,10 +294,10 @@ impl ModelRunner {
         self.draft.active.retain(|&i| plan.entries[i].depth > made);
     }
 
-    /// One pass and its tokens: draft number `number` of every active entry.
+    /// One pass and its tokens: draft number `number` of every active entry. One whose row is not finite goes no further.
     fn pass(
         &mut self,
-        plan: &DraftPlan,
+        plan: &mut DraftPlan,
         source: HiddenSource,
         number: usize,
         drafts: &mut DraftTokens,
@@ -314,8 +315,15 @@ impl ModelRunner {
         sampled.clear();
         sampled.resize(self.draft.active.len(), 0);
         self.backend.read(out, HostDataMut::U32(&mut sampled))?;
+        let rows = self.model.drafted_rows(&self.buffers.space, sampled.len());
+        self.bad_rows(rows, sampled.len())?;
         let line = self.line();
-        for (&i, &token) in self.draft.active.iter().zip(&sampled) {
+        for (row, (&i, &token)) in self.draft.active.iter().zip(&sampled).enumerate() {
+            if self.finite.is_bad(row) {
+                // What was sampled there is no token, and nothing goes on from it.
+                plan.entries[i].depth = number - 1;
+                continue;
+            }
             drafts.push(i, token);
             self.draft.ids[i * line + number] = token;
         }

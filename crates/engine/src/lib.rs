@@ -15,6 +15,7 @@ mod draft;
 mod draft_runner;
 mod engine;
 mod error;
+mod finite;
 mod history;
 mod logprobs;
 mod model_runner;

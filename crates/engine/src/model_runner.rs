@@ -2,6 +2,7 @@
 
 use crate::bounded::Bounded;
 use crate::copies::Copies;
+use crate::finite::FiniteCheck;
 use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
 use crate::submissions::{Purpose, Submissions};
@@ -49,6 +50,7 @@ pub struct ModelRunner {
     pub(crate) history_words: Vec<u32>,
     /// A row of logits on the host; empty until someone asks for one.
     row: Vec<f32>,
+    pub(crate) finite: FiniteCheck,
     pub(crate) draft: ChainScratch,
     tap: Option<Tap>,
 }
@@ -191,6 +193,7 @@ impl ModelRunner {
         let drafts = settings.speculation.max_drafts;
         let block = buffers.space.input_block(drafts);
         let [step_ops, draft_ops] = operations(&model, &buffers);
+        let hidden = model.spec.hidden;
         Ok(Self {
             copies: Copies::new(&model, &buffers.states, &limits),
             block,
@@ -209,6 +212,7 @@ impl ModelRunner {
             batch,
             history_words: Vec::new(),
             row: Vec::new(),
+            finite: FiniteCheck::with_capacity(&limits, hidden),
             draft: ChainScratch::with_capacity(&limits, &settings.speculation),
             tap: None,
         })
@@ -469,7 +473,9 @@ impl ModelRunner {
         if plan.wants_logprobs() {
             self.tell(plan, sampled)?;
         }
-        self.show(plan)
+        self.show(plan)?;
+        let rows = self.model.sampled_rows(&self.buffers.space, sampled.tokens.len());
+        self.check_finite(plan, Some(rows), sampled)
     }
 }
 

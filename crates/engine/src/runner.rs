@@ -68,6 +68,10 @@ pub struct SampledTokens {
     pub of_span: Vec<Range<usize>>,
     /// By token, where a span of the plan asks for it; empty where none does.
     pub logprobs: Vec<Option<Box<TokenLogprobs>>>,
+    /// Rows, by their place in `tokens`, whose logits are not finite: what was sampled there is no token. Ascending.
+    pub not_finite: Vec<usize>,
+    /// Where the first of them went wrong.
+    pub fault: String,
 }
 
 /// What was sampled in the rows of one span.
@@ -77,6 +81,8 @@ pub struct SpanTokens<'a> {
     pub tokens: &'a [Token],
     /// As many, or none.
     pub logprobs: &'a [Option<Box<TokenLogprobs>>],
+    /// The first token that is none, and why.
+    pub fault: Option<(usize, &'a str)>,
 }
 
 impl SampledTokens {
@@ -86,6 +92,8 @@ impl SampledTokens {
             tokens: Vec::with_capacity(limits.sampled),
             of_span: Vec::with_capacity(limits.sequences),
             logprobs: Vec::new(),
+            not_finite: Vec::new(),
+            fault: String::new(),
         }
     }
 
@@ -98,6 +106,8 @@ impl SampledTokens {
             self.tokens.resize(first + span.sampled_rows(), 0);
             self.of_span.push(first..self.tokens.len());
         }
+        self.not_finite.clear();
+        self.fault.clear();
         self.logprobs.clear();
         if plan.wants_logprobs() {
             self.logprobs.resize(self.tokens.len(), None);
@@ -108,6 +118,8 @@ impl SampledTokens {
     pub fn of(&self, span: usize) -> SpanTokens<'_> {
         let part = self.of_span[span].clone();
         let logprobs = self.logprobs.get(part.clone()).unwrap_or_default();
-        SpanTokens { tokens: &self.tokens[part], logprobs }
+        let bad = self.not_finite.iter().find(|row| part.contains(row));
+        let fault = bad.map(|row| (row - part.start, &*self.fault));
+        SpanTokens { tokens: &self.tokens[part], logprobs, fault }
     }
 }

@@ -6,10 +6,15 @@ use forerun_base::Token;
 /// Most logit biases in a request.
 pub(crate) const MAX_BIASES: usize = 1024;
 
+/// Below this a temperature is greedy: logits divided by it would leave the noise behind, and at last overflow.
+pub(crate) const LEAST_TEMPERATURE: f32 = 1e-5;
+/// Logits with a larger bias would overflow when they are divided by a small temperature.
+const LARGEST_BIAS: f32 = 1e30;
+
 /// Sampling parameters. The default is greedy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// 0 samples the most likely token.
+    /// 0, and anything below 1e-5, samples the most likely token.
     pub temperature: f32,
     /// Keep the k most likely; 0 keeps all.
     pub top_k: u32,
@@ -76,13 +81,18 @@ impl Sampling {
                 return Err(RejectError::UnknownToken { token, vocabulary });
             }
             let twice = self.logit_bias[..i].iter().any(|&(other, _)| other == token);
-            if twice || !finite(bias) {
+            if twice || !finite(bias) || bias > LARGEST_BIAS {
                 let value = format!("{token}={bias}");
-                let expected = "finite numbers, each token once";
+                let expected = "finite numbers of at most 1e30, each token once";
                 return Err(RejectError::Sampling { name, value, expected });
             }
         }
         Ok(())
+    }
+
+    /// The temperature that rows are sampled at.
+    pub(crate) fn row_temperature(&self) -> f32 {
+        if self.temperature < LEAST_TEMPERATURE { 0.0 } else { self.temperature }
     }
 
     /// Whether any logit depends on earlier tokens or on a bias.

@@ -383,7 +383,7 @@ pub(crate) fn sample_spec(sequence: &Sequence, history: &mut Vec<HistoryEntry>) 
     }
     SampleSpec {
         row: SampleRow {
-            temperature: sampling.temperature,
+            temperature: sampling.row_temperature(),
             top_k: sampling.top_k,
             top_p: sampling.top_p,
             min_p: sampling.min_p,

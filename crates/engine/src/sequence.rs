@@ -174,7 +174,7 @@ impl Sequence {
     }
 
     /// Makes tokens text until one ends the answer; how many were, and why it ended if it did. One that the
-    /// constraint refuses counts, and is no text.
+    /// constraint refuses, or whose logits were not finite, counts and is no text.
     pub(crate) fn emit(
         &mut self,
         sampled: SpanTokens<'_>,
@@ -182,6 +182,9 @@ impl Sequence {
     ) -> (usize, Option<FinishReason>) {
         let (seq, tokens) = (self.id, sampled.tokens);
         for (i, &token) in tokens.iter().enumerate() {
+            if let Some((_, why)) = sampled.fault.filter(|&(bad, _)| bad == i) {
+                return (i + 1, Some(FinishReason::Failed(why.to_owned())));
+            }
             if self.constraint.as_mut().is_some_and(|constraint| !constraint.take(token)) {
                 let why = format!("token {token} was sampled, which its grammar does not allow");
                 return (i + 1, Some(FinishReason::Refused(why)));

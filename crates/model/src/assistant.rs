@@ -15,7 +15,9 @@ use crate::forward::{Pass, RopeWeight, Sizes};
 use crate::layer::Layer;
 use crate::loader::Loader;
 use crate::model::load_ropes;
-use crate::{AssistantSpec, ClusterSpec, Head, HeadProduct, MixerSpec, ModelError, ModelSpec};
+use crate::{
+    AssistantSpec, ClusterSpec, Head, HeadProduct, MixerSpec, ModelError, ModelSpec, Workspace,
+};
 use forerun_backend::op::{ClusterHead, GatherRows, JoinNorm, Linear};
 use forerun_backend::{View, WeightId};
 
@@ -73,6 +75,12 @@ impl Assistant {
             head: loader.matrix("model.embed_tokens", [target.vocabulary, hidden])?,
             clusters,
         })
+    }
+
+    /// Where a pass leaves its sampled rows before the head, where there is a whole one.
+    pub(crate) fn drafted_rows(&self, space: &Workspace, count: usize) -> Option<View> {
+        let rows = View::head(space.drafted_hidden, count * self.spec.hidden);
+        self.clusters.is_none().then_some(rows)
     }
 
     pub(crate) fn draft(&self, draft: DraftPass<'_, '_>) -> Head {

@@ -29,6 +29,18 @@ pub enum ModelError {
     /// Tensors that do not fit together.
     #[error("{0}")]
     Layout(String),
+    /// A weight that no arithmetic can use.
+    #[error(
+        "the weight `{tensor}` holds NaN or an infinite number ({plane}, row {row}); fetch or convert the file again"
+    )]
+    NotFinite {
+        /// The weight, by module path.
+        tensor: String,
+        /// Which of its planes: values, scales or offsets.
+        plane: &'static str,
+        /// The row of the matrix.
+        row: usize,
+    },
     /// A drafter where a model is expected.
     #[error("{path} is a drafter; give it with --drafter beside the model it was made for", path = .0.display())]
     IsDrafter(PathBuf),

@@ -25,6 +25,7 @@ mod mlp;
 mod model;
 mod mtp;
 mod per_layer;
+mod probe;
 mod rope;
 mod spec;
 mod state;

@@ -2,9 +2,12 @@
 
 use crate::ModelError;
 use forerun_backend::{Backend, WeightId};
-use forerun_base::{DType, Matrix};
+use forerun_base::{DType, Format, Matrix};
 use forerun_weights::Checkpoint;
 use std::ops::Range;
+
+/// Bytes up to which plain numbers are searched for NaN and infinity at load.
+const SEARCHED: usize = 32 << 20;
 
 /// Called with the bytes brought to the device so far.
 pub type Progress<'a> = dyn FnMut(u64) + 'a;
@@ -119,6 +122,15 @@ impl<'a> Loader<'a> {
 
     pub(crate) fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, ModelError> {
         touch(&matrix);
+        // A large dense matrix would take as long again as it takes to map it, and shows in the first step. The
+        // tables show in the tokens that are picked, so they are always searched.
+        let dense = matches!(matrix.format(), Format::Dense(_));
+        let table = label.ends_with("embed_tokens") || label.ends_with("lm_head");
+        if (!dense || table || matrix.bytes() <= SEARCHED)
+            && let Some((plane, row)) = matrix.first_not_finite()
+        {
+            return Err(ModelError::NotFinite { tensor: label.to_owned(), plane, row });
+        }
         self.bytes += matrix.bytes() as u64;
         self.parameters += (matrix.rows() * matrix.cols()) as u64;
         (self.progress)(self.bytes);

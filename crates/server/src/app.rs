@@ -17,7 +17,6 @@ use forerun_grammar::{GrammarError, Grammars};
 use forerun_text::Dialect;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
-use tokio::sync::Semaphore;
 
 /// The model, the engine's thread and the rules.
 pub(crate) struct App {

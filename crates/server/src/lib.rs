@@ -32,6 +32,6 @@ mod settings;
 mod wire;
 
 pub use model::{Facts, ServedModel};
-pub use sampling::SamplingOverrides;
+pub use sampling::{PromptKind, SamplingOverrides, SamplingSource};
 pub use server::{Handle, Server, StartError};
 pub use settings::Settings;

@@ -7,9 +7,10 @@ use crate::calls::{Asked, Held};
 use crate::chat::{ChatRequest, CompletionRequest, Effort, Generation, Prompt, Reasoning};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
+use crate::sampling::PromptKind;
 use crate::service::Job;
 use forerun_base::Token;
-use forerun_engine::{CacheUse, Constraint, Depth, RejectError, check_tokens};
+use forerun_engine::{CacheUse, Constraint, RejectError, check_tokens};
 use forerun_grammar::{GrammarSource, Grammars};
 use forerun_text::{AnswerParser, ChatTemplate, Dialect, Opening, TextError, Tool};
 use serde_json::Map;
@@ -41,6 +42,7 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
     cache.keep |= conversation.keep;
     let outline = Outline {
         generation: &request.generation,
+        kind: PromptKind::Chat,
         end_tokens: app.model.chat_end_tokens(conversation.rendered.template),
         cache,
         prompt,
@@ -76,6 +78,7 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepa
         };
         let outline = Outline {
             generation: &request.generation,
+            kind: PromptKind::Text,
             prompt,
             end_tokens: app.model.end_tokens(),
             cache: cache(app, &request.generation, Vec::new),
@@ -247,6 +250,7 @@ pub(crate) fn encode(app: &App, text: &str, add_special: bool) -> Result<Vec<Tok
 /// What the answers to one prompt have in common.
 struct Outline<'a> {
     generation: &'a Generation,
+    kind: PromptKind,
     prompt: Vec<Token>,
     end_tokens: Vec<Token>,
     cache: CacheUse,
@@ -267,7 +271,7 @@ impl Outline<'_> {
         if prompt.len() >= context {
             return Err(RejectError::PromptTooLong { prompt: prompt.len(), context }.into());
         }
-        let mut sampling = generation.sampling.over(&app.model.defaults);
+        let mut sampling = generation.sampling.over(&app.model.defaults, self.kind);
         if let Some(forbidden) = self.forbidden {
             sampling.logit_bias.retain(|&(token, _)| token != forbidden);
             sampling.logit_bias.push((forbidden, NEVER));
@@ -282,7 +286,7 @@ impl Outline<'_> {
             max_tokens: generation.max_tokens.unwrap_or(asked),
             end_tokens: ends,
             stops: generation.stops.clone(),
-            depth: generation.speculation.unwrap_or(Depth::Auto),
+            depth: generation.speculation.unwrap_or(app.settings.depth),
             priority: generation.priority,
             cache: self.cache.clone(),
             request_id: Arc::clone(&generation.request_id),

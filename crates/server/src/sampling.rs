@@ -1,9 +1,74 @@
-//! How tokens are chosen: what was asked over what the model's files ask for.
+//! How tokens are chosen: what was asked over what the model's files ask for, over what holds where neither says.
+//!
+//! | the model's files | chat | text as it stands |
+//! |---|---|---|
+//! | `do_sample: true` | their settings | their settings |
+//! | `do_sample: false` | greedy | greedy |
+//! | settings without `do_sample` | their settings | greedy |
+//! | no settings | `CHAT` | greedy |
+//!
+//! A GGUF file with `general.sampling.*` counts as one with `do_sample: true`. Each parameter of a request wins over all of this,
+//! and temperature 0 is greedy always.
 
 use forerun_base::Token;
 use forerun_engine::Sampling;
 use forerun_text::GenerationDefaults;
 use std::hash::{BuildHasher, RandomState};
+
+/// Settings for a conversation with a model that has none of its own: those of llama.cpp.
+pub(crate) const CHAT: GenerationDefaults = GenerationDefaults {
+    temperature: Some(0.8),
+    top_k: Some(40),
+    top_p: Some(0.95),
+    min_p: Some(0.05),
+    eos_token_ids: Vec::new(),
+    bos_token_id: None,
+    pad_token_id: None,
+    do_sample: None,
+    repetition_penalty: None,
+    max_new_tokens: None,
+};
+
+/// What a prompt is to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptKind {
+    /// A conversation, rendered by the model's chat template.
+    Chat,
+    /// Text or tokens to be continued as they stand.
+    Text,
+}
+
+/// Where the parameters come from that nobody asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplingSource {
+    /// The model's files.
+    Model,
+    /// `CHAT`.
+    Default,
+    /// Nowhere: the most likely token is taken until a temperature is asked for.
+    Greedy,
+}
+
+impl SamplingSource {
+    /// The rule of this module's table.
+    pub fn of(defaults: &GenerationDefaults, kind: PromptKind) -> Self {
+        match (defaults.do_sample, kind) {
+            (Some(true), _) => Self::Model,
+            (None, PromptKind::Chat) if defaults.says_sampling() => Self::Model,
+            (None, PromptKind::Chat) => Self::Default,
+            _ => Self::Greedy,
+        }
+    }
+
+    /// As JSON has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Default => "default",
+            Self::Greedy => "greedy",
+        }
+    }
+}
 
 /// Sampling parameters as somebody asked for them; `None` leaves a choice to the model's files.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,21 +86,27 @@ pub struct SamplingOverrides {
 }
 
 impl SamplingOverrides {
-    /// The wish over a model's defaults. Without `do_sample: true` a model is greedy until a temperature is
-    /// given; without a seed there is a new one each time.
-    pub fn over(&self, defaults: &GenerationDefaults) -> Sampling {
-        let greedy = GenerationDefaults { temperature: Some(0.0), ..GenerationDefaults::default() };
-        let file = if defaults.do_sample == Some(true) { defaults } else { &greedy };
+    /// The wish over a model's defaults; without a seed there is a new one each time.
+    pub fn over(&self, defaults: &GenerationDefaults, kind: PromptKind) -> Sampling {
+        let base = match SamplingSource::of(defaults, kind) {
+            SamplingSource::Model => defaults.clone(),
+            SamplingSource::Default => {
+                GenerationDefaults { repetition_penalty: defaults.repetition_penalty, ..CHAT }
+            }
+            SamplingSource::Greedy => {
+                GenerationDefaults { temperature: Some(0.0), ..GenerationDefaults::default() }
+            }
+        };
         let off = Sampling::default();
-        let or = |wish: Option<f32>, file: Option<f32>, off: f32| wish.or(file).unwrap_or(off);
+        let or = |wish: Option<f32>, base: Option<f32>, off: f32| wish.or(base).unwrap_or(off);
         Sampling {
-            temperature: or(self.temperature, file.temperature, 1.0),
-            top_k: self.top_k.or(file.top_k).unwrap_or(off.top_k),
-            top_p: or(self.top_p, file.top_p, off.top_p),
-            min_p: or(self.min_p, file.min_p, off.min_p),
+            temperature: or(self.temperature, base.temperature, 1.0),
+            top_k: self.top_k.or(base.top_k).unwrap_or(off.top_k),
+            top_p: or(self.top_p, base.top_p, off.top_p),
+            min_p: or(self.min_p, base.min_p, off.min_p),
             repetition_penalty: or(
                 self.repetition_penalty,
-                file.repetition_penalty,
+                base.repetition_penalty,
                 off.repetition_penalty,
             ),
             presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
@@ -53,15 +124,39 @@ fn random_seed() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::PromptKind::{Chat, Text};
     use super::*;
 
+    fn chosen(defaults: &GenerationDefaults, kind: PromptKind) -> (f32, u32, f32, f32) {
+        let sampling = SamplingOverrides::default().over(defaults, kind);
+        (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+    }
+
     #[test]
-    fn a_model_that_does_not_ask_to_sample_is_greedy_until_a_temperature_is_asked_for() {
-        let defaults = GenerationDefaults { top_p: Some(0.5), ..Default::default() };
-        let greedy = SamplingOverrides::default().over(&defaults);
-        assert_eq!((greedy.temperature, greedy.top_p), (0.0, 1.0));
+    fn a_model_without_settings_samples_in_chat_and_is_greedy_on_text() {
+        let none = GenerationDefaults::default();
+        assert_eq!(chosen(&none, Chat), (0.8, 40, 0.95, 0.05));
+        assert_eq!(chosen(&none, Text), (0.0, 0, 1.0, 0.0));
+        let wish = SamplingOverrides { temperature: Some(0.0), ..Default::default() };
+        assert_eq!(wish.over(&none, Chat).temperature, 0.0);
         let wish = SamplingOverrides { temperature: Some(0.8), ..Default::default() };
-        assert_eq!(wish.over(&defaults).temperature, 0.8);
+        assert_eq!(wish.over(&none, Text).temperature, 0.8);
+    }
+
+    #[test]
+    fn settings_without_do_sample_count_in_chat_and_do_sample_false_is_greedy() {
+        let some = GenerationDefaults { top_p: Some(0.5), ..Default::default() };
+        assert_eq!(chosen(&some, Chat), (1.0, 0, 0.5, 0.0));
+        assert_eq!(chosen(&some, Text), (0.0, 0, 1.0, 0.0));
+        let never = GenerationDefaults { do_sample: Some(false), ..some };
+        assert_eq!(chosen(&never, Chat), (0.0, 0, 1.0, 0.0));
+    }
+
+    #[test]
+    fn a_penalty_alone_is_no_way_to_sample_but_is_kept() {
+        let penalty = GenerationDefaults { repetition_penalty: Some(1.2), ..Default::default() };
+        let sampling = SamplingOverrides::default().over(&penalty, Chat);
+        assert_eq!((sampling.temperature, sampling.repetition_penalty), (0.8, 1.2));
     }
 
     #[test]
@@ -73,7 +168,9 @@ mod tests {
             ..Default::default()
         };
         let wish = SamplingOverrides { top_k: Some(0), ..Default::default() };
-        let result = wish.over(&defaults);
-        assert_eq!((result.temperature, result.top_k, result.top_p), (1.0, 0, 0.9));
+        for kind in [Chat, Text] {
+            let result = wish.over(&defaults, kind);
+            assert_eq!((result.temperature, result.top_k, result.top_p), (1.0, 0, 0.9));
+        }
     }
 }

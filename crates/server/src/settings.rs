@@ -1,5 +1,6 @@
-//! How a server behaves. None of it changes a token, but for what special tokens in messages are.
+//! How a server behaves. None of it changes a token, but for what special tokens in messages are and drafts that are taken unchecked.
 
+use forerun_engine::Depth;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub drain: Duration,
     /// Whether special tokens that messages spell are special tokens; otherwise they are text.
     pub parse_special: bool,
+    /// Drafts of a round where a request does not say.
+    pub depth: Depth,
     /// Whether SIGINT and SIGTERM shut it down.
     pub signals: bool,
     /// Refuse what would otherwise be ignored and told.
@@ -51,6 +54,7 @@ impl Default for Settings {
             keep_alive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
             parse_special: false,
+            depth: Depth::Auto,
             signals: false,
             strict: false,
         }

@@ -6,6 +6,8 @@
 //! - Sampling settings come from `generation_config.json`. Only without that file does
 //!   `config.json` count, as in `transformers`: old configurations list library defaults there
 //!   that nobody chose.
+//! - A GGUF file has no such file; its `general.sampling.*` metadata counts instead
+//!   ([`GenerationDefaults::with_settings`]).
 //! - For chat, the `eos_token` of `tokenizer_config.json` is a further end token
 //!   ([`GenerationDefaults::with_chat_eos`]), as chat front ends do: several models end a turn
 //!   with a token that their generation configuration does not list.
@@ -119,6 +121,17 @@ impl GenerationDefaults {
             count(v).filter(|&n| n > 0)
         })?;
         Ok(self)
+    }
+
+    /// Takes sampling settings from elsewhere, under the names of `generation_config.json`; `file` names them in errors.
+    pub fn with_settings(self, file: &str, values: Map<String, Value>) -> Result<Self, TextError> {
+        self.with_sampling(&[Named { file: file.to_owned(), values }])
+    }
+
+    /// Whether anything says how tokens are sampled.
+    pub fn says_sampling(&self) -> bool {
+        let numbers = [self.temperature, self.top_p, self.min_p];
+        numbers.iter().any(Option::is_some) || self.top_k.is_some()
     }
 
     /// Adds the tokenizer's own `eos_token` to the end tokens. One that is not in the vocabulary

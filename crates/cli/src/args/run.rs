@@ -91,8 +91,8 @@ pub(crate) struct RunArgs {
     /// Print one JSON object and nothing else on stdout
     ///
     /// Keys: text, token_ids, finish_reason (stop, length, cancelled), stop_string, prompt_tokens,
-    /// completion_tokens, timings, speculation, model, device, seed, sampling, memory. An end token is in
-    /// token_ids but not in text.
+    /// completion_tokens, timings, speculation, model, device, seed, sampling, sampling_source (where
+    /// what was not typed comes from: model, default, greedy), memory. An end token is in token_ids but not in text.
     #[arg(long)]
     pub(crate) json: bool,
 

@@ -5,7 +5,9 @@ use forerun_base::Token;
 use forerun_server::SamplingOverrides;
 
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Sampling (defaults: the model's generation_config.json)")]
+#[command(
+    next_help_heading = "Sampling (defaults: the model's files, or for a chat T 0.8, K 40, top P 0.95, min P 0.05)"
+)]
 pub(crate) struct SamplingArgs {
     /// Randomness: 0 always takes the most likely token
     #[arg(long, value_name = "T", allow_negative_numbers = true)]

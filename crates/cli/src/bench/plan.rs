@@ -8,6 +8,7 @@ use crate::load::Source;
 use anyhow::bail;
 use forerun_engine::{Sampling, Settings, Speculation};
 use forerun_model::ModelSpec;
+use forerun_server::PromptKind;
 
 /// Prompts of these lengths are read where the model reaches that far.
 const READ_LENGTHS: [usize; 2] = [512, 1024];
@@ -121,7 +122,7 @@ fn arms(args: &BenchArgs, spec: &ModelSpec) -> anyhow::Result<Vec<Arm>> {
 fn sampling(args: &BenchArgs) -> Sampling {
     let mut typed = args.sampling.clone();
     typed.seed.get_or_insert(SEED);
-    generation::sampling(Some(&typed), &Default::default())
+    generation::sampling(Some(&typed), &Default::default(), PromptKind::Text)
 }
 
 fn cells(args: &BenchArgs, prompts: usize) -> Vec<Cell> {

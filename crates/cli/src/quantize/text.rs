@@ -6,6 +6,7 @@ use anyhow::Context;
 use forerun_text::{TextError, Vocabulary};
 use forerun_weights::Checkpoint;
 use forerun_weights::gguf::Metadata;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Files about text that are carried over as they are.
@@ -50,7 +51,8 @@ pub(super) fn prepare(checkpoint: &Checkpoint) -> (Text, Option<String>) {
 fn made(vocabulary: &Vocabulary, metadata: &Metadata) -> (Text, Option<String>) {
     let mut files = Vec::new();
     let mut add = || -> Result<(), TextError> {
-        files.push(("generation_config.json", vocabulary.generation_config()?));
+        let ends = vocabulary.generation_config()?;
+        files.push(("generation_config.json", with_sampling(&ends, metadata)));
         let made = vocabulary.to_files(gguf_text::template_of(metadata))?;
         files.push(("tokenizer.json", made.tokenizer));
         files.push(("tokenizer_config.json", made.tokenizer_config));
@@ -58,6 +60,14 @@ fn made(vocabulary: &Vocabulary, metadata: &Metadata) -> (Text, Option<String>) 
     };
     let problem = add().err().map(|error| error.to_string());
     (Text::Made(files), problem)
+}
+
+/// A generation config with the sampling settings of a GGUF file.
+fn with_sampling(config: &str, metadata: &Metadata) -> String {
+    let mut config: Value = serde_json::from_str(config).expect("it was just made");
+    let map = config.as_object_mut().expect("a config is an object");
+    map.extend(gguf_text::sampling_of(metadata));
+    config.to_string()
 }
 
 impl Text {

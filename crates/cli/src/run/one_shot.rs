@@ -80,6 +80,7 @@ struct Report<'a> {
     device: String,
     seed: u64,
     sampling: SamplingReport<'a>,
+    sampling_source: &'static str,
     memory: MemoryReport,
 }
 
@@ -105,6 +106,7 @@ impl<'a> Report<'a> {
             device: runner.device(),
             seed: generation.sampling.seed,
             sampling: SamplingReport::from(&generation.sampling),
+            sampling_source: generation.source.as_str(),
             memory: MemoryReport::from(runner.memory()),
         }
     }

@@ -104,6 +104,11 @@ impl Scores {
         let time = started.elapsed();
         written?;
         file.map(LogitsFile::finish).transpose()?;
+        if let Some(at) = logprobs.iter().position(|p| p.is_some_and(f64::is_nan)) {
+            bail!(
+                "the model's numbers are not finite at position {at}: a weight is broken or too large"
+            );
+        }
         Ok(Self { logprobs, time })
     }
 

@@ -66,6 +66,7 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
         body_bytes: args.max_body << 20,
         connections: args.max_connections,
         drain: Duration::from_secs(args.drain.into()),
+        depth: args.speculation.draft,
         parse_special: args.parse_special,
         signals: true,
         strict: args.strict,

@@ -102,6 +102,16 @@ fn json_says_what_came_and_a_second_pull_brings_nothing() {
 }
 
 #[test]
+fn a_revision_is_fetched_by_its_name_and_one_that_is_not_there_is_named() {
+    let place = Place::new(vec![repo("o/llama", "llama")]);
+    let commit = "0123456789".repeat(4);
+    let report = place.json(&["pull", "o/llama", "--revision", &commit]);
+    assert_eq!((&report["revision"], &report["commit"]), (&commit.clone().into(), &commit.into()));
+    let said = place.refused(&["pull", "o/llama", "--revision", "nowhere"], 1);
+    assert!(said.contains("nowhere"), "{said}");
+}
+
+#[test]
 fn a_dry_run_lists_and_leaves_the_disk_alone() {
     let place = Place::new(vec![repo("o/llama", "llama")]);
     let page = place.done(&["pull", "o/llama", "--dry-run"]);

@@ -1,6 +1,7 @@
 //! `forerun serve` as a supervisor sees it.
 
 use crate::program::{command, forerun, repository};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -32,11 +33,6 @@ impl Serving {
         Self { child, address }
     }
 
-    /// The process.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     pub(crate) fn get(&self, path: &str) -> String {
         self.get_with(path, "")
     }
@@ -51,6 +47,29 @@ impl Serving {
         text
     }
 
+    /// Sends JSON to a path; status and body of the answer.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap_or_else(|e| panic!("{text}: {e}")))
+    }
+
+    /// Number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asks it to end, as a supervisor does; its exit status and what it wrote to stderr.
     pub(crate) fn terminate(mut self) -> (Option<i32>, String) {
         let id = self.child.id().to_string();
@@ -58,6 +77,14 @@ impl Serving {
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
         (self.child.wait().unwrap().code(), log)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // A test that failed leaves no server behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -34,7 +34,7 @@ impl<R: Runner> Engine<R> {
     ) -> Result<(), EngineError> {
         let Some(first) = leases.get(..1) else { return Ok(()) };
         let single = SINGLE.into_iter().filter(|&rows| rows <= most).map(|rows| (first, rows));
-        // Without a log there are no drafts to be told from confirmed rows.
+        // Unchecked drafts are not priced, so only the rows of one sequence are timed.
         let together = if self.scheduler.limits.log_rows > 0 { most * leases.len() } else { 0 };
         let many = MANY.into_iter().filter(|&rows| most < rows && rows <= together);
         let mut many = many.map(|rows| (leases, rows));
@@ -71,7 +71,9 @@ impl<R: Runner> Engine<R> {
             let own = rows / leases.len() + usize::from(i < rows % leases.len());
             let tokens = std::iter::repeat_n(0, own);
             let state = self.states.lease(lease);
-            self.plan.add_nobody(lease, state, tokens, own - 1, Some(sample.clone()));
+            // What is taken unchecked is read as confirmed rows, and there is no log for others.
+            let drafts = (own - 1).min(limits.log_rows);
+            self.plan.add_nobody(lease, state, tokens, drafts, Some(sample.clone()));
         }
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.sampled)?;

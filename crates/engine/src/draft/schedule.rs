@@ -246,7 +246,8 @@ impl Scheduler {
             if let Some(constraint) = &mut sequence.constraint {
                 drafts.truncate(allowed(&mut **constraint, &drafts));
             }
-            let (taken, end) = sequence.emit(SpanTokens { tokens: &drafts, logprobs: &[] }, events);
+            let (taken, end) =
+                sequence.emit(SpanTokens { tokens: &drafts, logprobs: &[], fault: None }, events);
             sequence.drafting.receipt.take_unchecked(taken);
             self.speculated.take_unchecked(taken);
             self.generated += taken as u64;

@@ -66,7 +66,9 @@ fn shape(families: &'static [Family]) -> impl Strategy<Value = Shape> {
     (tiny(families), windows, rest).prop_map(|(tiny, windows, rest)| {
         let (window, whole, sharing, keys, dim) = windows;
         let ([capped, wide, per_layer, experts, drafted, clustered], best) = rest;
-        let kinds = &whole[..tiny.layers];
+        let mut kinds = whole[..tiny.layers].to_vec();
+        // The last layer of Gemma 4 sees everything whatever its config says.
+        kinds[tiny.layers - 1] |= tiny.family == Family::Gemma4;
         // A layer can only share with an earlier one of its kind that has keys.
         let fits = |n: &usize| {
             let (own, sharing) = kinds.split_at(tiny.layers - n);

@@ -87,7 +87,8 @@ impl Gemma4<'_> {
         Ok(self.config.positive("rms_norm_eps", Some(1e-6))? as f32)
     }
 
-    /// Which layers have a window: `layer_types`, or five of six; the last one sees everything.
+    /// Which layers have a window: `layer_types`, or five of six. The last one sees everything even where `layer_types`
+    /// gives it a window, as in the published implementation.
     pub(super) fn windowed_layers(&self) -> Result<Vec<bool>, ModelError> {
         super::windowed_layers(self.config, 6, true)
     }

@@ -74,24 +74,27 @@ fn tied(root: &Config<'_>, config: &Config<'_>, default: bool) -> Result<bool, M
     }
 }
 
-/// Which layers have a window: `layer_types`, or all but every `pattern`-th and, when `last_is_whole`, the
-/// last.
+/// Which layers have a window: those `layer_types` names, or all but every `pattern`-th; when `last_is_whole`, the
+/// last one has none whatever the config says.
 fn windowed_layers(
     config: &Config<'_>,
     pattern: usize,
     last_is_whole: bool,
 ) -> Result<Vec<bool>, ModelError> {
     let layers = config.layers("num_hidden_layers")?;
-    let Some(types) = layer_types(config, layers)? else {
-        let whole = |i: usize| (i + 1).is_multiple_of(pattern) || last_is_whole && i + 1 == layers;
-        return Ok((0..layers).map(|i| !whole(i)).collect());
-    };
     let kind = |name: &str| match name {
         "sliding_attention" => Ok(true),
         "full_attention" => Ok(false),
         other => Err(config.bad("layer_types", format!("names the unknown mixer `{other}`"))),
     };
-    types.into_iter().map(kind).collect()
+    let mut windowed: Vec<bool> = match layer_types(config, layers)? {
+        Some(types) => types.into_iter().map(kind).collect::<Result<_, _>>()?,
+        None => (1..=layers).map(|i| !i.is_multiple_of(pattern)).collect(),
+    };
+    if let Some(last) = windowed.last_mut().filter(|_| last_is_whole) {
+        *last = false;
+    }
+    Ok(windowed)
 }
 
 /// `layer_types`, one name per layer, where it is given.

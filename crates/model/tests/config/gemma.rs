@@ -194,6 +194,22 @@ fn gemma4_sees_everything_in_every_sixth_layer_and_the_last() {
 }
 
 #[test]
+fn the_last_layer_of_gemma4_sees_everything_whatever_layer_types_says() {
+    let (windowed, whole) = ("sliding_attention", "full_attention");
+    let types = json!([windowed, windowed, whole, windowed, windowed, windowed]);
+    let config =
+        with(with(gemma4_e(), "layer_types", types.clone()), "num_kv_shared_layers", json!(0));
+    let spec = read(&config);
+    assert_eq!(whole_layers(&spec), [2, 5]);
+    assert_eq!((attention(&spec, 5).window, attention(&spec, 5).head_dim), (None, 32));
+    // Gemma 3 takes its list as it stands.
+    let text = gemma3()["text_config"].clone();
+    let layers = text["num_hidden_layers"].as_u64().unwrap() as usize;
+    let types = json!(vec![windowed; layers]);
+    assert_eq!(whole_layers(&read(&with(gemma3(), "layer_types", types))), [0_usize; 0]);
+}
+
+#[test]
 fn proportional_ropes_spread_over_the_head_and_stop_early() {
     let rope = &read(&gemma4_e()).ropes[1];
     assert_eq!((rope.rotary, rope.turning()), (32, 8), "a quarter of 32 dims");

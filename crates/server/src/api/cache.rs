@@ -4,7 +4,7 @@
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::cache_traces::Look;
+use crate::cache_traces::CacheTrace;
 use crate::error::ServerError;
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -33,7 +33,7 @@ pub(crate) async fn one(
 }
 
 /// What a caller may see of the requests that are remembered.
-fn looks(app: &App, caller: &Caller, request_id: Option<&str>) -> Result<Vec<Look>, ServerError> {
+fn looks(app: &App, caller: &Caller, request_id: Option<&str>) -> Result<Vec<CacheTrace>, ServerError> {
     // Without any key on a machine of one's own, everyone who asks is the one who owns it.
     let nobody_else = app.hosts.is_local() && !app.keys.is_closed() && !app.keys.has_admins();
     if caller.admin || nobody_else {
@@ -48,7 +48,7 @@ fn looks(app: &App, caller: &Caller, request_id: Option<&str>) -> Result<Vec<Loo
     own.retain(|look| look.is_of(owner));
     if app.settings.share_cache {
         // What the cache has may be somebody else's.
-        own.iter_mut().for_each(Look::hide_expected);
+        own.iter_mut().for_each(CacheTrace::hide_expected);
     }
     Ok(own)
 }
