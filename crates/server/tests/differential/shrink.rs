@@ -72,10 +72,10 @@ fn engines(engine: &EngineChoice) -> Vec<EngineChoice> {
         less(|e| (e.cache, e.disk, e.interval) = (0, 0, 0)),
         less(|e| e.drafts = 0),
         less(|e| e.disk = 0),
-        less(|e| e.sequences = 1),
-        less(|e| e.sequences = 2),
+        less(|e| e.sequences = e.sequences.min(1)),
+        less(|e| e.sequences = e.sequences.min(2)),
         less(|e| e.chunk = 512),
-        less(|e| e.drafts = 1),
+        less(|e| e.drafts = e.drafts.min(1)),
         less(|e| e.ngram = false),
         less(|e| e.head = false),
         less(|e| e.optimistic = false),
@@ -83,7 +83,7 @@ fn engines(engine: &EngineChoice) -> Vec<EngineChoice> {
         less(|e| e.interval = 0),
         less(|e| e.calibrate = false),
         less(|e| e.budget = 0),
-        less(|e| e.threads = 1),
+        less(|e| e.threads = e.threads.min(1)),
         less(|e| e.kv = "f32".into()),
     ]
 }
