@@ -1,0 +1,11 @@
+//! The CUDA device.
+//!
+//! `driver` is what the rest of the crate knows of a GPU: memory, kernels compiled from text, a queue of launches. One
+//! driver talks to CUDA, another compiles the same kernels with g++ and runs them on the CPU, so that tests
+//! execute the kernels and their launches without a GPU.
+
+pub mod driver;
+
+mod kernels;
+
+pub use kernels::{FAMILIES, PRELUDE};

@@ -1,0 +1,87 @@
+//! The emulated driver does what CUDA promises.
+
+use forerun_backend_cuda::driver::{Args, Driver, Emulated, Launch, Source};
+use forerun_backend_cuda::{FAMILIES, PRELUDE};
+use std::path::Path;
+
+fn driver() -> Emulated {
+    Emulated::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated"))
+}
+
+const EXCHANGE: Source = Source::new(
+    "exchange",
+    &[
+        PRELUDE,
+        r"
+struct Reverse { float* x; };
+
+// Reverses each block's numbers, through shared memory and then through shuffles within warps.
+KERNEL(reverse, Reverse, 256) {
+  __shared__ float room[256];
+  float* x = a.x + blockIdx.x * blockDim.x;
+  room[blockDim.x - 1 - threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = room[threadIdx.x];
+}
+
+KERNEL(total, Reverse, 256) {
+  float sum = a.x[threadIdx.x];
+  for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, by);
+  a.x[threadIdx.x] = sum;
+}
+
+KERNEL(stuck, Reverse, 256) {
+  if (threadIdx.x != 3) __syncwarp();
+}
+",
+    ],
+);
+
+fn run(name: &str, x: &mut [f32], blocks: u32, threads: u32) -> Result<(), String> {
+    let mut driver = driver();
+    let module = driver.load(&EXCHANGE).map_err(|e| e.to_string())?;
+    let kernel = driver.kernel(module, name).map_err(|e| e.to_string())?;
+    let mut bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let memory = driver.alloc(bytes.len() as u64).map_err(|e| e.to_string())?;
+    let args = Args::new().with(memory);
+    // SAFETY: the memory has room for the numbers, one for each thread.
+    unsafe {
+        driver.copy_in(memory, &bytes).map_err(|e| e.to_string())?;
+        driver.launch(&Launch::line(kernel, blocks, threads, &args)).map_err(|e| e.to_string())?;
+        driver.copy_out(memory, &mut bytes).map_err(|e| e.to_string())?;
+    }
+    for (x, bytes) in x.iter_mut().zip(bytes.chunks_exact(4)) {
+        *x = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_of_a_block_meet_at_barriers() {
+    let mut x: Vec<f32> = (0..192).map(|i| i as f32).collect();
+    run("reverse", &mut x, 3, 64).expect("runs");
+    let expected: Vec<f32> =
+        (0..3).flat_map(|b| (0..64).rev().map(move |i| (b * 64 + i) as f32)).collect();
+    assert_eq!(x, expected);
+}
+
+#[test]
+fn lanes_of_a_warp_exchange_numbers() {
+    let mut x: Vec<f32> = (0..64).map(|i| i as f32).collect();
+    run("total", &mut x, 1, 64).expect("runs");
+    assert_eq!((x[0], x[31], x[32]), (496.0, 496.0, 1520.0));
+}
+
+#[test]
+fn threads_that_wait_for_nobody_are_an_error() {
+    let why = run("stuck", &mut [0.0; 32], 1, 32).expect_err("lane 3 never comes");
+    assert!(why.contains("wait for each other"), "{why}");
+}
+
+#[test]
+fn every_family_compiles_for_the_emulation() {
+    let mut driver = driver();
+    for family in FAMILIES {
+        driver.load(&family).unwrap_or_else(|why| panic!("{}: {why}", family.name));
+    }
+}
