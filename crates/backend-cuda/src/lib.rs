@@ -7,5 +7,6 @@
 pub mod driver;
 
 mod kernels;
+pub mod products;
 
 pub use kernels::{FAMILIES, PRELUDE};
