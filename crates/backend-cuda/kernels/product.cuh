@@ -64,6 +64,7 @@ static float step(const i32* am, const i32* ae, const i32* bm, const i32* be, fl
   float value = __builtin_ldexpf((float)size, top - 25);
   return sum < 0 ? -value : value;
 }
+static bool finite_pair(u32 w) { return (w & 0x7f80) != 0x7f80 && (w & 0x7f800000) != 0x7f800000; }
 }  // namespace emulated
 extern "C" float product_exp(float) __asm__("expf");
 extern "C" float product_tanh(float) __asm__("tanhf");
@@ -77,12 +78,12 @@ __device__ inline void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0
   for (u32 q = 0; q < 4; q++) {
     const Operand& x = operands[first + g * 4 + q];
     for (u32 i = 0; i < 4; i++) wide(x.a[i], am[i & 1] + i / 2 * 8 + 2 * q, ae[i & 1] + i / 2 * 8 + 2 * q);
-    for (u32 i = 0; i < 4; i++) row[i & 1] &= (x.a[i] & 0x7f80) != 0x7f80 && (x.a[i] & 0x7f800000) != 0x7f800000;
+    for (u32 i = 0; i < 4; i++) row[i & 1] &= finite_pair(x.a[i]);
     for (u32 n = 0; n < 2; n++) {
       const Operand& y = operands[first + (2 * t + n) * 4 + q];
       for (u32 i = 0; i < 2; i++) {
         wide(y.b[i], bm[n] + i * 8 + 2 * q, be[n] + i * 8 + 2 * q);
-        col[n] &= (y.b[i] & 0x7f80) != 0x7f80 && (y.b[i] & 0x7f800000) != 0x7f800000;
+        col[n] &= finite_pair(y.b[i]);
       }
     }
   }
@@ -139,6 +140,18 @@ template <u32 V> __device__ __forceinline__ u32 kept() {
 }
 #endif
 
+// c = a b.
+__device__ __forceinline__ void mma_from_zero(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+#ifdef FORERUN_EMULATED
+  for (u32 i = 0; i < 4; i++) c[i] = 0;
+  mma(c, a0, a1, a2, a3, b0, b1);
+#else
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
+#endif
+}
+
 // ---- codes to pairs of bfloat16, exact
 
 struct Constants { u32 mask, sub; };
@@ -164,12 +177,12 @@ __device__ __forceinline__ void from_i8(const Constants& k, u32 w, u32& first, u
   first = bf16_pair_minus(and_or<0x007f007fu>(w, k.mask), and_or<0x00800080u>(w, k.mask));
   second = bf16_pair_minus(and_or<0x007f007fu>(v, k.mask), and_or<0x00800080u>(v, k.mask));
 }
-template <bool OFFSET> __device__ __forceinline__ void from_u4(const Constants& k, u32 w, u32 (&a)[4]) {
+template <bool SHIFTED> __device__ __forceinline__ void from_u4(const Constants& k, u32 w, u32 (&a)[4]) {
   a[0] = and_or<0x00780078u>(w, k.mask);
   a[1] = and_or<0x00780078u>(w >> 4, k.mask);
   a[2] = and_or<0x00780078u>(w >> 8, k.mask);
   a[3] = and_or<0x00780078u>(rotate_right(w, 12), k.mask);
-  if (!OFFSET)
+  if (!SHIFTED)
 #pragma unroll
     for (u32 i = 0; i < 4; i++) a[i] = bf16_pair_minus(a[i], k.sub);
 }

@@ -111,6 +111,8 @@ template <int F> __device__ void unit(const Product& a) {
 }
 
 KERNEL(product_any, Product, 128) {
+  let_next_start();
+  wait_for_previous();
   if (a.family == BF16) unit<BF16>(a);
   else if (a.family == E4M3) unit<E4M3>(a);
   else if (a.family == I8) unit<I8>(a);
@@ -127,6 +129,8 @@ struct Plain {
 };
 
 KERNEL(product_plain, Plain, 128) {
+  let_next_start();
+  wait_for_previous();
   u64 i = (u64)blockIdx.x * 4 + warp();
   if (i >= (u64)a.rows * a.tokens) return;
   u32 row = i % a.rows, token = i / a.rows;

@@ -36,6 +36,8 @@ __device__ inline float inverse_rms(const float* x, u32 dim, float eps) {
 }
 
 KERNEL(product_split, Split, 256) {
+  let_next_start();
+  wait_for_previous();
   u32 row = blockIdx.x;
   const float* x = a.x + (u64)row * a.dim;
   float factor = 1.0f;
@@ -93,6 +95,8 @@ struct Norm {
 
 // The norm alone, for products that take f32.
 KERNEL(product_norm, Norm, 256) {
+  let_next_start();
+  wait_for_previous();
   const float* x = a.x + (u64)blockIdx.x * a.dim;
   float factor = inverse_rms(x, a.dim, a.eps);
   for (u32 k = threadIdx.x; k < a.dim; k += 256) a.out[(u64)blockIdx.x * a.dim + k] = x[k] * factor * a.norm[k];

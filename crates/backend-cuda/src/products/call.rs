@@ -1,6 +1,8 @@
 //! Calls that multiply rows with one or several weights.
 
+use super::after;
 use super::layout::{BLOCK, Kind, Layout};
+use super::many::Tiles;
 use super::{Precision, Products, Weight, sources};
 use crate::driver::{Address, Args, Driver, DriverError, Launch};
 use forerun_backend::op::Activation;
@@ -56,6 +58,8 @@ pub(super) struct Columns {
     pub(super) ld: usize,
     pub(super) depth: usize,
     pub(super) parts: usize,
+    /// Tiles, where the columns are in the order of the kernel for many.
+    pub(super) tiles: Option<Tiles>,
 }
 
 impl Columns {
@@ -64,6 +68,15 @@ impl Columns {
         let level = (group / 16).trailing_zeros() as usize;
         self.sums.offset((level * (self.depth / 16) * self.ld * 4) as u64)
     }
+}
+
+/// In which order columns may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// As the steps of the tensor core take them: every kernel but that for many.
+    Steps,
+    /// In tiles, where the kernel for many is the one.
+    Tiled,
 }
 
 /// What a launch does besides multiplying.
@@ -146,12 +159,16 @@ impl Products {
             };
             let (now, later): (Vec<_>, Vec<_>) = rest.iter().partition(|output| same(output));
             rest = later;
+            let count = x.rows * precision.parts();
+            let tiles = self.tiles(&layout, count, precision.parts(), driver.properties());
             let made = match columns {
-                Some((planes, columns)) if planes == kind.planes => columns,
+                Some((planes, columns)) if planes == kind.planes && columns.tiles == tiles => {
+                    columns
+                }
                 _ => {
                     let levels = levels(outputs, kind.planes);
                     // SAFETY: the caller's promise.
-                    unsafe { self.split(driver, x, &layout, levels, precision)? }
+                    unsafe { self.split(driver, x, &layout, (levels, Order::Tiled), precision)? }
                 }
             };
             columns = Some((kind.planes, made));
@@ -183,7 +200,8 @@ impl Products {
         if x.rows > 0 && gate.channels > 0 {
             let levels = levels(&[gate], layout.kind.planes);
             // SAFETY: the caller's promise.
-            let columns = unsafe { self.split(driver, x, &layout, levels, precision)? };
+            let columns =
+                unsafe { self.split(driver, x, &layout, (levels, Order::Tiled), precision)? };
             let gate_of = Some(activation);
             let shape = Shape { tokens: x.rows, gate: gate_of, ..Shape::default() };
             let parts = [Part::from(&gate), Part::from(&up)];
@@ -202,12 +220,16 @@ impl Products {
         driver: &mut dyn Driver,
         x: Input,
         layout: &Layout,
-        levels: u32,
+        (levels, order): (u32, Order),
         precision: Precision,
     ) -> Result<Columns, DriverError> {
         let (depth, parts) = (layout.depth(), precision.parts());
         let columns = x.rows * parts;
-        let ld = columns.next_multiple_of(STEP_COLUMNS);
+        let tiles = match order {
+            Order::Tiled => self.tiles(layout, columns, parts, driver.properties()),
+            Order::Steps => None,
+        };
+        let ld = tiles.map_or(columns.next_multiple_of(STEP_COLUMNS), |tiles| tiles.room());
         let at = self.columns.of(driver, ld * depth * 2)?;
         let sums = if levels == 0 { 0 } else { 4 * (depth / 16) * ld * 4 };
         let sums = self.sums.of(driver, sums)?;
@@ -223,11 +245,11 @@ impl Products {
             .size(parts)
             .size(ld)
             .with(levels)
-            .with(0_u32)
+            .with(u32::from(tiles.is_some()))
             .with(x.norm.map_or(0.0, |norm| norm.eps));
         // SAFETY: the columns and their sums have the room that was just made; the rest is the caller's promise.
-        unsafe { driver.launch(&Launch::line(kernel, x.rows as u32, 256, &args))? };
-        Ok(Columns { at, sums, ld, depth, parts })
+        unsafe { driver.launch(&after(kernel, x.rows as u32, 256, &args))? };
+        Ok(Columns { at, sums, ld, depth, parts, tiles })
     }
 
     /// Multiplies columns with weights of one kind.
@@ -242,6 +264,14 @@ impl Products {
         parts: &[Part],
         shape: Shape,
     ) -> Result<(), DriverError> {
+        if let Some(tiles) = columns.tiles {
+            // SAFETY: the caller's promise.
+            return unsafe { self.many(driver, layout, (columns, tiles), parts, shape) };
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { self.few(driver, layout, columns, parts, shape)? } {
+            return Ok(());
+        }
         let kernel = self.kernel(driver, &sources::ANY, "product_any")?;
         let (args, units) = arguments(layout, columns, parts, shape);
         let tiles = shape.groups.map_or_else(
@@ -250,7 +280,7 @@ impl Products {
         );
         let launch = Launch {
             grid: [units, tiles.min(MOST_Y) as u32, 1],
-            ..Launch::line(kernel, 1, 32 * layout.segments() as u32, &args)
+            ..after(kernel, 1, 32 * layout.segments() as u32, &args)
         };
         // SAFETY: the caller's promise.
         unsafe { driver.launch(&launch) }
@@ -273,7 +303,7 @@ impl Products {
             let norm = x.norm.map_or((Address::NULL, 0.0), |norm| (norm.weight, norm.eps));
             let args = Args::new().with(x.at).with(norm.0).with(at).size(x.dim).with(norm.1);
             // SAFETY: the rows have the room that was just made; the rest is the caller's promise.
-            unsafe { driver.launch(&Launch::line(kernel, x.rows as u32, 256, &args))? };
+            unsafe { driver.launch(&after(kernel, x.rows as u32, 256, &args))? };
             rows.at = at;
         }
         let kernel = self.kernel(driver, &sources::ANY, "product_plain")?;
@@ -288,7 +318,7 @@ impl Products {
             .with(u32::from(output.add));
         let blocks = (output.channels * x.rows).div_ceil(4);
         // SAFETY: the caller's promise.
-        unsafe { driver.launch(&Launch::line(kernel, blocks as u32, 128, &args)) }
+        unsafe { driver.launch(&after(kernel, blocks as u32, 128, &args)) }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The experts that rows chose.
 
-use super::call::{Groups, Input, Part, Shape, level};
+use super::after;
+use super::call::{Groups, Input, Order, Part, Shape, level};
 use super::{Precision, Products, Weight, sources};
-use crate::driver::{Address, Args, Driver, DriverError, Launch};
+use crate::driver::{Address, Args, Driver, DriverError};
 use forerun_backend::op::Activation;
 
 /// Most experts of a layer.
@@ -85,7 +86,8 @@ impl Products {
         // SAFETY: the caller's promise, for all of these; hidden and partial have room for a row of each pair.
         unsafe {
             let groups = self.route(driver, op, 8 / precision.parts())?;
-            let columns = self.split(driver, op.x, &gate, level(gate.kind), precision)?;
+            let columns =
+                self.split(driver, op.x, &gate, (level(gate.kind), Order::Steps), precision)?;
             let shape = Shape {
                 tokens: pairs,
                 gate: Some(op.activation),
@@ -95,7 +97,8 @@ impl Products {
             let parts = [op.gate.part(op.hidden, op.ffn), op.up.part(op.hidden, op.ffn)];
             self.multiply(driver, &gate, columns, &parts, shape)?;
             let hidden = Input { at: op.hidden, rows: pairs, dim: op.ffn, norm: None };
-            let columns = self.split(driver, hidden, &down, level(down.kind), precision)?;
+            let columns =
+                self.split(driver, hidden, &down, (level(down.kind), Order::Steps), precision)?;
             let groups = Groups { share: 1, ..groups };
             let shape = Shape { tokens: pairs, gate: None, add: false, groups: Some(groups) };
             let parts = [op.down.part(op.partial, dim)];
@@ -136,7 +139,7 @@ impl Products {
             .size(op.experts)
             .size(most);
         // SAFETY: the lists have the room that was just made; the rest is the caller's promise.
-        unsafe { driver.launch(&Launch::line(kernel, 1, 1024, &args))? };
+        unsafe { driver.launch(&after(kernel, 1, 1024, &args))? };
         Ok(groups)
     }
 
@@ -154,6 +157,6 @@ impl Products {
             .with(u32::from(op.add));
         let blocks = (op.x.rows * op.x.dim).div_ceil(256) as u32;
         // SAFETY: the caller's promise.
-        unsafe { driver.launch(&Launch::line(kernel, blocks, 256, &args)) }
+        unsafe { driver.launch(&after(kernel, blocks, 256, &args)) }
     }
 }

@@ -8,7 +8,9 @@
 
 mod call;
 mod experts;
+pub mod few;
 pub mod layout;
+pub mod many;
 pub mod pack;
 mod room;
 mod scales;
@@ -19,7 +21,7 @@ pub use call::{Input, Norm, Output};
 pub use experts::{ExpertStack, Experts};
 pub use weight::Weight;
 
-use crate::driver::{Driver, DriverError, Kernel, Source};
+use crate::driver::{Args, Driver, DriverError, Kernel, Launch, Source};
 use room::Room;
 use std::collections::HashMap;
 
@@ -80,4 +82,9 @@ impl Products {
         self.kernels.insert(key, kernel);
         Ok(kernel)
     }
+}
+
+/// A launch in one dimension that may start before the kernel ahead has ended. All kernels here wait for it by themselves.
+fn after<'a>(kernel: Kernel, blocks: u32, threads: u32, args: &'a Args) -> Launch<'a> {
+    Launch { dependent: true, ..Launch::line(kernel, blocks, threads, args) }
 }

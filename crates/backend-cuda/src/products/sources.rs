@@ -3,23 +3,39 @@
 use crate::PRELUDE;
 use crate::driver::Source;
 
-const WEIGHT: &str = include_str!("../../kernels/weight.cuh");
+const PACKED: &str = include_str!("../../kernels/packed.cuh");
 const PRODUCT: &str = include_str!("../../kernels/product.cuh");
+
+const KIND: &str = include_str!("../../kernels/kind.cuh");
+const WIDE: &str = include_str!("../../kernels/wide.cuh");
+const ASYNC: &str = include_str!("../../kernels/async.cuh");
 
 /// Activations made columns.
 pub const SPLIT: Source = Source::new(
     "product_split",
-    &[PRELUDE, WEIGHT, include_str!("../../kernels/product_split.cu")],
+    &[PRELUDE, PACKED, ASYNC, include_str!("../../kernels/product_split.cu")],
 );
 
 /// Any product.
 pub const ANY: Source = Source::new(
     "product_any",
-    &[PRELUDE, WEIGHT, PRODUCT, include_str!("../../kernels/product_any.cu")],
+    &[PRELUDE, PACKED, ASYNC, PRODUCT, include_str!("../../kernels/product_any.cu")],
+);
+
+/// Few columns, for one kind of weight.
+pub const FEW: Source = Source::new(
+    "product_few",
+    &[PRELUDE, PACKED, ASYNC, PRODUCT, KIND, include_str!("../../kernels/product_few.cu")],
+);
+
+/// Many columns on Hopper, for one kind of weight.
+pub const MANY: Source = Source::new(
+    "product_many",
+    &[PRELUDE, PACKED, ASYNC, PRODUCT, KIND, WIDE, include_str!("../../kernels/product_many.cu")],
 );
 
 /// What experts need besides products.
 pub const EXPERTS: Source = Source::new(
     "product_experts",
-    &[PRELUDE, WEIGHT, include_str!("../../kernels/product_experts.cu")],
+    &[PRELUDE, PACKED, ASYNC, include_str!("../../kernels/product_experts.cu")],
 );

@@ -6,7 +6,7 @@ mod stage;
 
 use forerun_backend::conform::{all_formats, fitting_columns, typical_formats};
 use forerun_backend::op::Activation;
-use forerun_backend_cuda::products::{Output, Precision};
+use forerun_backend_cuda::products::{Choice, Output, Precision, Weight};
 use forerun_base::{Codes, DType, Format, ScaleKind};
 use stage::{Stage, bits, check, product};
 
@@ -78,30 +78,60 @@ fn served() -> Vec<(Format, usize)> {
     ]
 }
 
+/// The product of some rows, by a choice of kernels.
+fn rows_by(
+    stage: &mut Stage,
+    weights: &[Weight],
+    x: &[f32],
+    precision: Precision,
+    choice: Choice,
+) -> Vec<Vec<u32>> {
+    let cols = weights[0].cols;
+    let rows = x.len() / cols;
+    let input = stage.input(x, cols);
+    let outputs: Vec<Output> = weights.iter().map(|&weight| stage.output(weight, rows)).collect();
+    stage.products.choice = choice;
+    // SAFETY: the stage made the memory for these sizes.
+    unsafe {
+        let (products, driver) = (&mut stage.products, &mut stage.driver);
+        products.linears(driver, input, &outputs, precision).unwrap();
+    }
+    outputs.iter().map(|output| bits(&stage.get(output.at, rows * output.channels))).collect()
+}
+
 #[test]
-fn a_row_has_the_same_bits_in_any_number_of_rows() {
+fn a_row_has_the_same_bits_in_any_number_of_rows_by_any_kernel() {
     let mut stage = Stage::new(3);
     for (format, cols) in served() {
-        let (weight, _) = stage.weight([24, cols], format);
+        let weights = [24, 100].map(|rows| stage.weight([rows, cols], format).0);
         let x = stage.rng.values(40 * cols);
         for precision in [Precision::Half, Precision::Exact] {
-            let mut run = |from: usize, rows: usize| {
-                let input = stage.input(&x[from * cols..(from + rows) * cols], cols);
-                let output = stage.output(weight, rows);
-                // SAFETY: the stage made the memory for these sizes.
-                unsafe {
-                    let (products, driver) = (&mut stage.products, &mut stage.driver);
-                    products.linears(driver, input, &[output], precision).unwrap();
-                }
-                bits(&stage.get(output.at, rows * 24))
-            };
-            let all = run(0, 40);
-            for (from, rows) in [(0, 1), (7, 1), (3, 2), (11, 3), (2, 5), (16, 8), (1, 17), (5, 33)]
+            let all = rows_by(&mut stage, &weights, &x, precision, Choice::Any);
+            for (from, rows) in [(0, 1), (7, 1), (3, 2), (11, 3), (2, 5), (16, 8), (1, 17), (7, 33)]
             {
-                let found = run(from, rows);
-                assert_eq!(found, all[from * 24..(from + rows) * 24], "{} {rows}", weight.form());
+                let x = &x[from * cols..(from + rows) * cols];
+                let found = rows_by(&mut stage, &weights, x, precision, Choice::Fastest);
+                for ((found, all), weight) in found.iter().zip(&all).zip(&weights) {
+                    let n = weight.rows;
+                    let name = format!("{} {rows} {precision:?}", weight.form());
+                    assert_eq!(*found, all[from * n..(from + rows) * n], "{name}");
+                }
             }
         }
+    }
+}
+
+#[test]
+fn activations_that_do_not_fit_in_shared_memory_change_no_bit() {
+    let mut stage = Stage::new(8);
+    let u4 = grouped(Codes::Uint { bits: 4 }, 64, ScaleKind::BF16, true);
+    for format in [Format::Dense(DType::BF16), u4] {
+        let cols = 15360;
+        let weights = [stage.weight([200, cols], format).0];
+        let x = stage.rng.values(9 * cols);
+        let all = rows_by(&mut stage, &weights, &x, Precision::Half, Choice::Any);
+        let found = rows_by(&mut stage, &weights, &x, Precision::Half, Choice::Fastest);
+        assert_eq!(found, all, "{}", weights[0].form());
     }
 }
 
