@@ -66,8 +66,6 @@ static float step(const i32* am, const i32* ae, const i32* bm, const i32* be, fl
 }
 static bool finite_pair(u32 w) { return (w & 0x7f80) != 0x7f80 && (w & 0x7f800000) != 0x7f800000; }
 }  // namespace emulated
-extern "C" float product_exp(float) __asm__("expf");
-extern "C" float product_tanh(float) __asm__("tanhf");
 __device__ inline void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   using namespace emulated;
   u32 first = state.current & ~31u, l = ::lane(), g = l / 4, t = l % 4;
@@ -94,18 +92,16 @@ __device__ inline void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0
   __syncwarp();
 }
 __device__ __forceinline__ u32 bf16_pair_times(u32 a, u32 b) {
-  float low = bf16_value(a & 0xffff) * bf16_value(b & 0xffff), high = bf16_value(a >> 16) * bf16_value(b >> 16);
+  float low = bf16_to_f32(a & 0xffff) * bf16_to_f32(b & 0xffff), high = bf16_to_f32(a >> 16) * bf16_to_f32(b >> 16);
   return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000);
 }
 __device__ __forceinline__ u32 bf16_pair_minus(u32 a, u32 b) {
-  float low = bf16_value(a & 0xffff) - bf16_value(b & 0xffff), high = bf16_value(a >> 16) - bf16_value(b >> 16);
+  float low = bf16_to_f32(a & 0xffff) - bf16_to_f32(b & 0xffff), high = bf16_to_f32(a >> 16) - bf16_to_f32(b >> 16);
   return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000);
 }
 template <u32 M> __device__ __forceinline__ u32 and_or(u32 w, u32 o) { return (w & M) | o; }
 template <u32 V> __device__ __forceinline__ u32 kept() { return V; }
 #else
-__device__ __forceinline__ float product_exp(float x) { return expf(x); }
-__device__ __forceinline__ float product_tanh(float x) { return tanhf(x); }
 __device__ __forceinline__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -227,11 +223,7 @@ struct Product {
   u32 share;         // pairs that share a column of x: the choices of a token, or 1
 };
 
-__device__ __forceinline__ float activate(u32 kind, float x) {
-  if (kind == 1) return x / (1.0f + product_exp(-x));
-  float inner = 0.7978846f * (x + 0.044715f * x * x * x);
-  return 0.5f * x * (1.0f + product_tanh(inner));
-}
+__device__ __forceinline__ float activate(u32 kind, float x) { return kind == 1 ? silu(x) : gelu_tanh(x); }
 
 __device__ __forceinline__ void store(const Product& a, const Part& p, u32 row, u64 token, float sum) {
   if (p.bias) sum = sum + p.bias[row];

@@ -7,8 +7,8 @@ struct Route {
   u32* list;          // pairs by expert, in any order within one
   Some* tiles;        // runs of at most `most` pairs of one expert
   u32* tile_count;
-  u32* error;         // set where an expert is none, or null
-  u32 pairs, experts, most;
+  u32* fault;
+  u32 site, pairs, experts, most;
 };
 
 #define MOST_EXPERTS 1024
@@ -22,8 +22,7 @@ KERNEL(product_route, Route, 1024) {
   __syncthreads();
   for (u32 i = threadIdx.x; i < a.pairs; i += blockDim.x) {
     u32 e = a.chosen[i];
-    if (e < a.experts) atomicAdd(&count[e], 1u);
-    else if (a.error) *a.error = e;
+    if (inside(a.fault, a.site, e, a.experts)) atomicAdd(&count[e], 1u);
   }
   __syncthreads();
   if (threadIdx.x < 32) {

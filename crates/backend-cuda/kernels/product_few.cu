@@ -18,74 +18,6 @@ struct Few {
   u32 at_ring, at_x, at_sums, at_total, at_saved;  // in shared memory
 };
 
-// A group's sum joins the segment's.
-template <int T>
-__device__ __forceinline__ void join(float (&sum)[T][4], const float (&group)[T][4], const u8* block, const float* sums, u32 which) {
-  const u32 g = lane() >> 2, t = lane() & 3;
-  float s[2], o[2];
-  scales_of(block, which, g, s, o);
-#pragma unroll
-  for (int j = 0; j < T; j++) {
-    float2 x = make_float2(0, 0);
-    if (OFFSET) x = *(const float2*)(sums + which * (8 * T) + j * 8 + 2 * t);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      sum[j][i] = fmaf(s[i / 2], group[j][i], sum[j][i]);
-      if (OFFSET) sum[j][i] = fmaf(o[i / 2], i % 2 ? x.y : x.x, sum[j][i]);
-    }
-  }
-}
-
-// One block of 128 columns; `x` are this lane's activations of 8 columns each.
-template <int T>
-__device__ __forceinline__ void add_block(float (&sum)[T][4], const u8* block, const u8* const (&x)[T], const float* sums, const Constants& k) {
-  float group[T][4];
-  uint4 codes;
-#pragma unroll
-  for (int two = 0; two < 4; two++) {
-    uint4 v[T];
-    u32 a[4], b[4];
-#pragma unroll
-    for (int j = 0; j < T; j++) v[j] = *(const uint4*)(x[j] + two * 64);
-    if (FAMILY == BF16) {
-      uint4 p = *(const uint4*)(block + two * 1024 + lane() * 16), q = *(const uint4*)(block + two * 1024 + 512 + lane() * 16);
-      a[0] = p.x, a[1] = p.y, a[2] = p.z, a[3] = p.w, b[0] = q.x, b[1] = q.y, b[2] = q.z, b[3] = q.w;
-    } else if (FAMILY == U4) {
-      if (two % 2 == 0) codes = *(const uint4*)(block + two / 2 * 512 + lane() * 16);
-      from_u4<OFFSET>(k, two % 2 ? codes.z : codes.x, a);
-      from_u4<OFFSET>(k, two % 2 ? codes.w : codes.y, b);
-    } else {
-      uint4 w = *(const uint4*)(block + two * 512 + lane() * 16);
-      if (FAMILY == I8) {
-        from_i8(k, w.x, a[0], a[1]), from_i8(k, w.y, a[2], a[3]), from_i8(k, w.z, b[0], b[1]), from_i8(k, w.w, b[2], b[3]);
-      } else {
-        from_e4m3(k, w.x, a[0], a[1]), from_e4m3(k, w.y, a[2], a[3]);
-        from_e4m3(k, w.z, b[0], b[1]), from_e4m3(k, w.w, b[2], b[3]);
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < T; j++) {
-      if (FAMILY == BF16) {
-        mma(sum[j], a[0], a[1], a[2], a[3], v[j].x, v[j].y);
-        mma(sum[j], b[0], b[1], b[2], b[3], v[j].z, v[j].w);
-      } else {
-        if (GROUP == 16 || two % (GROUP / 32 + !(GROUP / 32)) == 0) mma_from_zero(group[j], a[0], a[1], a[2], a[3], v[j].x, v[j].y);
-        else mma(group[j], a[0], a[1], a[2], a[3], v[j].x, v[j].y);
-        if (GROUP != 16) mma(group[j], b[0], b[1], b[2], b[3], v[j].z, v[j].w);
-      }
-    }
-    if (FAMILY == BF16) continue;
-    if (GROUP == 16) {
-      join(sum, group, block, sums, two * 2);
-#pragma unroll
-      for (int j = 0; j < T; j++) mma_from_zero(group[j], b[0], b[1], b[2], b[3], v[j].z, v[j].w);
-      join(sum, group, block, sums, two * 2 + 1);
-    } else if ((two + 1) % (GROUP / 32 + !(GROUP / 32)) == 0) {
-      join(sum, group, block, sums, two / (GROUP / 32 + !(GROUP / 32)));
-    }
-  }
-}
-
 template <int T> __device__ __forceinline__ void few(const Few& a) {
   DYNAMIC_SHARED(u8, room);
   constexpr u32 STAGE_BYTES = STAGE * BLOCK_BYTES, SUMS = 128 / GROUP * 8 * T;  // of a block's groups
@@ -194,7 +126,21 @@ template <int T> __device__ __forceinline__ void few(const Few& a) {
           barrier_wait(bars + 8 * slot, parity);
 #pragma unroll
           for (int q = 0; q < STAGE; q++) {
-            add_block<T>(sum, ring_at + slot * STAGE_BYTES + q * BLOCK_BYTES, x, sums, k);
+            uint4 v[4][T];
+            float x_sums[128 / GROUP][T][2];
+#pragma unroll
+            for (int two = 0; two < 4; two++)
+#pragma unroll
+              for (int j = 0; j < T; j++) v[two][j] = *(const uint4*)(x[j] + two * 64);
+            if (OFFSET)
+#pragma unroll
+              for (int h = 0; h < 128 / GROUP; h++)
+#pragma unroll
+                for (int j = 0; j < T; j++) {
+                  float2 v = *(const float2*)(sums + h * (8 * T) + j * 8 + 2 * t);
+                  x_sums[h][j][0] = v.x, x_sums[h][j][1] = v.y;
+                }
+            add_block<T>(sum, ring_at + slot * STAGE_BYTES + q * BLOCK_BYTES, v, x_sums, k);
 #pragma unroll
             for (int j = 0; j < T; j++) x[j] += 256;
             sums += SUMS;
@@ -221,13 +167,7 @@ template <int T> __device__ __forceinline__ void few(const Few& a) {
         for (int q = 0; q < T * 4; q++) {
           const u32 at = (q * segs + seg) * 32 + l, r = at % 16, token = at / 16;
           if (token >= p.tokens) continue;
-          float v = 0;
-          for (i32 h = p.split - 1; h >= 0; h--) {
-            const u32 c = token * p.split + h, from = (c / 8 * 32 + r % 8 * 4 + c % 8 / 2) * 4 + r / 8 * 2 + c % 2;
-            float one = ((const float*)total)[from];
-            for (u32 s = 1; s < segs; s++) one = one + ((const float*)total)[s * T * 128 + from];
-            v = h == (i32)p.split - 1 ? one : v + one;
-          }
+          const float v = total_of<T>((const float*)total, r, token, p.split, segs);
           if (p.pair && i % 2 == 0) gate[q] = v;
           else if (row0 + r < part.rows) {
             if (p.pair) store(p, p.part[0], row0 + r, token, activate(p.pair, gate[q]) * v);

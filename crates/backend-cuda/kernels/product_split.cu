@@ -17,11 +17,6 @@ struct Split {
   float eps;
 };
 
-__device__ inline u16 nearest_bf16(float x) {
-  u32 bits = __float_as_uint(x);
-  return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 // 1 / sqrt(mean(x²) + eps) by a block of 256 threads: each adds every 256th square, then a tree, then the warps in order.
 __device__ inline float inverse_rms(const float* x, u32 dim, float eps) {
   __shared__ float partial[8];
@@ -58,8 +53,8 @@ KERNEL(product_split, Split, 256) {
       float sum = 0;
       u32 words[8];
       for (u32 i = 0; i < 16; i++) {
-        u16 term = nearest_bf16(rest[i]);
-        float value = bf16_value(term);
+        u16 term = f32_to_bf16(rest[i]);
+        float value = bf16_to_f32(term);
         rest[i] = rest[i] - value;
         sum = sum + value;
         words[i / 2] = i & 1 ? words[i / 2] | (u32)term << 16 : term;

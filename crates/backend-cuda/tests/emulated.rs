@@ -1,7 +1,7 @@
 //! The emulated driver does what CUDA promises.
 
 use forerun_backend_cuda::driver::{Args, Driver, Emulated, Launch, Source};
-use forerun_backend_cuda::{FAMILIES, PRELUDE};
+use forerun_backend_cuda::{PRELUDE, families};
 use std::path::Path;
 
 fn driver() -> Emulated {
@@ -81,7 +81,7 @@ fn threads_that_wait_for_nobody_are_an_error() {
 #[test]
 fn every_family_compiles_for_the_emulation() {
     let mut driver = driver();
-    for family in FAMILIES {
+    for family in families() {
         driver.load(&family).unwrap_or_else(|why| panic!("{}: {why}", family.name));
     }
 }

@@ -1,7 +1,7 @@
 //! Bits of products.
 
-use crate::formats::formats;
-use forerun_backend::conform::{Rng, random_matrix};
+use crate::formats::{self, formats};
+use forerun_backend::conform::Rng;
 use forerun_backend::op::Activation;
 use forerun_backend_cuda::driver::{Address, Driver};
 use forerun_backend_cuda::products::{Choice, Input, Output, Precision, Products, Weight};
@@ -30,6 +30,9 @@ fn hash(numbers: &[f32]) -> u64 {
     let bytes = numbers.iter().flat_map(|v| v.to_bits().to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
+
+/// Rows of a hash: all that the CPU has time for.
+const HASHED: usize = 24;
 
 /// The largest difference from f64, in parts of the largest number.
 fn error(found: &[f32], x: &[f32], matrix: &Matrix) -> f64 {
@@ -88,8 +91,9 @@ impl Run<'_> {
     }
 }
 
-pub(crate) fn run(driver: &mut dyn Driver) -> Result<(), Box<dyn Error>> {
-    let most = WIDTHS.into_iter().max().unwrap_or(1);
+/// Hashes of the general kernel's products; with `widths`, whether the others have their bits at every number of rows.
+pub(crate) fn run(driver: &mut dyn Driver, widths: bool) -> Result<(), Box<dyn Error>> {
+    let most = if widths { WIDTHS.into_iter().max().unwrap_or(1) } else { HASHED };
     let out = [most * 272; 2].map(|numbers| driver.alloc(numbers as u64 * 4));
     let [first, second] = out;
     let mut run = Run { driver, products: Products::default(), out: [first?, second?] };
@@ -97,8 +101,8 @@ pub(crate) fn run(driver: &mut dyn Driver) -> Result<(), Box<dyn Error>> {
     for (name, format) in formats() {
         for [rows, cols] in SHAPES {
             let mut rng = Rng::named(&format!("{name} {rows} {cols}"));
-            let matrix = random_matrix(&mut rng, [rows, cols], format)?;
-            let other = random_matrix(&mut rng, [rows, cols], format)?;
+            let matrix = formats::matrix(&mut rng, [rows, cols], (name, format))?;
+            let other = formats::matrix(&mut rng, [rows, cols], (name, format))?;
             let weight = Weight::upload(run.driver, &matrix)?;
             let pair = [weight, Weight::upload(run.driver, &other)?];
             let x = rng.values(most * cols);
@@ -108,14 +112,20 @@ pub(crate) fn run(driver: &mut dyn Driver) -> Result<(), Box<dyn Error>> {
                 for weights in [&pair[..1], &pair[..]] {
                     let all = run.product(input(most), weights, precision, Choice::Any)?;
                     let mut line = String::new();
-                    for n in WIDTHS {
+                    for n in WIDTHS.into_iter().filter(|_| widths) {
                         let found = run.product(input(n), weights, precision, Choice::Fastest)?;
                         let same = found.iter().zip(&all).all(|(a, b)| a.to_bits() == b.to_bits());
                         unequal += usize::from(!same);
                         line += if same { " =" } else { " UNEQUAL" };
                     }
                     let gated = if weights.len() == 2 { " gated" } else { "" };
-                    println!("{name} {rows}x{cols} {precision:?}{gated} {:016x}{line}", hash(&all));
+                    println!(
+                        "{name} {rows}x{cols} {precision:?}{gated} {:016x}",
+                        hash(&all[..HASHED * rows])
+                    );
+                    if widths {
+                        println!("widths{line}");
+                    }
                     if weights.len() == 1 && precision == Precision::Exact {
                         println!("{name} {rows}x{cols} error {:.1e}", error(&all, &x, &matrix));
                     }

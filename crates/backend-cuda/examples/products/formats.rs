@@ -1,6 +1,10 @@
 //! Formats by name.
 
-use forerun_base::{Codes, DType, Format, ScaleKind};
+use forerun_backend::conform::{Rng, random_matrix};
+use forerun_backend_cuda::driver::Source;
+use forerun_backend_cuda::products::layout::Layout;
+use forerun_backend_cuda::products::{few, many, sources};
+use forerun_base::{Codes, DType, Format, Matrix, MatrixError, ScaleKind};
 
 /// The formats that are measured.
 pub(crate) fn formats() -> Vec<(&'static str, Format)> {
@@ -8,7 +12,7 @@ pub(crate) fn formats() -> Vec<(&'static str, Format)> {
     vec![
         ("bf16", Format::Dense(DType::BF16)),
         ("fp8", grouped(Codes::E4m3, 128, ScaleKind::F32, false)),
-        ("fp8-bf16", grouped(Codes::E4m3, 128, ScaleKind::BF16, false)),
+        ("fp8-rows", grouped(Codes::E4m3, 128, ScaleKind::F32, false)),
         ("i8", grouped(Codes::Int { bits: 8 }, 64, ScaleKind::BF16, false)),
         ("u4", grouped(Codes::Uint { bits: 4 }, 64, ScaleKind::BF16, true)),
         ("i4", grouped(Codes::Int { bits: 4 }, 64, ScaleKind::BF16, false)),
@@ -17,4 +21,32 @@ pub(crate) fn formats() -> Vec<(&'static str, Format)> {
         ("f16", Format::Dense(DType::F16)),
         ("f32", Format::Dense(DType::F32)),
     ]
+}
+
+/// A random matrix. That of `fp8` has a scale for each 128 × 128 block.
+pub(crate) fn matrix(
+    rng: &mut Rng,
+    [rows, cols]: [usize; 2],
+    (name, format): (&str, Format),
+) -> Result<Matrix, MatrixError> {
+    let matrix = random_matrix(rng, [rows, cols], format)?;
+    if name != "fp8" {
+        return Ok(matrix);
+    }
+    let groups = cols.div_ceil(128);
+    let scales: Vec<u8> = (0..rows * groups)
+        .flat_map(|i| (0.002 + 0.0001 * ((i % groups + i / groups / 128) as f32)).to_le_bytes())
+        .collect();
+    let none = matrix.offsets().clone();
+    Matrix::new([rows, cols], format, [matrix.codes().clone(), scales.into(), none])
+}
+
+/// The kernels of a format.
+pub(crate) fn sources((name, format): (&str, Format)) -> Result<Vec<Source>, MatrixError> {
+    let matrix = matrix(&mut Rng::named("sources"), [32, 2048], (name, format))?;
+    let layout = Layout::of(&matrix);
+    let mut all = vec![sources::SPLIT, sources::ANY, sources::EXPERTS];
+    all.extend([1, 2].map(|stage| few::source(layout.kind, stage)));
+    all.extend([64, 128].map(|columns| many::source(&layout, columns)));
+    Ok(all)
 }

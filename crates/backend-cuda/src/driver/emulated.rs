@@ -4,8 +4,8 @@
 //! follows from the text, so a text is compiled once.
 
 use super::{
-    Address, Driver, DriverError, Kernel, Launch, Mark, MemoryInfo, Module, Properties, Source,
-    cache,
+    Address, Driver, DriverError, Kernel, Launch, Mark, MemoryInfo, Module, Properties, Report,
+    Source, cache,
 };
 use libloading::{Library, Symbol};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -49,7 +49,7 @@ pub struct Emulated {
     memory: HashMap<u64, Layout>,
     /// Bytes taken, of [`Emulated::TOTAL`].
     taken: u64,
-    marks: u64,
+    marks: Vec<Report>,
 }
 
 /// Libraries of this process by file: a second copy would be the same one, with the same shared memory.
@@ -73,7 +73,7 @@ impl Emulated {
             kernels: Vec::new(),
             memory: HashMap::new(),
             taken: 0,
-            marks: 0,
+            marks: Vec::new(),
         }
     }
 
@@ -265,13 +265,16 @@ impl Driver for Emulated {
         failed(&unsafe { CStr::from_ptr(why) }.to_string_lossy())
     }
 
-    fn mark(&mut self) -> Result<Mark, DriverError> {
-        self.marks += 1;
-        Ok(Mark(self.marks))
+    unsafe fn mark(&mut self, report: Address) -> Result<Mark, DriverError> {
+        // SAFETY: the caller promises the words.
+        let words = unsafe { ptr::read_unaligned(report.0 as *const Report) };
+        self.marks.push(words);
+        Ok(Mark(self.marks.len() as u64))
     }
 
-    fn wait(&mut self, _mark: Mark) -> Result<(), DriverError> {
-        Ok(())
+    fn wait(&mut self, mark: Mark) -> Result<Report, DriverError> {
+        let at = usize::try_from(mark.0).ok().and_then(|number| number.checked_sub(1));
+        Ok(at.and_then(|at| self.marks.get(at)).copied().unwrap_or_default())
     }
 
     fn synchronize(&mut self) -> Result<(), DriverError> {

@@ -4,8 +4,8 @@
 //! machine code, which is kept on disk under a name that follows from the text, the architecture and the compiler's version.
 
 use super::{
-    Address, Driver, DriverError, Kernel, Launch, Mark, MemoryInfo, Module, Properties, Source,
-    cache,
+    Address, Driver, DriverError, Kernel, Launch, Mark, MemoryInfo, Module, Properties, Report,
+    Source, cache,
 };
 use cudarc::driver::{result, sys};
 use cudarc::nvrtc;
@@ -115,11 +115,21 @@ pub struct Gpu {
     folder: Option<PathBuf>,
     modules: Vec<sys::CUmodule>,
     kernels: Vec<Found>,
-    /// Marks not waited for, oldest first, and events to use again.
-    marks: VecDeque<(u64, sys::CUevent)>,
-    events: Vec<sys::CUevent>,
+    /// Marks not waited for, oldest first.
+    marks: VecDeque<(u64, Signal)>,
+    /// To use again.
+    signals: Vec<Signal>,
     last_mark: u64,
+    /// What the last mark that was waited for reported.
+    report: Report,
     staging: *mut u8,
+}
+
+/// What a mark is made of: an event, and pinned memory for its report.
+#[derive(Clone, Copy)]
+struct Signal {
+    event: sys::CUevent,
+    report: *mut Report,
 }
 
 struct Found {
@@ -162,8 +172,9 @@ impl Gpu {
             modules: Vec::new(),
             kernels: Vec::new(),
             marks: VecDeque::new(),
-            events: Vec::new(),
+            signals: Vec::new(),
             last_mark: 0,
+            report: Report::default(),
             staging: ptr::null_mut(),
         };
         gpu.bind()?;
@@ -227,6 +238,15 @@ fn properties(device: sys::CUdevice) -> Result<Properties, DriverError> {
             Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
         )?,
     })
+}
+
+/// A new signal; a context is current.
+fn signal() -> Result<Signal, DriverError> {
+    let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
+    let event = result::event::create(flags).map_err(failed("cuEventCreate"))?;
+    // SAFETY: a context is current.
+    let report = unsafe { result::malloc_host(size_of::<Report>(), 0) };
+    Ok(Signal { event, report: report.map_err(failed("cuMemHostAlloc"))?.cast() })
 }
 
 /// Attributes of a launch.
@@ -398,35 +418,40 @@ impl Driver for Gpu {
         .map_err(|error| why(&failed("cuLaunchKernelEx")(error)))
     }
 
-    fn mark(&mut self) -> Result<Mark, DriverError> {
+    unsafe fn mark(&mut self, report: Address) -> Result<Mark, DriverError> {
         self.bind()?;
-        let event = match self.events.pop() {
-            Some(event) => event,
-            None => result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
-                .map_err(failed("cuEventCreate"))?,
+        let signal = match self.signals.pop() {
+            Some(signal) => signal,
+            None => signal()?,
         };
-        // SAFETY: the event exists.
-        unsafe { result::event::record(event, self.stream) }.map_err(failed("cuEventRecord"))?;
+        // SAFETY: the event and its memory exist, nobody waits for them, and the caller promises the words.
+        unsafe {
+            let words = &mut *signal.report;
+            result::memcpy_dtoh_async(words, report.0, self.stream)
+                .map_err(failed("cuMemcpyDtoHAsync"))?;
+            result::event::record(signal.event, self.stream).map_err(failed("cuEventRecord"))?;
+        }
         self.last_mark += 1;
-        self.marks.push_back((self.last_mark, event));
+        self.marks.push_back((self.last_mark, signal));
         Ok(Mark(self.last_mark))
     }
 
-    fn wait(&mut self, mark: Mark) -> Result<(), DriverError> {
+    fn wait(&mut self, mark: Mark) -> Result<Report, DriverError> {
         self.bind()?;
-        while let Some(&(number, event)) =
-            self.marks.front().filter(|(number, _)| *number <= mark.0)
-        {
-            // Marks are passed in order, so the last one's event is enough.
-            if number == mark.0 {
-                // SAFETY: the event exists.
-                unsafe { result::event::synchronize(event) }
-                    .map_err(failed("cuEventSynchronize"))?;
+        while let Some(&(_, signal)) = self.marks.front().filter(|(number, _)| *number <= mark.0) {
+            // SAFETY: the event exists, and its report is written before it is passed.
+            unsafe {
+                result::event::synchronize(signal.event).map_err(failed("cuEventSynchronize"))?;
+                let report = signal.report.read();
+                // A report that was not asked for is not lost.
+                if report != Report::default() || self.report == Report::default() {
+                    self.report = report;
+                }
             }
             self.marks.pop_front();
-            self.events.push(event);
+            self.signals.push(signal);
         }
-        Ok(())
+        Ok(std::mem::take(&mut self.report))
     }
 
     fn synchronize(&mut self) -> Result<(), DriverError> {
@@ -448,11 +473,11 @@ impl Drop for Gpu {
         // SAFETY: everything was made by this driver and is not used again; what fails here has nobody to tell.
         unsafe {
             let _ = result::stream::synchronize(self.stream);
-            for (_, event) in self.marks.drain(..) {
-                let _ = result::event::destroy(event);
-            }
-            for event in self.events.drain(..) {
-                let _ = result::event::destroy(event);
+            for signal in
+                self.marks.drain(..).map(|(_, signal)| signal).chain(self.signals.drain(..))
+            {
+                let _ = result::event::destroy(signal.event);
+                let _ = result::free_host(signal.report.cast());
             }
             for module in self.modules.drain(..) {
                 let _ = result::module::unload(module);

@@ -42,33 +42,46 @@ pub struct Kernel(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(pub u64);
 
+/// Words that the queue reports at a mark.
+pub type Report = [u32; 4];
+
 /// CUDA C++ without headers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     /// Names it in errors.
     pub name: &'static str,
     /// The text, in parts that follow each other; the first is [`crate::PRELUDE`].
     pub parts: &'static [&'static str],
-    /// Numbers that the text is compiled with, as macros.
-    pub defines: Vec<(&'static str, i64)>,
+    /// Numbers that the text is compiled with, as macros; those without a name are none.
+    pub defines: [(&'static str, i64); Source::MOST_DEFINES],
 }
 
 impl Source {
+    /// Most macros of a text.
+    pub const MOST_DEFINES: usize = 8;
+
     /// A text without numbers of its own.
     pub const fn new(name: &'static str, parts: &'static [&'static str]) -> Self {
-        Self { name, parts, defines: Vec::new() }
+        Self { name, parts, defines: [("", 0); Self::MOST_DEFINES] }
     }
 
     /// The same text with a macro set.
-    pub fn with(mut self, name: &'static str, value: i64) -> Self {
-        self.defines.push((name, value));
+    ///
+    /// # Panics
+    /// When there are too many.
+    pub const fn with(mut self, name: &'static str, value: i64) -> Self {
+        let mut at = 0;
+        while !self.defines[at].0.is_empty() {
+            at += 1;
+        }
+        self.defines[at] = (name, value);
         self
     }
 
     /// The whole text; each part counts its own lines.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for (name, value) in &self.defines {
+        for (name, value) in self.defines.iter().filter(|(name, _)| !name.is_empty()) {
             text += &format!("#define {name} {value}\n");
         }
         let last = self.parts.len().saturating_sub(1);
@@ -251,11 +264,14 @@ pub trait Driver: Send {
     /// The args are the kernel's struct, and what it reads and writes through them is allocated.
     unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DriverError>;
 
-    /// Marks the end of the queue.
-    fn mark(&mut self) -> Result<Mark, DriverError>;
+    /// Marks the end of the queue, and has the words at `report` brought to the host by then.
+    ///
+    /// # Safety
+    /// There are that many words.
+    unsafe fn mark(&mut self, report: Address) -> Result<Mark, DriverError>;
 
-    /// Waits until a mark is passed.
-    fn wait(&mut self, mark: Mark) -> Result<(), DriverError>;
+    /// Waits until a mark is passed; the words reported there.
+    fn wait(&mut self, mark: Mark) -> Result<Report, DriverError>;
 
     /// Waits until the queue is empty.
     fn synchronize(&mut self) -> Result<(), DriverError>;

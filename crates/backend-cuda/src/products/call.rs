@@ -88,6 +88,8 @@ pub(super) struct Shape {
     pub(super) gate: Option<Activation>,
     pub(super) add: bool,
     pub(super) groups: Option<Groups>,
+    /// Tokens that share a row: the experts that a row chose. None is one.
+    pub(super) share: usize,
 }
 
 /// Pairs of a row and an expert, sorted by expert.
@@ -98,8 +100,6 @@ pub(super) struct Groups {
     pub(super) list: Address,
     /// There are no more tiles than this.
     pub(super) most: usize,
-    /// Pairs that share a row.
-    pub(super) share: usize,
 }
 
 /// A weight's part of a launch, as the kernel has it.
@@ -392,6 +392,6 @@ pub(super) fn arguments(
         .with(kind.bias)
         .with(gate_number(shape.gate))
         .with(u32::from(shape.add))
-        .size(groups.map_or(1, |g| g.share));
+        .size(shape.share.max(1));
     (args, units)
 }

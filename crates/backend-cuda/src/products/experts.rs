@@ -1,11 +1,15 @@
 //! The experts that rows chose.
 
 use super::after;
-use super::call::{Groups, Input, Order, Part, Shape, level};
+use super::call::{Columns, Groups, Input, Order, Part, Shape, level};
+use super::chosen::{Chosen, aligned};
+use super::layout::Layout;
 use super::{Precision, Products, Weight, sources};
 use crate::driver::{Address, Args, Driver, DriverError};
 use forerun_backend::op::Activation;
 
+/// Rows up to which experts are not sorted: they rarely choose the same.
+const FEW_ROWS: usize = 8;
 /// Most experts of a layer.
 pub(super) const MOST_EXPERTS: usize = 1024;
 
@@ -58,8 +62,30 @@ pub struct Experts {
     pub add: bool,
     /// The function on the gates.
     pub activation: Activation,
-    /// A word that is set where an expert is none.
-    pub error: Option<Address>,
+    /// Where a kernel notes an expert that is none, and as what.
+    pub fault: (Address, u32),
+}
+
+impl Experts {
+    /// Gate and up.
+    fn first(&self) -> [Part; 2] {
+        [self.gate, self.up].map(|stack| stack.part(self.hidden, self.ffn))
+    }
+
+    fn second(&self) -> [Part; 1] {
+        [self.down.part(self.partial, self.x.dim)]
+    }
+
+    /// The rows between the two.
+    fn inner(&self) -> Input {
+        Input { at: self.hidden, rows: self.x.rows * self.top_k, dim: self.ffn, norm: None }
+    }
+
+    /// The first product's, without its groups.
+    fn shape(&self) -> Shape {
+        let (tokens, gate) = (self.x.rows * self.top_k, Some(self.activation));
+        Shape { tokens, gate, add: false, groups: None, share: self.top_k }
+    }
 }
 
 impl Products {
@@ -81,31 +107,94 @@ impl Products {
         if op.x.rows == 0 {
             return Ok(true);
         }
-        let (rows, dim) = (op.x.rows, op.x.dim);
-        let pairs = rows * op.top_k;
-        // SAFETY: the caller's promise, for all of these; hidden and partial have room for a row of each pair.
+        let fast = self.chooses(driver.properties())
+            && [op.gate, op.up, op.down].iter().all(|stack| aligned(stack.first, stack.stride));
+        // SAFETY: the caller's promise, for both; hidden and partial have room for a row of each pair.
         unsafe {
-            let groups = self.route(driver, op, 8 / precision.parts())?;
-            let columns =
-                self.split(driver, op.x, &gate, (level(gate.kind), Order::Steps), precision)?;
-            let shape = Shape {
-                tokens: pairs,
-                gate: Some(op.activation),
-                add: false,
-                groups: Some(groups),
-            };
-            let parts = [op.gate.part(op.hidden, op.ffn), op.up.part(op.hidden, op.ffn)];
-            self.multiply(driver, &gate, columns, &parts, shape)?;
-            let hidden = Input { at: op.hidden, rows: pairs, dim: op.ffn, norm: None };
-            let columns =
-                self.split(driver, hidden, &down, (level(down.kind), Order::Steps), precision)?;
-            let groups = Groups { share: 1, ..groups };
-            let shape = Shape { tokens: pairs, gate: None, add: false, groups: Some(groups) };
-            let parts = [op.down.part(op.partial, dim)];
-            self.multiply(driver, &down, columns, &parts, shape)?;
+            if fast {
+                self.fast_experts(driver, op, (&gate, &down), precision)?;
+            } else {
+                self.any_experts(driver, op, (&gate, &down), precision)?;
+            }
             self.combine(driver, op)?;
         }
         Ok(true)
+    }
+
+    /// Experts by the general kernel.
+    ///
+    /// # Safety
+    /// As [`Products::experts`].
+    unsafe fn any_experts(
+        &mut self,
+        driver: &mut dyn Driver,
+        op: &Experts,
+        (gate, down): (&Layout, &Layout),
+        precision: Precision,
+    ) -> Result<(), DriverError> {
+        // SAFETY: the caller's promise, for all of these.
+        unsafe {
+            let groups = Some(self.route(driver, op, 8 / precision.parts())?);
+            let order = (level(gate.kind), Order::Steps);
+            let columns = self.split(driver, op.x, gate, order, precision)?;
+            self.multiply(driver, gate, columns, &op.first(), Shape { groups, ..op.shape() })?;
+            let order = (level(down.kind), Order::Steps);
+            let columns = self.split(driver, op.inner(), down, order, precision)?;
+            let shape = Shape { gate: None, share: 1, groups, ..op.shape() };
+            self.multiply(driver, down, columns, &op.second(), shape)
+        }
+    }
+
+    /// Experts by the kernel for a few rows. Up to [`FEW_ROWS`] every pair reads its expert; beyond, pairs with the same expert
+    /// read it together.
+    ///
+    /// # Safety
+    /// As [`Products::experts`].
+    unsafe fn fast_experts(
+        &mut self,
+        driver: &mut dyn Driver,
+        op: &Experts,
+        (gate, down): (&Layout, &Layout),
+        precision: Precision,
+    ) -> Result<(), DriverError> {
+        let (pairs, parts) = (op.x.rows * op.top_k, precision.parts());
+        let direct = op.x.rows <= FEW_ROWS;
+        let columns = if parts == 1 || direct { 8 } else { 16 };
+        // What comes out of the first product can be the second's columns where nothing else is made of it.
+        let joined = down.kind.planes == 1 && !down.kind.offset && down.depth() == op.ffn;
+        // SAFETY: the caller's promise, for all of these.
+        unsafe {
+            let groups =
+                if direct { None } else { Some(self.route(driver, op, columns / parts)?) };
+            let order = (level(gate.kind), Order::Steps);
+            let x = self.split(driver, op.x, gate, order, precision)?;
+            let mut chosen = Chosen {
+                chosen: op.chosen,
+                fault: op.fault,
+                experts: op.experts,
+                next: None,
+                early: false,
+                columns,
+            };
+            if joined {
+                let at = self.hidden.of(driver, pairs * parts * op.ffn * 2)?;
+                chosen.next = Some((at, op.ffn));
+            }
+            let shape = Shape { groups, ..op.shape() };
+            self.chosen(driver, (gate, x), &op.first(), shape, chosen)?;
+            let hidden = match chosen.next.take() {
+                Some((at, depth)) => {
+                    Columns { at, sums: Address::NULL, ld: 0, depth, parts, tiles: None }
+                }
+                None => {
+                    let order = (level(down.kind), Order::Steps);
+                    self.split(driver, op.inner(), down, order, precision)?
+                }
+            };
+            let shape = Shape { gate: None, share: 1, groups, ..op.shape() };
+            let chosen = Chosen { early: joined, ..chosen };
+            self.chosen(driver, (down, hidden), &op.second(), shape, chosen)
+        }
     }
 
     /// Sorts pairs by expert, in tiles of at most `most`.
@@ -126,7 +215,6 @@ impl Products {
             tiles: at.offset(256),
             list: at.offset(256 + tiles as u64 * 16),
             most: tiles,
-            share: op.top_k,
         };
         let kernel = self.kernel(driver, &sources::EXPERTS, "product_route")?;
         let args = Args::new()
@@ -134,7 +222,8 @@ impl Products {
             .with(groups.list)
             .with(groups.tiles)
             .with(groups.count)
-            .with(op.error.unwrap_or(Address::NULL))
+            .with(op.fault.0)
+            .with(op.fault.1)
             .size(pairs)
             .size(op.experts)
             .size(most);

@@ -7,6 +7,7 @@
 //! [`Precision::Exact`] it is the sum of three, each a column of its own.
 
 mod call;
+pub mod chosen;
 mod experts;
 pub mod few;
 pub mod layout;
@@ -21,7 +22,7 @@ pub use call::{Input, Norm, Output};
 pub use experts::{ExpertStack, Experts};
 pub use weight::Weight;
 
-use crate::driver::{Args, Driver, DriverError, Kernel, Launch, Source};
+use crate::driver::{Args, Driver, DriverError, Kernel, Launch, Module, Source};
 use room::Room;
 use std::collections::HashMap;
 
@@ -57,10 +58,12 @@ pub enum Choice {
 /// The kernels of products, and room for what they make on the way.
 #[derive(Debug, Default)]
 pub struct Products {
-    kernels: HashMap<(String, &'static str), Kernel>,
+    modules: HashMap<Source, Module>,
+    kernels: HashMap<(Source, &'static str), Kernel>,
     columns: Room,
     sums: Room,
     route: Room,
+    hidden: Room,
     /// Which kernels may be used.
     pub choice: Choice,
 }
@@ -73,13 +76,16 @@ impl Products {
         source: &Source,
         name: &'static str,
     ) -> Result<Kernel, DriverError> {
-        let key = (format!("{} {:?}", source.name, source.defines), name);
-        if let Some(kernel) = self.kernels.get(&key) {
+        if let Some(kernel) = self.kernels.get(&(*source, name)) {
             return Ok(*kernel);
         }
-        let module = driver.load(source)?;
+        let module = match self.modules.get(source) {
+            Some(module) => *module,
+            None => driver.load(source)?,
+        };
+        self.modules.insert(*source, module);
         let kernel = driver.kernel(module, name)?;
-        self.kernels.insert(key, kernel);
+        self.kernels.insert((*source, name), kernel);
         Ok(kernel)
     }
 }

@@ -1,9 +1,8 @@
 //! The kernels' texts.
 
-use crate::PRELUDE;
 use crate::driver::Source;
+use crate::kernels::{PRELUDE, WEIGHT};
 
-const PACKED: &str = include_str!("../../kernels/packed.cuh");
 const PRODUCT: &str = include_str!("../../kernels/product.cuh");
 
 const KIND: &str = include_str!("../../kernels/kind.cuh");
@@ -13,29 +12,35 @@ const ASYNC: &str = include_str!("../../kernels/async.cuh");
 /// Activations made columns.
 pub const SPLIT: Source = Source::new(
     "product_split",
-    &[PRELUDE, PACKED, ASYNC, include_str!("../../kernels/product_split.cu")],
+    &[PRELUDE, WEIGHT, ASYNC, include_str!("../../kernels/product_split.cu")],
 );
 
 /// Any product.
 pub const ANY: Source = Source::new(
     "product_any",
-    &[PRELUDE, PACKED, ASYNC, PRODUCT, include_str!("../../kernels/product_any.cu")],
+    &[PRELUDE, WEIGHT, ASYNC, PRODUCT, include_str!("../../kernels/product_any.cu")],
 );
 
 /// Few columns, for one kind of weight.
 pub const FEW: Source = Source::new(
     "product_few",
-    &[PRELUDE, PACKED, ASYNC, PRODUCT, KIND, include_str!("../../kernels/product_few.cu")],
+    &[PRELUDE, WEIGHT, ASYNC, PRODUCT, KIND, include_str!("../../kernels/product_few.cu")],
+);
+
+/// Experts that a few rows chose, for one kind of weight.
+pub const CHOSEN: Source = Source::new(
+    "product_chosen",
+    &[PRELUDE, WEIGHT, ASYNC, PRODUCT, KIND, include_str!("../../kernels/product_chosen.cu")],
 );
 
 /// Many columns on Hopper, for one kind of weight.
 pub const MANY: Source = Source::new(
     "product_many",
-    &[PRELUDE, PACKED, ASYNC, PRODUCT, KIND, WIDE, include_str!("../../kernels/product_many.cu")],
+    &[PRELUDE, WEIGHT, ASYNC, PRODUCT, KIND, WIDE, include_str!("../../kernels/product_many.cu")],
 );
 
 /// What experts need besides products.
 pub const EXPERTS: Source = Source::new(
     "product_experts",
-    &[PRELUDE, PACKED, ASYNC, include_str!("../../kernels/product_experts.cu")],
+    &[PRELUDE, WEIGHT, ASYNC, include_str!("../../kernels/product_experts.cu")],
 );

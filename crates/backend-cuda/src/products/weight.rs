@@ -5,7 +5,7 @@ use super::pack::pack;
 use crate::driver::{Address, Args, Driver, DriverError};
 use forerun_base::{Format, Matrix};
 
-/// Columns below which a weight is kept as plain f32: its tiles would be mostly filling.
+/// Columns up to which a weight is kept as plain f32: its tiles would be mostly filling.
 const NARROW: usize = 16;
 /// Bytes that are packed at a time.
 const STAGED: usize = 16 << 20;
@@ -31,7 +31,7 @@ impl Weight {
     /// Takes a matrix. Vectors and narrow matrices become f32, others are packed.
     pub fn upload(driver: &mut dyn Driver, matrix: &Matrix) -> Result<Self, DriverError> {
         let (rows, cols) = (matrix.rows(), matrix.cols());
-        let layout = (rows > 1 && cols >= NARROW).then(|| Layout::of(matrix));
+        let layout = (rows > 1 && cols > NARROW).then(|| Layout::of(matrix));
         let bytes = layout.map_or(rows * cols * 4, |layout| layout.bytes());
         let at = driver.alloc(bytes as u64)?;
         let weight = Self { rows, cols, format: matrix.format(), bytes, at, layout };
@@ -61,8 +61,8 @@ impl Weight {
         self.layout.map_or_else(|| "f32".into(), |layout| layout.name())
     }
 
-    /// The fields of a kernel's `Packed`.
-    pub fn packed(&self, args: Args) -> Args {
+    /// The fields of a kernel's `Weight`.
+    pub fn fields(&self, args: Args) -> Args {
         let Some(layout) = self.layout else {
             let args = args.with(self.at).size(self.rows).size(self.cols).size(self.cols);
             return args.with(4_u32).with(1_u32).with(128_u32).with(0_u32).with(0_u32).with(0_i32);

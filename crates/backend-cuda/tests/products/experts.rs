@@ -3,15 +3,16 @@
 use super::stage::{Stage, bits, check, product};
 use forerun_backend::conform::{fitting_columns, typical_formats};
 use forerun_backend::op::Activation;
-use forerun_backend_cuda::products::{ExpertStack, Experts, Input, Precision};
+use forerun_backend_cuda::driver::Address;
+use forerun_backend_cuda::products::{Choice, ExpertStack, Experts, Input, Precision};
 use forerun_base::{Format, Matrix};
 
 const EXPERTS: usize = 5;
 const TOP_K: usize = 3;
-/// Rows of a stack before its first expert.
-const BEFORE: usize = 2;
 
 struct Layer {
+    /// Rows of a stack before its first expert.
+    before: usize,
     op: Experts,
     gate_up: Matrix,
     down: Matrix,
@@ -20,9 +21,9 @@ struct Layer {
     weights: Vec<f32>,
 }
 
-fn layer(stage: &mut Stage, format: Format, [rows, ffn, dim]: [usize; 3]) -> Layer {
-    let (gate_up, gates) = stage.weight([BEFORE + EXPERTS * 2 * ffn, dim], format);
-    let (down, downs) = stage.weight([BEFORE + EXPERTS * dim, ffn], format);
+fn layer(stage: &mut Stage, format: Format, [rows, ffn, dim]: [usize; 3], before: usize) -> Layer {
+    let (gate_up, gates) = stage.weight([before + EXPERTS * 2 * ffn, dim], format);
+    let (down, downs) = stage.weight([before + EXPERTS * dim, ffn], format);
     let x = stage.rng.values(rows * dim);
     let chosen: Vec<u32> =
         (0..rows * TOP_K).map(|i| ((i / TOP_K * i / TOP_K + 7 * i) % EXPERTS) as u32).collect();
@@ -32,9 +33,9 @@ fn layer(stage: &mut Stage, format: Format, [rows, ffn, dim]: [usize; 3]) -> Lay
         x: stage.input(&x, dim),
         chosen: stage.put_words(&chosen),
         weights: stage.put(&weights),
-        gate: stack(gate_up, BEFORE, 2 * ffn),
-        up: stack(gate_up, BEFORE + ffn, 2 * ffn),
-        down: stack(down, BEFORE, dim),
+        gate: stack(gate_up, before, 2 * ffn),
+        up: stack(gate_up, before + ffn, 2 * ffn),
+        down: stack(down, before, dim),
         experts: EXPERTS,
         top_k: TOP_K,
         ffn,
@@ -43,9 +44,9 @@ fn layer(stage: &mut Stage, format: Format, [rows, ffn, dim]: [usize; 3]) -> Lay
         out: stage.room(rows * dim),
         add: false,
         activation: Activation::Silu,
-        error: None,
+        fault: (stage.put_words(&[0; 4]), 1),
     };
-    Layer { op, gate_up: gates, down: downs, x, chosen, weights }
+    Layer { before, op, gate_up: gates, down: downs, x, chosen, weights }
 }
 
 fn run(stage: &mut Stage, op: &Experts, precision: Precision) -> Vec<f32> {
@@ -64,12 +65,12 @@ fn expected(layer: &Layer) -> Vec<f64> {
     for (pair, (&e, &weight)) in layer.chosen.iter().zip(&layer.weights).enumerate() {
         let (row, e) = (pair / TOP_K, e as usize);
         let x = &layer.x[row * dim..(row + 1) * dim];
-        let first = BEFORE + e * 2 * ffn;
+        let first = layer.before + e * 2 * ffn;
         let [gate, up] =
             [first, first + ffn].map(|first| product(x, &part(&layer.gate_up, first, ffn)));
         let hidden: Vec<f32> =
             gate.iter().zip(&up).map(|(g, u)| (g / (1.0 + (-g).exp()) * u) as f32).collect();
-        let down = product(&hidden, &part(&layer.down, BEFORE + e * dim, dim));
+        let down = product(&hidden, &part(&layer.down, layer.before + e * dim, dim));
         for (out, down) in out[row * dim..].iter_mut().zip(down) {
             *out += f64::from(weight) * down;
         }
@@ -82,9 +83,10 @@ fn experts_are_weighted_sums_of_gated_products() {
     let mut stage = Stage::new(6);
     for format in typical_formats() {
         let cols = fitting_columns(format, 1);
-        for sizes in [[4, 48, 64], [1, 19, 33], [9, 32, 40]] {
+        let all = [([4, 48, 64], 2), ([1, 19, 33], 2), ([9, 32, 40], 2), ([3, 48, 64], 16)];
+        for (sizes, before) in if cols > 1 { &all[2..] } else { &all[..] } {
             let [ffn, dim] = [sizes[1], sizes[2]].map(|n: usize| n.next_multiple_of(cols));
-            let layer = layer(&mut stage, format, [sizes[0], ffn, dim]);
+            let layer = layer(&mut stage, format, [sizes[0], ffn, dim], *before);
             let found = run(&mut stage, &layer.op, Precision::Exact);
             let name = layer.op.gate.weight.form();
             check(&format!("{name} {sizes:?}"), &found, &expected(&layer), 5e-6);
@@ -93,17 +95,19 @@ fn experts_are_weighted_sums_of_gated_products() {
 }
 
 #[test]
-fn experts_of_a_row_have_the_same_bits_in_any_batch() {
+fn experts_of_a_row_have_the_same_bits_in_any_batch_by_any_kernel() {
     let mut stage = Stage::new(7);
     for format in typical_formats() {
-        let [ffn, dim] = [48, 64].map(|n| fitting_columns(format, n));
-        for precision in [Precision::Half, Precision::Exact] {
-            let layer = layer(&mut stage, format, [23, ffn, dim]);
+        for (precision, before, ffn) in
+            [(Precision::Half, 16, 48), (Precision::Exact, 16, 128), (Precision::Exact, 2, 48)]
+        {
+            let [ffn, dim] = [ffn, 64].map(|n| fitting_columns(format, n));
+            let layer = layer(&mut stage, format, [23, ffn, dim], before);
+            stage.products.choice = Choice::Any;
             let all = bits(&run(&mut stage, &layer.op, precision));
-            for (first, rows) in [(0, 1), (5, 2), (11, 9)] {
-                let at = |at: forerun_backend_cuda::driver::Address, width: usize| {
-                    at.offset((first * width * 4) as u64)
-                };
+            stage.products.choice = Choice::Fastest;
+            for (first, rows) in [(0, 1), (5, 2), (11, 9), (0, 23)] {
+                let at = |at: Address, width: usize| at.offset((first * width * 4) as u64);
                 let op = Experts {
                     x: Input { at: at(layer.op.x.at, dim), rows, ..layer.op.x },
                     chosen: at(layer.op.chosen, TOP_K),

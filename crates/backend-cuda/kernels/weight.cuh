@@ -1,5 +1,5 @@
 // Weights as they lie in device memory: tiles of 16 rows, blocks of 16 x 128, codes first, then scales.
-// The layout is that of src/products/layout.rs; `decode` is the definition of a number.
+// The layout is that of src/products/layout.rs; `element` is the definition of a number.
 
 #define BF16 0
 #define E4M3 1
@@ -17,7 +17,7 @@ typedef int i32;
 
 __device__ __forceinline__ u32 rotate_right(u32 w, u32 by) { return w >> (by & 31) | w << (-by & 31); }
 
-struct Packed {
+struct Weight {
   const u8* at;
   u32 rows, cols;
   u32 depth;  // columns with planes and filling, a multiple of 128
@@ -33,27 +33,16 @@ __device__ __forceinline__ u32 block_bytes(u32 family, u32 scales, u32 offset, u
   return code_bytes(family) + (scales == SCALES_TILE ? 16 : 128 / group * group_bytes(scales, offset));
 }
 
-__device__ __forceinline__ float bf16_value(u32 bits) { return __uint_as_float(bits << 16); }
-// Half floats are widened by hand: exact, subnormal numbers included.
-__device__ __forceinline__ float f16_value(u32 bits) {
-  float x = __uint_as_float((bits & 0x7fff) << 13) * __uint_as_float(0x77800000);  // 2^112
-  return __uint_as_float(__float_as_uint(x) | (bits & 0x8000) << 16);
-}
-__device__ __forceinline__ float e4m3_value(u32 code) {
-  u32 exponent = code >> 3 & 15, fraction = code & 7;
-  float x = exponent ? __uint_as_float((exponent + 120) << 23 | fraction << 20) : (float)fraction * 0.001953125f;
-  return code & 128 ? -x : x;
-}
 
 // Scale (which = 0) or offset (1) number `at` of a group's, with `each` bytes.
 __device__ __forceinline__ float scale_at(const u8* group, u32 scales, u32 at) {
   if (scales == SCALES_F32) return ((const float*)group)[at];
   u32 bits = ((const u16*)group)[at];
-  return scales == SCALES_F16 ? f16_value(bits) : bf16_value(bits);
+  return scales == SCALES_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
 // Element [row, col].
-__device__ inline float decode(const Packed& w, u32 row, u32 col) {
+__device__ inline float element(const Weight& w, u64 row, u32 col) {
   if (w.family == PLAIN) return ((const float*)w.at)[(u64)row * w.cols + col];
   u32 bytes = block_bytes(w.family, w.scales, w.offset, w.group), r = row & 15;
   const u8* tile = w.at + (u64)(row >> 4) * (w.depth >> 7) * bytes;
@@ -63,7 +52,7 @@ __device__ inline float decode(const Packed& w, u32 row, u32 col) {
     for (u32 plane = 0; plane < w.planes; plane++) {
       u32 step = col / 16 * w.planes + plane;
       u32 at = (step & 7) * 512 + lane * 16 + pair * 4 + odd * 2;
-      float term = bf16_value(*(const u16*)(tile + (u64)(step >> 3) * bytes + at));
+      float term = bf16_to_f32(*(const u16*)(tile + (u64)(step >> 3) * bytes + at));
       sum = plane ? sum + term : term;
     }
     return sum;
@@ -81,7 +70,7 @@ __device__ inline float decode(const Packed& w, u32 row, u32 col) {
     } else {
       u32 bits = *(const u16*)half;
       u32 a = (bits >> 4 & 127) | (bits >> 15) << 7, b = (bits & 15) | (bits >> 12 & 7) << 4 | (bits >> 11 & 1) << 7;
-      value = e4m3_value(pair & 1 ? b : a);
+      value = e4m3_to_f32(pair & 1 ? b : a);
     }
   }
   const u8* scales = block + code_bytes(w.family);
