@@ -1,7 +1,7 @@
 // Embedding, and products with weights in the canonical layout, of any format: what other products are held to.
 //
 // Math: forerun_backend::op::{Embed, Linear, Experts, ClusterHead}.
-// Layout: row-major f32; weights as in weight.cuh.
+// Layout: row-major f32; weights as in canonical.cuh.
 // Numerics: f32 from decoded weights. A warp has a sum: each lane adds every 32nd product in ascending order, then a tree.
 // Shape of the launch: blocks of eight warps, a channel each; rows along y.
 // Limits: fewer than 65536 rows a launch.

@@ -8,7 +8,7 @@ use forerun_base::DType;
 pub const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
 
 /// Elements of weights in the canonical layout.
-const WEIGHT: &str = include_str!("../kernels/weight.cuh");
+const WEIGHT: &str = include_str!("../kernels/canonical.cuh");
 
 macro_rules! family {
     ($name:ident, $file:literal) => {

@@ -63,7 +63,7 @@ impl Weights {
         self.kept[id.0 as usize].decoded.ok_or(BackendError::Parameter { op, what })
     }
 
-    /// The fields of `Weight` in `weight.cuh`.
+    /// The fields of `Weight` in `canonical.cuh`.
     pub(crate) fn fields(&self, args: Args, id: WeightId) -> Args {
         let Kept { info, planes, .. } = self.kept[id.0 as usize];
         let (form, bits, table) = form(info.format);
@@ -100,7 +100,7 @@ fn decode(matrix: &Matrix) -> Vec<f32> {
     all
 }
 
-/// How `weight.cuh` numbers forms of codes, their bits, and the table of those that have one.
+/// How `canonical.cuh` numbers forms of codes, their bits, and the table of those that have one.
 fn form(format: Format) -> (u32, u32, [u64; 2]) {
     match format {
         Format::Dense(DType::F16) => (1, 16, [0; 2]),
@@ -119,7 +119,7 @@ fn form(format: Format) -> (u32, u32, [u64; 2]) {
     }
 }
 
-/// How `weight.cuh` numbers forms of scales.
+/// How `canonical.cuh` numbers forms of scales.
 fn scale_form(scale: ScaleKind) -> u32 {
     match scale {
         ScaleKind::Float(ScaleType::F32) => 0,
