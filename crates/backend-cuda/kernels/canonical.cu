@@ -1,6 +1,6 @@
-// Embedding, and products with weights in the canonical layout, of any format: what other products are held to.
+// Embedding, and products of single elements: clusters of tokens, and experts whose weights have no kernel in common.
 //
-// Math: forerun_backend::op::{Embed, Linear, Experts, ClusterHead}.
+// Math: forerun_backend::op::{Embed, Experts, ClusterHead}.
 // Layout: row-major f32; weights as in weight.cuh.
 // Numerics: f32 from decoded weights. A warp has a sum: each lane adds every 32nd product in ascending order, then a tree.
 // Shape of the launch: blocks of eight warps, a channel each; rows along y.

@@ -106,7 +106,7 @@ __device__ inline float pow2(float n) { return __uint_as_float((u32)((int)n + 12
 // n, r and (e^r - 1 - r) / r^2 where x = n ln 2 + r.
 __device__ inline void exp_parts(float x, float& n, float& r, float& p) {
   const float round = 12582912.0f;
-  n = fmaf(x, 1.44269504f, round) - round;
+  n = fmaf(x, 1.4426950408889634f, round) - round;
   r = fmaf(n, -0.6933594f, x);
   r = fmaf(n, 2.1219444e-4f, r);
   p = 1.9875691e-4f;
@@ -167,20 +167,20 @@ __device__ inline float ln_of(float x) {
   u32 bits = __float_as_uint(x) - 0x3f3504f3;
   float e = (float)((int)bits >> 23);
   float z = __uint_as_float((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
-  float p = 7.0376836292e-2f;
-  p = p * z - 1.1514610310e-1f;
-  p = p * z + 1.1676998740e-1f;
-  p = p * z - 1.2420140846e-1f;
-  p = p * z + 1.4249322787e-1f;
-  p = p * z - 1.6668057665e-1f;
-  p = p * z + 2.0000714765e-1f;
-  p = p * z - 2.4999993993e-1f;
-  p = p * z + 3.3333331174e-1f;
+  float p = 0.070376836f;
+  p = p * z - 0.1151461f;
+  p = p * z + 0.11676999f;
+  p = p * z - 0.12420141f;
+  p = p * z + 0.14249323f;
+  p = p * z - 0.16668058f;
+  p = p * z + 0.20000715f;
+  p = p * z - 0.24999994f;
+  p = p * z + 0.3333333f;
   float square = z * z;
   float y = p * z * square;
-  y = y + e * -2.12194440e-4f;
+  y = y + e * -2.1219444e-4f;
   y = y - 0.5f * square;
-  return (z + y) + e * 0.693359375f;
+  return (z + y) + e * 0.6933594f;
 }
 
 // ln (1 + x) for x >= 0.

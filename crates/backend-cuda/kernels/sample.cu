@@ -54,8 +54,8 @@ __device__ inline float gumbel(const Row& row, u32 token) {
 __device__ inline u64 weight_of(float d) {
   if (!(d >= -28.0f)) return 0;
   const float round = 12582912.0f;
-  float n = (d * 1.44269504f + round) - round;
-  float r = (d - n * 0.693359375f) - n * -2.12194440e-4f;
+  float n = (d * 1.4426950408889634f + round) - round;
+  float r = (d - n * 0.6933594f) - n * -2.1219444e-4f;
   float p = 1.9875691e-4f;
   p = p * r + 1.3981999e-3f;
   p = p * r + 8.333452e-3f;

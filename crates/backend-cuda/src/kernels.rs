@@ -26,7 +26,7 @@ family!(DELTA, "delta");
 family!(ROUTER, "router");
 family!(SAMPLE, "sample");
 
-/// Embedding and products with weights as they are.
+/// Embedding and products of single elements.
 pub(crate) const CANONICAL: Source =
     Source::new("canonical", &[PRELUDE, WEIGHT, include_str!("../kernels/canonical.cu")]);
 

@@ -1,5 +1,6 @@
 //! The emulated driver does what CUDA promises.
 
+use forerun_backend::op::{gumbel, weight};
 use forerun_backend_cuda::driver::{Args, Driver, Emulated, Launch, Source};
 use forerun_backend_cuda::{PRELUDE, families};
 use std::path::Path;
@@ -37,9 +38,57 @@ KERNEL(stuck, Reverse, 256) {
     ],
 );
 
+const NOISE: Source = Source::new(
+    "noise",
+    &[
+        PRELUDE,
+        include_str!("../kernels/sample.cu"),
+        r"
+struct Noise { float* x; };
+
+// Of token and position i the noise, and of -i / 500 the weight, which has 40 bits.
+KERNEL(noise, Noise, 256) {
+  u32 i = blockIdx.x * 256 + threadIdx.x;
+  Row row = {};
+  row.seed_low = 0x9abcdef0;
+  row.seed_high = 0x12345678;
+  row.position = i;
+  u64 weight = weight_of((float)i * -0.002f);
+  a.x[3 * i] = gumbel(row, i);
+  a.x[3 * i + 1] = (float)(u32)(weight >> 20);
+  a.x[3 * i + 2] = (float)(u32)(weight & 0xfffff);
+}
+",
+    ],
+);
+
+#[test]
+fn noise_and_weights_of_filters_have_the_bits_of_their_definitions() {
+    const COUNT: usize = 1 << 14;
+    let mut x = vec![0.0; 3 * COUNT];
+    run_of(&NOISE, "noise", &mut x, (COUNT / 256) as u32, 256).expect("runs");
+    for (i, x) in x.chunks_exact(3).enumerate() {
+        let token = i as u32;
+        let noise = gumbel(0x1234_5678_9abc_def0, token, token);
+        assert_eq!(x[0].to_bits(), noise.to_bits(), "noise of {i}");
+        let found = (x[1] as u64) << 20 | x[2] as u64;
+        assert_eq!(found, weight(i as f32 * -0.002), "weight of {i}");
+    }
+}
+
 fn run(name: &str, x: &mut [f32], blocks: u32, threads: u32) -> Result<(), String> {
+    run_of(&EXCHANGE, name, x, blocks, threads)
+}
+
+fn run_of(
+    source: &Source,
+    name: &str,
+    x: &mut [f32],
+    blocks: u32,
+    threads: u32,
+) -> Result<(), String> {
     let mut driver = driver();
-    let module = driver.load(&EXCHANGE).map_err(|e| e.to_string())?;
+    let module = driver.load(source).map_err(|e| e.to_string())?;
     let kernel = driver.kernel(module, name).map_err(|e| e.to_string())?;
     let mut bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
     let memory = driver.alloc(bytes.len() as u64).map_err(|e| e.to_string())?;

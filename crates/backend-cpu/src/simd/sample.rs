@@ -5,8 +5,7 @@
 //! candidates that could still win.
 //!
 //! # Numerics
-//! The sum behind `top_p` is f64 and, above [`SORTED`] candidates, not in the reference's order: a cut that is
-//! equal to `top_p` within 1e-13 may fall on the other side. It is the same for the same row always.
+//! Weights of filters are whole numbers, so what is kept does not depend on the order in which they are added.
 
 use super::Scratch;
 use super::crew::{Crew, piece};
@@ -14,7 +13,7 @@ use super::isa::{Isa, Kernel, LANES, Task};
 use crate::pool::Shared;
 use crate::reference::{Before, adjust};
 use forerun_backend::BackendError;
-use forerun_backend::op::{SampleRow, gumbel, uniform};
+use forerun_backend::op::{SampleRow, gumbel, passes, reaches, uniform, weight};
 use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
 
@@ -161,7 +160,7 @@ fn pick<S: Isa>(simd: S, logits: &mut [f32], row: &SampleRow, room: &mut [u32]) 
     if row.top_k == 0 && row.top_p >= 1.0 && row.min_p <= 0.0 {
         return noisiest(logits, row, best, 0..logits.len() as u32);
     }
-    let kept = filter(logits, max, row, room);
+    let kept = filter(logits, (max, best), row, room);
     noisiest(logits, row, if kept.is_empty() { best } else { kept[0] }, kept.iter().copied())
 }
 
@@ -191,8 +190,13 @@ fn noisiest(
     best.0
 }
 
-/// The tokens that pass `top_k`, `top_p` and `min_p`, in no order.
-fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, room: &'a mut [u32]) -> &'a [u32] {
+/// The tokens that pass `top_k`, `top_p` and `min_p`, in no order. `best` is the token of the largest logit.
+fn filter<'a>(
+    scaled: &[f32],
+    (max, best): (f32, u32),
+    row: &SampleRow,
+    room: &'a mut [u32],
+) -> &'a [u32] {
     let before = |a: &u32, b: &u32| -> Ordering {
         scaled[*b as usize].total_cmp(&scaled[*a as usize]).then(a.cmp(b))
     };
@@ -203,20 +207,19 @@ fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, room: &'a mut [u32]) ->
         room.select_nth_unstable_by(count - 1, before);
     }
     let order = &mut room[..count];
-    let weight = |t: u32| f64::from(scaled[t as usize] - max).exp();
+    let weight = |t: u32| weight(scaled[t as usize] - max);
     if row.top_p < 1.0 {
         if count <= SORTED {
             order.sort_unstable_by(before);
         }
-        let total: f64 = order.iter().map(|&t| weight(t)).sum();
-        count = prefix(order, f64::from(row.top_p) * total, weight, before);
+        let total = order.iter().map(|&t| weight(t)).sum();
+        count = prefix(order, |sum| reaches(row.top_p, sum, total), weight, before);
     }
     let order = &mut room[..count];
     if row.min_p > 0.0 {
-        // Weights fall in order, so those that pass are the same prefix, wherever they stand.
         count = 0;
         for i in 0..order.len() {
-            if weight(order[i]) >= f64::from(row.min_p) {
+            if order[i] == best || passes(row.min_p, weight(order[i])) {
                 order.swap(count, i);
                 count += 1;
             }
@@ -225,14 +228,14 @@ fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, room: &'a mut [u32]) ->
     &room[..count]
 }
 
-/// Sorts as much of `order` as it takes for the weights to reach `limit`; how much that was.
+/// Sorts as much of `order` as it takes for the weights to be enough; how much that was.
 fn prefix(
     order: &mut [u32],
-    limit: f64,
-    weight: impl Fn(u32) -> f64,
+    enough: impl Fn(u64) -> bool,
+    weight: impl Fn(u32) -> u64,
     before: impl Fn(&u32, &u32) -> Ordering,
 ) -> usize {
-    let (mut sum, mut sorted, mut more) = (0.0, 0, SORTED);
+    let (mut sum, mut sorted, mut more) = (0, 0, SORTED);
     while sorted < order.len() {
         let rest = &mut order[sorted..];
         let next = more.min(rest.len());
@@ -242,7 +245,7 @@ fn prefix(
         rest[..next].sort_unstable_by(&before);
         for (i, &t) in rest[..next].iter().enumerate() {
             sum += weight(t);
-            if sum >= limit {
+            if enough(sum) {
                 return sorted + i + 1;
             }
         }
