@@ -77,6 +77,9 @@ KERNEL(experts_sum, Experts, 256) {
   a.out[i] = a.add ? a.out[i] + sum : sum;
 }
 
+// A run of pairs, as products take them: here one pair, and a token in place of an expert.
+struct Run { u32 token, first, count, none; };
+
 struct ClusterHead {
   Weight head, members;
   const float* x;
@@ -85,6 +88,9 @@ struct ClusterHead {
   u32* chosen;     // [rows, top_k]
   u32* tokens;     // [rows, top_k, each]
   float* logits;   // The same.
+  Run* runs;       // The same.
+  u32* list;       // The same.
+  u32* run_count;
   u32* fault;
   u32 site, clusters, top_k, rows;
 };
@@ -106,18 +112,30 @@ KERNEL(cluster_choose, ClusterHead, 256) {
   }
 }
 
-KERNEL(cluster_logits, ClusterHead, 256) {
-  u32 at = blockIdx.x * 8 + warp(), each = a.members.cols;
-  if (at >= a.top_k * each) return;
-  u64 place = (u64)blockIdx.y * a.top_k * each + at;
-  u32 cluster = a.chosen[(u64)blockIdx.y * a.top_k + at / each];
-  float number = element(a.members, cluster, at % each);
+// The tokens of the chosen clusters, as runs of a product.
+KERNEL(cluster_tokens, ClusterHead, 256) {
+  u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
+  u32 each = a.members.cols, count = a.top_k * each;
+  if (i >= (u64)a.rows * count) return;
+  u64 row = i / count, at = i % count;
+  float number = element(a.members, a.chosen[row * a.top_k + at / each], at % each);
   // What is no whole number from zero on is no token.
   bool whole = number >= 0.0f && number < 4294967296.0f && truncf(number) == number;
   u32 token = whole ? (u32)number : ALL_LANES;
   bool there = inside(a.fault, a.site, token, a.head.rows);
-  float sum = there ? dot(a.head, token, a.x + (u64)blockIdx.y * a.head.cols) : 0.0f;
-  if (lane() == 0) a.tokens[place] = there ? token : ALL_LANES, a.logits[place] = sum;
+  a.tokens[i] = there ? token : ALL_LANES;
+  a.runs[i] = {there ? token : 0, (u32)i, 1, 0};
+  a.list[i] = i;
+  if (i == 0) *a.run_count = a.rows * count;
+}
+
+// Their logits where the head is plain f32.
+KERNEL(cluster_logits, ClusterHead, 256) {
+  u64 i = (u64)blockIdx.x * 8 + warp();
+  u32 count = a.top_k * a.members.cols;
+  if (i >= (u64)a.rows * count) return;
+  float sum = dot(a.head, a.runs[i].token, a.x + i / count * a.head.cols);
+  if (lane() == 0) a.logits[i] = sum;
 }
 
 KERNEL(cluster_fill, ClusterHead, 256) {

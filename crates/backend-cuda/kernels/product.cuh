@@ -107,10 +107,14 @@ __device__ __forceinline__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-// A product with 2^120, exact here; sm_80 has it as a fused multiply-add with -0.
+// Before sm_90 products and differences are fused multiply-adds with -0 and -1; all are exact here.
 __device__ __forceinline__ u32 bf16_pair_times(u32 a, u32 b) {
   u32 d;
+#if __CUDA_ARCH__ >= 900
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+#else
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(0x80008000u));
+#endif
   return d;
 }
 __device__ __forceinline__ u32 bf16_pair_minus(u32 a, u32 b) {

@@ -1,8 +1,8 @@
 // A product of any weight with any columns, in no hurry: the definition the faster kernels are held to.
 //
 // # Shape of the launch
-// A block makes 16 rows (`x` of the grid: units over all parts) of 8 columns (`y`); its warps are the segments. Weights and
-// activations come straight from memory. Rows that do not begin with a tile are made from two tiles.
+// A block makes 16 rows (`x` of the grid: units over all parts) of 8 T columns (`y`); its warps are the segments. Weights
+// and activations come straight from memory. Rows that do not begin with a tile are made from two tiles.
 
 template <int F>
 __device__ __forceinline__ void fragment(const Constants& k, const u8* block, u32 step, bool offset, u32 (&w)[4]) {
@@ -19,26 +19,27 @@ __device__ __forceinline__ void fragment(const Constants& k, const u8* block, u3
   }
 }
 
-// Sums of a tile's segment for 8 columns; `col`: this lane's of x, `pair`: those it has sums of.
-template <int F>
-__device__ void segment(const Product& a, const u8* tile, u32 from, u32 blocks, u64 col, const u64 (&pair)[2], float (&sum)[4]) {
+// Sums of a tile's segment for 8 T columns; `col`: this lane's of x, `pair`: those it has sums of.
+template <int F, int T>
+__device__ void segment(const Product& a, const u8* tile, u32 from, u32 blocks, const u64 (&col)[T], const u64 (&pair)[T][2], float (&sum)[T][4]) {
   const u32 bytes = block_bytes(F, a.scales, a.offset, a.group), g = lane() / 4, t = lane() % 4, steps = a.group / 16;
   const Constants k = constants<F>(a.bias, a.offset);
-  const u16* x = a.x + col * a.depth;
-  float group[4] = {0, 0, 0, 0};
-  for (u32 i = 0; i < 4; i++) sum[i] = 0;
+  float group[T][4];
+#pragma unroll
+  for (int j = 0; j < T; j++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum[j][i] = group[j][i] = 0;
   for (u32 b = from; b < from + blocks; b++) {
     const u8* block = tile + (u64)b * bytes;
     for (u32 step = 0; step < 8; step++) {
       u32 w[4];
       fragment<F>(k, block, step, a.offset, w);
-      uint2 v = *(const uint2*)(x + b * 128 + step / 2 * 32 + t * 8 + step % 2 * 4);
-      if (F == BF16) {
-        mma(sum, w[0], w[1], w[2], w[3], v.x, v.y);
-        continue;
+#pragma unroll
+      for (int j = 0; j < T; j++) {
+        uint2 v = *(const uint2*)(a.x + col[j] * a.depth + b * 128 + step / 2 * 32 + t * 8 + step % 2 * 4);
+        mma(F == BF16 ? sum[j] : group[j], w[0], w[1], w[2], w[3], v.x, v.y);
       }
-      mma(group, w[0], w[1], w[2], w[3], v.x, v.y);
-      if ((step + 1) % steps) continue;
+      if (F == BF16 || (step + 1) % steps) continue;
       const u8* scales = block + code_bytes(F);
       u32 which = step / steps;
       float s[2], o[2] = {0, 0};
@@ -52,19 +53,22 @@ __device__ void segment(const Product& a, const u8* tile, u32 from, u32 blocks, 
         }
       }
       const float* sums = a.sums + (u64)(b * (8 / steps) + which) * a.ld;
-      for (u32 i = 0; i < 4; i++) {
-        sum[i] = fmaf(s[i / 2], group[i], sum[i]);
-        if (a.offset) sum[i] = fmaf(o[i / 2], sums[pair[i % 2]], sum[i]);
-        group[i] = 0;
-      }
+#pragma unroll
+      for (int j = 0; j < T; j++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          sum[j][i] = fmaf(s[i / 2], group[j][i], sum[j][i]);
+          if (a.offset) sum[j][i] = fmaf(o[i / 2], sums[pair[j][i % 2]], sum[j][i]);
+          group[j][i] = 0;
+        }
     }
   }
 }
 
-template <int F> __device__ void unit(const Product& a) {
-  __shared__ float sums[4][16][8];
-  __shared__ float gate[16][8];
-  const u32 seg = warp(), blocks = a.depth / 128 / a.segments, per_tile = 8 / a.split;
+template <int F, int T> __device__ void unit(const Product& a) {
+  __shared__ float sums[4][16][8 * T];
+  __shared__ float gate[16][8 * T];
+  const u32 seg = warp(), blocks = a.depth / 128 / a.segments, per_tile = 8 * T / a.split;
   const u32 bytes = block_bytes(F, a.scales, a.offset, a.group);
   u32 p = 0;
   while (!a.pair && p + 1 < a.parts && blockIdx.x >= a.part[p + 1].unit) p++;
@@ -80,15 +84,23 @@ template <int F> __device__ void unit(const Product& a) {
       return a.tiles ? a.list[some.first + i] : some.first + i;
     };
     auto column = [&](u32 c) -> u64 { return token(c) / a.share * a.split + c % a.split; };
-    const u64 col = column(lane() / 4), pair[2] = {column(lane() % 4 * 2), column(lane() % 4 * 2 + 1)};
+    u64 col[T], pair[T][2];
+#pragma unroll
+    for (int j = 0; j < T; j++) {
+      col[j] = column(8 * j + lane() / 4);
+      pair[j][0] = column(8 * j + lane() % 4 * 2), pair[j][1] = column(8 * j + lane() % 4 * 2 + 1);
+    }
     for (u32 sub = 0; sub < (a.pair ? 2 : 1); sub++) {
       const Part& part = a.part[a.pair ? sub : p];
       const u32 first = part.first + some.expert * part.stride + row0;
       const u32 last = min(part.rows - row0, 16u);
       for (u32 t = first / 16; t * 16 < first + last; t++) {
-        float sum[4];
-        segment<F>(a, part.at + (u64)t * (a.depth / 128) * bytes, seg * blocks, blocks, col, pair, sum);
-        for (u32 i = 0; i < 4; i++) sums[seg][lane() / 4 + i / 2 * 8][lane() % 4 * 2 + i % 2] = sum[i];
+        float sum[T][4];
+        segment<F, T>(a, part.at + (u64)t * (a.depth / 128) * bytes, seg * blocks, blocks, col, pair, sum);
+#pragma unroll
+        for (int j = 0; j < T; j++)
+#pragma unroll
+          for (int i = 0; i < 4; i++) sums[seg][lane() / 4 + i / 2 * 8][8 * j + lane() % 4 * 2 + i % 2] = sum[j][i];
         __syncthreads();
         for (u32 i = threadIdx.x; i < 16 * some.count; i += blockDim.x) {
           const u32 r = i % 16, c = i / 16;
@@ -110,14 +122,17 @@ template <int F> __device__ void unit(const Product& a) {
   }
 }
 
-KERNEL(product_any, Product, 128) {
+template <int T> __device__ __forceinline__ void any(const Product& a) {
   let_next_start();
   wait_for_previous();
-  if (a.family == BF16) unit<BF16>(a);
-  else if (a.family == E4M3) unit<E4M3>(a);
-  else if (a.family == I8) unit<I8>(a);
-  else unit<U4>(a);
+  if (a.family == BF16) unit<BF16, T>(a);
+  else if (a.family == E4M3) unit<E4M3, T>(a);
+  else if (a.family == I8) unit<I8, T>(a);
+  else unit<U4, T>(a);
 }
+
+KERNEL(product_any_8, Product, 128) { any<1>(a); }
+KERNEL(product_any_32, Product, 128) { any<4>(a); }
 
 // A product with a plain f32 weight: few columns or a single row. One warp an element, 32 partial sums and a tree.
 struct Plain {

@@ -182,3 +182,5 @@ template <int T> __device__ __forceinline__ void few(const Few& a) {
 #define FEW_THREADS 384, 1
 KERNEL(product_few_8, Few, FEW_THREADS) { few<1>(a); }
 KERNEL(product_few_16, Few, FEW_THREADS) { few<2>(a); }
+KERNEL(product_few_24, Few, FEW_THREADS) { few<3>(a); }
+KERNEL(product_few_32, Few, FEW_THREADS) { few<4>(a); }

@@ -23,6 +23,7 @@ struct Weight {
   u32 depth;  // columns with planes and filling, a multiple of 128
   u32 family, planes, group, scales, offset;
   i32 bias;  // what a code stands for, less the code
+  u32 none;  // whole words, wherever it stands in another struct
 };
 
 __device__ __forceinline__ u32 code_bytes(u32 family) { return family == BF16 ? 4096 : family == U4 ? 1024 : 2048; }

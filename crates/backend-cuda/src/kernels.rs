@@ -50,7 +50,12 @@ pub(crate) const fn cache_kind(dtype: DType) -> u32 {
     }
 }
 
-/// All families, for whoever compiles them without a device.
+/// All families of an architecture such as `sm_90a`, with products of typical weights.
+pub fn families_of(arch: &str) -> Vec<Source> {
+    families().into_iter().chain(sources::of_arch(arch)).collect()
+}
+
+/// The families of every architecture, for whoever compiles them without a device.
 pub fn families() -> Vec<Source> {
     let single = [ELEMENTWISE, NORM, ROWS, ATTENTION_INPUTS, DELTA, ROUTER, SAMPLE, CANONICAL];
     let products = [sources::SPLIT, sources::ANY, sources::EXPERTS];

@@ -14,4 +14,4 @@ mod queue;
 mod weights;
 
 pub use cuda::Cuda;
-pub use kernels::{PRELUDE, families};
+pub use kernels::{PRELUDE, families, families_of};

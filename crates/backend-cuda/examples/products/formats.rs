@@ -3,7 +3,7 @@
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend_cuda::driver::Source;
 use forerun_backend_cuda::products::layout::Layout;
-use forerun_backend_cuda::products::{few, many, sources};
+use forerun_backend_cuda::products::{chosen, few, many, sources};
 use forerun_base::{Codes, DType, Format, Matrix, MatrixError, ScaleKind};
 
 /// The formats that are measured.
@@ -47,6 +47,7 @@ pub(crate) fn sources((name, format): (&str, Format)) -> Result<Vec<Source>, Mat
     let layout = Layout::of(&matrix);
     let mut all = vec![sources::SPLIT, sources::ANY, sources::EXPERTS];
     all.extend([1, 2].map(|stage| few::source(layout.kind, stage)));
-    all.extend([64, 128].map(|columns| many::source(&layout, columns)));
+    all.extend([1, 2].map(|stage| chosen::source(layout.kind, stage)));
+    all.extend([64, 128].map(|columns| many::source(layout.kind, layout.segments(), columns)));
     Ok(all)
 }

@@ -5,7 +5,7 @@ use super::{Done, glu};
 use crate::cuda::Device;
 use crate::driver::Args;
 use crate::kernels::CANONICAL;
-use crate::products::{self, ExpertStack, Input, Norm, Output, Precision};
+use crate::products::{self, ExpertStack, Gathered, Input, Norm, Output, Precision};
 use crate::queue::site;
 use forerun_backend::op::{
     ClusterHead, Embed, ExpertRows, Experts, GatedLinear, Glu, InputNorm, Linear, LinearPart,
@@ -165,8 +165,13 @@ pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {
     let Some(members) = device.weights.info(op.members) else { return Ok(()) };
     let rows = op.scores.len / op.clusters;
     let picks = rows * op.top_k;
-    let tokens = picks * members.cols;
-    let room = device.queue.scratch(4 * (picks + 2 * tokens) as u64)?;
+    let (pairs, share) = (picks * members.cols, op.top_k * members.cols);
+    // The number of runs, the runs, and four lists.
+    let room = device.queue.scratch((256 + 4 * picks + 28 * pairs) as u64)?;
+    let runs = room.offset(256);
+    let chosen = runs.offset(16 * pairs as u64);
+    let tokens = chosen.offset(4 * picks as u64);
+    let [logits, list] = [1, 2].map(|i| tokens.offset(i * 4 * pairs as u64));
     let args = device.weights.fields(Args::new(), op.head);
     let args = device
         .weights
@@ -174,16 +179,27 @@ pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {
         .with(device.memory.at(op.x))
         .with(device.memory.at(op.scores))
         .with(device.memory.at(op.out))
+        .with(chosen)
+        .with(tokens)
+        .with(logits)
+        .with(runs)
+        .with(list)
         .with(room)
-        .with(room.offset(4 * picks as u64))
-        .with(room.offset(4 * (picks + tokens) as u64))
         .with(device.queue.fault)
         .with(site("cluster_head"))
         .size(op.clusters)
         .size(op.top_k)
         .size(rows);
-    let (queue, each) = (&mut device.queue, op.top_k * members.cols);
+    let weight = device.weights.get(op.head);
+    let x = input(device, op.x, weight.cols, None)?;
+    let queue = &mut device.queue;
     queue.run((&CANONICAL, "cluster_choose"), [rows.div_ceil(8), 1, 1], 256, &args)?;
-    queue.run((&CANONICAL, "cluster_logits"), [each.div_ceil(8), rows, 1], 256, &args)?;
+    queue.run((&CANONICAL, "cluster_tokens"), [pairs.div_ceil(256), 1, 1], 256, &args)?;
+    let call = Gathered { x, weight, pairs, share, tiles: runs, count: room, list, out: logits };
+    // SAFETY: the desc has checked views and weights, and the lists have room for every pair.
+    let done = unsafe { device.products.gathered(queue.driver_mut(), &call, device.precision) }?;
+    if !done {
+        queue.run((&CANONICAL, "cluster_logits"), [pairs.div_ceil(8), 1, 1], 256, &args)?;
+    }
     queue.run((&CANONICAL, "cluster_fill"), [rows, 1, 1], 256, &args)
 }

@@ -9,6 +9,8 @@ use forerun_backend::op::Activation;
 
 /// Columns of a step of the tensor core.
 const STEP_COLUMNS: usize = 8;
+/// Columns of a block of the general kernel where there are as many.
+const WIDE_COLUMNS: usize = 32;
 /// Most blocks along y of a grid.
 const MOST_Y: usize = 65535;
 
@@ -100,6 +102,8 @@ pub(super) struct Groups {
     pub(super) list: Address,
     /// There are no more tiles than this.
     pub(super) most: usize,
+    /// Columns of a tile in the general kernel.
+    pub(super) columns: usize,
 }
 
 /// A weight's part of a launch, as the kernel has it.
@@ -272,12 +276,14 @@ impl Products {
         if unsafe { self.few(driver, layout, columns, parts, shape)? } {
             return Ok(());
         }
-        let kernel = self.kernel(driver, &sources::ANY, "product_any")?;
+        let all = any_columns(shape.tokens * columns.parts);
+        let most = shape.groups.map_or(all, |groups| groups.columns);
+        let name = if most == WIDE_COLUMNS { "product_any_32" } else { "product_any_8" };
+        let kernel = self.kernel(driver, &sources::ANY, name)?;
         let (args, units) = arguments(layout, columns, parts, shape);
-        let tiles = shape.groups.map_or_else(
-            || shape.tokens.div_ceil(STEP_COLUMNS / columns.parts),
-            |groups| groups.most,
-        );
+        let tiles = shape
+            .groups
+            .map_or_else(|| shape.tokens.div_ceil(most / columns.parts), |groups| groups.most);
         let launch = Launch {
             grid: [units, tiles.min(MOST_Y) as u32, 1],
             ..after(kernel, 1, 32 * layout.segments() as u32, &args)
@@ -320,6 +326,11 @@ impl Products {
         // SAFETY: the caller's promise.
         unsafe { driver.launch(&after(kernel, blocks as u32, 128, &args)) }
     }
+}
+
+/// Columns that a block of the general kernel has, for so many in all.
+pub(super) const fn any_columns(columns: usize) -> usize {
+    if columns < WIDE_COLUMNS { STEP_COLUMNS } else { WIDE_COLUMNS }
 }
 
 /// Which sums of groups the weights of so many planes need.

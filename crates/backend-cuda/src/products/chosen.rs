@@ -1,7 +1,7 @@
 //! The kernel for experts that a few rows chose.
 
 use super::call::{Columns, Part, Shape, arguments};
-use super::layout::{Layout, TILE};
+use super::layout::{Kind, Layout, TILE};
 use super::{Choice, Products, few, sources};
 use crate::driver::{Address, Driver, DriverError, Launch, Properties, Source};
 
@@ -81,7 +81,7 @@ impl Products {
             .size(at_total)
             .with(u32::from(chosen.early));
         let name = if tiles == 1 { "product_chosen_8" } else { "product_chosen_16" };
-        let kernel = self.kernel(driver, &source(layout, stage), name)?;
+        let kernel = self.kernel(driver, &source(layout.kind, stage), name)?;
         let launch = Launch {
             shared: (at_total + total).max(ALONE) as u32,
             dependent: true,
@@ -93,6 +93,6 @@ impl Products {
 }
 
 /// The kernel for one kind of weight.
-pub fn source(layout: &Layout, stage: usize) -> Source {
-    few::kind(sources::CHOSEN, layout.kind).with("STAGE", stage as i64)
+pub fn source(kind: Kind, stage: usize) -> Source {
+    few::kind(sources::CHOSEN, kind).with("STAGE", stage as i64)
 }

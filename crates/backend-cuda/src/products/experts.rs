@@ -1,7 +1,7 @@
 //! The experts that rows chose.
 
 use super::after;
-use super::call::{Columns, Groups, Input, Order, Part, Shape, level};
+use super::call::{Columns, Groups, Input, Order, Part, Shape, any_columns, level};
 use super::chosen::{Chosen, aligned};
 use super::layout::Layout;
 use super::{Precision, Products, Weight, sources};
@@ -134,7 +134,8 @@ impl Products {
     ) -> Result<(), DriverError> {
         // SAFETY: the caller's promise, for all of these.
         unsafe {
-            let groups = Some(self.route(driver, op, 8 / precision.parts())?);
+            let columns = any_columns(op.x.rows * op.top_k * precision.parts());
+            let groups = Some(self.route(driver, op, (columns, precision.parts()))?);
             let order = (level(gate.kind), Order::Steps);
             let columns = self.split(driver, op.x, gate, order, precision)?;
             self.multiply(driver, gate, columns, &op.first(), Shape { groups, ..op.shape() })?;
@@ -165,7 +166,7 @@ impl Products {
         // SAFETY: the caller's promise, for all of these.
         unsafe {
             let groups =
-                if direct { None } else { Some(self.route(driver, op, columns / parts)?) };
+                if direct { None } else { Some(self.route(driver, op, (columns, parts))?) };
             let order = (level(gate.kind), Order::Steps);
             let x = self.split(driver, op.x, gate, order, precision)?;
             let mut chosen = Chosen {
@@ -197,7 +198,7 @@ impl Products {
         }
     }
 
-    /// Sorts pairs by expert, in tiles of at most `most`.
+    /// Sorts pairs by expert, in tiles of so many columns, of which a pair has `parts`.
     ///
     /// # Safety
     /// As [`Products::experts`].
@@ -205,8 +206,9 @@ impl Products {
         &mut self,
         driver: &mut dyn Driver,
         op: &Experts,
-        most: usize,
+        (columns, parts): (usize, usize),
     ) -> Result<Groups, DriverError> {
+        let most = columns / parts;
         let pairs = op.x.rows * op.top_k;
         let tiles = pairs.min(pairs / most + op.experts);
         let at = self.route.of(driver, 256 + tiles * 16 + pairs * 4)?;
@@ -215,6 +217,7 @@ impl Products {
             tiles: at.offset(256),
             list: at.offset(256 + tiles as u64 * 16),
             most: tiles,
+            columns,
         };
         let kernel = self.kernel(driver, &sources::EXPERTS, "product_route")?;
         let args = Args::new()

@@ -6,7 +6,7 @@ use super::{Choice, Products, sources};
 use crate::driver::{Driver, DriverError, Launch, Properties, Source};
 
 /// Most columns that it takes.
-const MOST_COLUMNS: usize = 16;
+pub(super) const MOST_COLUMNS: usize = 32;
 /// Most warps of a block; more would have too few registers.
 const MOST_WARPS: usize = 12;
 /// Most stages of a ring.
@@ -142,7 +142,12 @@ impl Products {
         let plan = sizes(layout, count, [units as usize, subs], driver.properties());
         let Some(plan) = plan.and_then(|sizes| sizes.plan()) else { return Ok(false) };
         let source = source(layout.kind, plan.stage);
-        let name = if count <= 8 { "product_few_8" } else { "product_few_16" };
+        let name = match count {
+            ..=8 => "product_few_8",
+            ..=16 => "product_few_16",
+            ..=24 => "product_few_24",
+            _ => "product_few_32",
+        };
         let kernel = self.kernel(driver, &source, name)?;
         let args = args
             .with(units)
@@ -153,8 +158,7 @@ impl Products {
             .size(plan.x)
             .size(plan.sums)
             .size(plan.total)
-            .size(plan.saved)
-            .with(0_u32);
+            .size(plan.saved);
         let blocks = driver.properties().multiprocessors.min(units);
         let launch = Launch {
             shared: plan.bytes.max(ALONE) as u32,

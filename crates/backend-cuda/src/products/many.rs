@@ -1,12 +1,11 @@
 //! The kernel for many columns on Hopper: which launches it takes, and its tiles.
 
 use super::call::{Columns, Part, Shape, arguments};
+use super::few::MOST_COLUMNS;
 use super::layout::{BLOCK, Family, Kind, Layout, TILE};
 use super::{Choice, Products, sources};
 use crate::driver::{Driver, DriverError, Launch, Properties, Source};
 
-/// Columns from which it is taken; the kernel for few columns takes those below.
-const LEAST_COLUMNS: usize = 17;
 /// Rows of a group of four warps.
 const GROUP_ROWS: usize = 64;
 /// Most stages of the ring.
@@ -34,7 +33,7 @@ impl Tiles {
         parts: usize,
         properties: &Properties,
     ) -> Option<Self> {
-        if columns < LEAST_COLUMNS || properties.capability != [9, 0] {
+        if columns <= MOST_COLUMNS || properties.capability != [9, 0] {
             return None;
         }
         let plain = layout.kind.family == Family::Bf16 && layout.segments() == 1;
@@ -105,7 +104,11 @@ impl Products {
             Some(_) => parts[0].rows.div_ceil(GROUP_ROWS),
             None => parts.iter().map(|part| part.rows.div_ceil(2 * GROUP_ROWS)).sum(),
         };
-        let kernel = self.kernel(driver, &source(layout, tiles.columns), "product_many")?;
+        let kernel = self.kernel(
+            driver,
+            &source(layout.kind, layout.segments(), tiles.columns),
+            "product_many",
+        )?;
         let (slots, shared) = tiles.shared(layout, driver.properties());
         let args = args.size(slots).size(tiles.used).size(row_tiles).size(AHEAD / tiles.columns);
         let blocks = (driver.properties().multiprocessors as usize).min(row_tiles * tiles.count);
@@ -120,8 +123,8 @@ impl Products {
 }
 
 /// The kernel for one kind of weight, a number of segments and a number of columns.
-pub fn source(layout: &Layout, columns: usize) -> Source {
-    super::few::kind(sources::MANY, layout.kind)
-        .with("SEGMENTS", layout.segments() as i64)
+pub fn source(kind: Kind, segments: usize, columns: usize) -> Source {
+    super::few::kind(sources::MANY, kind)
+        .with("SEGMENTS", segments as i64)
         .with("COLUMNS", columns as i64)
 }

@@ -10,6 +10,7 @@ mod call;
 pub mod chosen;
 mod experts;
 pub mod few;
+mod gathered;
 pub mod layout;
 pub mod many;
 pub mod pack;
@@ -20,6 +21,7 @@ mod weight;
 
 pub use call::{Input, Norm, Output};
 pub use experts::{ExpertStack, Experts};
+pub use gathered::Gathered;
 pub use weight::Weight;
 
 use crate::driver::{Args, Driver, DriverError, Kernel, Launch, Module, Source};

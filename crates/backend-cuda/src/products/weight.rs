@@ -4,11 +4,14 @@ use super::layout::{Layout, TILE};
 use super::pack::pack;
 use crate::driver::{Address, Args, Driver, DriverError};
 use forerun_base::{Format, Matrix};
+use std::ops::Range;
 
 /// Columns up to which a weight is kept as plain f32: its tiles would be mostly filling.
 const NARROW: usize = 16;
 /// Bytes that are packed at a time.
-const STAGED: usize = 16 << 20;
+const STAGED: usize = 256 << 20;
+/// Bytes below which other threads are not worth their start.
+const ALONE: usize = 1 << 20;
 
 /// A weight in device memory.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,7 @@ impl Weight {
         for first in (0..units).step_by(step) {
             let range = first..units.min(first + step);
             let part = match &layout {
-                Some(layout) => pack(matrix, layout, range),
+                Some(layout) => packed(matrix, layout, range),
                 None => plain(matrix, range),
             };
             let to = at.offset((first * unit) as u64);
@@ -65,7 +68,8 @@ impl Weight {
     pub fn fields(&self, args: Args) -> Args {
         let Some(layout) = self.layout else {
             let args = args.with(self.at).size(self.rows).size(self.cols).size(self.cols);
-            return args.with(4_u32).with(1_u32).with(128_u32).with(0_u32).with(0_u32).with(0_i32);
+            let args = args.with(4_u32).with(1_u32).with(128_u32).with(0_u32).with(0_u32);
+            return args.with(0_i32).with(0_u32);
         };
         let kind = layout.kind;
         args.with(self.at)
@@ -78,6 +82,7 @@ impl Weight {
             .with(kind.scales as u32)
             .with(u32::from(kind.offset))
             .with(kind.bias)
+            .with(0_u32)
     }
 
     /// Units of 16 rows among `rows` of them.
@@ -86,7 +91,27 @@ impl Weight {
     }
 }
 
-fn plain(matrix: &Matrix, rows: std::ops::Range<usize>) -> Vec<u8> {
+/// Tiles packed by all cores: a checkpoint has billions of numbers.
+fn packed(matrix: &Matrix, layout: &Layout, tiles: Range<usize>) -> Vec<u8> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let each = tiles.len().div_ceil(cores).max(1);
+    if tiles.len() * layout.tile_bytes() < ALONE || each == tiles.len() {
+        return pack(matrix, layout, tiles);
+    }
+    let parts = tiles.clone().step_by(each).map(|first| first..tiles.end.min(first + each));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            parts.map(|part| scope.spawn(move || pack(matrix, layout, part))).collect();
+        let mut all = Vec::with_capacity(tiles.len() * layout.tile_bytes());
+        for thread in threads {
+            // A thread that panicked passes its panic on.
+            all.append(&mut thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        all
+    })
+}
+
+fn plain(matrix: &Matrix, rows: Range<usize>) -> Vec<u8> {
     let mut line = vec![0.0; matrix.cols()];
     let mut out = Vec::with_capacity(rows.len() * matrix.cols() * 4);
     for row in rows {

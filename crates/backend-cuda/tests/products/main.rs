@@ -1,7 +1,9 @@
 //! Products run as CUDA kernels on the CPU, with the arithmetic of the tensor core.
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+mod device;
 mod experts;
+mod gathered;
 mod stage;
 
 use forerun_backend::conform::{all_formats, fitting_columns, typical_formats};
@@ -20,6 +22,8 @@ fn grouped(codes: Codes, group: usize, scale: ScaleKind, offset: bool) -> Format
 #[test]
 fn every_format_gives_the_product_of_its_numbers() {
     let mut stage = Stage::new(1);
+    // Other kernels have a text for each kind of weight; those of typical formats are tested below.
+    stage.products.choice = Choice::Any;
     for format in all_formats() {
         let (rows, cols) = (21, fitting_columns(format, 200));
         let (weight, matrix) = stage.weight([rows, cols], format);
@@ -107,8 +111,7 @@ fn a_row_has_the_same_bits_in_any_number_of_rows_by_any_kernel() {
         let x = stage.rng.values(40 * cols);
         for precision in [Precision::Half, Precision::Exact] {
             let all = rows_by(&mut stage, &weights, &x, precision, Choice::Any);
-            for (from, rows) in [(0, 1), (7, 1), (3, 2), (11, 3), (2, 5), (16, 8), (1, 17), (7, 33)]
-            {
+            for (from, rows) in [(7, 1), (3, 2), (11, 5), (16, 10), (1, 19), (3, 37)] {
                 let x = &x[from * cols..(from + rows) * cols];
                 let found = rows_by(&mut stage, &weights, x, precision, Choice::Fastest);
                 for ((found, all), weight) in found.iter().zip(&all).zip(&weights) {
