@@ -1,6 +1,6 @@
 // Products of rows with the experts they chose, at the speed of the weights' bytes (sm_90).
 //
-// Compiled for one kind of weight: FAMILY, GROUP, SCALES, OFFSET, BIAS; STAGE blocks of 128 columns a copy.
+// Compiled for one kind of weight: FAMILY, GROUP, SCALES, OFFSET, BIAS; STAGE blocks of 128 columns a copy; TILES of 8 columns.
 //
 // # Shape of the launch
 // As product_few.cu, but a unit is 16 rows of one expert and a tile of the pairs that chose it; activations come straight
@@ -157,5 +157,4 @@ template <int T> __device__ __forceinline__ void chosen(const ChosenArgs& a) {
 }
 
 #define CHOSEN_THREADS 384, 1
-KERNEL(product_chosen_8, ChosenArgs, CHOSEN_THREADS) { chosen<1>(a); }
-KERNEL(product_chosen_16, ChosenArgs, CHOSEN_THREADS) { chosen<2>(a); }
+KERNEL(product_chosen, ChosenArgs, CHOSEN_THREADS) { chosen<TILES>(a); }

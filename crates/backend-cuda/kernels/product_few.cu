@@ -1,6 +1,6 @@
 // Products with few columns, at the speed of the weights' bytes (sm_90).
 //
-// Compiled for one kind of weight: FAMILY, GROUP, SCALES, OFFSET, BIAS; STAGE blocks of 128 columns a copy.
+// Compiled for one kind of weight: FAMILY, GROUP, SCALES, OFFSET, BIAS; STAGE blocks of 128 columns a copy; TILES of 8 columns.
 //
 // # Shape of the launch
 // About one block a multiprocessor, each of groups of warps, a warp for each segment. A group makes units of 16 rows, one
@@ -180,7 +180,4 @@ template <int T> __device__ __forceinline__ void few(const Few& a) {
 
 // One block is enough for a multiprocessor: registers are its warps'.
 #define FEW_THREADS 384, 1
-KERNEL(product_few_8, Few, FEW_THREADS) { few<1>(a); }
-KERNEL(product_few_16, Few, FEW_THREADS) { few<2>(a); }
-KERNEL(product_few_24, Few, FEW_THREADS) { few<3>(a); }
-KERNEL(product_few_32, Few, FEW_THREADS) { few<4>(a); }
+KERNEL(product_few, Few, FEW_THREADS) { few<TILES>(a); }

@@ -1,9 +1,6 @@
 //! Formats by name.
 
 use forerun_backend::conform::{Rng, random_matrix};
-use forerun_backend_cuda::driver::Source;
-use forerun_backend_cuda::products::layout::Layout;
-use forerun_backend_cuda::products::{chosen, few, many, sources};
 use forerun_base::{Codes, DType, Format, Matrix, MatrixError, ScaleKind};
 
 /// The formats that are measured.
@@ -39,15 +36,4 @@ pub(crate) fn matrix(
         .collect();
     let none = matrix.offsets().clone();
     Matrix::new([rows, cols], format, [matrix.codes().clone(), scales.into(), none])
-}
-
-/// The kernels of a format.
-pub(crate) fn sources((name, format): (&str, Format)) -> Result<Vec<Source>, MatrixError> {
-    let matrix = matrix(&mut Rng::named("sources"), [32, 2048], (name, format))?;
-    let layout = Layout::of(&matrix);
-    let mut all = vec![sources::SPLIT, sources::ANY, sources::EXPERTS];
-    all.extend([1, 2].map(|stage| few::source(layout.kind, stage)));
-    all.extend([1, 2].map(|stage| chosen::source(layout.kind, stage)));
-    all.extend([64, 128].map(|columns| many::source(layout.kind, layout.segments(), columns)));
-    Ok(all)
 }

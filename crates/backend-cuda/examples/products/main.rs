@@ -9,6 +9,7 @@ mod formats;
 mod graph;
 
 use forerun_backend_cuda::driver::{Emulated, Gpu, compile};
+use forerun_backend_cuda::families_of;
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,11 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             check::run(&mut Emulated::new(&folder), false)
         }
         ["compile", arch] => {
-            for (name, format) in formats::formats() {
-                for source in formats::sources((name, format))? {
-                    let bytes = compile(&source, arch)?.len();
-                    println!("{name} {} {:?}: {bytes} bytes", source.name, source.defines);
-                }
+            for source in families_of(arch) {
+                let bytes = compile(&source, arch)?.len();
+                println!("{} {:?}: {bytes} bytes", source.name, source.defines);
             }
             Ok(())
         }

@@ -80,8 +80,7 @@ impl Products {
             .size(slots)
             .size(at_total)
             .with(u32::from(chosen.early));
-        let name = if tiles == 1 { "product_chosen_8" } else { "product_chosen_16" };
-        let kernel = self.kernel(driver, &source(layout.kind, stage), name)?;
+        let kernel = self.kernel(driver, &source(layout.kind, stage, tiles), "product_chosen")?;
         let launch = Launch {
             shared: (at_total + total).max(ALONE) as u32,
             dependent: true,
@@ -92,7 +91,7 @@ impl Products {
     }
 }
 
-/// The kernel for one kind of weight.
-pub fn source(kind: Kind, stage: usize) -> Source {
-    few::kind(sources::CHOSEN, kind).with("STAGE", stage as i64)
+/// The kernel for one kind of weight, blocks of a stage and tiles of eight columns.
+pub fn source(kind: Kind, stage: usize, tiles: usize) -> Source {
+    few::kind(sources::CHOSEN, kind).with("STAGE", stage as i64).with("TILES", tiles as i64)
 }

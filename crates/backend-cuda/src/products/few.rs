@@ -141,14 +141,8 @@ impl Products {
         let subs = 1 + usize::from(shape.gate.is_some());
         let plan = sizes(layout, count, [units as usize, subs], driver.properties());
         let Some(plan) = plan.and_then(|sizes| sizes.plan()) else { return Ok(false) };
-        let source = source(layout.kind, plan.stage);
-        let name = match count {
-            ..=8 => "product_few_8",
-            ..=16 => "product_few_16",
-            ..=24 => "product_few_24",
-            _ => "product_few_32",
-        };
-        let kernel = self.kernel(driver, &source, name)?;
+        let source = source(layout.kind, plan.stage, count.div_ceil(8));
+        let kernel = self.kernel(driver, &source, "product_few")?;
         let args = args
             .with(units)
             .size(plan.slots)
@@ -190,9 +184,9 @@ fn sizes(
     })
 }
 
-/// The kernel for one kind of weight.
-pub fn source(of: Kind, stage: usize) -> Source {
-    kind(sources::FEW, of).with("STAGE", stage as i64)
+/// The kernel for one kind of weight, blocks of a stage and tiles of eight columns.
+pub fn source(of: Kind, stage: usize, tiles: usize) -> Source {
+    kind(sources::FEW, of).with("STAGE", stage as i64).with("TILES", tiles as i64)
 }
 
 /// A text with the macros that say what kind of weight it is for.

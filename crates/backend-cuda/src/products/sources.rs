@@ -65,8 +65,8 @@ pub fn of_arch(arch: &str) -> Vec<Source> {
     let number = arch.trim_start_matches("sm_").trim_end_matches('a').parse().unwrap_or(0);
     let mut all = Vec::new();
     for kind in kinds.into_iter().filter(|_| number >= 90) {
-        all.extend([1, 2].map(|stage| few::source(kind, stage)));
-        all.extend([1, 2].map(|stage| chosen::source(kind, stage)));
+        all.extend([(2, 1), (1, 2), (1, 4)].map(|(stage, tiles)| few::source(kind, stage, tiles)));
+        all.extend([(2, 1), (1, 2)].map(|(stage, tiles)| chosen::source(kind, stage, tiles)));
         if arch == "sm_90a" {
             let segments = if kind.family == Family::Bf16 { 1 } else { 4 };
             let widest = if kind.family == Family::Bf16 { 256 } else { 128 };
