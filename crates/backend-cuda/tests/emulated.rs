@@ -121,6 +121,35 @@ fn lanes_of_a_warp_exchange_numbers() {
     assert_eq!((x[0], x[31], x[32]), (496.0, 496.0, 1520.0));
 }
 
+const SUM: &str = r"
+struct Reverse { float* x; };
+
+KERNEL(total, Reverse, 256) {
+  for (int i = 0; i < 64; i++) {
+    float sum = block_sum(a.x[blockIdx.x * blockDim.x + threadIdx.x]);
+    __syncthreads();
+    a.x[blockIdx.x * blockDim.x + threadIdx.x] = sum / blockDim.x;
+  }
+}
+";
+
+#[test]
+fn modules_that_run_side_by_side_share_no_memory() {
+    const SOURCES: [Source; 2] =
+        [Source::new("one", &[PRELUDE, SUM]), Source::new("other", &[PRELUDE, SUM])];
+    std::thread::scope(|scope| {
+        for (source, value) in SOURCES.iter().zip([1.0, 2.0]) {
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    let mut x = [value; 1024];
+                    run_of(source, "total", &mut x, 4, 256).expect("runs");
+                    assert_eq!(x, [value; 1024]);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn threads_that_wait_for_nobody_are_an_error() {
     let why = run("stuck", &mut [0.0; 32], 1, 32).expect_err("lane 3 never comes");

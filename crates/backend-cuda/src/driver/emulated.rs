@@ -87,6 +87,9 @@ impl Emulated {
             "-ffp-contract=off",
             "-fno-strict-aliasing",
             "-fno-stack-protector",
+            // Shared memory of an inline function would be one for all libraries of the process.
+            "-fno-gnu-unique",
+            "-fvisibility-inlines-hidden",
             "-w",
             "-DFORERUN_EMULATED",
             "-D__CUDA_ARCH__=900",
