@@ -1,6 +1,6 @@
 //! The device: every operation is checked by its desc, then queued on one stream.
 
-use crate::driver::{Driver, DriverError, Gpu, Mark, MemoryInfo};
+use crate::driver::{Driver, DriverError, Gpu, Mark};
 use crate::memory::Memory;
 use crate::ops;
 use crate::queue::Queue;
@@ -46,11 +46,6 @@ impl Cuda {
         let (memory, weights) = (Memory::default(), Weights::default());
         Ok(Self { device: Device { queue, memory, weights } })
     }
-
-    /// Device memory now.
-    pub fn memory(&self) -> Result<MemoryInfo, BackendError> {
-        Ok(self.device.queue.driver().memory()?)
-    }
 }
 
 impl Catalog for Device {
@@ -90,6 +85,10 @@ impl Backend for Cuda {
     fn arithmetic(&self) -> String {
         // The kernels' bits do not depend on the device.
         format!("cuda {}", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn free_memory(&self) -> Option<u64> {
+        self.device.queue.driver().memory().ok().map(|memory| memory.free)
     }
 
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
