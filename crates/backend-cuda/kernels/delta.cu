@@ -3,9 +3,9 @@
 // Math: forerun_backend::op::{DeltaInputs, DeltaRule}.
 // Layout: as there.
 // Numerics: f32. A convolution adds its taps from the oldest on. The squares of a head are summed by 128 threads, each over
-//   every 128th element, then by a tree. The rule is sequential over rows. A column of a state belongs to four lanes; lane l of
-//   them has ceil(dk / 4) neighbouring elements, whose products are summed in ascending order, then over lanes by
-//   a tree. So bits depend on the widths alone, not on how rows are cut into spans and calls.
+//   every 128th element, then by a tree. The rule is sequential over rows. A column of a state belongs to four lanes, each with N
+//   neighbouring elements, every fourth of which is added to the same of four sums; these are added by a tree, then
+//   those of lanes. So bits depend on the widths alone, not on how rows are cut into spans and calls.
 // Shape of the launch:
 //   delta_inputs: a block of 128 threads for each row, and each head of q and k or 128 channels of v.
 //   delta_window: a thread for each span and channel, which moves window and log on.
@@ -153,9 +153,16 @@ struct DeltaRule {
 // Tokens whose keys and queries are staged at a time.
 #define STAGED 8
 
+// The sum of four lanes' four sums.
+__device__ inline float over_lanes(const float* p) {
+  float sum = (p[0] + p[1]) + (p[2] + p[3]);
+  sum += __shfl_xor_sync(ALL_LANES, sum, 8);
+  return sum + __shfl_xor_sync(ALL_LANES, sum, 16);
+}
+
 template <int N>
 __device__ inline void delta(const DeltaRule& a) {
-  __shared__ float keys[STAGED][4 * N], queries[STAGED][4 * N];
+  __shared__ __align__(16) float keys[STAGED][4 * N], queries[STAGED][4 * N];
   Span span;
   u32 head = blockIdx.y, t = threadIdx.x;
   if (!read_span(a.spans, blockIdx.x, span, a.spans.fault)) return;
@@ -209,23 +216,29 @@ __device__ inline void delta(const DeltaRule& a) {
       if (mine)
         v = old ? logged[head * a.dv + column]
                 : a.qkv[row * width + 2 * a.key_heads * a.dk + head * a.dv + column];
-      float recalled = 0.0f;
+      // Lanes of a quarter warp read the same 16 bytes.
+      const float4* key = (const float4*)&keys[at][first];
+      const float4* query = (const float4*)&queries[at][first];
+      float p[4] = {0.0f, 0.0f, 0.0f, 0.0f}, o[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-      for (int i = 0; i < N; i++) {
-        s[i] = s[i] * decay;
-        recalled = fmaf(s[i], keys[at][first + i], recalled);
+      for (int i = 0; i < N / 4; i++) {
+        float4 k = key[i];
+        p[0] = fmaf(s[4 * i] = s[4 * i] * decay, k.x, p[0]);
+        p[1] = fmaf(s[4 * i + 1] = s[4 * i + 1] * decay, k.y, p[1]);
+        p[2] = fmaf(s[4 * i + 2] = s[4 * i + 2] * decay, k.z, p[2]);
+        p[3] = fmaf(s[4 * i + 3] = s[4 * i + 3] * decay, k.w, p[3]);
       }
-      recalled += __shfl_xor_sync(ALL_LANES, recalled, 8);
-      recalled += __shfl_xor_sync(ALL_LANES, recalled, 16);
-      float error = beta * (v - recalled), o = 0.0f;
+      float error = beta * (v - over_lanes(p));
 #pragma unroll
-      for (int i = 0; i < N; i++) {
-        s[i] = fmaf(keys[at][first + i], error, s[i]);
-        o = fmaf(s[i], queries[at][first + i], o);
+      for (int i = 0; i < N / 4; i++) {
+        float4 k = key[i], q = query[i];
+        o[0] = fmaf(s[4 * i] = fmaf(k.x, error, s[4 * i]), q.x, o[0]);
+        o[1] = fmaf(s[4 * i + 1] = fmaf(k.y, error, s[4 * i + 1]), q.y, o[1]);
+        o[2] = fmaf(s[4 * i + 2] = fmaf(k.z, error, s[4 * i + 2]), q.z, o[2]);
+        o[3] = fmaf(s[4 * i + 3] = fmaf(k.w, error, s[4 * i + 3]), q.w, o[3]);
       }
-      o += __shfl_xor_sync(ALL_LANES, o, 8);
-      o += __shfl_xor_sync(ALL_LANES, o, 16);
-      if (mine && !old && first == 0) a.out[gate * a.dv + column] = o;
+      float asked = over_lanes(o);
+      if (mine && !old && first == 0) a.out[gate * a.dv + column] = asked;
     }
   }
 }

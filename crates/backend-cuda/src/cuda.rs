@@ -1,6 +1,6 @@
 //! The device: every operation is checked by its desc, then queued on one stream.
 
-use crate::driver::{Driver, DriverError, Gpu, Mark, MemoryInfo};
+use crate::driver::{Driver, DriverError, Gpu, Mark};
 use crate::memory::Memory;
 use crate::ops;
 use crate::products::{Choice, Precision, Products};
@@ -70,11 +70,6 @@ impl Cuda {
     pub fn weight_form(&self, id: WeightId) -> Option<String> {
         self.device.weights.info(id).map(|_| self.device.weights.get(id).form())
     }
-
-    /// Device memory now.
-    pub fn memory(&self) -> Result<MemoryInfo, BackendError> {
-        Ok(self.device.queue.driver().memory()?)
-    }
 }
 
 impl Catalog for Device {
@@ -112,12 +107,17 @@ impl Backend for Cuda {
     }
 
     fn arithmetic(&self) -> String {
-        // The kernels' bits do not depend on the device.
+        // Tensor cores of another generation may cut their sums elsewhere.
+        let [major, minor] = self.device.queue.driver().properties().capability;
         let precision = match self.device.precision {
             Precision::Half => "half",
             Precision::Exact => "exact",
         };
-        format!("cuda {} {precision}", env!("CARGO_PKG_VERSION"))
+        format!("cuda {} sm_{major}{minor} {precision}", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn free_memory(&self) -> Option<u64> {
+        self.device.queue.driver().memory().ok().map(|memory| memory.free)
     }
 
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {

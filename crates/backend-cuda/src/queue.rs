@@ -48,8 +48,9 @@ impl From<DriverError> for BackendError {
 /// See the module's text.
 pub(crate) struct Queue {
     driver: Box<dyn Driver>,
-    modules: HashMap<Source, Module>,
-    kernels: HashMap<(Source, &'static str), Kernel>,
+    /// By the tags of their sources.
+    modules: HashMap<u64, Module>,
+    kernels: HashMap<(u64, &'static str), Kernel>,
     /// Where kernels note a bad index: [`Report`].
     pub(crate) fault: Address,
     scratch: (Address, u64),
@@ -94,16 +95,17 @@ impl Queue {
         source: &Source,
         name: &'static str,
     ) -> Result<Kernel, BackendError> {
-        if let Some(kernel) = self.kernels.get(&(*source, name)) {
+        let tag = source.tag();
+        if let Some(kernel) = self.kernels.get(&(tag, name)) {
             return Ok(*kernel);
         }
-        let module = match self.modules.get(source) {
+        let module = match self.modules.get(&tag) {
             Some(module) => *module,
             None => self.driver.load(source)?,
         };
-        self.modules.insert(*source, module);
+        self.modules.insert(tag, module);
         let kernel = self.driver.kernel(module, name)?;
-        self.kernels.insert((*source, name), kernel);
+        self.kernels.insert((tag, name), kernel);
         Ok(kernel)
     }
 

@@ -8,8 +8,7 @@ mod check;
 mod formats;
 mod graph;
 
-use forerun_backend_cuda::driver::{Emulated, Gpu, compile};
-use forerun_backend_cuda::families_of;
+use forerun_backend_cuda::driver::{Emulated, Gpu};
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,17 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let folder = std::env::temp_dir().join("forerun-emulated");
             check::run(&mut Emulated::new(&folder), false)
         }
-        ["compile", arch] => {
-            for source in families_of(arch) {
-                let bytes = compile(&source, arch)?.len();
-                println!("{} {:?}: {bytes} bytes", source.name, source.defines);
-            }
-            Ok(())
-        }
         ["bench", ref only @ ..] => bench::run(&mut Gpu::open(0)?, only),
-        _ => {
-            Err("products check [emulated] | products compile ARCH | products bench [format…]"
-                .into())
-        }
+        _ => Err("products check [emulated] | products bench [format…]".into()),
     }
 }

@@ -62,9 +62,9 @@ pub(crate) fn delta_rule(device: &mut Device, op: DeltaRule) -> Done {
     let rows = op.qkv.len / shape.channels();
     let kernel = match shape.dk {
         ..=16 => "delta_rule_4",
-        ..=64 => "delta_rule_16",
-        ..=128 => "delta_rule_32",
-        ..=256 => "delta_rule_64",
+        17..=64 => "delta_rule_16",
+        65..=128 => "delta_rule_32",
+        129..=256 => "delta_rule_64",
         _ => {
             let what = "keys wider than 256";
             return Err(BackendError::Parameter { op: "delta_rule", what });

@@ -60,8 +60,9 @@ pub enum Choice {
 /// The kernels of products, and room for what they make on the way.
 #[derive(Debug, Default)]
 pub struct Products {
-    modules: HashMap<Source, Module>,
-    kernels: HashMap<(Source, &'static str), Kernel>,
+    /// By the tags of their sources.
+    modules: HashMap<u64, Module>,
+    kernels: HashMap<(u64, &'static str), Kernel>,
     columns: Room,
     sums: Room,
     route: Room,
@@ -78,16 +79,17 @@ impl Products {
         source: &Source,
         name: &'static str,
     ) -> Result<Kernel, DriverError> {
-        if let Some(kernel) = self.kernels.get(&(*source, name)) {
+        let tag = source.tag();
+        if let Some(kernel) = self.kernels.get(&(tag, name)) {
             return Ok(*kernel);
         }
-        let module = match self.modules.get(source) {
+        let module = match self.modules.get(&tag) {
             Some(module) => *module,
             None => driver.load(source)?,
         };
-        self.modules.insert(*source, module);
+        self.modules.insert(tag, module);
         let kernel = driver.kernel(module, name)?;
-        self.kernels.insert((*source, name), kernel);
+        self.kernels.insert((tag, name), kernel);
         Ok(kernel)
     }
 }
