@@ -50,6 +50,11 @@ pub trait Backend: Catalog + Send {
         self.name()
     }
 
+    /// Bytes that buffers and weights can still take, on a device with memory of its own.
+    fn free_memory(&self) -> Option<u64> {
+        None
+    }
+
     /// Makes a buffer. Contents are unspecified.
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError>;
 

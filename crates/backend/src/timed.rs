@@ -228,6 +228,10 @@ impl Backend for Timed {
         self.inner.arithmetic()
     }
 
+    fn free_memory(&self) -> Option<u64> {
+        self.inner.free_memory()
+    }
+
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
         self.inner.alloc(spec)
     }

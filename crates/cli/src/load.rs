@@ -4,16 +4,19 @@
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::model_text::ModelText;
 use crate::{device, hub_model, terminal};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use forerun_backend::Backend;
 use forerun_engine::{Engine, ModelRunner, Settings};
 use forerun_model::{Blueprint, Model};
-use indicatif::ProgressBar;
+use indicatif::{HumanBytes, ProgressBar};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Loading less than this is over before a bar is seen.
 const BAR_FROM_BYTES: u64 = 256 << 20;
+
+/// What kernels of a device need besides the plan.
+const SCRATCH_BYTES: u64 = 256 << 20;
 
 /// Time spent at most on pricing steps before the first answer.
 const CALIBRATION: Duration = Duration::from_millis(100);
@@ -68,6 +71,9 @@ impl Source {
     ) -> anyhow::Result<ModelRunner> {
         // What makes no engine is refused before weights are read.
         settings.limits(&self.blueprint.spec)?;
+        if let Some(free) = backend.free_memory() {
+            self.check_fits(settings, free)?;
+        }
         let bar = progress_bar(self.blueprint.total_bytes());
         let mut progress = |bytes| bar.set_position(bytes);
         let model = Model::load(&self.blueprint, &mut *backend, &mut progress)
@@ -75,6 +81,28 @@ impl Source {
         bar.finish_and_clear();
         ModelRunner::new(backend, model, settings)
             .context("cannot prepare the engine; a smaller --ctx needs less memory")
+    }
+}
+
+impl Source {
+    /// Refuses what a device with `free` bytes of memory has no room for.
+    fn check_fits(&self, settings: &Settings, free: u64) -> anyhow::Result<()> {
+        let plan = ModelRunner::memory_plan(&self.blueprint.spec, settings)?;
+        let weights = self.blueprint.total_bytes();
+        let needed = weights.saturating_add(plan.total()).saturating_add(SCRATCH_BYTES);
+        if needed <= free {
+            return Ok(());
+        }
+        bail!(
+            "the device has {} free and {} are needed: {} for weights, {} for caches, states and \
+             work at --ctx {}, {} to spare; a smaller --ctx or --kv i8 needs less",
+            HumanBytes(free),
+            HumanBytes(needed),
+            HumanBytes(weights),
+            HumanBytes(plan.total()),
+            settings.context,
+            HumanBytes(SCRATCH_BYTES)
+        )
     }
 }
 

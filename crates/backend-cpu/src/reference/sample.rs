@@ -1,7 +1,9 @@
 use super::{index, linear, softcap};
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{HeadSample, HistoryEntry, Sample, SampleRow, gumbel};
+use forerun_backend::op::{
+    HeadSample, HistoryEntry, Sample, SampleRow, gumbel, passes, reaches, weight,
+};
 
 pub(crate) fn sample(memory: &mut Memory, op: Sample) -> Result<(), BackendError> {
     memory.lend([op.out], |memory, [out]| {
@@ -131,34 +133,31 @@ fn pick(logits: &[f32], row: &SampleRow) -> u32 {
     let scaled: Vec<f32> = logits.iter().map(|l| l / row.temperature).collect();
     let mut order: Vec<u32> = tokens.collect();
     order.sort_by(|&a, &b| scaled[b as usize].total_cmp(&scaled[a as usize]));
-    order.truncate(kept(&scaled, &order, row));
+    filter(&scaled, &mut order, row);
     // Noise is drawn in order of id, so equal sums fall to the lower id.
     order.sort_unstable();
     let noisy = |t: u32| (t, scaled[t as usize] + gumbel(row.seed, row.position, t));
     order.into_iter().map(noisy).reduce(better).map_or(0, |best| best.0)
 }
 
-/// How many of the tokens in `order`, best first, survive the filters. At least one.
-fn kept(scaled: &[f32], order: &[u32], row: &SampleRow) -> usize {
-    let mut count = order.len();
-    if row.top_k > 0 {
-        count = count.min(row.top_k as usize);
-    }
+/// Leaves the tokens of `order`, best first, that pass the filters. At least one.
+fn filter(scaled: &[f32], order: &mut Vec<u32>, row: &SampleRow) {
     let max = scaled[order[0] as usize];
-    let weight = |&t: &u32| f64::from(scaled[t as usize] - max).exp();
+    let weight = |t: &u32| weight(scaled[*t as usize] - max);
+    if row.top_k > 0 {
+        order.truncate(row.top_k as usize);
+    }
     if row.top_p < 1.0 {
-        let total: f64 = order[..count].iter().map(weight).sum();
-        let limit = f64::from(row.top_p) * total;
-        let mut sum = 0.0;
-        let reach = order[..count].iter().position(|t| {
+        let total = order.iter().map(weight).sum();
+        let mut sum = 0;
+        let reach = order.iter().position(|t| {
             sum += weight(t);
-            sum >= limit
+            reaches(row.top_p, sum, total)
         });
-        count = reach.map_or(count, |last| last + 1);
+        order.truncate(reach.map_or(order.len(), |last| last + 1));
     }
     if row.min_p > 0.0 {
-        let limit = f64::from(row.min_p);
-        count = order[..count].iter().position(|t| weight(t) < limit).unwrap_or(count);
+        let best = order[0];
+        order.retain(|t| *t == best || passes(row.min_p, weight(t)));
     }
-    count.max(1)
 }

@@ -5,8 +5,7 @@
 //! Gumbel noise is drawn only for candidates that could still win.
 //!
 //! # Numerics
-//! The sum behind `top_p` is f64 and, above [`SORTED`] candidates, not in the reference's order: a cut that is
-//! equal to `top_p` within 1e-13 may fall on the other side. It is the same for the same row always.
+//! Weights of filters are whole numbers, so what is kept does not depend on the order in which they are added.
 
 use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};
@@ -14,7 +13,7 @@ use crate::pool::SharedSlice;
 use crate::reference::{Before, adjust};
 use crate::simd::exec_ctx::{ExecCtx, part_of};
 use forerun_backend::BackendError;
-use forerun_backend::op::{SampleRow, gumbel, uniform};
+use forerun_backend::op::{SampleRow, gumbel, passes, reaches, uniform, weight};
 use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
 
@@ -161,7 +160,7 @@ fn choose_token<S: Isa>(simd: S, logits: &mut [f32], row: &SampleRow, tokens: &m
     if row.top_k == 0 && row.top_p >= 1.0 && row.min_p <= 0.0 {
         return gumbel_max(logits, row, best, 0..logits.len() as u32);
     }
-    let kept = filter(logits, max, row, tokens);
+    let kept = filter(logits, (max, best), row, tokens);
     gumbel_max(logits, row, if kept.is_empty() { best } else { kept[0] }, kept.iter().copied())
 }
 
@@ -208,15 +207,14 @@ fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, tokens: &'a mut [u32]) 
         if count <= SORTED {
             order.sort_unstable_by(before);
         }
-        let total: f64 = order.iter().map(|&t| weight(t)).sum();
-        count = prefix(order, f64::from(row.top_p) * total, weight, before);
+        let total = order.iter().map(|&t| weight(t)).sum();
+        count = prefix(order, |sum| reaches(row.top_p, sum, total), weight, before);
     }
     let order = &mut tokens[..count];
     if row.min_p > 0.0 {
-        // Weights fall in order, so those that pass are the same prefix, wherever they stand.
         count = 0;
         for i in 0..order.len() {
-            if weight(order[i]) >= f64::from(row.min_p) {
+            if order[i] == best || passes(row.min_p, weight(order[i])) {
                 order.swap(count, i);
                 count += 1;
             }
@@ -225,14 +223,14 @@ fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, tokens: &'a mut [u32]) 
     &tokens[..count]
 }
 
-/// Sorts as much of `order` as it takes for the weights to reach `limit`; how much that was.
+/// Sorts as much of `order` as it takes for the weights to be enough; how much that was.
 fn prefix(
     order: &mut [u32],
-    limit: f64,
-    weight: impl Fn(u32) -> f64,
+    enough: impl Fn(u64) -> bool,
+    weight: impl Fn(u32) -> u64,
     before: impl Fn(&u32, &u32) -> Ordering,
 ) -> usize {
-    let (mut sum, mut sorted, mut more) = (0.0, 0, SORTED);
+    let (mut sum, mut sorted, mut more) = (0, 0, SORTED);
     while sorted < order.len() {
         let rest = &mut order[sorted..];
         let next = more.min(rest.len());
@@ -242,7 +240,7 @@ fn prefix(
         rest[..next].sort_unstable_by(&before);
         for (i, &t) in rest[..next].iter().enumerate() {
             sum += weight(t);
-            if sum >= limit {
+            if enough(sum) {
                 return sorted + i + 1;
             }
         }

@@ -33,7 +33,9 @@ pub use moe::{ExpertRows, Experts, Router};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 pub use rope::RopeTable;
 pub use rows::{Embed, GatherRows, ScatterRows, ScatterWords};
-pub use sample::{HeadSample, HistoryEntry, Sample, SampleRow, gumbel, uniform};
+pub use sample::{
+    HeadSample, HistoryEntry, Sample, SampleRow, gumbel, passes, reaches, uniform, weight,
+};
 pub use spans::{SpanEntry, Spans};
 
 use crate::{Backend, BackendError, OpDesc};

@@ -302,7 +302,125 @@ pub const fn uniform(seed: u64, position: u32, token: u32) -> f32 {
 /// Standard Gumbel noise for one candidate.
 ///
 /// `−ln(−ln(1 − u))`: the large values come from small `u`, where f32 is finest, so the upper
-/// tail is good to `2^-33`.
+/// tail is good to `2^-33`. Sums and products of f32 alone, rounded one by one, so every device has the same bits.
 pub fn gumbel(seed: u64, position: u32, token: u32) -> f32 {
-    -(-(-uniform(seed, position, token)).ln_1p()).ln()
+    let u = uniform(seed, position, token);
+    let w = 1.0 - u;
+    if w == 0.0 {
+        return f32::NEG_INFINITY;
+    }
+    // −ln(1 − u), with what rounding took from 1 − u.
+    let exponential = if w == 1.0 { u } else { ((w - 1.0) + u) / w - ln(w) };
+    -ln(exponential)
+}
+
+/// The logarithm of a positive normal number, good to two units in the last place (Cephes).
+fn ln(x: f32) -> f32 {
+    /// `(ln(1 + z) − z + z²/2) / z³` for `√½ ≤ 1 + z < √2`, highest power first.
+    const POLYNOMIAL: [f32; 9] = [
+        0.070_376_836,
+        -0.115_146_1,
+        0.116_769_99,
+        -0.124_201_41,
+        0.142_493_23,
+        -0.166_680_58,
+        0.200_007_15,
+        -0.249_999_94,
+        0.333_333_3,
+    ];
+    const SQRT_HALF: u32 = 0x3f35_04f3;
+    let bits = x.to_bits().wrapping_sub(SQRT_HALF);
+    let e = (bits as i32 >> 23) as f32;
+    let z = f32::from_bits((bits & 0x7f_ffff) + SQRT_HALF) - 1.0;
+    let p = POLYNOMIAL[1..].iter().fold(POLYNOMIAL[0], |p, c| p * z + c);
+    let square = z * z;
+    let y = p * z * square + e * LN2[1] - 0.5 * square;
+    (z + y) + e * LN2[0]
+}
+
+/// ln 2 in two parts, the first with few bits so that small whole numbers times it are exact.
+const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+
+/// What a token weighs whose logit is `difference` above the largest one, which is not above zero:
+/// `e^difference` in units of `2^-40`, what is less than one left out.
+///
+/// A whole number, so sums of them do not depend on their order, and what the filters keep is the same on every device.
+pub fn weight(difference: f32) -> u64 {
+    /// `(e^r − 1 − r) / r²` for `|r| ≤ ln 2 / 2`, highest power first (Cephes).
+    const POLYNOMIAL: [f32; 6] =
+        [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1];
+    /// Adding and taking away `1.5·2²³` leaves the nearest integer.
+    const ROUND: f32 = 12_582_912.0;
+    // Numbers that are no number weigh nothing either.
+    if difference.is_nan() || difference < -28.0 {
+        return 0;
+    }
+    let n = (difference * std::f32::consts::LOG2_E + ROUND) - ROUND;
+    let r = (difference - n * LN2[0]) - n * LN2[1];
+    let p = POLYNOMIAL[1..].iter().fold(POLYNOMIAL[0], |p, c| p * r + c);
+    let e = (p * (r * r) + r) + 1.0;
+    (e * f32::from_bits(((n as i32 + 40 + 127) as u32) << 23)) as u64
+}
+
+/// Whether tokens that weigh `sum` are as much of `total` as `top_p` asks for.
+pub fn reaches(top_p: f32, sum: u64, total: u64) -> bool {
+    sum as f64 >= f64::from(top_p) * total as f64
+}
+
+/// Whether a token that weighs `weight` passes `min_p`; the best token always does.
+pub fn passes(min_p: f32, weight: u64) -> bool {
+    weight as f64 >= f64::from(min_p) * WHOLE
+}
+
+/// What the best token weighs.
+const WHOLE: f64 = 1_099_511_627_776.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logarithms_are_within_two_units_of_the_last_place() {
+        let sizes = (0x0080_0000_u32..0x7f80_0000).step_by(0x1357).map(f32::from_bits);
+        let near_one = (0..100_000).map(|i| 0.5 + i as f32 * 1.5e-5);
+        for x in sizes.chain(near_one) {
+            let exact = f64::from(x).ln();
+            let unit = f64::from(f32::EPSILON) * exact.abs().max(1e-30);
+            let far = (f64::from(ln(x)) - exact).abs() / unit;
+            assert!(far <= 2.0, "ln {x:e} is {far} units away");
+        }
+    }
+
+    #[test]
+    fn noise_is_minus_the_logarithm_of_an_exponential() {
+        for token in 0..200_000 {
+            let u = f64::from(uniform(7, 3, token));
+            let exact = -(-(-u).ln_1p()).ln();
+            let found = f64::from(gumbel(7, 3, token));
+            // Near zero the outer logarithm cancels.
+            assert!(
+                (found - exact).abs() <= 4e-7 * exact.abs().max(1.0),
+                "{token}: {found} {exact}"
+            );
+        }
+    }
+
+    #[test]
+    fn weights_fall_with_the_logit_and_end_in_nothing() {
+        assert_eq!(weight(0.0), 1 << 40);
+        for nothing in [f32::NAN, f32::NEG_INFINITY, -28.1, -1e30] {
+            assert_eq!(weight(nothing), 0, "{nothing}");
+        }
+        for i in 0..280_000 {
+            let x = i as f32 * -1e-4;
+            let exact = f64::from(x).exp() * WHOLE;
+            assert!((weight(x) as f64 - exact).abs() <= 2.0 + 2e-7 * exact, "{x}");
+        }
+    }
+
+    #[test]
+    fn filters_are_reached_by_as_much_as_they_ask_for() {
+        assert!(reaches(0.5, 50, 100) && !reaches(0.5, 49, 100) && reaches(0.9, 0, 0));
+        assert!(passes(0.5, 1 << 39) && !passes(0.5, (1 << 39) - 1) && passes(0.0, 0));
+    }
 }

@@ -67,7 +67,7 @@ impl ScaleKind {
 
     /// The scale of group `i` in the scales of a row, whose groups have `group` columns.
     #[inline]
-    pub(super) fn get(self, row: &[u8], group: usize, i: usize) -> f32 {
+    pub fn get(self, row: &[u8], group: usize, i: usize) -> f32 {
         match self {
             Self::Float(float) => float.get(row, i),
             Self::Nested => {

@@ -17,7 +17,7 @@ mod tokenize;
 mod verify;
 
 pub(crate) use bench::BenchArgs;
-pub(crate) use device::{Compute, DeviceArgs};
+pub(crate) use device::{Compute, DeviceArgs, DeviceChoice};
 pub(crate) use engine::EngineArgs;
 pub(crate) use form::FormArgs;
 pub(crate) use inspect::InspectArgs;

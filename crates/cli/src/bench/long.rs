@@ -60,7 +60,7 @@ struct Memory {
 pub(super) fn long(args: &BenchArgs, source: &Source, tokens: usize) -> anyhow::Result<()> {
     let settings = settings(args, source, tokens)?;
     let before_load_bytes = resident::bytes();
-    let (timed, meter) = Timed::new(device::open(args.device)?);
+    let (timed, meter) = Timed::new(device::open_measured(args.device)?);
     let mut engine = Engine::new(source.runner(Box::new(timed), &settings)?);
     let after_load_bytes = resident::bytes();
     let plan = engine.runner().memory().clone();

@@ -82,7 +82,7 @@ impl Sizes {
 pub(super) fn roofline(args: &BenchArgs, source: &Source) -> anyhow::Result<()> {
     let sizes = Sizes::new(args, source)?;
     let machine = device::measure(args.device)?;
-    let (timed, meter) = Timed::new(device::open(args.device)?);
+    let (timed, meter) = Timed::new(device::open_measured(args.device)?);
     let mut runner = source.runner(Box::new(timed), &sizes.settings(args))?;
     let device = runner.device();
     let prompt = random_tokens(sizes.prompt, source.blueprint.spec.vocabulary);

@@ -1,0 +1,244 @@
+// Causal attention over the paged cache.
+//
+// Math: forerun_backend::op::Attention.
+// Layout: forerun_backend::op::CacheLayout. KIND says what the caches hold: 0 f32, 1 f16, 2 bf16, 3 codes with scales.
+//   Partial results are [row, head, chunk, head_dim + 2]: the sums of values, the maximum, the sum of weights.
+// Numerics: f32. Keys are cut at absolute multiples of CHUNK. Within a chunk: scores, their maximum, weights and sums of
+//   values, keys in ascending order within each of some groups that depend on head_dim alone. Chunks are merged in ascending
+//   order, as they come or from partial results: the same operations. So a row's bits depend on its own keys alone.
+// Shape of the launch: a block of 256 threads for each row, key head and up to HEADS of its query heads, and
+//   for each chunk where chunks are spread over blocks (gridDim.z > 1).
+// Limits: head_dim up to 512.
+
+#define CHUNK 512
+
+struct Attention {
+  const float* q;
+  const u8* k_cache;
+  const u8* v_cache;
+  const u32* positions;
+  const u32* span_of;
+  const u32* tables;
+  float* out;
+  float* partial;
+  u32* fault;
+  u64 window;
+  u32 site, heads, kv_heads, head_dim, blocks, block, table_width, spans, chunks;
+  float scale;
+};
+
+// What a row sees: keys first..end of one line of the tables.
+struct Sight {
+  bool ok;
+  u64 first, end;
+  const u32* line;
+};
+
+__device__ inline Sight sight_of(const Attention& a, u32 row, u32* fault) {
+  Sight sight = {false, 0, 0, 0};
+  u64 end = (u64)a.positions[row] + 1, most = (u64)a.table_width * a.block;
+  u32 span = a.span_of[row];
+  if (fault) {
+    if (!inside(fault, a.site, span, a.spans)) return sight;
+    if (!inside(fault, a.site + 1, end - 1, most)) return sight;
+  } else if (span >= a.spans || end > most) {
+    return sight;
+  }
+  sight.ok = true;
+  sight.first = end > a.window ? end - a.window : 0;
+  sight.end = end;
+  sight.line = a.tables + (u64)span * a.table_width;
+  return sight;
+}
+
+__device__ inline u64 stored(const Attention& a) {
+#if KIND == 3
+  return a.head_dim + 2 * ((a.head_dim + 31) / 32);
+#else
+  return a.head_dim;
+#endif
+}
+
+// Element `at` of a cache, `place` elements into a part of codes that has its scale for `key` and `element`.
+__device__ inline float number(const Attention& a, const u8* cache, u64 part, u64 place, u32 key,
+                               u32 element) {
+#if KIND == 0
+  return ((const float*)cache)[part + place];
+#elif KIND == 1
+  return f16_to_f32(((const u16*)cache)[part + place]);
+#elif KIND == 2
+  return bf16_to_f32(((const u16*)cache)[part + place]);
+#else
+  u64 at = part + (u64)a.block * a.head_dim + 2 * ((u64)(element / 32) * a.block + key);
+  float scale = bf16_to_f32((u16)(cache[at] | cache[at + 1] << 8));
+  return (float)(i8)cache[part + place] * scale;
+#endif
+}
+
+// Merges a chunk into what came before it.
+__device__ inline void merge(float m, float l, float& most, float& sum, float& before,
+                             float& here) {
+  float new_most = fmaxf(most, m);
+  before = exp_down(most - new_most);
+  here = exp_down(m - new_most);
+  sum = fmaf(sum, before, l * here);
+  most = new_most;
+}
+
+template <int HEADS>
+__device__ inline void attend(const Attention& a) {
+  DYNAMIC_SHARED(float, room);
+  __shared__ u64 parts[CHUNK];
+  __shared__ u32 places[CHUNK];
+  __shared__ float groups[HEADS][256], chunk_most[HEADS], chunk_sum[HEADS];
+  __shared__ u32 bad;
+  u32 dim = a.head_dim, row = blockIdx.x, t = threadIdx.x;
+  u32 per_key = a.heads / a.kv_heads, sets = (per_key + HEADS - 1) / HEADS;
+  u32 kv_head = blockIdx.y / sets, first_head = blockIdx.y % sets * HEADS;
+  u32 count = min((u32)HEADS, per_key - first_head);
+  first_head += kv_head * per_key;
+  float* q = room;
+  float* scores = room + HEADS * dim;
+  Sight sight = sight_of(a, row, a.fault);
+  if (!sight.ok) return;
+  u64 from = sight.first / CHUNK, to = (sight.end - 1) / CHUNK;
+  bool spread = gridDim.z > 1;
+  if (spread) {
+    if (blockIdx.z < from || blockIdx.z > to) return;
+    from = to = blockIdx.z;
+  }
+  if (t == 0) bad = 0;
+  for (u32 i = t; i < HEADS * dim; i += 256)
+    q[i] = i < count * dim ? a.q[((u64)row * a.heads + first_head) * dim + i] : 0.0f;
+
+  // Threads share the elements of a value, and what is left of them the keys.
+  u32 width = 32;
+  while (width < dim && width < 256) width *= 2;
+  u32 stride = 256 / width, group = t / width, column = t % width;
+  float most[HEADS], sum[HEADS], values[HEADS][2];
+  for (int h = 0; h < HEADS; h++) {
+    most[h] = -INFINITE;
+    sum[h] = 0.0f;
+    values[h][0] = values[h][1] = 0.0f;
+  }
+
+  for (u64 chunk = from; chunk <= to; chunk++) {
+    u64 base = chunk * CHUNK;
+    u32 low = sight.first > base ? (u32)(sight.first - base) : 0;
+    u32 high = (u32)min((u64)CHUNK, sight.end - base);
+    __syncthreads();
+    for (u32 j = t; j < CHUNK; j += 256) {
+      if (j < low || j >= high) continue;
+      u64 key = base + j;
+      u32 page = (u32)(key / a.block), at = (u32)(key - (u64)page * a.block), id = sight.line[page];
+      if (!inside(a.fault, a.site + 2, id, a.blocks)) {
+        bad = 1;
+        continue;
+      }
+      u64 part = ((u64)id * a.kv_heads + kv_head) * a.block * stored(a);
+      parts[j] = part;
+      places[j] = at;
+      float dots[HEADS];
+      for (int h = 0; h < HEADS; h++) dots[h] = 0.0f;
+#pragma unroll 8
+      for (u32 e = 0; e < dim; e++) {
+        float k = number(a, a.k_cache, part, (u64)e * a.block + at, at, e);
+#pragma unroll
+        for (int h = 0; h < HEADS; h++) dots[h] = fmaf(q[h * dim + e], k, dots[h]);
+      }
+      for (int h = 0; h < HEADS; h++) scores[h * CHUNK + j] = dots[h] * a.scale;
+    }
+    __syncthreads();
+    if (bad) return;
+    // A warp has the scores of a head.
+    for (u32 h = warp(); h < count; h += 8) {
+      float m = -INFINITE, l = 0.0f;
+      for (u32 j = lane(); j < high; j += 32)
+        if (j >= low) m = fmaxf(m, scores[h * CHUNK + j]);
+      m = warp_max(m);
+      for (u32 j = lane(); j < high; j += 32) {
+        if (j < low) continue;
+        float p = exp_down(scores[h * CHUNK + j] - m);
+        scores[h * CHUNK + j] = p;
+        l += p;
+      }
+      l = warp_sum(l);
+      if (lane() == 0) chunk_most[h] = m, chunk_sum[h] = l;
+    }
+    __syncthreads();
+    float before[HEADS], here[HEADS];
+    for (int h = 0; h < HEADS; h++) {
+      before[h] = here[h] = 0.0f;
+      if (h < count) merge(chunk_most[h], chunk_sum[h], most[h], sum[h], before[h], here[h]);
+    }
+    for (u32 pass = 0; pass * 256 < dim; pass++) {
+      u32 d = pass * 256 + column;
+      float mixed[HEADS];
+      for (int h = 0; h < HEADS; h++) mixed[h] = 0.0f;
+      u32 start = low <= group ? group : group + (low - group + stride - 1) / stride * stride;
+      if (d < dim) {
+#pragma unroll 4
+        for (u32 j = start; j < high; j += stride) {
+          float v = number(a, a.v_cache, parts[j], (u64)places[j] * dim + d, places[j], d);
+#pragma unroll
+          for (int h = 0; h < HEADS; h++) mixed[h] = fmaf(scores[h * CHUNK + j], v, mixed[h]);
+        }
+      }
+      if (stride > 1) {
+        for (int h = 0; h < HEADS; h++) groups[h][t] = mixed[h];
+        __syncthreads();
+        if (group == 0)
+          for (int h = 0; h < HEADS; h++)
+            for (u32 g = 1; g < stride; g++) mixed[h] += groups[h][g * width + column];
+      }
+      for (int h = 0; h < HEADS; h++) {
+        if (spread) {
+          values[h][pass] = mixed[h];
+        } else {
+          values[h][pass] = fmaf(values[h][pass], before[h], mixed[h] * here[h]);
+        }
+      }
+    }
+  }
+
+  for (int h = 0; h < HEADS; h++) {
+    if (h >= count || group > 0) continue;
+    u64 head = (u64)row * a.heads + first_head + h;
+    for (u32 pass = 0; pass * 256 < dim; pass++) {
+      u32 d = pass * 256 + column;
+      if (d >= dim) continue;
+      if (spread) {
+        a.partial[(head * a.chunks + blockIdx.z) * (dim + 2) + d] = values[h][pass];
+      } else {
+        a.out[head * dim + d] = values[h][pass] / sum[h];
+      }
+    }
+    if (spread && t == 0) {
+      float* at = a.partial + (head * a.chunks + blockIdx.z) * (dim + 2) + dim;
+      at[0] = chunk_most[h];
+      at[1] = chunk_sum[h];
+    }
+  }
+}
+
+KERNEL(attention_1, Attention, 256) { attend<1>(a); }
+KERNEL(attention_4, Attention, 256) { attend<4>(a); }
+KERNEL(attention_8, Attention, 256) { attend<8>(a); }
+
+// Merges the chunks of a row and head: a block of 256 threads for each.
+KERNEL(attention_merge, Attention, 256) {
+  u32 row = blockIdx.x, dim = a.head_dim;
+  u64 head = (u64)row * a.heads + blockIdx.y;
+  Sight sight = sight_of(a, row, 0);
+  if (!sight.ok) return;
+  float most = -INFINITE, sum = 0.0f, values[2] = {0.0f, 0.0f};
+  for (u64 chunk = sight.first / CHUNK; chunk <= (sight.end - 1) / CHUNK; chunk++) {
+    const float* part = a.partial + (head * a.chunks + chunk) * (dim + 2);
+    float before, here;
+    merge(part[dim], part[dim + 1], most, sum, before, here);
+    for (u32 pass = 0, d = threadIdx.x; d < dim; pass++, d += 256)
+      values[pass] = fmaf(values[pass], before, part[d] * here);
+  }
+  for (u32 pass = 0, d = threadIdx.x; d < dim; pass++, d += 256)
+    a.out[head * dim + d] = values[pass] / sum;
+}

@@ -1,0 +1,57 @@
+// Elementwise functions and gates: glu, softcap, gate_mul, add_gated.
+//
+// Math: forerun_backend::op::activation.
+// Layout: row-major f32.
+// Numerics: f32; the functions are the prelude's, with the bits of the CPU's kernels.
+// Shape of the launch: a thread for each element, blocks of 256.
+// Limits: fewer than 2^31 blocks.
+
+struct Glu {
+  float* gate;
+  const float* up;
+  u64 len;
+  u32 dim, up_width, up_first, gelu;
+};
+
+KERNEL(glu, Glu, 256) {
+  u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
+  if (i >= a.len) return;
+  u64 row = i / a.dim, column = i % a.dim;
+  float gate = a.gate[i], up = a.up[row * a.up_width + a.up_first + column];
+  a.gate[i] = (a.gelu ? gelu_tanh(gate) : silu(gate)) * up;
+}
+
+struct Softcap {
+  float* x;
+  u64 len;
+  float cap;
+};
+
+KERNEL(softcap, Softcap, 256) {
+  u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
+  if (i < a.len) a.x[i] = a.cap * tanh_of(a.x[i] / a.cap);
+}
+
+struct GateMul {
+  float* x;
+  const float* gate;
+  u64 len;
+};
+
+KERNEL(gate_mul, GateMul, 256) {
+  u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
+  if (i < a.len) a.x[i] = a.x[i] * sigmoid(a.gate[i]);
+}
+
+struct AddGated {
+  const float* x;
+  const float* gate;
+  float* out;
+  u64 len;
+  u32 dim;
+};
+
+KERNEL(add_gated, AddGated, 256) {
+  u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
+  if (i < a.len) a.out[i] = a.out[i] + sigmoid(a.gate[i / a.dim]) * a.x[i];
+}

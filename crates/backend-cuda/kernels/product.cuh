@@ -1,0 +1,236 @@
+// What the products share: the tensor core's step, codes made bfloat16, sums of groups, and what is done with a sum.
+//
+// # Numerics
+// A segment of the columns is a chain of k16 steps from zero, ascending. Codes are summed group by group; a group's sum is
+// multiplied by its scale as it is added to the segment's. Segments are added ascending, then the parts of the activations,
+// the small ones first. Each kernel does exactly these operations for every element, so a row's bits depend neither on the
+// kernel nor on the rows beside it.
+
+#define TILE_ROWS 16
+
+// ---- the step of the tensor core: c += a b, 16 rows, 8 columns, 16 deep, bfloat16
+
+#ifdef FORERUN_EMULATED
+// What the chip computes: products and c cut toward zero at 25 binary places below the largest exponent (of a product: the
+// sum of its factors'), summed exactly, the sum cut toward zero to 24 bits. Held to the chip bit for bit on finite numbers.
+namespace emulated {
+struct Operand { u32 a[4], b[2]; };
+static Operand operands[MOST_THREADS];
+
+static void wide(u32 word, i32* mantissa, i32* exponent) {
+  for (u32 i = 0; i < 2; i++, word >>= 16) {
+    i32 e = word >> 7 & 255, m = (word & 127) | (e ? 128 : 0);
+    mantissa[i] = word & 0x8000 ? -m : m;
+    exponent[i] = e ? e : 1;
+  }
+}
+#ifdef __FMA__
+__attribute__((optimize("O3"), target("avx2")))
+#else
+__attribute__((optimize("O3")))
+#endif
+static float step(const i32* am, const i32* ae, const i32* bm, const i32* be, float c) {
+  i32 p[16], e[16], top = -1000;
+  for (u32 i = 0; i < 16; i++) {
+    p[i] = am[i] * bm[i];
+    e[i] = ae[i] + be[i] - 254;
+    i32 seen = p[i] ? e[i] : -1000;
+    top = seen > top ? seen : top;
+  }
+  u32 bits = __builtin_bit_cast(u32, c);
+  i32 ce = bits >> 23 & 255, cm = (bits & 0x7fffff) | (ce ? 0x800000 : 0);
+  ce = (ce ? ce : 1) - 127;
+  if (cm) {
+    // The exponent of a subnormal number is that of its first bit.
+    i32 first = ce - (__builtin_clz(cm) - 8);
+    top = first > top ? first : top;
+  }
+  if (top == -1000) return c;
+  i32 sums[16];
+  long long sum = 0;
+  for (u32 i = 0; i < 16; i++) {
+    i32 by = top - e[i], size = p[i] < 0 ? -p[i] : p[i];
+    size = by > 31 ? 0 : (size << 11) >> (by & 31);
+    sums[i] = p[i] < 0 ? -size : size;
+  }
+  for (u32 i = 0; i < 16; i++) sum += sums[i];
+  i32 by = top - ce;
+  long long own = by > 31 ? 0 : ((long long)cm << 2) >> by;
+  sum += bits >> 31 ? -own : own;
+  if (sum == 0) return 0;
+  unsigned long long size = sum < 0 ? -sum : sum;
+  i32 over = 40 - __builtin_clzll(size);
+  if (over > 0) size = size >> over << over;
+  float value = __builtin_ldexpf((float)size, top - 25);
+  return sum < 0 ? -value : value;
+}
+static bool finite_pair(u32 w) { return (w & 0x7f80) != 0x7f80 && (w & 0x7f800000) != 0x7f800000; }
+}  // namespace emulated
+__device__ inline void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  using namespace emulated;
+  u32 first = state.current & ~31u, l = ::lane(), g = l / 4, t = l % 4;
+  operands[state.current] = {{a0, a1, a2, a3}, {b0, b1}};
+  __syncwarp();
+  i32 am[2][16], ae[2][16], bm[2][16], be[2][16];
+  bool row[2] = {true, true}, col[2] = {true, true};
+  for (u32 q = 0; q < 4; q++) {
+    const Operand& x = operands[first + g * 4 + q];
+    for (u32 i = 0; i < 4; i++) wide(x.a[i], am[i & 1] + i / 2 * 8 + 2 * q, ae[i & 1] + i / 2 * 8 + 2 * q);
+    for (u32 i = 0; i < 4; i++) row[i & 1] &= finite_pair(x.a[i]);
+    for (u32 n = 0; n < 2; n++) {
+      const Operand& y = operands[first + (2 * t + n) * 4 + q];
+      for (u32 i = 0; i < 2; i++) {
+        wide(y.b[i], bm[n] + i * 8 + 2 * q, be[n] + i * 8 + 2 * q);
+        col[n] &= finite_pair(y.b[i]);
+      }
+    }
+  }
+  for (u32 i = 0; i < 4; i++) {
+    bool known = row[i / 2] && col[i % 2] && !isnan(c[i]) && !isinf(c[i]);
+    c[i] = known ? step(am[i / 2], ae[i / 2], bm[i % 2], be[i % 2], c[i]) : __uint_as_float(0x7fffffff);
+  }
+  __syncwarp();
+}
+__device__ __forceinline__ u32 bf16_pair_times(u32 a, u32 b) {
+  float low = bf16_to_f32(a & 0xffff) * bf16_to_f32(b & 0xffff), high = bf16_to_f32(a >> 16) * bf16_to_f32(b >> 16);
+  return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000);
+}
+__device__ __forceinline__ u32 bf16_pair_minus(u32 a, u32 b) {
+  float low = bf16_to_f32(a & 0xffff) - bf16_to_f32(b & 0xffff), high = bf16_to_f32(a >> 16) - bf16_to_f32(b >> 16);
+  return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000);
+}
+template <u32 M> __device__ __forceinline__ u32 and_or(u32 w, u32 o) { return (w & M) | o; }
+template <u32 V> __device__ __forceinline__ u32 kept() { return V; }
+#else
+__device__ __forceinline__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// Before sm_90 products and differences are fused multiply-adds with -0 and -1; all are exact here.
+__device__ __forceinline__ u32 bf16_pair_times(u32 a, u32 b) {
+  u32 d;
+#if __CUDA_ARCH__ >= 900
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+#else
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(0x80008000u));
+#endif
+  return d;
+}
+__device__ __forceinline__ u32 bf16_pair_minus(u32 a, u32 b) {
+  u32 d;
+#if __CUDA_ARCH__ >= 900
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+#else
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(b), "r"(0xbf80bf80u), "r"(a));
+#endif
+  return d;
+}
+// (w & M) | o in one instruction.
+template <u32 M> __device__ __forceinline__ u32 and_or(u32 w, u32 o) {
+  u32 d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(w), "n"(M), "r"(o));
+  return d;
+}
+// A constant that stays in a register; the compiler would build it anew at each use.
+template <u32 V> __device__ __forceinline__ u32 kept() {
+  u32 r;
+  asm volatile("mov.u32 %0, %1;" : "=r"(r) : "n"(V));
+  return r;
+}
+#endif
+
+// c = a b.
+__device__ __forceinline__ void mma_from_zero(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+#ifdef FORERUN_EMULATED
+  for (u32 i = 0; i < 4; i++) c[i] = 0;
+  mma(c, a0, a1, a2, a3, b0, b1);
+#else
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
+#endif
+}
+
+// ---- codes to pairs of bfloat16, exact
+
+struct Constants { u32 mask, sub; };
+
+// `less`: what is taken from a code of four bits, 0 where the offset takes care of it.
+template <int F> __device__ __forceinline__ Constants constants(i32 bias, bool offset) {
+  Constants k = {0, 0};
+  // A code of four bits becomes 16 + code; without an offset 16 - bias is taken away.
+  if (F == U4) k.mask = kept<0x41804180u>(), k.sub = offset ? 0u : bias ? kept<0x41c041c0u>() : kept<0x41804180u>();
+  if (F == I8) k.mask = kept<0x43004300u>();
+  if (F == E4M3) k.sub = kept<0x7b807b80u>();
+  return k;
+}
+// What is added to an offset for each scale.
+template <int F> __device__ __forceinline__ float offset_bias(i32 bias) { return F == U4 ? -16.0f : (float)bias; }
+
+__device__ __forceinline__ void from_e4m3(const Constants& k, u32 w, u32& first, u32& second) {
+  first = bf16_pair_times(w & 0x87f087f0u, k.sub);
+  second = bf16_pair_times(and_or<0x80f080f0u>(w << 4, (w >> 4) & 0x07000700u), k.sub);
+}
+__device__ __forceinline__ void from_i8(const Constants& k, u32 w, u32& first, u32& second) {
+  u32 v = w >> 8;
+  first = bf16_pair_minus(and_or<0x007f007fu>(w, k.mask), and_or<0x00800080u>(w, k.mask));
+  second = bf16_pair_minus(and_or<0x007f007fu>(v, k.mask), and_or<0x00800080u>(v, k.mask));
+}
+template <bool SHIFTED> __device__ __forceinline__ void from_u4(const Constants& k, u32 w, u32 (&a)[4]) {
+  a[0] = and_or<0x00780078u>(w, k.mask);
+  a[1] = and_or<0x00780078u>(w >> 4, k.mask);
+  a[2] = and_or<0x00780078u>(w >> 8, k.mask);
+  a[3] = and_or<0x00780078u>(rotate_right(w, 12), k.mask);
+  if (!SHIFTED)
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) a[i] = bf16_pair_minus(a[i], k.sub);
+}
+
+// ---- activations
+
+// Where column k of a row of activations lies: 32 columns are ordered so that 16 bytes are a lane's `B` of two steps.
+__device__ __forceinline__ u32 place(u32 k) {
+  u32 r = k & 15;
+  return (k & ~31u) + (r & 7) / 2 * 8 + (k & 16) / 4 + r / 8 * 2 + (r & 1);
+}
+
+// ---- what is done with a sum
+
+struct Part {
+  const u8* at;       // the packed weight
+  const float* bias;  // one for each row, or null
+  float* out;         // [tokens, rows]
+  u32 first, stride;  // the first row; rows from one expert to the next
+  u32 rows;
+  u32 unit;  // of the launch's units of 16 rows, the first that is this part's
+};
+
+// A tile of the columns that a list of pairs (token, choice) is cut into: all of one expert.
+struct Some { u32 expert, first, count, none; };
+
+struct Product {
+  Part part[4];
+  const u16* x;      // [columns, depth], ordered by `place`
+  const float* sums; // [depth / group, ld] sums of groups of activations
+  const Some* tiles; // null: columns follow each other
+  const u32* tile_count;
+  const u32* list;   // pairs in the order of the tiles
+  u32 parts;         // weights; with a pair, gate and up
+  u32 tokens;
+  u32 split;         // parts of an activation, columns that follow each other
+  u32 depth, segments, ld;
+  u32 group, scales, offset, family;
+  i32 bias;
+  u32 pair;          // 0: none, 1: silu, 2: gelu by tanh
+  u32 add;           // 1: out += sum
+  u32 share;         // pairs that share a column of x: the choices of a token, or 1
+};
+
+__device__ __forceinline__ float activate(u32 kind, float x) { return kind == 1 ? silu(x) : gelu_tanh(x); }
+
+__device__ __forceinline__ void store(const Product& a, const Part& p, u32 row, u64 token, float sum) {
+  if (p.bias) sum = sum + p.bias[row];
+  float* out = p.out + token * p.rows + row;
+  *out = a.add ? *out + sum : sum;
+}

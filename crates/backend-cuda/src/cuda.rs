@@ -1,0 +1,148 @@
+//! The device: every operation is checked by its desc, then queued on one stream.
+
+use crate::driver::{Driver, DriverError, Gpu, Mark};
+use crate::memory::Memory;
+use crate::ops;
+use crate::products::{Choice, Precision, Products};
+use crate::queue::Queue;
+use crate::weights::Weights;
+use forerun_backend::{
+    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
+    Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+};
+use forerun_base::Matrix;
+
+/// What operations work with.
+pub(crate) struct Device {
+    pub(crate) queue: Queue,
+    pub(crate) memory: Memory,
+    pub(crate) weights: Weights,
+    pub(crate) products: Products,
+    /// How much of an activation products take.
+    pub(crate) precision: Precision,
+}
+
+/// A CUDA device, or the same kernels on another driver.
+pub struct Cuda {
+    device: Device,
+}
+
+impl Cuda {
+    /// GPU number `index`.
+    ///
+    /// # Errors
+    /// When a library of CUDA or the device is missing.
+    pub fn open(index: usize) -> Result<Self, BackendError> {
+        Self::with_driver(Box::new(Gpu::open(index)?))
+    }
+
+    /// GPUs of this machine.
+    ///
+    /// # Errors
+    /// When the driver is missing or does not start.
+    pub fn count() -> Result<usize, DriverError> {
+        Gpu::count()
+    }
+
+    /// A device on a driver.
+    pub fn with_driver(driver: Box<dyn Driver>) -> Result<Self, BackendError> {
+        let queue = Queue::new(driver)?;
+        let (memory, weights) = (Memory::default(), Weights::default());
+        let (products, precision) = (Products::default(), Precision::Exact);
+        Ok(Self { device: Device { queue, memory, weights, products, precision } })
+    }
+
+    /// The same device, with products that take so much of an activation.
+    #[must_use]
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.device.precision = precision;
+        self
+    }
+
+    /// The same device, with a choice of the products' kernels; all have the same bits.
+    #[must_use]
+    pub fn with_choice(mut self, choice: Choice) -> Self {
+        self.device.products.choice = choice;
+        self
+    }
+
+    /// What a weight became in device memory, in words.
+    pub fn weight_form(&self, id: WeightId) -> Option<String> {
+        self.device.weights.info(id).map(|_| self.device.weights.get(id).form())
+    }
+}
+
+impl Catalog for Device {
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
+        self.memory.info(id)
+    }
+
+    fn weight(&self, id: WeightId) -> Option<WeightInfo> {
+        self.weights.info(id)
+    }
+}
+
+impl Catalog for Cuda {
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
+        self.device.buffer(id)
+    }
+
+    fn weight(&self, id: WeightId) -> Option<WeightInfo> {
+        self.device.weight(id)
+    }
+}
+
+macro_rules! checked {
+    ($($name:ident: $op:ident),* $(,)?) => {$(
+        fn $name(&mut self, op: op::$op) -> Result<(), BackendError> {
+            Op::from(op).desc(&self.device).check()?;
+            ops::$name(&mut self.device, op)
+        }
+    )*};
+}
+
+impl Backend for Cuda {
+    fn name(&self) -> String {
+        self.device.queue.driver().properties().name.clone()
+    }
+
+    fn arithmetic(&self) -> String {
+        // Tensor cores of another generation may cut their sums elsewhere.
+        let [major, minor] = self.device.queue.driver().properties().capability;
+        let precision = match self.device.precision {
+            Precision::Half => "half",
+            Precision::Exact => "exact",
+        };
+        format!("cuda {} sm_{major}{minor} {precision}", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn free_memory(&self) -> Option<u64> {
+        self.device.queue.driver().memory().ok().map(|memory| memory.free)
+    }
+
+    fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
+        self.device.memory.alloc(&mut self.device.queue, spec)
+    }
+
+    fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
+        self.device.weights.upload(&mut self.device.queue, label, &matrix)
+    }
+
+    fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
+        self.device.memory.write(&mut self.device.queue, dst, src)
+    }
+
+    fn submit(&mut self) -> Result<Ticket, BackendError> {
+        self.device.queue.mark().map(|mark| Ticket(mark.0))
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+        self.device.queue.wait(Mark(ticket.0))
+    }
+
+    fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
+        self.device.memory.read(&mut self.device.queue, src, dst)
+    }
+
+    for_each_operation! { checked }
+}

@@ -1,0 +1,494 @@
+//! The driver of a GPU: the only file that names cudarc.
+//!
+//! CUDA's libraries are looked for when a device is opened; the binary runs without them. Kernels go through NVRTC to
+//! machine code, which is kept on disk under a name that follows from the text, the architecture and the compiler's version.
+
+use super::{
+    Address, Driver, DriverError, Kernel, Launch, Mark, MemoryInfo, Module, Properties, Report,
+    Source, cache,
+};
+use cudarc::driver::{result, sys};
+use cudarc::nvrtc;
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString, c_void};
+use std::path::PathBuf;
+use std::ptr;
+use std::thread::{self, ThreadId};
+
+/// How kernels are compiled for either driver's arithmetic: see `prelude.cuh`.
+const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--device-as-default-execution-space"];
+/// Bytes of pinned memory through which results come to the host.
+const STAGING: usize = 1 << 20;
+
+fn failed(call: &'static str) -> impl Fn(result::DriverError) -> DriverError {
+    move |error| {
+        let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
+        DriverError::call(call, text.unwrap_or_else(|| format!("{:?}", error.0)))
+    }
+}
+
+/// Refuses where a library of CUDA is not there: cudarc would panic at its first call.
+fn libraries() -> Result<(), DriverError> {
+    // SAFETY: the question only opens a library of the system.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(DriverError::Missing {
+            library: "the CUDA driver (libcuda)",
+            hint: "install NVIDIA's driver 580 or later",
+        });
+    }
+    Ok(())
+}
+
+fn compiler() -> Result<(), DriverError> {
+    // SAFETY: as above.
+    if !unsafe { nvrtc::sys::is_culib_present() } {
+        return Err(DriverError::Missing {
+            library: "NVRTC (libnvrtc)",
+            hint: "install the CUDA 13 toolkit's nvrtc, or PyPI's nvidia-cuda-nvrtc, and let the loader find it \
+                   (LD_LIBRARY_PATH)",
+        });
+    }
+    Ok(())
+}
+
+/// Compiles a source to machine code of an architecture such as `sm_90a`; no device is needed.
+pub fn compile(source: &Source, arch: &str) -> Result<Vec<u8>, DriverError> {
+    compiler()?;
+    let why = |call: &str, error: nvrtc::result::NvrtcError| DriverError::call(call, error);
+    let text = CString::new(source.text()).map_err(|e| DriverError::call("the text", e))?;
+    let program = nvrtc::result::create_program(&text, None)
+        .map_err(|error| why("nvrtcCreateProgram", error))?;
+    let mut options: Vec<String> = OPTIONS.map(str::to_owned).into();
+    options.push(format!("--gpu-architecture={arch}"));
+    // SAFETY: the program was just made, and is destroyed at the end.
+    let compiled = unsafe { nvrtc::result::compile_program(program, &options) };
+    let code = compiled.map_err(|_| DriverError::Compile {
+        name: source.name.to_owned(),
+        arch: arch.to_owned(),
+        log: log(program),
+    });
+    let code = code.and_then(|()| {
+        let mut len = 0;
+        // SAFETY: the program is compiled, and the room has the size that it asks for.
+        unsafe {
+            let size = nvrtc::sys::nvrtcGetCUBINSize(program, &mut len).result();
+            size.map_err(|error| why("nvrtcGetCUBINSize", error))?;
+            let mut code = vec![0_u8; len];
+            let got = nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()).result();
+            got.map_err(|error| why("nvrtcGetCUBIN", error))?;
+            Ok(code)
+        }
+    });
+    // SAFETY: the program is not used again.
+    unsafe { nvrtc::result::destroy_program(program) }
+        .map_err(|error| why("nvrtcDestroyProgram", error))?;
+    code
+}
+
+fn log(program: nvrtc::sys::nvrtcProgram) -> String {
+    // SAFETY: the program exists; its log ends in a zero.
+    unsafe { nvrtc::result::get_program_log(program) }.map_or_else(
+        |error| error.to_string(),
+        // SAFETY: see above.
+        |log| unsafe { CStr::from_ptr(log.as_ptr()) }.to_string_lossy().into_owned(),
+    )
+}
+
+fn compiler_version() -> Result<String, DriverError> {
+    compiler()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both are written.
+    unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) }
+        .result()
+        .map_err(|error| DriverError::call("nvrtcVersion", error))?;
+    Ok(format!("{major}.{minor}"))
+}
+
+/// See the module's text.
+pub struct Gpu {
+    properties: Properties,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    /// The thread for which the context is current.
+    thread: Option<ThreadId>,
+    folder: Option<PathBuf>,
+    modules: Vec<sys::CUmodule>,
+    kernels: Vec<Found>,
+    /// Marks not waited for, oldest first.
+    marks: VecDeque<(u64, Signal)>,
+    /// To use again.
+    signals: Vec<Signal>,
+    last_mark: u64,
+    /// What the last mark that was waited for reported.
+    report: Report,
+    staging: *mut u8,
+}
+
+/// What a mark is made of: an event, and pinned memory for its report.
+#[derive(Clone, Copy)]
+struct Signal {
+    event: sys::CUevent,
+    report: *mut Report,
+}
+
+struct Found {
+    name: String,
+    function: sys::CUfunction,
+    bytes: usize,
+    /// Dynamic shared memory that it was told it may have.
+    shared: u32,
+}
+
+// SAFETY: handles of CUDA may be used from any thread, and one thread at a time has the driver; each call makes
+// the context current for its own thread.
+unsafe impl Send for Gpu {}
+
+impl Gpu {
+    /// CUDA devices of the machine.
+    pub fn count() -> Result<usize, DriverError> {
+        libraries()?;
+        result::init().map_err(failed("cuInit"))?;
+        let count = result::device::get_count().map_err(failed("cuDeviceGetCount"))?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// Opens device number `index`.
+    pub fn open(index: usize) -> Result<Self, DriverError> {
+        let count = Self::count()?;
+        let ordinal = i32::try_from(index).ok().filter(|_| index < count);
+        let ordinal = ordinal.ok_or(DriverError::NoDevice { index, count })?;
+        let device = result::device::get(ordinal).map_err(failed("cuDeviceGet"))?;
+        // SAFETY: the device exists.
+        let context = unsafe { result::primary_ctx::retain(device) };
+        let context = context.map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        let mut gpu = Self {
+            properties: properties(device)?,
+            device,
+            context,
+            stream: ptr::null_mut(),
+            thread: None,
+            folder: cache::folder(),
+            modules: Vec::new(),
+            kernels: Vec::new(),
+            marks: VecDeque::new(),
+            signals: Vec::new(),
+            last_mark: 0,
+            report: Report::default(),
+            staging: ptr::null_mut(),
+        };
+        gpu.bind()?;
+        let kind = result::stream::StreamKind::NonBlocking;
+        gpu.stream = result::stream::create(kind).map_err(failed("cuStreamCreate"))?;
+        // SAFETY: the context is current.
+        let staging = unsafe { result::malloc_host(STAGING, 0) };
+        gpu.staging = staging.map_err(failed("cuMemHostAlloc"))?.cast();
+        Ok(gpu)
+    }
+
+    /// Makes the context current for this thread.
+    fn bind(&mut self) -> Result<(), DriverError> {
+        let thread = Some(thread::current().id());
+        if self.thread != thread {
+            // SAFETY: the context lives as long as the driver.
+            unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))?;
+            self.thread = thread;
+        }
+        Ok(())
+    }
+
+    /// The machine code of a source, from disk or compiled.
+    fn code(&self, source: &Source) -> Result<Vec<u8>, DriverError> {
+        let arch = self.properties.arch();
+        let (text, version) = (source.text(), compiler_version()?);
+        let key = cache::key(&[
+            text.as_bytes(),
+            arch.as_bytes(),
+            version.as_bytes(),
+            OPTIONS.join(" ").as_bytes(),
+        ]);
+        let name = format!("{}-{key}.cubin", source.name);
+        if let Some(code) = self.folder.as_ref().and_then(|folder| cache::read(folder, &name)) {
+            return Ok(code);
+        }
+        let code = compile(source, &arch)?;
+        if let Some(folder) = &self.folder {
+            // A folder that cannot be written costs time, nothing else.
+            let _ = cache::write(folder, &name, &code);
+        }
+        Ok(code)
+    }
+}
+
+fn properties(device: sys::CUdevice) -> Result<Properties, DriverError> {
+    use sys::CUdevice_attribute as Attribute;
+    let attribute = |attribute| {
+        // SAFETY: the device exists.
+        let value = unsafe { result::device::get_attribute(device, attribute) };
+        value.map(|value| u32::try_from(value).unwrap_or(0)).map_err(failed("cuDeviceGetAttribute"))
+    };
+    Ok(Properties {
+        name: result::device::get_name(device).map_err(failed("cuDeviceGetName"))?,
+        capability: [
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ],
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        shared_per_block: attribute(
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        )?,
+    })
+}
+
+/// A new signal; a context is current.
+fn signal() -> Result<Signal, DriverError> {
+    let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
+    let event = result::event::create(flags).map_err(failed("cuEventCreate"))?;
+    // SAFETY: a context is current.
+    let report = unsafe { result::malloc_host(size_of::<Report>(), 0) };
+    Ok(Signal { event, report: report.map_err(failed("cuMemHostAlloc"))?.cast() })
+}
+
+/// Attributes of a launch.
+fn attributes(launch: &Launch<'_>) -> Vec<sys::CUlaunchAttribute> {
+    use sys::CUlaunchAttributeID as Id;
+    let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+    let mut attributes = Vec::new();
+    if launch.cluster > 1 {
+        let cluster =
+            sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: launch.cluster, y: 1, z: 1 };
+        let value = sys::CUlaunchAttributeValue { clusterDim: cluster };
+        attributes.push(attribute(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value));
+    }
+    if launch.dependent {
+        let value = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+        let id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attributes.push(attribute(id, value));
+    }
+    attributes
+}
+
+impl Driver for Gpu {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn memory(&self) -> Result<MemoryInfo, DriverError> {
+        // SAFETY: the context lives as long as the driver.
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))?;
+        let (free, total) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
+        Ok(MemoryInfo { free: free as u64, total: total as u64 })
+    }
+
+    fn alloc(&mut self, bytes: u64) -> Result<Address, DriverError> {
+        self.bind()?;
+        // SAFETY: the context is current.
+        let memory = unsafe { result::malloc_sync(bytes.max(1) as usize) };
+        memory.map(Address).map_err(|error| {
+            if error.0 != sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+                return failed("cuMemAlloc")(error);
+            }
+            let free = self.memory().map_or(0, |memory| memory.free);
+            DriverError::Memory { bytes, free }
+        })
+    }
+
+    unsafe fn free(&mut self, address: Address) -> Result<(), DriverError> {
+        self.synchronize()?;
+        // SAFETY: the caller promises that the memory was allocated and is used no more.
+        unsafe { result::free_sync(address.0) }.map_err(failed("cuMemFree"))
+    }
+
+    unsafe fn copy_in(&mut self, to: Address, from: &[u8]) -> Result<(), DriverError> {
+        self.bind()?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller promises the room; memory that is not pinned is staged before the call returns.
+        unsafe { result::memcpy_htod_async(to.0, from, self.stream) }
+            .map_err(failed("cuMemcpyHtoDAsync"))
+    }
+
+    unsafe fn copy_out(&mut self, from: Address, to: &mut [u8]) -> Result<(), DriverError> {
+        self.bind()?;
+        for (i, part) in to.chunks_mut(STAGING).enumerate() {
+            // SAFETY: the staging has room for a part and is read after the copy has ended; the caller promises the bytes.
+            unsafe {
+                let staging = std::slice::from_raw_parts_mut(self.staging, part.len());
+                let at = from.0 + (i * STAGING) as u64;
+                result::memcpy_dtoh_async(staging, at, self.stream)
+                    .map_err(failed("cuMemcpyDtoHAsync"))?;
+                result::stream::synchronize(self.stream).map_err(failed("cuStreamSynchronize"))?;
+                part.copy_from_slice(staging);
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn copy(&mut self, to: Address, from: Address, bytes: u64) -> Result<(), DriverError> {
+        self.bind()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller promises both.
+        unsafe { result::memcpy_dtod_async(to.0, from.0, bytes as usize, self.stream) }
+            .map_err(failed("cuMemcpyDtoDAsync"))
+    }
+
+    unsafe fn fill(&mut self, to: Address, value: u8, bytes: u64) -> Result<(), DriverError> {
+        self.bind()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller promises the room.
+        unsafe { result::memset_d8_async(to.0, value, bytes as usize, self.stream) }
+            .map_err(failed("cuMemsetD8Async"))
+    }
+
+    fn load(&mut self, source: &Source) -> Result<Module, DriverError> {
+        self.bind()?;
+        let code = self.code(source)?;
+        // SAFETY: the code is a whole image that NVRTC made.
+        let module = unsafe { result::module::load_data(code.as_ptr().cast()) };
+        self.modules.push(module.map_err(failed("cuModuleLoadData"))?);
+        Ok(Module(self.modules.len() - 1))
+    }
+
+    fn kernel(&mut self, module: Module, name: &str) -> Result<Kernel, DriverError> {
+        self.bind()?;
+        let missing =
+            |why: &dyn std::fmt::Display| DriverError::call(format!("kernel {name}"), why);
+        let text = CString::new(name).map_err(|why| missing(&why))?;
+        // SAFETY: modules are never unloaded while the driver lives.
+        let function = unsafe { result::module::get_function(self.modules[module.0], text) };
+        let function = function.map_err(|error| missing(&failed("cuModuleGetFunction")(error)))?;
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: the function exists, and every kernel has one parameter.
+        unsafe { sys::cuFuncGetParamInfo(function, 0, &mut offset, &mut bytes) }
+            .result()
+            .map_err(failed("cuFuncGetParamInfo"))?;
+        self.kernels.push(Found { name: name.to_owned(), function, bytes, shared: 48 << 10 });
+        Ok(Kernel(self.kernels.len() - 1))
+    }
+
+    unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DriverError> {
+        self.bind()?;
+        let kernel = &mut self.kernels[launch.kernel.0];
+        let args = launch.args.bytes();
+        let why =
+            |why: &dyn std::fmt::Display| DriverError::call(format!("kernel {}", kernel.name), why);
+        if args.len() != kernel.bytes {
+            return Err(why(&format!("a struct of {} bytes, not {}", args.len(), kernel.bytes)));
+        }
+        if launch.shared > kernel.shared {
+            let attribute =
+                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function exists.
+            unsafe {
+                result::function::set_function_attribute(
+                    kernel.function,
+                    attribute,
+                    launch.shared as i32,
+                )
+            }
+            .map_err(|error| why(&failed("cuFuncSetAttribute")(error)))?;
+            kernel.shared = launch.shared;
+        }
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        let mut attributes = attributes(launch);
+        let config = sys::CUlaunchConfig {
+            gridDimX: gx,
+            gridDimY: gy,
+            gridDimZ: gz,
+            blockDimX: bx,
+            blockDimY: by,
+            blockDimZ: bz,
+            sharedMemBytes: launch.shared,
+            hStream: self.stream,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        };
+        let mut params = [args.as_ptr().cast_mut().cast::<c_void>()];
+        // SAFETY: the struct has the size of the kernel's one parameter, which is copied before the call returns; the
+        // caller promises what it points at.
+        unsafe {
+            sys::cuLaunchKernelEx(&config, kernel.function, params.as_mut_ptr(), ptr::null_mut())
+        }
+        .result()
+        .map_err(|error| why(&failed("cuLaunchKernelEx")(error)))
+    }
+
+    unsafe fn mark(&mut self, report: Address) -> Result<Mark, DriverError> {
+        self.bind()?;
+        let signal = match self.signals.pop() {
+            Some(signal) => signal,
+            None => signal()?,
+        };
+        // SAFETY: the event and its memory exist, nobody waits for them, and the caller promises the words.
+        unsafe {
+            let words = &mut *signal.report;
+            result::memcpy_dtoh_async(words, report.0, self.stream)
+                .map_err(failed("cuMemcpyDtoHAsync"))?;
+            result::event::record(signal.event, self.stream).map_err(failed("cuEventRecord"))?;
+        }
+        self.last_mark += 1;
+        self.marks.push_back((self.last_mark, signal));
+        Ok(Mark(self.last_mark))
+    }
+
+    fn wait(&mut self, mark: Mark) -> Result<Report, DriverError> {
+        self.bind()?;
+        while let Some(&(_, signal)) = self.marks.front().filter(|(number, _)| *number <= mark.0) {
+            // SAFETY: the event exists, and its report is written before it is passed.
+            unsafe {
+                result::event::synchronize(signal.event).map_err(failed("cuEventSynchronize"))?;
+                let report = signal.report.read();
+                // A report that was not asked for is not lost.
+                if report != Report::default() || self.report == Report::default() {
+                    self.report = report;
+                }
+            }
+            self.marks.pop_front();
+            self.signals.push(signal);
+        }
+        Ok(std::mem::take(&mut self.report))
+    }
+
+    fn synchronize(&mut self) -> Result<(), DriverError> {
+        self.bind()?;
+        // SAFETY: the stream exists.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(failed("cuStreamSynchronize"))
+    }
+
+    fn stream(&self) -> u64 {
+        self.stream as u64
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        if self.bind().is_err() {
+            return;
+        }
+        // SAFETY: everything was made by this driver and is not used again; what fails here has nobody to tell.
+        unsafe {
+            let _ = result::stream::synchronize(self.stream);
+            for signal in
+                self.marks.drain(..).map(|(_, signal)| signal).chain(self.signals.drain(..))
+            {
+                let _ = result::event::destroy(signal.event);
+                let _ = result::free_host(signal.report.cast());
+            }
+            for module in self.modules.drain(..) {
+                let _ = result::module::unload(module);
+            }
+            if !self.staging.is_null() {
+                let _ = result::free_host(self.staging.cast());
+            }
+            if !self.stream.is_null() {
+                let _ = result::stream::destroy(self.stream);
+            }
+            let _ = result::primary_ctx::release(self.device);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What the device needs of a GPU, as one object-safe trait with two implementations.
+//!
+//! Everything is queued on one stream, in order. Addresses are device memory; kernels take one struct by
+//! value, which the host writes as [`Args`].
+
+mod args;
+mod cache;
+#[cfg(feature = "emulated")]
+mod emulated;
+mod gpu;
+
+pub use args::{Args, Argument};
+#[cfg(feature = "emulated")]
+pub use emulated::Emulated;
+pub use gpu::{Gpu, compile};
+
+use std::fmt;
+
+/// Device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address(pub u64);
+
+impl Address {
+    /// No memory.
+    pub const NULL: Self = Self(0);
+
+    /// So many bytes further on.
+    pub const fn offset(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
+/// Kernels that were compiled together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Module(pub(crate) usize);
+
+/// One kernel of a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel(pub(crate) usize);
+
+/// A point in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(pub u64);
+
+/// Words that the queue reports at a mark.
+pub type Report = [u32; 4];
+
+/// CUDA C++ without headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Names it in errors.
+    pub name: &'static str,
+    /// The text, in parts that follow each other; the first is [`crate::PRELUDE`].
+    pub parts: &'static [&'static str],
+    /// Numbers that the text is compiled with, as macros; those without a name are none.
+    pub defines: [(&'static str, i64); Source::MOST_DEFINES],
+}
+
+impl Source {
+    /// Most macros of a text.
+    pub const MOST_DEFINES: usize = 8;
+
+    /// A text without numbers of its own.
+    pub const fn new(name: &'static str, parts: &'static [&'static str]) -> Self {
+        Self { name, parts, defines: [("", 0); Self::MOST_DEFINES] }
+    }
+
+    /// Tells texts apart by their name and macros, quickly.
+    pub fn tag(&self) -> u64 {
+        // FNV-1a.
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let mut hash = self.name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+        for (name, value) in self.defines.iter().take_while(|(name, _)| !name.is_empty()) {
+            hash = name.bytes().chain(value.to_le_bytes()).fold(hash, step);
+        }
+        hash
+    }
+
+    /// The same text with a macro set.
+    ///
+    /// # Panics
+    /// When there are too many.
+    pub const fn with(mut self, name: &'static str, value: i64) -> Self {
+        let mut at = 0;
+        while !self.defines[at].0.is_empty() {
+            at += 1;
+        }
+        self.defines[at] = (name, value);
+        self
+    }
+
+    /// The whole text; each part counts its own lines.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in self.defines.iter().filter(|(name, _)| !name.is_empty()) {
+            text += &format!("#define {name} {value}\n");
+        }
+        let last = self.parts.len().saturating_sub(1);
+        for (i, part) in self.parts.iter().enumerate() {
+            let file = if i == last { format!("{}.cu", self.name) } else { format!("part-{i}") };
+            text += &format!("#line 1 \"{file}\"\n{part}\n");
+        }
+        text
+    }
+}
+
+/// A kernel's run.
+#[derive(Clone, Debug)]
+pub struct Launch<'a> {
+    /// What runs.
+    pub kernel: Kernel,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// Blocks of a cluster along x; 1 without clusters.
+    pub cluster: u32,
+    /// Whether the kernel may start before the one ahead of it has ended; it waits for it by itself then.
+    pub dependent: bool,
+    /// The kernel's struct.
+    pub args: &'a Args,
+}
+
+impl<'a> Launch<'a> {
+    /// Blocks of threads in one dimension, nothing else.
+    pub const fn line(kernel: Kernel, blocks: u32, threads: u32, args: &'a Args) -> Self {
+        Self {
+            kernel,
+            grid: [blocks, 1, 1],
+            block: [threads, 1, 1],
+            shared: 0,
+            cluster: 1,
+            dependent: false,
+            args,
+        }
+    }
+}
+
+/// Bytes of device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Not taken by anyone.
+    pub free: u64,
+    /// All there are.
+    pub total: u64,
+}
+
+/// The device a driver drives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// In words, for the user.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: [u32; 2],
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of shared memory that a block can have.
+    pub shared_per_block: u32,
+}
+
+impl Properties {
+    /// The architecture to compile for, as NVRTC names it.
+    pub fn arch(&self) -> String {
+        let [major, minor] = self.capability;
+        // Instructions of sm_90a exist on that architecture alone.
+        format!("sm_{major}{minor}{}", if major == 9 { "a" } else { "" })
+    }
+}
+
+/// What went wrong below the device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DriverError {
+    /// A library that is not there.
+    #[error("{library} is not there: {hint}")]
+    Missing {
+        /// The library.
+        library: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// There is no such device.
+    #[error("no CUDA device {index}: {count} found")]
+    NoDevice {
+        /// Asked for.
+        index: usize,
+        /// Found.
+        count: usize,
+    },
+    /// The device has no room.
+    #[error("no device memory for {bytes} bytes; {free} are free")]
+    Memory {
+        /// Asked for.
+        bytes: u64,
+        /// Free.
+        free: u64,
+    },
+    /// A kernel's text was refused.
+    #[error("kernels `{name}` do not compile for {arch}: {log}")]
+    Compile {
+        /// The family.
+        name: String,
+        /// For which architecture.
+        arch: String,
+        /// The compiler's words.
+        log: String,
+    },
+    /// A call failed.
+    #[error("{call}: {why}")]
+    Call {
+        /// The call.
+        call: String,
+        /// The driver's words.
+        why: String,
+    },
+}
+
+impl DriverError {
+    pub(crate) fn call(call: impl fmt::Display, why: impl fmt::Display) -> Self {
+        Self::Call { call: call.to_string(), why: why.to_string() }
+    }
+}
+
+/// A GPU or what stands for one. Calls that move or compute are queued in order.
+pub trait Driver: Send {
+    /// What is driven.
+    fn properties(&self) -> &Properties;
+
+    /// Bytes of device memory now.
+    fn memory(&self) -> Result<MemoryInfo, DriverError>;
+
+    /// Makes `bytes` of memory, aligned to 256 bytes; never none.
+    fn alloc(&mut self, bytes: u64) -> Result<Address, DriverError>;
+
+    /// Gives memory back, once the queue no longer uses it.
+    ///
+    /// # Safety
+    /// `address` came from [`Driver::alloc`] of this driver and is used no more.
+    unsafe fn free(&mut self, address: Address) -> Result<(), DriverError>;
+
+    /// Queues a copy to the device; `from` may be reused on return.
+    ///
+    /// # Safety
+    /// `to` has room for the bytes.
+    unsafe fn copy_in(&mut self, to: Address, from: &[u8]) -> Result<(), DriverError>;
+
+    /// Copies to the host, and waits for it.
+    ///
+    /// # Safety
+    /// `from` holds as many bytes.
+    unsafe fn copy_out(&mut self, from: Address, to: &mut [u8]) -> Result<(), DriverError>;
+
+    /// Queues a copy within the device.
+    ///
+    /// # Safety
+    /// Both hold `bytes`, and do not overlap.
+    unsafe fn copy(&mut self, to: Address, from: Address, bytes: u64) -> Result<(), DriverError>;
+
+    /// Queues setting bytes to `value`.
+    ///
+    /// # Safety
+    /// `to` has room for the bytes.
+    unsafe fn fill(&mut self, to: Address, value: u8, bytes: u64) -> Result<(), DriverError>;
+
+    /// Compiles a source, or finds it compiled.
+    fn load(&mut self, source: &Source) -> Result<Module, DriverError>;
+
+    /// A kernel by its name.
+    fn kernel(&mut self, module: Module, name: &str) -> Result<Kernel, DriverError>;
+
+    /// Queues a kernel.
+    ///
+    /// # Safety
+    /// The args are the kernel's struct, and what it reads and writes through them is allocated.
+    unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DriverError>;
+
+    /// Marks the end of the queue, and has the words at `report` brought to the host by then.
+    ///
+    /// # Safety
+    /// There are that many words.
+    unsafe fn mark(&mut self, report: Address) -> Result<Mark, DriverError>;
+
+    /// Waits until a mark is passed; the words reported there.
+    fn wait(&mut self, mark: Mark) -> Result<Report, DriverError>;
+
+    /// Waits until the queue is empty.
+    fn synchronize(&mut self) -> Result<(), DriverError>;
+
+    /// The stream, for libraries that queue work of their own; 0 where there is none.
+    fn stream(&self) -> u64;
+}

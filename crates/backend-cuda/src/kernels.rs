@@ -1,0 +1,63 @@
+//! The kernels' texts, one family of operations each. A family is one module of the driver, compiled together.
+
+use crate::driver::Source;
+use crate::products::sources;
+use forerun_base::DType;
+
+/// What every family begins with: arithmetic with the same bits on a GPU and on the CPU, conversions, reductions, and the
+/// only PTX there is.
+pub const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
+
+/// Elements of weights as they lie in device memory.
+pub(crate) const WEIGHT: &str = include_str!("../kernels/weight.cuh");
+
+macro_rules! family {
+    ($name:ident, $file:literal) => {
+        pub(crate) const $name: Source =
+            Source::new($file, &[PRELUDE, include_str!(concat!("../kernels/", $file, ".cu"))]);
+    };
+}
+
+family!(ELEMENTWISE, "elementwise");
+family!(NORM, "norm");
+family!(ROWS, "rows");
+family!(ATTENTION_INPUTS, "attention_inputs");
+family!(DELTA, "delta");
+family!(ROUTER, "router");
+family!(SAMPLE, "sample");
+
+/// Embedding and products of single elements.
+pub(crate) const CANONICAL: Source =
+    Source::new("canonical", &[PRELUDE, WEIGHT, include_str!("../kernels/canonical.cu")]);
+
+const ATTENTION_PARTS: &[&str] = &[PRELUDE, include_str!("../kernels/attention.cu")];
+
+/// Attention over caches of a type, one text for each.
+pub(crate) const ATTENTION: [Source; 4] = [
+    Source::new("attention", ATTENTION_PARTS).with("KIND", 0),
+    Source::new("attention", ATTENTION_PARTS).with("KIND", 1),
+    Source::new("attention", ATTENTION_PARTS).with("KIND", 2),
+    Source::new("attention", ATTENTION_PARTS).with("KIND", 3),
+];
+
+/// How kernels number the types of caches.
+pub(crate) const fn cache_kind(dtype: DType) -> u32 {
+    match dtype {
+        DType::F16 => 1,
+        DType::BF16 => 2,
+        DType::I8 => 3,
+        _ => 0,
+    }
+}
+
+/// All families of an architecture such as `sm_90a`, with products of typical weights.
+pub fn families_of(arch: &str) -> Vec<Source> {
+    families().into_iter().chain(sources::of_arch(arch)).collect()
+}
+
+/// The families of every architecture, for whoever compiles them without a device.
+pub fn families() -> Vec<Source> {
+    let single = [ELEMENTWISE, NORM, ROWS, ATTENTION_INPUTS, DELTA, ROUTER, SAMPLE, CANONICAL];
+    let products = [sources::SPLIT, sources::ANY, sources::EXPERTS];
+    single.into_iter().chain(ATTENTION).chain(products).collect()
+}

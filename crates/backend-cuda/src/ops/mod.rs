@@ -1,0 +1,20 @@
+//! Operations as launches. Operands were checked by the operation's desc.
+
+mod attention;
+mod delta;
+mod elementwise;
+mod norm;
+mod products;
+mod rows;
+mod sample;
+
+pub(crate) use attention::{attention, attention_inputs};
+pub(crate) use delta::{delta_inputs, delta_rule};
+pub(crate) use elementwise::{add_gated, gate_mul, glu, softcap};
+pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};
+pub(crate) use products::{cluster_head, embed, experts, gated_linear, linear, linears};
+pub(crate) use rows::{gather_rows, rope_table, router, scatter_rows};
+pub(crate) use sample::{head_sample, sample};
+
+/// What every operation returns.
+type Done = Result<(), forerun_backend::BackendError>;

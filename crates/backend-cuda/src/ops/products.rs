@@ -1,0 +1,205 @@
+//! Embedding and products with weights.
+
+use super::elementwise::is_gelu;
+use super::{Done, glu};
+use crate::cuda::Device;
+use crate::driver::Args;
+use crate::kernels::CANONICAL;
+use crate::products::{self, ExpertStack, Gathered, Input, Norm, Output, Precision};
+use crate::queue::site;
+use forerun_backend::op::{
+    ClusterHead, Embed, ExpertRows, Experts, GatedLinear, Glu, InputNorm, Linear, LinearPart,
+    Linears, Store,
+};
+use forerun_backend::{BackendError, View};
+
+pub(crate) fn embed(device: &mut Device, op: Embed) -> Done {
+    let args = device
+        .weights
+        .fields(Args::new(), op.table)
+        .with(device.memory.at(op.ids))
+        .with(device.memory.at(op.out))
+        .with(device.queue.fault)
+        .with(site("embed"))
+        .with(op.scale);
+    device.queue.run((&CANONICAL, "embed"), [op.ids.len, 1, 1], 256, &args)
+}
+
+/// One weight of a call.
+fn output(
+    device: &Device,
+    op: &'static str,
+    part: LinearPart,
+    channels: Option<usize>,
+) -> Result<Output, BackendError> {
+    let weight = device.weights.get(part.weight);
+    let bias = part.bias.map(|id| device.weights.small(op, id)).transpose()?;
+    let (channels, at) = (channels.unwrap_or(weight.rows), device.memory.at(part.out));
+    Ok(Output { weight, bias, channels, at, add: false })
+}
+
+/// Rows that are multiplied, of a weight's width.
+fn input(
+    device: &Device,
+    x: View,
+    cols: usize,
+    norm: Option<InputNorm>,
+) -> Result<Input, BackendError> {
+    let norm = norm.map(|InputNorm { weight, eps, .. }| {
+        device.weights.small("input_norm", weight).map(|weight| Norm { weight, eps })
+    });
+    let at = device.memory.at(x);
+    Ok(Input { at, rows: x.len / cols, dim: cols, norm: norm.transpose()? })
+}
+
+fn multiply(device: &mut Device, x: Input, outputs: &[Output], precision: Precision) -> Done {
+    let driver = device.queue.driver_mut();
+    // SAFETY: the desc of the operation has checked that views and weights have these sizes.
+    Ok(unsafe { device.products.linears(driver, x, outputs, precision) }?)
+}
+
+pub(crate) fn linear(device: &mut Device, op: Linear) -> Done {
+    let precision = device.precision;
+    linear_in(device, op, precision)
+}
+
+/// A product in a precision of its own.
+pub(super) fn linear_in(device: &mut Device, op: Linear, precision: Precision) -> Done {
+    let Linear { x, weight, bias, channels, out, store } = op;
+    let part = LinearPart { weight, bias, out };
+    let output = Output { add: store == Store::Add, ..output(device, "linear", part, channels)? };
+    let x = input(device, x, output.weight.cols, None)?;
+    multiply(device, x, &[output], precision)
+}
+
+pub(crate) fn linears(device: &mut Device, op: Linears) -> Done {
+    let parts = op.parts.into_iter().flatten();
+    let outputs: Result<Vec<Output>, BackendError> =
+        parts.map(|part| output(device, "linears", part, None)).collect();
+    let outputs = outputs?;
+    let Some(first) = outputs.first() else { return Ok(()) };
+    let x = input(device, op.x, first.weight.cols, op.norm)?;
+    multiply(device, x, &outputs, device.precision)
+}
+
+pub(crate) fn gated_linear(device: &mut Device, op: GatedLinear) -> Done {
+    let pair = [(op.gate, op.out), (op.up, op.scratch)];
+    let [gate, up] = pair.map(|(weight, out)| LinearPart { weight, bias: None, out });
+    let gate = output(device, "gated_linear", gate, None)?;
+    let up = output(device, "gated_linear", up, None)?;
+    let x = input(device, op.x, gate.weight.cols, op.norm)?;
+    let driver = device.queue.driver_mut();
+    let how = (op.activation, device.precision);
+    // SAFETY: the desc of the operation has checked that views and weights have these sizes.
+    if unsafe { device.products.gated(driver, x, [gate, up], how) }? {
+        return Ok(());
+    }
+    // Weights of two kinds are multiplied one after the other.
+    multiply(device, x, &[gate, up], device.precision)?;
+    glu(device, Glu::same(op.out, op.scratch, op.activation))
+}
+
+pub(crate) fn experts(device: &mut Device, op: Experts) -> Done {
+    let stack = |rows: ExpertRows| ExpertStack {
+        weight: device.weights.get(rows.weight),
+        first: rows.first,
+        stride: rows.stride,
+    };
+    let memory = &device.memory;
+    let call = products::Experts {
+        x: Input { at: memory.at(op.x), rows: op.x.len / op.dim, dim: op.dim, norm: None },
+        chosen: memory.at(op.chosen),
+        weights: memory.at(op.weights),
+        gate: stack(op.gate),
+        up: stack(op.up),
+        down: stack(op.down),
+        experts: op.experts,
+        top_k: op.top_k,
+        ffn: op.ffn,
+        hidden: memory.at(op.hidden),
+        partial: memory.at(op.partial),
+        out: memory.at(op.out),
+        add: op.store == Store::Add,
+        activation: op.activation,
+        fault: (device.queue.fault, site("experts")),
+    };
+    let driver = device.queue.driver_mut();
+    // SAFETY: the desc of the operation has checked that views and weights have these sizes.
+    if unsafe { device.products.experts(driver, &call, device.precision) }? {
+        return Ok(());
+    }
+    experts_by_element(device, op)
+}
+
+/// Experts whose gate and up lie in different forms: a warp for each element.
+fn experts_by_element(device: &mut Device, op: Experts) -> Done {
+    let stack = |args: Args, rows: ExpertRows| {
+        device.weights.fields(args, rows.weight).size(rows.first).size(rows.stride)
+    };
+    let memory = &device.memory;
+    let (rows, picks) = (op.x.len / op.dim, op.chosen.len);
+    let args = [op.gate, op.up, op.down].into_iter().fold(Args::new(), stack);
+    let args = args
+        .with(memory.at(op.x))
+        .with(memory.at(op.chosen))
+        .with(memory.at(op.weights))
+        .with(memory.at(op.hidden))
+        .with(memory.at(op.partial))
+        .with(memory.at(op.out))
+        .with(device.queue.fault)
+        .with(site("experts"))
+        .size(op.experts)
+        .size(op.top_k)
+        .size(op.ffn)
+        .size(op.dim)
+        .with(is_gelu(op.activation))
+        .with(u32::from(op.store == Store::Add))
+        .size(rows);
+    let queue = &mut device.queue;
+    queue.run((&CANONICAL, "experts_hidden"), [op.ffn.div_ceil(8), picks, 1], 256, &args)?;
+    queue.run((&CANONICAL, "experts_down"), [op.dim.div_ceil(8), picks, 1], 256, &args)?;
+    queue.run((&CANONICAL, "experts_sum"), [(rows * op.dim).div_ceil(256), 1, 1], 256, &args)
+}
+
+pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {
+    let Some(members) = device.weights.info(op.members) else { return Ok(()) };
+    let rows = op.scores.len / op.clusters;
+    let picks = rows * op.top_k;
+    let (pairs, share) = (picks * members.cols, op.top_k * members.cols);
+    // The number of runs, the runs, and four lists.
+    let room = device.queue.scratch((256 + 4 * picks + 28 * pairs) as u64)?;
+    let runs = room.offset(256);
+    let chosen = runs.offset(16 * pairs as u64);
+    let tokens = chosen.offset(4 * picks as u64);
+    let [logits, list] = [1, 2].map(|i| tokens.offset(i * 4 * pairs as u64));
+    let args = device.weights.fields(Args::new(), op.head);
+    let args = device
+        .weights
+        .fields(args, op.members)
+        .with(device.memory.at(op.x))
+        .with(device.memory.at(op.scores))
+        .with(device.memory.at(op.out))
+        .with(chosen)
+        .with(tokens)
+        .with(logits)
+        .with(runs)
+        .with(list)
+        .with(room)
+        .with(device.queue.fault)
+        .with(site("cluster_head"))
+        .size(op.clusters)
+        .size(op.top_k)
+        .size(rows);
+    let weight = device.weights.get(op.head);
+    let x = input(device, op.x, weight.cols, None)?;
+    let queue = &mut device.queue;
+    queue.run((&CANONICAL, "cluster_choose"), [rows.div_ceil(8), 1, 1], 256, &args)?;
+    queue.run((&CANONICAL, "cluster_tokens"), [pairs.div_ceil(256), 1, 1], 256, &args)?;
+    let call = Gathered { x, weight, pairs, share, tiles: runs, count: room, list, out: logits };
+    // SAFETY: the desc has checked views and weights, and the lists have room for every pair.
+    let done = unsafe { device.products.gathered(queue.driver_mut(), &call, device.precision) }?;
+    if !done {
+        queue.run((&CANONICAL, "cluster_logits"), [pairs.div_ceil(8), 1, 1], 256, &args)?;
+    }
+    queue.run((&CANONICAL, "cluster_fill"), [rows, 1, 1], 256, &args)
+}

@@ -1,0 +1,65 @@
+//! Rows by index, rotary angles and the router: `rows.cu`, `router.cu`.
+
+use super::Done;
+use crate::cuda::Device;
+use crate::driver::{Address, Args};
+use crate::kernels::{ROUTER, ROWS};
+use crate::queue::site;
+use forerun_backend::op::{GatherRows, RopeTable, Router, ScatterRows};
+
+pub(crate) fn gather_rows(device: &mut Device, op: GatherRows) -> Done {
+    let memory = &device.memory;
+    let args = Args::new()
+        .with(memory.at(op.x))
+        .with(memory.at(op.rows))
+        .with(memory.at(op.out))
+        .with(device.queue.fault)
+        .with(site("gather_rows"))
+        .size(op.x.len / op.dim)
+        .size(op.dim);
+    device.queue.run((&ROWS, "gather_rows"), [op.rows.len, 1, 1], 256, &args)
+}
+
+pub(crate) fn scatter_rows(device: &mut Device, op: ScatterRows) -> Done {
+    let memory = &device.memory;
+    let args = Args::new()
+        .with(memory.at(op.x))
+        .with(memory.at(op.rows))
+        .with(memory.at(op.out))
+        .with(device.queue.fault)
+        .with(site("scatter_rows"))
+        .size(op.out.len / op.dim)
+        .size(op.dim);
+    device.queue.run((&ROWS, "scatter_rows"), [op.rows.len, 1, 1], 256, &args)
+}
+
+pub(crate) fn rope_table(device: &mut Device, op: RopeTable) -> Done {
+    if op.out.len == 0 {
+        return Ok(());
+    }
+    let count = op.out.len / 2;
+    let args = Args::new()
+        .with(device.memory.at(op.positions))
+        .with(device.weights.small("rope_table", op.inv_freq)?)
+        .with(device.memory.at(op.out))
+        .with(count as u64)
+        .size(count / op.positions.len)
+        .with(op.shift)
+        .with(op.scale);
+    device.queue.run((&ROWS, "rope_table"), [count.div_ceil(256), 1, 1], 256, &args)
+}
+
+pub(crate) fn router(device: &mut Device, op: Router) -> Done {
+    let rows = op.logits.len / op.experts;
+    let scale = op.expert_scale.map(|id| device.weights.small("router", id)).transpose()?;
+    let args = Args::new()
+        .with(device.memory.at(op.logits))
+        .with(scale.unwrap_or(Address::NULL))
+        .with(device.memory.at(op.chosen))
+        .with(device.memory.at(op.weights))
+        .size(rows)
+        .size(op.experts)
+        .size(op.top_k)
+        .with(u32::from(op.renormalise));
+    device.queue.run((&ROUTER, "router"), [rows.div_ceil(4), 1, 1], 128, &args)
+}

@@ -1,0 +1,46 @@
+//! Choosing tokens: `sample.cu`.
+
+use super::products::linear_in;
+use super::{Done, softcap};
+use crate::cuda::Device;
+use crate::driver::{Address, Args};
+use crate::kernels::SAMPLE;
+use crate::products::Precision;
+use crate::queue::site;
+use forerun_backend::op::{HeadSample, HistoryEntry, Sample};
+
+pub(crate) fn sample(device: &mut Device, op: Sample) -> Done {
+    let room = device.queue.scratch(4 * op.logits.len as u64)?;
+    choose(device, op, room)
+}
+
+/// The head takes activations whole in either precision. Logits that nobody reads again are adjusted where they are.
+pub(crate) fn head_sample(device: &mut Device, op: HeadSample) -> Done {
+    let (product, cap, choice) = op.parts();
+    linear_in(device, product, Precision::Exact)?;
+    if let Some(cap) = cap {
+        softcap(device, cap)?;
+    }
+    let room = device.memory.at(choice.logits);
+    choose(device, choice, room)
+}
+
+fn choose(device: &mut Device, op: Sample, room: Address) -> Done {
+    let memory = &device.memory;
+    let args = Args::new()
+        .with(memory.at(op.logits))
+        .with(memory.at(op.rows))
+        .with(memory.at(op.history))
+        .with(memory.at(op.ids))
+        .with(memory.at(op.masks))
+        .with(memory.at(op.out))
+        .with(room)
+        .with(device.queue.fault)
+        .with(site("sample"))
+        .size(op.candidates)
+        .size(op.vocabulary)
+        .size(op.history.len / HistoryEntry::WORDS)
+        .size(op.ids.len)
+        .size(op.masks.len / Sample::mask_words(op.vocabulary));
+    device.queue.run((&SAMPLE, "sample"), [op.out.len, 1, 1], 512, &args)
+}

@@ -1,0 +1,193 @@
+//! The driver with its kernels by name, scratch memory, and the word in which kernels note bad indices.
+
+use crate::driver::{
+    Address, Args, Driver, DriverError, Kernel, Launch, Mark, Module, Report, Source,
+};
+use forerun_backend::BackendError;
+use std::collections::HashMap;
+
+/// Operands that hold indices, by operation. Kernels note them by number: see [`site`].
+const SITES: [(&str, &[&str]); 9] = [
+    ("embed", &["ids"]),
+    ("gather_rows", &["rows"]),
+    ("scatter_rows", &["rows"]),
+    ("attention_inputs", &["places"]),
+    ("attention", &["span_of", "positions", "tables"]),
+    ("delta_inputs", SPANS),
+    ("delta_rule", SPANS),
+    ("experts", &["chosen"]),
+    ("sample", &["masks", "rows", "history", "ids"]),
+];
+const SPANS: &[&str] =
+    &["spans.slot", "spans.pending", "spans.confirmed", "spans.drafts", "spans.rows"];
+/// Tokens in a weight, which is no operand.
+const MEMBERS: (&str, &str) = ("cluster_head", "members");
+
+/// The number of an operation's first operand of indices; the others follow it.
+pub(crate) fn site(op: &str) -> u32 {
+    let at = SITES.iter().position(|(name, _)| *name == op).unwrap_or(SITES.len());
+    (at as u32 + 1) << 8
+}
+
+/// What kernels noted, as an error.
+fn noted([site, index, limit, _]: Report) -> BackendError {
+    let at = (site >> 8).wrapping_sub(1) as usize;
+    let found = SITES.get(at).and_then(|(op, operands)| {
+        operands.get((site & 255) as usize).map(|operand| (*op, *operand))
+    });
+    let (op, operand) = found.unwrap_or(MEMBERS);
+    BackendError::Index { op, operand, index: index as usize, limit: limit as usize }
+}
+
+impl From<DriverError> for BackendError {
+    fn from(error: DriverError) -> Self {
+        Self::Device(error.to_string())
+    }
+}
+
+/// See the module's text.
+pub(crate) struct Queue {
+    driver: Box<dyn Driver>,
+    /// By the tags of their sources.
+    modules: HashMap<u64, Module>,
+    kernels: HashMap<(u64, &'static str), Kernel>,
+    /// Where kernels note a bad index: [`Report`].
+    pub(crate) fault: Address,
+    scratch: (Address, u64),
+}
+
+impl Queue {
+    pub(crate) fn new(mut driver: Box<dyn Driver>) -> Result<Self, BackendError> {
+        let fault = driver.alloc(size_of::<Report>() as u64)?;
+        // SAFETY: the memory was just made.
+        unsafe { driver.fill(fault, 0, size_of::<Report>() as u64) }?;
+        let (modules, kernels) = (HashMap::new(), HashMap::new());
+        Ok(Self { driver, modules, kernels, fault, scratch: (Address::NULL, 0) })
+    }
+
+    pub(crate) fn driver(&self) -> &dyn Driver {
+        &*self.driver
+    }
+
+    pub(crate) fn driver_mut(&mut self) -> &mut dyn Driver {
+        &mut *self.driver
+    }
+
+    /// Makes memory, named in the error where there is none.
+    pub(crate) fn alloc(&mut self, label: &str, bytes: u64) -> Result<Address, BackendError> {
+        self.driver.alloc(bytes).map_err(|error| Self::named(label, error))
+    }
+
+    /// An error that says for what there was no memory.
+    pub(crate) fn named(label: &str, error: DriverError) -> BackendError {
+        match error {
+            DriverError::Memory { bytes, .. } => {
+                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+                BackendError::OutOfMemory { label: label.to_owned(), bytes }
+            }
+            error => error.into(),
+        }
+    }
+
+    /// A kernel by its name, compiled when it is first asked for.
+    pub(crate) fn kernel(
+        &mut self,
+        source: &Source,
+        name: &'static str,
+    ) -> Result<Kernel, BackendError> {
+        let tag = source.tag();
+        if let Some(kernel) = self.kernels.get(&(tag, name)) {
+            return Ok(*kernel);
+        }
+        let module = match self.modules.get(&tag) {
+            Some(module) => *module,
+            None => self.driver.load(source)?,
+        };
+        self.modules.insert(tag, module);
+        let kernel = self.driver.kernel(module, name)?;
+        self.kernels.insert((tag, name), kernel);
+        Ok(kernel)
+    }
+
+    /// Queues a kernel; one without blocks is nothing.
+    pub(crate) fn launch(&mut self, launch: &Launch<'_>) -> Result<(), BackendError> {
+        if launch.grid.contains(&0) {
+            return Ok(());
+        }
+        // SAFETY: operations write a kernel's struct as its text has it, the driver compares the sizes, and the addresses in it
+        // are views that the operation's desc checked, weights, or scratch of the size that the kernel needs.
+        Ok(unsafe { self.driver.launch(launch) }?)
+    }
+
+    /// Queues a kernel of `source` in blocks of one dimension.
+    pub(crate) fn run(
+        &mut self,
+        (source, name): (&Source, &'static str),
+        grid: [usize; 3],
+        threads: u32,
+        args: &Args,
+    ) -> Result<(), BackendError> {
+        let kernel = self.kernel(source, name)?;
+        let grid = grid_of(name, grid)?;
+        self.launch(&Launch { grid, ..Launch::line(kernel, 1, threads, args) })
+    }
+
+    /// Memory that every operation may use and none may rely on; it grows to the largest size asked for.
+    pub(crate) fn scratch(&mut self, bytes: u64) -> Result<Address, BackendError> {
+        if self.scratch.1 < bytes {
+            let bytes = bytes.next_multiple_of(1 << 20);
+            let new = self.alloc("scratch", bytes)?;
+            let (old, size) = std::mem::replace(&mut self.scratch, (new, bytes));
+            if size > 0 {
+                // SAFETY: the memory came from the driver, nobody has its address any more, and freeing waits for the queue.
+                unsafe { self.driver.free(old) }?;
+            }
+        }
+        Ok(self.scratch.0)
+    }
+
+    /// Marks the end of the queue.
+    pub(crate) fn mark(&mut self) -> Result<Mark, BackendError> {
+        // SAFETY: the report was made with this size.
+        Ok(unsafe { self.driver.mark(self.fault) }?)
+    }
+
+    /// Waits for a mark. What kernels noted until then is the error, once.
+    pub(crate) fn wait(&mut self, mark: Mark) -> Result<(), BackendError> {
+        let report = self.driver.wait(mark)?;
+        if report[0] == 0 {
+            return Ok(());
+        }
+        // SAFETY: the report was made with this size.
+        unsafe { self.driver.fill(self.fault, 0, size_of::<Report>() as u64) }?;
+        Err(noted(report))
+    }
+}
+
+/// Blocks in each dimension, within what a device takes.
+pub(crate) fn grid_of(name: &str, grid: [usize; 3]) -> Result<[u32; 3], BackendError> {
+    let most = [i32::MAX as usize, 65535, 65535];
+    if grid.iter().zip(most).any(|(size, most)| *size > most) {
+        return Err(BackendError::Device(format!(
+            "{name}: a launch of {grid:?} blocks is too large"
+        )));
+    }
+    Ok(grid.map(|size| size as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_site_names_its_operand() {
+        for (op, operands) in SITES {
+            for (i, operand) in operands.iter().enumerate() {
+                let error = noted([site(op) + i as u32, 7, 3, 0]);
+                assert_eq!(error, BackendError::Index { op, operand, index: 7, limit: 3 });
+            }
+        }
+        let error = noted([site("cluster_head"), 7, 3, 0]);
+        assert!(matches!(error, BackendError::Index { op: "cluster_head", .. }), "{error}");
+    }
+}

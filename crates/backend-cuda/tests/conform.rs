@@ -1,0 +1,141 @@
+//! The seam's conformance suite over the kernels: as they run on the CPU, and on a GPU where there is one (`--ignored`).
+
+use forerun_backend::conform::{
+    Case, Report, Tolerances, cases, check, check_commits, check_copies, check_refusals,
+};
+use forerun_backend_cpu::plain;
+use forerun_backend_cuda::Cuda;
+use forerun_backend_cuda::driver::Emulated;
+use forerun_backend_cuda::products::Choice;
+use std::path::Path;
+
+/// Cases of a device: nothing is given back before it is.
+const TOGETHER: usize = 64;
+
+fn on_the_cpu() -> Cuda {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
+    let device = Cuda::with_driver(Box::new(Emulated::new(&folder)));
+    // The kernels of each kind of weight are held to the general one's bits by tests of their own.
+    device.expect("a device of the CPU's memory").with_choice(Choice::Any)
+}
+
+fn on_a_gpu() -> Cuda {
+    Cuda::open(0).expect("a GPU")
+}
+
+fn assert_passed(report: &Report) {
+    assert!(report.checks > 0, "nothing was checked");
+    assert!(report.failures.is_empty(), "{report}");
+}
+
+fn conform(op: &str, device: fn() -> Cuda) {
+    let mut report = Report::default();
+    let of_op = |case: &Case| case.op == op;
+    for cases in cases().into_iter().filter(of_op).collect::<Vec<_>>().chunks(TOGETHER) {
+        let mut device = device();
+        for case in cases {
+            report.merge(check(case, &mut device, &mut plain(), &Tolerances::f32()));
+        }
+    }
+    assert_passed(&report);
+}
+
+/// The GPU has the bits of the emulation, in everything that one of them can do.
+fn same_bits(op: &str) {
+    let mut report = Report::default();
+    let of_op = |case: &Case| case.op == op;
+    for cases in cases().into_iter().filter(of_op).collect::<Vec<_>>().chunks(TOGETHER) {
+        let (mut gpu, mut cpu) = (on_a_gpu(), on_the_cpu());
+        for case in cases {
+            report.merge(check(case, &mut gpu, &mut cpu, &Tolerances::general(0.0)));
+        }
+    }
+    assert_passed(&report);
+}
+
+macro_rules! conforms {
+    ($($op:ident),* $(,)?) => {
+        mod emulated {
+            $(#[test]
+            fn $op() {
+                super::conform(stringify!($op), super::on_the_cpu);
+            })*
+        }
+
+        mod gpu {
+            $(#[test]
+            #[ignore = "needs a GPU"]
+            fn $op() {
+                super::conform(stringify!($op), super::on_a_gpu);
+            })*
+        }
+
+        mod bits {
+            $(#[test]
+            #[ignore = "needs a GPU"]
+            fn $op() {
+                super::same_bits(stringify!($op));
+            })*
+        }
+    };
+}
+
+conforms!(
+    embed,
+    rms_norm,
+    add_norm,
+    join_norm,
+    linear,
+    linears,
+    gated_linear,
+    rope_table,
+    attention_inputs,
+    attention,
+    delta_inputs,
+    delta_rule,
+    gated_norm,
+    gate_mul,
+    glu,
+    softcap,
+    router,
+    experts,
+    add_gated,
+    cluster_head,
+    gather_rows,
+    scatter_rows,
+    sample,
+    head_sample,
+);
+
+#[test]
+fn kept_drafts_lead_to_the_state_of_certain_rows() {
+    assert_passed(&check_commits(&mut on_the_cpu()));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn kept_drafts_lead_to_the_state_of_certain_rows_on_a_gpu() {
+    assert_passed(&check_commits(&mut on_a_gpu()));
+}
+
+#[test]
+fn bytes_are_copied_as_they_are() {
+    assert_passed(&check_copies(&mut on_the_cpu()));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn bytes_are_copied_as_they_are_on_a_gpu() {
+    assert_passed(&check_copies(&mut on_a_gpu()));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    assert_passed(&check_refusals(&mut on_the_cpu()));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn what_makes_no_sense_is_refused_on_a_gpu() {
+    assert_passed(&check_refusals(&mut on_a_gpu()));
+}

@@ -1,0 +1,97 @@
+//! Whole models on the kernels: reference logits and text, and the same bits however a text is cut.
+
+use forerun_backend_cuda::Cuda;
+use forerun_backend_cuda::driver::Emulated;
+use forerun_backend_cuda::products::Choice;
+use forerun_base::DType;
+use forerun_engine::{Engine, Event, ModelRunner, Request, Settings};
+use forerun_model::{Blueprint, Model};
+use forerun_testkit::tolerance::{assert_close, assert_same_bits};
+use forerun_testkit::{GOLDENS, Golden};
+use std::path::Path;
+
+/// One of each kind of layer and weight, as many as the emulation has time for.
+const FEW: [&str; 4] = ["qwen3_5", "mlx_qwen3_5_moe_4bit", "gemma4_e", "gguf_qwen3_5_wide_q4_k"];
+
+fn on_the_cpu() -> Cuda {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
+    let device = Cuda::with_driver(Box::new(Emulated::new(&folder)));
+    // One text for all kinds of weights: the others have the same bits.
+    device.expect("a device of the CPU's memory").with_choice(Choice::Any)
+}
+
+fn on_a_gpu() -> Cuda {
+    Cuda::open(0).expect("a GPU")
+}
+
+fn settings(prefill_chunk: usize, kv: DType) -> Settings {
+    Settings { context: 256, prefill_chunk, kv, ..Settings::default() }
+}
+
+fn engine(name: &str, device: Cuda, settings: &Settings) -> Engine<ModelRunner> {
+    let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");
+    let mut device = Box::new(device);
+    let model = Model::load(&blueprint, &mut *device, &mut |_| {}).expect("a model");
+    Engine::new(ModelRunner::new(device, model, settings).expect("memory"))
+}
+
+fn score(engine: &mut Engine<ModelRunner>, tokens: &[u32]) -> Vec<f32> {
+    let mut all = Vec::new();
+    engine.score(tokens, &mut |row| all.extend_from_slice(row)).expect("scored");
+    all
+}
+
+fn text(engine: &mut Engine<ModelRunner>, request: Request) -> Vec<u32> {
+    engine.submit(request).expect("accepted");
+    let mut events = Vec::new();
+    while !engine.is_idle() {
+        engine.step(&mut events);
+    }
+    let token = |event: &Event| match event {
+        Event::Token { token, .. } => Some(*token),
+        _ => None,
+    };
+    events.iter().filter_map(token).collect()
+}
+
+/// Logits and greedy text of the reference implementation.
+fn matches(name: &str, device: fn() -> Cuda) {
+    let golden = Golden::open(name);
+    let (prompt, expected) = (golden.tokens("input_ids"), golden.f32("logits").values);
+    let mut engine = engine(name, device(), &settings(48, DType::F32));
+    assert_close(name, &expected, &score(&mut engine, &prompt), 2e-3);
+    let found = text(&mut engine, Request::greedy(prompt, 32));
+    assert_eq!(found, golden.tokens("greedy.ids"), "{name}");
+}
+
+/// The bits of logits do not depend on the chunk in which a prompt is read.
+fn cuts_change_nothing(name: &str, device: fn() -> Cuda) {
+    let prompt = Golden::open(name).tokens("input_ids");
+    let whole = score(&mut engine(name, device(), &settings(256, DType::F16)), &prompt);
+    for chunk in [1, 3, 16] {
+        let cut = score(&mut engine(name, device(), &settings(chunk, DType::F16)), &prompt);
+        assert_same_bits(&format!("{name} in chunks of {chunk}"), &whole, &cut);
+    }
+}
+
+#[test]
+fn logits_and_greedy_text_are_those_of_the_reference() {
+    FEW.into_iter().for_each(|name| matches(name, on_the_cpu));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn logits_and_greedy_text_are_those_of_the_reference_on_a_gpu() {
+    GOLDENS.into_iter().for_each(|name| matches(name, on_a_gpu));
+}
+
+#[test]
+fn bits_do_not_depend_on_how_a_prompt_is_cut() {
+    FEW[..2].iter().for_each(|name| cuts_change_nothing(name, on_the_cpu));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn bits_do_not_depend_on_how_a_prompt_is_cut_on_a_gpu() {
+    GOLDENS.into_iter().for_each(|name| cuts_change_nothing(name, on_a_gpu));
+}

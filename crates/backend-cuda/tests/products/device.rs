@@ -1,0 +1,95 @@
+//! What the device makes of operations whose weights have no kernel in common.
+
+use forerun_backend::conform::{Rng, random_matrix};
+use forerun_backend::op::{Activation, ExpertRows, Experts, GatedLinear, Store};
+use forerun_backend::submit_and_wait;
+use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, View, WeightId};
+use forerun_backend_cpu::plain;
+use forerun_backend_cuda::Cuda;
+use forerun_backend_cuda::driver::Emulated;
+use forerun_base::{Codes, DType, Format, ScaleKind};
+use std::path::Path;
+
+struct Room<'a> {
+    device: &'a mut dyn Backend,
+    rng: Rng,
+}
+
+impl Room<'_> {
+    fn view(&mut self, dtype: DType, len: usize) -> View {
+        let spec = BufferSpec { label: "room", dtype, len, role: BufferRole::Scratch };
+        View::head(self.device.alloc(spec).unwrap(), len)
+    }
+
+    fn numbers(&mut self, len: usize) -> View {
+        let view = self.view(DType::F32, len);
+        self.device.write(view, HostData::F32(&self.rng.values(len))).unwrap();
+        view
+    }
+
+    fn weight(&mut self, shape: [usize; 2], format: Format) -> WeightId {
+        let matrix = random_matrix(&mut self.rng, shape, format).unwrap();
+        self.device.upload("weight", matrix).unwrap()
+    }
+
+    fn read(&mut self, view: View) -> Vec<f32> {
+        let mut out = vec![0.0; view.len];
+        submit_and_wait(self.device).unwrap();
+        self.device.read(view, HostDataMut::F32(&mut out)).unwrap();
+        out
+    }
+}
+
+/// Experts and a gated product with gate and up in different formats.
+fn mixed(device: &mut dyn Backend) -> Vec<f32> {
+    let mut room = Room { device, rng: Rng::named("mixed") };
+    let (rows, experts, top_k, ffn, dim) = (3, 3, 2, 19, 33);
+    let bf16 = Format::Dense(DType::BF16);
+    let (codes, scale) = (Codes::Uint { bits: 4 }, ScaleKind::BF16);
+    let u4 = Format::Grouped { codes, group: 32, scale, offset: true };
+    let gate = room.weight([2 + experts * ffn, dim], bf16);
+    let up = room.weight([experts * ffn, dim], u4);
+    let down = room.weight([experts * dim, ffn], u4);
+    let chosen = room.view(DType::U32, rows * top_k);
+    room.device.write(chosen, HostData::U32(&[0, 2, 1, 0, 2, 1])).unwrap();
+    let (x, weights) = (room.numbers(rows * dim), room.numbers(rows * top_k));
+    let at = |weight, first, stride| ExpertRows { weight, first, stride };
+    let op = Experts {
+        x,
+        chosen,
+        weights,
+        gate: at(gate, 2, ffn),
+        up: at(up, 0, ffn),
+        down: at(down, 0, dim),
+        experts,
+        top_k,
+        ffn,
+        dim,
+        hidden: room.view(DType::F32, rows * top_k * ffn),
+        partial: room.view(DType::F32, rows * top_k * dim),
+        out: room.view(DType::F32, rows * dim),
+        store: Store::Set,
+        activation: Activation::Silu,
+    };
+    room.device.experts(op).unwrap();
+    let mut found = room.read(op.out);
+    let n = experts * ffn;
+    let gate = room.weight([n, dim], bf16);
+    let (scratch, out) = (room.view(DType::F32, rows * n), room.view(DType::F32, rows * n));
+    let activation = Activation::GeluTanh;
+    let op = GatedLinear { x, norm: None, gate, up, scratch, out, activation };
+    room.device.gated_linear(op).unwrap();
+    found.extend(room.read(out));
+    found
+}
+
+#[test]
+fn weights_of_different_kinds_are_multiplied_apart() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
+    let mut device = Cuda::with_driver(Box::new(Emulated::new(&folder))).unwrap();
+    let (found, expected) = (mixed(&mut device), mixed(&mut plain()));
+    let largest = expected.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!((found - expected).abs() <= 1e-5 * largest, "{found}, not {expected}");
+    }
+}
