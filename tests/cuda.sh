@@ -28,7 +28,7 @@ LD_LIBRARY_PATH=$libraries target/release/examples/compile --keep "$code" "${arc
 chmod +x "$cuobjdump"
 for file in "$code"/sm_90a-*.cubin; do
     "$cuobjdump" -res-usage "$file" 2>&1
-done | awk '/Function/ { name = $2 } / REG:/ {
+done | awk '/Function/ { name = $2; sub(/:$/, "", name) } / REG:/ {
     match($0, /REG:[0-9]+/); registers = substr($0, RSTART + 4, RLENGTH - 4) + 0
     match($0, /STACK:[0-9]+/); stack = substr($0, RSTART + 6, RLENGTH - 6) + 0
     kernels++

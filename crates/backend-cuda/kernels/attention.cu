@@ -116,6 +116,7 @@ __device__ inline void attend(const Attention& a) {
   while (width < dim && width < 256) width *= 2;
   u32 stride = 256 / width, group = t / width, column = t % width;
   float most[HEADS], sum[HEADS], values[HEADS][2];
+#pragma unroll
   for (int h = 0; h < HEADS; h++) {
     most[h] = -INFINITE;
     sum[h] = 0.0f;
@@ -146,6 +147,7 @@ __device__ inline void attend(const Attention& a) {
 #pragma unroll
         for (int h = 0; h < HEADS; h++) dots[h] = fmaf(q[h * dim + e], k, dots[h]);
       }
+#pragma unroll
       for (int h = 0; h < HEADS; h++) scores[h * CHUNK + j] = dots[h] * a.scale;
     }
     __syncthreads();
@@ -167,11 +169,14 @@ __device__ inline void attend(const Attention& a) {
     }
     __syncthreads();
     float before[HEADS], here[HEADS];
+#pragma unroll
     for (int h = 0; h < HEADS; h++) {
       before[h] = here[h] = 0.0f;
       if (h < count) merge(chunk_most[h], chunk_sum[h], most[h], sum[h], before[h], here[h]);
     }
-    for (u32 pass = 0; pass * 256 < dim; pass++) {
+#pragma unroll
+    for (u32 pass = 0; pass < 2; pass++) {
+      if (pass * 256 >= dim) break;
       u32 d = pass * 256 + column;
       float mixed[HEADS];
       for (int h = 0; h < HEADS; h++) mixed[h] = 0.0f;
@@ -185,12 +190,15 @@ __device__ inline void attend(const Attention& a) {
         }
       }
       if (stride > 1) {
+#pragma unroll
         for (int h = 0; h < HEADS; h++) groups[h][t] = mixed[h];
         __syncthreads();
         if (group == 0)
+#pragma unroll
           for (int h = 0; h < HEADS; h++)
             for (u32 g = 1; g < stride; g++) mixed[h] += groups[h][g * width + column];
       }
+#pragma unroll
       for (int h = 0; h < HEADS; h++) {
         if (spread) {
           values[h][pass] = mixed[h];
@@ -201,10 +209,12 @@ __device__ inline void attend(const Attention& a) {
     }
   }
 
+#pragma unroll
   for (int h = 0; h < HEADS; h++) {
     if (h >= count || group > 0) continue;
     u64 head = (u64)row * a.heads + first_head + h;
-    for (u32 pass = 0; pass * 256 < dim; pass++) {
+#pragma unroll
+    for (u32 pass = 0; pass < 2; pass++) {
       u32 d = pass * 256 + column;
       if (d >= dim) continue;
       if (spread) {
@@ -236,9 +246,15 @@ KERNEL(attention_merge, Attention, 256) {
     const float* part = a.partial + (head * a.chunks + chunk) * (dim + 2);
     float before, here;
     merge(part[dim], part[dim + 1], most, sum, before, here);
-    for (u32 pass = 0, d = threadIdx.x; d < dim; pass++, d += 256)
-      values[pass] = fmaf(values[pass], before, part[d] * here);
+#pragma unroll
+    for (u32 pass = 0; pass < 2; pass++) {
+      u32 d = threadIdx.x + 256 * pass;
+      if (d < dim) values[pass] = fmaf(values[pass], before, part[d] * here);
+    }
   }
-  for (u32 pass = 0, d = threadIdx.x; d < dim; pass++, d += 256)
-    a.out[head * dim + d] = values[pass] / sum;
+#pragma unroll
+  for (u32 pass = 0; pass < 2; pass++) {
+    u32 d = threadIdx.x + 256 * pass;
+    if (d < dim) a.out[head * dim + d] = values[pass] / sum;
+  }
 }

@@ -43,6 +43,8 @@ fn values_out_of_range_are_named() {
         (&["--ctx", "0"], 2, &["--ctx"]),
         (&["--prefill-chunk", "0"], 2, &["--prefill-chunk"]),
         (&["--threads", "0"], 2, &["--threads"]),
+        (&["--device", "gpu"], 2, &["--device", "cuda:N"]),
+        (&["--device", "cuda", "--threads", "1"], 1, &["--threads", "--device cpu"]),
         (&["--kv", "q8"], 2, &["--kv", "f16"]),
         (&["--draft-vocabulary", "0"], 2, &["--draft-vocabulary", "at least 1"]),
         (&["--draft-vocabulary", "8193"], 1, &["draft vocabulary of 8193", "8192"]),
