@@ -1,9 +1,9 @@
-// Whole rows moved by index: gather_rows, scatter_rows; and the table of rotary angles.
+// Whole rows moved by index: gather_rows, scatter_rows; words: scatter_words; and the table of rotary angles.
 //
 // Math: forerun_backend::op::{rows, rope}.
 // Layout: row-major; rows are copied as words.
 // Numerics: copies are exact. Angles are f32 products, as everywhere; their cosines and sines are computed in f64 and rounded.
-// Shape of the launch: a block of 256 threads for each row; a thread for each angle.
+// Shape of the launch: a block of 256 threads for each row; a thread for each word and each angle.
 // Limits: none.
 
 struct MoveRows {
@@ -28,6 +28,24 @@ KERNEL(scatter_rows, MoveRows, 256) {
   const u32* from = a.x + (u64)blockIdx.x * a.dim;
   u32* to = a.out + (u64)row * a.dim;
   for (u32 i = threadIdx.x; i < a.dim; i += 256) to[i] = from[i];
+}
+
+struct MoveWords {
+  const u32* words;
+  const u32* from;
+  const u32* to;
+  u32* out;
+  u32* fault;
+  u32 site, words_limit, out_limit, count;
+};
+
+KERNEL(scatter_words, MoveWords, 256) {
+  u32 i = blockIdx.x * 256 + threadIdx.x;
+  if (i >= a.count) return;
+  u32 from = a.from[i], to = a.to[i];
+  if (!inside(a.fault, a.site, from, a.words_limit)) return;
+  if (!inside(a.fault, a.site + 1, to, a.out_limit)) return;
+  a.out[to] = a.words[from];
 }
 
 struct RopeTable {

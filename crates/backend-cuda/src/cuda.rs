@@ -11,6 +11,7 @@ use forerun_backend::{
     Ticket, View, WeightId, WeightInfo, for_each_operation, op,
 };
 use forerun_base::Matrix;
+use std::time::{Duration, Instant};
 
 /// What operations work with.
 pub(crate) struct Device {
@@ -25,6 +26,12 @@ pub(crate) struct Device {
 /// A CUDA device, or the same kernels on another driver.
 pub struct Cuda {
     device: Device,
+    /// When the first command since the last submission was queued.
+    began: Option<Instant>,
+    /// Submissions that nobody waited for, oldest first, and when they began.
+    submitted: Vec<(Ticket, Instant)>,
+    /// When the last of those that were waited for was done.
+    done: Instant,
 }
 
 impl Cuda {
@@ -49,7 +56,12 @@ impl Cuda {
         let queue = Queue::new(driver)?;
         let (memory, weights) = (Memory::default(), Weights::default());
         let (products, precision) = (Products::default(), Precision::Exact);
-        Ok(Self { device: Device { queue, memory, weights, products, precision } })
+        let device = Device { queue, memory, weights, products, precision };
+        Ok(Self { device, began: None, submitted: Vec::with_capacity(8), done: Instant::now() })
+    }
+
+    fn begin(&mut self) {
+        self.began.get_or_insert_with(Instant::now);
     }
 
     /// The same device, with products that take so much of an activation.
@@ -95,6 +107,7 @@ impl Catalog for Cuda {
 macro_rules! checked {
     ($($name:ident: $op:ident),* $(,)?) => {$(
         fn $name(&mut self, op: op::$op) -> Result<(), BackendError> {
+            self.begin();
             Op::from(op).desc(&self.device).check()?;
             ops::$name(&mut self.device, op)
         }
@@ -129,15 +142,26 @@ impl Backend for Cuda {
     }
 
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
+        self.begin();
         self.device.memory.write(&mut self.device.queue, dst, src)
     }
 
     fn submit(&mut self) -> Result<Ticket, BackendError> {
-        self.device.queue.mark().map(|mark| Ticket(mark.0))
+        let ticket = self.device.queue.mark().map(|mark| Ticket(mark.0))?;
+        self.submitted.push((ticket, self.began.take().unwrap_or_else(Instant::now)));
+        Ok(ticket)
     }
 
-    fn wait(&mut self, ticket: Ticket) -> Result<(), BackendError> {
-        self.device.queue.wait(Mark(ticket.0))
+    /// The time is the host's, from the first command of a submission, or the end of the one before, to its end: at least what
+    /// the device was busy.
+    fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
+        let outcome = self.device.queue.wait(Mark(ticket.0));
+        let passed = self.submitted.partition_point(|&(submitted, _)| submitted <= ticket);
+        let first = self.submitted.drain(..passed).map(|(_, began)| began).next();
+        let now = Instant::now();
+        let began = first.unwrap_or(now).max(self.done);
+        self.done = now;
+        outcome.map(|()| now - began)
     }
 
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {

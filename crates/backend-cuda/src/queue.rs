@@ -7,10 +7,11 @@ use forerun_backend::BackendError;
 use std::collections::HashMap;
 
 /// Operands that hold indices, by operation. Kernels note them by number: see [`site`].
-const SITES: [(&str, &[&str]); 9] = [
+const SITES: [(&str, &[&str]); 10] = [
     ("embed", &["ids"]),
     ("gather_rows", &["rows"]),
     ("scatter_rows", &["rows"]),
+    ("scatter_words", &["from", "to"]),
     ("attention_inputs", &["places"]),
     ("attention", &["span_of", "positions", "tables"]),
     ("delta_inputs", SPANS),

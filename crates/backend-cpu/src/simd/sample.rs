@@ -190,8 +190,13 @@ fn gumbel_max(
     best.0
 }
 
-/// The tokens that pass `top_k`, `top_p` and `min_p`, in no order.
-fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, tokens: &'a mut [u32]) -> &'a [u32] {
+/// The tokens that pass `top_k`, `top_p` and `min_p`, in no order. `best` is the token of the largest logit.
+fn filter<'a>(
+    scaled: &[f32],
+    (max, best): (f32, u32),
+    row: &SampleRow,
+    tokens: &'a mut [u32],
+) -> &'a [u32] {
     let before = |a: &u32, b: &u32| -> Ordering {
         scaled[*b as usize].total_cmp(&scaled[*a as usize]).then(a.cmp(b))
     };
@@ -202,7 +207,7 @@ fn filter<'a>(scaled: &[f32], max: f32, row: &SampleRow, tokens: &'a mut [u32]) 
         tokens.select_nth_unstable_by(count - 1, before);
     }
     let order = &mut tokens[..count];
-    let weight = |t: u32| f64::from(scaled[t as usize] - max).exp();
+    let weight = |t: u32| weight(scaled[t as usize] - max);
     if row.top_p < 1.0 {
         if count <= SORTED {
             order.sort_unstable_by(before);

@@ -5,7 +5,7 @@ use crate::cuda::Device;
 use crate::driver::{Address, Args};
 use crate::kernels::{ROUTER, ROWS};
 use crate::queue::site;
-use forerun_backend::op::{GatherRows, RopeTable, Router, ScatterRows};
+use forerun_backend::op::{GatherRows, RopeTable, Router, ScatterRows, ScatterWords};
 
 pub(crate) fn gather_rows(device: &mut Device, op: GatherRows) -> Done {
     let memory = &device.memory;
@@ -31,6 +31,22 @@ pub(crate) fn scatter_rows(device: &mut Device, op: ScatterRows) -> Done {
         .size(op.out.len / op.dim)
         .size(op.dim);
     device.queue.run((&ROWS, "scatter_rows"), [op.rows.len, 1, 1], 256, &args)
+}
+
+pub(crate) fn scatter_words(device: &mut Device, op: ScatterWords) -> Done {
+    let memory = &device.memory;
+    let count = op.from.len;
+    let args = Args::new()
+        .with(memory.at(op.words))
+        .with(memory.at(op.from))
+        .with(memory.at(op.to))
+        .with(memory.at(op.out))
+        .with(device.queue.fault)
+        .with(site("scatter_words"))
+        .size(op.words.len)
+        .size(op.out.len)
+        .size(count);
+    device.queue.run((&ROWS, "scatter_words"), [count.div_ceil(256), 1, 1], 256, &args)
 }
 
 pub(crate) fn rope_table(device: &mut Device, op: RopeTable) -> Done {

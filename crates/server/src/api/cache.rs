@@ -33,7 +33,11 @@ pub(crate) async fn one(
 }
 
 /// What a caller may see of the requests that are remembered.
-fn looks(app: &App, caller: &Caller, request_id: Option<&str>) -> Result<Vec<CacheTrace>, ServerError> {
+fn looks(
+    app: &App,
+    caller: &Caller,
+    request_id: Option<&str>,
+) -> Result<Vec<CacheTrace>, ServerError> {
     // Without any key on a machine of one's own, everyone who asks is the one who owns it.
     let nobody_else = app.hosts.is_local() && !app.keys.is_closed() && !app.keys.has_admins();
     if caller.admin || nobody_else {

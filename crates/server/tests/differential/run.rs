@@ -7,7 +7,7 @@ use forerun_backend_cpu::tuned;
 use forerun_base::{DType, SeqId, Token};
 use forerun_engine::{
     CacheSettings, CacheUse, Depth, DiskSettings, DraftVocabulary, Engine, Event, FinishReason,
-    Mode, ModelRunner, Request, Sampling, Settings, Speculation,
+    Mode, ModelRunner, Request, Sampling, Settings, Speculation, SubmissionBudget,
 };
 use forerun_grammar::{GrammarSource, Grammars};
 use forerun_model::{Blueprint, Model};
@@ -135,6 +135,7 @@ fn settings(choice: &EngineChoice, vocabulary: usize) -> Settings {
         speculation: if mode == Mode::Off { Speculation::OFF } else { speculation },
         kv: kv(&choice.kv),
         step_budget: Duration::from_millis(choice.budget),
+        submission_budget: SubmissionBudget::default(),
         cache: CacheSettings {
             bytes: choice.cache << 10,
             interval: Some(choice.interval).filter(|&tokens| tokens > 0),
