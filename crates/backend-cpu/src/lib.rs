@@ -8,6 +8,7 @@
 mod aligned_buf;
 mod cores;
 mod cpu;
+mod freed;
 mod gemm;
 mod huge_page_buf;
 mod kernels;
@@ -21,6 +22,7 @@ mod weight;
 
 pub use aligned_buf::AlignedBuf;
 pub use cpu::{Cpu, plain};
+pub use freed::return_freed_memory;
 pub use kernels::{Kernels, Plain};
 pub use machine::Machine;
 pub use memory::{Memory, Storage};

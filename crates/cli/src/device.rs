@@ -4,7 +4,7 @@ use crate::args::{Compute, DeviceArgs, DeviceChoice};
 use crate::terminal;
 use anyhow::{Context, anyhow, bail};
 use forerun_backend::Backend;
-pub(crate) use forerun_backend_cpu::Machine;
+pub(crate) use forerun_backend_cpu::{Machine, return_freed_memory};
 use forerun_backend_cpu::{Cpu, Level, Tuned};
 use forerun_backend_cuda::Cuda;
 

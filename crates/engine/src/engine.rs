@@ -210,7 +210,7 @@ impl<R: Runner> Engine<R> {
         Ok(busy)
     }
 
-    /// Judges every span and commits what is kept: the only place state becomes real.
+    /// Accepts every span's tokens and commits what is kept: the only place state becomes real.
     fn settle(&mut self, events: &mut Vec<Event>) {
         for (i, span) in self.plan.spans.iter().enumerate() {
             self.place.enter(Stage::Judge);

@@ -1,6 +1,6 @@
 //! The engine: requests in, tokens out, one step at a time.
 //!
-//! A step reads as a sentence ([`Engine::step`]): plan, run, accept, commit, apply. Planning and judging
+//! A step reads as a sentence ([`Engine::step`]): plan, run, accept, commit, apply. Planning and accepting
 //! are pure; [`Runner`] is the only thing that touches a device; [`StateStore::commit`] is the only
 //! moment at which tentative state becomes real.
 #![forbid(unsafe_code)]

@@ -37,6 +37,8 @@ pub struct Settings {
     pub signals: bool,
     /// Refuse what would otherwise be ignored and told.
     pub strict: bool,
+    /// Gives memory that was freed back to the system, where its allocator keeps it; called behind long requests.
+    pub return_memory: fn(),
 }
 
 impl Default for Settings {
@@ -57,6 +59,7 @@ impl Default for Settings {
             depth: Depth::Auto,
             signals: false,
             strict: false,
+            return_memory: || {},
         }
     }
 }

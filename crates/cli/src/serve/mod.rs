@@ -70,6 +70,7 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
         parse_special: args.parse_special,
         signals: true,
         strict: args.strict,
+        return_memory: crate::device::return_freed_memory,
         ..Settings::default()
     })
 }

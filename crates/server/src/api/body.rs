@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt;
 use serde::Serialize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -41,10 +42,11 @@ pub(crate) struct Room {
     /// Most of it for one body.
     most_parsed: usize,
     repeated: Arc<Semaphore>,
+    returns: Arc<Returns>,
 }
 
 impl Room {
-    pub(crate) fn new(body_bytes: usize) -> Self {
+    pub(crate) fn new(body_bytes: usize, return_memory: fn()) -> Self {
         let units = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT));
         let most_parsed = PARSED.max(body_bytes.saturating_mul(4));
         Self {
@@ -53,6 +55,7 @@ impl Room {
             parsed: units(most_parsed),
             most_parsed,
             repeated: units(REPEATED),
+            returns: Arc::new(Returns { give: return_memory, waiting: AtomicBool::new(false) }),
         }
     }
 
@@ -61,14 +64,18 @@ impl Room {
         &self,
         body: &[u8],
         patience: Duration,
-    ) -> Result<OwnedSemaphorePermit, ServerError> {
+    ) -> Result<BodyRoom, ServerError> {
         let weight = Weight::of(body);
         weight.check(self.most_parsed)?;
-        let pool = if weight.bytes <= SMALL { &self.small } else { &self.parsed };
+        let small = weight.bytes <= SMALL;
+        let pool = if small { &self.small } else { &self.parsed };
         let room = Arc::clone(pool).acquire_many_owned(units(weight.bytes).max(1));
         let busy = || ServerError::Unavailable("too many long requests at once");
         match tokio::time::timeout(patience, room).await {
-            Ok(Ok(room)) => Ok(room),
+            Ok(Ok(room)) => {
+                let returns = (!small).then(|| Arc::clone(&self.returns));
+                Ok(BodyRoom { _room: room, returns })
+            }
             Ok(Err(_)) | Err(_) => Err(busy()),
         }
     }
@@ -89,6 +96,44 @@ impl Room {
     }
 }
 
+/// Gives freed memory back to the system, one call at a time: behind many long requests the last one does it for all.
+struct Returns {
+    give: fn(),
+    waiting: AtomicBool,
+}
+
+impl Returns {
+    /// After what frees the memory has had time to do so.
+    const DELAY: Duration = Duration::from_millis(200);
+
+    fn soon(self: &Arc<Self>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.waiting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let returns = Arc::clone(self);
+        runtime.spawn(async move {
+            tokio::time::sleep(Self::DELAY).await;
+            returns.waiting.store(false, Ordering::Release);
+            let _ = tokio::task::spawn_blocking(returns.give).await;
+        });
+    }
+}
+
+/// Room for what a body comes to once parsed. A long one's memory is given back behind it.
+pub(crate) struct BodyRoom {
+    _room: OwnedSemaphorePermit,
+    returns: Option<Arc<Returns>>,
+}
+
+impl Drop for BodyRoom {
+    fn drop(&mut self) {
+        if let Some(returns) = &self.returns {
+            returns.soon();
+        }
+    }
+}
+
 fn units(bytes: usize) -> u32 {
     u32::try_from(bytes / UNIT).unwrap_or(u32::MAX)
 }
@@ -96,7 +141,7 @@ fn units(bytes: usize) -> u32 {
 /// The fields of a request, with the room they take while they live.
 pub(crate) struct JsonBody {
     pub(crate) fields: Fields,
-    _room: OwnedSemaphorePermit,
+    _room: BodyRoom,
 }
 
 impl FromRequest<Arc<App>> for JsonBody {

@@ -121,7 +121,7 @@ impl Server {
             looks: watchers.looks,
             keys: Keys::new(&settings.api_keys, &settings.admin_keys),
             hosts: Hosts::new(address.ip(), &settings.hosts),
-            room: api::Room::new(settings.body_bytes),
+            room: api::Room::new(settings.body_bytes, settings.return_memory),
             settings,
             since: ids::now(),
         });

@@ -78,7 +78,7 @@ fn curl(server: &Running, words: &[String]) -> Response {
 fn every_example_of_a_request_is_answered() {
     let server = Running::start();
     let mut done = 0;
-    for name in ["README.md", "docs/server.md", "docs/grammars.md", "docs/deployment.md"] {
+    for name in ["README.md", "docs/usage.md", "docs/server.md", "docs/grammars.md", "docs/deployment.md"] {
         let text = page(name);
         for (at, _) in text.match_indices("\ncurl ") {
             let words = words(&text[at + 1..]);
