@@ -19,7 +19,7 @@ import shapes_of_agents
 from between import Between
 from serving import Checks, Server
 
-AGENTS = pathlib.Path(os.environ.get("AGENTS", "node_modules"))
+AGENTS = pathlib.Path(os.environ.get("AGENTS", "node_modules")).resolve()
 CLAUDE = AGENTS / "@anthropic-ai/claude-code/cli-wrapper.cjs"
 CODEX = AGENTS / "@openai/codex/bin/codex.js"
 WORD = "forty-two"
@@ -50,7 +50,9 @@ def force_codex(body):
 
 
 def claude(url, work, words):
-    environment = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": "none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1"}
+    environment = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": "none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1",
+                   # A small model may repeat itself until the context is full; then its client goes on and finds no room.
+                   "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "512"}
     return run(["node", CLAUDE, "-p", *words], work, environment)
 
 
@@ -88,7 +90,9 @@ def exchange(checks, name, client, server, words, force=None, record=None):
     asked = [noted for noted in seen if noted["method"] == "POST"]
     bad = [f"{noted['method']} {noted['path']} {noted.get('status')}: {noted.get('answer', b'')[:500]}" for noted in seen if noted.get("status", 0) not in (200, 304)]
     checks.that(f"{name}: every request of {len(seen)} is answered with 200", asked and not bad, "\n".join(bad[:3]) or f"{seconds:.0f} s")
-    checks.that(f"{name}: the client ends well", done.returncode == 0, "" if done.returncode == 0 else f"{done.returncode}: {(done.stdout + done.stderr)[-1500:]}")
+    # A model that does not stop is cut off by the client's own limit, which the client calls an error.
+    well = done.returncode == 0 or "output token maximum" in done.stdout + done.stderr
+    checks.that(f"{name}: the client ends well", well, "" if done.returncode == 0 else f"{done.returncode}: {(done.stdout + done.stderr)[-1500:]}")
     checks.that(f"{name}: it prints an answer", done.stdout.strip() != "", repr(done.stdout.strip()[:80]))
     checks.note(f"{name}: ignored", asked[0].get("ignored") if asked else None)
     if force:
