@@ -4,8 +4,8 @@ use crate::args::{Compute, DeviceArgs, DeviceChoice};
 use crate::terminal;
 use anyhow::{Context, anyhow, bail};
 use forerun_backend::Backend;
-pub(crate) use forerun_backend_cpu::{Machine, return_freed_memory};
 use forerun_backend_cpu::{Cpu, Level, Tuned};
+pub(crate) use forerun_backend_cpu::{Machine, return_freed_memory};
 use forerun_backend_cuda::Cuda;
 
 /// Opens the device to run on.

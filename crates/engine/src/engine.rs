@@ -204,7 +204,8 @@ impl<R: Runner> Engine<R> {
         self.place.enter(Stage::Run);
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.sampled)?;
-        let host = Busy { step: start.elapsed(), steps: 1, ..Busy::default() };
+        let (step, submissions) = (start.elapsed(), 1);
+        let host = Busy { step, steps: 1, submissions, ..Busy::default() };
         let busy = self.runner.take_busy().unwrap_or(host);
         self.stats.note_submissions(&busy);
         Ok(busy)
@@ -243,8 +244,8 @@ impl<R: Runner> Engine<R> {
                 scheduler.follow(plan, drafts, made);
             });
             scheduler.look_back();
-            drafted?;
-            let host = Busy { other: start.elapsed(), ..Busy::default() };
+            let submissions = drafted?;
+            let host = Busy { other: start.elapsed(), submissions, ..Busy::default() };
             busy = self.runner.take_busy().unwrap_or(host);
             self.stats.note_submissions(&busy);
             if self.draft_plan.deepest() > 0

@@ -4,7 +4,7 @@
 //! that overflows; the rows before the head tell, since the last norm spreads either over all of a row.
 
 use crate::{EngineError, ModelRunner, SampledTokens, StepPlan};
-use forerun_backend::{HostDataMut, View};
+use forerun_backend::{HostDataMut, View, submit_and_wait};
 use forerun_model::{BatchShape, Limits, NewSpan};
 
 /// Room to look at rows on the host.
@@ -70,10 +70,16 @@ impl ModelRunner {
         self.batch.push(new, BatchShape::of(&self.limits));
         self.block.clear();
         let inputs = self.block.add(&self.batch);
-        self.write_block()?;
-        let (space, states) = (&self.buffers.space, &self.buffers.states);
+        let (space, states, block) = (&self.buffers.space, &self.buffers.states, &self.block);
         let backend = &mut *self.backend;
-        let part = self.model.first_not_finite(backend, space, states, inputs)?;
+        let part = self.model.first_not_finite(space, states, inputs, &mut |ops, rows| {
+            block.write(backend)?;
+            ops.iter().try_for_each(|op| op.apply(&mut *backend))?;
+            submit_and_wait(&mut *backend)?;
+            let mut values = vec![0.0; rows.len];
+            backend.read(rows, HostDataMut::F32(&mut values))?;
+            Ok(values.iter().all(|x| x.is_finite()))
+        })?;
         let (from, to) = (span.start, span.start as usize + span.tokens.len() - 1);
         sampled.fault = format!(
             "the model's numbers are not finite from {part} on, at positions {from} to {to}: a weight there is \

@@ -16,15 +16,15 @@ use forerun_backend::{
 };
 use forerun_base::{Bytes, SeqId};
 use forerun_model::{
-    Batch, BatchShape, BlockTables, Choice, Head, HiddenSource, InputBlock, Limits, Model,
-    ModelSpec, NewSpan, PassInputs, Planner, StateBuffers, Workspace,
+    Batch, BatchShape, BlockTables, Choice, DrafterSpec, Head, HiddenSource, InputBlock, Limits,
+    Model, ModelSpec, NewSpan, PassInputs, Planner, StateBuffers, Workspace,
 };
 use std::time::Duration;
 
 /// Shapes of a step that are kept as programs: widths of a verification, and some prompts.
-const STEP_PROGRAMS: usize = 16;
+const STEP_PROGRAMS: usize = 12;
 /// Shapes of draft passes that are kept: by depth, and by how many rows come before the first draft.
-const CHAIN_PROGRAMS: usize = 64;
+const CHAIN_PROGRAMS: usize = 48;
 
 /// Sees the logits of each sampled row: the sequence, the row's position, the numbers. A row of a
 /// rejected draft is seen too, and its position again when the true token is there.
@@ -152,19 +152,26 @@ fn mask_words(spec: &ModelSpec, limits: &Limits) -> usize {
     rows.max(limits.sequences) * Sample::mask_words(spec.vocabulary)
 }
 
-/// Operations of a step and of a draft pass, to make room for their programs.
-fn operations(model: &Model, buffers: &Buffers) -> [usize; 2] {
-    let Buffers { space, states, .. } = buffers;
-    let (mut block, mut ops) = (space.input_block(0), Vec::new());
-    let inputs = block.add(&Batch::default());
-    model.forward(&mut ops, space, states, inputs);
-    let step = ops.len();
-    ops.clear();
-    if states.draft.is_some() {
-        model.draft(&mut ops, space, states, inputs, HiddenSource::Trunk);
-    }
-    // Product, softcap and sampling of the head; tokens moved before and after.
-    [step + 3, ops.len() + 5]
+/// Operations that a layer comes to at most, and those around the layers.
+const LAYER_OPS: usize = 20;
+const OTHER_OPS: usize = 16;
+
+/// Sizes of the programs that are kept, for steps and for draft passes: how many, and operations of each.
+fn program_sizes(spec: &ModelSpec, limits: &Limits) -> [(usize, usize); 2] {
+    let ops = |layers: usize| layers * LAYER_OPS + OTHER_OPS;
+    let drafter = match spec.drafter.as_ref().filter(|_| limits.mtp) {
+        None => 0,
+        Some(DrafterSpec::Head(_)) => ops(1),
+        Some(DrafterSpec::Assistant(drafter)) => ops(drafter.layers.len()),
+    };
+    let chains = if limits.mtp { CHAIN_PROGRAMS } else { 0 };
+    [(STEP_PROGRAMS, ops(spec.layers.len())), (chains, drafter)]
+}
+
+/// Host memory of the programs.
+fn add_programs(plan: &mut MemoryPlan, spec: &ModelSpec, limits: &Limits) {
+    let bytes = program_sizes(spec, limits).map(|(count, ops)| Programs::bytes(count, ops));
+    plan.add("programs", bytes.iter().sum());
 }
 
 /// The most the prefix cache may come to hold, in host memory.
@@ -187,20 +194,22 @@ impl ModelRunner {
         let mut plan = MemoryPlan::default();
         plan.add("weights", model.weight_bytes);
         planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
+        add_programs(&mut plan, &model.spec, &limits);
         add_cache(&mut plan, settings);
         buffers.write_initial(&mut *backend)?;
         let batch = Batch::with_capacity(&model.spec, &limits);
         let drafts = settings.speculation.max_drafts;
         let block = buffers.space.input_block(drafts);
-        let [step_ops, draft_ops] = operations(&model, &buffers);
+        let programs = program_sizes(&model.spec, &limits);
+        let [steps, chains] = programs.map(|(count, ops)| Programs::with_capacity(count, ops));
         let hidden = model.spec.hidden;
         Ok(Self {
             copies: Copies::new(&model, &buffers.states, &limits),
             block,
             tables: buffers.space.block_tables(),
             submissions: Submissions::new(settings.submission_budget),
-            steps: Programs::with_capacity(STEP_PROGRAMS, step_ops),
-            chains: Programs::with_capacity(if limits.mtp { CHAIN_PROGRAMS } else { 0 }, draft_ops),
+            steps,
+            chains,
             backend,
             model,
             limits,
@@ -223,6 +232,7 @@ impl ModelRunner {
         let mut planner = Planner::dry();
         Buffers::new(spec, settings, &mut planner)?;
         let mut plan = planner.finish();
+        add_programs(&mut plan, spec, &settings.limits(spec)?);
         add_cache(&mut plan, settings);
         Ok(plan)
     }

@@ -115,6 +115,12 @@ impl Programs {
         Self { slots: std::iter::repeat_with(slot).take(count).collect(), clock: 0, built: 0 }
     }
 
+    /// Host memory of so many programs.
+    pub(crate) const fn bytes(count: usize, ops: usize) -> u64 {
+        let op = size_of::<Op>() + size_of::<Cost>() + size_of::<usize>();
+        (count * (size_of::<Slot>() + ops * op)) as u64
+    }
+
     /// Programs built so far.
     pub(crate) fn built(&self) -> u64 {
         self.built

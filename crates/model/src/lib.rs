@@ -43,6 +43,7 @@ pub use limits::{KV_BLOCK, Limits, MAX_LAG, Planner};
 pub use loader::Progress;
 pub use mixer::DELTA_RATE;
 pub use model::Model;
+pub use probe::IsFinite;
 pub use rope::{RopeRule, RopeScale, RopeSpec};
 pub use spec::{
     AssistantSpec, AttentionSpec, ClusterSpec, DeltaSpec, DrafterSpec, Frame, LayerSpec, MixerSpec,

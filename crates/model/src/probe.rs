@@ -1,19 +1,25 @@
 //! Where numbers stop being finite.
 
 use crate::{Model, PassInputs, StateBuffers, Workspace};
-use forerun_backend::{Backend, BackendError, HostDataMut, submit_and_wait};
+use forerun_backend::{BackendError, Op, View};
+
+/// Runs operations and says whether the rows they leave are finite.
+pub type IsFinite<'a> = dyn FnMut(&[Op], View) -> Result<bool, BackendError> + 'a;
 
 impl Model {
-    /// Runs a pass again, up to one layer or another, and names the first part whose output is not finite. The state of
-    /// its sequences is of no use after that.
+    /// Lays down a pass up to one layer or another for `is_finite` to run, and names the first part whose output is not
+    /// finite. The state of its sequences is of no use after that.
     pub fn first_not_finite(
         &self,
-        backend: &mut dyn Backend,
         space: &Workspace,
         states: &StateBuffers,
         inputs: PassInputs,
+        is_finite: &mut IsFinite<'_>,
     ) -> Result<String, BackendError> {
-        let mut is_finite = |layers| self.is_finite_after(layers, backend, space, states, inputs);
+        let mut is_finite = |layers| {
+            let (ops, rows) = self.first_layers(layers, space, states, inputs);
+            is_finite(&ops, rows)
+        };
         // What is not finite stays so in all layers behind.
         let (mut good, mut bad) = (0, self.layers.len());
         if !is_finite(good)? {
@@ -29,15 +35,14 @@ impl Model {
         Ok(format!("layer {good}"))
     }
 
-    /// Whether the residual stream is finite behind the first so many layers.
-    fn is_finite_after(
+    /// A pass through the first so many layers, and where it leaves the residual stream.
+    fn first_layers(
         &self,
         layers: usize,
-        backend: &mut dyn Backend,
         space: &Workspace,
         states: &StateBuffers,
         inputs: PassInputs,
-    ) -> Result<bool, BackendError> {
+    ) -> (Vec<Op>, View) {
         let mut ops = Vec::new();
         let mut pass = self.pass(&mut ops, space, inputs);
         self.embed(&mut pass, inputs.embedded, self.embedding, space.x);
@@ -48,11 +53,7 @@ impl Model {
         for (layer, state) in self.layers.iter().zip(&states.layers).take(layers) {
             layer.forward(&mut pass, state);
         }
-        let view = pass.rows_of(space.x, self.spec.hidden);
-        ops.into_iter().try_for_each(|op| op.apply(backend))?;
-        submit_and_wait(backend)?;
-        let mut rows = vec![0.0; view.len];
-        backend.read(view, HostDataMut::F32(&mut rows))?;
-        Ok(rows.iter().all(|x| x.is_finite()))
+        let rows = pass.rows_of(space.x, self.spec.hidden);
+        (ops, rows)
     }
 }

@@ -65,9 +65,12 @@ pub(crate) fn check(file: &[u8]) -> Result<(), TextError> {
     Ok(())
 }
 
-/// The largest numbers in braces, added up.
+/// The largest numbers of repetitions in braces, added up; `\x{4E00}` is a character.
 fn counted(expression: &str) -> u64 {
-    let inside = expression.split('{').skip(1).filter_map(|after| after.split_once('}'));
+    let parts: Vec<&str> = expression.split('{').collect();
+    let is_escape = |before: &str| ["\\x", "\\u", "\\p", "\\P"].iter().any(|e| before.ends_with(e));
+    let braces = parts.windows(2).filter(|pair| !is_escape(pair[0]));
+    let inside = braces.filter_map(|pair| pair[1].split_once('}'));
     let numbers = inside.map(|(range, _)| {
         let ends = range.split(',').filter_map(|end| end.trim().parse::<u64>().ok());
         ends.max().unwrap_or(0)
@@ -110,6 +113,8 @@ mod tests {
         let in_use =
             r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}]+[\r\n]*|\s+(?!\S)|\s+";
         check(&file(&vec![in_use.to_owned(); 8])).expect("as models have it");
+        let characters = r"[\x{3400}-\x{9999}\u{20000}-\u{31350}]+\p{L}{1,3}";
+        check(&file(&vec![characters.to_owned(); 8])).expect("characters by their number");
         check(b"{").expect("for the library to refuse");
         for (expressions, named) in [
             (vec!["a".to_owned(); 100], "100 regular expressions"),

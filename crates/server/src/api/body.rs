@@ -60,11 +60,7 @@ impl Room {
     }
 
     /// Room for what becomes of a body, once there is some.
-    async fn parse(
-        &self,
-        body: &[u8],
-        patience: Duration,
-    ) -> Result<BodyRoom, ServerError> {
+    async fn parse(&self, body: &[u8], patience: Duration) -> Result<BodyRoom, ServerError> {
         let weight = Weight::of(body);
         weight.check(self.most_parsed)?;
         let small = weight.bytes <= SMALL;
