@@ -1,4 +1,4 @@
-//! Constraints in a plan: what its rows may sampled token, and which drafts are worth a row.
+//! Constraints in a plan: what its rows may sample, and which drafts are worth a row.
 
 use crate::constraint::walk;
 use crate::sequence::{Sequence, Standing};
@@ -35,7 +35,7 @@ impl Scheduler {
         }
     }
 
-    /// Lays down what the rows of constrained sequences may pick and drops drafts that could not be sampled. A sequence
+    /// Lays down what the rows of constrained sequences may sample and drops drafts that could not be sampled. A sequence
     /// whose constraint fails ends here, alone.
     pub(crate) fn constrain(
         &mut self,
