@@ -4,8 +4,8 @@ use crate::model_runner::{ChainScratch, ModelRunner};
 use crate::programs::{Move, PassKey, PassKind};
 use crate::submissions::Purpose;
 use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow, Mode};
+use forerun_backend::View;
 use forerun_backend::op::SampleRow;
-use forerun_backend::{HostDataMut, View};
 use forerun_model::{BatchShape, HiddenSource, NewSpan};
 use std::ops::Range;
 
@@ -29,10 +29,7 @@ impl ModelRunner {
         let rows = plan.entries.iter().map(|entry| entry.tokens.len()).sum::<usize>();
         let drafting = plan.entries.iter().filter(|entry| entry.depth > 0).count();
         let mut passes = 0;
-        for entry in &plan.entries {
-            let blocks = &plan.blocks[entry.blocks.clone()];
-            self.tables.set(entry.lease.0 as usize, blocks, &mut *self.backend)?;
-        }
+        self.set_tables(plan)?;
         // What is too much for one pass is taken in first, all but each drafting entry's newest row.
         let remembers = self.model.drafter_remembers();
         let fits = remembers && rows <= self.limits.rows.min(drafting + TAKEN_ALONG);
@@ -65,6 +62,13 @@ impl ModelRunner {
         }
     }
 
+    /// Writes the block tables that the device lacks.
+    fn set_tables(&mut self, plan: &DraftPlan) -> Result<(), EngineError> {
+        plan.entries
+            .iter()
+            .try_for_each(|entry| self.set_table(entry.lease, &plan.blocks[entry.blocks.clone()]))
+    }
+
     /// All passes as one submission with one write, one wait and one read.
     fn chain(&mut self, plan: &DraftPlan, drafts: &mut DraftTokens) -> Result<usize, EngineError> {
         let (depth, candidates) = (plan.deepest().max(1), plan.candidates());
@@ -74,7 +78,7 @@ impl ModelRunner {
         for number in 1..=depth {
             self.lay_sampling(plan, number);
             let mut inputs = self.block.add(&self.batch);
-            let before = (number == 1).then(|| self.seed_lines(plan, inputs.ids));
+            let before = (number == 1).then(|| self.seed_lines(inputs.ids));
             if number > 1 {
                 inputs.ids = self.next_ids(self.batch.rows());
             }
@@ -94,13 +98,7 @@ impl ModelRunner {
         self.draft.passes = passes;
         done?;
         self.finish(Purpose::Other)?;
-        let mut sampled = std::mem::take(&mut self.draft.sampled);
-        sampled.clear();
-        sampled.resize(first, 0);
-        if first > 0 {
-            let all = View::head(self.buffers.drafted, first);
-            self.backend.read(all, HostDataMut::U32(&mut sampled))?;
-        }
+        let sampled = self.read_drafted(first)?;
         let mut tokens = sampled.iter();
         for number in 1..=depth {
             let entries = plan.entries.iter().enumerate().filter(|(_, e)| e.depth >= number);
@@ -113,24 +111,14 @@ impl ModelRunner {
     }
 
     /// The newest token of each drafting entry, from the first pass's ids to the head of its line.
-    fn seed_lines(&mut self, plan: &DraftPlan, ids: View) -> Move {
+    fn seed_lines(&mut self, ids: View) -> Move {
         let line = self.line() as u32;
         let ChainScratch { from, to, active, .. } = &mut self.draft;
         from.clear();
         from.extend_from_slice(&self.batch.sampled);
         to.clear();
         to.extend(active.iter().map(|&i| i as u32 * line));
-        debug_assert_eq!(
-            from.len(),
-            to.len(),
-            "{} entries, one sampled row each",
-            plan.entries.len()
-        );
-        Move {
-            words: ids,
-            from: self.block.push(&self.draft.from),
-            to: self.block.push(&self.draft.to),
-        }
+        self.lay_move(ids)
     }
 
     /// What pass `number` sampled, to the entries' lines and to the ids of the next pass.
@@ -149,11 +137,14 @@ impl ModelRunner {
                 goes_on += 1;
             }
         }
-        Move {
-            words: out,
-            from: self.block.push(&self.draft.from),
-            to: self.block.push(&self.draft.to),
-        }
+        self.lay_move(out)
+    }
+
+    /// Lays the indices of a move down with the inputs.
+    fn lay_move(&mut self, words: View) -> Move {
+        let ChainScratch { from, to, .. } = &self.draft;
+        debug_assert_eq!(from.len(), to.len(), "each word has one place");
+        Move { words, from: self.block.push(from), to: self.block.push(to) }
     }
 
     /// Where the ids of a pass after the first lie on the device.
@@ -196,12 +187,8 @@ impl ModelRunner {
         for entry in &plan.entries {
             self.push_rows(plan, entry, 0..entry.tokens.len(), entry.tokens.len());
         }
-        for entry in &plan.entries {
-            let blocks = &plan.blocks[entry.blocks.clone()];
-            self.tables.set(entry.lease.0 as usize, blocks, &mut *self.backend)?;
-        }
-        self.block.clear();
-        let inputs = self.block.add(&self.batch);
+        self.set_tables(plan)?;
+        let inputs = self.lay_inputs();
         self.write_block()?;
         self.run_pass(PassKey::without_tokens(PassKind::DraftScore, inputs))?;
         self.read_rows(sink)
@@ -234,8 +221,7 @@ impl ModelRunner {
 
     /// Queues a pass that leaves nothing but keys and values. Whatever comes next is queued behind it.
     fn silent_pass(&mut self) -> Result<(), EngineError> {
-        self.block.clear();
-        let inputs = self.block.add(&self.batch);
+        let inputs = self.lay_inputs();
         self.write_block()?;
         let kind = PassKind::Draft { source: HiddenSource::Trunk, candidates: 0 };
         self.run_pass(PassKey::without_tokens(kind, inputs))?;
@@ -303,18 +289,14 @@ impl ModelRunner {
         drafts: &mut DraftTokens,
     ) -> Result<(), EngineError> {
         self.lay_sampling(plan, number);
-        self.block.clear();
-        let inputs = self.block.add(&self.batch);
+        let inputs = self.lay_inputs();
         let ids = self.block.push(&self.draft.ids);
         self.write_block()?;
         let out = View::head(self.buffers.drafted, inputs.sampled.len);
         let kind = PassKind::Draft { source, candidates: plan.candidates() };
         self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None })?;
         self.finish(Purpose::Other)?;
-        let mut sampled = std::mem::take(&mut self.draft.sampled);
-        sampled.clear();
-        sampled.resize(self.draft.active.len(), 0);
-        self.backend.read(out, HostDataMut::U32(&mut sampled))?;
+        let sampled = self.read_drafted(self.draft.active.len())?;
         let rows = self.model.drafted_rows(&self.buffers.space, sampled.len());
         self.bad_rows(rows, sampled.len())?;
         let line = self.line();

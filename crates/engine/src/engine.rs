@@ -32,13 +32,13 @@ pub struct Engine<R> {
     pub(crate) place: Place,
     scratch: DraftScratch,
     /// Steps that the device has not reported yet.
-    unpriced: Unpriced,
+    pub(crate) unpriced: Unpriced,
 }
 
 /// Steps whose time is not known yet, together.
 #[derive(Debug, Default)]
-struct Unpriced {
-    steps: usize,
+pub(crate) struct Unpriced {
+    pub(crate) steps: usize,
     prompt_rows: usize,
     context: usize,
     /// What the device has reported so far.
@@ -174,7 +174,7 @@ impl<R: Runner> Engine<R> {
         let started = Instant::now();
         self.place.enter(Stage::Constrain);
         self.scheduler.await_masks(MASK_PATIENCE, events); // whose turn it can be
-        self.runner.take_busy(); // copies for the cache are no price of rows
+        self.report(Busy::default()); // copies for the cache are no price of rows
         self.place.enter(Stage::Plan);
         self.scheduler.plan(&self.states, &self.pace, &mut self.plan); // choose; no device
         self.place.enter(Stage::Constrain);
@@ -186,11 +186,11 @@ impl<R: Runner> Engine<R> {
         }
         let done = self
             .run() // device: tentative state, samples
-            .inspect(|_| self.settle(events)) // accept and commit
-            .and_then(|ran| Ok([ran, self.draft(events)?])); // device: next drafts
+            .map(|()| self.settle(events)) // accept and commit
+            .and_then(|()| self.draft(events)); // device: next drafts
         match done {
-            Ok(busy) => {
-                self.note_step(started.elapsed(), busy);
+            Ok(()) => {
+                self.note_step(started.elapsed());
                 self.place.enter(Stage::Publish);
                 self.publish(); // device: what prompts to come may want
             }
@@ -200,15 +200,24 @@ impl<R: Runner> Engine<R> {
         self.scheduler.sweep(&mut self.states); // bookkeeping; no device
     }
 
-    fn run(&mut self) -> Result<Busy, EngineError> {
+    fn run(&mut self) -> Result<(), EngineError> {
         self.place.enter(Stage::Run);
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.sampled)?;
         let (step, submissions) = (start.elapsed(), 1);
-        let host = Busy { step, steps: 1, submissions, ..Busy::default() };
+        let other = self.report(Busy { step, steps: 1, submissions, ..Busy::default() });
+        self.unpriced.reported.other += other;
+        Ok(())
+    }
+
+    /// Takes what the device has done since the last call; `host` is what the host's clock says where there is none of the
+    /// device's. Steps are kept for their price whoever hears of them first; the time of all else is the answer.
+    pub(crate) fn report(&mut self, host: Busy) -> Duration {
         let busy = self.runner.take_busy().unwrap_or(host);
         self.stats.note_submissions(&busy);
-        Ok(busy)
+        self.unpriced.reported.step += busy.step;
+        self.unpriced.reported.steps += busy.steps;
+        busy.other
     }
 
     /// Accepts every span's tokens and commits what is kept: the only place state becomes real.
@@ -228,15 +237,14 @@ impl<R: Runner> Engine<R> {
         }
     }
 
-    /// Makes the drafts of the next step; how long the device took.
-    fn draft(&mut self, events: &mut Vec<Event>) -> Result<Busy, EngineError> {
+    /// Makes the drafts of the next step.
+    fn draft(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
         self.place.enter(Stage::Draft);
         if self.scheduler.max_drafts() == 0 {
-            return Ok(Busy::default());
+            return Ok(());
         }
         let Self { scheduler, states, costs, scratch, plan, draft_plan, .. } = self;
         scheduler.plan_drafts(plan, states, costs, scratch, draft_plan);
-        let mut busy = Busy::default();
         if !self.draft_plan.entries.is_empty() {
             let start = Instant::now();
             let Self { scheduler, runner, draft_plan, drafts, .. } = self;
@@ -245,23 +253,31 @@ impl<R: Runner> Engine<R> {
             });
             scheduler.look_back();
             let submissions = drafted?;
-            let host = Busy { other: start.elapsed(), submissions, ..Busy::default() };
-            busy = self.runner.take_busy().unwrap_or(host);
-            self.stats.note_submissions(&busy);
+            let other = start.elapsed();
+            let drafting = self.report(Busy { other, submissions, ..Busy::default() });
+            self.unpriced.reported.other += drafting;
             if self.draft_plan.deepest() > 0
                 && self.draft_plan.tokens.len() <= 2 * self.drafts.len()
             {
                 // A pass that only takes in what is new belongs to the price of drafts.
-                self.costs.note_draft(self.drafts.deepest(), self.drafts.len(), busy.other);
+                self.costs.note_draft(self.drafts.deepest(), self.drafts.len(), drafting);
             }
         }
         self.scheduler.take_drafts(&self.draft_plan, &self.drafts, events);
-        Ok(busy)
+        Ok(())
+    }
+
+    /// Brings the device to rest behind a step that broke off: what is queued belongs to requests that end here, and must not
+    /// run under those that follow.
+    pub(crate) fn recover_device(&mut self) {
+        self.runner.recover();
+        self.runner.take_busy();
+        self.unpriced = Unpriced::default();
     }
 
     /// Prices what the device has passed. A chunk in the middle of a prompt is not waited for, so its time comes with a later
     /// step's, and both are priced together.
-    fn note_step(&mut self, wall: Duration, [ran, drafting]: [Busy; 2]) {
+    fn note_step(&mut self, wall: Duration) {
         let (rows, prompt_rows, context) =
             (self.plan.rows(), self.plan.prompt_rows, self.plan.context());
         self.stats.note_step(rows, prompt_rows, wall);
@@ -269,11 +285,6 @@ impl<R: Runner> Engine<R> {
         open.steps += 1;
         open.prompt_rows += prompt_rows;
         open.context = open.context.max(context);
-        for busy in [ran, drafting] {
-            open.reported.step += busy.step;
-            open.reported.steps += busy.steps;
-            open.reported.other += busy.other;
-        }
         if open.reported.steps < open.steps {
             return;
         }
@@ -289,7 +300,7 @@ impl<R: Runner> Engine<R> {
     }
 
     fn fail(&mut self, error: &EngineError, events: &mut Vec<Event>) {
-        self.unpriced = Unpriced::default();
+        self.recover_device();
         let why = error.to_string();
         for span in &self.plan.spans {
             // An answer that ended before the device failed has its reason already.
@@ -300,3 +311,6 @@ impl<R: Runner> Engine<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

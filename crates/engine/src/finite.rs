@@ -5,7 +5,7 @@
 
 use crate::{EngineError, ModelRunner, SampledTokens, StepPlan};
 use forerun_backend::{HostDataMut, View, submit_and_wait};
-use forerun_model::{BatchShape, Limits, NewSpan};
+use forerun_model::Limits;
 
 /// Room to look at rows on the host.
 pub(crate) struct FiniteCheck {
@@ -18,9 +18,7 @@ impl FiniteCheck {
     pub(crate) fn with_capacity(limits: &Limits, hidden: usize) -> Self {
         Self { values: Vec::with_capacity(limits.sampled * hidden), bad: Vec::new() }
     }
-}
 
-impl FiniteCheck {
     /// Whether that row of the last ones looked at was not finite.
     pub(crate) fn is_bad(&self, row: usize) -> bool {
         self.bad.contains(&row)
@@ -58,18 +56,8 @@ impl ModelRunner {
         let at = sampled.of_span.iter().position(|of| of.contains(&first));
         let span = &plan.spans[at.expect("every sampled row belongs to a span")];
         self.batch.clear();
-        let new = NewSpan {
-            tokens: &plan.tokens[span.tokens.clone()],
-            start: span.start,
-            confirmed: span.confirmed() as u32,
-            pending: span.pending,
-            slot: span.lease.0,
-            blocks: &plan.blocks[span.blocks.clone()],
-            sampled: 0,
-        };
-        self.batch.push(new, BatchShape::of(&self.limits));
-        self.block.clear();
-        let inputs = self.block.add(&self.batch);
+        self.push_span(plan, span, 0);
+        let inputs = self.lay_inputs();
         let (space, states, block) = (&self.buffers.space, &self.buffers.states, &self.block);
         let backend = &mut *self.backend;
         let part = self.model.first_not_finite(space, states, inputs, &mut |ops, rows| {

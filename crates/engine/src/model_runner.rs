@@ -14,7 +14,7 @@ use forerun_backend::op::{HistoryEntry, Sample, SampleRow, ScatterWords};
 use forerun_backend::{
     Backend, BufferId, Cost, HostData, HostDataMut, MemoryPlan, Op, View, submit_and_wait,
 };
-use forerun_base::{Bytes, SeqId};
+use forerun_base::{Bytes, LeaseId, SeqId};
 use forerun_model::{
     Batch, BatchShape, BlockTables, Choice, DrafterSpec, Head, HiddenSource, InputBlock, Limits,
     Model, ModelSpec, NewSpan, PassInputs, Planner, StateBuffers, Workspace,
@@ -125,15 +125,10 @@ impl Buffers {
         })
     }
 
-    /// Writes what is read before anything of a request's own is there.
+    /// Writes what is read whole before a request has filled it. What rows look up by index needs nothing.
     fn write_initial(&self, backend: &mut dyn Backend) -> Result<(), EngineError> {
         self.space.write_rings(backend)?;
-        let longest = [self.history, self.masks, self.draft_ids].map(|view| view.len);
-        let zeros = vec![0; longest.into_iter().max().unwrap_or(0)];
-        for view in [self.history, self.masks, self.draft_ids] {
-            backend.write(view, HostData::U32(&zeros[..view.len]))?;
-        }
-        self.space.write_empty_tables(backend)?;
+        backend.write(self.draft_ids, HostData::U32(&vec![0; self.draft_ids.len]))?;
         submit_and_wait(backend)?;
         Ok(())
     }
@@ -340,8 +335,7 @@ impl ModelRunner {
         sink: &mut dyn FnMut(&[f32]),
     ) -> Result<(), EngineError> {
         self.fill(plan, |span| span.tokens.len())?;
-        self.block.clear();
-        let inputs = self.block.add(&self.batch);
+        let inputs = self.lay_inputs();
         self.write_block()?;
         self.run_pass(PassKey::without_tokens(PassKind::Score, inputs))?;
         self.read_rows(sink)
@@ -375,6 +369,12 @@ impl ModelRunner {
     /// Waits until nothing is in flight.
     pub(crate) fn settle(&mut self) -> Result<(), EngineError> {
         self.submissions.finish(&mut *self.backend)
+    }
+
+    /// Lays the batch down as the first thing of a submission's inputs.
+    pub(crate) fn lay_inputs(&mut self) -> PassInputs {
+        self.block.clear();
+        self.block.add(&self.batch)
     }
 
     /// Queues the one write of what the host has computed.
@@ -416,20 +416,41 @@ impl ModelRunner {
     ) -> Result<(), EngineError> {
         self.batch.clear();
         for span in &plan.spans {
-            let blocks = &plan.blocks[span.blocks.clone()];
-            self.tables.set(span.lease.0 as usize, blocks, &mut *self.backend)?;
-            let new = NewSpan {
-                tokens: &plan.tokens[span.tokens.clone()],
-                start: span.start,
-                confirmed: span.confirmed() as u32,
-                pending: span.pending,
-                slot: span.lease.0,
-                blocks,
-                sampled: sampled(span),
-            };
-            self.batch.push(new, BatchShape::of(&self.limits));
+            self.set_table(span.lease, &plan.blocks[span.blocks.clone()])?;
+            self.push_span(plan, span, sampled(span));
         }
         Ok(())
+    }
+
+    /// Adds a span's rows to the batch, the last `sampled` of them with logits.
+    pub(crate) fn push_span(&mut self, plan: &StepPlan, span: &Span, sampled: usize) {
+        let new = NewSpan {
+            tokens: &plan.tokens[span.tokens.clone()],
+            start: span.start,
+            confirmed: span.confirmed() as u32,
+            pending: span.pending,
+            slot: span.lease.0,
+            blocks: &plan.blocks[span.blocks.clone()],
+            sampled,
+        };
+        self.batch.push(new, BatchShape::of(&self.limits));
+    }
+
+    /// Writes a lease's block table unless the device has it.
+    pub(crate) fn set_table(&mut self, lease: LeaseId, blocks: &[u32]) -> Result<(), EngineError> {
+        Ok(self.tables.set(lease.0 as usize, blocks, &mut *self.backend)?)
+    }
+
+    /// Tokens that a chain has sampled, in scratch that the caller puts back to `draft.sampled`.
+    pub(crate) fn read_drafted(&mut self, count: usize) -> Result<Vec<u32>, EngineError> {
+        let mut sampled = std::mem::take(&mut self.draft.sampled);
+        sampled.clear();
+        sampled.resize(count, 0);
+        if count > 0 {
+            let all = View::head(self.buffers.drafted, count);
+            self.backend.read(all, HostDataMut::U32(&mut sampled))?;
+        }
+        Ok(sampled)
     }
 
     /// Lays out what rows point into; room is made for all the plan can come to.
@@ -467,8 +488,7 @@ impl ModelRunner {
     ) -> Result<(), EngineError> {
         self.fill(plan, Span::sampled_rows)?;
         self.fill_sampling(plan);
-        self.block.clear();
-        let inputs = self.block.add(&self.batch);
+        let inputs = self.lay_inputs();
         self.write_block()?;
         self.write_choices(plan.masks.words())?;
         let out = View::head(self.buffers.sampled, sampled.tokens.len());
@@ -544,11 +564,7 @@ fn sample_row(span: &Span, sample: &SampleSpec, first_row: u32, i: u32) -> Sampl
 impl Runner for ModelRunner {
     fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
         sampled.reset(plan);
-        let done = self.run_step(plan, sampled);
-        if done.is_err() {
-            self.tables.forget();
-        }
-        done
+        self.run_step(plan, sampled)
     }
 
     fn draft(

@@ -102,8 +102,7 @@ impl<R: Runner> Engine<R> {
 
     fn recover(&mut self, what: &str, events: &mut Vec<Event>) {
         let why = format!("the engine panicked while {}: {what}", self.place.stage.name());
-        // What is queued on the device belongs to requests that end here; it must not run under those that follow.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.runner.recover()));
+        let _ = catch_unwind(AssertUnwindSafe(|| self.recover_device()));
         if matches!(self.place.stage, Stage::Start | Stage::Publish) {
             self.clear_cache();
         }

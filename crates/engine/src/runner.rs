@@ -26,7 +26,7 @@ pub trait Runner: Send {
         None
     }
 
-    /// Forgets what a panic left half done on the device, for the next plan to begin anew. State of leases that no plan holds
+    /// Forgets what an error or a panic left half done on the device, for the next plan to begin anew. State of leases that no plan holds
     /// stays as it was.
     fn recover(&mut self) {}
 

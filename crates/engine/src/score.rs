@@ -30,6 +30,7 @@ impl Engine<ModelRunner> {
             plan.set_single(lease, state, chunk.iter().copied(), 0, None);
             done = self.runner.logits(&plan, sink);
             if done.is_err() {
+                self.recover_device();
                 break;
             }
             self.states.commit(lease, chunk.len(), chunk.len());

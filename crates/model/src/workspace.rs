@@ -146,12 +146,6 @@ impl Workspace {
         backend.write(View::head(self.ring_tables, words.len()), HostData::U32(&words))
     }
 
-    /// Writes tables that name no block of any sequence yet.
-    pub fn write_empty_tables(&self, backend: &mut dyn Backend) -> Result<(), BackendError> {
-        let words = vec![0; self.limits.sequences * self.limits.table_width()];
-        backend.write(View::head(self.tables, words.len()), HostData::U32(&words))
-    }
-
     /// An empty input block over this workspace's buffer.
     pub fn input_block(&self, drafts: usize) -> InputBlock {
         InputBlock::new(self.inputs, InputBlock::capacity_of(&self.limits, drafts))

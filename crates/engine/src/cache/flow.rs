@@ -205,9 +205,7 @@ impl<R: Runner> Engine<R> {
             let Self { runner, draft_plan, drafts, .. } = self;
             // Nothing is drafted, so nothing follows.
             let submissions = runner.draft(draft_plan, drafts, &mut |_, _, _| {})?;
-            let host = Busy { other: start.elapsed(), submissions, ..Busy::default() };
-            let busy = self.runner.take_busy().unwrap_or(host);
-            self.stats.note_submissions(&busy);
+            self.report(Busy { other: start.elapsed(), submissions, ..Busy::default() });
         }
         Ok(())
     }

@@ -77,9 +77,10 @@ impl<R: Runner> Engine<R> {
         }
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.sampled)?;
+        let time = self.runner.take_busy().map_or_else(|| start.elapsed(), |busy| busy.step);
         if counts {
-            self.costs.note_calibration(rows, start.elapsed());
-            self.pace.note(rows - 1, 0, start.elapsed());
+            self.costs.note_calibration(rows, time);
+            self.pace.note(rows - 1, 0, time);
         }
         if self.scheduler.limits.mtp { self.time_draft(leases, &sample, counts) } else { Ok(()) }
     }
@@ -110,8 +111,9 @@ impl<R: Runner> Engine<R> {
         let start = Instant::now();
         let passes =
             self.runner.draft(&mut self.draft_plan, &mut self.drafts, &mut |_, _, _| {})?;
+        let time = self.runner.take_busy().map_or_else(|| start.elapsed(), |busy| busy.other);
         if counts {
-            self.costs.note_draft_calibration(passes, leases.len(), start.elapsed());
+            self.costs.note_draft_calibration(passes, leases.len(), time);
         }
         Ok(())
     }
