@@ -7,6 +7,7 @@
 use crate::app::App;
 use crate::chat::ChatRequest;
 use crate::error::ServerError;
+use crate::prepare;
 use forerun_grammar::{GrammarError, GrammarSource, Grammars, Loosen, loosen};
 use forerun_text::{Dialect, Opening, Tool, ToolChoice};
 use serde_json::{Value, json};
@@ -60,8 +61,8 @@ impl Asked<'_> {
         match &self.request.tool_choice {
             None => Ok(plain()),
             Some(ToolChoice::Auto) if self.tools.is_empty() => Ok(plain()),
-            Some(ToolChoice::Auto) => self.loosened(app),
-            Some(choice) => self.forced(app, choice),
+            Some(ToolChoice::Auto) => self.loosened(&app.grammars, &app.loosened),
+            Some(choice) => self.forced(&app.grammars, choice),
         }
     }
 
@@ -101,63 +102,75 @@ impl Asked<'_> {
     }
 
     /// One call of this tool, to see whether it can be held to.
-    fn can_be_called(&self, grammars: &Grammars, tool: &Tool) -> Result<(), Refusal> {
+    fn can_be_called(&self, grammars: &Grammars, tool: &Tool) -> Tried<Refusal> {
         let tools = std::slice::from_ref(tool);
         let opening = Opening::Closed;
-        let lark = self.dialect.tool_grammar(tools, &ToolChoice::Required, false, opening);
-        match lark.map_err(|error| Refusal::Form(error.to_string()))? {
-            Some(lark) => {
-                grammars.compile(&GrammarSource::Lark(lark)).map(drop).map_err(Refusal::Grammar)
+        Ok(match self.dialect.tool_grammar(tools, &ToolChoice::Required, false, opening) {
+            Ok(Some(lark)) => {
+                tried(grammars, &GrammarSource::Lark(lark))?.map_err(Refusal::Grammar)
             }
-            None => Ok(()),
-        }
+            Ok(None) => Ok(()),
+            Err(error) => Err(Refusal::Form(error.to_string())),
+        })
     }
 
     /// Where a call must come, its schema holds as a whole.
-    fn forced(&self, app: &App, choice: &ToolChoice) -> Result<Held, ServerError> {
+    fn forced(
+        &self,
+        made: &Result<Grammars, GrammarError>,
+        choice: &ToolChoice,
+    ) -> Result<Held, ServerError> {
         let tools: Vec<Tool> =
             self.tools.iter().map(|tool| loose(tool, Loosen::Annotations).0).collect();
-        let made = self.grammar(&tools, choice).and_then(|grammar| {
-            if let Some(grammar) = &grammar {
-                super::prepare::grammars(app)?.compile(grammar)?;
-            }
-            Ok(grammar)
-        });
-        match made {
-            Ok(grammar) => Ok(Held { grammar, notes: Vec::new() }),
-            Err(error) => Err(self.at_fault(app, choice, &tools).unwrap_or(error)),
-        }
+        let refused = match self.grammar(&tools, choice) {
+            Ok(None) => return Ok(Held::default()),
+            Ok(Some(grammar)) => match tried(prepare::grammars(made)?, &grammar)? {
+                Ok(()) => return Ok(Held { grammar: Some(grammar), notes: Vec::new() }),
+                Err(error) => error.into(),
+            },
+            Err(error) => error,
+        };
+        Err(self.at_fault(made, choice, &tools)?.unwrap_or(refused))
     }
 
     /// The error that names the tool, and where in it the fault is.
-    fn at_fault(&self, app: &App, choice: &ToolChoice, tools: &[Tool]) -> Option<ServerError> {
-        let grammars = app.grammars.as_ref().ok()?;
+    fn at_fault(
+        &self,
+        made: &Result<Grammars, GrammarError>,
+        choice: &ToolChoice,
+        tools: &[Tool],
+    ) -> Result<Option<ServerError>, ServerError> {
+        let Ok(grammars) = made else { return Ok(None) };
         let called = |tool: &Tool| match choice {
             ToolChoice::Named(name) => tool.name == *name,
             _ => true,
         };
         let tried = tools.iter().enumerate().filter(|(_, tool)| called(tool)).take(4 * MOST_TRIED);
         for (index, tool) in tried {
-            let Err(refusal) = self.can_be_called(grammars, tool) else { continue };
+            let Err(refusal) = self.can_be_called(grammars, tool)? else { continue };
             let schema = Value::Object(self.tools[index].parameters.clone());
             let lost = loosen(&schema, Loosen::Unsupported).1;
             let why = match (lost.first(), refusal) {
                 (Some(lost), _) => lost.to_string(),
                 (None, Refusal::Form(why)) => why,
-                (None, Refusal::Grammar(error)) => why(grammars, schema, &error),
+                (None, Refusal::Grammar(error)) => why(grammars, schema, &error)?,
             };
             let place = self.place(index);
             let message = format!(
                 "{place} `{}`: {why}; simplify the schema, or let `tool_choice` be auto, which loosens it",
                 tool.name
             );
-            return Some(ServerError::invalid(&place, message));
+            return Ok(Some(ServerError::invalid(&place, message)));
         }
-        None
+        Ok(None)
     }
 
     /// Where the model decides, each schema is loosened as far as it has to be.
-    fn loosened(&self, app: &App) -> Result<Held, ServerError> {
+    fn loosened(
+        &self,
+        made: &Result<Grammars, GrammarError>,
+        known: &Loosened,
+    ) -> Result<Held, ServerError> {
         let mut notes = Vec::new();
         let mut tools = Vec::with_capacity(self.tools.len());
         for (index, tool) in self.tools.iter().enumerate() {
@@ -167,7 +180,7 @@ impl Asked<'_> {
         }
         // A form that cannot write one of the arguments says so before anything is compiled.
         let written = self.grammar(&tools, &ToolChoice::Auto);
-        let Ok(grammars) = app.grammars.as_ref() else {
+        let Ok(grammars) = made else {
             return Ok(Held { grammar: written?, notes });
         };
         let key = match &written {
@@ -175,20 +188,20 @@ impl Asked<'_> {
             Ok(Some(GrammarSource::Lark(lark))) => lark.clone(),
             Ok(Some(_)) | Err(_) => json!([self.request.tools, notes]).to_string(),
         };
-        if let Some(held) = app.loosened.get(&key) {
+        if let Some(held) = known.get(&key) {
             return Ok(held);
         }
         if let Ok(Some(grammar)) = written
-            && grammars.compile(&grammar).is_ok()
+            && tried(grammars, &grammar)?.is_ok()
         {
             return Ok(Held { grammar: Some(grammar), notes });
         }
         // The schema of the answer itself is held to as ever.
         if let Some(format) = &self.request.generation.format {
-            grammars.compile(format)?;
+            prepare::compile(grammars, format)?;
         }
         let held = self.loosened_further(grammars, tools, notes)?;
-        app.loosened.put(key, held.clone());
+        known.put(key, held.clone());
         Ok(held)
     }
 
@@ -200,12 +213,12 @@ impl Asked<'_> {
     ) -> Result<Held, ServerError> {
         let mut failed = 0;
         for (index, tool) in tools.iter_mut().enumerate() {
-            if failed < MOST_TRIED && self.can_be_called(grammars, tool).is_ok() {
+            if failed < MOST_TRIED && self.can_be_called(grammars, tool)?.is_ok() {
                 continue;
             }
             failed += 1;
             let (further, lost) = loose(tool, Loosen::Uncertain);
-            if failed < MOST_TRIED && self.can_be_called(grammars, &further).is_ok() {
+            if failed < MOST_TRIED && self.can_be_called(grammars, &further)?.is_ok() {
                 notes.extend(lost.iter().map(|lost| self.told(index, tool, lost)));
                 *tool = further;
             } else {
@@ -214,30 +227,43 @@ impl Asked<'_> {
             }
         }
         if let Some(grammar) = self.grammar(&tools, &ToolChoice::Auto)?
-            && grammars.compile(&grammar).is_ok()
+            && tried(grammars, &grammar)?.is_ok()
         {
             return Ok(Held { grammar: Some(grammar), notes });
         }
         notes.push("all tools together are beyond the grammar compiler".to_owned());
         let tools: Vec<Tool> = tools.iter().map(open).collect();
-        let grammar = self.grammar(&tools, &ToolChoice::Auto)?;
-        let grammar = grammar.filter(|grammar| grammars.compile(grammar).is_ok());
-        Ok(Held { grammar, notes })
+        Ok(match self.grammar(&tools, &ToolChoice::Auto)? {
+            Some(grammar) if tried(grammars, &grammar)?.is_ok() => {
+                Held { grammar: Some(grammar), notes }
+            }
+            _ => Held { grammar: None, notes },
+        })
     }
 }
 
 /// What is wrong with a schema that has nothing in it which is never implemented, and where.
-fn why(grammars: &Grammars, schema: Value, error: &GrammarError) -> String {
+fn why(grammars: &Grammars, schema: Value, error: &GrammarError) -> Result<String, ServerError> {
     let place = loosen(&schema, Loosen::Uncertain).1.into_iter().next();
     // Compiled by itself, what is wrong may have its place.
-    let alone = grammars.compile(&GrammarSource::JsonSchema(schema)).err();
+    let alone = tried(grammars, &GrammarSource::JsonSchema(schema))?.err();
     let said = alone.as_ref().unwrap_or(error).to_string();
-    match place {
+    Ok(match place {
         Some(lost) if lost.path.ends_with("/oneOf") && said.contains("oneOf") => {
             format!("{}: the branches of a `oneOf` have to exclude each other", lost.path)
         }
         Some(lost) if !said.contains("#/") => format!("{said}, at {}", lost.path),
         _ => said,
+    })
+}
+
+/// What the compiler says of something. The outer error is that nobody waits any more, which says nothing of it.
+type Tried<E> = Result<Result<(), E>, ServerError>;
+
+fn tried(grammars: &Grammars, source: &GrammarSource) -> Tried<GrammarError> {
+    match prepare::compile(grammars, source) {
+        Err(error @ GrammarError::Abandoned { .. }) => Err(error.into()),
+        said => Ok(said.map(drop)),
     }
 }
 
@@ -261,4 +287,91 @@ fn open(tool: &Tool) -> Tool {
     let any = json!({"type": "object", "additionalProperties": true});
     let Value::Object(parameters) = any else { unreachable!("written as an object") };
     Tool { name: tool.name.clone(), parameters }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::on_the_side;
+    use forerun_model::Blueprint;
+    use forerun_text::{ChatTemplate, Tokenizer};
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    /// A request with a tool that takes a while to compile.
+    struct Case {
+        dialect: Dialect,
+        made: Result<Grammars, GrammarError>,
+        known: Loosened,
+        request: ChatRequest,
+        tools: Vec<Tool>,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/tales-28m");
+            let tokenizer = Tokenizer::open(&folder).unwrap();
+            let template = ChatTemplate::load(&folder).unwrap().unwrap();
+            let vocabulary = Blueprint::open(&folder).unwrap().spec.vocabulary;
+            let fields = (0..900).map(|i| (format!("field {i}"), json!({"type": "integer"})));
+            let properties: serde_json::Map<_, _> = fields.collect();
+            let parameters = json!({"type": "object", "properties": properties});
+            let function = json!({"name": "wide", "parameters": parameters});
+            let mut request = ChatRequest::new(Vec::new());
+            request.tools = vec![json!({"type": "function", "function": function})];
+            Self {
+                dialect: Dialect::of(&template, &tokenizer),
+                made: Grammars::new(&tokenizer, vocabulary, &[2]),
+                known: Loosened::default(),
+                tools: Tool::parse_all(&request.tools).unwrap(),
+                request,
+            }
+        }
+
+        fn held(&self, choice: &ToolChoice) -> Result<Held, ServerError> {
+            let Self { dialect, tools, request, .. } = self;
+            let asked = Asked { dialect, tools, opening: Opening::Closed, request };
+            match choice {
+                ToolChoice::Auto => asked.loosened(&self.made, &self.known),
+                choice => asked.forced(&self.made, choice),
+            }
+        }
+    }
+
+    /// What comes of work whose client hangs up before it begins.
+    fn hung_up<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (begin, begun) = channel();
+        let (tell, from) = channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let work = on_the_side(move || {
+                begun.recv().unwrap();
+                tell.send(work()).unwrap();
+                Ok(())
+            });
+            tokio::select! {
+                biased;
+                _ = work => unreachable!("it has not begun"),
+                () = tokio::task::yield_now() => {}
+            }
+        });
+        begin.send(()).unwrap();
+        from.recv().unwrap()
+    }
+
+    #[test]
+    fn a_client_that_hangs_up_ends_its_compiling_and_says_nothing_of_its_tools() {
+        for choice in [ToolChoice::Auto, ToolChoice::Required] {
+            let case = Arc::new(Case::new());
+            let (of_client, asked) = (Arc::clone(&case), choice.clone());
+            let left = hung_up(move || of_client.held(&asked));
+            let error = left.map(|held| held.notes).unwrap_err().to_string();
+            assert!(error.contains("not waited for any more"), "{choice:?}: {error}");
+            assert!(case.known.0.lock().unwrap().is_empty(), "{choice:?}");
+            // The next client, who waits, is told nothing of the one who left.
+            let held = case.held(&choice).unwrap();
+            assert!(held.grammar.is_some() && held.notes.is_empty(), "{choice:?}: {held:?}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::sampling::PromptKind;
 use crate::service::Job;
 use forerun_base::Token;
 use forerun_engine::{CacheUse, Constraint, RejectError, check_tokens};
-use forerun_grammar::{GrammarSource, Grammars};
+use forerun_grammar::{GrammarError, GrammarSource, Grammars};
 use forerun_text::{AnswerParser, ChatTemplate, Dialect, Opening, TextError, Tool};
 use serde_json::Map;
 use std::sync::Arc;
@@ -86,8 +86,7 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepa
             forbidden: None,
         };
         for choice in 0..request.generation.choices {
-            let format = request.generation.format.as_ref();
-            let constraint = format.map(|source| compile(app, source)).transpose()?;
+            let constraint = constraint(app, request.generation.format.as_ref())?;
             prepared.jobs.push(outline.job(app, choice, constraint)?);
             prepared.readers.push(Reader::new(None));
         }
@@ -185,13 +184,13 @@ impl<'a> Conversation<'a> {
         request: &ChatRequest,
         grammar: Option<&GrammarSource>,
     ) -> Result<Option<Box<dyn Constraint>>, ServerError> {
-        let inner = grammar.map(|source| compile(app, source)).transpose()?;
+        let inner = constraint(app, grammar)?;
         // Reasoning that a template begins though it was told not to ends at once.
         let off = request.reasoning.enabled == Some(false);
         let budget = if off { Some(0) } else { request.reasoning.budget };
         match (self.opening, self.dialect.reasoning_end()) {
             (Opening::Open, Some(end)) if inner.is_some() || budget.is_some() => {
-                Ok(Some(grammars(app)?.after_reasoning(end, budget, inner)?))
+                Ok(Some(grammars(&app.grammars)?.after_reasoning(end, budget, inner)?))
             }
             _ => Ok(inner),
         }
@@ -231,14 +230,25 @@ fn variables(
     Ok(variables)
 }
 
-pub(crate) fn grammars(app: &App) -> Result<&Grammars, ServerError> {
-    app.grammars
-        .as_ref()
-        .map_err(|error| ServerError::invalid("response_format", error.to_string()))
+pub(crate) fn grammars(made: &Result<Grammars, GrammarError>) -> Result<&Grammars, ServerError> {
+    made.as_ref().map_err(|error| ServerError::invalid("response_format", error.to_string()))
 }
 
-fn compile(app: &App, source: &GrammarSource) -> Result<Box<dyn Constraint>, ServerError> {
-    Ok(grammars(app)?.compile_while(source, &is_wanted)?)
+/// Compiles a grammar for as long as the client waits.
+pub(crate) fn compile(
+    grammars: &Grammars,
+    source: &GrammarSource,
+) -> Result<Box<dyn Constraint>, GrammarError> {
+    grammars.compile_while(source, &is_wanted)
+}
+
+/// The constraint of a grammar, if there is one.
+fn constraint(
+    app: &App,
+    source: Option<&GrammarSource>,
+) -> Result<Option<Box<dyn Constraint>>, ServerError> {
+    let Some(source) = source else { return Ok(None) };
+    Ok(Some(compile(grammars(&app.grammars)?, source)?))
 }
 
 /// Text to tokens as it stands, special tokens included. One that is too long for the context is not tokenized first.
