@@ -4,6 +4,7 @@
 // CHROMIUM: the browser (default /usr/bin/chromium). SHOTS: a folder for pictures, if wanted.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { after, before, describe, test } from "node:test";
 import { chromium } from "playwright-core";
 
@@ -118,6 +119,10 @@ for (const size of Object.keys(SIZES)) {
       await page.getByLabel("Temperature").fill("0");
       await page.getByLabel("Longest answer, tokens").fill("12");
       await page.getByLabel("Seed").fill("7");
+      await page.getByLabel("Top k").fill("20");
+      await page.getByLabel("Min p").fill("0.1");
+      await page.getByLabel("Repetition penalty").fill("1.1");
+      await page.getByLabel("End before these strings").fill("END");
       await page.getByLabel("Speculation").selectOption("off");
       await shot(page, `${size}-settings`);
       await page.getByRole("button", { name: "Done" }).click();
@@ -133,6 +138,7 @@ for (const size of Object.keys(SIZES)) {
       const body = (await asked).postDataJSON();
       assert.deepEqual(body.messages, [{ role: "system", content: "Be brief." }, { role: "user", content: STORY }]);
       assert.deepEqual([body.temperature, body.max_tokens, body.seed, body.speculation], [0, 12, 7, "off"]);
+      assert.deepEqual([body.top_k, body.min_p, body.repetition_penalty, body.stop], [20, 0.1, 1.1, ["END"]]);
       await finished(page);
       assert.match(await answers(page).last().locator(".receipt").innerText(), /12 tokens/);
       assert.deepEqual(complaints, []);
@@ -197,6 +203,53 @@ describe("the conversation", () => {
     await close();
   });
 
+  test("any message can be changed, and both branches stay", async () => {
+    const { page, complaints, close } = await open("desktop");
+    await alter(page, { max_tokens: 12, temperature: 0 });
+    await send(page, STORY);
+    await finished(page);
+    const first = await lastText(page);
+    await send(page, "And then?");
+    await finished(page);
+    await page.getByRole("button", { name: "Edit" }).first().click();
+    await send(page, "Tell me of a bear.");
+    await finished(page);
+    assert.equal(await page.locator(".message").count(), 2);
+    assert.equal(await page.locator(".message.user .branch").innerText(), "2/2");
+    await page.locator(".message.user").getByRole("button", { name: "The branch before" }).click();
+    assert.equal(await page.locator(".message").count(), 4);
+    assert.equal((await answers(page).first().locator(".prose:not(.thought)").innerText()), first);
+    await page.reload();
+    assert.equal(await page.locator(".message").count(), 4);
+    assert.deepEqual(await page.locator(".message.user .prose:not(.thought)").allInnerTexts(), [STORY, "And then?"]);
+    await page.getByRole("button", { name: "Regenerate" }).first().click();
+    await finished(page);
+    assert.equal(await answers(page).locator(".branch").innerText(), "2/2");
+    assert.equal(await page.locator(".message").count(), 2);
+    assert.deepEqual(complaints, []);
+    await close();
+  });
+
+  test("a text file goes with a message, and other files are refused by name", async () => {
+    const { page, complaints, close } = await open("desktop");
+    await alter(page, { max_tokens: 8 });
+    await page.locator("#file").setInputFiles([
+      { name: "notes.md", mimeType: "text/markdown", buffer: Buffer.from("The fox is red.\n") },
+      { name: "fox.png", mimeType: "image/png", buffer: Buffer.from([0x89, 0x50, 0x4e, 0x47, 0, 1]) },
+    ]);
+    await page.getByText("fox.png is not a text file").waitFor();
+    assert.deepEqual(await page.locator("#files .chip").allInnerTexts(), ["notes.md\n×"]);
+    await shot(page, "desktop-attached");
+    const asked = page.waitForRequest(QUESTIONS);
+    await send(page, "What colour?");
+    assert.equal((await asked).postDataJSON().messages[0].content, "notes.md:\n\n```md\nThe fox is red.\n```\n\nWhat colour?");
+    await finished(page);
+    assert.equal(await page.locator("#files .chip").count(), 0);
+    assert.equal(await page.locator(".message.user .file summary").innerText(), "notes.md");
+    assert.deepEqual(complaints, []);
+    await close();
+  });
+
   test("a new chat starts empty", async () => {
     const { page, close } = await open("desktop");
     await alter(page, { max_tokens: 8 });
@@ -225,6 +278,101 @@ describe("the conversation", () => {
   });
 });
 
+describe("the list of chats", () => {
+  /** Two chats, the second of which is shown. */
+  async function twoChats(size) {
+    const opened = await open(size);
+    const { page } = opened;
+    await alter(page, { max_tokens: 8 });
+    await send(page, "Tell me of a hedgehog.");
+    await finished(page);
+    await page.getByLabel("New chat").click();
+    await send(page, "Tell me of an owl.");
+    await finished(page);
+    if (size === "phone") {
+      await page.getByRole("button", { name: "Chats" }).click();
+      await page.locator("#search").waitFor({ state: "visible" });
+    }
+    return opened;
+  }
+  const titles = (page) => page.locator("#chat-list .title").allInnerTexts();
+
+  for (const size of Object.keys(SIZES)) {
+    test(`keeps every chat, finds words in them and opens them, on a ${size}`, async () => {
+      const { page, complaints, close } = await twoChats(size);
+      assert.deepEqual(await titles(page), ["Tell me of an owl.", "Tell me of a hedgehog."]);
+      await shot(page, `${size}-chats`);
+      await page.getByLabel("Search chats").fill("HEDGE");
+      assert.deepEqual(await titles(page), ["Tell me of a hedgehog."]);
+      await page.locator("#chat-list .title").first().click();
+      assert.equal(await page.locator(".message.user .prose:not(.thought)").innerText(), "Tell me of a hedgehog.");
+      await page.reload();
+      assert.equal(await page.locator(".message.user .prose:not(.thought)").innerText(), "Tell me of a hedgehog.");
+      assert.equal((await titles(page)).length, 2);
+      assert.deepEqual(complaints, []);
+      await close();
+    });
+
+    test(`renames, deletes and takes a deletion back, on a ${size}`, async () => {
+      const { page, complaints, close } = await twoChats(size);
+      await page.getByRole("button", { name: "Rename" }).click();
+      await page.getByLabel("Name of the chat").fill("Night birds");
+      await page.keyboard.press("Enter");
+      assert.deepEqual(await titles(page), ["Night birds", "Tell me of a hedgehog."]);
+      await page.getByRole("button", { name: "Delete" }).click();
+      assert.deepEqual(await titles(page), ["Tell me of a hedgehog."]);
+      assert.equal(await page.locator(".message").count(), 0);
+      await page.getByRole("button", { name: "Undo" }).click();
+      assert.deepEqual(await titles(page), ["Night birds", "Tell me of a hedgehog."]);
+      assert.equal(await page.locator(".message.user .prose:not(.thought)").innerText(), "Tell me of an owl.");
+      assert.deepEqual(complaints, []);
+      await close();
+    });
+  }
+
+  test("saves a chat as a file", async () => {
+    const { page, close } = await twoChats("desktop");
+    const answer = await lastText(page);
+    for (const format of ["md", "json"]) {
+      const saved = page.waitForEvent("download");
+      await page.getByRole("button", { name: `Save .${format}` }).click();
+      const download = await saved;
+      assert.equal(download.suggestedFilename(), `tell-me-of-an-owl.${format}`);
+      const text = await readFile(await download.path(), "utf8");
+      if (format === "json") assert.equal(JSON.parse(text).messages.length, 2);
+      else assert.ok(text.startsWith("# Tell me of an owl.\n\n## You\n\nTell me of an owl.\n\n## Model\n\n"), text);
+      assert.ok(text.includes(answer.split("\n")[0].slice(0, 10)), `${answer} is missing in: ${text}`);
+    }
+    await close();
+  });
+
+  test("a chat that is left while it answers keeps what came", async () => {
+    const { page, complaints, close } = await open("desktop");
+    await alter(page, { ignore_eos: true, max_tokens: 4000 });
+    await send(page, STORY);
+    await begun(page);
+    await page.getByLabel("New chat").click();
+    await finished(page);
+    assert.equal(await page.locator(".message").count(), 0);
+    await page.locator("#chat-list .title").first().click();
+    assert.ok((await lastText(page)).length > 0);
+    assert.match(await answers(page).last().locator(".notice").innerText(), /Stopped/);
+    assert.deepEqual(complaints, []);
+    await close();
+  });
+
+  test("takes over what an earlier version kept", async () => {
+    const { page, complaints, close } = await open("desktop");
+    await page.evaluate(() => localStorage.setItem("forerun.chat", JSON.stringify([{ role: "user", content: "An old question" }, { role: "assistant", content: "An old answer" }])));
+    await page.reload();
+    assert.deepEqual(await titles(page), ["An old question"]);
+    await page.locator("#chat-list .title").click();
+    assert.equal(await lastText(page), "An old answer");
+    assert.deepEqual(complaints, []);
+    await close();
+  });
+});
+
 describe("what the model writes", () => {
   /** Answers in the server's place: the bundled model cannot be made to write a given text. */
   async function answerWith(page, deltas) {
@@ -246,6 +394,26 @@ describe("what the model writes", () => {
     assert.equal(await prose.locator("img, a").count(), 0);
     assert.match(await prose.innerText(), /<img src=x onerror=alert\(1\)>/);
     await shot(page, "desktop-markdown");
+    assert.deepEqual(complaints, []);
+    await close();
+  });
+
+  test("tables, tasks, nested code, colours and formulas are shown", async () => {
+    const { page, complaints, close } = await open("desktop");
+    await answerWith(page, [{ content: "| a | b |\n|---|--:|\n| 1 | ~~2~~ |\n\n- [x] one\n- two\n\n  ```py\n  def f(): # hi\n  ```\n\nIt is $\\frac{a}{b}$ and $\\unheardof$.\n\n$$\\sum_{i=1}^n i^2$$" }]);
+    await send(page, "Go");
+    await finished(page);
+    const prose = answers(page).last().locator(".prose:not(.thought)");
+    assert.deepEqual(await prose.locator("td").allInnerTexts(), ["1", "2"]);
+    assert.equal(await prose.locator("del").innerText(), "2");
+    assert.equal(await prose.locator("li.task input").isChecked(), true);
+    assert.equal(await prose.locator("li pre code").innerText(), "def f(): # hi");
+    assert.deepEqual([await prose.locator("li .keyword").innerText(), await prose.locator("li .comment").innerText()], ["def", "# hi"]);
+    assert.equal(await prose.locator("p math mfrac").count(), 1);
+    assert.equal(await prose.locator("p code.tex").innerText(), "\\unheardof");
+    const tall = await prose.locator(".formula math").boundingBox();
+    assert.ok(tall.height > 30, `limits stand above and below: ${tall.height}`);
+    await shot(page, "desktop-rich");
     assert.deepEqual(complaints, []);
     await close();
   });

@@ -30,12 +30,20 @@ const FILES: &[File] = &[
     file!("/page/icon.svg", "image/svg+xml", "icon.svg"),
     file!("/page/app.js", "text/javascript; charset=utf-8", "app.js"),
     file!("/page/api.js", "text/javascript; charset=utf-8", "api.js"),
-    file!("/page/conversation.js", "text/javascript; charset=utf-8", "conversation.js"),
+    file!("/page/attachments.js", "text/javascript; charset=utf-8", "attachments.js"),
+    file!("/page/chat.js", "text/javascript; charset=utf-8", "chat.js"),
+    file!("/page/chats.js", "text/javascript; charset=utf-8", "chats.js"),
+    file!("/page/composer.js", "text/javascript; charset=utf-8", "composer.js"),
+    file!("/page/highlight.js", "text/javascript; charset=utf-8", "highlight.js"),
     file!("/page/markdown.js", "text/javascript; charset=utf-8", "markdown.js"),
+    file!("/page/math.js", "text/javascript; charset=utf-8", "math.js"),
     file!("/page/receipt.js", "text/javascript; charset=utf-8", "receipt.js"),
     file!("/page/render.js", "text/javascript; charset=utf-8", "render.js"),
     file!("/page/settings.js", "text/javascript; charset=utf-8", "settings.js"),
     file!("/page/settings_dialog.js", "text/javascript; charset=utf-8", "settings_dialog.js"),
+    file!("/page/sidebar.js", "text/javascript; charset=utf-8", "sidebar.js"),
+    file!("/page/talk.js", "text/javascript; charset=utf-8", "talk.js"),
+    file!("/page/vendor/marked.js", "text/javascript; charset=utf-8", "vendor/marked.js"),
 ];
 
 /// The page's routes. They need no key: the page asks for it.

@@ -1,139 +1,140 @@
-// Markdown as models write it, as data: blocks of spans. No DOM, no HTML, so model text can never become markup.
+// Markdown as models write it, as data: blocks of spans. No DOM and no HTML, so model text can never become markup.
 //
-// A block is { kind, ... }: paragraph and heading { spans }, code { language, text, open }, list { ordered, start, items: [{ depth, spans }] },
-// quote { blocks }, rule. A span is { kind: text | code | strong | emphasis | link, text, href? }.
+// The grammar is marked's (GFM: tables, task lists, strikethrough, nested lists), of which only the lexer is used; math between
+// $...$, $$...$$, \(...\) and \[...\] is added here.
+//
+// A block is { kind, ... }: paragraph { spans }, heading { level, spans }, code { language, text, open }, math { tex },
+// list { ordered, start, items: [{ checked, blocks }] }, table { align, header: [spans], rows: [[spans]] }, quote { blocks }, rule.
+// A span is { kind: text | code | math | strong | emphasis | strike | link | break, text?, spans?, href? }.
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`]*$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
-const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
-const BULLET = /^(\s*)[-*+]\s+(.*)$/;
-const NUMBER = /^(\s*)(\d{1,9})[.)]\s+(.*)$/;
-const QUOTE = /^ {0,3}>\s?(.*)$/;
+import { Marked, Lexer } from "./vendor/marked.js";
 
-/** Splits a text into blocks. A later part of the text never changes a block before the last. */
-export function parseBlocks(text, depth = 0) {
-  const lines = text.split("\n");
-  const blocks = [];
-  let at = 0;
-  while (at < lines.length) {
-    const read = readFence(lines, at) ?? readLine(lines, at) ?? readQuote(lines, at, depth) ?? readList(lines, at);
-    if (read) {
-      blocks.push(read.block);
-      at = read.next;
-    } else if (lines[at].trim() === "") {
-      at += 1;
-    } else {
-      const { block, next } = readParagraph(lines, at);
-      blocks.push(block);
-      at = next;
-    }
+/** Longer runs of text are shown as they are: finding pairs of marks in them takes time that grows with the square. */
+const LONGEST_INLINE = 10_000;
+/** Quotes in quotes beyond this depth are one quote: a line of a thousand marks must not be a thousand calls. */
+const DEEPEST_QUOTE = 4;
+
+const INLINE_MATH = /^(?:\\\(([^\n]{1,1000}?)\\\)|\\\[([^]{1,1000}?)\\\]|\$\$([^$\n]{1,1000}?)\$\$|\$(?![\s$])((?:\\[^\n]|[^$\\\n]){1,1000}?)(?<!\s)\$(?![\d$]))/;
+const BLOCK_MATH = /^ {0,3}(?:\$\$([^$]{1,4000}?)\$\$|\\\[([^]{1,4000}?)\\\])[ \t]*(?:\n|$)/;
+
+const math = [
+  {
+    name: "math",
+    level: "inline",
+    start: (text) => text.search(/\$|\\[([]/),
+    tokenizer(text) {
+      const match = INLINE_MATH.exec(text);
+      if (!match) return undefined;
+      return { type: "math", raw: match[0], tex: match.slice(1).find((tex) => tex !== undefined) };
+    },
+  },
+  {
+    name: "mathBlock",
+    level: "block",
+    start: (text) => text.search(/^ {0,3}(?:\$\$|\\\[)/m),
+    tokenizer(text) {
+      const match = BLOCK_MATH.exec(text);
+      return match ? { type: "mathBlock", raw: match[0], tex: (match[1] ?? match[2]).trim() } : undefined;
+    },
+  },
+];
+const options = new Marked({ gfm: true }, { extensions: math }).defaults;
+
+/** Splits a text into blocks. */
+export function parseBlocks(text) {
+  try {
+    return blocksOf(lex(text));
+  } catch {
+    // Nested deeper than the lexer's recursion can go.
+    return [{ kind: "paragraph", spans: [{ kind: "text", text }] }];
   }
-  return blocks;
 }
 
-function readFence(lines, at) {
-  const fence = FENCE.exec(lines[at]);
-  if (!fence) return null;
-  const [, mark, language] = fence;
-  const body = [];
-  for (let next = at + 1; next < lines.length; next += 1) {
-    const line = lines[next].trim();
-    const closes = line.length >= mark.length && line === mark[0].repeat(line.length);
-    if (closes) return { block: { kind: "code", language, text: body.join("\n"), open: false }, next: next + 1 };
-    body.push(lines[next]);
-  }
-  return { block: { kind: "code", language, text: body.join("\n"), open: true }, next: lines.length };
-}
-
-function readLine(lines, at) {
-  if (RULE.test(lines[at])) return { block: { kind: "rule" }, next: at + 1 };
-  const heading = HEADING.exec(lines[at]);
-  if (!heading) return null;
-  return { block: { kind: "heading", level: heading[1].length, spans: parseSpans(heading[2]) }, next: at + 1 };
-}
-
-function readQuote(lines, at, depth) {
-  // Quotes in quotes stop nesting at four: a line of a thousand marks must not be a thousand calls.
-  if (depth >= 4 || !QUOTE.test(lines[at])) return null;
-  const inner = [];
-  let next = at;
-  for (; next < lines.length; next += 1) {
-    const line = QUOTE.exec(lines[next]);
-    if (!line) break;
-    inner.push(line[1]);
-  }
-  return { block: { kind: "quote", blocks: parseBlocks(inner.join("\n"), depth + 1) }, next };
-}
-
-function listItem(line) {
-  const number = NUMBER.exec(line);
-  if (number) return { ordered: true, start: Number(number[2]), indent: number[1].length, text: number[3] };
-  const bullet = RULE.test(line) ? null : BULLET.exec(line);
-  return bullet && { ordered: false, start: 1, indent: bullet[1].length, text: bullet[2] };
-}
-
-function readList(lines, at) {
-  const first = listItem(lines[at]);
-  if (!first) return null;
-  const items = [];
-  let next = at;
-  for (; next < lines.length; next += 1) {
-    const item = listItem(lines[next]);
-    if (item) {
-      if (item.indent <= first.indent && item.ordered !== first.ordered) break;
-      items.push({ depth: Math.min(3, Math.floor(Math.max(0, item.indent - first.indent) / 2)), text: item.text });
-    } else if (lines[next].trim() === "") {
-      // A blank line ends the list unless an item follows it.
-      if (next + 1 >= lines.length || !listItem(lines[next + 1])) break;
-    } else if (/^\s+\S/.test(lines[next])) {
-      items[items.length - 1].text += ` ${lines[next].trim()}`;
-    } else {
-      break;
-    }
-  }
-  const spans = items.map(({ depth, text }) => ({ depth, spans: parseSpans(text) }));
-  return { block: { kind: "list", ordered: first.ordered, start: first.start, items: spans }, next };
-}
-
-function readParagraph(lines, at) {
-  let next = at + 1;
-  while (next < lines.length && lines[next].trim() !== "" && !startsBlock(lines[next])) next += 1;
-  return { block: { kind: "paragraph", spans: parseSpans(lines.slice(at, next).join("\n")) }, next };
-}
-
-function startsBlock(line) {
-  return FENCE.test(line) || RULE.test(line) || HEADING.test(line) || QUOTE.test(line) || listItem(line) !== null;
-}
-
-const SPAN = new RegExp(
-  [
-    "(?<!`)(?<ticks>`+)(?!`)(?<code>[^]{1,2000}?)(?<!`)\\k<ticks>(?!`)",
-    "\\*\\*(?=\\S)(?<strong>[^*]{1,2000}?)(?<=\\S)\\*\\*",
-    "(?<![\\w*])\\*(?=[^\\s*])(?<star>[^*\\n]{1,2000}?)(?<=\\S)\\*(?!\\*)",
-    "(?<!\\w)_(?=[^\\s_])(?<score>[^_\\n]{1,2000}?)(?<=\\S)_(?!\\w)",
-    "\\[(?<label>[^\\]\\n]{1,500})\\]\\((?<href>https?://[^\\s()]{1,2000})\\)",
-    "(?<url>https?://[^\\s<>()\"'`*]{1,2000}[^\\s<>()\"'`*.,;:!?])",
-  ].join("|"),
-  "g",
-);
-
-/** Splits the text of one block into spans. Only http and https addresses become links. */
+/** Splits the text of one block into spans. */
 export function parseSpans(text) {
-  const spans = [];
-  let done = 0;
-  for (const match of text.matchAll(SPAN)) {
-    if (match.index > done) spans.push({ kind: "text", text: text.slice(done, match.index) });
-    spans.push(spanOf(match.groups));
-    done = match.index + match[0].length;
-  }
-  if (done < text.length) spans.push({ kind: "text", text: text.slice(done) });
-  return spans;
+  return spansOf(new Lexer(options).inlineTokens(text));
 }
 
-function spanOf({ code, strong, star, score, label, href, url }) {
-  if (code !== undefined) return { kind: "code", text: code };
-  if (strong !== undefined) return { kind: "strong", text: strong };
-  if (label !== undefined) return { kind: "link", text: label, href };
-  if (url !== undefined) return { kind: "link", text: url, href: url };
-  return { kind: "emphasis", text: star ?? score };
+function lex(text) {
+  const lexer = new Lexer(options);
+  const shallow = text.replace(/\r\n?/g, "\n").replace(new RegExp(`^((?: {0,3}>){${DEEPEST_QUOTE}})[ >]*>`, "gm"), "$1");
+  lexer.blockTokens(shallow, lexer.tokens);
+  for (const { src, tokens } of lexer.inlineQueue) {
+    if (src.length <= LONGEST_INLINE) lexer.inlineTokens(src, tokens);
+    else tokens.push({ type: "text", text: src });
+  }
+  return lexer.tokens;
+}
+
+function blocksOf(tokens) {
+  return tokens.map(blockOf).filter((block) => block !== null);
+}
+
+function blockOf(token) {
+  switch (token.type) {
+    case "space": case "def": case "checkbox": return null;
+    case "hr": return { kind: "rule" };
+    case "heading": return { kind: "heading", level: token.depth, spans: spansOf(token.tokens) };
+    case "code": return codeOf(token);
+    case "mathBlock": return { kind: "math", tex: token.tex };
+    case "blockquote": return { kind: "quote", blocks: blocksOf(token.tokens) };
+    case "list": return listOf(token);
+    case "table": return tableOf(token);
+    case "html": return { kind: "paragraph", spans: [{ kind: "text", text: token.raw.trimEnd() }] };
+    default: return { kind: "paragraph", spans: token.tokens ? spansOf(token.tokens) : [textSpan(token)] };
+  }
+}
+
+function codeOf({ raw, lang, text, codeBlockStyle }) {
+  const fence = /^ {0,3}(`{3,}|~{3,})/.exec(raw)?.[1];
+  const last = raw.trimEnd().split("\n").at(-1).trim();
+  const closed = codeBlockStyle === "indented" || !fence || (raw.trimEnd().includes("\n") && last.startsWith(fence) && last === fence[0].repeat(last.length));
+  return { kind: "code", language: (lang ?? "").split(/\s/)[0], text, open: !closed };
+}
+
+function listOf({ ordered, start, items }) {
+  return {
+    kind: "list",
+    ordered,
+    start: ordered ? Number(start) : 1,
+    items: items.map(({ task, checked, tokens }) => ({ checked: task ? Boolean(checked) : null, blocks: blocksOf(tokens) })),
+  };
+}
+
+function tableOf({ align, header, rows }) {
+  const cells = (row) => row.map(({ tokens }) => spansOf(tokens));
+  return { kind: "table", align, header: cells(header), rows: rows.map(cells) };
+}
+
+function spansOf(tokens) {
+  // The box of a task belongs to its item.
+  return tokens.filter(({ type }) => type !== "checkbox").map(spanOf);
+}
+
+function spanOf(token) {
+  switch (token.type) {
+    case "codespan": return { kind: "code", text: token.text };
+    case "math": return { kind: "math", text: token.tex };
+    case "strong": return { kind: "strong", spans: spansOf(token.tokens) };
+    case "em": return { kind: "emphasis", spans: spansOf(token.tokens) };
+    case "del": return { kind: "strike", spans: spansOf(token.tokens) };
+    case "br": return { kind: "break" };
+    case "link": case "image": return linkOf(token);
+    case "html": return { kind: "text", text: token.raw };
+    default: return token.tokens ? { kind: "group", spans: spansOf(token.tokens) } : textSpan(token);
+  }
+}
+
+/** Only http and https addresses become links. Pictures are links too: the page loads nothing from elsewhere. */
+function linkOf(token) {
+  if (!/^https?:\/\//i.test(token.href)) return { kind: "text", text: token.raw };
+  const spans = token.type === "image" ? [{ kind: "text", text: token.text || token.href }] : spansOf(token.tokens);
+  return { kind: "link", href: token.href, spans };
+}
+
+const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
+
+function textSpan({ type, text, raw }) {
+  if (type === "escape") return { kind: "text", text };
+  return { kind: "text", text: (text ?? raw).replace(/&(amp|lt|gt|quot|apos|nbsp);/g, (_, name) => ENTITIES[name]) };
 }

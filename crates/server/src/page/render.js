@@ -1,6 +1,8 @@
 // Messages as elements. Text from the model only ever becomes text nodes.
 
+import { highlight } from "./highlight.js";
 import { parseBlocks } from "./markdown.js";
+import { parseMath } from "./math.js";
 
 /** An element with properties and children; strings become text nodes. */
 export function el(tag, properties = {}, ...children) {
@@ -9,40 +11,65 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+const SPAN_TAGS = { strong: "strong", emphasis: "em", strike: "del", group: "span" };
+
 function spans(list) {
-  return list.map(({ kind, text, href }) => {
-    if (kind === "text") return text;
-    if (kind === "link") return el("a", { href, rel: "noopener noreferrer nofollow", target: "_blank" }, text);
-    return el({ code: "code", strong: "strong", emphasis: "em" }[kind], {}, text);
+  return list.map((span) => {
+    switch (span.kind) {
+      case "text": return span.text;
+      case "code": return el("code", {}, span.text);
+      case "math": return formula(span.text, false);
+      case "break": return el("br");
+      case "link": return el("a", { href: span.href, rel: "noopener noreferrer nofollow", target: "_blank" }, ...spans(span.spans));
+      default: return el(SPAN_TAGS[span.kind], {}, ...spans(span.spans));
+    }
   });
 }
 
+const MATH = "http://www.w3.org/1998/Math/MathML";
+
+/** A formula, or its source where something in it is not known. */
+function formula(tex, display) {
+  const tree = parseMath(tex, display);
+  return tree ? mathElement(tree) : el("code", { className: "tex" }, tex);
+}
+
+function mathElement({ tag, text, children = [], attributes = {} }) {
+  const element = document.createElementNS(MATH, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...(text === undefined ? children.map(mathElement) : [text]));
+  return element;
+}
+
 function list({ ordered, start, items }) {
-  const root = ordered ? el("ol", { start }) : el("ul");
-  const open = [root];
-  for (const item of items) {
-    const depth = Math.min(item.depth, open.length);
-    open.length = Math.min(open.length, depth + 1);
-    if (depth === open.length) {
-      const inner = el("ul");
-      (open[depth - 1].lastElementChild ?? open[depth - 1]).append(inner);
-      open.push(inner);
-    }
-    open[depth].append(el("li", {}, ...spans(item.spans)));
-  }
-  return root;
+  return el(ordered ? "ol" : "ul", ordered ? { start } : {}, ...items.map(({ checked, blocks }) => {
+    const box = checked === null ? null : el("input", { type: "checkbox", checked, disabled: true });
+    // The text of a plain item stands in it directly; further blocks follow.
+    const [first, ...rest] = blocks;
+    const lead = first?.kind === "paragraph" ? spans(first.spans) : first ? [block(first)] : [];
+    return el("li", { className: box ? "task" : "" }, box, ...lead, ...rest.map(block));
+  }));
+}
+
+function table({ align, header, rows }) {
+  const cells = (tag, row) => el("tr", {}, ...row.map((cell, index) => el(tag, { className: align[index] ?? "" }, ...spans(cell))));
+  return el("div", { className: "table", tabIndex: 0 },
+    el("table", {}, el("thead", {}, cells("th", header)), el("tbody", {}, ...rows.map((row) => cells("td", row)))));
 }
 
 function code({ language, text }) {
   const copy = el("button", { type: "button", className: "copy", title: "Copy this code" }, "Copy");
   copy.addEventListener("click", () => copyText(text, copy));
-  return el("figure", { className: "code" }, el("figcaption", {}, language || "text", copy), el("pre", { tabIndex: 0 }, el("code", {}, text)));
+  const pieces = highlight(text, language).map((piece) => (piece.kind === "plain" ? piece.text : el("span", { className: piece.kind }, piece.text)));
+  return el("figure", { className: "code" }, el("figcaption", {}, language || "text", copy), el("pre", { tabIndex: 0 }, el("code", {}, ...pieces)));
 }
 
 function block(data) {
   switch (data.kind) {
     case "code": return code(data);
+    case "math": return el("div", { className: "formula", tabIndex: 0 }, formula(data.tex, true));
     case "list": return list(data);
+    case "table": return table(data);
     case "rule": return el("hr");
     case "heading": return el(`h${Math.min(6, data.level + 2)}`, {}, ...spans(data.spans));
     case "quote": return el("blockquote", {}, ...data.blocks.map(block));
@@ -92,15 +119,18 @@ export class MessageView {
     this.notice = el("div", { className: "notice", hidden: true });
     this.receipt = el("dl", { className: "receipt", ariaLabel: "Receipt" });
     this.actions = el("p", { className: "actions" });
+    this.files = el("div", { className: "files" }, ...(message.files ?? []).map(({ name, text }) =>
+      el("details", { className: "file" }, el("summary", {}, name), el("pre", { tabIndex: 0 }, text))));
     const who = el("h3", { className: "hidden" }, { user: "You", tool: "Tool result" }[message.role] ?? "Model");
     this.element = el("article", { className: `message ${message.role}` },
-      who, this.thinking, this.prose.element, this.calls, this.wait, this.notice, this.receipt, this.actions);
+      who, this.files, this.thinking, this.prose.element, this.calls, this.wait, this.notice, this.receipt, this.actions);
   }
 
   update(streaming = false) {
     const { role, content, reasoning = "", calls = [] } = this.message;
     if (role === "assistant") this.prose.show(content);
     else this.prose.element.textContent = content;
+    this.prose.element.hidden = role === "user" && content === "";
     this.thinking.hidden = reasoning === "";
     if (reasoning !== "") this.thought.show(reasoning);
     this.thinking.querySelector("summary").textContent = streaming && content === "" && calls.length === 0 ? "Thinking…" : "Thinking";

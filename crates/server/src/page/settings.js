@@ -3,7 +3,8 @@
 const KEPT_AS = "forerun.settings";
 
 export const DEFAULTS = Object.freeze({
-  system: "", temperature: "", top_p: "", max_tokens: "", seed: "", thinking: "", speculation: "", theme: "", api_key: "", tools: "", model: "",
+  system: "", temperature: "", top_p: "", top_k: "", min_p: "", repetition_penalty: "", presence_penalty: "", frequency_penalty: "",
+  max_tokens: "", seed: "", stop: "", thinking: "", thinking_budget: "", speculation: "", theme: "", api_key: "", tools: "", model: "",
 });
 
 export function load() {
@@ -27,12 +28,18 @@ export function save(settings) {
   }
 }
 
+const NUMBERS = [
+  "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "max_tokens", "seed", "thinking_budget",
+];
+
 /** The fields of a chat request. Empty settings send nothing, so the model's own defaults hold. */
 export function requestFields(settings) {
   const fields = {};
-  for (const name of ["temperature", "top_p", "max_tokens", "seed"]) {
+  for (const name of NUMBERS) {
     if (settings[name] !== "" && Number.isFinite(Number(settings[name]))) fields[name] = Number(settings[name]);
   }
+  const stop = settings.stop.split("\n").filter((line) => line !== "");
+  if (stop.length > 0) fields.stop = stop;
   if (settings.thinking !== "") fields.enable_thinking = settings.thinking === "on";
   if (settings.speculation !== "") {
     const drafts = Number(settings.speculation);
