@@ -59,7 +59,7 @@ impl App {
             let message = format!("{note}; this server is strict, so it does no request in part");
             return Err(ServerError::Invalid { param: None, message });
         }
-        notes::tell(&request_id, std::mem::take(&mut prepared.notes));
+        notes::add(&request_id, std::mem::take(&mut prepared.notes));
         self.submit(prepared, places).await
     }
 

@@ -1,6 +1,6 @@
 //! Around every request: its id, its key, its error in the form of its API, its line in the log.
 
-use super::ignored;
+use super::notes;
 use crate::app::App;
 use crate::error::{Form, ServerError};
 use crate::ids;
@@ -83,7 +83,7 @@ pub(crate) async fn name_and_explain(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match checked {
-        Ok(()) => super::notes::noting(next.run(request)).await,
+        Ok(()) => notes::with_notes(next.run(request)).await,
         Err(error) => refused(&request, error),
     };
     let error = response.extensions_mut().remove::<ServerError>();
@@ -107,8 +107,8 @@ pub(crate) async fn name_and_explain(
     let verb = if status == 405 || status == 404 { "any" } else { method.as_str() };
     app.metrics.note_http(verb, route, status);
     let error = error.map(|error| error.to_string());
-    let ignored = response.headers().get(ignored::HEADER).and_then(|value| value.to_str().ok());
-    tracing::info!(request_id = %id, %method, path, status, ms, error, ignored, "request");
+    let notes = response.headers().get(notes::HEADER).and_then(|value| value.to_str().ok());
+    tracing::info!(request_id = %id, %method, path, status, ms, error, notes, "request");
     response
 }
 

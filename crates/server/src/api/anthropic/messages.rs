@@ -42,7 +42,8 @@ pub(crate) async fn create(
     } else {
         whole(&app, answers).await?
     };
-    Ok(ignored.tell(response))
+    ignored.add_to_notes();
+    Ok(response)
 }
 
 async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError> {

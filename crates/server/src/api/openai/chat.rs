@@ -41,7 +41,8 @@ pub(crate) async fn create(
     } else {
         whole(&app, answers, with_logprobs).await?
     };
-    Ok(ignored.tell(response))
+    ignored.add_to_notes();
+    Ok(response)
 }
 
 /// The request in neutral form.

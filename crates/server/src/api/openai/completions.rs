@@ -64,7 +64,8 @@ pub(crate) async fn create(
         usage: Usage::default(),
     };
     let response = if streaming.on { sse::response(&app, told) } else { told.whole().await? };
-    Ok(ignored.tell(response))
+    ignored.add_to_notes();
+    Ok(response)
 }
 
 /// A text, a list of texts, token ids, or lists of token ids.

@@ -44,7 +44,8 @@ pub(crate) async fn create(
     } else {
         whole(&page, answers, items).await?
     };
-    Ok(ignored.tell(response))
+    ignored.add_to_notes();
+    Ok(response)
 }
 
 async fn whole(
