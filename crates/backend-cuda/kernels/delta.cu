@@ -248,7 +248,7 @@ KERNEL(delta_rule_16, DeltaRule, 128) { delta<16>(a); }
 KERNEL(delta_rule_32, DeltaRule, 128) { delta<32>(a); }
 KERNEL(delta_rule_64, DeltaRule, 128) { delta<64>(a); }
 
-// Guessed rows to the log, once all heads have folded what was in it.
+// Draft rows to the log, once all heads have folded what was in it.
 KERNEL(delta_log, DeltaRule, 128) {
   Span span;
   u32 batch_row = blockIdx.x;

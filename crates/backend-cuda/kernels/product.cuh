@@ -206,14 +206,11 @@ struct Part {
   u32 unit;  // of the launch's units of 16 rows, the first that is this part's
 };
 
-// A tile of the columns that a list of pairs (token, choice) is cut into: all of one expert.
-struct Some { u32 expert, first, count, none; };
-
 struct Product {
   Part part[4];
   const u16* x;      // [columns, depth], ordered by `place`
   const float* sums; // [depth / group, ld] sums of groups of activations
-  const Some* tiles; // null: columns follow each other
+  const PairTile* tiles; // null: columns follow each other
   const u32* tile_count;
   const u32* list;   // pairs in the order of the tiles
   u32 parts;         // weights; with a pair, gate and up

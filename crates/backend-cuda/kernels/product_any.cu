@@ -75,7 +75,7 @@ template <int F, int T> __device__ void unit(const Product& a) {
   const u32 row0 = (blockIdx.x - a.part[p].unit) * 16;
   const u32 tiles = a.tiles ? *a.tile_count : (a.tokens + per_tile - 1) / per_tile;
   for (u32 tile = blockIdx.y; tile < tiles; tile += gridDim.y) {
-    Some some = {0, tile * per_tile, 0, 0};
+    PairTile some = {0, tile * per_tile, 0, 0};
     if (a.tiles) some = a.tiles[tile];
     else some.count = min(per_tile, a.tokens - some.first);
     // The number of a column's token or pair; columns that are not there repeat the first.

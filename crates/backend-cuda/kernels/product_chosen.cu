@@ -41,7 +41,7 @@ template <int T> __device__ __forceinline__ void chosen(const ChosenArgs& a) {
 
   const u32 units = (p.tiles ? *p.tile_count : p.tokens) * a.row_units, own = wm * gridDim.x + blockIdx.x;
   const u32 per = gridDim.x * groups;
-  auto tile_of = [&](u32 unit) -> Some {
+  auto tile_of = [&](u32 unit) -> PairTile {
     const u32 i = unit / a.row_units;
     if (p.tiles) return p.tiles[i];
     const u32 e = a.chosen[i];
@@ -75,7 +75,7 @@ template <int T> __device__ __forceinline__ void chosen(const ChosenArgs& a) {
   float gate[T * 4];
   u32 slot = 0, parity = 0;
   for (u32 u = own; u < units; u += per) {
-    const Some some = tile_of(u);
+    const PairTile some = tile_of(u);
     auto token = [&](u32 i) -> u32 { return p.tiles ? p.list[some.first + i] : some.first + i; };
     // Columns that are not there repeat the first; what they get is never stored.
     auto column = [&](u32 c) -> u64 {
@@ -123,12 +123,7 @@ template <int T> __device__ __forceinline__ void chosen(const ChosenArgs& a) {
         issue(slot);
         if (++slot == a.slots) slot = 0, parity ^= 1;
       }
-      if (segs > 1) group_barrier(1 + wm, segs * 32);
-      else __syncwarp();
-#pragma unroll
-      for (int j = 0; j < T; j++) total[(seg * T + j) * 32 + l] = make_float4(sum[j][0], sum[j][1], sum[j][2], sum[j][3]);
-      if (segs > 1) group_barrier(1 + wm, segs * 32);
-      else __syncwarp();
+      exchange_sums(total, sum, seg, segs, wm);
       const Part& part = p.part[half];
       const u32 row0 = u % a.row_units * 16;
 #pragma unroll

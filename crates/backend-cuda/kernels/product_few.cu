@@ -154,13 +154,7 @@ template <int T> __device__ __forceinline__ void few(const Few& a) {
           for (int j = 0; j < T; j++) mine[j * 32] = make_float4(sum[j][0], sum[j][1], sum[j][2], sum[j][3]);
           continue;
         }
-        // The segments' sums meet in shared memory.
-        if (segs > 1) group_barrier(1 + wm, segs * 32);
-        else __syncwarp();
-#pragma unroll
-        for (int j = 0; j < T; j++) total[(seg * T + j) * 32 + l] = make_float4(sum[j][0], sum[j][1], sum[j][2], sum[j][3]);
-        if (segs > 1) group_barrier(1 + wm, segs * 32);
-        else __syncwarp();
+        exchange_sums(total, sum, seg, segs, wm);
         u32 row0;
         const Part& part = part_of(i, row0);
 #pragma unroll

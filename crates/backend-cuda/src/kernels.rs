@@ -1,8 +1,39 @@
 //! The kernels' texts, one family of operations each. A family is one module of the driver, compiled together.
 
-use crate::driver::Source;
+use crate::driver::{Driver, DriverError, Kernel, Module, Source};
 use crate::products::sources;
 use forerun_base::DType;
+use std::collections::HashMap;
+
+/// Compiled kernels, by the tag of their source ([`Source::tag`]) and their name.
+#[derive(Debug, Default)]
+pub(crate) struct KernelCache {
+    modules: HashMap<u64, Module>,
+    kernels: HashMap<(u64, &'static str), Kernel>,
+}
+
+impl KernelCache {
+    /// A kernel, compiled at its first use.
+    pub(crate) fn get(
+        &mut self,
+        driver: &mut dyn Driver,
+        source: &Source,
+        name: &'static str,
+    ) -> Result<Kernel, DriverError> {
+        let tag = source.tag();
+        if let Some(kernel) = self.kernels.get(&(tag, name)) {
+            return Ok(*kernel);
+        }
+        let module = match self.modules.get(&tag) {
+            Some(module) => *module,
+            None => driver.load(source)?,
+        };
+        self.modules.insert(tag, module);
+        let kernel = driver.kernel(module, name)?;
+        self.kernels.insert((tag, name), kernel);
+        Ok(kernel)
+    }
+}
 
 /// What every family begins with: arithmetic with the same bits on a GPU and on the CPU, conversions, reductions, and the
 /// only PTX there is.

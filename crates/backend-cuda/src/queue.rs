@@ -1,10 +1,8 @@
 //! The driver with its kernels by name, scratch memory, and the word in which kernels note bad indices.
 
-use crate::driver::{
-    Address, Args, Driver, DriverError, Kernel, Launch, Mark, Module, Report, Source,
-};
+use crate::driver::{Address, Args, Driver, DriverError, Kernel, Launch, Mark, Report, Source};
+use crate::kernels::KernelCache;
 use forerun_backend::BackendError;
-use std::collections::HashMap;
 
 /// Operands that hold indices, by operation. Kernels note them by number: see [`site`].
 const SITES: [(&str, &[&str]); 10] = [
@@ -49,9 +47,7 @@ impl From<DriverError> for BackendError {
 /// See the module's text.
 pub(crate) struct Queue {
     driver: Box<dyn Driver>,
-    /// By the tags of their sources.
-    modules: HashMap<u64, Module>,
-    kernels: HashMap<(u64, &'static str), Kernel>,
+    kernels: KernelCache,
     /// Where kernels note a bad index: [`Report`].
     pub(crate) fault: Address,
     scratch: (Address, u64),
@@ -62,8 +58,8 @@ impl Queue {
         let fault = driver.alloc(size_of::<Report>() as u64)?;
         // SAFETY: the memory was just made.
         unsafe { driver.fill(fault, 0, size_of::<Report>() as u64) }?;
-        let (modules, kernels) = (HashMap::new(), HashMap::new());
-        Ok(Self { driver, modules, kernels, fault, scratch: (Address::NULL, 0) })
+        let kernels = KernelCache::default();
+        Ok(Self { driver, kernels, fault, scratch: (Address::NULL, 0) })
     }
 
     pub(crate) fn driver(&self) -> &dyn Driver {
@@ -90,27 +86,16 @@ impl Queue {
         }
     }
 
-    /// A kernel by its name, compiled when it is first asked for.
+    /// A kernel, compiled at its first use.
     pub(crate) fn kernel(
         &mut self,
         source: &Source,
         name: &'static str,
     ) -> Result<Kernel, BackendError> {
-        let tag = source.tag();
-        if let Some(kernel) = self.kernels.get(&(tag, name)) {
-            return Ok(*kernel);
-        }
-        let module = match self.modules.get(&tag) {
-            Some(module) => *module,
-            None => self.driver.load(source)?,
-        };
-        self.modules.insert(tag, module);
-        let kernel = self.driver.kernel(module, name)?;
-        self.kernels.insert((tag, name), kernel);
-        Ok(kernel)
+        Ok(self.kernels.get(&mut *self.driver, source, name)?)
     }
 
-    /// Queues a kernel; one without blocks is nothing.
+    /// Queues a kernel; a launch without blocks does nothing.
     pub(crate) fn launch(&mut self, launch: &Launch<'_>) -> Result<(), BackendError> {
         if launch.grid.contains(&0) {
             return Ok(());
@@ -133,7 +118,7 @@ impl Queue {
         self.launch(&Launch { grid, ..Launch::line(kernel, 1, threads, args) })
     }
 
-    /// Memory that every operation may use and none may rely on; it grows to the largest size asked for.
+    /// Memory that every operation may use and none may rely on; it grows to the largest size requested.
     pub(crate) fn scratch(&mut self, bytes: u64) -> Result<Address, BackendError> {
         if self.scratch.1 < bytes {
             let bytes = bytes.next_multiple_of(1 << 20);

@@ -31,7 +31,7 @@ impl Weights {
         let weight = Weight::upload(queue.driver_mut(), matrix);
         let weight = weight.map_err(|error| Queue::named(label, error))?;
         let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());
-        let info = WeightInfo { rows, cols, format, bytes: matrix.bytes() };
+        let info = WeightInfo { rows, cols, format, bytes: weight.bytes };
         self.kept.push((info, weight));
         Ok(WeightId(self.kept.len() as u32 - 1))
     }

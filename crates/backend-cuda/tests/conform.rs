@@ -1,27 +1,16 @@
 //! The seam's conformance suite over the kernels: as they run on the CPU, and on a GPU where there is one (`--ignored`).
 
+mod common;
+
+use common::{on_a_gpu, on_the_cpu};
 use forerun_backend::conform::{
     Case, Report, Tolerances, cases, check, check_commits, check_copies, check_refusals,
 };
 use forerun_backend_cpu::plain;
 use forerun_backend_cuda::Cuda;
-use forerun_backend_cuda::driver::Emulated;
-use forerun_backend_cuda::products::Choice;
-use std::path::Path;
 
 /// Cases of a device: nothing is given back before it is.
 const TOGETHER: usize = 64;
-
-fn on_the_cpu() -> Cuda {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
-    let device = Cuda::with_driver(Box::new(Emulated::new(&folder)));
-    // The kernels of each kind of weight are held to the general one's bits by tests of their own.
-    device.expect("a device of the CPU's memory").with_choice(Choice::Any)
-}
-
-fn on_a_gpu() -> Cuda {
-    Cuda::open(0).expect("a GPU")
-}
 
 fn assert_passed(report: &Report) {
     assert!(report.checks > 0, "nothing was checked");

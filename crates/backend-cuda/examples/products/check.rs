@@ -134,5 +134,9 @@ pub(crate) fn run(driver: &mut dyn Driver, widths: bool) -> Result<(), Box<dyn E
         }
     }
     println!("{unequal} unequal");
-    if unequal == 0 { Ok(()) } else { Err("a row's bits depend on its company".into()) }
+    if unequal == 0 {
+        Ok(())
+    } else {
+        Err("a row's bits depend on the other rows of its batch".into())
+    }
 }

@@ -241,9 +241,6 @@ impl Driver for Emulated {
         if args.len() != kernel.bytes as usize {
             return failed(&format!("a struct of {} bytes, not {}", args.len(), kernel.bytes));
         }
-        if launch.cluster != 1 {
-            return failed("clusters are not emulated");
-        }
         if launch.shared > self.properties.shared_per_block {
             return failed(&format!("{} bytes of shared memory", launch.shared));
         }

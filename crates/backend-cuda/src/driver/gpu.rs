@@ -249,21 +249,16 @@ fn signal() -> Result<Signal, DriverError> {
     Ok(Signal { event, report: report.map_err(failed("cuMemHostAlloc"))?.cast() })
 }
 
-/// Attributes of a launch.
-fn attributes(launch: &Launch<'_>) -> Vec<sys::CUlaunchAttribute> {
-    use sys::CUlaunchAttributeID as Id;
-    let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+/// Attributes of a launch on a device of this compute capability.
+///
+/// Programmatic dependent launch exists from sm_90 on. Below it the driver refuses the attribute, and
+/// `wait_for_previous` is empty (see `async.cuh`), so a kernel must start after the one before it.
+fn attributes(launch: &Launch<'_>, [major, _]: [u32; 2]) -> Vec<sys::CUlaunchAttribute> {
     let mut attributes = Vec::new();
-    if launch.cluster > 1 {
-        let cluster =
-            sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: launch.cluster, y: 1, z: 1 };
-        let value = sys::CUlaunchAttributeValue { clusterDim: cluster };
-        attributes.push(attribute(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value));
-    }
-    if launch.dependent {
+    if launch.dependent && major >= 9 {
         let value = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
-        let id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attributes.push(attribute(id, value));
+        let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attributes.push(sys::CUlaunchAttribute { id, pad: [0; 4], value });
     }
     attributes
 }
@@ -395,7 +390,7 @@ impl Driver for Gpu {
             kernel.shared = launch.shared;
         }
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
-        let mut attributes = attributes(launch);
+        let mut attributes = attributes(launch, self.properties.capability);
         let config = sys::CUlaunchConfig {
             gridDimX: gx,
             gridDimY: gy,
@@ -443,7 +438,7 @@ impl Driver for Gpu {
             unsafe {
                 result::event::synchronize(signal.event).map_err(failed("cuEventSynchronize"))?;
                 let report = signal.report.read();
-                // A report that was not asked for is not lost.
+                // A fault reported at an earlier mark is kept until someone waits.
                 if report != Report::default() || self.report == Report::default() {
                     self.report = report;
                 }
@@ -489,6 +484,22 @@ impl Drop for Gpu {
                 let _ = result::stream::destroy(self.stream);
             }
             let _ = result::primary_ctx::release(self.device);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependent_launches_are_requested_from_sm_90_on() {
+        let args = super::super::Args::new();
+        let launch = Launch::line(Kernel(0), 1, 32, &args);
+        let dependent = Launch { dependent: true, ..launch.clone() };
+        for (capability, count) in [([8, 0], 0), ([8, 9], 0), ([9, 0], 1), ([12, 0], 1)] {
+            assert_eq!(attributes(&dependent, capability).len(), count, "{capability:?}");
+            assert!(attributes(&launch, capability).is_empty(), "{capability:?}");
         }
     }
 }

@@ -115,9 +115,8 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Blocks of a cluster along x; 1 without clusters.
-    pub cluster: u32,
-    /// Whether the kernel may start before the one ahead of it has ended; it waits for it by itself then.
+    /// Whether the kernel may start before the one queued before it has ended (programmatic dependent launch, from sm_90
+    /// on); it calls `wait_for_previous` before it reads that kernel's results.
     pub dependent: bool,
     /// The kernel's struct.
     pub args: &'a Args,
@@ -131,7 +130,6 @@ impl<'a> Launch<'a> {
             grid: [blocks, 1, 1],
             block: [threads, 1, 1],
             shared: 0,
-            cluster: 1,
             dependent: false,
             args,
         }

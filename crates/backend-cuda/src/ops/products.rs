@@ -128,16 +128,16 @@ pub(crate) fn experts(device: &mut Device, op: Experts) -> Done {
     if unsafe { device.products.experts(driver, &call, device.precision) }? {
         return Ok(());
     }
-    experts_by_element(device, op)
+    experts_by_element(device, op, &call)
 }
 
-/// Experts whose gate and up lie in different forms: a warp for each element.
-fn experts_by_element(device: &mut Device, op: Experts) -> Done {
+/// Experts whose gate and up weights are packed in different formats, or are not packed: a warp for each element.
+fn experts_by_element(device: &mut Device, op: Experts, call: &products::Experts) -> Done {
     let stack = |args: Args, rows: ExpertRows| {
         device.weights.fields(args, rows.weight).size(rows.first).size(rows.stride)
     };
     let memory = &device.memory;
-    let (rows, picks) = (op.x.len / op.dim, op.chosen.len);
+    let picks = op.chosen.len;
     let args = [op.gate, op.up, op.down].into_iter().fold(Args::new(), stack);
     let args = args
         .with(memory.at(op.x))
@@ -145,20 +145,18 @@ fn experts_by_element(device: &mut Device, op: Experts) -> Done {
         .with(memory.at(op.weights))
         .with(memory.at(op.hidden))
         .with(memory.at(op.partial))
-        .with(memory.at(op.out))
         .with(device.queue.fault)
         .with(site("experts"))
         .size(op.experts)
         .size(op.top_k)
         .size(op.ffn)
         .size(op.dim)
-        .with(is_gelu(op.activation))
-        .with(u32::from(op.store == Store::Add))
-        .size(rows);
+        .with(is_gelu(op.activation));
     let queue = &mut device.queue;
     queue.run((&CANONICAL, "experts_hidden"), [op.ffn.div_ceil(8), picks, 1], 256, &args)?;
     queue.run((&CANONICAL, "experts_down"), [op.dim.div_ceil(8), picks, 1], 256, &args)?;
-    queue.run((&CANONICAL, "experts_sum"), [(rows * op.dim).div_ceil(256), 1, 1], 256, &args)
+    // SAFETY: `out` and `partial` are views of the sizes that `Experts::describe` checks, and `experts_down` wrote `partial`.
+    Ok(unsafe { device.products.combine(queue.driver_mut(), call) }?)
 }
 
 pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {

@@ -235,9 +235,18 @@ impl Products {
         Ok(groups)
     }
 
+    /// Adds the experts' rows up in the order chosen; nothing where there are no rows.
+    ///
     /// # Safety
-    /// As [`Products::experts`].
-    unsafe fn combine(&mut self, driver: &mut dyn Driver, op: &Experts) -> Result<(), DriverError> {
+    /// As [`Products::experts`]; `partial` holds the experts' rows.
+    pub unsafe fn combine(
+        &mut self,
+        driver: &mut dyn Driver,
+        op: &Experts,
+    ) -> Result<(), DriverError> {
+        if op.x.rows == 0 {
+            return Ok(());
+        }
         let kernel = self.kernel(driver, &sources::EXPERTS, "product_combine")?;
         let args = Args::new()
             .with(op.partial)

@@ -15,7 +15,7 @@ pub struct Gathered {
     pub pairs: usize,
     /// Pairs of a row.
     pub share: usize,
-    /// A run for each pair (`Some` in `product.cuh`): the weight's row, the pair's number, 1 and 0.
+    /// A run for each pair (`PairTile` in `weight.cuh`): the weight's row, the pair's number, 1 and 0.
     pub tiles: Address,
     /// How many runs there are.
     pub count: Address,

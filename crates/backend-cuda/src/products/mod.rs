@@ -24,9 +24,9 @@ pub use experts::{ExpertStack, Experts};
 pub use gathered::Gathered;
 pub use weight::Weight;
 
-use crate::driver::{Args, Driver, DriverError, Kernel, Launch, Module, Source};
+use crate::driver::{Args, Driver, DriverError, Kernel, Launch, Source};
+use crate::kernels::KernelCache;
 use room::Room;
-use std::collections::HashMap;
 
 /// How much of an activation a product takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,9 +60,7 @@ pub enum Choice {
 /// The kernels of products, and room for what they make on the way.
 #[derive(Debug, Default)]
 pub struct Products {
-    /// By the tags of their sources.
-    modules: HashMap<u64, Module>,
-    kernels: HashMap<(u64, &'static str), Kernel>,
+    kernels: KernelCache,
     columns: Room,
     sums: Room,
     route: Room,
@@ -79,18 +77,7 @@ impl Products {
         source: &Source,
         name: &'static str,
     ) -> Result<Kernel, DriverError> {
-        let tag = source.tag();
-        if let Some(kernel) = self.kernels.get(&(tag, name)) {
-            return Ok(*kernel);
-        }
-        let module = match self.modules.get(&tag) {
-            Some(module) => *module,
-            None => driver.load(source)?,
-        };
-        self.modules.insert(tag, module);
-        let kernel = driver.kernel(module, name)?;
-        self.kernels.insert((tag, name), kernel);
-        Ok(kernel)
+        self.kernels.get(driver, source, name)
     }
 }
 
