@@ -1,8 +1,8 @@
-// What every family begins with.
+// Included by every family.
 //
 // Numerics: kernels are compiled without contraction (--fmad=false, -ffp-contract=off): a product and a sum are
-// rounded apart unless the text says fmaf. Division and square roots are rounded to nearest. No function of a
-// library is called. So a GPU and the CPU compute the same bits.
+// rounded apart unless the text says fmaf. Division and square roots are rounded to nearest. No library function is
+// called. So a GPU and the CPU compute the same bits.
 //
 // FORERUN_EMULATED: the text is compiled with g++ after emulated.h, which has the C++ twins of what CUDA has built in.
 

@@ -1,4 +1,4 @@
-// Weights as they lie in device memory: tiles of 16 rows, blocks of 16 x 128, codes first, then scales.
+// The packed layout of weights: tiles of 16 rows, blocks of 16 x 128, codes first, then scales.
 // The layout is that of src/products/layout.rs; `element` is the definition of a number.
 
 #define BF16 0
@@ -22,7 +22,7 @@ struct Weight {
   u32 rows, cols;
   u32 depth;  // columns with planes and filling, a multiple of 128
   u32 family, planes, group, scales, offset;
-  i32 bias;  // what a code stands for, less the code
+  i32 bias;  // the value of code 0
   u32 none;  // fills the struct to a multiple of 8 bytes, so that its layout is the same inside other structs
 };
 

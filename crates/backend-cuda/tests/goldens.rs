@@ -11,7 +11,7 @@ use forerun_testkit::tolerance::{assert_close, assert_same_bits};
 use forerun_testkit::{GOLDENS, Golden};
 
 /// One of each kind of layer and weight, as many as the emulation has time for.
-const FEW: [&str; 4] = ["qwen3_5", "mlx_qwen3_5_moe_4bit", "gemma4_e", "gguf_qwen3_5_wide_q4_k"];
+const GEMV: [&str; 4] = ["qwen3_5", "mlx_qwen3_5_moe_4bit", "gemma4_e", "gguf_qwen3_5_wide_q4_k"];
 
 fn settings(prefill_chunk: usize, kv: DType) -> Settings {
     Settings { context: 256, prefill_chunk, kv, ..Settings::default() }
@@ -65,7 +65,7 @@ fn cuts_change_nothing(name: &str, device: fn() -> Cuda) {
 
 #[test]
 fn logits_and_greedy_text_are_those_of_the_reference() {
-    FEW.into_iter().for_each(|name| matches(name, on_the_cpu));
+    GEMV.into_iter().for_each(|name| matches(name, on_the_cpu));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn logits_and_greedy_text_are_those_of_the_reference_on_a_gpu() {
 
 #[test]
 fn bits_do_not_depend_on_how_a_prompt_is_cut() {
-    FEW[..2].iter().for_each(|name| cuts_change_nothing(name, on_the_cpu));
+    GEMV[..2].iter().for_each(|name| cuts_change_nothing(name, on_the_cpu));
 }
 
 #[test]

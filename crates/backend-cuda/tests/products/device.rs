@@ -12,12 +12,12 @@ use forerun_backend_cuda::driver::Emulated;
 use forerun_base::{Codes, DType, Format, ScaleKind};
 use std::path::Path;
 
-struct Room<'a> {
+struct DeviceStage<'a> {
     device: &'a mut dyn Backend,
     rng: Rng,
 }
 
-impl Room<'_> {
+impl DeviceStage<'_> {
     fn view(&mut self, dtype: DType, len: usize) -> View {
         let spec = BufferSpec { label: "room", dtype, len, role: BufferRole::Scratch };
         View::head(self.device.alloc(spec).unwrap(), len)
@@ -44,7 +44,7 @@ impl Room<'_> {
 
 /// Experts and a gated product with gate and up in different formats.
 fn mixed(device: &mut dyn Backend) -> Vec<f32> {
-    let mut room = Room { device, rng: Rng::named("mixed") };
+    let mut room = DeviceStage { device, rng: Rng::named("mixed") };
     let (rows, experts, top_k, ffn, dim) = (3, 3, 2, 19, 33);
     let bf16 = Format::Dense(DType::BF16);
     let (codes, scale) = (Codes::Uint { bits: 4 }, ScaleKind::BF16);

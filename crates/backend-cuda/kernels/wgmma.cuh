@@ -1,9 +1,9 @@
 // The tensor core's asynchronous step on Hopper: 64 rows of weights in registers, N columns in shared memory.
 // It performs the same chain of k16 steps as `mma`, so it has the same bits.
 
-template <int N> struct Wide;
+template <int N> struct Wgmma;
 #ifdef FORERUN_EMULATED
-template <int N> struct Wide {
+template <int N> struct Wgmma {
   // The address of a tile of 128-byte rows, at the columns of the step; pieces of 16 bytes are exchanged by the row's number.
   static void step(float (&c)[N / 2], const u32 (&a)[4], u32 at, bool more) {
     using namespace emulated;
@@ -38,14 +38,14 @@ template <int N> struct Wide {
     __syncwarp();
   }
 };
-__device__ inline void wide_fence() {}
-__device__ inline void wide_commit() {}
-template <int N> __device__ inline void wide_wait() {}
+__device__ inline void wgmma_fence() {}
+__device__ inline void wgmma_commit() {}
+template <int N> __device__ inline void wgmma_wait() {}
 template <int N> __device__ inline void keep(float (&c)[N]) {}
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
-__device__ __forceinline__ void wide_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wide_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int N> __device__ __forceinline__ void wide_wait() {
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 // Keeps uses of sums behind the wait for them.
@@ -54,33 +54,33 @@ template <int N> __device__ __forceinline__ void keep(float (&c)[N]) {
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(c[i])::"memory");
 }
 // A tile of 128-byte rows with 128-byte swizzling, groups of eight rows 1024 bytes apart.
-__device__ __forceinline__ u64 wide_tile(u32 at) { return (u64)((at & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62; }
+__device__ __forceinline__ u64 wgmma_tile(u32 at) { return (u64)((at & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62; }
 // Of `c`, the numbers of 16 registers in PTX and the registers, from `n` on.
-#define WIDE_SUMS_4(n) "+f"(c[n]), "+f"(c[n + 1]), "+f"(c[n + 2]), "+f"(c[n + 3])
-#define WIDE_SUMS_16(n) WIDE_SUMS_4(n), WIDE_SUMS_4(n + 4), WIDE_SUMS_4(n + 8), WIDE_SUMS_4(n + 12)
-#define WIDE_SUMS_32(n) WIDE_SUMS_16(n), WIDE_SUMS_16(n + 16)
-#define WIDE_SUMS_64(n) WIDE_SUMS_32(n), WIDE_SUMS_32(n + 32)
-#define WIDE_SUMS_128(n) WIDE_SUMS_64(n), WIDE_SUMS_64(n + 64)
-#define WIDE_NUMBERS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define WIDE_NUMBERS_32 WIDE_NUMBERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define WIDE_NUMBERS_64 WIDE_NUMBERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
+#define WGMMA_SUMS_4(n) "+f"(c[n]), "+f"(c[n + 1]), "+f"(c[n + 2]), "+f"(c[n + 3])
+#define WGMMA_SUMS_16(n) WGMMA_SUMS_4(n), WGMMA_SUMS_4(n + 4), WGMMA_SUMS_4(n + 8), WGMMA_SUMS_4(n + 12)
+#define WGMMA_SUMS_32(n) WGMMA_SUMS_16(n), WGMMA_SUMS_16(n + 16)
+#define WGMMA_SUMS_64(n) WGMMA_SUMS_32(n), WGMMA_SUMS_32(n + 32)
+#define WGMMA_SUMS_128(n) WGMMA_SUMS_64(n), WGMMA_SUMS_64(n + 64)
+#define WGMMA_NUMBERS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define WGMMA_NUMBERS_32 WGMMA_NUMBERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WGMMA_NUMBERS_64 WGMMA_NUMBERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
   ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define WIDE_NUMBERS_128 WIDE_NUMBERS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79" \
+#define WGMMA_NUMBERS_128 WGMMA_NUMBERS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79" \
   ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95" \
   ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111" \
   ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 // One instruction for N columns with R = N / 2 sums a lane; the operands behind the sums have the numbers R to R + 5.
-#define WIDE_STEP(N, R, A, TILE, MORE)                                                                                       \
-  template <> struct Wide<N> {                                                                                               \
+#define WGMMA_STEP(N, R, A, TILE, MORE)                                                                                       \
+  template <> struct Wgmma<N> {                                                                                               \
     static __device__ __forceinline__ void step(float (&c)[R], const u32 (&a)[4], u32 at, bool more) {                       \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " MORE ", 0;\n"                                                         \
-          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WIDE_NUMBERS_##R "}, {" A "}, " TILE ", p, 1, 1, 0;\n}" \
-          : WIDE_SUMS_##R(0)                                                                                                 \
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wide_tile(at)), "r"((u32)more));                                 \
+          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" WGMMA_NUMBERS_##R "}, {" A "}, " TILE ", p, 1, 1, 0;\n}" \
+          : WGMMA_SUMS_##R(0)                                                                                                 \
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_tile(at)), "r"((u32)more));                                 \
     }                                                                                                                        \
   };
-WIDE_STEP(32, 16, "%16,%17,%18,%19", "%20", "%21")
-WIDE_STEP(64, 32, "%32,%33,%34,%35", "%36", "%37")
-WIDE_STEP(128, 64, "%64,%65,%66,%67", "%68", "%69")
-WIDE_STEP(256, 128, "%128,%129,%130,%131", "%132", "%133")
+WGMMA_STEP(32, 16, "%16,%17,%18,%19", "%20", "%21")
+WGMMA_STEP(64, 32, "%32,%33,%34,%35", "%36", "%37")
+WGMMA_STEP(128, 64, "%64,%65,%66,%67", "%68", "%69")
+WGMMA_STEP(256, 128, "%128,%129,%130,%131", "%132", "%133")
 #endif
