@@ -1,7 +1,7 @@
 //! What every handler shares.
 
 use crate::answer::Answers;
-use crate::api::{Room, notes};
+use crate::api::{BodyMemory, notes};
 use crate::auth::Keys;
 use crate::cache_traces::CacheTraces;
 use crate::calls::Loosened;
@@ -40,7 +40,7 @@ pub(crate) struct App {
     /// The OpenAPI document.
     pub(crate) openapi: String,
     /// Memory for what clients send.
-    pub(crate) room: Room,
+    pub(crate) room: BodyMemory,
     /// Unix seconds at which the server started.
     pub(crate) since: u64,
 }

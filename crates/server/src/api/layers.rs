@@ -4,7 +4,7 @@ use super::notes;
 use crate::app::App;
 use crate::error::{Form, ServerError};
 use crate::ids;
-use crate::server::Slot;
+use crate::server::ConnectionSlot;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -49,7 +49,8 @@ fn check_head(app: &App, parts: &Parts) -> Result<(), ServerError> {
         return Err(ServerError::HeadTooLarge { found, most: HEAD_BYTES });
     }
     app.hosts.check(parts)?;
-    let reserve = parts.extensions.get::<Arc<Slot>>().is_some_and(|slot| slot.is_reserve());
+    let reserve =
+        parts.extensions.get::<Arc<ConnectionSlot>>().is_some_and(|slot| slot.is_reserve());
     if reserve && !parts.uri.path().starts_with("/health") {
         return Err(ServerError::Unavailable("all connections are taken"));
     }
@@ -115,7 +116,7 @@ pub(crate) async fn name_and_explain(
 /// A refusal of the whole request. A connection of the reserve is closed with it.
 fn refused(request: &Request, error: ServerError) -> Response {
     let mut response = error.into_response();
-    if request.extensions().get::<Arc<Slot>>().is_some_and(|slot| slot.is_reserve()) {
+    if request.extensions().get::<Arc<ConnectionSlot>>().is_some_and(|slot| slot.is_reserve()) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
