@@ -10,6 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
 
 
+def ignored(notes):
+    """The list of ignored fields, which is the first note of a response."""
+    first = (notes or "").split("; ")[0]
+    return first.removeprefix("ignored: ") if first.startswith("ignored: ") else None
+
+
 class Between:
     """As a context it listens at `url`. `force(body)` may change the body of a request and says whether it did."""
 
@@ -49,7 +55,7 @@ class Between:
         try:
             upstream.request(handler.command, handler.path, data or None, {**headers, "Content-Length": str(len(data))})
             response = upstream.getresponse()
-            noted["status"], noted["ignored"] = response.status, response.headers.get("forerun-ignored")
+            noted["status"], noted["ignored"] = response.status, ignored(response.headers.get("x-forerun-notes"))
             noted["answer"] = b""
             handler.send_response(response.status)
             for name, value in response.getheaders():

@@ -119,5 +119,5 @@ def test_what_a_response_cannot_do_is_refused_by_name(chatter, model, fields, na
 
 def test_tools_of_another_server_are_ignored_and_told(chatter, model):
     raw = chatter.responses.with_raw_response.create(model=model, input="Hi", max_output_tokens=4, tools=[{"type": "web_search"}], text={"verbosity": "low"})
-    assert raw.headers["forerun-ignored"] == "tools[0], text.verbosity"
+    assert raw.headers["x-forerun-notes"] == "ignored: tools[0], text.verbosity"
     assert raw.parse().output_text

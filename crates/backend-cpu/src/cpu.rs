@@ -3,7 +3,7 @@
 use crate::{Kernels, Memory, Plain};
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
-    Prepared, Program, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    PreparedProgram, Program, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
 };
 use forerun_base::Matrix;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,7 +108,7 @@ impl<K: Kernels> Backend for Cpu<K> {
         for op in program.ops() {
             op.desc(&self.memory).check()?;
         }
-        program.set_prepared(Prepared { device: self.device, number: 0 });
+        program.set_prepared(PreparedProgram { device: self.device, number: 0 });
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! An operation that has run once at its size allocates nothing when it runs again.
 
-use forerun_backend::conform::{Stage, cases};
+use forerun_backend::conform::{ConformStage, cases};
 use forerun_backend_cpu::tuned;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ static ALLOCATOR: Counting = Counting;
 fn a_second_run_allocates_nothing() {
     let mut device = tuned(Some(2));
     for case in cases() {
-        let op = case.set(&mut Stage::new(&mut device, &case.name)).expect("a stage");
+        let op = case.set(&mut ConformStage::new(&mut device, &case.name)).expect("a stage");
         op.apply(&mut device).expect("a first run");
         let before = COUNT.load(Ordering::Relaxed);
         op.apply(&mut device).expect("a second run");

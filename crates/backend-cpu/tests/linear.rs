@@ -3,7 +3,7 @@
 //! limbs or bf16.
 
 use forerun_backend::conform::{
-    Rng, Stage, all_formats, cases, fitting_columns, random_matrix, typical_formats,
+    ConformStage, Rng, all_formats, cases, fitting_columns, random_matrix, typical_formats,
 };
 use forerun_backend::op::{Activation, Embed, GatedLinear, Linear, Softcap};
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, Op, View};
@@ -325,7 +325,7 @@ fn the_logits_of_chosen_clusters_have_the_bits_of_the_whole_product() {
     for case in cases().iter().filter(|case| case.op == "cluster_head" && case.rows > 0) {
         for level in levels() {
             let mut device = device(level, 2);
-            let op = case.set(&mut Stage::new(&mut device, &case.name)).expect("a stage");
+            let op = case.set(&mut ConformStage::new(&mut device, &case.name)).expect("a stage");
             let Op::ClusterHead(op) = op else { panic!("{} is another operation", case.name) };
             device.cluster_head(op).expect("operands fit");
             let whole = alloc(&mut device, op.out.len);

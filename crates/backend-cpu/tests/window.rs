@@ -1,6 +1,6 @@
 //! Sliding windows against attention without one.
 
-use forerun_backend::conform::{Case, Stage, cases};
+use forerun_backend::conform::{ConformCase, ConformStage, cases};
 use forerun_backend::op::{Attention, CacheLayout};
 use forerun_backend::{Backend, HostDataMut, Op, View};
 use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
@@ -14,13 +14,14 @@ fn devices() -> Vec<(&'static str, Box<dyn Backend>)> {
     levels.chain([("plain", Box::new(plain()) as Box<dyn Backend>)]).collect()
 }
 
-fn attention_cases(name: &str) -> Vec<Case> {
-    let found = |case: &Case| case.op == "attention" && case.rows > 0 && case.name.contains(name);
+fn attention_cases(name: &str) -> Vec<ConformCase> {
+    let found =
+        |case: &ConformCase| case.op == "attention" && case.rows > 0 && case.name.contains(name);
     cases().into_iter().filter(found).collect()
 }
 
-fn set(case: &Case, device: &mut dyn Backend) -> Attention {
-    match case.set(&mut Stage::new(device, &case.name)).expect("a stage") {
+fn set(case: &ConformCase, device: &mut dyn Backend) -> Attention {
+    match case.set(&mut ConformStage::new(device, &case.name)).expect("a stage") {
         Op::Attention(op) => op,
         other => panic!("{} is {}", case.name, other.name()),
     }
@@ -51,7 +52,7 @@ fn a_window_as_long_as_the_sequence_changes_no_bit() {
 
 #[test]
 fn a_window_of_one_gives_every_row_its_own_value() {
-    let of_one: Vec<Case> = attention_cases("window of 1")
+    let of_one: Vec<ConformCase> = attention_cases("window of 1")
         .into_iter()
         .filter(|case| case.name.ends_with("window of 1"))
         .collect();

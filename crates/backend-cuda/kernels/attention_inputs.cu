@@ -1,4 +1,4 @@
-// Queries turned in place; keys and values to their places in the cache.
+// Rotary position embedding of queries in place; keys and values to their slots of the cache.
 //
 // Math: forerun_backend::op::AttentionInputs.
 // Layout: forerun_backend::op::CacheLayout: keys [head_dim, block] and values [block, head_dim] of a head's part of a block;
@@ -69,7 +69,7 @@ KERNEL(attention_inputs, AttentionInputs, 128) {
     const float* weight = a.queries.weight;
     float scale = weight ? scale_of(x, dim, a.queries) : 1.0f;
     u32 half = a.rotary / 2;
-    // Both of a pair belong to one thread, so nobody reads what another one wrote.
+    // Both elements of a pair belong to one thread, so no thread reads what another one wrote.
     for (u32 i = threadIdx.x; i < half; i += 128) {
       float one = turned(x, i, scale, weight, angles, a.rotary);
       float other = turned(x, i + half, scale, weight, angles, a.rotary);

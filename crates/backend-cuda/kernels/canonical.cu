@@ -40,9 +40,8 @@ struct Experts {
   const float* weights;
   float* hidden;
   float* partial;
-  float* out;
   u32* fault;
-  u32 site, experts, top_k, ffn, dim, gelu, add, rows;
+  u32 site, experts, top_k, ffn, dim, gelu;
 };
 
 __device__ inline u64 expert_row(const ExpertRows& rows, u32 expert, u32 channel) {
@@ -66,20 +65,6 @@ KERNEL(experts_down, Experts, 256) {
   if (lane() == 0) a.partial[(u64)pick * a.dim + channel] = sum;
 }
 
-// A row's experts in the order they were chosen.
-KERNEL(experts_sum, Experts, 256) {
-  u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
-  if (i >= (u64)a.rows * a.dim) return;
-  u64 pick = i / a.dim * a.top_k;
-  float sum = 0.0f;
-  for (u32 j = 0; j < a.top_k; j++)
-    sum = sum + a.weights[pick + j] * a.partial[(pick + j) * a.dim + i % a.dim];
-  a.out[i] = a.add ? a.out[i] + sum : sum;
-}
-
-// A run of pairs, as products take them: here one pair, and a token in place of an expert.
-struct Run { u32 token, first, count, none; };
-
 struct ClusterHead {
   Weight head, members;
   const float* x;
@@ -88,7 +73,7 @@ struct ClusterHead {
   u32* chosen;     // [rows, top_k]
   u32* tokens;     // [rows, top_k, each]
   float* logits;   // The same.
-  Run* runs;       // The same.
+  PairTile* runs;  // The same: a pair each, with a token in place of the expert.
   u32* list;       // The same.
   u32* run_count;
   u32* fault;
@@ -102,12 +87,7 @@ KERNEL(cluster_choose, ClusterHead, 256) {
   const float* scores = a.scores + (u64)row * a.clusters;
   u64 last = ~0ull;
   for (u32 k = 0; k < a.top_k; k++) {
-    u64 best = 0;
-    for (u32 i = lane(); i < a.clusters; i += 32) {
-      u64 key = (u64)order_of(scores[i]) << 32 | (u32)~i;
-      if (key < last && key > best) best = key;
-    }
-    last = warp_max_u64(best);
+    last = next_largest(scores, a.clusters, last);
     if (lane() == 0) a.chosen[(u64)row * a.top_k + k] = ~(u32)last;
   }
 }
@@ -119,9 +99,9 @@ KERNEL(cluster_tokens, ClusterHead, 256) {
   if (i >= (u64)a.rows * count) return;
   u64 row = i / count, at = i % count;
   float number = element(a.members, a.chosen[row * a.top_k + at / each], at % each);
-  // What is no whole number from zero on is no token.
-  bool whole = number >= 0.0f && number < 4294967296.0f && truncf(number) == number;
-  u32 token = whole ? (u32)number : ALL_LANES;
+  // A token id is a non-negative integer.
+  bool integer = number >= 0.0f && number < 4294967296.0f && truncf(number) == number;
+  u32 token = integer ? (u32)number : ALL_LANES;
   bool there = inside(a.fault, a.site, token, a.head.rows);
   a.tokens[i] = there ? token : ALL_LANES;
   a.runs[i] = {there ? token : 0, (u32)i, 1, 0};
@@ -134,7 +114,7 @@ KERNEL(cluster_logits, ClusterHead, 256) {
   u64 i = (u64)blockIdx.x * 8 + warp();
   u32 count = a.top_k * a.members.cols;
   if (i >= (u64)a.rows * count) return;
-  float sum = dot(a.head, a.runs[i].token, a.x + i / count * a.head.cols);
+  float sum = dot(a.head, a.runs[i].expert, a.x + i / count * a.head.cols);
   if (lane() == 0) a.logits[i] = sum;
 }
 

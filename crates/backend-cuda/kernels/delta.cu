@@ -40,7 +40,7 @@ __device__ inline bool read_span(const Spans& spans, u32 i, Span& span, u32* fau
   return false;
 }
 
-// The span that a row of the batch belongs to; all threads of the block ask together.
+// The span that a row of the batch belongs to; all threads of the block call it together.
 __device__ inline bool span_of_row(const Spans& spans, u32 row, Span& span) {
   __shared__ u32 found;
   if (threadIdx.x == 0) found = ALL_LANES;
@@ -248,7 +248,7 @@ KERNEL(delta_rule_16, DeltaRule, 128) { delta<16>(a); }
 KERNEL(delta_rule_32, DeltaRule, 128) { delta<32>(a); }
 KERNEL(delta_rule_64, DeltaRule, 128) { delta<64>(a); }
 
-// Guessed rows to the log, once all heads have folded what was in it.
+// Draft rows to the log, once all heads have folded what was in it.
 KERNEL(delta_log, DeltaRule, 128) {
   Span span;
   u32 batch_row = blockIdx.x;

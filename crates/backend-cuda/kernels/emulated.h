@@ -1,6 +1,6 @@
 // CUDA's built-ins for g++: one fiber per thread of a block, blocks one after another.
 //
-// A fiber runs until it waits for others, at a barrier or at an exchange within its warp; then the next one runs. When nobody can
+// A fiber runs until it waits for others, at a barrier or at an exchange within its warp; then the next one runs. When none can
 // go on, the launch ends with an error. Shared memory is static memory of the library, so a library runs one launch
 // at a time; the caller sees to that.
 #pragma once
@@ -104,7 +104,7 @@ inline void go(unsigned next) {
   swap(&state.fibers[last], &state.fibers[next]);
 }
 
-// Lets the next fiber run. When all have come by several times and nobody could go on, nobody ever will.
+// Lets the next fiber run. When all fibers were resumed several times and none made progress, it is a deadlock.
 __attribute__((noinline)) static void yield() {
   if (++state.idle > 4 * state.threads + 64) {
     state.stuck = true;

@@ -1,8 +1,8 @@
-// What every family begins with.
+// Included by every family.
 //
 // Numerics: kernels are compiled without contraction (--fmad=false, -ffp-contract=off): a product and a sum are
-// rounded apart unless the text says fmaf. Division and square roots are rounded to nearest. No function of a
-// library is called. So a GPU and the CPU compute the same bits.
+// rounded apart unless the text says fmaf. Division and square roots are rounded to nearest. No library function is
+// called. So a GPU and the CPU compute the same bits.
 //
 // FORERUN_EMULATED: the text is compiled with g++ after emulated.h, which has the C++ twins of what CUDA has built in.
 
@@ -190,66 +190,54 @@ __device__ inline float ln_1p(float x) {
   return w == INFINITE ? w : ln_of(w) - ((w - 1.0f) - x) / w;
 }
 
-// ---- sums in a fixed order
+// ---- reductions in a fixed order
 
-// The sum over a warp, in every lane.
-__device__ inline float warp_sum(float x) {
-  for (u32 by = 16; by > 0; by >>= 1) x += __shfl_xor_sync(ALL_LANES, x, by);
+struct Add { static __device__ inline float of(float a, float b) { return a + b; } };
+struct Max {
+  static __device__ inline float of(float a, float b) { return fmaxf(a, b); }
+  static __device__ inline u64 of(u64 a, u64 b) { return b > a ? b : a; }
+};
+
+// Over a warp, in every lane: a butterfly.
+template <class Op, class T> __device__ inline T warp_reduce(T x) {
+  for (u32 by = 16; by > 0; by >>= 1) x = Op::of(x, __shfl_xor_sync(ALL_LANES, x, by));
   return x;
 }
 
-__device__ inline float warp_max(float x) {
-  for (u32 by = 16; by > 0; by >>= 1) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, by));
-  return x;
-}
-
-// The sum over a block of whole warps, in every thread: warps in ascending order.
-__device__ inline float block_sum(float x) {
-  __shared__ float sums[32];
-  x = warp_sum(x);
+// Over a block of whole warps, in every thread: warps in ascending order.
+template <class Op, class T> __device__ inline T block_reduce(T x) {
+  __shared__ T of_warps[32];
+  x = warp_reduce<Op>(x);
   __syncthreads();
-  if (lane() == 0) sums[warp()] = x;
+  if (lane() == 0) of_warps[warp()] = x;
   __syncthreads();
-  float total = sums[0];
-  for (u32 i = 1; i < blockDim.x / 32; i++) total += sums[i];
-  return total;
-}
-
-__device__ inline float block_max(float x) {
-  __shared__ float largest[32];
-  x = warp_max(x);
-  __syncthreads();
-  if (lane() == 0) largest[warp()] = x;
-  __syncthreads();
-  float all = largest[0];
-  for (u32 i = 1; i < blockDim.x / 32; i++) all = fmaxf(all, largest[i]);
+  T all = of_warps[0];
+  for (u32 i = 1; i < blockDim.x / 32; i++) all = Op::of(all, of_warps[i]);
   return all;
 }
 
-__device__ inline u64 warp_max_u64(u64 x) {
-  for (u32 by = 16; by > 0; by >>= 1) {
-    u64 other = __shfl_xor_sync(ALL_LANES, x, by);
-    x = other > x ? other : x;
-  }
-  return x;
-}
+__device__ inline float warp_sum(float x) { return warp_reduce<Add>(x); }
+__device__ inline float warp_max(float x) { return warp_reduce<Max>(x); }
+__device__ inline float block_sum(float x) { return block_reduce<Add>(x); }
+__device__ inline float block_max(float x) { return block_reduce<Max>(x); }
+__device__ inline u64 block_max_u64(u64 x) { return block_reduce<Max>(x); }
 
-__device__ inline u64 block_max_u64(u64 x) {
-  __shared__ u64 largest[32];
-  x = warp_max_u64(x);
-  __syncthreads();
-  if (lane() == 0) largest[warp()] = x;
-  __syncthreads();
-  u64 all = largest[0];
-  for (u32 i = 1; i < blockDim.x / 32; i++) all = largest[i] > all ? largest[i] : all;
-  return all;
-}
-
-// A number's place in the order of all numbers, NaN of either sign at its end.
+// The position of a number in the order of all numbers, with NaN of either sign at its end.
 __device__ inline u32 order_of(float x) {
   u32 bits = __float_as_uint(x);
   return bits >> 31 ? ~bits : bits | 0x80000000;
 }
 __device__ inline float of_order(u32 order) {
   return __uint_as_float(order >> 31 ? order & 0x7fffffff : ~order);
+}
+
+// One step of a top-k by a warp: the largest key below `last` among `count` scores. A key is a score's order in the high
+// word and its inverted index in the low one, so equal scores go to the lower index; the index is `~(u32)key`.
+__device__ inline u64 next_largest(const float* scores, u32 count, u64 last) {
+  u64 best = 0;
+  for (u32 i = lane(); i < count; i += 32) {
+    u64 key = (u64)order_of(scores[i]) << 32 | (u32)~i;
+    if (key < last && key > best) best = key;
+  }
+  return warp_reduce<Max>(best);
 }

@@ -132,7 +132,7 @@ template <u32 M> __device__ __forceinline__ u32 and_or(u32 w, u32 o) {
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(w), "n"(M), "r"(o));
   return d;
 }
-// A constant that stays in a register; the compiler would build it anew at each use.
+// A constant that stays in a register; the compiler would rebuild it at each use.
 template <u32 V> __device__ __forceinline__ u32 kept() {
   u32 r;
   asm volatile("mov.u32 %0, %1;" : "=r"(r) : "n"(V));
@@ -156,10 +156,10 @@ __device__ __forceinline__ void mma_from_zero(float (&c)[4], u32 a0, u32 a1, u32
 
 struct Constants { u32 mask, sub; };
 
-// `less`: what is taken from a code of four bits, 0 where the offset takes care of it.
+// `sub`: what is subtracted from a 4-bit code, 0 where the zero point of the group includes it.
 template <int F> __device__ __forceinline__ Constants constants(i32 bias, bool offset) {
   Constants k = {0, 0};
-  // A code of four bits becomes 16 + code; without an offset 16 - bias is taken away.
+  // A code of four bits becomes 16 + code; without an offset 16 - bias is subtracted.
   if (F == U4) k.mask = kept<0x41804180u>(), k.sub = offset ? 0u : bias ? kept<0x41c041c0u>() : kept<0x41804180u>();
   if (F == I8) k.mask = kept<0x43004300u>();
   if (F == E4M3) k.sub = kept<0x7b807b80u>();
@@ -189,7 +189,7 @@ template <bool SHIFTED> __device__ __forceinline__ void from_u4(const Constants&
 
 // ---- activations
 
-// Where column k of a row of activations lies: 32 columns are ordered so that 16 bytes are a lane's `B` of two steps.
+// The position of column k in a row of activations: 32 columns are ordered so that 16 bytes are a lane's `B` of two steps.
 __device__ __forceinline__ u32 place(u32 k) {
   u32 r = k & 15;
   return (k & ~31u) + (r & 7) / 2 * 8 + (k & 16) / 4 + r / 8 * 2 + (r & 1);
@@ -197,7 +197,7 @@ __device__ __forceinline__ u32 place(u32 k) {
 
 // ---- what is done with a sum
 
-struct Part {
+struct WeightPart {
   const u8* at;       // the packed weight
   const float* bias;  // one for each row, or null
   float* out;         // [tokens, rows]
@@ -206,14 +206,11 @@ struct Part {
   u32 unit;  // of the launch's units of 16 rows, the first that is this part's
 };
 
-// A tile of the columns that a list of pairs (token, choice) is cut into: all of one expert.
-struct Some { u32 expert, first, count, none; };
-
 struct Product {
-  Part part[4];
+  WeightPart part[4];
   const u16* x;      // [columns, depth], ordered by `place`
   const float* sums; // [depth / group, ld] sums of groups of activations
-  const Some* tiles; // null: columns follow each other
+  const PairTile* tiles; // null: columns follow each other
   const u32* tile_count;
   const u32* list;   // pairs in the order of the tiles
   u32 parts;         // weights; with a pair, gate and up
@@ -229,7 +226,7 @@ struct Product {
 
 __device__ __forceinline__ float activate(u32 kind, float x) { return kind == 1 ? silu(x) : gelu_tanh(x); }
 
-__device__ __forceinline__ void store(const Product& a, const Part& p, u32 row, u64 token, float sum) {
+__device__ __forceinline__ void store(const Product& a, const WeightPart& p, u32 row, u64 token, float sum) {
   if (p.bias) sum = sum + p.bias[row];
   float* out = p.out + token * p.rows + row;
   *out = a.add ? *out + sum : sum;

@@ -1,4 +1,5 @@
-// Activations made the columns of a product: normed where asked for, cut into parts of bfloat16, with sums of groups.
+// Activations made the columns of a product: normalised where the product has a norm, split into bfloat16 limbs, with the
+// sums of groups that zero points are multiplied with.
 //
 // # Math
 // x = p0 + p1 + p2, each the bfloat16 nearest to what is left: 24 bits in all. Sums of a group are a tree over sums of 16.
@@ -17,17 +18,11 @@ struct Split {
   float eps;
 };
 
-// 1 / sqrt(mean(x²) + eps) by a block of 256 threads: each adds every 256th square, then a tree, then the warps in order.
+// 1 / sqrt(mean(x²) + eps) by a block of 256 threads, each of which adds every 256th square.
 __device__ inline float inverse_rms(const float* x, u32 dim, float eps) {
-  __shared__ float partial[8];
   float squares = 0;
   for (u32 k = threadIdx.x; k < dim; k += 256) squares = fmaf(x[k], x[k], squares);
-  for (u32 by = 16; by; by >>= 1) squares = squares + __shfl_xor_sync(ALL_LANES, squares, by);
-  if (lane() == 0) partial[warp()] = squares;
-  __syncthreads();
-  float sum = 0;
-  for (u32 i = 0; i < 8; i++) sum = sum + partial[i];
-  return 1.0f / sqrtf(sum / (float)dim + eps);
+  return 1.0f / sqrtf(block_sum(squares) / (float)dim + eps);
 }
 
 KERNEL(product_split, Split, 256) {

@@ -29,13 +29,7 @@ KERNEL(router, Router, 128) {
   u64 last = ~0ull;
   float total = 0.0f;
   for (u32 k = 0; k < a.top_k; k++) {
-    // The best of those that come after the last one.
-    u64 best = 0;
-    for (u32 i = lane(); i < a.experts; i += 32) {
-      u64 key = (u64)order_of(logits[i]) << 32 | (u32)~i;
-      if (key < last && key > best) best = key;
-    }
-    last = warp_max_u64(best);
+    last = next_largest(logits, a.experts, last);
     u32 expert = ~(u32)last;
     float weight = exp_of(logits[expert] - most) / sum;
     total = total + weight;

@@ -1,7 +1,7 @@
 // One token for each row of logits.
 //
 // Math: forerun_backend::op::Sample.
-// Layout: rows and history are words as SampleRow and HistoryEntry have them; `room` is [rows, candidates].
+// Layout: rows and history are words as SampleRow and HistoryEntry have them; `room` is scratch of [rows, candidates].
 // Numerics: logits are adjusted in f32 as the definition does. Noise and the weights of filters are the definition's, to the bit:
 //   f32 without fused operations, weights as integers, whose sums have no order. So equal logits give equal tokens.
 // Shape of the launch: a block of 512 threads for each row. Filters find the least key that is kept, digit by digit: a
@@ -127,7 +127,7 @@ __device__ inline u64 key_of(float logit, u32 token) {
   return (u64)order_of(logit) << 32 | (u32)~token;
 }
 
-// Equal for equal numbers, and the lowest for none: the order in which a largest one is looked for.
+// The key by which the largest logit is searched: equal for equal numbers, lowest for NaN.
 __device__ inline u64 best_key(float number, u32 token) {
   if (number != number) number = -INFINITE;
   return key_of(number == 0.0f ? 0.0f : number, token);

@@ -1,4 +1,4 @@
-// Weights as they lie in device memory: tiles of 16 rows, blocks of 16 x 128, codes first, then scales.
+// The packed layout of weights: tiles of 16 rows, blocks of 16 x 128, codes first, then scales.
 // The layout is that of src/products/layout.rs; `element` is the definition of a number.
 
 #define BF16 0
@@ -22,9 +22,12 @@ struct Weight {
   u32 rows, cols;
   u32 depth;  // columns with planes and filling, a multiple of 128
   u32 family, planes, group, scales, offset;
-  i32 bias;  // what a code stands for, less the code
-  u32 none;  // whole words, wherever it stands in another struct
+  i32 bias;  // the value of code 0
+  u32 none;  // fills the struct to a multiple of 8 bytes, so that its layout is the same inside other structs
 };
+
+// A tile of the columns that a list of pairs (row, expert) is cut into: `count` pairs from `first` on, all of one expert.
+struct PairTile { u32 expert, first, count, none; };
 
 __device__ __forceinline__ u32 code_bytes(u32 family) { return family == BF16 ? 4096 : family == U4 ? 1024 : 2048; }
 __device__ __forceinline__ u32 group_bytes(u32 scales, u32 offset) {

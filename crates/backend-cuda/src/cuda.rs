@@ -1,11 +1,11 @@
-//! The device: every operation is checked by its desc, then queued on one stream.
+//! The device: every operation is checked by its description, then queued on one stream.
 
-use crate::driver::{Driver, DriverError, Gpu, Mark};
-use crate::memory::Memory;
+use crate::driver::{Driver, DriverError, Gpu, QueueMark};
+use crate::memory::DeviceBuffers;
 use crate::ops;
-use crate::products::{Choice, Precision, Products};
+use crate::products::{KernelChoice, Precision, Products};
 use crate::queue::Queue;
-use crate::weights::Weights;
+use crate::weights::DeviceWeights;
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
     Ticket, View, WeightId, WeightInfo, for_each_operation, op,
@@ -13,13 +13,13 @@ use forerun_backend::{
 use forerun_base::Matrix;
 use std::time::{Duration, Instant};
 
-/// What operations work with.
+/// The state that operations work with.
 pub(crate) struct Device {
     pub(crate) queue: Queue,
-    pub(crate) memory: Memory,
-    pub(crate) weights: Weights,
+    pub(crate) memory: DeviceBuffers,
+    pub(crate) weights: DeviceWeights,
     pub(crate) products: Products,
-    /// How much of an activation products take.
+    /// The precision of activations in products.
     pub(crate) precision: Precision,
 }
 
@@ -28,7 +28,7 @@ pub struct Cuda {
     device: Device,
     /// When the first command since the last submission was queued.
     began: Option<Instant>,
-    /// Submissions that nobody waited for, oldest first, and when they began.
+    /// Submissions that were not waited for, oldest first, and when they began.
     submitted: Vec<(Ticket, Instant)>,
     /// When the last of those that were waited for was done.
     done: Instant,
@@ -54,7 +54,7 @@ impl Cuda {
     /// A device on a driver.
     pub fn with_driver(driver: Box<dyn Driver>) -> Result<Self, BackendError> {
         let queue = Queue::new(driver)?;
-        let (memory, weights) = (Memory::default(), Weights::default());
+        let (memory, weights) = (DeviceBuffers::default(), DeviceWeights::default());
         let (products, precision) = (Products::default(), Precision::Exact);
         let device = Device { queue, memory, weights, products, precision };
         Ok(Self { device, began: None, submitted: Vec::with_capacity(8), done: Instant::now() })
@@ -64,21 +64,21 @@ impl Cuda {
         self.began.get_or_insert_with(Instant::now);
     }
 
-    /// The same device, with products that take so much of an activation.
+    /// The same device with activations of this precision.
     #[must_use]
     pub fn with_precision(mut self, precision: Precision) -> Self {
         self.device.precision = precision;
         self
     }
 
-    /// The same device, with a choice of the products' kernels; all have the same bits.
+    /// The same device with a choice of product kernels; all of them give the same bits.
     #[must_use]
-    pub fn with_choice(mut self, choice: Choice) -> Self {
+    pub fn with_choice(mut self, choice: KernelChoice) -> Self {
         self.device.products.choice = choice;
         self
     }
 
-    /// What a weight became in device memory, in words.
+    /// The name of a weight's packed format.
     pub fn weight_form(&self, id: WeightId) -> Option<String> {
         self.device.weights.info(id).map(|_| self.device.weights.get(id).form())
     }
@@ -155,7 +155,7 @@ impl Backend for Cuda {
     /// The time is the host's, from the first command of a submission, or the end of the one before, to its end: at least what
     /// the device was busy.
     fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
-        let outcome = self.device.queue.wait(Mark(ticket.0));
+        let outcome = self.device.queue.wait(QueueMark(ticket.0));
         let passed = self.submitted.partition_point(|&(submitted, _)| submitted <= ticket);
         let first = self.submitted.drain(..passed).map(|(_, began)| began).next();
         let now = Instant::now();

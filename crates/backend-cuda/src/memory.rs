@@ -9,19 +9,19 @@ use forerun_base::{DType, bf16_to_f32, f16_to_f32};
 
 /// All buffers of the device.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct DeviceBuffers {
     buffers: Vec<(Address, BufferInfo)>,
 }
 
-impl Memory {
+impl DeviceBuffers {
     pub(crate) fn info(&self, id: BufferId) -> Option<BufferInfo> {
         self.buffers.get(id.0 as usize).map(|(_, info)| *info)
     }
 
-    /// Where a view begins; operands were checked, so it exists.
+    /// The address of a view, which `OpDesc::check` has compared with its buffer.
     pub(crate) fn at(&self, view: View) -> Address {
         let (address, info) = self.buffers[view.buffer.0 as usize];
-        // An empty view may begin anywhere, and is not looked into.
+        // An empty view may begin anywhere and is never dereferenced.
         let start = if view.len == 0 { 0 } else { view.start };
         address.offset((start * info.dtype.size()) as u64)
     }
@@ -41,8 +41,8 @@ impl Memory {
         let bytes = len.checked_mul(dtype.size()).ok_or_else(none)? as u64;
         let address = queue.alloc(label, bytes)?;
         if role == BufferRole::State {
-            // Places of a cache that were never written must not hold what is no number.
-            // SAFETY: the memory was just made with this size.
+            // Positions of a cache that were never written must not hold NaN, which a product with zero keeps.
+            // SAFETY: `address` was just allocated with this size.
             unsafe { queue.driver_mut().fill(address, 0, bytes) }?;
         }
         self.buffers.push((address, BufferInfo { dtype, len }));
@@ -74,7 +74,7 @@ impl Memory {
         if bytes.len() != dst.len * dtype.size() {
             return Err(BackendError::Protocol("write: type or length differ".into()));
         }
-        // SAFETY: the view lies in its buffer, and there are as many bytes as it has.
+        // SAFETY: `check` has compared the view with its buffer, and `bytes` has the view's size.
         Ok(unsafe { queue.driver_mut().copy_in(self.at(dst), bytes) }?)
     }
 
@@ -90,7 +90,7 @@ impl Memory {
             if bytes.len() != src.len * dtype.size() {
                 return Err(BackendError::Protocol("read: type or length differ".into()));
             }
-            // SAFETY: the view lies in its buffer and has as many bytes.
+            // SAFETY: `check` has compared the view with its buffer, and `bytes` has the view's size.
             Ok(unsafe { queue.driver_mut().copy_out(at, bytes) }?)
         };
         match (dst, dtype) {
@@ -118,18 +118,18 @@ fn widen(dtype: DType, bytes: &[u8], to: &mut [f32]) {
     }
 }
 
-/// Numbers of four bytes.
-pub(crate) trait Number: Copy {}
-impl Number for f32 {}
-impl Number for u32 {}
+/// Elements of four bytes without padding, any bits of which are a value.
+pub(crate) trait Word: Copy {}
+impl Word for f32 {}
+impl Word for u32 {}
 
-/// Numbers as bytes, in the order that hosts of CUDA have.
-pub(crate) fn bytes_of<T: Number>(numbers: &[T]) -> &[u8] {
-    // SAFETY: numbers have no padding, and any byte is a byte.
+/// Elements as little-endian bytes: every host of CUDA is little-endian.
+pub(crate) fn bytes_of<T: Word>(numbers: &[T]) -> &[u8] {
+    // SAFETY: `Word` is implemented for f32 and u32 only, which have no padding, and `u8` has no alignment.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }
 
-fn bytes_of_mut<T: Number>(numbers: &mut [T]) -> &mut [u8] {
-    // SAFETY: as above, and any four bytes are a number.
+fn bytes_of_mut<T: Word>(numbers: &mut [T]) -> &mut [u8] {
+    // SAFETY: `Word` is implemented for f32 and u32 only: no padding, and any four bytes are a value of either.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }

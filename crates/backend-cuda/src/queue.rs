@@ -1,12 +1,12 @@
-//! The driver with its kernels by name, scratch memory, and the word in which kernels note bad indices.
+//! The driver with its compiled kernels, scratch memory, and the report in which kernels record bad indices.
 
 use crate::driver::{
-    Address, Args, Driver, DriverError, Kernel, Launch, Mark, Module, Report, Source,
+    Address, Args, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, QueueMark,
 };
+use crate::kernels::KernelCache;
 use forerun_backend::BackendError;
-use std::collections::HashMap;
 
-/// Operands that hold indices, by operation. Kernels note them by number: see [`site`].
+/// Operands that hold indices, by operation. A fault report names them by number: see [`site`].
 const SITES: [(&str, &[&str]); 10] = [
     ("embed", &["ids"]),
     ("gather_rows", &["rows"]),
@@ -30,8 +30,8 @@ pub(crate) fn site(op: &str) -> u32 {
     (at as u32 + 1) << 8
 }
 
-/// What kernels noted, as an error.
-fn noted([site, index, limit, _]: Report) -> BackendError {
+/// A fault report as an error.
+fn noted([site, index, limit, _]: FaultReport) -> BackendError {
     let at = (site >> 8).wrapping_sub(1) as usize;
     let found = SITES.get(at).and_then(|(op, operands)| {
         operands.get((site & 255) as usize).map(|operand| (*op, *operand))
@@ -49,21 +49,19 @@ impl From<DriverError> for BackendError {
 /// See the module's text.
 pub(crate) struct Queue {
     driver: Box<dyn Driver>,
-    /// By the tags of their sources.
-    modules: HashMap<u64, Module>,
-    kernels: HashMap<(u64, &'static str), Kernel>,
-    /// Where kernels note a bad index: [`Report`].
+    kernels: KernelCache,
+    /// Where kernels record a bad index: [`FaultReport`].
     pub(crate) fault: Address,
     scratch: (Address, u64),
 }
 
 impl Queue {
     pub(crate) fn new(mut driver: Box<dyn Driver>) -> Result<Self, BackendError> {
-        let fault = driver.alloc(size_of::<Report>() as u64)?;
-        // SAFETY: the memory was just made.
-        unsafe { driver.fill(fault, 0, size_of::<Report>() as u64) }?;
-        let (modules, kernels) = (HashMap::new(), HashMap::new());
-        Ok(Self { driver, modules, kernels, fault, scratch: (Address::NULL, 0) })
+        let fault = driver.alloc(size_of::<FaultReport>() as u64)?;
+        // SAFETY: `fault` was just allocated with this size.
+        unsafe { driver.fill(fault, 0, size_of::<FaultReport>() as u64) }?;
+        let kernels = KernelCache::default();
+        Ok(Self { driver, kernels, fault, scratch: (Address::NULL, 0) })
     }
 
     pub(crate) fn driver(&self) -> &dyn Driver {
@@ -79,7 +77,7 @@ impl Queue {
         self.driver.alloc(bytes).map_err(|error| Self::named(label, error))
     }
 
-    /// An error that says for what there was no memory.
+    /// The error for an allocation, naming the buffer it was for.
     pub(crate) fn named(label: &str, error: DriverError) -> BackendError {
         match error {
             DriverError::Memory { bytes, .. } => {
@@ -90,27 +88,16 @@ impl Queue {
         }
     }
 
-    /// A kernel by its name, compiled when it is first asked for.
+    /// A kernel, compiled at its first use.
     pub(crate) fn kernel(
         &mut self,
-        source: &Source,
+        source: &KernelSource,
         name: &'static str,
-    ) -> Result<Kernel, BackendError> {
-        let tag = source.tag();
-        if let Some(kernel) = self.kernels.get(&(tag, name)) {
-            return Ok(*kernel);
-        }
-        let module = match self.modules.get(&tag) {
-            Some(module) => *module,
-            None => self.driver.load(source)?,
-        };
-        self.modules.insert(tag, module);
-        let kernel = self.driver.kernel(module, name)?;
-        self.kernels.insert((tag, name), kernel);
-        Ok(kernel)
+    ) -> Result<KernelId, BackendError> {
+        Ok(self.kernels.get(&mut *self.driver, source, name)?)
     }
 
-    /// Queues a kernel; one without blocks is nothing.
+    /// Queues a kernel; a launch without blocks does nothing.
     pub(crate) fn launch(&mut self, launch: &Launch<'_>) -> Result<(), BackendError> {
         if launch.grid.contains(&0) {
             return Ok(());
@@ -123,7 +110,7 @@ impl Queue {
     /// Queues a kernel of `source` in blocks of one dimension.
     pub(crate) fn run(
         &mut self,
-        (source, name): (&Source, &'static str),
+        (source, name): (&KernelSource, &'static str),
         grid: [usize; 3],
         threads: u32,
         args: &Args,
@@ -133,14 +120,15 @@ impl Queue {
         self.launch(&Launch { grid, ..Launch::line(kernel, 1, threads, args) })
     }
 
-    /// Memory that every operation may use and none may rely on; it grows to the largest size asked for.
+    /// Scratch memory, shared by all operations: its contents last for one call. It grows to the largest size requested.
     pub(crate) fn scratch(&mut self, bytes: u64) -> Result<Address, BackendError> {
         if self.scratch.1 < bytes {
             let bytes = bytes.next_multiple_of(1 << 20);
             let new = self.alloc("scratch", bytes)?;
             let (old, size) = std::mem::replace(&mut self.scratch, (new, bytes));
             if size > 0 {
-                // SAFETY: the memory came from the driver, nobody has its address any more, and freeing waits for the queue.
+                // SAFETY: `old` came from `alloc` of this driver, the only copy of its address was just replaced, and `free` waits until the
+                // queue, which may still use it, is empty.
                 unsafe { self.driver.free(old) }?;
             }
         }
@@ -148,19 +136,19 @@ impl Queue {
     }
 
     /// Marks the end of the queue.
-    pub(crate) fn mark(&mut self) -> Result<Mark, BackendError> {
-        // SAFETY: the report was made with this size.
+    pub(crate) fn mark(&mut self) -> Result<QueueMark, BackendError> {
+        // SAFETY: `fault` was allocated as a `FaultReport` and lives as long as the queue.
         Ok(unsafe { self.driver.mark(self.fault) }?)
     }
 
-    /// Waits for a mark. What kernels noted until then is the error, once.
-    pub(crate) fn wait(&mut self, mark: Mark) -> Result<(), BackendError> {
+    /// Waits for a mark. A bad index that a kernel recorded before it is the error, reported once.
+    pub(crate) fn wait(&mut self, mark: QueueMark) -> Result<(), BackendError> {
         let report = self.driver.wait(mark)?;
         if report[0] == 0 {
             return Ok(());
         }
-        // SAFETY: the report was made with this size.
-        unsafe { self.driver.fill(self.fault, 0, size_of::<Report>() as u64) }?;
+        // SAFETY: `fault` was allocated as a `FaultReport` and lives as long as the queue.
+        unsafe { self.driver.fill(self.fault, 0, size_of::<FaultReport>() as u64) }?;
         Err(noted(report))
     }
 }

@@ -1,24 +1,24 @@
 //! Weights by their ids.
 
 use crate::driver::{Address, Args};
-use crate::products::Weight;
+use crate::products::DeviceWeight;
 use crate::queue::Queue;
 use forerun_backend::{BackendError, WeightId, WeightInfo};
 use forerun_base::Matrix;
 
 /// All weights of the device.
 #[derive(Debug, Default)]
-pub(crate) struct Weights {
-    kept: Vec<(WeightInfo, Weight)>,
+pub(crate) struct DeviceWeights {
+    kept: Vec<(WeightInfo, DeviceWeight)>,
 }
 
-impl Weights {
+impl DeviceWeights {
     pub(crate) fn info(&self, id: WeightId) -> Option<WeightInfo> {
         self.kept.get(id.0 as usize).map(|(info, _)| *info)
     }
 
     /// A weight that the desc of an operation has found.
-    pub(crate) fn get(&self, id: WeightId) -> Weight {
+    pub(crate) fn get(&self, id: WeightId) -> DeviceWeight {
         self.kept[id.0 as usize].1
     }
 
@@ -28,10 +28,10 @@ impl Weights {
         label: &str,
         matrix: &Matrix,
     ) -> Result<WeightId, BackendError> {
-        let weight = Weight::upload(queue.driver_mut(), matrix);
+        let weight = DeviceWeight::upload(queue.driver_mut(), matrix);
         let weight = weight.map_err(|error| Queue::named(label, error))?;
         let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());
-        let info = WeightInfo { rows, cols, format, bytes: matrix.bytes() };
+        let info = WeightInfo { rows, cols, format, bytes: weight.bytes };
         self.kept.push((info, weight));
         Ok(WeightId(self.kept.len() as u32 - 1))
     }
@@ -44,7 +44,7 @@ impl Weights {
         plain.ok_or(BackendError::Parameter { op, what })
     }
 
-    /// The fields of `Weight` in `weight.cuh`.
+    /// The fields of `DeviceWeight` in `weight.cuh`.
     pub(crate) fn fields(&self, args: Args, id: WeightId) -> Args {
         self.get(id).fields(args)
     }

@@ -1,36 +1,26 @@
 //! The seam's conformance suite over the kernels: as they run on the CPU, and on a GPU where there is one (`--ignored`).
 
+mod common;
+
+use common::{on_a_gpu, on_the_cpu};
 use forerun_backend::conform::{
-    Case, Report, Tolerances, cases, check, check_commits, check_copies, check_refusals,
+    ConformCase, ConformReport, Tolerances, cases, check, check_commits, check_copies,
+    check_refusals,
 };
 use forerun_backend_cpu::plain;
 use forerun_backend_cuda::Cuda;
-use forerun_backend_cuda::driver::Emulated;
-use forerun_backend_cuda::products::Choice;
-use std::path::Path;
 
-/// Cases of a device: nothing is given back before it is.
+/// Cases per device: buffers are freed with the device only.
 const TOGETHER: usize = 64;
 
-fn on_the_cpu() -> Cuda {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
-    let device = Cuda::with_driver(Box::new(Emulated::new(&folder)));
-    // The kernels of each kind of weight are held to the general one's bits by tests of their own.
-    device.expect("a device of the CPU's memory").with_choice(Choice::Any)
-}
-
-fn on_a_gpu() -> Cuda {
-    Cuda::open(0).expect("a GPU")
-}
-
-fn assert_passed(report: &Report) {
+fn assert_passed(report: &ConformReport) {
     assert!(report.checks > 0, "nothing was checked");
     assert!(report.failures.is_empty(), "{report}");
 }
 
 fn conform(op: &str, device: fn() -> Cuda) {
-    let mut report = Report::default();
-    let of_op = |case: &Case| case.op == op;
+    let mut report = ConformReport::default();
+    let of_op = |case: &ConformCase| case.op == op;
     for cases in cases().into_iter().filter(of_op).collect::<Vec<_>>().chunks(TOGETHER) {
         let mut device = device();
         for case in cases {
@@ -42,8 +32,8 @@ fn conform(op: &str, device: fn() -> Cuda) {
 
 /// The GPU has the bits of the emulation, in everything that one of them can do.
 fn same_bits(op: &str) {
-    let mut report = Report::default();
-    let of_op = |case: &Case| case.op == op;
+    let mut report = ConformReport::default();
+    let of_op = |case: &ConformCase| case.op == op;
     for cases in cases().into_iter().filter(of_op).collect::<Vec<_>>().chunks(TOGETHER) {
         let (mut gpu, mut cpu) = (on_a_gpu(), on_the_cpu());
         for case in cases {

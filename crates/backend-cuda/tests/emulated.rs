@@ -1,7 +1,7 @@
 //! The emulated driver does what CUDA promises.
 
 use forerun_backend::op::{gumbel, weight};
-use forerun_backend_cuda::driver::{Args, Driver, Emulated, Launch, Source};
+use forerun_backend_cuda::driver::{Args, Driver, Emulated, KernelSource, Launch};
 use forerun_backend_cuda::{PRELUDE, families};
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn driver() -> Emulated {
     Emulated::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated"))
 }
 
-const EXCHANGE: Source = Source::new(
+const EXCHANGE: KernelSource = KernelSource::new(
     "exchange",
     &[
         PRELUDE,
@@ -38,7 +38,7 @@ KERNEL(stuck, Reverse, 256) {
     ],
 );
 
-const NOISE: Source = Source::new(
+const NOISE: KernelSource = KernelSource::new(
     "noise",
     &[
         PRELUDE,
@@ -81,7 +81,7 @@ fn run(name: &str, x: &mut [f32], blocks: u32, threads: u32) -> Result<(), Strin
 }
 
 fn run_of(
-    source: &Source,
+    source: &KernelSource,
     name: &str,
     x: &mut [f32],
     blocks: u32,
@@ -93,7 +93,7 @@ fn run_of(
     let mut bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
     let memory = driver.alloc(bytes.len() as u64).map_err(|e| e.to_string())?;
     let args = Args::new().with(memory);
-    // SAFETY: the memory has room for the numbers, one for each thread.
+    // SAFETY: one f32 was allocated for each thread.
     unsafe {
         driver.copy_in(memory, &bytes).map_err(|e| e.to_string())?;
         driver.launch(&Launch::line(kernel, blocks, threads, &args)).map_err(|e| e.to_string())?;
@@ -135,8 +135,8 @@ KERNEL(total, Reverse, 256) {
 
 #[test]
 fn modules_that_run_side_by_side_share_no_memory() {
-    const SOURCES: [Source; 2] =
-        [Source::new("one", &[PRELUDE, SUM]), Source::new("other", &[PRELUDE, SUM])];
+    const SOURCES: [KernelSource; 2] =
+        [KernelSource::new("one", &[PRELUDE, SUM]), KernelSource::new("other", &[PRELUDE, SUM])];
     std::thread::scope(|scope| {
         for (source, value) in SOURCES.iter().zip([1.0, 2.0]) {
             scope.spawn(move || {

@@ -1,28 +1,17 @@
 //! Whole models on the kernels: reference logits and text, and the same bits however a text is cut.
 
+mod common;
+
+use common::{on_a_gpu, on_the_cpu};
 use forerun_backend_cuda::Cuda;
-use forerun_backend_cuda::driver::Emulated;
-use forerun_backend_cuda::products::Choice;
 use forerun_base::DType;
 use forerun_engine::{Engine, Event, ModelRunner, Request, Settings};
 use forerun_model::{Blueprint, Model};
 use forerun_testkit::tolerance::{assert_close, assert_same_bits};
 use forerun_testkit::{GOLDENS, Golden};
-use std::path::Path;
 
 /// One of each kind of layer and weight, as many as the emulation has time for.
-const FEW: [&str; 4] = ["qwen3_5", "mlx_qwen3_5_moe_4bit", "gemma4_e", "gguf_qwen3_5_wide_q4_k"];
-
-fn on_the_cpu() -> Cuda {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
-    let device = Cuda::with_driver(Box::new(Emulated::new(&folder)));
-    // One text for all kinds of weights: the others have the same bits.
-    device.expect("a device of the CPU's memory").with_choice(Choice::Any)
-}
-
-fn on_a_gpu() -> Cuda {
-    Cuda::open(0).expect("a GPU")
-}
+const GEMV: [&str; 4] = ["qwen3_5", "mlx_qwen3_5_moe_4bit", "gemma4_e", "gguf_qwen3_5_wide_q4_k"];
 
 fn settings(prefill_chunk: usize, kv: DType) -> Settings {
     Settings { context: 256, prefill_chunk, kv, ..Settings::default() }
@@ -76,7 +65,7 @@ fn cuts_change_nothing(name: &str, device: fn() -> Cuda) {
 
 #[test]
 fn logits_and_greedy_text_are_those_of_the_reference() {
-    FEW.into_iter().for_each(|name| matches(name, on_the_cpu));
+    GEMV.into_iter().for_each(|name| matches(name, on_the_cpu));
 }
 
 #[test]
@@ -87,7 +76,7 @@ fn logits_and_greedy_text_are_those_of_the_reference_on_a_gpu() {
 
 #[test]
 fn bits_do_not_depend_on_how_a_prompt_is_cut() {
-    FEW[..2].iter().for_each(|name| cuts_change_nothing(name, on_the_cpu));
+    GEMV[..2].iter().for_each(|name| cuts_change_nothing(name, on_the_cpu));
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub struct WeightInfo {
     pub cols: usize,
     /// Storage format.
     pub format: Format,
-    /// Bytes in all planes.
+    /// Bytes that it takes in the device's memory.
     pub bytes: usize,
 }
 

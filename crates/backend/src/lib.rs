@@ -25,5 +25,5 @@ pub use error::BackendError;
 pub use op::Op;
 pub use op_desc::{Access, Budget, Catalog, Cost, OpDesc, Operand};
 pub use plan::{MemoryPlan, PlanItem};
-pub use program::{Prepared, Program};
-pub use timed::{Entry, Kind, Meter, Timed, Width};
+pub use program::{PreparedProgram, Program};
+pub use timed::{Entry, Meter, OpKind, RowClass, Timed};

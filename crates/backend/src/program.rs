@@ -7,12 +7,12 @@ use crate::Op;
 #[derive(Debug, Default)]
 pub struct Program {
     ops: Vec<Op>,
-    prepared: Option<Prepared>,
+    prepared: Option<PreparedProgram>,
 }
 
 /// What a device keeps of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedProgram {
     /// The device: two of them may run side by side in a process.
     pub device: u64,
     /// The program's number there.
@@ -38,12 +38,12 @@ impl Program {
     }
 
     /// What a device keeps of it.
-    pub fn prepared(&self) -> Option<Prepared> {
+    pub fn prepared(&self) -> Option<PreparedProgram> {
         self.prepared
     }
 
     /// Notes what a device keeps of it.
-    pub fn set_prepared(&mut self, prepared: Prepared) {
+    pub fn set_prepared(&mut self, prepared: PreparedProgram) {
         self.prepared = Some(prepared);
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How many rows a product has, in the classes that kernels tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Width {
+pub enum RowClass {
     /// One row: decoding.
     One,
     /// 2 to 4 rows.
@@ -28,7 +28,7 @@ pub enum Width {
     Many,
 }
 
-impl Width {
+impl RowClass {
     /// The class of a number of rows.
     pub const fn of(rows: usize) -> Self {
         match rows {
@@ -52,20 +52,20 @@ impl Width {
 
 /// What calls are summed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct OpKind {
     /// The operation.
     pub op: &'static str,
     /// Of products with weights, the format of the (first) weight and the rows.
-    pub product: Option<(Format, Width)>,
+    pub product: Option<(Format, RowClass)>,
 }
 
-impl Kind {
+impl OpKind {
     fn of(op: &Op, catalog: &dyn Catalog) -> Self {
         Self { op: op.name(), product: product(op, catalog) }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for OpKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.op)?;
         match self.product {
@@ -76,7 +76,7 @@ impl fmt::Display for Kind {
 }
 
 /// The weight's format and the rows, where the operation is a product.
-fn product(op: &Op, catalog: &dyn Catalog) -> Option<(Format, Width)> {
+fn product(op: &Op, catalog: &dyn Catalog) -> Option<(Format, RowClass)> {
     let (weight, x, cols) = match op {
         Op::Linear(op) => (op.weight, op.x, None),
         Op::Linears(op) => (op.parts.iter().flatten().next()?.weight, op.x, None),
@@ -88,14 +88,14 @@ fn product(op: &Op, catalog: &dyn Catalog) -> Option<(Format, Width)> {
     };
     let info = catalog.weight(weight)?;
     let rows = x.len / cols.unwrap_or(info.cols).max(1);
-    Some((info.format, Width::of(rows)))
+    Some((info.format, RowClass::of(rows)))
 }
 
 /// Calls of one kind, summed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry {
     /// What was called.
-    pub kind: Kind,
+    pub kind: OpKind,
     /// How often.
     pub calls: u64,
     /// How long, in all.
@@ -135,7 +135,7 @@ impl Meter {
         self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, kind: Kind, time: Duration, cost: Cost) {
+    fn put(&self, kind: OpKind, time: Duration, cost: Cost) {
         let mut entries = self.entries();
         match entries.iter_mut().find(|entry| entry.kind == kind) {
             Some(entry) => {
@@ -170,7 +170,7 @@ impl Timed {
         submit_and_wait(&mut *self.inner)?;
         self.peek(&op)?;
         let cost = op.desc(self).check()?;
-        let kind = Kind::of(&op, self);
+        let kind = OpKind::of(&op, self);
         let start = Instant::now();
         op.apply(&mut *self.inner)?;
         submit_and_wait(&mut *self.inner)?;

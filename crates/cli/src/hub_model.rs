@@ -2,7 +2,7 @@
 
 use crate::report::bytes_text;
 use anyhow::{anyhow, bail};
-use forerun_hub::{Ask, Hub, HubError, ModelName, Part, Settings, Unwatched};
+use forerun_hub::{DownloadRequest, Hub, HubError, HubSettings, ModelName, RepoPart, Unwatched};
 use std::path::{Path, PathBuf};
 
 /// The branch that a bare name means.
@@ -12,7 +12,7 @@ const MAIN: &str = "main";
 /// network is left alone.
 pub(crate) fn locate(given: &Path) -> anyhow::Result<PathBuf> {
     let Some(model) = name_of(given) else { return Ok(given.to_owned()) };
-    match in_cache(&model, Part::Model) {
+    match in_cache(&model, RepoPart::Model) {
         Ok(path) => Ok(path),
         Err(HubError::NotCached { cache, why, .. }) => bail!(
             "{model} does not exist here, and the cache {} does not hold it whole ({why}); \
@@ -27,13 +27,13 @@ pub(crate) fn locate(given: &Path) -> anyhow::Result<PathBuf> {
 pub(crate) fn locate_drafter(given: &Path) -> anyhow::Result<PathBuf> {
     locate(given).or_else(|whole| {
         let Some(model) = name_of(given) else { return Err(whole) };
-        in_cache(&model, Part::MtpOnly).map_err(|_| whole)
+        in_cache(&model, RepoPart::MtpOnly).map_err(|_| whole)
     })
 }
 
-fn in_cache(model: &ModelName, part: Part) -> Result<PathBuf, HubError> {
-    let hub = Hub::new(Settings { offline: true, ..settings()? })?;
-    let ask = Ask { model: model.clone(), revision: MAIN.into(), part };
+fn in_cache(model: &ModelName, part: RepoPart) -> Result<PathBuf, HubError> {
+    let hub = Hub::new(HubSettings { offline: true, ..settings()? })?;
+    let ask = DownloadRequest { model: model.clone(), revision: MAIN.into(), part };
     Ok(hub.plan(&ask, &mut Unwatched)?.path())
 }
 
@@ -43,8 +43,8 @@ pub(crate) fn name_of(given: &Path) -> Option<ModelName> {
 }
 
 /// The hub's variables from the environment.
-pub(crate) fn settings() -> Result<Settings, HubError> {
-    Settings::read(&|name| std::env::var(name).ok())
+pub(crate) fn settings() -> Result<HubSettings, HubError> {
+    HubSettings::read(&|name| std::env::var(name).ok())
 }
 
 /// An error for people: a choice of files comes as a list with sizes and the command to type.

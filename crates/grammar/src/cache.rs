@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The latest grammars, newest last.
 #[derive(Default)]
-pub(crate) struct Cache(Mutex<Vec<(String, Arc<Compiled>)>>);
+pub(crate) struct GrammarCache(Mutex<Vec<(String, Arc<Compiled>)>>);
 
-impl Cache {
+impl GrammarCache {
     /// A grammar by its text, now the newest.
     pub(crate) fn get(&self, key: &str) -> Option<Arc<Compiled>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 
 use crate::limits::{self, Spent};
 use crate::walk::{observe, spent};
-use crate::way::Learned;
+use crate::way::NextTokens;
 use forerun_base::Token;
 use llguidance::TokenParser;
 use llguidance::earley::regexvec::LexemeSet;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// another.
 pub(crate) struct Compiled {
     pub(crate) parser: TokenParser,
-    pub(crate) first: Arc<Learned>,
+    pub(crate) first: Arc<NextTokens>,
     /// What the lexer had done when the first mask was known.
     pub(crate) spent: Spent,
     /// Items a row of the parser may have.

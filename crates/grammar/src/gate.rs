@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) type Spelling = Arc<dyn Fn(Token) -> Vec<u8> + Send + Sync>;
 
 /// What ends reasoning.
-pub(crate) struct Mark {
+pub(crate) struct ReasoningEnd {
     /// Its canonical tokens.
     pub(crate) tokens: Vec<Token>,
     /// Its text, for those who spell it in other tokens.
@@ -18,8 +18,8 @@ pub(crate) struct Mark {
 }
 
 /// A constraint that opens when a mark has come.
-pub(crate) struct Gate {
-    pub(crate) mark: Mark,
+pub(crate) struct ReasoningGate {
+    pub(crate) mark: ReasoningEnd,
     /// Tokens after which the mark must come.
     pub(crate) budget: Option<usize>,
     /// What the answer must not end with before the gate opens; all ones where it may.
@@ -30,7 +30,7 @@ pub(crate) struct Gate {
     pub(crate) behind: Option<usize>,
 }
 
-impl Gate {
+impl ReasoningGate {
     /// The token of the mark that must come now, if the budget is spent.
     fn due(&self) -> Option<&[Token]> {
         let late = self.before.len().checked_sub(self.budget?)?;
@@ -39,7 +39,7 @@ impl Gate {
 
     /// Whether what came ends with the mark, in whatever tokens.
     fn has_mark(&self) -> bool {
-        let Mark { tokens, bytes, spelling } = &self.mark;
+        let ReasoningEnd { tokens, bytes, spelling } = &self.mark;
         if self.before.ends_with(tokens) {
             return true;
         }
@@ -70,7 +70,7 @@ impl Gate {
     }
 }
 
-impl Constraint for Gate {
+impl Constraint for ReasoningGate {
     fn ready(&mut self, patience: Duration) -> bool {
         let open = self.behind.is_some();
         !open || self.inner.as_mut().is_none_or(|inner| inner.ready(patience))

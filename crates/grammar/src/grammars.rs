@@ -1,13 +1,13 @@
 //! The vocabulary of a model, and the grammars made for it.
 
-use crate::cache::Cache;
+use crate::cache::GrammarCache;
 use crate::compiled::Compiled;
-use crate::gate::{Gate, Mark};
+use crate::gate::{ReasoningEnd, ReasoningGate};
 use crate::limits;
 use crate::matcher::GrammarConstraint;
-use crate::pool::{Lanes, Pool};
+use crate::pool::{MaskPool, Semaphore};
 use crate::reason::{reason, reason_of_regex, reason_of_schema};
-use crate::vocabulary::Vocabulary;
+use crate::vocabulary::GrammarVocabulary;
 use crate::{GrammarError, GrammarSource};
 use forerun_base::Token;
 use forerun_engine::Constraint;
@@ -36,9 +36,9 @@ pub struct Grammars {
 struct Inner {
     factory: ParserFactory,
     ends: Arc<[Token]>,
-    compiled: Cache,
-    compilers: Lanes,
-    pool: Pool,
+    compiled: GrammarCache,
+    compilers: Semaphore,
+    pool: MaskPool,
 }
 
 impl Grammars {
@@ -48,7 +48,7 @@ impl Grammars {
         vocabulary: usize,
         end_tokens: &[Token],
     ) -> Result<Self, GrammarError> {
-        let known = Vocabulary::new(tokenizer, vocabulary, end_tokens)?;
+        let known = GrammarVocabulary::new(tokenizer, vocabulary, end_tokens)?;
         let env: TokEnv = Arc::new(known);
         let factory = ParserFactory::new_simple(&env);
         let mut factory = factory.map_err(|why| GrammarError::Vocabulary(reason(&why)))?;
@@ -61,9 +61,9 @@ impl Grammars {
         let inner = Inner {
             factory,
             ends: end_tokens.into(),
-            compiled: Cache::default(),
-            compilers: Lanes::default(),
-            pool: Pool::default(),
+            compiled: GrammarCache::default(),
+            compilers: Semaphore::default(),
+            pool: MaskPool::default(),
         };
         Ok(Self {
             tokenizer: tokenizer.clone(),
@@ -162,8 +162,8 @@ impl Grammars {
         }
         let tokenizer = self.tokenizer.clone();
         let spelling = Arc::new(move |token| tokenizer.token_bytes(token).unwrap_or_default());
-        Ok(Box::new(Gate {
-            mark: Mark { tokens, bytes: end_mark.as_bytes().to_vec(), spelling },
+        Ok(Box::new(ReasoningGate {
+            mark: ReasoningEnd { tokens, bytes: end_mark.as_bytes().to_vec(), spelling },
             budget,
             unless_ended: inner.is_some().then(|| self.unless_ended.clone()),
             inner,

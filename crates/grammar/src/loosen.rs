@@ -105,18 +105,18 @@ const UNRESOLVED: &str = "refers to nothing in the same schema";
 
 /// A schema without what the grammar compiler cannot do, and what was taken out of it beyond annotations.
 pub fn loosen(schema: &Value, how: Loosen) -> (Value, Vec<Loosening>) {
-    let mut walk = Walk { root: schema, how, told: Vec::new() };
+    let mut walk = SchemaWalk { root: schema, how, told: Vec::new() };
     let loose = walk.schema(schema, "#");
     (loose, walk.told)
 }
 
-struct Walk<'a> {
+struct SchemaWalk<'a> {
     root: &'a Value,
     how: Loosen,
     told: Vec<Loosening>,
 }
 
-impl Walk<'_> {
+impl SchemaWalk<'_> {
     fn tell(&mut self, path: &str, why: &'static str) {
         if self.told.len() < MOST_TOLD {
             self.told.push(Loosening { path: path.to_owned(), why });

@@ -2,9 +2,9 @@
 
 use crate::compiled::Compiled;
 use crate::limits::{CAUTION, PATIENCE, SLOW};
-use crate::pool::Pool;
-use crate::walk::{Cancel, Walk};
-use crate::way::{Learned, PlaceId, Way};
+use crate::pool::MaskPool;
+use crate::walk::{Cancel, GrammarParser};
+use crate::way::{NextTokens, PositionId, TokenPath};
 use forerun_base::Token;
 use forerun_engine::{Allowed, Constraint};
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// What comes back from a thread: the walk, and what it learned of the place it was sent to.
-type Back = (Box<Walk>, PlaceId, Option<Learned>);
+type ParserResult = (Box<GrammarParser>, PositionId, Option<NextTokens>);
 
 /// Where the walk is.
-enum Walker {
-    Here(Box<Walk>),
-    Away(Receiver<Back>),
+enum ParserHandle {
+    Here(Box<GrammarParser>),
+    Away(Receiver<ParserResult>),
 }
 
 /// A grammar and how far an answer has come in it.
 pub(crate) struct GrammarConstraint {
     start: Arc<Compiled>,
-    pool: Pool,
-    walker: Walker,
+    pool: MaskPool,
+    walker: ParserHandle,
     cancel: Arc<Cancel>,
     /// All tokens taken, those of drafts included.
     tokens: Vec<Token>,
-    way: Way,
+    way: TokenPath,
     /// Whether the latest mask took longer than one is waited for.
     slow: bool,
     /// Length of the text up to which nothing is asked about drafts.
@@ -36,16 +36,16 @@ pub(crate) struct GrammarConstraint {
 }
 
 impl GrammarConstraint {
-    pub(crate) fn new(start: Arc<Compiled>, pool: Pool) -> Self {
-        let walk = Walk::new(Arc::clone(&start));
-        let (cancel, way) = (Arc::clone(&walk.cancel), Way::new(Arc::clone(&start.first)));
-        let walker = Walker::Here(Box::new(walk));
+    pub(crate) fn new(start: Arc<Compiled>, pool: MaskPool) -> Self {
+        let walk = GrammarParser::new(Arc::clone(&start));
+        let (cancel, way) = (Arc::clone(&walk.cancel), TokenPath::new(Arc::clone(&start.first)));
+        let walker = ParserHandle::Here(Box::new(walk));
         Self { start, pool, walker, cancel, tokens: Vec::new(), way, slow: false, cautious: 0 }
     }
 
     /// Takes what a thread sent back; false if it has not within the time.
     fn receive(&mut self, patience: Option<Duration>) -> bool {
-        let Walker::Away(from) = &self.walker else { return true };
+        let ParserHandle::Away(from) = &self.walker else { return true };
         let said = match patience {
             Some(patience) => from.recv_timeout(patience),
             None => from.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -59,15 +59,15 @@ impl GrammarConstraint {
                 if let Some(learned) = learned {
                     self.way.learn(place, Arc::new(learned));
                 }
-                self.walker = Walker::Here(walk);
+                self.walker = ParserHandle::Here(walk);
                 true
             }
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => {
                 // The thread is gone with the walk; a new one begins with the text.
-                let walk = Walk::new(Arc::clone(&self.start));
+                let walk = GrammarParser::new(Arc::clone(&self.start));
                 self.cancel = Arc::clone(&walk.cancel);
-                self.walker = Walker::Here(Box::new(walk));
+                self.walker = ParserHandle::Here(Box::new(walk));
                 true
             }
         }
@@ -76,7 +76,9 @@ impl GrammarConstraint {
     /// Sends the walk to the present place.
     fn send(&mut self, certain: bool) {
         let (tell, from) = channel();
-        let Walker::Here(mut walk) = std::mem::replace(&mut self.walker, Walker::Away(from)) else {
+        let ParserHandle::Here(mut walk) =
+            std::mem::replace(&mut self.walker, ParserHandle::Away(from))
+        else {
             unreachable!("what is away is received first")
         };
         let (place, tokens, pool) = (self.way.place(), self.tokens.clone(), self.pool.clone());
@@ -91,7 +93,7 @@ impl GrammarConstraint {
 
     /// What the grammar says here, if that is known within the time. A place that only a draft leads to may be
     /// declined.
-    fn learn(&mut self, certain: bool, patience: Option<Duration>) -> Option<&Arc<Learned>> {
+    fn learn(&mut self, certain: bool, patience: Option<Duration>) -> Option<&Arc<NextTokens>> {
         if self.way.here().is_none() && self.receive(patience) && self.way.here().is_none() {
             if !certain && (!self.start.rolls_back || self.tokens.len() <= self.cautious) {
                 return None;
@@ -107,7 +109,7 @@ impl GrammarConstraint {
         self.tokens.last().is_some_and(|token| self.start.ends.contains(token))
     }
 
-    fn lay(learned: Option<&Arc<Learned>>, mask: &mut [u32]) -> Result<Allowed, String> {
+    fn lay(learned: Option<&Arc<NextTokens>>, mask: &mut [u32]) -> Result<Allowed, String> {
         let learned = learned.ok_or("not known in time")?;
         let known = learned.mask.as_ref().map_err(String::clone)?;
         mask.iter_mut().zip(known).for_each(|(to, from)| *to |= *from);
@@ -123,7 +125,7 @@ impl Drop for GrammarConstraint {
 
 impl Constraint for GrammarConstraint {
     fn ready(&mut self, patience: Duration) -> bool {
-        if matches!(self.walker, Walker::Here(_)) {
+        if matches!(self.walker, ParserHandle::Here(_)) {
             self.way.settle();
         }
         self.has_ended() || self.learn(true, Some(patience)).is_some()

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-type Job = Box<dyn FnOnce() + Send>;
+type MaskJob = Box<dyn FnOnce() + Send>;
 
 /// Threads there are at most.
 const MOST: usize = 64;
@@ -16,18 +16,18 @@ const MOST: usize = 64;
 const IDLE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Default)]
-pub(crate) struct Pool(Arc<Shared>);
+pub(crate) struct MaskPool(Arc<PoolState>);
 
 #[derive(Default)]
-struct Shared {
-    work: Mutex<Work>,
+struct PoolState {
+    work: Mutex<PoolQueue>,
     wake: Condvar,
-    slow: Lanes,
+    slow: Semaphore,
 }
 
 #[derive(Default)]
-struct Work {
-    jobs: VecDeque<Job>,
+struct PoolQueue {
+    jobs: VecDeque<MaskJob>,
     threads: usize,
     idle: usize,
 }
@@ -36,9 +36,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Pool {
+impl MaskPool {
     /// Does a piece of work on another thread, or here if there can be none.
-    pub(crate) fn run(&self, job: Job) {
+    pub(crate) fn run(&self, job: MaskJob) {
         let mut work = lock(&self.0.work);
         work.jobs.push_back(job);
         if work.idle >= work.jobs.len() || work.threads >= MOST {
@@ -58,12 +58,12 @@ impl Pool {
     }
 
     /// A lane for slow work; waits until one is free or `gives_up` says so.
-    pub(crate) fn slow_lane(&self, gives_up: impl Fn() -> bool) -> Option<Lane<'_>> {
+    pub(crate) fn slow_lane(&self, gives_up: impl Fn() -> bool) -> Option<Permit<'_>> {
         self.0.slow.enter(SLOW_LANES, gives_up)
     }
 }
 
-impl Shared {
+impl PoolState {
     fn serve(&self) {
         let mut work = lock(&self.work);
         loop {
@@ -88,17 +88,17 @@ impl Shared {
 
 /// Room for so many at a time.
 #[derive(Default)]
-pub(crate) struct Lanes {
+pub(crate) struct Semaphore {
     taken: Mutex<usize>,
     left: Condvar,
 }
 
 /// One of them, given back when dropped.
-pub(crate) struct Lane<'a>(&'a Lanes);
+pub(crate) struct Permit<'a>(&'a Semaphore);
 
-impl Lanes {
+impl Semaphore {
     /// One of `count`; waits until it is free or `gives_up` says so.
-    pub(crate) fn enter(&self, count: usize, gives_up: impl Fn() -> bool) -> Option<Lane<'_>> {
+    pub(crate) fn enter(&self, count: usize, gives_up: impl Fn() -> bool) -> Option<Permit<'_>> {
         const LOOK: Duration = Duration::from_millis(20);
         let mut taken = lock(&self.taken);
         while *taken >= count {
@@ -108,11 +108,11 @@ impl Lanes {
             taken = self.left.wait_timeout(taken, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         *taken += 1;
-        Some(Lane(self))
+        Some(Permit(self))
     }
 }
 
-impl Drop for Lane<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         *lock(&self.0.taken) -= 1;
         self.0.left.notify_one();

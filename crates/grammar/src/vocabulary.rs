@@ -12,14 +12,14 @@ const MAX_TOKENS: usize = 1 << 24;
 const FORCED_BYTES: usize = 2048;
 
 /// A trie of all tokens, and the tokenizer they came from.
-pub(crate) struct Vocabulary {
+pub(crate) struct GrammarVocabulary {
     tokenizer: Tokenizer,
     trie: TokTrie,
     /// Whether every byte of a text has a token, so that any text can be spelled.
     spells_all: bool,
 }
 
-impl Vocabulary {
+impl GrammarVocabulary {
     pub(crate) fn new(
         tokenizer: &Tokenizer,
         size: usize,
@@ -86,7 +86,7 @@ fn word(tokenizer: &Tokenizer, token: Token) -> Vec<u8> {
     }
 }
 
-impl TokenizerEnv for Vocabulary {
+impl TokenizerEnv for GrammarVocabulary {
     fn tok_trie(&self) -> &TokTrie {
         &self.trie
     }

@@ -8,7 +8,7 @@
 use crate::compiled::Compiled;
 use crate::limits::Spent;
 use crate::reason::reason;
-use crate::way::Learned;
+use crate::way::NextTokens;
 use forerun_base::Token;
 use llguidance::api::StopReason;
 use llguidance::earley::{BiasComputer, ParserRecognizer};
@@ -49,7 +49,7 @@ impl Cancel {
 }
 
 /// One answer's parser and the text it has read.
-pub(crate) struct Walk {
+pub(crate) struct GrammarParser {
     start: Arc<Compiled>,
     /// None before the first token, and after an error: a parser that met one stays in it.
     parser: Option<TokenParser>,
@@ -61,14 +61,14 @@ pub(crate) struct Walk {
     pub(crate) took: Duration,
 }
 
-impl Walk {
+impl GrammarParser {
     pub(crate) fn new(start: Arc<Compiled>) -> Self {
         let (tokens, cancel) = (Vec::new(), Arc::default());
         Self { start, parser: None, unused: true, tokens, cancel, took: Duration::ZERO }
     }
 
     /// What the grammar says after some tokens. A place that only a draft leads to may be declined.
-    pub(crate) fn learn(&mut self, tokens: &[Token], certain: bool) -> Option<Learned> {
+    pub(crate) fn learn(&mut self, tokens: &[Token], certain: bool) -> Option<NextTokens> {
         let begun = Instant::now();
         let known = catch_unwind(AssertUnwindSafe(|| self.warm(tokens).ok())).ok().flatten();
         let learned = if known.is_some() || !certain {
@@ -81,7 +81,7 @@ impl Walk {
             let learned = anew.unwrap_or_else(|_| Err("its grammar breaks the parser".to_owned()));
             Some(learned.unwrap_or_else(|why| {
                 self.parser = None;
-                Learned { mask: Err(why), done: false, forced: Vec::new() }
+                NextTokens { mask: Err(why), done: false, forced: Vec::new() }
             }))
         };
         self.took = begun.elapsed();
@@ -89,7 +89,7 @@ impl Walk {
     }
 
     /// By the parser there is, if it has all it needs.
-    fn warm(&mut self, tokens: &[Token]) -> Result<Learned, String> {
+    fn warm(&mut self, tokens: &[Token]) -> Result<NextTokens, String> {
         if std::mem::take(&mut self.unused) {
             self.parser = Some(self.copy());
         }
@@ -118,7 +118,7 @@ impl Walk {
     }
 
     /// By a new parser, whose word is final.
-    fn anew(&mut self, tokens: &[Token]) -> Result<Learned, String> {
+    fn anew(&mut self, tokens: &[Token]) -> Result<NextTokens, String> {
         self.parser = None;
         let mut parser = self.copy();
         for &token in tokens {
@@ -159,11 +159,11 @@ fn consume(parser: &mut TokenParser, token: Token) -> Result<(), String> {
 }
 
 /// What a parser says where it stands.
-pub(crate) fn observe(parser: &mut TokenParser, row_items: usize) -> Result<Learned, String> {
+pub(crate) fn observe(parser: &mut TokenParser, row_items: usize) -> Result<NextTokens, String> {
     if parser.stop_reason() != StopReason::NotStopped {
         let mask = parser.token_env.tok_trie().eos_token_set();
         let done = parser.stop_reason().is_ok();
-        return Ok(Learned { mask: Ok(mask.as_slice().to_vec()), done, forced: Vec::new() });
+        return Ok(NextTokens { mask: Ok(mask.as_slice().to_vec()), done, forced: Vec::new() });
     }
     // What must come is found before the lexer's limits are set for a mask; they are to hold for both.
     let refill = Refill(parser.token_env.clone());
@@ -181,7 +181,7 @@ pub(crate) fn observe(parser: &mut TokenParser, row_items: usize) -> Result<Lear
             "its grammar is too wide or too ambiguous here: a row of its parser has {items} items; at most {row_items} can be"
         ));
     }
-    Ok(Learned { mask: Ok(mask.as_slice().to_vec()), done: false, forced })
+    Ok(NextTokens { mask: Ok(mask.as_slice().to_vec()), done: false, forced })
 }
 
 /// What a parser's lexer has done so far.

@@ -9,7 +9,7 @@ const MOST: usize = 16;
 
 /// What a grammar says at a place.
 #[derive(Debug)]
-pub(crate) struct Learned {
+pub(crate) struct NextTokens {
     /// Tokens that may come, or why that cannot be told.
     pub(crate) mask: Result<Vec<u32>, String>,
     /// Whether the answer is whole and nothing may follow.
@@ -18,7 +18,7 @@ pub(crate) struct Learned {
     pub(crate) forced: Vec<Token>,
 }
 
-impl Learned {
+impl NextTokens {
     /// Whether a token may come.
     pub(crate) fn allows(&self, token: Token) -> bool {
         let word = self.mask.as_ref().ok().and_then(|mask| mask.get(token as usize / 32));
@@ -29,11 +29,11 @@ impl Learned {
 /// A way of tokens and what is known of each of its places. A mask is asked for when a draft is made, and again, by the
 /// same way, when the draft is verified.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct TokenPath {
     /// Tokens that lead from each place to the next.
     tokens: Vec<Token>,
     /// By place, one more than there are tokens.
-    known: Vec<Option<Arc<Learned>>>,
+    known: Vec<Option<Arc<NextTokens>>>,
     /// The present place.
     at: usize,
     /// Tells places apart that have the same number.
@@ -42,28 +42,28 @@ pub(crate) struct Way {
 
 /// A place that may be gone when something is learned of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PlaceId {
+pub(crate) struct PositionId {
     at: usize,
     turns: u64,
 }
 
-impl Way {
-    pub(crate) fn new(start: Arc<Learned>) -> Self {
+impl TokenPath {
+    pub(crate) fn new(start: Arc<NextTokens>) -> Self {
         Self { tokens: Vec::new(), known: vec![Some(start)], at: 0, turns: 0 }
     }
 
     /// What is known of the present place.
-    pub(crate) fn here(&self) -> Option<&Arc<Learned>> {
+    pub(crate) fn here(&self) -> Option<&Arc<NextTokens>> {
         self.known[self.at].as_ref()
     }
 
     /// The present place.
-    pub(crate) fn place(&self) -> PlaceId {
-        PlaceId { at: self.at, turns: self.turns }
+    pub(crate) fn place(&self) -> PositionId {
+        PositionId { at: self.at, turns: self.turns }
     }
 
     /// Keeps what was learned of a place, if it is still one.
-    pub(crate) fn learn(&mut self, place: PlaceId, learned: Arc<Learned>) {
+    pub(crate) fn learn(&mut self, place: PositionId, learned: Arc<NextTokens>) {
         if place.turns == self.turns
             && let Some(known) = self.known.get_mut(place.at)
         {
@@ -122,9 +122,9 @@ mod tests {
         ) {
             let learned = |taken: &[Token]| {
                 let mask = Ok([&[taken.len() as u32], taken].concat());
-                Arc::new(Learned { mask, done: false, forced: Vec::new() })
+                Arc::new(NextTokens { mask, done: false, forced: Vec::new() })
             };
-            let (mut way, mut taken) = (Way::new(learned(&[])), Vec::new());
+            let (mut way, mut taken) = (TokenPath::new(learned(&[])), Vec::new());
             let mut late = Vec::new();
             for (token, kind) in moves {
                 match kind {

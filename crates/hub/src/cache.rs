@@ -12,7 +12,7 @@
 use crate::blob::BlobId;
 use crate::listing::{ListedFile, Listing, is_commit};
 use crate::retry::sleep;
-use crate::{HubError, RepoId, Watch, link};
+use crate::{DownloadWatch, HubError, RepoId, link};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ impl RepoCache {
     }
 
     /// Waits until nobody else writes what `name` stands for.
-    pub(crate) fn lock(&self, name: &str, watch: &mut dyn Watch) -> Result<Lock, HubError> {
+    pub(crate) fn lock(&self, name: &str, watch: &mut dyn DownloadWatch) -> Result<Lock, HubError> {
         let path = self.root.join(".locks").join(self.repo.folder()).join(format!("{name}.lock"));
         make_parent(&path)?;
         let file = File::options().create(true).append(true).open(&path);

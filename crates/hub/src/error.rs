@@ -126,7 +126,7 @@ pub enum HubError {
         /// What is missing.
         why: String,
     },
-    /// [`crate::Watch::stop`] said so.
+    /// [`crate::DownloadWatch::stop`] said so.
     #[error("stopped")]
     Stopped,
 }

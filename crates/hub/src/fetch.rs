@@ -2,10 +2,10 @@
 
 use crate::blob::Hasher;
 use crate::cache::{RepoCache, has_size, make_parent};
-use crate::http::{Http, Query, Reply, text_of};
-use crate::listing::{Identity, Listing, file_url, refusal};
-use crate::retry::{Fault, Tries};
-use crate::{HubError, Watch};
+use crate::http::{HttpClient, Query, Reply, text_of};
+use crate::listing::{FileIdentity, Listing, file_url, refusal};
+use crate::retry::{Tries, TryError};
+use crate::{DownloadWatch, HubError};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -17,28 +17,28 @@ const PACE_BYTES: u64 = 4 << 10;
 const PACE_WINDOW: Duration = Duration::from_secs(60);
 
 /// The file to fetch.
-pub(crate) struct Job<'a> {
-    pub(crate) http: &'a Http,
+pub(crate) struct FileDownload<'a> {
+    pub(crate) http: &'a HttpClient,
     pub(crate) cache: &'a RepoCache,
     pub(crate) listing: &'a Listing,
     pub(crate) name: &'a str,
-    pub(crate) identity: &'a Identity,
+    pub(crate) identity: &'a FileIdentity,
     /// Bytes of the plan that were there before this file.
     pub(crate) before: u64,
 }
 
 /// What is on disk of a blob that is still coming.
-struct Partial {
+struct PartialBlob {
     path: PathBuf,
     file: File,
     len: u64,
     hasher: Hasher,
 }
 
-impl Job<'_> {
+impl FileDownload<'_> {
     /// Brings the file into its snapshot; gives the bytes that came over the network.
-    pub(crate) fn run(&self, watch: &mut dyn Watch) -> Result<u64, HubError> {
-        let Identity { size, blob } = self.identity;
+    pub(crate) fn run(&self, watch: &mut dyn DownloadWatch) -> Result<u64, HubError> {
+        let FileIdentity { size, blob } = self.identity;
         if self.cache.holds(&self.listing.commit, self.name, *size)? {
             return Ok(0);
         }
@@ -57,7 +57,11 @@ impl Job<'_> {
     }
 
     /// Opens what an earlier run left and takes it into the checksum.
-    fn open_partial(&self, blob: &Path, watch: &mut dyn Watch) -> Result<Partial, HubError> {
+    fn open_partial(
+        &self,
+        blob: &Path,
+        watch: &mut dyn DownloadWatch,
+    ) -> Result<PartialBlob, HubError> {
         let path = PathBuf::from(format!("{}.incomplete", blob.display()));
         let io = |e| HubError::io(&path, e);
         let mut file = File::options()
@@ -86,10 +90,14 @@ impl Job<'_> {
             hasher.update(&buffer[..n]);
             read += n as u64;
         }
-        Ok(Partial { path, file, len, hasher })
+        Ok(PartialBlob { path, file, len, hasher })
     }
 
-    fn download(&self, partial: &mut Partial, watch: &mut dyn Watch) -> Result<u64, HubError> {
+    fn download(
+        &self,
+        partial: &mut PartialBlob,
+        watch: &mut dyn DownloadWatch,
+    ) -> Result<u64, HubError> {
         let url = file_url(self.http, &self.listing.repo, &self.listing.commit, self.name);
         let mut tries = Tries::new(self.name, self.http.patience);
         let mut came = 0;
@@ -108,10 +116,10 @@ impl Job<'_> {
     fn try_once(
         &self,
         url: &str,
-        partial: &mut Partial,
-        watch: &mut dyn Watch,
+        partial: &mut PartialBlob,
+        watch: &mut dyn DownloadWatch,
         came: &mut u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TryError> {
         let range = (partial.len > 0).then_some((partial.len, None));
         let reply = self.http.send(&Query { url, head: false, range, within: None })?;
         match reply.status {
@@ -122,7 +130,7 @@ impl Job<'_> {
             _ => return Err(refusal(self.http, &self.listing.repo, None, &reply)),
         }
         if reply.status == 416 {
-            return Err(Fault::passing("the server does not know the rest of the file"));
+            return Err(TryError::passing("the server does not know the rest of the file"));
         }
         self.append(reply, partial, watch, came)
     }
@@ -138,7 +146,7 @@ impl Job<'_> {
         Err(HubError::answer(self.name, why))
     }
 
-    fn restart(&self, partial: &mut Partial) -> Result<(), HubError> {
+    fn restart(&self, partial: &mut PartialBlob) -> Result<(), HubError> {
         if partial.len == 0 {
             return Ok(());
         }
@@ -151,22 +159,22 @@ impl Job<'_> {
     fn append(
         &self,
         reply: Reply,
-        partial: &mut Partial,
-        watch: &mut dyn Watch,
+        partial: &mut PartialBlob,
+        watch: &mut dyn DownloadWatch,
         came: &mut u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TryError> {
         let size = self.identity.size;
-        let Partial { path, file, len, hasher } = partial;
+        let PartialBlob { path, file, len, hasher } = partial;
         // By offset and not at the end: on a disk without locks, two writers write the same bytes.
         file.seek(SeekFrom::Start(*len)).map_err(|e| HubError::io(path, e))?;
         let mut body = reply.body;
         let mut buffer = vec![0; CHUNK];
-        let mut pace = Pace::new();
+        let mut pace = MinimumRate::new();
         loop {
             if watch.stop() {
                 return Err(HubError::Stopped.into());
             }
-            let n = body.read(&mut buffer).map_err(Fault::passing)?;
+            let n = body.read(&mut buffer).map_err(TryError::passing)?;
             if n == 0 {
                 break;
             }
@@ -182,13 +190,15 @@ impl Job<'_> {
             pace.check(n)?;
         }
         if *len < size {
-            return Err(Fault::passing(format!("the connection ends after {len} of {size} bytes")));
+            return Err(TryError::passing(format!(
+                "the connection ends after {len} of {size} bytes"
+            )));
         }
         Ok(())
     }
 
-    fn finish(&self, partial: Partial, blob: &Path) -> Result<(), HubError> {
-        let Partial { path, file, hasher, .. } = partial;
+    fn finish(&self, partial: PartialBlob, blob: &Path) -> Result<(), HubError> {
+        let PartialBlob { path, file, hasher, .. } = partial;
         let found = hasher.finish();
         if found != self.identity.blob {
             drop(file);
@@ -206,23 +216,23 @@ impl Job<'_> {
 }
 
 /// Ends connections that only pretend to live.
-pub(crate) struct Pace {
+pub(crate) struct MinimumRate {
     began: Instant,
     bytes: u64,
 }
 
-impl Pace {
+impl MinimumRate {
     pub(crate) fn new() -> Self {
         Self { began: Instant::now(), bytes: 0 }
     }
 
-    pub(crate) fn check(&mut self, came: usize) -> Result<(), Fault> {
+    pub(crate) fn check(&mut self, came: usize) -> Result<(), TryError> {
         self.bytes += came as u64;
         if self.began.elapsed() < PACE_WINDOW {
             return Ok(());
         }
         let slow = self.bytes < PACE_BYTES;
         *self = Self::new();
-        if slow { Err(Fault::passing("the server hardly sends anything")) } else { Ok(()) }
+        if slow { Err(TryError::passing("the server hardly sends anything")) } else { Ok(()) }
     }
 }

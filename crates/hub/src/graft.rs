@@ -5,13 +5,13 @@
 //! is checked against the size the hub lists, and every answer against the range asked for.
 
 use crate::cache::RepoCache;
-use crate::fetch::Pace;
+use crate::fetch::MinimumRate;
 use crate::http::{MAX_TEXT_BYTES, Query, text_of};
 use crate::listing::{Listing, file_url, identify, refusal};
-use crate::plan::{Hub, Plan};
-use crate::retry::{Fault, Tries};
+use crate::plan::{DownloadPlan, Hub};
+use crate::retry::{Tries, TryError};
 use crate::select::{CONFIG, shards};
-use crate::{HubError, RepoId, Watch, sidecar};
+use crate::{DownloadWatch, HubError, RepoId, sidecar};
 use forerun_weights::is_mtp_tensor;
 use forerun_weights::safetensors::{TensorInfo, parse_header};
 use serde_json::Value;
@@ -36,7 +36,7 @@ pub struct Grafted {
 }
 
 /// One shard of the original and the tensors wanted from it, by offset.
-struct Source {
+struct HeadShard {
     repo: RepoId,
     name: String,
     url: String,
@@ -45,11 +45,11 @@ struct Source {
 }
 
 /// Where bytes go, and who looks on.
-struct Sink<'a> {
+struct GraftSink<'a> {
     out: &'a mut dyn Write,
     /// For errors.
     path: &'a Path,
-    watch: &'a mut dyn Watch,
+    watch: &'a mut dyn DownloadWatch,
     done: u64,
 }
 
@@ -58,9 +58,9 @@ impl Hub {
     /// have one.
     pub fn graft_mtp(
         &self,
-        plan: &Plan,
+        plan: &DownloadPlan,
         original: &RepoId,
-        watch: &mut dyn Watch,
+        watch: &mut dyn DownloadWatch,
     ) -> Result<Grafted, HubError> {
         let unfit = |repo: &RepoId, why: String| HubError::Unfit { repo: repo.clone(), why };
         if plan.path().is_file() && plan.path().extension().is_none_or(|e| e != "safetensors") {
@@ -86,9 +86,9 @@ impl Hub {
     /// A head of another width is that of another model.
     fn check_width(
         &self,
-        plan: &Plan,
+        plan: &DownloadPlan,
         original: &Listing,
-        watch: &mut dyn Watch,
+        watch: &mut dyn DownloadWatch,
     ) -> Result<(), HubError> {
         let path = plan.folder.join(CONFIG);
         let own = forerun_base::read_regular(&path).map_err(|e| HubError::io(&path, e))?;
@@ -109,7 +109,11 @@ impl Hub {
     }
 
     /// Reads the headers of the shards that hold the head.
-    fn sources(&self, listing: &Listing, watch: &mut dyn Watch) -> Result<Vec<Source>, HubError> {
+    fn sources(
+        &self,
+        listing: &Listing,
+        watch: &mut dyn DownloadWatch,
+    ) -> Result<Vec<HeadShard>, HubError> {
         let index = self.index(listing, watch)?;
         let names: BTreeSet<String> = match &index {
             Some(index) => {
@@ -132,8 +136,8 @@ impl Hub {
         &self,
         listing: &Listing,
         name: String,
-        watch: &mut dyn Watch,
-    ) -> Result<Source, HubError> {
+        watch: &mut dyn DownloadWatch,
+    ) -> Result<HeadShard, HubError> {
         let Some(listed) = listing.find(&name) else {
             let why = format!("the index names `{name}`, which is missing");
             return Err(HubError::Unfit { repo: listing.repo.clone(), why });
@@ -142,21 +146,21 @@ impl Hub {
         let size = identify(http, listing, listed, watch)?.size;
         let url = file_url(http, &listing.repo, &listing.commit, &name);
         let repo = listing.repo.clone();
-        let mut source = Source { repo, name, url, size, tensors: Vec::new() };
+        let mut source = HeadShard { repo, name, url, size, tensors: Vec::new() };
         let broken = |why: String| HubError::answer(&source.name, why);
         if size < LENGTH {
             return Err(broken(format!("{size} bytes is too short for a safetensors file")));
         }
         let mut head = Vec::new();
         let path = Path::new(sidecar::FILE);
-        let mut sink = Sink { out: &mut head, path, watch, done: 0 };
+        let mut sink = GraftSink { out: &mut head, path, watch, done: 0 };
         self.read_range(&source, 0..LENGTH, &mut sink)?;
         let prefix = head.first_chunk().expect("the range was read whole");
         let length = u64::from_le_bytes(*prefix);
         if length > MAX_TEXT_BYTES.min(size - LENGTH) {
             return Err(broken(format!("its header claims {length} bytes")));
         }
-        let mut sink = Sink { out: &mut head, path, watch, done: 0 };
+        let mut sink = GraftSink { out: &mut head, path, watch, done: 0 };
         self.read_range(&source, LENGTH..LENGTH + length, &mut sink)?;
         let header = parse_header(&head, size).map_err(|e| broken(e.to_string()))?;
         let wanted = header.tensors.into_iter().filter(|(name, _)| is_mtp_tensor(name));
@@ -168,9 +172,9 @@ impl Hub {
     fn write_sidecar(
         &self,
         path: &Path,
-        sources: &[Source],
+        sources: &[HeadShard],
         origin: &str,
-        watch: &mut dyn Watch,
+        watch: &mut dyn DownloadWatch,
     ) -> Result<Grafted, HubError> {
         let all: Vec<(String, TensorInfo)> =
             sources.iter().flat_map(|source| source.tensors.iter().cloned()).collect();
@@ -180,7 +184,7 @@ impl Hub {
         let failed = |e, need| HubError::write(&partial, e, need);
         let data: u64 = all.iter().map(|(_, info)| info.range.len() as u64).sum();
         file.write_all(&header).map_err(|e| failed(e, data))?;
-        let mut sink = Sink { out: &mut file, path: &partial, watch, done: 0 };
+        let mut sink = GraftSink { out: &mut file, path: &partial, watch, done: 0 };
         for source in sources {
             for range in joined(&source.tensors) {
                 let range = range.start as u64..range.end as u64;
@@ -197,9 +201,9 @@ impl Hub {
     /// Exactly these bytes of a shard, over as many connections as it takes.
     fn read_range(
         &self,
-        source: &Source,
+        source: &HeadShard,
         range: Range<u64>,
-        sink: &mut Sink<'_>,
+        sink: &mut GraftSink<'_>,
     ) -> Result<(), HubError> {
         let http = self.http()?;
         let mut tries = Tries::new(&source.name, http.patience);
@@ -235,17 +239,22 @@ impl Hub {
     }
 }
 
-fn copy(mut body: impl Read, sink: &mut Sink<'_>, at: &mut u64, end: u64) -> Result<(), Fault> {
+fn copy(
+    mut body: impl Read,
+    sink: &mut GraftSink<'_>,
+    at: &mut u64,
+    end: u64,
+) -> Result<(), TryError> {
     let mut buffer = vec![0; CHUNK];
-    let mut pace = Pace::new();
+    let mut pace = MinimumRate::new();
     while *at < end {
         if sink.watch.stop() {
             return Err(HubError::Stopped.into());
         }
         let room = usize::try_from(end - *at).unwrap_or(CHUNK).min(CHUNK);
-        let n = body.read(&mut buffer[..room]).map_err(Fault::passing)?;
+        let n = body.read(&mut buffer[..room]).map_err(TryError::passing)?;
         if n == 0 {
-            return Err(Fault::passing("the connection ends too early"));
+            return Err(TryError::passing("the connection ends too early"));
         }
         let failed = |e| HubError::write(sink.path, e, end - *at);
         sink.out.write_all(&buffer[..n]).map_err(failed)?;

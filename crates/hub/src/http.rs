@@ -4,9 +4,9 @@
 //! token must stay with the endpoint, and the hub describes a large file in the headers of the
 //! redirect itself.
 
-use crate::retry::{Fault, retry};
-use crate::url::{self, Origin};
-use crate::{HubError, Proxies, Settings, Token, Watch};
+use crate::retry::{TryError, retry};
+use crate::url::{self, UrlOrigin};
+use crate::{AccessToken, DownloadWatch, HubError, HubSettings, Proxies};
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
@@ -21,14 +21,14 @@ pub(crate) const MAX_TEXT_BYTES: u64 = 64 << 20;
 /// The largest file of certificates.
 const MAX_PEM_BYTES: u64 = 16 << 20;
 
-pub(crate) struct Http {
+pub(crate) struct HttpClient {
     agent: Agent,
     /// Without a slash at its end.
     pub(crate) endpoint: String,
-    home: Origin,
-    token: Option<Token>,
+    home: UrlOrigin,
+    token: Option<AccessToken>,
     proxies: [Option<Proxy>; 2],
-    pub(crate) patience: crate::Patience,
+    pub(crate) patience: crate::Timeouts,
 }
 
 /// What is asked for.
@@ -52,8 +52,8 @@ pub(crate) struct Reply {
     pub(crate) body: BodyReader<'static>,
 }
 
-impl Http {
-    pub(crate) fn new(settings: &Settings) -> Result<Self, HubError> {
+impl HttpClient {
+    pub(crate) fn new(settings: &HubSettings) -> Result<Self, HubError> {
         let patience = settings.patience;
         let tls = TlsConfig::builder().root_certs(roots(settings.certificates.as_deref())?).build();
         let config = Agent::config_builder()
@@ -71,7 +71,7 @@ impl Http {
             .timeout_per_read(Some(patience.read))
             .timeout_per_write(Some(patience.read))
             .build();
-        let home = Origin::of(&settings.endpoint).ok_or_else(|| HubError::Setting {
+        let home = UrlOrigin::of(&settings.endpoint).ok_or_else(|| HubError::Setting {
             name: "HF_ENDPOINT".into(),
             why: format!("`{}` is no endpoint", settings.endpoint),
         })?;
@@ -95,7 +95,7 @@ impl Http {
     }
 
     /// One try, redirects included.
-    pub(crate) fn send(&self, query: &Query<'_>) -> Result<Reply, Fault> {
+    pub(crate) fn send(&self, query: &Query<'_>) -> Result<Reply, TryError> {
         let mut url = query.url.to_owned();
         let mut first: Option<HeaderMap> = None;
         for _ in 0..=MAX_REDIRECTS {
@@ -111,10 +111,10 @@ impl Http {
             else {
                 return reply(parts.headers, first_headers.clone());
             };
-            let refuse = |why: &str| Fault::from(HubError::answer(query.url, why));
+            let refuse = |why: &str| TryError::from(HubError::answer(query.url, why));
             let next = url::join(&url, location)
                 .ok_or_else(|| refuse("is redirected to what is no web address"))?;
-            let origin = Origin::of(&next).ok_or_else(|| refuse("is redirected to no host"))?;
+            let origin = UrlOrigin::of(&next).ok_or_else(|| refuse("is redirected to no host"))?;
             if self.home.is_secure() && !origin.is_secure() {
                 return Err(refuse("is redirected to an unencrypted address"));
             }
@@ -132,7 +132,7 @@ impl Http {
         query: &Query<'_>,
         url: &str,
     ) -> Result<ureq::http::Response<ureq::Body>, ureq::Error> {
-        let origin = Origin::of(url);
+        let origin = UrlOrigin::of(url);
         let mut request = if query.head { self.agent.head(url) } else { self.agent.get(url) };
         if let Some((first, last)) = query.range {
             let last = last.map(|last| last.to_string()).unwrap_or_default();
@@ -150,8 +150,8 @@ impl Http {
     pub(crate) fn text(
         &self,
         url: &str,
-        watch: &mut dyn Watch,
-        check: &dyn Fn(&Reply) -> Result<(), Fault>,
+        watch: &mut dyn DownloadWatch,
+        check: &dyn Fn(&Reply) -> Result<(), TryError>,
     ) -> Result<Vec<u8>, HubError> {
         let within = Some(self.patience.answer);
         let query = Query { url, head: false, range: None, within };
@@ -163,9 +163,9 @@ impl Http {
     }
 }
 
-fn read_text(url: &str, body: BodyReader<'static>) -> Result<Vec<u8>, Fault> {
+fn read_text(url: &str, body: BodyReader<'static>) -> Result<Vec<u8>, TryError> {
     let mut bytes = Vec::new();
-    body.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(Fault::passing)?;
+    body.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(TryError::passing)?;
     if bytes.len() as u64 > MAX_TEXT_BYTES {
         let why = format!("the answer has more than {MAX_TEXT_BYTES} bytes");
         return Err(HubError::answer(url, why).into());
@@ -175,12 +175,12 @@ fn read_text(url: &str, body: BodyReader<'static>) -> Result<Vec<u8>, Fault> {
 
 impl Reply {
     /// What a status outside the protocol means: busy servers pass, anything else does not.
-    pub(crate) fn fault(&self, what: &str) -> Fault {
+    pub(crate) fn fault(&self, what: &str) -> TryError {
         let status = self.status;
         if matches!(status, 408 | 425 | 429 | 500..=599) {
             let wait = text_of(&self.headers, "retry-after");
             let wait = wait.and_then(|s| s.trim().parse().ok()).map(Duration::from_secs);
-            return Fault::Passing { why: format!("the server answers {status}"), wait };
+            return TryError::Passing { why: format!("the server answers {status}"), wait };
         }
         HubError::answer(what, format!("the server answers {status}")).into()
     }
@@ -192,7 +192,7 @@ pub(crate) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str>
 }
 
 /// Which errors of the HTTP crate may pass.
-fn fault(url: &str, error: ureq::Error) -> Fault {
+fn fault(url: &str, error: ureq::Error) -> TryError {
     use std::io::ErrorKind::{InvalidData, InvalidInput};
     let last = |why: String| HubError::Network { what: url.to_owned(), why, tries: 1 }.into();
     match error {
@@ -207,7 +207,7 @@ fn fault(url: &str, error: ureq::Error) -> Fault {
         | ureq::Error::Timeout(_)
         | ureq::Error::ConnectionFailed
         | ureq::Error::Protocol(_)
-        | ureq::Error::BodyStalled => Fault::passing(error),
+        | ureq::Error::BodyStalled => TryError::passing(error),
         other => last(other.to_string()),
     }
 }

@@ -1,9 +1,9 @@
 //! What a repository holds at one commit, by the hub's word or by the cache's.
 
 use crate::blob::BlobId;
-use crate::http::{Http, Query, Reply, text_of};
-use crate::retry::{Fault, retry};
-use crate::{HubError, RepoId, Watch, url};
+use crate::http::{HttpClient, Query, Reply, text_of};
+use crate::retry::{TryError, retry};
+use crate::{DownloadWatch, HubError, RepoId, url};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ pub(crate) struct ListedFile {
 
 /// Size and checksum of one file, as needed to fetch it.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct FileIdentity {
     pub(crate) size: u64,
     pub(crate) blob: BlobId,
 }
@@ -44,16 +44,16 @@ impl Listing {
 }
 
 /// Where a file of a commit is.
-pub(crate) fn file_url(http: &Http, repo: &RepoId, commit: &str, name: &str) -> String {
+pub(crate) fn file_url(http: &HttpClient, repo: &RepoId, commit: &str, name: &str) -> String {
     format!("{}/{repo}/resolve/{}/{}", http.endpoint, url::segment(commit), url::path(name))
 }
 
 /// Asks the hub for the files of a revision.
 pub(crate) fn list(
-    http: &Http,
+    http: &HttpClient,
     repo: &RepoId,
     revision: &str,
-    watch: &mut dyn Watch,
+    watch: &mut dyn DownloadWatch,
 ) -> Result<Listing, HubError> {
     let endpoint = &http.endpoint;
     let url =
@@ -66,7 +66,12 @@ pub(crate) fn list(
 }
 
 /// What a status other than success means for a repository.
-pub(crate) fn refusal(http: &Http, repo: &RepoId, revision: Option<&str>, reply: &Reply) -> Fault {
+pub(crate) fn refusal(
+    http: &HttpClient,
+    repo: &RepoId,
+    revision: Option<&str>,
+    reply: &Reply,
+) -> TryError {
     let page = format!("{}/{repo}", http.endpoint);
     match (reply.status, revision, text_of(&reply.first, "x-error-code")) {
         (404, Some(revision), Some("RevisionNotFound")) => {
@@ -83,13 +88,13 @@ pub(crate) fn refusal(http: &Http, repo: &RepoId, revision: Option<&str>, reply:
 
 /// Size and checksum of a file: from the listing, or else from the hub's headers.
 pub(crate) fn identify(
-    http: &Http,
+    http: &HttpClient,
     listing: &Listing,
     file: &ListedFile,
-    watch: &mut dyn Watch,
-) -> Result<Identity, HubError> {
+    watch: &mut dyn DownloadWatch,
+) -> Result<FileIdentity, HubError> {
     if let (Some(size), Some(blob)) = (file.size, file.blob.clone()) {
-        return Ok(Identity { size, blob });
+        return Ok(FileIdentity { size, blob });
     }
     let url = file_url(http, &listing.repo, &listing.commit, &file.name);
     let within = Some(http.patience.answer);
@@ -106,7 +111,7 @@ pub(crate) fn identify(
     let blob = linked("x-linked-etag").or_else(|| own("etag")).and_then(BlobId::parse);
     let size = linked("x-linked-size").or_else(|| own("content-length"));
     match (blob, size.and_then(|size| size.trim().parse().ok())) {
-        (Some(blob), Some(size)) => Ok(Identity { size, blob }),
+        (Some(blob), Some(size)) => Ok(FileIdentity { size, blob }),
         _ => Err(HubError::answer(&url, "the server gives no checksum or no size for the file")),
     }
 }

@@ -1,23 +1,23 @@
 //! From a name to files: what would be fetched, and fetching it.
 
 use crate::cache::RepoCache;
-use crate::fetch::Job;
-use crate::http::{Http, MAX_TEXT_BYTES};
-use crate::listing::{Identity, Listing, file_url, identify, list, refusal};
+use crate::fetch::FileDownload;
+use crate::http::{HttpClient, MAX_TEXT_BYTES};
+use crate::listing::{FileIdentity, Listing, file_url, identify, list, refusal};
 use crate::select::{INDEX, WeightMap, choose};
-use crate::{HubError, ModelName, RepoId, Settings, Watch};
+use crate::{DownloadWatch, HubError, HubSettings, ModelName, RepoId};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The hub and the cache.
 pub struct Hub {
-    pub(crate) settings: Settings,
-    http: Option<Http>,
+    pub(crate) settings: HubSettings,
+    http: Option<HttpClient>,
 }
 
 /// Which files of a model are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Part {
+pub enum RepoPart {
     /// All the engine needs.
     #[default]
     Model,
@@ -27,18 +27,18 @@ pub enum Part {
 
 /// What is wanted.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct DownloadRequest {
     /// The model.
     pub model: ModelName,
     /// A branch, a tag or a commit.
     pub revision: String,
     /// Which of its files.
-    pub part: Part,
+    pub part: RepoPart,
 }
 
 /// The chosen files of a model.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct DownloadPlan {
     /// The repository.
     pub repo: RepoId,
     /// As asked for.
@@ -64,17 +64,17 @@ pub struct PlannedFile {
     /// Whether the cache has it.
     pub cached: bool,
     /// `None` where it is known from the cache alone.
-    identity: Option<Identity>,
+    identity: Option<FileIdentity>,
 }
 
 /// What fetching did.
 #[derive(Clone, Copy, Debug)]
-pub struct Fetched {
+pub struct Downloaded {
     /// Bytes that came over the network.
     pub bytes: u64,
 }
 
-impl Plan {
+impl DownloadPlan {
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().fold(0, |all, file| all.saturating_add(file.size))
@@ -97,8 +97,8 @@ impl Plan {
 
 impl Hub {
     /// Prepares for requests; none is made yet.
-    pub fn new(settings: Settings) -> Result<Self, HubError> {
-        let http = (!settings.offline).then(|| Http::new(&settings)).transpose()?;
+    pub fn new(settings: HubSettings) -> Result<Self, HubError> {
+        let http = (!settings.offline).then(|| HttpClient::new(&settings)).transpose()?;
         Ok(Self { settings, http })
     }
 
@@ -107,7 +107,7 @@ impl Hub {
         &self.settings.cache
     }
 
-    pub(crate) fn http(&self) -> Result<&Http, HubError> {
+    pub(crate) fn http(&self) -> Result<&HttpClient, HubError> {
         self.http.as_ref().ok_or_else(|| HubError::Setting {
             name: "offline".into(),
             why: "this needs the network".into(),
@@ -115,7 +115,11 @@ impl Hub {
     }
 
     /// Chooses the files of a model. Offline it answers from the cache, or says what is missing.
-    pub fn plan(&self, ask: &Ask, watch: &mut dyn Watch) -> Result<Plan, HubError> {
+    pub fn plan(
+        &self,
+        ask: &DownloadRequest,
+        watch: &mut dyn DownloadWatch,
+    ) -> Result<DownloadPlan, HubError> {
         let repo = &ask.model.repo;
         let cache = RepoCache::new(&self.settings.cache, repo);
         let listing = self.list(repo, &ask.revision, watch)?;
@@ -144,7 +148,7 @@ impl Hub {
                 }
             });
         }
-        Ok(Plan {
+        Ok(DownloadPlan {
             repo: repo.clone(),
             revision: ask.revision.clone(),
             folder: cache.snapshot(&listing.commit),
@@ -156,8 +160,12 @@ impl Hub {
     }
 
     /// Fetches what the cache lacks of a plan.
-    pub fn fetch(&self, plan: &Plan, watch: &mut dyn Watch) -> Result<Fetched, HubError> {
-        let Some(http) = &self.http else { return Ok(Fetched { bytes: 0 }) };
+    pub fn fetch(
+        &self,
+        plan: &DownloadPlan,
+        watch: &mut dyn DownloadWatch,
+    ) -> Result<Downloaded, HubError> {
+        let Some(http) = &self.http else { return Ok(Downloaded { bytes: 0 }) };
         let cache = RepoCache::new(&self.settings.cache, &plan.repo);
         let listing = Listing {
             repo: plan.repo.clone(),
@@ -169,22 +177,28 @@ impl Hub {
         let mut bytes = 0;
         for file in &plan.files {
             let identity = file.identity.as_ref().expect("a plan made online knows its files");
-            let job =
-                Job { http, cache: &cache, listing: &listing, name: &file.name, identity, before };
+            let job = FileDownload {
+                http,
+                cache: &cache,
+                listing: &listing,
+                name: &file.name,
+                identity,
+                before,
+            };
             bytes += job.run(watch)?;
             before += file.size;
             watch.bytes(before);
         }
         // Only now, so that a broken update leaves the model that was there in use.
         cache.set_commit(&plan.revision, &plan.commit)?;
-        Ok(Fetched { bytes })
+        Ok(Downloaded { bytes })
     }
 
     pub(crate) fn list(
         &self,
         repo: &RepoId,
         revision: &str,
-        watch: &mut dyn Watch,
+        watch: &mut dyn DownloadWatch,
     ) -> Result<Listing, HubError> {
         match &self.http {
             Some(http) => list(http, repo, revision, watch),
@@ -196,7 +210,7 @@ impl Hub {
     pub(crate) fn index(
         &self,
         listing: &Listing,
-        watch: &mut dyn Watch,
+        watch: &mut dyn DownloadWatch,
     ) -> Result<Option<WeightMap>, HubError> {
         if listing.find(INDEX).is_none() {
             return Ok(None);
@@ -211,7 +225,7 @@ impl Hub {
         &self,
         listing: &Listing,
         name: &str,
-        watch: &mut dyn Watch,
+        watch: &mut dyn DownloadWatch,
     ) -> Result<Vec<u8>, HubError> {
         let cache = RepoCache::new(&self.settings.cache, &listing.repo);
         let pointer = cache.pointer(&listing.commit, name)?;

@@ -1,6 +1,6 @@
 //! Trying again: what may pass by itself, how long to wait, when to give up.
 
-use crate::{HubError, Patience, Watch};
+use crate::{DownloadWatch, HubError, Timeouts};
 use std::time::{Duration, Instant};
 
 /// How often a waiting program asks whether to stop.
@@ -9,20 +9,20 @@ const POLL: Duration = Duration::from_millis(50);
 const FORGIVING_BYTES: u64 = 1 << 20;
 
 /// Why one try did not work.
-pub(crate) enum Fault {
+pub(crate) enum TryError {
     /// It may work the next time; the server may have said when.
     Passing { why: String, wait: Option<Duration> },
     /// It will not.
     Final(HubError),
 }
 
-impl From<HubError> for Fault {
+impl From<HubError> for TryError {
     fn from(error: HubError) -> Self {
         Self::Final(error)
     }
 }
 
-impl Fault {
+impl TryError {
     pub(crate) fn passing(why: impl ToString) -> Self {
         Self::Passing { why: why.to_string(), wait: None }
     }
@@ -31,13 +31,13 @@ impl Fault {
 /// Counts tries without progress.
 pub(crate) struct Tries<'a> {
     what: &'a str,
-    patience: Patience,
+    patience: Timeouts,
     failed: u32,
     gained: u64,
 }
 
 impl<'a> Tries<'a> {
-    pub(crate) fn new(what: &'a str, patience: Patience) -> Self {
+    pub(crate) fn new(what: &'a str, patience: Timeouts) -> Self {
         Self { what, patience, failed: 0, gained: 0 }
     }
 
@@ -51,10 +51,14 @@ impl<'a> Tries<'a> {
     }
 
     /// Waits before the next try, or gives up.
-    pub(crate) fn after(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<(), HubError> {
+    pub(crate) fn after(
+        &mut self,
+        fault: TryError,
+        watch: &mut dyn DownloadWatch,
+    ) -> Result<(), HubError> {
         let (why, asked) = match fault {
-            Fault::Final(error) => return Err(error),
-            Fault::Passing { why, wait } => (why, wait),
+            TryError::Final(error) => return Err(error),
+            TryError::Passing { why, wait } => (why, wait),
         };
         self.failed += 1;
         let give_up =
@@ -75,9 +79,9 @@ impl<'a> Tries<'a> {
 /// Runs `attempt` until it works, cannot work, or patience ends.
 pub(crate) fn retry<T>(
     what: &str,
-    patience: Patience,
-    watch: &mut dyn Watch,
-    mut attempt: impl FnMut() -> Result<T, Fault>,
+    patience: Timeouts,
+    watch: &mut dyn DownloadWatch,
+    mut attempt: impl FnMut() -> Result<T, TryError>,
 ) -> Result<T, HubError> {
     let mut tries = Tries::new(what, patience);
     loop {
@@ -89,7 +93,7 @@ pub(crate) fn retry<T>(
 }
 
 /// Sleeps, unless the watcher stops it.
-pub(crate) fn sleep(time: Duration, watch: &mut dyn Watch) -> Result<(), HubError> {
+pub(crate) fn sleep(time: Duration, watch: &mut dyn DownloadWatch) -> Result<(), HubError> {
     let until = Instant::now() + time;
     loop {
         if watch.stop() {

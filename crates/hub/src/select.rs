@@ -5,7 +5,7 @@
 //! Nothing else: no other weights, no pictures, no texts.
 
 use crate::listing::{ListedFile, Listing};
-use crate::{HubError, Part, sidecar};
+use crate::{HubError, RepoPart, sidecar};
 use forerun_weights::is_mtp_tensor;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub(crate) type WeightMap = BTreeMap<String, String>;
 
 /// The chosen files.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct FileSelection {
     /// Names, weights last, so that a model with all its weights is whole.
     pub(crate) files: Vec<String>,
     /// The file that stands for the model, where it is not the folder.
@@ -39,14 +39,14 @@ pub(crate) struct Choice {
 pub(crate) fn choose(
     listing: &Listing,
     file: Option<&str>,
-    part: Part,
+    part: RepoPart,
     index: Option<&WeightMap>,
-) -> Result<Choice, HubError> {
+) -> Result<FileSelection, HubError> {
     let sets = GgufSet::all(listing);
     match (part, file) {
-        (Part::MtpOnly, _) => mtp_only(listing, index),
-        (Part::Model, Some(file)) => named(listing, &sets, file),
-        (Part::Model, None) => {
+        (RepoPart::MtpOnly, _) => mtp_only(listing, index),
+        (RepoPart::Model, Some(file)) => named(listing, &sets, file),
+        (RepoPart::Model, None) => {
             let shards = shards(listing, index)?;
             let candidates: Vec<&GgufSet<'_>> = sets.iter().filter(|set| set.is_model()).collect();
             match (shards.is_empty(), candidates.as_slice()) {
@@ -93,10 +93,10 @@ pub(crate) fn shards(
     Ok(run.into_iter().map(|(_, file)| file.name.clone()).collect())
 }
 
-fn folder(listing: &Listing, shards: Vec<String>) -> Choice {
+fn folder(listing: &Listing, shards: Vec<String>) -> FileSelection {
     let mut files = beside(listing);
     files.extend(shards.into_iter().filter(|shard| !SIDECARS.contains(&shard.as_str())));
-    Choice { files, entry: None }
+    FileSelection { files, entry: None }
 }
 
 /// Everything but the shards: texts first, then sidecars.
@@ -112,7 +112,7 @@ fn beside(listing: &Listing) -> Vec<String> {
 }
 
 /// The shards with `mtp.*` tensors, and what is needed to find them.
-fn mtp_only(listing: &Listing, index: Option<&WeightMap>) -> Result<Choice, HubError> {
+fn mtp_only(listing: &Listing, index: Option<&WeightMap>) -> Result<FileSelection, HubError> {
     let mut files: Vec<String> = [CONFIG, INDEX]
         .into_iter()
         .chain(SIDECARS)
@@ -139,11 +139,11 @@ fn mtp_only(listing: &Listing, index: Option<&WeightMap>) -> Result<Choice, HubE
             files.push(shard);
         }
     }
-    Ok(Choice { files, entry: None })
+    Ok(FileSelection { files, entry: None })
 }
 
 /// What `:FILE` means: a file by its name, or a GGUF file by its quantisation.
-fn named(listing: &Listing, sets: &[GgufSet<'_>], wanted: &str) -> Result<Choice, HubError> {
+fn named(listing: &Listing, sets: &[GgufSet<'_>], wanted: &str) -> Result<FileSelection, HubError> {
     if let Some(set) = sets.iter().find(|set| set.files.iter().any(|f| f.name == wanted)) {
         return set.choice(listing);
     }
@@ -154,7 +154,7 @@ fn named(listing: &Listing, sets: &[GgufSet<'_>], wanted: &str) -> Result<Choice
         let mut files = beside(listing);
         files.retain(|file| file != INDEX && file != wanted);
         files.push(wanted.into());
-        return Ok(Choice { files, entry: Some(wanted.into()) });
+        return Ok(FileSelection { files, entry: Some(wanted.into()) });
     }
     let fitting: Vec<&GgufSet<'_>> =
         sets.iter().filter(|set| set.is_model() && set.is_quantised_as(wanted)).collect();
@@ -224,12 +224,12 @@ impl<'a> GgufSet<'a> {
         self.files.iter().try_fold(0u64, |all, file| all.checked_add(file.size?))
     }
 
-    fn choice(&self, listing: &Listing) -> Result<Choice, HubError> {
+    fn choice(&self, listing: &Listing) -> Result<FileSelection, HubError> {
         let run: Vec<(Split<'_>, &ListedFile)> =
             self.splits.iter().copied().zip(self.files.iter().copied()).collect();
         check_run(listing, &run)?;
         let files: Vec<String> = self.files.iter().map(|file| file.name.clone()).collect();
-        Ok(Choice { entry: files.first().cloned(), files })
+        Ok(FileSelection { entry: files.first().cloned(), files })
     }
 }
 

@@ -12,16 +12,16 @@ const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
 /// A secret that does not print itself.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct AccessToken(String);
 
-impl Token {
+impl AccessToken {
     /// The value of an `authorization` header.
     pub(crate) fn bearer(&self) -> String {
         format!("Bearer {}", self.0)
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }
@@ -29,7 +29,7 @@ impl fmt::Debug for Token {
 
 /// How long to wait and how often to try.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Timeouts {
     /// For a connection.
     pub connect: Duration,
     /// For the next bytes of an answer.
@@ -44,7 +44,7 @@ pub struct Patience {
     pub longest_wait: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(15),
@@ -70,11 +70,11 @@ pub struct Proxies {
 
 /// Everything that is not part of a request.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct HubSettings {
     /// `scheme://host[:port]`, without a slash at its end.
     pub endpoint: String,
     /// Sent to the endpoint only.
-    pub token: Option<Token>,
+    pub token: Option<AccessToken>,
     /// The folder of `models--OWNER--NAME` folders.
     pub cache: PathBuf,
     /// Whether the network is left alone.
@@ -84,10 +84,10 @@ pub struct Settings {
     /// PEM file of trusted certificates instead of the built-in ones.
     pub certificates: Option<PathBuf>,
     /// Timeouts and retries.
-    pub patience: Patience,
+    pub patience: Timeouts,
 }
 
-impl Settings {
+impl HubSettings {
     /// Reads the hub's variables through `get`: `HF_ENDPOINT`, `HF_TOKEN`, `HF_HOME`,
     /// `HF_HUB_CACHE`, `HF_HUB_OFFLINE`, and the usual `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`,
     /// `NO_PROXY`, `SSL_CERT_FILE`. An empty variable counts as none.
@@ -124,7 +124,7 @@ impl Settings {
                 none_for: either("NO_PROXY"),
             },
             certificates: get("SSL_CERT_FILE").map(PathBuf::from),
-            patience: Patience::default(),
+            patience: Timeouts::default(),
         })
     }
 }
@@ -142,7 +142,7 @@ fn endpoint(text: &str) -> Result<String, HubError> {
     Ok(trimmed.into())
 }
 
-fn token_file(path: &Path) -> Result<Option<Token>, HubError> {
+fn token_file(path: &Path) -> Result<Option<AccessToken>, HubError> {
     let mut text = String::new();
     match forerun_base::open_regular(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -154,13 +154,13 @@ fn token_file(path: &Path) -> Result<Option<Token>, HubError> {
 }
 
 /// `None` for nothing but blanks. The text itself must not appear in the error.
-fn token(name: &str, text: &str) -> Result<Option<Token>, HubError> {
+fn token(name: &str, text: &str) -> Result<Option<AccessToken>, HubError> {
     let text = text.trim();
     if !text.chars().all(|c| c.is_ascii_graphic()) {
         let why = "is not a token: it holds blanks or other than ASCII characters".into();
         return Err(HubError::Setting { name: name.into(), why });
     }
-    Ok((!text.is_empty()).then(|| Token(text.into())))
+    Ok((!text.is_empty()).then(|| AccessToken(text.into())))
 }
 
 #[cfg(test)]
@@ -168,9 +168,9 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Settings, HubError> {
+    fn read(pairs: &[(&str, &str)]) -> Result<HubSettings, HubError> {
         let vars: HashMap<&str, &str> = pairs.iter().copied().collect();
-        Settings::read(&|name| vars.get(name).map(|v| (*v).to_owned()))
+        HubSettings::read(&|name| vars.get(name).map(|v| (*v).to_owned()))
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 /// Scheme, host and port of a URL: what may see the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Origin(String);
+pub(crate) struct UrlOrigin(String);
 
-impl Origin {
+impl UrlOrigin {
     /// `None` unless it is an absolute `http` or `https` URL with a host.
     pub(crate) fn of(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
@@ -31,12 +31,12 @@ impl Origin {
 /// Where a redirect from `base` leads; `None` for what cannot be followed.
 pub(crate) fn join(base: &str, location: &str) -> Option<String> {
     if location.contains("://") && !location.starts_with('/') {
-        return Origin::of(location).map(|_| location.to_owned());
+        return UrlOrigin::of(location).map(|_| location.to_owned());
     }
     let (scheme, rest) = base.split_once("://")?;
     if let Some(other) = location.strip_prefix("//") {
         let url = format!("{scheme}://{other}");
-        return Origin::of(&url).map(|_| url);
+        return UrlOrigin::of(&url).map(|_| url);
     }
     let host = rest.split('/').next()?;
     location.starts_with('/').then(|| format!("{scheme}://{host}{location}"))
@@ -71,13 +71,13 @@ mod tests {
 
     #[test]
     fn an_origin_is_scheme_host_and_port() {
-        let same = |a, b| Origin::of(a).unwrap() == Origin::of(b).unwrap();
+        let same = |a, b| UrlOrigin::of(a).unwrap() == UrlOrigin::of(b).unwrap();
         assert!(same("https://Hub.co/a", "https://hub.co:443/b?c"));
         assert!(!same("https://hub.co/", "http://hub.co/"));
         assert!(!same("https://hub.co/", "https://hub.co:8443/"));
         assert!(!same("https://hub.co/", "https://hub.co.evil.net/"));
         for bad in ["hub.co/a", "ftp://hub.co", "https://", "https://hub.co@evil.net/"] {
-            assert_eq!(Origin::of(bad), None, "{bad}");
+            assert_eq!(UrlOrigin::of(bad), None, "{bad}");
         }
     }
 

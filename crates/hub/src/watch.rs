@@ -1,7 +1,7 @@
 //! Who looks on while files are fetched.
 
 /// Follows a download and may end it.
-pub trait Watch {
+pub trait DownloadWatch {
     /// So many bytes of the plan are there.
     fn bytes(&mut self, done: u64);
     /// Something a person may want to know: a retry, a wait.
@@ -14,7 +14,7 @@ pub trait Watch {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 
-impl Watch for Unwatched {
+impl DownloadWatch for Unwatched {
     fn bytes(&mut self, _done: u64) {}
 
     fn note(&mut self, _line: &str) {}

@@ -40,7 +40,7 @@ impl Layout {
             trunk: holds(".embed_tokens.weight", &trunks).unwrap_or("model"),
             head: holds(".weight", &["lm_head", "language_model.lm_head"]),
             mtp: holds(".fc.weight", &["mtp", "language_model.mtp", "model.mtp"]),
-            gamma: checkpoint.layout() == forerun_weights::Layout::Gguf,
+            gamma: checkpoint.layout() == forerun_weights::CheckpointLayout::Gguf,
             norm_offset: 0.0,
             mtp_norm_offset: 0.0,
         }
@@ -65,7 +65,7 @@ impl Layout {
                 let shape = checkpoint.info(name)?.shape;
                 matches!(shape[..], [_, taps, 1] if taps > 1)
             }
-            None => checkpoint.layout() == forerun_weights::Layout::Mlx,
+            None => checkpoint.layout() == forerun_weights::CheckpointLayout::Mlx,
         };
         self.norm_offset = if converted { 0.0 } else { 1.0 };
         self.mtp_norm_offset = self.norm_offset;

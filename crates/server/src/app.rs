@@ -1,7 +1,7 @@
 //! What every handler shares.
 
 use crate::answer::Answers;
-use crate::api::{Room, notes};
+use crate::api::{BodyMemory, notes};
 use crate::auth::Keys;
 use crate::cache_traces::CacheTraces;
 use crate::calls::Loosened;
@@ -40,7 +40,7 @@ pub(crate) struct App {
     /// The OpenAPI document.
     pub(crate) openapi: String,
     /// Memory for what clients send.
-    pub(crate) room: Room,
+    pub(crate) room: BodyMemory,
     /// Unix seconds at which the server started.
     pub(crate) since: u64,
 }
@@ -59,7 +59,7 @@ impl App {
             let message = format!("{note}; this server is strict, so it does no request in part");
             return Err(ServerError::Invalid { param: None, message });
         }
-        notes::tell(&request_id, std::mem::take(&mut prepared.notes));
+        notes::add(&request_id, std::mem::take(&mut prepared.notes));
         self.submit(prepared, places).await
     }
 

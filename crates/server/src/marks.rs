@@ -5,7 +5,7 @@
 
 use crate::app::App;
 use forerun_base::Token;
-use forerun_text::{ChatInput, ChatTemplate, Prompt};
+use forerun_text::{ChatInput, ChatTemplate, RenderedPrompt};
 use serde_json::{Value, json};
 
 /// Marks of a client that are looked for.
@@ -17,7 +17,7 @@ const SHORT: usize = 64;
 pub(crate) struct Rendered<'a> {
     pub(crate) template: &'a ChatTemplate,
     /// With the opening of the answer.
-    pub(crate) prompt: Prompt,
+    pub(crate) prompt: RenderedPrompt,
 }
 
 impl Rendered<'_> {

@@ -6,7 +6,7 @@
 //! `router.N.weights`, `mtp.prefill.*`, `mtp.draft.*`, and `peer.logits` in packed models.
 
 use forerun_base::DType;
-use forerun_weights::safetensors::{Header, TensorInfo, parse_header};
+use forerun_weights::safetensors::{SafetensorsHeader, TensorInfo, parse_header};
 use std::path::{Path, PathBuf};
 
 /// Every golden folder in this crate.
@@ -78,7 +78,7 @@ impl<T> Array<T> {
 #[derive(Debug)]
 pub struct Golden {
     folder: PathBuf,
-    header: Header,
+    header: SafetensorsHeader,
     bytes: Vec<u8>,
 }
 

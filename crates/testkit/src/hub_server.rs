@@ -50,7 +50,7 @@ impl HubRepo {
 
 /// What goes wrong with one answer.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub enum ServerFault {
     /// A bare status.
     Status(u16),
     /// Status 429 with `retry-after`, in seconds.
@@ -75,7 +75,7 @@ pub enum Fault {
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SeenRequest {
     /// Whether the content network was asked.
     pub content_network: bool,
     /// `GET` or `HEAD`.
@@ -90,8 +90,8 @@ pub struct Seen {
 struct State {
     repos: Vec<HubRepo>,
     token: Option<String>,
-    faults: BTreeMap<String, VecDeque<Fault>>,
-    seen: Vec<Seen>,
+    faults: BTreeMap<String, VecDeque<ServerFault>>,
+    seen: Vec<SeenRequest>,
 }
 
 struct Shared {
@@ -153,7 +153,7 @@ impl HubServer {
     }
 
     /// Faults for the next answers whose target holds `part`, one each.
-    pub fn fail(&self, part: &str, faults: impl IntoIterator<Item = Fault>) {
+    pub fn fail(&self, part: &str, faults: impl IntoIterator<Item = ServerFault>) {
         self.shared.lock().faults.entry(part.into()).or_default().extend(faults);
     }
 
@@ -163,7 +163,7 @@ impl HubServer {
     }
 
     /// All requests so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<SeenRequest> {
         self.shared.lock().seen.clone()
     }
 
@@ -203,7 +203,7 @@ fn accept(listener: &TcpListener, content_network: bool, shared: &Arc<Shared>) {
     }
 }
 
-fn read_request(stream: &TcpStream, content_network: bool) -> std::io::Result<Seen> {
+fn read_request(stream: &TcpStream, content_network: bool) -> std::io::Result<SeenRequest> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
     let mut words = first.split(' ').map(str::to_owned);
@@ -214,7 +214,7 @@ fn read_request(stream: &TcpStream, content_network: bool) -> std::io::Result<Se
         let Some((name, value)) = line.split_once(':') else { break };
         headers.insert(name.to_lowercase(), value.trim().to_owned());
     }
-    Ok(Seen { content_network, method, target, headers })
+    Ok(SeenRequest { content_network, method, target, headers })
 }
 
 /// An answer before anything goes wrong with it.
@@ -250,10 +250,10 @@ fn serve(stream: TcpStream, content_network: bool, shared: &Shared) -> std::io::
         (answer(&state, &request, shared.content), fault)
     };
     let answer = match &fault {
-        Some(Fault::Status(status)) => Answer::status(*status),
-        Some(Fault::Busy(seconds)) => Answer::status(429).with("retry-after", seconds),
-        Some(Fault::Redirect(to)) => Answer::status(302).with("location", to),
-        Some(Fault::Stall(time)) => {
+        Some(ServerFault::Status(status)) => Answer::status(*status),
+        Some(ServerFault::Busy(seconds)) => Answer::status(429).with("retry-after", seconds),
+        Some(ServerFault::Redirect(to)) => Answer::status(302).with("location", to),
+        Some(ServerFault::Stall(time)) => {
             std::thread::sleep(*time);
             return Ok(());
         }
@@ -262,7 +262,7 @@ fn serve(stream: TcpStream, content_network: bool, shared: &Shared) -> std::io::
     send(stream, &request, ranged(answer, &request, fault.as_ref()), fault)
 }
 
-fn answer(state: &State, request: &Seen, content: SocketAddr) -> Answer {
+fn answer(state: &State, request: &SeenRequest, content: SocketAddr) -> Answer {
     let target = request.target.split('?').next().unwrap_or_default();
     if request.content_network {
         let bytes = state.repos.iter().flat_map(|r| &r.files).map(|(_, bytes, _)| bytes);
@@ -332,10 +332,10 @@ fn resolve(repo: &HubRepo, file: &str, content: SocketAddr) -> Answer {
 }
 
 /// Cuts the body to the range asked for.
-fn ranged(mut answer: Answer, request: &Seen, fault: Option<&Fault>) -> Answer {
+fn ranged(mut answer: Answer, request: &SeenRequest, fault: Option<&ServerFault>) -> Answer {
     let range = request.headers.get("range").and_then(|r| r.strip_prefix("bytes="));
     let Some((first, last)) = range.and_then(|range| range.split_once('-')) else { return answer };
-    if !answer.ranges || matches!(fault, Some(Fault::IgnoreRange)) {
+    if !answer.ranges || matches!(fault, Some(ServerFault::IgnoreRange)) {
         return answer;
     }
     let len = answer.body.len();
@@ -346,20 +346,20 @@ fn ranged(mut answer: Answer, request: &Seen, fault: Option<&Fault>) -> Answer {
     }
     answer.body = answer.body[first..last].to_vec();
     answer.status = 206;
-    let shift = usize::from(matches!(fault, Some(Fault::WrongRange)));
+    let shift = usize::from(matches!(fault, Some(ServerFault::WrongRange)));
     answer.with("content-range", format!("bytes {}-{}/{len}", first + shift, last - 1))
 }
 
 fn send(
     mut stream: TcpStream,
-    request: &Seen,
+    request: &SeenRequest,
     answer: Answer,
-    fault: Option<Fault>,
+    fault: Option<ServerFault>,
 ) -> std::io::Result<()> {
     let Answer { status, headers, mut body, .. } = answer;
     match fault {
-        Some(Fault::Corrupt) => body[0] ^= 1,
-        Some(Fault::TooLong(more)) => body.resize(body.len() + more, 0),
+        Some(ServerFault::Corrupt) => body[0] ^= 1,
+        Some(ServerFault::TooLong(more)) => body.resize(body.len() + more, 0),
         _ => {}
     }
     let mut head = format!("HTTP/1.1 {status} Status\r\nconnection: close\r\n");
@@ -372,8 +372,8 @@ fn send(
         return Ok(());
     }
     match fault {
-        Some(Fault::CutAfter(bytes)) => stream.write_all(&body[..bytes.min(body.len())]),
-        Some(Fault::Drip(bytes, pause)) => body.chunks(bytes).try_for_each(|piece| {
+        Some(ServerFault::CutAfter(bytes)) => stream.write_all(&body[..bytes.min(body.len())]),
+        Some(ServerFault::Drip(bytes, pause)) => body.chunks(bytes).try_for_each(|piece| {
             std::thread::sleep(pause);
             stream.write_all(piece)
         }),

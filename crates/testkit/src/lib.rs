@@ -17,4 +17,4 @@ pub mod tolerance;
 
 pub use forerun_backend::Budget;
 pub use golden::{Array, GOLDENS, Golden};
-pub use recorder::{POISON_INDEX, Recorder, Stats, Watch};
+pub use recorder::{POISON_INDEX, Recorder, RecorderStats, RecorderWatch};

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The worst place of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Worst {
+pub struct WorstError {
     /// Where.
     pub index: usize,
     /// What the reference says.
@@ -15,7 +15,7 @@ pub struct Worst {
     pub difference: f32,
 }
 
-impl fmt::Display for Worst {
+impl fmt::Display for WorstError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, expected, found, difference } = self;
         write!(f, "worst at {index}: expected {expected}, found {found}, off by {difference}")
@@ -26,7 +26,7 @@ impl fmt::Display for Worst {
 ///
 /// # Panics
 /// When the lengths differ.
-pub fn worst(expected: &[f32], found: &[f32]) -> Option<Worst> {
+pub fn worst(expected: &[f32], found: &[f32]) -> Option<WorstError> {
     assert_eq!(expected.len(), found.len(), "lengths of expected and found");
     let pairs = expected.iter().zip(found).enumerate();
     pairs
@@ -38,7 +38,7 @@ pub fn worst(expected: &[f32], found: &[f32]) -> Option<Worst> {
                 (_, true) => f32::INFINITY,
                 _ => gap,
             };
-            Worst { index, expected, found, difference }
+            WorstError { index, expected, found, difference }
         })
         .max_by(|a, b| a.difference.total_cmp(&b.difference))
 }

@@ -1,11 +1,11 @@
 //! The conformance suite over the devices of this workspace, and proof that it can fail.
 
-use forerun_backend::conform::{self, Report, Tolerances};
+use forerun_backend::conform::{self, ConformReport, Tolerances};
 use forerun_backend_cpu::{plain, tuned};
 use forerun_testkit::{Budget, Recorder};
 
 #[track_caller]
-fn assert_passed(report: &Report) {
+fn assert_passed(report: &ConformReport) {
     assert!(report.failures.is_empty(), "{report}");
 }
 

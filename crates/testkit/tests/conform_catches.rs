@@ -1,6 +1,6 @@
 //! The conformance suite finds faults that were put in on purpose.
 
-use forerun_backend::conform::{self, Report, Tolerances};
+use forerun_backend::conform::{self, ConformReport, Tolerances};
 use forerun_backend::op::{
     AddNorm, Attention, DeltaInputs, DeltaRule, Linear, RmsNorm, Router, Sample, SampleRow,
 };
@@ -129,8 +129,8 @@ impl Kernels for Faulty {
 }
 
 /// The suite over the cases of one operation, and the commits when it is recurrent.
-fn report(fault: Fault, op: &str) -> Report {
-    let mut report = Report::default();
+fn report(fault: Fault, op: &str) -> ConformReport {
+    let mut report = ConformReport::default();
     for case in conform::cases().into_iter().filter(|case| case.op == op) {
         let mut candidate = Cpu::with_kernels(Faulty(fault));
         report.merge(conform::check(&case, &mut candidate, &mut plain(), &Tolerances::f32()));
@@ -141,26 +141,30 @@ fn report(fault: Fault, op: &str) -> Report {
 
 #[test]
 fn each_fault_is_found_by_the_check_meant_for_it() {
-    struct Case {
+    struct ConformCase {
         fault: Fault,
         op: &'static str,
         check: &'static str,
     }
     let cases = [
-        Case { fault: Fault::WidthChangesRounding, op: "linear", check: "rows" },
-        Case { fault: Fault::WritesPastTheView, op: "linear", check: "reference" },
-        Case { fault: Fault::NormForgetsEps, op: "rms_norm", check: "reference" },
-        Case { fault: Fault::LaterTokenWinsTies, op: "sample", check: "reference" },
-        Case { fault: Fault::MaskForgotten, op: "sample", check: "reference" },
-        Case { fault: Fault::LaterExpertWinsTies, op: "router", check: "reference" },
-        Case { fault: Fault::AttentionScaleSlightlyOff, op: "attention", check: "reference" },
-        Case { fault: Fault::WindowOneKeyShort, op: "attention", check: "reference" },
-        Case { fault: Fault::WindowOneKeyLong, op: "attention", check: "reference" },
-        Case { fault: Fault::AddNormForgetsScale, op: "add_norm", check: "reference" },
-        Case { fault: Fault::DraftsForgotten, op: "delta_rule", check: "commit" },
-        Case { fault: Fault::ConvWindowMoved, op: "delta_inputs", check: "spans" },
+        ConformCase { fault: Fault::WidthChangesRounding, op: "linear", check: "rows" },
+        ConformCase { fault: Fault::WritesPastTheView, op: "linear", check: "reference" },
+        ConformCase { fault: Fault::NormForgetsEps, op: "rms_norm", check: "reference" },
+        ConformCase { fault: Fault::LaterTokenWinsTies, op: "sample", check: "reference" },
+        ConformCase { fault: Fault::MaskForgotten, op: "sample", check: "reference" },
+        ConformCase { fault: Fault::LaterExpertWinsTies, op: "router", check: "reference" },
+        ConformCase {
+            fault: Fault::AttentionScaleSlightlyOff,
+            op: "attention",
+            check: "reference",
+        },
+        ConformCase { fault: Fault::WindowOneKeyShort, op: "attention", check: "reference" },
+        ConformCase { fault: Fault::WindowOneKeyLong, op: "attention", check: "reference" },
+        ConformCase { fault: Fault::AddNormForgetsScale, op: "add_norm", check: "reference" },
+        ConformCase { fault: Fault::DraftsForgotten, op: "delta_rule", check: "commit" },
+        ConformCase { fault: Fault::ConvWindowMoved, op: "delta_inputs", check: "spans" },
     ];
-    for Case { fault, op, check } in cases {
+    for ConformCase { fault, op, check } in cases {
         let report = report(fault, op);
         assert!(
             report.failures.iter().any(|failure| failure.check == check),

@@ -3,7 +3,8 @@
 use forerun_backend::conform::{self, Tolerances};
 use forerun_backend::op::{Embed, Linear, Softcap};
 use forerun_backend::{
-    Backend, BufferRole, BufferSpec, Cost, HostData, Kind, Op, Timed, View, Width, submit_and_wait,
+    Backend, BufferRole, BufferSpec, Cost, HostData, Op, OpKind, RowClass, Timed, View,
+    submit_and_wait,
 };
 use forerun_backend_cpu::plain;
 use forerun_base::{DType, Format, Matrix};
@@ -68,14 +69,14 @@ fn products_are_summed_by_format_and_rows_and_the_rest_by_name() {
     }
     let entries = meter.stop();
     let f32 = Format::Dense(DType::F32);
-    let linear = |width| Kind { op: "linear", product: Some((f32, width)) };
-    let softcap = Kind { op: "softcap", product: None };
-    let counted: Vec<(Kind, u64)> = entries.iter().map(|e| (e.kind, e.calls)).collect();
+    let linear = |width| OpKind { op: "linear", product: Some((f32, width)) };
+    let softcap = OpKind { op: "softcap", product: None };
+    let counted: Vec<(OpKind, u64)> = entries.iter().map(|e| (e.kind, e.calls)).collect();
     let expected = [
-        (linear(Width::One), 2),
-        (linear(Width::Few), 2),
-        (linear(Width::Some), 1),
-        (linear(Width::Many), 1),
+        (linear(RowClass::One), 2),
+        (linear(RowClass::Few), 2),
+        (linear(RowClass::Some), 1),
+        (linear(RowClass::Many), 1),
         (softcap, 1),
     ];
     assert_eq!(counted, expected, "the call before the start is not among them");

@@ -1,6 +1,6 @@
 //! The two places a tokenizer comes from, behind one set of questions.
 
-use crate::literal::{Literals, Part, Spellings};
+use crate::literal::{LiteralPart, Literals, Spellings};
 use crate::pipeline;
 use crate::vocabulary::Rebuilt;
 use forerun_base::Token;
@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicBool;
 use tokenizers::{AddedVocabulary, DecoderWrapper, NormalizerWrapper, Result};
 
 /// What turns text into tokens and back.
-pub(crate) enum Engine {
+pub(crate) enum TokenizerEngine {
     /// A `tokenizer.json`.
     File(Box<tokenizers::Tokenizer>),
     /// The vocabulary of a GGUF file.
     Rebuilt(Box<Rebuilt>),
 }
 
-impl Engine {
+impl TokenizerEngine {
     /// Text to tokens; what `literals` took out of it is text. Cut off between two matches of the file's expressions
     /// once `stop` is set.
     pub(crate) fn encode(
@@ -63,8 +63,8 @@ impl Engine {
         let mut tokens = Vec::new();
         for part in literals.parts(text) {
             match part {
-                Part::Text(text) => tokens.extend(self.encode(text, &none, false, stop)?),
-                Part::Spelling(text) => {
+                LiteralPart::Text(text) => tokens.extend(self.encode(text, &none, false, stop)?),
+                LiteralPart::Spelling(text) => {
                     for letter in text.chars() {
                         let letter = letter.encode_utf8(&mut [0; 4]).to_owned();
                         let letter = self.encode(&letter, &none, false, stop)?;

@@ -1,36 +1,36 @@
-//! The regular expressions of a `tokenizer.json`, looked at before they are compiled.
+//! The regular expressions of a `tokenizer.json`, checked before they are compiled.
 //!
-//! One expression is bounded by the library, in the size of its program and in the steps of a match. A file may have any
-//! number of them though, and inside one each look-around is a program of its own, so what a file asks for is bounded here.
+//! The regex library bounds one expression, in the size of its program and in the steps of a match. A file may have any
+//! number of them though, and each look-around inside one is a program of its own, so the total per file is bounded here.
 
 use crate::error::TextError;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Expressions of one file; those in use have up to ten.
-const MOST: usize = 64;
-/// Bytes of all of them together; the longest in use has some hundreds.
-const MOST_BYTES: usize = 32 << 10;
-/// All counts of repetitions together: `{1,3}` is 3.
-const MOST_COUNTED: u64 = 1_000;
-/// Brackets inside brackets, which compiling follows by recursion.
-const MOST_DEPTH: usize = 100;
+/// Expressions in one file; published tokenizers have up to ten.
+const MAX_EXPRESSIONS: usize = 64;
+/// Bytes of all expressions of a file; the longest published expression has some hundreds.
+const MAX_BYTES: usize = 32 << 10;
+/// Sum of all repetition counts: `{1,3}` counts 3.
+const MAX_REPETITIONS: u64 = 1_000;
+/// Nesting of brackets, which compiling follows by recursion.
+const MAX_DEPTH: usize = 100;
 
-/// The parts of a file that hold expressions; the vocabulary is read over.
+/// The sections of a file that hold expressions; the vocabulary is skipped.
 #[derive(Deserialize)]
-struct Parts {
+struct Sections {
     normalizer: Option<Value>,
     pre_tokenizer: Option<Value>,
     post_processor: Option<Value>,
     decoder: Option<Value>,
 }
 
-/// Refuses a file whose expressions would take long to compile. What is no such file is for the library to refuse.
+/// Refuses a file whose expressions would take long to compile. A file of another form is left to the library to refuse.
 pub(crate) fn check(file: &[u8]) -> Result<(), TextError> {
-    let Ok(parts) = serde_json::from_slice::<Parts>(file) else { return Ok(()) };
+    let Ok(sections) = serde_json::from_slice::<Sections>(file) else { return Ok(()) };
     let mut found = Vec::new();
     let mut open: Vec<Value> =
-        [parts.normalizer, parts.pre_tokenizer, parts.post_processor, parts.decoder]
+        [sections.normalizer, sections.pre_tokenizer, sections.post_processor, sections.decoder]
             .into_iter()
             .flatten()
             .collect();
@@ -49,13 +49,13 @@ pub(crate) fn check(file: &[u8]) -> Result<(), TextError> {
         }
     }
     let bytes: usize = found.iter().map(String::len).sum();
-    let counted: u64 = found.iter().map(|text| counted(text)).fold(0, u64::saturating_add);
+    let repeated = found.iter().map(|text| repetitions(text)).fold(0, u64::saturating_add);
     let depth = found.iter().map(|text| depth(text)).max().unwrap_or(0);
     for (what, size, most) in [
-        ("regular expressions", found.len() as u64, MOST as u64),
-        ("bytes of regular expressions", bytes as u64, MOST_BYTES as u64),
-        ("counted repetitions in regular expressions", counted, MOST_COUNTED),
-        ("levels of brackets in a regular expression", depth as u64, MOST_DEPTH as u64),
+        ("regular expressions", found.len() as u64, MAX_EXPRESSIONS as u64),
+        ("bytes of regular expressions", bytes as u64, MAX_BYTES as u64),
+        ("counted repetitions in regular expressions", repeated, MAX_REPETITIONS),
+        ("levels of brackets in a regular expression", depth as u64, MAX_DEPTH as u64),
     ] {
         if size > most {
             let why = format!("it has {size} {what}; at most {most} are compiled");
@@ -65,17 +65,34 @@ pub(crate) fn check(file: &[u8]) -> Result<(), TextError> {
     Ok(())
 }
 
-/// The largest numbers of repetitions in braces, added up; `\x{4E00}` is a character.
-fn counted(expression: &str) -> u64 {
-    let parts: Vec<&str> = expression.split('{').collect();
-    let is_escape = |before: &str| ["\\x", "\\u", "\\p", "\\P"].iter().any(|e| before.ends_with(e));
-    let braces = parts.windows(2).filter(|pair| !is_escape(pair[0]));
-    let inside = braces.filter_map(|pair| pair[1].split_once('}'));
-    let numbers = inside.map(|(range, _)| {
-        let ends = range.split(',').filter_map(|end| end.trim().parse::<u64>().ok());
-        ends.max().unwrap_or(0)
-    });
-    numbers.fold(0, u64::saturating_add)
+/// The sum of all repetition counts in braces: 3 for `a{1,3}`. Braces that belong to an escape (`\x{4E00}`, `\p{L}`) or
+/// are escaped themselves count nothing.
+fn repetitions(expression: &str) -> u64 {
+    let mut sum = 0u64;
+    let mut rest = expression;
+    while let Some(at) = rest.find(['\\', '{']) {
+        let found = &rest[at..];
+        if found.starts_with('{') {
+            let range = found[1..].split_once('}').map_or("", |(range, _)| range);
+            let counts = range.split(',').map(str::trim).filter(|count| is_number(count));
+            // Only a number too large for its type fails to parse.
+            let counts = counts.map(|count| count.parse().unwrap_or(u64::MAX));
+            sum = sum.saturating_add(counts.max().unwrap_or(0));
+            rest = &found[1..];
+            continue;
+        }
+        // An escape is two characters, so in `\\x{5}` the backslash is escaped and `x` is repeated.
+        let escaped = found.chars().nth(1);
+        rest = &found[1 + escaped.map_or(0, char::len_utf8)..];
+        if matches!(escaped, Some('x' | 'u' | 'p' | 'P')) {
+            rest = rest.strip_prefix('{').unwrap_or(rest);
+        }
+    }
+    sum
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn depth(expression: &str) -> usize {
@@ -109,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_ask_for_much_are_refused_and_others_are_not() {
+    fn files_with_expensive_expressions_are_refused_and_others_are_not() {
         let in_use =
             r"(?i:'s|'t)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}]+[\r\n]*|\s+(?!\S)|\s+";
         check(&file(&vec![in_use.to_owned(); 8])).expect("as models have it");
@@ -121,10 +138,28 @@ mod tests {
             (vec!["(?=\\w)".repeat(8_000)], "48000 bytes"),
             (vec!["(?=\\w{100})".repeat(400)], "40000 counted"),
             (vec!["(((a{100}){100}){100000})".to_owned()], "counted"),
+            (vec![r"\\x{600}\\p{600}".to_owned()], "1200 counted"),
             (vec!["(".repeat(300) + &")".repeat(300)], "300 levels"),
         ] {
             let error = check(&file(&expressions)).expect_err("refused").to_string();
             assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_braces_that_repeat_are_counted() {
+        for (expression, count) in [
+            (r"a{5}", 5),
+            (r"\x{5}", 0),
+            (r"\\x{5}", 5),
+            (r"\\\x{5}", 0),
+            (r"\\\\p{5}{3}", 8),
+            (r"\{5}", 0),
+            (r"\p{L}{2,7}é{3,}{", 10),
+            ("\\", 0),
+            (r"a{99999999999999999999}b{1}", u64::MAX),
+        ] {
+            assert_eq!(repetitions(expression), count, "{expression}");
         }
     }
 }

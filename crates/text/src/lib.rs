@@ -32,7 +32,9 @@ mod transcript;
 mod vocabulary;
 
 pub use detokenizer::Detokenizer;
-pub use dialect::{AnswerParser, Conversation, Dialect, Opening, Piece, Prompt, Tool, ToolChoice};
+pub use dialect::{
+    AnswerParser, Conversation, Dialect, Opening, Piece, RenderedPrompt, Tool, ToolChoice,
+};
 pub use error::TextError;
 pub use generation::GenerationDefaults;
 pub use literal::Literals;

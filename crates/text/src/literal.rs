@@ -133,24 +133,24 @@ impl Literals {
     }
 
     /// A text in parts: those without a stand-in, and the spellings between them.
-    pub(crate) fn parts<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Part<'t>> {
+    pub(crate) fn parts<'t>(&'t self, text: &'t str) -> impl Iterator<Item = LiteralPart<'t>> {
         let mut rest = text;
         std::iter::from_fn(move || {
             let first = rest.chars().next()?;
             if let Some(spelling) = self.text_of(first) {
                 rest = &rest[first.len_utf8()..];
-                return Some(Part::Spelling(spelling));
+                return Some(LiteralPart::Spelling(spelling));
             }
             let end = rest.find(|c| self.text_of(c).is_some()).unwrap_or(rest.len());
             let (part, after) = rest.split_at(end);
             rest = after;
-            Some(Part::Text(part))
+            Some(LiteralPart::Text(part))
         })
     }
 }
 
 /// A part of a rendered text.
-pub(crate) enum Part<'t> {
+pub(crate) enum LiteralPart<'t> {
     Text(&'t str),
     Spelling(&'t str),
 }

@@ -2,7 +2,7 @@
 //! are put back as text once the template's own were recognised, and a file's regular expressions can be stopped.
 
 use crate::literal::Literals;
-use crate::vocabulary::Steps;
+use crate::vocabulary::PreTokenizeSteps;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokenizers::pattern::Pattern;
 use tokenizers::utils::SysRegex;
@@ -15,12 +15,12 @@ use tokenizers::{
 const MATCHES: usize = 16;
 
 /// Where text is cut before the model sees it.
-pub(crate) trait Cut {
+pub(crate) trait PreTokenize {
     /// Cuts the pieces further, unless it is told to stop.
     fn cut(&self, pieces: &mut PreTokenizedString, stop: &AtomicBool) -> Result<()>;
 }
 
-impl Cut for PreTokenizerWrapper {
+impl PreTokenize for PreTokenizerWrapper {
     fn cut(&self, pieces: &mut PreTokenizedString, stop: &AtomicBool) -> Result<()> {
         match self {
             Self::Sequence(steps) => {
@@ -36,7 +36,7 @@ impl Cut for PreTokenizerWrapper {
     }
 }
 
-impl Cut for Steps {
+impl PreTokenize for PreTokenizeSteps {
     fn cut(&self, pieces: &mut PreTokenizedString, _: &AtomicBool) -> Result<()> {
         // Their expressions are ours.
         self.pre_tokenize(pieces)
@@ -84,7 +84,7 @@ pub(crate) fn encode<M, N, PT, PP, D>(
 where
     M: Model,
     N: Normalizer,
-    PT: PreTokenizer + Cut,
+    PT: PreTokenizer + PreTokenize,
     PP: PostProcessor,
     D: Decoder,
 {

@@ -4,7 +4,7 @@
 //! and truncation a file may ask for (a prompt is never cut in silence), and turns a panic
 //! inside the library into an error, because a downloaded file is not trusted.
 
-use crate::engine::Engine;
+use crate::engine::TokenizerEngine;
 use crate::error::TextError;
 use crate::expressions;
 use crate::file;
@@ -41,7 +41,7 @@ pub struct Tokenizer {
 }
 
 struct Inner {
-    engine: Engine,
+    engine: TokenizerEngine,
     special: HashSet<Token>,
     spellings: Spellings,
     vocab_size: usize,
@@ -95,16 +95,16 @@ impl Tokenizer {
             }
             Ok(library)
         })?;
-        Ok(Self::from_engine(Engine::File(Box::new(library))))
+        Ok(Self::from_engine(TokenizerEngine::File(Box::new(library))))
     }
 
     /// Rebuilds the tokenizer of a GGUF file from its vocabulary.
     pub fn from_vocabulary(vocabulary: &Vocabulary) -> Result<Self, TextError> {
         let rebuilt = Rebuilt::new(vocabulary)?;
-        Ok(Self::from_engine(Engine::Rebuilt(Box::new(rebuilt))))
+        Ok(Self::from_engine(TokenizerEngine::Rebuilt(Box::new(rebuilt))))
     }
 
-    fn from_engine(engine: Engine) -> Self {
+    fn from_engine(engine: TokenizerEngine) -> Self {
         let (special, vocab_size) = (engine.special(), engine.vocab_size());
         let (spellings, most_bytes) = (engine.spellings(), OnceLock::new());
         Self { inner: Arc::new(Inner { engine, special, spellings, vocab_size, most_bytes }) }

@@ -1,12 +1,12 @@
 //! A checkpoint on disk: its config and its tensors by name.
 
-use crate::config::{self, Config};
-use crate::files::{Files, Place, WeightFile};
+use crate::config::{self, WeightsConfig};
+use crate::files::{TensorLocation, WeightFile, WeightFiles};
 use crate::gguf::Metadata;
-use crate::gguf::set::Set;
-use crate::shards::{self, Found, Need, Shards};
-use crate::tensor::{Blocks, Origin, Stored, Tensor, decode};
-use crate::translation::{Axes, Selection, Translation, View};
+use crate::gguf::set::GgufShards;
+use crate::shards::{self, FoundCheckpoint, Need, Shards};
+use crate::tensor::{BlockTensor, StoredTensor, Tensor, TensorOrigin, decode};
+use crate::translation::{Axes, Selection, TensorView, Translation};
 use crate::{Info, Storage, WeightsError, json, read};
 use forerun_base::Matrix;
 use sha2::{Digest as _, Sha256};
@@ -24,12 +24,12 @@ const SAMPLE: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     folder: PathBuf,
-    config: Config,
+    config: WeightsConfig,
     files: Vec<WeightFile>,
     /// Tensors by their stored names.
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, TensorLocation>,
     /// Tensors by the names they are asked for by; `None` when these are the stored ones.
-    views: Option<BTreeMap<String, View>>,
+    views: Option<BTreeMap<String, TensorView>>,
     sidecar_gamma: bool,
     gguf: Option<Metadata>,
 }
@@ -40,7 +40,7 @@ pub struct Checkpoint {
 /// For Qwen3-Next and Qwen3.5 the shape of `conv1d.weight` decides (`[C, K, 1]` means norms
 /// are stored as `1 + w`), which the model crate looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum CheckpointLayout {
     /// As the model's authors publish it.
     Published,
     /// Converted by MLX: a trunk file says `format: mlx`, or the config has `quantization`.
@@ -61,10 +61,10 @@ impl Checkpoint {
         Self::open_found(shards::find(path, Need::Head)?)
     }
 
-    fn open_found(found: Found) -> Result<Self, WeightsError> {
+    fn open_found(found: FoundCheckpoint) -> Result<Self, WeightsError> {
         match found {
-            Found::Safetensors(shards) => Self::open_safetensors(shards),
-            Found::Gguf(set) => Self::open_gguf(set),
+            FoundCheckpoint::Safetensors(shards) => Self::open_safetensors(shards),
+            FoundCheckpoint::Gguf(set) => Self::open_gguf(set),
         }
     }
 
@@ -75,17 +75,17 @@ impl Checkpoint {
         }
         let config = config::parse(&json::read(&config_path)?)
             .map_err(|why| WeightsError::json(&config_path, why))?;
-        let Files { files, places } = Files::open(&shards)?;
+        let WeightFiles { files, places } = WeightFiles::open(&shards)?;
         let sidecar_gamma = manifest_says_gamma(&shards.folder.join(SIDECAR_MANIFEST))?;
         let folder = shards.folder;
         Ok(Self { folder, config, files, places, views: None, sidecar_gamma, gguf: None })
     }
 
-    fn open_gguf(set: Set) -> Result<Self, WeightsError> {
-        let (Files { files, places }, metadata) = Files::open_gguf(&set)?;
+    fn open_gguf(set: GgufShards) -> Result<Self, WeightsError> {
+        let (WeightFiles { files, places }, metadata) = WeightFiles::open_gguf(&set)?;
         Ok(Self {
             folder: set.folder,
-            config: Config::absent(),
+            config: WeightsConfig::absent(),
             files,
             places,
             views: None,
@@ -109,8 +109,9 @@ impl Checkpoint {
                 });
             };
             let file = self.files[place.file].path();
-            let fault = |why| Origin { name: &name, stored: &renamed.stored, file }.fault(why);
-            let view = View::new(renamed.clone(), &place.entry.shape).map_err(fault)?;
+            let fault =
+                |why| TensorOrigin { name: &name, stored: &renamed.stored, file }.fault(why);
+            let view = TensorView::new(renamed.clone(), &place.entry.shape).map_err(fault)?;
             if views.insert(name.clone(), view).is_some() {
                 return Err(fault("is named twice by the translation".into()));
             }
@@ -145,13 +146,17 @@ impl Checkpoint {
         self.config.value()
     }
 
-    /// Who wrote it. See [`Layout`] for what this does not say.
-    pub fn layout(&self) -> Layout {
+    /// Who wrote it. See [`CheckpointLayout`] for what this does not say.
+    pub fn layout(&self) -> CheckpointLayout {
         if self.gguf.is_some() {
-            return Layout::Gguf;
+            return CheckpointLayout::Gguf;
         }
         let mlx = self.files.iter().any(|file| file.mlx && !file.is_sidecar());
-        if mlx || self.config.is_mlx_packed() { Layout::Mlx } else { Layout::Published }
+        if mlx || self.config.is_mlx_packed() {
+            CheckpointLayout::Mlx
+        } else {
+            CheckpointLayout::Published
+        }
     }
 
     /// Whether `mtp/manifest.json` says that the norms in `mtp/weights.safetensors` are stored
@@ -175,7 +180,7 @@ impl Checkpoint {
     pub fn fingerprint(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.config.value().to_string());
-        for (name, Place { file, entry }) in &self.places {
+        for (name, TensorLocation { file, entry }) in &self.places {
             let bytes = self.files[*file].bytes().slice(entry.range.clone());
             let bytes = bytes.expect("ranges were checked against the file at open");
             let what = format!("{name} {:?} {:?} {}", entry.storage, entry.shape, bytes.len());
@@ -207,7 +212,7 @@ impl Checkpoint {
 
     /// How a tensor is stored, without reading it.
     pub fn info(&self, name: &str) -> Result<Info, WeightsError> {
-        let (Place { entry, .. }, view) = self.found(name)?;
+        let (TensorLocation { entry, .. }, view) = self.found(name)?;
         let shape = view.map_or(&entry.shape, |view| &view.shape);
         let count = |shape: &[usize]| shape.iter().fold(1u128, |all, &n| all * n as u128).max(1);
         let bytes = entry.range.len() as u128 * count(shape) / count(&entry.shape);
@@ -221,7 +226,7 @@ impl Checkpoint {
     }
 
     /// The stored tensor behind a name, and how it is seen.
-    fn find(&self, name: &str) -> Option<(&Place, Option<&View>)> {
+    fn find(&self, name: &str) -> Option<(&TensorLocation, Option<&TensorView>)> {
         match &self.views {
             None => Some((self.places.get(name)?, None)),
             Some(views) => {
@@ -231,25 +236,25 @@ impl Checkpoint {
         }
     }
 
-    fn found(&self, name: &str) -> Result<(&Place, Option<&View>), WeightsError> {
+    fn found(&self, name: &str) -> Result<(&TensorLocation, Option<&TensorView>), WeightsError> {
         let missing = || WeightsError::Missing { tensor: name.into(), path: self.folder.clone() };
         self.find(name).ok_or_else(missing)
     }
 
-    pub(crate) fn read<'a>(&'a self, name: &'a str) -> Result<Stored<'a>, WeightsError> {
-        let (Place { file, entry }, view) = self.found(name)?;
+    pub(crate) fn read<'a>(&'a self, name: &'a str) -> Result<StoredTensor<'a>, WeightsError> {
+        let (TensorLocation { file, entry }, view) = self.found(name)?;
         let file = &self.files[*file];
         let bytes = file.bytes().slice(entry.range.clone());
         let bytes = bytes.expect("ranges were checked against the file at open");
         let all = Selection::ALL;
-        let selection = view.map_or(all, View::selection);
+        let selection = view.map_or(all, TensorView::selection);
         let shape = view.map_or(&entry.shape, |view| &view.shape);
         let stored = view.map_or(name, |view| &view.stored);
         let axes = Axes::of(&entry.shape);
         let row_bytes = bytes.len().checked_div(axes.stacks.saturating_mul(axes.rows)).unwrap_or(0);
         let bytes = selection.take_rows(axes, row_bytes, &bytes);
         Ok(match entry.storage {
-            Storage::Plain(dtype) => Stored::Plain(Tensor {
+            Storage::Plain(dtype) => StoredTensor::Plain(Tensor {
                 name: name.into(),
                 stored: stored.into(),
                 dtype,
@@ -257,8 +262,8 @@ impl Checkpoint {
                 bytes: selection.take_columns(axes.cols, dtype.size(), bytes),
                 file: file.path().into(),
             }),
-            Storage::Block(block) => Stored::Blocks(Blocks {
-                origin: Origin { name, stored, file: file.path() },
+            Storage::Block(block) => StoredTensor::Blocks(BlockTensor {
+                origin: TensorOrigin { name, stored, file: file.path() },
                 block,
                 shape,
                 bytes,
@@ -287,11 +292,11 @@ impl Checkpoint {
     /// A tensor of floats or of ggml blocks, of exactly this shape, widened to f32.
     pub fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
         match self.read(name)? {
-            Stored::Plain(tensor) => {
+            StoredTensor::Plain(tensor) => {
                 tensor.check_shape(shape)?;
                 read::widen(&tensor)
             }
-            Stored::Blocks(blocks) => {
+            StoredTensor::Blocks(blocks) => {
                 blocks.origin.check_shape(blocks.shape, shape)?;
                 Ok(decode(&blocks.matrix()?))
             }
@@ -299,7 +304,7 @@ impl Checkpoint {
     }
 
     /// The config as it was parsed, for what it says about packed modules.
-    pub fn parsed_config(&self) -> &Config {
+    pub fn parsed_config(&self) -> &WeightsConfig {
         &self.config
     }
 }

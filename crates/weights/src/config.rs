@@ -13,7 +13,7 @@ const DEFAULT_BLOCK: [usize; 2] = [128, 128];
 
 /// A parsed `config.json`.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct WeightsConfig {
     value: Value,
     packing: Option<Packing>,
     block: [usize; 2],
@@ -85,14 +85,14 @@ impl fmt::Display for Mode {
 
 /// Parses a config. `Infinity`, `-Infinity` and `NaN`, which Python writes although JSON
 /// has no such words, become `null`.
-pub fn parse(bytes: &[u8]) -> Result<Config, ConfigError> {
+pub fn parse(bytes: &[u8]) -> Result<WeightsConfig, ConfigError> {
     let value: Value = serde_json::from_slice(&null_for_non_finite(bytes))
         .map_err(|e| ConfigError(e.to_string()))?;
     check(value)
 }
 
 /// A config that did not come from a file.
-pub(crate) fn check(value: Value) -> Result<Config, ConfigError> {
+pub(crate) fn check(value: Value) -> Result<WeightsConfig, ConfigError> {
     let Some(root) = value.as_object() else {
         return Err(ConfigError("expected a JSON object".into()));
     };
@@ -111,10 +111,10 @@ pub(crate) fn check(value: Value) -> Result<Config, ConfigError> {
         Some(foreign) if packing.is_none() => check_foreign(foreign)?,
         _ => DEFAULT_BLOCK,
     };
-    Ok(Config { packing, block, value })
+    Ok(WeightsConfig { packing, block, value })
 }
 
-impl Config {
+impl WeightsConfig {
     /// The config of a checkpoint that has none.
     pub(crate) fn absent() -> Self {
         Self { value: Value::Null, packing: None, block: DEFAULT_BLOCK }

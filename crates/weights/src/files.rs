@@ -1,6 +1,6 @@
 //! The opened weight files of a checkpoint and the one table of tensors over them.
 
-use crate::gguf::set::Set;
+use crate::gguf::set::GgufShards;
 use crate::gguf::{self, Metadata};
 use crate::safetensors::parse_header;
 use crate::shards::{SIDECARS, Shards};
@@ -21,7 +21,7 @@ pub struct WeightFile {
 }
 
 impl WeightFile {
-    fn safetensors(folder: &Path, name: &str) -> Result<(Self, Names), WeightsError> {
+    fn safetensors(folder: &Path, name: &str) -> Result<(Self, TensorEntries), WeightsError> {
         let path = folder.join(name);
         let bytes = mmap::map(&path)?;
         let header = parse_header(&bytes, bytes.len() as u64)
@@ -33,7 +33,7 @@ impl WeightFile {
             sidecar: SIDECARS.contains(&name),
             mlx: header.metadata.get("format").is_some_and(|format| format == "mlx"),
         };
-        let entry = |info: crate::safetensors::TensorInfo| Entry {
+        let entry = |info: crate::safetensors::TensorInfo| TensorEntry {
             storage: Storage::Plain(info.dtype),
             shape: info.shape,
             range: info.range,
@@ -42,13 +42,13 @@ impl WeightFile {
         Ok((file, names))
     }
 
-    fn gguf(path: &Path) -> Result<(Self, Names, Metadata), WeightsError> {
+    fn gguf(path: &Path) -> Result<(Self, TensorEntries, Metadata), WeightsError> {
         let bytes = mmap::map(path)?;
         let header = gguf::parse(&bytes)
             .map_err(|source| WeightsError::Gguf { path: path.into(), source })?;
         let tensors = header.tensors.len();
         let file = Self { path: path.into(), bytes, tensors, sidecar: false, mlx: false };
-        let entry = |tensor: gguf::GgufTensor| Entry {
+        let entry = |tensor: gguf::GgufTensor| TensorEntry {
             storage: tensor.storage,
             shape: tensor.shape,
             range: tensor.range,
@@ -80,7 +80,7 @@ impl WeightFile {
 
 /// What a file's header says about a tensor, whatever kind of file it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TensorEntry {
     pub(crate) storage: Storage,
     /// Axes, slowest first.
     pub(crate) shape: Vec<usize>,
@@ -88,23 +88,23 @@ pub(crate) struct Entry {
     pub(crate) range: Range<usize>,
 }
 
-type Names = BTreeMap<String, Entry>;
+type TensorEntries = BTreeMap<String, TensorEntry>;
 
 /// Where a tensor is: the number of its file and what the header says.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct TensorLocation {
     pub(crate) file: usize,
-    pub(crate) entry: Entry,
+    pub(crate) entry: TensorEntry,
 }
 
 /// All files and all tensors, checked against each other.
 #[derive(Default)]
-pub(crate) struct Files {
+pub(crate) struct WeightFiles {
     pub(crate) files: Vec<WeightFile>,
-    pub(crate) places: BTreeMap<String, Place>,
+    pub(crate) places: BTreeMap<String, TensorLocation>,
 }
 
-impl Files {
+impl WeightFiles {
     /// Opens safetensors files and holds them against the index.
     pub(crate) fn open(shards: &Shards) -> Result<Self, WeightsError> {
         let mut all = Self::default();
@@ -126,7 +126,7 @@ impl Files {
     }
 
     /// Opens a set of GGUF files; the first one's metadata speaks for all.
-    pub(crate) fn open_gguf(set: &Set) -> Result<(Self, Metadata), WeightsError> {
+    pub(crate) fn open_gguf(set: &GgufShards) -> Result<(Self, Metadata), WeightsError> {
         let mut all = Self::default();
         let mut parts = Vec::new();
         for path in &set.files {
@@ -139,13 +139,13 @@ impl Files {
         Ok((all, metadata))
     }
 
-    fn add(&mut self, file: WeightFile, names: Names) -> Result<(), WeightsError> {
+    fn add(&mut self, file: WeightFile, names: TensorEntries) -> Result<(), WeightsError> {
         for (tensor, entry) in names {
             if let Some(place) = self.places.get(&tensor) {
                 let first = self.files[place.file].path.clone();
                 return Err(WeightsError::Twice { tensor, first, second: file.path });
             }
-            self.places.insert(tensor, Place { file: self.files.len(), entry });
+            self.places.insert(tensor, TensorLocation { file: self.files.len(), entry });
         }
         self.files.push(file);
         Ok(())

@@ -5,7 +5,7 @@
 //! files of the folder are left alone. A folder without any of these may hold one GGUF model.
 
 use crate::WeightsError;
-use crate::gguf::set::Set;
+use crate::gguf::set::GgufShards;
 use crate::json::{self, UniqueMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -33,13 +33,13 @@ pub(crate) enum Need {
 }
 
 /// What a path holds.
-pub(crate) enum Found {
+pub(crate) enum FoundCheckpoint {
     Safetensors(Shards),
-    Gguf(Set),
+    Gguf(GgufShards),
 }
 
 /// Resolves a folder, or one weight file and the folder around it.
-pub(crate) fn find(path: &Path, need: Need) -> Result<Found, WeightsError> {
+pub(crate) fn find(path: &Path, need: Need) -> Result<FoundCheckpoint, WeightsError> {
     if path.as_os_str().is_empty() {
         return Err(WeightsError::checkpoint(path, "the model path is empty; give a folder"));
     }
@@ -51,7 +51,7 @@ pub(crate) fn find(path: &Path, need: Need) -> Result<Found, WeightsError> {
         _ => WeightsError::io(path, e),
     })?;
     let mut shards = match if about.is_dir() { in_folder(path, need)? } else { single(path)? } {
-        Found::Safetensors(shards) => shards,
+        FoundCheckpoint::Safetensors(shards) => shards,
         gguf => return Ok(gguf),
     };
     for sidecar in sidecars(&shards.folder) {
@@ -59,16 +59,16 @@ pub(crate) fn find(path: &Path, need: Need) -> Result<Found, WeightsError> {
             shards.files.push(sidecar.into());
         }
     }
-    Ok(Found::Safetensors(shards))
+    Ok(FoundCheckpoint::Safetensors(shards))
 }
 
-fn single(path: &Path) -> Result<Found, WeightsError> {
+fn single(path: &Path) -> Result<FoundCheckpoint, WeightsError> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
         _ => PathBuf::from("."),
     };
     if is_gguf(path) {
-        return Set::around(path, folder).map(Found::Gguf);
+        return GgufShards::around(path, folder).map(FoundCheckpoint::Gguf);
     }
     let name = path.file_name().and_then(|name| name.to_str());
     let Some(name) = name.filter(|name| name.ends_with(".safetensors")) else {
@@ -77,12 +77,17 @@ fn single(path: &Path) -> Result<Found, WeightsError> {
             "not a model; expected a folder, a .safetensors file or a .gguf file",
         ));
     };
-    Ok(Found::Safetensors(Shards { folder, files: vec![name.into()], index: BTreeMap::new() }))
+    Ok(FoundCheckpoint::Safetensors(Shards {
+        folder,
+        files: vec![name.into()],
+        index: BTreeMap::new(),
+    }))
 }
 
-fn in_folder(folder: &Path, need: Need) -> Result<Found, WeightsError> {
-    let found =
-        |files, index| Ok(Found::Safetensors(Shards { folder: folder.into(), files, index }));
+fn in_folder(folder: &Path, need: Need) -> Result<FoundCheckpoint, WeightsError> {
+    let found = |files, index| {
+        Ok(FoundCheckpoint::Safetensors(Shards { folder: folder.into(), files, index }))
+    };
     let index_path = folder.join(INDEX);
     if index_path.is_file() {
         let mut index = parse_index(&json::read(&index_path)?)
@@ -109,8 +114,8 @@ fn in_folder(folder: &Path, need: Need) -> Result<Found, WeightsError> {
     if !shards.is_empty() {
         return found(shards, BTreeMap::new());
     }
-    if let Some(set) = Set::in_folder(folder, &names)? {
-        return Ok(Found::Gguf(set));
+    if let Some(set) = GgufShards::in_folder(folder, &names)? {
+        return Ok(FoundCheckpoint::Gguf(set));
     }
     Err(WeightsError::checkpoint(
         folder,

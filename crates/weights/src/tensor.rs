@@ -24,8 +24,8 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    fn origin(&self) -> Origin<'_> {
-        Origin { name: &self.name, stored: &self.stored, file: &self.file }
+    fn origin(&self) -> TensorOrigin<'_> {
+        TensorOrigin { name: &self.name, stored: &self.stored, file: &self.file }
     }
 
     pub(crate) fn check_shape(&self, expected: &[usize]) -> Result<(), WeightsError> {
@@ -39,8 +39,8 @@ impl Tensor {
 
 /// One stored tensor of ggml blocks. Its rows are selected already, because rows are whole
 /// blocks; columns are selected once it is a matrix.
-pub(crate) struct Blocks<'a> {
-    pub(crate) origin: Origin<'a>,
+pub(crate) struct BlockTensor<'a> {
+    pub(crate) origin: TensorOrigin<'a>,
     pub(crate) block: BlockType,
     /// The shape it is seen in.
     pub(crate) shape: &'a [usize],
@@ -52,7 +52,7 @@ pub(crate) struct Blocks<'a> {
     pub(crate) columns: &'a [Range<usize>],
 }
 
-impl Blocks<'_> {
+impl BlockTensor<'_> {
     /// All leading axes run together as rows. A shape whose last axis is not made of whole
     /// rows comes out as plain numbers.
     pub(crate) fn matrix(&self) -> Result<Matrix, WeightsError> {
@@ -85,12 +85,12 @@ pub(crate) fn decode(matrix: &Matrix) -> Vec<f32> {
 }
 
 /// What a lookup gives.
-pub(crate) enum Stored<'a> {
+pub(crate) enum StoredTensor<'a> {
     Plain(Tensor),
-    Blocks(Blocks<'a>),
+    Blocks(BlockTensor<'a>),
 }
 
-impl Stored<'_> {
+impl StoredTensor<'_> {
     pub(crate) fn plain(self) -> Result<Tensor, WeightsError> {
         match self {
             Self::Plain(tensor) => Ok(tensor),
@@ -104,13 +104,13 @@ impl Stored<'_> {
 
 /// Which tensor is meant, for errors.
 #[derive(Clone, Copy)]
-pub(crate) struct Origin<'a> {
+pub(crate) struct TensorOrigin<'a> {
     pub(crate) name: &'a str,
     pub(crate) stored: &'a str,
     pub(crate) file: &'a Path,
 }
 
-impl Origin<'_> {
+impl TensorOrigin<'_> {
     pub(crate) fn check_shape(
         self,
         found: &[usize],

@@ -35,14 +35,14 @@ pub struct Renamed {
 
 /// A checked [`Renamed`].
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct TensorView {
     pub(crate) stored: String,
     /// The shape of the result.
     pub(crate) shape: Vec<usize>,
     selection: Selection,
 }
 
-impl View {
+impl TensorView {
     /// Checks what is asked for against the stored shape.
     pub(crate) fn new(renamed: Renamed, found: &[usize]) -> Result<Self, String> {
         let Renamed { stored, shape, rows, columns, .. } = renamed;

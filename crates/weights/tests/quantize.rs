@@ -7,16 +7,16 @@
 
 use forerun_base::{Bytes, Codes, DType, Format, Matrix, ScaleKind, ScaleType};
 use forerun_weights::config::{Mode, Scheme};
-use forerun_weights::quantize::{Encoder, Planes};
-use forerun_weights::safetensors::{Header, parse_header};
+use forerun_weights::quantize::{EncodedPlanes, Encoder};
+use forerun_weights::safetensors::{SafetensorsHeader, parse_header};
 
 const FIXTURE: &[u8] = include_bytes!("fixtures/mlx_quantize.safetensors");
 
-fn fixture() -> Header {
+fn fixture() -> SafetensorsHeader {
     parse_header(FIXTURE, FIXTURE.len() as u64).unwrap()
 }
 
-fn data(header: &Header, name: &str) -> Vec<u8> {
+fn data(header: &SafetensorsHeader, name: &str) -> Vec<u8> {
     FIXTURE[header.tensors[name].range.clone()].to_vec()
 }
 
@@ -26,7 +26,7 @@ const FLOATS: [(&str, DType, ScaleType); 3] = [
     ("f16", DType::F16, ScaleType::F16),
 ];
 
-fn numbers(header: &Header, float: &str, dtype: DType) -> Matrix {
+fn numbers(header: &SafetensorsHeader, float: &str, dtype: DType) -> Matrix {
     let name = format!("{float}.x");
     let shape = &header.tensors[&name].shape;
     Matrix::dense(shape[0], shape[1], dtype, data(header, &name).into()).unwrap()
@@ -81,7 +81,7 @@ fn threads_and_chunks_do_not_change_a_bit() {
         for threads in [2, 3, 100] {
             assert_eq!(encoder.encode(&matrix, 0..matrix.rows(), threads).unwrap(), whole);
         }
-        let mut joined = Planes::default();
+        let mut joined = EncodedPlanes::default();
         for row in 0..matrix.rows() {
             let part = encoder.encode(&matrix, row..row + 1, 2).unwrap();
             joined.codes.extend(part.codes);
@@ -93,7 +93,7 @@ fn threads_and_chunks_do_not_change_a_bit() {
 }
 
 /// The numbers that affine planes with f32 scales stand for.
-fn decoded(scheme: Scheme, rows: usize, cols: usize, planes: &Planes) -> Matrix {
+fn decoded(scheme: Scheme, rows: usize, cols: usize, planes: &EncodedPlanes) -> Matrix {
     let format = Format::Grouped {
         codes: Codes::Uint { bits: scheme.bits as u8 },
         group: scheme.group,

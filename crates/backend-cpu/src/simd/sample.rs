@@ -5,7 +5,7 @@
 //! Gumbel noise is drawn only for candidates that could still win.
 //!
 //! # Numerics
-//! Weights of filters are whole numbers, so what is kept does not depend on the order in which they are added.
+//! Weights of filters are integers, so the tokens kept do not depend on the order of summation.
 
 use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};

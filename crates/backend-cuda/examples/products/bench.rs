@@ -4,9 +4,11 @@ use crate::formats::{self, formats};
 use crate::graph::time;
 use forerun_backend::conform::Rng;
 use forerun_backend_cuda::driver::{Address, Driver, Gpu};
-use forerun_backend_cuda::products::layout::{Layout, TILE};
+use forerun_backend_cuda::products::layout::{PackedLayout, TILE};
 use forerun_backend_cuda::products::pack::pack;
-use forerun_backend_cuda::products::{Input, Output, Precision, Products, Weight};
+use forerun_backend_cuda::products::{
+    DeviceWeight, Precision, ProductInput, ProductOutput, Products,
+};
 use forerun_base::Format;
 use std::error::Error;
 
@@ -21,7 +23,7 @@ const MADE: usize = 256;
 
 /// Copies of one weight in different memory.
 struct Copies {
-    weights: Vec<Weight>,
+    weights: Vec<DeviceWeight>,
     bytes: usize,
 }
 
@@ -31,8 +33,8 @@ fn copies(
     [rows, cols]: [usize; 2],
 ) -> Result<Copies, Box<dyn Error>> {
     let made = formats::matrix(&mut Rng::named("bench"), [MADE, cols], (name, format))?;
-    let layout = Layout { rows, ..Layout::of(&made) };
-    let part = pack(&made, &Layout { rows: MADE, ..layout }, 0..MADE / TILE);
+    let layout = PackedLayout { rows, ..PackedLayout::of(&made) };
+    let part = pack(&made, &PackedLayout { rows: MADE, ..layout }, 0..MADE / TILE);
     let bytes = layout.bytes();
     let count = ROTATED.div_ceil(bytes);
     let at = gpu.alloc((bytes * count) as u64)?;
@@ -43,7 +45,7 @@ fn copies(
     }
     let weight = |i: usize| {
         let at = at.offset((i * bytes) as u64);
-        Weight { rows, cols, format, bytes, at, layout: Some(layout) }
+        DeviceWeight { rows, cols, format, bytes, at, layout: Some(layout) }
     };
     Ok(Copies { weights: (0..count).map(weight).collect(), bytes })
 }
@@ -57,7 +59,7 @@ fn copy(gpu: &mut Gpu) -> Result<f64, Box<dyn Error>> {
         unsafe { gpu.copy(to, from, bytes) }?;
         Ok(())
     })?;
-    // SAFETY: nobody else has them.
+    // SAFETY: the buffers were allocated here, and their addresses were given to nobody.
     unsafe {
         gpu.free(from)?;
         gpu.free(to)?;
@@ -91,17 +93,18 @@ fn shape(
             if precision == Precision::Exact && n > 8 && n != 512 {
                 continue;
             }
-            let input = Input { at: x, rows: n, dim: cols, norm: None };
+            let input = ProductInput { at: x, rows: n, dim: cols, norm: None };
             let count = if n <= 64 { copies.weights.len() } else { 3.min(copies.weights.len()) };
             let mut queue = |gpu: &mut Gpu| -> Result<(), Box<dyn Error>> {
                 for &weight in copies.weights.iter().take(count) {
-                    let output = Output { weight, bias: None, channels: rows, at, add: false };
-                    // SAFETY: x and the output have room for the most rows.
+                    let output =
+                        ProductOutput { weight, bias: None, channels: rows, at, add: false };
+                    // SAFETY: `x` and the output were allocated for the largest number of rows.
                     unsafe { products.linears(gpu, input, &[output], precision)? };
                 }
                 Ok(())
             };
-            // Kernels are compiled and room is made before anything is recorded.
+            // Kernels are compiled and buffers grown before a graph is captured.
             queue(gpu)?;
             let us = time(gpu, if n <= 64 { 9 } else { 5 }, queue)? / count as f64;
             let one = *first.get_or_insert(us);
@@ -113,7 +116,7 @@ fn shape(
             );
         }
     }
-    // SAFETY: nobody else has them.
+    // SAFETY: the buffers were allocated here, and their addresses were given to nobody.
     unsafe {
         gpu.free(x)?;
         gpu.free(at)?;

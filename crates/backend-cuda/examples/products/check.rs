@@ -4,7 +4,9 @@ use crate::formats::{self, formats};
 use forerun_backend::conform::Rng;
 use forerun_backend::op::Activation;
 use forerun_backend_cuda::driver::{Address, Driver};
-use forerun_backend_cuda::products::{Choice, Input, Output, Precision, Products, Weight};
+use forerun_backend_cuda::products::{
+    DeviceWeight, KernelChoice, Precision, ProductInput, ProductOutput, Products,
+};
 use forerun_base::Matrix;
 use std::error::Error;
 
@@ -21,7 +23,7 @@ fn put(driver: &mut dyn Driver, numbers: &[f32]) -> Result<Address, Box<dyn Erro
 
 fn get(driver: &mut dyn Driver, at: Address, len: usize) -> Result<Vec<f32>, Box<dyn Error>> {
     let mut bytes = vec![0; len * 4];
-    // SAFETY: callers ask for what they made.
+    // SAFETY: every caller passes the address and length of what it allocated.
     unsafe { driver.copy_out(at, &mut bytes)? };
     Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
@@ -62,27 +64,26 @@ impl Run<'_> {
     /// The product of the first rows of `x`, or with a second weight what a gate makes of both.
     fn product(
         &mut self,
-        x: Input,
-        weights: &[Weight],
+        x: ProductInput,
+        weights: &[DeviceWeight],
         precision: Precision,
-        choice: Choice,
+        choice: KernelChoice,
     ) -> Result<Vec<f32>, Box<dyn Error>> {
         self.products.choice = choice;
         let numbers = x.rows * weights[0].rows;
-        let output = |(weight, at): (&Weight, Address)| Output {
+        let output = |(weight, at): (&DeviceWeight, Address)| ProductOutput {
             weight: *weight,
             bias: None,
             channels: weight.rows,
             at,
             add: false,
         };
-        let outputs: Vec<Output> = weights.iter().zip(self.out).map(output).collect();
-        // SAFETY: the outputs have room for the most rows of the largest weight.
+        let outputs: Vec<ProductOutput> = weights.iter().zip(self.out).map(output).collect();
+        // SAFETY: the outputs were allocated for the most rows of the largest weight.
         unsafe {
             self.driver.fill(self.out[0], 0xff, numbers as u64 * 4)?;
             if let [gate, up] = outputs[..] {
-                let how = (Activation::Silu, precision);
-                self.products.gated(self.driver, x, [gate, up], how)?;
+                self.products.gated(self.driver, x, [gate, up], Activation::Silu, precision)?;
             } else {
                 self.products.linears(self.driver, x, &outputs, precision)?;
             }
@@ -103,17 +104,19 @@ pub(crate) fn run(driver: &mut dyn Driver, widths: bool) -> Result<(), Box<dyn E
             let mut rng = Rng::named(&format!("{name} {rows} {cols}"));
             let matrix = formats::matrix(&mut rng, [rows, cols], (name, format))?;
             let other = formats::matrix(&mut rng, [rows, cols], (name, format))?;
-            let weight = Weight::upload(run.driver, &matrix)?;
-            let pair = [weight, Weight::upload(run.driver, &other)?];
+            let weight = DeviceWeight::upload(run.driver, &matrix)?;
+            let pair = [weight, DeviceWeight::upload(run.driver, &other)?];
             let x = rng.values(most * cols);
             let at = put(run.driver, &x)?;
-            let input = |rows| Input { at, rows, dim: cols, norm: None };
+            let input = |rows| ProductInput { at, rows, dim: cols, norm: None };
             for precision in [Precision::Half, Precision::Exact] {
                 for weights in [&pair[..1], &pair[..]] {
-                    let all = run.product(input(most), weights, precision, Choice::Any)?;
+                    let all =
+                        run.product(input(most), weights, precision, KernelChoice::General)?;
                     let mut line = String::new();
                     for n in WIDTHS.into_iter().filter(|_| widths) {
-                        let found = run.product(input(n), weights, precision, Choice::Fastest)?;
+                        let found =
+                            run.product(input(n), weights, precision, KernelChoice::Fastest)?;
                         let same = found.iter().zip(&all).all(|(a, b)| a.to_bits() == b.to_bits());
                         unequal += usize::from(!same);
                         line += if same { " =" } else { " UNEQUAL" };
@@ -134,5 +137,9 @@ pub(crate) fn run(driver: &mut dyn Driver, widths: bool) -> Result<(), Box<dyn E
         }
     }
     println!("{unequal} unequal");
-    if unequal == 0 { Ok(()) } else { Err("a row's bits depend on its company".into()) }
+    if unequal == 0 {
+        Ok(())
+    } else {
+        Err("a row's bits depend on the other rows of its batch".into())
+    }
 }

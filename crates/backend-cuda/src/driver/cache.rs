@@ -40,7 +40,7 @@ pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Makes a folder that only the user can enter: what lies in it is run.
+/// Makes a folder that only the user can enter, because the code in it is executed.
 pub(super) fn make_private(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);

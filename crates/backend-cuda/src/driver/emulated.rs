@@ -4,8 +4,8 @@
 //! follows from the text, so a text is compiled once.
 
 use super::{
-    Address, Driver, DriverError, Kernel, Launch, Mark, MemoryInfo, Module, Properties, Report,
-    Source, cache,
+    Address, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, MemoryInfo,
+    ModuleId, Properties, QueueMark, cache,
 };
 use libloading::{Library, Symbol};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -23,8 +23,9 @@ const ALIGN: usize = 256;
 /// What a launch fills new memory with: not a number, and no index.
 const POISON: u8 = 0xff;
 
-type Entry = unsafe extern "C" fn(*const c_void);
-type Run = unsafe extern "C" fn(Entry, *const c_void, *const u32, *const u32, u32) -> *const c_char;
+type KernelEntry = unsafe extern "C" fn(*const c_void);
+type Run =
+    unsafe extern "C" fn(KernelEntry, *const c_void, *const u32, *const u32, u32) -> *const c_char;
 
 /// One module: its library runs one launch at a time.
 struct Loaded {
@@ -33,10 +34,10 @@ struct Loaded {
     run: Run,
 }
 
-struct Found {
+struct LoadedKernel {
     module: usize,
     name: String,
-    entry: Entry,
+    entry: KernelEntry,
     bytes: u32,
 }
 
@@ -45,11 +46,11 @@ pub struct Emulated {
     properties: Properties,
     folder: PathBuf,
     modules: Vec<Arc<Mutex<Loaded>>>,
-    kernels: Vec<Found>,
+    kernels: Vec<LoadedKernel>,
     memory: HashMap<u64, Layout>,
-    /// Bytes taken, of [`Emulated::TOTAL`].
+    /// Bytes allocated, of [`Emulated::TOTAL`].
     taken: u64,
-    marks: Vec<Report>,
+    marks: Vec<FaultReport>,
 }
 
 /// Libraries of this process by file: a second copy would be the same one, with the same shared memory.
@@ -102,7 +103,7 @@ impl Emulated {
     }
 
     /// The library of a source, compiled unless it is there.
-    fn build(&self, source: &Source) -> Result<PathBuf, DriverError> {
+    fn build(&self, source: &KernelSource) -> Result<PathBuf, DriverError> {
         let options = Self::options();
         let text = format!("#line 1 \"emulated.h\"\n{SHIM}\n{}", source.text());
         let key = cache::key(&[text.as_bytes(), options.join(" ").as_bytes()]);
@@ -179,32 +180,32 @@ impl Driver for Emulated {
     }
 
     unsafe fn copy_in(&mut self, to: Address, from: &[u8]) -> Result<(), DriverError> {
-        // SAFETY: the caller promises the room.
+        // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_in`), which no slice of the caller overlaps.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.0 as *mut u8, from.len()) };
         Ok(())
     }
 
     unsafe fn copy_out(&mut self, from: Address, to: &mut [u8]) -> Result<(), DriverError> {
         if !to.is_empty() {
-            // SAFETY: the caller promises as many bytes.
+            // SAFETY: the bytes at `from` are memory of this driver (contract of `copy_out`), which was zeroed when it was made.
             to.copy_from_slice(unsafe { slice::from_raw_parts(from.0 as *const u8, to.len()) });
         }
         Ok(())
     }
 
     unsafe fn copy(&mut self, to: Address, from: Address, bytes: u64) -> Result<(), DriverError> {
-        // SAFETY: the caller promises both and that they are apart.
+        // SAFETY: both ranges are memory of this driver and do not overlap (contract of `copy`).
         unsafe { ptr::copy_nonoverlapping(from.0 as *const u8, to.0 as *mut u8, bytes as usize) };
         Ok(())
     }
 
     unsafe fn fill(&mut self, to: Address, value: u8, bytes: u64) -> Result<(), DriverError> {
-        // SAFETY: the caller promises the room.
+        // SAFETY: the bytes are memory of this driver (contract of `fill`).
         unsafe { ptr::write_bytes(to.0 as *mut u8, value, bytes as usize) };
         Ok(())
     }
 
-    fn load(&mut self, source: &Source) -> Result<Module, DriverError> {
+    fn load(&mut self, source: &KernelSource) -> Result<ModuleId, DriverError> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = loaded.get_or_insert_with(HashMap::new);
         let path = self.build(source)?;
@@ -217,21 +218,22 @@ impl Driver for Emulated {
             }
         };
         self.modules.push(module);
-        Ok(Module(self.modules.len() - 1))
+        Ok(ModuleId(self.modules.len() - 1))
     }
 
-    fn kernel(&mut self, module: Module, name: &str) -> Result<Kernel, DriverError> {
+    fn kernel(&mut self, module: ModuleId, name: &str) -> Result<KernelId, DriverError> {
         let loaded = self.modules[module.0].lock().unwrap_or_else(PoisonError::into_inner);
         let missing = |why| DriverError::call(format!("kernel {}::{name}", loaded.name), why);
         // SAFETY: the macro KERNEL defines an entry of this type for each name, and its struct's size.
         let (entry, bytes) = unsafe {
-            let entry: Symbol<'_, Entry> = loaded.library.get(name.as_bytes()).map_err(missing)?;
+            let entry: Symbol<'_, KernelEntry> =
+                loaded.library.get(name.as_bytes()).map_err(missing)?;
             let bytes: Symbol<'_, *const u32> =
                 loaded.library.get(format!("{name}_bytes").as_bytes()).map_err(missing)?;
             (*entry, **bytes)
         };
-        self.kernels.push(Found { module: module.0, name: name.to_owned(), entry, bytes });
-        Ok(Kernel(self.kernels.len() - 1))
+        self.kernels.push(LoadedKernel { module: module.0, name: name.to_owned(), entry, bytes });
+        Ok(KernelId(self.kernels.len() - 1))
     }
 
     unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DriverError> {
@@ -240,9 +242,6 @@ impl Driver for Emulated {
         let args = launch.args.bytes();
         if args.len() != kernel.bytes as usize {
             return failed(&format!("a struct of {} bytes, not {}", args.len(), kernel.bytes));
-        }
-        if launch.cluster != 1 {
-            return failed("clusters are not emulated");
         }
         if launch.shared > self.properties.shared_per_block {
             return failed(&format!("{} bytes of shared memory", launch.shared));
@@ -256,7 +255,7 @@ impl Driver for Emulated {
         }
         let module = self.modules[kernel.module].lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the entry and its library live on, the struct has the kernel's size, the lock keeps other launches of this
-        // library away, and the caller promises what the struct points at.
+        // library away, and what the struct points at is memory of this driver (contract of `launch`).
         let why = unsafe {
             let (grid, block) = (launch.grid.as_ptr(), launch.block.as_ptr());
             (module.run)(kernel.entry, aligned.as_ptr().cast(), grid, block, launch.shared)
@@ -268,14 +267,14 @@ impl Driver for Emulated {
         failed(&unsafe { CStr::from_ptr(why) }.to_string_lossy())
     }
 
-    unsafe fn mark(&mut self, report: Address) -> Result<Mark, DriverError> {
-        // SAFETY: the caller promises the words.
-        let words = unsafe { ptr::read_unaligned(report.0 as *const Report) };
+    unsafe fn mark(&mut self, report: Address) -> Result<QueueMark, DriverError> {
+        // SAFETY: `report` is a `FaultReport` in memory of this driver (contract of `mark`).
+        let words = unsafe { ptr::read_unaligned(report.0 as *const FaultReport) };
         self.marks.push(words);
-        Ok(Mark(self.marks.len() as u64))
+        Ok(QueueMark(self.marks.len() as u64))
     }
 
-    fn wait(&mut self, mark: Mark) -> Result<Report, DriverError> {
+    fn wait(&mut self, mark: QueueMark) -> Result<FaultReport, DriverError> {
         let at = usize::try_from(mark.0).ok().and_then(|number| number.checked_sub(1));
         Ok(at.and_then(|at| self.marks.get(at)).copied().unwrap_or_default())
     }

@@ -1,11 +1,11 @@
 //! The driver of a GPU: the only file that names cudarc.
 //!
-//! CUDA's libraries are looked for when a device is opened; the binary runs without them. Kernels go through NVRTC to
+//! CUDA's libraries are loaded when a device is opened; the binary runs without them. Kernels go through NVRTC to
 //! machine code, which is kept on disk under a name that follows from the text, the architecture and the compiler's version.
 
 use super::{
-    Address, Driver, DriverError, Kernel, Launch, Mark, MemoryInfo, Module, Properties, Report,
-    Source, cache,
+    Address, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, MemoryInfo,
+    ModuleId, Properties, QueueMark, cache,
 };
 use cudarc::driver::{result, sys};
 use cudarc::nvrtc;
@@ -40,7 +40,7 @@ fn libraries() -> Result<(), DriverError> {
 }
 
 fn compiler() -> Result<(), DriverError> {
-    // SAFETY: as above.
+    // SAFETY: the question only opens a library of the system.
     if !unsafe { nvrtc::sys::is_culib_present() } {
         return Err(DriverError::Missing {
             library: "NVRTC (libnvrtc)",
@@ -52,7 +52,7 @@ fn compiler() -> Result<(), DriverError> {
 }
 
 /// Compiles a source to machine code of an architecture such as `sm_90a`; no device is needed.
-pub fn compile(source: &Source, arch: &str) -> Result<Vec<u8>, DriverError> {
+pub fn compile(source: &KernelSource, arch: &str) -> Result<Vec<u8>, DriverError> {
     compiler()?;
     let why = |call: &str, error: nvrtc::result::NvrtcError| DriverError::call(call, error);
     let text = CString::new(source.text()).map_err(|e| DriverError::call("the text", e))?;
@@ -69,7 +69,7 @@ pub fn compile(source: &Source, arch: &str) -> Result<Vec<u8>, DriverError> {
     });
     let code = code.and_then(|()| {
         let mut len = 0;
-        // SAFETY: the program is compiled, and the room has the size that it asks for.
+        // SAFETY: the program is compiled, and `code` has the size that NVRTC returned for it.
         unsafe {
             let size = nvrtc::sys::nvrtcGetCUBINSize(program, &mut len).result();
             size.map_err(|error| why("nvrtcGetCUBINSize", error))?;
@@ -86,10 +86,10 @@ pub fn compile(source: &Source, arch: &str) -> Result<Vec<u8>, DriverError> {
 }
 
 fn log(program: nvrtc::sys::nvrtcProgram) -> String {
-    // SAFETY: the program exists; its log ends in a zero.
+    // SAFETY: `program` was created and not destroyed.
     unsafe { nvrtc::result::get_program_log(program) }.map_or_else(
         |error| error.to_string(),
-        // SAFETY: see above.
+        // SAFETY: NVRTC ends its log with a zero byte.
         |log| unsafe { CStr::from_ptr(log.as_ptr()) }.to_string_lossy().into_owned(),
     )
 }
@@ -114,14 +114,14 @@ pub struct Gpu {
     thread: Option<ThreadId>,
     folder: Option<PathBuf>,
     modules: Vec<sys::CUmodule>,
-    kernels: Vec<Found>,
+    kernels: Vec<LoadedKernel>,
     /// Marks not waited for, oldest first.
     marks: VecDeque<(u64, Signal)>,
     /// To use again.
     signals: Vec<Signal>,
     last_mark: u64,
     /// What the last mark that was waited for reported.
-    report: Report,
+    report: FaultReport,
     staging: *mut u8,
 }
 
@@ -129,14 +129,14 @@ pub struct Gpu {
 #[derive(Clone, Copy)]
 struct Signal {
     event: sys::CUevent,
-    report: *mut Report,
+    report: *mut FaultReport,
 }
 
-struct Found {
+struct LoadedKernel {
     name: String,
     function: sys::CUfunction,
     bytes: usize,
-    /// Dynamic shared memory that it was told it may have.
+    /// Dynamic shared memory that it may use, as set by `cuFuncSetAttribute`.
     shared: u32,
 }
 
@@ -174,7 +174,7 @@ impl Gpu {
             marks: VecDeque::new(),
             signals: Vec::new(),
             last_mark: 0,
-            report: Report::default(),
+            report: FaultReport::default(),
             staging: ptr::null_mut(),
         };
         gpu.bind()?;
@@ -198,7 +198,7 @@ impl Gpu {
     }
 
     /// The machine code of a source, from disk or compiled.
-    fn code(&self, source: &Source) -> Result<Vec<u8>, DriverError> {
+    fn code(&self, source: &KernelSource) -> Result<Vec<u8>, DriverError> {
         let arch = self.properties.arch();
         let (text, version) = (source.text(), compiler_version()?);
         let key = cache::key(&[
@@ -245,25 +245,20 @@ fn signal() -> Result<Signal, DriverError> {
     let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
     let event = result::event::create(flags).map_err(failed("cuEventCreate"))?;
     // SAFETY: a context is current.
-    let report = unsafe { result::malloc_host(size_of::<Report>(), 0) };
+    let report = unsafe { result::malloc_host(size_of::<FaultReport>(), 0) };
     Ok(Signal { event, report: report.map_err(failed("cuMemHostAlloc"))?.cast() })
 }
 
-/// Attributes of a launch.
-fn attributes(launch: &Launch<'_>) -> Vec<sys::CUlaunchAttribute> {
-    use sys::CUlaunchAttributeID as Id;
-    let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+/// Attributes of a launch on a device of this compute capability.
+///
+/// Programmatic dependent launch exists from sm_90 on. Below it the driver refuses the attribute, and
+/// `wait_for_previous` is empty (see `async.cuh`), so a kernel must start after the one before it.
+fn attributes(launch: &Launch<'_>, [major, _]: [u32; 2]) -> Vec<sys::CUlaunchAttribute> {
     let mut attributes = Vec::new();
-    if launch.cluster > 1 {
-        let cluster =
-            sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: launch.cluster, y: 1, z: 1 };
-        let value = sys::CUlaunchAttributeValue { clusterDim: cluster };
-        attributes.push(attribute(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value));
-    }
-    if launch.dependent {
+    if launch.dependent && major >= 9 {
         let value = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
-        let id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attributes.push(attribute(id, value));
+        let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attributes.push(sys::CUlaunchAttribute { id, pad: [0; 4], value });
     }
     attributes
 }
@@ -295,7 +290,7 @@ impl Driver for Gpu {
 
     unsafe fn free(&mut self, address: Address) -> Result<(), DriverError> {
         self.synchronize()?;
-        // SAFETY: the caller promises that the memory was allocated and is used no more.
+        // SAFETY: `address` is memory of this driver (contract of `free`), and the queue, which may still use it, is empty.
         unsafe { result::free_sync(address.0) }.map_err(failed("cuMemFree"))
     }
 
@@ -304,7 +299,8 @@ impl Driver for Gpu {
         if from.is_empty() {
             return Ok(());
         }
-        // SAFETY: the caller promises the room; memory that is not pinned is staged before the call returns.
+        // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_in`). The copy reads `from` before it returns:
+        // CUDA stages memory that is not pinned.
         unsafe { result::memcpy_htod_async(to.0, from, self.stream) }
             .map_err(failed("cuMemcpyHtoDAsync"))
     }
@@ -312,7 +308,8 @@ impl Driver for Gpu {
     unsafe fn copy_out(&mut self, from: Address, to: &mut [u8]) -> Result<(), DriverError> {
         self.bind()?;
         for (i, part) in to.chunks_mut(STAGING).enumerate() {
-            // SAFETY: the staging has room for a part and is read after the copy has ended; the caller promises the bytes.
+            // SAFETY: `part.len() <= STAGING`, the size of `staging`, which nobody else uses and which is read after the stream
+            // is idle; the bytes at `from` are memory of this driver (contract of `copy_out`).
             unsafe {
                 let staging = std::slice::from_raw_parts_mut(self.staging, part.len());
                 let at = from.0 + (i * STAGING) as u64;
@@ -330,7 +327,7 @@ impl Driver for Gpu {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the caller promises both.
+        // SAFETY: both ranges are memory of this driver and do not overlap (contract of `copy`).
         unsafe { result::memcpy_dtod_async(to.0, from.0, bytes as usize, self.stream) }
             .map_err(failed("cuMemcpyDtoDAsync"))
     }
@@ -340,21 +337,21 @@ impl Driver for Gpu {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the caller promises the room.
+        // SAFETY: the bytes are memory of this driver (contract of `fill`).
         unsafe { result::memset_d8_async(to.0, value, bytes as usize, self.stream) }
             .map_err(failed("cuMemsetD8Async"))
     }
 
-    fn load(&mut self, source: &Source) -> Result<Module, DriverError> {
+    fn load(&mut self, source: &KernelSource) -> Result<ModuleId, DriverError> {
         self.bind()?;
         let code = self.code(source)?;
         // SAFETY: the code is a whole image that NVRTC made.
         let module = unsafe { result::module::load_data(code.as_ptr().cast()) };
         self.modules.push(module.map_err(failed("cuModuleLoadData"))?);
-        Ok(Module(self.modules.len() - 1))
+        Ok(ModuleId(self.modules.len() - 1))
     }
 
-    fn kernel(&mut self, module: Module, name: &str) -> Result<Kernel, DriverError> {
+    fn kernel(&mut self, module: ModuleId, name: &str) -> Result<KernelId, DriverError> {
         self.bind()?;
         let missing =
             |why: &dyn std::fmt::Display| DriverError::call(format!("kernel {name}"), why);
@@ -367,8 +364,13 @@ impl Driver for Gpu {
         unsafe { sys::cuFuncGetParamInfo(function, 0, &mut offset, &mut bytes) }
             .result()
             .map_err(failed("cuFuncGetParamInfo"))?;
-        self.kernels.push(Found { name: name.to_owned(), function, bytes, shared: 48 << 10 });
-        Ok(Kernel(self.kernels.len() - 1))
+        self.kernels.push(LoadedKernel {
+            name: name.to_owned(),
+            function,
+            bytes,
+            shared: 48 << 10,
+        });
+        Ok(KernelId(self.kernels.len() - 1))
     }
 
     unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DriverError> {
@@ -395,7 +397,7 @@ impl Driver for Gpu {
             kernel.shared = launch.shared;
         }
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
-        let mut attributes = attributes(launch);
+        let mut attributes = attributes(launch, self.properties.capability);
         let config = sys::CUlaunchConfig {
             gridDimX: gx,
             gridDimY: gy,
@@ -409,8 +411,8 @@ impl Driver for Gpu {
             numAttrs: attributes.len() as u32,
         };
         let mut params = [args.as_ptr().cast_mut().cast::<c_void>()];
-        // SAFETY: the struct has the size of the kernel's one parameter, which is copied before the call returns; the
-        // caller promises what it points at.
+        // SAFETY: `args` has the size of the kernel's only parameter (compared above), and the call copies it; what its
+        // addresses point at is memory of this driver (contract of `launch`).
         unsafe {
             sys::cuLaunchKernelEx(&config, kernel.function, params.as_mut_ptr(), ptr::null_mut())
         }
@@ -418,13 +420,14 @@ impl Driver for Gpu {
         .map_err(|error| why(&failed("cuLaunchKernelEx")(error)))
     }
 
-    unsafe fn mark(&mut self, report: Address) -> Result<Mark, DriverError> {
+    unsafe fn mark(&mut self, report: Address) -> Result<QueueMark, DriverError> {
         self.bind()?;
         let signal = match self.signals.pop() {
             Some(signal) => signal,
             None => signal()?,
         };
-        // SAFETY: the event and its memory exist, nobody waits for them, and the caller promises the words.
+        // SAFETY: the signal was taken from the unused ones, so nothing waits for its event or writes its `report`, which is pinned
+        // memory of this size; `report` on the device is a `FaultReport` (contract of `mark`).
         unsafe {
             let words = &mut *signal.report;
             result::memcpy_dtoh_async(words, report.0, self.stream)
@@ -433,18 +436,18 @@ impl Driver for Gpu {
         }
         self.last_mark += 1;
         self.marks.push_back((self.last_mark, signal));
-        Ok(Mark(self.last_mark))
+        Ok(QueueMark(self.last_mark))
     }
 
-    fn wait(&mut self, mark: Mark) -> Result<Report, DriverError> {
+    fn wait(&mut self, mark: QueueMark) -> Result<FaultReport, DriverError> {
         self.bind()?;
         while let Some(&(_, signal)) = self.marks.front().filter(|(number, _)| *number <= mark.0) {
             // SAFETY: the event exists, and its report is written before it is passed.
             unsafe {
                 result::event::synchronize(signal.event).map_err(failed("cuEventSynchronize"))?;
                 let report = signal.report.read();
-                // A report that was not asked for is not lost.
-                if report != Report::default() || self.report == Report::default() {
+                // A fault reported at an earlier mark is kept until someone waits.
+                if report != FaultReport::default() || self.report == FaultReport::default() {
                     self.report = report;
                 }
             }
@@ -470,7 +473,7 @@ impl Drop for Gpu {
         if self.bind().is_err() {
             return;
         }
-        // SAFETY: everything was made by this driver and is not used again; what fails here has nobody to tell.
+        // SAFETY: everything was made by this driver and is not used again. Errors are ignored: `drop` cannot return them.
         unsafe {
             let _ = result::stream::synchronize(self.stream);
             for signal in
@@ -489,6 +492,22 @@ impl Drop for Gpu {
                 let _ = result::stream::destroy(self.stream);
             }
             let _ = result::primary_ctx::release(self.device);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependent_launches_are_requested_from_sm_90_on() {
+        let args = super::super::Args::new();
+        let launch = Launch::line(KernelId(0), 1, 32, &args);
+        let dependent = Launch { dependent: true, ..launch.clone() };
+        for (capability, count) in [([8, 0], 0), ([8, 9], 0), ([9, 0], 1), ([12, 0], 1)] {
+            assert_eq!(attributes(&dependent, capability).len(), count, "{capability:?}");
+            assert!(attributes(&launch, capability).is_empty(), "{capability:?}");
         }
     }
 }

@@ -32,31 +32,31 @@ impl Address {
 
 /// Kernels that were compiled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Module(pub(crate) usize);
+pub struct ModuleId(pub(crate) usize);
 
 /// One kernel of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kernel(pub(crate) usize);
+pub struct KernelId(pub(crate) usize);
 
 /// A point in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark(pub u64);
+pub struct QueueMark(pub u64);
 
-/// Words that the queue reports at a mark.
-pub type Report = [u32; 4];
+/// The words in which kernels record the first bad index: where it was found, the index, its limit; zero without one.
+pub type FaultReport = [u32; 4];
 
 /// CUDA C++ without headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct KernelSource {
     /// Names it in errors.
     pub name: &'static str,
     /// The text, in parts that follow each other; the first is [`crate::PRELUDE`].
     pub parts: &'static [&'static str],
     /// Numbers that the text is compiled with, as macros; those without a name are none.
-    pub defines: [(&'static str, i64); Source::MOST_DEFINES],
+    pub defines: [(&'static str, i64); KernelSource::MOST_DEFINES],
 }
 
-impl Source {
+impl KernelSource {
     /// Most macros of a text.
     pub const MOST_DEFINES: usize = 8;
 
@@ -107,17 +107,16 @@ impl Source {
 /// A kernel's run.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
-    /// What runs.
-    pub kernel: Kernel,
-    /// Blocks.
+    /// The kernel.
+    pub kernel: KernelId,
+    /// Blocks in x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Threads of a block in x, y and z.
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Blocks of a cluster along x; 1 without clusters.
-    pub cluster: u32,
-    /// Whether the kernel may start before the one ahead of it has ended; it waits for it by itself then.
+    /// Whether the kernel may start before the one queued before it has ended (programmatic dependent launch, from sm_90
+    /// on); it calls `wait_for_previous` before it reads that kernel's results.
     pub dependent: bool,
     /// The kernel's struct.
     pub args: &'a Args,
@@ -125,13 +124,12 @@ pub struct Launch<'a> {
 
 impl<'a> Launch<'a> {
     /// Blocks of threads in one dimension, nothing else.
-    pub const fn line(kernel: Kernel, blocks: u32, threads: u32, args: &'a Args) -> Self {
+    pub const fn line(kernel: KernelId, blocks: u32, threads: u32, args: &'a Args) -> Self {
         Self {
             kernel,
             grid: [blocks, 1, 1],
             block: [threads, 1, 1],
             shared: 0,
-            cluster: 1,
             dependent: false,
             args,
         }
@@ -141,16 +139,16 @@ impl<'a> Launch<'a> {
 /// Bytes of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Not taken by anyone.
+    /// Not allocated.
     pub free: u64,
     /// All there are.
     pub total: u64,
 }
 
-/// The device a driver drives.
+/// The device behind a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// In words, for the user.
+    /// Name, for the user.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: [u32; 2],
@@ -169,7 +167,7 @@ impl Properties {
     }
 }
 
-/// What went wrong below the device.
+/// Why a call of the driver failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
     /// A library that is not there.
@@ -183,15 +181,15 @@ pub enum DriverError {
     /// There is no such device.
     #[error("no CUDA device {index}: {count} found")]
     NoDevice {
-        /// Asked for.
+        /// Requested.
         index: usize,
         /// Found.
         count: usize,
     },
-    /// The device has no room.
+    /// Out of device memory.
     #[error("no device memory for {bytes} bytes; {free} are free")]
     Memory {
-        /// Asked for.
+        /// Requested.
         bytes: u64,
         /// Free.
         free: u64,
@@ -203,7 +201,7 @@ pub enum DriverError {
         name: String,
         /// For which architecture.
         arch: String,
-        /// The compiler's words.
+        /// The compiler's messages.
         log: String,
     },
     /// A call failed.
@@ -211,7 +209,7 @@ pub enum DriverError {
     Call {
         /// The call.
         call: String,
-        /// The driver's words.
+        /// The driver's message.
         why: String,
     },
 }
@@ -222,9 +220,11 @@ impl DriverError {
     }
 }
 
-/// A GPU or what stands for one. Calls that move or compute are queued in order.
+/// A GPU, or its emulation. Copies and kernels are queued on one stream and run in order.
+///
+/// *Memory of this driver* is what [`Driver::alloc`] returned and [`Driver::free`] has not been called for.
 pub trait Driver: Send {
-    /// What is driven.
+    /// The device.
     fn properties(&self) -> &Properties;
 
     /// Bytes of device memory now.
@@ -236,53 +236,54 @@ pub trait Driver: Send {
     /// Gives memory back, once the queue no longer uses it.
     ///
     /// # Safety
-    /// `address` came from [`Driver::alloc`] of this driver and is used no more.
+    /// `address` is the beginning of memory of this driver, and nothing queued later refers to it.
     unsafe fn free(&mut self, address: Address) -> Result<(), DriverError>;
 
     /// Queues a copy to the device; `from` may be reused on return.
     ///
     /// # Safety
-    /// `to` has room for the bytes.
+    /// The `from.len()` bytes at `to` are memory of this driver.
     unsafe fn copy_in(&mut self, to: Address, from: &[u8]) -> Result<(), DriverError>;
 
     /// Copies to the host, and waits for it.
     ///
     /// # Safety
-    /// `from` holds as many bytes.
+    /// The `to.len()` bytes at `from` are memory of this driver.
     unsafe fn copy_out(&mut self, from: Address, to: &mut [u8]) -> Result<(), DriverError>;
 
     /// Queues a copy within the device.
     ///
     /// # Safety
-    /// Both hold `bytes`, and do not overlap.
+    /// The `bytes` bytes at `to` and those at `from` are memory of this driver and do not overlap.
     unsafe fn copy(&mut self, to: Address, from: Address, bytes: u64) -> Result<(), DriverError>;
 
     /// Queues setting bytes to `value`.
     ///
     /// # Safety
-    /// `to` has room for the bytes.
+    /// The `bytes` bytes at `to` are memory of this driver.
     unsafe fn fill(&mut self, to: Address, value: u8, bytes: u64) -> Result<(), DriverError>;
 
     /// Compiles a source, or finds it compiled.
-    fn load(&mut self, source: &Source) -> Result<Module, DriverError>;
+    fn load(&mut self, source: &KernelSource) -> Result<ModuleId, DriverError>;
 
     /// A kernel by its name.
-    fn kernel(&mut self, module: Module, name: &str) -> Result<Kernel, DriverError>;
+    fn kernel(&mut self, module: ModuleId, name: &str) -> Result<KernelId, DriverError>;
 
     /// Queues a kernel.
     ///
     /// # Safety
-    /// The args are the kernel's struct, and what it reads and writes through them is allocated.
+    /// `launch.args` has the fields of the kernel's parameter struct in their order, and everything that the kernel reads and
+    /// writes through their addresses, for this grid, is memory of this driver.
     unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DriverError>;
 
     /// Marks the end of the queue, and has the words at `report` brought to the host by then.
     ///
     /// # Safety
-    /// There are that many words.
-    unsafe fn mark(&mut self, report: Address) -> Result<Mark, DriverError>;
+    /// `report` is a [`FaultReport`] in memory of this driver.
+    unsafe fn mark(&mut self, report: Address) -> Result<QueueMark, DriverError>;
 
     /// Waits until a mark is passed; the words reported there.
-    fn wait(&mut self, mark: Mark) -> Result<Report, DriverError>;
+    fn wait(&mut self, mark: QueueMark) -> Result<FaultReport, DriverError>;
 
     /// Waits until the queue is empty.
     fn synchronize(&mut self) -> Result<(), DriverError>;

@@ -5,7 +5,9 @@ use super::{Done, glu};
 use crate::cuda::Device;
 use crate::driver::Args;
 use crate::kernels::CANONICAL;
-use crate::products::{self, ExpertStack, Gathered, Input, Norm, Output, Precision};
+use crate::products::{
+    self, ExpertStack, GatheredRows, Precision, ProductInput, ProductNorm, ProductOutput,
+};
 use crate::queue::site;
 use forerun_backend::op::{
     ClusterHead, Embed, ExpertRows, Experts, GatedLinear, Glu, InputNorm, Linear, LinearPart,
@@ -31,11 +33,11 @@ fn output(
     op: &'static str,
     part: LinearPart,
     channels: Option<usize>,
-) -> Result<Output, BackendError> {
+) -> Result<ProductOutput, BackendError> {
     let weight = device.weights.get(part.weight);
     let bias = part.bias.map(|id| device.weights.small(op, id)).transpose()?;
     let (channels, at) = (channels.unwrap_or(weight.rows), device.memory.at(part.out));
-    Ok(Output { weight, bias, channels, at, add: false })
+    Ok(ProductOutput { weight, bias, channels, at, add: false })
 }
 
 /// Rows that are multiplied, of a weight's width.
@@ -44,17 +46,22 @@ fn input(
     x: View,
     cols: usize,
     norm: Option<InputNorm>,
-) -> Result<Input, BackendError> {
+) -> Result<ProductInput, BackendError> {
     let norm = norm.map(|InputNorm { weight, eps, .. }| {
-        device.weights.small("input_norm", weight).map(|weight| Norm { weight, eps })
+        device.weights.small("input_norm", weight).map(|weight| ProductNorm { weight, eps })
     });
     let at = device.memory.at(x);
-    Ok(Input { at, rows: x.len / cols, dim: cols, norm: norm.transpose()? })
+    Ok(ProductInput { at, rows: x.len / cols, dim: cols, norm: norm.transpose()? })
 }
 
-fn multiply(device: &mut Device, x: Input, outputs: &[Output], precision: Precision) -> Done {
+fn multiply(
+    device: &mut Device,
+    x: ProductInput,
+    outputs: &[ProductOutput],
+    precision: Precision,
+) -> Done {
     let driver = device.queue.driver_mut();
-    // SAFETY: the desc of the operation has checked that views and weights have these sizes.
+    // SAFETY: `OpDesc::check` has compared the views' lengths with the weights' shapes, so the operands are valid.
     Ok(unsafe { device.products.linears(driver, x, outputs, precision) }?)
 }
 
@@ -67,14 +74,15 @@ pub(crate) fn linear(device: &mut Device, op: Linear) -> Done {
 pub(super) fn linear_in(device: &mut Device, op: Linear, precision: Precision) -> Done {
     let Linear { x, weight, bias, channels, out, store } = op;
     let part = LinearPart { weight, bias, out };
-    let output = Output { add: store == Store::Add, ..output(device, "linear", part, channels)? };
+    let output =
+        ProductOutput { add: store == Store::Add, ..output(device, "linear", part, channels)? };
     let x = input(device, x, output.weight.cols, None)?;
     multiply(device, x, &[output], precision)
 }
 
 pub(crate) fn linears(device: &mut Device, op: Linears) -> Done {
     let parts = op.parts.into_iter().flatten();
-    let outputs: Result<Vec<Output>, BackendError> =
+    let outputs: Result<Vec<ProductOutput>, BackendError> =
         parts.map(|part| output(device, "linears", part, None)).collect();
     let outputs = outputs?;
     let Some(first) = outputs.first() else { return Ok(()) };
@@ -89,9 +97,8 @@ pub(crate) fn gated_linear(device: &mut Device, op: GatedLinear) -> Done {
     let up = output(device, "gated_linear", up, None)?;
     let x = input(device, op.x, gate.weight.cols, op.norm)?;
     let driver = device.queue.driver_mut();
-    let how = (op.activation, device.precision);
-    // SAFETY: the desc of the operation has checked that views and weights have these sizes.
-    if unsafe { device.products.gated(driver, x, [gate, up], how) }? {
+    // SAFETY: `OpDesc::check` has compared the views' lengths with the weights' shapes, so the operands are valid.
+    if unsafe { device.products.gated(driver, x, [gate, up], op.activation, device.precision) }? {
         return Ok(());
     }
     // Weights of two kinds are multiplied one after the other.
@@ -106,8 +113,8 @@ pub(crate) fn experts(device: &mut Device, op: Experts) -> Done {
         stride: rows.stride,
     };
     let memory = &device.memory;
-    let call = products::Experts {
-        x: Input { at: memory.at(op.x), rows: op.x.len / op.dim, dim: op.dim, norm: None },
+    let call = products::ExpertsCall {
+        x: ProductInput { at: memory.at(op.x), rows: op.x.len / op.dim, dim: op.dim, norm: None },
         chosen: memory.at(op.chosen),
         weights: memory.at(op.weights),
         gate: stack(op.gate),
@@ -124,20 +131,20 @@ pub(crate) fn experts(device: &mut Device, op: Experts) -> Done {
         fault: (device.queue.fault, site("experts")),
     };
     let driver = device.queue.driver_mut();
-    // SAFETY: the desc of the operation has checked that views and weights have these sizes.
+    // SAFETY: `OpDesc::check` has compared the views' lengths with the weights' shapes, so the operands are valid.
     if unsafe { device.products.experts(driver, &call, device.precision) }? {
         return Ok(());
     }
-    experts_by_element(device, op)
+    experts_by_element(device, op, &call)
 }
 
-/// Experts whose gate and up lie in different forms: a warp for each element.
-fn experts_by_element(device: &mut Device, op: Experts) -> Done {
+/// Experts whose gate and up weights are packed in different formats, or are not packed: a warp for each element.
+fn experts_by_element(device: &mut Device, op: Experts, call: &products::ExpertsCall) -> Done {
     let stack = |args: Args, rows: ExpertRows| {
         device.weights.fields(args, rows.weight).size(rows.first).size(rows.stride)
     };
     let memory = &device.memory;
-    let (rows, picks) = (op.x.len / op.dim, op.chosen.len);
+    let picks = op.chosen.len;
     let args = [op.gate, op.up, op.down].into_iter().fold(Args::new(), stack);
     let args = args
         .with(memory.at(op.x))
@@ -145,20 +152,18 @@ fn experts_by_element(device: &mut Device, op: Experts) -> Done {
         .with(memory.at(op.weights))
         .with(memory.at(op.hidden))
         .with(memory.at(op.partial))
-        .with(memory.at(op.out))
         .with(device.queue.fault)
         .with(site("experts"))
         .size(op.experts)
         .size(op.top_k)
         .size(op.ffn)
         .size(op.dim)
-        .with(is_gelu(op.activation))
-        .with(u32::from(op.store == Store::Add))
-        .size(rows);
+        .with(is_gelu(op.activation));
     let queue = &mut device.queue;
     queue.run((&CANONICAL, "experts_hidden"), [op.ffn.div_ceil(8), picks, 1], 256, &args)?;
     queue.run((&CANONICAL, "experts_down"), [op.dim.div_ceil(8), picks, 1], 256, &args)?;
-    queue.run((&CANONICAL, "experts_sum"), [(rows * op.dim).div_ceil(256), 1, 1], 256, &args)
+    // SAFETY: `out` and `partial` are views of the sizes that `Experts::describe` checks, and `experts_down` wrote `partial`.
+    Ok(unsafe { device.products.combine(queue.driver_mut(), call) }?)
 }
 
 pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {
@@ -195,8 +200,10 @@ pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {
     let queue = &mut device.queue;
     queue.run((&CANONICAL, "cluster_choose"), [rows.div_ceil(8), 1, 1], 256, &args)?;
     queue.run((&CANONICAL, "cluster_tokens"), [pairs.div_ceil(256), 1, 1], 256, &args)?;
-    let call = Gathered { x, weight, pairs, share, tiles: runs, count: room, list, out: logits };
-    // SAFETY: the desc has checked views and weights, and the lists have room for every pair.
+    let call =
+        GatheredRows { x, weight, pairs, share, tiles: runs, count: room, list, out: logits };
+    // SAFETY: `OpDesc::check` compared views and weights; `scratch` holds the count, a run of 16 bytes and three words for each
+    // pair, and a word for each chosen cluster.
     let done = unsafe { device.products.gathered(queue.driver_mut(), &call, device.precision) }?;
     if !done {
         queue.run((&CANONICAL, "cluster_logits"), [pairs.div_ceil(8), 1, 1], 256, &args)?;

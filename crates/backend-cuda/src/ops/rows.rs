@@ -5,32 +5,39 @@ use crate::cuda::Device;
 use crate::driver::{Address, Args};
 use crate::kernels::{ROUTER, ROWS};
 use crate::queue::site;
+use forerun_backend::View;
 use forerun_backend::op::{GatherRows, RopeTable, Router, ScatterRows, ScatterWords};
 
 pub(crate) fn gather_rows(device: &mut Device, op: GatherRows) -> Done {
-    let memory = &device.memory;
-    let args = Args::new()
-        .with(memory.at(op.x))
-        .with(memory.at(op.rows))
-        .with(memory.at(op.out))
-        .with(device.queue.fault)
-        .with(site("gather_rows"))
-        .size(op.x.len / op.dim)
-        .size(op.dim);
-    device.queue.run((&ROWS, "gather_rows"), [op.rows.len, 1, 1], 256, &args)
+    let GatherRows { x, rows, out, dim } = op;
+    move_rows(device, "gather_rows", RowMove { x, rows, out, dim, limit: x.len / dim })
 }
 
 pub(crate) fn scatter_rows(device: &mut Device, op: ScatterRows) -> Done {
+    let ScatterRows { x, rows, out, dim } = op;
+    move_rows(device, "scatter_rows", RowMove { x, rows, out, dim, limit: out.len / dim })
+}
+
+/// The operands of both; an index in `rows` is below `limit`.
+struct RowMove {
+    x: View,
+    rows: View,
+    out: View,
+    dim: usize,
+    limit: usize,
+}
+
+fn move_rows(device: &mut Device, name: &'static str, op: RowMove) -> Done {
     let memory = &device.memory;
     let args = Args::new()
         .with(memory.at(op.x))
         .with(memory.at(op.rows))
         .with(memory.at(op.out))
         .with(device.queue.fault)
-        .with(site("scatter_rows"))
-        .size(op.out.len / op.dim)
+        .with(site(name))
+        .size(op.limit)
         .size(op.dim);
-    device.queue.run((&ROWS, "scatter_rows"), [op.rows.len, 1, 1], 256, &args)
+    device.queue.run((&ROWS, name), [op.rows.len, 1, 1], 256, &args)
 }
 
 pub(crate) fn scatter_words(device: &mut Device, op: ScatterWords) -> Done {

@@ -1,23 +1,25 @@
 //! The experts that rows chose.
 
 use super::after;
-use super::call::{Columns, Groups, Input, Order, Part, Shape, any_columns, level};
-use super::chosen::{Chosen, aligned};
-use super::layout::Layout;
-use super::{Precision, Products, Weight, sources};
+use super::call::{
+    ColumnSpec, Columns, PairGroups, ProductInput, ProductSpec, WeightPart, general_columns,
+};
+use super::expert_gemv::{ExpertGemv, aligned};
+use super::layout::PackedLayout;
+use super::{DeviceWeight, Precision, Products, sources};
 use crate::driver::{Address, Args, Driver, DriverError};
 use forerun_backend::op::Activation;
 
-/// Rows up to which experts are not sorted: they rarely choose the same.
+/// Rows up to which pairs are not sorted by expert: few rows rarely choose the same one.
 const FEW_ROWS: usize = 8;
 /// Most experts of a layer.
 pub(super) const MOST_EXPERTS: usize = 1024;
 
-/// Where an expert's matrix lies in a stack: rows `first + e·stride ..`.
+/// The rows of a stack that are expert `e`: `first + e·stride ..`.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertStack {
     /// The stack.
-    pub weight: Weight,
+    pub weight: DeviceWeight,
     /// First row of expert 0.
     pub first: usize,
     /// Rows from one expert to the next.
@@ -25,17 +27,17 @@ pub struct ExpertStack {
 }
 
 impl ExpertStack {
-    fn part(&self, out: Address, rows: usize) -> Part {
+    fn part(&self, out: Address, rows: usize) -> WeightPart {
         let Self { weight, first, stride } = *self;
-        Part { at: weight.at, bias: None, out, first, stride, rows }
+        WeightPart { at: weight.at, bias: None, out, first, stride, rows }
     }
 }
 
 /// `out[r] (+)= Σ_j weights[r][j] · down_e(act(gate_e x[r]) · (up_e x[r]))`, `e = chosen[r][j]`.
 #[derive(Clone, Copy, Debug)]
-pub struct Experts {
+pub struct ExpertsCall {
     /// The rows.
-    pub x: Input,
+    pub x: ProductInput,
     /// u32 `[rows, top_k]`.
     pub chosen: Address,
     /// f32 `[rows, top_k]`.
@@ -62,29 +64,29 @@ pub struct Experts {
     pub add: bool,
     /// The function on the gates.
     pub activation: Activation,
-    /// Where a kernel notes an expert that is none, and as what.
+    /// The fault report for an expert out of range, and the operand's number.
     pub fault: (Address, u32),
 }
 
-impl Experts {
+impl ExpertsCall {
     /// Gate and up.
-    fn first(&self) -> [Part; 2] {
+    fn first(&self) -> [WeightPart; 2] {
         [self.gate, self.up].map(|stack| stack.part(self.hidden, self.ffn))
     }
 
-    fn second(&self) -> [Part; 1] {
+    fn second(&self) -> [WeightPart; 1] {
         [self.down.part(self.partial, self.x.dim)]
     }
 
     /// The rows between the two.
-    fn inner(&self) -> Input {
-        Input { at: self.hidden, rows: self.x.rows * self.top_k, dim: self.ffn, norm: None }
+    fn inner(&self) -> ProductInput {
+        ProductInput { at: self.hidden, rows: self.x.rows * self.top_k, dim: self.ffn, norm: None }
     }
 
     /// The first product's, without its groups.
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> ProductSpec {
         let (tokens, gate) = (self.x.rows * self.top_k, Some(self.activation));
-        Shape { tokens, gate, add: false, groups: None, share: self.top_k }
+        ProductSpec { tokens, gate, add: false, groups: None, share: self.top_k }
     }
 }
 
@@ -92,11 +94,11 @@ impl Products {
     /// The experts' weighted sum; false, and nothing done, where the stacks have no kernel in common.
     ///
     /// # Safety
-    /// The addresses hold what their descriptions say.
+    /// `op` is [valid](super#safety).
     pub unsafe fn experts(
         &mut self,
         driver: &mut dyn Driver,
-        op: &Experts,
+        op: &ExpertsCall,
         precision: Precision,
     ) -> Result<bool, DriverError> {
         let layouts = [op.gate, op.up, op.down].map(|stack| stack.weight.layout);
@@ -107,14 +109,15 @@ impl Products {
         if op.x.rows == 0 {
             return Ok(true);
         }
-        let fast = self.chooses(driver.properties())
+        let fast = self.has_expert_gemv(driver.properties())
             && [op.gate, op.up, op.down].iter().all(|stack| aligned(stack.first, stack.stride));
-        // SAFETY: the caller's promise, for both; hidden and partial have room for a row of each pair.
+        // SAFETY: `op` is valid by the contract of this function, and the three stacks are packed. `combine` runs after
+        // `partial` was written.
         unsafe {
             if fast {
-                self.fast_experts(driver, op, (&gate, &down), precision)?;
+                self.gemv_experts(driver, op, &gate, &down, precision)?;
             } else {
-                self.any_experts(driver, op, (&gate, &down), precision)?;
+                self.general_experts(driver, op, &gate, &down, precision)?;
             }
             self.combine(driver, op)?;
         }
@@ -124,52 +127,62 @@ impl Products {
     /// Experts by the general kernel.
     ///
     /// # Safety
-    /// As [`Products::experts`].
-    unsafe fn any_experts(
+    /// As [`Products::experts`]; `gate` is the layout of the gate and up stacks, `down` that of the down stack.
+    unsafe fn general_experts(
         &mut self,
         driver: &mut dyn Driver,
-        op: &Experts,
-        (gate, down): (&Layout, &Layout),
+        op: &ExpertsCall,
+        gate: &PackedLayout,
+        down: &PackedLayout,
         precision: Precision,
     ) -> Result<(), DriverError> {
-        // SAFETY: the caller's promise, for all of these.
+        // SAFETY: `op` is valid by the contract of this function; columns are made for the layout they are multiplied with, the
+        // first product writes `op.hidden` (or the next columns), which the second reads, and the second writes `op.partial`.
         unsafe {
-            let columns = any_columns(op.x.rows * op.top_k * precision.parts());
-            let groups = Some(self.route(driver, op, (columns, precision.parts()))?);
-            let order = (level(gate.kind), Order::Steps);
-            let columns = self.split(driver, op.x, gate, order, precision)?;
-            self.multiply(driver, gate, columns, &op.first(), Shape { groups, ..op.shape() })?;
-            let order = (level(down.kind), Order::Steps);
-            let columns = self.split(driver, op.inner(), down, order, precision)?;
-            let shape = Shape { gate: None, share: 1, groups, ..op.shape() };
+            let columns = general_columns(op.x.rows * op.top_k * precision.parts());
+            let groups = Some(self.route(driver, op, columns, precision.parts())?);
+            let spec = ColumnSpec::steps(gate.kind, precision);
+            let columns = self.split(driver, op.x, gate, spec)?;
+            self.multiply(
+                driver,
+                gate,
+                columns,
+                &op.first(),
+                ProductSpec { groups, ..op.shape() },
+            )?;
+            let spec = ColumnSpec::steps(down.kind, precision);
+            let columns = self.split(driver, op.inner(), down, spec)?;
+            let shape = ProductSpec { gate: None, share: 1, groups, ..op.shape() };
             self.multiply(driver, down, columns, &op.second(), shape)
         }
     }
 
-    /// Experts by the kernel for a few rows. Up to [`FEW_ROWS`] every pair reads its expert; beyond, pairs with the same expert
+    /// Experts by the GEMV kernel. Up to [`FEW_ROWS`] every pair reads its expert; beyond, pairs with the same expert
     /// read it together.
     ///
     /// # Safety
-    /// As [`Products::experts`].
-    unsafe fn fast_experts(
+    /// As [`Products::experts`]; `gate` is the layout of the gate and up stacks, `down` that of the down stack, and every
+    /// expert begins with a tile.
+    unsafe fn gemv_experts(
         &mut self,
         driver: &mut dyn Driver,
-        op: &Experts,
-        (gate, down): (&Layout, &Layout),
+        op: &ExpertsCall,
+        gate: &PackedLayout,
+        down: &PackedLayout,
         precision: Precision,
     ) -> Result<(), DriverError> {
         let (pairs, parts) = (op.x.rows * op.top_k, precision.parts());
         let direct = op.x.rows <= FEW_ROWS;
         let columns = if parts == 1 || direct { 8 } else { 16 };
-        // What comes out of the first product can be the second's columns where nothing else is made of it.
+        // The first product can write the second's columns directly where the second needs no group sums and no padding.
         let joined = down.kind.planes == 1 && !down.kind.offset && down.depth() == op.ffn;
-        // SAFETY: the caller's promise, for all of these.
+        // SAFETY: `op` is valid by the contract of this function; columns are made for the layout they are multiplied with, the
+        // first product writes `op.hidden` (or the next columns), which the second reads, and the second writes `op.partial`.
         unsafe {
-            let groups =
-                if direct { None } else { Some(self.route(driver, op, (columns, parts))?) };
-            let order = (level(gate.kind), Order::Steps);
-            let x = self.split(driver, op.x, gate, order, precision)?;
-            let mut chosen = Chosen {
+            let groups = if direct { None } else { Some(self.route(driver, op, columns, parts)?) };
+            let spec = ColumnSpec::steps(gate.kind, precision);
+            let x = self.split(driver, op.x, gate, spec)?;
+            let mut chosen = ExpertGemv {
                 chosen: op.chosen,
                 fault: op.fault,
                 experts: op.experts,
@@ -181,45 +194,46 @@ impl Products {
                 let at = self.hidden.of(driver, pairs * parts * op.ffn * 2)?;
                 chosen.next = Some((at, op.ffn));
             }
-            let shape = Shape { groups, ..op.shape() };
-            self.chosen(driver, (gate, x), &op.first(), shape, chosen)?;
+            let shape = ProductSpec { groups, ..op.shape() };
+            self.expert_gemv(driver, (gate, x), &op.first(), shape, chosen)?;
             let hidden = match chosen.next.take() {
                 Some((at, depth)) => {
                     Columns { at, sums: Address::NULL, ld: 0, depth, parts, tiles: None }
                 }
                 None => {
-                    let order = (level(down.kind), Order::Steps);
-                    self.split(driver, op.inner(), down, order, precision)?
+                    let spec = ColumnSpec::steps(down.kind, precision);
+                    self.split(driver, op.inner(), down, spec)?
                 }
             };
-            let shape = Shape { gate: None, share: 1, groups, ..op.shape() };
-            let chosen = Chosen { early: joined, ..chosen };
-            self.chosen(driver, (down, hidden), &op.second(), shape, chosen)
+            let shape = ProductSpec { gate: None, share: 1, groups, ..op.shape() };
+            let chosen = ExpertGemv { early: joined, ..chosen };
+            self.expert_gemv(driver, (down, hidden), &op.second(), shape, chosen)
         }
     }
 
     /// Sorts pairs by expert, in tiles of so many columns, of which a pair has `parts`.
     ///
     /// # Safety
-    /// As [`Products::experts`].
+    /// `op.chosen` holds `x.rows · top_k` u32, and `op.fault` is a fault report.
     unsafe fn route(
         &mut self,
         driver: &mut dyn Driver,
-        op: &Experts,
-        (columns, parts): (usize, usize),
-    ) -> Result<Groups, DriverError> {
+        op: &ExpertsCall,
+        columns: usize,
+        parts: usize,
+    ) -> Result<PairGroups, DriverError> {
         let most = columns / parts;
         let pairs = op.x.rows * op.top_k;
         let tiles = pairs.min(pairs / most + op.experts);
         let at = self.route.of(driver, 256 + tiles * 16 + pairs * 4)?;
-        let groups = Groups {
+        let groups = PairGroups {
             count: at,
             tiles: at.offset(256),
             list: at.offset(256 + tiles as u64 * 16),
             most: tiles,
             columns,
         };
-        let kernel = self.kernel(driver, &sources::EXPERTS, "product_route")?;
+        let kernel = self.kernel(driver, &sources::ROUTE, "product_route")?;
         let args = Args::new()
             .with(op.chosen)
             .with(groups.list)
@@ -230,15 +244,25 @@ impl Products {
             .size(pairs)
             .size(op.experts)
             .size(most);
-        // SAFETY: the lists have the room that was just made; the rest is the caller's promise.
+        // SAFETY: `at` has 256 bytes for the count, 16 for each tile and 4 for each pair; `op.chosen` is valid by the contract of
+        // this function, and the kernel checks the experts in it.
         unsafe { driver.launch(&after(kernel, 1, 1024, &args))? };
         Ok(groups)
     }
 
+    /// Adds the experts' rows up in the order chosen; nothing where there are no rows.
+    ///
     /// # Safety
-    /// As [`Products::experts`].
-    unsafe fn combine(&mut self, driver: &mut dyn Driver, op: &Experts) -> Result<(), DriverError> {
-        let kernel = self.kernel(driver, &sources::EXPERTS, "product_combine")?;
+    /// `op` is [valid](super#safety), and `partial` holds the experts' rows.
+    pub unsafe fn combine(
+        &mut self,
+        driver: &mut dyn Driver,
+        op: &ExpertsCall,
+    ) -> Result<(), DriverError> {
+        if op.x.rows == 0 {
+            return Ok(());
+        }
+        let kernel = self.kernel(driver, &sources::ROUTE, "product_combine")?;
         let args = Args::new()
             .with(op.partial)
             .with(op.weights)
@@ -248,7 +272,8 @@ impl Products {
             .size(op.top_k)
             .with(u32::from(op.add));
         let blocks = (op.x.rows * op.x.dim).div_ceil(256) as u32;
-        // SAFETY: the caller's promise.
+        // SAFETY: `partial`, `weights` and `out` have the sizes that their fields state, and the grid has a thread for each f32
+        // of `out`.
         unsafe { driver.launch(&after(kernel, blocks, 256, &args)) }
     }
 }

@@ -1,11 +1,11 @@
-//! How a weight lies in device memory.
+//! The packed layout of weights in device memory.
 //!
 //! # Layout
 //! A weight is cut into tiles of 16 rows, and a tile's columns into blocks of 128. A block is one run of bytes: first its
 //! codes, ordered so that a lane's 16-byte load is the `A` operand of `mma.m16n8k16`, then its scales. Rows and columns
 //! that fill the last tile and block up are zeros, which add nothing.
 //!
-//! A number that needs more bits than bfloat16 has lies there as the sum of several (*planes*), each a k16 step of its own
+//! A number that needs more bits than bfloat16 has is stored as the sum of several (*planes*), each a k16 step of its own
 //! with the same activations; a weight of `p` planes is `p` times as deep.
 
 use forerun_base::{Codes, DType, Format, Matrix, f16_to_f32, f32_to_bf16, f32_to_f16};
@@ -20,7 +20,7 @@ pub const STEP: usize = 16;
 
 /// What the codes are. The numbers are those of `product.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Family {
+pub enum CodeFamily {
     /// bfloat16.
     Bf16 = 0,
     /// FP8 e4m3.
@@ -46,11 +46,11 @@ pub enum ScaleForm {
     F32 = 4,
 }
 
-/// The kernels a weight belongs to: weights of the same kind can share a launch.
+/// The packed format of a weight, for which kernels are compiled: weights of the same format can share a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kind {
+pub struct PackedFormat {
     /// What the codes are.
-    pub family: Family,
+    pub family: CodeFamily,
     /// Terms that a number is the sum of; 1 unless bfloat16.
     pub planes: usize,
     /// Columns that share a scale: 16, 32, 64 or 128.
@@ -59,17 +59,17 @@ pub struct Kind {
     pub scales: ScaleForm,
     /// Whether there are offsets.
     pub offset: bool,
-    /// What a code stands for, less the code.
+    /// The value of code 0: a code's value is the code plus this.
     pub bias: i32,
 }
 
-impl Kind {
+impl PackedFormat {
     /// Bytes of a block's codes.
     pub const fn code_bytes(self) -> usize {
         match self.family {
-            Family::Bf16 => TILE * BLOCK * 2,
-            Family::E4m3 | Family::I8 => TILE * BLOCK,
-            Family::U4 => TILE * BLOCK / 2,
+            CodeFamily::Bf16 => TILE * BLOCK * 2,
+            CodeFamily::E4m3 | CodeFamily::I8 => TILE * BLOCK,
+            CodeFamily::U4 => TILE * BLOCK / 2,
         }
     }
 
@@ -94,18 +94,18 @@ impl Kind {
     }
 }
 
-/// A weight's place in device memory.
+/// The layout of a packed weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct PackedLayout {
     /// Output channels.
     pub rows: usize,
     /// Input channels.
     pub cols: usize,
-    /// Its kernels.
-    pub kind: Kind,
+    /// Its packed format.
+    pub kind: PackedFormat,
 }
 
-impl Layout {
+impl PackedLayout {
     /// The layout that holds every number of `matrix` exactly.
     pub fn of(matrix: &Matrix) -> Self {
         let (rows, cols) = (matrix.rows(), matrix.cols());
@@ -117,9 +117,15 @@ impl Layout {
                 let offset = offset || bias > 0;
                 let whole = group >= cols;
                 let unit = if whole { BLOCK } else { BLOCK.min(1 << group.trailing_zeros()) };
-                let kind =
-                    Kind { family, planes: 1, group: unit, scales: ScaleForm::F32, offset, bias };
-                Kind { scales: super::scales::form(matrix, kind), ..kind }
+                let kind = PackedFormat {
+                    family,
+                    planes: 1,
+                    group: unit,
+                    scales: ScaleForm::F32,
+                    offset,
+                    bias,
+                };
+                PackedFormat { scales: super::scales::form(matrix, kind), ..kind }
             }
         };
         Self { rows, cols, kind }
@@ -155,20 +161,20 @@ impl Layout {
     /// One chain costs bfloat16 nothing and is what libraries compute. The others gain from four, and they are long
     /// enough for four to be shared by four warps.
     pub const fn segments(&self) -> usize {
-        let plain = matches!(self.kind.family, Family::Bf16) && self.kind.planes == 1;
+        let plain = matches!(self.kind.family, CodeFamily::Bf16) && self.kind.planes == 1;
         let depth = self.depth();
         if !plain && depth >= 2048 && depth.is_multiple_of(512) { 4 } else { 1 }
     }
 
-    /// What the weight became, for whoever inspects it.
+    /// A readable name, for `inspect` and tests.
     pub fn name(&self) -> String {
-        let Kind { family, planes, group, scales, offset, .. } = self.kind;
+        let PackedFormat { family, planes, group, scales, offset, .. } = self.kind;
         let family = match family {
-            Family::Bf16 if planes == 1 => return "bf16".into(),
-            Family::Bf16 => return format!("{planes}×bf16"),
-            Family::E4m3 => "e4m3",
-            Family::I8 => "8-bit",
-            Family::U4 => "4-bit",
+            CodeFamily::Bf16 if planes == 1 => return "bf16".into(),
+            CodeFamily::Bf16 => return format!("{planes}×bf16"),
+            CodeFamily::E4m3 => "e4m3",
+            CodeFamily::I8 => "8-bit",
+            CodeFamily::U4 => "4-bit",
         };
         let scales = match scales {
             ScaleForm::None => "no",
@@ -182,25 +188,25 @@ impl Layout {
     }
 }
 
-fn dense(dtype: DType) -> Kind {
+fn dense(dtype: DType) -> PackedFormat {
     // 8, 11 and 24 bits of significand in terms of 8.
     let planes = match dtype {
         DType::BF16 => 1,
         DType::F16 => 2,
         _ => 3,
     };
-    let (family, scales) = (Family::Bf16, ScaleForm::None);
-    Kind { family, planes, group: BLOCK, scales, offset: false, bias: 0 }
+    let (family, scales) = (CodeFamily::Bf16, ScaleForm::None);
+    PackedFormat { family, planes, group: BLOCK, scales, offset: false, bias: 0 }
 }
 
-/// The family of codes, and what is to be added to a code there.
-fn family(codes: Codes) -> (Family, i32) {
+/// The family that holds these codes, and the bias of its values.
+fn family(codes: Codes) -> (CodeFamily, i32) {
     match codes {
-        Codes::Uint { bits: ..=4 } => (Family::U4, 0),
-        Codes::Int { bits: ..=4 } => (Family::U4, -8),
-        Codes::Uint { bits: 8 } => (Family::I8, 128),
-        Codes::Uint { .. } | Codes::Int { .. } | Codes::Table { .. } => (Family::I8, 0),
-        Codes::E4m3 => (Family::E4m3, 0),
+        Codes::Uint { bits: ..=4 } => (CodeFamily::U4, 0),
+        Codes::Int { bits: ..=4 } => (CodeFamily::U4, -8),
+        Codes::Uint { bits: 8 } => (CodeFamily::I8, 128),
+        Codes::Uint { .. } | Codes::Int { .. } | Codes::Table { .. } => (CodeFamily::I8, 0),
+        Codes::E4m3 => (CodeFamily::E4m3, 0),
     }
 }
 
@@ -215,11 +221,11 @@ pub(super) fn packed_code(codes: Codes, code: u8) -> u8 {
     }
 }
 
-/// The number that a packed code stands for, before scale and offset.
-pub(super) fn packed_value(kind: Kind, code: u8) -> f32 {
+/// The value of a packed code, before scale and offset.
+pub(super) fn packed_value(kind: PackedFormat, code: u8) -> f32 {
     match kind.family {
-        Family::E4m3 => e4m3_to_f32(code),
-        Family::I8 => f32::from(code as i8) + kind.bias as f32,
+        CodeFamily::E4m3 => e4m3_to_f32(code),
+        CodeFamily::I8 => f32::from(code as i8) + kind.bias as f32,
         _ => f32::from(code) + kind.bias as f32,
     }
 }

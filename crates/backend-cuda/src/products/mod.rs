@@ -5,35 +5,46 @@
 //! order follows from the weight alone (see `product.cuh`), and every kernel keeps to it, so a row has the same bits in
 //! any number of rows, whichever kernel is chosen. In [`Precision::Half`] an activation is the bfloat16 nearest to it; in
 //! [`Precision::Exact`] it is the sum of three, each a column of its own.
+//!
+//! # Safety
+//! A kernel checks no sizes, so the functions that launch one are unsafe. Their operands are *valid* when all of this lies in
+//! memory of the driver that they are given (see [`Driver`]):
+//!
+//! - [`ProductInput`]: `rows · dim` f32 at `at`; `dim` f32 at the norm's weight, if there is one.
+//! - [`DeviceWeight`]: made by [`DeviceWeight::upload`] on this driver.
+//! - [`ProductOutput`]: `weight.cols` is the input's `dim`, `channels <= weight.rows`; `rows · channels` f32 at `at`, which no
+//!   other operand of the call overlaps; `channels` f32 at `bias`, if there is one.
+//! - [`ExpertsCall`] and [`GatheredRows`]: arrays of the types and sizes that the fields state, of which those that are written
+//!   overlap no other operand; `fault` is a fault report, and every stack holds `first + experts · stride` rows.
 
 mod call;
-pub mod chosen;
+pub mod expert_gemv;
 mod experts;
-pub mod few;
 mod gathered;
+pub mod gemm;
+pub mod gemv;
+mod growing_buffer;
 pub mod layout;
-pub mod many;
 pub mod pack;
-mod room;
 mod scales;
 pub mod sources;
 mod weight;
 
-pub use call::{Input, Norm, Output};
-pub use experts::{ExpertStack, Experts};
-pub use gathered::Gathered;
-pub use weight::Weight;
+pub use call::{ProductInput, ProductNorm, ProductOutput};
+pub use experts::{ExpertStack, ExpertsCall};
+pub use gathered::GatheredRows;
+pub use weight::DeviceWeight;
 
-use crate::driver::{Args, Driver, DriverError, Kernel, Launch, Module, Source};
-use room::Room;
-use std::collections::HashMap;
+use crate::driver::{Args, Driver, DriverError, KernelId, KernelSource, Launch};
+use crate::kernels::KernelCache;
+use growing_buffer::GrowingBuffer;
 
-/// How much of an activation a product takes.
+/// The precision of activations in a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// 8 bits of significand.
+    /// One bfloat16: 8 bits of significand.
     Half,
-    /// All 24.
+    /// Three bfloat16 limbs: all 24 bits of significand.
     Exact,
 }
 
@@ -49,26 +60,24 @@ impl Precision {
 
 /// Which kernels may be used, for tests and benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Choice {
+pub enum KernelChoice {
     /// The fastest that fits.
     #[default]
     Fastest,
     /// The one that fits everything.
-    Any,
+    General,
 }
 
-/// The kernels of products, and room for what they make on the way.
+/// The kernels of products, and buffers for their intermediate results.
 #[derive(Debug, Default)]
 pub struct Products {
-    /// By the tags of their sources.
-    modules: HashMap<u64, Module>,
-    kernels: HashMap<(u64, &'static str), Kernel>,
-    columns: Room,
-    sums: Room,
-    route: Room,
-    hidden: Room,
+    kernels: KernelCache,
+    columns: GrowingBuffer,
+    sums: GrowingBuffer,
+    route: GrowingBuffer,
+    hidden: GrowingBuffer,
     /// Which kernels may be used.
-    pub choice: Choice,
+    pub choice: KernelChoice,
 }
 
 impl Products {
@@ -76,25 +85,14 @@ impl Products {
     fn kernel(
         &mut self,
         driver: &mut dyn Driver,
-        source: &Source,
+        source: &KernelSource,
         name: &'static str,
-    ) -> Result<Kernel, DriverError> {
-        let tag = source.tag();
-        if let Some(kernel) = self.kernels.get(&(tag, name)) {
-            return Ok(*kernel);
-        }
-        let module = match self.modules.get(&tag) {
-            Some(module) => *module,
-            None => driver.load(source)?,
-        };
-        self.modules.insert(tag, module);
-        let kernel = driver.kernel(module, name)?;
-        self.kernels.insert((tag, name), kernel);
-        Ok(kernel)
+    ) -> Result<KernelId, DriverError> {
+        self.kernels.get(driver, source, name)
     }
 }
 
-/// A launch in one dimension that may start before the kernel ahead has ended. All kernels here wait for it by themselves.
-fn after<'a>(kernel: Kernel, blocks: u32, threads: u32, args: &'a Args) -> Launch<'a> {
+/// A launch in one dimension with programmatic dependent launch: every kernel of products calls `wait_for_previous`.
+fn after<'a>(kernel: KernelId, blocks: u32, threads: u32, args: &'a Args) -> Launch<'a> {
     Launch { dependent: true, ..Launch::line(kernel, blocks, threads, args) }
 }

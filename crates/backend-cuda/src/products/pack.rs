@@ -1,28 +1,28 @@
-//! Matrices packed on the host, and decoded from there: the definition that the device's decoding is held to.
+//! Packing on the host, and the decoding of packed bytes that tests hold the device's kernels to.
 
 use super::layout::{
-    BLOCK, Family, Kind, Layout, STEP, ScaleForm, TILE, packed_code, packed_value,
+    BLOCK, CodeFamily, PackedFormat, PackedLayout, STEP, ScaleForm, TILE, packed_code, packed_value,
 };
-use super::scales::Scales;
+use super::scales::MatrixScales;
 use forerun_base::{
     Codes, DType, Format, Matrix, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16,
 };
 use std::ops::Range;
 
-/// Where the code of row `r` of a tile and column `k` of a block lies: byte, and bit there.
+/// Byte and bit of the code of row `r` of a tile and column `k` of a block.
 ///
 /// Lane `4g + t` of an `mma.m16n8k16` holds rows `g` and `g + 8` of columns `2t`, `2t + 1`, `2t + 8` and `2t + 9`, as
 /// pairs. A lane's steps follow each other until they are 16 bytes.
-pub(super) fn code_place(family: Family, r: usize, k: usize) -> (usize, usize) {
+pub(super) fn code_place(family: CodeFamily, r: usize, k: usize) -> (usize, usize) {
     let (step, k) = (k / STEP, k % STEP);
     let (lane, odd, pair) = (r % 8 * 4 + k % 8 / 2, k % 2, r / 8 + k / 8 * 2);
     match family {
-        Family::Bf16 => (step * 512 + lane * 16 + pair * 4 + odd * 2, 0),
-        Family::I8 | Family::E4m3 => {
+        CodeFamily::Bf16 => (step * 512 + lane * 16 + pair * 4 + odd * 2, 0),
+        CodeFamily::I8 | CodeFamily::E4m3 => {
             let word = (step / 2) * 512 + lane * 16 + step % 2 * 8 + pair / 2 * 4;
             (word + pair % 2 + odd * 2, 0)
         }
-        Family::U4 => {
+        CodeFamily::U4 => {
             let word = (step / 4) * 512 + lane * 16 + step % 4 * 4;
             // Pair 3 is rotated around the word's end.
             let bit = (3 + pair * 4 + odd * 16) % 32;
@@ -46,7 +46,7 @@ fn e4m3_codes(half: u16) -> [u8; 2] {
 }
 
 /// The tiles in a range, packed.
-pub fn pack(matrix: &Matrix, layout: &Layout, tiles: Range<usize>) -> Vec<u8> {
+pub fn pack(matrix: &Matrix, layout: &PackedLayout, tiles: Range<usize>) -> Vec<u8> {
     let kind = layout.kind;
     let mut out = vec![0; tiles.len() * layout.tile_bytes()];
     let mut codes = vec![0; layout.cols];
@@ -54,17 +54,17 @@ pub fn pack(matrix: &Matrix, layout: &Layout, tiles: Range<usize>) -> Vec<u8> {
         for r in 0..TILE.min(layout.rows - tile * TILE) {
             let row = tile * TILE + r;
             match matrix.format() {
-                Format::Dense(dtype) => put_dense(matrix, dtype, [row, r], layout, out),
+                Format::Dense(dtype) => put_dense(matrix, dtype, row, layout, out),
                 Format::Grouped { codes: format, .. } => {
                     row_codes(matrix, format, row, &mut codes);
                     put_codes(&codes, r, layout, out);
                 }
             }
         }
-        if let Some(scales) = Scales::of(matrix) {
+        if let Some(scales) = MatrixScales::of(matrix) {
             put_scales(&scales, tile, layout, out);
         }
-        if kind.family == Family::E4m3 {
+        if kind.family == CodeFamily::E4m3 {
             for block in out.chunks_exact_mut(kind.block_bytes()) {
                 for half in block[..kind.code_bytes()].chunks_exact_mut(2) {
                     half.copy_from_slice(&e4m3_half(half[0], half[1]).to_le_bytes());
@@ -88,12 +88,12 @@ fn row_codes(matrix: &Matrix, format: Codes, row: usize, out: &mut [u8]) {
     }
 }
 
-fn put_codes(codes: &[u8], r: usize, layout: &Layout, out: &mut [u8]) {
+fn put_codes(codes: &[u8], r: usize, layout: &PackedLayout, out: &mut [u8]) {
     let kind = layout.kind;
     for (codes, block) in codes.chunks(BLOCK).zip(out.chunks_exact_mut(kind.block_bytes())) {
         for (k, &code) in codes.iter().enumerate() {
             let (byte, bit) = code_place(kind.family, r, k);
-            if kind.family == Family::U4 {
+            if kind.family == CodeFamily::U4 {
                 let word = &mut block[byte..byte + 4];
                 let old = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
                 let new = old | u32::from(code).rotate_left(bit as u32);
@@ -105,8 +105,8 @@ fn put_codes(codes: &[u8], r: usize, layout: &Layout, out: &mut [u8]) {
     }
 }
 
-fn put_dense(matrix: &Matrix, dtype: DType, [row, r]: [usize; 2], layout: &Layout, out: &mut [u8]) {
-    let (cols, planes) = (layout.cols, layout.kind.planes);
+fn put_dense(matrix: &Matrix, dtype: DType, row: usize, layout: &PackedLayout, out: &mut [u8]) {
+    let (cols, planes, r) = (layout.cols, layout.kind.planes, row % TILE);
     let size = dtype.size();
     let line = &matrix.codes()[row * cols * size..(row + 1) * cols * size];
     for (col, number) in line.chunks_exact(size).enumerate() {
@@ -125,15 +125,15 @@ fn put_dense(matrix: &Matrix, dtype: DType, [row, r]: [usize; 2], layout: &Layou
     }
 }
 
-/// Where a plane of a dense number lies in its tile.
-fn dense_place(layout: &Layout, r: usize, col: usize, plane: usize) -> (usize, usize) {
+/// Byte and bit of a plane of a dense number in its tile.
+fn dense_place(layout: &PackedLayout, r: usize, col: usize, plane: usize) -> (usize, usize) {
     let k = (col / STEP * layout.kind.planes + plane) * STEP + col % STEP;
-    let (byte, bit) = code_place(Family::Bf16, r, k % BLOCK);
+    let (byte, bit) = code_place(CodeFamily::Bf16, r, k % BLOCK);
     (k / BLOCK * layout.kind.block_bytes() + byte, bit)
 }
 
-/// Where scale (0) or offset (1) of row `r` and column `k` of a block lies in the block.
-fn scale_place(kind: Kind, r: usize, k: usize, which: usize) -> usize {
+/// Byte of the scale (0) or offset (1) of row `r` and column `k` in a block.
+fn scale_place(kind: PackedFormat, r: usize, k: usize, which: usize) -> usize {
     let each = if kind.scales == ScaleForm::F32 { 4 } else { 2 };
     let terms = 1 + usize::from(kind.offset);
     // A lane reads rows g and g + 8 at once: scale and offset of the one, then those of the other.
@@ -141,7 +141,7 @@ fn scale_place(kind: Kind, r: usize, k: usize, which: usize) -> usize {
     kind.code_bytes() + k / kind.group * kind.group_bytes() + at * each
 }
 
-fn put_scales(scales: &Scales<'_>, tile: usize, layout: &Layout, out: &mut [u8]) {
+fn put_scales(scales: &MatrixScales<'_>, tile: usize, layout: &PackedLayout, out: &mut [u8]) {
     let kind = layout.kind;
     for (b, block) in out.chunks_exact_mut(kind.block_bytes()).enumerate() {
         let cols = layout.cols.saturating_sub(b * BLOCK).min(BLOCK);
@@ -171,10 +171,10 @@ fn put<const N: usize>(block: &mut [u8], at: usize, bytes: [u8; N]) {
 }
 
 /// Element `[row, col]` of a packed weight.
-pub fn decode(packed: &[u8], layout: &Layout, row: usize, col: usize) -> f32 {
+pub fn decode(packed: &[u8], layout: &PackedLayout, row: usize, col: usize) -> f32 {
     let (kind, r) = (layout.kind, row % TILE);
     let tile = &packed[row / TILE * layout.tile_bytes()..][..layout.tile_bytes()];
-    if kind.family == Family::Bf16 {
+    if kind.family == CodeFamily::Bf16 {
         let term = |plane| {
             let (byte, _) = dense_place(layout, r, col, plane);
             bf16_to_f32(u16::from_le_bytes([tile[byte], tile[byte + 1]]))
@@ -185,8 +185,8 @@ pub fn decode(packed: &[u8], layout: &Layout, row: usize, col: usize) -> f32 {
     let (byte, bit) = code_place(kind.family, r, k);
     let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| block[at + i]));
     let code = match kind.family {
-        Family::U4 => (word(byte).rotate_right(bit as u32) & 15) as u8,
-        Family::E4m3 => {
+        CodeFamily::U4 => (word(byte).rotate_right(bit as u32) & 15) as u8,
+        CodeFamily::E4m3 => {
             let half = byte & !1;
             e4m3_codes(u16::from_le_bytes([block[half], block[half + 1]]))[byte % 2]
         }
@@ -211,7 +211,7 @@ mod tests {
     use forerun_base::ScaleKind;
 
     fn check(matrix: &Matrix) {
-        let layout = Layout::of(matrix);
+        let layout = PackedLayout::of(matrix);
         let split = layout.tiles() / 2;
         let mut packed = pack(matrix, &layout, 0..split);
         packed.extend(pack(matrix, &layout, split..layout.tiles()));
@@ -262,7 +262,7 @@ mod tests {
             let format =
                 Format::Grouped { codes: Codes::E4m3, group, scale: ScaleKind::F32, offset: false };
             let planes = [rows.into(), scales.collect::<Vec<u8>>().into(), Vec::new().into()];
-            Layout::of(&Matrix::new([2, 256], format, planes).unwrap()).kind.scales
+            PackedLayout::of(&Matrix::new([2, 256], format, planes).unwrap()).kind.scales
         };
         assert_eq!(make([0.3, 0.3], 128), ScaleForm::Tile);
         assert_eq!(make([0.5, 0.25], 128), ScaleForm::Bf16);

@@ -1,10 +1,10 @@
 //! Scales and offsets of a matrix as the packed weight keeps them.
 
-use super::layout::{BLOCK, Family, Kind, ScaleForm, TILE, fits_bf16, fits_f16};
+use super::layout::{BLOCK, CodeFamily, PackedFormat, ScaleForm, TILE, fits_bf16, fits_f16};
 use forerun_base::{Format, Matrix, ScaleKind};
 
 /// The scales and offsets of a matrix, by row and column.
-pub(super) struct Scales<'a> {
+pub(super) struct MatrixScales<'a> {
     matrix: &'a Matrix,
     group: usize,
     kind: ScaleKind,
@@ -12,7 +12,7 @@ pub(super) struct Scales<'a> {
     offset: bool,
 }
 
-impl<'a> Scales<'a> {
+impl<'a> MatrixScales<'a> {
     /// `None` for a dense matrix.
     pub(super) fn of(matrix: &'a Matrix) -> Option<Self> {
         let Format::Grouped { group, scale, offset, .. } = matrix.format() else { return None };
@@ -20,7 +20,7 @@ impl<'a> Scales<'a> {
         Some(Self { matrix, group, kind: scale, row_bytes, offset })
     }
 
-    /// Scale and offset of the group that a column lies in.
+    /// Scale and offset of a column's group.
     pub(super) fn get(&self, row: usize, col: usize) -> [f32; 2] {
         let at = row * self.row_bytes..(row + 1) * self.row_bytes;
         let number = |plane: &[u8]| self.kind.get(&plane[at.clone()], self.group, col / self.group);
@@ -37,9 +37,9 @@ impl<'a> Scales<'a> {
 }
 
 /// The narrowest form that holds every scale and offset of `matrix` exactly.
-pub(super) fn form(matrix: &Matrix, kind: Kind) -> ScaleForm {
-    let Some(scales) = Scales::of(matrix) else { return ScaleForm::None };
-    if kind.family == Family::E4m3 && !kind.offset && kind.group == BLOCK {
+pub(super) fn form(matrix: &Matrix, kind: PackedFormat) -> ScaleForm {
+    let Some(scales) = MatrixScales::of(matrix) else { return ScaleForm::None };
+    if kind.family == CodeFamily::E4m3 && !kind.offset && kind.group == BLOCK {
         let same = |tile: usize, col: usize| {
             let first = scales.get(tile * TILE, col)[0].to_bits();
             let rows = tile * TILE..matrix.rows().min((tile + 1) * TILE);

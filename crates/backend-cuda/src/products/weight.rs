@@ -1,21 +1,21 @@
 //! Weights in device memory.
 
-use super::layout::{Layout, TILE};
+use super::layout::{PackedLayout, TILE};
 use super::pack::pack;
 use crate::driver::{Address, Args, Driver, DriverError};
 use forerun_base::{Format, Matrix};
 use std::ops::Range;
 
-/// Columns up to which a weight is kept as plain f32: its tiles would be mostly filling.
+/// Columns up to which a weight is kept as f32: its tiles would be mostly padding.
 const NARROW: usize = 16;
-/// Bytes that are packed at a time.
+/// Bytes that are packed before they are copied: the size of the staging memory on the host.
 const STAGED: usize = 256 << 20;
-/// Bytes below which other threads are not worth their start.
+/// Bytes below which starting threads costs more than it saves.
 const ALONE: usize = 1 << 20;
 
 /// A weight in device memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Weight {
+pub struct DeviceWeight {
     /// Output channels.
     pub rows: usize,
     /// Input channels.
@@ -24,17 +24,17 @@ pub struct Weight {
     pub format: Format,
     /// Bytes in device memory.
     pub bytes: usize,
-    /// Where it lies.
+    /// Its address.
     pub at: Address,
-    /// How it lies there; without a layout it is plain f32, row-major.
-    pub layout: Option<Layout>,
+    /// Its packed layout; without one it is f32, row-major.
+    pub layout: Option<PackedLayout>,
 }
 
-impl Weight {
-    /// Takes a matrix. Vectors and narrow matrices become f32, others are packed.
+impl DeviceWeight {
+    /// Uploads a matrix. Vectors and narrow matrices become f32, others are packed.
     pub fn upload(driver: &mut dyn Driver, matrix: &Matrix) -> Result<Self, DriverError> {
         let (rows, cols) = (matrix.rows(), matrix.cols());
-        let layout = (rows > 1 && cols > NARROW).then(|| Layout::of(matrix));
+        let layout = (rows > 1 && cols > NARROW).then(|| PackedLayout::of(matrix));
         let bytes = layout.map_or(rows * cols * 4, |layout| layout.bytes());
         let at = driver.alloc(bytes as u64)?;
         let weight = Self { rows, cols, format: matrix.format(), bytes, at, layout };
@@ -48,10 +48,10 @@ impl Weight {
                 None => plain(matrix, range),
             };
             let to = at.offset((first * unit) as u64);
-            // SAFETY: the units together are what was allocated.
+            // SAFETY: unit `i` begins at `i · unit`, and `units · unit` bytes were allocated.
             let copied = unsafe { driver.copy_in(to, &part) };
             if let Err(error) = copied {
-                // SAFETY: nobody else has the address.
+                // SAFETY: `at` was just allocated, and its address was given to nobody.
                 unsafe { driver.free(at)? };
                 return Err(error);
             }
@@ -59,12 +59,12 @@ impl Weight {
         Ok(weight)
     }
 
-    /// What the weight became in device memory, in words.
+    /// The packed format's name, for `inspect` and tests.
     pub fn form(&self) -> String {
         self.layout.map_or_else(|| "f32".into(), |layout| layout.name())
     }
 
-    /// The fields of a kernel's `Weight`.
+    /// The fields of a kernel's `DeviceWeight`.
     pub fn fields(&self, args: Args) -> Args {
         let Some(layout) = self.layout else {
             let args = args.with(self.at).size(self.rows).size(self.cols).size(self.cols);
@@ -92,7 +92,7 @@ impl Weight {
 }
 
 /// Tiles packed by all cores: a checkpoint has billions of numbers.
-fn packed(matrix: &Matrix, layout: &Layout, tiles: Range<usize>) -> Vec<u8> {
+fn packed(matrix: &Matrix, layout: &PackedLayout, tiles: Range<usize>) -> Vec<u8> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let each = tiles.len().div_ceil(cores).max(1);
     if tiles.len() * layout.tile_bytes() < ALONE || each == tiles.len() {
@@ -104,7 +104,7 @@ fn packed(matrix: &Matrix, layout: &Layout, tiles: Range<usize>) -> Vec<u8> {
             parts.map(|part| scope.spawn(move || pack(matrix, layout, part))).collect();
         let mut all = Vec::with_capacity(tiles.len() * layout.tile_bytes());
         for thread in threads {
-            // A thread that panicked passes its panic on.
+            // A panic of a thread is resumed here.
             all.append(&mut thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
         all

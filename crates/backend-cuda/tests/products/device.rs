@@ -3,19 +3,21 @@
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{Activation, ExpertRows, Experts, GatedLinear, Store};
 use forerun_backend::submit_and_wait;
-use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, HostDataMut, View, WeightId};
+use forerun_backend::{
+    Backend, BufferRole, BufferSpec, Catalog, HostData, HostDataMut, View, WeightId,
+};
 use forerun_backend_cpu::plain;
 use forerun_backend_cuda::Cuda;
 use forerun_backend_cuda::driver::Emulated;
 use forerun_base::{Codes, DType, Format, ScaleKind};
 use std::path::Path;
 
-struct Room<'a> {
+struct DeviceStage<'a> {
     device: &'a mut dyn Backend,
     rng: Rng,
 }
 
-impl Room<'_> {
+impl DeviceStage<'_> {
     fn view(&mut self, dtype: DType, len: usize) -> View {
         let spec = BufferSpec { label: "room", dtype, len, role: BufferRole::Scratch };
         View::head(self.device.alloc(spec).unwrap(), len)
@@ -42,7 +44,7 @@ impl Room<'_> {
 
 /// Experts and a gated product with gate and up in different formats.
 fn mixed(device: &mut dyn Backend) -> Vec<f32> {
-    let mut room = Room { device, rng: Rng::named("mixed") };
+    let mut room = DeviceStage { device, rng: Rng::named("mixed") };
     let (rows, experts, top_k, ffn, dim) = (3, 3, 2, 19, 33);
     let bf16 = Format::Dense(DType::BF16);
     let (codes, scale) = (Codes::Uint { bits: 4 }, ScaleKind::BF16);
@@ -83,10 +85,25 @@ fn mixed(device: &mut dyn Backend) -> Vec<f32> {
     found
 }
 
+fn emulated() -> Cuda {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
+    Cuda::with_driver(Box::new(Emulated::new(&folder))).unwrap()
+}
+
+#[test]
+fn a_weight_has_the_size_that_it_takes_in_device_memory() {
+    let (mut device, mut rng) = (emulated(), Rng::named("sizes"));
+    // Vectors and narrow matrices are f32; others are tiles of 16 rows in blocks of 128 columns.
+    for (shape, bytes) in [([1, 40], 40 * 4), ([64, 16], 64 * 16 * 4), ([17, 130], 2 * 2 * 4096)] {
+        let matrix = random_matrix(&mut rng, shape, Format::Dense(DType::BF16)).unwrap();
+        let id = device.upload("weight", matrix).unwrap();
+        assert_eq!(device.weight(id).unwrap().bytes, bytes, "{shape:?}");
+    }
+}
+
 #[test]
 fn weights_of_different_kinds_are_multiplied_apart() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
-    let mut device = Cuda::with_driver(Box::new(Emulated::new(&folder))).unwrap();
+    let mut device = emulated();
     let (found, expected) = (mixed(&mut device), mixed(&mut plain()));
     let largest = expected.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
     for (found, expected) in found.iter().zip(&expected) {

@@ -4,16 +4,18 @@ use super::stage::{Stage, bits, check, product};
 use forerun_backend::conform::{fitting_columns, typical_formats};
 use forerun_backend::op::Activation;
 use forerun_backend_cuda::driver::Address;
-use forerun_backend_cuda::products::{Choice, ExpertStack, Experts, Input, Precision};
+use forerun_backend_cuda::products::{
+    ExpertStack, ExpertsCall, KernelChoice, Precision, ProductInput,
+};
 use forerun_base::{Format, Matrix};
 
-const EXPERTS: usize = 5;
+const ROUTE: usize = 5;
 const TOP_K: usize = 3;
 
 struct Layer {
     /// Rows of a stack before its first expert.
     before: usize,
-    op: Experts,
+    op: ExpertsCall,
     gate_up: Matrix,
     down: Matrix,
     x: Vec<f32>,
@@ -22,21 +24,21 @@ struct Layer {
 }
 
 fn layer(stage: &mut Stage, format: Format, [rows, ffn, dim]: [usize; 3], before: usize) -> Layer {
-    let (gate_up, gates) = stage.weight([before + EXPERTS * 2 * ffn, dim], format);
-    let (down, downs) = stage.weight([before + EXPERTS * dim, ffn], format);
+    let (gate_up, gates) = stage.weight([before + ROUTE * 2 * ffn, dim], format);
+    let (down, downs) = stage.weight([before + ROUTE * dim, ffn], format);
     let x = stage.rng.values(rows * dim);
     let chosen: Vec<u32> =
-        (0..rows * TOP_K).map(|i| ((i / TOP_K * i / TOP_K + 7 * i) % EXPERTS) as u32).collect();
+        (0..rows * TOP_K).map(|i| ((i / TOP_K * i / TOP_K + 7 * i) % ROUTE) as u32).collect();
     let weights = stage.rng.values(rows * TOP_K);
     let stack = |weight, first, stride| ExpertStack { weight, first, stride };
-    let op = Experts {
+    let op = ExpertsCall {
         x: stage.input(&x, dim),
         chosen: stage.put_words(&chosen),
         weights: stage.put(&weights),
         gate: stack(gate_up, before, 2 * ffn),
         up: stack(gate_up, before + ffn, 2 * ffn),
         down: stack(down, before, dim),
-        experts: EXPERTS,
+        experts: ROUTE,
         top_k: TOP_K,
         ffn,
         hidden: stage.room(rows * TOP_K * ffn),
@@ -49,7 +51,7 @@ fn layer(stage: &mut Stage, format: Format, [rows, ffn, dim]: [usize; 3], before
     Layer { before, op, gate_up: gates, down: downs, x, chosen, weights }
 }
 
-fn run(stage: &mut Stage, op: &Experts, precision: Precision) -> Vec<f32> {
+fn run(stage: &mut Stage, op: &ExpertsCall, precision: Precision) -> Vec<f32> {
     // SAFETY: the stage made the memory for these sizes.
     let done = unsafe { stage.products.experts(&mut stage.driver, op, precision).unwrap() };
     assert!(done, "the stacks have the same kernels");
@@ -103,13 +105,13 @@ fn experts_of_a_row_have_the_same_bits_in_any_batch_by_any_kernel() {
         {
             let [ffn, dim] = [ffn, 64].map(|n| fitting_columns(format, n));
             let layer = layer(&mut stage, format, [23, ffn, dim], before);
-            stage.products.choice = Choice::Any;
+            stage.products.choice = KernelChoice::General;
             let all = bits(&run(&mut stage, &layer.op, precision));
-            stage.products.choice = Choice::Fastest;
+            stage.products.choice = KernelChoice::Fastest;
             for (first, rows) in [(0, 1), (5, 2), (11, 9), (0, 23)] {
                 let at = |at: Address, width: usize| at.offset((first * width * 4) as u64);
-                let op = Experts {
-                    x: Input { at: at(layer.op.x.at, dim), rows, ..layer.op.x },
+                let op = ExpertsCall {
+                    x: ProductInput { at: at(layer.op.x.at, dim), rows, ..layer.op.x },
                     chosen: at(layer.op.chosen, TOP_K),
                     weights: at(layer.op.weights, TOP_K),
                     ..layer.op

@@ -1,7 +1,7 @@
 //! Single rows of a weight.
 
 use super::stage::{Stage, bits};
-use forerun_backend_cuda::products::{Gathered, Precision};
+use forerun_backend_cuda::products::{GatheredRows, Precision};
 use forerun_base::{Codes, DType, Format, ScaleKind};
 
 #[test]
@@ -19,7 +19,7 @@ fn rows_of_a_weight_give_the_bits_of_the_whole_product() {
         let runs: Vec<u32> =
             chosen.iter().enumerate().flat_map(|(i, &c)| [c as u32, i as u32, 1, 0]).collect();
         let numbers: Vec<u32> = (0..pairs as u32).collect();
-        let call = Gathered {
+        let call = GatheredRows {
             x,
             weight,
             pairs,

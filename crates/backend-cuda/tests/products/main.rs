@@ -8,7 +8,7 @@ mod stage;
 
 use forerun_backend::conform::{all_formats, fitting_columns, typical_formats};
 use forerun_backend::op::Activation;
-use forerun_backend_cuda::products::{Choice, Output, Precision, Weight};
+use forerun_backend_cuda::products::{DeviceWeight, KernelChoice, Precision, ProductOutput};
 use forerun_base::{Codes, DType, Format, ScaleKind};
 use stage::{Stage, bits, check, product};
 
@@ -23,7 +23,7 @@ fn grouped(codes: Codes, group: usize, scale: ScaleKind, offset: bool) -> Format
 fn every_format_gives_the_product_of_its_numbers() {
     let mut stage = Stage::new(1);
     // Other kernels have a text for each kind of weight; those of typical formats are tested below.
-    stage.products.choice = Choice::Any;
+    stage.products.choice = KernelChoice::General;
     for format in all_formats() {
         let (rows, cols) = (21, fitting_columns(format, 200));
         let (weight, matrix) = stage.weight([rows, cols], format);
@@ -52,7 +52,7 @@ fn awkward_sizes_bias_and_sums_are_kept_apart() {
             let (bias, before) = (stage.rng.values(rows), stage.rng.values(tokens * channels));
             let input = stage.input(&x, cols);
             let (bias_at, at) = (stage.put(&bias), stage.put(&before));
-            let output = Output { weight, bias: Some(bias_at), channels, at, add: true };
+            let output = ProductOutput { weight, bias: Some(bias_at), channels, at, add: true };
             // SAFETY: the stage made the memory for these sizes.
             unsafe {
                 let (products, driver) = (&mut stage.products, &mut stage.driver);
@@ -85,15 +85,16 @@ fn served() -> Vec<(Format, usize)> {
 /// The product of some rows, by a choice of kernels.
 fn rows_by(
     stage: &mut Stage,
-    weights: &[Weight],
+    weights: &[DeviceWeight],
     x: &[f32],
     precision: Precision,
-    choice: Choice,
+    choice: KernelChoice,
 ) -> Vec<Vec<u32>> {
     let cols = weights[0].cols;
     let rows = x.len() / cols;
     let input = stage.input(x, cols);
-    let outputs: Vec<Output> = weights.iter().map(|&weight| stage.output(weight, rows)).collect();
+    let outputs: Vec<ProductOutput> =
+        weights.iter().map(|&weight| stage.output(weight, rows)).collect();
     stage.products.choice = choice;
     // SAFETY: the stage made the memory for these sizes.
     unsafe {
@@ -110,10 +111,10 @@ fn a_row_has_the_same_bits_in_any_number_of_rows_by_any_kernel() {
         let weights = [24, 100].map(|rows| stage.weight([rows, cols], format).0);
         let x = stage.rng.values(40 * cols);
         for precision in [Precision::Half, Precision::Exact] {
-            let all = rows_by(&mut stage, &weights, &x, precision, Choice::Any);
+            let all = rows_by(&mut stage, &weights, &x, precision, KernelChoice::General);
             for (from, rows) in [(7, 1), (3, 2), (11, 5), (16, 10), (1, 19), (3, 37)] {
                 let x = &x[from * cols..(from + rows) * cols];
-                let found = rows_by(&mut stage, &weights, x, precision, Choice::Fastest);
+                let found = rows_by(&mut stage, &weights, x, precision, KernelChoice::Fastest);
                 for ((found, all), weight) in found.iter().zip(&all).zip(&weights) {
                     let n = weight.rows;
                     let name = format!("{} {rows} {precision:?}", weight.form());
@@ -132,8 +133,8 @@ fn activations_that_do_not_fit_in_shared_memory_change_no_bit() {
         let cols = 15360;
         let weights = [stage.weight([200, cols], format).0];
         let x = stage.rng.values(9 * cols);
-        let all = rows_by(&mut stage, &weights, &x, Precision::Half, Choice::Any);
-        let found = rows_by(&mut stage, &weights, &x, Precision::Half, Choice::Fastest);
+        let all = rows_by(&mut stage, &weights, &x, Precision::Half, KernelChoice::General);
+        let found = rows_by(&mut stage, &weights, &x, Precision::Half, KernelChoice::Fastest);
         assert_eq!(found, all, "{}", weights[0].form());
     }
 }
@@ -167,7 +168,7 @@ fn a_norm_gates_and_several_weights_are_taken_along() {
         let x = stage.rng.values(tokens * cols);
         let (norm, factors) = stage.norm(cols);
         let input = stage.input(&x, cols);
-        let input = forerun_backend_cuda::products::Input { norm: Some(norm), ..input };
+        let input = forerun_backend_cuda::products::ProductInput { norm: Some(norm), ..input };
         let normed: Vec<f32> = x
             .chunks_exact(cols)
             .flat_map(|row| {
@@ -184,8 +185,7 @@ fn a_norm_gates_and_several_weights_are_taken_along() {
             // SAFETY: the stage made the memory for these sizes.
             let done = unsafe {
                 let (products, driver) = (&mut stage.products, &mut stage.driver);
-                let how = (activation, Precision::Exact);
-                products.gated(driver, input, outputs, how).unwrap()
+                products.gated(driver, input, outputs, activation, Precision::Exact).unwrap()
             };
             assert!(done, "both weights have the same kernels");
             let function = |x: f64| match activation {

@@ -2,7 +2,9 @@
 
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend_cuda::driver::{Address, Driver, Emulated};
-use forerun_backend_cuda::products::{Input, Norm, Output, Products, Weight};
+use forerun_backend_cuda::products::{
+    DeviceWeight, ProductInput, ProductNorm, ProductOutput, Products,
+};
 use forerun_base::{Format, Matrix};
 use std::path::Path;
 
@@ -42,28 +44,28 @@ impl Stage {
 
     pub(crate) fn get(&mut self, at: Address, numbers: usize) -> Vec<f32> {
         let mut bytes = vec![0; numbers * 4];
-        // SAFETY: callers ask for what they allocated.
+        // SAFETY: every caller passes the address and length of what it allocated.
         unsafe { self.driver.copy_out(at, &mut bytes).unwrap() };
         bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     }
 
-    pub(crate) fn weight(&mut self, shape: [usize; 2], format: Format) -> (Weight, Matrix) {
+    pub(crate) fn weight(&mut self, shape: [usize; 2], format: Format) -> (DeviceWeight, Matrix) {
         let matrix = random_matrix(&mut self.rng, shape, format).unwrap();
-        (Weight::upload(&mut self.driver, &matrix).unwrap(), matrix)
+        (DeviceWeight::upload(&mut self.driver, &matrix).unwrap(), matrix)
     }
 
-    pub(crate) fn input(&mut self, x: &[f32], dim: usize) -> Input {
-        Input { at: self.put(x), rows: x.len() / dim, dim, norm: None }
+    pub(crate) fn input(&mut self, x: &[f32], dim: usize) -> ProductInput {
+        ProductInput { at: self.put(x), rows: x.len() / dim, dim, norm: None }
     }
 
-    pub(crate) fn norm(&mut self, dim: usize) -> (Norm, Vec<f32>) {
+    pub(crate) fn norm(&mut self, dim: usize) -> (ProductNorm, Vec<f32>) {
         let weight: Vec<f32> = self.rng.values(dim).iter().map(|v| 1.0 + 0.3 * v).collect();
-        (Norm { weight: self.put(&weight), eps: 1e-5 }, weight)
+        (ProductNorm { weight: self.put(&weight), eps: 1e-5 }, weight)
     }
 
-    pub(crate) fn output(&mut self, weight: Weight, rows: usize) -> Output {
+    pub(crate) fn output(&mut self, weight: DeviceWeight, rows: usize) -> ProductOutput {
         let at = self.room(rows * weight.rows);
-        Output { weight, bias: None, channels: weight.rows, at, add: false }
+        ProductOutput { weight, bias: None, channels: weight.rows, at, add: false }
     }
 }
 

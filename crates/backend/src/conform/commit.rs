@@ -6,8 +6,8 @@
 
 use super::cases::{Batch, delta_op, inputs_op};
 use super::operands::spans;
-use super::stage::{Numbers, Outcome};
-use super::{Report, Stage};
+use super::stage::{BufferContents, BufferOutcome};
+use super::{ConformReport, ConformStage};
 use crate::op::{DeltaShape, SpanEntry};
 use crate::{Backend, BackendError, Op};
 
@@ -24,7 +24,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn set(self, stage: &mut Stage<'_>, batch: &Batch) -> Result<Op, BackendError> {
+    fn set(self, stage: &mut ConformStage<'_>, batch: &Batch) -> Result<Op, BackendError> {
         match self {
             Self::Inputs(shape, taps) => inputs_op(stage, (shape, taps), batch),
             Self::Rule(shape) => delta_op(stage, shape, batch),
@@ -74,8 +74,8 @@ impl Story {
     }
 }
 
-pub(super) fn check(candidate: &mut dyn Backend) -> Report {
-    let mut report = Report::default();
+pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
+    let mut report = ConformReport::default();
     let shape = |key_heads, value_heads, dk, dv| DeltaShape { key_heads, value_heads, dk, dv };
     let kinds = [
         Kind::Inputs(shape(1, 2, 8, 9), 4),
@@ -107,7 +107,9 @@ fn compare(
     let next = (story.confirmed + DRAFTS) as usize;
     let rows = next + NEXT_ROWS as usize;
     Ok(confirmed.iter().zip(&drafted).find_map(|(confirmed, drafted)| {
-        let (Numbers::F32(a), Numbers::F32(b)) = (&confirmed.numbers, &drafted.numbers) else {
+        let (BufferContents::F32(a), BufferContents::F32(b)) =
+            (&confirmed.numbers, &drafted.numbers)
+        else {
             return None;
         };
         let (a, b) = (&a[confirmed.view.clone()], &b[confirmed.view.clone()]);
@@ -130,9 +132,9 @@ fn play(
     kind: Kind,
     [first, next]: [SpanEntry; 2],
     candidate: &mut dyn Backend,
-) -> Result<Vec<Outcome>, BackendError> {
+) -> Result<Vec<BufferOutcome>, BackendError> {
     // One name for both stories: the same data.
-    let mut stage = Stage::new(candidate, &format!("commit {kind:?}"));
+    let mut stage = ConformStage::new(candidate, &format!("commit {kind:?}"));
     let rows = (next.first_row + next.rows) as usize;
     let op =
         kind.set(&mut stage, &Batch { rows, entries: vec![first], log_rows: DRAFTS as usize })?;

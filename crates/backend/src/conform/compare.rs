@@ -1,6 +1,6 @@
 //! Comparing what two runs left behind.
 
-use super::stage::{Expect, Numbers, Outcome};
+use super::stage::{BufferContents, BufferOutcome, Expect};
 
 /// How far a candidate may be from the reference, relative to the largest number in the buffer.
 #[derive(Clone, Debug)]
@@ -34,7 +34,11 @@ impl Tolerances {
 }
 
 /// What is wrong with `found` if each buffer must be as close to `expected` as it promises.
-pub(super) fn near(expected: &[Outcome], found: &[Outcome], bound: f32) -> Option<String> {
+pub(super) fn near(
+    expected: &[BufferOutcome],
+    found: &[BufferOutcome],
+    bound: f32,
+) -> Option<String> {
     expected.iter().zip(found).find_map(|(expected, found)| {
         let tolerance = if expected.expect == Expect::Near { Some(bound) } else { None };
         buffer(expected, found, tolerance)
@@ -42,24 +46,28 @@ pub(super) fn near(expected: &[Outcome], found: &[Outcome], bound: f32) -> Optio
 }
 
 /// What is wrong with `found` if every bit must be the same.
-pub(super) fn same(expected: &[Outcome], found: &[Outcome]) -> Option<String> {
+pub(super) fn same(expected: &[BufferOutcome], found: &[BufferOutcome]) -> Option<String> {
     expected.iter().zip(found).find_map(|(expected, found)| buffer(expected, found, None))
 }
 
-fn buffer(expected: &Outcome, found: &Outcome, tolerance: Option<f32>) -> Option<String> {
+fn buffer(
+    expected: &BufferOutcome,
+    found: &BufferOutcome,
+    tolerance: Option<f32>,
+) -> Option<String> {
     let label = expected.label;
     match (&expected.numbers, &found.numbers) {
-        (Numbers::U32(a), Numbers::U32(b)) => {
+        (BufferContents::U32(a), BufferContents::U32(b)) => {
             let at = a.iter().zip(b).position(|(a, b)| a != b)?;
             let place = place(expected, at);
             Some(format!("`{label}` {place}: expected {}, found {}", a[at], b[at]))
         }
-        (Numbers::F32(a), Numbers::F32(b)) => floats(expected, a, b, tolerance),
+        (BufferContents::F32(a), BufferContents::F32(b)) => floats(expected, a, b, tolerance),
         _ => Some(format!("`{label}` changed its type")),
     }
 }
 
-fn floats(buffer: &Outcome, a: &[f32], b: &[f32], tolerance: Option<f32>) -> Option<String> {
+fn floats(buffer: &BufferOutcome, a: &[f32], b: &[f32], tolerance: Option<f32>) -> Option<String> {
     let size = a[buffer.view.clone()].iter().map(|v| v.abs()).filter(|v| v.is_finite());
     let allowed = tolerance.map_or(0.0, |bound| bound * size.fold(0.0, f32::max));
     let fits = |at: usize| {
@@ -81,7 +89,7 @@ fn floats(buffer: &Outcome, a: &[f32], b: &[f32], tolerance: Option<f32>) -> Opt
     ))
 }
 
-fn place(buffer: &Outcome, at: usize) -> String {
+fn place(buffer: &BufferOutcome, at: usize) -> String {
     if buffer.view.contains(&at) {
         format!("element {} of {}", at - buffer.view.start, buffer.view.len())
     } else {

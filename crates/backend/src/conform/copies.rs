@@ -1,6 +1,6 @@
 //! Bytes of a buffer come to the host and go back as they are.
 
-use super::Report;
+use super::ConformReport;
 use crate::{
     Backend, BackendError, BufferRole, BufferSpec, HostData, HostDataMut, View, submit_and_wait,
 };
@@ -9,8 +9,8 @@ use forerun_base::{DType, bf16_to_f32, f16_to_f32};
 /// Elements before and after the part that is copied.
 const AROUND: usize = 3;
 
-pub(super) fn check(candidate: &mut dyn Backend) -> Report {
-    let mut report = Report::default();
+pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
+    let mut report = ConformReport::default();
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::U32] {
         for len in [0, 1, 7, 64, 65] {
             let name = format!("{len} elements of {dtype}");

@@ -1,16 +1,16 @@
 //! The same work cut differently gives the same bits.
 
 use super::operands::spans;
-use super::{Case, Stage, compare};
+use super::{ConformCase, ConformStage, compare};
 use crate::op::SpanEntry;
 use crate::{Backend, BackendError, Op};
 
 type Found = Result<Option<String>, BackendError>;
 
 /// Runs a case whole and `width` rows at a time.
-pub(super) fn by_rows(case: &Case, candidate: &mut dyn Backend, width: usize) -> Found {
+pub(super) fn by_rows(case: &ConformCase, candidate: &mut dyn Backend, width: usize) -> Found {
     let whole = case.play(candidate)?;
-    let mut stage = Stage::new(candidate, &case.name);
+    let mut stage = ConformStage::new(candidate, &case.name);
     let mut op = case.set(&mut stage)?;
     if case.rows < 2 || spans(&mut op).is_some() {
         return Ok(None);
@@ -24,8 +24,8 @@ pub(super) fn by_rows(case: &Case, candidate: &mut dyn Backend, width: usize) ->
 }
 
 /// Runs a recurrent case whole, and each span alone with its confirmed rows one after another.
-pub(super) fn by_spans(case: &Case, candidate: &mut dyn Backend) -> Found {
-    let mut stage = Stage::new(candidate, &case.name);
+pub(super) fn by_spans(case: &ConformCase, candidate: &mut dyn Backend) -> Found {
+    let mut stage = ConformStage::new(candidate, &case.name);
     let mut op = case.set(&mut stage)?;
     let Some(table) = spans(&mut op).copied() else { return Ok(None) };
     let mut pieces = Vec::new();

@@ -14,7 +14,7 @@
 //! 5. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
 //!    nowhere are errors, and the device works afterwards.
 //!
-//! The table also drives benchmarks: a [`Case`] can set a stage on any device and hand out its
+//! The table also drives benchmarks: a [`ConformCase`] can set a stage on any device and hand out its
 //! operation.
 
 mod cases;
@@ -28,11 +28,11 @@ mod refusals;
 mod rng;
 mod stage;
 
-pub use cases::{Case, cases};
+pub use cases::{ConformCase, cases};
 pub use compare::Tolerances;
 pub use matrices::{all_formats, fitting_columns, random_matrix, typical_formats};
 pub use rng::Rng;
-pub use stage::Stage;
+pub use stage::ConformStage;
 
 use crate::{Backend, BackendError};
 use std::fmt;
@@ -56,14 +56,14 @@ impl fmt::Display for Failure {
 
 /// What a run found.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct ConformReport {
     /// Checks made.
     pub checks: usize,
     /// Those that failed.
     pub failures: Vec<Failure>,
 }
 
-impl Report {
+impl ConformReport {
     /// Adds what another run found.
     pub fn merge(&mut self, other: Self) {
         self.checks += other.checks;
@@ -87,7 +87,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConformReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} of {} checks failed", self.failures.len(), self.checks)?;
         self.failures.iter().try_for_each(|failure| writeln!(f, "  {failure}"))
@@ -100,8 +100,8 @@ pub fn run(
     candidate: &mut dyn Backend,
     reference: &mut dyn Backend,
     tolerances: &Tolerances,
-) -> Report {
-    let mut report = Report::default();
+) -> ConformReport {
+    let mut report = ConformReport::default();
     for case in cases() {
         report.merge(check(&case, candidate, reference, tolerances));
     }
@@ -113,12 +113,12 @@ pub fn run(
 
 /// Holds a candidate to the reference and to itself on one case.
 pub fn check(
-    case: &Case,
+    case: &ConformCase,
     candidate: &mut dyn Backend,
     reference: &mut dyn Backend,
     tolerances: &Tolerances,
-) -> Report {
-    let mut report = Report::default();
+) -> ConformReport {
+    let mut report = ConformReport::default();
     let bound = tolerances.of(case.op);
     report.note(&case.name, "reference", against_reference(case, candidate, reference, bound));
     for width in [1, 3] {
@@ -129,7 +129,7 @@ pub fn check(
 }
 
 fn against_reference(
-    case: &Case,
+    case: &ConformCase,
     candidate: &mut dyn Backend,
     reference: &mut dyn Backend,
     bound: f32,
@@ -140,16 +140,16 @@ fn against_reference(
 }
 
 /// Holds a candidate to the rule of commits: see the module's text.
-pub fn check_commits(candidate: &mut dyn Backend) -> Report {
+pub fn check_commits(candidate: &mut dyn Backend) -> ConformReport {
     commit::check(candidate)
 }
 
 /// Holds a candidate to copying bytes out of a buffer and into it.
-pub fn check_copies(candidate: &mut dyn Backend) -> Report {
+pub fn check_copies(candidate: &mut dyn Backend) -> ConformReport {
     copies::check(candidate)
 }
 
 /// Holds a candidate to refusing what makes no sense.
-pub fn check_refusals(candidate: &mut dyn Backend) -> Report {
+pub fn check_refusals(candidate: &mut dyn Backend) -> ConformReport {
     refusals::check(candidate)
 }

@@ -2,7 +2,7 @@
 
 use super::cases::cases;
 use super::operands::weights;
-use super::{Case, Report, Stage, compare};
+use super::{ConformCase, ConformReport, ConformStage, compare};
 use crate::op::parts::views;
 use crate::op::{
     AddNorm, Attention, ClusterHead, DeltaInputs, DeltaRule, Glu, HeadSample, Linear, Sample,
@@ -88,9 +88,9 @@ const BAD_INDICES: [BadIndex; 37] = [
     BadIndex { case: "masked", ..bad("head_sample", "rows", 15, u32::MAX) },
 ];
 
-pub(super) fn check(candidate: &mut dyn Backend) -> Report {
-    let mut report = Report::default();
-    let all: Vec<Case> = cases().into_iter().filter(|case| case.rows > 1).collect();
+pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
+    let mut report = ConformReport::default();
+    let all: Vec<ConformCase> = cases().into_iter().filter(|case| case.rows > 1).collect();
     let mut seen: Vec<&str> = Vec::new();
     for case in &all {
         if seen.iter().filter(|op| **op == case.op).count() < CASES_PER_OP {
@@ -99,7 +99,7 @@ pub(super) fn check(candidate: &mut dyn Backend) -> Report {
         }
     }
     for index in &BAD_INDICES {
-        let fits = |case: &&Case| case.op == index.op && case.name.contains(index.case);
+        let fits = |case: &&ConformCase| case.op == index.op && case.name.contains(index.case);
         let name = format!("{} `{}` {} = {}", index.op, index.operand, index.at, index.value);
         let found = match all.iter().find(fits) {
             Some(case) => spoiled_index(case, index, candidate),
@@ -118,11 +118,11 @@ pub(super) fn check(candidate: &mut dyn Backend) -> Report {
 
 /// An empty operand that shares a written buffer may be refused or harmless, nothing else.
 fn empty_log_in_state(
-    case: &Case,
+    case: &ConformCase,
     candidate: &mut dyn Backend,
 ) -> Result<Option<String>, BackendError> {
     let before = case.play(candidate)?;
-    let mut stage = Stage::new(candidate, &case.name);
+    let mut stage = ConformStage::new(candidate, &case.name);
     let op = match case.set(&mut stage)? {
         Op::DeltaInputs(op) => Op::DeltaInputs(DeltaInputs { log: op.window.part(0, 0), ..op }),
         Op::DeltaRule(op) => Op::DeltaRule(DeltaRule { log: op.state.part(0, 0), ..op }),
@@ -144,11 +144,11 @@ fn empty_log_in_state(
 
 /// Spoils each operand in turn.
 fn spoiled_operands(
-    case: &Case,
+    case: &ConformCase,
     candidate: &mut dyn Backend,
 ) -> Result<Option<String>, BackendError> {
     let before = case.play(candidate)?;
-    let mut stage = Stage::new(candidate, &case.name);
+    let mut stage = ConformStage::new(candidate, &case.name);
     let op = case.set(&mut stage)?;
     let parameters = wrong_parameters(op).into_iter();
     let parameters = parameters.map(|(what, op)| (what.to_owned(), op));
@@ -247,11 +247,11 @@ fn wrong_parameters(op: Op) -> Vec<(&'static str, Op)> {
 
 /// Members that are no tokens of the vocabulary.
 fn spoiled_members(
-    case: &Case,
+    case: &ConformCase,
     candidate: &mut dyn Backend,
 ) -> Result<Option<String>, BackendError> {
     let before = case.play(candidate)?;
-    let mut stage = Stage::new(candidate, &case.name);
+    let mut stage = ConformStage::new(candidate, &case.name);
     let Op::ClusterHead(op) = case.set(&mut stage)? else {
         return Ok(Some("not a cluster head".to_owned()));
     };
@@ -270,12 +270,12 @@ fn spoiled_members(
 }
 
 fn spoiled_index(
-    case: &Case,
+    case: &ConformCase,
     index: &BadIndex,
     candidate: &mut dyn Backend,
 ) -> Result<Option<String>, BackendError> {
     let before = case.play(candidate)?;
-    let mut stage = Stage::new(candidate, &case.name);
+    let mut stage = ConformStage::new(candidate, &case.name);
     let op = case.set(&mut stage)?;
     let desc = op.desc(&*stage.backend);
     let Some(operand) = desc.operands().iter().find(|o| o.name == index.operand) else {

@@ -33,7 +33,7 @@ pub(super) enum Expect {
 
 /// Contents read back.
 #[derive(Clone, Debug)]
-pub(super) enum Numbers {
+pub(super) enum BufferContents {
     F32(Vec<f32>),
     U32(Vec<u32>),
 }
@@ -49,16 +49,16 @@ struct Made {
 
 /// One buffer after the call.
 #[derive(Clone, Debug)]
-pub(super) struct Outcome {
+pub(super) struct BufferOutcome {
     pub(super) label: &'static str,
     pub(super) expect: Expect,
     /// The part the case uses; the rest is guard.
     pub(super) view: std::ops::Range<usize>,
-    pub(super) numbers: Numbers,
+    pub(super) numbers: BufferContents,
 }
 
 /// See the module's text.
-pub struct Stage<'a> {
+pub struct ConformStage<'a> {
     pub(super) backend: &'a mut dyn Backend,
     /// Keyed by the case's name.
     pub rng: Rng,
@@ -66,7 +66,7 @@ pub struct Stage<'a> {
     spans: Vec<(BufferId, Vec<SpanEntry>)>,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> ConformStage<'a> {
     /// An empty stage for the case of this name.
     pub fn new(backend: &'a mut dyn Backend, name: &str) -> Self {
         Self { backend, rng: Rng::named(name), made: Vec::new(), spans: Vec::new() }
@@ -201,7 +201,7 @@ impl<'a> Stage<'a> {
         Ok(view)
     }
 
-    /// The entries of a table made by [`Stage::span_table`].
+    /// The entries of a table made by [`ConformStage::span_table`].
     pub(super) fn entries(&self, spans: &Spans) -> Vec<SpanEntry> {
         let found = self.spans.iter().find(|(id, _)| *id == spans.table.buffer);
         found.map(|(_, entries)| entries.clone()).unwrap_or_default()
@@ -238,7 +238,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs operations in order and reads everything back.
-    pub(super) fn play(mut self, ops: &[Op]) -> Result<Vec<Outcome>, BackendError> {
+    pub(super) fn play(mut self, ops: &[Op]) -> Result<Vec<BufferOutcome>, BackendError> {
         for op in ops {
             op.apply(self.backend)?;
         }
@@ -247,7 +247,7 @@ impl<'a> Stage<'a> {
         made.iter().map(|made| self.read(made)).collect()
     }
 
-    fn read(&mut self, made: &Made) -> Result<Outcome, BackendError> {
+    fn read(&mut self, made: &Made) -> Result<BufferOutcome, BackendError> {
         let whole = View::head(made.view.buffer, made.len);
         let view = made.view.start..made.view.start + made.view.len;
         // What is left unspecified may not even be readable; its guards are.
@@ -258,20 +258,20 @@ impl<'a> Stage<'a> {
         let numbers = if made.dtype == DType::U32 {
             let mut values = vec![0; made.len];
             self.backend.read(whole, HostDataMut::U32(&mut values))?;
-            Numbers::U32(values)
+            BufferContents::U32(values)
         } else if made.dtype == DType::I8 {
             let mut bytes = vec![0; made.len];
             self.backend.read(whole, HostDataMut::Bytes(&mut bytes))?;
-            Numbers::U32(bytes.into_iter().map(u32::from).collect())
+            BufferContents::U32(bytes.into_iter().map(u32::from).collect())
         } else {
             let mut values = vec![0.0; made.len];
             for part in parts {
                 let from = whole.part(part.start, part.len());
                 self.backend.read(from, HostDataMut::F32(&mut values[part]))?;
             }
-            Numbers::F32(values)
+            BufferContents::F32(values)
         };
-        Ok(Outcome { label: made.label, expect: made.expect, view, numbers })
+        Ok(BufferOutcome { label: made.label, expect: made.expect, view, numbers })
     }
 }
 

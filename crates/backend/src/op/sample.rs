@@ -338,13 +338,13 @@ fn ln(x: f32) -> f32 {
     (z + y) + e * LN2[0]
 }
 
-/// ln 2 in two parts, the first with few bits so that small whole numbers times it are exact.
+/// ln 2 in two parts, the first with few bits so that its products with small integers are exact.
 const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
 /// What a token weighs whose logit is `difference` above the largest one, which is not above zero:
 /// `e^difference` in units of `2^-40`, what is less than one left out.
 ///
-/// A whole number, so sums of them do not depend on their order, and what the filters keep is the same on every device.
+/// An integer, so sums of them do not depend on their order, and what the filters keep is the same on every device.
 pub fn weight(difference: f32) -> u64 {
     /// `(e^r − 1 − r) / r²` for `|r| ≤ ln 2 / 2`, highest power first (Cephes).
     const POLYNOMIAL: [f32; 6] =

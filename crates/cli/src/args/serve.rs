@@ -113,7 +113,7 @@ pub(crate) struct ServeArgs {
     #[arg(help_heading = "Server")]
     pub(crate) max_body: usize,
 
-    /// Refuse fields that are otherwise ignored and told in the header `forerun-ignored`
+    /// Refuse fields that are otherwise ignored and listed in the header `x-forerun-notes`
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false)]
     #[arg(action = clap::ArgAction::Set, value_name = "BOOL", require_equals = true)]
     #[arg(help_heading = "Server")]

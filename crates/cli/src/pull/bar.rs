@@ -1,7 +1,7 @@
 //! Progress of a download, and Ctrl-C.
 
 use crate::{interrupt, terminal};
-use forerun_hub::Watch;
+use forerun_hub::DownloadWatch;
 use indicatif::ProgressBar;
 
 /// A bar on stderr that can be asked to stop.
@@ -29,7 +29,7 @@ impl Bar {
     }
 }
 
-impl Watch for Bar {
+impl DownloadWatch for Bar {
     fn bytes(&mut self, done: u64) {
         self.0.set_position(done);
     }

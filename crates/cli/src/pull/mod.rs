@@ -12,7 +12,7 @@ use crate::report::bytes_text;
 use crate::terminal;
 use anyhow::bail;
 use bar::Bar;
-use forerun_hub::{Ask, Hub, HubError, Part, Plan, RepoId, Settings};
+use forerun_hub::{DownloadPlan, DownloadRequest, Hub, HubError, HubSettings, RepoId, RepoPart};
 use forerun_model::ModelError;
 use forerun_weights::Checkpoint;
 use report::{MtpReport, Report};
@@ -38,9 +38,9 @@ fn fetch(args: &PullArgs) -> anyhow::Result<()> {
     if let (true, Some(original)) = (offline, &args.mtp_from) {
         bail!("--mtp-from {original} needs the network, and HF_HUB_OFFLINE is set");
     }
-    let hub = Hub::new(Settings { offline, ..settings })?;
-    let part = if args.mtp_only { Part::MtpOnly } else { Part::Model };
-    let ask = Ask { model: args.model.clone(), revision: args.revision.clone(), part };
+    let hub = Hub::new(HubSettings { offline, ..settings })?;
+    let part = if args.mtp_only { RepoPart::MtpOnly } else { RepoPart::Model };
+    let ask = DownloadRequest { model: args.model.clone(), revision: args.revision.clone(), part };
     let plan = hub.plan(&ask, &mut Bar::hidden()).map_err(explained)?;
     if args.dry_run {
         return show(args, &plan, 0, None);
@@ -68,7 +68,7 @@ fn fetch(args: &PullArgs) -> anyhow::Result<()> {
 /// Adds the head of the original to a model without one; gives the bytes that came.
 fn add_head(
     hub: &Hub,
-    plan: &Plan,
+    plan: &DownloadPlan,
     checkpoint: &Checkpoint,
     original: &RepoId,
 ) -> anyhow::Result<u64> {
@@ -89,7 +89,7 @@ fn add_head(
 /// Says what there is now; stdout holds the path alone, for scripts.
 fn show(
     args: &PullArgs,
-    plan: &Plan,
+    plan: &DownloadPlan,
     downloaded: u64,
     opened: Option<&Result<Checkpoint, ModelError>>,
 ) -> anyhow::Result<()> {

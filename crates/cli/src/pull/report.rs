@@ -2,7 +2,7 @@
 
 use crate::mtp_state::MtpState;
 use crate::report::bytes_text;
-use forerun_hub::{Plan, RepoId};
+use forerun_hub::{DownloadPlan, RepoId};
 use forerun_model::ModelError;
 use forerun_weights::Checkpoint;
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub(super) struct MtpReport {
 }
 
 impl Report {
-    pub(super) fn new(plan: &Plan, downloaded_bytes: u64, mtp: Option<MtpReport>) -> Self {
+    pub(super) fn new(plan: &DownloadPlan, downloaded_bytes: u64, mtp: Option<MtpReport>) -> Self {
         let file = |file: &forerun_hub::PlannedFile| FileReport {
             name: file.name.clone(),
             bytes: file.size,
@@ -64,7 +64,7 @@ impl Report {
 }
 
 impl MtpReport {
-    pub(super) fn new(opened: &Result<Checkpoint, ModelError>, plan: &Plan) -> Self {
+    pub(super) fn new(opened: &Result<Checkpoint, ModelError>, plan: &DownloadPlan) -> Self {
         Self {
             state: opened.as_ref().ok().map(MtpState::of),
             error: opened.as_ref().err().map(ToString::to_string),
@@ -85,7 +85,7 @@ impl MtpReport {
 }
 
 /// `--dry-run` for people.
-pub(super) fn page(plan: &Plan) -> String {
+pub(super) fn page(plan: &DownloadPlan) -> String {
     let mut page = format!("{} at {}\n", plan.repo, plan.commit);
     for file in &plan.files {
         let place = if file.cached { "  (in the cache)" } else { "" };

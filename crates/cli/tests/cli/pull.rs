@@ -2,7 +2,7 @@
 
 use crate::program::{command, run, stderr, stdout};
 use forerun_testkit::Golden;
-use forerun_testkit::hub_server::{Fault, HubRepo, HubServer};
+use forerun_testkit::hub_server::{HubRepo, HubServer, ServerFault};
 use forerun_weights::is_mtp_tensor;
 use forerun_weights::safetensors::parse_header;
 use serde_json::Value;
@@ -256,7 +256,7 @@ fn ctrl_c_keeps_the_partial_file_and_the_next_pull_goes_on() {
     let repo = HubRepo::new("o/gguf").large("m.gguf", vec![7; 400_000]);
     let place = Place::new(vec![repo]);
     let sha = forerun_testkit::hub_server::sha256(&vec![7; 400_000]);
-    place.server.fail(&sha, [Fault::Drip(10_000, Duration::from_millis(100))]);
+    place.server.fail(&sha, [ServerFault::Drip(10_000, Duration::from_millis(100))]);
     let child = place
         .command(&["pull", "o/gguf"])
         .stdout(std::process::Stdio::piped())

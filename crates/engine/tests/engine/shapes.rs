@@ -4,7 +4,7 @@ use crate::common::{ByHand, Device, babble, built, finish};
 use forerun_base::DType;
 use forerun_engine::{Depth, Engine, Request, Settings, Speculation};
 use forerun_model::Blueprint;
-use forerun_testkit::tiny::{Assistant, Experts, Family, Gemma, Linear, Tiny};
+use forerun_testkit::tiny::{Family, Gemma, Tiny, TinyAssistant, TinyExperts, TinyLinear};
 use forerun_testkit::tolerance::{assert_close, assert_same_bits};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -16,7 +16,7 @@ const CLUSTERS: usize = 12;
 #[derive(Clone, Debug)]
 struct Shape {
     tiny: Tiny,
-    drafter: Option<Assistant>,
+    drafter: Option<TinyAssistant>,
 }
 
 fn tiny(families: &'static [Family]) -> impl Strategy<Value = Tiny> {
@@ -35,7 +35,7 @@ fn tiny(families: &'static [Family]) -> impl Strategy<Value = Tiny> {
             head_dim: 8 * dim,
             ffn: 72 + layers,
             dense_layers: Vec::new(),
-            linear: Linear {
+            linear: TinyLinear {
                 key_heads,
                 value_heads: key_heads * ratio,
                 key_dim: 8 + 4 * dim,
@@ -43,7 +43,7 @@ fn tiny(families: &'static [Family]) -> impl Strategy<Value = Tiny> {
                 taps,
                 interval: 2,
             },
-            experts: Experts {
+            experts: TinyExperts {
                 count: experts + 1,
                 top_k: experts.min(3),
                 ffn: 24 + dim,
@@ -92,7 +92,7 @@ fn shape(families: &'static [Family]) -> impl Strategy<Value = Shape> {
         // The drafter has a layer of each kind that the model has keys of.
         let whole = [true, false].iter().filter(|&kind| own.contains(kind)).count();
         let first_whole = usize::from(own.contains(&false));
-        let drafter = Assistant {
+        let drafter = TinyAssistant {
             hidden: 28,
             layers: whole,
             whole: (first_whole..whole).collect(),

@@ -6,13 +6,17 @@ use forerun_engine::{
     Depth, Engine, Event, ModelRunner, Request, Settings, Speculation, SubmissionBudget,
 };
 use forerun_model::{Blueprint, Model};
-use forerun_testkit::{Budget, Golden, Recorder, Stats, Watch};
+use forerun_testkit::{Budget, Golden, Recorder, RecorderStats, RecorderWatch};
 
-fn engine(name: &str, settings: &Settings) -> (Engine<ModelRunner>, Watch) {
+fn engine(name: &str, settings: &Settings) -> (Engine<ModelRunner>, RecorderWatch) {
     on(name, settings, Recorder::new(Box::new(tuned(Some(1)))))
 }
 
-fn on(name: &str, settings: &Settings, mut recorder: Recorder) -> (Engine<ModelRunner>, Watch) {
+fn on(
+    name: &str,
+    settings: &Settings,
+    mut recorder: Recorder,
+) -> (Engine<ModelRunner>, RecorderWatch) {
     let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");
     let watch = recorder.watch();
     let model = Model::load(&blueprint, &mut recorder, &mut |_| {}).expect("a model");
@@ -22,11 +26,15 @@ fn on(name: &str, settings: &Settings, mut recorder: Recorder) -> (Engine<ModelR
 }
 
 /// What one step of the engine does to the device.
-fn step(engine: &mut Engine<ModelRunner>, watch: &Watch) -> Stats {
+fn step(engine: &mut Engine<ModelRunner>, watch: &RecorderWatch) -> RecorderStats {
     let before = watch.stats();
     engine.step(&mut Vec::new());
     let after = watch.stats();
-    Stats { waits: after.waits - before.waits, writes: after.writes - before.writes, ..after }
+    RecorderStats {
+        waits: after.waits - before.waits,
+        writes: after.writes - before.writes,
+        ..after
+    }
 }
 
 fn settings(speculation: Speculation) -> Settings {
@@ -50,7 +58,7 @@ fn a_round_is_two_waits_and_two_writes_at_every_depth() {
         // The prompts and what admission writes.
         (0..3).for_each(|_| drop(step(&mut engine, &watch)));
         while count < 12 {
-            let Stats { waits, writes, .. } = step(&mut engine, &watch);
+            let RecorderStats { waits, writes, .. } = step(&mut engine, &watch);
             assert!(waits <= 2 && writes <= 2, "depth {depth}: {waits} waits, {writes} writes");
             count += 1;
         }
@@ -64,7 +72,7 @@ fn decoding_without_drafts_is_one_wait_and_one_write() {
         engine.submit(Request::greedy(prompt(name, 8), 40)).expect("accepted");
         step(&mut engine, &watch);
         for _ in 0..20 {
-            let Stats { waits, writes, .. } = step(&mut engine, &watch);
+            let RecorderStats { waits, writes, .. } = step(&mut engine, &watch);
             assert_eq!((waits, writes), (1, 1), "{name}");
         }
     }
@@ -75,7 +83,7 @@ fn a_chunk_in_the_middle_of_a_prompt_is_not_waited_for_and_two_are_in_flight() {
     let settings = Settings { prefill_chunk: 4, ..settings(Speculation::OFF) };
     let (mut engine, watch) = engine("qwen3_5", &settings);
     engine.submit(Request::greedy(prompt("qwen3_5", 24), 2)).expect("accepted");
-    let steps: Vec<Stats> = (0..6).map(|_| step(&mut engine, &watch)).collect();
+    let steps: Vec<RecorderStats> = (0..6).map(|_| step(&mut engine, &watch)).collect();
     let waits: Vec<u64> = steps.iter().map(|stats| stats.waits).collect();
     // From the third chunk on, the oldest one is waited for first.
     assert_eq!(waits[..2], [0, 0], "{waits:?}");

@@ -10,8 +10,8 @@ fn listing(names: &[&str]) -> Listing {
     }
 }
 
-fn model(names: &[&str], file: Option<&str>) -> Result<Choice, HubError> {
-    choose(&listing(names), file, Part::Model, None)
+fn model(names: &[&str], file: Option<&str>) -> Result<FileSelection, HubError> {
+    choose(&listing(names), file, RepoPart::Model, None)
 }
 
 fn map(pairs: &[(&str, &str)]) -> WeightMap {
@@ -61,10 +61,10 @@ fn only_what_the_engine_reads_is_taken_and_weights_come_last() {
 fn an_index_decides_which_shards_there_are() {
     let names = ["config.json", INDEX, "a.safetensors", "b.safetensors", "model.safetensors"];
     let index = map(&[("x", "a.safetensors"), ("y", "b.safetensors"), ("z", "a.safetensors")]);
-    let choice = choose(&listing(&names), None, Part::Model, Some(&index)).unwrap();
+    let choice = choose(&listing(&names), None, RepoPart::Model, Some(&index)).unwrap();
     assert_eq!(choice.files, ["config.json", INDEX, "a.safetensors", "b.safetensors"]);
     let index = map(&[("x", "gone.safetensors")]);
-    let error = choose(&listing(&names), None, Part::Model, Some(&index)).unwrap_err();
+    let error = choose(&listing(&names), None, RepoPart::Model, Some(&index)).unwrap_err();
     assert!(error.to_string().contains("gone.safetensors"), "{error}");
 }
 
@@ -72,10 +72,10 @@ fn an_index_decides_which_shards_there_are() {
 fn the_mtp_part_is_the_shards_that_hold_it() {
     let names = ["config.json", INDEX, "a.safetensors", "b.safetensors", "tokenizer.json"];
     let index = map(&[("model.x", "a.safetensors"), ("mtp.fc.weight", "b.safetensors")]);
-    let choice = choose(&listing(&names), None, Part::MtpOnly, Some(&index)).unwrap();
+    let choice = choose(&listing(&names), None, RepoPart::MtpOnly, Some(&index)).unwrap();
     assert_eq!(choice.files, ["config.json", INDEX, "b.safetensors"]);
     let without = map(&[("model.x", "a.safetensors")]);
-    let error = choose(&listing(&names), None, Part::MtpOnly, Some(&without)).unwrap_err();
+    let error = choose(&listing(&names), None, RepoPart::MtpOnly, Some(&without)).unwrap_err();
     assert!(error.to_string().contains("no MTP head"), "{error}");
 }
 

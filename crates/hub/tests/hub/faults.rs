@@ -1,8 +1,8 @@
 //! Broken connections, busy servers, hostile answers.
 
 use crate::setup::{Setup, ask, content, pull, refused, simple};
-use forerun_hub::{Hub, HubError, Settings, Unwatched, Watch};
-use forerun_testkit::hub_server::{Fault, HubRepo, sha256};
+use forerun_hub::{DownloadWatch, Hub, HubError, HubSettings, Unwatched};
+use forerun_testkit::hub_server::{HubRepo, ServerFault, sha256};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ fn check_whole(setup: &Setup) {
 #[test]
 fn a_broken_connection_goes_on_where_it_broke() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail(&large(), [Fault::CutAfter(100_000), Fault::CutAfter(50_000)]);
+    setup.server.fail(&large(), [ServerFault::CutAfter(100_000), ServerFault::CutAfter(50_000)]);
     setup.pull("o/simple").unwrap();
     let bytes = |n: u32| Some(format!("bytes={n}-"));
     assert_eq!(ranges(&setup), [None, bytes(100_000), bytes(150_000)]);
@@ -43,7 +43,10 @@ fn a_broken_connection_goes_on_where_it_broke() {
 #[test]
 fn a_later_run_goes_on_where_the_first_gave_up() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail(&large(), [Fault::CutAfter(1000), Fault::CutAfter(0), Fault::CutAfter(0)]);
+    setup.server.fail(
+        &large(),
+        [ServerFault::CutAfter(1000), ServerFault::CutAfter(0), ServerFault::CutAfter(0)],
+    );
     let error = refused(setup.pull("o/simple"));
     assert!(error.contains(FILE) && error.contains("tried 3 times"), "{error}");
     assert_eq!(std::fs::metadata(partial(&setup)).unwrap().len(), 1000);
@@ -57,7 +60,7 @@ fn a_later_run_goes_on_where_the_first_gave_up() {
 #[test]
 fn a_server_that_ignores_the_range_starts_the_file_over() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail(&large(), [Fault::CutAfter(1000), Fault::IgnoreRange]);
+    setup.server.fail(&large(), [ServerFault::CutAfter(1000), ServerFault::IgnoreRange]);
     setup.pull("o/simple").unwrap();
     check_whole(&setup);
 }
@@ -75,7 +78,7 @@ fn a_partial_file_longer_than_the_file_is_dropped() {
 #[test]
 fn a_range_that_was_not_asked_for_is_refused() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail(&large(), [Fault::CutAfter(1000), Fault::WrongRange]);
+    setup.server.fail(&large(), [ServerFault::CutAfter(1000), ServerFault::WrongRange]);
     let error = refused(setup.pull("o/simple"));
     assert!(error.contains("bytes 1000-299999/300000"), "{error}");
 }
@@ -84,7 +87,7 @@ fn a_range_that_was_not_asked_for_is_refused() {
 fn wrong_bytes_are_found_deleted_and_fetched_anew() {
     for (place, name) in [(large(), FILE), ("resolve".to_owned(), "config.json")] {
         let setup = Setup::new(vec![simple()]);
-        setup.server.fail(&place, [Fault::Corrupt]);
+        setup.server.fail(&place, [ServerFault::Corrupt]);
         let error = refused(setup.pull("o/simple"));
         assert!(error.contains("checksum") && error.contains(name), "{error}");
         assert!(!partial(&setup).exists());
@@ -100,7 +103,7 @@ fn wrong_bytes_are_found_deleted_and_fetched_anew() {
 #[test]
 fn bytes_beyond_the_listed_size_are_refused() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail(&large(), [Fault::TooLong(1)]);
+    setup.server.fail(&large(), [ServerFault::TooLong(1)]);
     let error = refused(setup.pull("o/simple"));
     assert!(error.contains("more than the 300000 bytes"), "{error}");
 }
@@ -108,9 +111,9 @@ fn bytes_beyond_the_listed_size_are_refused() {
 #[test]
 fn busy_servers_are_asked_again() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail("/api/", [Fault::Status(503), Fault::Status(500)]);
-    setup.server.fail("config.json", [Fault::Busy(0), Fault::Status(502)]);
-    setup.server.fail(&large(), [Fault::Status(504)]);
+    setup.server.fail("/api/", [ServerFault::Status(503), ServerFault::Status(500)]);
+    setup.server.fail("config.json", [ServerFault::Busy(0), ServerFault::Status(502)]);
+    setup.server.fail(&large(), [ServerFault::Status(504)]);
     setup.pull("o/simple").unwrap();
     check_whole(&setup);
 }
@@ -118,10 +121,13 @@ fn busy_servers_are_asked_again() {
 #[test]
 fn a_server_that_stays_busy_or_asks_for_too_long_a_wait_is_left() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail("/api/", [Fault::Status(503), Fault::Status(503), Fault::Status(503)]);
+    setup.server.fail(
+        "/api/",
+        [ServerFault::Status(503), ServerFault::Status(503), ServerFault::Status(503)],
+    );
     let error = refused(setup.pull("o/simple"));
     assert!(error.contains("503") && error.contains("tried 3 times"), "{error}");
-    setup.server.fail("/api/", [Fault::Busy(3600)]);
+    setup.server.fail("/api/", [ServerFault::Busy(3600)]);
     let error = refused(setup.pull("o/simple"));
     assert!(error.contains("429") && error.contains("3600 s"), "{error}");
 }
@@ -129,11 +135,11 @@ fn a_server_that_stays_busy_or_asks_for_too_long_a_wait_is_left() {
 #[test]
 fn slow_bytes_are_waited_for_and_silence_is_not() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail(&large(), [Fault::Drip(30_000, Duration::from_millis(5))]);
+    setup.server.fail(&large(), [ServerFault::Drip(30_000, Duration::from_millis(5))]);
     setup.pull("o/simple").unwrap();
     check_whole(&setup);
     let setup = Setup::new(vec![simple()]);
-    let silence = Fault::Stall(Duration::from_secs(30));
+    let silence = ServerFault::Stall(Duration::from_secs(30));
     setup.server.fail(&large(), [silence.clone(), silence.clone(), silence]);
     let error = refused(setup.pull("o/simple"));
     assert!(error.contains("timeout") && error.contains(FILE), "{error}");
@@ -142,13 +148,13 @@ fn slow_bytes_are_waited_for_and_silence_is_not() {
 #[test]
 fn redirects_are_counted_and_must_lead_to_the_web() {
     let setup = Setup::new(vec![simple()]);
-    let around = Fault::Redirect(format!("{}/o/simple/around", setup.server.endpoint()));
+    let around = ServerFault::Redirect(format!("{}/o/simple/around", setup.server.endpoint()));
     setup.server.fail("o/simple", vec![around; 6]);
     let error = refused(setup.pull("o/simple"));
     assert!(error.contains("more than 5 times"), "{error}");
     for bad in ["file:///etc/passwd", "x", "ftp://h/x"] {
         let setup = Setup::new(vec![simple()]);
-        setup.server.fail("config.json", [Fault::Redirect(bad.into())]);
+        setup.server.fail("config.json", [ServerFault::Redirect(bad.into())]);
         let error = refused(setup.pull("o/simple"));
         assert!(error.contains("redirected"), "{bad}: {error}");
     }
@@ -178,7 +184,7 @@ fn a_server_that_is_not_there_is_named() {
     let setup = Setup::new(vec![]);
     // A port that was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let settings = Settings { endpoint: format!("http://{free}"), ..setup.settings() };
+    let settings = HubSettings { endpoint: format!("http://{free}"), ..setup.settings() };
     let error = refused(pull(&Hub::new(settings).unwrap(), "o/simple", &mut Unwatched));
     assert!(error.contains(&free.to_string()) && error.contains("3 times"), "{error}");
 }
@@ -208,7 +214,7 @@ fn a_proxy_is_asked_except_for_hosts_that_need_none() {
     });
     let setup = Setup::new(vec![simple()]);
     let proxied = setup.settings_with(&[("HTTP_PROXY", &address)]);
-    let away = Settings { endpoint: "http://hub.example".into(), ..proxied };
+    let away = HubSettings { endpoint: "http://hub.example".into(), ..proxied };
     refused(pull(&Hub::new(away).unwrap(), "o/simple", &mut Unwatched));
     let line = told.recv().unwrap();
     assert!(line.contains("hub.example"), "{line}");
@@ -238,7 +244,7 @@ struct StopAt {
     notes: Vec<String>,
 }
 
-impl Watch for StopAt {
+impl DownloadWatch for StopAt {
     fn bytes(&mut self, done: u64) {
         self.stop |= done >= self.bytes;
     }
@@ -255,7 +261,7 @@ impl Watch for StopAt {
 #[test]
 fn a_stopped_download_keeps_what_it_has_and_the_next_one_goes_on() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail(&large(), [Fault::Drip(10_000, Duration::from_millis(2))]);
+    setup.server.fail(&large(), [ServerFault::Drip(10_000, Duration::from_millis(2))]);
     let mut watch = StopAt { bytes: 40_000, stop: false, notes: Vec::new() };
     let stopped = pull(&setup.hub(), "o/simple", &mut watch);
     assert!(matches!(stopped, Err(HubError::Stopped)));
@@ -270,7 +276,7 @@ fn a_stopped_download_keeps_what_it_has_and_the_next_one_goes_on() {
 #[test]
 fn two_that_want_the_same_file_fetch_it_once() {
     let setup = Setup::new(vec![simple()]);
-    setup.server.fail(&large(), [Fault::Drip(30_000, Duration::from_millis(10))]);
+    setup.server.fail(&large(), [ServerFault::Drip(30_000, Duration::from_millis(10))]);
     let waited = AtomicUsize::new(0);
     let came: u64 = std::thread::scope(|scope| {
         let run = || {

@@ -2,8 +2,8 @@
 
 use crate::setup::{Setup, ask, content};
 use forerun_base::DType;
-use forerun_hub::{Grafted, HubError, Plan, Unwatched};
-use forerun_testkit::hub_server::{Fault, HubRepo, sha256};
+use forerun_hub::{DownloadPlan, Grafted, HubError, Unwatched};
+use forerun_testkit::hub_server::{HubRepo, ServerFault, sha256};
 use forerun_testkit::tiny::{StoredTensor, safetensors};
 use forerun_weights::Checkpoint;
 
@@ -59,7 +59,7 @@ fn repos(hidden: usize) -> Vec<HubRepo> {
     vec![original, copy]
 }
 
-fn graft(setup: &Setup) -> (Plan, Result<Grafted, HubError>) {
+fn graft(setup: &Setup) -> (DownloadPlan, Result<Grafted, HubError>) {
     let (plan, _) = setup.pull("o/copy").unwrap();
     setup.server.forget();
     let original = "o/original".parse().unwrap();
@@ -67,7 +67,7 @@ fn graft(setup: &Setup) -> (Plan, Result<Grafted, HubError>) {
     (plan, grafted)
 }
 
-fn check_head(plan: &Plan) {
+fn check_head(plan: &DownloadPlan) {
     let checkpoint = Checkpoint::open(&plan.path()).unwrap();
     assert_eq!(checkpoint.names().count(), 5);
     for tensor in head() {
@@ -95,7 +95,10 @@ fn only_the_bytes_of_the_head_come() {
 fn a_broken_range_goes_on_where_it_broke() {
     let setup = Setup::new(repos(16));
     let sha = sha256(&repos(16)[0].files[3].1);
-    setup.server.fail(&sha, [Fault::CutAfter(3), Fault::Status(503), Fault::CutAfter(100)]);
+    setup.server.fail(
+        &sha,
+        [ServerFault::CutAfter(3), ServerFault::Status(503), ServerFault::CutAfter(100)],
+    );
     let (plan, grafted) = graft(&setup);
     grafted.unwrap();
     check_head(&plan);
@@ -105,7 +108,7 @@ fn a_broken_range_goes_on_where_it_broke() {
 fn servers_without_ranges_and_strange_originals_are_refused() {
     let setup = Setup::new(repos(16));
     let two = sha256(&repos(16)[0].files[3].1);
-    setup.server.fail(&two, [Fault::IgnoreRange]);
+    setup.server.fail(&two, [ServerFault::IgnoreRange]);
     let (plan, grafted) = graft(&setup);
     assert!(grafted.unwrap_err().to_string().contains("no ranges"));
     assert!(!plan.path().join("model-mtp.safetensors").exists());

@@ -1,7 +1,7 @@
 //! What comes, where it lies, and who is told what.
 
 use crate::setup::{Setup, ask, content, pull, refused, simple};
-use forerun_hub::{Ask, Hub, HubError, Part, Unwatched};
+use forerun_hub::{DownloadRequest, Hub, HubError, RepoPart, Unwatched};
 use forerun_testkit::hub_server::{HubRepo, git_sha1, sha256};
 use std::path::Path;
 
@@ -95,7 +95,7 @@ fn unknown_repositories_and_revisions_are_named() {
     let setup = Setup::new(vec![simple()]);
     let error = refused(setup.pull("o/none"));
     assert!(error.contains("o/none"), "{error}");
-    let other = Ask { revision: "v9".into(), ..ask("o/simple") };
+    let other = DownloadRequest { revision: "v9".into(), ..ask("o/simple") };
     let error = setup.hub().plan(&other, &mut Unwatched).unwrap_err().to_string();
     assert!(error.contains("v9") && error.contains("o/simple"), "{error}");
 }
@@ -105,7 +105,7 @@ fn revisions_with_slashes_and_commits_are_found_and_remembered() {
     let setup = Setup::new(vec![simple()]);
     let commit = simple().commit;
     for revision in ["refs/pr/1", &commit] {
-        let ask = Ask { revision: revision.into(), ..ask("o/simple") };
+        let ask = DownloadRequest { revision: revision.into(), ..ask("o/simple") };
         let plan = setup.hub().plan(&ask, &mut Unwatched).unwrap();
         setup.hub().fetch(&plan, &mut Unwatched).unwrap();
         assert_eq!(setup.offline().plan(&ask, &mut Unwatched).unwrap().path(), plan.path());
@@ -179,7 +179,7 @@ fn the_mtp_part_alone_is_the_shards_that_hold_it() {
         .large("model-00001-of-00002.safetensors", content(10, 1))
         .large("model-00002-of-00002.safetensors", content(10, 2));
     let setup = Setup::new(vec![repo]);
-    let only = Ask { part: Part::MtpOnly, ..ask("o/two") };
+    let only = DownloadRequest { part: RepoPart::MtpOnly, ..ask("o/two") };
     let plan = setup.hub().plan(&only, &mut Unwatched).unwrap();
     let names: Vec<&str> = plan.files.iter().map(|file| file.name.as_str()).collect();
     let shard = "model-00002-of-00002.safetensors";

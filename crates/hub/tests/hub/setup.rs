@@ -1,6 +1,9 @@
 //! A server, an empty cache and a client between them.
 
-use forerun_hub::{Ask, Fetched, Hub, HubError, Part, Patience, Plan, Settings, Unwatched, Watch};
+use forerun_hub::{
+    DownloadPlan, DownloadRequest, DownloadWatch, Downloaded, Hub, HubError, HubSettings, RepoPart,
+    Timeouts, Unwatched,
+};
 use forerun_testkit::hub_server::{HubRepo, HubServer};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,18 +37,18 @@ impl Setup {
         self.home.path().join("hub")
     }
 
-    pub(crate) fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> HubSettings {
         self.settings_with(&[])
     }
 
-    pub(crate) fn settings_with(&self, more: &[(&str, &str)]) -> Settings {
+    pub(crate) fn settings_with(&self, more: &[(&str, &str)]) -> HubSettings {
         let (home, endpoint) = (self.home.path().display().to_string(), self.server.endpoint());
-        let settings = Settings::read(&|name| match name {
+        let settings = HubSettings::read(&|name| match name {
             "HF_HOME" => Some(home.clone()),
             "HF_ENDPOINT" => Some(endpoint.clone()),
             other => more.iter().find(|(key, _)| *key == other).map(|(_, v)| (*v).to_owned()),
         });
-        let patience = Patience {
+        let patience = Timeouts {
             connect: Duration::from_secs(5),
             read: Duration::from_millis(500),
             answer: Duration::from_secs(5),
@@ -53,7 +56,7 @@ impl Setup {
             first_wait: Duration::from_millis(1),
             longest_wait: Duration::from_secs(2),
         };
-        Settings { patience, ..settings.unwrap() }
+        HubSettings { patience, ..settings.unwrap() }
     }
 
     pub(crate) fn hub(&self) -> Hub {
@@ -61,29 +64,33 @@ impl Setup {
     }
 
     pub(crate) fn offline(&self) -> Hub {
-        Hub::new(Settings { offline: true, ..self.settings() }).unwrap()
+        Hub::new(HubSettings { offline: true, ..self.settings() }).unwrap()
     }
 
-    pub(crate) fn pull(&self, model: &str) -> Result<(Plan, Fetched), HubError> {
+    pub(crate) fn pull(&self, model: &str) -> Result<(DownloadPlan, Downloaded), HubError> {
         pull(&self.hub(), model, &mut Unwatched)
     }
 }
 
-pub(crate) fn ask(model: &str) -> Ask {
-    Ask { model: model.parse().unwrap(), revision: "main".into(), part: Part::Model }
+pub(crate) fn ask(model: &str) -> DownloadRequest {
+    DownloadRequest {
+        model: model.parse().unwrap(),
+        revision: "main".into(),
+        part: RepoPart::Model,
+    }
 }
 
 pub(crate) fn pull(
     hub: &Hub,
     model: &str,
-    watch: &mut dyn Watch,
-) -> Result<(Plan, Fetched), HubError> {
+    watch: &mut dyn DownloadWatch,
+) -> Result<(DownloadPlan, Downloaded), HubError> {
     let plan = hub.plan(&ask(model), watch)?;
     let fetched = hub.fetch(&plan, watch)?;
     Ok((plan, fetched))
 }
 
 /// The error of a pull.
-pub(crate) fn refused(result: Result<(Plan, Fetched), HubError>) -> String {
+pub(crate) fn refused(result: Result<(DownloadPlan, Downloaded), HubError>) -> String {
     result.map(|(plan, _)| plan).expect_err("it was fetched").to_string()
 }

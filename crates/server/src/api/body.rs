@@ -3,11 +3,11 @@
 //! Bytes that are still coming in count against one bound, what they come to once parsed against another: a slow sender
 //! takes no room from those who are done. Room for parsing is waited for; it comes back when a prompt is made.
 
-use super::weight::Weight;
-use super::{Fields, Ignored};
+use super::weight::JsonMemory;
+use super::{Ignored, RequestFields};
 use crate::app::App;
 use crate::error::ServerError;
-use crate::server::Slot;
+use crate::server::ConnectionSlot;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -35,7 +35,7 @@ const REPEATED: usize = 64 << 20;
 const BETA: &str = "anthropic-beta";
 
 /// Memory for what clients send, over all requests.
-pub(crate) struct Room {
+pub(crate) struct BodyMemory {
     bodies: Arc<Semaphore>,
     small: Arc<Semaphore>,
     parsed: Arc<Semaphore>,
@@ -45,7 +45,7 @@ pub(crate) struct Room {
     returns: Arc<Returns>,
 }
 
-impl Room {
+impl BodyMemory {
     pub(crate) fn new(body_bytes: usize, return_memory: fn()) -> Self {
         let units = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT));
         let most_parsed = PARSED.max(body_bytes.saturating_mul(4));
@@ -60,8 +60,8 @@ impl Room {
     }
 
     /// Room for what becomes of a body, once there is some.
-    async fn parse(&self, body: &[u8], patience: Duration) -> Result<BodyRoom, ServerError> {
-        let weight = Weight::of(body);
+    async fn parse(&self, body: &[u8], patience: Duration) -> Result<BodyPermit, ServerError> {
+        let weight = JsonMemory::of(body);
         weight.check(self.most_parsed)?;
         let small = weight.bytes <= SMALL;
         let pool = if small { &self.small } else { &self.parsed };
@@ -70,7 +70,7 @@ impl Room {
         match tokio::time::timeout(patience, room).await {
             Ok(Ok(room)) => {
                 let returns = (!small).then(|| Arc::clone(&self.returns));
-                Ok(BodyRoom { _room: room, returns })
+                Ok(BodyPermit { _room: room, returns })
             }
             Ok(Err(_)) | Err(_) => Err(busy()),
         }
@@ -82,7 +82,7 @@ impl Room {
         part: &impl Serialize,
     ) -> Result<Option<OwnedSemaphorePermit>, ServerError> {
         let text = serde_json::to_vec(part).unwrap_or_default();
-        match units(Weight::of(&text).bytes) {
+        match units(JsonMemory::of(&text).bytes) {
             0 => Ok(None),
             more => Arc::clone(&self.repeated)
                 .try_acquire_many_owned(more)
@@ -117,12 +117,12 @@ impl Returns {
 }
 
 /// Room for what a body comes to once parsed. A long one's memory is given back behind it.
-pub(crate) struct BodyRoom {
+pub(crate) struct BodyPermit {
     _room: OwnedSemaphorePermit,
     returns: Option<Arc<Returns>>,
 }
 
-impl Drop for BodyRoom {
+impl Drop for BodyPermit {
     fn drop(&mut self) {
         if let Some(returns) = &self.returns {
             returns.soon();
@@ -136,8 +136,8 @@ fn units(bytes: usize) -> u32 {
 
 /// The fields of a request, with the room they take while they live.
 pub(crate) struct JsonBody {
-    pub(crate) fields: Fields,
-    _room: BodyRoom,
+    pub(crate) fields: RequestFields,
+    _room: BodyPermit,
 }
 
 impl FromRequest<Arc<App>> for JsonBody {
@@ -151,7 +151,7 @@ impl FromRequest<Arc<App>> for JsonBody {
         let (bytes, _bytes_room) = tokio::time::timeout(patience, read(app, body))
             .await
             .map_err(|_| ServerError::TooSlow(patience.as_secs()))??;
-        if let Some(slot) = parts.extensions.get::<Arc<Slot>>() {
+        if let Some(slot) = parts.extensions.get::<Arc<ConnectionSlot>>() {
             slot.request();
         }
         let ignored = Ignored::new(parts.uri.path(), app.settings.strict);
@@ -159,7 +159,7 @@ impl FromRequest<Arc<App>> for JsonBody {
             ignored.field(BETA)?;
         }
         let room = app.room.parse(&bytes, patience).await?;
-        Ok(Self { fields: Fields::parse(&bytes, ignored)?, _room: room })
+        Ok(Self { fields: RequestFields::parse(&bytes, ignored)?, _room: room })
     }
 }
 

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// The object of a request body, or one inside it.
-pub(crate) struct Fields {
+pub(crate) struct RequestFields {
     /// Where it is, with a dot at the end, or nothing.
     place: String,
     fields: Map<String, Value>,
@@ -16,7 +16,7 @@ pub(crate) struct Fields {
     pub(crate) ignored: Ignored,
 }
 
-impl Fields {
+impl RequestFields {
     /// Parses a body.
     pub(crate) fn parse(bytes: &[u8], ignored: Ignored) -> Result<Self, ServerError> {
         let not_json = |why: String| ServerError::Invalid { param: None, message: why };

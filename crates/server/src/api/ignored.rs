@@ -2,18 +2,13 @@
 //!
 //! What changes the answer and is not supported is refused by name. The rows below are what clients send by default
 //! though the answer is the same without it: hints, labels of who asks, flags of other servers, tools that only
-//! another server could run. They are accepted and told: in the response's header `forerun-ignored` and in the log.
+//! another server could run. They are accepted and listed as the first note of the response (`notes`) and in the log.
 //! A strict server refuses them as it refuses any other field.
 
 use crate::error::ServerError;
-use axum::http::HeaderValue;
-use axum::response::Response;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where a response says what was ignored.
-pub(crate) const HEADER: &str = "forerun-ignored";
-
-/// Whose fields they are.
+/// Which API a field belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
     Chat,
@@ -24,15 +19,15 @@ pub(crate) enum Api {
 
 use Api::{Chat, Completions, Messages, Responses};
 
-/// A place in a request (`[]` is any index), or a request header, and why it has no effect.
-struct Row {
+/// The path of a field (`[]` is any index), or a request header, and why it has no effect.
+struct IgnoredField {
     apis: &'static [Api],
-    place: &'static str,
+    path: &'static str,
     why: &'static str,
 }
 
-const fn row(apis: &'static [Api], place: &'static str, why: &'static str) -> Row {
-    Row { apis, place, why }
+const fn row(apis: &'static [Api], path: &'static str, why: &'static str) -> IgnoredField {
+    IgnoredField { apis, path, why }
 }
 
 const OPENAI: &[Api] = &[Chat, Completions, Responses];
@@ -44,7 +39,7 @@ const ELSEWHERE: &str = "only tools of the client can be called";
 const AT_ONCE: &str = "all tools there are must be in the request";
 
 /// Every field that is ignored.
-const FIELDS: &[Row] = &[
+const FIELDS: &[IgnoredField] = &[
     row(OPENAI, "user", LABEL),
     row(OPENAI, "safety_identifier", LABEL),
     row(OPENAI, "service_tier", PRICE),
@@ -64,7 +59,7 @@ const FIELDS: &[Row] = &[
     row(&[Responses], "include[]", "the tools it is about are not run here"),
     row(&[Responses], "tools[].defer_loading", LOADED),
     row(&[Responses], "tools[].allowed_callers", "the model is the only caller"),
-    row(&[Responses], "tools[].output_schema", "templates have no place for it"),
+    row(&[Responses], "tools[].output_schema", "templates have no path for it"),
     row(&[Responses], "tools[].format", "it is told to the model, which is not held to it"),
     row(&[Messages], "anthropic-beta", "what a beta allows needs no flag here"),
     row(&[Messages], "metadata", LABEL),
@@ -82,11 +77,11 @@ const FIELDS: &[Row] = &[
     row(&[Messages], "output_config.task_budget", "the model is not told of budgets"),
     row(&[Messages], "tools[].defer_loading", LOADED),
     row(&[Messages], "tools[].allowed_callers", "the model is the only caller"),
-    row(&[Messages], "tools[].input_examples", "templates have no place for it"),
+    row(&[Messages], "tools[].input_examples", "templates have no path for it"),
 ];
 
 /// Types of tools that another server would run and that clients offer without being asked to. A star is any ending.
-const TOOLS: &[Row] = &[
+const TOOLS: &[IgnoredField] = &[
     row(&[Responses], "web_search*", ELSEWHERE),
     row(&[Responses], "image_generation", ELSEWHERE),
     row(&[Responses], "tool_search", AT_ONCE),
@@ -97,32 +92,32 @@ const TOOLS: &[Row] = &[
     row(&[Messages], "tool_search_tool_*", AT_ONCE),
 ];
 
-/// What of a request had no effect. Whoever reads a part of the request shares it.
+/// The fields of a request that were ignored; shared by the readers of its parts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ignored(Arc<Inner>);
+pub(crate) struct Ignored(Arc<RequestState>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    /// No API in particular ignores nothing.
+struct RequestState {
+    /// Without an API nothing is ignored.
     api: Option<Api>,
     strict: bool,
-    places: Mutex<Places>,
+    fields: Mutex<IgnoredFields>,
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct IgnoredFields {
     named: Vec<String>,
-    /// Further ones, which are only counted.
+    /// Fields beyond those, which are only counted.
     more: usize,
 }
 
-/// Most places that are kept by name.
-const NAMED: usize = 64;
+/// Most fields that are kept by name.
+const MAX_NAMED: usize = 64;
 
 impl Api {
-    /// The API that lives at a path.
-    fn of(path: &str) -> Option<Self> {
-        match path {
+    /// The API that is served at a URL path.
+    fn of(url: &str) -> Option<Self> {
+        match url {
             "/v1/chat/completions" => Some(Chat),
             "/v1/completions" => Some(Completions),
             "/v1/responses" => Some(Responses),
@@ -133,81 +128,83 @@ impl Api {
 }
 
 impl Ignored {
-    /// Nothing yet, of a request to `path`.
-    pub(crate) fn new(path: &str, strict: bool) -> Self {
-        Self(Arc::new(Inner { api: Api::of(path), strict, places: Mutex::default() }))
+    /// For a request to a URL path, nothing ignored yet.
+    pub(crate) fn new(url: &str, strict: bool) -> Self {
+        Self(Arc::new(RequestState { api: Api::of(url), strict, fields: Mutex::default() }))
     }
 
     /// Why a field may be ignored, if it may.
-    fn why(&self, place: &str) -> Option<&'static str> {
-        let (api, place) = (self.0.api?, without_indexes(place));
-        let found = FIELDS.iter().find(|row| row.apis.contains(&api) && row.place == place);
+    fn why(&self, path: &str) -> Option<&'static str> {
+        let (api, path) = (self.0.api?, without_indexes(path));
+        let found = FIELDS.iter().find(|row| row.apis.contains(&api) && row.path == path);
         found.map(|row| row.why)
     }
 
     /// Why a tool of this type may be ignored, if it may.
     fn why_tool(&self, kind: &str) -> Option<&'static str> {
         let api = self.0.api?;
-        let fits = |row: &&Row| match row.place.strip_suffix('*') {
+        let fits = |row: &&IgnoredField| match row.path.strip_suffix('*') {
             Some(beginning) => kind.starts_with(beginning),
-            None => kind == row.place,
+            None => kind == row.path,
         };
         TOOLS.iter().filter(|row| row.apis.contains(&api)).find(fits).map(|row| row.why)
     }
 
     /// Whether the table has a field.
-    pub(crate) fn knows(&self, place: &str) -> bool {
-        self.why(place).is_some()
+    pub(crate) fn knows(&self, path: &str) -> bool {
+        self.why(path).is_some()
     }
 
     /// Ignores a field if the table has it; whether it has.
-    pub(crate) fn field(&self, place: &str) -> Result<bool, ServerError> {
-        self.take(place.to_owned(), self.why(place))
+    pub(crate) fn field(&self, path: &str) -> Result<bool, ServerError> {
+        self.take(path.to_owned(), self.why(path))
     }
 
     /// Ignores a tool if the table has its type; whether it has.
-    pub(crate) fn tool(&self, place: &str, kind: &str) -> Result<bool, ServerError> {
-        self.take(place.to_owned(), self.why_tool(kind))
+    pub(crate) fn tool(&self, path: &str, kind: &str) -> Result<bool, ServerError> {
+        self.take(path.to_owned(), self.why_tool(kind))
     }
 
-    fn take(&self, place: String, why: Option<&'static str>) -> Result<bool, ServerError> {
+    fn take(&self, path: String, why: Option<&'static str>) -> Result<bool, ServerError> {
         let Some(why) = why else { return Ok(false) };
         if self.0.strict {
-            let field = crate::app::shortened(&place);
+            let field = crate::app::shortened(&path);
             return Err(ServerError::Unsupported { field, why: Some(why) });
         }
-        let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.named.len() >= NAMED {
-            places.more += 1;
-        } else if !places.named.contains(&place) {
-            places.named.push(place);
+        let mut fields = self.0.fields.lock().unwrap_or_else(PoisonError::into_inner);
+        if fields.named.len() >= MAX_NAMED {
+            fields.more += 1;
+        } else if !fields.named.contains(&path) {
+            fields.named.push(path);
         }
         Ok(true)
     }
 
-    /// Says in a response what was ignored.
-    pub(crate) fn tell(&self, mut response: Response) -> Response {
-        let places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (false, Ok(value)) =
-            (places.named.is_empty(), HeaderValue::try_from(listed(&places)))
-        {
-            response.headers_mut().insert(HEADER, value);
+    /// Adds what was ignored to the notes of the response.
+    pub(crate) fn add_to_notes(&self) {
+        if let Some(fields) = self.list() {
+            super::notes::add_ignored(&fields);
         }
-        response
+    }
+
+    /// What was ignored so far, bounded in length; `None` where nothing was.
+    fn list(&self) -> Option<String> {
+        let fields = self.0.fields.lock().unwrap_or_else(PoisonError::into_inner);
+        (!fields.named.is_empty()).then(|| listed(&fields))
     }
 }
 
-/// Places as a header has them: names of the table with indexes, bounded, as clients bound the headers they read.
-fn listed(places: &Places) -> String {
-    const MOST: usize = 1024;
+/// Names of ignored fields with their indexes, separated by commas and bounded in length.
+fn listed(fields: &IgnoredFields) -> String {
+    const MAX_LEN: usize = 1024;
     let mut text = String::new();
-    let mut left = places.named.len() + places.more;
-    for place in &places.named {
-        if text.len() + place.len() > MOST {
+    let mut left = fields.named.len() + fields.more;
+    for path in &fields.named {
+        if text.len() + path.len() > MAX_LEN {
             break;
         }
         text.push_str(if text.is_empty() { "" } else { ", " });
-        text.push_str(place);
+        text.push_str(path);
         left -= 1;
     }
     if left > 0 {
@@ -217,10 +214,10 @@ fn listed(places: &Places) -> String {
 }
 
 /// `tools[4].tools[2].name` as `tools[].tools[].name`.
-fn without_indexes(place: &str) -> String {
-    let mut out = String::with_capacity(place.len());
+fn without_indexes(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
     let mut inside = false;
-    for c in place.chars() {
+    for c in path.chars() {
         inside = (inside || c == '[') && c != ']';
         if !inside || c == '[' {
             out.push(c);
@@ -231,39 +228,34 @@ fn without_indexes(place: &str) -> String {
 }
 
 /// The fields of a request, and not inside them, that an API ignores: name and reason.
-pub(crate) fn documented(path: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let api = Api::of(path);
-    let outer = |row: &&Row| !row.place.contains(['.', '[', '-']);
-    let of_api = move |row: &&Row| api.is_some_and(|api| row.apis.contains(&api));
-    FIELDS.iter().filter(of_api).filter(outer).map(|row| (row.place, row.why))
+pub(crate) fn documented(url: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let api = Api::of(url);
+    let outer = |row: &&IgnoredField| !row.path.contains(['.', '[', '-']);
+    let of_api = move |row: &&IgnoredField| api.is_some_and(|api| row.apis.contains(&api));
+    FIELDS.iter().filter(of_api).filter(outer).map(|row| (row.path, row.why))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn header(ignored: &Ignored) -> Option<String> {
-        let response = ignored.tell(Response::default());
-        response.headers().get(HEADER).map(|value| value.to_str().unwrap().to_owned())
-    }
-
     #[test]
     fn what_the_table_has_is_ignored_once_and_told_in_order() {
         let ignored = Ignored::new("/v1/responses", false);
-        assert_eq!(header(&ignored), None);
-        for (place, known) in [
+        assert_eq!(ignored.list(), None);
+        for (path, known) in [
             ("client_metadata", true),
             ("tools[4].tools[2].defer_loading", true),
             ("client_metadata", true),
             ("previous_response_id", false),
             ("thinking", false),
         ] {
-            assert_eq!(ignored.field(place).unwrap(), known, "{place}");
+            assert_eq!(ignored.field(path).unwrap(), known, "{path}");
         }
         assert!(ignored.tool("tools[8]", "web_search_preview").unwrap());
         assert!(!ignored.tool("tools[9]", "computer_use_preview").unwrap());
         let told = "client_metadata, tools[4].tools[2].defer_loading, tools[8]";
-        assert_eq!(header(&ignored).as_deref(), Some(told));
+        assert_eq!(ignored.list().as_deref(), Some(told));
     }
 
     #[test]
@@ -281,7 +273,7 @@ mod tests {
         for i in 0..10_000 {
             assert!(ignored.field(&format!("tools[{i}].defer_loading")).unwrap());
         }
-        let told = header(&ignored).unwrap();
+        let told = ignored.list().unwrap();
         let (named, more) = told.rsplit_once(", and ").unwrap();
         let left: usize = more.strip_suffix(" more").unwrap().parse().unwrap();
         assert_eq!(named.split(", ").count() + left, 10_000);

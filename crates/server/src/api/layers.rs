@@ -1,10 +1,10 @@
 //! Around every request: its id, its key, its error in the form of its API, its line in the log.
 
-use super::ignored;
+use super::notes;
 use crate::app::App;
 use crate::error::{Form, ServerError};
 use crate::ids;
-use crate::server::Slot;
+use crate::server::ConnectionSlot;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -49,7 +49,8 @@ fn check_head(app: &App, parts: &Parts) -> Result<(), ServerError> {
         return Err(ServerError::HeadTooLarge { found, most: HEAD_BYTES });
     }
     app.hosts.check(parts)?;
-    let reserve = parts.extensions.get::<Arc<Slot>>().is_some_and(|slot| slot.is_reserve());
+    let reserve =
+        parts.extensions.get::<Arc<ConnectionSlot>>().is_some_and(|slot| slot.is_reserve());
     if reserve && !parts.uri.path().starts_with("/health") {
         return Err(ServerError::Unavailable("all connections are taken"));
     }
@@ -83,7 +84,7 @@ pub(crate) async fn name_and_explain(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match checked {
-        Ok(()) => super::notes::noting(next.run(request)).await,
+        Ok(()) => notes::with_notes(next.run(request)).await,
         Err(error) => refused(&request, error),
     };
     let error = response.extensions_mut().remove::<ServerError>();
@@ -107,15 +108,15 @@ pub(crate) async fn name_and_explain(
     let verb = if status == 405 || status == 404 { "any" } else { method.as_str() };
     app.metrics.note_http(verb, route, status);
     let error = error.map(|error| error.to_string());
-    let ignored = response.headers().get(ignored::HEADER).and_then(|value| value.to_str().ok());
-    tracing::info!(request_id = %id, %method, path, status, ms, error, ignored, "request");
+    let notes = response.headers().get(notes::HEADER).and_then(|value| value.to_str().ok());
+    tracing::info!(request_id = %id, %method, path, status, ms, error, notes, "request");
     response
 }
 
 /// A refusal of the whole request. A connection of the reserve is closed with it.
 fn refused(request: &Request, error: ServerError) -> Response {
     let mut response = error.into_response();
-    if request.extensions().get::<Arc<Slot>>().is_some_and(|slot| slot.is_reserve()) {
+    if request.extensions().get::<Arc<ConnectionSlot>>().is_some_and(|slot| slot.is_reserve()) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -17,8 +17,8 @@ mod tokens;
 mod version;
 mod weight;
 
-pub(crate) use body::{JsonBody, Room};
-pub(crate) use fields::Fields;
+pub(crate) use body::{BodyMemory, JsonBody};
+pub(crate) use fields::RequestFields;
 pub(crate) use ignored::Ignored;
 pub(crate) use layers::{HEAD_BYTES, RequestId};
 

@@ -21,14 +21,14 @@ const TEXT: usize = 48;
 
 /// What a text comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Weight {
+pub(crate) struct JsonMemory {
     /// Bytes once parsed.
     pub(crate) bytes: usize,
     containers: usize,
     depth: usize,
 }
 
-impl Weight {
+impl JsonMemory {
     /// Counts.
     pub(crate) fn of(text: &[u8]) -> Self {
         let mut weight = Self { bytes: text.len(), ..Self::default() };
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn what_is_inside_texts_does_not_count() {
-        let plain = Weight::of(br#"{"a":"xxxxxxxxxx","b":["y"]}"#);
-        let tricky = Weight::of(br#"{"a":"{[,\",]}\\","b":["y"]}"#);
+        let plain = JsonMemory::of(br#"{"a":"xxxxxxxxxx","b":["y"]}"#);
+        let tricky = JsonMemory::of(br#"{"a":"{[,\",]}\\","b":["y"]}"#);
         assert_eq!(plain, tricky);
         assert_eq!((plain.containers, plain.depth), (2, 2));
         assert_eq!(plain.bytes, 28 + OBJECT + ENTRY + LIST + 4 * TEXT);
@@ -99,16 +99,16 @@ mod tests {
 
     #[test]
     fn entries_count_by_what_they_are_entries_of() {
-        let weight = Weight::of(b"[1,{},[2,3],4]");
+        let weight = JsonMemory::of(b"[1,{},[2,3],4]");
         assert_eq!(weight.bytes, 14 + 2 * LIST + OBJECT + 4 * ELEMENT);
-        let weight = Weight::of(br#"{"a":[1,2],"b":3}"#);
+        let weight = JsonMemory::of(br#"{"a":[1,2],"b":3}"#);
         assert_eq!(weight.bytes, 17 + OBJECT + LIST + ELEMENT + ENTRY + 2 * TEXT);
     }
 
     #[test]
     fn what_is_no_json_is_counted_and_not_judged() {
         for text in [&b""[..], b"]]]}", b"\"", b"\"\\", b"{{{", b"\xff,\"\xff"] {
-            assert!(Weight::of(text).check(1 << 20).is_ok(), "{text:?}");
+            assert!(JsonMemory::of(text).check(1 << 20).is_ok(), "{text:?}");
         }
     }
 
@@ -120,9 +120,9 @@ mod tests {
             (parts, usize::MAX, "65536"),
             (b"[0,0,0]".to_vec(), 100, "100"),
         ] {
-            let refused = Weight::of(&text).check(most).unwrap_err();
+            let refused = JsonMemory::of(&text).check(most).unwrap_err();
             assert!(refused.to_string().contains(named), "{refused}");
         }
-        assert!(Weight::of(&[b'['; DEPTH]).check(usize::MAX).is_ok());
+        assert!(JsonMemory::of(&[b'['; DEPTH]).check(usize::MAX).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 //! Connections: how many, how long, how large their heads.
 
-use super::slots::{Held, Slot, Slots};
+use super::slots::{ConnectionSlot, ConnectionSlots, HeldSlot};
 use super::write_timeout::WriteTimeout;
 use crate::api::HEAD_BYTES;
 use crate::settings::Settings;
@@ -32,13 +32,13 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncont
 pub(super) struct Connections {
     router: Router,
     patience: Duration,
-    slots: Arc<Slots>,
+    slots: Arc<ConnectionSlots>,
     closing: watch::Sender<bool>,
 }
 
 impl Connections {
     pub(super) fn new(settings: &Settings, router: Router) -> Self {
-        let (patience, slots) = (settings.patience, Slots::new(settings.connections));
+        let (patience, slots) = (settings.patience, ConnectionSlots::new(settings.connections));
         Self { router, patience, slots, closing: watch::channel(false).0 }
     }
 
@@ -63,7 +63,7 @@ impl Connections {
         }
     }
 
-    async fn serve(self, stream: TcpStream, held: Held) {
+    async fn serve(self, stream: TcpStream, held: HeldSlot) {
         // Tokens are small and each counts.
         let _ = stream.set_nodelay(true);
         let io = TokioIo::new(WriteTimeout::new(stream, self.patience));
@@ -108,7 +108,7 @@ impl Connections {
 /// The router, with the connection's slot told what it does.
 fn answering(
     router: Router,
-    slot: Arc<Slot>,
+    slot: Arc<ConnectionSlot>,
 ) -> impl Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
     let router = TowerToHyperService::new(router);
     move |mut request| {
@@ -127,7 +127,7 @@ type Answer = Result<Response<Told>, Infallible>;
 /// The body of an answer; the connection is silent again once it is gone.
 struct Told {
     body: axum::body::Body,
-    slot: Arc<Slot>,
+    slot: Arc<ConnectionSlot>,
 }
 
 impl Body for Told {

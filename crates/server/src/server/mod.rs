@@ -7,7 +7,7 @@ mod slots;
 mod write_timeout;
 
 pub(crate) use hosts::Hosts;
-pub(crate) use slots::Slot;
+pub(crate) use slots::ConnectionSlot;
 
 use crate::api;
 use crate::app::App;
@@ -121,7 +121,7 @@ impl Server {
             looks: watchers.looks,
             keys: Keys::new(&settings.api_keys, &settings.admin_keys),
             hosts: Hosts::new(address.ip(), &settings.hosts),
-            room: api::Room::new(settings.body_bytes, settings.return_memory),
+            room: api::BodyMemory::new(settings.body_bytes, settings.return_memory),
             settings,
             since: ids::now(),
         });

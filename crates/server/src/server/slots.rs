@@ -29,7 +29,7 @@ enum Phase {
 
 /// One connection.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ConnectionSlot {
     phase: Mutex<Phase>,
     /// Told to go; not counted any more.
     shed: AtomicBool,
@@ -37,7 +37,7 @@ pub(crate) struct Slot {
     reserve: bool,
 }
 
-impl Slot {
+impl ConnectionSlot {
     fn new(reserve: bool) -> Self {
         let phase = Mutex::new(Phase::Silent(Instant::now()));
         Self { phase, shed: AtomicBool::new(false), go: Notify::new(), reserve }
@@ -84,31 +84,32 @@ impl Slot {
 
 /// All connections.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct ConnectionSlots {
     most: usize,
-    taken: Mutex<Vec<Arc<Slot>>>,
+    taken: Mutex<Vec<Arc<ConnectionSlot>>>,
     open: watch::Sender<usize>,
 }
 
 /// A slot, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) slot: Arc<Slot>,
-    slots: Arc<Slots>,
+pub(super) struct HeldSlot {
+    pub(super) slot: Arc<ConnectionSlot>,
+    slots: Arc<ConnectionSlots>,
 }
 
-impl Slots {
+impl ConnectionSlots {
     pub(super) fn new(most: usize) -> Arc<Self> {
         let (most, taken) = (most.max(1), Mutex::default());
         Arc::new(Self { most, taken, open: watch::channel(0).0 })
     }
 
     /// Room for a connection, if need be where another one is told to go.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Held> {
+    pub(super) fn take(self: &Arc<Self>) -> Option<HeldSlot> {
         let mut taken = lock(&self.taken);
         let counted = |reserve| {
-            let counts =
-                |slot: &&Arc<Slot>| slot.reserve == reserve && !slot.shed.load(Ordering::Relaxed);
+            let counts = |slot: &&Arc<ConnectionSlot>| {
+                slot.reserve == reserve && !slot.shed.load(Ordering::Relaxed)
+            };
             taken.iter().filter(counts).count()
         };
         let room = |reserve, most| counted(reserve) < most || shed(&taken, reserve);
@@ -117,10 +118,10 @@ impl Slots {
             (false, most) if room(true, most) => true,
             (false, _) => return None,
         };
-        let slot = Arc::new(Slot::new(reserve));
+        let slot = Arc::new(ConnectionSlot::new(reserve));
         taken.push(Arc::clone(&slot));
         self.open.send_replace(taken.len());
-        Some(Held { slot, slots: Arc::clone(self) })
+        Some(HeldSlot { slot, slots: Arc::clone(self) })
     }
 
     /// Tells the connection to go that is silent for longest: the system has no more of them.
@@ -138,8 +139,9 @@ impl Slots {
 }
 
 /// Tells one connection to go; whether there is one that may.
-fn shed(taken: &[Arc<Slot>], reserve: bool) -> bool {
-    let stays = |slot: &&Arc<Slot>| slot.reserve == reserve && !slot.shed.load(Ordering::Relaxed);
+fn shed(taken: &[Arc<ConnectionSlot>], reserve: bool) -> bool {
+    let stays =
+        |slot: &&Arc<ConnectionSlot>| slot.reserve == reserve && !slot.shed.load(Ordering::Relaxed);
     let now = Instant::now();
     let ranked = taken.iter().filter(stays).filter_map(|slot| Some((slot.rank(now)?, slot)));
     let Some((_, slot)) = ranked.min_by_key(|&(rank, _)| rank) else { return false };
@@ -148,7 +150,7 @@ fn shed(taken: &[Arc<Slot>], reserve: bool) -> bool {
     true
 }
 
-impl Drop for Held {
+impl Drop for HeldSlot {
     fn drop(&mut self) {
         let mut taken = lock(&self.slots.taken);
         taken.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
@@ -160,13 +162,13 @@ impl Drop for Held {
 mod tests {
     use super::*;
 
-    fn shed_of(held: &[Held]) -> Vec<bool> {
+    fn shed_of(held: &[HeldSlot]) -> Vec<bool> {
         held.iter().map(|held| held.slot.shed.load(Ordering::Relaxed)).collect()
     }
 
     #[test]
     fn who_has_just_come_goes_after_those_who_are_slow() {
-        let [sending, silent, answering, fresh] = [(); 4].map(|()| Slot::new(false));
+        let [sending, silent, answering, fresh] = [(); 4].map(|()| ConnectionSlot::new(false));
         sending.head(true);
         silent.answered();
         answering.head(false);
@@ -179,8 +181,8 @@ mod tests {
 
     #[test]
     fn the_silent_go_first_then_those_who_send_and_who_waits_for_an_answer_never() {
-        let slots = Slots::new(4);
-        let mut held: Vec<Held> = (0..4).map(|_| slots.take().unwrap()).collect();
+        let slots = ConnectionSlots::new(4);
+        let mut held: Vec<HeldSlot> = (0..4).map(|_| slots.take().unwrap()).collect();
         held[0].slot.head(false);
         held[1].slot.head(true);
         let mut expected = vec![false; 4];
@@ -192,7 +194,7 @@ mod tests {
             assert_eq!(shed_of(&held), expected);
         }
         // All wait for answers: the rest is for health checks.
-        let reserve: Vec<Held> = (0..RESERVE).map(|_| slots.take().unwrap()).collect();
+        let reserve: Vec<HeldSlot> = (0..RESERVE).map(|_| slots.take().unwrap()).collect();
         assert!(reserve.iter().all(|held| held.slot.is_reserve()));
         let one_more = slots.take().unwrap();
         assert!(one_more.slot.is_reserve() && shed_of(&reserve)[0]);

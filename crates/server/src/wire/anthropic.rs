@@ -1,6 +1,6 @@
 //! `/v1/messages` and `/v1/messages/count_tokens`.
 
-use super::receipt::Timings;
+use super::receipt::ReceiptTimings;
 use crate::answer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Message {
-    pub(crate) role: Role,
+    pub(crate) role: MessageRole,
     pub(crate) content: Value,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
+pub(crate) enum MessageRole {
     System,
     User,
     Assistant,
@@ -24,7 +24,7 @@ pub(crate) enum Role {
 /// A block a client sends.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Block {
+pub(crate) enum RequestBlock {
     Text {
         text: String,
         cache_control: Option<CacheControl>,
@@ -93,7 +93,7 @@ pub(crate) enum Ttl {
 /// A tool a client defines.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Tool {
+pub(crate) struct ToolDefinition {
     #[serde(rename = "type")]
     pub(crate) _kind: Option<String>,
     pub(crate) name: String,
@@ -110,7 +110,7 @@ pub(crate) struct Tool {
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum ToolChoice {
+pub(crate) enum MessagesToolChoice {
     Auto { disable_parallel_tool_use: Option<bool> },
     Any { disable_parallel_tool_use: Option<bool> },
     Tool { name: String, disable_parallel_tool_use: Option<bool> },
@@ -119,7 +119,7 @@ pub(crate) enum ToolChoice {
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum Thinking {
+pub(crate) enum ThinkingConfig {
     Enabled { budget_tokens: u64 },
     Adaptive {},
     Disabled {},
@@ -128,7 +128,7 @@ pub(crate) enum Thinking {
 /// How hard the model should try; a matter of its template.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Effort {
+pub(crate) enum OutputEffort {
     Low,
     Medium,
     High,
@@ -136,7 +136,7 @@ pub(crate) enum Effort {
     Max,
 }
 
-impl Effort {
+impl OutputEffort {
     /// As templates have it.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -157,45 +157,45 @@ pub(crate) enum OutputFormat {
 
 /// A whole answer, or the beginning of a streamed one.
 #[derive(Debug, Serialize)]
-pub(crate) struct Answer<'a> {
+pub(crate) struct MessageResponse<'a> {
     pub(crate) id: &'a str,
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
     pub(crate) role: &'static str,
     pub(crate) model: &'a str,
-    pub(crate) content: Vec<Said>,
+    pub(crate) content: Vec<ResponseBlock>,
     pub(crate) stop_reason: Option<&'static str>,
     pub(crate) stop_sequence: Option<String>,
-    pub(crate) usage: Usage,
+    pub(crate) usage: MessagesUsage,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) timings: Option<Timings>,
+    pub(crate) timings: Option<ReceiptTimings>,
 }
 
 /// A block of an answer.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum Said {
+pub(crate) enum ResponseBlock {
     Thinking { thinking: String, signature: String },
     Text { text: String },
     ToolUse { id: String, name: String, input: Value },
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Usage {
+pub(crate) struct MessagesUsage {
     /// Prompt tokens that were read anew.
     pub(crate) input_tokens: usize,
     pub(crate) output_tokens: usize,
     pub(crate) cache_creation_input_tokens: usize,
     pub(crate) cache_read_input_tokens: usize,
-    pub(crate) output_tokens_details: OutputDetails,
+    pub(crate) output_tokens_details: ThinkingUsage,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct OutputDetails {
+pub(crate) struct ThinkingUsage {
     pub(crate) thinking_tokens: usize,
 }
 
-impl From<answer::Usage> for Usage {
+impl From<answer::Usage> for MessagesUsage {
     fn from(usage: answer::Usage) -> Self {
         Self {
             input_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens),
@@ -203,7 +203,7 @@ impl From<answer::Usage> for Usage {
             // Prompts are kept without being asked, so none is marked out.
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: usage.cached_tokens,
-            output_tokens_details: OutputDetails { thinking_tokens: usage.reasoning_tokens },
+            output_tokens_details: ThinkingUsage { thinking_tokens: usage.reasoning_tokens },
         }
     }
 }
@@ -211,19 +211,19 @@ impl From<answer::Usage> for Usage {
 /// An event of a stream; its name is its type.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum Event<'a> {
-    MessageStart { message: Answer<'a> },
+pub(crate) enum MessageEvent<'a> {
+    MessageStart { message: MessageResponse<'a> },
     Ping,
-    ContentBlockStart { index: usize, content_block: Said },
-    ContentBlockDelta { index: usize, delta: Delta },
+    ContentBlockStart { index: usize, content_block: ResponseBlock },
+    ContentBlockDelta { index: usize, delta: BlockDelta },
     ContentBlockStop { index: usize },
-    MessageDelta { delta: MessageDelta, usage: Usage, timings: Timings },
+    MessageDelta { delta: MessageDelta, usage: MessagesUsage, timings: ReceiptTimings },
     MessageStop,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "type")]
-pub(crate) enum Delta {
+pub(crate) enum BlockDelta {
     #[serde(rename = "thinking_delta")]
     Thinking { thinking: String },
     #[serde(rename = "signature_delta")]

@@ -1,13 +1,13 @@
 //! `/v1/chat/completions`.
 
 use super::logprobs::ChatLogprobs;
-use super::receipt::{Timings, Usage};
+use super::receipt::{CompletionUsage, ReceiptTimings};
 use serde::{Deserialize, Serialize};
 
 /// Which tool must be called, where it is more than a word.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NamedTool {
+pub(crate) struct ChatNamedTool {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) function: NamedFunction,
@@ -28,20 +28,20 @@ pub(crate) struct StreamOptions {
 
 /// A whole answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Completion<'a> {
+pub(crate) struct ChatCompletion<'a> {
     pub(crate) id: &'a str,
     pub(crate) object: &'static str,
     pub(crate) created: u64,
     pub(crate) model: &'a str,
-    pub(crate) choices: Vec<Choice>,
-    pub(crate) usage: Usage,
-    pub(crate) timings: Timings,
+    pub(crate) choices: Vec<ChatChoice>,
+    pub(crate) usage: CompletionUsage,
+    pub(crate) timings: ReceiptTimings,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Choice {
+pub(crate) struct ChatChoice {
     pub(crate) index: usize,
-    pub(crate) message: Answer,
+    pub(crate) message: ChatMessage,
     pub(crate) logprobs: Option<ChatLogprobs>,
     pub(crate) finish_reason: &'static str,
     /// The stop string that ended it.
@@ -49,27 +49,27 @@ pub(crate) struct Choice {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Answer {
+pub(crate) struct ChatMessage {
     pub(crate) role: &'static str,
     pub(crate) content: Option<String>,
     pub(crate) refusal: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tool_calls: Vec<Call>,
+    pub(crate) tool_calls: Vec<ToolCall>,
 }
 
 /// A call of a tool.
 #[derive(Debug, Serialize)]
-pub(crate) struct Call {
+pub(crate) struct ToolCall {
     pub(crate) id: String,
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
-    pub(crate) function: Function,
+    pub(crate) function: CalledFunction,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Function {
+pub(crate) struct CalledFunction {
     pub(crate) name: String,
     /// The text of a JSON object.
     pub(crate) arguments: String,
@@ -77,7 +77,7 @@ pub(crate) struct Function {
 
 /// Part of a streamed answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Chunk<'a> {
+pub(crate) struct ChatChunk<'a> {
     pub(crate) id: &'a str,
     pub(crate) object: &'static str,
     pub(crate) created: u64,
@@ -85,15 +85,15 @@ pub(crate) struct Chunk<'a> {
     pub(crate) choices: Vec<ChunkChoice>,
     /// Absent unless the client asked for usage; then null in all chunks but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) usage: Option<Option<Usage>>,
+    pub(crate) usage: Option<Option<CompletionUsage>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) timings: Option<Timings>,
+    pub(crate) timings: Option<ReceiptTimings>,
 }
 
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ChunkChoice {
     pub(crate) index: usize,
-    pub(crate) delta: Delta,
+    pub(crate) delta: ChatDelta,
     pub(crate) logprobs: Option<ChatLogprobs>,
     pub(crate) finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ pub(crate) struct ChunkChoice {
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Delta {
+pub(crate) struct ChatDelta {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,26 +1,26 @@
 //! `/v1/completions`.
 
 use super::logprobs::TextLogprobs;
-use super::receipt::{Timings, Usage};
+use super::receipt::{CompletionUsage, ReceiptTimings};
 use serde::Serialize;
 
 /// A whole answer, or part of a streamed one: both have the same form.
 #[derive(Debug, Serialize)]
-pub(crate) struct Completion<'a> {
+pub(crate) struct TextCompletion<'a> {
     pub(crate) id: &'a str,
     pub(crate) object: &'static str,
     pub(crate) created: u64,
     pub(crate) model: &'a str,
-    pub(crate) choices: Vec<Choice>,
+    pub(crate) choices: Vec<TextChoice>,
     /// In a stream absent unless asked for, then null in all parts but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) usage: Option<Option<Usage>>,
+    pub(crate) usage: Option<Option<CompletionUsage>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) timings: Option<Timings>,
+    pub(crate) timings: Option<ReceiptTimings>,
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Choice {
+pub(crate) struct TextChoice {
     pub(crate) index: usize,
     pub(crate) text: String,
     pub(crate) logprobs: Option<TextLogprobs>,

@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 /// As chat answers have it.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChatLogprobs {
-    pub(crate) content: Vec<Entry>,
-    pub(crate) refusal: Option<Vec<Entry>>,
+    pub(crate) content: Vec<TokenLogprob>,
+    pub(crate) refusal: Option<Vec<TokenLogprob>>,
 }
 
 /// One token.
 #[derive(Debug, Serialize)]
-pub(crate) struct Entry {
+pub(crate) struct TokenLogprob {
     token: String,
     logprob: f32,
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ impl ChatLogprobs {
                 Alternative { token, logprob: finite(logprob), bytes }
             };
             let top_logprobs = told.top.iter().map(alternative).collect();
-            Entry { token, logprob: finite(told.logprob), bytes, top_logprobs }
+            TokenLogprob { token, logprob: finite(told.logprob), bytes, top_logprobs }
         };
         Self { content: tokens.iter().map(entry).collect(), refusal: None }
     }

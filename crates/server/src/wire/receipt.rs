@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// OpenAI's `usage`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Usage {
+pub(crate) struct CompletionUsage {
     pub(crate) prompt_tokens: usize,
     pub(crate) completion_tokens: usize,
     pub(crate) total_tokens: usize,
@@ -24,7 +24,7 @@ pub(crate) struct CompletionDetails {
     pub(crate) reasoning_tokens: usize,
 }
 
-impl From<answer::Usage> for Usage {
+impl From<answer::Usage> for CompletionUsage {
     fn from(usage: answer::Usage) -> Self {
         Self {
             prompt_tokens: usage.prompt_tokens,
@@ -40,7 +40,7 @@ impl From<answer::Usage> for Usage {
 
 /// The receipt of one answer.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Timings {
+pub(crate) struct ReceiptTimings {
     /// Until the request was first worked on.
     pub(crate) queue_ms: f64,
     /// From then to the first token.
@@ -50,21 +50,21 @@ pub(crate) struct Timings {
     pub(crate) prompt_per_second: f64,
     pub(crate) predicted_per_second: f64,
     pub(crate) cached_tokens: usize,
-    pub(crate) speculation: Speculation,
-    pub(crate) cache: Cache,
+    pub(crate) speculation: DraftReceipt,
+    pub(crate) cache: CacheReceipt,
 }
 
 /// What the prefix cache had of the prompt.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Cache {
+pub(crate) struct CacheReceipt {
     pub(crate) cached_tokens: usize,
     pub(crate) from_disk: usize,
     /// Why no more was found; `/debug/cache` tells with text.
-    pub(crate) miss: Option<Miss>,
+    pub(crate) miss: Option<CacheMissReceipt>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Miss {
+pub(crate) struct CacheMissReceipt {
     pub(crate) reason: &'static str,
     /// The first position that differs, or where what is known ends.
     pub(crate) at: usize,
@@ -72,7 +72,7 @@ pub(crate) struct Miss {
 
 /// What drafting did. Lists are by position in the round, up to the deepest used.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Speculation {
+pub(crate) struct DraftReceipt {
     pub(crate) rounds: u64,
     pub(crate) drafted: u64,
     pub(crate) accepted: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Speculation {
     pub(crate) tokens_per_round: f64,
 }
 
-impl From<&Finish> for Timings {
+impl From<&Finish> for ReceiptTimings {
     fn from(finish: &Finish) -> Self {
         let (times, usage) = (&finish.end.times, &finish.usage);
         let prompt = times.first_token.saturating_sub(times.started);
@@ -99,23 +99,25 @@ impl From<&Finish> for Timings {
             // The first token belongs to the prompt's time.
             predicted_per_second: rate(usage.completion_tokens.saturating_sub(1), predicted),
             cached_tokens: usage.cached_tokens,
-            speculation: Speculation::from(&finish.end.receipt),
-            cache: Cache::from(&finish.end.cached),
+            speculation: DraftReceipt::from(&finish.end.receipt),
+            cache: CacheReceipt::from(&finish.end.cached),
         }
     }
 }
 
-impl From<&forerun_engine::CacheReport> for Cache {
+impl From<&forerun_engine::CacheReport> for CacheReceipt {
     fn from(report: &forerun_engine::CacheReport) -> Self {
         Self {
             cached_tokens: report.cached_tokens,
             from_disk: report.from_disk,
-            miss: report.miss.map(|miss| Miss { reason: miss.reason.as_str(), at: miss.at }),
+            miss: report
+                .miss
+                .map(|miss| CacheMissReceipt { reason: miss.reason.as_str(), at: miss.at }),
         }
     }
 }
 
-impl From<&forerun_engine::Receipt> for Speculation {
+impl From<&forerun_engine::Receipt> for DraftReceipt {
     fn from(receipt: &forerun_engine::Receipt) -> Self {
         let used = |counts: &[u64]| counts.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
         let positions = used(&receipt.drafted_at);

@@ -1,6 +1,6 @@
 //! `/v1/responses`.
 
-use super::receipt::Timings;
+use super::receipt::ReceiptTimings;
 use crate::answer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 /// One item of a request's input. Messages are read apart: their type may be left out.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Input {
+pub(crate) enum InputItem {
     Message {
-        role: Role,
+        role: InputRole,
         content: Value,
         #[serde(rename = "id")]
         _id: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) enum Input {
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
+pub(crate) enum InputRole {
     System,
     Developer,
     User,
@@ -104,14 +104,14 @@ pub(crate) enum TextPart {
 /// The function that must be called.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum NamedTool {
+pub(crate) enum ResponsesNamedTool {
     #[serde(alias = "custom")]
     Function { name: String },
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Function {
+pub(crate) struct FunctionTool {
     #[serde(rename = "type")]
     pub(crate) _kind: String,
     pub(crate) name: String,
@@ -125,7 +125,7 @@ pub(crate) struct Function {
 /// A tool whose input is text.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Custom {
+pub(crate) struct CustomTool {
     #[serde(rename = "type")]
     pub(crate) _kind: String,
     pub(crate) name: String,
@@ -155,7 +155,7 @@ pub(crate) struct Namespace {
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Format {
+pub(crate) enum TextFormat {
     Text {},
     JsonObject {},
     JsonSchema {
@@ -171,8 +171,8 @@ pub(crate) enum Format {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Text {
-    pub(crate) format: Option<Format>,
+pub(crate) struct TextSettings {
+    pub(crate) format: Option<TextFormat>,
 }
 
 /// What a response repeats of its request.
@@ -192,7 +192,7 @@ pub(crate) struct Echo {
 
 /// An answer, whole or in the making.
 #[derive(Debug, Serialize)]
-pub(crate) struct Response<'a> {
+pub(crate) struct ResponseObject<'a> {
     pub(crate) id: &'a str,
     pub(crate) object: &'static str,
     pub(crate) created_at: u64,
@@ -200,7 +200,7 @@ pub(crate) struct Response<'a> {
     pub(crate) error: Option<Value>,
     pub(crate) incomplete_details: Option<Value>,
     pub(crate) model: &'a str,
-    pub(crate) output: &'a [Item],
+    pub(crate) output: &'a [OutputItem],
     #[serde(flatten)]
     pub(crate) echo: &'a Echo,
     pub(crate) background: bool,
@@ -208,9 +208,9 @@ pub(crate) struct Response<'a> {
     pub(crate) service_tier: &'static str,
     pub(crate) store: bool,
     pub(crate) truncation: &'static str,
-    pub(crate) usage: Option<Usage>,
+    pub(crate) usage: Option<ResponsesUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) timings: Option<Timings>,
+    pub(crate) timings: Option<ReceiptTimings>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -225,11 +225,11 @@ pub(crate) enum Status {
 /// One item of an answer.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum Item {
+pub(crate) enum OutputItem {
     Reasoning {
         id: String,
         summary: [(); 0],
-        content: Vec<Part>,
+        content: Vec<ContentPart>,
         encrypted_content: Option<String>,
         status: Status,
     },
@@ -237,7 +237,7 @@ pub(crate) enum Item {
         id: String,
         status: Status,
         role: &'static str,
-        content: Vec<Part>,
+        content: Vec<ContentPart>,
     },
     FunctionCall {
         id: String,
@@ -261,17 +261,17 @@ pub(crate) enum Item {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum Part {
+pub(crate) enum ContentPart {
     OutputText { text: String, annotations: [(); 0], logprobs: [(); 0] },
     ReasoningText { text: String },
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Usage {
+pub(crate) struct ResponsesUsage {
     input_tokens: usize,
     input_tokens_details: InputDetails,
     output_tokens: usize,
-    output_tokens_details: OutputDetails,
+    output_tokens_details: ReasoningUsage,
     total_tokens: usize,
 }
 
@@ -281,17 +281,17 @@ struct InputDetails {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct OutputDetails {
+struct ReasoningUsage {
     reasoning_tokens: usize,
 }
 
-impl From<answer::Usage> for Usage {
+impl From<answer::Usage> for ResponsesUsage {
     fn from(usage: answer::Usage) -> Self {
         Self {
             input_tokens: usage.prompt_tokens,
             input_tokens_details: InputDetails { cached_tokens: usage.cached_tokens },
             output_tokens: usage.completion_tokens,
-            output_tokens_details: OutputDetails { reasoning_tokens: usage.reasoning_tokens },
+            output_tokens_details: ReasoningUsage { reasoning_tokens: usage.reasoning_tokens },
             total_tokens: usage.prompt_tokens + usage.completion_tokens,
         }
     }
@@ -299,33 +299,33 @@ impl From<answer::Usage> for Usage {
 
 /// An event of a stream with its number.
 #[derive(Debug, Serialize)]
-pub(crate) struct Numbered<'a> {
+pub(crate) struct NumberedEvent<'a> {
     #[serde(flatten)]
-    pub(crate) event: Event<'a>,
+    pub(crate) event: ResponseEvent<'a>,
     pub(crate) sequence_number: u64,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "type")]
-pub(crate) enum Event<'a> {
+pub(crate) enum ResponseEvent<'a> {
     #[serde(rename = "response.created")]
-    Created { response: Response<'a> },
+    Created { response: ResponseObject<'a> },
     #[serde(rename = "response.in_progress")]
-    InProgress { response: Response<'a> },
+    InProgress { response: ResponseObject<'a> },
     #[serde(rename = "response.completed")]
-    Completed { response: Response<'a> },
+    Completed { response: ResponseObject<'a> },
     #[serde(rename = "response.incomplete")]
-    Incomplete { response: Response<'a> },
+    Incomplete { response: ResponseObject<'a> },
     #[serde(rename = "response.failed")]
-    Failed { response: Response<'a> },
+    Failed { response: ResponseObject<'a> },
     #[serde(rename = "response.output_item.added")]
-    ItemAdded { output_index: usize, item: Item },
+    ItemAdded { output_index: usize, item: OutputItem },
     #[serde(rename = "response.output_item.done")]
-    ItemDone { output_index: usize, item: Item },
+    ItemDone { output_index: usize, item: OutputItem },
     #[serde(rename = "response.content_part.added")]
-    PartAdded { item_id: String, output_index: usize, content_index: usize, part: Part },
+    PartAdded { item_id: String, output_index: usize, content_index: usize, part: ContentPart },
     #[serde(rename = "response.content_part.done")]
-    PartDone { item_id: String, output_index: usize, content_index: usize, part: Part },
+    PartDone { item_id: String, output_index: usize, content_index: usize, part: ContentPart },
     #[serde(rename = "response.output_text.delta")]
     TextDelta {
         item_id: String,

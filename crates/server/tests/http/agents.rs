@@ -55,9 +55,9 @@ fn every_recorded_request_is_answered_and_what_is_ignored_is_told() {
         for request in recorded(text) {
             let response = send(&server, &request, &json!({}));
             assert_eq!(response.status, 200, "{}", response.text());
-            assert_eq!(response.header("forerun-ignored"), Some(told));
+            assert_eq!(response.ignored(), Some(told));
             // Two of Claude's schemas have a keyword that grammars lack.
-            let notes = response.header("x-forerun-notes").unwrap_or_default();
+            let notes = response.notes().unwrap_or_default();
             let loosened = notes.contains("tools[14]") && notes.contains("propertyNames");
             assert_eq!(loosened, text == CLAUDE, "{notes}");
             let last = response.typed().last().unwrap()["type"].clone();

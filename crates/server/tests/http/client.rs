@@ -18,6 +18,16 @@ impl Response {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
+    /// The notes on what was ignored or not followed exactly.
+    pub(crate) fn notes(&self) -> Option<&str> {
+        self.header("x-forerun-notes")
+    }
+
+    /// The list of ignored fields, which is the first note.
+    pub(crate) fn ignored(&self) -> Option<&str> {
+        self.notes()?.split("; ").next()?.strip_prefix("ignored: ")
+    }
+
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }

@@ -5,7 +5,6 @@ use crate::running::{Running, served, sizes, thinking};
 use forerun_server::{ServedModel, Settings};
 use serde_json::{Value, json};
 
-const HEADER: &str = "forerun-ignored";
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
 const RESPONSES: &str = "/v1/responses";
@@ -91,9 +90,9 @@ fn what_has_no_effect_is_accepted_and_told_in_a_header() {
     for (path, fields, told) in cases() {
         let response = post(server.address, path, &body(path, &fields));
         assert_eq!(response.status, 200, "{path} {fields}: {}", response.text());
-        assert_eq!(response.header(HEADER), Some(told), "{path} {fields}");
+        assert_eq!(response.ignored(), Some(told), "{path} {fields}");
         let plain = post(server.address, path, &body(path, &json!({})));
-        assert_eq!((plain.status, plain.header(HEADER)), (200, None), "{path}");
+        assert_eq!((plain.status, plain.notes()), (200, None), "{path}");
     }
 }
 
@@ -110,7 +109,7 @@ fn a_field_that_is_null_is_not_told() {
         ),
     ] {
         let response = post(server.address, path, &body(path, &fields));
-        assert_eq!((response.status, response.header(HEADER)), (200, None), "{}", response.text());
+        assert_eq!((response.status, response.notes()), (200, None), "{}", response.text());
     }
 }
 
@@ -126,7 +125,7 @@ fn a_strict_server_refuses_each_by_name() {
     }
     for path in [CHAT, COMPLETIONS, RESPONSES, MESSAGES, COUNT] {
         let response = post(server.address, path, &body(path, &json!({})));
-        assert_eq!((response.status, response.header(HEADER)), (200, None), "{path}");
+        assert_eq!((response.status, response.notes()), (200, None), "{path}");
     }
 }
 
@@ -138,7 +137,7 @@ fn flags_of_betas_are_told_and_a_strict_server_refuses_them() {
         post_bytes(server.address, "/v1/messages?beta=true", &headers, text.as_bytes())
     };
     let response = ask(&Running::start());
-    assert_eq!((response.status, response.header(HEADER)), (200, Some("anthropic-beta")));
+    assert_eq!((response.status, response.ignored()), (200, Some("anthropic-beta")));
     let strict = Settings { strict: true, ..Settings::default() };
     let response = ask(&Running::with(&sizes(), served(), strict));
     assert_eq!(response.status, 400);
@@ -178,7 +177,7 @@ fn what_a_template_understands_is_not_told() {
         (RESPONSES, json!({"reasoning": {"effort": "low"}}), Some("reasoning.effort")),
     ] {
         let response = post(server.address, path, &body(path, &fields));
-        assert_eq!((response.status, response.header(HEADER)), (200, told), "{path} {fields}");
+        assert_eq!((response.status, response.ignored()), (200, told), "{path} {fields}");
     }
 }
 

@@ -57,7 +57,7 @@ fn a_schema_beyond_the_grammar_compiler_is_loosened_where_the_model_decides() {
         for _ in 0..2 {
             let response = ask("auto");
             assert_eq!(response.status, 200, "{parameters}: {}", response.text());
-            let notes = response.header("x-forerun-notes").unwrap_or_default();
+            let notes = response.notes().unwrap_or_default();
             assert!(notes.contains("tools[1] `other`: #"), "{parameters}: {notes}");
         }
         let refused = ask("required");
@@ -67,7 +67,7 @@ fn a_schema_beyond_the_grammar_compiler_is_loosened_where_the_model_decides() {
     }
     let fine =
         post(server.address, "/v1/chat/completions", &chat(json!({"tools": [plain_tool()]})));
-    assert_eq!((fine.status, fine.header("x-forerun-notes")), (200, None));
+    assert_eq!((fine.status, fine.notes()), (200, None));
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn templates_without_tools_or_with_one_system_message_serve_agents() {
     );
     let answer = post(server.address, "/v1/chat/completions", &asked);
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let notes = answer.header("x-forerun-notes").unwrap_or_default();
+    let notes = answer.notes().unwrap_or_default();
     assert!(notes.contains("system messages"), "{notes}");
     let call = &answer.json()["choices"][0]["message"]["tool_calls"][0]["function"];
     let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();

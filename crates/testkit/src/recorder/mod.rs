@@ -7,7 +7,7 @@
 //! - a read while anything is queued or in flight;
 //! - an operation whose operands do not fit its description, at the moment it is recorded;
 //! - an operand read before anything was written to it;
-//! - an allocation after [`Watch::seal`];
+//! - an allocation after [`RecorderWatch::seal`];
 //! - with [`Recorder::paranoid`]: an operation that changes memory its description does not declare.
 //!
 //! Memory is poisoned: new buffers hold NaN or an index that points nowhere, and scratch does so
@@ -23,7 +23,7 @@ mod stats;
 mod tests;
 
 pub use poison::POISON_INDEX;
-pub use stats::{Stats, Watch};
+pub use stats::{RecorderStats, RecorderWatch};
 
 use forerun_backend::{
     Backend, BackendError, Budget, BufferId, BufferInfo, BufferRole, BufferSpec, Catalog, Cost,
@@ -31,7 +31,7 @@ use forerun_backend::{
 };
 use forerun_base::{DType, Matrix};
 use paranoia::Snapshots;
-use queue::{Command, Queued};
+use queue::{Queued, QueuedCommand};
 use shadow::{Shadow, Shadows};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub struct Recorder {
     tickets: u64,
     /// The last step is over: scratch is spoiled before the next command.
     step_over: bool,
-    watch: Watch,
+    watch: RecorderWatch,
 }
 
 impl Recorder {
@@ -81,7 +81,7 @@ impl Recorder {
             in_flight: Vec::new(),
             tickets: 0,
             step_over: false,
-            watch: Watch::default(),
+            watch: RecorderWatch::default(),
         }
     }
 
@@ -97,7 +97,7 @@ impl Recorder {
     }
 
     /// The handle on counts and seal.
-    pub fn watch(&self) -> Watch {
+    pub fn watch(&self) -> RecorderWatch {
         self.watch.clone()
     }
 
@@ -117,7 +117,7 @@ impl Recorder {
         for operand in operands.iter().filter(|operand| operand.access.writes()) {
             self.words.remove(&operand.view.buffer);
         }
-        self.queue.push(Queued { command: Command::Run(op), cost });
+        self.queue.push(Queued { command: QueuedCommand::Run(op), cost });
         Ok(())
     }
 
@@ -156,10 +156,10 @@ impl Recorder {
         Ok(ticket)
     }
 
-    fn written_by(&self, command: &Command) -> Vec<View> {
+    fn written_by(&self, command: &QueuedCommand) -> Vec<View> {
         match command {
-            Command::Write(view, _) => vec![*view],
-            Command::Run(op) => {
+            QueuedCommand::Write(view, _) => vec![*view],
+            QueuedCommand::Run(op) => {
                 let desc = op.desc(self);
                 desc.operands().iter().filter(|o| o.access.writes()).map(|o| o.view).collect()
             }
@@ -168,7 +168,8 @@ impl Recorder {
 
     fn count_piece(&self, piece: &[Queued]) {
         let cost = queue::total(piece);
-        let ops = piece.iter().filter(|q| matches!(q.command, Command::Run(_))).count() as u64;
+        let ops =
+            piece.iter().filter(|q| matches!(q.command, QueuedCommand::Run(_))).count() as u64;
         self.watch.count(|stats| {
             stats.submissions += 1;
             stats.ops += ops;
@@ -256,7 +257,7 @@ impl Backend for Recorder {
             words[dst.start..dst.start + dst.len].copy_from_slice(values);
         }
         let cost = Cost { bytes: (dst.len * dtype.size()) as u64, ..Cost::default() };
-        self.queue.push(Queued { command: Command::Write(dst, src.into()), cost });
+        self.queue.push(Queued { command: QueuedCommand::Write(dst, src.into()), cost });
         Ok(())
     }
 

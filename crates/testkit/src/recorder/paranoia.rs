@@ -1,6 +1,6 @@
 //! Memory an operation was not told about must not change: full copies before, compared after.
 
-use super::queue::Command;
+use super::queue::QueuedCommand;
 use super::shadow::Shadows;
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, HostDataMut, View, submit_and_wait,
@@ -18,7 +18,7 @@ impl Snapshots {
         &mut self,
         inner: &mut dyn Backend,
         shadows: &Shadows,
-        command: &Command,
+        command: &QueuedCommand,
         written: &[View],
     ) -> Result<(), BackendError> {
         submit_and_wait(inner)?;

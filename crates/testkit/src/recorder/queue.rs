@@ -24,12 +24,12 @@ impl From<HostData<'_>> for Copied {
 /// Something to run at `submit`.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "most commands are the large one")]
-pub(super) enum Command {
+pub(super) enum QueuedCommand {
     Write(View, Copied),
     Run(Op),
 }
 
-impl Command {
+impl QueuedCommand {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Write(..) => "write",
@@ -50,7 +50,7 @@ impl Command {
 /// A command and its work.
 #[derive(Clone, Debug)]
 pub(super) struct Queued {
-    pub(super) command: Command,
+    pub(super) command: QueuedCommand,
     pub(super) cost: Cost,
 }
 

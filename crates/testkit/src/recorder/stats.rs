@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts since the device was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct RecorderStats {
     /// Device submissions, after cutting at the budget.
     pub submissions: u64,
     /// Calls of `submit`.
@@ -43,17 +43,17 @@ pub struct Stats {
 
 #[derive(Debug, Default)]
 struct Shared {
-    stats: Stats,
+    stats: RecorderStats,
     sealed: bool,
 }
 
 /// A handle on a recorder's counts that outlives the move of the recorder into an engine.
 #[derive(Clone, Debug, Default)]
-pub struct Watch(Arc<Mutex<Shared>>);
+pub struct RecorderWatch(Arc<Mutex<Shared>>);
 
-impl Watch {
+impl RecorderWatch {
     /// A copy of the counts.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> RecorderStats {
         self.shared().stats.clone()
     }
 
@@ -66,7 +66,7 @@ impl Watch {
         self.shared().sealed
     }
 
-    pub(super) fn count(&self, change: impl FnOnce(&mut Stats)) {
+    pub(super) fn count(&self, change: impl FnOnce(&mut RecorderStats)) {
         change(&mut self.shared().stats);
     }
 

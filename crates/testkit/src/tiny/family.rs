@@ -1,10 +1,10 @@
 //! Which tensors each family stores.
 
-use super::weights::{Norm, Weights};
+use super::weights::{NormInit, TinyWeights};
 use super::{Family, Tiny, gemma};
 use forerun_base::DType;
 
-pub(super) fn fill(tiny: &Tiny, weights: &mut Weights) {
+pub(super) fn fill(tiny: &Tiny, weights: &mut TinyWeights) {
     if tiny.family.is_gemma() {
         return gemma::fill(tiny, weights);
     }
@@ -36,11 +36,11 @@ pub(super) fn fill(tiny: &Tiny, weights: &mut Weights) {
     }
 }
 
-fn layer_norm(tiny: &Tiny) -> Norm {
-    if tiny.family.is_hybrid() { Norm::Offset } else { Norm::Plain }
+fn layer_norm(tiny: &Tiny) -> NormInit {
+    if tiny.family.is_hybrid() { NormInit::Offset } else { NormInit::Plain }
 }
 
-fn attention(tiny: &Tiny, weights: &mut Weights, at: &str) {
+fn attention(tiny: &Tiny, weights: &mut TinyWeights, at: &str) {
     let (wide, kv) = (tiny.heads * tiny.head_dim, tiny.kv_heads * tiny.head_dim);
     let gated = tiny.family.is_hybrid();
     // The gate halves what passes; a larger output projection makes up for it.
@@ -56,7 +56,7 @@ fn attention(tiny: &Tiny, weights: &mut Weights, at: &str) {
     }
 }
 
-fn delta_net(tiny: &Tiny, weights: &mut Weights, at: &str) {
+fn delta_net(tiny: &Tiny, weights: &mut TinyWeights, at: &str) {
     let linear = tiny.linear;
     let keys = linear.key_heads * linear.key_dim;
     let values = linear.value_heads * linear.value_dim;
@@ -77,11 +77,11 @@ fn delta_net(tiny: &Tiny, weights: &mut Weights, at: &str) {
     // The inverse of softplus: the decay's step is then what was drawn.
     let inverse = |step: f32| step.exp_m1().ln();
     weights.uniform(format!("{at}.dt_bias"), heads, tiny.dtype, [0.01, 0.25], inverse);
-    weights.norm_as(format!("{at}.norm.weight"), linear.value_dim, Norm::Plain, dtype);
+    weights.norm_as(format!("{at}.norm.weight"), linear.value_dim, NormInit::Plain, dtype);
     weights.projection(format!("{at}.out_proj.weight"), [tiny.hidden, values], 1.0);
 }
 
-fn mlp(tiny: &Tiny, weights: &mut Weights, at: &str, sparse: bool) {
+fn mlp(tiny: &Tiny, weights: &mut TinyWeights, at: &str, sparse: bool) {
     if !sparse {
         return swiglu(weights, at, tiny.hidden, tiny.ffn);
     }
@@ -103,21 +103,21 @@ fn mlp(tiny: &Tiny, weights: &mut Weights, at: &str, sparse: bool) {
     }
 }
 
-pub(super) fn swiglu(weights: &mut Weights, at: &str, hidden: usize, ffn: usize) {
+pub(super) fn swiglu(weights: &mut TinyWeights, at: &str, hidden: usize, ffn: usize) {
     weights.projection(format!("{at}.gate_proj.weight"), [ffn, hidden], 1.0);
     weights.projection(format!("{at}.up_proj.weight"), [ffn, hidden], 1.0);
     weights.projection(format!("{at}.down_proj.weight"), [hidden, ffn], 1.5);
 }
 
-fn mtp(tiny: &Tiny, weights: &mut Weights) {
+fn mtp(tiny: &Tiny, weights: &mut TinyWeights) {
     let hidden = tiny.hidden;
     for name in ["pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"] {
-        weights.norm(format!("mtp.{name}.weight"), hidden, Norm::Offset);
+        weights.norm(format!("mtp.{name}.weight"), hidden, NormInit::Offset);
     }
     weights.projection("mtp.fc.weight".into(), [hidden, 2 * hidden], 1.0);
     let at = "mtp.layers.0";
     for name in ["input_layernorm", "post_attention_layernorm"] {
-        weights.norm(format!("{at}.{name}.weight"), hidden, Norm::Offset);
+        weights.norm(format!("{at}.{name}.weight"), hidden, NormInit::Offset);
     }
     attention(tiny, weights, &format!("{at}.self_attn"));
     mlp(tiny, weights, &format!("{at}.mlp"), tiny.family.is_sparse());

@@ -98,7 +98,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 
 /// One tensor of a GGUF file.
 #[derive(Clone, Debug)]
-pub struct GgufTensor {
+pub struct TinyGgufTensor {
     /// Its name.
     pub name: String,
     /// ggml's number of its element type.
@@ -122,7 +122,7 @@ pub struct GgufFile {
     /// Keys and values, in order.
     pub metadata: Vec<(String, GgufValue)>,
     /// Tensors, in order.
-    pub tensors: Vec<GgufTensor>,
+    pub tensors: Vec<TinyGgufTensor>,
 }
 
 impl Default for GgufFile {
@@ -143,7 +143,7 @@ impl GgufFile {
     #[must_use]
     pub fn tensor(mut self, name: &str, kind: u32, shape: &[u64], bytes: &[u8]) -> Self {
         let (name, shape, bytes) = (name.into(), shape.to_vec(), bytes.to_vec());
-        self.tensors.push(GgufTensor { name, kind, shape, bytes, offset: None });
+        self.tensors.push(TinyGgufTensor { name, kind, shape, bytes, offset: None });
         self
     }
 

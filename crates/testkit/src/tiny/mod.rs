@@ -13,12 +13,12 @@ mod gguf;
 mod weights;
 
 pub use file::{StoredTensor, safetensors};
-pub use gemma::{Assistant, Gemma};
-pub use gguf::{GgufFile, GgufTensor, GgufValue};
+pub use gemma::{Gemma, TinyAssistant};
+pub use gguf::{GgufFile, GgufValue, TinyGgufTensor};
 
 use forerun_base::DType;
 use std::path::Path;
-use weights::Weights;
+use weights::TinyWeights;
 
 /// A model family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Family {
 
 /// The delta-net layers of a hybrid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Linear {
+pub struct TinyLinear {
     /// Key heads.
     pub key_heads: usize,
     /// Value heads, a multiple of `key_heads`.
@@ -96,7 +96,7 @@ pub struct Linear {
 
 /// The experts of a sparse family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Experts {
+pub struct TinyExperts {
     /// Experts in a layer.
     pub count: usize,
     /// Experts chosen per row.
@@ -129,9 +129,9 @@ pub struct Tiny {
     /// Layers that are dense although the family is sparse (not in Qwen3.5).
     pub dense_layers: Vec<usize>,
     /// Delta-net layers; used by hybrids.
-    pub linear: Linear,
+    pub linear: TinyLinear,
     /// Experts; used by sparse families, and by Gemma 4 where it says so.
-    pub experts: Experts,
+    pub experts: TinyExperts,
     /// What Gemma models have besides.
     pub gemma: Gemma,
     /// Tokens.
@@ -163,7 +163,7 @@ impl Tiny {
             head_dim: if family == Family::Llama || family.is_gemma() { 16 } else { 32 },
             ffn: 128,
             dense_layers: if family == Family::Qwen3Moe { vec![1] } else { Vec::new() },
-            linear: Linear {
+            linear: TinyLinear {
                 key_heads: 2,
                 value_heads: 4,
                 key_dim: 16,
@@ -171,7 +171,7 @@ impl Tiny {
                 taps: 4,
                 interval: 4,
             },
-            experts: Experts { count: 6, top_k: 3, ffn: 32, shared_ffn: 48 },
+            experts: TinyExperts { count: 6, top_k: 3, ffn: 32, shared_ffn: 48 },
             gemma: Gemma::default(),
             vocabulary: 400,
             tied: family.is_gemma(),
@@ -190,7 +190,7 @@ impl Tiny {
         assert!(self.heads.is_multiple_of(self.kv_heads), "heads are a multiple of kv heads");
         let config = serde_json::to_vec_pretty(&self.config()).expect("a config is plain JSON");
         file::write(&folder.join("config.json"), &config);
-        let mut weights = Weights::new(self.seed, self.family.model_type(), self.dtype);
+        let mut weights = TinyWeights::new(self.seed, self.family.model_type(), self.dtype);
         family::fill(self, &mut weights);
         file::write_checkpoint(folder, &weights.into_tensors(), self.shards);
     }

@@ -28,7 +28,7 @@ fn facts(checkpoint: &Checkpoint) -> Vec<(String, DType, Vec<usize>)> {
 fn golden_shapes() -> Vec<(&'static str, Tiny)> {
     let usual = Tiny::new;
     let gemma = |own: Gemma| Tiny {
-        experts: Experts { count: 8, ..usual(Family::Gemma4).experts },
+        experts: TinyExperts { count: 8, ..usual(Family::Gemma4).experts },
         gemma: Gemma { cap: Some(30.0), ..own },
         ..usual(Family::Gemma4)
     };
@@ -44,7 +44,10 @@ fn golden_shapes() -> Vec<(&'static str, Tiny)> {
     vec![
         ("llama", Tiny { ffn: 160, ..usual(Family::Llama) }),
         ("qwen3", Tiny { ffn: 160, tied: true, ..usual(Family::Qwen3) }),
-        ("qwen3_moe", Tiny { ffn: 160, experts: Experts { count: 8, ..sparse.experts }, ..sparse }),
+        (
+            "qwen3_moe",
+            Tiny { ffn: 160, experts: TinyExperts { count: 8, ..sparse.experts }, ..sparse },
+        ),
         ("qwen3_next", Tiny { ffn: 160, ..usual(Family::Qwen3Next) }),
         ("qwen3_5", usual(Family::Qwen35)),
         ("qwen3_5_moe", usual(Family::Qwen35Moe)),
@@ -89,7 +92,7 @@ fn a_drafter_is_stored_as_the_golden_one() {
     let name = "gemma4_assistant";
     let shapes = golden_shapes();
     let (_, target) = shapes.iter().find(|(name, _)| *name == "gemma4_dense").unwrap();
-    let (folder, drafter) = (tempfile::tempdir().unwrap(), Assistant::default());
+    let (folder, drafter) = (tempfile::tempdir().unwrap(), TinyAssistant::default());
     drafter.write(target, folder.path());
     assert_eq!(facts(&Checkpoint::open(folder.path()).unwrap()), facts(&golden(name)));
     assert_keys(name, &drafter.config(target), golden(name).config());

@@ -6,7 +6,7 @@ use forerun_base::{DType, f32_to_bf16};
 
 /// How a norm's weight is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Norm {
+pub(super) enum NormInit {
     /// The factor itself, around one.
     Plain,
     /// The factor less one, around zero.
@@ -14,13 +14,13 @@ pub(super) enum Norm {
 }
 
 /// Collects tensors in the model's own element type.
-pub(super) struct Weights {
+pub(super) struct TinyWeights {
     prefix: String,
     dtype: DType,
     tensors: Vec<StoredTensor>,
 }
 
-impl Weights {
+impl TinyWeights {
     /// Tensors of `dtype`, drawn by `seed` and the model's name.
     pub(super) fn new(seed: u64, model: &str, dtype: DType) -> Self {
         Self { prefix: format!("{seed}/{model}"), dtype, tensors: Vec::new() }
@@ -45,13 +45,13 @@ impl Weights {
         self.put(name, shape, dtype, |rng| spread * normal(rng));
     }
 
-    pub(super) fn norm(&mut self, name: String, len: usize, kind: Norm) {
+    pub(super) fn norm(&mut self, name: String, len: usize, kind: NormInit) {
         let dtype = self.dtype;
         self.norm_as(name, len, kind, dtype);
     }
 
-    pub(super) fn norm_as(&mut self, name: String, len: usize, kind: Norm, dtype: DType) {
-        let centre = if kind == Norm::Plain { 1.0 } else { 0.0 };
+    pub(super) fn norm_as(&mut self, name: String, len: usize, kind: NormInit, dtype: DType) {
+        let centre = if kind == NormInit::Plain { 1.0 } else { 0.0 };
         self.put(name, &[len], dtype, |rng| centre + 0.15 * normal(rng));
     }
 

@@ -9,7 +9,7 @@
 //! a string.
 
 use super::GEMMA_QUOTE;
-use super::piece::{Fed, Pieces};
+use super::piece::{CallStep, Pieces};
 use super::tool::MAX_NAME_CHARS;
 use super::xml::is_number;
 
@@ -20,7 +20,7 @@ const MAX_BARE_BYTES: usize = 1024;
 
 #[derive(Clone, Debug)]
 pub(super) struct GemmaCall {
-    at: At,
+    at: GemmaState,
     text: String,
     /// What is open: true for an object, false for a list.
     open: Vec<bool>,
@@ -30,7 +30,7 @@ pub(super) struct GemmaCall {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum GemmaState {
     Prefix,
     Name,
     /// A key or the end of the object.
@@ -46,7 +46,7 @@ enum At {
 impl GemmaCall {
     pub(super) fn new() -> Self {
         Self {
-            at: At::Prefix,
+            at: GemmaState::Prefix,
             text: String::new(),
             open: Vec::new(),
             filled: false,
@@ -58,39 +58,39 @@ impl GemmaCall {
         self.certain
     }
 
-    pub(super) fn take(&mut self, c: char, out: &mut Pieces<'_>) -> Fed {
+    pub(super) fn take(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
         match self.at {
-            At::Prefix => self.prefix(c),
-            At::Name => self.name(c, out),
-            At::Key => self.key(c, out),
-            At::InKey(mark) => self.quoted_key(c, mark, out),
-            At::Value => self.value(c, out),
-            At::InString(mark) => self.string(c, mark, out),
-            _ if c.is_ascii_whitespace() => Fed::More,
-            At::Colon if c == ':' => {
-                self.at = At::Value;
-                Fed::More
+            GemmaState::Prefix => self.prefix(c),
+            GemmaState::Name => self.name(c, out),
+            GemmaState::Key => self.key(c, out),
+            GemmaState::InKey(mark) => self.quoted_key(c, mark, out),
+            GemmaState::Value => self.value(c, out),
+            GemmaState::InString(mark) => self.string(c, mark, out),
+            _ if c.is_ascii_whitespace() => CallStep::More,
+            GemmaState::Colon if c == ':' => {
+                self.at = GemmaState::Value;
+                CallStep::More
             }
-            At::Colon => Fed::Wrong,
-            At::AfterValue => self.after_value(c, out),
+            GemmaState::Colon => CallStep::Wrong,
+            GemmaState::AfterValue => self.after_value(c, out),
         }
     }
 
-    fn prefix(&mut self, c: char) -> Fed {
+    fn prefix(&mut self, c: char) -> CallStep {
         if self.text.is_empty() && c.is_ascii_whitespace() {
-            return Fed::More;
+            return CallStep::More;
         }
         self.text.push(c);
         if self.text == PREFIX {
             self.text.clear();
-            self.at = At::Name;
+            self.at = GemmaState::Name;
         } else if !PREFIX.starts_with(&self.text) {
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
-        Fed::More
+        CallStep::More
     }
 
-    fn name(&mut self, c: char, out: &mut Pieces<'_>) -> Fed {
+    fn name(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
         let name = self.text.trim();
         match c {
             '{' if !name.is_empty() => {
@@ -99,38 +99,38 @@ impl GemmaCall {
                 self.text.clear();
                 self.opens(true, out)
             }
-            '{' | '}' | '<' | '\n' => Fed::Wrong,
-            _ if self.text.len() >= 4 * MAX_NAME_CHARS => Fed::Wrong,
+            '{' | '}' | '<' | '\n' => CallStep::Wrong,
+            _ if self.text.len() >= 4 * MAX_NAME_CHARS => CallStep::Wrong,
             _ => {
                 self.text.push(c);
-                Fed::More
+                CallStep::More
             }
         }
     }
 
-    fn opens(&mut self, object: bool, out: &mut Pieces<'_>) -> Fed {
+    fn opens(&mut self, object: bool, out: &mut Pieces<'_>) -> CallStep {
         if self.open.len() >= MAX_DEPTH {
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
         out.arguments(if object { "{" } else { "[" });
         self.open.push(object);
         self.filled = false;
-        self.at = if object { At::Key } else { At::Value };
-        Fed::More
+        self.at = if object { GemmaState::Key } else { GemmaState::Value };
+        CallStep::More
     }
 
-    fn closes(&mut self, c: char, out: &mut Pieces<'_>) -> Fed {
+    fn closes(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
         if self.open.pop() != Some(c == '}') {
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
         out.arguments(if c == '}' { "}" } else { "]" });
         self.filled = true;
-        self.at = At::AfterValue;
+        self.at = GemmaState::AfterValue;
         if self.open.is_empty() {
             out.end();
-            return Fed::Done;
+            return CallStep::Done;
         }
-        Fed::More
+        CallStep::More
     }
 
     /// The separator before an item of the innermost object or list.
@@ -140,15 +140,15 @@ impl GemmaCall {
         }
     }
 
-    fn key(&mut self, c: char, out: &mut Pieces<'_>) -> Fed {
+    fn key(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
         if self.text.is_empty() {
             match c {
                 '}' => return self.closes(c, out),
                 '"' => {
-                    self.at = At::InKey("\"");
-                    return Fed::More;
+                    self.at = GemmaState::InKey("\"");
+                    return CallStep::More;
                 }
-                c if c.is_ascii_whitespace() => return Fed::More,
+                c if c.is_ascii_whitespace() => return CallStep::More,
                 _ => {}
             }
         }
@@ -156,54 +156,54 @@ impl GemmaCall {
             let key = std::mem::take(&mut self.text);
             let key = key.trim();
             if key.is_empty() {
-                return Fed::Wrong;
+                return CallStep::Wrong;
             }
             self.separate(out);
             out.string(key);
             out.arguments(": ");
-            self.at = At::Value;
-            return Fed::More;
+            self.at = GemmaState::Value;
+            return CallStep::More;
         }
         self.text.push(c);
         if self.text == GEMMA_QUOTE {
             self.text.clear();
-            self.at = At::InKey(GEMMA_QUOTE);
+            self.at = GemmaState::InKey(GEMMA_QUOTE);
         } else if !GEMMA_QUOTE.starts_with(&self.text)
             && (",{}[]<".contains(c) || self.text.len() > MAX_BARE_BYTES)
         {
             self.text.pop();
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
-        Fed::More
+        CallStep::More
     }
 
-    fn quoted_key(&mut self, c: char, mark: &str, out: &mut Pieces<'_>) -> Fed {
+    fn quoted_key(&mut self, c: char, mark: &str, out: &mut Pieces<'_>) -> CallStep {
         self.text.push(c);
         if self.text.ends_with(mark) {
             let key = std::mem::take(&mut self.text);
             self.separate(out);
             out.string(&key[..key.len() - mark.len()]);
             out.arguments(": ");
-            self.at = At::Colon;
+            self.at = GemmaState::Colon;
         } else if self.text.len() > MAX_BARE_BYTES {
             self.text.pop();
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
-        Fed::More
+        CallStep::More
     }
 
-    fn value(&mut self, c: char, out: &mut Pieces<'_>) -> Fed {
+    fn value(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
         let in_list = self.open.last() == Some(&false);
         if self.text.is_empty() {
             match c {
-                c if c.is_ascii_whitespace() => return Fed::More,
+                c if c.is_ascii_whitespace() => return CallStep::More,
                 ']' if in_list => return self.closes(c, out),
                 '{' | '[' => {
                     self.before_item(in_list, out);
                     return self.opens(c == '{', out);
                 }
                 '"' => return self.string_opens("\"", in_list, out),
-                ',' | '}' | ']' | ':' => return Fed::Wrong,
+                ',' | '}' | ']' | ':' => return CallStep::Wrong,
                 _ => {}
             }
         }
@@ -216,7 +216,7 @@ impl GemmaCall {
             } else {
                 out.string(word);
             }
-            self.at = At::AfterValue;
+            self.at = GemmaState::AfterValue;
             return self.after_value(c, out);
         }
         self.text.push(c);
@@ -227,9 +227,9 @@ impl GemmaCall {
         let opening = GEMMA_QUOTE.starts_with(&self.text);
         if !opening && (c == '<' || self.text.len() > MAX_BARE_BYTES) {
             self.text.pop();
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
-        Fed::More
+        CallStep::More
     }
 
     fn before_item(&mut self, in_list: bool, out: &mut Pieces<'_>) {
@@ -238,14 +238,19 @@ impl GemmaCall {
         }
     }
 
-    fn string_opens(&mut self, mark: &'static str, in_list: bool, out: &mut Pieces<'_>) -> Fed {
+    fn string_opens(
+        &mut self,
+        mark: &'static str,
+        in_list: bool,
+        out: &mut Pieces<'_>,
+    ) -> CallStep {
         self.before_item(in_list, out);
         out.arguments("\"");
-        self.at = At::InString(mark);
-        Fed::More
+        self.at = GemmaState::InString(mark);
+        CallStep::More
     }
 
-    fn string(&mut self, c: char, mark: &str, out: &mut Pieces<'_>) -> Fed {
+    fn string(&mut self, c: char, mark: &str, out: &mut Pieces<'_>) -> CallStep {
         self.text.push(c);
         while !mark.starts_with(&self.text) {
             out.string_char(self.text.remove(0));
@@ -253,26 +258,30 @@ impl GemmaCall {
         if self.text == mark {
             self.text.clear();
             out.arguments("\"");
-            self.at = At::AfterValue;
+            self.at = GemmaState::AfterValue;
         }
-        Fed::More
+        CallStep::More
     }
 
-    fn after_value(&mut self, c: char, out: &mut Pieces<'_>) -> Fed {
+    fn after_value(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
         match c {
             '}' | ']' => self.closes(c, out),
             ',' => {
-                self.at = if self.open.last() == Some(&true) { At::Key } else { At::Value };
-                Fed::More
+                self.at = if self.open.last() == Some(&true) {
+                    GemmaState::Key
+                } else {
+                    GemmaState::Value
+                };
+                CallStep::More
             }
-            c if c.is_ascii_whitespace() => Fed::More,
-            _ => Fed::Wrong,
+            c if c.is_ascii_whitespace() => CallStep::More,
+            _ => CallStep::Wrong,
         }
     }
 
     /// What was taken of a broken call without being passed on.
     pub(super) fn loose(&mut self) -> String {
-        let opener = if let At::InKey(mark) = self.at { mark } else { "" };
+        let opener = if let GemmaState::InKey(mark) = self.at { mark } else { "" };
         opener.to_owned() + &std::mem::take(&mut self.text)
     }
 
@@ -281,7 +290,7 @@ impl GemmaCall {
         let text = std::mem::take(&mut self.text);
         match self.at {
             // What waits in a string may be the mark that ends it.
-            At::Value if !text.is_empty() && !text.starts_with('<') => {
+            GemmaState::Value if !text.is_empty() && !text.starts_with('<') => {
                 self.before_item(self.open.last() == Some(&false), out);
                 out.arguments(&text);
             }

@@ -4,7 +4,7 @@
 //! have begun, or the object is complete. From there the text of the arguments is passed on as it
 //! comes. The order of the keys does not matter; further keys are read over.
 
-use super::piece::{Fed, Pieces};
+use super::piece::{CallStep, Pieces};
 use super::tool::MAX_NAME_CHARS;
 
 /// Room for a name or key in JSON's longest spelling.
@@ -12,27 +12,27 @@ const MAX_STRING_CHARS: usize = 6 * MAX_NAME_CHARS + 2;
 
 #[derive(Clone, Debug)]
 pub(super) struct JsonCall {
-    at: At,
+    at: JsonState,
     key: String,
     name: Option<String>,
     /// Arguments that came before the name, or as a string with JSON inside.
     waiting: String,
     value: Value,
-    said: Said,
+    said: ReportedCall,
     /// What came after the arguments: not part of the call if that goes wrong.
     loose: String,
 }
 
 /// How much of the call was passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum ReportedCall {
     Nothing,
     /// The name, and arguments as they come.
     Name,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum At {
+enum JsonState {
     Open,
     KeyOrEnd,
     Key,
@@ -49,19 +49,19 @@ enum At {
 impl JsonCall {
     pub(super) fn new() -> Self {
         Self {
-            at: At::Open,
+            at: JsonState::Open,
             key: String::new(),
             name: None,
             waiting: String::new(),
             value: Value::default(),
-            said: Said::Nothing,
+            said: ReportedCall::Nothing,
             loose: String::new(),
         }
     }
 
     /// Whether the reader may still turn out to be wrong about this being a call.
     pub(super) fn is_certain(&self) -> bool {
-        self.said != Said::Nothing
+        self.said != ReportedCall::Nothing
     }
 
     /// The name, once it is whole.
@@ -80,141 +80,145 @@ impl JsonCall {
         c: char,
         known: &dyn Fn(&str) -> bool,
         out: &mut Pieces<'_>,
-    ) -> Fed {
-        let was_inside = self.at == At::InArguments;
+    ) -> CallStep {
+        let was_inside = self.at == JsonState::InArguments;
         let fed = self.step(c, known, out);
-        let inside = was_inside || self.at == At::InArguments;
-        if fed == Fed::More && self.is_certain() && !inside {
+        let inside = was_inside || self.at == JsonState::InArguments;
+        if fed == CallStep::More && self.is_certain() && !inside {
             self.loose.push(c);
         }
         fed
     }
 
-    fn step(&mut self, c: char, known: &dyn Fn(&str) -> bool, out: &mut Pieces<'_>) -> Fed {
+    fn step(&mut self, c: char, known: &dyn Fn(&str) -> bool, out: &mut Pieces<'_>) -> CallStep {
         match &mut self.at {
-            At::InKey(text) | At::InName(text) => {
+            JsonState::InKey(text) | JsonState::InName(text) => {
                 text.push(c);
                 return match self.value.take(c) {
-                    _ if text.len() > MAX_STRING_CHARS => Fed::Wrong,
-                    Step::Last => self.string_ended(known),
-                    _ => Fed::More,
+                    _ if text.len() > MAX_STRING_CHARS => CallStep::Wrong,
+                    ValueStep::Last => self.string_ended(known),
+                    _ => CallStep::More,
                 };
             }
-            At::InArguments | At::InText | At::InOther => return self.inside(c, out),
-            _ if c.is_ascii_whitespace() => return Fed::More,
+            JsonState::InArguments | JsonState::InText | JsonState::InOther => {
+                return self.inside(c, out);
+            }
+            _ if c.is_ascii_whitespace() => return CallStep::More,
             _ => {}
         }
         self.at = match (&self.at, c) {
-            (At::Open, '{') => At::KeyOrEnd,
-            (At::KeyOrEnd | At::Key, '"') => {
+            (JsonState::Open, '{') => JsonState::KeyOrEnd,
+            (JsonState::KeyOrEnd | JsonState::Key, '"') => {
                 self.value.start(c);
-                At::InKey(c.to_string())
+                JsonState::InKey(c.to_string())
             }
-            (At::Colon, ':') => At::Value,
-            (At::Value, c) => return self.value_begins(c, out),
-            (At::AfterValue, ',') => At::Key,
-            (At::AfterValue | At::KeyOrEnd, '}') => return self.closed(out),
-            _ => return Fed::Wrong,
+            (JsonState::Colon, ':') => JsonState::Value,
+            (JsonState::Value, c) => return self.value_begins(c, out),
+            (JsonState::AfterValue, ',') => JsonState::Key,
+            (JsonState::AfterValue | JsonState::KeyOrEnd, '}') => return self.closed(out),
+            _ => return CallStep::Wrong,
         };
-        Fed::More
+        CallStep::More
     }
 
-    fn string_ended(&mut self, known: &dyn Fn(&str) -> bool) -> Fed {
-        let (At::InKey(text) | At::InName(text)) = &self.at else {
+    fn string_ended(&mut self, known: &dyn Fn(&str) -> bool) -> CallStep {
+        let (JsonState::InKey(text) | JsonState::InName(text)) = &self.at else {
             unreachable!("called from those two states only")
         };
-        let Ok(text) = serde_json::from_str::<String>(text) else { return Fed::Wrong };
-        if matches!(self.at, At::InKey(_)) {
+        let Ok(text) = serde_json::from_str::<String>(text) else { return CallStep::Wrong };
+        if matches!(self.at, JsonState::InKey(_)) {
             self.key = text;
-            self.at = At::Colon;
-            return Fed::More;
+            self.at = JsonState::Colon;
+            return CallStep::More;
         }
         let fits = !text.is_empty() && text.chars().count() <= MAX_NAME_CHARS && known(&text);
         if !fits || self.name.is_some() {
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
         self.name = Some(text);
-        self.at = At::AfterValue;
-        Fed::More
+        self.at = JsonState::AfterValue;
+        CallStep::More
     }
 
-    fn value_begins(&mut self, c: char, out: &mut Pieces<'_>) -> Fed {
+    fn value_begins(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
         let arguments = matches!(self.key.as_str(), "arguments" | "parameters");
-        let first = self.waiting.is_empty() && self.said == Said::Nothing;
+        let first = self.waiting.is_empty() && self.said == ReportedCall::Nothing;
         self.at = match (self.key.as_str(), c) {
-            ("name", '"') => At::InName(c.to_string()),
-            ("name", _) => return Fed::Wrong,
-            (_, '{') if arguments && first => At::InArguments,
-            (_, '"') if arguments && first => At::InText,
-            _ if arguments => return Fed::Wrong,
-            _ => At::InOther,
+            ("name", '"') => JsonState::InName(c.to_string()),
+            ("name", _) => return CallStep::Wrong,
+            (_, '{') if arguments && first => JsonState::InArguments,
+            (_, '"') if arguments && first => JsonState::InText,
+            _ if arguments => return CallStep::Wrong,
+            _ => JsonState::InOther,
         };
-        if matches!(self.at, At::InName(_)) {
+        if matches!(self.at, JsonState::InName(_)) {
             self.value.start(c);
-            return Fed::More;
+            return CallStep::More;
         }
         if !self.value.start(c) {
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
-        if matches!(self.at, At::InArguments) {
+        if matches!(self.at, JsonState::InArguments) {
             self.say_name(out);
         }
         self.pass_on(c, out);
-        Fed::More
+        CallStep::More
     }
 
-    fn inside(&mut self, c: char, out: &mut Pieces<'_>) -> Fed {
+    fn inside(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
         match self.value.take(c) {
-            Step::Wrong => Fed::Wrong,
+            ValueStep::Wrong => CallStep::Wrong,
             // Only a bare word ends before a character, and it is never an argument.
-            Step::Before => {
-                self.at = At::AfterValue;
+            ValueStep::Before => {
+                self.at = JsonState::AfterValue;
                 self.step(c, &|_| true, out)
             }
-            Step::Inside => {
+            ValueStep::Inside => {
                 self.pass_on(c, out);
-                Fed::More
+                CallStep::More
             }
-            Step::Last => {
+            ValueStep::Last => {
                 self.pass_on(c, out);
-                if self.at == At::InText {
-                    let Ok(text) = serde_json::from_str(&self.waiting) else { return Fed::Wrong };
+                if self.at == JsonState::InText {
+                    let Ok(text) = serde_json::from_str(&self.waiting) else {
+                        return CallStep::Wrong;
+                    };
                     self.waiting = text;
                 }
-                self.at = At::AfterValue;
-                Fed::More
+                self.at = JsonState::AfterValue;
+                CallStep::More
             }
         }
     }
 
     fn pass_on(&mut self, c: char, out: &mut Pieces<'_>) {
         match self.at {
-            At::InArguments if self.is_certain() => {
+            JsonState::InArguments if self.is_certain() => {
                 out.arguments(c.encode_utf8(&mut [0; 4]));
             }
-            At::InArguments | At::InText => self.waiting.push(c),
+            JsonState::InArguments | JsonState::InText => self.waiting.push(c),
             _ => {}
         }
     }
 
     fn say_name(&mut self, out: &mut Pieces<'_>) {
-        if let (Some(name), Said::Nothing) = (&self.name, self.said) {
+        if let (Some(name), ReportedCall::Nothing) = (&self.name, self.said) {
             out.call(name);
-            self.said = Said::Name;
+            self.said = ReportedCall::Name;
         }
     }
 
-    fn closed(&mut self, out: &mut Pieces<'_>) -> Fed {
+    fn closed(&mut self, out: &mut Pieces<'_>) -> CallStep {
         if self.name.is_none() {
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
-        if self.said == Said::Nothing {
+        if self.said == ReportedCall::Nothing {
             self.say_name(out);
             let empty = self.waiting.trim().is_empty();
             out.arguments(if empty { "{}" } else { &self.waiting });
         }
         out.end();
-        Fed::Done
+        CallStep::Done
     }
 }
 
@@ -228,7 +232,7 @@ struct Value {
     word: bool,
 }
 
-enum Step {
+enum ValueStep {
     Inside,
     /// This character is the last of the value.
     Last,
@@ -250,10 +254,10 @@ impl Value {
         true
     }
 
-    fn take(&mut self, c: char) -> Step {
+    fn take(&mut self, c: char) -> ValueStep {
         if self.escaped {
             self.escaped = false;
-            return Step::Inside;
+            return ValueStep::Inside;
         }
         if self.in_string {
             match c {
@@ -264,11 +268,11 @@ impl Value {
                 }
                 _ => {}
             }
-            return Step::Inside;
+            return ValueStep::Inside;
         }
         if self.word {
             let goes_on = c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.');
-            return if goes_on { Step::Inside } else { Step::Before };
+            return if goes_on { ValueStep::Inside } else { ValueStep::Before };
         }
         match c {
             '"' => self.in_string = true,
@@ -278,13 +282,13 @@ impl Value {
                 return self.ended();
             }
             // No JSON has it outside a string; most likely the mark that ends the call.
-            '<' => return Step::Wrong,
+            '<' => return ValueStep::Wrong,
             _ => {}
         }
-        Step::Inside
+        ValueStep::Inside
     }
 
-    fn ended(&self) -> Step {
-        if self.depth == 0 { Step::Last } else { Step::Inside }
+    fn ended(&self) -> ValueStep {
+        if self.depth == 0 { ValueStep::Last } else { ValueStep::Inside }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 
 /// Names of the tools called so far, by the id of the call.
-type Called = HashMap<String, String>;
+type CalledTools = HashMap<String, String>;
 
 /// Keys of an answer that clients send back; they say nothing when empty.
 const EMPTY_KEYS: [&str; 5] = ["refusal", "audio", "function_call", "annotations", "tool_calls"];
@@ -20,7 +20,7 @@ const EMPTY_KEYS: [&str; 5] = ["refusal", "audio", "function_call", "annotations
 impl Dialect {
     /// Brings the messages of a chat request to the form the template wants.
     pub fn normalise_messages(&self, messages: &[Value]) -> Result<Vec<Value>, TextError> {
-        let mut called = Called::new();
+        let mut called = CalledTools::new();
         let message = |(index, message): (usize, &Value)| {
             let path = format!("messages[{index}]");
             let Value::Object(message) = message else {
@@ -35,7 +35,7 @@ impl Dialect {
         &self,
         path: &str,
         mut message: Map<String, Value>,
-        called: &mut Called,
+        called: &mut CalledTools,
     ) -> Result<Map<String, Value>, TextError> {
         let role = self.role(path, message.get("role"))?;
         message.insert("role".to_owned(), role.into());
@@ -141,7 +141,7 @@ impl Dialect {
         &self,
         path: &str,
         calls: &mut Value,
-        called: &mut Called,
+        called: &mut CalledTools,
     ) -> Result<String, TextError> {
         let calls = calls.as_array_mut().ok_or_else(|| refused(path, "must be a list"))?;
         let mut broken: Vec<String> = Vec::new();
@@ -190,7 +190,7 @@ impl Dialect {
 }
 
 /// Templates write whose result it is; clients give the id of the call only.
-fn name_of_result(message: &mut Map<String, Value>, called: &Called) {
+fn name_of_result(message: &mut Map<String, Value>, called: &CalledTools) {
     let id = message.get("tool_call_id").and_then(Value::as_str);
     if let (Some(name), false) = (id.and_then(|id| called.get(id)), message.contains_key("name")) {
         message.insert("name".to_owned(), name.as_str().into());

@@ -25,13 +25,13 @@ mod xml;
 
 pub use parser::AnswerParser;
 pub use piece::Piece;
-pub use prompt::{Conversation, Prompt};
+pub use prompt::{Conversation, RenderedPrompt};
 pub use tool::{Tool, ToolChoice};
 
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 use forerun_base::Token;
-use probe::Habits;
+use probe::TemplateTraits;
 
 /// How a model writes reasoning and tool calls, found from its chat template.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct Dialect {
     /// Marks that are one special token of the model: text cannot spell them in a grammar, and a
     /// detokenizer must not leave them out.
     special: Vec<(&'static str, Token)>,
-    habits: Habits,
+    habits: TemplateTraits,
 }
 
 /// The marks around reasoning.
@@ -125,7 +125,7 @@ impl Dialect {
             calls: calls.or(Some(CallForm::Marked)),
             generic: calls.is_none(),
             special: special.collect(),
-            habits: Habits::of(template),
+            habits: TemplateTraits::of(template),
         }
     }
 

@@ -9,7 +9,7 @@
 
 use super::gemma::GemmaCall;
 use super::json::JsonCall;
-use super::piece::{Fed, Piece, Pieces};
+use super::piece::{CallStep, Piece, Pieces};
 use super::tool::Tool;
 use super::xml::XmlCall;
 use super::{CALL_CLOSE, CALL_OPEN, CallForm, Dialect, FUNCTION_OPEN, GEMMA_CLOSE, GEMMA_OPEN};
@@ -26,8 +26,8 @@ pub struct AnswerParser {
     thinking: Option<Thinking>,
     calls: Option<CallForm>,
     tools: Vec<Tool>,
-    mode: Mode,
-    place: Place,
+    mode: ParserMode,
+    place: Preceding,
     /// White space and the beginning of a mark.
     held: String,
     /// The text of a call that is not certain yet.
@@ -35,14 +35,14 @@ pub struct AnswerParser {
 }
 
 #[derive(Clone, Debug)]
-enum Mode {
+enum ParserMode {
     Content,
     Reasoning,
-    Call(Call),
+    Call(PendingCall),
 }
 
 #[derive(Clone, Debug)]
-enum Call {
+enum PendingCall {
     Json(JsonCall),
     Xml(XmlCall),
     Gemma(GemmaCall),
@@ -50,7 +50,7 @@ enum Call {
 
 /// What came right before, white space apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Preceding {
     /// Nothing at all.
     Start,
     /// A mark: white space after it is dropped.
@@ -70,8 +70,8 @@ impl AnswerParser {
             thinking: dialect.thinking,
             calls: dialect.calls.filter(|_| !tools.is_empty()),
             tools: tools.iter().map(Tool::flattened).collect(),
-            mode: if reasoning { Mode::Reasoning } else { Mode::Content },
-            place: if reasoning { Place::Mark } else { Place::Start },
+            mode: if reasoning { ParserMode::Reasoning } else { ParserMode::Content },
+            place: if reasoning { Preceding::Mark } else { Preceding::Start },
             held: String::new(),
             raw: String::new(),
         }
@@ -91,13 +91,13 @@ impl AnswerParser {
         let held = std::mem::take(&mut self.held);
         let raw = std::mem::take(&mut self.raw);
         match &mut self.mode {
-            Mode::Content => out.content(&held),
-            Mode::Reasoning => out.reasoning(&held),
-            Mode::Call(call) if call.is_certain() => call.cut(&mut out),
-            Mode::Call(_) => out.content(&raw),
+            ParserMode::Content => out.content(&held),
+            ParserMode::Reasoning => out.reasoning(&held),
+            ParserMode::Call(call) if call.is_certain() => call.cut(&mut out),
+            ParserMode::Call(_) => out.content(&raw),
         }
-        self.mode = Mode::Content;
-        self.place = Place::Start;
+        self.mode = ParserMode::Content;
+        self.place = Preceding::Start;
     }
 
     /// The answer was cut off, by a limit on its length: what was to become a mark or a call comes to nothing, so that
@@ -105,7 +105,7 @@ impl AnswerParser {
     pub fn cut(&mut self, out: &mut Vec<Piece>) {
         let mut pieces = Pieces(out);
         match &mut self.mode {
-            Mode::Content | Mode::Reasoning => {
+            ParserMode::Content | ParserMode::Reasoning => {
                 let begun = self.held.trim_start();
                 // One character may well be the reader's own; a mark that is half there is not.
                 let markup = begun.chars().nth(1).is_some();
@@ -114,8 +114,8 @@ impl AnswerParser {
                     self.held.clear();
                 }
             }
-            Mode::Call(call) if call.is_certain() => {}
-            Mode::Call(call) => {
+            ParserMode::Call(call) if call.is_certain() => {}
+            ParserMode::Call(call) => {
                 let bare = self.calls == Some(CallForm::Bare);
                 match call.name() {
                     Some(name) if !bare || self.tools.iter().any(|tool| tool.name == name) => {
@@ -133,11 +133,11 @@ impl AnswerParser {
 
     /// Whether the answer is inside its reasoning now.
     pub fn is_reasoning(&self) -> bool {
-        matches!(self.mode, Mode::Reasoning)
+        matches!(self.mode, ParserMode::Reasoning)
     }
 
     fn take(&mut self, c: char, out: &mut Pieces<'_>) {
-        if matches!(self.mode, Mode::Call(_)) {
+        if matches!(self.mode, ParserMode::Call(_)) {
             self.take_in_call(c, out);
         } else {
             self.take_text(c, out);
@@ -145,7 +145,8 @@ impl AnswerParser {
     }
 
     fn take_text(&mut self, c: char, out: &mut Pieces<'_>) {
-        let after_mark = matches!(self.place, Place::Mark | Place::Call | Place::CallMark);
+        let after_mark =
+            matches!(self.place, Preceding::Mark | Preceding::Call | Preceding::CallMark);
         if self.held.is_empty() && after_mark && c.is_whitespace() {
             return;
         }
@@ -170,25 +171,25 @@ impl AnswerParser {
     fn let_go(&mut self, out: &mut Pieces<'_>) {
         let first = self.held.remove(0);
         if !first.is_whitespace() {
-            self.place = Place::Text;
+            self.place = Preceding::Text;
         }
         let mut buffer = [0; 4];
         let text = first.encode_utf8(&mut buffer);
         match self.mode {
-            Mode::Reasoning => out.reasoning(text),
+            ParserMode::Reasoning => out.reasoning(text),
             _ => out.content(text),
         }
     }
 
     /// The marks that mean something here.
     fn marks(&self) -> [Option<&'static str>; 4] {
-        if let (Mode::Reasoning, Some(thinking)) = (&self.mode, self.thinking) {
+        if let (ParserMode::Reasoning, Some(thinking)) = (&self.mode, self.thinking) {
             return [Some(thinking.close), None, None, None];
         }
-        let fresh = self.place != Place::Text;
-        let may_think = |t: &Thinking| t.anywhere || (fresh && self.place != Place::Mark);
+        let fresh = self.place != Preceding::Text;
+        let may_think = |t: &Thinking| t.anywhere || (fresh && self.place != Preceding::Mark);
         let think = self.thinking.filter(may_think).map(|t| t.open);
-        let after_call = self.place == Place::Call;
+        let after_call = self.place == Preceding::Call;
         match self.calls {
             None => [think, None, None, None],
             Some(CallForm::Marked) => {
@@ -214,21 +215,21 @@ impl AnswerParser {
             && [thinking.open, thinking.close].contains(&mark)
         {
             let opens = mark == thinking.open;
-            self.mode = if opens { Mode::Reasoning } else { Mode::Content };
-            self.place = Place::Mark;
+            self.mode = if opens { ParserMode::Reasoning } else { ParserMode::Content };
+            self.place = Preceding::Mark;
             return;
         }
         if matches!(mark, CALL_CLOSE | GEMMA_CLOSE | ";") {
-            self.place = Place::CallMark;
+            self.place = Preceding::CallMark;
             return;
         }
         self.raw = held;
         let call = match self.calls {
-            Some(CallForm::Xml) => Call::Xml(XmlCall::new(mark)),
-            Some(CallForm::Gemma) => Call::Gemma(GemmaCall::new()),
-            _ => Call::Json(JsonCall::new()),
+            Some(CallForm::Xml) => PendingCall::Xml(XmlCall::new(mark)),
+            Some(CallForm::Gemma) => PendingCall::Gemma(GemmaCall::new()),
+            _ => PendingCall::Json(JsonCall::new()),
         };
-        self.mode = Mode::Call(call);
+        self.mode = ParserMode::Call(call);
         if mark == "{" {
             self.raw.pop();
             self.take_in_call('{', out);
@@ -236,38 +237,38 @@ impl AnswerParser {
     }
 
     fn take_in_call(&mut self, c: char, out: &mut Pieces<'_>) {
-        let Mode::Call(call) = &mut self.mode else { return };
+        let ParserMode::Call(call) = &mut self.mode else { return };
         let any_name = self.calls != Some(CallForm::Bare);
         let tools = &self.tools;
         let known = |name: &str| any_name || tools.iter().any(|tool| tool.name == name);
         let mut fed = match call {
-            Call::Json(call) => call.take(c, &known, out),
-            Call::Xml(call) => call.take(c, tools, out),
-            Call::Gemma(call) => call.take(c, out),
+            PendingCall::Json(call) => call.take(c, &known, out),
+            PendingCall::Xml(call) => call.take(c, tools, out),
+            PendingCall::Gemma(call) => call.take(c, out),
         };
         if call.is_certain() {
             self.raw.clear();
-        } else if fed == Fed::More {
+        } else if fed == CallStep::More {
             self.raw.push(c);
             if self.raw.len() > MAX_UNCERTAIN_BYTES {
                 self.raw.pop();
-                fed = Fed::Wrong;
+                fed = CallStep::Wrong;
             }
         }
         match fed {
-            Fed::More => {}
-            Fed::Done => {
-                self.mode = Mode::Content;
-                self.place = Place::Call;
+            CallStep::More => {}
+            CallStep::Done => {
+                self.mode = ParserMode::Content;
+                self.place = Preceding::Call;
             }
-            Fed::Wrong => {
+            CallStep::Wrong => {
                 // Of a call that was begun, the closing mark may still follow.
                 let (text, place) = match call.is_certain() {
-                    true => (call.loose(), Place::Call),
-                    false => (std::mem::take(&mut self.raw), Place::Text),
+                    true => (call.loose(), Preceding::Call),
+                    false => (std::mem::take(&mut self.raw), Preceding::Text),
                 };
-                self.place = if text.trim().is_empty() { place } else { Place::Text };
-                self.mode = Mode::Content;
+                self.place = if text.trim().is_empty() { place } else { Preceding::Text };
+                self.mode = ParserMode::Content;
                 out.content(&text);
                 self.take_text(c, out);
             }
@@ -275,7 +276,7 @@ impl AnswerParser {
     }
 }
 
-impl Call {
+impl PendingCall {
     fn is_certain(&self) -> bool {
         match self {
             Self::Json(call) => call.is_certain(),

@@ -79,7 +79,7 @@ impl Pieces<'_> {
 
 /// What a reader of one call made of a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fed {
+pub(super) enum CallStep {
     /// Taken; the call goes on.
     More,
     /// Taken; the call is complete.

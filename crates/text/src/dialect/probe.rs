@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 /// What a template wants messages to look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Habits {
+pub(super) struct TemplateTraits {
     /// Reads content given as a list of parts.
     pub(super) parts: bool,
     /// Wants the arguments of earlier calls as JSON text, not as an object.
@@ -18,7 +18,7 @@ pub(super) struct Habits {
 const WORD: &str = "qzvpart";
 const KEY: &str = "qzvkey";
 
-impl Habits {
+impl TemplateTraits {
     pub(super) fn of(template: &ChatTemplate) -> Self {
         let says = |mark: &str| template.sources().any(|source| source.contains(mark));
         Self {

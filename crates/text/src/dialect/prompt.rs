@@ -27,7 +27,7 @@ pub struct Conversation<'a> {
 
 /// A rendered conversation.
 #[derive(Clone, Debug)]
-pub struct Prompt {
+pub struct RenderedPrompt {
     /// What the template wrote, for [`Tokenizer::encode_chat`].
     pub text: String,
     /// The messages as the template got them.
@@ -44,7 +44,7 @@ pub struct Prompt {
     last: Vec<usize>,
 }
 
-impl Prompt {
+impl RenderedPrompt {
     /// How many of `messages` hold nothing that comes after message `index` of the client.
     pub fn end_of(&self, index: usize) -> usize {
         self.last.iter().take_while(|&&last| last <= index).count()
@@ -53,12 +53,12 @@ impl Prompt {
 
 /// A message and the last of the client's messages in it.
 #[derive(Clone, Debug, PartialEq)]
-struct Turn {
+struct TracedMessage {
     last: usize,
     message: Value,
 }
 
-impl Turn {
+impl TracedMessage {
     fn is(&self, role: &str) -> bool {
         self.message["role"] == role
     }
@@ -91,7 +91,7 @@ impl Dialect {
         template: &ChatTemplate,
         tokenizer: &Tokenizer,
         conversation: &Conversation<'_>,
-    ) -> Result<Prompt, TextError> {
+    ) -> Result<RenderedPrompt, TextError> {
         let mut messages = self.normalise_messages(conversation.messages)?;
         let mut tools = conversation.tools.to_vec();
         let mut variables = conversation.variables.clone();
@@ -102,12 +102,13 @@ impl Dialect {
             literals.hide_fields(tokenizer, &mut variables, &[]);
         }
         let turns = messages.into_iter().enumerate();
-        let mut turns: Vec<Turn> = turns.map(|(last, message)| Turn { last, message }).collect();
+        let mut turns: Vec<TracedMessage> =
+            turns.map(|(last, message)| TracedMessage { last, message }).collect();
         if self.generic {
             turns = plain_turns(turns);
             offer(&mut turns, &std::mem::take(&mut tools));
         }
-        let render = |turns: &[Turn]| {
+        let render = |turns: &[TracedMessage]| {
             let messages: Vec<Value> = turns.iter().map(|turn| turn.message.clone()).collect();
             let input = ChatInput {
                 messages: &messages,
@@ -119,7 +120,7 @@ impl Dialect {
         };
         let (turns, (text, messages), notes) = accepted(turns, &render)?;
         let last = turns.iter().map(|turn| turn.last).collect();
-        Ok(Prompt { text, messages, tools, variables, literals, notes, last })
+        Ok(RenderedPrompt { text, messages, tools, variables, literals, notes, last })
     }
 
     /// Marks that mean something in what the assistant said.
@@ -128,14 +129,14 @@ impl Dialect {
     }
 }
 
-type Change = fn(Vec<Turn>) -> Vec<Turn>;
+type Rearrangement = fn(Vec<TracedMessage>) -> Vec<TracedMessage>;
 
 /// The conversation in the first order that the template accepts, what it rendered, and what was changed.
 fn accepted<T>(
-    mut turns: Vec<Turn>,
-    render: &dyn Fn(&[Turn]) -> Result<T, TextError>,
-) -> Result<(Vec<Turn>, T, Vec<&'static str>), TextError> {
-    const CHANGES: [(Change, &str); 3] = [
+    mut turns: Vec<TracedMessage>,
+    render: &dyn Fn(&[TracedMessage]) -> Result<T, TextError>,
+) -> Result<(Vec<TracedMessage>, T, Vec<&'static str>), TextError> {
+    const CHANGES: [(Rearrangement, &str); 3] = [
         (one_system, "system messages that are not first were joined to the first"),
         (no_system, "the system's words were put into the first message of the user"),
         (no_neighbours, "messages of the same role that follow each other were joined"),
@@ -165,8 +166,9 @@ fn accepted<T>(
 }
 
 /// All system messages in one at the beginning.
-fn one_system(turns: Vec<Turn>) -> Vec<Turn> {
-    let (system, mut others): (Vec<Turn>, Vec<Turn>) = turns.into_iter().partition(Turn::is_system);
+fn one_system(turns: Vec<TracedMessage>) -> Vec<TracedMessage> {
+    let (system, mut others): (Vec<TracedMessage>, Vec<TracedMessage>) =
+        turns.into_iter().partition(TracedMessage::is_system);
     let mut system = system.into_iter();
     if let Some(mut first) = system.next() {
         system.for_each(|more| first.append(&more.message["content"]));
@@ -177,8 +179,8 @@ fn one_system(turns: Vec<Turn>) -> Vec<Turn> {
 }
 
 /// The first message, if it is the system's, before the user's first words.
-fn no_system(mut turns: Vec<Turn>) -> Vec<Turn> {
-    if !turns.first().is_some_and(Turn::is_system) {
+fn no_system(mut turns: Vec<TracedMessage>) -> Vec<TracedMessage> {
+    if !turns.first().is_some_and(TracedMessage::is_system) {
         return turns;
     }
     let mut first = turns.remove(0);
@@ -194,8 +196,8 @@ fn no_system(mut turns: Vec<Turn>) -> Vec<Turn> {
 }
 
 /// Messages of the user, or of the assistant, that follow each other as one.
-fn no_neighbours(turns: Vec<Turn>) -> Vec<Turn> {
-    let mut joined: Vec<Turn> = Vec::with_capacity(turns.len());
+fn no_neighbours(turns: Vec<TracedMessage>) -> Vec<TracedMessage> {
+    let mut joined: Vec<TracedMessage> = Vec::with_capacity(turns.len());
     for turn in turns {
         match joined.last_mut() {
             Some(before)
@@ -214,8 +216,8 @@ fn no_neighbours(turns: Vec<Turn>) -> Vec<Turn> {
 }
 
 /// Calls and results as text, for a template that knows neither.
-fn plain_turns(turns: Vec<Turn>) -> Vec<Turn> {
-    let mut plain: Vec<Turn> = Vec::with_capacity(turns.len());
+fn plain_turns(turns: Vec<TracedMessage>) -> Vec<TracedMessage> {
+    let mut plain: Vec<TracedMessage> = Vec::with_capacity(turns.len());
     let mut after_result = false;
     for mut turn in turns {
         let is_result = turn.is("tool");
@@ -264,7 +266,7 @@ fn text_of(content: &Value) -> String {
 }
 
 /// Tells of the tools in the system's words.
-fn offer(turns: &mut Vec<Turn>, tools: &[Value]) {
+fn offer(turns: &mut Vec<TracedMessage>, tools: &[Value]) {
     if tools.is_empty() {
         return;
     }
@@ -282,8 +284,9 @@ fn offer(turns: &mut Vec<Turn>, tools: &[Value]) {
     );
     match turns.first_mut().filter(|first| first.is_system()) {
         Some(first) => first.append(&text.into()),
-        None => {
-            turns.insert(0, Turn { last: 0, message: json!({"role": "system", "content": text}) })
-        }
+        None => turns.insert(
+            0,
+            TracedMessage { last: 0, message: json!({"role": "system", "content": text}) },
+        ),
     }
 }

@@ -13,7 +13,7 @@
 //! the schema admits, as a string otherwise.
 
 use super::FUNCTION_OPEN;
-use super::piece::{Fed, Pieces};
+use super::piece::{CallStep, Pieces};
 use super::schema::{Kinds, TEXT_ONLY, kinds_of_argument};
 use super::tool::{MAX_NAME_CHARS, Tool};
 use serde_json::Value;
@@ -25,7 +25,7 @@ const VALUE_ENDS: [&str; 2] = ["\n</parameter>", "</parameter>"];
 
 #[derive(Clone, Debug)]
 pub(super) struct XmlCall {
-    at: At,
+    at: XmlState,
     /// A tag, name or value that is not complete.
     text: String,
     name: String,
@@ -37,7 +37,7 @@ pub(super) struct XmlCall {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum XmlState {
     Open,
     Name,
     Between,
@@ -50,7 +50,7 @@ enum At {
 impl XmlCall {
     /// Begins after `<tool_call>`, or after `<function=` where a model leaves the first mark out.
     pub(super) fn new(opener: &str) -> Self {
-        let at = if opener == FUNCTION_OPEN { At::Name } else { At::Open };
+        let at = if opener == FUNCTION_OPEN { XmlState::Name } else { XmlState::Open };
         let (text, name, tail) = Default::default();
         Self { at, text, name, kinds: TEXT_ONLY, tail, parameters: 0, certain: false }
     }
@@ -64,67 +64,67 @@ impl XmlCall {
         Some(self.name.as_str()).filter(|name| !name.is_empty())
     }
 
-    pub(super) fn take(&mut self, c: char, tools: &[Tool], out: &mut Pieces<'_>) -> Fed {
+    pub(super) fn take(&mut self, c: char, tools: &[Tool], out: &mut Pieces<'_>) -> CallStep {
         match self.at {
-            At::Open => self.tag(c, &[FUNCTION_OPEN], out),
-            At::Between => self.tag(c, &[PARAMETER_OPEN, FUNCTION_CLOSE], out),
-            At::Name | At::Key => self.named(c, tools, out),
-            At::ValueStart => {
-                self.at = At::Value;
-                if c == '\n' { Fed::More } else { self.value(c, out) }
+            XmlState::Open => self.tag(c, &[FUNCTION_OPEN], out),
+            XmlState::Between => self.tag(c, &[PARAMETER_OPEN, FUNCTION_CLOSE], out),
+            XmlState::Name | XmlState::Key => self.named(c, tools, out),
+            XmlState::ValueStart => {
+                self.at = XmlState::Value;
+                if c == '\n' { CallStep::More } else { self.value(c, out) }
             }
-            At::Value => self.value(c, out),
+            XmlState::Value => self.value(c, out),
         }
     }
 
-    fn tag(&mut self, c: char, tags: &[&str], out: &mut Pieces<'_>) -> Fed {
+    fn tag(&mut self, c: char, tags: &[&str], out: &mut Pieces<'_>) -> CallStep {
         if self.text.is_empty() && c.is_ascii_whitespace() {
-            return Fed::More;
+            return CallStep::More;
         }
         self.text.push(c);
         if !tags.iter().any(|tag| tag.starts_with(&self.text)) {
             self.text.pop();
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
         if !tags.contains(&self.text.as_str()) {
-            return Fed::More;
+            return CallStep::More;
         }
         let tag = std::mem::take(&mut self.text);
         if tag == FUNCTION_OPEN {
-            self.at = At::Name;
-            return Fed::More;
+            self.at = XmlState::Name;
+            return CallStep::More;
         }
         if !self.certain {
             self.certain = true;
             out.call(&self.name);
         }
         if tag == PARAMETER_OPEN {
-            self.at = At::Key;
-            return Fed::More;
+            self.at = XmlState::Key;
+            return CallStep::More;
         }
         out.arguments(if self.parameters == 0 { "{}" } else { "}" });
         out.end();
-        Fed::Done
+        CallStep::Done
     }
 
-    fn named(&mut self, c: char, tools: &[Tool], out: &mut Pieces<'_>) -> Fed {
+    fn named(&mut self, c: char, tools: &[Tool], out: &mut Pieces<'_>) -> CallStep {
         if c != '>' {
             let broken = c == '<' || c == '\n' || self.text.len() >= 4 * MAX_NAME_CHARS;
             if broken {
-                return Fed::Wrong;
+                return CallStep::Wrong;
             }
             self.text.push(c);
-            return Fed::More;
+            return CallStep::More;
         }
         let text = std::mem::take(&mut self.text);
         let text = text.trim();
         if text.is_empty() {
-            return Fed::Wrong;
+            return CallStep::Wrong;
         }
-        if self.at == At::Name {
+        if self.at == XmlState::Name {
             text.clone_into(&mut self.name);
-            self.at = At::Between;
-            return Fed::More;
+            self.at = XmlState::Between;
+            return CallStep::More;
         }
         out.arguments(if self.parameters == 0 { "{" } else { ", " });
         self.parameters += 1;
@@ -136,11 +136,11 @@ impl XmlCall {
         if self.kinds.only_text() {
             out.arguments("\"");
         }
-        self.at = At::ValueStart;
-        Fed::More
+        self.at = XmlState::ValueStart;
+        CallStep::More
     }
 
-    fn value(&mut self, c: char, out: &mut Pieces<'_>) -> Fed {
+    fn value(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
         self.tail.push(c);
         while !VALUE_ENDS.iter().any(|end| end.starts_with(&self.tail)) {
             let first = self.tail.remove(0);
@@ -153,9 +153,9 @@ impl XmlCall {
         if VALUE_ENDS.contains(&self.tail.as_str()) {
             self.tail.clear();
             self.value_ended(out);
-            self.at = At::Between;
+            self.at = XmlState::Between;
         }
-        Fed::More
+        CallStep::More
     }
 
     fn value_ended(&mut self, out: &mut Pieces<'_>) {
@@ -172,13 +172,13 @@ impl XmlCall {
 
     /// What was taken of a broken call without being passed on.
     pub(super) fn loose(&mut self) -> String {
-        let opener = if self.at == At::Key { PARAMETER_OPEN } else { "" };
+        let opener = if self.at == XmlState::Key { PARAMETER_OPEN } else { "" };
         opener.to_owned() + &std::mem::take(&mut self.text)
     }
 
     /// The answer ended inside the call: what waited is given as far as it goes.
     pub(super) fn cut(&mut self, out: &mut Pieces<'_>) {
-        if !matches!(self.at, At::Value) {
+        if !matches!(self.at, XmlState::Value) {
             return;
         }
         // What may be the closing tag is no part of the value.

@@ -36,7 +36,7 @@ const ONE: &str = "forerun_one";
 const TIMES_ONE: &str = "*forerun_one*";
 
 /// A metered program. Borrows the source it was compiled from.
-pub(crate) struct Program<'s> {
+pub(crate) struct MeteredTemplate<'s> {
     pub(crate) main: Instructions<'s>,
     pub(crate) blocks: BTreeMap<&'s str, Instructions<'s>>,
 }
@@ -66,14 +66,17 @@ pub(crate) fn prepare(source: &str, syntax: &SyntaxConfig) -> Result<String, Err
 }
 
 /// Parses, compiles and meters a prepared source.
-pub(crate) fn compile<'s>(source: &'s str, syntax: &SyntaxConfig) -> Result<Program<'s>, Error> {
+pub(crate) fn compile<'s>(
+    source: &'s str,
+    syntax: &SyntaxConfig,
+) -> Result<MeteredTemplate<'s>, Error> {
     const NAME: &str = "chat template";
     let parsed: Stmt<'s> = parse(source, NAME, syntax.clone())?;
     let mut generator = CodeGenerator::new(NAME, source);
     generator.compile_stmt(&parsed);
     let (main, blocks) = generator.finish();
     let blocks = blocks.into_iter().map(|(name, code)| (name, metered(&code))).collect();
-    Ok(Program { main: metered(&main), blocks })
+    Ok(MeteredTemplate { main: metered(&main), blocks })
 }
 
 /// Two changes to the source, made where its tokens lie so that texts are left alone:
@@ -86,14 +89,14 @@ pub(crate) fn compile<'s>(source: &'s str, syntax: &SyntaxConfig) -> Result<Prog
 fn rewrite(source: &str, syntax: &SyntaxConfig) -> Result<String, Error> {
     let mut out = String::with_capacity(source.len() + 64);
     let (mut copied, mut tags, mut tokens) = (0, 0, 0);
-    let mut before = Before::Other;
+    let mut before = PrecedingToken::Other;
     for token in tokenize(source, false, syntax.clone()) {
         let (token, span) = token?;
         tokens += 1;
         let replacement = match (before, &token) {
-            (Before::TagName, Token::Ident("generation")) => Some("if true"),
-            (Before::TagName, Token::Ident("endgeneration")) => Some("endif"),
-            (Before::TagName | Before::Other, Token::Mul) => Some(TIMES_ONE),
+            (PrecedingToken::TagName, Token::Ident("generation")) => Some("if true"),
+            (PrecedingToken::TagName, Token::Ident("endgeneration")) => Some("endif"),
+            (PrecedingToken::TagName | PrecedingToken::Other, Token::Mul) => Some(TIMES_ONE),
             _ => None,
         };
         if let Some(replacement) = replacement {
@@ -102,9 +105,9 @@ fn rewrite(source: &str, syntax: &SyntaxConfig) -> Result<String, Error> {
             copied = span.end_offset as usize;
         }
         before = match token {
-            Token::BlockStart => Before::TagName,
-            Token::ParenOpen | Token::Comma => Before::Argument,
-            _ => Before::Other,
+            Token::BlockStart => PrecedingToken::TagName,
+            Token::ParenOpen | Token::Comma => PrecedingToken::Argument,
+            _ => PrecedingToken::Other,
         };
         if matches!(token, Token::VariableStart | Token::BlockStart) {
             (tags, tokens) = (tags + 1, 0);
@@ -121,7 +124,7 @@ fn rewrite(source: &str, syntax: &SyntaxConfig) -> Result<String, Error> {
 
 /// What may follow the last token.
 #[derive(Clone, Copy)]
-enum Before {
+enum PrecedingToken {
     TagName,
     /// A star here unpacks a list; it does not multiply.
     Argument,

@@ -2,9 +2,9 @@
 
 use super::check::{broken, shown};
 use super::model::Merger;
-use super::pre::{self, Cut};
-use super::scores::{SPACE, Scores};
-use super::{Kind, Vocabulary};
+use super::pre::{self, WordSplit};
+use super::scores::{SPACE, ScoreMerger};
+use super::{TokenKind, Vocabulary};
 use crate::error::TextError;
 use crate::tokenizer::guarded;
 use forerun_base::Token;
@@ -25,8 +25,13 @@ use tokenizers::{
 };
 
 /// The library's machinery around our merging and cutting.
-pub(crate) type Library =
-    TokenizerImpl<Merger, NormalizerWrapper, Steps, PostProcessorWrapper, DecoderWrapper>;
+pub(crate) type Library = TokenizerImpl<
+    Merger,
+    NormalizerWrapper,
+    PreTokenizeSteps,
+    PostProcessorWrapper,
+    DecoderWrapper,
+>;
 
 /// A tokenizer made from a vocabulary.
 pub(crate) struct Rebuilt {
@@ -37,10 +42,10 @@ pub(crate) struct Rebuilt {
 }
 
 /// The parts of a tokenizer, not put together yet.
-pub(super) struct Plan {
+pub(super) struct TokenizerParts {
     pub(super) merger: Merger,
     pub(super) normalizers: Vec<NormalizerWrapper>,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PreTokenizeStep>,
     pub(super) decoder: DecoderWrapper,
     pub(super) added: Vec<AddedToken>,
     pub(super) bos: Option<Token>,
@@ -48,16 +53,16 @@ pub(super) struct Plan {
 }
 
 /// What a model does apart from the special tokens.
-struct Body {
+struct ModelParts {
     merger: Merger,
     normalizers: Vec<NormalizerWrapper>,
-    steps: Vec<Step>,
+    steps: Vec<PreTokenizeStep>,
     decoder: DecoderWrapper,
     /// Whether BOS is added where the file does not say.
     bos: bool,
 }
 
-impl Plan {
+impl TokenizerParts {
     pub(super) fn new(vocabulary: &Vocabulary) -> Result<Self, TextError> {
         let tokens = vocabulary.checked_tokens()?;
         let added = vocabulary.added_tokens(&tokens);
@@ -78,20 +83,20 @@ impl Plan {
         let add_bos = vocabulary.model == "gemma4" || vocabulary.add_bos.unwrap_or(body.bos);
         let bos = wanted(add_bos, bos, "bos")?;
         let eos = wanted(vocabulary.add_eos.unwrap_or(false), eos, "eos")?;
-        let Body { merger, normalizers, steps, decoder, .. } = body;
+        let ModelParts { merger, normalizers, steps, decoder, .. } = body;
         Ok(Self { merger, normalizers, steps, decoder, added, bos, eos })
     }
 }
 
 impl Rebuilt {
     pub(crate) fn new(vocabulary: &Vocabulary) -> Result<Self, TextError> {
-        let plan = Plan::new(vocabulary)?;
+        let plan = TokenizerParts::new(vocabulary)?;
         let (bos, eos) = (plan.bos, plan.eos);
         let library = guarded("building", || {
             let mut library = Library::new(plan.merger);
             let normalizer = Normalizers::new(plan.normalizers);
             library.with_normalizer(Some(NormalizerWrapper::Sequence(normalizer)))?;
-            library.with_pre_tokenizer(Some(Steps(plan.steps)));
+            library.with_pre_tokenizer(Some(PreTokenizeSteps(plan.steps)));
             library.with_decoder(Some(plan.decoder));
             library.add_tokens(plan.added)?;
             Ok(library)
@@ -118,8 +123,8 @@ impl Vocabulary {
         let added = (0..).zip(tokens).filter_map(|(id, text)| {
             let kind = self.kind(id as usize);
             // Some files list the end of a turn as an ordinary token.
-            let is_end = ends.contains(&id) && kind != Kind::UserDefined;
-            let special = is_end || matches!(kind, Kind::Control | Kind::Unknown);
+            let is_end = ends.contains(&id) && kind != TokenKind::UserDefined;
+            let special = is_end || matches!(kind, TokenKind::Control | TokenKind::Unknown);
             let token = AddedToken::from(text.as_str(), special).normalized(false);
             (is_end || kind.is_matched()).then_some(token)
         });
@@ -168,7 +173,7 @@ impl Vocabulary {
 }
 
 /// `gpt2`: bytes in their visible alphabet, cut into words by the named pre-tokenizer.
-fn byte_level(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Body, TextError> {
+fn byte_level(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<ModelParts, TextError> {
     let Some(name) = vocabulary.pre.as_deref() else {
         return broken(
             "`pre` is missing, which says how text is cut into words; convert the model again",
@@ -180,24 +185,25 @@ fn byte_level(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Body, Text
         return broken(format!("`pre` is {name}, which is not known; known are {known}"));
     };
     let merger = Merger::Ranks(vocabulary.ranked(tokens, false, entry.whole_words)?);
-    let steps: Result<Vec<Step>, TextError> = entry.cuts.iter().map(Step::new).collect();
+    let steps: Result<Vec<PreTokenizeStep>, TextError> =
+        entry.cuts.iter().map(PreTokenizeStep::new).collect();
     let mut steps = steps?;
     let bytes = ByteLevel::new(false, true, false);
-    steps.push(Step::Bytes(bytes));
+    steps.push(PreTokenizeStep::Bytes(bytes));
     let normalizers = if entry.nfc { vec![NormalizerWrapper::NFC(NFC)] } else { Vec::new() };
     let decoder = DecoderWrapper::ByteLevel(bytes);
-    Ok(Body { merger, normalizers, steps, decoder, bos: entry.bos })
+    Ok(ModelParts { merger, normalizers, steps, decoder, bos: entry.bos })
 }
 
 /// `llama`: merged by score.
-fn scored(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Body, TextError> {
+fn scored(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<ModelParts, TextError> {
     if vocabulary.scores.is_empty() {
         return broken("it has no scores");
     }
     if let Some(id) = vocabulary.scores.iter().position(|score| score.is_nan()) {
         return broken(format!("the score of token {id} is not a number"));
     }
-    let scores = Scores::new(tokens, &vocabulary.scores, vocabulary.unknown_or_default());
+    let scores = ScoreMerger::new(tokens, &vocabulary.scores, vocabulary.unknown_or_default());
     if !scores.covers_everything() {
         return broken("it has neither all 256 byte tokens nor an unknown token");
     }
@@ -207,15 +213,15 @@ fn scored(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Body, TextErro
         normalizers.push(NormalizerWrapper::Prepend(Prepend::new(SPACE.to_string())));
     }
     let (merger, decoder) = (Merger::Scores(scores), mark_to_space(prefix)?);
-    Ok(Body { merger, normalizers, steps: Vec::new(), decoder, bos: true })
+    Ok(ModelParts { merger, normalizers, steps: Vec::new(), decoder, bos: true })
 }
 
 /// `gemma4`: merged by rank, without words; lines are pieces of their own.
-fn spaced(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<Body, TextError> {
+fn spaced(vocabulary: &Vocabulary, tokens: Vec<String>) -> Result<ModelParts, TextError> {
     let merger = Merger::RanksAndLines(vocabulary.ranked(tokens, true, false)?);
     let normalizers = vec![NormalizerWrapper::Replace(space_to_mark()?)];
-    let steps = vec![Step::new(&Cut::Matches(r"\n+"))?];
-    Ok(Body { merger, normalizers, steps, decoder: mark_to_space(false)?, bos: true })
+    let steps = vec![PreTokenizeStep::new(&WordSplit::Matches(r"\n+"))?];
+    Ok(ModelParts { merger, normalizers, steps, decoder: mark_to_space(false)?, bos: true })
 }
 
 fn space_to_mark() -> Result<Replace, TextError> {
@@ -237,32 +243,32 @@ fn mark_to_space(prefix: bool) -> Result<DecoderWrapper, TextError> {
 }
 
 /// The cuts of a text in order.
-pub(crate) struct Steps(Vec<Step>);
+pub(crate) struct PreTokenizeSteps(Vec<PreTokenizeStep>);
 
-pub(super) enum Step {
+pub(super) enum PreTokenizeStep {
     Cut(Split),
     Thousands(SysRegex),
     Bytes(ByteLevel),
 }
 
-impl Step {
-    fn new(cut: &Cut) -> Result<Self, TextError> {
+impl PreTokenizeStep {
+    fn new(cut: &WordSplit) -> Result<Self, TextError> {
         guarded("building", || match cut {
-            Cut::Matches(regex) => {
+            WordSplit::Matches(regex) => {
                 let pattern = SplitPattern::Regex((*regex).to_owned());
                 Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map(Self::Cut)
             }
-            Cut::Thousands => SysRegex::new(r"\d+").map(Self::Thousands),
+            WordSplit::Thousands => SysRegex::new(r"\d+").map(Self::Thousands),
         })
     }
 }
 
-impl PreTokenizer for Steps {
+impl PreTokenizer for PreTokenizeSteps {
     fn pre_tokenize(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
         self.0.iter().try_for_each(|step| match step {
-            Step::Cut(split) => split.pre_tokenize(text),
-            Step::Bytes(bytes) => bytes.pre_tokenize(text),
-            Step::Thousands(digits) => text
+            PreTokenizeStep::Cut(split) => split.pre_tokenize(text),
+            PreTokenizeStep::Bytes(bytes) => bytes.pre_tokenize(text),
+            PreTokenizeStep::Thousands(digits) => text
                 .split(|_, piece| piece.split(Thousands(digits), SplitDelimiterBehavior::Isolated)),
         })
     }
@@ -299,9 +305,10 @@ mod tests {
 
     fn pieces(name: &str, text: &str) -> Vec<String> {
         let entry = pre::find(name).expect("in the table");
-        let steps = entry.cuts.iter().map(|cut| Step::new(cut).expect("compiles")).collect();
+        let steps =
+            entry.cuts.iter().map(|cut| PreTokenizeStep::new(cut).expect("compiles")).collect();
         let mut cut = PreTokenizedString::from(text);
-        Steps(steps).pre_tokenize(&mut cut).expect("cuts any text");
+        PreTokenizeSteps(steps).pre_tokenize(&mut cut).expect("cuts any text");
         let splits = cut.get_splits(OffsetReferential::Normalized, OffsetType::None);
         splits.into_iter().map(|(piece, _, _)| piece.to_owned()).collect()
     }

@@ -1,6 +1,6 @@
 //! What must hold of a vocabulary before anything is built from it.
 
-use super::{Kind, Vocabulary};
+use super::{TokenKind, Vocabulary};
 use crate::error::TextError;
 use std::collections::HashMap;
 
@@ -93,7 +93,7 @@ impl Vocabulary {
     }
 }
 
-impl Kind {
+impl TokenKind {
     /// Whether such a token is found in a text before anything else is.
     pub(super) fn is_matched(self) -> bool {
         matches!(self, Self::Unknown | Self::Control | Self::UserDefined)

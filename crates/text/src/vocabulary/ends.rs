@@ -3,7 +3,7 @@
 //! Files name one or two, and often only the one that ends a document. The others are known by
 //! their spelling, as in llama.cpp.
 
-use super::{Kind, Vocabulary};
+use super::{TokenKind, Vocabulary};
 use forerun_base::Token;
 use std::collections::HashSet;
 
@@ -63,7 +63,7 @@ impl Vocabulary {
         let ends_answer = |id: usize, text: &str| match text {
             "<|end|>" => !has_parts,
             // Also a piece of HTML: in many vocabularies an ordinary token.
-            "</s>" => self.kind(id) == Kind::Control && !has_tools,
+            "</s>" => self.kind(id) == TokenKind::Control && !has_tools,
             _ => true,
         };
         let ends = ends.iter().filter(|(id, text)| ends_answer(*id, text));

@@ -5,7 +5,7 @@
 //! there is no file: what is written was read back and compared on texts of every token.
 
 use super::Vocabulary;
-use super::build::{Plan, Step};
+use super::build::{PreTokenizeStep, TokenizerParts};
 use super::check::{broken, shown};
 use super::model::Merger;
 use crate::error::TextError;
@@ -32,7 +32,7 @@ impl Vocabulary {
     /// The files of a tokenizer that gives the same tokens and texts as
     /// [`Tokenizer::from_vocabulary`]; an error where there is none.
     pub fn to_files(&self, chat_template: Option<&str>) -> Result<TextFiles, TextError> {
-        let plan = Plan::new(self)?;
+        let plan = TokenizerParts::new(self)?;
         let tokenizer_config = self.tokenizer_config(&plan, chat_template)?.to_string();
         let tokenizer = self.tokenizer_json(plan)?;
         let (ours, theirs) =
@@ -58,7 +58,7 @@ impl Vocabulary {
 
     fn tokenizer_config(
         &self,
-        plan: &Plan,
+        plan: &TokenizerParts,
         chat_template: Option<&str>,
     ) -> Result<Value, TextError> {
         let mut file = json!({
@@ -76,7 +76,7 @@ impl Vocabulary {
         Ok(file)
     }
 
-    fn tokenizer_json(&self, plan: Plan) -> Result<String, TextError> {
+    fn tokenizer_json(&self, plan: TokenizerParts) -> Result<String, TextError> {
         let (bpe, cut) = match plan.merger {
             Merger::Ranks(bpe) => (bpe, None),
             Merger::RanksAndLines(bpe) => self.with_lines(bpe)?,
@@ -109,12 +109,12 @@ impl Vocabulary {
     }
 }
 
-fn in_file(step: Step) -> tokenizers::Result<PreTokenizerWrapper> {
+fn in_file(step: PreTokenizeStep) -> tokenizers::Result<PreTokenizerWrapper> {
     match step {
-        Step::Cut(split) => Ok(PreTokenizerWrapper::Split(split)),
-        Step::Bytes(bytes) => Ok(PreTokenizerWrapper::ByteLevel(bytes)),
+        PreTokenizeStep::Cut(split) => Ok(PreTokenizerWrapper::Split(split)),
+        PreTokenizeStep::Bytes(bytes) => Ok(PreTokenizerWrapper::ByteLevel(bytes)),
         // The same cuts; our own search takes one look at a run of digits, this one many.
-        Step::Thousands(_) => isolated(r"(?=(\d{3})+(?!\d))"),
+        PreTokenizeStep::Thousands(_) => isolated(r"(?=(\d{3})+(?!\d))"),
     }
 }
 

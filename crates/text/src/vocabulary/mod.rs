@@ -21,7 +21,7 @@ mod pre;
 mod ranks;
 mod scores;
 
-pub(crate) use build::{Rebuilt, Steps};
+pub(crate) use build::{PreTokenizeSteps, Rebuilt};
 pub use files::TextFiles;
 
 use crate::error::TextError;
@@ -71,7 +71,7 @@ pub struct Vocabulary {
 
 /// What `token_type` says of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     Normal,
     Unknown,
     Control,
@@ -110,14 +110,14 @@ impl Vocabulary {
 
     /// The kind of a token. Without a list all tokens are normal; numbers without a meaning are
     /// kinds that older files have, and such tokens are never matched in text.
-    fn kind(&self, index: usize) -> Kind {
+    fn kind(&self, index: usize) -> TokenKind {
         match self.kinds.get(index) {
-            None | Some(1) => Kind::Normal,
-            Some(2) => Kind::Unknown,
-            Some(3) => Kind::Control,
-            Some(4) => Kind::UserDefined,
-            Some(6) => Kind::Byte,
-            Some(_) => Kind::Unused,
+            None | Some(1) => TokenKind::Normal,
+            Some(2) => TokenKind::Unknown,
+            Some(3) => TokenKind::Control,
+            Some(4) => TokenKind::UserDefined,
+            Some(6) => TokenKind::Byte,
+            Some(_) => TokenKind::Unused,
         }
     }
 
@@ -136,7 +136,8 @@ impl Vocabulary {
 
     fn fixed_place(&self, id: Token) -> Option<Token> {
         let is_there = self.model == "llama" && (id as usize) < self.tokens.len();
-        let is_special = || matches!(self.kind(id as usize), Kind::Control | Kind::Unknown);
+        let is_special =
+            || matches!(self.kind(id as usize), TokenKind::Control | TokenKind::Unknown);
         (is_there && is_special()).then_some(id)
     }
 }

@@ -1,7 +1,7 @@
 //! The part of a rebuilt tokenizer that turns a piece of text into tokens, in the shape the
 //! library wants it.
 
-use super::scores::Scores;
+use super::scores::ScoreMerger;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -14,7 +14,7 @@ pub(crate) enum Merger {
     /// By the rank of merges; a run of line breaks that is a token stays whole.
     RanksAndLines(BPE),
     /// By the score of tokens.
-    Scores(Scores),
+    Scores(ScoreMerger),
 }
 
 impl Model for Merger {

@@ -10,7 +10,7 @@
 pub(super) struct PreTokenizer {
     /// The names files use for it.
     pub(super) names: &'static [&'static str],
-    pub(super) cuts: &'static [Cut],
+    pub(super) cuts: &'static [WordSplit],
     /// Whether text is composed (Unicode NFC) first.
     pub(super) nfc: bool,
     /// Whether a word that is a token by itself is taken without looking at merges.
@@ -21,14 +21,14 @@ pub(super) struct PreTokenizer {
 
 /// One way to cut a piece in smaller ones. What lies between two matches is a piece too.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cut {
+pub(super) enum WordSplit {
     /// Each match of a regular expression is a piece.
     Matches(&'static str),
     /// Digits in groups of three, counted from their end.
     Thousands,
 }
 
-use Cut::{Matches, Thousands};
+use WordSplit::{Matches, Thousands};
 
 macro_rules! contractions {
     () => {
@@ -77,40 +77,42 @@ macro_rules! word_number_sign {
     };
 }
 
-const GPT_2: Cut =
+const GPT_2: WordSplit =
     Matches(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+");
-const ONE_DIGIT: Cut = Matches(r"\p{N}");
-const THREE_DIGITS: Cut = Matches(r"\p{N}{1,3}");
-const LLAMA_3: Cut = Matches(word_number_sign!(r"\p{N}{1,3}"));
-const QWEN_2: Cut = Matches(word_number_sign!(r"\p{N}"));
-const QWEN_3_5: Cut = Matches(concat!(
+const ONE_DIGIT: WordSplit = Matches(r"\p{N}");
+const THREE_DIGITS: WordSplit = Matches(r"\p{N}{1,3}");
+const LLAMA_3: WordSplit = Matches(word_number_sign!(r"\p{N}{1,3}"));
+const QWEN_2: WordSplit = Matches(word_number_sign!(r"\p{N}"));
+const QWEN_3_5: WordSplit = Matches(concat!(
     contractions!(),
     r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
     white_space!()
 ));
-const GPT_4O: Cut = Matches(concat!(
+const GPT_4O: WordSplit = Matches(concat!(
     cased_word!(concat!(contractions!(), "?")),
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*",
     white_space!()
 ));
-const TEKKEN: Cut =
+const TEKKEN: WordSplit =
     Matches(concat!(cased_word!(""), r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*", white_space!()));
-const KIMI_K2: Cut = Matches(concat!(
+const KIMI_K2: WordSplit = Matches(concat!(
     r"\p{Han}+|",
     cased_word_not_han!(),
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*",
     white_space!()
 ));
-const BLOOM: Cut = Matches(r" ?[^(\s|.,!?…。，、।۔،)]+");
-const CHINESE_OR_JAPANESE: Cut = Matches(r"[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+");
-const CHINESE_OR_KOREAN: Cut = Matches(r"[\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+");
-const DEEPSEEK_V3: Cut = Matches(concat!(
+const BLOOM: WordSplit = Matches(r" ?[^(\s|.,!?…。，、।۔،)]+");
+const CHINESE_OR_JAPANESE: WordSplit =
+    Matches(r"[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+");
+const CHINESE_OR_KOREAN: WordSplit =
+    Matches(r"[\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+");
+const DEEPSEEK_V3: WordSplit = Matches(concat!(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"##,
     r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*",
     white_space!()
 ));
 /// Letters with case as of the Unicode version DeepSeek's first tokenizer was made with.
-const DEEPSEEK_LETTERS: Cut = Matches(concat!(
+const DEEPSEEK_LETTERS: WordSplit = Matches(concat!(
     r"\s?[A-Za-z\x{b5}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{1ba}\x{1bc}-\x{1bf}\x{1c4}-\x{293}",
     r"\x{295}-\x{2af}\x{370}-\x{373}\x{376}\x{377}\x{37b}-\x{37d}\x{37f}\x{386}\x{388}-\x{38a}",
     r"\x{38c}\x{38e}-\x{3a1}\x{3a3}-\x{3f5}\x{3f7}-\x{481}\x{48a}-\x{52f}\x{531}-\x{556}",
@@ -128,7 +130,7 @@ const DEEPSEEK_LETTERS: Cut = Matches(concat!(
     r"\x{104d8}-\x{104fb}\x{10c80}-\x{10cb2}\x{10cc0}-\x{10cf2}\x{118a0}-\x{118df}",
     r"\x{1e900}-\x{1e943}]+"
 ));
-const DEEPSEEK_SIGNS: Cut =
+const DEEPSEEK_SIGNS: WordSplit =
     Matches(r"\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002}]+");
 
 /// An entry with no settings; the ones below change what differs.

@@ -5,7 +5,7 @@
 //! whichever they are, and every character is a token, since ranks are of tokens.
 
 use super::check::{broken, shown};
-use super::scores::{SPACE, Scores};
+use super::scores::{SPACE, ScoreMerger};
 use crate::error::TextError;
 use crate::tokenizer::guarded;
 use forerun_base::Token;
@@ -24,7 +24,7 @@ struct Merge {
     left: usize,
 }
 
-impl Scores {
+impl ScoreMerger {
     /// The same vocabulary with merges; an error where they cannot do what scores do. `added` are
     /// the tokens that are cut out of a text before.
     pub(super) fn ranked(self, added: &[AddedToken]) -> Result<BPE, TextError> {

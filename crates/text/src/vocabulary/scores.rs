@@ -18,7 +18,7 @@ use tokenizers::models::bpe::Vocab;
 pub(super) const SPACE: char = '\u{2581}';
 
 /// A vocabulary with scores.
-pub(crate) struct Scores {
+pub(crate) struct ScoreMerger {
     pub(super) ids: Vocab,
     pub(super) texts: Vec<String>,
     pub(super) scores: Vec<f32>,
@@ -33,7 +33,7 @@ pub(crate) struct Scores {
 
 /// A run of the text that is one token, or one character. Runs are linked in text order.
 #[derive(Clone, Copy)]
-struct Run {
+struct Symbol {
     start: usize,
     /// 0 once it has become part of the run on its left.
     len: usize,
@@ -42,7 +42,7 @@ struct Run {
 }
 
 /// Two neighbours that are a token together.
-struct Pair {
+struct Bigram {
     score: f32,
     left: usize,
     right: usize,
@@ -50,7 +50,7 @@ struct Pair {
     len: usize,
 }
 
-impl Ord for Pair {
+impl Ord for Bigram {
     fn cmp(&self, other: &Self) -> Ordering {
         self.score
             .total_cmp(&other.score)
@@ -59,21 +59,21 @@ impl Ord for Pair {
     }
 }
 
-impl PartialOrd for Pair {
+impl PartialOrd for Bigram {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Pair {
+impl PartialEq for Bigram {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Pair {}
+impl Eq for Bigram {}
 
-impl Scores {
+impl ScoreMerger {
     /// `texts` and `scores` are of one length, the texts distinct and the scores numbers.
     pub(super) fn new(texts: Vec<String>, scores: &[f32], unknown: Option<Token>) -> Self {
         let ids: Vocab = texts.iter().cloned().zip(0..).collect();
@@ -118,7 +118,7 @@ impl Scores {
         }
     }
 
-    fn emit_run(&self, text: &str, run: &Run, emit: &mut impl FnMut(Token, (usize, usize))) {
+    fn emit_run(&self, text: &str, run: &Symbol, emit: &mut impl FnMut(Token, (usize, usize))) {
         let range = (run.start, run.start + run.len);
         let piece = &text[range.0..range.1];
         if let Some(&token) = self.ids.get(piece) {
@@ -137,10 +137,10 @@ impl Scores {
 
 /// The working state for one text, kept between its words.
 struct Merging<'a> {
-    scores: &'a Scores,
+    scores: &'a ScoreMerger,
     text: &'a str,
-    runs: Vec<Run>,
-    queue: BinaryHeap<Pair>,
+    runs: Vec<Symbol>,
+    queue: BinaryHeap<Bigram>,
 }
 
 impl Merging<'_> {
@@ -148,7 +148,7 @@ impl Merging<'_> {
     fn word(&mut self, start: usize, end: usize) {
         self.runs.clear();
         let chars = self.text[start..end].char_indices();
-        self.runs.extend(chars.enumerate().map(|(n, (at, c))| Run {
+        self.runs.extend(chars.enumerate().map(|(n, (at, c))| Symbol {
             start: start + at,
             len: c.len_utf8(),
             left: n.checked_sub(1),
@@ -191,7 +191,7 @@ impl Merging<'_> {
         }
         let Some(token) = self.scores.id(&self.text[start..start + len]) else { return };
         let score = self.scores.scores[token as usize];
-        self.queue.push(Pair { score, left, right, len });
+        self.queue.push(Bigram { score, left, right, len });
     }
 }
 

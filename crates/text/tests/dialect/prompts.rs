@@ -1,7 +1,7 @@
 //! Conversations rendered for templates that do not expect them.
 
 use super::*;
-use forerun_text::{Conversation, Prompt, TextError};
+use forerun_text::{Conversation, RenderedPrompt, TextError};
 
 /// Writes roles and contents, and refuses what some templates refuse.
 const STRICT: &str = "{% for m in messages %}\
@@ -13,7 +13,7 @@ const NO_SYSTEM: &str = "{% for m in messages %}\
     {{ '[' + m.role + ']' + m.content }}{% endfor %}";
 const ROLES: &str = "{% for m in messages %}{{ '[' + m.role + ']' + m.content }}{% endfor %}";
 
-fn prompt(source: &str, messages: &Value, tools: &[Value]) -> Result<Prompt, TextError> {
+fn prompt(source: &str, messages: &Value, tools: &[Value]) -> Result<RenderedPrompt, TextError> {
     let variables = Map::new();
     let messages = messages.as_array().unwrap();
     let asked = Conversation { messages, tools, variables: &variables, parse_special: false };

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// What is being read, for errors.
 #[derive(Clone, Copy)]
-pub(super) enum Place<'a> {
+pub(super) enum GgufLocation<'a> {
     Header,
     KeyNumber(u64),
     Key(&'a str),
@@ -14,7 +14,7 @@ pub(super) enum Place<'a> {
     Tensor(&'a str),
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for GgufLocation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header => write!(f, "the header"),
@@ -26,7 +26,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-impl Place<'_> {
+impl GgufLocation<'_> {
     pub(super) fn fault(self, why: impl Into<String>) -> GgufError {
         GgufError::Fault { place: self.to_string(), why: why.into() }
     }
@@ -51,7 +51,11 @@ impl<'a> Cursor<'a> {
         (self.bytes.len() - self.at) as u64
     }
 
-    pub(super) fn take(&mut self, count: u64, place: Place<'_>) -> Result<&'a [u8], GgufError> {
+    pub(super) fn take(
+        &mut self,
+        count: u64,
+        place: GgufLocation<'_>,
+    ) -> Result<&'a [u8], GgufError> {
         if count > self.left() {
             let (place, found) = (place.to_string(), self.left());
             return Err(GgufError::Ends { place, expected: count, found });
@@ -61,21 +65,21 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self, place: Place<'_>) -> Result<[u8; N], GgufError> {
+    fn array<const N: usize>(&mut self, place: GgufLocation<'_>) -> Result<[u8; N], GgufError> {
         let taken = self.take(N as u64, place)?;
         Ok(taken.try_into().expect("exactly N bytes were taken"))
     }
 
-    pub(super) fn u32(&mut self, place: Place<'_>) -> Result<u32, GgufError> {
+    pub(super) fn u32(&mut self, place: GgufLocation<'_>) -> Result<u32, GgufError> {
         self.array(place).map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self, place: Place<'_>) -> Result<u64, GgufError> {
+    pub(super) fn u64(&mut self, place: GgufLocation<'_>) -> Result<u64, GgufError> {
         self.array(place).map(u64::from_le_bytes)
     }
 
     /// A text: its length, then UTF-8.
-    pub(super) fn text(&mut self, place: Place<'_>) -> Result<&'a str, GgufError> {
+    pub(super) fn text(&mut self, place: GgufLocation<'_>) -> Result<&'a str, GgufError> {
         let length = self.u64(place)?;
         let bytes = self.take(length, place)?;
         std::str::from_utf8(bytes).map_err(|e| place.fault(format!("text is not UTF-8: {e}")))
@@ -87,7 +91,7 @@ impl<'a> Cursor<'a> {
         claimed: u64,
         things: &str,
         least: u64,
-        place: Place<'_>,
+        place: GgufLocation<'_>,
     ) -> Result<usize, GgufError> {
         let most = self.left() / least;
         if claimed > most {

@@ -1,6 +1,6 @@
 //! The container: magic, version, metadata, tensor entries, data.
 
-use super::cursor::{Cursor, Place};
+use super::cursor::{Cursor, GgufLocation};
 use super::{GgufError, Metadata};
 use crate::Storage;
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ pub struct GgufHeader {
 pub fn parse(bytes: &[u8]) -> Result<GgufHeader, GgufError> {
     let mut cursor = Cursor::new(bytes);
     let version = version(&mut cursor)?;
-    let tensor_count = cursor.u64(Place::Header)?;
-    let key_count = cursor.u64(Place::Header)?;
+    let tensor_count = cursor.u64(GgufLocation::Header)?;
+    let key_count = cursor.u64(GgufLocation::Header)?;
     let metadata = Metadata::read(&mut cursor, key_count)?;
     let alignment = alignment(&metadata)?;
     let entries = entries(&mut cursor, tensor_count)?;
@@ -53,7 +53,7 @@ pub fn parse(bytes: &[u8]) -> Result<GgufHeader, GgufError> {
     for entry in entries {
         let tensor = entry.check(&data)?;
         if tensors.insert(entry.name.to_owned(), tensor).is_some() {
-            return Err(Place::Tensor(entry.name).fault("appears twice"));
+            return Err(GgufLocation::Tensor(entry.name).fault("appears twice"));
         }
     }
     check_overlap(&tensors)?;
@@ -61,11 +61,11 @@ pub fn parse(bytes: &[u8]) -> Result<GgufHeader, GgufError> {
 }
 
 fn version(cursor: &mut Cursor<'_>) -> Result<u32, GgufError> {
-    let magic = cursor.take(MAGIC.len() as u64, Place::Header)?;
+    let magic = cursor.take(MAGIC.len() as u64, GgufLocation::Header)?;
     if magic != MAGIC {
         return Err(GgufError::Magic { found: magic.to_vec() });
     }
-    let found = cursor.u32(Place::Header)?;
+    let found = cursor.u32(GgufLocation::Header)?;
     match found {
         _ if VERSIONS.contains(&found) => Ok(found),
         _ if (1..=VERSIONS[1]).contains(&found.swap_bytes()) => Err(GgufError::BigEndian),
@@ -77,8 +77,9 @@ fn alignment(metadata: &Metadata) -> Result<u64, GgufError> {
     if !metadata.keys().any(|key| key == ALIGNMENT) {
         return Ok(DEFAULT_ALIGNMENT);
     }
-    let fault =
-        |what: String| Place::Key(ALIGNMENT).fault(format!("{what}; expected a power of two"));
+    let fault = |what: String| {
+        GgufLocation::Key(ALIGNMENT).fault(format!("{what}; expected a power of two"))
+    };
     match metadata.count(ALIGNMENT) {
         Some(stated) if stated.is_power_of_two() => Ok(stated),
         Some(stated) => Err(fault(format!("is {stated}"))),
@@ -87,7 +88,7 @@ fn alignment(metadata: &Metadata) -> Result<u64, GgufError> {
 }
 
 /// A tensor's entry as written.
-struct Entry<'a> {
+struct HeaderEntry<'a> {
     name: &'a str,
     /// Fastest first.
     dims: Vec<u64>,
@@ -96,14 +97,14 @@ struct Entry<'a> {
     offset: u64,
 }
 
-fn entries<'a>(cursor: &mut Cursor<'a>, claimed: u64) -> Result<Vec<Entry<'a>>, GgufError> {
-    let count = cursor.fits(claimed, "tensors", LEAST_ENTRY, Place::Header)?;
+fn entries<'a>(cursor: &mut Cursor<'a>, claimed: u64) -> Result<Vec<HeaderEntry<'a>>, GgufError> {
+    let count = cursor.fits(claimed, "tensors", LEAST_ENTRY, GgufLocation::Header)?;
     let mut entries = Vec::with_capacity(count);
     for number in 0..count as u64 {
-        let name = cursor.text(Place::TensorNumber(number))?;
-        let place = Place::Tensor(name);
+        let name = cursor.text(GgufLocation::TensorNumber(number))?;
+        let place = GgufLocation::Tensor(name);
         if name.is_empty() {
-            return Err(Place::TensorNumber(number).fault("has an empty name"));
+            return Err(GgufLocation::TensorNumber(number).fault("has an empty name"));
         }
         let axes = cursor.u32(place)?;
         if axes > MAX_AXES {
@@ -111,7 +112,7 @@ fn entries<'a>(cursor: &mut Cursor<'a>, claimed: u64) -> Result<Vec<Entry<'a>>, 
         }
         let dims = (0..axes).map(|_| cursor.u64(place)).collect::<Result<_, _>>()?;
         let storage = Storage::from_ggml(cursor.u32(place)?);
-        entries.push(Entry { name, dims, storage, offset: cursor.u64(place)? });
+        entries.push(HeaderEntry { name, dims, storage, offset: cursor.u64(place)? });
     }
     Ok(entries)
 }
@@ -125,9 +126,9 @@ struct Data {
     alignment: u64,
 }
 
-impl Entry<'_> {
+impl HeaderEntry<'_> {
     fn check(&self, data: &Data) -> Result<GgufTensor, GgufError> {
-        let fault = |why: String| Place::Tensor(self.name).fault(why);
+        let fault = |why: String| GgufLocation::Tensor(self.name).fault(why);
         let (bytes, shape) = self.size().map_err(fault)?;
         if !self.offset.is_multiple_of(data.alignment) {
             return Err(fault(format!(
@@ -178,7 +179,7 @@ fn check_overlap(tensors: &BTreeMap<String, GgufTensor>) -> Result<(), GgufError
     for pair in order.windows(2) {
         let [(before, first), (name, second)] = [pair[0], pair[1]];
         if second.start < first.end {
-            return Err(Place::Tensor(name).fault(format!(
+            return Err(GgufLocation::Tensor(name).fault(format!(
                 "begins at byte {} inside `{before}`, which ends at {}",
                 second.start, first.end
             )));

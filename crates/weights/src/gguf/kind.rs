@@ -3,7 +3,7 @@
 //! Types that exist but cannot be decoded are listed with their sizes, so that a file which
 //! holds some is still checked as a whole and opened.
 
-use super::blocks::{Repack, Sizes, legacy, packed, super_blocks, table};
+use super::blocks::{BlockRepack, PlaneSizes, legacy, packed, super_blocks, table};
 use crate::Storage;
 use forerun_base::DType;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::fmt;
 pub struct BlockType(u32);
 
 /// What is known about one type.
-pub(super) struct Kind {
+pub(super) struct BlockTypeInfo {
     pub(super) id: u32,
     pub(super) name: &'static str,
     /// Values in a block.
@@ -21,11 +21,11 @@ pub(super) struct Kind {
     /// Bytes in a block.
     pub(super) bytes: usize,
     /// How blocks become a canonical matrix; `None` when this version cannot read them.
-    pub(super) repack: Option<Repack>,
+    pub(super) repack: Option<BlockRepack>,
 }
 
 /// Every packed type in use.
-static KINDS: [Kind; 28] = [
+static KINDS: [BlockTypeInfo; 28] = [
     packed::<legacy::Q4_0>(2, "Q4_0"),
     packed::<legacy::Q4_1>(3, "Q4_1"),
     packed::<legacy::Q5_0>(6, "Q5_0"),
@@ -56,8 +56,8 @@ static KINDS: [Kind; 28] = [
     foreign(40, "NVFP4", 64, 36),
 ];
 
-const fn foreign(id: u32, name: &'static str, values: usize, bytes: usize) -> Kind {
-    Kind { id, name, values, bytes, repack: None }
+const fn foreign(id: u32, name: &'static str, values: usize, bytes: usize) -> BlockTypeInfo {
+    BlockTypeInfo { id, name, values, bytes, repack: None }
 }
 
 impl BlockType {
@@ -79,11 +79,11 @@ impl BlockType {
     /// Bytes that `values` of this type take as a canonical matrix; `None` for a type that cannot be decoded.
     pub fn loaded_bytes(self, values: u64) -> Option<u64> {
         let kind = self.kind()?;
-        let block = Sizes::new(kind.repack?.format, kind.values).sum();
+        let block = PlaneSizes::new(kind.repack?.format, kind.values).sum();
         Some(values / kind.values as u64 * block as u64)
     }
 
-    pub(super) fn kind(self) -> Option<&'static Kind> {
+    pub(super) fn kind(self) -> Option<&'static BlockTypeInfo> {
         KINDS.iter().find(|kind| kind.id == self.0)
     }
 }

@@ -12,12 +12,12 @@ const TENSORS: &str = "split.tensors.count";
 
 /// The files of one model, in order.
 #[derive(Debug)]
-pub(crate) struct Set {
+pub(crate) struct GgufShards {
     pub(crate) folder: PathBuf,
     pub(crate) files: Vec<PathBuf>,
 }
 
-impl Set {
+impl GgufShards {
     /// The set that a file is part of.
     pub(crate) fn around(path: &Path, folder: PathBuf) -> Result<Self, WeightsError> {
         let name = path.file_name().and_then(|name| name.to_str()).and_then(PartName::parse);

@@ -12,7 +12,7 @@ pub struct EncodeError;
 
 /// Encoded rows, ready to be stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Planes {
+pub struct EncodedPlanes {
     /// The bit stream; MLX calls it `weight`.
     pub codes: Vec<u8>,
     /// One per group.
@@ -79,10 +79,10 @@ impl Encoder {
         matrix: &Matrix,
         rows: Range<usize>,
         threads: usize,
-    ) -> Result<Planes, EncodeError> {
+    ) -> Result<EncodedPlanes, EncodeError> {
         let widths = self.row_bytes(matrix.cols()).expect("groups divide the columns");
         let [codes, scales, biases] = widths.map(|width| vec![0; width * rows.len()]);
-        let mut planes = Planes { codes, scales, biases };
+        let mut planes = EncodedPlanes { codes, scales, biases };
         let each = rows.len().div_ceil(threads.max(1)).max(1);
         let mut parts = planes.split(widths, each);
         let last = parts.pop();
@@ -143,7 +143,7 @@ impl Encoder {
     }
 }
 
-impl Planes {
+impl EncodedPlanes {
     /// Windows of `rows` rows each into all three planes.
     fn split(&mut self, widths: [usize; 3], rows: usize) -> Vec<[&mut [u8]; 3]> {
         // A plane without bytes still needs a window per part.

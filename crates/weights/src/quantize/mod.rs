@@ -24,5 +24,5 @@ mod pack;
 mod shape;
 mod small;
 
-pub use encoder::{EncodeError, Encoder, Planes};
+pub use encoder::{EncodeError, EncodedPlanes, Encoder};
 pub use shape::logical_shape;

@@ -6,7 +6,7 @@
 mod read;
 mod write;
 
-pub use read::{Header, HeaderError, TensorInfo, parse_header};
+pub use read::{HeaderError, SafetensorsHeader, TensorInfo, parse_header};
 pub use write::{Entry, WriteError, Writer, header};
 
 use forerun_base::DType;

@@ -33,7 +33,7 @@ pub struct TensorInfo {
 
 /// A checked header.
 #[derive(Clone, Debug, Default)]
-pub struct Header {
+pub struct SafetensorsHeader {
     /// The `__metadata__` strings.
     pub metadata: BTreeMap<String, String>,
     /// Tensors by name.
@@ -82,7 +82,7 @@ pub enum HeaderError {
 
 /// Parses and checks the header of a file of `file_len` bytes that begins with `head`.
 /// `head` must reach at least to the end of the header; the whole file will do.
-pub fn parse_header(head: &[u8], file_len: u64) -> Result<Header, HeaderError> {
+pub fn parse_header(head: &[u8], file_len: u64) -> Result<SafetensorsHeader, HeaderError> {
     let Some((prefix, rest)) = head.split_first_chunk::<PREFIX>() else {
         return Err(HeaderError::Short { found: head.len() as u64 });
     };
@@ -109,7 +109,7 @@ pub fn parse_header(head: &[u8], file_len: u64) -> Result<Header, HeaderError> {
     for info in tensors.values_mut() {
         info.range = info.range.start + data_start..info.range.end + data_start;
     }
-    Ok(Header { metadata: raw.metadata.0, tensors })
+    Ok(SafetensorsHeader { metadata: raw.metadata.0, tensors })
 }
 
 /// Every data byte belongs to exactly one tensor. Ranges are still relative to the data.

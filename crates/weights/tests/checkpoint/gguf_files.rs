@@ -2,7 +2,7 @@
 
 use crate::written::{assert_says, checkpoint, f32s, gguf, safetensors};
 use forerun_testkit::tiny::{GgufFile, GgufValue};
-use forerun_weights::{Checkpoint, Layout, gguf};
+use forerun_weights::{Checkpoint, CheckpointLayout, gguf};
 
 #[test]
 fn metadata_comes_back_by_type() {
@@ -65,7 +65,7 @@ fn both_versions_and_other_alignments_open() {
         let (folder, checkpoint) = gguf(&file);
         assert_eq!(checkpoint.values("a", &[3]).unwrap(), [1.0, 2.0, 3.0]);
         assert_eq!(checkpoint.values("b", &[2, 1]).unwrap(), [4.0, 5.0]);
-        assert_eq!(checkpoint.layout(), Layout::Gguf);
+        assert_eq!(checkpoint.layout(), CheckpointLayout::Gguf);
         assert_eq!(checkpoint.folder(), folder.path());
         assert!(checkpoint.config().is_null());
         assert!(checkpoint.names().eq(["a", "b"]) && checkpoint.untranslated().next().is_none());

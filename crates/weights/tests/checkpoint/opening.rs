@@ -1,7 +1,7 @@
 //! Which files make a checkpoint, and what is said when they do not.
 
 use crate::written::{Stored, assert_says, checkpoint, f32s, raw, safetensors, single};
-use forerun_weights::{Checkpoint, Layout, is_mtp_tensor};
+use forerun_weights::{Checkpoint, CheckpointLayout, is_mtp_tensor};
 
 const CONFIG: (&str, &[u8]) = ("config.json", b"{}");
 
@@ -29,7 +29,7 @@ fn an_index_joins_its_shards_into_one_sorted_table() {
     assert_eq!((file.tensors(), file.is_sidecar()), (1, false));
     assert_eq!(opened.files().len(), 2);
     assert_eq!(opened.total_bytes(), (first.len() + second.len()) as u64);
-    assert_eq!(opened.layout(), Layout::Published);
+    assert_eq!(opened.layout(), CheckpointLayout::Published);
 }
 
 #[test]
@@ -188,11 +188,11 @@ fn layout_follows_the_trunks_metadata_or_the_config() {
     let plain = one("a", 1.0);
     let mlx = safetensors("mlx", &[f32s("b", &[1], &[0.0])]);
     let layout = |files: &[(&str, &[u8])]| checkpoint(files).1.unwrap().layout();
-    assert_eq!(layout(&[CONFIG, ("model.safetensors", &mlx)]), Layout::Mlx);
+    assert_eq!(layout(&[CONFIG, ("model.safetensors", &mlx)]), CheckpointLayout::Mlx);
     let packed: (&str, &[u8]) = ("config.json", br#"{"quantization": {"bits": 4}}"#);
-    assert_eq!(layout(&[packed, ("model.safetensors", &plain)]), Layout::Mlx);
+    assert_eq!(layout(&[packed, ("model.safetensors", &plain)]), CheckpointLayout::Mlx);
     let sidecar = [CONFIG, ("model.safetensors", &plain[..]), ("model-mtp.safetensors", &mlx)];
-    assert_eq!(layout(&sidecar), Layout::Published);
+    assert_eq!(layout(&sidecar), CheckpointLayout::Published);
 }
 
 #[test]

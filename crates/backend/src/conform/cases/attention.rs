@@ -4,7 +4,7 @@
 //! another sequence's block: a kernel that multiplies
 //! masked keys by zero instead of leaving them alone is caught.
 
-use super::Case;
+use super::ConformCase;
 use crate::conform::Rng;
 use crate::op::{Attention, CacheLayout};
 use forerun_base::{DType, f32_to_bf16};
@@ -32,7 +32,7 @@ struct Heads {
     block: usize,
 }
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let heads = |heads, kv_heads, head_dim, block| Heads { heads, kv_heads, head_dim, block };
     let mut cases = Vec::new();
     for dtype in TYPES {
@@ -157,44 +157,49 @@ fn attention(
     what: &'static str,
     spans: &'static [Span],
     window: Option<usize>,
-) -> Case {
+) -> ConformCase {
     let rows = spans.iter().map(|(start, end)| (end - start) as usize).sum();
     let keys = window.map_or(String::new(), |window| format!(", window of {window}"));
-    Case::new("attention", format_args!("{dtype} {what} {shape:?}{keys}"), rows, move |stage| {
-        let first = |position: u32| Attention::first_key(window, position as usize);
-        let seen: Vec<Range<usize>> =
-            spans.iter().map(|&(start, end)| first(start)..end as usize).collect();
-        let pool = Pool::new(&mut stage.rng, shape, dtype == DType::I8, &seen);
-        let [k_cache, v_cache] = if pool.layout.coded {
-            let keys = pool.codes(&mut stage.rng, &seen);
-            let values = pool.codes(&mut stage.rng, &seen);
-            [stage.codes("k_cache", &keys)?, stage.codes("v_cache", &values)?]
-        } else {
-            let keys = pool.contents(&mut stage.rng, &seen, CacheLayout::key);
-            let values = pool.contents(&mut stage.rng, &seen, CacheLayout::value);
-            stage.caches(dtype, pool.layout, [&keys, &values])?
-        };
-        let positions: Vec<u32> = spans.iter().flat_map(|&(start, end)| start..end).collect();
-        let lines = (0..).zip(spans);
-        let span_of: Vec<u32> =
-            lines.flat_map(|(i, &(start, end))| (start..end).map(move |_| i)).collect();
-        let width = shape.heads * shape.head_dim;
-        // Sharp enough that some keys dominate, so a wrong one shows.
-        let q: Vec<f32> = stage.rng.values(rows * width).iter().map(|v| 4.0 * v).collect();
-        Ok(Attention {
-            q: stage.input("q", &q)?,
-            k_cache,
-            v_cache,
-            layout: pool.layout,
-            positions: stage.indices("positions", &positions)?,
-            span_of: stage.indices("span_of", &span_of)?,
-            tables: stage.indices("tables", &pool.tables)?,
-            table_width: pool.width,
-            heads: shape.heads,
-            scale: 1.0 / (shape.head_dim as f32).sqrt(),
-            window,
-            out: stage.output("out", rows * width)?,
-        }
-        .into())
-    })
+    ConformCase::new(
+        "attention",
+        format_args!("{dtype} {what} {shape:?}{keys}"),
+        rows,
+        move |stage| {
+            let first = |position: u32| Attention::first_key(window, position as usize);
+            let seen: Vec<Range<usize>> =
+                spans.iter().map(|&(start, end)| first(start)..end as usize).collect();
+            let pool = Pool::new(&mut stage.rng, shape, dtype == DType::I8, &seen);
+            let [k_cache, v_cache] = if pool.layout.coded {
+                let keys = pool.codes(&mut stage.rng, &seen);
+                let values = pool.codes(&mut stage.rng, &seen);
+                [stage.codes("k_cache", &keys)?, stage.codes("v_cache", &values)?]
+            } else {
+                let keys = pool.contents(&mut stage.rng, &seen, CacheLayout::key);
+                let values = pool.contents(&mut stage.rng, &seen, CacheLayout::value);
+                stage.caches(dtype, pool.layout, [&keys, &values])?
+            };
+            let positions: Vec<u32> = spans.iter().flat_map(|&(start, end)| start..end).collect();
+            let lines = (0..).zip(spans);
+            let span_of: Vec<u32> =
+                lines.flat_map(|(i, &(start, end))| (start..end).map(move |_| i)).collect();
+            let width = shape.heads * shape.head_dim;
+            // Sharp enough that some keys dominate, so a wrong one shows.
+            let q: Vec<f32> = stage.rng.values(rows * width).iter().map(|v| 4.0 * v).collect();
+            Ok(Attention {
+                q: stage.input("q", &q)?,
+                k_cache,
+                v_cache,
+                layout: pool.layout,
+                positions: stage.indices("positions", &positions)?,
+                span_of: stage.indices("span_of", &span_of)?,
+                tables: stage.indices("tables", &pool.tables)?,
+                table_width: pool.width,
+                heads: shape.heads,
+                scale: 1.0 / (shape.head_dim as f32).sqrt(),
+                window,
+                out: stage.output("out", rows * width)?,
+            }
+            .into())
+        },
+    )
 }

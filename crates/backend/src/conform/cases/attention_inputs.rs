@@ -3,8 +3,8 @@
 //! A cache that holds less than f32 is held to the reference's bits, so those cases have no norms, whose sums a device may round
 //! in an order of its own.
 
-use super::Case;
-use crate::conform::Stage;
+use super::ConformCase;
+use crate::conform::ConformStage;
 use crate::op::{AttentionInputs, CacheLayout, HeadNorm, NewKeys, Queries};
 use crate::{BackendError, View};
 use forerun_base::DType;
@@ -26,7 +26,7 @@ enum Values {
     OfKeys,
 }
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let turn = |heads, head_dim, rotary, norm| Turn { heads, head_dim, rotary, norm };
     let mut cases = Vec::new();
     for rows in [0, 1, 67] {
@@ -58,8 +58,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn queries(rows: usize, turn: Turn) -> Case {
-    Case::new(
+fn queries(rows: usize, turn: Turn) -> ConformCase {
+    ConformCase::new(
         "attention_inputs",
         format_args!("queries, {rows} rows, {turn:?}"),
         rows,
@@ -71,10 +71,10 @@ fn queries(rows: usize, turn: Turn) -> Case {
     )
 }
 
-fn keys(rows: usize, dtype: DType, turn: Turn, values: Values) -> Case {
+fn keys(rows: usize, dtype: DType, turn: Turn, values: Values) -> ConformCase {
     let layout = layout(turn, dtype == DType::I8);
     let name = format!("keys, {dtype} {rows} rows, {turn:?}");
-    Case::new("attention_inputs", name, rows, move |stage| {
+    ConformCase::new("attention_inputs", name, rows, move |stage| {
         let caches = if layout.coded {
             // Any but the lowest, which is no code.
             let before = super::attention::random_bytes(&mut stage.rng, layout.len());
@@ -91,10 +91,10 @@ fn keys(rows: usize, dtype: DType, turn: Turn, values: Values) -> Case {
 }
 
 /// Queries of twice as many heads as keys, all in f32.
-fn both(rows: usize, turn: Turn, values: Values) -> Case {
+fn both(rows: usize, turn: Turn, values: Values) -> ConformCase {
     let layout = layout(turn, false);
     let name = format!("both, {rows} rows, {turn:?}, values {values:?}");
-    Case::new("attention_inputs", name, rows, move |stage| {
+    ConformCase::new("attention_inputs", name, rows, move |stage| {
         let before = stage.rng.values(layout.len());
         let caches = [stage.updated("k_cache", &before)?, stage.updated("v_cache", &before)?];
         let table = angles(stage, rows, turn)?;
@@ -109,15 +109,15 @@ fn layout(turn: Turn, coded: bool) -> CacheLayout {
     CacheLayout { blocks: 9, kv_heads: turn.heads, block: 8, head_dim: turn.head_dim, coded }
 }
 
-fn angles(stage: &mut Stage<'_>, rows: usize, turn: Turn) -> Result<View, BackendError> {
+fn angles(stage: &mut ConformStage<'_>, rows: usize, turn: Turn) -> Result<View, BackendError> {
     stage.random("table", rows * turn.rotary)
 }
 
-fn norm(stage: &mut Stage<'_>, head_dim: usize) -> Result<HeadNorm, BackendError> {
+fn norm(stage: &mut ConformStage<'_>, head_dim: usize) -> Result<HeadNorm, BackendError> {
     Ok(HeadNorm { weight: stage.norm_weight(head_dim)?, eps: 1e-6 })
 }
 
-fn turned(stage: &mut Stage<'_>, rows: usize, turn: Turn) -> Result<Queries, BackendError> {
+fn turned(stage: &mut ConformStage<'_>, rows: usize, turn: Turn) -> Result<Queries, BackendError> {
     let Turn { heads, head_dim, .. } = turn;
     let before = stage.rng.values(rows * heads * head_dim);
     let q = stage.updated("q", &before)?;
@@ -126,7 +126,7 @@ fn turned(stage: &mut Stage<'_>, rows: usize, turn: Turn) -> Result<Queries, Bac
 }
 
 fn new_keys(
-    stage: &mut Stage<'_>,
+    stage: &mut ConformStage<'_>,
     rows: usize,
     (turn, values): (Turn, Values),
     (layout, [k_cache, v_cache]): (CacheLayout, [View; 2]),

@@ -1,6 +1,6 @@
 //! Logits of chosen clusters.
 
-use super::Case;
+use super::ConformCase;
 use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
 use crate::op::ClusterHead;
 use forerun_base::Format;
@@ -14,7 +14,7 @@ struct Sizes {
     k: usize,
 }
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for format in typical_formats() {
         for rows in [0, 1, 3, 19] {
@@ -32,11 +32,11 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// With `ties` many scores are equal: the lower cluster comes first.
-fn cluster_head(format: Format, sizes: Sizes, ties: bool) -> Case {
+fn cluster_head(format: Format, sizes: Sizes, ties: bool) -> ConformCase {
     let sizes = Sizes { k: fitting_columns(format, sizes.k), ..sizes };
     let equal = if ties { ", ties" } else { "" };
     let name = format!("{}, {sizes:?}{equal}", format_name(format));
-    Case::new("cluster_head", name, sizes.rows, move |stage| {
+    ConformCase::new("cluster_head", name, sizes.rows, move |stage| {
         let Sizes { rows, clusters, each, top_k, k } = sizes;
         let vocabulary = clusters * each;
         let x = stage.random("x", rows * k)?;

@@ -2,8 +2,8 @@
 //!
 //! A slot whose span starts at position 0 holds NaN before the call: its contents must not matter.
 
-use super::Case;
-use crate::conform::Stage;
+use super::ConformCase;
+use crate::conform::ConformStage;
 use crate::op::{DeltaInputs, DeltaRule, DeltaShape, SpanEntry, Spans};
 use crate::{BackendError, Op};
 use forerun_base::{DType, Format};
@@ -78,7 +78,7 @@ impl Batch {
 }
 
 /// Random contents for slots of `len`, NaN where a span starts anew.
-fn slots(stage: &mut Stage<'_>, entries: &[SpanEntry], len: usize) -> Vec<f32> {
+fn slots(stage: &mut ConformStage<'_>, entries: &[SpanEntry], len: usize) -> Vec<f32> {
     let mut values = stage.rng.values(SLOTS * len);
     for entry in entries.iter().filter(|entry| entry.start == 0) {
         let slot = entry.slot as usize;
@@ -87,7 +87,7 @@ fn slots(stage: &mut Stage<'_>, entries: &[SpanEntry], len: usize) -> Vec<f32> {
     values
 }
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let shape = |key_heads, value_heads, dk, dv| DeltaShape { key_heads, value_heads, dk, dv };
     let shapes = [shape(1, 1, 8, 8), shape(2, 4, 16, 16), shape(1, 3, 5, 9), shape(2, 2, 128, 64)];
     let mut cases = Vec::new();
@@ -112,16 +112,16 @@ fn delta_inputs(
     widths: &'static [Width],
     log_rows: usize,
     (shape, taps): (DeltaShape, usize),
-) -> Case {
+) -> ConformCase {
     let sizes = format!("{name}, {shape:?}, {taps} taps, log of {log_rows}");
-    Case::new("delta_inputs", sizes, rows_of(widths), move |stage| {
+    ConformCase::new("delta_inputs", sizes, rows_of(widths), move |stage| {
         inputs_op(stage, (shape, taps), &Batch::new(widths, log_rows))
     })
 }
 
 /// The delta rule's inputs with a convolution of so many taps over a batch.
 pub(in crate::conform) fn inputs_op(
-    stage: &mut Stage<'_>,
+    stage: &mut ConformStage<'_>,
     (shape, taps): (DeltaShape, usize),
     batch: &Batch,
 ) -> Result<Op, BackendError> {
@@ -151,7 +151,7 @@ pub(in crate::conform) fn inputs_op(
 
 /// Rows as `delta_inputs` makes them: unit keys, small queries, decay and beta in (0, 1).
 fn prepared(
-    stage: &mut Stage<'_>,
+    stage: &mut ConformStage<'_>,
     rows: usize,
     shape: DeltaShape,
 ) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
@@ -170,7 +170,7 @@ fn prepared(
 }
 
 /// A log whose rows are rows the delta rule could have written.
-fn delta_log(stage: &mut Stage<'_>, shape: DeltaShape, log_rows: usize) -> Vec<f32> {
+fn delta_log(stage: &mut ConformStage<'_>, shape: DeltaShape, log_rows: usize) -> Vec<f32> {
     let rows = SLOTS * log_rows;
     let (qkv, decay, beta) = prepared(stage, rows, shape);
     let (channels, heads) = (shape.channels(), shape.value_heads);
@@ -184,16 +184,21 @@ fn delta_log(stage: &mut Stage<'_>, shape: DeltaShape, log_rows: usize) -> Vec<f
     log
 }
 
-fn delta_rule(name: &str, widths: &'static [Width], log_rows: usize, shape: DeltaShape) -> Case {
+fn delta_rule(
+    name: &str,
+    widths: &'static [Width],
+    log_rows: usize,
+    shape: DeltaShape,
+) -> ConformCase {
     let sizes = format!("{name}, {shape:?}, log of {log_rows}");
-    Case::new("delta_rule", sizes, rows_of(widths), move |stage| {
+    ConformCase::new("delta_rule", sizes, rows_of(widths), move |stage| {
         delta_op(stage, shape, &Batch::new(widths, log_rows))
     })
 }
 
 /// The delta rule over a batch of prepared rows.
 pub(in crate::conform) fn delta_op(
-    stage: &mut Stage<'_>,
+    stage: &mut ConformStage<'_>,
     shape: DeltaShape,
     batch: &Batch,
 ) -> Result<Op, BackendError> {

@@ -1,13 +1,13 @@
 //! Norms and gates.
 
-use super::Case;
+use super::ConformCase;
 use crate::op::{
     Activation, AddGated, AddNorm, GateMul, GatedNorm, Glu, JoinNorm, RmsNorm, Softcap,
 };
 
 const EPS: f32 = 1e-6;
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for rows in [0, 1, 3, 66] {
         for dim in [1, 7, 64, 131] {
@@ -32,8 +32,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn rms_norm(rows: usize, dim: usize) -> Case {
-    Case::new("rms_norm", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+fn rms_norm(rows: usize, dim: usize) -> ConformCase {
+    ConformCase::new("rms_norm", format_args!("{rows} rows of {dim}"), rows, move |stage| {
         let x = stage.random("x", rows * dim)?;
         let weight = stage.norm_weight(dim)?;
         let out = stage.output("out", rows * dim)?;
@@ -41,9 +41,9 @@ fn rms_norm(rows: usize, dim: usize) -> Case {
     })
 }
 
-fn join_norm(rows: usize, dim: usize, normed: bool) -> Case {
+fn join_norm(rows: usize, dim: usize, normed: bool) -> ConformCase {
     let norms = if normed { "" } else { ", no norms" };
-    Case::new("join_norm", format_args!("{rows} rows of {dim}{norms}"), rows, move |stage| {
+    ConformCase::new("join_norm", format_args!("{rows} rows of {dim}{norms}"), rows, move |stage| {
         let a = stage.random("a", rows * dim)?;
         let b = stage.random("b", rows * dim)?;
         let (norms, out) = if normed {
@@ -56,18 +56,23 @@ fn join_norm(rows: usize, dim: usize, normed: bool) -> Case {
     })
 }
 
-fn add_norm(rows: usize, dim: usize, scale: f32) -> Case {
-    Case::new("add_norm", format_args!("{rows} rows of {dim} times {scale}"), rows, move |stage| {
-        let x = stage.random("x", rows * dim)?;
-        let weight = stage.norm_weight(dim)?;
-        let before = stage.rng.values(rows * dim);
-        let out = stage.updated("out", &before)?;
-        Ok(AddNorm { x, weight, out, dim, eps: EPS, scale }.into())
-    })
+fn add_norm(rows: usize, dim: usize, scale: f32) -> ConformCase {
+    ConformCase::new(
+        "add_norm",
+        format_args!("{rows} rows of {dim} times {scale}"),
+        rows,
+        move |stage| {
+            let x = stage.random("x", rows * dim)?;
+            let weight = stage.norm_weight(dim)?;
+            let before = stage.rng.values(rows * dim);
+            let out = stage.updated("out", &before)?;
+            Ok(AddNorm { x, weight, out, dim, eps: EPS, scale }.into())
+        },
+    )
 }
 
-fn softcap(rows: usize, dim: usize) -> Case {
-    Case::new("softcap", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+fn softcap(rows: usize, dim: usize) -> ConformCase {
+    ConformCase::new("softcap", format_args!("{rows} rows of {dim}"), rows, move |stage| {
         let before = steep(stage.rng.values(rows * dim));
         let x = stage.updated("x", &before)?;
         Ok(Softcap { x, cap: 30.0 }.into())
@@ -75,8 +80,8 @@ fn softcap(rows: usize, dim: usize) -> Case {
 }
 
 /// A row of zeros has no direction; `eps` keeps it finite.
-fn zero_row_norm() -> Case {
-    Case::new("rms_norm", "rows of zeros", 2, |stage| {
+fn zero_row_norm() -> ConformCase {
+    ConformCase::new("rms_norm", "rows of zeros", 2, |stage| {
         let x = stage.input("x", &[0.0; 32])?;
         let weight = stage.norm_weight(16)?;
         let out = stage.output("out", 32)?;
@@ -84,8 +89,8 @@ fn zero_row_norm() -> Case {
     })
 }
 
-fn gated_norm(rows: usize, dim: usize) -> Case {
-    Case::new("gated_norm", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+fn gated_norm(rows: usize, dim: usize) -> ConformCase {
+    ConformCase::new("gated_norm", format_args!("{rows} rows of {dim}"), rows, move |stage| {
         let before = stage.rng.values(rows * dim);
         let x = stage.updated("x", &before)?;
         let gate = stage.random("gate", rows * dim)?;
@@ -94,8 +99,8 @@ fn gated_norm(rows: usize, dim: usize) -> Case {
     })
 }
 
-fn gate_mul(rows: usize, dim: usize) -> Case {
-    Case::new("gate_mul", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+fn gate_mul(rows: usize, dim: usize) -> ConformCase {
+    ConformCase::new("gate_mul", format_args!("{rows} rows of {dim}"), rows, move |stage| {
         let before = stage.rng.values(rows * dim);
         let x = stage.updated("x", &before)?;
         let gate = steep(stage.rng.values(rows * dim));
@@ -105,9 +110,9 @@ fn gate_mul(rows: usize, dim: usize) -> Case {
 }
 
 /// `up` has `around[0]` elements before its part of a row and `around[1]` after, which must not matter.
-fn glu(rows: usize, dim: usize, activation: Activation, around: [usize; 2]) -> Case {
+fn glu(rows: usize, dim: usize, activation: Activation, around: [usize; 2]) -> ConformCase {
     let name = format!("{rows} rows of {dim}, {activation:?}, {around:?} around up");
-    Case::new("glu", name, rows, move |stage| {
+    ConformCase::new("glu", name, rows, move |stage| {
         let before = steep(stage.rng.values(rows * dim));
         let gate = stage.updated("gate", &before)?;
         let [up_first, after] = around;
@@ -121,8 +126,8 @@ fn glu(rows: usize, dim: usize, activation: Activation, around: [usize; 2]) -> C
     })
 }
 
-fn add_gated(rows: usize, dim: usize) -> Case {
-    Case::new("add_gated", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+fn add_gated(rows: usize, dim: usize) -> ConformCase {
+    ConformCase::new("add_gated", format_args!("{rows} rows of {dim}"), rows, move |stage| {
         let x = stage.random("x", rows * dim)?;
         let gate = stage.random("gate", rows)?;
         let before = stage.rng.values(rows * dim);

@@ -1,8 +1,8 @@
 //! Products with weights: every format once, every awkward size with the typical ones.
 
-use super::Case;
+use super::ConformCase;
 use crate::BackendError;
-use crate::conform::Stage;
+use crate::conform::ConformStage;
 use crate::conform::matrices::{all_formats, fitting_columns, format_name, typical_formats};
 use crate::op::{Activation, GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
 use forerun_base::Format;
@@ -14,7 +14,7 @@ struct Sizes {
     k: usize,
 }
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for format in all_formats() {
         // 200 columns: no group width divides it, so every last group is short.
@@ -62,12 +62,12 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> Case {
+fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> ConformCase {
     let Sizes { rows, n, k } = sizes;
     let k = fitting_columns(format, k);
     let bias = if biased { ", bias" } else { "" };
     let name = format!("{}, {rows} rows, [{n}, {k}], {store:?}{bias}", format_name(format));
-    Case::new("linear", name, rows, move |stage| {
+    ConformCase::new("linear", name, rows, move |stage| {
         let x = stage.random("x", rows * k)?;
         let weight = stage.matrix([n, k], format)?;
         let bias = if biased { Some(stage.norm_weight(n)?) } else { None };
@@ -80,11 +80,11 @@ fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> Case {
     })
 }
 
-fn first_channels(format: Format, sizes: Sizes, channels: usize) -> Case {
+fn first_channels(format: Format, sizes: Sizes, channels: usize) -> ConformCase {
     let Sizes { rows, n, k } = sizes;
     let k = fitting_columns(format, k);
     let name = format!("{}, {rows} rows, first {channels} of [{n}, {k}]", format_name(format));
-    Case::new("linear", name, rows, move |stage| {
+    ConformCase::new("linear", name, rows, move |stage| {
         let x = stage.random("x", rows * k)?;
         let weight = stage.matrix([n, k], format)?;
         let out = stage.output("out", rows * channels)?;
@@ -94,7 +94,7 @@ fn first_channels(format: Format, sizes: Sizes, channels: usize) -> Case {
 
 /// A norm for rows of `dim`.
 fn input_norm(
-    stage: &mut Stage<'_>,
+    stage: &mut ConformStage<'_>,
     [rows, dim]: [usize; 2],
 ) -> Result<Option<InputNorm>, BackendError> {
     let (weight, room) = (stage.norm_weight(dim)?, stage.room("room", rows * dim)?);
@@ -102,13 +102,13 @@ fn input_norm(
 }
 
 /// Weights of these formats and channels; the second has a bias.
-fn linears(formats: &[Format], ns: &[usize], rows: usize, normed: bool) -> Case {
+fn linears(formats: &[Format], ns: &[usize], rows: usize, normed: bool) -> ConformCase {
     let k = formats.iter().fold(192, |k, &format| fitting_columns(format, k));
     let name: Vec<String> = formats.iter().map(|&format| format_name(format)).collect();
     let norm = if normed { ", normed" } else { "" };
     let name = format!("{}, {rows} rows{norm}, {ns:?} x {k}", name.join(" and "));
     let (formats, ns) = (formats.to_vec(), ns.to_vec());
-    Case::new("linears", name, rows, move |stage| {
+    ConformCase::new("linears", name, rows, move |stage| {
         let x = stage.random("x", rows * k)?;
         let norm = if normed { input_norm(stage, [rows, k])? } else { None };
         let mut parts = [None; Linears::MOST];
@@ -122,12 +122,12 @@ fn linears(formats: &[Format], ns: &[usize], rows: usize, normed: bool) -> Case 
     })
 }
 
-fn gated_linear(format: Format, sizes: Sizes, activation: Activation, normed: bool) -> Case {
+fn gated_linear(format: Format, sizes: Sizes, activation: Activation, normed: bool) -> ConformCase {
     let Sizes { rows, n, k } = sizes;
     let k = fitting_columns(format, k);
     let norm = if normed { ", normed" } else { "" };
     let name = format!("{}, {rows} rows{norm}, [{n}, {k}], {activation:?}", format_name(format));
-    Case::new("gated_linear", name, rows, move |stage| {
+    ConformCase::new("gated_linear", name, rows, move |stage| {
         let x = stage.random("x", rows * k)?;
         let norm = if normed { input_norm(stage, [rows, k])? } else { None };
         let gate = stage.matrix([n, k], format)?;

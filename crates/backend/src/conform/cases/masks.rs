@@ -1,10 +1,10 @@
 //! Masks: rows that may pick only some tokens, beside rows that may pick any.
 
-use super::Case;
-use super::sample::{Asked, K, RECIPES, Recipe};
+use super::ConformCase;
+use super::sample::{K, RECIPES, Recipe, SampleInputs};
 use crate::View;
 use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
-use crate::conform::{Rng, Stage};
+use crate::conform::{ConformStage, Rng};
 use crate::op::{HeadSample, Sample, SampleRow};
 use forerun_base::{DType, Format};
 
@@ -29,7 +29,7 @@ const KINDS: [Allows; 5] = [Allows::Half, Allows::Few, Allows::One, Allows::All,
 const SIZES: [(usize, [usize; 2]); 5] =
     [(5, [70, 70]), (1, [1, 1]), (3, [64, 64]), (4, [33, 100]), (3, [1000, 1001])];
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for Recipe { name, row } in RECIPES {
         for allows in KINDS {
@@ -58,9 +58,9 @@ fn sampled(
     row: SampleRow,
     allows: Allows,
     (rows, [candidates, vocabulary]): (usize, [usize; 2]),
-) -> Case {
+) -> ConformCase {
     let sizes = format!("{name}, masked {allows:?}, {rows} rows of {candidates} of {vocabulary}");
-    Case::new("sample", sizes, rows, move |stage| {
+    ConformCase::new("sample", sizes, rows, move |stage| {
         let logits: Vec<f32> =
             stage.rng.values(rows * candidates).iter().map(|v| 6.0 * v).collect();
         let logits = stage.input("logits", &logits)?;
@@ -74,11 +74,11 @@ fn head(
     format: Format,
     allows: Allows,
     (rows, [candidates, vocabulary]): (usize, [usize; 2]),
-) -> Case {
+) -> ConformCase {
     let of = format_name(format);
     let sizes =
         format!("{name}, masked {allows:?}, {of}, {rows} rows of {candidates} of {vocabulary}");
-    Case::new("head_sample", sizes, rows, move |stage| {
+    ConformCase::new("head_sample", sizes, rows, move |stage| {
         let k = fitting_columns(format, K);
         let weight = stage.matrix([vocabulary, k], format)?;
         let x = stage.random("x", rows * k)?;
@@ -98,9 +98,14 @@ struct Choice {
 
 impl Choice {
     /// Every third row has no mask; the others have one each, in falling order.
-    fn over(self, stage: &mut Stage<'_>, logits: View) -> Result<Sample, crate::BackendError> {
+    fn over(
+        self,
+        stage: &mut ConformStage<'_>,
+        logits: View,
+    ) -> Result<Sample, crate::BackendError> {
         let Self { row, allows, rows, sizes: [candidates, vocabulary] } = self;
-        let Asked { mut words, history, ids } = Asked::new(&mut stage.rng, row, rows, vocabulary);
+        let SampleInputs { mut words, history, ids } =
+            SampleInputs::new(&mut stage.rng, row, rows, vocabulary);
         for (i, words) in words.chunks_exact_mut(SampleRow::WORDS).enumerate() {
             let mask = if i % 3 == 2 { 0 } else { (rows - i) as u32 };
             let row = SampleRow { mask, ..SampleRow::from_words(words) };

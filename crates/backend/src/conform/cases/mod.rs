@@ -14,15 +14,15 @@ mod sample;
 
 pub(super) use delta::{Batch, delta_op, inputs_op};
 
-use super::Stage;
-use super::stage::Outcome;
+use super::ConformStage;
+use super::stage::BufferOutcome;
 use crate::{Backend, BackendError, Op};
 use std::fmt;
 
-type Build = dyn Fn(&mut Stage<'_>) -> Result<Op, BackendError> + Send + Sync;
+type Build = dyn Fn(&mut ConformStage<'_>) -> Result<Op, BackendError> + Send + Sync;
 
 /// One call of one operation, with its data.
-pub struct Case {
+pub struct ConformCase {
     /// Tells it apart from all others.
     pub name: String,
     /// The operation.
@@ -32,38 +32,41 @@ pub struct Case {
     build: Box<Build>,
 }
 
-impl Case {
+impl ConformCase {
     fn new(
         op: &'static str,
         sizes: impl fmt::Display,
         rows: usize,
-        build: impl Fn(&mut Stage<'_>) -> Result<Op, BackendError> + Send + Sync + 'static,
+        build: impl Fn(&mut ConformStage<'_>) -> Result<Op, BackendError> + Send + Sync + 'static,
     ) -> Self {
         let name = format!("{op}: {sizes}");
         Self { name, op, rows, build: Box::new(build) }
     }
 
     /// Makes the case's buffers and weights and returns its operation, ready to apply.
-    pub fn set(&self, stage: &mut Stage<'_>) -> Result<Op, BackendError> {
+    pub fn set(&self, stage: &mut ConformStage<'_>) -> Result<Op, BackendError> {
         (self.build)(stage)
     }
 
     /// Runs the case and reads everything back.
-    pub(super) fn play(&self, backend: &mut dyn Backend) -> Result<Vec<Outcome>, BackendError> {
-        let mut stage = Stage::new(backend, &self.name);
+    pub(super) fn play(
+        &self,
+        backend: &mut dyn Backend,
+    ) -> Result<Vec<BufferOutcome>, BackendError> {
+        let mut stage = ConformStage::new(backend, &self.name);
         let op = self.set(&mut stage)?;
         stage.play(&[op])
     }
 }
 
-impl fmt::Debug for Case {
+impl fmt::Debug for ConformCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
 }
 
 /// All cases.
-pub fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<ConformCase> {
     let parts = [
         rows::cases(),
         linear::cases(),

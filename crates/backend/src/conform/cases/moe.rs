@@ -1,11 +1,11 @@
 //! Routers and experts.
 
-use super::Case;
+use super::ConformCase;
 use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
 use crate::op::{Activation, ExpertRows, Experts, Router, Store};
 use forerun_base::{DType, Format};
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for rows in [0, 1, 3, 65] {
         for (experts, top_k) in [(1, 1), (8, 3), (129, 8), (5, 5)] {
@@ -50,11 +50,16 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn router(rows: usize, [experts, top_k]: [usize; 2], renormalise: bool, scaled: bool) -> Case {
+fn router(
+    rows: usize,
+    [experts, top_k]: [usize; 2],
+    renormalise: bool,
+    scaled: bool,
+) -> ConformCase {
     let divided = if renormalise { ", renormalised" } else { "" };
     let times = if scaled { ", scaled" } else { "" };
     let sizes = format!("{rows} rows, {top_k} of {experts}{divided}{times}");
-    Case::new("router", sizes, rows, move |stage| {
+    ConformCase::new("router", sizes, rows, move |stage| {
         let logits = stage.rng.values(rows * experts);
         let logits: Vec<f32> = logits.iter().map(|v| 5.0 * v).collect();
         let logits = stage.input("logits", &logits)?;
@@ -66,14 +71,14 @@ fn router(rows: usize, [experts, top_k]: [usize; 2], renormalise: bool, scaled: 
 }
 
 /// Equal logits in every arrangement: the lower index comes first.
-fn router_ties() -> Case {
+fn router_ties() -> ConformCase {
     const LOGITS: [[f32; 6]; 4] = [
         [1.0; 6],
         [0.0, 2.0, 2.0, 0.0, 2.0, 2.0],
         [3.0, 1.0, 3.0, 1.0, 1.0, 1.0],
         [-1.0, -1.0, -2.0, -1.0, -1.0, 5.0],
     ];
-    Case::new("router", "ties", LOGITS.len(), |stage| {
+    ConformCase::new("router", "ties", LOGITS.len(), |stage| {
         let (experts, top_k) = (6, 3);
         let logits = stage.input("logits", LOGITS.as_flattened())?;
         let chosen = stage.chosen("chosen", LOGITS.len() * top_k)?;
@@ -105,10 +110,10 @@ fn experts(
     fused: bool,
     sizes: Sizes,
     (activation, store): (Activation, Store),
-) -> Case {
+) -> ConformCase {
     let layout = if fused { "fused" } else { "split" };
     let name = format!("{}, {layout}, {sizes:?}, {activation:?}, {store:?}", format_name(format));
-    Case::new("experts", name, sizes.rows, move |stage| {
+    ConformCase::new("experts", name, sizes.rows, move |stage| {
         let Sizes { rows, experts, top_k, ffn, dim } = sizes;
         let x = stage.random("x", rows * dim)?;
         let picks: Vec<u32> = (0..rows)

@@ -1,9 +1,9 @@
 //! Rotary tables.
 
-use super::Case;
+use super::ConformCase;
 use crate::op::RopeTable;
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for rows in [0, 1, 67] {
         for pairs in [1, 5, 32] {
@@ -14,9 +14,9 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn rope_table(rows: usize, pairs: usize, shift: u32) -> Case {
+fn rope_table(rows: usize, pairs: usize, shift: u32) -> ConformCase {
     let sizes = format!("{rows} rows, {pairs} pairs, shift {shift}");
-    Case::new("rope_table", sizes, rows, move |stage| {
+    ConformCase::new("rope_table", sizes, rows, move |stage| {
         let positions: Vec<u32> =
             (0..rows).map(|row| if row == 0 { 0 } else { stage.rng.below(4096) as u32 }).collect();
         let frequency = |i: usize| 10_000f32.powf(-(i as f32) / pairs as f32);

@@ -1,14 +1,14 @@
 //! Rows moved by index.
 
-use super::Case;
+use super::ConformCase;
 use crate::conform::matrices::{all_formats, fitting_columns, format_name};
 use crate::op::{Embed, GatherRows, ScatterRows, ScatterWords};
 use forerun_base::{DType, Format};
 
 const VOCABULARY: usize = 23;
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> =
+pub(super) fn cases() -> Vec<ConformCase> {
+    let mut cases: Vec<ConformCase> =
         all_formats().into_iter().map(|format| embed(format, 3, 200, 1.0)).collect();
     for rows in [0, 1, 65] {
         for dim in [1, 17, 130] {
@@ -23,10 +23,10 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn embed(format: Format, rows: usize, dim: usize, scale: f32) -> Case {
+fn embed(format: Format, rows: usize, dim: usize, scale: f32) -> ConformCase {
     let dim = fitting_columns(format, dim);
     let name = format!("{}, {rows} rows of {dim} times {scale}", format_name(format));
-    Case::new("embed", name, rows, move |stage| {
+    ConformCase::new("embed", name, rows, move |stage| {
         // The first and last entry are always among the rows.
         let ids: Vec<u32> = (0..rows)
             .map(|row| match row {
@@ -45,8 +45,8 @@ fn embed(format: Format, rows: usize, dim: usize, scale: f32) -> Case {
     })
 }
 
-fn gather_rows(rows: usize, dim: usize) -> Case {
-    Case::new("gather_rows", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+fn gather_rows(rows: usize, dim: usize) -> ConformCase {
+    ConformCase::new("gather_rows", format_args!("{rows} rows of {dim}"), rows, move |stage| {
         const FROM: usize = 9;
         let indices: Vec<u32> = (0..rows).map(|_| stage.rng.below(FROM) as u32).collect();
         let x = stage.random("x", FROM * dim)?;
@@ -56,8 +56,8 @@ fn gather_rows(rows: usize, dim: usize) -> Case {
     })
 }
 
-fn scatter_rows(rows: usize, dim: usize) -> Case {
-    Case::new("scatter_rows", format_args!("{rows} rows of {dim}"), rows, move |stage| {
+fn scatter_rows(rows: usize, dim: usize) -> ConformCase {
+    ConformCase::new("scatter_rows", format_args!("{rows} rows of {dim}"), rows, move |stage| {
         let to = rows + 4;
         let mut free: Vec<u32> = (0..to as u32).collect();
         let mut place = || free.swap_remove(stage.rng.below(free.len()));
@@ -70,8 +70,8 @@ fn scatter_rows(rows: usize, dim: usize) -> Case {
     })
 }
 
-fn scatter_words(count: usize) -> Case {
-    Case::new("scatter_words", format_args!("{count} words"), count, move |stage| {
+fn scatter_words(count: usize) -> ConformCase {
+    ConformCase::new("scatter_words", format_args!("{count} words"), count, move |stage| {
         const FROM: usize = 9;
         let words: Vec<u32> = (0..FROM).map(|_| stage.rng.below(1 << 30) as u32).collect();
         let from: Vec<u32> = (0..count).map(|_| stage.rng.below(FROM) as u32).collect();

@@ -1,8 +1,8 @@
 //! Sampling: ties, each filter alone and together, penalties, bias, history and the span's tokens.
 
-use super::Case;
+use super::ConformCase;
 use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
-use crate::conform::{Rng, Stage};
+use crate::conform::{ConformStage, Rng};
 use crate::op::{HeadSample, HistoryEntry, Sample, SampleRow};
 use crate::{BackendError, Op, View, WeightId};
 use forerun_base::{DType, Format};
@@ -45,7 +45,7 @@ pub(super) const RECIPES: [Recipe; 12] = [
     },
 ];
 
-pub(super) fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for Recipe { name, row } in RECIPES {
         for (rows, vocabulary) in [(1, 1), (5, 33), (3, 1000), (0, 7)] {
@@ -64,12 +64,18 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Rows of logits for the first `candidates` tokens of a vocabulary.
-fn sampled(name: &str, row: SampleRow, rows: usize, [candidates, vocabulary]: [usize; 2]) -> Case {
+fn sampled(
+    name: &str,
+    row: SampleRow,
+    rows: usize,
+    [candidates, vocabulary]: [usize; 2],
+) -> ConformCase {
     let sizes = format!("{name}, {rows} rows of {candidates} of {vocabulary}");
-    Case::new("sample", sizes, rows, move |stage| {
+    ConformCase::new("sample", sizes, rows, move |stage| {
         let logits: Vec<f32> =
             stage.rng.values(rows * candidates).iter().map(|v| 6.0 * v).collect();
-        let Asked { words, history, ids } = Asked::new(&mut stage.rng, row, rows, vocabulary);
+        let SampleInputs { words, history, ids } =
+            SampleInputs::new(&mut stage.rng, row, rows, vocabulary);
         Ok(Sample {
             logits: stage.input("logits", &logits)?,
             candidates,
@@ -85,13 +91,13 @@ fn sampled(name: &str, row: SampleRow, rows: usize, [candidates, vocabulary]: [u
 }
 
 /// How rows are sampled and what they point into.
-pub(super) struct Asked {
+pub(super) struct SampleInputs {
     pub(super) words: Vec<u32>,
     pub(super) history: Vec<u32>,
     pub(super) ids: Vec<u32>,
 }
 
-impl Asked {
+impl SampleInputs {
     /// Each row has a history of its own, so a row that reads another's shows.
     pub(super) fn new(rng: &mut Rng, row: SampleRow, rows: usize, vocabulary: usize) -> Self {
         const EACH: usize = 3;
@@ -126,14 +132,14 @@ impl Asked {
     }
 }
 
-fn greedy_ties() -> Case {
+fn greedy_ties() -> ConformCase {
     const LOGITS: [[f32; 5]; 4] = [
         [1.0; 5],
         [0.0, 3.0, 1.0, 3.0, 3.0],
         [-5.0, -4.0, -6.0, -4.0, -5.0],
         [f32::NEG_INFINITY, f32::NEG_INFINITY, 0.0, 0.0, f32::NEG_INFINITY],
     ];
-    Case::new("sample", "greedy ties", LOGITS.len(), |stage| {
+    ConformCase::new("sample", "greedy ties", LOGITS.len(), |stage| {
         let words: Vec<u32> = LOGITS.iter().flat_map(|_| SampleRow::GREEDY.words()).collect();
         Ok(Sample {
             logits: stage.input("logits", LOGITS.as_flattened())?,
@@ -150,7 +156,7 @@ fn greedy_ties() -> Case {
 }
 
 /// Heads with their choice: plain greedy, where logits need not be kept, and others.
-fn heads() -> Vec<Case> {
+fn heads() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for format in typical_formats() {
         for (rows, sizes) in [(1, [40, 40]), (3, [1000, 1000]), (7, [333, 1000]), (0, [7, 9])] {
@@ -176,11 +182,11 @@ fn head(
     rows: usize,
     [candidates, vocabulary]: [usize; 2],
     cap: Option<f32>,
-) -> Case {
+) -> ConformCase {
     let capped = if cap.is_some() { ", capped" } else { "" };
     let of = format_name(format);
     let name = format!("{of}, {rows} rows of {candidates} of {vocabulary}{capped}");
-    Case::new("head_sample", name, rows, move |stage| {
+    ConformCase::new("head_sample", name, rows, move |stage| {
         let k = fitting_columns(format, K);
         let weight = stage.matrix([vocabulary, k], format)?;
         let x = stage.random("x", rows * k)?;
@@ -189,9 +195,9 @@ fn head(
 }
 
 /// Eight different rows over and over, so that every maximum is a tie.
-fn tied_head(rows: usize, [candidates, vocabulary]: [usize; 2]) -> Case {
+fn tied_head(rows: usize, [candidates, vocabulary]: [usize; 2]) -> ConformCase {
     let name = format!("ties, {rows} rows of {candidates} of {vocabulary}");
-    Case::new("head_sample", name, rows, move |stage| {
+    ConformCase::new("head_sample", name, rows, move |stage| {
         let few = stage.rng.values(8 * K);
         let all: Vec<f32> = few.iter().copied().cycle().take(vocabulary * K).collect();
         let weight = stage.table([vocabulary, K], &all)?;
@@ -201,7 +207,7 @@ fn tied_head(rows: usize, [candidates, vocabulary]: [usize; 2]) -> Case {
 }
 
 fn plain_greedy(
-    stage: &mut Stage<'_>,
+    stage: &mut ConformStage<'_>,
     (x, rows): (View, usize),
     weight: WeightId,
     [candidates, vocabulary]: [usize; 2],
@@ -222,12 +228,13 @@ fn plain_greedy(
 }
 
 /// Rows of all kinds: every other one is plain greedy.
-fn unlike_head(name: &str, row: SampleRow) -> Case {
+fn unlike_head(name: &str, row: SampleRow) -> ConformCase {
     let (rows, [candidates, vocabulary]) = (5, [70, 100]);
     let name = format!("{name} beside plain greedy, {rows} rows of {candidates} of {vocabulary}");
-    Case::new("head_sample", name, rows, move |stage| {
+    ConformCase::new("head_sample", name, rows, move |stage| {
         let weight = stage.matrix([vocabulary, K], Format::Dense(DType::BF16))?;
-        let Asked { mut words, history, ids } = Asked::new(&mut stage.rng, row, rows, vocabulary);
+        let SampleInputs { mut words, history, ids } =
+            SampleInputs::new(&mut stage.rng, row, rows, vocabulary);
         for plain in words.chunks_exact_mut(SampleRow::WORDS).skip(1).step_by(2) {
             plain.copy_from_slice(&SampleRow::GREEDY.words());
         }
@@ -246,9 +253,9 @@ fn unlike_head(name: &str, row: SampleRow) -> Case {
 }
 
 /// Flat logits and strong penalties: each row of a span avoids exactly the tokens up to it.
-fn drafts_see_the_tokens_before_them() -> Case {
+fn drafts_see_the_tokens_before_them() -> ConformCase {
     const IDS: [u32; 5] = [0, 1, 1, 2, 3];
-    Case::new("sample", "span tokens", IDS.len(), |stage| {
+    ConformCase::new("sample", "span tokens", IDS.len(), |stage| {
         let vocabulary = 8;
         let row = SampleRow { repetition: 2.0, presence: 1.0, frequency: 0.5, ..SampleRow::GREEDY };
         let words: Vec<u32> = (1..=IDS.len() as u32)

@@ -9,7 +9,7 @@ use families::converted;
 use forerun_base::DType;
 use forerun_engine::{Depth, Engine, Event, ModelRunner, Request, Settings, Speculation};
 use forerun_model::Blueprint;
-use forerun_testkit::tiny::{Experts, Family, Gemma, GgufFile, GgufValue, Linear, Tiny};
+use forerun_testkit::tiny::{Family, Gemma, GgufFile, GgufValue, Tiny, TinyExperts, TinyLinear};
 use forerun_testkit::tolerance::{assert_close, assert_same_bits};
 use serde_json::Value;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn usual(family: Family) -> Tiny {
         ffn: 70,
         dense_layers: Vec::new(),
         // Three value heads to a key head, of widths that nothing divides.
-        linear: Linear {
+        linear: TinyLinear {
             key_heads: 2,
             value_heads: 6,
             key_dim: 11,
@@ -33,7 +33,7 @@ fn usual(family: Family) -> Tiny {
             taps: 3,
             interval: 2,
         },
-        experts: Experts { count: 5, top_k: 2, ffn: 26, shared_ffn: 18 },
+        experts: TinyExperts { count: 5, top_k: 2, ffn: 26, shared_ffn: 18 },
         vocabulary: 103,
         dtype: DType::F32,
         ..Tiny::new(family)

@@ -5,7 +5,7 @@
 
 use crate::api::fields;
 use crate::error::ServerError;
-use crate::wire::anthropic::{Block, Message, Role};
+use crate::wire::anthropic::{Message, MessageRole, RequestBlock};
 use serde_json::{Map, Value, json};
 
 /// Most messages of a conversation.
@@ -20,7 +20,7 @@ pub(super) fn messages(
         let message = format!("`messages` has {}; give 1 to {MESSAGES}", messages.len());
         return Err(ServerError::invalid("messages", message));
     }
-    if messages.last().is_some_and(|last| last.role == Role::Assistant) {
+    if messages.last().is_some_and(|last| last.role == MessageRole::Assistant) {
         let message = "the last of `messages` is the assistant's; end with one of the user's";
         return Err(ServerError::invalid("messages", message));
     }
@@ -39,11 +39,11 @@ pub(super) fn messages(
         }
         let marked = blocks.iter().any(is_marked);
         match message.role {
-            Role::System => {
+            MessageRole::System => {
                 out.push(json!({"role": "system", "content": texts(&place, blocks)?}));
             }
-            Role::User => user(&place, blocks, &mut out)?,
-            Role::Assistant => out.push(assistant(&place, blocks)?),
+            MessageRole::User => user(&place, blocks, &mut out)?,
+            MessageRole::Assistant => out.push(assistant(&place, blocks)?),
         }
         mark(&mut out, marked);
     }
@@ -51,12 +51,12 @@ pub(super) fn messages(
 }
 
 /// Whether the prompt is worth keeping up to here.
-fn is_marked(block: &Block) -> bool {
+fn is_marked(block: &RequestBlock) -> bool {
     match block {
-        Block::Text { cache_control, .. }
-        | Block::ToolUse { cache_control, .. }
-        | Block::ToolResult { cache_control, .. } => cache_control.is_some(),
-        Block::Thinking { .. } | Block::RedactedThinking { .. } => false,
+        RequestBlock::Text { cache_control, .. }
+        | RequestBlock::ToolUse { cache_control, .. }
+        | RequestBlock::ToolResult { cache_control, .. } => cache_control.is_some(),
+        RequestBlock::Thinking { .. } | RequestBlock::RedactedThinking { .. } => false,
     }
 }
 
@@ -68,16 +68,16 @@ fn mark(messages: &mut [Value], marked: bool) {
 }
 
 /// Content as blocks; a text is one.
-fn blocks(place: &str, content: Value) -> Result<Vec<Block>, ServerError> {
+fn blocks(place: &str, content: Value) -> Result<Vec<RequestBlock>, ServerError> {
     if let Value::String(text) = content {
-        return Ok(vec![Block::Text { text, cache_control: None, _citations: None }]);
+        return Ok(vec![RequestBlock::Text { text, cache_control: None, _citations: None }]);
     }
     let blocks: Vec<Value> = fields::read(place, content)?;
     let block = |(i, block)| read_block(&format!("{place}[{i}]"), block);
     blocks.into_iter().enumerate().map(block).collect()
 }
 
-fn read_block(place: &str, block: Value) -> Result<Block, ServerError> {
+fn read_block(place: &str, block: Value) -> Result<RequestBlock, ServerError> {
     const KNOWN: [&str; 5] = ["text", "thinking", "redacted_thinking", "tool_use", "tool_result"];
     match block.get("type").and_then(Value::as_str) {
         Some(kind) if !KNOWN.contains(&kind) => Err(ServerError::invalid(
@@ -94,27 +94,27 @@ fn misplaced(place: &str, i: usize, what: &str) -> ServerError {
 }
 
 /// The text of blocks that may be nothing else.
-fn texts(place: &str, blocks: Vec<Block>) -> Result<String, ServerError> {
+fn texts(place: &str, blocks: Vec<RequestBlock>) -> Result<String, ServerError> {
     let text = |(i, block)| match block {
-        Block::Text { text, .. } => Ok(text),
+        RequestBlock::Text { text, .. } => Ok(text),
         other => Err(misplaced(place, i, kind(&other))),
     };
     let texts: Vec<String> = blocks.into_iter().enumerate().map(text).collect::<Result<_, _>>()?;
     Ok(texts.join("\n"))
 }
 
-fn kind(block: &Block) -> &'static str {
+fn kind(block: &RequestBlock) -> &'static str {
     match block {
-        Block::Text { .. } => "text",
-        Block::Thinking { .. } => "thinking",
-        Block::RedactedThinking { .. } => "redacted_thinking",
-        Block::ToolUse { .. } => "tool_use",
-        Block::ToolResult { .. } => "tool_result",
+        RequestBlock::Text { .. } => "text",
+        RequestBlock::Thinking { .. } => "thinking",
+        RequestBlock::RedactedThinking { .. } => "redacted_thinking",
+        RequestBlock::ToolUse { .. } => "tool_use",
+        RequestBlock::ToolResult { .. } => "tool_result",
     }
 }
 
 /// Texts and results in their order.
-fn user(place: &str, blocks: Vec<Block>, out: &mut Vec<Value>) -> Result<(), ServerError> {
+fn user(place: &str, blocks: Vec<RequestBlock>, out: &mut Vec<Value>) -> Result<(), ServerError> {
     let mut texts: Vec<String> = Vec::new();
     let say = |texts: &mut Vec<String>, out: &mut Vec<Value>| {
         if !texts.is_empty() {
@@ -123,8 +123,8 @@ fn user(place: &str, blocks: Vec<Block>, out: &mut Vec<Value>) -> Result<(), Ser
     };
     for (i, block) in blocks.into_iter().enumerate() {
         match block {
-            Block::Text { text, .. } => texts.push(text),
-            Block::ToolResult { tool_use_id, content, is_error, .. } => {
+            RequestBlock::Text { text, .. } => texts.push(text),
+            RequestBlock::ToolResult { tool_use_id, content, is_error, .. } => {
                 say(&mut texts, out);
                 let place = format!("{place}[{i}].content");
                 let text = match content {
@@ -142,14 +142,14 @@ fn user(place: &str, blocks: Vec<Block>, out: &mut Vec<Value>) -> Result<(), Ser
     Ok(())
 }
 
-fn assistant(place: &str, blocks: Vec<Block>) -> Result<Value, ServerError> {
+fn assistant(place: &str, blocks: Vec<RequestBlock>) -> Result<Value, ServerError> {
     let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
     for (i, block) in blocks.into_iter().enumerate() {
         match block {
-            Block::Text { text, .. } => texts.push(text),
-            Block::Thinking { thinking, .. } => thoughts.push(thinking),
-            Block::RedactedThinking { .. } => {}
-            Block::ToolUse { id, name, input, .. } => calls.push(json!({
+            RequestBlock::Text { text, .. } => texts.push(text),
+            RequestBlock::Thinking { thinking, .. } => thoughts.push(thinking),
+            RequestBlock::RedactedThinking { .. } => {}
+            RequestBlock::ToolUse { id, name, input, .. } => calls.push(json!({
                 "id": id, "type": "function", "function": {"name": name, "arguments": input},
             })),
             other => return Err(misplaced(place, i, kind(&other))),

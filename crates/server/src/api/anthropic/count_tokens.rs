@@ -19,5 +19,6 @@ pub(crate) async fn count(
     body.fields.finish()?;
     let (side, ignored) = (Arc::clone(&app), request.ignored.clone());
     let tokens = on_the_side(move || prepare::chat_prompt(&side, &request)).await?;
-    Ok(ignored.tell(json(&TokenCount { input_tokens: tokens.len() })))
+    ignored.add_to_notes();
+    Ok(json(&TokenCount { input_tokens: tokens.len() }))
 }

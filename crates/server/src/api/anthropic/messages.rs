@@ -9,8 +9,8 @@ use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::ids;
 use crate::service::Ending;
-use crate::wire::anthropic::{Answer, Said};
-use crate::wire::receipt::Timings;
+use crate::wire::anthropic::{MessageResponse, ResponseBlock};
+use crate::wire::receipt::ReceiptTimings;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -42,7 +42,8 @@ pub(crate) async fn create(
     } else {
         whole(&app, answers).await?
     };
-    Ok(ignored.tell(response))
+    ignored.add_to_notes();
+    Ok(response)
 }
 
 async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError> {
@@ -55,7 +56,7 @@ async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError>
         }
     }
     let finish = finish.expect("answers end only when each has finished");
-    Ok(json(&Answer {
+    Ok(json(&MessageResponse {
         id: &ids::fresh("msg_"),
         kind: "message",
         role: "assistant",
@@ -64,7 +65,7 @@ async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError>
         stop_reason: Some(stop_reason(&finish)),
         stop_sequence: stop_sequence(&finish),
         usage: finish.usage.into(),
-        timings: Some(Timings::from(&*finish)),
+        timings: Some(ReceiptTimings::from(&*finish)),
     }))
 }
 
@@ -88,7 +89,7 @@ pub(super) fn stop_sequence(finish: &Finish) -> Option<String> {
 /// Blocks as they fill.
 #[derive(Default)]
 struct Blocks {
-    done: Vec<Said>,
+    done: Vec<ResponseBlock>,
     /// JSON text of the call that is last.
     arguments: Option<String>,
 }
@@ -96,23 +97,24 @@ struct Blocks {
 impl Blocks {
     fn take(&mut self, part: AnswerEvent) {
         match (part, self.done.last_mut()) {
-            (AnswerEvent::Reasoning(text), Some(Said::Thinking { thinking, .. })) => {
+            (AnswerEvent::Reasoning(text), Some(ResponseBlock::Thinking { thinking, .. })) => {
                 thinking.push_str(&text);
             }
             (AnswerEvent::Reasoning(thinking), _) => {
                 self.close_call();
-                self.done.push(Said::Thinking { thinking, signature: SIGNATURE.to_owned() });
+                self.done
+                    .push(ResponseBlock::Thinking { thinking, signature: SIGNATURE.to_owned() });
             }
-            (AnswerEvent::Content { text: more, .. }, Some(Said::Text { text })) => {
+            (AnswerEvent::Content { text: more, .. }, Some(ResponseBlock::Text { text })) => {
                 text.push_str(&more)
             }
             (AnswerEvent::Content { text, .. }, _) => {
                 self.close_call();
-                self.done.push(Said::Text { text });
+                self.done.push(ResponseBlock::Text { text });
             }
             (AnswerEvent::ToolCall { id, name, .. }, _) => {
                 self.close_call();
-                self.done.push(Said::ToolUse { id, name, input: Value::Null });
+                self.done.push(ResponseBlock::ToolUse { id, name, input: Value::Null });
                 self.arguments = Some(String::new());
             }
             (AnswerEvent::ToolArguments { delta, .. }, _) => {
@@ -123,14 +125,14 @@ impl Blocks {
     }
 
     fn close_call(&mut self) {
-        if let (Some(text), Some(Said::ToolUse { input, .. })) =
+        if let (Some(text), Some(ResponseBlock::ToolUse { input, .. })) =
             (self.arguments.take(), self.done.last_mut())
         {
             *input = partial::object(&text);
         }
     }
 
-    fn finish(mut self) -> Vec<Said> {
+    fn finish(mut self) -> Vec<ResponseBlock> {
         self.close_call();
         self.done
     }

@@ -2,7 +2,7 @@
 
 use super::conversation;
 use crate::api::openai::generation;
-use crate::api::{Fields, Ignored, fields};
+use crate::api::{Ignored, RequestFields, fields};
 use crate::chat::{CacheOverrides, ChatRequest, Effort, Generation, Reasoning};
 use crate::error::ServerError;
 use crate::wire::anthropic::{self as wire, CacheControl, Message, OutputFormat};
@@ -11,7 +11,7 @@ use forerun_text::ToolChoice;
 use serde_json::{Value, json};
 
 /// Takes everything about the prompt.
-pub(super) fn prompt(fields: &mut Fields) -> Result<ChatRequest, ServerError> {
+pub(super) fn prompt(fields: &mut RequestFields) -> Result<ChatRequest, ServerError> {
     let system = fields.take::<Value>("system")?;
     let messages: Vec<Message> = fields.need("messages")?;
     let messages = conversation::messages(system, messages)?;
@@ -40,7 +40,10 @@ pub(super) fn prompt(fields: &mut Fields) -> Result<ChatRequest, ServerError> {
 }
 
 /// Takes everything about the answer.
-pub(super) fn answer(fields: &mut Fields, request: &mut ChatRequest) -> Result<(), ServerError> {
+pub(super) fn answer(
+    fields: &mut RequestFields,
+    request: &mut ChatRequest,
+) -> Result<(), ServerError> {
     fields.word("service_tier", &["auto", "standard_only"])?;
     let max_tokens = fields.need::<u64>("max_tokens")?;
     if max_tokens == 0 {
@@ -61,10 +64,10 @@ pub(super) fn answer(fields: &mut Fields, request: &mut ChatRequest) -> Result<(
 
 /// The form of the answer, and how hard the model should try.
 fn output_config(
-    fields: &mut Fields,
+    fields: &mut RequestFields,
 ) -> Result<(Option<OutputFormat>, Option<Effort>), ServerError> {
     let Some(mut config) = fields.inside("output_config")? else { return Ok((None, None)) };
-    let (format, effort) = (config.take("format")?, config.take::<wire::Effort>("effort")?);
+    let (format, effort) = (config.take("format")?, config.take::<wire::OutputEffort>("effort")?);
     config.finish()?;
     let field = "output_config.effort";
     let effort = effort.map(|effort| Effort { word: effort.word().to_owned(), field });
@@ -82,7 +85,7 @@ struct Tools {
     marked: bool,
 }
 
-fn tools(fields: &mut Fields) -> Result<Tools, ServerError> {
+fn tools(fields: &mut RequestFields) -> Result<Tools, ServerError> {
     let given: Vec<Value> = fields.take("tools")?.unwrap_or_default();
     let mut tools = Tools::default();
     for (i, tool) in given.into_iter().enumerate() {
@@ -97,19 +100,19 @@ fn tools(fields: &mut Fields) -> Result<Tools, ServerError> {
 }
 
 /// Which tools must be called, and whether several calls may come.
-fn choice(fields: &mut Fields) -> Result<(Option<ToolChoice>, bool), ServerError> {
+fn choice(fields: &mut RequestFields) -> Result<(Option<ToolChoice>, bool), ServerError> {
     let (choice, single) = match fields.take("tool_choice")? {
         None => (Some(ToolChoice::Auto), None),
-        Some(wire::ToolChoice::Auto { disable_parallel_tool_use }) => {
+        Some(wire::MessagesToolChoice::Auto { disable_parallel_tool_use }) => {
             (Some(ToolChoice::Auto), disable_parallel_tool_use)
         }
-        Some(wire::ToolChoice::Any { disable_parallel_tool_use }) => {
+        Some(wire::MessagesToolChoice::Any { disable_parallel_tool_use }) => {
             (Some(ToolChoice::Required), disable_parallel_tool_use)
         }
-        Some(wire::ToolChoice::Tool { name, disable_parallel_tool_use }) => {
+        Some(wire::MessagesToolChoice::Tool { name, disable_parallel_tool_use }) => {
             (Some(ToolChoice::Named(name)), disable_parallel_tool_use)
         }
-        Some(wire::ToolChoice::None {}) => (None, None),
+        Some(wire::MessagesToolChoice::None {}) => (None, None),
     };
     Ok((choice, single != Some(true)))
 }
@@ -119,7 +122,7 @@ fn read_tool(
     place: &str,
     tool: Value,
     ignored: &Ignored,
-) -> Result<Option<wire::Tool>, ServerError> {
+) -> Result<Option<wire::ToolDefinition>, ServerError> {
     let kind = tool.get("type").and_then(Value::as_str).unwrap_or("custom");
     if kind != "custom" {
         if ignored.tool(place, kind)? {
@@ -131,13 +134,13 @@ fn read_tool(
         return Err(ServerError::invalid(&field, message));
     }
     let tool = match tool {
-        Value::Object(tool) => Fields::new(place, tool, ignored).rest()?,
+        Value::Object(tool) => RequestFields::new(place, tool, ignored).rest()?,
         other => other,
     };
     fields::read(place, tool).map(Some)
 }
 
-fn function(tool: wire::Tool) -> Value {
+fn function(tool: wire::ToolDefinition) -> Value {
     let mut function = json!({"name": tool.name});
     if let Some(description) = tool.description {
         function["description"] = description.into();
@@ -146,14 +149,14 @@ fn function(tool: wire::Tool) -> Value {
     json!({"type": "function", "function": function})
 }
 
-fn thinking(fields: &mut Fields) -> Result<Reasoning, ServerError> {
+fn thinking(fields: &mut RequestFields) -> Result<Reasoning, ServerError> {
     let Some(asked) = fields.inside("thinking")? else { return Ok(Reasoning::default()) };
     let (enabled, budget) = match fields::read("thinking", asked.rest()?)? {
-        wire::Thinking::Enabled { budget_tokens } => {
+        wire::ThinkingConfig::Enabled { budget_tokens } => {
             (true, Some(usize::try_from(budget_tokens).unwrap_or(usize::MAX)))
         }
-        wire::Thinking::Adaptive {} => (true, None),
-        wire::Thinking::Disabled {} => (false, None),
+        wire::ThinkingConfig::Adaptive {} => (true, None),
+        wire::ThinkingConfig::Disabled {} => (false, None),
     };
     Ok(Reasoning { field: "thinking", enabled: Some(enabled), budget, effort: None })
 }

@@ -6,8 +6,10 @@ use crate::api::sse::{Outbox, Teller};
 use crate::app::App;
 use crate::error::Form;
 use crate::ids;
-use crate::wire::anthropic::{Answer, Delta, Event, MessageDelta, Said};
-use crate::wire::receipt::Timings;
+use crate::wire::anthropic::{
+    BlockDelta, MessageDelta, MessageEvent, MessageResponse, ResponseBlock,
+};
+use crate::wire::receipt::ReceiptTimings;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -18,11 +20,11 @@ pub(super) struct MessageStream {
     id: String,
     /// Blocks opened so far; the last is open if `open` says of what kind.
     blocks: usize,
-    open: Option<Kind>,
+    open: Option<BlockKind>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BlockKind {
     Thinking,
     Text,
     Call,
@@ -35,7 +37,7 @@ impl MessageStream {
     }
 
     fn start(&self, out: &mut Outbox, usage: Usage) {
-        let message = Answer {
+        let message = MessageResponse {
             id: &self.id,
             kind: "message",
             role: "assistant",
@@ -46,51 +48,63 @@ impl MessageStream {
             usage: usage.into(),
             timings: None,
         };
-        send(out, &Event::MessageStart { message });
-        send(out, &Event::Ping);
+        send(out, &MessageEvent::MessageStart { message });
+        send(out, &MessageEvent::Ping);
     }
 
     /// Closes what is open unless it is of this kind, and opens a block.
-    fn block(&mut self, out: &mut Outbox, kind: Kind, content_block: impl FnOnce() -> Said) {
-        if self.open == Some(kind) && kind != Kind::Call {
+    fn block(
+        &mut self,
+        out: &mut Outbox,
+        kind: BlockKind,
+        content_block: impl FnOnce() -> ResponseBlock,
+    ) {
+        if self.open == Some(kind) && kind != BlockKind::Call {
             return;
         }
         self.close(out);
         let (index, content_block) = (self.blocks, content_block());
-        send(out, &Event::ContentBlockStart { index, content_block });
+        send(out, &MessageEvent::ContentBlockStart { index, content_block });
         self.blocks += 1;
         self.open = Some(kind);
     }
 
-    fn delta(&self, out: &mut Outbox, delta: Delta) {
-        send(out, &Event::ContentBlockDelta { index: self.blocks.saturating_sub(1), delta });
+    fn delta(&self, out: &mut Outbox, delta: BlockDelta) {
+        send(out, &MessageEvent::ContentBlockDelta { index: self.blocks.saturating_sub(1), delta });
     }
 
     fn close(&mut self, out: &mut Outbox) {
         let Some(kind) = self.open.take() else { return };
-        if kind == Kind::Thinking {
-            self.delta(out, Delta::Signature { signature: SIGNATURE.to_owned() });
+        if kind == BlockKind::Thinking {
+            self.delta(out, BlockDelta::Signature { signature: SIGNATURE.to_owned() });
         }
-        send(out, &Event::ContentBlockStop { index: self.blocks.saturating_sub(1) });
+        send(out, &MessageEvent::ContentBlockStop { index: self.blocks.saturating_sub(1) });
     }
 
     fn tell(&mut self, out: &mut Outbox, event: AnswerEvent) {
         match event {
             AnswerEvent::Started(usage) => self.start(out, usage),
             AnswerEvent::Reasoning(thinking) => {
-                let empty = || Said::Thinking { thinking: String::new(), signature: String::new() };
-                self.block(out, Kind::Thinking, empty);
-                self.delta(out, Delta::Thinking { thinking });
+                let empty = || ResponseBlock::Thinking {
+                    thinking: String::new(),
+                    signature: String::new(),
+                };
+                self.block(out, BlockKind::Thinking, empty);
+                self.delta(out, BlockDelta::Thinking { thinking });
             }
             AnswerEvent::Content { text, .. } => {
-                self.block(out, Kind::Text, || Said::Text { text: String::new() });
-                self.delta(out, Delta::Text { text });
+                self.block(out, BlockKind::Text, || ResponseBlock::Text { text: String::new() });
+                self.delta(out, BlockDelta::Text { text });
             }
             AnswerEvent::ToolCall { id, name, .. } => {
-                self.block(out, Kind::Call, || Said::ToolUse { id, name, input: json!({}) });
+                self.block(out, BlockKind::Call, || ResponseBlock::ToolUse {
+                    id,
+                    name,
+                    input: json!({}),
+                });
             }
             AnswerEvent::ToolArguments { delta, .. } => {
-                self.delta(out, Delta::InputJson { partial_json: delta });
+                self.delta(out, BlockDelta::InputJson { partial_json: delta });
             }
             AnswerEvent::ToolEnd => {}
             AnswerEvent::Finished(finish) => {
@@ -99,14 +113,14 @@ impl MessageStream {
                     stop_reason: stop_reason(&finish),
                     stop_sequence: stop_sequence(&finish),
                 };
-                let (usage, timings) = (finish.usage.into(), Timings::from(&*finish));
-                send(out, &Event::MessageDelta { delta, usage, timings });
+                let (usage, timings) = (finish.usage.into(), ReceiptTimings::from(&*finish));
+                send(out, &MessageEvent::MessageDelta { delta, usage, timings });
             }
         }
     }
 }
 
-fn send(out: &mut Outbox, event: &Event<'_>) {
+fn send(out: &mut Outbox, event: &MessageEvent<'_>) {
     out.typed(event);
 }
 
@@ -118,7 +132,7 @@ impl Teller for MessageStream {
                 return true;
             }
             Some(Err(error)) => out.typed(&error.body(Form::Anthropic, "")),
-            None => send(out, &Event::MessageStop),
+            None => send(out, &MessageEvent::MessageStop),
         }
         false
     }

@@ -5,16 +5,16 @@ use super::generation::{self, Streaming};
 pub(crate) use super::messages;
 use super::tools;
 use crate::answer::{AnswerEvent, Answers, Finish, Usage};
-use crate::api::{Fields, JsonBody, RequestId, json, sse};
+use crate::api::{JsonBody, RequestFields, RequestId, json, sse};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::chat::ChatRequest;
 use crate::error::ServerError;
 use crate::ids;
 use crate::service::Ending;
-use crate::wire::chat::{Answer, Call, Choice, Completion, Function};
+use crate::wire::chat::{CalledFunction, ChatChoice, ChatCompletion, ChatMessage, ToolCall};
 use crate::wire::logprobs::ChatLogprobs;
-use crate::wire::receipt::Timings;
+use crate::wire::receipt::ReceiptTimings;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -41,11 +41,12 @@ pub(crate) async fn create(
     } else {
         whole(&app, answers, with_logprobs).await?
     };
-    Ok(ignored.tell(response))
+    ignored.add_to_notes();
+    Ok(response)
 }
 
 /// The request in neutral form.
-fn read(fields: &mut Fields) -> Result<(Streaming, ChatRequest), ServerError> {
+fn read(fields: &mut RequestFields) -> Result<(Streaming, ChatRequest), ServerError> {
     let streaming = generation::streaming(fields)?;
     let mut generation = generation::take(fields, &["max_tokens", "max_completion_tokens"])?;
     generation.logprobs = logprobs(fields)?;
@@ -68,7 +69,7 @@ fn read(fields: &mut Fields) -> Result<(Streaming, ChatRequest), ServerError> {
 }
 
 /// Takes `logprobs` and `top_logprobs`.
-fn logprobs(fields: &mut Fields) -> Result<Option<usize>, ServerError> {
+fn logprobs(fields: &mut RequestFields) -> Result<Option<usize>, ServerError> {
     let on = fields.take("logprobs")?.unwrap_or(false);
     let top: Option<usize> = fields.take("top_logprobs")?;
     if top.is_some_and(|top| top > generation::TOP_LOGPROBS) {
@@ -87,7 +88,7 @@ fn logprobs(fields: &mut Fields) -> Result<Option<usize>, ServerError> {
 struct Part {
     content: String,
     reasoning: String,
-    calls: Vec<Call>,
+    calls: Vec<ToolCall>,
     logprobs: Vec<TokenLogprobs>,
     finish: Option<Box<Finish>>,
 }
@@ -109,8 +110,8 @@ async fn whole(
                 parts[choice].logprobs.extend(logprobs);
             }
             AnswerEvent::ToolCall { id, name, .. } => {
-                let function = Function { name, arguments: String::new() };
-                parts[choice].calls.push(Call { id, kind: "function", function });
+                let function = CalledFunction { name, arguments: String::new() };
+                parts[choice].calls.push(ToolCall { id, kind: "function", function });
             }
             AnswerEvent::ToolArguments { index, delta } => {
                 parts[choice].calls[index].function.arguments.push_str(&delta);
@@ -125,12 +126,12 @@ async fn whole(
     for (index, part) in parts.into_iter().enumerate() {
         let finish = part.finish.expect("answers end only when each has finished");
         add_usage(&mut usage, index, &finish.usage);
-        timings.get_or_insert_with(|| Timings::from(&*finish));
-        told.push(Choice {
+        timings.get_or_insert_with(|| ReceiptTimings::from(&*finish));
+        told.push(ChatChoice {
             index,
             logprobs: with_logprobs
                 .then(|| ChatLogprobs::new(&app.model.tokenizer, &part.logprobs)),
-            message: Answer {
+            message: ChatMessage {
                 role: "assistant",
                 // An answer of calls alone has no text.
                 content: Some(part.content).filter(|c| part.calls.is_empty() || !c.is_empty()),
@@ -142,7 +143,7 @@ async fn whole(
             stop_reason: stop_reason(&finish),
         });
     }
-    Ok(json(&Completion {
+    Ok(json(&ChatCompletion {
         id: &ids::fresh("chatcmpl-"),
         object: "chat.completion",
         created: ids::now(),

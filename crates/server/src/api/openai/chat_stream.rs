@@ -6,9 +6,9 @@ use crate::api::sse::{Outbox, Teller};
 use crate::app::App;
 use crate::error::Form;
 use crate::ids;
-use crate::wire::chat::{CallDelta, Chunk, ChunkChoice, Delta, FunctionDelta};
+use crate::wire::chat::{CallDelta, ChatChunk, ChatDelta, ChunkChoice, FunctionDelta};
 use crate::wire::logprobs::ChatLogprobs;
-use crate::wire::receipt::Timings;
+use crate::wire::receipt::ReceiptTimings;
 use std::sync::Arc;
 
 /// Turns events into chunks.
@@ -43,8 +43,8 @@ impl ChatStream {
         }
     }
 
-    fn chunk(&self, choices: Vec<ChunkChoice>) -> Chunk<'_> {
-        Chunk {
+    fn chunk(&self, choices: Vec<ChunkChoice>) -> ChatChunk<'_> {
+        ChatChunk {
             id: &self.id,
             object: "chat.completion.chunk",
             created: self.created,
@@ -55,12 +55,12 @@ impl ChatStream {
         }
     }
 
-    fn delta(&self, out: &mut Outbox, index: usize, delta: Delta) {
+    fn delta(&self, out: &mut Outbox, index: usize, delta: ChatDelta) {
         self.choice(out, ChunkChoice { index, delta, ..Default::default() });
     }
 
     fn call(&self, out: &mut Outbox, index: usize, call: CallDelta) {
-        self.delta(out, index, Delta { tool_calls: vec![call], ..Delta::default() });
+        self.delta(out, index, ChatDelta { tool_calls: vec![call], ..ChatDelta::default() });
     }
 
     fn choice(&self, out: &mut Outbox, choice: ChunkChoice) {
@@ -71,13 +71,13 @@ impl ChatStream {
         match event {
             AnswerEvent::Started(_) => {}
             AnswerEvent::Reasoning(text) => {
-                let delta = Delta { reasoning_content: Some(text), ..Delta::default() };
+                let delta = ChatDelta { reasoning_content: Some(text), ..ChatDelta::default() };
                 self.delta(out, index, delta);
             }
             AnswerEvent::Content { text, logprobs } => {
                 let told = || ChatLogprobs::new(&self.app.model.tokenizer, &logprobs);
                 let logprobs = self.with_logprobs.then(told);
-                let delta = Delta { content: Some(text), ..Delta::default() };
+                let delta = ChatDelta { content: Some(text), ..ChatDelta::default() };
                 self.choice(out, ChunkChoice { index, delta, logprobs, ..Default::default() });
             }
             AnswerEvent::ToolCall { index: number, id, name } => {
@@ -98,8 +98,8 @@ impl ChatStream {
                     stop_reason: stop_reason(&finish),
                     ..Default::default()
                 };
-                let timings = Some(Timings::from(&*finish));
-                out.json(&Chunk { timings, ..self.chunk(vec![choice]) });
+                let timings = Some(ReceiptTimings::from(&*finish));
+                out.json(&ChatChunk { timings, ..self.chunk(vec![choice]) });
             }
         }
     }
@@ -109,7 +109,7 @@ impl Teller for ChatStream {
     async fn more(&mut self, out: &mut Outbox) -> bool {
         for index in 0..std::mem::take(&mut self.unopened) {
             let (role, content) = (Some("assistant"), Some(String::new()));
-            let delta = Delta { role, content, ..Delta::default() };
+            let delta = ChatDelta { role, content, ..ChatDelta::default() };
             self.delta(out, index, delta);
         }
         match self.answers.next().await {
@@ -120,7 +120,7 @@ impl Teller for ChatStream {
             Some(Err(error)) => out.json(&error.body(Form::OpenAi, "")),
             None if self.with_usage => {
                 let usage = Some(Some(self.usage.into()));
-                out.json(&Chunk { usage, ..self.chunk(Vec::new()) });
+                out.json(&ChatChunk { usage, ..self.chunk(Vec::new()) });
                 out.text("[DONE]");
             }
             None => out.text("[DONE]"),

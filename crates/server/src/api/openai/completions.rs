@@ -4,15 +4,15 @@ use super::chat::{add_usage, stop_reason};
 use super::generation;
 use crate::answer::{AnswerEvent, Answers, Finish, Usage};
 use crate::api::sse::{self, Outbox, Teller};
-use crate::api::{Fields, JsonBody, RequestId, fields, json};
+use crate::api::{JsonBody, RequestFields, RequestId, fields, json};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::chat::{CompletionRequest, Prompt};
 use crate::error::{Form, ServerError};
 use crate::ids;
-use crate::wire::completions::{Choice, Completion};
+use crate::wire::completions::{TextChoice, TextCompletion};
 use crate::wire::logprobs::TextLogprobs;
-use crate::wire::receipt::Timings;
+use crate::wire::receipt::ReceiptTimings;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -64,11 +64,12 @@ pub(crate) async fn create(
         usage: Usage::default(),
     };
     let response = if streaming.on { sse::response(&app, told) } else { told.whole().await? };
-    Ok(ignored.tell(response))
+    ignored.add_to_notes();
+    Ok(response)
 }
 
 /// A text, a list of texts, token ids, or lists of token ids.
-fn prompts(fields: &mut Fields) -> Result<Vec<Prompt>, ServerError> {
+fn prompts(fields: &mut RequestFields) -> Result<Vec<Prompt>, ServerError> {
     let prompts = match fields.need("prompt")? {
         Value::String(text) => vec![Prompt::Text(text)],
         Value::Array(items) if items.iter().all(Value::is_string) => items
@@ -104,8 +105,8 @@ struct Told {
 }
 
 impl Told {
-    fn completion(&self, choices: Vec<Choice>) -> Completion<'_> {
-        Completion {
+    fn completion(&self, choices: Vec<TextChoice>) -> TextCompletion<'_> {
+        TextCompletion {
             id: &self.id,
             object: "text_completion",
             created: self.created,
@@ -117,7 +118,7 @@ impl Told {
     }
 
     /// Adds what is known of an answer to a choice; its finish, if it is over.
-    fn take(&mut self, choice: &mut Choice, event: AnswerEvent) -> Option<Box<Finish>> {
+    fn take(&mut self, choice: &mut TextChoice, event: AnswerEvent) -> Option<Box<Finish>> {
         match event {
             AnswerEvent::Content { text, logprobs } => {
                 choice.text.push_str(&text);
@@ -141,7 +142,7 @@ impl Told {
         }
     }
 
-    fn finished(&mut self, choice: &mut Choice, finish: &Finish) {
+    fn finished(&mut self, choice: &mut TextChoice, finish: &Finish) {
         add_usage(&mut self.usage, choice.index % self.per_prompt, &finish.usage);
         choice.finish_reason = Some(finish.reason());
         choice.stop_reason = stop_reason(finish);
@@ -150,17 +151,17 @@ impl Told {
     async fn whole(mut self) -> Result<Response, ServerError> {
         // An answer without any text has log-probabilities all the same: none.
         let logprobs = || self.with_logprobs.then(TextLogprobs::default);
-        let choice = |index| Choice { index, logprobs: logprobs(), ..Choice::default() };
-        let mut told: Vec<Choice> = (0..self.answers.count()).map(choice).collect();
+        let choice = |index| TextChoice { index, logprobs: logprobs(), ..TextChoice::default() };
+        let mut told: Vec<TextChoice> = (0..self.answers.count()).map(choice).collect();
         let mut timings = None;
         while let Some(event) = self.answers.next().await {
             let (index, event) = event?;
             if let Some(finish) = self.take(&mut told[index], event) {
-                timings.get_or_insert_with(|| Timings::from(&*finish));
+                timings.get_or_insert_with(|| ReceiptTimings::from(&*finish));
             }
         }
         let usage = Some(Some(self.usage.into()));
-        Ok(json(&Completion { usage, timings, ..self.completion(told) }))
+        Ok(json(&TextCompletion { usage, timings, ..self.completion(told) }))
     }
 }
 
@@ -169,16 +170,16 @@ impl Teller for Told {
         match self.answers.next().await {
             Some(Ok((_, AnswerEvent::Started(_)))) => return true,
             Some(Ok((index, event))) => {
-                let mut choice = Choice { index, ..Choice::default() };
+                let mut choice = TextChoice { index, ..TextChoice::default() };
                 let finish = self.take(&mut choice, event);
-                let timings = finish.map(|finish| Timings::from(&*finish));
-                out.json(&Completion { timings, ..self.completion(vec![choice]) });
+                let timings = finish.map(|finish| ReceiptTimings::from(&*finish));
+                out.json(&TextCompletion { timings, ..self.completion(vec![choice]) });
                 return true;
             }
             Some(Err(error)) => out.json(&error.body(Form::OpenAi, "")),
             None if self.with_usage => {
                 let usage = Some(Some(self.usage.into()));
-                out.json(&Completion { usage, ..self.completion(Vec::new()) });
+                out.json(&TextCompletion { usage, ..self.completion(Vec::new()) });
                 out.text("[DONE]");
             }
             None => out.text("[DONE]"),

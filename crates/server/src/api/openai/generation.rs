@@ -1,6 +1,6 @@
 //! Fields that chat and completions have in common.
 
-use super::super::Fields;
+use super::super::RequestFields;
 use crate::SamplingOverrides;
 use crate::chat::{CacheOverrides, Generation};
 use crate::error::ServerError;
@@ -39,7 +39,7 @@ pub(crate) struct Streaming {
 }
 
 /// Takes everything about the answer. `max` are the names under which its length may be given.
-pub(crate) fn take(fields: &mut Fields, max: &[&str]) -> Result<Generation, ServerError> {
+pub(crate) fn take(fields: &mut RequestFields, max: &[&str]) -> Result<Generation, ServerError> {
     fields.only("store", &[json!(false)])?;
     fields.word("service_tier", SERVICE_TIERS)?;
     for (name, neutral) in ROUTER_FIELDS {
@@ -69,7 +69,7 @@ pub(crate) fn take(fields: &mut Fields, max: &[&str]) -> Result<Generation, Serv
 }
 
 /// Takes what goes by the same name in every API.
-pub(crate) fn common(fields: &mut Fields) -> Result<Generation, ServerError> {
+pub(crate) fn common(fields: &mut RequestFields) -> Result<Generation, ServerError> {
     Ok(Generation {
         sampling: sampling(fields)?,
         ignore_end: fields.take("ignore_eos")?.unwrap_or(false),
@@ -85,7 +85,7 @@ const SALT_BYTES: usize = 1024;
 
 /// Takes `cache_prompt`, `prompt_cache_key` and `cache_salt`. A key says that the same beginning will come again, a salt
 /// with whom the cache is shared.
-fn cache(fields: &mut Fields) -> Result<CacheOverrides, ServerError> {
+fn cache(fields: &mut RequestFields) -> Result<CacheOverrides, ServerError> {
     let on = fields.take("cache_prompt")?.unwrap_or(true);
     let keep = fields.take::<String>("prompt_cache_key")?.is_some();
     fields
@@ -100,7 +100,7 @@ fn cache(fields: &mut Fields) -> Result<CacheOverrides, ServerError> {
 }
 
 /// Takes `stream` and `stream_options`.
-pub(crate) fn streaming(fields: &mut Fields) -> Result<Streaming, ServerError> {
+pub(crate) fn streaming(fields: &mut RequestFields) -> Result<Streaming, ServerError> {
     let on = fields.take("stream")?.unwrap_or(false);
     let options: Option<StreamOptions> = fields.take("stream_options")?;
     let (given, options) = (options.is_some(), options.unwrap_or_default());
@@ -114,7 +114,7 @@ pub(crate) fn streaming(fields: &mut Fields) -> Result<Streaming, ServerError> {
     Ok(Streaming { on, usage: options.include_usage.unwrap_or(false) })
 }
 
-fn sampling(fields: &mut Fields) -> Result<SamplingOverrides, ServerError> {
+fn sampling(fields: &mut RequestFields) -> Result<SamplingOverrides, ServerError> {
     Ok(SamplingOverrides {
         temperature: fields.take("temperature")?,
         top_k: top_k(fields)?,
@@ -130,7 +130,7 @@ fn sampling(fields: &mut Fields) -> Result<SamplingOverrides, ServerError> {
 }
 
 /// Others say -1 for "all".
-fn top_k(fields: &mut Fields) -> Result<Option<u32>, ServerError> {
+fn top_k(fields: &mut RequestFields) -> Result<Option<u32>, ServerError> {
     let Some(k) = fields.take::<i64>("top_k")? else { return Ok(None) };
     match u32::try_from(k) {
         Ok(k) => Ok(Some(k)),
@@ -145,7 +145,7 @@ fn top_k(fields: &mut Fields) -> Result<Option<u32>, ServerError> {
 /// Most tokens with a bias: each answer has a list of its own.
 const BIASES: usize = 16_384;
 
-fn logit_bias(fields: &mut Fields) -> Result<Vec<(Token, f32)>, ServerError> {
+fn logit_bias(fields: &mut RequestFields) -> Result<Vec<(Token, f32)>, ServerError> {
     let given: Map<String, Value> = fields.take("logit_bias")?.unwrap_or_default();
     if given.len() > BIASES {
         let message = format!("`logit_bias` has {} tokens; give at most {BIASES}", given.len());
@@ -162,7 +162,7 @@ fn logit_bias(fields: &mut Fields) -> Result<Vec<(Token, f32)>, ServerError> {
     given.into_iter().map(entry).collect()
 }
 
-fn stops(fields: &mut Fields) -> Result<Vec<String>, ServerError> {
+fn stops(fields: &mut RequestFields) -> Result<Vec<String>, ServerError> {
     let stops: Vec<String> = match fields.take("stop")? {
         None => Vec::new(),
         Some(Value::String(stop)) => vec![stop],
@@ -188,7 +188,7 @@ pub(crate) fn check_stops(name: &str, stops: &[String]) -> Result<(), ServerErro
 }
 
 /// `"off"`, `"auto"` or a number of drafts.
-fn speculation(fields: &mut Fields) -> Result<Option<Depth>, ServerError> {
+fn speculation(fields: &mut RequestFields) -> Result<Option<Depth>, ServerError> {
     let most = Depth::MOST;
     match fields.take::<Value>("speculation")? {
         None => Ok(None),

@@ -1,6 +1,6 @@
 //! The messages of a request.
 
-use super::super::fields::{Fields, read};
+use super::super::fields::{RequestFields, read};
 use crate::app::shortened;
 use crate::error::ServerError;
 use crate::wire::anthropic::CacheControl;
@@ -25,7 +25,7 @@ const KEYS: [&str; 12] = [
 ];
 
 /// Takes `messages`, if there are any. The model's dialect looks into them.
-pub(crate) fn messages(fields: &mut Fields) -> Result<Option<Vec<Value>>, ServerError> {
+pub(crate) fn messages(fields: &mut RequestFields) -> Result<Option<Vec<Value>>, ServerError> {
     let Some(messages) = fields.take::<Vec<Map<String, Value>>>("messages")? else {
         return Ok(None);
     };

@@ -1,15 +1,15 @@
 //! Tools, reasoning and the form of an answer.
 
-use super::super::{Fields, fields};
+use super::super::{RequestFields, fields};
 use crate::chat::{Effort, Reasoning};
 use crate::error::ServerError;
-use crate::wire::chat::NamedTool;
+use crate::wire::chat::ChatNamedTool;
 use forerun_grammar::GrammarSource;
 use forerun_text::ToolChoice;
 use serde_json::{Map, Value};
 
 /// Takes `tool_choice`; `None` for none at all.
-pub(super) fn choice(fields: &mut Fields) -> Result<Option<ToolChoice>, ServerError> {
+pub(super) fn choice(fields: &mut RequestFields) -> Result<Option<ToolChoice>, ServerError> {
     match fields.take("tool_choice")? {
         None => Ok(Some(ToolChoice::Auto)),
         Some(Value::String(word)) => match word.as_str() {
@@ -22,7 +22,7 @@ pub(super) fn choice(fields: &mut Fields) -> Result<Option<ToolChoice>, ServerEr
             }
         },
         Some(named) => {
-            let named: NamedTool = fields::read("tool_choice", named)?;
+            let named: ChatNamedTool = fields::read("tool_choice", named)?;
             if named.kind != "function" {
                 let why = "a choice is of type `function`";
                 return Err(ServerError::unsupported("tool_choice.type", why));
@@ -36,7 +36,7 @@ pub(super) fn choice(fields: &mut Fields) -> Result<Option<ToolChoice>, ServerEr
 const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// Takes what is said about reasoning.
-pub(super) fn reasoning(fields: &mut Fields) -> Result<Reasoning, ServerError> {
+pub(super) fn reasoning(fields: &mut RequestFields) -> Result<Reasoning, ServerError> {
     let enabled: Option<bool> = fields.take("enable_thinking")?;
     let budget: Option<u64> = fields.take("thinking_budget")?;
     let effort = effort("reasoning_effort", fields.take("reasoning_effort")?)?;
@@ -78,7 +78,7 @@ pub(super) fn effort(field: &'static str, asked: Option<String>) -> Result<Reaso
 }
 
 /// Takes `response_format` and `structured_outputs`: at most one of them may ask for something.
-pub(super) fn format(fields: &mut Fields) -> Result<Option<GrammarSource>, ServerError> {
+pub(super) fn format(fields: &mut RequestFields) -> Result<Option<GrammarSource>, ServerError> {
     let response = response_format(fields)?;
     let structured = structured_outputs(fields)?;
     if response.is_some() && structured.is_some() {
@@ -88,7 +88,7 @@ pub(super) fn format(fields: &mut Fields) -> Result<Option<GrammarSource>, Serve
     Ok(response.or(structured))
 }
 
-fn response_format(fields: &mut Fields) -> Result<Option<GrammarSource>, ServerError> {
+fn response_format(fields: &mut RequestFields) -> Result<Option<GrammarSource>, ServerError> {
     const NAME: &str = "response_format";
     let Some(mut format) = fields.inside(NAME)? else { return Ok(None) };
     let kind: String = format.need("type")?;
@@ -117,7 +117,7 @@ fn response_format(fields: &mut Fields) -> Result<Option<GrammarSource>, ServerE
     Ok(source)
 }
 
-fn structured_outputs(fields: &mut Fields) -> Result<Option<GrammarSource>, ServerError> {
+fn structured_outputs(fields: &mut RequestFields) -> Result<Option<GrammarSource>, ServerError> {
     const NAME: &str = "structured_outputs";
     let Some(mut asked) = fields.inside(NAME)? else { return Ok(None) };
     let sources = [
@@ -138,7 +138,7 @@ fn structured_outputs(fields: &mut Fields) -> Result<Option<GrammarSource>, Serv
 }
 
 /// Takes the tools.
-pub(super) fn tools(fields: &mut Fields) -> Result<Vec<Value>, ServerError> {
+pub(super) fn tools(fields: &mut RequestFields) -> Result<Vec<Value>, ServerError> {
     let tools: Vec<Map<String, Value>> = fields.take("tools")?.unwrap_or_default();
     Ok(tools.into_iter().map(Value::Object).collect())
 }

@@ -2,14 +2,14 @@
 
 use super::Gemma;
 use super::tensors::layer;
-use crate::tiny::weights::{Norm, Weights};
+use crate::tiny::weights::{NormInit, TinyWeights};
 use crate::tiny::{Family, Tiny, file};
 use serde_json::{Value, json};
 use std::path::Path;
 
 /// The shape of a drafter; heads and windows are those of the model it is written for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Assistant {
+pub struct TinyAssistant {
     /// Width of its residual stream.
     pub hidden: usize,
     /// Layers.
@@ -22,13 +22,13 @@ pub struct Assistant {
     pub clusters: Option<(usize, usize)>,
 }
 
-impl Default for Assistant {
+impl Default for TinyAssistant {
     fn default() -> Self {
         Self { hidden: 32, layers: 4, whole: vec![3], ffn: 64, clusters: Some((20, 6)) }
     }
 }
 
-impl Assistant {
+impl TinyAssistant {
     /// Writes a drafter for `target` into an existing folder.
     ///
     /// # Panics
@@ -38,14 +38,14 @@ impl Assistant {
         let own = self.blocks(target);
         let config = serde_json::to_vec_pretty(&self.config(target)).expect("a config is JSON");
         file::write(&folder.join("config.json"), &config);
-        let mut weights = Weights::new(target.seed, "gemma4_assistant", target.dtype);
+        let mut weights = TinyWeights::new(target.seed, "gemma4_assistant", target.dtype);
         let (hidden, wide, tokens) = (self.hidden, target.hidden, target.vocabulary);
         let spread = 3.0 / (hidden as f32).sqrt();
         weights.normal("model.embed_tokens.weight".into(), &[tokens, hidden], spread);
         for i in 0..self.layers {
             layer(&own, &mut weights, &format!("model.layers.{i}"), i);
         }
-        weights.norm("model.norm.weight".into(), hidden, Norm::Plain);
+        weights.norm("model.norm.weight".into(), hidden, NormInit::Plain);
         weights.projection("pre_projection.weight".into(), [hidden, 2 * wide], 1.0);
         weights.projection("post_projection.weight".into(), [wide, hidden], 1.0);
         if let Some((count, _)) = self.clusters {

@@ -4,7 +4,7 @@ mod assistant;
 mod config;
 mod tensors;
 
-pub use assistant::Assistant;
+pub use assistant::TinyAssistant;
 pub(super) use tensors::fill;
 
 use super::Family;

@@ -1,10 +1,10 @@
 //! Which tensors a Gemma model stores.
 
 use crate::tiny::family::swiglu;
-use crate::tiny::weights::{Norm, Weights};
+use crate::tiny::weights::{NormInit, TinyWeights};
 use crate::tiny::{Family, Tiny};
 
-pub(in crate::tiny) fn fill(tiny: &Tiny, weights: &mut Weights) {
+pub(in crate::tiny) fn fill(tiny: &Tiny, weights: &mut TinyWeights) {
     let root = if tiny.family == Family::Gemma3 { "model" } else { "model.language_model" };
     let tiny = &Tiny { gemma: tiny.gemma.of(tiny.family), ..tiny.clone() };
     let hidden = tiny.hidden;
@@ -26,17 +26,17 @@ pub(in crate::tiny) fn fill(tiny: &Tiny, weights: &mut Weights) {
         // What comes out is divided by the root of the width.
         let gain = (hidden as f32).sqrt();
         weights.projection(at("per_layer_model_projection"), [all, hidden], gain);
-        weights.norm(at("per_layer_projection_norm"), width, Norm::Plain);
+        weights.norm(at("per_layer_projection_norm"), width, NormInit::Plain);
     }
 }
 
 /// Gemma 3 alone stores norms as `w − 1`.
-fn norm(tiny: &Tiny) -> Norm {
-    if tiny.family == Family::Gemma3 { Norm::Offset } else { Norm::Plain }
+fn norm(tiny: &Tiny) -> NormInit {
+    if tiny.family == Family::Gemma3 { NormInit::Offset } else { NormInit::Plain }
 }
 
 /// One block. That of a drafter has no keys: all its layers share.
-pub(super) fn layer(tiny: &Tiny, weights: &mut Weights, at: &str, i: usize) {
+pub(super) fn layer(tiny: &Tiny, weights: &mut TinyWeights, at: &str, i: usize) {
     let hidden = tiny.hidden;
     for name in [
         "input_layernorm",
@@ -58,14 +58,14 @@ pub(super) fn layer(tiny: &Tiny, weights: &mut Weights, at: &str, i: usize) {
     if width > 0 {
         weights.projection(format!("{at}.per_layer_input_gate.weight"), [width, hidden], 1.0);
         weights.projection(format!("{at}.per_layer_projection.weight"), [hidden, width], 1.0);
-        weights.norm(format!("{at}.post_per_layer_input_norm.weight"), hidden, Norm::Plain);
+        weights.norm(format!("{at}.post_per_layer_input_norm.weight"), hidden, NormInit::Plain);
     }
     if tiny.gemma.experts {
         experts(tiny, weights, at);
     }
 }
 
-fn attention(tiny: &Tiny, weights: &mut Weights, at: &str, i: usize) {
+fn attention(tiny: &Tiny, weights: &mut TinyWeights, at: &str, i: usize) {
     let (hidden, gemma) = (tiny.hidden, &tiny.gemma);
     let whole = gemma.whole.contains(&i);
     let from_keys = gemma.keys_as_values.filter(|_| whole);
@@ -85,20 +85,20 @@ fn attention(tiny: &Tiny, weights: &mut Weights, at: &str, i: usize) {
     for name in norms {
         let name = format!("{at}.{name}.weight");
         match tiny.family {
-            Family::Gemma3 => weights.norm(name, head_dim, Norm::Offset),
+            Family::Gemma3 => weights.norm(name, head_dim, NormInit::Offset),
             // Scores are not scaled: these norms set their size.
             _ => weights.near(name, head_dim, 0.6, 0.1),
         }
     }
 }
 
-fn experts(tiny: &Tiny, weights: &mut Weights, at: &str) {
+fn experts(tiny: &Tiny, weights: &mut TinyWeights, at: &str) {
     let (hidden, experts) = (tiny.hidden, tiny.experts);
     // The router's input is divided by the root of the width.
     let gain = (hidden as f32).sqrt();
     weights.projection(format!("{at}.router.proj.weight"), [experts.count, hidden], gain);
-    weights.norm(format!("{at}.router.scale"), hidden, Norm::Plain);
-    weights.norm(format!("{at}.router.per_expert_scale"), experts.count, Norm::Plain);
+    weights.norm(format!("{at}.router.scale"), hidden, NormInit::Plain);
+    weights.norm(format!("{at}.router.per_expert_scale"), experts.count, NormInit::Plain);
     let shape = [experts.count, 2 * experts.ffn, hidden];
     weights.stack(format!("{at}.experts.gate_up_proj"), shape, 1.0);
     weights.stack(format!("{at}.experts.down_proj"), [experts.count, hidden, experts.ffn], 1.5);
@@ -107,6 +107,6 @@ fn experts(tiny: &Tiny, weights: &mut Weights, at: &str) {
         "post_feedforward_layernorm_1",
         "post_feedforward_layernorm_2",
     ] {
-        weights.norm(format!("{at}.{name}.weight"), hidden, Norm::Plain);
+        weights.norm(format!("{at}.{name}.weight"), hidden, NormInit::Plain);
     }
 }

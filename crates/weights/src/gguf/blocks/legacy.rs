@@ -8,7 +8,7 @@
 //! d, perhaps m, perhaps a word with bit i the fifth bit of value i, then the codes: low
 //! nibbles are values 0 to 15, high nibbles values 16 to 31.
 
-use super::{Block, nibbles};
+use super::{BlockFormat, nibbles};
 use forerun_base::{Codes, ScaleKind};
 
 const VALUES: usize = 32;
@@ -19,7 +19,7 @@ pub(in crate::gguf) struct Q5_0;
 pub(in crate::gguf) struct Q5_1;
 pub(in crate::gguf) struct Q8_0;
 
-impl Block for Q4_0 {
+impl BlockFormat for Q4_0 {
     const VALUES: usize = VALUES;
     const BYTES: usize = 18;
     const CODES: Codes = Codes::Int { bits: 4 };
@@ -34,7 +34,7 @@ impl Block for Q4_0 {
     }
 }
 
-impl Block for Q4_1 {
+impl BlockFormat for Q4_1 {
     const VALUES: usize = VALUES;
     const BYTES: usize = 20;
     const CODES: Codes = Codes::Uint { bits: 4 };
@@ -50,7 +50,7 @@ impl Block for Q4_1 {
     }
 }
 
-impl Block for Q5_0 {
+impl BlockFormat for Q5_0 {
     const VALUES: usize = VALUES;
     const BYTES: usize = 22;
     const CODES: Codes = Codes::Int { bits: 5 };
@@ -66,7 +66,7 @@ impl Block for Q5_0 {
     }
 }
 
-impl Block for Q5_1 {
+impl BlockFormat for Q5_1 {
     const VALUES: usize = VALUES;
     const BYTES: usize = 24;
     const CODES: Codes = Codes::Uint { bits: 5 };
@@ -83,7 +83,7 @@ impl Block for Q5_1 {
     }
 }
 
-impl Block for Q8_0 {
+impl BlockFormat for Q8_0 {
     const VALUES: usize = VALUES;
     const BYTES: usize = 34;
     const CODES: Codes = Codes::Int { bits: 8 };

@@ -11,7 +11,7 @@ pub(super) mod super_blocks;
 pub(super) mod table;
 
 use super::BlockType;
-use super::kind::Kind;
+use super::kind::BlockTypeInfo;
 use forerun_base::{Bytes, Codes, Format, Matrix, ScaleKind};
 
 /// Packed bytes from which on several threads repack.
@@ -20,7 +20,7 @@ const PARALLEL_BYTES: usize = 1 << 20;
 const MAX_VALUES: usize = 256;
 
 /// One block format.
-pub(super) trait Block {
+pub(super) trait BlockFormat {
     /// Values in a block; a multiple of 32.
     const VALUES: usize;
     /// Bytes in a block.
@@ -41,17 +41,17 @@ pub(super) trait Block {
 
 /// How many blocks are repacked.
 #[derive(Clone, Copy)]
-pub(super) struct Repack {
+pub(super) struct BlockRepack {
     pub(super) format: Format,
-    run: fn(&[u8], Planes<'_>),
+    run: fn(&[u8], PlanesMut<'_>),
 }
 
 /// The entry of a block format in the table of types.
-pub(super) const fn packed<B: Block>(id: u32, name: &'static str) -> Kind {
+pub(super) const fn packed<B: BlockFormat>(id: u32, name: &'static str) -> BlockTypeInfo {
     let format =
         Format::Grouped { codes: B::CODES, group: B::GROUP, scale: B::SCALE, offset: B::OFFSET };
-    let repack = Some(Repack { format, run: run::<B> });
-    Kind { id, name, values: B::VALUES, bytes: B::BYTES, repack }
+    let repack = Some(BlockRepack { format, run: run::<B> });
+    BlockTypeInfo { id, name, values: B::VALUES, bytes: B::BYTES, repack }
 }
 
 /// Why blocks do not make a matrix.
@@ -90,13 +90,13 @@ pub fn matrix(
 
 /// Bytes that one block fills in the planes of codes, scales and offsets.
 #[derive(Clone, Copy)]
-pub(super) struct Sizes {
+pub(super) struct PlaneSizes {
     codes: usize,
     scales: usize,
     offsets: usize,
 }
 
-impl Sizes {
+impl PlaneSizes {
     pub(super) const fn new(format: Format, values: usize) -> Self {
         let scales = format.row_scale_bytes(values);
         let offset = matches!(format, Format::Grouped { offset: true, .. });
@@ -110,18 +110,18 @@ impl Sizes {
 }
 
 /// The planes of some blocks.
-struct Planes<'a> {
+struct PlanesMut<'a> {
     codes: &'a mut [u8],
     scales: &'a mut [u8],
     offsets: &'a mut [u8],
 }
 
-impl Repack {
-    fn planes(self, kind: &Kind, blocks: usize, bytes: &[u8]) -> [Bytes; 3] {
-        let sizes = Sizes::new(self.format, kind.values);
+impl BlockRepack {
+    fn planes(self, kind: &BlockTypeInfo, blocks: usize, bytes: &[u8]) -> [Bytes; 3] {
+        let sizes = PlaneSizes::new(self.format, kind.values);
         let mut all = [sizes.codes, sizes.scales, sizes.offsets].map(|size| vec![0; blocks * size]);
         let [codes, scales, offsets] = &mut all;
-        let mut rest = Planes { codes, scales, offsets };
+        let mut rest = PlanesMut { codes, scales, offsets };
         let workers = match bytes.len() {
             PARALLEL_BYTES.. => std::thread::available_parallelism().map_or(1, usize::from),
             _ => 1,
@@ -144,9 +144,9 @@ impl Repack {
     }
 }
 
-impl<'a> Planes<'a> {
+impl<'a> PlanesMut<'a> {
     /// Takes the planes of the first `blocks` blocks away.
-    fn split_off(&mut self, sizes: Sizes, blocks: usize) -> Self {
+    fn split_off(&mut self, sizes: PlaneSizes, blocks: usize) -> Self {
         let first = |plane: &mut &'a mut [u8], size: usize| {
             plane.split_off_mut(..blocks * size).expect("planes are as long as the blocks need")
         };
@@ -158,10 +158,10 @@ impl<'a> Planes<'a> {
     }
 }
 
-fn run<B: Block>(input: &[u8], mut planes: Planes<'_>) {
+fn run<B: BlockFormat>(input: &[u8], mut planes: PlanesMut<'_>) {
     let format =
         Format::Grouped { codes: B::CODES, group: B::GROUP, scale: B::SCALE, offset: B::OFFSET };
-    let sizes = Sizes::new(format, B::VALUES);
+    let sizes = PlaneSizes::new(format, B::VALUES);
     let mut codes = [0; MAX_VALUES];
     for block in input.chunks_exact(B::BYTES) {
         let out = planes.split_off(sizes, 1);

@@ -6,7 +6,7 @@
 //! levels: the nested scale is `d·s` and the offset `(−dmin)·m`, both exact in f32, so the last
 //! sum rounds once, as ggml's does.
 
-use super::{Block, nibbles};
+use super::{BlockFormat, nibbles};
 use forerun_base::{Codes, ScaleKind};
 
 const VALUES: usize = 256;
@@ -17,7 +17,7 @@ pub(in crate::gguf) struct Q4K;
 pub(in crate::gguf) struct Q5K;
 pub(in crate::gguf) struct Q6K;
 
-impl Block for Q2K {
+impl BlockFormat for Q2K {
     const VALUES: usize = VALUES;
     const BYTES: usize = 84;
     const CODES: Codes = Codes::Uint { bits: 2 };
@@ -37,7 +37,7 @@ impl Block for Q2K {
     }
 }
 
-impl Block for Q3K {
+impl BlockFormat for Q3K {
     const VALUES: usize = VALUES;
     const BYTES: usize = 110;
     const CODES: Codes = Codes::Int { bits: 3 };
@@ -61,7 +61,7 @@ impl Block for Q3K {
     }
 }
 
-impl Block for Q4K {
+impl BlockFormat for Q4K {
     const VALUES: usize = VALUES;
     const BYTES: usize = 144;
     const CODES: Codes = Codes::Uint { bits: 4 };
@@ -77,7 +77,7 @@ impl Block for Q4K {
     }
 }
 
-impl Block for Q5K {
+impl BlockFormat for Q5K {
     const VALUES: usize = VALUES;
     const BYTES: usize = 176;
     const CODES: Codes = Codes::Uint { bits: 5 };
@@ -94,7 +94,7 @@ impl Block for Q5K {
     }
 }
 
-impl Block for Q6K {
+impl BlockFormat for Q6K {
     const VALUES: usize = VALUES;
     const BYTES: usize = 210;
     const CODES: Codes = Codes::Int { bits: 6 };

@@ -1,6 +1,6 @@
 //! The formats whose 4-bit codes index sixteen numbers: IQ4_NL, IQ4_XS, MXFP4.
 
-use super::{Block, nibbles};
+use super::{BlockFormat, nibbles};
 use crate::read::DOUBLED_E2M1;
 use forerun_base::{Codes, ScaleKind};
 
@@ -11,7 +11,7 @@ pub(in crate::gguf) struct Iq4Nl;
 pub(in crate::gguf) struct Iq4Xs;
 pub(in crate::gguf) struct Mxfp4;
 
-impl Block for Iq4Nl {
+impl BlockFormat for Iq4Nl {
     const VALUES: usize = 32;
     const BYTES: usize = 18;
     const CODES: Codes = Codes::Table { values: LEVELS };
@@ -27,7 +27,7 @@ impl Block for Iq4Nl {
     }
 }
 
-impl Block for Iq4Xs {
+impl BlockFormat for Iq4Xs {
     const VALUES: usize = 256;
     const BYTES: usize = 136;
     const CODES: Codes = Codes::Table { values: LEVELS };
@@ -52,7 +52,7 @@ impl Block for Iq4Xs {
     }
 }
 
-impl Block for Mxfp4 {
+impl BlockFormat for Mxfp4 {
     const VALUES: usize = 32;
     const BYTES: usize = 17;
     const CODES: Codes = Codes::Table { values: DOUBLED_E2M1 };

@@ -5,7 +5,7 @@
 use super::tools::{arguments_of, function_name};
 use crate::api::fields;
 use crate::error::ServerError;
-use crate::wire::responses::{Input, ReasoningText, Role, SummaryText, TextPart};
+use crate::wire::responses::{InputItem, InputRole, ReasoningText, SummaryText, TextPart};
 use serde_json::{Map, Value, json};
 
 /// Most items of a conversation.
@@ -59,36 +59,36 @@ impl Conversation {
 
     fn take(&mut self, place: &str, item: Value) -> Result<(), ServerError> {
         match read_item(place, item)? {
-            Input::Message { role: Role::Assistant, content, .. } => {
+            InputItem::Message { role: InputRole::Assistant, content, .. } => {
                 let text = text(&format!("{place}.content"), content)?;
                 if self.turn.content.is_some() || !self.turn.calls.is_empty() {
                     self.flush();
                 }
                 self.turn.content = Some(text);
             }
-            Input::Message { role, content, .. } => {
+            InputItem::Message { role, content, .. } => {
                 let text = text(&format!("{place}.content"), content)?;
                 let role = match role {
-                    Role::System => "system",
-                    Role::Developer => "developer",
-                    Role::User | Role::Assistant => "user",
+                    InputRole::System => "system",
+                    InputRole::Developer => "developer",
+                    InputRole::User | InputRole::Assistant => "user",
                 };
                 self.say(role, text);
             }
-            Input::FunctionCall { call_id, namespace, name, arguments, .. } => {
+            InputItem::FunctionCall { call_id, namespace, name, arguments, .. } => {
                 self.call(&call_id, &function_name(namespace.as_deref(), &name), arguments);
             }
-            Input::CustomToolCall { call_id, namespace, name, input, .. } => {
+            InputItem::CustomToolCall { call_id, namespace, name, input, .. } => {
                 let name = function_name(namespace.as_deref(), &name);
                 self.call(&call_id, &name, arguments_of(&input));
             }
-            Input::FunctionCallOutput { call_id, output, .. } => {
+            InputItem::FunctionCallOutput { call_id, output, .. } => {
                 let text = text(&format!("{place}.output"), output)?;
                 self.flush();
                 self.messages
                     .push(json!({"role": "tool", "tool_call_id": call_id, "content": text}));
             }
-            Input::Reasoning { content, summary, .. } => {
+            InputItem::Reasoning { content, summary, .. } => {
                 if self.turn.content.is_some() || !self.turn.calls.is_empty() {
                     self.flush();
                 }
@@ -134,7 +134,7 @@ fn thoughts(content: Option<Vec<ReasoningText>>, summary: Option<Vec<SummaryText
     texts.join("\n")
 }
 
-fn read_item(place: &str, mut item: Value) -> Result<Input, ServerError> {
+fn read_item(place: &str, mut item: Value) -> Result<InputItem, ServerError> {
     const KNOWN: [&str; 6] = [
         "message",
         "function_call",

@@ -1,101 +1,111 @@
 //! The items of an answer as they fill, and the events that tell of it.
 
-use super::tools::{Called, Names, input_of};
+use super::tools::{CalledTool, ToolNames, input_of};
 use crate::answer::AnswerEvent;
 use crate::ids;
-use crate::wire::responses::{Event, Item, Part, Status};
+use crate::wire::responses::{ContentPart, OutputItem, ResponseEvent, Status};
 
 /// Items so far; the last may be open.
 #[derive(Default)]
 pub(super) struct Items {
-    pub(super) done: Vec<Item>,
+    pub(super) done: Vec<OutputItem>,
     open: Option<Open>,
     /// How the client calls its tools.
-    names: Names,
+    names: ToolNames,
 }
 
 /// The item that is being filled.
 struct Open {
     id: String,
-    kind: Kind,
+    kind: ItemKind,
     text: String,
 }
 
-enum Kind {
+enum ItemKind {
     Reasoning,
     Message,
-    Call { call_id: String, tool: Called, whole: bool },
+    Call { call_id: String, tool: CalledTool, whole: bool },
 }
 
-type Tell<'a> = dyn FnMut(Event<'static>) + 'a;
+type Tell<'a> = dyn FnMut(ResponseEvent<'static>) + 'a;
 
 impl Open {
     /// The item with what it has; one that is only announced has nothing.
-    fn item(&self, status: Status) -> Item {
+    fn item(&self, status: Status) -> OutputItem {
         let id = self.id.clone();
         let begun = !(self.text.is_empty() && status == Status::InProgress);
         let content = if begun { vec![self.part()] } else { Vec::new() };
         match &self.kind {
-            Kind::Reasoning => {
-                Item::Reasoning { id, summary: [], content, encrypted_content: None, status }
+            ItemKind::Reasoning => {
+                OutputItem::Reasoning { id, summary: [], content, encrypted_content: None, status }
             }
-            Kind::Message => Item::Message { id, status, role: "assistant", content },
-            Kind::Call { call_id, tool, .. } => {
-                let (call_id, Called { namespace, name, custom }) = (call_id.clone(), tool.clone());
+            ItemKind::Message => OutputItem::Message { id, status, role: "assistant", content },
+            ItemKind::Call { call_id, tool, .. } => {
+                let (call_id, CalledTool { namespace, name, custom }) =
+                    (call_id.clone(), tool.clone());
                 if custom {
                     let input = input_of(&self.text);
-                    Item::CustomToolCall { id, call_id, namespace, name, input, status }
+                    OutputItem::CustomToolCall { id, call_id, namespace, name, input, status }
                 } else {
                     let arguments = self.text.clone();
-                    Item::FunctionCall { id, call_id, namespace, name, arguments, status }
+                    OutputItem::FunctionCall { id, call_id, namespace, name, arguments, status }
                 }
             }
         }
     }
 
-    fn part(&self) -> Part {
+    fn part(&self) -> ContentPart {
         let text = self.text.clone();
         match self.kind {
-            Kind::Reasoning => Part::ReasoningText { text },
-            _ => Part::OutputText { text, annotations: [], logprobs: [] },
+            ItemKind::Reasoning => ContentPart::ReasoningText { text },
+            _ => ContentPart::OutputText { text, annotations: [], logprobs: [] },
         }
     }
 
     /// What tells of more text. The input of a custom tool is told when it is whole.
-    fn delta(&self, output_index: usize, delta: String) -> Option<Event<'static>> {
+    fn delta(&self, output_index: usize, delta: String) -> Option<ResponseEvent<'static>> {
         let (item_id, content_index) = (self.id.clone(), 0);
         Some(match &self.kind {
-            Kind::Reasoning => {
-                Event::ReasoningDelta { item_id, output_index, content_index, delta }
+            ItemKind::Reasoning => {
+                ResponseEvent::ReasoningDelta { item_id, output_index, content_index, delta }
             }
-            Kind::Message => {
-                Event::TextDelta { item_id, output_index, content_index, delta, logprobs: [] }
-            }
-            Kind::Call { tool: Called { custom: true, .. }, .. } => return None,
-            Kind::Call { .. } => Event::ArgumentsDelta { item_id, output_index, delta },
+            ItemKind::Message => ResponseEvent::TextDelta {
+                item_id,
+                output_index,
+                content_index,
+                delta,
+                logprobs: [],
+            },
+            ItemKind::Call { tool: CalledTool { custom: true, .. }, .. } => return None,
+            ItemKind::Call { .. } => ResponseEvent::ArgumentsDelta { item_id, output_index, delta },
         })
     }
 
     /// What tells that there is no more text.
-    fn text_done(&self, output_index: usize) -> Event<'static> {
+    fn text_done(&self, output_index: usize) -> ResponseEvent<'static> {
         let (item_id, content_index, text) = (self.id.clone(), 0, self.text.clone());
         match &self.kind {
-            Kind::Reasoning => Event::ReasoningDone { item_id, output_index, content_index, text },
-            Kind::Message => {
-                Event::TextDone { item_id, output_index, content_index, text, logprobs: [] }
+            ItemKind::Reasoning => {
+                ResponseEvent::ReasoningDone { item_id, output_index, content_index, text }
             }
-            Kind::Call { tool: Called { custom: true, .. }, .. } => {
-                Event::InputDone { item_id, output_index, input: input_of(&text) }
+            ItemKind::Message => {
+                ResponseEvent::TextDone { item_id, output_index, content_index, text, logprobs: [] }
             }
-            Kind::Call { tool: Called { name, .. }, .. } => {
-                Event::ArgumentsDone { item_id, output_index, name: name.clone(), arguments: text }
+            ItemKind::Call { tool: CalledTool { custom: true, .. }, .. } => {
+                ResponseEvent::InputDone { item_id, output_index, input: input_of(&text) }
             }
+            ItemKind::Call { tool: CalledTool { name, .. }, .. } => ResponseEvent::ArgumentsDone {
+                item_id,
+                output_index,
+                name: name.clone(),
+                arguments: text,
+            },
         }
     }
 }
 
 impl Items {
-    pub(super) fn new(names: Names) -> Self {
+    pub(super) fn new(names: ToolNames) -> Self {
         Self { names, ..Self::default() }
     }
 
@@ -103,25 +113,25 @@ impl Items {
     pub(super) fn take(&mut self, part: AnswerEvent, tell: &mut Tell<'_>) {
         match part {
             AnswerEvent::Reasoning(text) => {
-                if !matches!(self.open, Some(Open { kind: Kind::Reasoning, .. })) {
-                    self.begin("rs_", Kind::Reasoning, tell);
+                if !matches!(self.open, Some(Open { kind: ItemKind::Reasoning, .. })) {
+                    self.begin("rs_", ItemKind::Reasoning, tell);
                 }
                 self.grow(text, tell);
             }
             AnswerEvent::Content { text, .. } => {
-                if !matches!(self.open, Some(Open { kind: Kind::Message, .. })) {
-                    self.begin("msg_", Kind::Message, tell);
+                if !matches!(self.open, Some(Open { kind: ItemKind::Message, .. })) {
+                    self.begin("msg_", ItemKind::Message, tell);
                 }
                 self.grow(text, tell);
             }
             AnswerEvent::ToolCall { id: call_id, name, .. } => {
                 let tool = self.names.called(&name);
                 let prefix = if tool.custom { "ctc_" } else { "fc_" };
-                self.begin(prefix, Kind::Call { call_id, tool, whole: false }, tell);
+                self.begin(prefix, ItemKind::Call { call_id, tool, whole: false }, tell);
             }
             AnswerEvent::ToolArguments { delta, .. } => self.grow(delta, tell),
             AnswerEvent::ToolEnd => {
-                if let Some(Open { kind: Kind::Call { whole, .. }, .. }) = &mut self.open {
+                if let Some(Open { kind: ItemKind::Call { whole, .. }, .. }) = &mut self.open {
                     *whole = true;
                 }
             }
@@ -129,14 +139,14 @@ impl Items {
         }
     }
 
-    fn begin(&mut self, prefix: &str, kind: Kind, tell: &mut Tell<'_>) {
+    fn begin(&mut self, prefix: &str, kind: ItemKind, tell: &mut Tell<'_>) {
         self.close(Status::Completed, tell);
         let open = Open { id: ids::fresh(prefix), kind, text: String::new() };
         let output_index = self.done.len();
-        tell(Event::ItemAdded { output_index, item: open.item(Status::InProgress) });
-        if !matches!(open.kind, Kind::Call { .. }) {
+        tell(ResponseEvent::ItemAdded { output_index, item: open.item(Status::InProgress) });
+        if !matches!(open.kind, ItemKind::Call { .. }) {
             let (item_id, part) = (open.id.clone(), open.part());
-            tell(Event::PartAdded { item_id, output_index, content_index: 0, part });
+            tell(ResponseEvent::PartAdded { item_id, output_index, content_index: 0, part });
         }
         self.open = Some(open);
     }
@@ -154,32 +164,32 @@ impl Items {
         let Some(open) = self.open.take() else { return };
         let output_index = self.done.len();
         let status = match open.kind {
-            Kind::Call { whole: true, .. } => Status::Completed,
-            Kind::Call { whole: false, .. } => Status::Incomplete,
+            ItemKind::Call { whole: true, .. } => Status::Completed,
+            ItemKind::Call { whole: false, .. } => Status::Incomplete,
             _ => status,
         };
         // Nobody should act on arguments that are not whole.
-        if !matches!(open.kind, Kind::Call { whole: false, .. }) {
+        if !matches!(open.kind, ItemKind::Call { whole: false, .. }) {
             let done = open.text_done(output_index);
-            if let Event::InputDone { item_id, input, .. } = &done {
+            if let ResponseEvent::InputDone { item_id, input, .. } = &done {
                 let (item_id, delta) = (item_id.clone(), input.clone());
-                tell(Event::InputDelta { item_id, output_index, delta });
+                tell(ResponseEvent::InputDelta { item_id, output_index, delta });
             }
             tell(done);
         }
-        if !matches!(open.kind, Kind::Call { .. }) {
+        if !matches!(open.kind, ItemKind::Call { .. }) {
             let (item_id, part) = (open.id.clone(), open.part());
-            tell(Event::PartDone { item_id, output_index, content_index: 0, part });
+            tell(ResponseEvent::PartDone { item_id, output_index, content_index: 0, part });
         }
         let item = open.item(status);
-        tell(Event::ItemDone { output_index, item: item.clone() });
+        tell(ResponseEvent::ItemDone { output_index, item: item.clone() });
         self.done.push(item);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tools::Tools;
+    use super::super::tools::ResponsesTools;
     use super::*;
     use crate::api::Ignored;
     use serde_json::{Value, json};
@@ -187,7 +197,7 @@ mod tests {
     /// Items and the types of the events that told of them.
     fn told(parts: Vec<AnswerEvent>) -> (Value, Vec<String>) {
         let (mut items, mut kinds) = (Items::default(), Vec::new());
-        let mut tell = |event: Event<'static>| {
+        let mut tell = |event: ResponseEvent<'static>| {
             kinds.push(json!(event)["type"].as_str().expect("a type").to_owned());
         };
         parts.into_iter().for_each(|part| items.take(part, &mut tell));
@@ -227,9 +237,9 @@ mod tests {
             {"type": "custom", "name": "f"},
             {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g"}]},
         ]);
-        let tools = Tools::read(tools.as_array().expect("a list"), &Ignored::default());
+        let tools = ResponsesTools::read(tools.as_array().expect("a list"), &Ignored::default());
         let (mut items, mut events) = (Items::new(tools.expect("tools").names), Vec::new());
-        let mut tell = |event: Event<'static>| events.push(json!(event));
+        let mut tell = |event: ResponseEvent<'static>| events.push(json!(event));
         let named = |name: &str, arguments: &str| {
             let [_, delta] = call(arguments);
             let (id, name) = ("call_1".to_owned(), name.to_owned());

@@ -13,13 +13,13 @@ use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::ids;
 use crate::service::Ending;
-use crate::wire::receipt::Timings;
-use crate::wire::responses::{Echo, Item, Response as Told, Status};
+use crate::wire::receipt::ReceiptTimings;
+use crate::wire::responses::{Echo, OutputItem, ResponseObject, Status};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use items::Items;
-use request::Asked;
+use request::ParsedRequest;
 use serde_json::{Value, json as value};
 use std::sync::Arc;
 use stream::ResponseStream;
@@ -32,7 +32,7 @@ pub(crate) async fn create(
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     app.check_model(body.fields.take::<String>("model")?.as_deref())?;
-    let Asked { streaming, echo, names, mut chat } = request::read(&mut body.fields)?;
+    let ParsedRequest { streaming, echo, names, mut chat } = request::read(&mut body.fields)?;
     chat.generation.request_id = request_id;
     chat.generation.owner = caller.owner;
     let ignored = chat.ignored.clone();
@@ -44,7 +44,8 @@ pub(crate) async fn create(
     } else {
         whole(&page, answers, items).await?
     };
-    Ok(ignored.tell(response))
+    ignored.add_to_notes();
+    Ok(response)
 }
 
 async fn whole(
@@ -80,8 +81,8 @@ impl Page {
         Ok(Self { app: Arc::clone(app), id, created_at, echo, _room: room })
     }
 
-    fn view<'a>(&'a self, status: Status, output: &'a [Item]) -> Told<'a> {
-        Told {
+    fn view<'a>(&'a self, status: Status, output: &'a [OutputItem]) -> ResponseObject<'a> {
+        ResponseObject {
             id: &self.id,
             object: "response",
             created_at: self.created_at,
@@ -101,20 +102,20 @@ impl Page {
         }
     }
 
-    fn finished<'a>(&'a self, output: &'a [Item], finish: &Finish) -> Told<'a> {
+    fn finished<'a>(&'a self, output: &'a [OutputItem], finish: &Finish) -> ResponseObject<'a> {
         let status = status(finish);
         let why = value!({"reason": "max_output_tokens"});
-        Told {
+        ResponseObject {
             incomplete_details: (status == Status::Incomplete).then_some(why),
             usage: Some(finish.usage.into()),
-            timings: Some(Timings::from(finish)),
+            timings: Some(ReceiptTimings::from(finish)),
             ..self.view(status, output)
         }
     }
 
-    fn failed<'a>(&'a self, output: &'a [Item], error: &ServerError) -> Told<'a> {
+    fn failed<'a>(&'a self, output: &'a [OutputItem], error: &ServerError) -> ResponseObject<'a> {
         let error: Value = value!({"code": "server_error", "message": error.to_string()});
-        Told { error: Some(error), ..self.view(Status::Failed, output) }
+        ResponseObject { error: Some(error), ..self.view(Status::Failed, output) }
     }
 }
 

@@ -1,34 +1,34 @@
 //! A request of the Responses API in neutral form.
 
 use super::input;
-use super::tools::{Names, Tools};
+use super::tools::{ResponsesTools, ToolNames};
 use crate::api::openai::{generation, tools};
-use crate::api::{Fields, Ignored, fields};
+use crate::api::{Ignored, RequestFields, fields};
 use crate::app::shortened;
 use crate::chat::{ChatRequest, Generation, Reasoning};
 use crate::error::ServerError;
-use crate::wire::responses::{Echo, Format, NamedTool, Text};
+use crate::wire::responses::{Echo, ResponsesNamedTool, TextFormat, TextSettings};
 use forerun_grammar::GrammarSource;
 use forerun_text::ToolChoice;
 use serde_json::{Value, json};
 
 /// A request, read.
-pub(super) struct Asked {
+pub(super) struct ParsedRequest {
     pub(super) streaming: bool,
     /// What the response repeats.
     pub(super) echo: Echo,
     /// How the client calls its tools.
-    pub(super) names: Names,
+    pub(super) names: ToolNames,
     pub(super) chat: ChatRequest,
 }
 
-pub(super) fn read(fields: &mut Fields) -> Result<Asked, ServerError> {
+pub(super) fn read(fields: &mut RequestFields) -> Result<ParsedRequest, ServerError> {
     let streaming = generation::streaming(fields)?.on;
     nothing_else(fields)?;
     let instructions: Option<String> = fields.take("instructions")?;
     let messages = input::messages(instructions.as_deref(), fields.need("input")?)?;
     let shown = fields.take::<Vec<Value>>("tools")?.unwrap_or_default();
-    let tools = Tools::read(&shown, &fields.ignored)?;
+    let tools = ResponsesTools::read(&shown, &fields.ignored)?;
     let tool_choice = fields.take::<Value>("tool_choice")?.unwrap_or_else(|| json!("auto"));
     let choice = choice(tool_choice.clone())?;
     let parallel = fields.take("parallel_tool_calls")?.unwrap_or(true);
@@ -64,11 +64,11 @@ pub(super) fn read(fields: &mut Fields) -> Result<Asked, ServerError> {
         ignored: fields.ignored.clone(),
         ..ChatRequest::new(messages)
     };
-    Ok(Asked { streaming, echo, names: tools.names, chat })
+    Ok(ParsedRequest { streaming, echo, names: tools.names, chat })
 }
 
 /// Takes what may only say that nothing special is wanted.
-fn nothing_else(fields: &mut Fields) -> Result<(), ServerError> {
+fn nothing_else(fields: &mut RequestFields) -> Result<(), ServerError> {
     fields.only("store", &[json!(false)])?;
     fields.only("background", &[json!(false)])?;
     fields.only("truncation", &[json!("disabled")])?;
@@ -78,7 +78,7 @@ fn nothing_else(fields: &mut Fields) -> Result<(), ServerError> {
 }
 
 /// Takes what a response should have besides.
-fn include(fields: &mut Fields) -> Result<(), ServerError> {
+fn include(fields: &mut RequestFields) -> Result<(), ServerError> {
     /// Tools that are not run here have no results.
     const OF_TOOLS: [&str; 5] = [
         "web_search_call.results",
@@ -102,7 +102,7 @@ fn include(fields: &mut Fields) -> Result<(), ServerError> {
     Ok(())
 }
 
-fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, ServerError> {
+fn max_tokens(fields: &mut RequestFields) -> Result<Option<usize>, ServerError> {
     const NAME: &str = "max_output_tokens";
     match fields.take::<u64>(NAME)? {
         Some(0) => Err(ServerError::invalid(NAME, format!("`{NAME}` is 0; give at least 1"))),
@@ -129,24 +129,24 @@ fn choice(choice: Value) -> Result<Option<ToolChoice>, ServerError> {
             Err(ServerError::invalid("tool_choice", message))
         }
         None => {
-            let NamedTool::Function { name } = fields::read("tool_choice", choice)?;
+            let ResponsesNamedTool::Function { name } = fields::read("tool_choice", choice)?;
             Ok(Some(ToolChoice::Named(name)))
         }
     }
 }
 
 fn format(text: Value, ignored: &Ignored) -> Result<Option<GrammarSource>, ServerError> {
-    let text: Text = fields::read("text", without_ignored("text", text, ignored)?)?;
+    let text: TextSettings = fields::read("text", without_ignored("text", text, ignored)?)?;
     Ok(match text.format {
-        None | Some(Format::Text {}) => None,
-        Some(Format::JsonObject {}) => Some(GrammarSource::JsonObject),
-        Some(Format::JsonSchema { schema, .. }) => Some(GrammarSource::JsonSchema(schema)),
+        None | Some(TextFormat::Text {}) => None,
+        Some(TextFormat::JsonObject {}) => Some(GrammarSource::JsonObject),
+        Some(TextFormat::JsonSchema { schema, .. }) => Some(GrammarSource::JsonSchema(schema)),
     })
 }
 
 /// What a request says about reasoning.
 fn thinking(reasoning: Value, ignored: &Ignored) -> Result<Reasoning, ServerError> {
-    let mut asked = Fields::new("reasoning", fields::read("reasoning", reasoning)?, ignored);
+    let mut asked = RequestFields::new("reasoning", fields::read("reasoning", reasoning)?, ignored);
     let thinking = tools::effort("reasoning.effort", asked.take("effort")?)?;
     // Reasoning is told in full; the best summary of it that there is, is none.
     asked.word("summary", &["auto", "none"])?;
@@ -156,7 +156,7 @@ fn thinking(reasoning: Value, ignored: &Ignored) -> Result<Reasoning, ServerErro
 
 fn without_ignored(place: &str, value: Value, ignored: &Ignored) -> Result<Value, ServerError> {
     match value {
-        Value::Object(object) => Fields::new(place, object, ignored).rest(),
+        Value::Object(object) => RequestFields::new(place, object, ignored).rest(),
         other => Ok(other),
     }
 }

@@ -4,7 +4,7 @@ use super::items::Items;
 use super::{Page, status};
 use crate::answer::{AnswerEvent, Answers};
 use crate::api::sse::{Outbox, Teller};
-use crate::wire::responses::{Event, Numbered, Status};
+use crate::wire::responses::{NumberedEvent, ResponseEvent, Status};
 
 pub(super) struct ResponseStream {
     page: Page,
@@ -19,8 +19,8 @@ pub(super) struct ResponseStream {
 struct Numbers(u64);
 
 impl Numbers {
-    fn send(&mut self, out: &mut Outbox, event: Event<'_>) {
-        out.typed(&Numbered { event, sequence_number: self.0 });
+    fn send(&mut self, out: &mut Outbox, event: ResponseEvent<'_>) {
+        out.typed(&NumberedEvent { event, sequence_number: self.0 });
         self.0 += 1;
     }
 }
@@ -39,8 +39,8 @@ impl ResponseStream {
         items.close(status, &mut |event| numbers.send(out, event));
         let response = page.finished(&items.done, &finish);
         let event = match status {
-            Status::Incomplete => Event::Incomplete { response },
-            _ => Event::Completed { response },
+            Status::Incomplete => ResponseEvent::Incomplete { response },
+            _ => ResponseEvent::Completed { response },
         };
         numbers.send(out, event);
     }
@@ -50,15 +50,15 @@ impl Teller for ResponseStream {
     async fn more(&mut self, out: &mut Outbox) -> bool {
         if !std::mem::replace(&mut self.started, true) {
             let view = || self.page.view(Status::InProgress, &[]);
-            self.numbers.send(out, Event::Created { response: view() });
-            self.numbers.send(out, Event::InProgress { response: view() });
+            self.numbers.send(out, ResponseEvent::Created { response: view() });
+            self.numbers.send(out, ResponseEvent::InProgress { response: view() });
             return true;
         }
         match self.answers.next().await {
             Some(Ok((_, event))) => self.tell(out, event),
             Some(Err(error)) => {
                 let response = self.page.failed(&self.items.done, &error);
-                self.numbers.send(out, Event::Failed { response });
+                self.numbers.send(out, ResponseEvent::Failed { response });
                 return false;
             }
             None => return false,

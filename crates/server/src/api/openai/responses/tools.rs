@@ -6,9 +6,9 @@
 //!   namespace of tools           its tools, with its name and a dot before theirs
 //! ```
 
-use crate::api::{Fields, Ignored, fields};
+use crate::api::{Ignored, RequestFields, fields};
 use crate::error::ServerError;
-use crate::wire::responses::{Custom, CustomFormat, Function, Namespace};
+use crate::wire::responses::{CustomFormat, CustomTool, FunctionTool, Namespace};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -17,31 +17,31 @@ const INPUT: &str = "input";
 
 /// The tools of a request.
 #[derive(Debug, Default)]
-pub(super) struct Tools {
+pub(super) struct ResponsesTools {
     /// As chat templates know them.
     pub(super) functions: Vec<Value>,
     /// Where each is in the request.
     pub(super) places: Vec<String>,
-    pub(super) names: Names,
+    pub(super) names: ToolNames,
 }
 
 /// How functions are called by the client where it does not call them as the model does.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names(HashMap<String, Called>);
+pub(super) struct ToolNames(HashMap<String, CalledTool>);
 
 /// A tool as the client calls it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Called {
+pub(super) struct CalledTool {
     pub(super) namespace: Option<String>,
     pub(super) name: String,
     /// The input is text.
     pub(super) custom: bool,
 }
 
-impl Names {
+impl ToolNames {
     /// How the client calls a function.
-    pub(super) fn called(&self, function: &str) -> Called {
-        let same = || Called { namespace: None, name: function.to_owned(), custom: false };
+    pub(super) fn called(&self, function: &str) -> CalledTool {
+        let same = || CalledTool { namespace: None, name: function.to_owned(), custom: false };
         self.0.get(function).cloned().unwrap_or_else(same)
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn input_of(arguments: &str) -> String {
     input(arguments).or_else(|| cuts.map(closed).find_map(|input| input)).unwrap_or_default()
 }
 
-impl Tools {
+impl ResponsesTools {
     /// Reads the tools of a request. Those that only another server could run are ignored.
     pub(super) fn read(tools: &[Value], ignored: &Ignored) -> Result<Self, ServerError> {
         let mut read = Self::default();
@@ -88,21 +88,22 @@ impl Tools {
     ) -> Result<(), ServerError> {
         let kind = tool.get("type").and_then(Value::as_str).unwrap_or("function");
         let whole = || match tool {
-            Value::Object(tool) => Fields::new(place, tool.clone(), ignored).rest(),
+            Value::Object(tool) => RequestFields::new(place, tool.clone(), ignored).rest(),
             other => Ok(other.clone()),
         };
         match kind {
             "function" => {
-                let tool: Function = fields::read(place, whole()?)?;
+                let tool: FunctionTool = fields::read(place, whole()?)?;
                 self.offer(place, called(namespace, &tool.name, false), function(tool));
             }
             "custom" => {
-                let mut tool = Fields::new(place, fields::read(place, tool.clone())?, ignored);
+                let mut tool =
+                    RequestFields::new(place, fields::read(place, tool.clone())?, ignored);
                 let format = tool.take("format")?;
                 if let Some(CustomFormat::Grammar { .. }) = format {
                     tool.ignored("format")?;
                 }
-                let tool: Custom = fields::read(place, tool.rest()?)?;
+                let tool: CustomTool = fields::read(place, tool.rest()?)?;
                 self.offer(place, called(namespace, &tool.name, true), custom(tool, format));
             }
             "namespace" if namespace.is_none() => {
@@ -123,7 +124,7 @@ impl Tools {
         Ok(())
     }
 
-    fn offer(&mut self, place: &str, called: Called, mut function: Value) {
+    fn offer(&mut self, place: &str, called: CalledTool, mut function: Value) {
         let name = function_name(called.namespace.as_deref(), &called.name);
         function["name"] = name.as_str().into();
         self.functions.push(json!({"type": "function", "function": function}));
@@ -134,11 +135,11 @@ impl Tools {
     }
 }
 
-fn called(namespace: Option<&str>, name: &str, custom: bool) -> Called {
-    Called { namespace: namespace.map(str::to_owned), name: name.to_owned(), custom }
+fn called(namespace: Option<&str>, name: &str, custom: bool) -> CalledTool {
+    CalledTool { namespace: namespace.map(str::to_owned), name: name.to_owned(), custom }
 }
 
-fn function(tool: Function) -> Value {
+fn function(tool: FunctionTool) -> Value {
     let mut function = json!({"name": tool.name});
     if let Some(description) = tool.description {
         function["description"] = description.into();
@@ -149,7 +150,7 @@ fn function(tool: Function) -> Value {
     function
 }
 
-fn custom(tool: Custom, format: Option<CustomFormat>) -> Value {
+fn custom(tool: CustomTool, format: Option<CustomFormat>) -> Value {
     let mut input = json!({"type": "string"});
     if let Some(CustomFormat::Grammar { syntax, definition }) = format {
         input["description"] = format!("Text of this {syntax} grammar:\n{definition}").into();

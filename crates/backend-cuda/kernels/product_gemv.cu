@@ -1,6 +1,6 @@
-// Products with few columns, at the speed of the weights' bytes (sm_90).
+// GEMV: products with few columns, bound by the bandwidth of reading the weights (sm_90).
 //
-// Compiled for one kind of weight: FAMILY, GROUP, SCALES, OFFSET, BIAS; STAGE blocks of 128 columns a copy; TILES of 8 columns.
+// Compiled for one packed format: FAMILY, GROUP, SCALES, OFFSET, BIAS; STAGE blocks of 128 columns a copy; TILES of 8 columns.
 //
 // # Shape of the launch
 // About one block a multiprocessor, each of groups of warps, a warp for each segment. A group makes units of 16 rows, one
@@ -9,16 +9,16 @@
 // wait in shared memory.
 //
 // # Limits
-// Weights begin with a tile; tokens are as many as their columns find room in 8 · tiles of columns.
+// Weights begin with a tile; the tokens' columns are at most 8 · TILES.
 
-struct Few {
+struct GemvArgs {
   Product p;
   u32 units;                               // of 16 rows
   u32 slots, page, batch;                  // stages of a ring; stages of activations at a time; items between pages
   u32 at_ring, at_x, at_sums, at_total, at_saved;  // in shared memory
 };
 
-template <int T> __device__ __forceinline__ void few(const Few& a) {
+template <int T> __device__ __forceinline__ void gemv(const GemvArgs& a) {
   DYNAMIC_SHARED(u8, room);
   constexpr u32 STAGE_BYTES = STAGE * BLOCK_BYTES, SUMS = 128 / GROUP * 8 * T;  // of a block's groups
   const Product& p = a.p;
@@ -42,7 +42,7 @@ template <int T> __device__ __forceinline__ void few(const Few& a) {
   let_next_start();
 
   // The part and the first row of an item.
-  auto part_of = [&](u32 item, u32& row) -> const Part& {
+  auto part_of = [&](u32 item, u32& row) -> const WeightPart& {
     u32 unit = item / subs * per + own, i = 0;
     if (p.pair) i = item % subs;
     else
@@ -56,7 +56,7 @@ template <int T> __device__ __forceinline__ void few(const Few& a) {
   const u8* next = nullptr;
   auto seek = [&]() {
     u32 row;
-    const Part& part = part_of(item, row);
+    const WeightPart& part = part_of(item, row);
     next = part.at + ((u64)((part.first + row) / 16) * blocks + (seg * stages + page * a.page) * STAGE) * BLOCK_BYTES;
     left = min(stages - page * a.page, a.page);
   };
@@ -154,15 +154,9 @@ template <int T> __device__ __forceinline__ void few(const Few& a) {
           for (int j = 0; j < T; j++) mine[j * 32] = make_float4(sum[j][0], sum[j][1], sum[j][2], sum[j][3]);
           continue;
         }
-        // The segments' sums meet in shared memory.
-        if (segs > 1) group_barrier(1 + wm, segs * 32);
-        else __syncwarp();
-#pragma unroll
-        for (int j = 0; j < T; j++) total[(seg * T + j) * 32 + l] = make_float4(sum[j][0], sum[j][1], sum[j][2], sum[j][3]);
-        if (segs > 1) group_barrier(1 + wm, segs * 32);
-        else __syncwarp();
+        exchange_sums(total, sum, seg, segs, wm);
         u32 row0;
-        const Part& part = part_of(i, row0);
+        const WeightPart& part = part_of(i, row0);
 #pragma unroll
         for (int q = 0; q < T * 4; q++) {
           const u32 at = (q * segs + seg) * 32 + l, r = at % 16, token = at / 16;
@@ -179,5 +173,5 @@ template <int T> __device__ __forceinline__ void few(const Few& a) {
 }
 
 // One block is enough for a multiprocessor: registers are its warps'.
-#define FEW_THREADS 384, 1
-KERNEL(product_few, Few, FEW_THREADS) { few<TILES>(a); }
+#define GEMV_THREADS 384, 1
+KERNEL(product_gemv, GemvArgs, GEMV_THREADS) { gemv<TILES>(a); }

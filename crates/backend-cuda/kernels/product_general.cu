@@ -1,4 +1,4 @@
-// A product of any weight with any columns, in no hurry: the definition the faster kernels are held to.
+// A product of any weight with any columns: the definition that the faster kernels are tested against.
 //
 // # Shape of the launch
 // A block makes 16 rows (`x` of the grid: units over all parts) of 8 T columns (`y`); its warps are the segments. Weights
@@ -75,7 +75,7 @@ template <int F, int T> __device__ void unit(const Product& a) {
   const u32 row0 = (blockIdx.x - a.part[p].unit) * 16;
   const u32 tiles = a.tiles ? *a.tile_count : (a.tokens + per_tile - 1) / per_tile;
   for (u32 tile = blockIdx.y; tile < tiles; tile += gridDim.y) {
-    Some some = {0, tile * per_tile, 0, 0};
+    PairTile some = {0, tile * per_tile, 0, 0};
     if (a.tiles) some = a.tiles[tile];
     else some.count = min(per_tile, a.tokens - some.first);
     // The number of a column's token or pair; columns that are not there repeat the first.
@@ -91,7 +91,7 @@ template <int F, int T> __device__ void unit(const Product& a) {
       pair[j][0] = column(8 * j + lane() % 4 * 2), pair[j][1] = column(8 * j + lane() % 4 * 2 + 1);
     }
     for (u32 sub = 0; sub < (a.pair ? 2 : 1); sub++) {
-      const Part& part = a.part[a.pair ? sub : p];
+      const WeightPart& part = a.part[a.pair ? sub : p];
       const u32 first = part.first + some.expert * part.stride + row0;
       const u32 last = min(part.rows - row0, 16u);
       for (u32 t = first / 16; t * 16 < first + last; t++) {
@@ -131,8 +131,8 @@ template <int T> __device__ __forceinline__ void any(const Product& a) {
   else unit<U4, T>(a);
 }
 
-KERNEL(product_any_8, Product, 128) { any<1>(a); }
-KERNEL(product_any_32, Product, 128) { any<4>(a); }
+KERNEL(product_general_8, Product, 128) { any<1>(a); }
+KERNEL(product_general_32, Product, 128) { any<4>(a); }
 
 // A product with a plain f32 weight: few columns or a single row. One warp an element, 32 partial sums and a tree.
 struct Plain {

@@ -1,29 +1,29 @@
-//! The kernel for experts that a few rows chose.
+//! The GEMV kernel for the experts that rows chose.
 
-use super::call::{Columns, Part, Shape, arguments};
-use super::layout::{Kind, Layout, TILE};
-use super::{Choice, Products, few, sources};
-use crate::driver::{Address, Driver, DriverError, Launch, Properties, Source};
+use super::call::{Columns, ProductSpec, WeightPart, arguments};
+use super::layout::{PackedFormat, PackedLayout, TILE};
+use super::{KernelChoice, Products, gemv, sources};
+use crate::driver::{Address, Driver, DriverError, KernelSource, Launch, Properties};
 
 /// Most warps of a block.
 const MOST_WARPS: usize = 12;
 /// Most stages of a ring.
 const MOST_SLOTS: usize = 24;
-/// Keeps a second block off a multiprocessor.
+/// So much shared memory keeps a second block off a multiprocessor; see `gemv`.
 const ALONE: usize = 118_000;
-/// Shared memory that is left to others.
+/// Shared memory that is left to the L1 cache.
 const SPARE: usize = 16 << 10;
 
 /// Experts by pair, and where results go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chosen {
+pub(super) struct ExpertGemv {
     /// The pairs' experts, read where the launch has no tiles.
     pub(super) chosen: Address,
     pub(super) fault: (Address, u32),
     pub(super) experts: usize,
     /// The next product's columns and their depth, in place of f32.
     pub(super) next: Option<(Address, usize)>,
-    /// The kernel ahead began when all experts were known.
+    /// The experts were known before the previous kernel began, so weights may be copied before it ends.
     pub(super) early: bool,
     /// Columns of a tile: 8 or 16.
     pub(super) columns: usize,
@@ -35,22 +35,23 @@ pub(super) fn aligned(first: usize, stride: usize) -> bool {
 }
 
 impl Products {
-    /// Whether the kernel is there and may be used.
-    pub(super) fn chooses(&self, properties: &Properties) -> bool {
-        self.choice == Choice::Fastest && properties.capability[0] >= 9
+    /// Whether the device has the kernel and the choice allows it.
+    pub(super) fn has_expert_gemv(&self, properties: &Properties) -> bool {
+        self.choice == KernelChoice::Fastest && properties.capability[0] >= 9
     }
 
     /// Multiplies pairs' columns with their experts.
     ///
     /// # Safety
-    /// As [`Products::linears`].
-    pub(super) unsafe fn chosen(
+    /// As [`Products::multiply`]; `chosen.chosen` holds `shape.tokens` u32, and `chosen.next`, if any, has
+    /// `tokens · parts · depth` bf16.
+    pub(super) unsafe fn expert_gemv(
         &mut self,
         driver: &mut dyn Driver,
-        (layout, columns): (&Layout, Columns),
-        parts: &[Part],
-        shape: Shape,
-        chosen: Chosen,
+        (layout, columns): (&PackedLayout, Columns),
+        parts: &[WeightPart],
+        shape: ProductSpec,
+        chosen: ExpertGemv,
     ) -> Result<(), DriverError> {
         let properties = driver.properties();
         let (segments, tiles) = (layout.segments(), chosen.columns / 8);
@@ -80,18 +81,20 @@ impl Products {
             .size(slots)
             .size(at_total)
             .with(u32::from(chosen.early));
-        let kernel = self.kernel(driver, &source(layout.kind, stage, tiles), "product_chosen")?;
+        let kernel =
+            self.kernel(driver, &source(layout.kind, stage, tiles), "product_expert_gemv")?;
         let launch = Launch {
             shared: (at_total + total).max(ALONE) as u32,
             dependent: true,
             ..Launch::line(kernel, grid as u32, 32 * warps as u32, &args)
         };
-        // SAFETY: the caller's promise; the rings keep within the shared memory.
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; `at_total + total` bytes of shared
+        // memory hold the rings and the sums behind them.
         unsafe { driver.launch(&launch) }
     }
 }
 
 /// The kernel for one kind of weight, blocks of a stage and tiles of eight columns.
-pub fn source(kind: Kind, stage: usize, tiles: usize) -> Source {
-    few::kind(sources::CHOSEN, kind).with("STAGE", stage as i64).with("TILES", tiles as i64)
+pub fn source(kind: PackedFormat, stage: usize, tiles: usize) -> KernelSource {
+    gemv::kind(sources::EXPERT_GEMV, kind).with("STAGE", stage as i64).with("TILES", tiles as i64)
 }

@@ -1,9 +1,9 @@
-//! The kernel for few columns: which launches it takes, and its plan of shared memory.
+//! The GEMV kernel for few columns: when it is chosen, and its plan of shared memory.
 
-use super::call::{Columns, Part, Shape, arguments};
-use super::layout::{Family, Kind, Layout, TILE};
-use super::{Choice, Products, sources};
-use crate::driver::{Driver, DriverError, Launch, Properties, Source};
+use super::call::{Columns, ProductSpec, WeightPart, arguments};
+use super::layout::{CodeFamily, PackedFormat, PackedLayout, TILE};
+use super::{KernelChoice, Products, sources};
+use crate::driver::{Driver, DriverError, KernelSource, Launch, Properties};
 
 /// Most columns that it takes.
 pub(super) const MOST_COLUMNS: usize = 32;
@@ -17,9 +17,9 @@ const ALONE: usize = 118_000;
 /// Bytes that a lane stores of 8 columns' sums.
 const SUMS: usize = 16;
 
-/// How a launch lies in shared memory.
+/// Offsets in the shared memory of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct SharedMemoryPlan {
     /// Blocks of 128 columns a copy.
     stage: usize,
     warps: usize,
@@ -36,8 +36,8 @@ pub(super) struct Plan {
 
 /// What a plan follows from.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
-    kind: Kind,
+struct GemvSizes {
+    kind: PackedFormat,
     segments: usize,
     /// Blocks of 128 columns of a segment.
     blocks: usize,
@@ -54,23 +54,23 @@ const fn up(bytes: usize) -> usize {
     bytes.next_multiple_of(128)
 }
 
-impl Sizes {
+impl GemvSizes {
     /// Groups of warps, blocks a stage and bytes of the rings, by what was measured to be fast on an H200.
     fn shape(&self) -> (usize, usize, usize) {
         let even = self.blocks.is_multiple_of(2);
         let narrow = self.columns <= 8;
         match (self.kind.family, self.segments) {
-            (Family::Bf16, 1) if self.blocks >= 16 && self.columns <= 8 && even => {
+            (CodeFamily::Bf16, 1) if self.blocks >= 16 && self.columns <= 8 && even => {
                 (3, 2, 100 << 10)
             }
-            (Family::Bf16, 1) if self.blocks >= 16 => (3, 1, 64 << 10),
+            (CodeFamily::Bf16, 1) if self.blocks >= 16 => (3, 1, 64 << 10),
             (_, 1) => (8, 1, 64 << 10),
-            (Family::U4, _) if narrow && even => (3, 2, 64 << 10),
+            (CodeFamily::U4, _) if narrow && even => (3, 2, 64 << 10),
             (..) => (3, 1, 64 << 10),
         }
     }
 
-    fn plan(&self) -> Option<Plan> {
+    fn plan(&self) -> Option<SharedMemoryPlan> {
         let (groups, stage, ring) = self.shape();
         let groups = groups.min(MOST_WARPS / self.segments);
         let warps = groups * self.segments;
@@ -88,13 +88,23 @@ impl Sizes {
             if stages.div_ceil(page) != pages {
                 return None;
             }
-            self.place(Plan { stage, warps, slots, page, batch: items, ..Plan::default() }, pages)
+            self.place(
+                SharedMemoryPlan {
+                    stage,
+                    warps,
+                    slots,
+                    page,
+                    batch: items,
+                    ..SharedMemoryPlan::default()
+                },
+                pages,
+            )
         })
     }
 
-    /// The plan with places in shared memory, if there is room.
-    fn place(&self, plan: Plan, pages: usize) -> Option<Plan> {
-        let Plan { stage, warps, slots, page, batch: items, .. } = plan;
+    /// The plan with its offsets, if it fits into shared memory.
+    fn place(&self, plan: SharedMemoryPlan, pages: usize) -> Option<SharedMemoryPlan> {
+        let SharedMemoryPlan { stage, warps, slots, page, batch: items, .. } = plan;
         let tiles = self.columns.div_ceil(8);
         let group_sums = if self.kind.offset { 128 / self.kind.group * 8 * tiles * 4 } else { 0 };
         let ring = (warps * slots * 8 + 8).next_multiple_of(1024);
@@ -109,40 +119,40 @@ impl Sizes {
             // A pair's two items stay together.
             _ => items.min(room / item / self.subs * self.subs),
         };
-        // Activations come anew for each batch: one item is not worth them.
+        // Activations are copied again for each batch, so a batch of one item costs more than it saves.
         if batch == 0 || (batch < items && batch < 2) {
             return None;
         }
         let bytes = saved + if pages > 1 { batch * item } else { 0 };
-        Some(Plan { batch, ring, x, sums, total, saved, bytes, ..plan })
+        Some(SharedMemoryPlan { batch, ring, x, sums, total, saved, bytes, ..plan })
     }
 }
 
 impl Products {
-    /// Launches the kernel for few columns; false where it does not fit.
+    /// Launches the GEMV kernel; false where it does not apply.
     ///
     /// # Safety
-    /// As [`Products::linears`].
-    pub(super) unsafe fn few(
+    /// As [`Products::multiply`].
+    pub(super) unsafe fn gemv(
         &mut self,
         driver: &mut dyn Driver,
-        layout: &Layout,
+        layout: &PackedLayout,
         columns: Columns,
-        parts: &[Part],
-        shape: Shape,
+        parts: &[WeightPart],
+        shape: ProductSpec,
     ) -> Result<bool, DriverError> {
         let count = shape.tokens * columns.parts;
         let aligned = parts.iter().all(|part| part.first.is_multiple_of(TILE));
         let able = driver.properties().capability[0] >= 9;
-        if self.choice == Choice::Any || shape.groups.is_some() || !aligned || !able {
+        if self.choice == KernelChoice::General || shape.groups.is_some() || !aligned || !able {
             return Ok(false);
         }
         let (args, units) = arguments(layout, columns, parts, shape);
         let subs = 1 + usize::from(shape.gate.is_some());
-        let plan = sizes(layout, count, [units as usize, subs], driver.properties());
+        let plan = sizes(layout, count, units as usize, subs, driver.properties());
         let Some(plan) = plan.and_then(|sizes| sizes.plan()) else { return Ok(false) };
         let source = source(layout.kind, plan.stage, count.div_ceil(8));
-        let kernel = self.kernel(driver, &source, "product_few")?;
+        let kernel = self.kernel(driver, &source, "product_gemv")?;
         let args = args
             .with(units)
             .size(plan.slots)
@@ -159,20 +169,22 @@ impl Products {
             dependent: true,
             ..Launch::line(kernel, blocks, 32 * plan.warps as u32, &args)
         };
-        // SAFETY: the caller's promise; the plan keeps within the shared memory.
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; the plan's offsets end at
+        // `plan.bytes`, which `SharedMemoryPlan` keeps within a block's shared memory.
         unsafe { driver.launch(&launch)? };
         Ok(true)
     }
 }
 
 fn sizes(
-    layout: &Layout,
+    layout: &PackedLayout,
     columns: usize,
-    [units, subs]: [usize; 2],
+    units: usize,
+    subs: usize,
     properties: &Properties,
-) -> Option<Sizes> {
+) -> Option<GemvSizes> {
     let segments = layout.segments();
-    (columns <= MOST_COLUMNS && columns > 0).then(|| Sizes {
+    (columns <= MOST_COLUMNS && columns > 0).then(|| GemvSizes {
         kind: layout.kind,
         segments,
         blocks: layout.blocks() / segments,
@@ -185,12 +197,12 @@ fn sizes(
 }
 
 /// The kernel for one kind of weight, blocks of a stage and tiles of eight columns.
-pub fn source(of: Kind, stage: usize, tiles: usize) -> Source {
-    kind(sources::FEW, of).with("STAGE", stage as i64).with("TILES", tiles as i64)
+pub fn source(of: PackedFormat, stage: usize, tiles: usize) -> KernelSource {
+    kind(sources::GEMV, of).with("STAGE", stage as i64).with("TILES", tiles as i64)
 }
 
 /// A text with the macros that say what kind of weight it is for.
-pub(super) fn kind(source: Source, kind: Kind) -> Source {
+pub(super) fn kind(source: KernelSource, kind: PackedFormat) -> KernelSource {
     source
         .with("FAMILY", kind.family as i64)
         .with("GROUP", kind.group as i64)

@@ -1,15 +1,15 @@
-// Products of rows with the experts they chose, at the speed of the weights' bytes (sm_90).
+// GEMV for the experts that rows chose, bound by the bandwidth of reading the weights (sm_90).
 //
-// Compiled for one kind of weight: FAMILY, GROUP, SCALES, OFFSET, BIAS; STAGE blocks of 128 columns a copy; TILES of 8 columns.
+// Compiled for one packed format: FAMILY, GROUP, SCALES, OFFSET, BIAS; STAGE blocks of 128 columns a copy; TILES of 8 columns.
 //
 // # Shape of the launch
-// As product_few.cu, but a unit is 16 rows of one expert and a tile of the pairs that chose it; activations come straight
+// As product_gemv.cu, but a unit is 16 rows of one expert and a tile of the pairs that chose it; activations come straight
 // from the cache. Without a list of tiles every pair is a tile: for a few rows that saves the sorting.
 //
 // # Limits
 // Experts begin with a tile of rows.
 
-struct ChosenArgs {
+struct ExpertGemvArgs {
   Product p;           // tokens: pairs of a row and an expert
   const u32* chosen;   // the pairs' experts, where there are no tiles
   u16* columns;        // null, or [pairs * split, next_depth]: results as the columns of the next product
@@ -23,7 +23,7 @@ struct ChosenArgs {
 
 #define STAGE_BYTES (STAGE * BLOCK_BYTES)
 
-template <int T> __device__ __forceinline__ void chosen(const ChosenArgs& a) {
+template <int T> __device__ __forceinline__ void expert_gemv(const ExpertGemvArgs& a) {
   DYNAMIC_SHARED(u8, room);
   const Product& p = a.p;
   const u32 warps = blockDim.x >> 5, w = warp(), l = lane(), g = l >> 2, t = l & 3;
@@ -41,18 +41,18 @@ template <int T> __device__ __forceinline__ void chosen(const ChosenArgs& a) {
 
   const u32 units = (p.tiles ? *p.tile_count : p.tokens) * a.row_units, own = wm * gridDim.x + blockIdx.x;
   const u32 per = gridDim.x * groups;
-  auto tile_of = [&](u32 unit) -> Some {
+  auto tile_of = [&](u32 unit) -> PairTile {
     const u32 i = unit / a.row_units;
     if (p.tiles) return p.tiles[i];
     const u32 e = a.chosen[i];
-    // A pair whose expert is none gets another's numbers; the host learns of it.
+    // A pair whose expert is out of range computes with expert 0; the host reports the fault.
     return {inside(a.fault, a.site, e, a.experts) ? e : 0, i, 1, 0};
   };
   // The producer walks units, their one or two weights, and stages.
   u32 unit = own, sub = 0, left = 0;
   const u8* next = nullptr;
   auto seek = [&]() {
-    const Part& part = p.part[sub];
+    const WeightPart& part = p.part[sub];
     const u32 row = part.first + tile_of(unit).expert * part.stride + unit % a.row_units * 16;
     next = part.at + ((u64)(row / 16) * blocks + seg * stages * STAGE) * BLOCK_BYTES;
     left = stages;
@@ -75,7 +75,7 @@ template <int T> __device__ __forceinline__ void chosen(const ChosenArgs& a) {
   float gate[T * 4];
   u32 slot = 0, parity = 0;
   for (u32 u = own; u < units; u += per) {
-    const Some some = tile_of(u);
+    const PairTile some = tile_of(u);
     auto token = [&](u32 i) -> u32 { return p.tiles ? p.list[some.first + i] : some.first + i; };
     // Columns that are not there repeat the first; what they get is never stored.
     auto column = [&](u32 c) -> u64 {
@@ -123,13 +123,8 @@ template <int T> __device__ __forceinline__ void chosen(const ChosenArgs& a) {
         issue(slot);
         if (++slot == a.slots) slot = 0, parity ^= 1;
       }
-      if (segs > 1) group_barrier(1 + wm, segs * 32);
-      else __syncwarp();
-#pragma unroll
-      for (int j = 0; j < T; j++) total[(seg * T + j) * 32 + l] = make_float4(sum[j][0], sum[j][1], sum[j][2], sum[j][3]);
-      if (segs > 1) group_barrier(1 + wm, segs * 32);
-      else __syncwarp();
-      const Part& part = p.part[half];
+      exchange_sums(total, sum, seg, segs, wm);
+      const WeightPart& part = p.part[half];
       const u32 row0 = u % a.row_units * 16;
 #pragma unroll
       for (u32 q = 0; q < T * 4; q++) {
@@ -156,5 +151,5 @@ template <int T> __device__ __forceinline__ void chosen(const ChosenArgs& a) {
   }
 }
 
-#define CHOSEN_THREADS 384, 1
-KERNEL(product_chosen, ChosenArgs, CHOSEN_THREADS) { chosen<TILES>(a); }
+#define EXPERT_GEMV_THREADS 384, 1
+KERNEL(product_expert_gemv, ExpertGemvArgs, EXPERT_GEMV_THREADS) { expert_gemv<TILES>(a); }

@@ -18,7 +18,7 @@
 #define HELD (COLUMNS / 2)                            // sums of a thread
 #define OUT_STRIDE 65
 
-struct Many {
+struct GemmArgs {
   Product p;
   u32 slots;
   u32 columns;      // of a tile that are used: whole tokens, in runs of eight columns
@@ -30,7 +30,7 @@ struct Place {
   u32 part, row, column;
 };
 
-__device__ __forceinline__ Place place_of(const Many& a, u32 tile, u32 column_tiles) {
+__device__ __forceinline__ Place place_of(const GemmArgs& a, u32 tile, u32 column_tiles) {
   const u32 run = min(column_tiles, a.ahead), group = tile / (run * a.row_tiles), rest = tile - group * run * a.row_tiles;
   const u32 width = min(run, column_tiles - group * run), rows = a.p.pair ? ROWS : 2 * ROWS;
   Place place = {0, rest / width, (group * run + rest % width) * a.columns};
@@ -44,14 +44,14 @@ __device__ __forceinline__ Place place_of(const Many& a, u32 tile, u32 column_ti
 }
 
 // The 16-row slice `i` of a stage, or null where the weight has ended.
-__device__ __forceinline__ const u8* slice_of(const Many& a, const Place& place, u32 i) {
-  const Part& part = a.p.part[a.p.pair ? i / 4 : place.part];
+__device__ __forceinline__ const u8* slice_of(const GemmArgs& a, const Place& place, u32 i) {
+  const WeightPart& part = a.p.part[a.p.pair ? i / 4 : place.part];
   const u32 row = place.row + (a.p.pair ? i % 4 : i) * 16;
   if (row >= part.rows) return nullptr;
   return part.at + (u64)((part.first + row) / 16) * (a.p.depth >> 7) * BLOCK_BYTES;
 }
 
-__device__ __forceinline__ void produce(const Many& a, u32 base, u32 tiles, u32 column_tiles) {
+__device__ __forceinline__ void produce(const GemmArgs& a, u32 base, u32 tiles, u32 column_tiles) {
   const u32 full = base, empty = base + 8 * a.slots, stages = a.p.depth / DEPTH;
   u32 slot = 0, parity = 1;
   for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ void give_back(u32 empty, u32 slot) {
 }
 
 // A tile of bfloat16 weights.
-__device__ __forceinline__ void sum_plain(const Many& a, const u8* room, Ring& ring, u32 slice, float (&sum)[HELD], float (&total)[HELD]) {
+__device__ __forceinline__ void sum_plain(const GemmArgs& a, const u8* room, Ring& ring, u32 slice, float (&sum)[HELD], float (&total)[HELD]) {
   const u32 base = shared_address(room), full = base, empty = base + 8 * a.slots;
   const u32 stages = a.p.depth / 64, of_segment = stages / SEGMENTS;
   const Constants k = {0, 0};
@@ -135,18 +135,18 @@ __device__ __forceinline__ void sum_plain(const Many& a, const u8* room, Ring& r
       barrier_wait(full + 8 * ring.slot, ring.parity);
       operands_of(k, room + 1024 + ring.slot * STAGE_BYTES + slice * SLICE, 0, w[u]);
       const u32 x = base + 1024 + ring.slot * STAGE_BYTES + AT_X;
-      wide_fence();
+      wgmma_fence();
 #pragma unroll
-      for (u32 i = 0; i < 4; i++) Wide<COLUMNS>::step(sum, w[u][i], x + 32 * i, i || done);
-      wide_commit();
+      for (u32 i = 0; i < 4; i++) Wgmma<COLUMNS>::step(sum, w[u][i], x + 32 * i, i || done);
+      wgmma_commit();
       // The stage ahead has been read once its steps are done.
-      wide_wait<1>();
+      wgmma_wait<1>();
       if (before != ~0u) give_back(empty, before);
       before = ring.slot;
       if (++ring.slot == a.slots) ring.slot = 0, ring.parity ^= 1;
       done++;
       if (SEGMENTS > 1 && done == of_segment) {
-        wide_wait<0>();
+        wgmma_wait<0>();
         keep(sum);
         give_back(empty, before);
         before = ~0u, done = 0;
@@ -157,7 +157,7 @@ __device__ __forceinline__ void sum_plain(const Many& a, const u8* room, Ring& r
     }
   }
   if (SEGMENTS > 1) return;
-  wide_wait<0>();
+  wgmma_wait<0>();
   keep(sum);
   give_back(empty, before);
 #pragma unroll
@@ -165,7 +165,7 @@ __device__ __forceinline__ void sum_plain(const Many& a, const u8* room, Ring& r
 }
 
 // A tile of weights with scales.
-__device__ __forceinline__ void sum_scaled(const Many& a, u8* room, Ring& ring, u32 slice, float* held, float (&sum)[HELD], float (&total)[HELD]) {
+__device__ __forceinline__ void sum_scaled(const GemmArgs& a, u8* room, Ring& ring, u32 slice, float* held, float (&sum)[HELD], float (&total)[HELD]) {
   const u32 base = shared_address(room), full = base, empty = base + 8 * a.slots, g = lane() >> 2, t = lane() & 3;
   const u32 stages = a.p.depth / 128, of_segment = stages / SEGMENTS;
   constexpr u32 STEPS = GROUP / 16 < 4 ? GROUP / 16 : 4;  // between two commits
@@ -186,14 +186,14 @@ __device__ __forceinline__ void sum_scaled(const Many& a, u8* room, Ring& ring, 
     for (u32 h = 0; h < 2; h++)
 #pragma unroll
       for (u32 c = 0; c < 4 / STEPS; c++) {
-        wide_fence();
+        wgmma_fence();
 #pragma unroll
         for (u32 i = c * STEPS; i < (c + 1) * STEPS; i++)
-          Wide<COLUMNS>::step(sum, w[h][i], x + h * COLUMNS * 128 + 32 * i, i != c * STEPS || (GROUP == 128 && h));
-        wide_commit();
+          Wgmma<COLUMNS>::step(sum, w[h][i], x + h * COLUMNS * 128 + 32 * i, i != c * STEPS || (GROUP == 128 && h));
+        wgmma_commit();
         if (c == 0) {
           // The half before this one is done with its operands.
-          if (GROUP == 128) wide_wait<1>();
+          if (GROUP == 128) wgmma_wait<1>();
           if (h == 0) {
             operands_of(k, block, 1, w[1]);
           } else if (s + 1 < stages) {
@@ -206,7 +206,7 @@ __device__ __forceinline__ void sum_scaled(const Many& a, u8* room, Ring& ring, 
         float f[2], o[2];
         scales_of(block, which, g, f, o);
         const float* x_sums = (const float*)(stage + AT_X + X_BYTES) + which * COLUMNS;
-        wide_wait<0>();
+        wgmma_wait<0>();
         keep(sum);
 #pragma unroll
         for (u32 j = 0; j < COLUMNS / 8; j++) {
@@ -237,7 +237,7 @@ __device__ __forceinline__ void sum_scaled(const Many& a, u8* room, Ring& ring, 
 
 // What is done with a tile's sums: runs of 24 columns go through shared memory, so that parts of an activation meet and
 // rows are stored side by side.
-__device__ __forceinline__ void finish(const Many& a, const Place& place, float* out, u32 group, const float (&total)[HELD]) {
+__device__ __forceinline__ void finish(const GemmArgs& a, const Place& place, float* out, u32 group, const float (&total)[HELD]) {
   const Product& p = a.p;
   const u32 thread = threadIdx.x & 127, g = lane() >> 2, t = lane() & 3, q = warp() & 3;
   const u32 used = min(a.columns, p.tokens * p.split - place.column);
@@ -267,7 +267,7 @@ __device__ __forceinline__ void finish(const Many& a, const Place& place, float*
       group_barrier(1, 256);
     } else {
       group_barrier(2 + group, 128);
-      const Part& part = p.part[place.part];
+      const WeightPart& part = p.part[place.part];
       for (u32 i = thread; i < tokens * ROWS; i += 128) {
         const u32 row = place.row + group * ROWS + i % ROWS, token = i / ROWS;
         if (row < part.rows) store(p, part, row, token0 + token, sum_of(mine, token, i % ROWS));
@@ -277,8 +277,8 @@ __device__ __forceinline__ void finish(const Many& a, const Place& place, float*
   }
 }
 
-#define MANY_THREADS 384, 1
-KERNEL(product_many, Many, MANY_THREADS) {
+#define GEMM_THREADS 384, 1
+KERNEL(product_gemm, GemmArgs, GEMM_THREADS) {
   DYNAMIC_SHARED(u8, dynamic);
   u8* room = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   const u32 base = shared_address(room), group = warp() / 4;

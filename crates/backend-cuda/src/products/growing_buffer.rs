@@ -1,16 +1,17 @@
-//! Device memory for what lives between two kernels of a call.
+//! Device memory for intermediate results between two kernels of a call.
 
 use crate::driver::{Address, Driver, DriverError};
 
-/// Memory that grows to the largest call so far.
+/// Memory that grows to the largest request so far.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct GrowingBuffer {
     at: Option<Address>,
     bytes: u64,
 }
 
-impl Room {
-    /// At least `bytes`. What was there before is given up, but not given back: launches that were recorded may still name it.
+impl GrowingBuffer {
+    /// At least `bytes`; the contents are not kept. A smaller buffer is leaked, not freed: recorded launches may still have its
+    /// address.
     pub(super) fn of(
         &mut self,
         driver: &mut dyn Driver,
@@ -20,7 +21,7 @@ impl Room {
         match self.at {
             Some(at) if bytes <= self.bytes => Ok(at),
             _ => {
-                // Doubling bounds what is given up by what is used.
+                // Doubling bounds the leaked bytes by those in use.
                 let size = bytes.max(2 * self.bytes);
                 let at = driver.alloc(size)?;
                 (self.at, self.bytes) = (Some(at), size);

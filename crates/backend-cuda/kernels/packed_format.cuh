@@ -95,6 +95,17 @@ __device__ __forceinline__ void add_block(float (&sum)[T][4], const u8* block, c
   }
 }
 
+// Puts a warp's sums of its segment beside those of the other segments' warps, and waits for theirs.
+template <int T>
+__device__ __forceinline__ void exchange_sums(float4* total, const float (&sum)[T][4], u32 segment, u32 segments, u32 group) {
+  if (segments > 1) group_barrier(1 + group, segments * 32);
+  else __syncwarp();
+#pragma unroll
+  for (int j = 0; j < T; j++) total[(segment * T + j) * 32 + lane()] = make_float4(sum[j][0], sum[j][1], sum[j][2], sum[j][3]);
+  if (segments > 1) group_barrier(1 + group, segments * 32);
+  else __syncwarp();
+}
+
 // A row's sum for a token, from the segments' sums as lanes keep them: segments ascending, then the parts of the activation.
 template <int T> __device__ __forceinline__ float total_of(const float* total, u32 row, u32 token, u32 split, u32 segments) {
   float v = 0;

@@ -1,11 +1,9 @@
 // Pairs of a row and an expert it chose, sorted by expert; and the experts' rows added up.
 
-struct Some { u32 expert, first, count, none; };
-
 struct Route {
   const u32* chosen;  // [pairs]
   u32* list;          // pairs by expert, in any order within one
-  Some* tiles;        // runs of at most `most` pairs of one expert
+  PairTile* tiles;        // runs of at most `most` pairs of one expert
   u32* tile_count;
   u32* fault;
   u32 site, pairs, experts, most;

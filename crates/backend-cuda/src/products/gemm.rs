@@ -1,10 +1,10 @@
-//! The kernel for many columns on Hopper: which launches it takes, and its tiles.
+//! The GEMM kernel for many columns on Hopper (wgmma): when it is chosen, and its tiles.
 
-use super::call::{Columns, Part, Shape, arguments};
-use super::few::MOST_COLUMNS;
-use super::layout::{BLOCK, Family, Kind, Layout, TILE};
-use super::{Choice, Products, sources};
-use crate::driver::{Driver, DriverError, Launch, Properties, Source};
+use super::call::{Columns, ProductSpec, WeightPart, arguments};
+use super::gemv::MOST_COLUMNS;
+use super::layout::{BLOCK, CodeFamily, PackedFormat, PackedLayout, TILE};
+use super::{KernelChoice, Products, sources};
+use crate::driver::{Driver, DriverError, KernelSource, Launch, Properties};
 
 /// Rows of a group of four warps.
 const GROUP_ROWS: usize = 64;
@@ -12,12 +12,12 @@ const GROUP_ROWS: usize = 64;
 const MOST_SLOTS: usize = 16;
 /// Shared memory that columns pass through on their way out: 24 columns of 65 numbers for each group.
 const PASSING: usize = 2 * 24 * 65 * 4;
-/// Columns that are taken before the next rows.
+/// Columns that are multiplied before the next rows, so that their activations stay in the L2 cache.
 const AHEAD: usize = 2048;
 
 /// Tiles of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tiles {
+pub(super) struct ColumnTiles {
     /// Columns of a tile.
     columns: usize,
     /// Those that are used: whole rows of activations, in runs of eight columns.
@@ -25,10 +25,10 @@ pub(super) struct Tiles {
     count: usize,
 }
 
-impl Tiles {
+impl ColumnTiles {
     /// Tiles for `columns` columns, of which `parts` are a row's; `None` where the kernel is not for them.
     pub(super) fn of(
-        layout: &Layout,
+        layout: &PackedLayout,
         columns: usize,
         parts: usize,
         properties: &Properties,
@@ -36,7 +36,7 @@ impl Tiles {
         if columns <= MOST_COLUMNS || properties.capability != [9, 0] {
             return None;
         }
-        let plain = layout.kind.family == Family::Bf16 && layout.segments() == 1;
+        let plain = layout.kind.family == CodeFamily::Bf16 && layout.segments() == 1;
         let tile = match columns {
             ..=64 => 64,
             129.. if plain => 256,
@@ -46,13 +46,13 @@ impl Tiles {
         Some(Self { columns: tile, used, count: columns.div_ceil(used) })
     }
 
-    /// Columns that activations need room for.
+    /// Columns of memory that the activations take.
     pub(super) const fn room(&self) -> usize {
         (self.count - 1) * self.used + self.columns
     }
 
-    fn stage_bytes(&self, kind: Kind) -> usize {
-        let plain = kind.family == Family::Bf16;
+    fn stage_bytes(&self, kind: PackedFormat) -> usize {
+        let plain = kind.family == CodeFamily::Bf16;
         let (depth, slice) =
             if plain { (64, kind.code_bytes() / 2) } else { (BLOCK, kind.block_bytes()) };
         let x = (8 * slice).next_multiple_of(1024) + self.columns * depth * 2;
@@ -61,8 +61,8 @@ impl Tiles {
     }
 
     /// Stages of the ring and bytes of shared memory.
-    fn shared(&self, layout: &Layout, properties: &Properties) -> (usize, usize) {
-        let split = layout.kind.family != Family::Bf16 && layout.segments() > 1;
+    fn shared(&self, layout: &PackedLayout, properties: &Properties) -> (usize, usize) {
+        let split = layout.kind.family != CodeFamily::Bf16 && layout.segments() > 1;
         let behind = if split { PASSING.max(self.columns * 512) } else { PASSING };
         let stage = self.stage_bytes(layout.kind);
         // The first KiB has the barriers; the dynamic memory may begin in the middle of another.
@@ -76,27 +76,27 @@ impl Products {
     /// The tiles of a product that the kernel for many columns is chosen for.
     pub(super) fn tiles(
         &self,
-        layout: &Layout,
+        layout: &PackedLayout,
         columns: usize,
         parts: usize,
         properties: &Properties,
-    ) -> Option<Tiles> {
-        let tiles = Tiles::of(layout, columns, parts, properties)?;
+    ) -> Option<ColumnTiles> {
+        let tiles = ColumnTiles::of(layout, columns, parts, properties)?;
         let fits = tiles.shared(layout, properties).0 >= 2;
-        (self.choice == Choice::Fastest && fits).then_some(tiles)
+        (self.choice == KernelChoice::Fastest && fits).then_some(tiles)
     }
 
     /// Launches the kernel for many columns.
     ///
     /// # Safety
-    /// As [`Products::linears`]; the columns are in its order.
-    pub(super) unsafe fn many(
+    /// As [`Products::multiply`]; the columns are in `tiles`.
+    pub(super) unsafe fn gemm(
         &mut self,
         driver: &mut dyn Driver,
-        layout: &Layout,
-        (columns, tiles): (Columns, Tiles),
-        parts: &[Part],
-        shape: Shape,
+        layout: &PackedLayout,
+        (columns, tiles): (Columns, ColumnTiles),
+        parts: &[WeightPart],
+        shape: ProductSpec,
     ) -> Result<(), DriverError> {
         debug_assert!(parts.iter().all(|part| part.first.is_multiple_of(TILE)), "whole tiles");
         let (args, _) = arguments(layout, columns, parts, shape);
@@ -107,7 +107,7 @@ impl Products {
         let kernel = self.kernel(
             driver,
             &source(layout.kind, layout.segments(), tiles.columns),
-            "product_many",
+            "product_gemm",
         )?;
         let (slots, shared) = tiles.shared(layout, driver.properties());
         let args = args.size(slots).size(tiles.used).size(row_tiles).size(AHEAD / tiles.columns);
@@ -117,14 +117,15 @@ impl Products {
             dependent: true,
             ..Launch::line(kernel, blocks as u32, 384, &args)
         };
-        // SAFETY: the caller's promise; the ring keeps within the shared memory.
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; `shared` bytes hold the barriers,
+        // `slots` stages and what lies behind them (`ColumnTiles::shared`).
         unsafe { driver.launch(&launch) }
     }
 }
 
 /// The kernel for one kind of weight, a number of segments and a number of columns.
-pub fn source(kind: Kind, segments: usize, columns: usize) -> Source {
-    super::few::kind(sources::MANY, kind)
+pub fn source(kind: PackedFormat, segments: usize, columns: usize) -> KernelSource {
+    super::gemv::kind(sources::GEMM, kind)
         .with("SEGMENTS", segments as i64)
         .with("COLUMNS", columns as i64)
 }
