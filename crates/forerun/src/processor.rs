@@ -244,7 +244,7 @@ impl TextProcessor {
             cache: CacheUse::default(),
             constraint,
             logprobs: options.logprobs,
-            shown: self.shown_tokens(kind),
+            shown: if options.hide_marks { Vec::new() } else { self.shown_tokens(kind) },
             retain: false,
             cancel: options.cancel.clone(),
             prompt,

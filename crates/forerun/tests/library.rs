@@ -46,15 +46,20 @@ fn answers_read_in_turn_are_those_read_alone() {
 fn a_chat_that_lost_its_place_says_the_same_as_one_that_kept_it() {
     let model = model(1);
     let turns = ["I want to book a table for two.", "In Berkeley.", "Tomorrow."];
-    let talk = |disturbed: bool| -> (Vec<String>, Vec<bool>) {
-        let mut chat = model.chat().with_options(options(24));
+    // Penalties count what a retained sequence holds and never reads again.
+    let mut options = options(24).temperature(0.8);
+    options.sampling.repetition_penalty = Some(1.3);
+    options.sampling.frequency_penalty = Some(0.2);
+    let talk = |disturbed: bool| -> (Vec<Vec<u32>>, Vec<bool>) {
+        let mut chat = model.chat().with_options(options.clone());
         let turn = |text: &&str| {
             let finish = chat.send(*text).unwrap().answer().unwrap();
             if disturbed {
-                model.complete("The king", options(2)).unwrap().answer().unwrap();
+                let other = GenerationOptions::new().max_tokens(2);
+                model.complete("The king", other).unwrap().answer().unwrap();
             }
             let read_less = finish.finish.read_tokens < finish.finish.prompt_tokens;
-            (finish.text, read_less)
+            (finish.token_ids, read_less)
         };
         turns.iter().map(turn).unzip()
     };
