@@ -1,12 +1,11 @@
 //! `forerun` without a command: the bundled model tells a story.
 
-use crate::answer::{Ending, Question, answer};
+use crate::answer::{line, show_answer};
 use crate::args::{DeviceArgs, ModelArgs, SpeculationArgs};
-use crate::bundled;
 use crate::exit::Outcome;
-use crate::generation::Generation;
 use crate::load::Source;
-use crate::terminal;
+use crate::{bundled, interrupt, terminal};
+use forerun::{Depth, Ending, GenerationOptions, PromptKind};
 use forerun_engine::Settings;
 
 const OPENING: &str = "Once upon a time there was a little fox who lived beside the river.";
@@ -15,25 +14,23 @@ const MAX_TOKENS: usize = 200;
 pub(crate) fn tell_a_story() -> anyhow::Result<Outcome> {
     let source = Source::open(&bundled::find()?, &ModelArgs::default())?;
     let prompt = source.text.encode_raw(OPENING)?;
-    let generation = Generation::from_defaults(&source.text.defaults, MAX_TOKENS);
     let settings = Settings {
         context: prompt.len() + MAX_TOKENS,
         speculation: SpeculationArgs::default().speculation(),
         ..Settings::default()
     };
-    let mut loaded = source.load(&settings, DeviceArgs::default())?;
-    let question = Question {
-        prompt,
-        generation: &generation,
-        end_tokens: &source.text.end_tokens(None),
-        tokenizer: source.text.tokenizer.as_ref(),
-        constraint: None,
-        park: false,
-    };
+    let processor = source.processor(settings.context, true)?;
+    let options =
+        GenerationOptions::new().max_tokens(MAX_TOKENS).cancel(interrupt::token().clone());
+    let generation = processor.generation(prompt, PromptKind::Text, &options, None)?;
+    let (model, _) = source.model(processor, &settings, DeviceArgs::default(), Depth::Auto)?;
     terminal::show(OPENING)?;
-    let told = answer(&mut loaded.engine, question, None, &mut terminal::show)?;
-    terminal::end_line(told.text.as_deref().unwrap_or_default())?;
-    terminal::aside(&told.line());
+    let mut stream = model.generate(generation)?;
+    show_answer(&mut stream, &mut terminal::show)?;
+    let told = stream.answer()?;
+    terminal::end_line(&told.text)?;
+    terminal::aside(&line(&told, ""));
     terminal::aside("try next: `forerun run` to chat, `forerun --help` for the rest");
-    Ok(if told.ending == Ending::Cancelled { Outcome::Cancelled } else { Outcome::Done })
+    let cancelled = told.finish.ending == Ending::Cancelled;
+    Ok(if cancelled { Outcome::Cancelled } else { Outcome::Done })
 }

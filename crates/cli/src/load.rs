@@ -1,33 +1,21 @@
-//! From a path to an engine, in two steps: [`Source::open`] reads headers and configuration, so that
-//! every complaint about options comes before [`Source::load`] reads gigabytes.
+//! From what was typed to an engine: names of the hub, a progress bar, messages for people around what the library does.
 
 use crate::args::{DeviceArgs, ModelArgs};
-use crate::model_text::ModelText;
 use crate::{device, hub_model, terminal};
-use anyhow::{Context, bail};
+use anyhow::Context;
+use forerun::{Depth, Model, ModelFiles, TextParts, TextProcessor};
 use forerun_backend::Backend;
 use forerun_engine::{Engine, ModelRunner, Settings};
-use forerun_model::{Blueprint, Model};
-use indicatif::{HumanBytes, ProgressBar};
+use indicatif::ProgressBar;
+use std::ops::Deref;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Loading less than this is over before a bar is seen.
 const BAR_FROM_BYTES: u64 = 256 << 20;
 
-/// What kernels of a device need besides the plan.
-const SCRATCH_BYTES: u64 = 256 << 20;
-
-/// Time spent at most on pricing steps before the first answer.
-const CALIBRATION: Duration = Duration::from_millis(100);
-
 /// A model on disk.
-pub(crate) struct Source {
-    /// As it was given.
-    pub(crate) path: String,
-    pub(crate) blueprint: Blueprint,
-    pub(crate) text: ModelText,
-}
+pub(crate) struct Source(ModelFiles);
 
 /// A model on a device.
 pub(crate) struct Loaded {
@@ -35,74 +23,87 @@ pub(crate) struct Loaded {
     pub(crate) load_s: f64,
 }
 
+impl Deref for Source {
+    type Target = ModelFiles;
+
+    fn deref(&self) -> &ModelFiles {
+        &self.0
+    }
+}
+
 impl Source {
     /// Opens a path, or a model of the hub's cache by its name.
     pub(crate) fn open(path: &Path, options: &ModelArgs) -> anyhow::Result<Self> {
         let name = path.display().to_string();
-        let mut blueprint =
-            Blueprint::open(&hub_model::locate(path)?).with_context(|| name.clone())?;
+        let mut files = ModelFiles::open(&hub_model::locate(path)?, &name)?;
         if let Some(drafter) = &options.drafter {
-            blueprint
-                .attach_drafter(&hub_model::locate_drafter(drafter)?)
-                .with_context(|| format!("--drafter {}", drafter.display()))?;
+            let name = format!("--drafter {}", drafter.display());
+            files.attach_drafter(&hub_model::locate_drafter(drafter)?, &name)?;
         }
         if let Some(scale) = options.rope() {
-            blueprint.extend_context(scale);
+            files.extend_context(scale);
         }
-        let text = ModelText::open(&blueprint.checkpoint)?;
-        Ok(Self { path: name, blueprint, text })
+        for warning in &files.text.warnings {
+            terminal::note(&format!("warning: {warning}"));
+        }
+        Ok(Self(files))
+    }
+
+    /// The text side for a context; `raw` goes without the chat template.
+    pub(crate) fn processor(&self, context: usize, raw: bool) -> anyhow::Result<TextProcessor> {
+        let parts = TextParts::of(self, context);
+        if raw {
+            return Ok(TextProcessor::new(parts.raw()));
+        }
+        if let Err(error) = &parts.template {
+            return Err(error.clone()).context("--raw goes without the chat template");
+        }
+        Ok(TextProcessor::new(parts))
     }
 
     /// Brings the weights to a device; shows a bar on a terminal.
     pub(crate) fn load(&self, settings: &Settings, device: DeviceArgs) -> anyhow::Result<Loaded> {
         let started = Instant::now();
-        let mut engine = Engine::new(self.runner(device::open(device)?, settings)?);
-        if engine.speculation_off().is_none() {
-            engine.calibrate(CALIBRATION)?;
-        }
+        let backend = device::open(device)?;
+        let bar = progress_bar(self.blueprint.total_bytes());
+        let engine = self.0.load(settings, backend, &mut |bytes| bar.set_position(bytes));
+        bar.finish_and_clear();
+        let engine = engine.map_err(with_option)?;
         Ok(Loaded { engine, load_s: started.elapsed().as_secs_f64() })
     }
 
     /// The same for a device that is open, without an engine around it.
     pub(crate) fn runner(
         &self,
-        mut backend: Box<dyn Backend>,
+        backend: Box<dyn Backend>,
         settings: &Settings,
     ) -> anyhow::Result<ModelRunner> {
-        // What makes no engine is refused before weights are read.
-        settings.limits(&self.blueprint.spec)?;
-        if let Some(free) = backend.free_memory() {
-            self.check_fits(settings, free)?;
-        }
         let bar = progress_bar(self.blueprint.total_bytes());
-        let mut progress = |bytes| bar.set_position(bytes);
-        let model = Model::load(&self.blueprint, &mut *backend, &mut progress)
-            .with_context(|| self.path.clone())?;
+        let runner = self.0.runner(settings, backend, &mut |bytes| bar.set_position(bytes));
         bar.finish_and_clear();
-        ModelRunner::new(backend, model, settings)
-            .context("cannot prepare the engine; a smaller --ctx needs less memory")
+        runner.map_err(with_option)
+    }
+
+    /// A model for requests.
+    pub(crate) fn model(
+        &self,
+        processor: TextProcessor,
+        settings: &Settings,
+        device: DeviceArgs,
+        depth: Depth,
+    ) -> anyhow::Result<(Model, f64)> {
+        let Loaded { engine, load_s } = self.load(settings, device)?;
+        Ok((Model::from_parts(&self.path, processor, engine, depth), load_s))
     }
 }
 
-impl Source {
-    /// Refuses what a device with `free` bytes of memory has no room for.
-    fn check_fits(&self, settings: &Settings, free: u64) -> anyhow::Result<()> {
-        let plan = ModelRunner::memory_plan(&self.blueprint.spec, settings)?;
-        let weights = self.blueprint.total_bytes();
-        let needed = weights.saturating_add(plan.total()).saturating_add(SCRATCH_BYTES);
-        if needed <= free {
-            return Ok(());
-        }
-        bail!(
-            "the device has {} free and {} are needed: {} for weights, {} for caches, states and \
-             work at --ctx {}, {} to spare; a smaller --ctx or --kv i8 needs less",
-            HumanBytes(free),
-            HumanBytes(needed),
-            HumanBytes(weights),
-            HumanBytes(plan.total()),
-            settings.context,
-            HumanBytes(SCRATCH_BYTES)
-        )
+/// An error with the option that mends it.
+pub(crate) fn with_option(error: forerun::Error) -> anyhow::Error {
+    use forerun::Error::{Memory, Prepare};
+    match error {
+        Memory { .. } | Prepare(_) => anyhow::Error::from(error)
+            .context("--ctx N gives a smaller context, --kv i8 an 8-bit KV cache"),
+        error => error.into(),
     }
 }
 

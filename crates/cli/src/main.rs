@@ -12,13 +12,11 @@ mod demo;
 mod device;
 mod exit;
 mod generation;
-mod gguf_text;
 mod hub_model;
 mod ids;
 mod inspect;
 mod interrupt;
 mod load;
-mod model_text;
 mod mtp_state;
 mod pull;
 mod quantize;
@@ -37,6 +35,7 @@ mod verify;
 use args::{Cli, Command};
 use clap::Parser;
 use exit::Outcome;
+use forerun::gguf_text;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! What speculation did for an answer, for people and for JSON.
 
-use forerun_engine::{Engine, ModelRunner, Receipt};
+use forerun::Receipt;
 use serde::Serialize;
 
 /// A receipt as JSON has it. Lists are by position in the round, up to the deepest used.
@@ -21,7 +21,7 @@ pub(crate) struct ReceiptReport {
 }
 
 impl ReceiptReport {
-    pub(crate) fn new(engine: &Engine<ModelRunner>, receipt: &Receipt) -> Self {
+    pub(crate) fn new(off: Option<&'static str>, receipt: &Receipt) -> Self {
         let used = |counts: &[u64]| {
             let len = counts.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
             counts[..len].to_vec()
@@ -29,7 +29,7 @@ impl ReceiptReport {
         let drafted_by_position = used(&receipt.drafted_at);
         let accepted_by_position = receipt.accepted_at[..drafted_by_position.len()].to_vec();
         Self {
-            off: engine.speculation_off(),
+            off,
             rounds: receipt.rounds,
             drafted: receipt.drafted,
             accepted: receipt.accepted,

@@ -3,11 +3,9 @@
 use crate::args::{EngineArgs, SpeculationArgs};
 use crate::terminal;
 use anyhow::bail;
+use forerun::Options;
 use forerun_engine::Settings;
 use forerun_model::ModelSpec;
-
-/// A context nobody asked for stays below this: a cache is allocated whole.
-const DEFAULT_CONTEXT: usize = 8192;
 
 /// Sizes for answers.
 pub(crate) fn for_answers(
@@ -15,9 +13,17 @@ pub(crate) fn for_answers(
     speculation: &SpeculationArgs,
     spec: &ModelSpec,
 ) -> Settings {
-    let context = args.ctx.unwrap_or(spec.max_positions.min(DEFAULT_CONTEXT));
-    warn_beyond(context, spec);
-    Settings { speculation: speculation.speculation(), ..settings(args, context) }
+    let options = Options {
+        context: args.ctx,
+        sequences: 1,
+        prefill_chunk: args.prefill_chunk,
+        kv: args.kv.dtype(),
+        drafting: speculation.drafting(),
+        ..Options::default()
+    };
+    let settings = options.settings(spec);
+    warn_beyond(settings.context, spec);
+    settings
 }
 
 /// Sizes for one text of `tokens` tokens.

@@ -1,16 +1,10 @@
 //! How long an answer took.
 
+use forerun::Finish;
 use serde::Serialize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Notes the moments of one answer.
-#[derive(Debug)]
-pub(crate) struct Stopwatch {
-    started: Instant,
-    first_token: Option<Instant>,
-}
-
-/// What a stopwatch saw.
+/// The times of one answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timings {
     /// Prompt tokens that were read, less than the prompt when a chat goes on.
@@ -33,28 +27,16 @@ pub(crate) struct TimingsReport {
     time_to_first_token_s: f64,
 }
 
-impl Stopwatch {
-    pub(crate) fn start() -> Self {
-        Self { started: Instant::now(), first_token: None }
-    }
-
-    pub(crate) fn token(&mut self) {
-        self.first_token.get_or_insert_with(Instant::now);
-    }
-
-    pub(crate) fn stop(self, read_tokens: usize, answer_tokens: usize) -> Timings {
-        let now = Instant::now();
-        let first = self.first_token.unwrap_or(now);
-        Timings {
-            read_tokens,
-            answer_tokens,
-            prompt: first.duration_since(self.started),
-            decode: now.duration_since(first),
+impl Timings {
+    pub(crate) fn of(finish: &Finish) -> Self {
+        Self {
+            read_tokens: finish.read_tokens,
+            answer_tokens: finish.completion_tokens,
+            prompt: finish.prompt_time,
+            decode: finish.decode_time,
         }
     }
-}
 
-impl Timings {
     pub(crate) fn report(&self, load_s: f64) -> TimingsReport {
         TimingsReport {
             load_s,

@@ -2,10 +2,9 @@
 
 use crate::args::TokenizeArgs;
 use crate::exit::Outcome;
-use crate::model_text::ModelText;
 use crate::{hub_model, ids, stdin, terminal};
 use anyhow::Context;
-use forerun_base::Token;
+use forerun::{ModelText, Token};
 use forerun_weights::Checkpoint;
 use serde::Serialize;
 

@@ -2,7 +2,8 @@
 
 use crate::error::ServerError;
 use crate::ids;
-use crate::service::{End, Ending, Piece, Said};
+use crate::service::{End, Piece, Said};
+use forerun::Ending;
 use forerun_engine::TokenLogprobs;
 use forerun_text::{AnswerParser, Piece as Part};
 use std::collections::VecDeque;
@@ -61,10 +62,9 @@ impl Usage {
 impl Finish {
     /// As OpenAI's `finish_reason` has it.
     pub(crate) fn reason(&self) -> &'static str {
-        match self.end.ending {
-            Ending::Length => "length",
-            Ending::EndToken | Ending::Stop(_) if self.calls > 0 => "tool_calls",
-            Ending::EndToken | Ending::Stop(_) => "stop",
+        match &self.end.ending {
+            Ending::EndToken | Ending::StopString(_) if self.calls > 0 => "tool_calls",
+            ending => ending.reason(),
         }
     }
 }

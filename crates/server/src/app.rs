@@ -8,24 +8,24 @@ use crate::calls::Loosened;
 use crate::chat::{ChatRequest, CompletionRequest};
 use crate::error::ServerError;
 use crate::metrics::Metrics;
-use crate::model::{Facts, ServedModel};
+use crate::model::{Facts, ModelNames};
 use crate::prepare::{self, Prepared};
 use crate::server::Hosts;
 use crate::service::{Place, Places, Service};
 use crate::settings::Settings;
-use forerun_grammar::{GrammarError, Grammars};
-use forerun_text::Dialect;
+use forerun::TextProcessor;
+use forerun_grammar::Grammars;
+use forerun_text::Tokenizer;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 /// The model, the engine's thread and the rules.
 pub(crate) struct App {
-    pub(crate) model: ServedModel,
+    pub(crate) model: ModelNames,
     pub(crate) facts: Facts,
-    /// How the model writes reasoning and calls; with a template there is one.
-    pub(crate) dialect: Option<Dialect>,
-    /// What makes grammars of this vocabulary, or why there are none.
-    pub(crate) grammars: Result<Grammars, GrammarError>,
+    /// Prompts to generations: template, tokenizer, grammars, defaults.
+    pub(crate) text: TextProcessor,
+    pub(crate) tokenizer: Tokenizer,
     pub(crate) service: Service,
     pub(crate) places: Arc<Places>,
     pub(crate) settings: Settings,
@@ -73,6 +73,11 @@ impl App {
         let app = Arc::clone(self);
         let prepared = on_the_side(move || prepare::completion(&app, &request)).await?;
         self.submit(prepared, places).await
+    }
+
+    /// What makes grammars of the vocabulary, or why there are none.
+    pub(crate) fn grammars(&self) -> Result<&Grammars, ServerError> {
+        Ok(self.text.grammars()?)
     }
 
     /// Refuses a model that is not served here; no name means the one that is.

@@ -56,13 +56,13 @@ pub(crate) struct Asked<'a> {
 impl Asked<'_> {
     /// What the answer has to look like.
     pub(crate) fn held(&self, app: &App) -> Result<Held, ServerError> {
-        let format = self.request.generation.format.as_ref();
+        let format = self.request.generation.options.constraint.as_ref();
         let plain = || Held { grammar: format.cloned(), notes: Vec::new() };
         match &self.request.tool_choice {
             None => Ok(plain()),
             Some(ToolChoice::Auto) if self.tools.is_empty() => Ok(plain()),
-            Some(ToolChoice::Auto) => self.loosened(&app.grammars, &app.loosened),
-            Some(choice) => self.forced(&app.grammars, choice),
+            Some(ToolChoice::Auto) => self.loosened(&app.grammars(), &app.loosened),
+            Some(choice) => self.forced(&app.grammars(), choice),
         }
     }
 
@@ -73,7 +73,7 @@ impl Asked<'_> {
         choice: &ToolChoice,
     ) -> Result<Option<GrammarSource>, ServerError> {
         let (format, parallel) =
-            (self.request.generation.format.as_ref(), self.request.parallel_tool_calls);
+            (self.request.generation.options.constraint.as_ref(), self.request.parallel_tool_calls);
         let calls = match (choice, format) {
             (ToolChoice::Auto, Some(format)) => {
                 let schema = match format {
@@ -117,14 +117,14 @@ impl Asked<'_> {
     /// Where a call must come, its schema holds as a whole.
     fn forced(
         &self,
-        made: &Result<Grammars, GrammarError>,
+        made: &Result<&Grammars, ServerError>,
         choice: &ToolChoice,
     ) -> Result<Held, ServerError> {
         let tools: Vec<Tool> =
             self.tools.iter().map(|tool| loose(tool, Loosen::Annotations).0).collect();
         let refused = match self.grammar(&tools, choice) {
             Ok(None) => return Ok(Held::default()),
-            Ok(Some(grammar)) => match tried(prepare::grammars(made)?, &grammar)? {
+            Ok(Some(grammar)) => match tried(made.clone()?, &grammar)? {
                 Ok(()) => return Ok(Held { grammar: Some(grammar), notes: Vec::new() }),
                 Err(error) => error.into(),
             },
@@ -136,7 +136,7 @@ impl Asked<'_> {
     /// The error that names the tool, and where in it the fault is.
     fn at_fault(
         &self,
-        made: &Result<Grammars, GrammarError>,
+        made: &Result<&Grammars, ServerError>,
         choice: &ToolChoice,
         tools: &[Tool],
     ) -> Result<Option<ServerError>, ServerError> {
@@ -168,7 +168,7 @@ impl Asked<'_> {
     /// Where the model decides, each schema is loosened as far as it has to be.
     fn loosened(
         &self,
-        made: &Result<Grammars, GrammarError>,
+        made: &Result<&Grammars, ServerError>,
         known: &Loosened,
     ) -> Result<Held, ServerError> {
         let mut notes = Vec::new();
@@ -197,7 +197,7 @@ impl Asked<'_> {
             return Ok(Held { grammar: Some(grammar), notes });
         }
         // The schema of the answer itself is held to as ever.
-        if let Some(format) = &self.request.generation.format {
+        if let Some(format) = &self.request.generation.options.constraint {
             prepare::compile(grammars, format)?;
         }
         let held = self.loosened_further(grammars, tools, notes)?;
@@ -302,7 +302,7 @@ mod tests {
     /// A request with a tool that takes a while to compile.
     struct Case {
         dialect: Dialect,
-        made: Result<Grammars, GrammarError>,
+        made: Grammars,
         known: Loosened,
         request: ChatRequest,
         tools: Vec<Tool>,
@@ -322,7 +322,7 @@ mod tests {
             request.tools = vec![json!({"type": "function", "function": function})];
             Self {
                 dialect: Dialect::of(&template, &tokenizer),
-                made: Grammars::new(&tokenizer, vocabulary, &[2]),
+                made: Grammars::new(&tokenizer, vocabulary, &[2]).unwrap(),
                 known: Loosened::default(),
                 tools: Tool::parse_all(&request.tools).unwrap(),
                 request,
@@ -332,9 +332,10 @@ mod tests {
         fn held(&self, choice: &ToolChoice) -> Result<Held, ServerError> {
             let Self { dialect, tools, request, .. } = self;
             let asked = Asked { dialect, tools, opening: Opening::Closed, request };
+            let made = Ok(&self.made);
             match choice {
-                ToolChoice::Auto => asked.loosened(&self.made, &self.known),
-                choice => asked.forced(&self.made, choice),
+                ToolChoice::Auto => asked.loosened(&made, &self.known),
+                choice => asked.forced(&made, choice),
             }
         }
     }

@@ -1,11 +1,8 @@
 //! A question, whatever API asked it.
 
-use crate::SamplingOverrides;
 use crate::api::Ignored;
 use crate::auth::Owner;
-use forerun_base::Token;
-use forerun_engine::Depth;
-use forerun_grammar::GrammarSource;
+use forerun::{GenerationOptions, PromptInput};
 use forerun_text::ToolChoice;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -90,42 +87,23 @@ pub(crate) struct Effort {
 /// Texts to go on with as they stand.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompletionRequest {
-    pub(crate) prompts: Vec<Prompt>,
+    /// Texts or token ids.
+    pub(crate) prompts: Vec<PromptInput>,
     pub(crate) generation: Generation,
-}
-
-/// A prompt that no template goes over.
-#[derive(Clone, Debug)]
-pub(crate) enum Prompt {
-    Text(String),
-    Tokens(Vec<Token>),
 }
 
 /// Everything about an answer but its prompt.
 #[derive(Clone, Debug)]
 pub(crate) struct Generation {
-    pub(crate) sampling: SamplingOverrides,
-    /// Longest answer; what the context leaves by default.
-    pub(crate) max_tokens: Option<usize>,
-    pub(crate) stops: Vec<String>,
+    pub(crate) options: GenerationOptions,
     /// Answers per prompt, seeded one after the other.
     pub(crate) choices: usize,
-    /// Go on after the model's end tokens.
-    pub(crate) ignore_end: bool,
-    /// What the answer must look like.
-    pub(crate) format: Option<GrammarSource>,
-    /// Tell the log-probability of each token and of so many of the likeliest ones.
-    pub(crate) logprobs: Option<usize>,
-    /// Drafts per round; the server's own choice by default.
-    pub(crate) speculation: Option<Depth>,
     /// What it takes from the prefix cache and leaves there.
     pub(crate) cache: CacheOverrides,
     /// The request's name, for whoever looks into what became of it.
     pub(crate) request_id: Arc<str>,
     /// Whose it is, where API keys tell.
     pub(crate) owner: Option<Owner>,
-    /// Lower runs first.
-    pub(crate) priority: i32,
 }
 
 /// How a request uses the prefix cache.
@@ -147,18 +125,11 @@ impl Default for CacheOverrides {
 impl Default for Generation {
     fn default() -> Self {
         Self {
-            sampling: SamplingOverrides::default(),
-            max_tokens: None,
-            stops: Vec::new(),
+            options: GenerationOptions::default(),
             choices: 1,
-            ignore_end: false,
-            format: None,
-            logprobs: None,
-            speculation: None,
             cache: CacheOverrides::default(),
             request_id: "".into(),
             owner: None,
-            priority: 0,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use forerun::Error;
 use forerun_engine::RejectError;
 use forerun_grammar::GrammarError;
 use forerun_text::TextError;
@@ -218,6 +219,22 @@ impl From<RejectError> for ServerError {
 impl From<GrammarError> for ServerError {
     fn from(error: GrammarError) -> Self {
         Self::invalid("response_format", error.to_string())
+    }
+}
+
+impl From<Error> for ServerError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Text(error) => error.into(),
+            Error::Grammar(error) => error.into(),
+            Error::Reject(error) => error.into(),
+            Error::Vocabulary(why) => Self::invalid("response_format", why),
+            Error::NoTemplate => Self::invalid(
+                "messages",
+                "this model has no chat template; continue text at /v1/completions instead",
+            ),
+            other => Self::Failed(other.to_string()),
+        }
     }
 }
 

@@ -25,13 +25,11 @@ mod metrics;
 mod model;
 mod page;
 mod prepare;
-mod sampling;
 mod server;
 mod service;
 mod settings;
 mod wire;
 
 pub use model::{Facts, ServedModel};
-pub use sampling::{PromptKind, SamplingOverrides, SamplingSource};
 pub use server::{Handle, Server, StartError};
 pub use settings::Settings;

@@ -4,8 +4,8 @@
 //! taking what both renderings have in common. So it holds whatever a template does.
 
 use crate::app::App;
-use forerun_base::Token;
-use forerun_text::{ChatInput, ChatTemplate, RenderedPrompt};
+use forerun::{RenderedChat, Token};
+use forerun_text::{ChatInput, ChatTemplate};
 use serde_json::{Value, json};
 
 /// Marks of a client that are looked for.
@@ -17,7 +17,7 @@ const SHORT: usize = 64;
 pub(crate) struct Rendered<'a> {
     pub(crate) template: &'a ChatTemplate,
     /// With the opening of the answer.
-    pub(crate) prompt: RenderedPrompt,
+    pub(crate) chat: &'a RenderedChat,
 }
 
 impl Rendered<'_> {
@@ -26,7 +26,7 @@ impl Rendered<'_> {
         if tokens.len() < SHORT {
             return Vec::new();
         }
-        let messages = &self.prompt.messages;
+        let messages = &self.chat.prompt.messages;
         let count = messages.len();
         let is_system = |message: &&Value| message["role"] == "system";
         let system = messages.iter().take_while(is_system).count();
@@ -47,7 +47,7 @@ impl Rendered<'_> {
 
     /// The position after the first `end` messages.
     fn mark(&self, app: &App, tokens: &[Token], end: usize) -> Option<u32> {
-        let prompt = &self.prompt;
+        let prompt = &self.chat.prompt;
         let mut messages = prompt.messages[..end].to_vec();
         if let Some(next) = prompt.messages.get(end) {
             messages.push(json!({"role": next["role"], "content": "~"}));
@@ -60,7 +60,7 @@ impl Rendered<'_> {
         });
         // A template may refuse what is no whole conversation; then there is no boundary to be had.
         let common = common_text(&prompt.text, &rendered.ok()?).to_owned();
-        let begun = app.model.tokenizer.encode_chat(&common, &prompt.literals).ok()?;
+        let begun = app.tokenizer.encode_chat(&common, &prompt.literals).ok()?;
         let same = begun.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         u32::try_from(same).ok().filter(|&at| at > 0 && (at as usize) < tokens.len())
     }

@@ -1,7 +1,7 @@
 //! The model behind the server.
 
+use forerun::{TextParts, TextProcessor};
 use forerun_backend::MemoryPlan;
-use forerun_base::Token;
 use forerun_engine::{Engine, ModelRunner};
 use forerun_text::{ChatTemplate, GenerationDefaults, Tokenizer};
 
@@ -20,7 +20,25 @@ pub struct ServedModel {
     pub defaults: GenerationDefaults,
 }
 
+/// The names that the model answers to.
+#[derive(Debug)]
+pub(crate) struct ModelNames {
+    pub(crate) name: String,
+    aliases: Vec<String>,
+}
+
 impl ServedModel {
+    /// Its names and its text side, for an engine that was built like this.
+    pub(crate) fn into_parts(self, facts: &Facts) -> (ModelNames, TextProcessor) {
+        let Self { name, aliases, tokenizer, template, defaults } = self;
+        let (vocabulary, context) = (facts.vocabulary, facts.context);
+        let (tokenizer, template) = (Ok(tokenizer), Ok(template));
+        let parts = TextParts { tokenizer, template, defaults, vocabulary, context };
+        (ModelNames { name, aliases }, TextProcessor::new(parts))
+    }
+}
+
+impl ModelNames {
     /// Whether a client's name for a model is this one.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let is = |alias: &String| match alias.strip_suffix('*') {
@@ -39,17 +57,6 @@ impl ServedModel {
     /// Whether it answers to names that cannot be listed.
     pub(crate) fn has_open_names(&self) -> bool {
         self.aliases.iter().any(|alias| alias.ends_with('*'))
-    }
-
-    /// Tokens that end a continued text.
-    pub(crate) fn end_tokens(&self) -> Vec<Token> {
-        self.defaults.eos_token_ids.clone()
-    }
-
-    /// Tokens that end a turn of a conversation.
-    pub(crate) fn chat_end_tokens(&self, template: &ChatTemplate) -> Vec<Token> {
-        let defaults = self.defaults.clone();
-        defaults.with_chat_eos(&self.tokenizer, template.special_tokens()).eos_token_ids
     }
 }
 

@@ -1,8 +1,7 @@
 //! Options that choose tokens.
 
 use clap::Args;
-use forerun_base::Token;
-use forerun_server::SamplingOverrides;
+use forerun::{SamplingOverrides, Token};
 
 #[derive(Args, Clone, Debug)]
 #[command(
@@ -47,8 +46,8 @@ pub(crate) struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// What is asked of the model's defaults.
-    pub(crate) fn wish(&self) -> SamplingOverrides {
+    /// The parameters that were typed.
+    pub(crate) fn overrides(&self) -> SamplingOverrides {
         SamplingOverrides {
             temperature: self.temperature,
             top_k: self.top_k,

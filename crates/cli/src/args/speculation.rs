@@ -1,7 +1,8 @@
 //! Options for speculative decoding. In verified mode none of them changes a token.
 
 use clap::{Args, ValueEnum};
-use forerun_engine::{Depth, DraftVocabulary, Mode, Speculation};
+use forerun::{Depth, DraftVocabulary, Drafting, MtpUse};
+use forerun_engine::Speculation;
 
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Speculation")]
@@ -57,20 +58,20 @@ impl Default for SpeculationArgs {
 }
 
 impl SpeculationArgs {
-    /// What the engine is to do.
-    pub(crate) fn speculation(&self) -> Speculation {
-        let max_drafts = self.draft.max_drafts();
-        let (mtp, text) = (self.mtp != Mtp::Off, self.ngram == Switch::On);
-        if max_drafts == 0 || !(mtp || text) {
-            return Speculation::OFF;
-        }
-        let vocabulary = self.vocabulary.draft_vocabulary;
-        let (mode, text) = match self.mtp {
-            // A repetition taken unchecked would repeat for ever.
-            Mtp::Optimistic => (Mode::Optimistic, false),
-            Mtp::Verified | Mtp::Off => (Mode::Verified, text),
+    /// The same as the library has it.
+    pub(crate) fn drafting(&self) -> Drafting {
+        let mtp = match self.mtp {
+            Mtp::Verified => MtpUse::Verified,
+            Mtp::Optimistic => MtpUse::Optimistic,
+            Mtp::Off => MtpUse::Off,
         };
-        Speculation { mode, max_drafts, mtp, text, vocabulary }
+        let (ngram, vocabulary) = (self.ngram == Switch::On, self.vocabulary.draft_vocabulary);
+        Drafting { depth: self.draft, mtp, ngram, vocabulary }
+    }
+
+    /// The same as the engine has it.
+    pub(crate) fn speculation(&self) -> Speculation {
+        self.drafting().speculation()
     }
 }
 

@@ -6,9 +6,9 @@ use crate::args::BenchArgs;
 use crate::generation;
 use crate::load::Source;
 use anyhow::bail;
+use forerun::PromptKind;
 use forerun_engine::{Sampling, Settings, Speculation};
 use forerun_model::ModelSpec;
-use forerun_server::PromptKind;
 
 /// Prompts of these lengths are read where the model reaches that far.
 const READ_LENGTHS: [usize; 2] = [512, 1024];

@@ -1,44 +1,38 @@
 //! The chat at a terminal.
 //!
-//! The finished sequence stays parked in the engine, so a turn reads only what is new; whether it
-//! does or the conversation is read again changes the time and not the text.
+//! With a chat template the library remembers the conversation and keeps its state on the device. Without one each line is
+//! continued as it stands and nothing is remembered.
 
 use super::command::{Command, HELP};
-use super::conversation::{Conversation, Rendered};
-use super::form::Form;
-use crate::answer::{Answer, Question, answer};
+use crate::answer::{line, sampling_line, show_answer};
 use crate::exit::Outcome;
-use crate::generation::Generation;
-use crate::load::{Loaded, Source};
 use crate::report::bytes_text;
 use crate::terminal;
-use forerun_base::{SeqId, Token};
+use forerun::{Answer, Chat, Error, GenerationOptions, Messages, Model, PromptKind, RejectError};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use std::ops::ControlFlow;
 
-pub(super) struct Chat {
-    source: Source,
-    loaded: Loaded,
-    generation: Generation,
-    conversation: Conversation,
-    form: Option<Form>,
-    end_tokens: Vec<Token>,
-    parked: Option<SeqId>,
+/// A chat with somebody at a terminal.
+pub(super) struct Terminal {
+    model: Model,
+    /// `None` where the model has no chat template.
+    chat: Option<Chat>,
+    options: GenerationOptions,
     last: Option<Answer>,
+    /// How tokens were sampled last, for the line after an answer.
+    sampled: String,
 }
 
-impl Chat {
+impl Terminal {
     pub(super) fn new(
-        source: Source,
-        loaded: Loaded,
-        generation: Generation,
-        conversation: Conversation,
-        form: Option<Form>,
+        model: Model,
+        messages: Option<Messages>,
+        options: GenerationOptions,
     ) -> Self {
-        let end_tokens = source.text.end_tokens(conversation.template());
-        let (parked, last) = (None, None);
-        Self { source, loaded, generation, conversation, form, end_tokens, parked, last }
+        let chat = messages
+            .map(|messages| model.chat().with_messages(messages).with_options(options.clone()));
+        Self { model, chat, options, last: None, sampled: String::new() }
     }
 
     /// Reads lines and answers them until someone leaves.
@@ -67,9 +61,9 @@ impl Chat {
     }
 
     fn greet(&mut self) {
-        let device = self.loaded.engine.runner().device();
-        terminal::aside(&format!("{} on {device}. /help lists commands.", self.source.path));
-        if self.conversation.template().is_none() {
+        let (name, device) = (self.model.name(), self.model.device());
+        terminal::aside(&format!("{name} on {device}. /help lists commands."));
+        if self.chat.is_none() {
             terminal::aside(
                 "without a chat template each line is continued as it stands; nothing is remembered",
             );
@@ -85,16 +79,16 @@ impl Chat {
             Some(Command::Quit) => return Ok(ControlFlow::Break(())),
             Some(Command::Help) => terminal::note(HELP),
             Some(Command::Reset) => {
-                self.conversation.reset();
+                self.chat.iter_mut().for_each(Chat::reset);
                 terminal::aside("forgotten");
             }
-            Some(Command::System(_)) if self.conversation.template().is_none() => {
-                terminal::note("without a chat template there is no system message");
-            }
-            Some(Command::System(system)) => {
-                terminal::aside(if system.is_some() { "set" } else { "removed" });
-                self.conversation.set_system(system);
-            }
+            Some(Command::System(system)) => match &mut self.chat {
+                None => terminal::note("without a chat template there is no system message"),
+                Some(chat) => {
+                    terminal::aside(if system.is_some() { "set" } else { "removed" });
+                    chat.set_system(system);
+                }
+            },
             Some(Command::Stats) => self.show_stats(),
             Some(Command::Unknown(line)) => {
                 terminal::note(&format!("unknown command `{line}`; /help lists the known ones"));
@@ -103,57 +97,57 @@ impl Chat {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn answer_line(&mut self, line: &str) -> anyhow::Result<()> {
-        let context = self.loaded.engine.runner().limits().context;
-        let Rendered { tokens: prompt, text } =
-            match self.conversation.prompt_after(&self.source.text, line, context) {
-                Ok(prompt) => prompt,
-                // The template refused this turn; the conversation goes on without it.
-                Err(error) => {
-                    terminal::note(&format!("error: {error:#}"));
-                    return Ok(());
-                }
-            };
-        if prompt.len() >= context {
-            terminal::note(&format!(
-                "this turn needs {} tokens and the context holds {context}: /reset forgets the \
-                 conversation, or start again with a larger --ctx",
-                prompt.len()
-            ));
-            return Ok(());
-        }
-        let form = self.form.as_ref();
-        let constraint = form.map(|form| form.constraint(text.as_deref())).transpose()?;
-        let question = Question {
-            prompt,
-            generation: &self.generation,
-            end_tokens: &self.end_tokens,
-            tokenizer: self.source.text.tokenizer.as_ref(),
-            constraint,
-            park: self.conversation.template().is_some(),
+    fn answer_line(&mut self, text: &str) -> anyhow::Result<()> {
+        let Self { model, chat, options, .. } = self;
+        let (kind, answer, sampling) = match chat {
+            Some(chat) => {
+                let mut reply = match chat.send(text) {
+                    Ok(reply) => reply,
+                    // The conversation goes on without this turn.
+                    Err(error) => return Ok(explain(error)),
+                };
+                show_answer(&mut reply, &mut terminal::show)?;
+                let sampling = reply.sampling().clone();
+                (PromptKind::Chat, reply.answer()?, sampling)
+            }
+            None => {
+                let mut stream = match model.complete(text, options.clone()) {
+                    Ok(stream) => stream,
+                    Err(error) => return Ok(explain(error)),
+                };
+                show_answer(&mut stream, &mut terminal::show)?;
+                let sampling = stream.sampling().clone();
+                (PromptKind::Text, stream.answer()?, sampling)
+            }
         };
-        let parked = self.parked.take();
-        let answer = answer(&mut self.loaded.engine, question, parked, &mut terminal::show)?;
-        let text = answer.text.as_deref().unwrap_or_default();
-        terminal::end_line(text)?;
-        terminal::aside(&answer.line());
-        // Stopped before the first token, it is as if nobody had asked.
-        if !answer.token_ids.is_empty() {
-            self.conversation.remember(line, text);
-        }
-        self.parked = answer.parked;
+        terminal::end_line(&answer.text)?;
+        self.sampled = sampling_line(self.model.processor(), kind, &sampling);
+        terminal::aside(&line(&answer, &self.sampled));
         self.last = Some(answer);
         Ok(())
     }
 
     fn show_stats(&mut self) {
-        let used = self.last.as_ref().map_or(0, |a| a.prompt_tokens + a.token_ids.len());
-        let runner = self.loaded.engine.runner();
-        let memory = bytes_text(runner.memory().total());
-        let context = runner.limits().context;
+        let used = |a: &Answer| a.finish.prompt_tokens + a.token_ids.len();
+        let used = self.last.as_ref().map_or(0, used);
+        let memory = bytes_text(self.model.memory().total());
+        let context = self.model.context();
         if let Some(last) = &self.last {
-            terminal::note(&last.line());
+            terminal::note(&line(last, &self.sampled));
         }
         terminal::note(&format!("context {used} of {context} tok · memory {memory}"));
+    }
+}
+
+/// Why a turn has no answer.
+fn explain(error: Error) {
+    match error {
+        Error::Reject(RejectError::PromptTooLong { prompt, context }) => {
+            terminal::note(&format!(
+                "this turn needs {prompt} tokens and the context holds {context}: /reset forgets the \
+                 conversation, or start again with a larger --ctx"
+            ));
+        }
+        error => terminal::note(&format!("error: {error}")),
     }
 }

@@ -1,68 +1,51 @@
 //! What an answer is held to, as the options say.
 
 use crate::args::{FormArgs, RunArgs};
-use crate::load::Source;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
+use forerun::{Error, GrammarSource, RenderedChat, TextProcessor};
 use forerun_engine::Constraint;
-use forerun_grammar::{GrammarSource, Grammars};
-use forerun_text::{ChatTemplate, Dialect, Opening};
 use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
 
-/// A grammar for the answers of one model.
+/// The constraint of the answers.
 pub(super) struct Form {
-    /// The option that asked for it.
+    /// The option that sets it.
     option: &'static str,
-    source: GrammarSource,
-    grammars: Grammars,
-    /// How the model marks reasoning, where a template may begin it.
-    dialect: Option<Dialect>,
-    no_think: bool,
+    pub(super) source: GrammarSource,
 }
 
 impl Form {
-    /// What the options ask for. Whatever is wrong with it is said here, before weights are read.
+    /// What the options say. Whatever is wrong with it is an error here, before weights are read.
     pub(super) fn from_args(
         args: &RunArgs,
-        model: &Source,
-        template: Option<&ChatTemplate>,
+        processor: &TextProcessor,
     ) -> anyhow::Result<Option<Self>> {
-        let Some((option, source)) = asked(&args.form)? else { return Ok(None) };
-        let tokenizer =
-            model.text.tokenizer.as_ref().ok_or_else(|| {
-                anyhow!("{option} needs text, and this model has no tokenizer.json")
-            })?;
-        let vocabulary = model.blueprint.spec.vocabulary;
-        let ends = model.text.end_tokens(template);
-        let form = Self {
-            option,
-            source,
-            grammars: Grammars::new(tokenizer, vocabulary, &ends).context(option)?,
-            dialect: template.map(|template| Dialect::of(template, tokenizer)),
-            no_think: args.no_think,
-        };
-        form.constraint(None)?;
+        let Some((option, source)) = grammar(&args.form)? else { return Ok(None) };
+        if let Err(Error::NoTokenizer(_)) = processor.tokenizer() {
+            bail!("{option} needs text, and this model has no tokenizer.json");
+        }
+        let form = Self { option, source };
+        constraint(Some(&form), processor, None)?;
         Ok(Some(form))
     }
+}
 
-    /// The constraint of one answer. `rendered` is its prompt as the template wrote it, which may have begun reasoning.
-    pub(super) fn constraint(&self, rendered: Option<&str>) -> anyhow::Result<Box<dyn Constraint>> {
-        let inner = self.grammars.compile(&self.source).context(self.option)?;
-        let (Some(dialect), Some(rendered)) = (&self.dialect, rendered) else { return Ok(inner) };
-        match (dialect.opening(rendered), dialect.reasoning_end()) {
-            (Opening::Open, Some(end)) => {
-                // Reasoning that a template begins though it was told not to ends at once.
-                let budget = self.no_think.then_some(0);
-                self.grammars.after_reasoning(end, budget, Some(inner)).context(self.option)
-            }
-            _ => Ok(inner),
-        }
+/// What one answer is held to. `chat` is its prompt as the template wrote it, which may have begun reasoning.
+pub(super) fn constraint(
+    form: Option<&Form>,
+    processor: &TextProcessor,
+    chat: Option<&RenderedChat>,
+) -> anyhow::Result<Option<Box<dyn Constraint>>> {
+    let made = processor.constraint(chat, form.map(|form| &form.source), &|| true);
+    match form {
+        Some(form) => made.context(form.option),
+        None => Ok(made?),
     }
 }
 
 /// The grammar among the options, and which of them it is.
-fn asked(args: &FormArgs) -> anyhow::Result<Option<(&'static str, GrammarSource)>> {
+fn grammar(args: &FormArgs) -> anyhow::Result<Option<(&'static str, GrammarSource)>> {
     Ok(if let Some(schema) = &args.json_schema {
         Some(("--json-schema", GrammarSource::JsonSchema(json_schema(schema)?)))
     } else if let Some(expression) = &args.regex {

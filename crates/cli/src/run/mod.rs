@@ -9,49 +9,54 @@ mod one_shot;
 
 use crate::args::RunArgs;
 use crate::exit::Outcome;
-use crate::generation::Generation;
 use crate::load::Source;
-use crate::sizing;
+use crate::{generation, sizing};
 use anyhow::bail;
-use conversation::{Conversation, Rendered};
-use forerun_server::PromptKind;
-use forerun_text::ChatTemplate;
-use form::Form;
+use forerun::{EncodedPrompt, GenerationOptions, PromptKind, TextProcessor};
+use forerun_engine::check_tokens;
+use form::{Form, constraint};
 use input::{Input, Prompt};
 use one_shot::Plan;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let Input { model, prompt } = Input::from_args(args)?;
     let source = Source::open(&model, &args.model_options)?;
-    let generation = |chat: Option<&ChatTemplate>| -> anyhow::Result<Generation> {
-        let kind = chat.map_or(PromptKind::Text, |_| PromptKind::Chat);
-        let generation = Generation::from_args(args, &source.text.defaults, kind);
-        generation.sampling.check(source.blueprint.spec.vocabulary)?;
-        Ok(generation)
-    };
     let settings = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
-    match prompt {
-        Prompt::Ids(ids) => {
-            let generation = generation(None)?;
-            let prompt = Rendered { tokens: ids, text: None };
-            let form = Form::from_args(args, &source, None)?;
-            one_shot::run(args, Plan { source, generation, settings, prompt, chat: None, form })
-        }
-        Prompt::Text(text) => {
-            let mut conversation = Conversation::open(args, &source.text)?;
-            let generation = generation(conversation.template())?;
-            let prompt = conversation.prompt_after(&source.text, &text, settings.context)?;
-            let chat = conversation.into_template();
-            let form = Form::from_args(args, &source, chat.as_ref())?;
-            one_shot::run(args, Plan { source, generation, settings, prompt, chat, form })
-        }
+    let raw = args.raw || matches!(prompt, Prompt::Ids(_));
+    let processor = source.processor(settings.context, raw)?;
+    let messages = conversation::messages(args, &processor)?;
+    let kind = messages.as_ref().map_or(PromptKind::Text, |_| PromptKind::Chat);
+    let options = options(args, &processor, kind)?;
+    let encoded = match prompt {
         Prompt::Chat if args.json => bail!("--json needs a prompt: there is no chat in JSON"),
         Prompt::Chat => {
-            let conversation = Conversation::open(args, &source.text)?;
-            let generation = generation(conversation.template())?;
-            let form = Form::from_args(args, &source, conversation.template())?;
-            let loaded = source.load(&settings, args.device)?;
-            chat::Chat::new(source, loaded, generation, conversation, form).talk()
+            let form = Form::from_args(args, &processor)?;
+            let options = GenerationOptions { constraint: form.map(|form| form.source), ..options };
+            let depth = args.speculation.draft;
+            let (model, _) = source.model(processor, &settings, args.device, depth)?;
+            return chat::Terminal::new(model, messages, options).talk();
         }
+        Prompt::Ids(ids) => EncodedPrompt::of_tokens(ids),
+        Prompt::Text(text) => conversation::encode(&processor, messages.as_ref(), &text)?,
+    };
+    let form = Form::from_args(args, &processor)?;
+    let constraint = constraint(form.as_ref(), &processor, encoded.chat.as_ref())?;
+    check_tokens(&encoded.tokens, source.blueprint.spec.vocabulary)?;
+    sizing::check_fits(encoded.tokens.len(), &settings, &source.blueprint.spec)?;
+    let generation = processor.generation(encoded.tokens, kind, &options, constraint)?;
+    one_shot::run(args, Plan { source, processor, settings, kind, generation })
+}
+
+/// The options of the answers, checked before weights are read.
+fn options(
+    args: &RunArgs,
+    processor: &TextProcessor,
+    kind: PromptKind,
+) -> anyhow::Result<GenerationOptions> {
+    if !args.stop.is_empty() && processor.tokenizer().is_err() {
+        bail!("--stop needs text, and this model has no tokenizer.json");
     }
+    let options = generation::options(args, processor.defaults(), kind);
+    options.sampling.resolve(processor.defaults(), kind).check(processor.vocabulary())?;
+    Ok(options)
 }

@@ -1,67 +1,53 @@
 //! One prompt, one answer.
 
-use super::conversation::Rendered;
-use super::form::Form;
-use crate::answer::{Answer, Ending, Question, answer};
+use crate::answer::{line, show_answer};
 use crate::args::RunArgs;
 use crate::exit::Outcome;
-use crate::generation::Generation;
-use crate::load::{Loaded, Source};
+use crate::load::Source;
 use crate::receipt::ReceiptReport;
 use crate::report::{MemoryReport, SamplingReport};
-use crate::stats::TimingsReport;
-use crate::{sizing, terminal};
-use forerun_base::Token;
-use forerun_engine::{Settings, check_tokens};
-use forerun_text::ChatTemplate;
+use crate::stats::{Timings, TimingsReport};
+use crate::terminal;
+use forerun::{Answer, Ending, Generation, Model, PromptKind, Sampling, TextProcessor, Token};
+use forerun_engine::Settings;
 use serde::Serialize;
 
 /// Everything decided before weights are read.
 pub(super) struct Plan {
     pub(super) source: Source,
-    pub(super) generation: Generation,
+    pub(super) processor: TextProcessor,
     pub(super) settings: Settings,
-    pub(super) prompt: Rendered,
-    /// The template the prompt went through.
-    pub(super) chat: Option<ChatTemplate>,
-    /// What the answer must look like.
-    pub(super) form: Option<Form>,
+    pub(super) kind: PromptKind,
+    pub(super) generation: Generation,
 }
 
 pub(super) fn run(args: &RunArgs, plan: Plan) -> anyhow::Result<Outcome> {
-    let Plan { source, generation, settings, prompt, chat, form } = plan;
-    let Rendered { tokens: prompt, text } = prompt;
-    let constraint = form.map(|form| form.constraint(text.as_deref())).transpose()?;
-    check_tokens(&prompt, source.blueprint.spec.vocabulary)?;
-    sizing::check_fits(prompt.len(), &settings, &source.blueprint.spec)?;
-    let mut loaded = source.load(&settings, args.device)?;
-    let question = Question {
-        prompt,
-        generation: &generation,
-        end_tokens: &source.text.end_tokens(chat.as_ref()),
-        tokenizer: source.text.tokenizer.as_ref(),
-        constraint,
-        park: false,
-    };
+    let Plan { source, processor, settings, kind, generation } = plan;
+    let depth = args.speculation.draft;
+    let sampling = generation.sampling.clone();
+    let sampled = crate::answer::sampling_line(&processor, kind, &sampling);
+    let (model, load_s) = source.model(processor, &settings, args.device, depth)?;
+    let mut stream = model.generate(generation)?;
     let mut show = |text: &str| if args.json { Ok(()) } else { terminal::show(text) };
-    let answer = answer(&mut loaded.engine, question, None, &mut show)?;
+    show_answer(&mut stream, &mut show)?;
+    let answer = stream.answer()?;
     if args.json {
-        terminal::show_json(&Report::new(&source, &mut loaded, &generation, &answer))?;
+        terminal::show_json(&Report::new(&model, load_s, kind, &sampling, &answer))?;
     } else {
-        finish_text(&answer)?;
+        finish_text(&model, &answer, &sampled)?;
     }
-    Ok(if answer.ending == Ending::Cancelled { Outcome::Cancelled } else { Outcome::Done })
+    let cancelled = answer.finish.ending == Ending::Cancelled;
+    Ok(if cancelled { Outcome::Cancelled } else { Outcome::Done })
 }
 
-fn finish_text(answer: &Answer) -> anyhow::Result<()> {
-    match &answer.text {
-        Some(text) => terminal::end_line(text)?,
-        None => {
-            let ids: Vec<String> = answer.token_ids.iter().map(Token::to_string).collect();
-            terminal::show(&format!("{}\n", ids.join(",")))?;
-        }
+fn finish_text(model: &Model, answer: &Answer, sampled: &str) -> anyhow::Result<()> {
+    if model.processor().tokenizer().is_ok() {
+        terminal::end_line(&answer.text)?;
+    } else {
+        let ids: Vec<String> = answer.token_ids.iter().map(Token::to_string).collect();
+        terminal::show(&format!("{}\n", ids.join(",")))?;
     }
-    terminal::aside(&answer.line());
+    terminal::aside(&line(answer, sampled));
     Ok(())
 }
 
@@ -77,7 +63,7 @@ struct Report<'a> {
     timings: TimingsReport,
     speculation: ReceiptReport,
     model: &'a str,
-    device: String,
+    device: &'a str,
     seed: u64,
     sampling: SamplingReport<'a>,
     sampling_source: &'static str,
@@ -86,28 +72,28 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn new(
-        source: &'a Source,
-        loaded: &mut Loaded,
-        generation: &'a Generation,
+        model: &'a Model,
+        load_s: f64,
+        kind: PromptKind,
+        sampling: &'a Sampling,
         answer: &'a Answer,
     ) -> Self {
-        let speculation = ReceiptReport::new(&loaded.engine, &answer.receipt);
-        let runner = loaded.engine.runner();
+        let (processor, finish) = (model.processor(), &answer.finish);
         Self {
-            text: answer.text.as_deref(),
+            text: processor.tokenizer().is_ok().then_some(&answer.text),
             token_ids: &answer.token_ids,
-            finish_reason: answer.ending.reason(),
-            stop_string: answer.ending.stop_string(),
-            prompt_tokens: answer.prompt_tokens,
+            finish_reason: finish.ending.reason(),
+            stop_string: finish.ending.stop_string(),
+            prompt_tokens: finish.prompt_tokens,
             completion_tokens: answer.token_ids.len(),
-            timings: answer.timings.report(loaded.load_s),
-            speculation,
-            model: &source.path,
-            device: runner.device(),
-            seed: generation.sampling.seed,
-            sampling: SamplingReport::from(&generation.sampling),
-            sampling_source: generation.source.as_str(),
-            memory: MemoryReport::from(runner.memory()),
+            timings: Timings::of(finish).report(load_s),
+            speculation: ReceiptReport::new(model.speculation_off(), &finish.receipt),
+            model: model.name(),
+            device: model.device(),
+            seed: sampling.seed,
+            sampling: SamplingReport::from(sampling),
+            sampling_source: processor.sampling_source(kind).as_str(),
+            memory: MemoryReport::from(model.memory()),
         }
     }
 }

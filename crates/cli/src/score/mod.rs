@@ -9,7 +9,7 @@ use crate::report::MemoryReport;
 use crate::{ids, sizing, stats, stdin, terminal};
 use anyhow::{Context, bail};
 use forerun_base::Token;
-use forerun_engine::{check_tokens, log_probability};
+use forerun_engine::check_tokens;
 use logits_file::LogitsFile;
 use serde::Serialize;
 use std::path::Path;
@@ -76,8 +76,7 @@ fn checked(tokens: Vec<Token>, source: &Source) -> anyhow::Result<Vec<Token>> {
 
 /// What the model thinks of a text.
 struct Scores {
-    /// `ln p(token | tokens before)`, aligned with the tokens: the first has none.
-    logprobs: Vec<Option<f64>>,
+    scores: forerun::Scores,
     time: Duration,
 }
 
@@ -90,41 +89,29 @@ impl Scores {
     ) -> anyhow::Result<Self> {
         let shape = [tokens.len(), source.blueprint.spec.vocabulary];
         let mut file = logits.map(|path| LogitsFile::create(path, shape)).transpose()?;
-        let mut logprobs = vec![None];
         let mut written = Ok(());
         let started = Instant::now();
-        loaded.engine.score(tokens, &mut |row| {
+        let scores = forerun::Scores::compute(&mut loaded.engine, tokens.to_vec(), &mut |row| {
             if let (Some(file), Ok(())) = (&mut file, &written) {
                 written = file.push(row);
             }
-            if let Some(&next) = tokens.get(logprobs.len()) {
-                logprobs.push(Some(log_probability(row, next)));
-            }
-        })?;
+        });
         let time = started.elapsed();
         written?;
-        file.map(LogitsFile::finish).transpose()?;
-        if let Some(at) = logprobs.iter().position(|p| p.is_some_and(f64::is_nan)) {
-            bail!(
-                "the model's numbers are not finite at position {at}: a weight is broken or too large"
-            );
+        // Logits that are not finite are written all the same, for whoever looks for the cause.
+        if let Ok(_) | Err(forerun::Error::NotFinite { .. }) = scores {
+            file.map(LogitsFile::finish).transpose()?;
         }
-        Ok(Self { logprobs, time })
+        Ok(Self { scores: scores?, time })
     }
 
-    fn scored(&self) -> impl Iterator<Item = f64> {
-        self.logprobs.iter().copied().flatten()
-    }
-
-    /// `exp(−mean)`; `None` when a single token leaves nothing to predict.
     fn perplexity(&self) -> Option<f64> {
-        let count = self.scored().count();
-        (count > 0).then(|| (-self.scored().sum::<f64>() / count as f64).exp())
+        self.scores.perplexity()
     }
 
     fn listing(&self, source: &Source, tokens: &[Token]) -> String {
         let mut lines = String::new();
-        for (i, (&token, logprob)) in tokens.iter().zip(&self.logprobs).enumerate() {
+        for (i, (&token, logprob)) in tokens.iter().zip(&self.scores.logprobs).enumerate() {
             let text = source.text.tokenizer.as_ref().map_or(Ok(String::new()), |tokenizer| {
                 tokenizer.decode(&[token], false).map(|text| format!("{text:?}"))
             });
@@ -137,7 +124,7 @@ impl Scores {
 
     fn summary(&self, tokens: &[Token]) -> String {
         let perplexity = self.perplexity().map_or("-".to_owned(), |p| format!("{p:.4}"));
-        let sum: f64 = self.scored().sum();
+        let sum = self.scores.sum();
         let rate = stats::rate(tokens.len(), self.time);
         let count = tokens.len();
         format!(
@@ -154,7 +141,7 @@ impl Scores {
         let runner = loaded.engine.runner();
         Report {
             token_ids: tokens,
-            logprobs: &self.logprobs,
+            logprobs: &self.scores.logprobs,
             perplexity: self.perplexity(),
             tokens: tokens.len(),
             timings: Timings {

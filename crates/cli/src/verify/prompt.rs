@@ -1,6 +1,6 @@
 //! Prompts. Most are made of token ids alone, so that a model without a tokenizer can be verified.
 
-use crate::model_text::ModelText;
+use forerun::ModelText;
 use forerun_base::Token;
 
 const OPENINGS: [&str; 2] = [

@@ -7,7 +7,7 @@
 use super::ignored;
 use crate::app::App;
 use crate::error::Form;
-use crate::model::{Facts, ServedModel};
+use crate::model::{Facts, ModelNames};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -29,7 +29,7 @@ pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
 }
 
 /// The whole document as text.
-pub(crate) fn document(model: &ServedModel, facts: &Facts, most_answers: usize) -> String {
+pub(crate) fn document(model: &ModelNames, facts: &Facts, most_answers: usize) -> String {
     let mut document = parse(SHARED);
     for api in APIS.map(parse) {
         for place in ["/paths", "/components/schemas", "/components/responses"] {

@@ -30,7 +30,7 @@ pub(crate) async fn tokenize(
     let tokenized = on_the_side(move || {
         let app = &side;
         let tokens = match (text, messages) {
-            (Some(text), None) => prepare::encode(app, &text, add_special)?,
+            (Some(text), None) => app.text.encode(&text, add_special)?,
             (None, Some(messages)) => {
                 let template_arguments = arguments;
                 let request =
@@ -42,7 +42,7 @@ pub(crate) async fn tokenize(
                 return Err(ServerError::invalid("prompt", message));
             }
         };
-        let tokenizer = &app.model.tokenizer;
+        let tokenizer = &app.tokenizer;
         let spelling = |&token: &Token| tokenizer.token_text(token).unwrap_or_default();
         Ok(Tokenized {
             count: tokens.len(),
@@ -66,7 +66,7 @@ pub(crate) async fn detokenize(
     let side = Arc::clone(&app);
     let prompt = on_the_side(move || {
         check_tokens(&tokens, side.facts.vocabulary)?;
-        Ok(side.model.tokenizer.decode(&tokens, false)?)
+        Ok(side.tokenizer.decode(&tokens, false)?)
     })
     .await?;
     Ok(super::json(&Detokenized { prompt }))

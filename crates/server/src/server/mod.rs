@@ -20,8 +20,6 @@ use crate::service::{Places, Service, Thread, Watchers};
 use crate::settings::Settings;
 use connection::Connections;
 use forerun_engine::{Engine, ModelRunner};
-use forerun_grammar::{GrammarError, Grammars};
-use forerun_text::Dialect;
 use signals::{Signals, asked};
 use std::io;
 use std::net::SocketAddr;
@@ -104,13 +102,17 @@ impl Server {
         let places = Places::new(facts.sequences.saturating_add(settings.queue));
         let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), looks: Arc::default() };
         let tokenizer = model.tokenizer.clone();
-        let started = Service::start(engine, tokenizer, Arc::clone(&places), watchers.clone())?;
+        let (model, text) = model.into_parts(&facts);
+        let started =
+            Service::start(engine, tokenizer.clone(), Arc::clone(&places), watchers.clone())?;
         if started.warmed.blocking_recv().is_err() {
             return Err(StartError::Engine(last_words(started.thread)));
         }
+        // Learnt before the first request needs it; without, requests with a grammar are told why.
+        let _ = text.grammars();
         let app = Arc::new(App {
-            grammars: grammars(&model, &facts),
-            dialect: model.template.as_ref().map(|t| Dialect::of(t, &model.tokenizer)),
+            text,
+            tokenizer,
             openapi: api::openapi::document(&model, &facts, places.room()),
             model,
             facts,
@@ -174,15 +176,6 @@ impl Server {
             Err(_) => Err(StartError::Engine("the engine's thread panicked".to_owned())),
         }
     }
-}
-
-/// Learns the vocabulary. What ends a turn of a chat ends any answer that has a grammar.
-fn grammars(model: &ServedModel, facts: &Facts) -> Result<Grammars, GrammarError> {
-    let ends = match &model.template {
-        Some(template) => model.chat_end_tokens(template),
-        None => model.end_tokens(),
-    };
-    Grammars::new(&model.tokenizer, facts.vocabulary, &ends)
 }
 
 /// Lets nobody in and waits for those inside; a second signal ends the patience.

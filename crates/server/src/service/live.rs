@@ -1,22 +1,20 @@
 //! An answer in the making, on the engine's thread.
 
-use super::{End, Ending, Piece, Place, Said, Sink, Submission, Times, lock};
+use super::{End, Job, Piece, Place, Said, Sink, Submission, Times};
 use crate::auth::Owner;
 use crate::cache_traces::CacheTraces;
 use crate::metrics::Metrics;
-use forerun_base::Token;
+use forerun::{AnswerText, Ending, Error, Token};
 use forerun_engine::{CacheReport, FinishReason, Receipt, Request, TokenLogprobs};
-use forerun_text::{TextError, Tokenizer, Transcript};
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use forerun_text::{TextError, Tokenizer};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One answer: where its pieces go and what they are made of.
 pub(super) struct Live {
     choice: usize,
     sink: Sink,
-    heard: Arc<Mutex<Heard>>,
-    stops: Vec<String>,
+    text: AnswerText,
     end_tokens: Vec<Token>,
     request_id: Arc<str>,
     owner: Option<Owner>,
@@ -37,21 +35,6 @@ pub(super) struct Live {
     place: Place,
 }
 
-/// The text so far, filled by the request's watch before the engine tells of the tokens.
-struct Heard {
-    transcript: Transcript,
-    /// What each token settled that the engine has not told of yet.
-    settled: VecDeque<String>,
-}
-
-impl Heard {
-    fn take(&mut self, token: Token) -> bool {
-        let ends = self.transcript.take(token);
-        self.settled.push_back(self.transcript.fresh());
-        ends
-    }
-}
-
 impl Live {
     /// An answer and the request that makes it.
     pub(super) fn new(
@@ -60,41 +43,27 @@ impl Live {
         metrics: &Arc<Metrics>,
     ) -> Result<(Self, Request), TextError> {
         let Submission { job, choice, sink, place, arrived } = submission;
-        let transcript =
-            Transcript::new(Some(tokenizer), job.stops.clone(), job.end_tokens.clone())?
-                .showing(job.shown);
-        let heard = Arc::new(Mutex::new(Heard { transcript, settled: VecDeque::new() }));
-        let watched = Arc::clone(&heard);
+        let Job { generation, request_id, owner } = job;
+        let (prompt, end_tokens) = (generation.prompt.clone(), generation.end_tokens.clone());
+        let (text, request) = AnswerText::begin(generation, Some(tokenizer))?;
         let live = Self {
             choice,
             sink,
-            heard,
-            stops: job.stops,
-            end_tokens: job.end_tokens.clone(),
-            prompt: job.prompt.clone(),
-            prompt_tokens: job.prompt.len(),
+            text,
+            end_tokens,
+            prompt_tokens: prompt.len(),
+            prompt,
             completion_tokens: 0,
             fresh: Vec::new(),
             arrived,
             started: None,
             cached: CacheReport::default(),
-            request_id: job.request_id,
-            owner: job.owner,
+            request_id,
+            owner,
             first_token: None,
             last_token: arrived,
             metrics: Arc::clone(metrics),
             place,
-        };
-        let request = Request {
-            sampling: job.sampling,
-            end_tokens: job.end_tokens,
-            watch: Some(Box::new(move |token| lock(&watched).take(token))),
-            depth: job.depth,
-            priority: job.priority,
-            constraint: job.constraint,
-            logprobs: job.logprobs,
-            cache: job.cache,
-            ..Request::greedy(job.prompt, job.max_tokens)
         };
         Ok((live, request))
     }
@@ -132,7 +101,7 @@ impl Live {
     /// Takes a token that was decided; its text went through the watch already.
     pub(super) fn token(&mut self, token: Token, logprobs: Option<Box<TokenLogprobs>>) {
         self.completion_tokens += 1;
-        let text = lock(&self.heard).settled.pop_front().unwrap_or_default();
+        let text = self.text.next_token();
         let logprobs = logprobs.filter(|_| !self.end_tokens.contains(&token));
         self.fresh.push(Said { text, logprobs });
     }
@@ -161,21 +130,12 @@ impl Live {
     /// Tells the rest and the end.
     pub(super) fn finish(mut self, reason: FinishReason, receipt: Receipt) {
         self.flush();
-        let mut heard = lock(&self.heard);
-        let rest = heard.transcript.finish();
-        let text = heard.transcript.fresh();
-        let stopped = heard.transcript.hit().map(|i| Ending::Stop(self.stops[i].clone()));
-        drop(heard);
-        let ending = match (rest, reason, stopped) {
-            (Err(error), ..) => return self.fail(error.to_string()),
-            (_, FinishReason::Failed(why), _) => return self.fail(why),
-            (_, FinishReason::Refused(why), _) => return self.refuse(why),
-            (_, FinishReason::Cancelled, _) => return self.metrics.note_end("abort"),
-            (_, _, Some(stop)) => stop,
-            (_, FinishReason::Length, _) => Ending::Length,
-            (_, FinishReason::EndToken | FinishReason::Complete | FinishReason::Watched, _) => {
-                Ending::EndToken
-            }
+        let (text, ending) = match self.text.finish(reason) {
+            Ok((_, Ending::Cancelled)) => return self.metrics.note_end("abort"),
+            Ok(finished) => finished,
+            Err(Error::Refused(why)) => return self.refuse(why),
+            Err(Error::Failed(why)) => return self.fail(why),
+            Err(error) => return self.fail(error.to_string()),
         };
         if !text.is_empty() {
             self.tell(Piece::Rest(text));

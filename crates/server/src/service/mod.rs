@@ -16,11 +16,8 @@ use crate::auth::Owner;
 use crate::cache_traces::CacheTraces;
 use crate::error::ServerError;
 use crate::metrics::Metrics;
-use forerun_base::Token;
-use forerun_engine::{
-    CacheReport, CacheUse, Constraint, Depth, Engine, Receipt, RejectError, Runner, Sampling,
-    TokenLogprobs,
-};
+use forerun::{Ending, Generation};
+use forerun_engine::{CacheReport, Engine, Receipt, RejectError, Runner, TokenLogprobs};
 use forerun_text::Tokenizer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -29,22 +26,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 use worker::Worker;
 
-/// What the engine is asked for one answer.
+/// One answer for the engine.
 pub(crate) struct Job {
-    pub(crate) prompt: Vec<Token>,
-    pub(crate) sampling: Sampling,
-    pub(crate) max_tokens: usize,
-    pub(crate) end_tokens: Vec<Token>,
-    pub(crate) stops: Vec<String>,
-    pub(crate) depth: Depth,
-    pub(crate) priority: i32,
-    pub(crate) cache: CacheUse,
+    pub(crate) generation: Generation,
     pub(crate) request_id: Arc<str>,
     pub(crate) owner: Option<Owner>,
-    pub(crate) constraint: Option<Box<dyn Constraint>>,
-    pub(crate) logprobs: Option<usize>,
-    /// Special tokens that are part of the text.
-    pub(crate) shown: Vec<Token>,
 }
 
 /// Part of an answer, as the engine's thread tells it.
@@ -86,15 +72,6 @@ pub(crate) struct End {
     pub(crate) completion_tokens: usize,
     pub(crate) times: Times,
     pub(crate) receipt: Receipt,
-}
-
-/// Why an answer ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    EndToken,
-    /// The text would have held this.
-    Stop(String),
-    Length,
 }
 
 /// When things happened, from the arrival of the request.

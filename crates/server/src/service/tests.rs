@@ -5,8 +5,8 @@ use crate::answer::{AnswerEvent, Answers, Reader};
 use crate::model::Facts;
 use forerun_base::{Bytes, DType};
 use forerun_engine::{
-    DraftPlan, DraftTokens, EngineError, Follow, Part, SampledTokens, Scheduler, Speculation,
-    StateShape, StateStore, StepPlan,
+    CacheUse, DraftPlan, DraftTokens, EngineError, Follow, Part, SampledTokens, Scheduler,
+    Speculation, StateShape, StateStore, StepPlan,
 };
 use forerun_model::Limits;
 
@@ -83,21 +83,8 @@ fn start(fails: Option<usize>, panics: Option<usize>) -> Started {
 }
 
 fn job(max_tokens: usize) -> Job {
-    Job {
-        prompt: vec![0],
-        sampling: Sampling::default(),
-        max_tokens,
-        end_tokens: Vec::new(),
-        stops: Vec::new(),
-        depth: Depth::Auto,
-        priority: 0,
-        cache: CacheUse::OFF,
-        request_id: "".into(),
-        owner: None,
-        constraint: None,
-        logprobs: None,
-        shown: Vec::new(),
-    }
+    let generation = Generation { cache: CacheUse::OFF, ..Generation::greedy(vec![0], max_tokens) };
+    Job { generation, request_id: "".into(), owner: None }
 }
 
 async fn ask(service: &Service, max_tokens: usize) -> Result<String, ServerError> {

@@ -8,12 +8,12 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::ids;
-use crate::service::Ending;
 use crate::wire::anthropic::{MessageResponse, ResponseBlock};
 use crate::wire::receipt::ReceiptTimings;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use forerun::Ending;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -74,15 +74,15 @@ pub(super) fn stop_reason(finish: &Finish) -> &'static str {
     match finish.end.ending {
         Ending::EndToken if finish.calls > 0 => "tool_use",
         Ending::EndToken => "end_turn",
-        Ending::Stop(_) => "stop_sequence",
-        Ending::Length => "max_tokens",
+        Ending::StopString(_) => "stop_sequence",
+        Ending::Length | Ending::Cancelled => "max_tokens",
     }
 }
 
 pub(super) fn stop_sequence(finish: &Finish) -> Option<String> {
     match &finish.end.ending {
-        Ending::Stop(stop) => Some(stop.clone()),
-        Ending::EndToken | Ending::Length => None,
+        Ending::StopString(stop) => Some(stop.clone()),
+        Ending::EndToken | Ending::Length | Ending::Cancelled => None,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::api::{Ignored, RequestFields, fields};
 use crate::chat::{CacheOverrides, ChatRequest, Effort, Generation, Reasoning};
 use crate::error::ServerError;
 use crate::wire::anthropic::{self as wire, CacheControl, Message, OutputFormat};
-use forerun_grammar::GrammarSource;
+use forerun::{GenerationOptions, GrammarSource};
 use forerun_text::ToolChoice;
 use serde_json::{Value, json};
 
@@ -20,8 +20,10 @@ pub(super) fn prompt(fields: &mut RequestFields) -> Result<ChatRequest, ServerEr
     let (format, effort) = output_config(fields)?;
     fields.word("speed", &["standard"])?;
     let marked = fields.take::<CacheControl>("cache_control")?.is_some();
+    let constraint =
+        format.map(|OutputFormat::JsonSchema { schema }| GrammarSource::JsonSchema(schema));
     let generation = Generation {
-        format: format.map(|OutputFormat::JsonSchema { schema }| GrammarSource::JsonSchema(schema)),
+        options: GenerationOptions { constraint, ..GenerationOptions::default() },
         cache: CacheOverrides { keep: marked || tools.marked, ..CacheOverrides::default() },
         ..Generation::default()
     };
@@ -51,12 +53,10 @@ pub(super) fn answer(
     }
     let stops: Vec<String> = fields.take("stop_sequences")?.unwrap_or_default();
     generation::check_stops("stop_sequences", &stops)?;
-    let mut generation = Generation {
-        max_tokens: Some(usize::try_from(max_tokens).unwrap_or(usize::MAX)),
-        stops,
-        format: request.generation.format.take(),
-        ..generation::common(fields)?
-    };
+    let mut generation = generation::common(fields)?;
+    generation.options.max_tokens = Some(usize::try_from(max_tokens).unwrap_or(usize::MAX));
+    generation.options.stops = stops;
+    generation.options.constraint = request.generation.options.constraint.take();
     generation.cache.keep |= request.generation.cache.keep;
     request.generation = generation;
     Ok(())

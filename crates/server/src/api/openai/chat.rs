@@ -11,13 +11,13 @@ use crate::auth::Caller;
 use crate::chat::ChatRequest;
 use crate::error::ServerError;
 use crate::ids;
-use crate::service::Ending;
 use crate::wire::chat::{CalledFunction, ChatChoice, ChatCompletion, ChatMessage, ToolCall};
 use crate::wire::logprobs::ChatLogprobs;
 use crate::wire::receipt::ReceiptTimings;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use forerun::Ending;
 use forerun_engine::TokenLogprobs;
 use serde_json::json as value;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) async fn create(
     let (streaming, mut request) = read(&mut body.fields)?;
     request.generation.request_id = request_id;
     request.generation.owner = caller.owner;
-    let with_logprobs = request.generation.logprobs.is_some();
+    let with_logprobs = request.generation.options.logprobs.is_some();
     let ignored = request.ignored.clone();
     let answers = app.ask_chat(request).await?;
     drop(body);
@@ -49,7 +49,7 @@ pub(crate) async fn create(
 fn read(fields: &mut RequestFields) -> Result<(Streaming, ChatRequest), ServerError> {
     let streaming = generation::streaming(fields)?;
     let mut generation = generation::take(fields, &["max_tokens", "max_completion_tokens"])?;
-    generation.logprobs = logprobs(fields)?;
+    generation.options.logprobs = logprobs(fields)?;
     let messages = messages(fields)?
         .ok_or_else(|| ServerError::invalid("messages", "`messages` is missing"))?;
     let template_arguments = fields.take("chat_template_kwargs")?.unwrap_or_default();
@@ -129,8 +129,7 @@ async fn whole(
         timings.get_or_insert_with(|| ReceiptTimings::from(&*finish));
         told.push(ChatChoice {
             index,
-            logprobs: with_logprobs
-                .then(|| ChatLogprobs::new(&app.model.tokenizer, &part.logprobs)),
+            logprobs: with_logprobs.then(|| ChatLogprobs::new(&app.tokenizer, &part.logprobs)),
             message: ChatMessage {
                 role: "assistant",
                 // An answer of calls alone has no text.
@@ -157,8 +156,8 @@ async fn whole(
 /// The stop string that ended an answer.
 pub(super) fn stop_reason(finish: &Finish) -> Option<String> {
     match &finish.end.ending {
-        Ending::Stop(stop) => Some(stop.clone()),
-        Ending::EndToken | Ending::Length => None,
+        Ending::StopString(stop) => Some(stop.clone()),
+        Ending::EndToken | Ending::Length | Ending::Cancelled => None,
     }
 }
 

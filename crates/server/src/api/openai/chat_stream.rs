@@ -75,7 +75,7 @@ impl ChatStream {
                 self.delta(out, index, delta);
             }
             AnswerEvent::Content { text, logprobs } => {
-                let told = || ChatLogprobs::new(&self.app.model.tokenizer, &logprobs);
+                let told = || ChatLogprobs::new(&self.app.tokenizer, &logprobs);
                 let logprobs = self.with_logprobs.then(told);
                 let delta = ChatDelta { content: Some(text), ..ChatDelta::default() };
                 self.choice(out, ChunkChoice { index, delta, logprobs, ..Default::default() });

@@ -7,7 +7,7 @@ use crate::api::sse::{self, Outbox, Teller};
 use crate::api::{JsonBody, RequestFields, RequestId, fields, json};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::chat::{CompletionRequest, Prompt};
+use crate::chat::CompletionRequest;
 use crate::error::{Form, ServerError};
 use crate::ids;
 use crate::wire::completions::{TextChoice, TextCompletion};
@@ -16,6 +16,7 @@ use crate::wire::receipt::ReceiptTimings;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use forerun::PromptInput;
 use serde_json::{Value, json as value};
 use std::sync::Arc;
 
@@ -34,15 +35,15 @@ pub(crate) async fn create(
     app.check_model(fields.take::<String>("model")?.as_deref())?;
     let streaming = generation::streaming(fields)?;
     let mut generation = generation::take(fields, &["max_tokens"])?;
-    generation.max_tokens.get_or_insert(DEFAULT_TOKENS);
-    generation.logprobs = fields.take("logprobs")?;
-    if generation.logprobs.is_some_and(|top| top > generation::TOP_LOGPROBS) {
+    generation.options.max_tokens.get_or_insert(DEFAULT_TOKENS);
+    generation.options.logprobs = fields.take("logprobs")?;
+    if generation.options.logprobs.is_some_and(|top| top > generation::TOP_LOGPROBS) {
         let message = format!("`logprobs` is at most {}", generation::TOP_LOGPROBS);
         return Err(ServerError::invalid("logprobs", message));
     }
     generation.request_id = request_id;
     generation.owner = caller.owner;
-    let with_logprobs = generation.logprobs.is_some();
+    let with_logprobs = generation.options.logprobs.is_some();
     let prompts = prompts(fields)?;
     fields.only("best_of", &[value!(generation.choices)])?;
     fields.only("echo", &[value!(false)])?;
@@ -69,18 +70,18 @@ pub(crate) async fn create(
 }
 
 /// A text, a list of texts, token ids, or lists of token ids.
-fn prompts(fields: &mut RequestFields) -> Result<Vec<Prompt>, ServerError> {
+fn prompts(fields: &mut RequestFields) -> Result<Vec<PromptInput>, ServerError> {
     let prompts = match fields.need("prompt")? {
-        Value::String(text) => vec![Prompt::Text(text)],
+        Value::String(text) => vec![PromptInput::Text(text)],
         Value::Array(items) if items.iter().all(Value::is_string) => items
             .into_iter()
-            .map(|item| fields::read("prompt", item).map(Prompt::Text))
+            .map(|item| fields::read("prompt", item).map(PromptInput::Text))
             .collect::<Result<_, _>>()?,
         Value::Array(items) if items.iter().all(Value::is_array) => items
             .into_iter()
-            .map(|item| fields::read("prompt", item).map(Prompt::Tokens))
+            .map(|item| fields::read("prompt", item).map(PromptInput::Tokens))
             .collect::<Result<_, _>>()?,
-        other => vec![Prompt::Tokens(fields::read("prompt", other)?)],
+        other => vec![PromptInput::Tokens(fields::read("prompt", other)?)],
     };
     if prompts.is_empty() || prompts.len() > PROMPTS {
         let message = format!("`prompt` has {} prompts; give 1 to {PROMPTS}", prompts.len());
@@ -125,7 +126,7 @@ impl Told {
                 if self.with_logprobs {
                     let told = choice.logprobs.get_or_insert_default();
                     let offset = &mut self.offsets[choice.index];
-                    *offset = told.add(&self.app.model.tokenizer, &logprobs, *offset);
+                    *offset = told.add(&self.app.tokenizer, &logprobs, *offset);
                 }
                 None
             }

@@ -1,12 +1,10 @@
 //! Fields that chat and completions have in common.
 
 use super::super::RequestFields;
-use crate::SamplingOverrides;
 use crate::chat::{CacheOverrides, Generation};
 use crate::error::ServerError;
 use crate::wire::chat::StreamOptions;
-use forerun_base::Token;
-use forerun_engine::Depth;
+use forerun::{Depth, GenerationOptions, SamplingOverrides, Token};
 use serde_json::{Map, Value, json};
 
 /// Most stop strings, and the longest.
@@ -59,25 +57,23 @@ pub(crate) fn take(fields: &mut RequestFields, max: &[&str]) -> Result<Generatio
         let message = format!("`n` is {choices}; give 1 to {CHOICES}");
         return Err(ServerError::invalid("n", message));
     }
-    Ok(Generation {
-        max_tokens,
-        stops: stops(fields)?,
-        choices,
-        format: super::tools::format(fields)?,
-        ..common(fields)?
-    })
+    let stops = stops(fields)?;
+    let constraint = super::tools::format(fields)?;
+    let Generation { options, cache, .. } = common(fields)?;
+    let options = GenerationOptions { max_tokens, stops, constraint, ..options };
+    Ok(Generation { options, cache, choices, ..Generation::default() })
 }
 
 /// Takes what goes by the same name in every API.
 pub(crate) fn common(fields: &mut RequestFields) -> Result<Generation, ServerError> {
-    Ok(Generation {
+    let options = GenerationOptions {
         sampling: sampling(fields)?,
-        ignore_end: fields.take("ignore_eos")?.unwrap_or(false),
-        speculation: speculation(fields)?,
-        cache: cache(fields)?,
+        ignore_eos: fields.take("ignore_eos")?.unwrap_or(false),
+        drafts: speculation(fields)?,
         priority: fields.take("priority")?.unwrap_or(0),
-        ..Generation::default()
-    })
+        ..GenerationOptions::default()
+    };
+    Ok(Generation { options, cache: cache(fields)?, ..Generation::default() })
 }
 
 /// Longest `cache_salt`.

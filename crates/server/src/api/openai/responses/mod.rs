@@ -12,12 +12,12 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::ids;
-use crate::service::Ending;
 use crate::wire::receipt::ReceiptTimings;
 use crate::wire::responses::{Echo, OutputItem, ResponseObject, Status};
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use forerun::Ending;
 use items::Items;
 use request::ParsedRequest;
 use serde_json::{Value, json as value};
@@ -121,7 +121,7 @@ impl Page {
 
 fn status(finish: &Finish) -> Status {
     match finish.end.ending {
-        Ending::Length => Status::Incomplete,
-        Ending::EndToken | Ending::Stop(_) => Status::Completed,
+        Ending::Length | Ending::Cancelled => Status::Incomplete,
+        Ending::EndToken | Ending::StopString(_) => Status::Completed,
     }
 }

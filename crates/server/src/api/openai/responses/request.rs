@@ -5,7 +5,7 @@ use super::tools::{ResponsesTools, ToolNames};
 use crate::api::openai::{generation, tools};
 use crate::api::{Ignored, RequestFields, fields};
 use crate::app::shortened;
-use crate::chat::{ChatRequest, Generation, Reasoning};
+use crate::chat::{ChatRequest, Reasoning};
 use crate::error::ServerError;
 use crate::wire::responses::{Echo, ResponsesNamedTool, TextFormat, TextSettings};
 use forerun_grammar::GrammarSource;
@@ -36,22 +36,24 @@ pub(super) fn read(fields: &mut RequestFields) -> Result<ParsedRequest, ServerEr
     let format = format(text.clone(), &fields.ignored)?;
     let reasoning = fields.take::<Value>("reasoning")?.unwrap_or_else(|| json!({}));
     let thinking = thinking(reasoning.clone(), &fields.ignored)?;
-    let generation =
-        Generation { max_tokens: max_tokens(fields)?, format, ..generation::common(fields)? };
+    let most = max_tokens(fields)?;
+    let mut generation = generation::common(fields)?;
+    generation.options.max_tokens = most;
+    generation.options.constraint = format;
     let metadata = fields.take("metadata")?.unwrap_or_default();
     let template_arguments = fields.take("chat_template_kwargs")?.unwrap_or_default();
     fields.finish()?;
     let echo = Echo {
         instructions,
-        max_output_tokens: generation.max_tokens,
+        max_output_tokens: generation.options.max_tokens,
         metadata,
         parallel_tool_calls: parallel,
         reasoning: over(json!({"effort": null, "summary": null}), reasoning),
-        temperature: generation.sampling.temperature,
+        temperature: generation.options.sampling.temperature,
         text: over(json!({"format": {"type": "text"}}), text),
         tool_choice,
         tools: shown,
-        top_p: generation.sampling.top_p,
+        top_p: generation.options.sampling.top_p,
     };
     let chat = ChatRequest {
         tools: tools.functions,

@@ -1,11 +1,11 @@
-//! How tokens are chosen: what was asked over what the model's files ask for, over what holds where neither says.
+//! How tokens are sampled: the parameters of a request, over those of the model's files, over a default.
 //!
 //! | the model's files | chat | text as it stands |
 //! |---|---|---|
 //! | `do_sample: true` | their settings | their settings |
 //! | `do_sample: false` | greedy | greedy |
 //! | settings without `do_sample` | their settings | greedy |
-//! | no settings | `CHAT` | greedy |
+//! | no settings | `CHAT_DEFAULTS` | greedy |
 //!
 //! A GGUF file with `general.sampling.*` counts as one with `do_sample: true`. Each parameter of a request wins over all of this,
 //! and temperature 0 is greedy always.
@@ -15,8 +15,8 @@ use forerun_engine::Sampling;
 use forerun_text::GenerationDefaults;
 use std::hash::{BuildHasher, RandomState};
 
-/// Settings for a conversation with a model that has none of its own: those of llama.cpp.
-pub(crate) const CHAT: GenerationDefaults = GenerationDefaults {
+/// Sampling of a conversation with a model whose files have none: the defaults of llama.cpp.
+const CHAT_DEFAULTS: GenerationDefaults = GenerationDefaults {
     temperature: Some(0.8),
     top_k: Some(40),
     top_p: Some(0.95),
@@ -38,14 +38,14 @@ pub enum PromptKind {
     Text,
 }
 
-/// Where the parameters come from that nobody asked for.
+/// Where the parameters come from that a request leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplingSource {
     /// The model's files.
     Model,
-    /// `CHAT`.
+    /// `CHAT_DEFAULTS`.
     Default,
-    /// Nowhere: the most likely token is taken until a temperature is asked for.
+    /// Nowhere: sampling is greedy unless the request has a temperature.
     Greedy,
 }
 
@@ -70,7 +70,7 @@ impl SamplingSource {
     }
 }
 
-/// Sampling parameters as somebody asked for them; `None` leaves a choice to the model's files.
+/// Sampling parameters of a request; `None` leaves one to the model's files.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(missing_docs, reason = "fields carry the names and meanings of `Sampling`'s")]
 pub struct SamplingOverrides {
@@ -86,19 +86,20 @@ pub struct SamplingOverrides {
 }
 
 impl SamplingOverrides {
-    /// The wish over a model's defaults; without a seed there is a new one each time.
-    pub fn over(&self, defaults: &GenerationDefaults, kind: PromptKind) -> Sampling {
+    /// These parameters over a model's defaults; without a seed there is a new one each time.
+    pub fn resolve(&self, defaults: &GenerationDefaults, kind: PromptKind) -> Sampling {
         let base = match SamplingSource::of(defaults, kind) {
             SamplingSource::Model => defaults.clone(),
-            SamplingSource::Default => {
-                GenerationDefaults { repetition_penalty: defaults.repetition_penalty, ..CHAT }
-            }
+            SamplingSource::Default => GenerationDefaults {
+                repetition_penalty: defaults.repetition_penalty,
+                ..CHAT_DEFAULTS
+            },
             SamplingSource::Greedy => {
                 GenerationDefaults { temperature: Some(0.0), ..GenerationDefaults::default() }
             }
         };
         let off = Sampling::default();
-        let or = |wish: Option<f32>, base: Option<f32>, off: f32| wish.or(base).unwrap_or(off);
+        let or = |own: Option<f32>, base: Option<f32>, off: f32| own.or(base).unwrap_or(off);
         Sampling {
             temperature: or(self.temperature, base.temperature, 1.0),
             top_k: self.top_k.or(base.top_k).unwrap_or(off.top_k),
@@ -127,49 +128,49 @@ mod tests {
     use super::PromptKind::{Chat, Text};
     use super::*;
 
-    fn chosen(defaults: &GenerationDefaults, kind: PromptKind) -> (f32, u32, f32, f32) {
-        let sampling = SamplingOverrides::default().over(defaults, kind);
+    fn resolved(defaults: &GenerationDefaults, kind: PromptKind) -> (f32, u32, f32, f32) {
+        let sampling = SamplingOverrides::default().resolve(defaults, kind);
         (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
     }
 
     #[test]
     fn a_model_without_settings_samples_in_chat_and_is_greedy_on_text() {
         let none = GenerationDefaults::default();
-        assert_eq!(chosen(&none, Chat), (0.8, 40, 0.95, 0.05));
-        assert_eq!(chosen(&none, Text), (0.0, 0, 1.0, 0.0));
-        let wish = SamplingOverrides { temperature: Some(0.0), ..Default::default() };
-        assert_eq!(wish.over(&none, Chat).temperature, 0.0);
-        let wish = SamplingOverrides { temperature: Some(0.8), ..Default::default() };
-        assert_eq!(wish.over(&none, Text).temperature, 0.8);
+        assert_eq!(resolved(&none, Chat), (0.8, 40, 0.95, 0.05));
+        assert_eq!(resolved(&none, Text), (0.0, 0, 1.0, 0.0));
+        let overrides = SamplingOverrides { temperature: Some(0.0), ..Default::default() };
+        assert_eq!(overrides.resolve(&none, Chat).temperature, 0.0);
+        let overrides = SamplingOverrides { temperature: Some(0.8), ..Default::default() };
+        assert_eq!(overrides.resolve(&none, Text).temperature, 0.8);
     }
 
     #[test]
     fn settings_without_do_sample_count_in_chat_and_do_sample_false_is_greedy() {
         let some = GenerationDefaults { top_p: Some(0.5), ..Default::default() };
-        assert_eq!(chosen(&some, Chat), (1.0, 0, 0.5, 0.0));
-        assert_eq!(chosen(&some, Text), (0.0, 0, 1.0, 0.0));
+        assert_eq!(resolved(&some, Chat), (1.0, 0, 0.5, 0.0));
+        assert_eq!(resolved(&some, Text), (0.0, 0, 1.0, 0.0));
         let never = GenerationDefaults { do_sample: Some(false), ..some };
-        assert_eq!(chosen(&never, Chat), (0.0, 0, 1.0, 0.0));
+        assert_eq!(resolved(&never, Chat), (0.0, 0, 1.0, 0.0));
     }
 
     #[test]
     fn a_penalty_alone_is_no_way_to_sample_but_is_kept() {
         let penalty = GenerationDefaults { repetition_penalty: Some(1.2), ..Default::default() };
-        let sampling = SamplingOverrides::default().over(&penalty, Chat);
+        let sampling = SamplingOverrides::default().resolve(&penalty, Chat);
         assert_eq!((sampling.temperature, sampling.repetition_penalty), (0.8, 1.2));
     }
 
     #[test]
-    fn what_is_asked_wins_over_the_files_and_the_rest_stays() {
+    fn parameters_of_a_request_win_over_the_files_and_the_rest_stays() {
         let defaults = GenerationDefaults {
             do_sample: Some(true),
             top_k: Some(20),
             top_p: Some(0.9),
             ..Default::default()
         };
-        let wish = SamplingOverrides { top_k: Some(0), ..Default::default() };
+        let overrides = SamplingOverrides { top_k: Some(0), ..Default::default() };
         for kind in [Chat, Text] {
-            let result = wish.over(&defaults, kind);
+            let result = overrides.resolve(&defaults, kind);
             assert_eq!((result.temperature, result.top_k, result.top_p), (1.0, 0, 0.9));
         }
     }

@@ -1,14 +1,13 @@
 //! The text side of a GGUF file, from its metadata.
 
 use crate::model_text::{ModelText, Origin};
-use crate::terminal;
 use forerun_base::Token;
 use forerun_text::{GenerationDefaults, SpecialTokens, TextError, Tokenizer, Vocabulary};
 use forerun_weights::gguf::Metadata;
 use serde_json::{Map, Value, json};
 
-/// Reads tokenizer, template, end tokens and sampling settings. A vocabulary that cannot be used is no error until text is asked
-/// for.
+/// Reads tokenizer, template, end tokens and sampling settings. A vocabulary that cannot be used is an error only once a text
+/// is to be encoded.
 pub(crate) fn read(metadata: &Metadata, file: &str) -> Result<ModelText, TextError> {
     let template = template_of(metadata).map(str::to_owned);
     let origin = |special, problem| Origin::Gguf {
@@ -28,16 +27,15 @@ pub(crate) fn read(metadata: &Metadata, file: &str) -> Result<ModelText, TextErr
             }
             None => (origin(none(), None), None, GenerationDefaults::default()),
         };
-    for key in unsupported(metadata) {
-        terminal::note(&format!("warning: {file}: `{key}` is not supported and not followed"));
-    }
+    let ignored = |key| format!("{file}: `{key}` is not supported and not followed");
+    let warnings = unsupported(metadata).map(ignored).collect();
     let settings = sampling_of(metadata);
     let defaults = defaults.with_settings(&format!("{file} general.sampling.*"), settings)?;
-    Ok(ModelText::new(origin, tokenizer, defaults))
+    Ok(ModelText { origin, tokenizer, defaults, warnings })
 }
 
 /// How the file wants tokens to be sampled, under the names of `generation_config.json`.
-pub(crate) fn sampling_of(metadata: &Metadata) -> Map<String, Value> {
+pub fn sampling_of(metadata: &Metadata) -> Map<String, Value> {
     let number = |name: &str| metadata.number(&format!("general.sampling.{name}"));
     // Numbers are f32 in the file; the shortest spelling is what was meant.
     let value = |x: f64| (x as f32).to_string().parse::<f64>().ok().filter(|x| x.is_finite());
@@ -90,7 +88,7 @@ fn build(
 }
 
 /// The vocabulary of a file, if it has one.
-pub(crate) fn vocabulary_of(metadata: &Metadata) -> Option<Vocabulary> {
+pub fn vocabulary_of(metadata: &Metadata) -> Option<Vocabulary> {
     let model = metadata.text("tokenizer.ggml.model")?;
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let texts = |name: &str| metadata.texts(&key(name)).map(<[String]>::to_vec).unwrap_or_default();
@@ -125,6 +123,6 @@ pub(crate) fn vocabulary_of(metadata: &Metadata) -> Option<Vocabulary> {
 }
 
 /// The chat template of a file.
-pub(crate) fn template_of(metadata: &Metadata) -> Option<&str> {
+pub fn template_of(metadata: &Metadata) -> Option<&str> {
     metadata.text("tokenizer.chat_template")
 }

@@ -1,0 +1,104 @@
+//! Errors by type: what to change is in the variant, what happened in its text.
+
+use crate::device::DeviceError;
+use forerun_engine::{EngineError, RejectError};
+use forerun_grammar::GrammarError;
+use forerun_model::ModelError;
+use forerun_text::TextError;
+
+/// Why a model cannot be opened, or a request has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The checkpoint cannot be read, or describes a network that is not supported.
+    #[error("{path}: {cause}")]
+    Open {
+        /// The model as it was given.
+        path: String,
+        /// What is wrong with it.
+        cause: ModelError,
+    },
+    /// The drafter does not fit the model.
+    #[error("drafter {path}: {cause}")]
+    Drafter {
+        /// The drafter as it was given.
+        path: String,
+        /// What is wrong with it.
+        cause: ModelError,
+    },
+    /// The device cannot be opened.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device has less free memory than the model and its caches need.
+    #[error(
+        "the device has {} free and {} are needed: {} for weights, {} for caches, states and work at a context of \
+         {context}, {} to spare; a smaller context or an 8-bit KV cache needs less",
+        mebibytes(*free), mebibytes(weights + planned + spare), mebibytes(*weights), mebibytes(*planned),
+        mebibytes(*spare)
+    )]
+    Memory {
+        /// Free bytes of the device.
+        free: u64,
+        /// Bytes of the weights.
+        weights: u64,
+        /// Bytes of KV cache, recurrent state and scratch.
+        planned: u64,
+        /// Bytes for what kernels allocate themselves.
+        spare: u64,
+        /// Positions of the context those bytes are for.
+        context: usize,
+    },
+    /// The engine cannot be built, or failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The memory of caches, states and scratch cannot be allocated.
+    #[error("cannot prepare the engine; a smaller context needs less memory: {0}")]
+    Prepare(EngineError),
+    /// The model has no tokenizer, so that only token ids go in and out.
+    #[error("{0}; a prompt of token ids needs none (`--ids` on the command line)")]
+    NoTokenizer(String),
+    /// The model has no chat template.
+    #[error("this model has no chat template; continue text instead of sending messages")]
+    NoTemplate,
+    /// The chat template cannot be used.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A text cannot be encoded or rendered.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// A constraint does not compile.
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
+    /// The vocabulary cannot be used for constraints.
+    #[error("{0}")]
+    Vocabulary(String),
+    /// A request that can never run: an empty prompt, one that is too long, a sampling parameter out of range.
+    #[error(transparent)]
+    Reject(#[from] RejectError),
+    /// The constraint of an answer cannot go on; the same request ends the same way.
+    #[error("the answer cannot go on: {0}")]
+    Refused(String),
+    /// The engine or its device failed under an answer.
+    #[error("the answer failed: {0}")]
+    Failed(String),
+    /// Logits that are not numbers.
+    #[error("the logits at position {position} are not finite: a weight is broken or too large")]
+    NotFinite {
+        /// The first such position.
+        position: usize,
+    },
+}
+
+/// A chat template that does not compile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {cause}")]
+pub struct TemplateError {
+    /// The folder or file it is in.
+    pub path: String,
+    /// What is wrong with it.
+    pub cause: String,
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes.div_ceil(1 << 20))
+}
