@@ -1,6 +1,6 @@
 //! `forerun bench --roofline`: what each operation achieves, beside what the machine could do at best.
 //!
-//! The machine is measured first ([`forerun_backend_cpu::Machine`] by way of [`crate::device`]). Then one sequence,
+//! The machine is measured first ([`forerun_devices::Machine`]). Then one sequence,
 //! and as many together as `--batch` asks for, are driven step by step ([`walk`]) through a device that can measure ([`forerun_backend::Timed`]): rates are
 //! taken with the meter off, shares with it on ([`phase`]).
 
