@@ -157,16 +157,15 @@ fn rates_text(rates: &RateReport) -> String {
 }
 
 fn run_text(run: &SmallRunReport) -> String {
-    format!(
-        "  small run: prompt {} tok at {:.0} tok/s, answer {} tok at {:.1} tok/s\n  submissions: {}, longest {:.2} ms, mean {:.2} ms\n",
-        run.prompt_tokens,
-        run.prompt_tokens_per_s,
-        run.answer_tokens,
-        run.decode_tokens_per_s,
-        run.submissions,
-        run.longest_submission_ms,
-        run.mean_submission_ms
-    )
+    let answered = format!(
+        "  small run: prompt {} tok at {:.0} tok/s, answer {} tok at {:.1} tok/s\n",
+        run.prompt_tokens, run.prompt_tokens_per_s, run.answer_tokens, run.decode_tokens_per_s
+    );
+    let submitted = format!(
+        "  submissions: {}, longest {:.2} ms, mean {:.2} ms\n",
+        run.submissions, run.longest_submission_ms, run.mean_submission_ms
+    );
+    answered + &submitted
 }
 
 fn conclusion(report: &DoctorReport) -> String {

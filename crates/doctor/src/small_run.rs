@@ -4,9 +4,10 @@ use forerun_base::Token;
 use forerun_devices::DeviceOptions;
 use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Request, Settings, Speculation};
 use forerun_model::{Blueprint, Model};
+use forerun_report::rate;
 use serde::Serialize;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What the run came to.
 #[derive(Debug, Serialize)]
@@ -113,11 +114,6 @@ fn spread_out(count: usize, vocabulary: usize) -> Vec<Token> {
     // The golden ratio of 2^32: a Weyl sequence, which spreads evenly.
     let id = |i: usize| (i as u64 * 0x9e37_79b9 & 0xffff_ffff) * vocabulary as u64 >> 32;
     (1..=count).map(|i| id(i) as Token).collect()
-}
-
-fn rate(tokens: usize, time: Duration) -> f64 {
-    let seconds = time.as_secs_f64();
-    if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
 }
 
 #[cfg(test)]
