@@ -1,13 +1,13 @@
-//! The proof for people.
+//! What was verified, for people.
 
-use super::proof::{ArmResult, Finding, Proof};
+use crate::verification::{ArmOutcome, ArmResult, Verification};
 
 const HEADER: [&str; 6] =
     ["arm", "requests", "tokens", "logits rows", "drafts accepted", "verdict"];
 
 /// The table and its last line.
-pub(super) fn page(proof: &Proof) -> String {
-    let rows: Vec<[String; 6]> = proof.results.iter().map(row).collect();
+pub(crate) fn page(verification: &Verification) -> String {
+    let rows: Vec<[String; 6]> = verification.results.iter().map(row).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([HEADER[column].len()]).max().unwrap_or(0)
@@ -15,7 +15,7 @@ pub(super) fn page(proof: &Proof) -> String {
     let widths: [usize; 6] = std::array::from_fn(width);
     let mut page = line(&HEADER.map(str::to_owned), &widths);
     rows.iter().for_each(|row| page.push_str(&line(row, &widths)));
-    page.push_str(&summary(proof));
+    page.push_str(&summary(verification));
     page
 }
 
@@ -31,11 +31,11 @@ fn line(cells: &[String; 6], widths: &[usize; 6]) -> String {
 fn row(result: &ArmResult) -> [String; 6] {
     let none = || "-".to_owned();
     match &result.finding {
-        Finding::NotApplicable(why) => {
+        ArmOutcome::NotApplicable(why) => {
             let verdict = format!("not applicable: {why}");
             [result.name.clone(), none(), none(), none(), none(), verdict]
         }
-        Finding::Compared { requests, comparison, drafts } => {
+        ArmOutcome::Compared { requests, comparison, drafts } => {
             let verdict = match (&comparison.difference, drafts) {
                 (Some(difference), _) => difference.to_string(),
                 // An arm that could not have failed must not look like one that could.
@@ -54,20 +54,20 @@ fn row(result: &ArmResult) -> [String; 6] {
     }
 }
 
-fn summary(proof: &Proof) -> String {
-    let arms = proof.compared().count();
-    let tokens: usize = proof.compared().map(|comparison| comparison.tokens).sum();
-    let rows: usize = proof.compared().map(|comparison| comparison.rows).sum();
-    let skipped = match proof.results.len() - arms {
+fn summary(verification: &Verification) -> String {
+    let arms = verification.compared().count();
+    let tokens: usize = verification.compared().map(|comparison| comparison.tokens).sum();
+    let rows: usize = verification.compared().map(|comparison| comparison.rows).sum();
+    let skipped = match verification.results.len() - arms {
         0 => String::new(),
         n => format!(", {n} not applicable"),
     };
-    match proof.differing() {
+    match verification.differing() {
         0 => format!(
             "all {arms} arms identical: {tokens} tokens, {rows} rows of logits bit for bit\
              {skipped} ({:.1} s)\n",
-            proof.seconds
+            verification.seconds
         ),
-        n => format!("{n} of {arms} arms differ{skipped} ({:.1} s)\n", proof.seconds),
+        n => format!("{n} of {arms} arms differ{skipped} ({:.1} s)\n", verification.seconds),
     }
 }

@@ -1,16 +1,16 @@
 //! The requests that are answered in every way.
 
-use super::prompt::{Ids, Prompts};
-use super::record::Record;
+use crate::prompt::{TokenIdStream, VerifyPrompts};
+use crate::record::AnswerRecord;
 use forerun_base::Token;
 use forerun_engine::{Depth, Request, Sampling};
 
 /// Tokens that a second turn adds.
-pub(super) const MORE: usize = 13;
+pub(crate) const MORE: usize = 13;
 
 /// What ends an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(crate) enum RequestEnd {
     Length,
     EndToken(Token),
     /// After so many tokens, by the watch that stop strings use.
@@ -19,22 +19,22 @@ pub(super) enum Stop {
 
 /// One request, as often as it is needed.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
-    pub(super) name: &'static str,
-    pub(super) prompt: Vec<Token>,
+pub(crate) struct VerifyRequest {
+    pub(crate) name: &'static str,
+    pub(crate) prompt: Vec<Token>,
     sampling: Sampling,
     max_tokens: usize,
-    stop: Stop,
+    stop: RequestEnd,
 }
 
-impl Case {
-    pub(super) fn request(&self, depth: Depth) -> Request {
+impl VerifyRequest {
+    pub(crate) fn request(&self, depth: Depth) -> Request {
         let mut end_tokens = Vec::new();
         let mut watch: Option<forerun_engine::Watch> = None;
         match self.stop {
-            Stop::Length => {}
-            Stop::EndToken(token) => end_tokens.push(token),
-            Stop::Watch(last) => {
+            RequestEnd::Length => {}
+            RequestEnd::EndToken(token) => end_tokens.push(token),
+            RequestEnd::Watch(last) => {
                 let mut seen = 0;
                 watch = Some(Box::new(move |_| {
                     seen += 1;
@@ -48,7 +48,7 @@ impl Case {
     }
 
     /// Positions it can reach.
-    pub(super) fn positions(&self) -> usize {
+    pub(crate) fn positions(&self) -> usize {
         self.prompt.len() + self.max_tokens
     }
 }
@@ -58,12 +58,12 @@ impl Case {
 const LOOP_BIAS: f32 = 1e4;
 
 /// The requests that can be made before anything was answered.
-pub(super) fn openings(
-    prompts: &Prompts,
+pub(crate) fn openings(
+    prompts: &VerifyPrompts,
     vocabulary: usize,
     max_tokens: usize,
     seed: u64,
-) -> Vec<Case> {
+) -> Vec<VerifyRequest> {
     let greedy = Sampling::default();
     let seeded = |k: u64, temperature| Sampling {
         temperature,
@@ -81,7 +81,7 @@ pub(super) fn openings(
     };
     let looping = Sampling { logit_bias: vec![(1, LOOP_BIAS)], ..greedy.clone() };
     let [first, second] = &prompts.openings;
-    let mut cases: Vec<Case> = [
+    let mut cases: Vec<VerifyRequest> = [
         ("greedy, opening", first, greedy.clone()),
         ("greedy, long prompt", &prompts.long, greedy.clone()),
         ("greedy, looped prompt", &prompts.looped, greedy.clone()),
@@ -91,54 +91,61 @@ pub(super) fn openings(
         ("penalties, logit bias", first, penalties),
         ("biased into a loop", second, looping),
     ]
-    .map(|(name, prompt, sampling)| Case {
+    .map(|(name, prompt, sampling)| VerifyRequest {
         name,
         prompt: prompt.clone(),
         sampling,
         max_tokens,
-        stop: Stop::Length,
+        stop: RequestEnd::Length,
     })
     .into();
     // Ends in the middle of an accepted run.
     let looping = cases[cases.len() - 1].clone();
-    let stop = Stop::Watch(max_tokens * 2 / 3 + 1);
-    cases.push(Case { name: "a loop stopped by a watch", stop, ..looping });
+    let stop = RequestEnd::Watch(max_tokens * 2 / 3 + 1);
+    cases.push(VerifyRequest { name: "a loop stopped by a watch", stop, ..looping });
     cases
 }
 
 /// The same request, made to end early in each way, within what it is known to answer.
-pub(super) fn early_stops(case: &Case, answer: &[Token]) -> Vec<Case> {
+pub(crate) fn early_stops(case: &VerifyRequest, answer: &[Token]) -> Vec<VerifyRequest> {
     let middle = answer.len() / 2;
     // An end token ends the answer where it first occurs.
     let first_time = |&i: &usize| !answer[..i].contains(&answer[i]);
     let end = (0..=middle).rev().find(first_time).unwrap_or(0);
     let ends = [
-        ("stopped by an end token", Stop::EndToken(answer[end]), case.max_tokens),
-        ("stopped by a watch", Stop::Watch(answer.len() * 2 / 3 + 1), case.max_tokens),
-        ("stopped by max_tokens", Stop::Length, middle / 2 + 1),
+        ("stopped by an end token", RequestEnd::EndToken(answer[end]), case.max_tokens),
+        ("stopped by a watch", RequestEnd::Watch(answer.len() * 2 / 3 + 1), case.max_tokens),
+        ("stopped by max_tokens", RequestEnd::Length, middle / 2 + 1),
     ];
-    ends.map(|(name, stop, max_tokens)| Case { name, stop, max_tokens, ..case.clone() }).into()
+    ends.map(|(name, stop, max_tokens)| VerifyRequest { name, stop, max_tokens, ..case.clone() })
+        .into()
 }
 
 /// A second turn in a conversation.
-pub(super) struct Turn {
-    pub(super) first: Case,
+pub(crate) struct SecondTurn {
+    pub(crate) first: VerifyRequest,
     /// What follows the first answer.
-    pub(super) more: Vec<Token>,
+    pub(crate) more: Vec<Token>,
     /// The whole conversation as one prompt.
-    pub(super) cold: Case,
+    pub(crate) cold: VerifyRequest,
 }
 
 /// Second turns after requests that ended early or count what was said.
-pub(super) fn second_turns(cases: &[Case], answers: &[Record], ids: &mut Ids) -> Vec<Turn> {
+pub(crate) fn second_turns(
+    cases: &[VerifyRequest],
+    answers: &[AnswerRecord],
+    ids: &mut TokenIdStream,
+) -> Vec<SecondTurn> {
     let asked = cases.iter().zip(answers);
     asked
-        .filter(|(case, _)| case.stop != Stop::Length || case.sampling.frequency_penalty != 0.0)
+        .filter(|(case, _)| {
+            case.stop != RequestEnd::Length || case.sampling.frequency_penalty != 0.0
+        })
         .map(|(case, answer)| {
             let more = ids.take(MORE);
             let prompt = [&case.prompt[..], &answer.tokens, &more].concat();
-            let cold = Case { prompt, stop: Stop::Length, ..case.clone() };
-            Turn { first: case.clone(), more, cold }
+            let cold = VerifyRequest { prompt, stop: RequestEnd::Length, ..case.clone() };
+            SecondTurn { first: case.clone(), more, cold }
         })
         .collect()
 }
@@ -147,22 +154,30 @@ pub(super) fn second_turns(cases: &[Case], answers: &[Record], ids: &mut Ids) ->
 mod tests {
     use super::*;
 
-    fn greedy(max_tokens: usize) -> Case {
+    fn greedy(max_tokens: usize) -> VerifyRequest {
         let (name, sampling) = ("greedy", Sampling::default());
-        Case { name, prompt: vec![1, 2], sampling, max_tokens, stop: Stop::Length }
+        VerifyRequest { name, prompt: vec![1, 2], sampling, max_tokens, stop: RequestEnd::Length }
     }
 
     #[test]
     fn early_stops_lie_inside_the_answer_and_an_end_token_where_it_first_occurs() {
         let stops = early_stops(&greedy(8), &[5, 6, 5, 7, 6, 5, 5, 5]);
-        let found: Vec<(Stop, usize)> = stops.iter().map(|c| (c.stop, c.max_tokens)).collect();
-        assert_eq!(found, [(Stop::EndToken(7), 8), (Stop::Watch(6), 8), (Stop::Length, 3)]);
+        let found: Vec<(RequestEnd, usize)> =
+            stops.iter().map(|c| (c.stop, c.max_tokens)).collect();
+        assert_eq!(
+            found,
+            [(RequestEnd::EndToken(7), 8), (RequestEnd::Watch(6), 8), (RequestEnd::Length, 3)]
+        );
     }
 
     #[test]
     fn an_answer_of_one_token_can_still_be_stopped() {
         let stops = early_stops(&greedy(1), &[5]);
-        let found: Vec<(Stop, usize)> = stops.iter().map(|c| (c.stop, c.max_tokens)).collect();
-        assert_eq!(found, [(Stop::EndToken(5), 1), (Stop::Watch(1), 1), (Stop::Length, 1)]);
+        let found: Vec<(RequestEnd, usize)> =
+            stops.iter().map(|c| (c.stop, c.max_tokens)).collect();
+        assert_eq!(
+            found,
+            [(RequestEnd::EndToken(5), 1), (RequestEnd::Watch(1), 1), (RequestEnd::Length, 1)]
+        );
     }
 }

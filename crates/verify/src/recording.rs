@@ -1,8 +1,8 @@
-//! An engine whose every sampled row is seen, and the ways to run requests on it.
+//! An engine whose every sampled row is recorded, and the ways to run requests on it.
 
-use super::case::{Case, Turn};
-use super::record::{DraftTokens, Record, fingerprint};
-use anyhow::{Context, bail};
+use crate::VerifyError;
+use crate::record::{AnswerRecord, DraftTokens, fingerprint};
+use crate::request::{SecondTurn, VerifyRequest};
 use forerun_base::{SeqId, Token};
 use forerun_engine::{Depth, Engine, Event, FinishReason, ModelRunner, Receipt};
 use std::collections::HashMap;
@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 type Seen = HashMap<(SeqId, u32), u64>;
 
 /// An engine and what was seen of its logits.
-pub(super) struct Witness {
+pub(crate) struct RecordingEngine {
     engine: Engine<ModelRunner>,
     seen: Arc<Mutex<Seen>>,
 }
 
-impl Witness {
-    pub(super) fn new(mut engine: Engine<ModelRunner>) -> Self {
+impl RecordingEngine {
+    pub(crate) fn new(mut engine: Engine<ModelRunner>) -> Self {
         let seen = Arc::new(Mutex::new(Seen::new()));
         let tapped = Arc::clone(&seen);
         engine.runner().set_tap(Some(Box::new(move |seq, position, row| {
@@ -27,17 +27,21 @@ impl Witness {
         Self { engine, seen }
     }
 
-    pub(super) fn device(&mut self) -> String {
+    pub(crate) fn device(&mut self) -> String {
         self.engine.runner().device()
     }
 
-    pub(super) fn vocabulary(&mut self) -> usize {
+    pub(crate) fn vocabulary(&mut self) -> usize {
         self.engine.runner().model().spec.vocabulary
     }
 
     /// Each request alone, one after the other.
-    pub(super) fn alone(&mut self, cases: &[Case], depth: Depth) -> anyhow::Result<Vec<Record>> {
-        let one = |case: &Case| {
+    pub(crate) fn alone(
+        &mut self,
+        cases: &[VerifyRequest],
+        depth: Depth,
+    ) -> Result<Vec<AnswerRecord>, VerifyError> {
+        let one = |case: &VerifyRequest| {
             let seq = self.engine.submit(case.request(depth))?;
             let events = self.finish();
             self.record(case, seq, &events)
@@ -47,7 +51,10 @@ impl Witness {
 
     /// All requests together, of every depth; the later ones join while the earlier ones are under
     /// way, some in the middle of a prompt.
-    pub(super) fn together(&mut self, cases: &[Case]) -> anyhow::Result<Vec<Record>> {
+    pub(crate) fn together(
+        &mut self,
+        cases: &[VerifyRequest],
+    ) -> Result<Vec<AnswerRecord>, VerifyError> {
         let mut events = Vec::new();
         let mut ours = Vec::new();
         for (i, case) in cases.iter().enumerate() {
@@ -61,11 +68,11 @@ impl Witness {
     }
 
     /// Second turns, each on the state its first turn left behind.
-    pub(super) fn continued(
+    pub(crate) fn continued(
         &mut self,
-        turns: &[Turn],
+        turns: &[SecondTurn],
         depth: Depth,
-    ) -> anyhow::Result<Vec<Record>> {
+    ) -> Result<Vec<AnswerRecord>, VerifyError> {
         let mut records = Vec::new();
         for turn in turns {
             let mut first = turn.first.request(depth);
@@ -82,17 +89,17 @@ impl Witness {
     }
 
     /// The rows of whole texts, each a prompt and its answer, without the row after the last token.
-    pub(super) fn scored(
+    pub(crate) fn scored(
         &mut self,
-        cases: &[Case],
-        answers: &[Record],
-    ) -> anyhow::Result<Vec<Record>> {
-        let one = |(case, answer): (&Case, &Record)| {
+        cases: &[VerifyRequest],
+        answers: &[AnswerRecord],
+    ) -> Result<Vec<AnswerRecord>, VerifyError> {
+        let one = |(case, answer): (&VerifyRequest, &AnswerRecord)| {
             let mut text: Vec<Token> = [&case.prompt[..], &answer.tokens].concat();
             text.pop();
             let mut rows = Vec::with_capacity(text.len());
             self.engine.score(&text, &mut |row| rows.push(fingerprint(row)))?;
-            Ok(Record {
+            Ok(AnswerRecord {
                 name: case.name,
                 tokens: Vec::new(),
                 ending: None,
@@ -113,7 +120,12 @@ impl Witness {
     }
 
     /// What became of one sequence.
-    fn record(&self, case: &Case, seq: SeqId, events: &[Event]) -> anyhow::Result<Record> {
+    fn record(
+        &self,
+        case: &VerifyRequest,
+        seq: SeqId,
+        events: &[Event],
+    ) -> Result<AnswerRecord, VerifyError> {
         let mut tokens = Vec::new();
         let mut end: Option<(&FinishReason, &Receipt)> = None;
         for event in events {
@@ -125,20 +137,21 @@ impl Witness {
                 _ => {}
             }
         }
-        let (reason, receipt) = end.context("an answer has no end")?;
+        let (reason, receipt) = end.ok_or(VerifyError::NoEnd { request: case.name })?;
         if let FinishReason::Failed(why) | FinishReason::Refused(why) = reason {
-            bail!("the device failed at `{}`: {why}", case.name);
+            return Err(VerifyError::Failed { request: case.name, why: why.clone() });
         }
         // The row at a position samples the token after it.
         let first_row = case.prompt.len() - 1;
         let seen = lock(&self.seen);
         let row = |position: usize| {
             let row = seen.get(&(seq, position as u32)).copied();
-            row.with_context(|| format!("`{}` showed no logits at position {position}", case.name))
+            row.ok_or(VerifyError::NoLogits { request: case.name, position })
         };
-        let rows = (first_row..first_row + tokens.len()).map(row).collect::<anyhow::Result<_>>()?;
+        let rows =
+            (first_row..first_row + tokens.len()).map(row).collect::<Result<_, VerifyError>>()?;
         let drafts = DraftTokens { drafted: receipt.drafted, accepted: receipt.accepted };
-        Ok(Record {
+        Ok(AnswerRecord {
             name: case.name,
             tokens,
             ending: Some(reason.clone()),
@@ -155,31 +168,31 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case;
-    use super::super::compare::compare;
-    use super::super::prompt::Prompts;
     use super::*;
-    use crate::args::{DeviceArgs, ModelArgs};
-    use crate::load::Source;
+    use crate::compare::compare;
+    use crate::prompt::VerifyPrompts;
+    use crate::request;
+    use forerun_backend_cpu::tuned;
     use forerun_base::DType;
     use forerun_engine::{Settings, Speculation};
+    use forerun_model::{Blueprint, Model};
     use forerun_testkit::Golden;
+    use forerun_text::Tokenizer;
 
-    fn answers(kv: DType, seed: u64) -> Vec<Record> {
-        let source =
-            Source::open(Golden::open("qwen3_5").checkpoint(), &ModelArgs::default()).unwrap();
+    fn answers(kv: DType, seed: u64) -> Vec<AnswerRecord> {
+        let golden = Golden::open("qwen3_5");
+        let blueprint = Blueprint::open(golden.checkpoint()).unwrap();
+        let tokenizer = Tokenizer::open(golden.checkpoint()).unwrap();
         let speculation = Speculation::mtp(4);
         let settings = Settings { context: 192, kv, speculation, ..Settings::default() };
-        let mut witness = Witness::new(
-            source
-                .load(&settings, DeviceArgs { threads: Some(1), ..DeviceArgs::default() })
-                .unwrap()
-                .engine,
-        );
-        let vocabulary = source.blueprint.spec.vocabulary;
-        let prompts = Prompts::new(&source.text, vocabulary, 1);
-        let cases = case::openings(&prompts, vocabulary, 12, seed);
-        witness.alone(&cases, Depth::Fixed(4)).unwrap()
+        let mut device = Box::new(tuned(Some(1)));
+        let model = Model::load(&blueprint, &mut *device, &mut |_| {}).unwrap();
+        let runner = ModelRunner::new(device, model, &settings).unwrap();
+        let mut engine = RecordingEngine::new(Engine::new(runner));
+        let vocabulary = blueprint.spec.vocabulary;
+        let prompts = VerifyPrompts::new(Some(&tokenizer), vocabulary, 1);
+        let cases = request::openings(&prompts, vocabulary, 12, seed);
+        engine.alone(&cases, Depth::Fixed(4)).unwrap()
     }
 
     #[test]

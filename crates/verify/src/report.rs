@@ -1,13 +1,12 @@
-//! The proof as JSON.
+//! What was verified as JSON.
 
-use super::compare::Difference;
-use super::proof::{ArmResult, Finding, Proof};
-use crate::args::VerifyArgs;
-use crate::load::Source;
+use crate::compare::AnswerDifference;
+use crate::verification::{ArmOutcome, ArmResult, Verification};
 use serde::Serialize;
 
+/// What [`Verification::report`] gives.
 #[derive(Serialize)]
-pub(super) struct Report<'a> {
+pub struct VerifyReport<'a> {
     identical: bool,
     arms: Vec<ArmReport<'a>>,
     requests: Vec<RequestReport>,
@@ -31,7 +30,7 @@ struct ArmReport<'a> {
     /// Null where no drafts are made.
     drafted: Option<u64>,
     accepted: Option<u64>,
-    difference: Option<&'a Difference>,
+    difference: Option<&'a AnswerDifference>,
     seconds: f64,
 }
 
@@ -54,31 +53,32 @@ struct SettingsReport {
     threads: Option<usize>,
 }
 
-impl<'a> Report<'a> {
-    pub(super) fn new(args: &VerifyArgs, source: &'a Source, proof: &'a Proof) -> Self {
-        let asked = proof.baseline.cases.iter().zip(&proof.baseline.answers);
-        let requests = asked.map(|(case, answer)| RequestReport {
+impl<'a> VerifyReport<'a> {
+    pub(crate) fn new(verification: &'a Verification) -> Self {
+        let options = &verification.options;
+        let requests = verification.baseline.cases.iter().zip(&verification.baseline.answers);
+        let requests = requests.map(|(case, answer)| RequestReport {
             name: case.name,
             prompt_tokens: case.prompt.len(),
             completion_tokens: answer.tokens.len(),
         });
         Self {
-            identical: proof.differing() == 0,
-            arms: proof.results.iter().map(ArmReport::new).collect(),
+            identical: verification.differing() == 0,
+            arms: verification.results.iter().map(ArmReport::new).collect(),
             requests: requests.collect(),
-            model: &source.path,
-            device: &proof.device,
+            model: &verification.model,
+            device: &verification.device,
             settings: SettingsReport {
-                tokens: args.tokens,
-                seed: args.seed,
-                quick: args.quick,
-                context: proof.settings.context,
-                sequences: proof.settings.sequences,
-                prefill_chunk: proof.settings.prefill_chunk,
-                kv: format!("{:?}", proof.settings.kv).to_lowercase(),
-                threads: args.device.threads,
+                tokens: options.tokens,
+                seed: options.seed,
+                quick: options.quick,
+                context: verification.settings.context,
+                sequences: verification.settings.sequences,
+                prefill_chunk: verification.settings.prefill_chunk,
+                kv: format!("{:?}", verification.settings.kv).to_lowercase(),
+                threads: options.threads,
             },
-            seconds: proof.seconds,
+            seconds: verification.seconds,
         }
     }
 }
@@ -99,8 +99,8 @@ impl<'a> ArmReport<'a> {
             seconds: result.seconds,
         };
         match &result.finding {
-            Finding::NotApplicable(why) => Self { reason: Some(why), ..none },
-            Finding::Compared { requests, comparison, drafts } => Self {
+            ArmOutcome::NotApplicable(why) => Self { reason: Some(why), ..none },
+            ArmOutcome::Compared { requests, comparison, drafts } => Self {
                 verdict: if comparison.difference.is_none() { "same" } else { "differs" },
                 requests: *requests,
                 tokens: comparison.tokens,

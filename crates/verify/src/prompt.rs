@@ -1,7 +1,7 @@
-//! Prompts. Most are made of token ids alone, so that a model without a tokenizer can be verified.
+//! VerifyPrompts. Most are made of token ids alone, so that a model without a tokenizer can be verified.
 
-use crate::model_text::ModelText;
 use forerun_base::Token;
+use forerun_text::Tokenizer;
 
 const OPENINGS: [&str; 2] = [
     "Once upon a time there was a little fox who lived beside the river. One day the fox",
@@ -16,51 +16,51 @@ const SHORT: usize = 17;
 const LOOP: (usize, usize) = (9, 4);
 
 /// What requests begin with.
-pub(super) struct Prompts {
+pub(crate) struct VerifyPrompts {
     /// Unrelated ids.
-    pub(super) long: Vec<Token>,
+    pub(crate) long: Vec<Token>,
     /// The same few ids again and again, for the drafter that looks for repetitions.
-    pub(super) looped: Vec<Token>,
+    pub(crate) looped: Vec<Token>,
     /// One token: no row is read before the first is sampled.
-    pub(super) single: Vec<Token>,
+    pub(crate) single: Vec<Token>,
     /// Natural language, on which an MTP head drafts well.
-    pub(super) openings: [Vec<Token>; 2],
+    pub(crate) openings: [Vec<Token>; 2],
 }
 
-impl Prompts {
-    pub(super) fn new(text: &ModelText, vocabulary: usize, seed: u64) -> Self {
-        let mut ids = Ids::new(vocabulary, seed);
+impl VerifyPrompts {
+    pub(crate) fn new(tokenizer: Option<&Tokenizer>, vocabulary: usize, seed: u64) -> Self {
+        let mut ids = TokenIdStream::new(vocabulary, seed);
         let part = ids.take(LOOP.0);
         Self {
             long: ids.take(LONG),
             looped: part.repeat(LOOP.1),
             single: ids.take(1),
             openings: OPENINGS.map(|opening| {
-                encoded(text, vocabulary, opening).unwrap_or_else(|| ids.take(SHORT))
+                encoded(tokenizer, vocabulary, opening).unwrap_or_else(|| ids.take(SHORT))
             }),
         }
     }
 }
 
 /// The opening as tokens the model knows, if it has a tokenizer that can say it.
-fn encoded(text: &ModelText, vocabulary: usize, opening: &str) -> Option<Vec<Token>> {
-    let tokens = text.tokenizer.as_ref()?.encode(opening, true).ok()?;
+fn encoded(tokenizer: Option<&Tokenizer>, vocabulary: usize, opening: &str) -> Option<Vec<Token>> {
+    let tokens = tokenizer?.encode(opening, true).ok()?;
     let known = tokens.iter().all(|&token| (token as usize) < vocabulary);
     (known && !tokens.is_empty()).then_some(tokens)
 }
 
 /// Token ids that look random and depend on the seed alone.
-pub(super) struct Ids {
+pub(crate) struct TokenIdStream {
     state: u64,
     vocabulary: u64,
 }
 
-impl Ids {
-    pub(super) fn new(vocabulary: usize, seed: u64) -> Self {
+impl TokenIdStream {
+    pub(crate) fn new(vocabulary: usize, seed: u64) -> Self {
         Self { state: seed, vocabulary: vocabulary.max(1) as u64 }
     }
 
-    pub(super) fn take(&mut self, count: usize) -> Vec<Token> {
+    pub(crate) fn take(&mut self, count: usize) -> Vec<Token> {
         (0..count).map(|_| (self.next() % self.vocabulary) as Token).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Whether two runs of the same requests gave the same, and where they first did not.
 
-use super::record::Record;
+use crate::record::AnswerRecord;
 use forerun_base::Token;
 use forerun_engine::FinishReason;
 use serde::Serialize;
@@ -8,48 +8,48 @@ use std::fmt;
 
 /// What comparing found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Comparison {
+pub(crate) struct AnswerComparison {
     /// Tokens compared.
-    pub(super) tokens: usize,
+    pub(crate) tokens: usize,
     /// Rows of logits compared.
-    pub(super) rows: usize,
+    pub(crate) rows: usize,
     /// In the first request that has any.
-    pub(super) difference: Option<Difference>,
+    pub(crate) difference: Option<AnswerDifference>,
 }
 
 /// Where one request first differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Difference {
+pub(crate) struct AnswerDifference {
     /// From 1.
-    pub(super) request: usize,
-    pub(super) name: &'static str,
-    pub(super) token: Option<TokenDifference>,
+    pub(crate) request: usize,
+    pub(crate) name: &'static str,
+    pub(crate) token: Option<TokenDifference>,
     /// Position of the first row of logits whose bits differ. Behind a different token rows belong
     /// to different texts, so none of those counts.
-    pub(super) logits_position: Option<usize>,
-    pub(super) ending: Option<EndingDifference>,
+    pub(crate) logits_position: Option<usize>,
+    pub(crate) ending: Option<EndingDifference>,
 }
 
 /// The first token that differs; `None` where the answer had already ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct TokenDifference {
+pub(crate) struct TokenDifference {
     /// In the answer, from 0.
-    pub(super) index: usize,
-    pub(super) expected: Option<Token>,
-    pub(super) found: Option<Token>,
+    pub(crate) index: usize,
+    pub(crate) expected: Option<Token>,
+    pub(crate) found: Option<Token>,
 }
 
 /// The same tokens, ended for different reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct EndingDifference {
-    pub(super) expected: String,
-    pub(super) found: String,
+pub(crate) struct EndingDifference {
+    pub(crate) expected: String,
+    pub(crate) found: String,
 }
 
 /// Compares request by request.
-pub(super) fn compare(expected: &[Record], found: &[Record]) -> Comparison {
+pub(crate) fn compare(expected: &[AnswerRecord], found: &[AnswerRecord]) -> AnswerComparison {
     assert_eq!(expected.len(), found.len(), "both runs answer the same requests");
-    let mut all = Comparison::default();
+    let mut all = AnswerComparison::default();
     for (i, (expected, found)) in expected.iter().zip(found).enumerate() {
         let difference = difference(i + 1, expected, found);
         all.tokens += expected.tokens.len().max(found.tokens.len());
@@ -71,7 +71,11 @@ fn shared_rows(token: Option<&TokenDifference>) -> usize {
     }
 }
 
-fn difference(request: usize, expected: &Record, found: &Record) -> Option<Difference> {
+fn difference(
+    request: usize,
+    expected: &AnswerRecord,
+    found: &AnswerRecord,
+) -> Option<AnswerDifference> {
     let token = first_difference(&expected.tokens, &found.tokens).map(|index| TokenDifference {
         index,
         expected: expected.tokens.get(index).copied(),
@@ -90,7 +94,7 @@ fn difference(request: usize, expected: &Record, found: &Record) -> Option<Diffe
     });
     let differs = token.is_some() || logits_position.is_some() || ending.is_some();
     let name = expected.name;
-    differs.then_some(Difference { request, name, token, logits_position, ending })
+    differs.then_some(AnswerDifference { request, name, token, logits_position, ending })
 }
 
 /// The first place where two lists differ; a list that goes on differs from one that ended.
@@ -111,7 +115,7 @@ fn ending_text(ending: Option<&FinishReason>) -> String {
     }
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for AnswerDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "differs at request {} ({})", self.request, self.name)?;
         let say = |token: Option<Token>| token.map_or("the end".to_owned(), |t| t.to_string());
@@ -131,11 +135,11 @@ impl fmt::Display for Difference {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::DraftTokens;
     use super::*;
+    use crate::record::DraftTokens;
 
-    fn record() -> Record {
-        Record {
+    fn record() -> AnswerRecord {
+        AnswerRecord {
             name: "greedy",
             tokens: vec![4, 5, 6],
             ending: Some(FinishReason::Length),
@@ -146,20 +150,20 @@ mod tests {
     }
 
     /// Compares two requests of which the second was tampered with.
-    fn forged(tamper: impl Fn(&mut Record)) -> Comparison {
+    fn forged(tamper: impl Fn(&mut AnswerRecord)) -> AnswerComparison {
         let mut other = record();
         tamper(&mut other);
         compare(&[record(), record()], &[record(), other])
     }
 
-    fn said(comparison: &Comparison) -> String {
+    fn said(comparison: &AnswerComparison) -> String {
         comparison.difference.as_ref().expect("a difference").to_string()
     }
 
     #[test]
     fn the_same_is_the_same_however_it_was_drafted() {
         let same = forged(|r| r.drafts = DraftTokens { drafted: 8, accepted: 3 });
-        assert_eq!(same, Comparison { tokens: 6, rows: 6, difference: None });
+        assert_eq!(same, AnswerComparison { tokens: 6, rows: 6, difference: None });
     }
 
     #[test]

@@ -5,31 +5,31 @@ use forerun_engine::FinishReason;
 
 /// One request's answer, or one text's scores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(crate) struct AnswerRecord {
     /// Of the request.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// The answer; empty for scores.
-    pub(super) tokens: Vec<Token>,
+    pub(crate) tokens: Vec<Token>,
     /// `None` for scores.
-    pub(super) ending: Option<FinishReason>,
+    pub(crate) ending: Option<FinishReason>,
     /// Position of the first row.
-    pub(super) first_row: usize,
+    pub(crate) first_row: usize,
     /// The bits of each row of logits, as [`fingerprint`] has them.
-    pub(super) rows: Vec<u64>,
+    pub(crate) rows: Vec<u64>,
     /// Drafts made on the way and those that were right.
-    pub(super) drafts: DraftTokens,
+    pub(crate) drafts: DraftTokens,
 }
 
 /// Drafts made and drafts accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct DraftTokens {
-    pub(super) drafted: u64,
-    pub(super) accepted: u64,
+pub(crate) struct DraftTokens {
+    pub(crate) drafted: u64,
+    pub(crate) accepted: u64,
 }
 
 /// Stands for the bits of a row. Each round is invertible in the number and in what came before,
 /// so rows that differ in one number never share a fingerprint; others do by an accident of 2⁻⁶⁴.
-pub(super) fn fingerprint(row: &[f32]) -> u64 {
+pub(crate) fn fingerprint(row: &[f32]) -> u64 {
     let mix = |hash: u64, x: &f32| {
         (hash ^ u64::from(x.to_bits())).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     };
