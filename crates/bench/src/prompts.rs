@@ -1,9 +1,6 @@
 //! What is continued: what was typed, or a mixed set of openings with one of random tokens.
 
-use crate::args::BenchArgs;
-use crate::ids;
-use crate::load::Source;
-use anyhow::{Context, bail};
+use crate::{BenchError, BenchModel, BenchOptions};
 use forerun_base::Token;
 use forerun_engine::check_tokens;
 
@@ -19,54 +16,50 @@ const OPENINGS: [&str; 5] = [
 const RANDOM_TOKENS: usize = 32;
 const LABEL_CHARACTERS: usize = 40;
 
-#[derive(Debug)]
-pub(super) struct Prompt {
+/// A prompt to measure with.
+#[derive(Clone, Debug)]
+pub struct BenchPrompt {
     /// For people and CSV.
-    pub(super) label: String,
-    pub(super) ids: Vec<Token>,
+    pub label: String,
+    /// Its tokens.
+    pub ids: Vec<Token>,
+}
+
+impl BenchPrompt {
+    /// A text, labelled by its beginning.
+    pub fn of_text(text: &str, ids: Vec<Token>) -> Self {
+        Self { label: label(text), ids }
+    }
 }
 
 /// The prompts to measure, checked before weights are read.
-pub(super) fn prompts(args: &BenchArgs, source: &Source) -> anyhow::Result<Vec<Prompt>> {
-    let mut prompts = typed(args, source)?;
-    if prompts.is_empty() {
-        prompts = defaults(source)?;
-    }
-    for Prompt { label, ids } in &prompts {
+pub(crate) fn prompts(
+    options: &BenchOptions,
+    model: &BenchModel<'_>,
+) -> Result<Vec<BenchPrompt>, BenchError> {
+    let prompts = match &options.prompts[..] {
+        [] => defaults(model)?,
+        given => given.to_vec(),
+    };
+    for BenchPrompt { label, ids } in &prompts {
         if ids.is_empty() {
-            bail!("the prompt {label} is empty");
+            return Err(BenchError::EmptyPrompt { label: label.clone() });
         }
-        check_tokens(ids, source.blueprint.spec.vocabulary)?;
-    }
-    Ok(prompts)
-}
-
-fn typed(args: &BenchArgs, source: &Source) -> anyhow::Result<Vec<Prompt>> {
-    let mut prompts = Vec::new();
-    for text in &args.prompt {
-        prompts.push(Prompt { label: label(text), ids: source.text.encode_raw(text)? });
-    }
-    for path in &args.file {
-        let label = path.display().to_string();
-        let text = forerun_base::read_regular_text(path).with_context(|| label.clone())?;
-        prompts.push(Prompt { label, ids: source.text.encode_raw(&text)? });
-    }
-    for (i, given) in args.ids.iter().enumerate() {
-        prompts.push(Prompt { label: format!("ids {}", i + 1), ids: ids::read(given)? });
+        check_tokens(ids, model.spec.vocabulary)?;
     }
     Ok(prompts)
 }
 
 /// Without a tokenizer there is nothing but random tokens.
-fn defaults(source: &Source) -> anyhow::Result<Vec<Prompt>> {
+fn defaults(model: &BenchModel<'_>) -> Result<Vec<BenchPrompt>, BenchError> {
     let mut prompts = Vec::new();
-    if let Some(tokenizer) = &source.text.tokenizer {
+    if let Some(tokenizer) = model.tokenizer {
         for text in OPENINGS {
-            prompts.push(Prompt { label: label(text), ids: tokenizer.encode(text, true)? });
+            prompts.push(BenchPrompt::of_text(text, tokenizer.encode(text, true)?));
         }
     }
-    let ids = random_tokens(RANDOM_TOKENS, source.blueprint.spec.vocabulary);
-    prompts.push(Prompt { label: "random tokens".to_owned(), ids });
+    let ids = random_tokens(RANDOM_TOKENS, model.spec.vocabulary);
+    prompts.push(BenchPrompt { label: "random tokens".to_owned(), ids });
     Ok(prompts)
 }
 
@@ -80,7 +73,7 @@ fn label(text: &str) -> String {
 }
 
 /// The same tokens on every machine, so that runs can be compared.
-pub(super) fn random_tokens(count: usize, vocabulary: usize) -> Vec<Token> {
+pub(crate) fn random_tokens(count: usize, vocabulary: usize) -> Vec<Token> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
         // Xorshift64: any generator would do that does not repeat within a context.

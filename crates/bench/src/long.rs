@@ -1,20 +1,17 @@
-//! `forerun bench --long`: a prompt as long as the context of a large model, and decoding behind it.
+//! A prompt as long as the context of a large model, and decoding behind it.
 //!
 //! Says whether reading slows down by no more than attention must, whether memory stays at its plan, and how far
 //! decoding is from what reading weights, keys and state once would allow.
 
-use super::prompts::random_tokens;
-use super::roofline::{MachineReport, Phase, PhaseReport, machine_line, operations_text};
-use super::{csv, output, resident};
-use crate::args::BenchArgs;
-use crate::device;
-use crate::load::Source;
-use crate::report::{MemoryReport, bytes_text};
-use crate::stats::rate;
-use crate::terminal;
-use anyhow::bail;
+use crate::prompts::random_tokens;
+use crate::roofline::{MachineReport, PhaseReport, StepPhase, machine_line, operations_text};
+use crate::{
+    BenchError, BenchEvent, BenchModel, BenchOptions, LoadModel, csv, open_measured, resident,
+};
 use forerun_backend::{Meter, Timed};
 use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Request, Settings};
+use forerun_report::rate;
+use forerun_report::{MemoryReport, bytes_text};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -22,22 +19,23 @@ use std::time::{Duration, Instant};
 /// The prompt is timed in this many pieces: of 128K tokens, 16K each.
 const PIECES: usize = 8;
 
+/// What [`long`] measured.
 #[derive(Serialize)]
-struct Long<'a> {
+pub struct LongReport {
     version: &'static str,
-    model: &'a str,
+    model: String,
     device: String,
     kv: String,
     machine: MachineReport,
     prompt_tokens: usize,
-    pieces: Vec<Piece>,
+    pieces: Vec<PromptPiece>,
     decode: PhaseReport,
-    memory: Memory,
+    memory: LongMemory,
 }
 
 /// A part of the prompt: whole steps.
 #[derive(Clone, Debug, Serialize)]
-struct Piece {
+struct PromptPiece {
     first: usize,
     end: usize,
     tokens_per_s: f64,
@@ -47,7 +45,7 @@ struct Piece {
 
 /// Resident memory; null where the system does not tell.
 #[derive(Serialize)]
-struct Memory {
+struct LongMemory {
     plan: MemoryReport,
     before_load_bytes: Option<u64>,
     after_load_bytes: Option<u64>,
@@ -57,33 +55,44 @@ struct Memory {
     beyond_plan_bytes: Option<u64>,
 }
 
-pub(super) fn long(args: &BenchArgs, source: &Source, tokens: usize) -> anyhow::Result<()> {
-    let settings = settings(args, source, tokens)?;
+/// Reads a random prompt of `tokens` tokens and decodes behind it.
+///
+/// # Errors
+/// When the context that is given does not hold it, the device is not the CPU, or the device fails.
+pub fn long(
+    options: &BenchOptions,
+    model: &BenchModel<'_>,
+    tokens: usize,
+    load: &mut dyn LoadModel,
+    watch: &mut dyn FnMut(BenchEvent<'_>),
+) -> Result<LongReport, BenchError> {
+    let settings = settings(options, model, tokens, watch)?;
     let before_load_bytes = resident::bytes();
-    let (timed, meter) = Timed::new(device::open_measured(args.device)?);
-    let mut engine = Engine::new(source.runner(Box::new(timed), &settings)?);
+    let (timed, meter) = Timed::new(open_measured(options)?);
+    let runner = load.runner(Box::new(timed), &settings).map_err(BenchError::Load)?;
+    let mut engine = Engine::new(runner);
     let after_load_bytes = resident::bytes();
     let plan = engine.runner().memory().clone();
-    let prompt = random_tokens(tokens, source.blueprint.spec.vocabulary);
+    let prompt = random_tokens(tokens, model.spec.vocabulary);
     // The first token comes with the prompt; half of the others give the rate, the other half the cost.
-    engine.submit(Request::greedy(prompt, 2 * args.tokens + 1))?;
-    let pieces = read(&mut engine, tokens)?;
+    engine.submit(Request::greedy(prompt, 2 * options.tokens + 1))?;
+    let pieces = read(&mut engine, tokens, watch)?;
     let after_prompt_bytes = resident::bytes();
     // Beside what it is compared with: a machine that others share is not the same minutes later.
-    let machine = device::measure(args.device)?;
-    let phase = decode(&mut engine, &meter, tokens, args.tokens)?;
+    let machine = forerun_devices::measure(options.device.threads)?;
+    let phase = decode(&mut engine, &meter, tokens, options.tokens)?;
     let at_end_bytes = resident::bytes();
     let added = before_load_bytes.zip(at_end_bytes).map(|(a, b)| b.saturating_sub(a));
-    let report = Long {
+    Ok(LongReport {
         version: env!("CARGO_PKG_VERSION"),
-        model: &source.path,
+        model: model.name.to_owned(),
         device: engine.runner().device(),
         kv: settings.kv.to_string(),
         machine: MachineReport::from(&machine),
         prompt_tokens: tokens,
         pieces,
         decode: PhaseReport::new(&phase, &machine),
-        memory: Memory {
+        memory: LongMemory {
             beyond_plan_bytes: added.map(|added| added.saturating_sub(plan.total())),
             plan: MemoryReport::from(&plan),
             before_load_bytes,
@@ -91,47 +100,65 @@ pub(super) fn long(args: &BenchArgs, source: &Source, tokens: usize) -> anyhow::
             after_prompt_bytes,
             at_end_bytes,
         },
-    };
-    output::show(args, &report, || table_text(&report), || csv_text(&report))
+    })
 }
 
-fn settings(args: &BenchArgs, source: &Source, tokens: usize) -> anyhow::Result<Settings> {
-    let most = source.blueprint.spec.max_positions;
-    let reach = args.tokens.saturating_mul(2).saturating_add(1).saturating_add(tokens);
-    let context = args.engine.ctx.unwrap_or(reach);
+impl LongReport {
+    /// Tables for people.
+    pub fn table(&self) -> String {
+        table_text(self)
+    }
+
+    /// A line for each piece of the prompt and one for the decode.
+    pub fn csv(&self) -> String {
+        csv_text(self)
+    }
+}
+
+fn settings(
+    options: &BenchOptions,
+    model: &BenchModel<'_>,
+    tokens: usize,
+    watch: &mut dyn FnMut(BenchEvent<'_>),
+) -> Result<Settings, BenchError> {
+    let most = model.spec.max_positions;
+    let reach = options.tokens.saturating_mul(2).saturating_add(1).saturating_add(tokens);
+    let context = options.context.unwrap_or(reach);
     if context < reach {
-        bail!("--long {tokens} needs {reach} positions; give a larger --ctx, or none");
+        return Err(BenchError::LongContext { tokens, reach });
     }
     if reach > most {
-        terminal::note(&format!(
+        watch(BenchEvent::Note(&format!(
             "note: {reach} positions are beyond the {most} this model was made for; speed is the same, \
              text is not"
-        ));
+        )));
     }
-    let prefill_chunk = args.engine.prefill_chunk;
-    Ok(Settings { context, prefill_chunk, kv: args.engine.kv.dtype(), ..Settings::default() })
+    let prefill_chunk = options.prefill_chunk;
+    Ok(Settings { context, prefill_chunk, kv: options.kv, ..Settings::default() })
 }
 
 /// Reads the prompt, the first token of the answer included.
-fn read(engine: &mut Engine<ModelRunner>, tokens: usize) -> anyhow::Result<Vec<Piece>> {
+fn read(
+    engine: &mut Engine<ModelRunner>,
+    tokens: usize,
+    watch: &mut dyn FnMut(BenchEvent<'_>),
+) -> Result<Vec<PromptPiece>, BenchError> {
     let chunk = engine.runner().limits().rows;
-    let bar = terminal::bar(tokens as u64, "reading {wide_bar} {pos}/{len} {eta}");
-    let mut pieces: Vec<Piece> = Vec::with_capacity(PIECES);
+    let mut pieces: Vec<PromptPiece> = Vec::with_capacity(PIECES);
     let (mut first, mut done, mut time) = (0, 0, Duration::ZERO);
     while done < tokens {
         let start = Instant::now();
         step(engine)?;
         time += start.elapsed();
         done = tokens.min(done + chunk);
-        bar.set_position(done as u64);
+        watch(BenchEvent::Progress { done, total: tokens, doing: "reading" });
         let piece_end = (pieces.len() + 1) * tokens / PIECES;
         if done == tokens || done >= piece_end {
             let (tokens_per_s, resident_bytes) = (rate(done - first, time), resident::bytes());
-            pieces.push(Piece { first, end: done, tokens_per_s, resident_bytes });
+            pieces.push(PromptPiece { first, end: done, tokens_per_s, resident_bytes });
             (first, time) = (done, Duration::ZERO);
         }
     }
-    bar.finish_and_clear();
     Ok(pieces)
 }
 
@@ -141,7 +168,7 @@ fn decode(
     meter: &Meter,
     context: usize,
     steps: usize,
-) -> anyhow::Result<Phase> {
+) -> Result<StepPhase, BenchError> {
     let start = Instant::now();
     (0..steps).try_for_each(|_| step(engine))?;
     let wall = start.elapsed();
@@ -149,28 +176,29 @@ fn decode(
     let done = (0..steps).try_for_each(|_| step(engine));
     let entries = meter.stop();
     done?;
-    Ok(Phase { name: "decode", sequences: 1, context, rows: steps, steps, wall, entries })
+    Ok(StepPhase { name: "decode", sequences: 1, context, rows: steps, steps, wall, entries })
 }
 
-fn step(engine: &mut Engine<ModelRunner>) -> anyhow::Result<()> {
+fn step(engine: &mut Engine<ModelRunner>) -> Result<(), BenchError> {
     let mut events = Vec::new();
     engine.step(&mut events);
     for event in events {
         if let Event::Finished { reason: FinishReason::Failed(why), .. } = event {
-            bail!("the device failed: {why}");
+            return Err(BenchError::DeviceFailed { why });
         }
     }
     Ok(())
 }
 
-fn table_text(report: &Long<'_>) -> String {
-    let Long { version, model, device, kv, machine, prompt_tokens, memory, decode, .. } = report;
+fn table_text(report: &LongReport) -> String {
+    let LongReport { version, model, device, kv, machine, prompt_tokens, memory, decode, .. } =
+        report;
     let size = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), bytes_text);
     let mut text = format!("forerun {version} · {model} · {device} · kv {kv}\n");
     text.push_str(&machine_line(machine));
     text.push_str(&format!("\nprompt, {prompt_tokens} tokens\n"));
     text.push_str(&format!("  {:>16}{:>10}{:>14}\n", "tokens", "tok/s", "resident"));
-    for Piece { first, end, tokens_per_s, resident_bytes } in &report.pieces {
+    for PromptPiece { first, end, tokens_per_s, resident_bytes } in &report.pieces {
         let range = format!("{first}..{end}");
         text.push_str(&format!("  {range:>16}{tokens_per_s:>10.1}{:>14}\n", size(*resident_bytes)));
     }
@@ -200,9 +228,9 @@ fn table_text(report: &Long<'_>) -> String {
 }
 
 /// A line for each piece of the prompt and one for the decode.
-fn csv_text(report: &Long<'_>) -> String {
+fn csv_text(report: &LongReport) -> String {
     let mut text = "version,device,model,phase,first,end,tok_s,resident_bytes\n".to_owned();
-    let Long { version, model, device, memory, decode, .. } = report;
+    let LongReport { version, model, device, memory, decode, .. } = report;
     let mut line = |phase: &'static str, first: usize, end: usize, speed, resident: Option<u64>| {
         text.push_str(&csv::line(&[
             Cow::from(*version),

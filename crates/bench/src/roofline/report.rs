@@ -1,89 +1,90 @@
 //! From times and costs to rates and shares. Serialized, this is the JSON output.
 
-use super::phase::Phase;
-use crate::bench::spread::Spread;
-use crate::device::Machine;
+use super::phase::StepPhase;
+use crate::spread::Spread;
 use forerun_backend::{Cost, Entry};
+use forerun_devices::Machine;
 use serde::Serialize;
 use std::cmp::Reverse;
 
+/// What [`roofline`](crate::roofline) measured.
 #[derive(Serialize)]
-pub(super) struct Roofline<'a> {
-    pub(super) version: &'static str,
-    pub(super) model: &'a str,
-    pub(super) device: String,
-    pub(super) kv: String,
-    pub(super) machine: MachineReport,
-    pub(super) phases: Vec<PhaseReport>,
-    pub(super) widths: Vec<WidthReport>,
+pub struct RooflineReport {
+    pub(crate) version: &'static str,
+    pub(crate) model: String,
+    pub(crate) device: String,
+    pub(crate) kv: String,
+    pub(crate) machine: MachineReport,
+    pub(crate) phases: Vec<PhaseReport>,
+    pub(crate) widths: Vec<WidthReport>,
 }
 
 /// The roof.
 #[derive(Serialize)]
-pub(in crate::bench) struct MachineReport {
-    pub(in crate::bench) threads: usize,
-    pub(in crate::bench) read_gb_per_s: f64,
-    pub(in crate::bench) peak_gflop_per_s: f64,
+pub(crate) struct MachineReport {
+    pub(crate) threads: usize,
+    pub(crate) read_gb_per_s: f64,
+    pub(crate) peak_gflop_per_s: f64,
     /// A parallel job that does nothing.
-    pub(in crate::bench) dispatch_us: f64,
+    pub(crate) dispatch_us: f64,
     /// The largest cache; null where the system does not tell.
-    pub(in crate::bench) cache_bytes: Option<usize>,
+    pub(crate) cache_bytes: Option<usize>,
 }
 
 /// Steps of one kind. Bytes and flops are those of an average step.
 #[derive(Serialize)]
-pub(in crate::bench) struct PhaseReport {
-    pub(in crate::bench) phase: &'static str,
-    pub(in crate::bench) sequences: usize,
+pub(crate) struct PhaseReport {
+    pub(crate) phase: &'static str,
+    pub(crate) sequences: usize,
     /// Positions of each sequence before the first step.
-    pub(in crate::bench) context: usize,
+    pub(crate) context: usize,
     /// Of all steps.
-    pub(in crate::bench) rows: usize,
-    pub(in crate::bench) steps: usize,
-    pub(in crate::bench) ms_per_step: f64,
-    pub(in crate::bench) rows_per_s: f64,
-    pub(in crate::bench) bytes: u64,
-    pub(in crate::bench) weight_bytes: u64,
-    pub(in crate::bench) state_bytes: u64,
-    pub(in crate::bench) flops: u64,
-    pub(in crate::bench) gflop_per_s: f64,
+    pub(crate) rows: usize,
+    pub(crate) steps: usize,
+    pub(crate) ms_per_step: f64,
+    pub(crate) rows_per_s: f64,
+    pub(crate) bytes: u64,
+    pub(crate) weight_bytes: u64,
+    pub(crate) state_bytes: u64,
+    pub(crate) flops: u64,
+    pub(crate) gflop_per_s: f64,
     /// What would take longest on a perfect program: `memory` (weights and state once) or `arithmetic`.
-    pub(in crate::bench) bound_by: &'static str,
-    pub(in crate::bench) bound_rows_per_s: f64,
-    pub(in crate::bench) share_of_bound: f64,
+    pub(crate) bound_by: &'static str,
+    pub(crate) bound_rows_per_s: f64,
+    pub(crate) share_of_bound: f64,
     /// Of operations alone, with the meter on.
-    pub(in crate::bench) measured_s: f64,
+    pub(crate) measured_s: f64,
     /// Longest first.
-    pub(in crate::bench) operations: Vec<OperationReport>,
+    pub(crate) operations: Vec<OperationReport>,
 }
 
 /// Calls of one operation; of products, in one format and width.
 #[derive(Serialize)]
-pub(in crate::bench) struct OperationReport {
-    pub(in crate::bench) operation: &'static str,
-    pub(in crate::bench) format: Option<String>,
-    pub(in crate::bench) rows: Option<&'static str>,
-    pub(in crate::bench) calls: u64,
-    pub(in crate::bench) seconds: f64,
+pub(crate) struct OperationReport {
+    pub(crate) operation: &'static str,
+    pub(crate) format: Option<String>,
+    pub(crate) rows: Option<&'static str>,
+    pub(crate) calls: u64,
+    pub(crate) seconds: f64,
     /// Of the measured time.
-    pub(in crate::bench) share: f64,
-    pub(in crate::bench) bytes: u64,
+    pub(crate) share: f64,
+    pub(crate) bytes: u64,
     weight_bytes: u64,
     state_bytes: u64,
-    pub(in crate::bench) flops: u64,
-    pub(in crate::bench) gb_per_s: f64,
-    pub(in crate::bench) share_of_read: f64,
-    pub(in crate::bench) gflop_per_s: f64,
-    pub(in crate::bench) share_of_peak: f64,
+    pub(crate) flops: u64,
+    pub(crate) gb_per_s: f64,
+    pub(crate) share_of_read: f64,
+    pub(crate) gflop_per_s: f64,
+    pub(crate) share_of_peak: f64,
 }
 
 /// Steps of one width.
 #[derive(Serialize)]
-pub(super) struct WidthReport {
-    pub(super) rows: usize,
-    pub(super) ms: Spread,
+pub(crate) struct WidthReport {
+    pub(crate) rows: usize,
+    pub(crate) ms: Spread,
     /// Relative to one row in the same round.
-    pub(super) cost: Spread,
+    pub(crate) cost: Spread,
 }
 
 impl From<&Machine> for MachineReport {
@@ -100,16 +101,16 @@ impl From<&Machine> for MachineReport {
 
 impl PhaseReport {
     /// Rows of a step, where all have as many.
-    pub(in crate::bench) fn rows_per_step(&self) -> usize {
+    pub(crate) fn rows_per_step(&self) -> usize {
         self.rows / self.steps.max(1)
     }
 
     /// Bytes of a step that outlive it: weights, keys, state.
-    pub(in crate::bench) fn kept_bytes(&self) -> u64 {
+    pub(crate) fn kept_bytes(&self) -> u64 {
         self.weight_bytes + self.state_bytes
     }
 
-    pub(in crate::bench) fn new(phase: &Phase, machine: &Machine) -> Self {
+    pub(crate) fn new(phase: &StepPhase, machine: &Machine) -> Self {
         let Cost { bytes, weights, state, flops } = phase.cost();
         let (steps, wall) = (phase.steps.max(1) as u64, phase.wall.as_secs_f64());
         let moved = (weights + state) as f64 / machine.read_bytes_per_s;

@@ -4,15 +4,15 @@ use serde::Serialize;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) min: f64,
-    pub(super) max: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
     /// `None` for no values.
-    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -26,7 +26,7 @@ impl Spread {
 
     /// Of each value over the baseline measured in the same repetition; `None` unless every value has
     /// one that can be divided by.
-    pub(super) fn of_ratios(values: &[f64], baselines: &[f64]) -> Option<Self> {
+    pub(crate) fn of_ratios(values: &[f64], baselines: &[f64]) -> Option<Self> {
         if values.len() != baselines.len() || baselines.iter().any(|&b| b <= 0.0) {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Resident memory of this process.
 
 /// In bytes, where the system tells (Linux).
-pub(super) fn bytes() -> Option<u64> {
+pub(crate) fn bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,9 +1,9 @@
 //! What was measured, for people.
 
-use super::spread::Spread;
-use super::summary::{ArmSummary, CellSummary, Summary, Worst};
+use crate::report::{ArmReport, BenchReport, CellReport, WorstGain};
+use crate::spread::Spread;
 
-pub(super) fn text(summary: &Summary<'_>) -> String {
+pub(crate) fn text(summary: &BenchReport<'_>) -> String {
     let mut text = header(summary);
     if !summary.reading.is_empty() {
         text.push_str("\nreading a prompt, no drafts\n");
@@ -22,8 +22,8 @@ pub(super) fn text(summary: &Summary<'_>) -> String {
     text
 }
 
-fn header(summary: &Summary<'_>) -> String {
-    let Summary { version, model, device, kv, tokens, reps, .. } = summary;
+fn header(summary: &BenchReport<'_>) -> String {
+    let BenchReport { version, model, device, kv, tokens, reps, .. } = summary;
     let sampling = match summary.sampling.temperature {
         0.0 => "greedy".to_owned(),
         temperature => format!("temperature {temperature}, seed {}", summary.seed),
@@ -34,8 +34,8 @@ fn header(summary: &Summary<'_>) -> String {
     )
 }
 
-fn cell_text(cell: &CellSummary<'_>) -> String {
-    let CellSummary { prompt, prompt_tokens, context, batch, arms, .. } = cell;
+fn cell_text(cell: &CellReport<'_>) -> String {
+    let CellReport { prompt, prompt_tokens, context, batch, arms, .. } = cell;
     let mut text = format!("\n{prompt} · {prompt_tokens} tok · context {context} · batch {batch}");
     if let Some(plain) = cell.arm("plain") {
         text.push_str(&format!(" · read at {:.0} tok/s", plain.prompt_tokens_per_s));
@@ -48,7 +48,7 @@ fn cell_text(cell: &CellSummary<'_>) -> String {
     text
 }
 
-fn arm_line(arm: &ArmSummary) -> String {
+fn arm_line(arm: &ArmReport) -> String {
     let gain = match (arm.arm.as_str(), arm.gain) {
         ("plain", _) => "baseline".to_owned(),
         (_, Some(gain)) => gain_text(gain),
@@ -76,7 +76,7 @@ fn gain_text(gain: Spread) -> String {
 }
 
 /// How deep an arm went, where it had a choice and used it.
-fn depths(arm: &ArmSummary) -> String {
+fn depths(arm: &ArmReport) -> String {
     if arm.arm.parse::<usize>().is_ok() || arm.drafted == 0 {
         return String::new();
     }
@@ -86,7 +86,7 @@ fn depths(arm: &ArmSummary) -> String {
 }
 
 /// Speed by context and batch, the median over prompts; nothing where there is only one pair.
-fn situations(summary: &Summary<'_>) -> String {
+fn situations(summary: &BenchReport<'_>) -> String {
     let mut pairs: Vec<(usize, usize)> =
         summary.cells.iter().map(|cell| (cell.batch, cell.context)).collect();
     pairs.dedup();
@@ -110,12 +110,12 @@ fn situations(summary: &Summary<'_>) -> String {
 }
 
 /// The lowest gains, and what may be concluded at all.
-fn conclusion(summary: &Summary<'_>) -> String {
+fn conclusion(summary: &BenchReport<'_>) -> String {
     let mut text = "\nall arms gave the same tokens\n".to_owned();
     if !summary.arms.iter().any(|arm| arm == "plain") {
         text.push_str("no gain is shown: a gain needs its baseline, add plain to --arms\n");
     }
-    for Worst { arm, gain, prompt, context, batch } in &summary.worst {
+    for WorstGain { arm, gain, prompt, context, batch } in &summary.worst {
         text.push_str(&format!(
             "{arm} vs plain: worst prompt {gain:.2}× ({prompt}, context {context}, batch {batch})\n"
         ));

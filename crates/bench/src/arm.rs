@@ -6,39 +6,44 @@ use std::str::FromStr;
 
 /// One way to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arm {
+pub enum BenchArm {
     /// No drafts.
     Plain,
+    /// Drafts.
     Drafting {
-        by: Drafters,
+        /// Who drafts.
+        by: ArmDrafters,
+        /// How many drafts a round.
         depth: Depth,
     },
 }
 
 /// Who drafts. An engine has one set of drafters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drafters {
+pub enum ArmDrafters {
     /// The MTP head and the text, as `run` does.
     All,
+    /// The MTP head.
     Mtp,
+    /// The text itself.
     Text,
 }
 
-impl Arm {
+impl BenchArm {
     /// The arm `run` takes by default.
-    pub(super) const AUTO: Self = Self::Drafting { by: Drafters::All, depth: Depth::Auto };
+    pub(crate) const AUTO: Self = Self::Drafting { by: ArmDrafters::All, depth: Depth::Auto };
 
     /// What is compared when nobody says.
-    pub(super) fn defaults(has_head: bool) -> Vec<Self> {
+    pub(crate) fn defaults(has_head: bool) -> Vec<Self> {
         if !has_head {
-            let ngram = Self::Drafting { by: Drafters::Text, depth: Depth::Fixed(4) };
+            let ngram = Self::Drafting { by: ArmDrafters::Text, depth: Depth::Fixed(4) };
             return vec![Self::Plain, ngram, Self::AUTO];
         }
-        let fixed = |depth| Self::Drafting { by: Drafters::All, depth: Depth::Fixed(depth) };
+        let fixed = |depth| Self::Drafting { by: ArmDrafters::All, depth: Depth::Fixed(depth) };
         [Self::Plain].into_iter().chain((1..=4).map(fixed)).chain([Self::AUTO]).collect()
     }
 
-    pub(super) fn drafters(self) -> Option<Drafters> {
+    pub(crate) fn drafters(self) -> Option<ArmDrafters> {
         match self {
             Self::Plain => None,
             Self::Drafting { by, .. } => Some(by),
@@ -46,7 +51,7 @@ impl Arm {
     }
 
     /// What a request asks for.
-    pub(super) fn depth(self) -> Depth {
+    pub(crate) fn depth(self) -> Depth {
         match self {
             Self::Plain => Depth::Fixed(0),
             Self::Drafting { depth, .. } => depth,
@@ -54,25 +59,25 @@ impl Arm {
     }
 }
 
-impl Drafters {
+impl ArmDrafters {
     /// Without a head, all that is left is the text.
-    pub(super) fn in_model(self, has_head: bool) -> Self {
+    pub(crate) fn in_model(self, has_head: bool) -> Self {
         if self == Self::All && !has_head { Self::Text } else { self }
     }
 
-    pub(super) fn speculation(self, max_drafts: usize) -> Speculation {
+    pub(crate) fn speculation(self, max_drafts: usize) -> Speculation {
         let (mtp, text) = (self != Self::Text, self != Self::Mtp);
         Speculation { mode: Mode::Verified, max_drafts, mtp, text, ..Speculation::OFF }
     }
 }
 
-impl fmt::Display for Arm {
+impl fmt::Display for BenchArm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Drafting { by, depth } = self else { return f.write_str("plain") };
         let name = match by {
-            Drafters::All => None,
-            Drafters::Mtp => Some("mtp"),
-            Drafters::Text => Some("ngram"),
+            ArmDrafters::All => None,
+            ArmDrafters::Mtp => Some("mtp"),
+            ArmDrafters::Text => Some("ngram"),
         };
         match (name, depth) {
             (None, Depth::Auto) => f.write_str("auto"),
@@ -83,18 +88,18 @@ impl fmt::Display for Arm {
     }
 }
 
-impl FromStr for Arm {
+impl FromStr for BenchArm {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (by, depth) = match text.split_once(':') {
-            Some(("mtp", depth)) => (Drafters::Mtp, depth),
-            Some(("ngram", depth)) => (Drafters::Text, depth),
+            Some(("mtp", depth)) => (ArmDrafters::Mtp, depth),
+            Some(("ngram", depth)) => (ArmDrafters::Text, depth),
             _ => match text {
                 "plain" => return Ok(Self::Plain),
-                "mtp" => (Drafters::Mtp, "auto"),
-                "ngram" => (Drafters::Text, "auto"),
-                depth => (Drafters::All, depth),
+                "mtp" => (ArmDrafters::Mtp, "auto"),
+                "ngram" => (ArmDrafters::Text, "auto"),
+                depth => (ArmDrafters::All, depth),
             },
         };
         let depth = match depth.parse() {
@@ -119,17 +124,19 @@ mod tests {
     #[test]
     fn an_arm_is_printed_as_it_is_typed() {
         for text in ["plain", "1", "16", "auto", "mtp", "mtp:3", "ngram", "ngram:4"] {
-            assert_eq!(text.parse::<Arm>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<BenchArm>().unwrap().to_string(), text);
         }
         for text in ["", "0", "17", "-1", "mtp:0", "head:3", "Plain"] {
-            assert!(text.parse::<Arm>().is_err(), "{text}");
+            assert!(text.parse::<BenchArm>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_model_without_a_head_drafts_from_the_text() {
-        assert_eq!(Drafters::All.in_model(false), Drafters::Text);
-        assert_eq!(Drafters::All.in_model(true), Drafters::All);
-        assert!(Arm::defaults(false).iter().all(|arm| arm.drafters() != Some(Drafters::Mtp)));
+        assert_eq!(ArmDrafters::All.in_model(false), ArmDrafters::Text);
+        assert_eq!(ArmDrafters::All.in_model(true), ArmDrafters::All);
+        assert!(
+            BenchArm::defaults(false).iter().all(|arm| arm.drafters() != Some(ArmDrafters::Mtp))
+        );
     }
 }

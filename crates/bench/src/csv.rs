@@ -1,6 +1,6 @@
 //! One line per measurement, in one schema for all machines and versions.
 
-use super::summary::{Measurement, Summary};
+use crate::report::{BenchReport, MeasurementRow};
 use std::borrow::Cow;
 
 const COLUMNS: [&str; 15] = [
@@ -21,7 +21,7 @@ const COLUMNS: [&str; 15] = [
     "drafted",
 ];
 
-pub(super) fn text(summary: &Summary<'_>) -> String {
+pub(crate) fn text(summary: &BenchReport<'_>) -> String {
     let mut text = line(&COLUMNS.map(Cow::from));
     for measurement in &summary.measurements {
         text.push_str(&line(&fields(summary, measurement)));
@@ -29,7 +29,10 @@ pub(super) fn text(summary: &Summary<'_>) -> String {
     text
 }
 
-fn fields<'a>(summary: &'a Summary<'_>, m: &'a Measurement<'_>) -> [Cow<'a, str>; COLUMNS.len()] {
+fn fields<'a>(
+    summary: &'a BenchReport<'_>,
+    m: &'a MeasurementRow<'_>,
+) -> [Cow<'a, str>; COLUMNS.len()] {
     let number = |value: f64| Cow::from(format!("{value:.3}"));
     [
         summary.version.into(),
@@ -50,12 +53,12 @@ fn fields<'a>(summary: &'a Summary<'_>, m: &'a Measurement<'_>) -> [Cow<'a, str>
     ]
 }
 
-pub(super) fn line(fields: &[Cow<'_, str>]) -> String {
+pub(crate) fn line(fields: &[Cow<'_, str>]) -> String {
     fields.join(",") + "\n"
 }
 
 /// As RFC 4180 has it.
-pub(super) fn quoted(field: &str) -> Cow<'_, str> {
+pub(crate) fn quoted(field: &str) -> Cow<'_, str> {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\"")).into()
     } else {

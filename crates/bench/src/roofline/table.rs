@@ -1,10 +1,10 @@
 //! What was measured, for people.
 
-use super::report::{MachineReport, OperationReport, PhaseReport, Roofline};
-use crate::report::bytes_text;
+use super::report::{MachineReport, OperationReport, PhaseReport, RooflineReport};
+use forerun_report::bytes_text;
 
-pub(super) fn text(report: &Roofline<'_>) -> String {
-    let Roofline { version, model, device, kv, machine, .. } = report;
+pub(crate) fn text(report: &RooflineReport) -> String {
+    let RooflineReport { version, model, device, kv, machine, .. } = report;
     let mut text = format!("forerun {version} · {model} · {device} · kv {kv}\n");
     text.push_str(&machine_line(machine));
     for phase in &report.phases {
@@ -20,7 +20,7 @@ pub(super) fn text(report: &Roofline<'_>) -> String {
 }
 
 /// The roof in one line.
-pub(in crate::bench) fn machine_line(machine: &MachineReport) -> String {
+pub(crate) fn machine_line(machine: &MachineReport) -> String {
     let MachineReport { threads, read_gb_per_s, peak_gflop_per_s, dispatch_us, cache_bytes } =
         machine;
     let cache = cache_bytes
@@ -65,7 +65,7 @@ fn phase_text(phase: &PhaseReport, machine: &MachineReport) -> String {
 }
 
 /// A line for each operation.
-pub(in crate::bench) fn operations_text(phase: &PhaseReport) -> String {
+pub(crate) fn operations_text(phase: &PhaseReport) -> String {
     let mut text = format!(
         "  {:<26}{:>8}{:>8}{:>11}{:>9}{:>9}{:>10}{:>9}\n",
         "operation", "calls", "time", "us/call", "GB/s", "of read", "GFLOP/s", "of peak"

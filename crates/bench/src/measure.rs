@@ -1,64 +1,65 @@
 //! One measurement: a batch of answers in one way, timed step by step.
 
-use crate::stats::rate;
-use anyhow::bail;
+use crate::BenchError;
 use forerun_base::{SeqId, Token};
 use forerun_engine::{Depth, Engine, Event, FinishReason, ModelRunner, Receipt, Request, Sampling};
+use forerun_report::rate;
 use std::time::{Duration, Instant};
 
 /// What every arm has to do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Work<'a> {
-    pub(super) prompt: &'a [Token],
-    pub(super) batch: usize,
-    pub(super) tokens: usize,
-    pub(super) sampling: &'a Sampling,
+pub(crate) struct ArmWork<'a> {
+    pub(crate) prompt: &'a [Token],
+    pub(crate) batch: usize,
+    pub(crate) tokens: usize,
+    pub(crate) sampling: &'a Sampling,
 }
 
 /// How it went.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Run {
+pub(crate) struct ArmRun {
     /// By member of the batch.
-    pub(super) answers: Vec<Vec<Token>>,
-    /// Prompt tokens of all members.
-    pub(super) read_tokens: usize,
+    pub(crate) answers: Vec<Vec<Token>>,
+    /// BenchPrompt tokens of all members.
+    pub(crate) read_tokens: usize,
     /// Tokens that came after every member had its first.
-    pub(super) decode_tokens: usize,
+    pub(crate) decode_tokens: usize,
     /// Until every member had its first token.
-    pub(super) first_token: Duration,
+    pub(crate) first_token: Duration,
     /// From then on.
-    pub(super) decode: Duration,
-    pub(super) decode_steps: u32,
+    pub(crate) decode: Duration,
+    pub(crate) decode_steps: u32,
     /// Of all members together.
-    pub(super) receipt: Receipt,
+    pub(crate) receipt: Receipt,
 }
 
-impl Run {
-    pub(super) fn decode_rate(&self) -> f64 {
+impl ArmRun {
+    pub(crate) fn decode_rate(&self) -> f64 {
         rate(self.decode_tokens, self.decode)
     }
 
-    pub(super) fn prompt_rate(&self) -> f64 {
+    pub(crate) fn prompt_rate(&self) -> f64 {
         rate(self.read_tokens, self.first_token)
     }
 
-    pub(super) fn first_token_ms(&self) -> f64 {
+    pub(crate) fn first_token_ms(&self) -> f64 {
         self.first_token.as_secs_f64() * 1e3
     }
 
-    pub(super) fn ms_per_round(&self) -> f64 {
+    pub(crate) fn ms_per_round(&self) -> f64 {
         self.decode.as_secs_f64() * 1e3 / f64::from(self.decode_steps.max(1))
     }
 }
 
 /// Runs the work to its end. Nothing else may be in the engine.
-pub(super) fn measure(
+pub(crate) fn measure(
     engine: &mut Engine<ModelRunner>,
-    work: Work<'_>,
+    work: ArmWork<'_>,
     depth: Depth,
-) -> anyhow::Result<Run> {
+) -> Result<ArmRun, BenchError> {
     let read_tokens = work.batch * work.prompt.len();
-    let mut run = Run { answers: vec![Vec::new(); work.batch], read_tokens, ..Run::default() };
+    let mut run =
+        ArmRun { answers: vec![Vec::new(); work.batch], read_tokens, ..ArmRun::default() };
     let mut events = Vec::new();
     let started = Instant::now();
     let members = submit(engine, work, depth)?;
@@ -85,9 +86,9 @@ pub(super) fn measure(
 
 fn submit(
     engine: &mut Engine<ModelRunner>,
-    work: Work<'_>,
+    work: ArmWork<'_>,
     depth: Depth,
-) -> anyhow::Result<Vec<SeqId>> {
+) -> Result<Vec<SeqId>, BenchError> {
     let request = |member: usize| {
         let seed = work.sampling.seed.wrapping_add(member as u64);
         let sampling = Sampling { seed, ..work.sampling.clone() };
@@ -97,7 +98,7 @@ fn submit(
 }
 
 /// Takes what a step said; the number of new tokens.
-fn take(events: &mut Vec<Event>, members: &[SeqId], run: &mut Run) -> anyhow::Result<usize> {
+fn take(events: &mut Vec<Event>, members: &[SeqId], run: &mut ArmRun) -> Result<usize, BenchError> {
     let mut new = 0;
     for event in events.drain(..) {
         match event {
@@ -108,7 +109,7 @@ fn take(events: &mut Vec<Event>, members: &[SeqId], run: &mut Run) -> anyhow::Re
             }
             Event::Started { .. } => {}
             Event::Finished { reason: FinishReason::Failed(why), .. } => {
-                bail!("the device failed: {why}")
+                return Err(BenchError::DeviceFailed { why });
             }
             Event::Finished { receipt, .. } => run.receipt.add(&receipt),
         }

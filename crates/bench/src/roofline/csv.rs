@@ -1,7 +1,7 @@
 //! One line per phase and operation, and one per width of a step, in one schema for all machines and versions.
 
-use super::report::{OperationReport, PhaseReport, Roofline, WidthReport};
-use crate::bench::csv::{line, quoted};
+use super::report::{OperationReport, PhaseReport, RooflineReport, WidthReport};
+use crate::csv::{line, quoted};
 use std::borrow::Cow;
 
 const COLUMNS: [&str; 18] = [
@@ -25,7 +25,7 @@ const COLUMNS: [&str; 18] = [
     "share_of_peak",
 ];
 
-pub(super) fn text(report: &Roofline<'_>) -> String {
+pub(crate) fn text(report: &RooflineReport) -> String {
     let mut text = line(&COLUMNS.map(Cow::from));
     for phase in &report.phases {
         for operation in &phase.operations {
@@ -39,7 +39,10 @@ pub(super) fn text(report: &Roofline<'_>) -> String {
 }
 
 /// A whole step, of which only the median time is known.
-fn step_fields<'a>(report: &'a Roofline<'_>, width: &WidthReport) -> [Cow<'a, str>; COLUMNS.len()] {
+fn step_fields<'a>(
+    report: &'a RooflineReport,
+    width: &WidthReport,
+) -> [Cow<'a, str>; COLUMNS.len()] {
     let mut fields = [const { Cow::Borrowed("") }; COLUMNS.len()];
     fields[..3].clone_from_slice(&whose(report));
     fields[3] = "step".into();
@@ -50,12 +53,12 @@ fn step_fields<'a>(report: &'a Roofline<'_>, width: &WidthReport) -> [Cow<'a, st
     fields
 }
 
-fn whose<'a>(report: &'a Roofline<'_>) -> [Cow<'a, str>; 3] {
-    [report.version.into(), quoted(&report.device), quoted(report.model)]
+fn whose<'a>(report: &'a RooflineReport) -> [Cow<'a, str>; 3] {
+    [report.version.into(), quoted(&report.device), quoted(&report.model)]
 }
 
 fn fields<'a>(
-    report: &'a Roofline<'_>,
+    report: &'a RooflineReport,
     phase: &'a PhaseReport,
     operation: &'a OperationReport,
 ) -> [Cow<'a, str>; COLUMNS.len()] {
