@@ -16,6 +16,8 @@ pub struct Machine {
     pub threads: usize,
     /// Bytes a second of all threads reading memory that is too large for the caches.
     pub read_bytes_per_s: f64,
+    /// Bytes a second of all threads copying such memory, each byte counted once read and once written.
+    pub copy_bytes_per_s: f64,
     /// f32 operations a second of all threads, counting a multiply-add as two.
     pub flops_per_s: f64,
     /// Time of a parallel job in which every thread takes part and does nothing.
@@ -34,9 +36,11 @@ impl Machine {
         let mut ctx = ctx.expect("the portable level is always there");
         let cache_bytes = cache_bytes();
         let bytes = cache_bytes.unwrap_or(0).saturating_mul(TIMES_CACHE).clamp(SMALLEST, LARGEST);
+        let (read_bytes_per_s, copy_bytes_per_s) = bandwidths(&mut ctx, bytes)?;
         Ok(Self {
             threads: ctx.threads(),
-            read_bytes_per_s: read_bandwidth(&mut ctx, bytes)?,
+            read_bytes_per_s,
+            copy_bytes_per_s,
             flops_per_s: peak(&mut ctx),
             dispatch: dispatch(&mut ctx),
             cache_bytes,
@@ -44,13 +48,17 @@ impl Machine {
     }
 }
 
-fn read_bandwidth(ctx: &mut ExecCtx, bytes: usize) -> Result<f64, usize> {
+/// Of reading `bytes`, and of copying one half of them to the other.
+fn bandwidths(ctx: &mut ExecCtx, bytes: usize) -> Result<(f64, f64), usize> {
     let len = bytes / size_of::<f32>();
     let mut data = Vec::new();
     data.try_reserve_exact(len).map_err(|_| bytes)?;
     data.resize(len, 1.0_f32);
-    let seconds = best(5, || probe::read(ctx, &data));
-    Ok(bytes as f64 / seconds)
+    let read = best(5, || probe::read(ctx, &data));
+    let (from, to) = data.split_at_mut(len / 2);
+    let copied = size_of_val(from) + size_of_val(from);
+    let copy = best(3, || probe::copy(ctx, from, to));
+    Ok((bytes as f64 / read, copied as f64 / copy))
 }
 
 fn peak(ctx: &mut ExecCtx) -> f64 {
@@ -119,7 +127,7 @@ mod tests {
     fn everything_measured_is_a_positive_number() {
         let machine = Machine::measure(Some(2)).expect("memory");
         assert_eq!(machine.threads, 2);
-        for rate in [machine.read_bytes_per_s, machine.flops_per_s] {
+        for rate in [machine.read_bytes_per_s, machine.copy_bytes_per_s, machine.flops_per_s] {
             assert!(rate.is_finite() && rate > 0.0, "{machine:?}");
         }
         assert!(!machine.dispatch.is_zero(), "{machine:?}");

@@ -1,7 +1,8 @@
-//! `forerun`: fetch, run, serve, score, inspect, verify, benchmark and quantise language models from the command line.
+//! `forerun`: fetch, run, serve, score, inspect, verify, benchmark and quantise language models from the command line,
+//! and examine the machine they run on.
 //!
-//! What was typed ([`args`]) becomes a command; each command has a folder or file of its own. This
-//! is the only crate that names a backend ([`device`]) and the only one that talks to a person.
+//! What was typed ([`args`]) becomes a command; each command has a folder or file of its own. This is the only crate that
+//! talks to a person.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -10,6 +11,7 @@ mod bench;
 mod bundled;
 mod demo;
 mod device;
+mod doctor;
 mod exit;
 mod generation;
 mod hub_model;
@@ -56,6 +58,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Verify(args)) => verify::verify(&args),
         Some(Command::Quantize(args)) => quantize::quantize(&args),
+        Some(Command::Doctor(args)) => doctor::doctor(&args),
         Some(Command::Pull(args)) => pull::pull(&args),
         Some(Command::Tokenize(args)) => tokenize::tokenize(&args),
     }

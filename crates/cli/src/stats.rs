@@ -1,6 +1,7 @@
 //! How long an answer took.
 
 use forerun::Finish;
+pub(crate) use forerun_report::rate;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -68,12 +69,6 @@ impl Timings {
             duration_text(self.prompt),
         )
     }
-}
-
-/// Tokens per second; 0 when there is nothing to divide.
-pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
-    let seconds = time.as_secs_f64();
-    if tokens == 0 || seconds <= 0.0 { 0.0 } else { tokens as f64 / seconds }
 }
 
 fn rate_text(rate: f64) -> String {

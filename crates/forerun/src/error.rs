@@ -1,6 +1,6 @@
 //! Errors by type: what to change is in the variant, what happened in its text.
 
-use crate::device::DeviceError;
+use forerun_devices::DeviceError;
 use forerun_engine::{EngineError, RejectError};
 use forerun_grammar::GrammarError;
 use forerun_model::ModelError;

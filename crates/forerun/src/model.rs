@@ -1,6 +1,5 @@
 //! A model on a device, ready for requests.
 
-use crate::device;
 use crate::driver::Driver;
 use crate::stream::Collector;
 use crate::{
@@ -57,7 +56,7 @@ impl Model {
             files.extend_context(scale);
         }
         let settings = options.settings(&files.blueprint.spec);
-        let backend = device::open(&options.device)?.backend;
+        let backend = forerun_devices::open(&options.device)?.backend;
         let engine = files.load(&settings, backend, &mut |_| {})?;
         let parts = TextParts::of(&files, settings.context);
         let processor = TextProcessor::new(parts);

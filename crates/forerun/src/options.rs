@@ -1,8 +1,8 @@
 //! How a model is opened. Nothing here changes a token, but for the precision of the KV cache and of activations, the rope,
 //! and drafts that are accepted unverified.
 
-use crate::device::DeviceOptions;
 use forerun_base::DType;
+use forerun_devices::DeviceOptions;
 use forerun_engine::{CacheSettings, Depth, DraftVocabulary, Mode, Settings, Speculation};
 use forerun_model::{ModelSpec, RopeScale};
 use std::path::PathBuf;

@@ -16,7 +16,9 @@ fn exact() -> Tolerances {
 
 #[test]
 fn the_plain_device_conforms_to_itself() {
-    assert_passed(&conform::run(&mut plain(), &mut plain(), &exact()));
+    let report = conform::run(&mut plain(), &mut plain(), &exact());
+    assert_passed(&report);
+    assert!(report.deviations.iter().all(|deviation| deviation.worst == 0.0), "{report:?}");
 }
 
 #[test]

@@ -178,3 +178,15 @@ fn small_differences_in_rounding_pass_the_reference_check() {
     let report = report(Fault::WidthChangesRounding, "linear");
     assert!(report.failures.iter().all(|failure| failure.check != "reference"), "{report}");
 }
+
+#[test]
+fn the_report_says_how_far_a_wrong_operation_is_off() {
+    let worst = |fault, op: &str| {
+        let report = report(fault, op);
+        report.deviations.iter().find(|deviation| deviation.op == op).expect("it ran").worst
+    };
+    let off = worst(Fault::AttentionScaleSlightlyOff, "attention");
+    assert!((1e-5..1e-1).contains(&off), "{off}");
+    // What differs from the reference in no number, but from itself, is not off.
+    assert_eq!(worst(Fault::MaskForgotten, "linear"), 0.0);
+}

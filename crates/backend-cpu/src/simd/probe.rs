@@ -2,7 +2,7 @@
 
 use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};
-use crate::pool::Backoff;
+use crate::pool::{Backoff, SharedSlice};
 use crate::simd::exec_ctx::{ExecCtx, part_of};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +20,13 @@ const ROUNDS: usize = 1 << 16;
 pub(crate) fn read(ctx: &mut ExecCtx, data: &[f32]) {
     let parts = PER_THREAD * ctx.threads();
     ctx.run(parts, &Read { data, parts });
+}
+
+/// Copies all of `from` to the beginning of `to`, partitioned among the threads.
+pub(crate) fn copy(ctx: &mut ExecCtx, from: &[f32], to: &mut [f32]) {
+    assert!(from.len() <= to.len(), "no room for the copy");
+    let parts = PER_THREAD * ctx.threads();
+    ctx.run(parts, &Copy { from, to: SharedSlice::new(to), parts });
 }
 
 /// A job in which every thread takes part and does nothing.
@@ -50,6 +57,21 @@ impl Task for Read<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _: &mut Scratch) {
         let part = part_of(self.data.len(), self.parts, STREAMS * LANES, index);
         black_box(simd.call(Total(&self.data[part])));
+    }
+}
+
+struct Copy<'a> {
+    from: &'a [f32],
+    to: SharedSlice<'a, f32>,
+    parts: usize,
+}
+
+impl Task for Copy<'_> {
+    fn run<S: Isa>(&self, _: S, index: usize, _: &mut Scratch) {
+        let part = part_of(self.from.len(), self.parts, STREAMS * LANES, index);
+        // SAFETY: parts of different tasks do not overlap, and nothing else refers to `to` while the job runs.
+        let to = unsafe { self.to.part(part.start, part.len()) };
+        to.copy_from_slice(&self.from[part]);
     }
 }
 

@@ -50,6 +50,33 @@ pub(super) fn same(expected: &[BufferOutcome], found: &[BufferOutcome]) -> Optio
     expected.iter().zip(found).find_map(|(expected, found)| buffer(expected, found, None))
 }
 
+/// The largest difference of a computed number, relative to the largest number of its buffer; infinite where only one of
+/// the two is a number.
+pub(super) fn deviation(expected: &[BufferOutcome], found: &[BufferOutcome]) -> f32 {
+    let buffers = expected.iter().zip(found).filter(|(e, _)| e.expect == Expect::Near);
+    buffers.map(|(expected, found)| buffer_deviation(expected, found)).fold(0.0, f32::max)
+}
+
+fn buffer_deviation(expected: &BufferOutcome, found: &BufferOutcome) -> f32 {
+    let (BufferContents::F32(a), BufferContents::F32(b)) = (&expected.numbers, &found.numbers)
+    else {
+        return 0.0;
+    };
+    let view = expected.view.clone();
+    let size = largest(&a[view.clone()]);
+    let relative = |(a, b): (&f32, &f32)| match (a - b).abs() {
+        _ if a == b || (a.is_nan() && b.is_nan()) => 0.0,
+        difference if difference.is_finite() && size > 0.0 => difference / size,
+        _ => f32::INFINITY,
+    };
+    a[view.clone()].iter().zip(&b[view]).map(relative).fold(0.0, f32::max)
+}
+
+/// The largest finite magnitude.
+fn largest(numbers: &[f32]) -> f32 {
+    numbers.iter().map(|v| v.abs()).filter(|v| v.is_finite()).fold(0.0, f32::max)
+}
+
 fn buffer(
     expected: &BufferOutcome,
     found: &BufferOutcome,
@@ -68,8 +95,8 @@ fn buffer(
 }
 
 fn floats(buffer: &BufferOutcome, a: &[f32], b: &[f32], tolerance: Option<f32>) -> Option<String> {
-    let size = a[buffer.view.clone()].iter().map(|v| v.abs()).filter(|v| v.is_finite());
-    let allowed = tolerance.map_or(0.0, |bound| bound * size.fold(0.0, f32::max));
+    let size = largest(&a[buffer.view.clone()]);
+    let allowed = tolerance.map_or(0.0, |bound| bound * size);
     let fits = |at: usize| {
         let (a, b) = (a[at], b[at]);
         let inside = buffer.view.contains(&at);

@@ -54,6 +54,19 @@ impl fmt::Display for Failure {
     }
 }
 
+/// How far an operation was from the reference, over all cases that ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Deviation {
+    /// The operation.
+    pub op: &'static str,
+    /// Cases that ran.
+    pub cases: usize,
+    /// The largest difference, relative to the largest number in its buffer; infinite where one is no number.
+    pub worst: f32,
+    /// What the tolerances allow.
+    pub allowed: f32,
+}
+
 /// What a run found.
 #[derive(Clone, Debug, Default)]
 pub struct ConformReport {
@@ -61,6 +74,8 @@ pub struct ConformReport {
     pub checks: usize,
     /// Those that failed.
     pub failures: Vec<Failure>,
+    /// By operation, in order of first case.
+    pub deviations: Vec<Deviation>,
 }
 
 impl ConformReport {
@@ -68,6 +83,17 @@ impl ConformReport {
     pub fn merge(&mut self, other: Self) {
         self.checks += other.checks;
         self.failures.extend(other.failures);
+        other.deviations.into_iter().for_each(|deviation| self.note_deviation(deviation));
+    }
+
+    fn note_deviation(&mut self, new: Deviation) {
+        match self.deviations.iter_mut().find(|known| known.op == new.op) {
+            Some(known) => {
+                known.cases += new.cases;
+                known.worst = known.worst.max(new.worst);
+            }
+            None => self.deviations.push(new),
+        }
     }
 
     /// Notes one check; `Ok(None)` is a pass.
@@ -111,7 +137,7 @@ pub fn run(
     report
 }
 
-/// Holds a candidate to the reference and to itself on one case.
+/// Holds a candidate to the reference and to itself on one case; the report also says how far from the reference it was.
 pub fn check(
     case: &ConformCase,
     candidate: &mut dyn Backend,
@@ -119,8 +145,12 @@ pub fn check(
     tolerances: &Tolerances,
 ) -> ConformReport {
     let mut report = ConformReport::default();
-    let bound = tolerances.of(case.op);
-    report.note(&case.name, "reference", against_reference(case, candidate, reference, bound));
+    let allowed = tolerances.of(case.op);
+    let compared = against_reference(case, candidate, reference, allowed);
+    if let Ok((worst, _)) = compared {
+        report.note_deviation(Deviation { op: case.op, cases: 1, worst, allowed });
+    }
+    report.note(&case.name, "reference", compared.map(|(_, what)| what));
     for width in [1, 3] {
         report.note(&case.name, "rows", invariance::by_rows(case, candidate, width));
     }
@@ -133,10 +163,10 @@ fn against_reference(
     candidate: &mut dyn Backend,
     reference: &mut dyn Backend,
     bound: f32,
-) -> Result<Option<String>, BackendError> {
+) -> Result<(f32, Option<String>), BackendError> {
     let expected = case.play(reference)?;
     let found = case.play(candidate)?;
-    Ok(compare::near(&expected, &found, bound))
+    Ok((compare::deviation(&expected, &found), compare::near(&expected, &found, bound)))
 }
 
 /// Holds a candidate to the rule of commits: see the module's text.

@@ -2,8 +2,8 @@
 
 use super::engine::at_least_one;
 use super::{DeviceArgs, DraftVocabularyArgs, EngineArgs, ModelArgs, SamplingArgs};
-use crate::bench::Arm;
 use clap::Args;
+use forerun_bench::BenchArm;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -83,7 +83,7 @@ pub(crate) struct BenchArgs {
 
     /// What to compare [default: plain,1,2,3,4,auto; without an MTP head plain,ngram:4,auto]
     #[arg(long, value_name = "ARM,..", value_delimiter = ',')]
-    pub(crate) arms: Vec<Arm>,
+    pub(crate) arms: Vec<BenchArm>,
 
     /// Repetitions; the spread is over these
     #[arg(long, value_name = "N", default_value = "3", value_parser = at_least_one)]

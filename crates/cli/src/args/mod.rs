@@ -2,6 +2,7 @@
 
 mod bench;
 mod device;
+mod doctor;
 mod engine;
 mod form;
 mod inspect;
@@ -17,7 +18,8 @@ mod tokenize;
 mod verify;
 
 pub(crate) use bench::BenchArgs;
-pub(crate) use device::{Compute, DeviceArgs, DeviceChoice};
+pub(crate) use device::DeviceArgs;
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use engine::EngineArgs;
 pub(crate) use form::FormArgs;
 pub(crate) use inspect::InspectArgs;
@@ -46,6 +48,7 @@ Examples:
   forerun bench ~/models/qwen3.5            measure what drafting gains
   forerun verify ~/models/qwen3.5           prove that drafting changes nothing
   forerun quantize ~/models/qwen3.5 ~/models/qwen3.5-4bit --bits 4
+  forerun doctor                            what this machine has, and whether it computes correctly
 
 Exit status: 0 done, 1 error, 2 wrong usage, 130 cancelled.";
 
@@ -68,6 +71,7 @@ pub(crate) enum Command {
     Bench(Box<BenchArgs>),
     Verify(VerifyArgs),
     Quantize(QuantizeArgs),
+    Doctor(DoctorArgs),
     Pull(PullArgs),
     Tokenize(TokenizeArgs),
 }

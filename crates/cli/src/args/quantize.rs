@@ -3,6 +3,7 @@
 use super::engine::{at_least_one, threads};
 use crate::quantize::Keep;
 use clap::{Args, ValueEnum};
+use forerun_devices::DeviceName;
 use forerun_weights::config::Mode;
 use std::path::PathBuf;
 
@@ -70,6 +71,10 @@ pub(crate) struct QuantizeArgs {
     /// Compare the perplexity of a text before and after
     #[arg(long, value_name = "TEXT-FILE")]
     pub(crate) check: Option<PathBuf>,
+
+    /// Where --check runs the models: cpu, cuda, cuda:N for GPU number N, or auto for a GPU if there is one
+    #[arg(long, value_name = "DEVICE", default_value_t, requires = "check")]
+    pub(crate) device: DeviceName,
 
     /// Largest weight file; the unit in which an interrupted run goes on
     #[arg(long, value_name = "BYTES", default_value = "5000000000", value_parser = at_least_one)]

@@ -13,7 +13,7 @@ use std::path::Path;
 pub(super) struct Check {
     tokens: Vec<Token>,
     settings: Settings,
-    threads: Option<usize>,
+    device: DeviceArgs,
 }
 
 /// Perplexities of the same tokens.
@@ -28,7 +28,7 @@ impl Check {
     pub(super) fn prepare(
         path: &Path,
         source: &Source,
-        threads: Option<usize>,
+        device: DeviceArgs,
     ) -> anyhow::Result<Self> {
         let shown = path.display();
         let tokens =
@@ -41,7 +41,7 @@ impl Check {
             bail!("--check {shown}: {count} tokens; this model was made for {most}");
         }
         let settings = Settings { context: count, ..Settings::default() };
-        Ok(Self { tokens, settings, threads })
+        Ok(Self { tokens, settings, device })
     }
 
     /// Loads one model, then the other.
@@ -55,8 +55,7 @@ impl Check {
     }
 
     fn perplexity(&self, source: &Source) -> anyhow::Result<f64> {
-        let device = DeviceArgs { threads: self.threads, ..DeviceArgs::default() };
-        let mut loaded = source.load(&self.settings, device)?;
+        let mut loaded = source.load(&self.settings, self.device)?;
         let perplexity = score::perplexity(source, &mut loaded, &self.tokens)?;
         perplexity.context("a text of at least two tokens has a perplexity")
     }

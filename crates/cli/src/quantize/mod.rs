@@ -17,13 +17,14 @@ mod write;
 
 pub(crate) use keep::Keep;
 
-use crate::args::{ModelArgs, QuantizeArgs};
+use crate::args::{DeviceArgs, ModelArgs, QuantizeArgs};
 use crate::exit::Outcome;
 use crate::interrupt::Answering;
 use crate::load::Source;
 use crate::terminal;
 use check::Check;
 use folder::{Folder, Identity};
+use forerun_devices::DeviceName;
 use layout::Shard;
 use report::Report;
 use std::num::NonZero;
@@ -38,7 +39,10 @@ pub(crate) fn quantize(args: &QuantizeArgs) -> anyhow::Result<Outcome> {
     let base = policy::base(args)?;
     let source = Source::open(&args.source, &ModelArgs::default())?;
     let checkpoint = &source.blueprint.checkpoint;
-    let check = args.check.as_deref().map(|path| Check::prepare(path, &source, args.threads));
+    // Threads are also those of encoding; a GPU has none.
+    let threads = args.threads.filter(|_| args.device == DeviceName::Cpu);
+    let device = DeviceArgs { device: args.device, threads, ..DeviceArgs::default() };
+    let check = args.check.as_deref().map(|path| Check::prepare(path, &source, device));
     let check = check.transpose()?;
     let plan = plan::plan(checkpoint, &source.blueprint.storage())?;
     let choices = policy::choose(&plan, base, &args.keep)?;

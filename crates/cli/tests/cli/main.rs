@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod bench;
+mod doctor;
 mod errors;
 mod formats;
 mod forms;

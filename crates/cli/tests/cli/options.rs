@@ -335,7 +335,7 @@ fn every_command_that_runs_a_model_takes_the_device_by_name() {
     assert!(report["device"].as_str().is_none_or(|device| device.contains("cpu")), "{report}");
     let scored = json(&["score", &bundled(), "Once upon a time", "--device", "cpu"]);
     assert!(scored["perplexity"].is_number(), "{scored}");
-    for command in ["run", "serve", "score", "verify", "bench"] {
+    for command in ["run", "serve", "score", "verify", "bench", "quantize", "doctor"] {
         let output = forerun(&[command, "--device", "abacus"]);
         assert_eq!(output.status.code(), Some(2), "{command}");
         assert!(stderr(&output).contains("cuda:N"), "{command}: {}", stderr(&output));
@@ -411,7 +411,7 @@ fn quantize_writes_the_same_bytes_with_any_number_of_threads() {
 }
 
 /// Files that test options, with their text.
-const FILES: [(&str, &str); 15] = [
+const FILES: [(&str, &str); 16] = [
     ("options", include_str!("options.rs")),
     ("running", include_str!("running.rs")),
     ("forms", include_str!("forms.rs")),
@@ -425,12 +425,13 @@ const FILES: [(&str, &str); 15] = [
     ("roofline", include_str!("roofline.rs")),
     ("verify", include_str!("verify.rs")),
     ("quantizing", include_str!("quantizing.rs")),
+    ("doctor", include_str!("doctor.rs")),
     ("pull", include_str!("pull.rs")),
     ("program", include_str!("program.rs")),
 ];
 
 /// Which files use each command's options on a model.
-const TESTED: [(&str, &[&str]); 9] = [
+const TESTED: [(&str, &[&str]); 10] = [
     ("run", &["options", "running", "forms", "program"]),
     ("serve", &["options", "serving"]),
     ("score", &["options", "scoring", "golden", "program"]),
@@ -438,6 +439,7 @@ const TESTED: [(&str, &[&str]); 9] = [
     ("bench", &["options", "bench", "roofline", "program"]),
     ("verify", &["options", "verify", "program"]),
     ("quantize", &["options", "quantizing", "program"]),
+    ("doctor", &["doctor", "program"]),
     ("pull", &["pull", "program"]),
     ("tokenize", &["options", "formats", "program"]),
 ];

@@ -366,6 +366,7 @@ fn wishes_that_cannot_be_met_are_named() {
         (&["--bits", "4", "--keep", "*.nothing=8"], 1, &["*.nothing=8", "no module matches"]),
         (&["--bits", "4", "--keep", "*=7"], 2, &["--keep", "7"]),
         (&["--bits", "4", "--check", "no-such-file"], 1, &["no-such-file"]),
+        (&["--bits", "4", "--device", "cpu"], 2, &["--check"]),
     ];
     for &(options, code, names) in cases {
         refused(&[&start[..], options].concat(), code, names);
@@ -379,7 +380,8 @@ fn a_text_is_checked_before_and_after() {
     let text = folder.path().join("text.txt");
     std::fs::write(&text, "Once upon a time there was a little dog. The dog was happy.").unwrap();
     let text = text.display().to_string();
-    let (_folder, target, report) = quantized(&bundled(), &["--bits", "4", "--check", &text]);
+    let (_folder, target, report) =
+        quantized(&bundled(), &["--bits", "4", "--check", &text, "--device", "cpu"]);
     let check = &report["check"];
     for (model, key) in [(&bundled(), "before"), (&target, "after")] {
         let score = json(&["score", model, "--file", &text]);

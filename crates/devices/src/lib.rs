@@ -1,0 +1,16 @@
+//! The devices of this build: which there are, whether this machine has them and why not, and opening one by name.
+//!
+//! This is the one crate that names every backend. [`list`] goes through all of them without computing anything;
+//! [`open`] makes the chosen one ready. A new backend gets a [`DeviceName`], an arm in [`open`] and a line in [`list`].
+#![forbid(unsafe_code)]
+
+mod list;
+mod name;
+mod open;
+mod processor;
+
+pub use forerun_backend_cpu::{Machine, return_freed_memory};
+pub use list::{DeviceEntry, DeviceState, list};
+pub use name::DeviceName;
+pub use open::{DeviceError, DeviceOptions, OpenedDevice, measure, open, open_cpu};
+pub use processor::{Processor, processor};
