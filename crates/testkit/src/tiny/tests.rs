@@ -46,6 +46,7 @@ fn golden_shapes() -> Vec<(&'static str, Tiny)> {
         ("qwen3", Tiny { ffn: 160, tied: true, ..usual(Family::Qwen3) }),
         ("qwen3_moe", Tiny { ffn: 160, experts: Experts { count: 8, ..sparse.experts }, ..sparse }),
         ("qwen3_next", Tiny { ffn: 160, ..usual(Family::Qwen3Next) }),
+        ("lfm2", usual(Family::Lfm2)),
         ("qwen3_5", usual(Family::Qwen35)),
         ("qwen3_5_moe", usual(Family::Qwen35Moe)),
         ("gemma4_dense", gemma(keys.clone())),

@@ -3,6 +3,7 @@
 mod attention;
 mod attention_inputs;
 mod cluster;
+mod conv;
 mod delta;
 mod elementwise;
 mod linear;
@@ -12,6 +13,7 @@ mod rope;
 mod rows;
 mod sample;
 
+pub(super) use conv::{ConvKind, conv_op};
 pub(super) use delta::{Batch, delta_op, inputs_op};
 
 use super::Stage;
@@ -71,6 +73,7 @@ pub fn cases() -> Vec<Case> {
         rope::cases(),
         attention_inputs::cases(),
         attention::cases(),
+        conv::cases(),
         delta::cases(),
         moe::cases(),
         cluster::cases(),
