@@ -6,8 +6,9 @@
 
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{
-    Activation, AddNorm, Attention, AttentionInputs, CacheLayout, ClusterHead, DeltaInputs,
-    DeltaRule, DeltaShape, Glu, HeadNorm, Linear, NewKeys, Queries, SpanEntry, Spans,
+    Activation, AddNorm, Attention, AttentionInputs, CacheLayout, ClusterHead, ConvGates,
+    DeltaInputs, DeltaRule, DeltaShape, Glu, HeadNorm, Linear, NewKeys, Queries, ShortConv,
+    SpanEntry, Spans,
 };
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
 use forerun_backend_cpu::{Cpu, Level, Machine, Tuned};
@@ -245,6 +246,40 @@ impl Bench {
         self.device = device(self.threads);
     }
 
+    /// A gated short convolution of LFM2 1.2B.
+    fn short_conv(&mut self, rows: usize) {
+        if !wanted("short_conv") {
+            return;
+        }
+        let (channels, taps, log_rows) = (2048, 3, 8);
+        let rows_u32 = rows as u32;
+        let (first_row, pending, slot, start) = (0, 0, 0, 1);
+        let entry =
+            SpanEntry { first_row, rows: rows_u32, confirmed: rows_u32, pending, slot, start };
+        let (kernel, _) = self.weights(Format::Dense(DType::F32), channels, taps, 1);
+        let [x, input, output] = [0; 3].map(|_| self.noise(rows * channels));
+        let op = Op::from(ShortConv {
+            x,
+            gates: Some(ConvGates { input, output }),
+            weight: kernel[0],
+            bias: None,
+            silu: false,
+            channels,
+            window: self.alloc(DType::F32, (taps - 1) * channels),
+            log: self.alloc(DType::F32, log_rows * channels),
+            spans: Spans { table: self.words(&entry.words()), slots: 1, log_rows },
+            out: self.alloc(DType::F32, rows * channels),
+        });
+        let bytes = op.desc(&self.device).cost().bytes as f64;
+        let seconds = self.time(&[op]);
+        println!(
+            "short_conv rows {rows}: {:.1} us, {:.1} GB/s",
+            seconds * 1e6,
+            bytes / seconds / 1e9
+        );
+        self.device = device(self.threads);
+    }
+
     /// The delta rule of sixteen key heads and 32 value heads, and what makes its inputs.
     fn delta(&mut self, rows: usize, confirmed: usize) {
         let shape = DeltaShape { key_heads: 16, value_heads: 32, dk: 128, dv: 128 };
@@ -286,7 +321,13 @@ impl Bench {
             shape,
             out: self.alloc(DType::F32, rows * heads * shape.dv),
         };
-        for (name, op) in [("delta_inputs", Op::from(inputs)), ("delta_rule", Op::from(rule))] {
+        let (_, gates) = inputs.parts();
+        let ops = [
+            ("delta_inputs", Op::from(inputs)),
+            ("delta_gates", Op::from(gates)),
+            ("delta_rule", Op::from(rule)),
+        ];
+        for (name, op) in ops {
             if wanted(name) {
                 let flops = op.desc(&self.device).cost().flops as f64;
                 let seconds = self.time(&[op]);
@@ -411,5 +452,6 @@ fn main() {
     }
     for (rows, confirmed) in [(1, 1), (4, 1), (512, 512)] {
         bench.delta(rows, confirmed);
+        bench.short_conv(rows);
     }
 }

@@ -12,9 +12,10 @@ use crate::simd::{self, ExecCtx, FusedNorm, Gate, Level, Norm, Partners, Scratch
 use crate::weight::Form;
 use crate::{Cpu, Kernels, Memory, Storage, Weight, reference};
 use forerun_backend::op::{
-    AddGated, AddNorm, Attention, AttentionInputs, ClusterHead, DeltaInputs, DeltaRule, Embed,
-    ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, HeadSample, InputNorm, JoinNorm,
-    Linear, Linears, RmsNorm, RopeTable, Router, Sample, Softcap, SpanEntry, Spans,
+    AddGated, AddNorm, Attention, AttentionInputs, ClusterHead, DeltaGates, DeltaInputs, DeltaRule,
+    Embed, ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, HeadSample, InputNorm,
+    JoinNorm, Linear, Linears, RmsNorm, RopeTable, Router, Sample, ShortConv, Softcap, SpanEntry,
+    Spans,
 };
 use forerun_backend::{BackendError, View, WeightId};
 use forerun_base::Matrix;
@@ -340,6 +341,53 @@ impl Kernels for Tuned {
         })
     }
 
+    fn short_conv(&mut self, memory: &mut Memory, op: ShortConv) -> OpResult {
+        let rows = op.x.len / op.channels;
+        if !disjoint("short_conv", &op.spans, memory.u32(op.spans.table), rows)? {
+            return reference::short_conv(memory, op);
+        }
+        self.taps.prepare(memory, op.weight, true);
+        if let Some(bias) = op.bias {
+            self.vectors.prepare(memory, bias, false);
+        }
+        memory.lend([op.window, op.log, op.out], |memory, [window, log, out]| {
+            let operands = simd::ConvArgs {
+                x: memory.f32(op.x),
+                gates: op.gates.map(|g| [g.input, g.output].map(|gate| memory.f32(gate))),
+                weight: self.taps.get(op.weight),
+                bias: op.bias.map(|bias| self.vectors.get(bias)),
+                silu: op.silu,
+                channels: op.channels,
+                spans: memory.u32(op.spans.table),
+                log_rows: op.spans.log_rows,
+            };
+            let to = [window.f32_mut(op.window), log.f32_mut(op.log), out.f32_mut(op.out)];
+            simd::short_conv(&mut self.ctx, &operands, to);
+            Ok(())
+        })
+    }
+
+    fn delta_gates(&mut self, memory: &mut Memory, op: DeltaGates) -> OpResult {
+        let rows = op.decay.len / op.shape.value_heads;
+        if !disjoint("delta_gates", &op.spans, memory.u32(op.spans.table), rows)? {
+            return reference::delta_gates(memory, op);
+        }
+        self.vectors.prepare(memory, op.rate, false);
+        self.vectors.prepare(memory, op.dt_bias, false);
+        memory.lend([op.qkv, op.decay, op.beta], |memory, [qkv, decay, beta]| {
+            let operands = simd::GateArgs {
+                a: memory.f32(op.a),
+                b: memory.f32(op.b),
+                rate: self.vectors.get(op.rate),
+                dt_bias: self.vectors.get(op.dt_bias),
+                shape: op.shape,
+            };
+            let to = [qkv.f32_mut(op.qkv), decay.f32_mut(op.decay), beta.f32_mut(op.beta)];
+            simd::delta_gates(&mut self.ctx, &operands, memory.u32(op.spans.table), to);
+            Ok(())
+        })
+    }
+
     fn delta_inputs(&mut self, memory: &mut Memory, op: DeltaInputs) -> OpResult {
         let rows = op.decay.len / op.shape.value_heads;
         if !disjoint("delta_inputs", &op.spans, memory.u32(op.spans.table), rows)? {
@@ -352,12 +400,14 @@ impl Kernels for Tuned {
         memory.lend(lent, |memory, [window, log, qkv, decay, beta]| {
             let operands = simd::Projected {
                 x: memory.f32(op.x),
-                a: memory.f32(op.a),
-                b: memory.f32(op.b),
                 weight: self.taps.get(op.weight),
-                rate: self.vectors.get(op.rate),
-                dt_bias: self.vectors.get(op.dt_bias),
-                shape: op.shape,
+                gates: simd::GateArgs {
+                    a: memory.f32(op.a),
+                    b: memory.f32(op.b),
+                    rate: self.vectors.get(op.rate),
+                    dt_bias: self.vectors.get(op.dt_bias),
+                    shape: op.shape,
+                },
                 spans: memory.u32(op.spans.table),
                 log_rows: op.spans.log_rows,
             };

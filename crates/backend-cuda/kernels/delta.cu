@@ -1,12 +1,15 @@
-// Gated DeltaNet: the inputs of the delta rule, and the rule itself, with log-and-fold state.
+// The short convolution, and Gated DeltaNet: the inputs of the delta rule and the rule itself, with log-and-fold state.
 //
-// Math: forerun_backend::op::{DeltaInputs, DeltaRule}.
+// Math: forerun_backend::op::{ShortConv, DeltaGates, DeltaInputs, DeltaRule}.
 // Layout: as there.
 // Numerics: f32. A convolution adds its taps from the oldest on. The squares of a head are summed by 128 threads, each over
 //   every 128th element, then by a tree. The rule is sequential over rows. A column of a state belongs to four lanes, each with N
 //   neighbouring elements, every fourth of which is added to the same of four sums; these are added by a tree, then
 //   those of lanes. So bits depend on the widths alone, not on how rows are cut into spans and calls.
 // Shape of the launch:
+//   short_conv: a thread for each row and channel.
+//   conv_window: a thread for each span and channel, which moves window and log on.
+//   delta_gates: a block of 128 threads for each row and each head of q and k.
 //   delta_inputs: a block of 128 threads for each row, and each head of q and k or 128 channels of v.
 //   delta_window: a thread for each span and channel, which moves window and log on.
 //   delta_rule_N: a block of 128 threads for each span, value head and 32 columns; N elements a lane.
@@ -53,6 +56,65 @@ __device__ inline bool span_of_row(const Spans& spans, u32 row, Span& span) {
   return found != ALL_LANES && read_span(spans, found, span, 0);
 }
 
+struct ShortConv {
+  const float* x;
+  const float* input_gate;
+  const float* output_gate;
+  const float* weight;
+  const float* bias;
+  float* window;
+  float* log;
+  float* out;
+  Spans spans;
+  u32 channels, taps, silu, unused;
+};
+
+// Row `i` of the batch as the convolution takes it in.
+__device__ inline float conv_input(const ShortConv& a, u64 row, u32 channel) {
+  u64 at = row * a.channels + channel;
+  return a.input_gate ? a.x[at] * a.input_gate[at] : a.x[at];
+}
+
+// What a span can see, oldest first: the window (zeros at the start of a text), pending log rows, its own rows.
+__device__ inline float conv_seen(const ShortConv& a, const Span& span, u32 i, u32 channel) {
+  u32 keep = a.taps - 1;
+  if (i < keep)
+    return span.start == 0 ? 0.0f : a.window[((u64)span.slot * keep + i) * a.channels + channel];
+  i -= keep;
+  if (i < span.pending)
+    return a.log[((u64)span.slot * a.spans.log_rows + i) * a.channels + channel];
+  return conv_input(a, (u64)span.first_row + i - span.pending, channel);
+}
+
+KERNEL(short_conv, ShortConv, 128) {
+  Span span;
+  u32 batch_row = blockIdx.x, channel = blockIdx.y * 128 + threadIdx.x;
+  if (!span_of_row(a.spans, batch_row, span) || channel >= a.channels) return;
+  u32 first = span.pending + batch_row - span.first_row;
+  float sum = 0.0f;
+  for (u32 j = 0; j < a.taps; j++)
+    sum = sum + a.weight[(u64)channel * a.taps + j] * conv_seen(a, span, first + j, channel);
+  if (a.bias) sum = sum + a.bias[channel];
+  if (a.silu) sum = silu(sum);
+  u64 at = (u64)batch_row * a.channels + channel;
+  a.out[at] = a.output_gate ? sum * a.output_gate[at] : sum;
+}
+
+KERNEL(conv_window, ShortConv, 128) {
+  Span span;
+  u32 channel = blockIdx.x * 128 + threadIdx.x, keep = a.taps - 1;
+  if (!read_span(a.spans, blockIdx.y, span, a.spans.fault) || channel >= a.channels) return;
+  float kept[15];
+  u32 settled = span.pending + span.confirmed;
+  for (u32 i = 0; i < keep; i++) kept[i] = conv_seen(a, span, settled + i, channel);
+  for (u32 i = 0; i < keep; i++)
+    a.window[((u64)span.slot * keep + i) * a.channels + channel] = kept[i];
+  for (u32 i = span.confirmed; i < span.rows; i++) {
+    u64 to = (u64)span.slot * a.spans.log_rows + i - span.confirmed;
+    a.log[to * a.channels + channel] = conv_input(a, (u64)span.first_row + i, channel);
+  }
+}
+
 struct DeltaInputs {
   const float* x;
   const float* gate_a;
@@ -94,6 +156,37 @@ __device__ inline float convolved(const DeltaInputs& a, const Span& span, u32 ro
 
 // ln (1 + e^x), the identity where that is exact.
 __device__ inline float softplus(float x) { return x > 20.0f ? x : ln_1p(exp_of(x)); }
+
+struct DeltaGates {
+  float* qkv;
+  const float* gate_a;
+  const float* gate_b;
+  const float* rate;
+  const float* dt_bias;
+  float* decay;
+  float* beta;
+  Spans spans;
+  u32 key_heads, value_heads, dk, dv;
+};
+
+KERNEL(delta_gates, DeltaGates, 128) {
+  Span span;
+  u32 row = blockIdx.x, part = blockIdx.y;
+  if (!span_of_row(a.spans, row, span)) return;
+  u32 width = 2 * a.key_heads * a.dk + a.value_heads * a.dv;
+  float* head = a.qkv + (u64)row * width + (u64)part * a.dk;
+  float sum = 0.0f;
+  for (u32 i = threadIdx.x; i < a.dk; i += 128) sum = fmaf(head[i], head[i], sum);
+  float scale = 1.0f / sqrtf(block_sum(sum) + 1e-6f);
+  if (part < a.key_heads) scale *= 1.0f / sqrtf((float)a.dk);
+  for (u32 i = threadIdx.x; i < a.dk; i += 128) head[i] *= scale;
+  if (part > 0) return;
+  for (u32 i = threadIdx.x; i < a.value_heads; i += 128) {
+    u64 at = (u64)row * a.value_heads + i;
+    a.decay[at] = exp_of(a.rate[i] * softplus(a.gate_a[at] + a.dt_bias[i]));
+    a.beta[at] = sigmoid(a.gate_b[at]);
+  }
+}
 
 KERNEL(delta_inputs, DeltaInputs, 128) {
   Span span;

@@ -7,13 +7,15 @@ use crate::kernels::KernelCache;
 use forerun_backend::BackendError;
 
 /// Operands that hold indices, by operation. A fault report names them by number: see [`site`].
-const SITES: [(&str, &[&str]); 10] = [
+const SITES: [(&str, &[&str]); 12] = [
     ("embed", &["ids"]),
     ("gather_rows", &["rows"]),
     ("scatter_rows", &["rows"]),
     ("scatter_words", &["from", "to"]),
     ("attention_inputs", &["places"]),
     ("attention", &["span_of", "positions", "tables"]),
+    ("short_conv", SPANS),
+    ("delta_gates", SPANS),
     ("delta_inputs", SPANS),
     ("delta_rule", SPANS),
     ("experts", &["chosen"]),

@@ -81,6 +81,8 @@ conforms!(
     rope_table,
     attention_inputs,
     attention,
+    short_conv,
+    delta_gates,
     delta_inputs,
     delta_rule,
     gated_norm,

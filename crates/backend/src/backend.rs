@@ -1,9 +1,9 @@
 //! The trait a device implements.
 
 use crate::op::{
-    AddGated, AddNorm, Attention, AttentionInputs, ClusterHead, DeltaInputs, DeltaRule, Embed,
-    Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, HeadSample, JoinNorm, Linear,
-    Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows, ScatterWords, Softcap,
+    AddGated, AddNorm, Attention, AttentionInputs, ClusterHead, DeltaGates, DeltaInputs, DeltaRule,
+    Embed, Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, HeadSample, JoinNorm, Linear,
+    Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows, ScatterWords, ShortConv, Softcap,
 };
 use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, View, WeightId};
 use forerun_base::Matrix;
@@ -104,8 +104,10 @@ pub trait Backend: Catalog + Send {
     fn attention_inputs(&mut self, op: AttentionInputs) -> Result<(), BackendError>;
     /// Causal attention over the cache.
     fn attention(&mut self, op: Attention) -> Result<(), BackendError>;
-    /// Causal depthwise convolution with its window; q and k of unit length, decay and write strength.
-    fn delta_inputs(&mut self, op: DeltaInputs) -> Result<(), BackendError>;
+    /// Causal depthwise convolution with its window and log.
+    fn short_conv(&mut self, op: ShortConv) -> Result<(), BackendError>;
+    /// q and k of unit length, decay and write strength.
+    fn delta_gates(&mut self, op: DeltaGates) -> Result<(), BackendError>;
     /// The gated delta rule over spans.
     fn delta_rule(&mut self, op: DeltaRule) -> Result<(), BackendError>;
     /// `rms(x)·w·silu(gate)`.
@@ -151,6 +153,13 @@ pub trait Backend: Catalog + Send {
         }
         products.into_iter().try_for_each(|part| self.linear(part))?;
         self.glu(glu)
+    }
+
+    /// Defined as a `short_conv` and a `delta_gates`. Override only to fuse, as above.
+    fn delta_inputs(&mut self, op: DeltaInputs) -> Result<(), BackendError> {
+        let (conv, gates) = op.parts();
+        self.short_conv(conv)?;
+        self.delta_gates(gates)
     }
 
     /// Defined as a `linear`, a `softcap` where there is a cap, and a `sample`. Override only to fuse, as above.

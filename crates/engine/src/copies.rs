@@ -4,7 +4,7 @@ use crate::submissions::Purpose;
 use crate::{EngineError, ModelRunner, Part, StateShape};
 use forerun_backend::{HostData, HostDataMut, View};
 use forerun_base::{Bytes, DType};
-use forerun_model::{AttentionSpec, KvCache, LayerState, Limits, MixerSpec, Model, StateBuffers};
+use forerun_model::{Limits, StateBuffers, StateKind};
 use std::ops::Range;
 
 /// One buffer as a row of equal pieces: blocks of a cache, slots, rows of a window.
@@ -45,21 +45,25 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    pub(crate) fn new(model: &Model, states: &StateBuffers, limits: &Limits) -> Self {
+    pub(crate) fn new(states: &StateBuffers, limits: &Limits) -> Self {
         let mut copies = Self {
             ring_width: limits.ring_width(),
             hidden_window: limits.hidden_window(),
             ..Self::default()
         };
-        for (layer, state) in model.spec.layers.iter().zip(&states.layers) {
-            if !shares(&layer.mixer) {
-                copies.add(state, limits);
-            }
+        for buffer in states.buffers() {
+            let to = match buffer.kind {
+                StateKind::Paged(_) => &mut copies.blocks,
+                StateKind::Ring(_) => &mut copies.rings,
+                StateKind::Slot => &mut copies.slots,
+                // What is published is folded.
+                StateKind::Log => continue,
+            };
+            to.push(Pieces::new(buffer.view, buffer.pieces, buffer.dtype));
         }
         if let Some(draft) = &states.draft
-            && let Some(cache) = &draft.cache
+            && draft.cache.is_some()
         {
-            copies.add(cache, limits);
             let rows = limits.sequences * limits.hidden_window();
             copies.hidden.push(Pieces::new(draft.hidden, rows, DType::F32));
         }
@@ -72,19 +76,6 @@ impl Copies {
             hidden: sum(&copies.hidden),
         };
         copies
-    }
-
-    fn add(&mut self, state: &LayerState, limits: &Limits) {
-        match *state {
-            LayerState::Attention(KvCache { k, v, layout, ring }) => {
-                let to = if ring { &mut self.rings } else { &mut self.blocks };
-                to.extend([k, v].map(|view| Pieces::new(view, layout.blocks, limits.kv)));
-            }
-            LayerState::Delta { window, state, .. } => {
-                let slots = limits.sequences;
-                self.slots.extend([window, state].map(|view| Pieces::new(view, slots, DType::F32)));
-            }
-        }
     }
 
     pub(crate) fn shape(&self) -> StateShape {
@@ -131,11 +122,6 @@ impl Copies {
             }
         }
     }
-}
-
-/// Whether a mixer's keys and values are another layer's.
-fn shares(mixer: &MixerSpec) -> bool {
-    matches!(mixer, MixerSpec::Attention(AttentionSpec { shares: Some(_), .. }))
 }
 
 impl ModelRunner {

@@ -199,7 +199,7 @@ impl ModelRunner {
         let [steps, chains] = programs.map(|(count, ops)| Programs::with_capacity(count, ops));
         let hidden = model.spec.hidden;
         Ok(Self {
-            copies: Copies::new(&model, &buffers.states, &limits),
+            copies: Copies::new(&buffers.states, &limits),
             block,
             tables: buffers.space.block_tables(),
             submissions: Submissions::new(settings.submission_budget),

@@ -15,9 +15,7 @@ use crate::forward::{Pass, RopeWeight, Sizes};
 use crate::layer::Layer;
 use crate::loader::Loader;
 use crate::model::load_ropes;
-use crate::{
-    AssistantSpec, ClusterSpec, Head, HeadProduct, MixerSpec, ModelError, ModelSpec, Workspace,
-};
+use crate::{AssistantSpec, ClusterSpec, Head, HeadProduct, ModelError, ModelSpec, Workspace};
 use forerun_backend::op::{ClusterHead, GatherRows, JoinNorm, Linear};
 use forerun_backend::{View, WeightId};
 
@@ -54,10 +52,7 @@ impl Assistant {
         let mut layers = Vec::with_capacity(spec.layers.len());
         let mut reads = Vec::with_capacity(spec.layers.len());
         for (i, layer) in spec.layers.iter().enumerate() {
-            let MixerSpec::Attention(attention) = &layer.mixer else {
-                unreachable!("a drafter's blocks attend")
-            };
-            reads.push(attention.shares.expect("a drafter's blocks have no keys of their own"));
+            reads.push(layer.mixer.shares().expect("a drafter's blocks have no keys of their own"));
             layers.push(Layer::load(loader, &format!("model.layers.{i}"), layer, hidden)?);
         }
         let clusters = match spec.clusters {

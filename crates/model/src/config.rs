@@ -42,6 +42,11 @@ impl<'a> Config<'a> {
         self.value.get(key).filter(|v| !v.is_null())
     }
 
+    /// Whether `key` is there and says `null`.
+    pub(crate) fn is_null(&self, key: &str) -> bool {
+        self.value.get(key).is_some_and(Value::is_null)
+    }
+
     pub(crate) fn maybe_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64() {

@@ -75,6 +75,11 @@ impl Pass<'_> {
         View::head(buffer, self.inputs.rows() * width)
     }
 
+    /// Scratch of a mixer, rows of these widths, as its spec declares them.
+    pub(crate) fn scratch<const N: usize>(&self, widths: [usize; N]) -> [View; N] {
+        std::array::from_fn(|i| self.rows_of(self.space.mixer[i], widths[i]))
+    }
+
     /// The batch's span table.
     pub(crate) fn span_table(&self) -> Spans {
         let limits = &self.space.limits;

@@ -37,10 +37,11 @@ impl Layer {
         spec: &LayerSpec,
         hidden: usize,
     ) -> Result<Self, ModelError> {
+        let names = loader.names;
         let norm =
             |loader: &mut Loader<'_>, name: &str| loader.norm(&format!("{block}.{name}"), hidden);
         let (mlp_norm, after, scale) = match spec.frame {
-            Frame::Pre => (norm(loader, "post_attention_layernorm")?, None, 1.0),
+            Frame::Pre => (norm(loader, names.mlp_norm)?, None, 1.0),
             Frame::Sandwich { scaled } => {
                 let after = AfterNorms {
                     mixer: norm(loader, "post_attention_layernorm")?,
@@ -52,7 +53,7 @@ impl Layer {
             }
         };
         Ok(Self {
-            mixer_norm: norm(loader, "input_layernorm")?,
+            mixer_norm: norm(loader, names.mixer_norm)?,
             mixer: Mixer::load(loader, block, &spec.mixer, hidden)?,
             mlp_norm,
             mlp: Mlp::load(loader, block, &spec.mlp, hidden)?,

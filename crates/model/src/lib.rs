@@ -24,6 +24,7 @@ mod mixer;
 mod mlp;
 mod model;
 mod mtp;
+mod names;
 mod per_layer;
 mod probe;
 mod rope;
@@ -47,9 +48,9 @@ pub use probe::IsFinite;
 pub use rope::{RopeRule, RopeScale, RopeSpec};
 pub use spec::{
     AssistantSpec, AttentionSpec, ClusterSpec, DeltaSpec, DrafterSpec, Frame, LayerSpec, MixerSpec,
-    MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders, Values,
+    MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders, ShortConvSpec, Values,
 };
-pub use state::{DraftState, KvCache, LayerState, StateBuffers};
+pub use state::{DraftState, LayerState, StateBuffer, StateBuffers, StateKind};
 pub use step_input::{BlockTables, InputBlock, PassInputs};
 pub use storage::Storage;
 pub use workspace::Workspace;

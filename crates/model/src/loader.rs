@@ -1,6 +1,7 @@
 //! Tensors from a checkpoint to the device, in canonical form.
 
 use crate::ModelError;
+use crate::names::ModuleNames;
 use forerun_backend::{Backend, WeightId};
 use forerun_base::{DType, Format, Matrix};
 use forerun_weights::Checkpoint;
@@ -88,6 +89,8 @@ impl Layout {
 /// Brings weights to a device.
 pub(crate) struct Loader<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
+    /// What the family calls its modules.
+    pub(crate) names: &'static ModuleNames,
     backend: &'a mut dyn Backend,
     progress: &'a mut Progress<'a>,
     norm_offset: f32,
@@ -98,10 +101,11 @@ pub(crate) struct Loader<'a> {
 impl<'a> Loader<'a> {
     pub(crate) fn new(
         checkpoint: &'a Checkpoint,
+        names: &'static ModuleNames,
         backend: &'a mut dyn Backend,
         progress: &'a mut Progress<'a>,
     ) -> Self {
-        Self { checkpoint, backend, progress, norm_offset: 0.0, bytes: 0, parameters: 0 }
+        Self { checkpoint, names, backend, progress, norm_offset: 0.0, bytes: 0, parameters: 0 }
     }
 
     /// What is added to norm weights from here on.
@@ -168,6 +172,19 @@ impl<'a> Loader<'a> {
     /// A norm weight that every convention stores as it is.
     pub(crate) fn plain_norm(&mut self, path: &str, len: usize) -> Result<WeightId, ModelError> {
         self.vector(&format!("{path}.weight"), len, |w| w)
+    }
+
+    /// The kernel of a depthwise convolution as `[channels, taps]`.
+    pub(crate) fn conv_kernel(
+        &mut self,
+        name: &str,
+        [channels, taps]: [usize; 2],
+    ) -> Result<WeightId, ModelError> {
+        // [C, 1, K] as published and [C, K, 1] as converted hold the same bytes.
+        let converted = self.checkpoint.info(name)?.shape.last() == Some(&1);
+        let stored = if converted { [channels, taps, 1] } else { [channels, 1, taps] };
+        let kernel = self.checkpoint.values(name, &stored)?;
+        self.numbers(name, channels, &kernel)
     }
 
     /// A single stored number.

@@ -4,6 +4,7 @@ use crate::blueprint::Blueprint;
 use crate::forward::RopeWeight;
 use crate::layer::Layer;
 use crate::loader::{Layout, Loader, Progress};
+use crate::names::ModuleNames;
 use crate::per_layer::{PerLayerBlock, PerLayerInputs};
 use crate::{Assistant, DrafterSpec, ModelError, ModelSpec, Mtp, RopeSpec, Workspace};
 use forerun_backend::{Backend, View, WeightId};
@@ -43,7 +44,8 @@ impl Model {
         progress: &'a mut Progress<'a>,
     ) -> Result<Self, ModelError> {
         let (spec, layout) = (blueprint.spec.clone(), &blueprint.layout);
-        let mut loader = Loader::new(&blueprint.checkpoint, backend, progress);
+        let names = ModuleNames::of(&spec.family);
+        let mut loader = Loader::new(&blueprint.checkpoint, names, backend, progress);
         loader.set_norm_offset(layout.norm_offset);
         let Layout { trunk, head, .. } = *layout;
         let table = [spec.vocabulary, spec.hidden];
@@ -55,7 +57,7 @@ impl Model {
             None => None,
         };
         let layers = load_layers(&mut loader, trunk, &spec)?;
-        let norm = loader.norm(&format!("{trunk}.norm"), spec.hidden)?;
+        let norm = loader.norm(&format!("{trunk}.{}", names.final_norm), spec.hidden)?;
         let ropes = load_ropes(&mut loader, &spec.ropes)?;
         let drafter = load_drafter(&mut loader, blueprint)?;
         let (weight_bytes, parameters) = loader.totals();

@@ -128,6 +128,8 @@ pub enum MixerSpec {
     Attention(AttentionSpec),
     /// Gated DeltaNet with a recurrent state.
     Delta(DeltaSpec),
+    /// A gated short convolution with a window of its inputs.
+    ShortConv(ShortConvSpec),
 }
 
 /// Softmax attention.
@@ -196,6 +198,17 @@ pub struct DeltaSpec {
     pub taps: usize,
 }
 
+/// A gated short convolution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShortConvSpec {
+    /// Channels, each with a kernel of its own.
+    pub channels: usize,
+    /// Taps of the convolution.
+    pub taps: usize,
+    /// Biases on the projections and the convolution.
+    pub bias: bool,
+}
+
 /// What follows the mixer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MlpSpec {
@@ -230,7 +243,7 @@ pub struct MoeSpec {
 impl ModelSpec {
     /// Whether any block keeps a recurrent state.
     pub fn is_recurrent(&self) -> bool {
-        self.layers.iter().any(|l| matches!(l.mixer, MixerSpec::Delta(_)))
+        self.layers.iter().any(|layer| layer.mixer.attention().is_none())
     }
 
     /// The widest attention window, when any layer has one.
@@ -261,9 +274,9 @@ impl ModelSpec {
 
 /// Puts the ropes of layers without a window under a rule.
 fn stretch(ropes: &mut [RopeSpec], layers: &[LayerSpec], rule: &RopeRule) {
-    let whole = |layer: &LayerSpec| match &layer.mixer {
-        MixerSpec::Attention(a) if a.window.is_none() => Some(a.rope),
-        _ => None,
+    let whole = |layer: &LayerSpec| {
+        let attention = layer.mixer.attention()?;
+        attention.window.is_none().then_some(attention.rope)
     };
     let mut stretched: Vec<usize> = layers.iter().filter_map(whole).collect();
     stretched.sort_unstable();
@@ -276,9 +289,6 @@ fn stretch(ropes: &mut [RopeSpec], layers: &[LayerSpec], rule: &RopeRule) {
 impl LayerSpec {
     /// The layer's attention window, when it has one.
     pub fn window(&self) -> Option<usize> {
-        match &self.mixer {
-            MixerSpec::Attention(attention) => attention.window,
-            MixerSpec::Delta(_) => None,
-        }
+        self.mixer.attention()?.window
     }
 }

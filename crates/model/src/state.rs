@@ -1,44 +1,110 @@
-//! What sequences remember: key/value caches, recurrent states, convolution windows and their logs.
+//! What sequences remember, as typed buffers: whoever copies, plans or shows state iterates over them and never asks which
+//! mixer they belong to.
 
-use crate::{AttentionSpec, KV_BLOCK, Limits, MixerSpec, ModelError, ModelSpec, Planner};
+use crate::{LayerSpec, Limits, ModelError, ModelSpec, Planner};
+use forerun_backend::View;
 use forerun_backend::op::CacheLayout;
-use forerun_backend::{BufferId, View};
 use forerun_base::DType;
 
-/// Device memory of one layer, for all leases together.
-#[derive(Clone, Copy, Debug)]
-pub enum LayerState {
-    /// Keys and values, the layer's own or another's.
-    Attention(KvCache),
-    /// Slots of Gated DeltaNet.
-    Delta {
-        /// `[slots, taps − 1, channels]`.
-        window: View,
-        /// `[slots, log_rows, channels]`.
-        window_log: View,
-        /// `[slots, value_heads, dk, dv]`.
-        state: View,
-        /// `[slots, log_rows, k | v | decay | beta]`.
-        state_log: View,
-    },
+/// How the pieces of a state buffer belong to sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateKind {
+    /// A piece for each block of the pool; a lease names its blocks.
+    Paged(CacheLayout),
+    /// A piece for each block of the slots' rings: the keys before a window are overwritten.
+    Ring(CacheLayout),
+    /// A piece for each slot: the state at the committed position, less pending log rows.
+    Slot,
+    /// A piece for each slot: inputs of tentative rows, which mean nothing once they are folded.
+    Log,
 }
 
-/// Paged keys and values of one layer.
+/// A buffer that a mixer declares.
 #[derive(Clone, Copy, Debug)]
-pub struct KvCache {
-    /// `[blocks, kv_heads, head_dim, block]`.
-    pub k: View,
-    /// `[blocks, kv_heads, block, head_dim]`.
-    pub v: View,
-    /// Both shapes.
-    pub layout: CacheLayout,
-    /// Whether each slot has a ring of blocks of its own, as layers with a window do: the keys before the window
-    /// are overwritten.
-    pub ring: bool,
+pub(crate) struct StateDecl {
+    pub(crate) name: &'static str,
+    pub(crate) kind: StateKind,
+    /// Elements of a slot's piece; those of a block follow from its layout.
+    pub(crate) len: usize,
+}
+
+/// One buffer of a layer's state, for all leases together.
+#[derive(Clone, Copy, Debug)]
+pub struct StateBuffer {
+    /// What it holds, unique within the layer.
+    pub name: &'static str,
+    /// Whose its pieces are.
+    pub kind: StateKind,
+    /// Element type.
+    pub dtype: DType,
+    /// All pieces.
+    pub view: View,
+    /// How many there are.
+    pub pieces: usize,
+}
+
+impl StateBuffer {
+    fn new(
+        decl: StateDecl,
+        limits: &Limits,
+        planner: &mut Planner<'_>,
+    ) -> Result<Self, ModelError> {
+        let StateDecl { name, kind, len } = decl;
+        let (line, dtype, pieces, len) = match kind {
+            StateKind::Paged(layout) => ("kv cache", limits.kv, layout.blocks, layout.len()),
+            StateKind::Ring(layout) => {
+                ("kv cache, windows", limits.kv, layout.blocks, layout.len())
+            }
+            StateKind::Slot => {
+                ("recurrent state", DType::F32, limits.sequences, limits.sequences * len)
+            }
+            StateKind::Log => ("draft log", DType::F32, limits.sequences, limits.sequences * len),
+        };
+        let view = View::head(planner.state(line, dtype, len)?, len);
+        Ok(Self { name, kind, dtype, view, pieces })
+    }
+
+    /// One piece.
+    pub const fn piece(&self, number: usize) -> View {
+        let len = self.view.len / self.pieces;
+        self.view.part(number * len, len)
+    }
+
+    /// Bytes of a piece.
+    pub fn piece_bytes(&self) -> usize {
+        self.view.len / self.pieces.max(1) * self.dtype.size()
+    }
+}
+
+/// Device memory of one layer, for all leases together.
+#[derive(Clone, Debug)]
+pub struct LayerState {
+    buffers: Vec<StateBuffer>,
+    shared: bool,
+}
+
+impl LayerState {
+    /// Its buffers, in the order in which the mixer declares them.
+    pub fn buffers(&self) -> &[StateBuffer] {
+        &self.buffers
+    }
+
+    /// Whether the buffers are an earlier layer's.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// The views of the first `N` buffers.
+    ///
+    /// # Panics
+    /// When there are fewer: a mixer asks for what it declares.
+    pub(crate) fn views<const N: usize>(&self) -> [View; N] {
+        std::array::from_fn(|i| self.buffers[i].view)
+    }
 }
 
 /// What drafting remembers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DraftState {
     /// Keys and values of the MTP head's block; a separate drafter has none.
     pub cache: Option<LayerState>,
@@ -68,55 +134,36 @@ impl StateBuffers {
                 let len = limits.sequences * limits.hidden_window() * spec.hidden;
                 let hidden = View::head(planner.state("hidden window", DType::F32, len)?, len);
                 let block = spec.head_block();
-                let cache = block.map(|block| layer_state(&block.mixer, &[], limits, planner));
+                let cache = block.map(|block| layer_state(block, &[], limits, planner));
                 Some(DraftState { cache: cache.transpose()?, hidden })
             }
             None => None,
         };
         let mut layers = Vec::with_capacity(spec.layers.len());
         for layer in &spec.layers {
-            layers.push(layer_state(&layer.mixer, &layers, limits, planner)?);
+            layers.push(layer_state(layer, &layers, limits, planner)?);
         }
         Ok(Self { layers, draft })
+    }
+
+    /// The buffers of all layers and of a drafter's own cache, each once.
+    pub fn buffers(&self) -> impl Iterator<Item = &StateBuffer> {
+        let draft = self.draft.iter().filter_map(|draft| draft.cache.as_ref());
+        let layers = self.layers.iter().filter(|layer| !layer.shared).chain(draft);
+        layers.flat_map(|layer| &layer.buffers)
     }
 }
 
 fn layer_state(
-    mixer: &MixerSpec,
+    layer: &LayerSpec,
     earlier: &[LayerState],
     limits: &Limits,
     planner: &mut Planner<'_>,
 ) -> Result<LayerState, ModelError> {
-    let mut state = |line: &str, dtype, len| -> Result<View, ModelError> {
-        let buffer: BufferId = planner.state(line, dtype, len)?;
-        Ok(View::head(buffer, len))
-    };
-    match mixer {
-        MixerSpec::Attention(AttentionSpec { shares: Some(layer), .. }) => Ok(earlier[*layer]),
-        MixerSpec::Attention(spec) => {
-            let ring = spec.window.is_some();
-            let layout = CacheLayout {
-                blocks: if ring { limits.ring_blocks() } else { limits.blocks() },
-                kv_heads: spec.kv_heads,
-                block: KV_BLOCK,
-                head_dim: spec.head_dim,
-                coded: limits.kv == DType::I8,
-            };
-            let line = if ring { "kv cache, windows" } else { "kv cache" };
-            let k = state(line, limits.kv, layout.len())?;
-            let v = state(line, limits.kv, layout.len())?;
-            Ok(LayerState::Attention(KvCache { k, v, layout, ring }))
-        }
-        MixerSpec::Delta(spec) => {
-            let (slots, log, shape) = (limits.sequences, limits.log_rows, &spec.shape);
-            let channels = shape.channels();
-            let window = (spec.taps - 1) * channels;
-            Ok(LayerState::Delta {
-                window: state("recurrent state", DType::F32, slots * window)?,
-                window_log: state("draft log", DType::F32, slots * log * channels)?,
-                state: state("recurrent state", DType::F32, slots * shape.state_len())?,
-                state_log: state("draft log", DType::F32, slots * log * shape.log_len())?,
-            })
-        }
+    if let Some(owner) = layer.mixer.shares() {
+        return Ok(LayerState { shared: true, ..earlier[owner].clone() });
     }
+    let declared = layer.mixer.state(limits).into_iter();
+    let buffers = declared.map(|decl| StateBuffer::new(decl, limits, planner));
+    Ok(LayerState { buffers: buffers.collect::<Result<_, _>>()?, shared: false })
 }

@@ -1,8 +1,8 @@
 //! Scratch of one step, sized for the largest step and named by what flows through it.
 
 use crate::{
-    AttentionSpec, BlockTables, DeltaSpec, DrafterSpec, Frame, InputBlock, LayerSpec, Limits,
-    MixerSpec, MlpSpec, ModelError, ModelSpec, MoeSpec, Planner,
+    BlockTables, DrafterSpec, Frame, InputBlock, LayerSpec, Limits, MlpSpec, ModelError, ModelSpec,
+    MoeSpec, Planner,
 };
 use forerun_backend::{Backend, BackendError, BufferId, HostData, View};
 use forerun_base::DType;
@@ -26,18 +26,8 @@ pub struct Workspace {
     pub(crate) branch: BufferId,
     /// The same one level deeper, for two parts side by side.
     pub(crate) raw: BufferId,
-    pub(crate) q: BufferId,
-    pub(crate) gate: BufferId,
-    pub(crate) k: BufferId,
-    pub(crate) v: BufferId,
-    /// What a mixer hands to its output projection.
-    pub(crate) mixed: BufferId,
-    pub(crate) qkv: BufferId,
-    pub(crate) conv: BufferId,
-    pub(crate) a: BufferId,
-    pub(crate) b: BufferId,
-    pub(crate) decay: BufferId,
-    pub(crate) beta: BufferId,
+    /// Scratch of mixers: buffer `i` is as wide as the widest `i`-th that any layer's mixer declares.
+    pub(crate) mixer: Vec<BufferId>,
     pub(crate) activated: BufferId,
     pub(crate) up: BufferId,
     pub(crate) moe: MoeBuffers,
@@ -100,6 +90,8 @@ impl Workspace {
         let cluster_scores = planner.scratch("cluster scores", sampled(widths.clusters))?;
         let drafted_hidden = planner.scratch("drafted hidden", sampled(widths.drafted))?;
         let mut scratch = |label: &str, width: usize| planner.scratch(label, rows * width);
+        let mixer = widths.mixer.iter().map(|&width| scratch("mixer", width));
+        let mixer = mixer.collect::<Result<_, _>>()?;
         Ok(Self {
             limits: *limits,
             inputs,
@@ -110,17 +102,7 @@ impl Workspace {
             normed: scratch("normed", stream)?,
             branch: scratch("branch", widths.branch)?,
             raw: scratch("raw", widths.raw)?,
-            q: scratch("q", widths.query)?,
-            gate: scratch("gate", widths.gate)?,
-            k: scratch("k", widths.key)?,
-            v: scratch("v", widths.key)?,
-            mixed: scratch("mixed", widths.mixed)?,
-            qkv: scratch("qkv", widths.channels)?,
-            conv: scratch("conv", widths.channels)?,
-            a: scratch("a", widths.value_heads)?,
-            b: scratch("b", widths.value_heads)?,
-            decay: scratch("decay", widths.value_heads)?,
-            beta: scratch("beta", widths.value_heads)?,
+            mixer,
             activated: scratch("activated", widths.ffn)?,
             up: scratch("up", widths.ffn)?,
             moe,
@@ -207,12 +189,8 @@ struct Widths {
     ropes: Vec<usize>,
     branch: usize,
     raw: usize,
-    query: usize,
-    gate: usize,
-    key: usize,
-    mixed: usize,
-    channels: usize,
-    value_heads: usize,
+    /// By number of the mixer's scratch.
+    mixer: Vec<usize>,
     ffn: usize,
     experts: usize,
     picks: usize,
@@ -253,19 +231,10 @@ impl Widths {
         if layer.frame != Frame::Pre {
             widen(&mut self.branch, hidden);
         }
-        match &layer.mixer {
-            MixerSpec::Attention(AttentionSpec { heads, kv_heads, head_dim, gated, .. }) => {
-                widen(&mut self.query, heads * head_dim);
-                widen(&mut self.key, kv_heads * head_dim);
-                widen(&mut self.mixed, heads * head_dim);
-                widen(&mut self.gate, if *gated { heads * head_dim } else { 0 });
-            }
-            MixerSpec::Delta(DeltaSpec { shape, .. }) => {
-                let values = shape.value_heads * shape.dv;
-                widen(&mut self.channels, shape.channels());
-                widen(&mut self.value_heads, shape.value_heads);
-                widen(&mut self.mixed, values);
-                widen(&mut self.gate, values);
+        for (i, width) in layer.mixer.scratch().into_iter().enumerate() {
+            match self.mixer.get_mut(i) {
+                Some(widest) => widen(widest, width),
+                None => self.mixer.push(width),
             }
         }
         match &layer.mlp {

@@ -10,7 +10,7 @@ use forerun_weights::safetensors::{SafetensorsHeader, TensorInfo, parse_header};
 use std::path::{Path, PathBuf};
 
 /// Every golden folder in this crate.
-pub const GOLDENS: [&str; 36] = [
+pub const GOLDENS: [&str; 37] = [
     "llama",
     "qwen3",
     "qwen3_yarn",
@@ -20,6 +20,7 @@ pub const GOLDENS: [&str; 36] = [
     "qwen3_5",
     "qwen3_5_odd",
     "qwen3_5_moe",
+    "lfm2",
     "gemma3",
     "gemma4_dense",
     "gemma4_dense_2",

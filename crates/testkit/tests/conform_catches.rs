@@ -3,6 +3,7 @@
 use forerun_backend::conform::{self, ConformReport, Tolerances};
 use forerun_backend::op::{
     AddNorm, Attention, DeltaInputs, DeltaRule, Linear, RmsNorm, Router, Sample, SampleRow,
+    ShortConv,
 };
 use forerun_backend::{BackendError, View};
 use forerun_backend_cpu::{Cpu, Kernels, Memory, Plain, plain};
@@ -26,6 +27,8 @@ enum Fault {
     AddNormForgetsScale,
     DraftsForgotten,
     ConvWindowMoved,
+    ShortConvWindowMoved,
+    ConvGatesForgotten,
 }
 
 fn scale(memory: &mut Memory, view: View, factor: f32) {
@@ -119,6 +122,15 @@ impl Kernels for Faulty {
         Ok(())
     }
 
+    fn short_conv(&mut self, memory: &mut Memory, op: ShortConv) -> Done {
+        let gates = if self.0 == Fault::ConvGatesForgotten { None } else { op.gates };
+        Plain.short_conv(memory, ShortConv { gates, ..op })?;
+        if self.0 == Fault::ShortConvWindowMoved {
+            scale(memory, op.window, 1.0 + f32::EPSILON);
+        }
+        Ok(())
+    }
+
     fn delta_inputs(&mut self, memory: &mut Memory, op: DeltaInputs) -> Done {
         Plain.delta_inputs(memory, op)?;
         if self.0 == Fault::ConvWindowMoved {
@@ -161,6 +173,8 @@ fn each_fault_is_found_by_the_check_meant_for_it() {
         ConformCase { fault: Fault::WindowOneKeyShort, op: "attention", check: "reference" },
         ConformCase { fault: Fault::WindowOneKeyLong, op: "attention", check: "reference" },
         ConformCase { fault: Fault::AddNormForgetsScale, op: "add_norm", check: "reference" },
+        ConformCase { fault: Fault::ConvGatesForgotten, op: "short_conv", check: "reference" },
+        ConformCase { fault: Fault::ShortConvWindowMoved, op: "short_conv", check: "reference" },
         ConformCase { fault: Fault::DraftsForgotten, op: "delta_rule", check: "commit" },
         ConformCase { fault: Fault::ConvWindowMoved, op: "delta_inputs", check: "spans" },
     ];

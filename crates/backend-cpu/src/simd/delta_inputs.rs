@@ -5,13 +5,12 @@
 //! for their gates. What a span sees is, oldest first: the window, the pending log rows, its own rows.
 
 use super::Scratch;
-use super::conv::convolve;
+use super::conv::{AfterSum, convolve};
+use super::delta_gates::{GateArgs, unit_heads};
 use super::isa::{Isa, Kernel, Task};
-use super::math::{scale_all, squares};
 use crate::pool::SharedSlice;
-use crate::reference::{sigmoid, softplus};
 use crate::simd::exec_ctx::{ExecCtx, part_of};
-use forerun_backend::op::{DeltaShape, SpanEntry};
+use forerun_backend::op::SpanEntry;
 use std::ops::Range;
 
 /// A task with fewer elements costs more to dispatch than it saves.
@@ -20,13 +19,9 @@ const SMALLEST: usize = 1 << 12;
 /// Operands that are read, checked.
 pub(crate) struct Projected<'a> {
     pub(crate) x: &'a [f32],
-    pub(crate) a: &'a [f32],
-    pub(crate) b: &'a [f32],
     /// `[taps][channels]`.
     pub(crate) weight: &'a [f32],
-    pub(crate) rate: &'a [f32],
-    pub(crate) dt_bias: &'a [f32],
-    pub(crate) shape: DeltaShape,
+    pub(crate) gates: GateArgs<'a>,
     /// Span entries, no two of the same slot or row.
     pub(crate) spans: &'a [u32],
     pub(crate) log_rows: usize,
@@ -51,7 +46,7 @@ impl Task for DeltaInputsTask<'_> {
     fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
         let (span, part) = (index / self.parts, index % self.parts);
         let words = &self.op.spans[span * SpanEntry::WORDS..(span + 1) * SpanEntry::WORDS];
-        let (span, shape) = (SpanEntry::from_words(words), self.op.shape);
+        let (span, shape) = (SpanEntry::from_words(words), self.op.gates.shape);
         let channels = part_of(shape.channels(), self.parts, shape.dk, part);
         simd.call(ChannelSlice { task: self, span, channels });
         let first = span.first_row as usize;
@@ -62,18 +57,14 @@ impl Task for DeltaInputsTask<'_> {
 }
 
 impl DeltaInputsTask<'_> {
-    /// Decay and write strength of a row. A handful of numbers, so scalar functions serve.
+    /// Decay and write strength of a row.
     fn gates(&self, row: usize) {
-        let (op, heads) = (self.op, self.op.shape.value_heads);
+        let heads = self.op.gates.shape.value_heads;
         let at = row * heads;
         // SAFETY: the gates of a row belong to one task.
         let (decay, beta) =
             unsafe { (self.to.decay.part(at, heads), self.to.beta.part(at, heads)) };
-        for head in 0..heads {
-            let step = softplus(op.a[at + head] + op.dt_bias[head]);
-            decay[head] = (op.rate[head] * step).exp();
-            beta[head] = sigmoid(op.b[at + head]);
-        }
+        self.op.gates.of_row(row, decay, beta);
     }
 }
 
@@ -87,13 +78,13 @@ struct ChannelSlice<'a> {
 impl ChannelSlice<'_> {
     /// Rows in a window.
     fn keep(&self) -> usize {
-        self.task.op.weight.len() / self.task.op.shape.channels() - 1
+        self.task.op.weight.len() / self.task.op.gates.shape.channels() - 1
     }
 
     /// The task's channels of row `row` in `all`, a buffer of rows of all channels.
     #[inline(always)]
     fn part<'s>(&self, all: SharedSlice<'s, f32>, row: usize) -> &'s mut [f32] {
-        let at = row * self.task.op.shape.channels() + self.channels.start;
+        let at = row * self.task.op.gates.shape.channels() + self.channels.start;
         // SAFETY: slots and rows of the spans differ and parts of channels are disjoint, so the part is this task's; no
         // caller keeps a part while it takes the same one again.
         unsafe { all.part(at, self.channels.len()) }
@@ -116,19 +107,7 @@ impl ChannelSlice<'_> {
     /// The task's channels of row `row` in `all`, rows or taps of all channels.
     #[inline(always)]
     fn of_row<'s>(&self, all: &'s [f32], row: usize) -> &'s [f32] {
-        &all[row * self.task.op.shape.channels()..][self.channels.clone()]
-    }
-
-    /// Scales the row's query and key heads to length one, queries also by `dk^-½`.
-    #[inline(always)]
-    fn normalise<S: Isa>(&self, simd: S, row: &mut [f32]) {
-        let DeltaShape { key_heads, dk, .. } = self.task.op.shape;
-        let first = self.channels.start / dk;
-        for (head, x) in (first..2 * key_heads).zip(row.chunks_exact_mut(dk)) {
-            let factor = if head < key_heads { 1.0 / (dk as f32).sqrt() } else { 1.0 };
-            let scale = 1.0 / (squares(simd, x) + 1e-6).sqrt() * factor;
-            scale_all(simd, x, scale);
-        }
+        &all[row * self.task.op.gates.shape.channels()..][self.channels.clone()]
     }
 
     /// Moves the window on by what is confirmed, and keeps drafts in the log.
@@ -162,8 +141,9 @@ impl Kernel for ChannelSlice<'_> {
             let out = self.part(task.to.qkv, span.first_row as usize + i);
             let first = span.pending as usize + i;
             let tap = |j| [self.of_row(task.op.weight, j), self.seen(first + j)];
-            convolve(simd, keep + 1, tap, out);
-            self.normalise(simd, out);
+            convolve(simd, keep + 1, tap, AfterSum::SILU, out);
+            let shape = task.op.gates.shape;
+            unit_heads(simd, shape, self.channels.start / shape.dk, out);
         }
         self.write_back();
     }
@@ -171,9 +151,9 @@ impl Kernel for ChannelSlice<'_> {
 
 /// Computes the rows of all spans, and moves their windows and logs on.
 pub(crate) fn delta_inputs(ctx: &mut ExecCtx, op: &Projected<'_>, to: DeltaRows<&mut [f32]>) {
-    let (spans, channels) = (op.spans.len() / SpanEntry::WORDS, op.shape.channels());
+    let (spans, channels) = (op.spans.len() / SpanEntry::WORDS, op.gates.shape.channels());
     let smallest = (SMALLEST * spans.max(1)).div_ceil((op.x.len() / channels).max(1));
-    let parts = ctx.parts(channels, smallest.max(op.shape.dk), 2);
+    let parts = ctx.parts(channels, smallest.max(op.gates.shape.dk), 2);
     let DeltaRows { window, log, qkv, decay, beta } = to;
     let to = DeltaRows {
         window: SharedSlice::new(window),

@@ -22,6 +22,7 @@ mod cache;
 mod cluster;
 mod conv;
 mod delta;
+mod delta_gates;
 mod delta_inputs;
 mod delta_pass;
 pub(crate) mod elementwise;
@@ -38,6 +39,7 @@ mod prologue;
 mod rope;
 mod sample;
 mod scratch;
+mod short_conv;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -52,6 +54,7 @@ pub(crate) use attention::{AttentionArgs, attention};
 pub(crate) use attention_inputs::{KeyRows, QueryHeads, Rotation, attention_inputs};
 pub(crate) use cluster::{Clusters, cluster_head};
 pub(crate) use delta::{DeltaArgs, delta_rule};
+pub(crate) use delta_gates::{GateArgs, delta_gates};
 pub(crate) use delta_inputs::{DeltaRows, Projected, delta_inputs};
 pub(crate) use elementwise::{
     FusedNorm, Gate, Norm, Partners, add_gated, add_norm, gate, norm, softcap,
@@ -64,3 +67,4 @@ pub(crate) use moe::{Mixture, Route, Stack, experts, router};
 pub(crate) use rope::{Angles, rope_table};
 pub(crate) use sample::{SampleArgs, sample};
 pub(crate) use scratch::Scratch;
+pub(crate) use short_conv::{ConvArgs, short_conv};

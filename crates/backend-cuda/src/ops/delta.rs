@@ -1,12 +1,12 @@
-//! Gated DeltaNet: `delta.cu`.
+//! The short convolution and Gated DeltaNet: `delta.cu`.
 
 use super::Done;
 use crate::cuda::Device;
-use crate::driver::Args;
+use crate::driver::{Address, Args};
 use crate::kernels::DELTA;
 use crate::queue::site;
-use forerun_backend::BackendError;
-use forerun_backend::op::{DeltaInputs, DeltaRule, DeltaShape, Spans};
+use forerun_backend::op::{DeltaGates, DeltaInputs, DeltaRule, DeltaShape, ShortConv, Spans};
+use forerun_backend::{BackendError, WeightId};
 
 /// Most taps of a convolution.
 const TAPS: usize = 16;
@@ -26,15 +26,61 @@ fn heads(args: Args, shape: &DeltaShape) -> Args {
     args.size(shape.key_heads).size(shape.value_heads).size(shape.dk).size(shape.dv)
 }
 
+/// Taps of a convolution, if they are not too many.
+fn taps(device: &Device, op: &'static str, weight: WeightId) -> Result<usize, BackendError> {
+    let taps = device.weights.info(weight).map_or(0, |info| info.cols);
+    let what = "a convolution of more than 16 taps";
+    if taps > TAPS { Err(BackendError::Parameter { op, what }) } else { Ok(taps) }
+}
+
+pub(crate) fn short_conv(device: &mut Device, op: ShortConv) -> Done {
+    let name = "short_conv";
+    let taps = taps(device, name, op.weight)?;
+    let (memory, weights) = (&device.memory, &device.weights);
+    let rows = op.x.len / op.channels;
+    let [input, output] = match op.gates {
+        Some(gates) => [gates.input, gates.output].map(|gate| memory.at(gate)),
+        None => [Address(0); 2],
+    };
+    let bias = op.bias.map(|bias| weights.small(name, bias)).transpose()?.unwrap_or(Address(0));
+    let args = Args::new()
+        .with(memory.at(op.x))
+        .with(input)
+        .with(output)
+        .with(weights.small(name, op.weight)?)
+        .with(bias)
+        .with(memory.at(op.window))
+        .with(memory.at(op.log))
+        .with(memory.at(op.out));
+    let args = spans(device, args, name, &op.spans, rows)
+        .size(op.channels)
+        .size(taps)
+        .with(u32::from(op.silu))
+        .with(0_u32);
+    let parts = op.channels.div_ceil(128);
+    device.queue.run((&DELTA, "short_conv"), [rows, parts, 1], 128, &args)?;
+    device.queue.run((&DELTA, "conv_window"), [parts, op.spans.count(), 1], 128, &args)
+}
+
+pub(crate) fn delta_gates(device: &mut Device, op: DeltaGates) -> Done {
+    let (shape, name) = (op.shape, "delta_gates");
+    let rows = op.qkv.len / shape.channels();
+    let (memory, weights) = (&device.memory, &device.weights);
+    let args = Args::new()
+        .with(memory.at(op.qkv))
+        .with(memory.at(op.a))
+        .with(memory.at(op.b))
+        .with(weights.small(name, op.rate)?)
+        .with(weights.small(name, op.dt_bias)?)
+        .with(memory.at(op.decay))
+        .with(memory.at(op.beta));
+    let args = heads(spans(device, args, name, &op.spans, rows), &shape);
+    device.queue.run((&DELTA, "delta_gates"), [rows, 2 * shape.key_heads, 1], 128, &args)
+}
+
 pub(crate) fn delta_inputs(device: &mut Device, op: DeltaInputs) -> Done {
     let (shape, name) = (op.shape, "delta_inputs");
-    let taps = device.weights.info(op.weight).map_or(0, |info| info.cols);
-    if taps > TAPS {
-        return Err(BackendError::Parameter {
-            op: name,
-            what: "a convolution of more than 16 taps",
-        });
-    }
+    let taps = taps(device, name, op.weight)?;
     let channels = shape.channels();
     let rows = op.x.len / channels;
     let (memory, weights) = (&device.memory, &device.weights);

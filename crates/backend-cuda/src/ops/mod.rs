@@ -9,7 +9,7 @@ mod rows;
 mod sample;
 
 pub(crate) use attention::{attention, attention_inputs};
-pub(crate) use delta::{delta_inputs, delta_rule};
+pub(crate) use delta::{delta_gates, delta_inputs, delta_rule, short_conv};
 pub(crate) use elementwise::{add_gated, gate_mul, glu, softcap};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};
 pub(crate) use products::{cluster_head, embed, experts, gated_linear, linear, linears};

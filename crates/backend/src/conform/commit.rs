@@ -4,7 +4,7 @@
 //! run as confirmed rows on a second stage. State and outputs must have the same bits for every
 //! number of accepted drafts.
 
-use super::cases::{Batch, delta_op, inputs_op};
+use super::cases::{Batch, ConvKind, conv_op, delta_op, inputs_op};
 use super::operands::spans;
 use super::stage::{BufferContents, BufferOutcome};
 use super::{ConformReport, ConformStage};
@@ -18,6 +18,7 @@ const NEXT_ROWS: u32 = 3;
 /// A recurrent operation of some size.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
+    Conv(ConvKind),
     /// With a convolution of so many taps.
     Inputs(DeltaShape, usize),
     Rule(DeltaShape),
@@ -26,6 +27,7 @@ enum Kind {
 impl Kind {
     fn set(self, stage: &mut ConformStage<'_>, batch: &Batch) -> Result<Op, BackendError> {
         match self {
+            Self::Conv(kind) => conv_op(stage, kind, batch),
             Self::Inputs(shape, taps) => inputs_op(stage, (shape, taps), batch),
             Self::Rule(shape) => delta_op(stage, shape, batch),
         }
@@ -77,7 +79,10 @@ impl Story {
 pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
     let mut report = ConformReport::default();
     let shape = |key_heads, value_heads, dk, dv| DeltaShape { key_heads, value_heads, dk, dv };
+    let conv = ConvKind { channels: 19, taps: 3, gated: true, bias: true, silu: false };
     let kinds = [
+        Kind::Conv(conv),
+        Kind::Conv(ConvKind { channels: 40, taps: 4, gated: false, silu: true, ..conv }),
         Kind::Inputs(shape(1, 2, 8, 9), 4),
         Kind::Inputs(shape(1, 1, 1, 3), 2),
         Kind::Rule(shape(1, 3, 5, 9)),

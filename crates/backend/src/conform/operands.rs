@@ -27,6 +27,8 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
             let norms = queries.into_iter().chain(keys.into_iter().flatten());
             norms.flatten().map(|norm| &mut norm.weight).collect()
         }
+        Op::ShortConv(op) => [&mut op.weight].into_iter().chain(&mut op.bias).collect(),
+        Op::DeltaGates(op) => vec![&mut op.rate, &mut op.dt_bias],
         Op::DeltaInputs(op) => vec![&mut op.weight, &mut op.rate, &mut op.dt_bias],
         Op::GatedNorm(op) => vec![&mut op.weight],
         Op::ClusterHead(op) => vec![&mut op.members, &mut op.head],
@@ -49,6 +51,8 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
 /// The span table of a recurrent operation.
 pub(super) fn spans(op: &mut Op) -> Option<&mut Spans> {
     match op {
+        Op::ShortConv(op) => Some(&mut op.spans),
+        Op::DeltaGates(op) => Some(&mut op.spans),
         Op::DeltaInputs(op) => Some(&mut op.spans),
         Op::DeltaRule(op) => Some(&mut op.spans),
         _ => None,

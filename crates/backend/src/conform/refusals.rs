@@ -6,7 +6,7 @@ use super::{ConformCase, ConformReport, ConformStage, compare};
 use crate::op::parts::views;
 use crate::op::{
     AddNorm, Attention, ClusterHead, DeltaInputs, DeltaRule, Glu, HeadSample, Linear, Sample,
-    Softcap,
+    ShortConv, Softcap,
 };
 use crate::{
     Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, Op, View, WeightId,
@@ -47,7 +47,7 @@ const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> 
 /// Larger than anything a case holds, small enough to be multiplied without overflow.
 const FAR: u32 = 1_000_000;
 
-const BAD_INDICES: [BadIndex; 37] = [
+const BAD_INDICES: [BadIndex; 44] = [
     bad("embed", "ids", 0, 23),
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
@@ -63,6 +63,13 @@ const BAD_INDICES: [BadIndex; 37] = [
     // The window's first and last block.
     BadIndex { case: "window of 9", ..bad("attention", "tables", 34, FAR) },
     BadIndex { case: "window of 9", ..bad("attention", "tables", 37, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("short_conv", "spans", 0, FAR) },
+    BadIndex { case: "mixed", ..bad("short_conv", "spans", 1, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("short_conv", "spans", 2, 6) },
+    BadIndex { case: "mixed", ..bad("short_conv", "spans", 3, 5) },
+    BadIndex { case: "mixed", ..bad("short_conv", "spans", 4, 6) },
+    BadIndex { case: "mixed", ..bad("delta_gates", "spans", 0, FAR) },
+    BadIndex { case: "mixed", ..bad("delta_gates", "spans", 1, u32::MAX) },
     BadIndex { case: "mixed", ..bad("delta_inputs", "spans", 0, FAR) },
     BadIndex { case: "mixed", ..bad("delta_inputs", "spans", 1, u32::MAX) },
     BadIndex { case: "mixed", ..bad("delta_inputs", "spans", 2, 6) },
@@ -124,6 +131,7 @@ fn empty_log_in_state(
     let before = case.play(candidate)?;
     let mut stage = ConformStage::new(candidate, &case.name);
     let op = match case.set(&mut stage)? {
+        Op::ShortConv(op) => Op::ShortConv(ShortConv { log: op.window.part(0, 0), ..op }),
         Op::DeltaInputs(op) => Op::DeltaInputs(DeltaInputs { log: op.window.part(0, 0), ..op }),
         Op::DeltaRule(op) => Op::DeltaRule(DeltaRule { log: op.state.part(0, 0), ..op }),
         other => other,
@@ -225,6 +233,9 @@ fn wrong_parameters(op: Op) -> Vec<(&'static str, Op)> {
             .into(),
         Op::HeadSample(op) => [("a cap of 0", 0.0), ("a cap of NaN", f32::NAN)]
             .map(|(what, cap)| (what, HeadSample { cap: Some(cap), ..op }.into()))
+            .into(),
+        Op::ShortConv(op) => [("no channels", 0), ("endless channels", usize::MAX)]
+            .map(|(what, channels)| (what, ShortConv { channels, ..op }.into()))
             .into(),
         Op::AddNorm(op) => vec![("rows of 0", AddNorm { dim: 0, ..op }.into())],
         Op::Softcap(op) => [("0", 0.0), ("−1", -1.0), ("NaN", f32::NAN), ("∞", f32::INFINITY)]

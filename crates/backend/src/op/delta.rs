@@ -1,7 +1,7 @@
 //! Gated DeltaNet: short convolution, gates, and the delta rule, with log-and-fold state.
 
-use crate::op::Spans;
 use crate::op::spans::Moves;
+use crate::op::{ShortConv, Spans};
 use crate::{Access, OpDesc, View, WeightId};
 
 /// Head counts and widths of a delta-net layer.
@@ -44,16 +44,53 @@ impl DeltaShape {
     }
 }
 
-/// Makes the delta rule's inputs of projected rows.
+/// Makes the convolved rows of spans ready for the delta rule; rows of no span stay.
 ///
 /// # Math
-/// A causal depthwise convolution over each span's rows, `u_t[c] = silu(Σ_j w[c][j] · x_{t−K+1+j}[c])`; rows before the span come from
-/// the slot's window (and its pending log rows), zeros before position 0. Then each head of q and k: `u / sqrt(Σu² + 1e-6)`, q also times `dk^-½`.
+/// Each head of q and k, in place: `u / sqrt(Σu² + 1e-6)`, q also times `dk^-½`.
 /// `decay = exp(rate · softplus(a + dt_bias))`, `beta = σ(b)`, per value head.
-///
-/// # State
-/// `window` holds the last `K − 1` rows of `x` at the committed position (oldest first), less pending
-/// log rows. Confirmed rows move it on; drafts go to `log` and leave it alone.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaGates {
+    /// `[rows, q | k | v]`, q and k in place.
+    pub qkv: View,
+    /// `[rows, value_heads]`.
+    pub a: View,
+    /// `[rows, value_heads]`.
+    pub b: View,
+    /// `[1, value_heads]`: `−exp(A_log)`.
+    pub rate: WeightId,
+    /// `[1, value_heads]`.
+    pub dt_bias: WeightId,
+    /// Which rows there are.
+    pub spans: Spans,
+    /// Heads.
+    pub shape: DeltaShape,
+    /// `[rows, value_heads]`.
+    pub decay: View,
+    /// `[rows, value_heads]`.
+    pub beta: View,
+}
+
+impl DeltaGates {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        self.shape.describe(desc);
+        let DeltaShape { key_heads, value_heads, dk, .. } = self.shape;
+        let channels = self.shape.channels();
+        let rows = self.qkv.len / channels.max(1);
+        let (heads, units) = (rows * value_heads, rows * 2 * key_heads * dk);
+        desc.f32_part("qkv", self.qkv, Access::Update, rows * channels, units);
+        desc.f32("a", self.a, Access::Read, heads);
+        desc.f32("b", self.b, Access::Read, heads);
+        desc.weight("rate", self.rate, [1, value_heads]);
+        desc.weight("dt_bias", self.dt_bias, [1, value_heads]);
+        self.spans.describe(desc);
+        desc.f32("decay", self.decay, Access::Write, heads);
+        desc.f32("beta", self.beta, Access::Write, heads);
+        desc.work(0, (3 * units + 40 * heads) as u64);
+    }
+}
+
+/// Makes the delta rule's inputs of projected rows: a [`ShortConv`] with silu over `x`, then [`DeltaGates`].
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaInputs {
     /// `[rows, q | k | v]`.
@@ -85,6 +122,15 @@ pub struct DeltaInputs {
 }
 
 impl DeltaInputs {
+    /// The operations it is defined as.
+    pub const fn parts(self) -> (ShortConv, DeltaGates) {
+        let Self { x, a, b, weight, rate, dt_bias, window, log, spans, shape, .. } = self;
+        let Self { qkv, decay, beta, .. } = self;
+        let (channels, gates, bias, silu, out) = (shape.channels(), None, None, true, qkv);
+        let conv = ShortConv { x, gates, weight, bias, silu, channels, window, log, spans, out };
+        (conv, DeltaGates { qkv, a, b, rate, dt_bias, spans, shape, decay, beta })
+    }
+
     pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         self.shape.describe(desc);
         let Some(weight) = desc.weight_info("weight", self.weight) else { return };

@@ -10,6 +10,7 @@ mod attention;
 mod attention_inputs;
 mod cache;
 mod cluster;
+mod conv;
 mod delta;
 mod linear;
 mod moe;
@@ -27,7 +28,8 @@ pub use attention::Attention;
 pub use attention_inputs::{AttentionInputs, HeadNorm, NewKeys, Queries};
 pub use cache::{CacheLayout, code, encode};
 pub use cluster::ClusterHead;
-pub use delta::{DeltaInputs, DeltaRule, DeltaShape};
+pub use conv::{ConvGates, ShortConv};
+pub use delta::{DeltaGates, DeltaInputs, DeltaRule, DeltaShape};
 pub use linear::{GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
 pub use moe::{ExpertRows, Experts, Router};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
@@ -55,6 +57,8 @@ macro_rules! for_each_operation {
             rope_table: RopeTable,
             attention_inputs: AttentionInputs,
             attention: Attention,
+            short_conv: ShortConv,
+            delta_gates: DeltaGates,
             delta_inputs: DeltaInputs,
             delta_rule: DeltaRule,
             gated_norm: GatedNorm,

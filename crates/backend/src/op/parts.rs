@@ -85,6 +85,16 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             shared(&mut op.tables),
             by_row(&mut op.out),
         ],
+        Op::ShortConv(op) => {
+            let gates = op.gates.as_mut().map(|gates| [&mut gates.input, &mut gates.output]);
+            let state = [&mut op.window, &mut op.log, &mut op.spans.table, &mut op.out];
+            let gates = gates.into_iter().flatten();
+            [&mut op.x].into_iter().chain(gates).chain(state).map(shared).collect()
+        }
+        Op::DeltaGates(op) => {
+            let inputs = [&mut op.qkv, &mut op.a, &mut op.b, &mut op.spans.table];
+            inputs.into_iter().chain([&mut op.decay, &mut op.beta]).map(shared).collect()
+        }
         Op::DeltaInputs(op) => vec![
             shared(&mut op.x),
             shared(&mut op.a),

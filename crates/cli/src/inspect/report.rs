@@ -9,7 +9,7 @@ use crate::report::{MemoryItem, MemoryReport};
 use forerun_backend::MemoryPlan;
 use forerun_base::Token;
 use forerun_engine::Settings;
-use forerun_model::{AttentionSpec, LayerSpec, MixerSpec, MlpSpec, ModelSpec, MoeSpec};
+use forerun_model::{LayerSpec, MlpSpec, ModelSpec, MoeSpec};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::path::Path;
@@ -150,32 +150,13 @@ impl Architecture {
 fn layer_kinds(layers: &[LayerSpec]) -> Vec<LayerKind> {
     let mut kinds: Vec<LayerKind> = Vec::new();
     for LayerSpec { mixer, mlp, .. } in layers {
-        let (mixer, mlp) = (mixer_text(mixer), mlp_text(mlp));
+        let (mixer, mlp) = (mixer.to_string(), mlp_text(mlp));
         match kinds.iter_mut().find(|kind| kind.mixer == mixer && kind.mlp == mlp) {
             Some(kind) => kind.count += 1,
             None => kinds.push(LayerKind { count: 1, mixer, mlp }),
         }
     }
     kinds
-}
-
-fn mixer_text(mixer: &MixerSpec) -> String {
-    match mixer {
-        MixerSpec::Attention(a) => {
-            let kind = if a.gated { "gated attention" } else { "attention" };
-            let window = a.window.map(|n| format!(", window {n}")).unwrap_or_default();
-            let shared = if a.shares.is_some() { ", shared keys" } else { "" };
-            let AttentionSpec { heads, kv_heads, head_dim, .. } = a;
-            format!("{kind}, {heads} heads, {kv_heads} kv heads, width {head_dim}{window}{shared}")
-        }
-        MixerSpec::Delta(d) => {
-            let s = &d.shape;
-            format!(
-                "gated delta net, {} key heads of {}, {} value heads of {}, {} taps",
-                s.key_heads, s.dk, s.value_heads, s.dv, d.taps
-            )
-        }
-    }
 }
 
 fn mlp_text(mlp: &MlpSpec) -> String {

@@ -10,9 +10,10 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Hybrid with a head (dense, experts in both layouts), hybrid without, attention only, windows with shared keys,
+/// Short convolutions, hybrid with a head (dense, experts in both layouts), hybrid without, attention only, windows with shared keys,
 /// with experts, with a separate drafter.
-const MODELS: [&str; 8] = [
+const MODELS: [&str; 9] = [
+    "lfm2",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

@@ -8,7 +8,7 @@ use forerun_engine::{
     Admission, Engine, Event, FinishReason, ModelRunner, Request, Settings, Span, StateStore,
     StepPlan,
 };
-use forerun_model::{Blueprint, KV_BLOCK, LayerState, Model};
+use forerun_model::{Blueprint, KV_BLOCK, Model, StateKind};
 use forerun_testkit::{Budget, Golden, Recorder};
 use std::path::Path;
 
@@ -204,42 +204,37 @@ pub(crate) fn remembered(
 ) -> Remembered {
     let slot = lease.0 as usize;
     let (limits, held) = (*runner.limits(), states.lease(lease));
-    match runner.states().layers[layer] {
-        LayerState::Attention(cache) => {
-            let layout = cache.layout;
-            let (k, v) = (runner.read(cache.k).expect("k"), runner.read(cache.v).expect("v"));
-            let ring = limits.ring_width();
-            // A ring holds at least the window; what is older may be overwritten.
-            let committed = held.committed as usize;
-            let oldest = if cache.ring { committed.saturating_sub(limits.window) } else { 0 };
-            let scales = if layout.coded { layout.groups() } else { 0 };
-            let gather = |kept: &[f32], place: Place| {
-                let mut out = Vec::new();
-                for head in 0..layout.kv_heads {
-                    for p in oldest..committed {
-                        let block = match cache.ring {
-                            true => slot * ring + p / KV_BLOCK % ring,
-                            false => held.blocks[p / KV_BLOCK] as usize,
-                        };
-                        let at = |i| place(&layout, block, head, p % KV_BLOCK, i);
-                        out.extend((0..layout.head_dim).map(|i| kept[at(i)]));
-                        let at = |i| layout.scale(block, head, p % KV_BLOCK, i);
-                        out.extend((0..scales).flat_map(|i| [kept[at(i)], kept[at(i) + 1]]));
-                    }
-                }
-                out
-            };
-            let (k, v) = (gather(&k, CacheLayout::key), gather(&v, CacheLayout::value));
-            Remembered { parts: vec![("k", k), ("v", v)] }
+    let mut parts = Vec::new();
+    for buffer in runner.states().layers[layer].buffers().to_vec() {
+        let (layout, ring) = match buffer.kind {
+            StateKind::Paged(layout) => (layout, None),
+            StateKind::Ring(layout) => (layout, Some(limits.ring_width())),
+            StateKind::Slot => {
+                parts.push((buffer.name, runner.read(buffer.piece(slot)).expect("state")));
+                continue;
+            }
+            StateKind::Log => continue,
+        };
+        let kept = runner.read(buffer.view).expect("keys or values");
+        let place: Place = if buffer.name == "k" { CacheLayout::key } else { CacheLayout::value };
+        // A ring holds at least the window; what is older may be overwritten.
+        let committed = held.committed as usize;
+        let oldest = if ring.is_some() { committed.saturating_sub(limits.window) } else { 0 };
+        let scales = if layout.coded { layout.groups() } else { 0 };
+        let mut out = Vec::new();
+        for head in 0..layout.kv_heads {
+            for p in oldest..committed {
+                let block = match ring {
+                    Some(ring) => slot * ring + p / KV_BLOCK % ring,
+                    None => held.blocks[p / KV_BLOCK] as usize,
+                };
+                let at = |i| place(&layout, block, head, p % KV_BLOCK, i);
+                out.extend((0..layout.head_dim).map(|i| kept[at(i)]));
+                let at = |i| layout.scale(block, head, p % KV_BLOCK, i);
+                out.extend((0..scales).flat_map(|i| [kept[at(i)], kept[at(i) + 1]]));
+            }
         }
-        LayerState::Delta { window, state, .. } => {
-            let part = |view: forerun_backend::View| {
-                let len = view.len / limits.sequences;
-                view.part(slot * len, len)
-            };
-            let conv = runner.read(part(window)).expect("window");
-            let recurrent = runner.read(part(state)).expect("state");
-            Remembered { parts: vec![("conv", conv), ("recurrent", recurrent)] }
-        }
+        parts.push((buffer.name, out));
     }
+    Remembered { parts }
 }

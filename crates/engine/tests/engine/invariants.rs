@@ -7,9 +7,10 @@ use forerun_testkit::tolerance::assert_same_bits;
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// One of each kind of network: hybrid dense, hybrid with experts (both layouts), packed (both formats),
+/// One of each kind of network: short convolutions, hybrid dense, hybrid with experts (both layouts), packed (both formats),
 /// attention only, and windows with per-layer inputs and shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 10] = [
+const MODELS: [&str; 11] = [
+    "lfm2",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

@@ -35,6 +35,7 @@ fn tiny(families: &'static [Family]) -> impl Strategy<Value = Tiny> {
             head_dim: 8 * dim,
             ffn: 72 + layers,
             dense_layers: Vec::new(),
+            conv_bias: mtp,
             linear: TinyLinear {
                 key_heads,
                 value_heads: key_heads * ratio,

@@ -10,9 +10,10 @@ use forerun_engine::{
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
 
-/// Hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only, and windows
+/// Short convolutions, hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only, and windows
 /// with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 8] = [
+const MODELS: [&str; 9] = [
+    "lfm2",
     "qwen3_5",
     "qwen3_next",
     "mlx_qwen3_5_4bit",

@@ -2,7 +2,7 @@
 
 use super::gemma4::Gemma4;
 use crate::config::Config;
-use crate::{AssistantSpec, AttentionSpec, ClusterSpec, MixerSpec, ModelError, ModelSpec};
+use crate::{AssistantSpec, AttentionSpec, ClusterSpec, ModelError, ModelSpec};
 use forerun_backend::op::Activation;
 use forerun_weights::Checkpoint;
 
@@ -52,11 +52,10 @@ pub(crate) fn read(
 
 /// The target's last layer of a kind that has keys of its own.
 fn last_of_kind(target: &ModelSpec, windowed: bool) -> Result<(usize, &AttentionSpec), ModelError> {
-    let own = target.layers.iter().enumerate().rev().find_map(|(i, layer)| match &layer.mixer {
-        MixerSpec::Attention(a) if a.shares.is_none() && a.window.is_some() == windowed => {
-            Some((i, a))
-        }
-        _ => None,
+    let own = target.layers.iter().enumerate().rev().find_map(|(i, layer)| {
+        let attention = layer.mixer.attention()?;
+        let fits = attention.shares.is_none() && attention.window.is_some() == windowed;
+        fits.then_some((i, attention))
     });
     own.ok_or_else(|| {
         let kind = if windowed { "with" } else { "without" };

@@ -3,6 +3,7 @@
 pub(crate) mod assistant;
 mod gemma3;
 mod gemma4;
+mod lfm2;
 mod llama;
 mod qwen_hybrid;
 
@@ -12,7 +13,7 @@ use crate::{ModelError, ModelSpec};
 use forerun_weights::Checkpoint;
 
 /// For error messages.
-pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified";
+pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified, lfm2";
 
 /// The network that a config describes, without looking at tensors; `has_mtp` says whether the
 /// checkpoint holds an MTP head.
@@ -29,6 +30,7 @@ pub fn spec_from_config(
         }
         "gemma3" | "gemma3_text" => gemma3::read(family, &root),
         "gemma4" | "gemma4_text" | "gemma4_unified" => gemma4::read(family, &root),
+        "lfm2" => lfm2::read(family, &root),
         other => Err(ModelError::UnknownFamily(other.to_owned())),
     }
 }
@@ -45,6 +47,7 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<(ModelSpec, Layout), Model
     // A file without a head can only be tied, whatever the config leaves unsaid.
     let root = Config::root(checkpoint.config());
     let said = root.get("tie_word_embeddings").is_some()
+        || root.get("tie_embedding").is_some()
         || root.section("text_config").is_some_and(|c| c.get("tie_word_embeddings").is_some());
     spec.tied |= !said && layout.head.is_none();
     Ok((spec, layout))

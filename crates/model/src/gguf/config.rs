@@ -33,6 +33,7 @@ impl File<'_> {
             }
             Arch::Gemma3 => self.gemma3(&mut config)?,
             Arch::Gemma4 => self.gemma4(&mut config, layers)?,
+            Arch::Lfm2 => self.lfm2(&mut config, layers)?,
         }
         Ok(match self.arch {
             // Published with the text part nested, and other readers expect it so.
@@ -269,6 +270,26 @@ impl File<'_> {
                     "sliding_attention": { "rope_type": "default", "rope_theta": local },
                 }),
             ),
+        ] {
+            config.insert(key.into(), value);
+        }
+        Ok(())
+    }
+
+    fn lfm2(&self, config: &mut Object, layers: usize) -> Result<(), ModelError> {
+        let convolves = |i: usize| self.has(&format!("blk.{i}.shortconv.conv.weight"));
+        let kind = |i| if convolves(i) { "conv" } else { "full_attention" };
+        let types: Vec<&str> = (0..layers).map(kind).collect();
+        let bias = (0..layers).any(|i| self.has(&format!("blk.{i}.shortconv.conv.bias")));
+        let eps = config.get("rms_norm_eps").cloned();
+        for (key, value) in [
+            ("model_type", json!("lfm2")),
+            ("layer_types", json!(types)),
+            ("conv_L_cache", json!(self.count("shortconv.l_cache")?)),
+            ("conv_bias", json!(bias)),
+            ("norm_eps", json!(eps)),
+            // The width in the file is the one that its tensors have.
+            ("block_auto_adjust_ff_dim", json!(false)),
         ] {
             config.insert(key.into(), value);
         }

@@ -24,10 +24,11 @@ enum Arch {
     Qwen35Moe,
     Gemma3,
     Gemma4,
+    Lfm2,
 }
 
 impl Arch {
-    const ALL: [(&'static str, Self); 8] = [
+    const ALL: [(&'static str, Self); 9] = [
         ("llama", Self::Llama),
         ("qwen3", Self::Qwen3),
         ("qwen3moe", Self::Qwen3Moe),
@@ -36,6 +37,7 @@ impl Arch {
         ("qwen35moe", Self::Qwen35Moe),
         ("gemma3", Self::Gemma3),
         ("gemma4", Self::Gemma4),
+        ("lfm2", Self::Lfm2),
     ];
 
     /// Whether the network has Gated DeltaNet layers.

@@ -54,6 +54,20 @@ const GEMMA: [(&str, &str); 13] = [
     ("ffn_down_exps", "experts.switch_glu.down_proj"),
 ];
 
+const LFM2: [(&str, &str); 11] = [
+    ("attn_norm", "operator_norm"),
+    ("attn_output", "self_attn.out_proj"),
+    ("attn_q_norm", "self_attn.q_layernorm"),
+    ("attn_k_norm", "self_attn.k_layernorm"),
+    ("shortconv.in_proj", "conv.in_proj"),
+    ("shortconv.conv", "conv.conv"),
+    ("shortconv.out_proj", "conv.out_proj"),
+    ("ffn_norm", "ffn_norm"),
+    ("ffn_gate", "feed_forward.w1"),
+    ("ffn_up", "feed_forward.w3"),
+    ("ffn_down", "feed_forward.w2"),
+];
+
 const NEXTN: [(&str, &str); 6] = [
     ("nextn.eh_proj", "fc"),
     ("nextn.enorm", "pre_fc_norm_embedding"),
@@ -71,6 +85,10 @@ const OUTSIDE: [(&str, &str); 6] = [
     ("per_layer_model_proj", "model.per_layer_model_projection"),
     ("per_layer_proj_norm", "model.per_layer_projection_norm"),
 ];
+
+/// The norm at the end, which LFM2 files keep under the name of another one.
+const LFM2_OUTSIDE: [(&str, &str); 2] =
+    [("token_embd_norm", "model.embedding_norm"), ("output_norm", "model.embedding_norm")];
 
 /// What a delta layer's heads look like.
 struct Heads {
@@ -124,7 +142,9 @@ impl File<'_> {
     ) -> bool {
         let Some((block, rest)) = block_of(stored) else {
             let Some((module, kind)) = stored.rsplit_once('.') else { return false };
-            let Some(name) = find(&OUTSIDE, module) else { return false };
+            let own: &[(&str, &str)] = if self.arch == Arch::Lfm2 { &LFM2_OUTSIDE } else { &[] };
+            let found = find(own, module).or_else(|| find(&OUTSIDE, module));
+            let Some(name) = found else { return false };
             tensors.push(plain(&format!("{name}.{kind}"), stored));
             return true;
         };
@@ -189,6 +209,7 @@ impl File<'_> {
     fn module(&self, module: &str) -> Option<&'static str> {
         let own: &[(&str, &str)] = match self.arch {
             Arch::Gemma3 | Arch::Gemma4 => &GEMMA,
+            Arch::Lfm2 => &LFM2,
             _ if self.arch.is_hybrid() => &HYBRID,
             _ => &[],
         };
@@ -201,6 +222,10 @@ impl File<'_> {
         let heads = match (self.arch, module) {
             (Arch::Llama, "attn_q") => count("num_attention_heads"),
             (Arch::Llama, "attn_k") => count("num_key_value_heads"),
+            (Arch::Lfm2, "shortconv.conv") if tensor.stored.ends_with(".weight") => {
+                tensor.shape = Some(vec![count("hidden_size"), 1, count("conv_L_cache")]);
+                return;
+            }
             (_, "ffn_gate_inp_shexp") => {
                 tensor.shape = Some(vec![1, count("hidden_size")]);
                 return;

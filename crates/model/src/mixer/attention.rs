@@ -3,12 +3,15 @@
 
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
-use crate::state::KvCache;
-use crate::{AttentionSpec, ModelError, Values};
+use crate::state::{StateDecl, StateKind};
+use crate::{AttentionSpec, KV_BLOCK, LayerState, Limits, ModelError, Values};
 use forerun_backend::op::{
-    self, AttentionInputs, GateMul, HeadNorm, Linear, LinearPart, Linears, NewKeys, Queries,
+    self, AttentionInputs, CacheLayout, GateMul, HeadNorm, Linear, LinearPart, Linears, NewKeys,
+    Queries,
 };
 use forerun_backend::{View, WeightId};
+use forerun_base::DType;
+use std::fmt;
 use std::ops::Range;
 
 /// Weights of one attention mixer.
@@ -33,6 +36,64 @@ struct OwnKeys {
     v: Option<Projection>,
     /// Ones, where values are normed.
     v_norm: Option<WeightId>,
+}
+
+/// Keys and values of a layer, its own or another's.
+#[derive(Clone, Copy, Debug)]
+struct KvCache {
+    /// `[blocks, kv_heads, head_dim, block]`.
+    k: View,
+    /// `[blocks, kv_heads, block, head_dim]`.
+    v: View,
+    /// Both shapes.
+    layout: CacheLayout,
+    /// Whether each slot has a ring of blocks of its own.
+    ring: bool,
+}
+
+impl KvCache {
+    fn of(state: &LayerState) -> Self {
+        let [k, v] = state.views();
+        let (layout, ring) = match state.buffers()[0].kind {
+            StateKind::Paged(layout) => (layout, false),
+            StateKind::Ring(layout) => (layout, true),
+            _ => unreachable!("attention keeps keys and values in blocks"),
+        };
+        Self { k, v, layout, ring }
+    }
+}
+
+impl AttentionSpec {
+    pub(super) fn state(&self, limits: &Limits) -> [StateDecl; 2] {
+        let ring = self.window.is_some();
+        let layout = CacheLayout {
+            blocks: if ring { limits.ring_blocks() } else { limits.blocks() },
+            kv_heads: self.kv_heads,
+            block: KV_BLOCK,
+            head_dim: self.head_dim,
+            coded: limits.kv == DType::I8,
+        };
+        let kind = if ring { StateKind::Ring(layout) } else { StateKind::Paged(layout) };
+        ["k", "v"].map(|name| StateDecl { name, kind, len: layout.len() })
+    }
+
+    /// Queries, their gate, what attention gives, keys, values.
+    pub(super) fn scratch(&self) -> [usize; 5] {
+        let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        [queries, if self.gated { queries } else { 0 }, queries, keys, keys]
+    }
+}
+
+impl fmt::Display for AttentionSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { heads, kv_heads, head_dim, .. } = self;
+        let kind = if self.gated { "gated attention" } else { "attention" };
+        write!(f, "{kind}, {heads} heads, {kv_heads} kv heads, width {head_dim}")?;
+        if let Some(window) = self.window {
+            write!(f, ", window {window}")?;
+        }
+        if self.shares.is_some() { f.write_str(", shared keys") } else { Ok(()) }
+    }
 }
 
 /// A weight and its bias.
@@ -79,21 +140,27 @@ impl Attention {
             None => Some(OwnKeys::load(loader, path, spec, hidden)?),
             Some(_) => None,
         };
-        let q_norm = spec.qk_norm.then(|| loader.norm(&at("q_norm"), head_dim)).transpose()?;
-        let o = Projection::load(loader, &at("o_proj"), [hidden, width], bias)?;
+        let names = loader.names;
+        let q_norm = spec.qk_norm.then(|| loader.norm(&at(names.q_norm), head_dim)).transpose()?;
+        let o = Projection::load(loader, &at(names.o_proj), [hidden, width], bias)?;
         Ok(Self { spec: spec.clone(), q, gate, own, o, q_norm })
     }
 
     /// `o(attention(input))` to `out`.
-    pub(crate) fn forward(&self, pass: &mut Pass<'_>, input: Input, cache: &KvCache, out: Output) {
-        let AttentionSpec { heads, head_dim, scale, window, .. } = self.spec;
-        let space = pass.space;
-        let [q, gate, mixed] =
-            [space.q, space.gate, space.mixed].map(|to| pass.rows_of(to, heads * head_dim));
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        input: Input,
+        state: &LayerState,
+        out: Output,
+    ) {
+        let AttentionSpec { heads, scale, window, .. } = self.spec;
+        let (space, cache) = (pass.space, KvCache::of(state));
+        let [q, gate, mixed, ..] = pass.scratch(self.spec.scratch());
         let gated = self.gate.as_ref().map(|projection| projection.to(gate));
         self.project(pass, input, [Some(self.q.to(q)), gated]);
         let norm = head_norm(pass, self.q_norm);
-        self.turn_and_keep(pass, Some(Queries { q, heads, norm }), cache);
+        self.rotate_and_store(pass, Some(Queries { q, heads, norm }), cache);
         pass.push(op::Attention {
             q,
             k_cache: cache.k,
@@ -116,9 +183,9 @@ impl Attention {
     }
 
     /// Keys and values of `input` to the cache.
-    pub(crate) fn remember(&self, pass: &mut Pass<'_>, input: Input, cache: &KvCache) {
+    pub(crate) fn remember(&self, pass: &mut Pass<'_>, input: Input, state: &LayerState) {
         self.project(pass, input, [None; 2]);
-        self.turn_and_keep(pass, None, cache)
+        self.rotate_and_store(pass, None, KvCache::of(state))
     }
 
     /// What is made of `input`: these, and keys and values where the layer has its own.
@@ -128,25 +195,25 @@ impl Attention {
         Input { x, norm }: Input,
         [q, gate]: [Option<LinearPart>; 2],
     ) {
-        let [k, v] = self.places(pass);
+        let [k, v] = self.projected_kv(pass);
         let own = self.own.as_ref();
         let keys = own.map(|own| own.k.to(k));
         let values = own.and_then(|own| own.v.as_ref().map(|projection| projection.to(v)));
         pass.push(Linears { x, norm, parts: [q, gate, keys, values] });
     }
 
-    /// Where keys and values wait for their turn.
-    fn places(&self, pass: &Pass<'_>) -> [View; 2] {
-        let AttentionSpec { kv_heads, head_dim, .. } = self.spec;
-        [pass.space.k, pass.space.v].map(|to| pass.rows_of(to, kv_heads * head_dim))
+    /// Scratch for keys and values on their way to the cache.
+    fn projected_kv(&self, pass: &Pass<'_>) -> [View; 2] {
+        let [_, _, _, k, v] = pass.scratch(self.spec.scratch());
+        [k, v]
     }
 
-    /// Queries, where there are some, normed and turned; keys and values, where the layer has its own, to the cache.
-    fn turn_and_keep(&self, pass: &mut Pass<'_>, queries: Option<Queries>, cache: &KvCache) {
+    /// Queries, where there are some, normed and rotated; keys and values, where the layer has its own, to the cache.
+    fn rotate_and_store(&self, pass: &mut Pass<'_>, queries: Option<Queries>, cache: KvCache) {
         let (table, rotary) = pass.rope_of(self.spec.rope);
-        let KvCache { k: k_cache, v: v_cache, layout, ring } = *cache;
+        let KvCache { k: k_cache, v: v_cache, layout, ring } = cache;
         let keys = self.own.as_ref().map(|own| {
-            let [k, v] = self.places(pass);
+            let [k, v] = self.projected_kv(pass);
             NewKeys {
                 k,
                 v: if own.v.is_some() { v } else { k },
@@ -181,7 +248,8 @@ impl OwnKeys {
         let at = |name: &str| format!("{path}.{name}");
         let shape = [kv_heads * head_dim, hidden];
         let k = Projection::load(loader, &at("k_proj"), shape, bias)?;
-        let k_norm = spec.qk_norm.then(|| loader.norm(&at("k_norm"), head_dim)).transpose()?;
+        let names = loader.names;
+        let k_norm = spec.qk_norm.then(|| loader.norm(&at(names.k_norm), head_dim)).transpose()?;
         let v = match values {
             Values::FromKeys => None,
             _ => Some(Projection::load(loader, &at("v_proj"), shape, bias)?),

@@ -2,11 +2,13 @@
 
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
-use crate::{DeltaSpec, ModelError};
+use crate::state::{StateDecl, StateKind};
+use crate::{DeltaSpec, LayerState, Limits, ModelError};
+use forerun_backend::WeightId;
 use forerun_backend::op::{
     DeltaInputs, DeltaRule, DeltaShape, GatedNorm, Linear, LinearPart, Linears,
 };
-use forerun_backend::{View, WeightId};
+use std::fmt;
 use std::ops::Range;
 
 /// What a translated GGUF calls `−exp(A_log)`, which it stores in place of `A_log`.
@@ -15,7 +17,7 @@ pub const DELTA_RATE: &str = "neg_exp_A_log";
 /// Weights of one Gated DeltaNet mixer.
 #[derive(Clone, Debug)]
 pub(crate) struct Delta {
-    shape: DeltaShape,
+    spec: DeltaSpec,
     inputs: Inputs,
     conv: WeightId,
     /// `−exp(A_log)`.
@@ -34,6 +36,38 @@ struct Inputs {
     b: WeightId,
 }
 
+impl DeltaSpec {
+    pub(super) fn state(&self, limits: &Limits) -> [StateDecl; 4] {
+        let Self { shape, taps } = self;
+        let (log, channels) = (limits.log_rows, shape.channels());
+        let decl = |name, kind, len| StateDecl { name, kind, len };
+        [
+            decl("conv", StateKind::Slot, (taps - 1) * channels),
+            decl("conv log", StateKind::Log, log * channels),
+            decl("recurrent", StateKind::Slot, shape.state_len()),
+            decl("recurrent log", StateKind::Log, log * shape.log_len()),
+        ]
+    }
+
+    /// `[q | k | v]` before and after the convolution, the gate z, what the rule gives, a, b, decay, beta.
+    pub(super) fn scratch(&self) -> [usize; 8] {
+        let (channels, heads) = (self.shape.channels(), self.shape.value_heads);
+        let values = heads * self.shape.dv;
+        [channels, channels, values, values, heads, heads, heads, heads]
+    }
+}
+
+impl fmt::Display for DeltaSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DeltaShape { key_heads, value_heads, dk, dv } = self.shape;
+        let taps = self.taps;
+        write!(
+            f,
+            "gated delta net, {key_heads} key heads of {dk}, {value_heads} value heads of {dv}, {taps} taps"
+        )
+    }
+}
+
 impl Delta {
     pub(crate) fn load(
         loader: &mut Loader<'_>,
@@ -48,16 +82,10 @@ impl Delta {
         } else {
             Inputs::load_split(loader, path, &shape, hidden)?
         };
-        // [C, 1, K] as published and [C, K, 1] as converted hold the same bytes.
-        let name = at("conv1d.weight");
-        let (channels, taps) = (shape.channels(), spec.taps);
-        let converted = loader.checkpoint.info(&name)?.shape.last() == Some(&1);
-        let stored = if converted { [channels, taps, 1] } else { [channels, 1, taps] };
-        let kernel = loader.checkpoint.values(&name, &stored)?;
         Ok(Self {
-            shape,
+            spec: spec.clone(),
             inputs,
-            conv: loader.numbers(&name, channels, &kernel)?,
+            conv: loader.conv_kernel(&at("conv1d.weight"), [shape.channels(), spec.taps])?,
             rate: load_rate(loader, path, shape.value_heads)?,
             dt_bias: loader.vector(&at("dt_bias"), shape.value_heads, |b| b)?,
             norm: loader.plain_norm(&at("norm"), shape.dv)?,
@@ -70,20 +98,12 @@ impl Delta {
         &self,
         pass: &mut Pass<'_>,
         Input { x, norm }: Input,
-        [window, window_log]: [View; 2],
-        [state, state_log]: [View; 2],
+        layer: &LayerState,
         out: Output,
     ) {
-        let (shape, space) = (self.shape, pass.space);
-        let values = shape.value_heads * shape.dv;
-        let raw = pass.rows_of(space.qkv, shape.channels());
-        let qkv = pass.rows_of(space.conv, shape.channels());
-        let z = pass.rows_of(space.gate, values);
-        let a = pass.rows_of(space.a, shape.value_heads);
-        let b = pass.rows_of(space.b, shape.value_heads);
-        let decay = pass.rows_of(space.decay, shape.value_heads);
-        let beta = pass.rows_of(space.beta, shape.value_heads);
-        let mixed = pass.rows_of(space.mixed, values);
+        let shape = self.spec.shape;
+        let [raw, qkv, z, mixed, a, b, decay, beta] = pass.scratch(self.spec.scratch());
+        let [window, window_log, state, state_log] = layer.views();
         let spans = pass.span_table();
         let Inputs { qkv: w_qkv, z: w_z, a: w_a, b: w_b } = self.inputs;
         let parts = [(w_qkv, raw), (w_z, z), (w_a, a), (w_b, b)];

@@ -1,15 +1,22 @@
-//! What mixes positions: softmax attention and Gated DeltaNet.
+//! What mixes positions: softmax attention, Gated DeltaNet and gated short convolutions.
+//!
+//! A mixer is one file: its weights, its operations, and, for [`MixerSpec`], what it keeps of a sequence, the scratch it needs
+//! and what it says of itself. Nothing outside this folder asks which mixer a layer has.
 
 mod attention;
 mod delta;
+mod short_conv;
 
 pub(crate) use attention::Attention;
 pub use delta::DELTA_RATE;
 pub(crate) use delta::Delta;
+pub(crate) use short_conv::GatedConv;
 
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
-use crate::{LayerState, MixerSpec, ModelError};
+use crate::state::StateDecl;
+use crate::{AttentionSpec, LayerState, Limits, MixerSpec, ModelError};
+use std::fmt;
 
 /// A mixer's weights on the device.
 #[derive(Clone, Debug)]
@@ -18,6 +25,52 @@ pub(crate) enum Mixer {
     Attention(Attention),
     /// Gated DeltaNet.
     Delta(Delta),
+    /// A gated short convolution.
+    ShortConv(GatedConv),
+}
+
+impl MixerSpec {
+    /// Softmax attention, where it is that.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        match self {
+            Self::Attention(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// The layer whose state this one reads instead of having its own.
+    pub(crate) fn shares(&self) -> Option<usize> {
+        self.attention().and_then(|spec| spec.shares)
+    }
+
+    /// What it keeps of sequences.
+    pub(crate) fn state(&self, limits: &Limits) -> Vec<StateDecl> {
+        match self {
+            Self::Attention(spec) => spec.state(limits).into(),
+            Self::Delta(spec) => spec.state(limits).into(),
+            Self::ShortConv(spec) => spec.state(limits).into(),
+        }
+    }
+
+    /// Widths of the rows it needs for the time of a layer.
+    pub(crate) fn scratch(&self) -> Vec<usize> {
+        match self {
+            Self::Attention(spec) => spec.scratch().into(),
+            Self::Delta(spec) => spec.scratch().into(),
+            Self::ShortConv(spec) => spec.scratch().into(),
+        }
+    }
+}
+
+/// The mixer and its sizes, for people.
+impl fmt::Display for MixerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attention(spec) => spec.fmt(f),
+            Self::Delta(spec) => spec.fmt(f),
+            Self::ShortConv(spec) => spec.fmt(f),
+        }
+    }
 }
 
 impl Mixer {
@@ -36,15 +89,17 @@ impl Mixer {
                 let path = format!("{block}.linear_attn");
                 Self::Delta(Delta::load(loader, &path, spec, hidden)?)
             }
+            MixerSpec::ShortConv(spec) => {
+                let path = format!("{block}.conv");
+                Self::ShortConv(GatedConv::load(loader, &path, spec, hidden)?)
+            }
         })
     }
 
     /// What attention needs to know of its input later, and nothing else.
     pub(crate) fn remember(&self, pass: &mut Pass<'_>, input: Input, state: &LayerState) {
-        match (self, state) {
-            (Self::Attention(mixer), LayerState::Attention(cache)) => {
-                mixer.remember(pass, input, cache)
-            }
+        match self {
+            Self::Attention(mixer) => mixer.remember(pass, input, state),
             _ => unreachable!("a recurrent mixer's memory is made with its output"),
         }
     }
@@ -57,14 +112,10 @@ impl Mixer {
         state: &LayerState,
         out: Output,
     ) {
-        match (self, state) {
-            (Self::Attention(mixer), LayerState::Attention(cache)) => {
-                mixer.forward(pass, input, cache, out)
-            }
-            (Self::Delta(mixer), LayerState::Delta { window, window_log, state, state_log }) => {
-                mixer.forward(pass, input, [*window, *window_log], [*state, *state_log], out)
-            }
-            _ => unreachable!("state buffers are built from the same layers as the weights"),
+        match self {
+            Self::Attention(mixer) => mixer.forward(pass, input, state, out),
+            Self::Delta(mixer) => mixer.forward(pass, input, state, out),
+            Self::ShortConv(mixer) => mixer.forward(pass, input, state, out),
         }
     }
 }

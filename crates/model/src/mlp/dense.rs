@@ -23,11 +23,12 @@ impl Dense {
         ffn: usize,
         hidden: usize,
     ) -> Result<Self, ModelError> {
+        let names = loader.names;
         Ok(Self {
             ffn,
-            gate: loader.matrix(&format!("{path}.gate_proj"), [ffn, hidden])?,
-            up: loader.matrix(&format!("{path}.up_proj"), [ffn, hidden])?,
-            down: loader.matrix(&format!("{path}.down_proj"), [hidden, ffn])?,
+            gate: loader.matrix(&format!("{path}.{}", names.gate_proj), [ffn, hidden])?,
+            up: loader.matrix(&format!("{path}.{}", names.up_proj), [ffn, hidden])?,
+            down: loader.matrix(&format!("{path}.{}", names.down_proj), [hidden, ffn])?,
         })
     }
 

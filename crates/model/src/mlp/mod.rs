@@ -31,7 +31,7 @@ impl Mlp {
         spec: &MlpSpec,
         hidden: usize,
     ) -> Result<Self, ModelError> {
-        let path = format!("{block}.mlp");
+        let path = format!("{block}.{}", loader.names.mlp);
         Ok(match spec {
             MlpSpec::Dense(ffn) => Self::Dense(Dense::load(loader, &path, *ffn, hidden)?),
             MlpSpec::Moe(spec) => Self::Moe(Moe::load(loader, &path, spec, hidden)?),

@@ -61,7 +61,7 @@ pub(crate) fn gemma4_moe() -> Value {
 fn attention(spec: &ModelSpec, layer: usize) -> &AttentionSpec {
     match &spec.layers[layer].mixer {
         MixerSpec::Attention(attention) => attention,
-        MixerSpec::Delta(_) => panic!("layer {layer} does not attend"),
+        _ => panic!("layer {layer} does not attend"),
     }
 }
 

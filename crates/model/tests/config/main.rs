@@ -1,6 +1,7 @@
 //! Configs: what they mean, and what they must not do.
 
 mod gemma;
+mod lfm2;
 mod rope;
 
 use forerun_model::{MixerSpec, MlpSpec, ModelSpec, spec_from_config};

@@ -17,6 +17,7 @@ impl Tiny {
             Family::Qwen35 | Family::Qwen35Moe => self.qwen3_5(),
             Family::Gemma3 => self.gemma3(),
             Family::Gemma4 => self.gemma4(),
+            Family::Lfm2 => self.lfm2(),
         }
     }
 
@@ -101,6 +102,34 @@ impl Tiny {
             "rope_scaling": null,
         });
         merged([self.sparse(), own])
+    }
+
+    fn lfm2(&self) -> Value {
+        let kind = |i| if self.is_attention(i) { "full_attention" } else { "conv" };
+        let layer_types: Vec<&str> = (0..self.layers).map(kind).collect();
+        let usual = self.heads * self.head_dim == self.hidden;
+        let head_dim = if usual { Value::Null } else { json!({ "head_dim": self.head_dim }) };
+        let own = json!({
+            "architectures": ["Lfm2ForCausalLM"],
+            "model_type": "lfm2",
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.ffn,
+            "block_auto_adjust_ff_dim": false,
+            "num_hidden_layers": self.layers,
+            "layer_types": layer_types,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "conv_L_cache": self.linear.taps,
+            "conv_bias": self.conv_bias,
+            "norm_eps": 1e-5,
+            "rope_parameters": { "rope_theta": 1_000_000.0, "rope_type": "default" },
+            "max_position_embeddings": 4096,
+            "tie_word_embeddings": self.tied,
+            "eos_token_id": 381,
+            "dtype": if self.dtype == DType::F32 { "float32" } else { "bfloat16" },
+        });
+        merged([own, head_dim])
     }
 
     fn qwen3_5(&self) -> Value {

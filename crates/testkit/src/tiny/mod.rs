@@ -10,6 +10,7 @@ mod family;
 mod file;
 mod gemma;
 mod gguf;
+mod lfm2;
 mod weights;
 
 pub use file::{StoredTensor, safetensors};
@@ -32,11 +33,12 @@ pub enum Family {
     Qwen35Moe,
     Gemma3,
     Gemma4,
+    Lfm2,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Llama,
         Self::Qwen3,
         Self::Qwen3Moe,
@@ -45,6 +47,7 @@ impl Family {
         Self::Qwen35Moe,
         Self::Gemma3,
         Self::Gemma4,
+        Self::Lfm2,
     ];
 
     /// `model_type` in `config.json`.
@@ -58,6 +61,7 @@ impl Family {
             Self::Qwen35Moe => "qwen3_5_moe",
             Self::Gemma3 => "gemma3_text",
             Self::Gemma4 => "gemma4",
+            Self::Lfm2 => "lfm2",
         }
     }
 
@@ -128,8 +132,10 @@ pub struct Tiny {
     pub ffn: usize,
     /// Layers that are dense although the family is sparse (not in Qwen3.5).
     pub dense_layers: Vec<usize>,
-    /// Delta-net layers; used by hybrids.
+    /// Delta-net layers; used by hybrids. LFM2 uses its taps and its interval.
     pub linear: TinyLinear,
+    /// Whether the short convolutions of LFM2 and their projections have biases.
+    pub conv_bias: bool,
     /// Experts; used by sparse families, and by Gemma 4 where it says so.
     pub experts: TinyExperts,
     /// What Gemma models have besides.
@@ -160,7 +166,11 @@ impl Tiny {
             },
             heads: 4,
             kv_heads: 2,
-            head_dim: if family == Family::Llama || family.is_gemma() { 16 } else { 32 },
+            head_dim: match family {
+                Family::Llama | Family::Lfm2 => 16,
+                _ if family.is_gemma() => 16,
+                _ => 32,
+            },
             ffn: 128,
             dense_layers: if family == Family::Qwen3Moe { vec![1] } else { Vec::new() },
             linear: TinyLinear {
@@ -168,13 +178,14 @@ impl Tiny {
                 value_heads: 4,
                 key_dim: 16,
                 value_dim: 16,
-                taps: 4,
-                interval: 4,
+                taps: if family == Family::Lfm2 { 3 } else { 4 },
+                interval: if family == Family::Lfm2 { 3 } else { 4 },
             },
+            conv_bias: false,
             experts: TinyExperts { count: 6, top_k: 3, ffn: 32, shared_ffn: 48 },
             gemma: Gemma::default(),
             vocabulary: 400,
-            tied: family.is_gemma(),
+            tied: family.is_gemma() || family == Family::Lfm2,
             mtp: family.is_hybrid(),
             dtype: DType::BF16,
             shards: 1,
@@ -197,7 +208,8 @@ impl Tiny {
 
     /// Whether layer `i` is full attention.
     fn is_attention(&self, i: usize) -> bool {
-        !self.family.is_hybrid() || (i + 1).is_multiple_of(self.linear.interval)
+        let mixed = self.family.is_hybrid() || self.family == Family::Lfm2;
+        !mixed || (i + 1).is_multiple_of(self.linear.interval)
     }
 
     /// Whether layer `i` has experts.

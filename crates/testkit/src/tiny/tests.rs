@@ -49,6 +49,7 @@ fn golden_shapes() -> Vec<(&'static str, Tiny)> {
             Tiny { ffn: 160, experts: TinyExperts { count: 8, ..sparse.experts }, ..sparse },
         ),
         ("qwen3_next", Tiny { ffn: 160, ..usual(Family::Qwen3Next) }),
+        ("lfm2", usual(Family::Lfm2)),
         ("qwen3_5", usual(Family::Qwen35)),
         ("qwen3_5_moe", usual(Family::Qwen35Moe)),
         ("gemma4_dense", gemma(keys.clone())),

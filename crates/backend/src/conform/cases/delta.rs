@@ -4,16 +4,16 @@
 
 use super::ConformCase;
 use crate::conform::ConformStage;
-use crate::op::{DeltaInputs, DeltaRule, DeltaShape, SpanEntry, Spans};
-use crate::{BackendError, Op};
+use crate::op::{DeltaGates, DeltaInputs, DeltaRule, DeltaShape, SpanEntry, Spans};
+use crate::{BackendError, Op, View, WeightId};
 use forerun_base::{DType, Format};
 
-const SLOTS: usize = 6;
+pub(super) const SLOTS: usize = 6;
 const LOG_ROWS: usize = 4;
 
 /// Rows of one span: confirmed ones, drafts, pending log rows, and where it starts.
 #[derive(Clone, Copy, Debug)]
-struct Width {
+pub(super) struct Width {
     confirmed: u32,
     drafts: u32,
     pending: u32,
@@ -25,7 +25,7 @@ const fn width(confirmed: u32, drafts: u32, pending: u32, start: u32) -> Width {
 }
 
 /// What batches are made of.
-const BATCHES: [(&str, &[Width]); 11] = [
+pub(super) const BATCHES: [(&str, &[Width]); 11] = [
     ("no spans", &[]),
     ("one token", &[width(1, 0, 0, 7)]),
     ("first token", &[width(1, 0, 0, 0)]),
@@ -58,7 +58,7 @@ pub(in crate::conform) struct Batch {
 
 impl Batch {
     /// Slots are handed out from the last, so that order and slot differ.
-    fn new(widths: &[Width], log_rows: usize) -> Self {
+    pub(super) fn new(widths: &[Width], log_rows: usize) -> Self {
         let mut first_row = 0;
         let mut entries = Vec::new();
         for (i, width) in widths.iter().enumerate() {
@@ -78,7 +78,7 @@ impl Batch {
 }
 
 /// Random contents for slots of `len`, NaN where a span starts anew.
-fn slots(stage: &mut ConformStage<'_>, entries: &[SpanEntry], len: usize) -> Vec<f32> {
+pub(super) fn slots(stage: &mut ConformStage<'_>, entries: &[SpanEntry], len: usize) -> Vec<f32> {
     let mut values = stage.rng.values(SLOTS * len);
     for entry in entries.iter().filter(|entry| entry.start == 0) {
         let slot = entry.slot as usize;
@@ -92,18 +92,23 @@ pub(super) fn cases() -> Vec<ConformCase> {
     let shapes = [shape(1, 1, 8, 8), shape(2, 4, 16, 16), shape(1, 3, 5, 9), shape(2, 2, 128, 64)];
     let mut cases = Vec::new();
     for (name, widths) in BATCHES {
-        // Without drafts a device may be given no log at all.
-        let logs = widths.iter().any(|width| width.drafts + width.pending > 0);
-        let log_rows = if logs || widths.is_empty() { LOG_ROWS } else { 0 };
+        let log_rows = log_rows(widths);
         for (shape, taps) in shapes.into_iter().zip([2, 4, 3, 4]) {
             cases.push(delta_inputs(name, widths, log_rows, (shape, taps)));
             cases.push(delta_rule(name, widths, log_rows, shape));
+            cases.push(delta_gates(name, widths, log_rows, shape));
         }
     }
     cases
 }
 
-fn rows_of(widths: &[Width]) -> usize {
+/// Rows of a slot's log: without drafts a device may be given no log at all.
+pub(super) fn log_rows(widths: &[Width]) -> usize {
+    let logs = widths.iter().any(|width| width.drafts + width.pending > 0);
+    if logs || widths.is_empty() { LOG_ROWS } else { 0 }
+}
+
+pub(super) fn rows_of(widths: &[Width]) -> usize {
     Batch::new(widths, 0).rows
 }
 
@@ -128,14 +133,9 @@ pub(in crate::conform) fn inputs_op(
     let Batch { rows, entries, log_rows } = batch;
     let (channels, heads) = (shape.channels(), shape.value_heads);
     let x = stage.random("x", rows * channels)?;
-    // Beyond ±20 the usual formulas for softplus overflow or lose everything.
-    let a: Vec<f32> = stage.rng.values(rows * heads).iter().map(|v| 30.0 * v).collect();
-    let a = stage.input("a", &a)?;
-    let b = stage.random("b", rows * heads)?;
+    let (a, b) = gates(stage, rows * heads)?;
     let weight = stage.matrix([channels, taps], Format::Dense(DType::F32))?;
-    let rate: Vec<f32> = (0..heads).map(|_| -2.0 - stage.rng.signed()).collect();
-    let rate = stage.vector(&rate)?;
-    let dt_bias = stage.norm_weight(heads)?;
+    let (rate, dt_bias) = rates(stage, heads)?;
     let window = slots(stage, entries, (taps - 1) * channels);
     let window = stage.moved("window", &window)?;
     let log = stage.rng.values(SLOTS * log_rows * channels);
@@ -147,6 +147,39 @@ pub(in crate::conform) fn inputs_op(
     let beta = stage.output("beta", rows * heads)?;
     Ok(DeltaInputs { x, a, b, weight, rate, dt_bias, window, log, spans, shape, qkv, decay, beta }
         .into())
+}
+
+/// What decay and write strength are made from.
+fn gates(stage: &mut ConformStage<'_>, len: usize) -> Result<(View, View), BackendError> {
+    // Beyond ±20 the usual formulas for softplus overflow or lose everything.
+    let a: Vec<f32> = stage.rng.values(len).iter().map(|v| 30.0 * v).collect();
+    Ok((stage.input("a", &a)?, stage.random("b", len)?))
+}
+
+/// `rate` and `dt_bias`.
+fn rates(stage: &mut ConformStage<'_>, heads: usize) -> Result<(WeightId, WeightId), BackendError> {
+    let rate: Vec<f32> = (0..heads).map(|_| -2.0 - stage.rng.signed()).collect();
+    Ok((stage.vector(&rate)?, stage.norm_weight(heads)?))
+}
+
+fn delta_gates(
+    name: &str,
+    widths: &'static [Width],
+    log_rows: usize,
+    shape: DeltaShape,
+) -> ConformCase {
+    ConformCase::new("delta_gates", format!("{name}, {shape:?}"), rows_of(widths), move |stage| {
+        let Batch { rows, entries, .. } = Batch::new(widths, log_rows);
+        let heads = rows * shape.value_heads;
+        let qkv = stage.rng.values(rows * shape.channels());
+        let qkv = stage.updated("qkv", &qkv)?;
+        let (a, b) = gates(stage, heads)?;
+        let (rate, dt_bias) = rates(stage, shape.value_heads)?;
+        let spans = Spans { table: stage.span_table(&entries)?, slots: SLOTS, log_rows };
+        let decay = stage.output("decay", heads)?;
+        let beta = stage.output("beta", heads)?;
+        Ok(DeltaGates { qkv, a, b, rate, dt_bias, spans, shape, decay, beta }.into())
+    })
 }
 
 /// Rows as `delta_inputs` makes them: unit keys, small queries, decay and beta in (0, 1).

@@ -3,6 +3,7 @@
 mod attention;
 mod attention_inputs;
 mod cluster;
+mod conv;
 mod delta;
 mod elementwise;
 mod linear;
@@ -12,6 +13,7 @@ mod rope;
 mod rows;
 mod sample;
 
+pub(super) use conv::{ConvKind, conv_op};
 pub(super) use delta::{Batch, delta_op, inputs_op};
 
 use super::ConformStage;
@@ -74,6 +76,7 @@ pub fn cases() -> Vec<ConformCase> {
         rope::cases(),
         attention_inputs::cases(),
         attention::cases(),
+        conv::cases(),
         delta::cases(),
         moe::cases(),
         cluster::cases(),

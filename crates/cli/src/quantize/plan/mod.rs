@@ -142,7 +142,8 @@ pub(super) fn plan(checkpoint: &Checkpoint, storage: &Storage) -> anyhow::Result
         }
         let shape = logical_shape(checkpoint, module)?;
         let is_matrix = place.target.ends_with(".weight") && shape.len() >= 2;
-        let is_conv = place.target.ends_with(".conv1d.weight");
+        let is_conv = [".conv1d.weight", ".conv.conv.weight"];
+        let is_conv = is_conv.iter().any(|name| place.target.ends_with(name));
         let (target, source) = if is_matrix && !is_conv {
             plan.repacked |= is_packed(checkpoint, module)?;
             let target = place.target.trim_end_matches(".weight").to_owned();

@@ -77,6 +77,7 @@ impl<'a> Converter<'a> {
             Family::Qwen35Moe => ("qwen35moe", "model.language_model"),
             Family::Gemma3 => ("gemma3", "model"),
             Family::Gemma4 => ("gemma4", "model.language_model"),
+            Family::Lfm2 => ("lfm2", "model"),
         };
         let source = Checkpoint::open(folder).expect("a checkpoint");
         let file = GgufFile::default().with("general.architecture", GgufValue::text(arch));
@@ -243,6 +244,16 @@ impl<'a> Converter<'a> {
             ("ssm_out.weight", self.take(&of("out_proj.weight")).columns(&values)),
         ] {
             self.put(&format!("{b}.{name}"), &numbers);
+        }
+    }
+
+    /// The kernel of a short convolution, without the axis of length one.
+    pub(super) fn conv_kernel_of(&mut self, at: &str, b: &str) {
+        let from = format!("{at}.conv.conv.weight");
+        if self.holds(&from) {
+            let shape = [self.tiny.hidden, self.tiny.linear.taps];
+            let kernel = self.take(&from).shaped(&shape);
+            self.put(&format!("{b}.shortconv.conv.weight"), &kernel);
         }
     }
 

@@ -9,9 +9,53 @@ pub(super) fn converted(tiny: &Tiny, folder: &Path) -> GgufFile {
     let mut converter = Converter::new(tiny, folder);
     match tiny.family {
         Family::Gemma3 | Family::Gemma4 => gemma(&mut converter),
+        Family::Lfm2 => lfm2(&mut converter),
         _ => qwen(&mut converter),
     }
     converter.file
+}
+
+fn lfm2(c: &mut Converter<'_>) {
+    let tiny = c.tiny;
+    c.outside(1e-5, 1e6);
+    // The norm at the end goes by this name.
+    c.copy("token_embd_norm.weight", "model.embedding_norm.weight");
+    c.counts(&[
+        ("block_count", tiny.layers),
+        ("attention.key_length", tiny.head_dim),
+        ("attention.value_length", tiny.head_dim),
+        ("feed_forward_length", tiny.ffn),
+        ("shortconv.l_cache", tiny.linear.taps),
+        ("vocab_size", tiny.vocabulary),
+    ]);
+    let attends = |i: usize| c.holds(&format!("model.layers.{i}.self_attn.q_proj.weight"));
+    let kv_heads = (0..tiny.layers).map(|i| if attends(i) { tiny.kv_heads as i32 } else { 0 });
+    let kv_heads = GgufValue::i32s(&kv_heads.collect::<Vec<_>>());
+    c.key("attention.head_count_kv", kv_heads);
+    for i in 0..tiny.layers {
+        let (at, b) = (c.block(i), format!("blk.{i}"));
+        c.conv_kernel_of(&at, &b);
+        for (published, stored) in [
+            ("operator_norm", "attn_norm"),
+            ("self_attn.q_proj", "attn_q"),
+            ("self_attn.k_proj", "attn_k"),
+            ("self_attn.v_proj", "attn_v"),
+            ("self_attn.out_proj", "attn_output"),
+            ("self_attn.q_layernorm", "attn_q_norm"),
+            ("self_attn.k_layernorm", "attn_k_norm"),
+            ("conv.in_proj", "shortconv.in_proj"),
+            ("conv.out_proj", "shortconv.out_proj"),
+            ("ffn_norm", "ffn_norm"),
+            ("feed_forward.w1", "ffn_gate"),
+            ("feed_forward.w3", "ffn_up"),
+            ("feed_forward.w2", "ffn_down"),
+        ] {
+            c.copy(&format!("{b}.{stored}.weight"), &format!("{at}.{published}.weight"));
+        }
+        for name in ["in_proj", "conv", "out_proj"] {
+            c.copy(&format!("{b}.shortconv.{name}.bias"), &format!("{at}.conv.{name}.bias"));
+        }
+    }
 }
 
 fn qwen(c: &mut Converter<'_>) {

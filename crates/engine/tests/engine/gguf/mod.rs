@@ -70,6 +70,8 @@ fn shapes() -> Vec<(&'static str, Tiny)> {
         ("qwen3next without a head", Tiny { mtp: false, ..usual(Family::Qwen3Next) }),
         ("qwen35", usual(Family::Qwen35)),
         ("qwen35moe", usual(Family::Qwen35Moe)),
+        ("lfm2", Tiny { tied: true, ..usual(Family::Lfm2) }),
+        ("lfm2 with biases", Tiny { conv_bias: true, ..usual(Family::Lfm2) }),
         ("gemma3", Tiny { gemma: gemma3, ..usual(Family::Gemma3) }),
         ("gemma4 E", gemma(e)),
         ("gemma4 MoE", gemma(moe)),

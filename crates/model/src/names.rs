@@ -1,0 +1,52 @@
+//! What families call the modules of a block and the norm at the end.
+
+/// Names of modules, as published.
+#[derive(Debug)]
+pub(crate) struct ModuleNames {
+    /// The norm after the last block.
+    pub(crate) final_norm: &'static str,
+    /// The norm before a block's mixer.
+    pub(crate) mixer_norm: &'static str,
+    /// The norm before the MLP, in a block without norms after its parts.
+    pub(crate) mlp_norm: &'static str,
+    pub(crate) mlp: &'static str,
+    pub(crate) gate_proj: &'static str,
+    pub(crate) up_proj: &'static str,
+    pub(crate) down_proj: &'static str,
+    pub(crate) q_norm: &'static str,
+    pub(crate) k_norm: &'static str,
+    pub(crate) o_proj: &'static str,
+}
+
+const COMMON: ModuleNames = ModuleNames {
+    final_norm: "norm",
+    mixer_norm: "input_layernorm",
+    mlp_norm: "post_attention_layernorm",
+    mlp: "mlp",
+    gate_proj: "gate_proj",
+    up_proj: "up_proj",
+    down_proj: "down_proj",
+    q_norm: "q_norm",
+    k_norm: "k_norm",
+    o_proj: "o_proj",
+};
+
+const LFM2: ModuleNames = ModuleNames {
+    final_norm: "embedding_norm",
+    mixer_norm: "operator_norm",
+    mlp_norm: "ffn_norm",
+    mlp: "feed_forward",
+    gate_proj: "w1",
+    up_proj: "w3",
+    down_proj: "w2",
+    q_norm: "q_layernorm",
+    k_norm: "k_layernorm",
+    o_proj: "out_proj",
+};
+
+impl ModuleNames {
+    /// Those of a family.
+    pub(crate) fn of(family: &str) -> &'static Self {
+        if family.starts_with("lfm2") { &LFM2 } else { &COMMON }
+    }
+}
