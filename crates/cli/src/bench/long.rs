@@ -108,8 +108,13 @@ fn settings(args: &BenchArgs, source: &Source, tokens: usize) -> anyhow::Result<
              text is not"
         ));
     }
-    let prefill_chunk = args.engine.prefill_chunk;
-    Ok(Settings { context, prefill_chunk, kv: args.engine.kv.dtype(), ..Settings::default() })
+    Ok(Settings {
+        context,
+        prefill_chunk: args.engine.prefill_chunk,
+        kv: args.engine.kv.dtype(),
+        submission_budget: args.engine.submission_budget(),
+        ..Settings::default()
+    })
 }
 
 /// Reads the prompt, the first token of the answer included.

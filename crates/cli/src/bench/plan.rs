@@ -64,6 +64,7 @@ impl Plan {
                 ..Speculation::OFF
             },
             kv: args.engine.kv.dtype(),
+            submission_budget: args.engine.submission_budget(),
             ..Settings::default()
         };
         Ok(Self {

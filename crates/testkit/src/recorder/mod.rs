@@ -27,7 +27,8 @@ pub use stats::{Stats, Watch};
 
 use forerun_backend::{
     Backend, BackendError, Budget, BufferId, BufferInfo, BufferRole, BufferSpec, Catalog, Cost,
-    HostData, HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    CutSizes, HostData, HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation,
+    op,
 };
 use forerun_base::{DType, Matrix};
 use paranoia::Snapshots;
@@ -211,6 +212,10 @@ impl Backend for Recorder {
 
     fn arithmetic(&self) -> String {
         self.inner.arithmetic()
+    }
+
+    fn cut_sizes(&self, block: usize) -> CutSizes {
+        self.inner.cut_sizes(block)
     }
 
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {

@@ -74,6 +74,7 @@ impl Sizes {
             prefill_chunk: args.engine.prefill_chunk,
             speculation: Speculation::text(WIDTHS[WIDTHS.len() - 1] - 1),
             kv: args.engine.kv.dtype(),
+            submission_budget: args.engine.submission_budget(),
             ..Settings::default()
         }
     }
