@@ -2,8 +2,9 @@
 
 use crate::{Kernels, Memory, Plain};
 use forerun_backend::{
-    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
-    PreparedProgram, Program, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, CutSizes, HostData,
+    HostDataMut, Op, PreparedProgram, Program, Ticket, View, WeightId, WeightInfo,
+    for_each_operation, op,
 };
 use forerun_base::Matrix;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,6 +95,10 @@ impl<K: Kernels> Backend for Cpu<K> {
 
     fn arithmetic(&self) -> String {
         self.kernels.arithmetic()
+    }
+
+    fn cut_sizes(&self, block: usize) -> CutSizes {
+        self.kernels.cut_sizes(block)
     }
 
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {

@@ -1,7 +1,7 @@
 //! The operations as functions over host memory; the reference implementation is the default body of each.
 
 use crate::{Memory, Weight, reference};
-use forerun_backend::{BackendError, for_each_operation, op};
+use forerun_backend::{BackendError, CutSizes, for_each_operation, op};
 use forerun_base::Matrix;
 
 /// What every operation returns.
@@ -18,6 +18,11 @@ macro_rules! kernels {
             /// What results depend on besides operands, as [`forerun_backend::Backend::arithmetic`] says.
             fn arithmetic(&self) -> String {
                 self.name()
+            }
+
+            /// How finely a row is cut, as [`forerun_backend::Backend::cut_sizes`] says.
+            fn cut_sizes(&self, block: usize) -> CutSizes {
+                CutSizes { keys: block, channels: 1 }
             }
 
             /// Converts a matrix to the form in which the kernels want it; called once for each.

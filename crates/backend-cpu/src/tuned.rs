@@ -12,13 +12,14 @@ use crate::simd::{self, ExecCtx, FusedNorm, Gate, Level, Norm, Partners, Scratch
 use crate::weight::Form;
 use crate::{Cpu, Kernels, Memory, Storage, Weight, reference};
 use forerun_backend::op::{
-    AddGated, AddNorm, Attention, AttentionInputs, ClusterHead, DeltaGates, DeltaInputs, DeltaRule,
-    Embed, ExpertRows, Experts, GateMul, GatedLinear, GatedNorm, Glu, HeadSample, InputNorm,
-    JoinNorm, Linear, Linears, RmsNorm, RopeTable, Router, Sample, ShortConv, Softcap, SpanEntry,
-    Spans,
+    AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, Channels, ClusterHead,
+    DeltaGates, DeltaInputs, DeltaRule, Embed, ExpertRows, Experts, GateMul, GatedLinear,
+    GatedNorm, Glu, HeadSample, InputNorm, JoinNorm, Linear, Linears, RmsNorm, RopeTable, Router,
+    Sample, ShortConv, Softcap, SpanEntry, Spans,
 };
-use forerun_backend::{BackendError, View, WeightId};
+use forerun_backend::{BackendError, CutSizes, View, WeightId};
 use forerun_base::Matrix;
+use std::ops::Range;
 
 /// See the module's text. Belongs to one device: small weights are kept decoded under their ids.
 #[derive(Debug)]
@@ -57,11 +58,50 @@ impl Tuned {
         Some(Self { ctx, ..self })
     }
 
+    /// Attention over some keys, whose state, if it is carried, is in `state`.
+    fn attend(
+        &mut self,
+        memory: &mut Memory,
+        op: Attention,
+        state: View,
+        keys: KeyRange,
+    ) -> OpResult {
+        memory.lend([op.out, state], |memory, [out, carried]| {
+            let data = SharedSlice::new(carried.f32_mut(state));
+            let carried =
+                keys.state.map(|(begins, ends)| simd::CarriedState { data, begins, ends });
+            let operands = simd::AttentionArgs {
+                q: memory.f32(op.q),
+                k: memory.storage(op.k_cache.buffer),
+                v: memory.storage(op.v_cache.buffer),
+                starts: [op.k_cache.start, op.v_cache.start],
+                layout: op.layout,
+                positions: memory.u32(op.positions),
+                span_of: memory.u32(op.span_of),
+                tables: memory.u32(op.tables),
+                table_width: op.table_width,
+                heads: op.heads,
+                scale: op.scale,
+                window: op.window,
+                keys: keys.keys,
+                carried,
+            };
+            simd::attention(&mut self.ctx, &operands, &mut self.shared, out.f32_mut(op.out))
+        })
+    }
+
     /// The instruction set, for people.
     fn instructions(&self) -> String {
         let rounded = if self.ctx.rounds() { ", int8" } else { "" };
         format!("{}{rounded}", self.ctx.level().name())
     }
+}
+
+/// The keys of a call of attention.
+struct KeyRange {
+    keys: Range<usize>,
+    /// Where a call takes some keys only: whether it begins, and whether it ends.
+    state: Option<(bool, bool)>,
 }
 
 /// Small weights as f32, decoded when first used.
@@ -152,7 +192,7 @@ fn linear_part<'a>(
     out: &'a mut Storage,
 ) -> linear::LinearPart<'a> {
     let (matrix, store) = (memory.matrix(op.weight), op.store);
-    let channels = op.channels.unwrap_or(matrix.rows());
+    let channels = op.channels.unwrap_or(Channels::head(matrix.rows()));
     linear::LinearPart { matrix, channels, bias, out: out.f32_mut(op.out), store }
 }
 
@@ -176,6 +216,10 @@ impl Kernels for Tuned {
     fn arithmetic(&self) -> String {
         // Any number of threads gives the same bits.
         format!("cpu ({})", self.instructions())
+    }
+
+    fn cut_sizes(&self, block: usize) -> CutSizes {
+        CutSizes { keys: simd::chunk_keys(block), channels: linear::CUT_CHANNELS }
     }
 
     fn keep(&mut self, matrix: Matrix) -> Weight {
@@ -322,23 +366,19 @@ impl Kernels for Tuned {
     }
 
     fn attention(&mut self, memory: &mut Memory, op: Attention) -> OpResult {
-        memory.lend([op.out], |memory, [out]| {
-            let operands = simd::AttentionArgs {
-                q: memory.f32(op.q),
-                k: memory.storage(op.k_cache.buffer),
-                v: memory.storage(op.v_cache.buffer),
-                starts: [op.k_cache.start, op.v_cache.start],
-                layout: op.layout,
-                positions: memory.u32(op.positions),
-                span_of: memory.u32(op.span_of),
-                tables: memory.u32(op.tables),
-                table_width: op.table_width,
-                heads: op.heads,
-                scale: op.scale,
-                window: op.window,
-            };
-            simd::attention(&mut self.ctx, &operands, &mut self.shared, out.f32_mut(op.out))
-        })
+        let keys = KeyRange { keys: 0..usize::MAX, state: None };
+        self.attend(memory, op, op.out.part(0, 0), keys)
+    }
+
+    fn attention_part(&mut self, memory: &mut Memory, op: AttentionPart) -> OpResult {
+        reference::check_part(&op, simd::chunk_keys(op.whole.layout.block))?;
+        let AttentionPart { whole, first, end, begins, ends, state } = op;
+        self.attend(
+            memory,
+            whole,
+            state,
+            KeyRange { keys: first..end, state: Some((begins, ends)) },
+        )
     }
 
     fn short_conv(&mut self, memory: &mut Memory, op: ShortConv) -> OpResult {

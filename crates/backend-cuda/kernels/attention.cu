@@ -1,6 +1,7 @@
 // Causal attention over the paged cache.
 //
 // Math: forerun_backend::op::Attention.
+// Some keys at a time: forerun_backend::op::AttentionPart; first_key and end_key are multiples of CHUNK, or beyond all keys.
 // Layout: forerun_backend::op::CacheLayout. KIND says what the caches hold: 0 f32, 1 f16, 2 bf16, 3 codes with scales.
 //   Partial results are [row, head, chunk, head_dim + 2]: the sums of values, the maximum, the sum of weights.
 // Numerics: f32. Keys are cut at absolute multiples of CHUNK. Within a chunk: scores, their maximum, weights and sums of
@@ -21,8 +22,10 @@ struct Attention {
   const u32* tables;
   float* out;
   float* partial;
+  float* state;
   u32* fault;
-  u64 window;
+  u64 window, first_key, end_key;
+  u32 begins, ends;
   u32 site, heads, kv_heads, head_dim, blocks, block, table_width, spans, chunks;
   float scale;
 };
@@ -45,8 +48,8 @@ __device__ inline Sight sight_of(const Attention& a, u32 row, u32* fault) {
     return sight;
   }
   sight.ok = true;
-  sight.first = end > a.window ? end - a.window : 0;
-  sight.end = end;
+  sight.first = max(end > a.window ? end - a.window : 0, a.first_key);
+  sight.end = min(end, a.end_key);
   sight.line = a.tables + (u64)span * a.table_width;
   return sight;
 }
@@ -75,6 +78,12 @@ __device__ inline float number(const Attention& a, const u8* cache, u64 part, u6
 #endif
 }
 
+// Chunks that a row sees, as the first and one past the last; none where the call's keys are others.
+__device__ inline void chunks_of(const Sight& sight, u64& from, u64& to) {
+  from = sight.first / CHUNK;
+  to = sight.end > sight.first ? (sight.end - 1) / CHUNK + 1 : from;
+}
+
 // Merges a chunk into what came before it.
 __device__ inline void merge(float m, float l, float& most, float& sum, float& before,
                              float& here) {
@@ -101,11 +110,13 @@ __device__ inline void attend(const Attention& a) {
   float* scores = room + HEADS * dim;
   Sight sight = sight_of(a, row, a.fault);
   if (!sight.ok) return;
-  u64 from = sight.first / CHUNK, to = (sight.end - 1) / CHUNK;
+  u64 from, to;
+  chunks_of(sight, from, to);
   bool spread = gridDim.z > 1;
   if (spread) {
-    if (blockIdx.z < from || blockIdx.z > to) return;
-    from = to = blockIdx.z;
+    if (blockIdx.z < from || blockIdx.z >= to) return;
+    from = blockIdx.z;
+    to = from + 1;
   }
   if (t == 0) bad = 0;
   for (u32 i = t; i < HEADS * dim; i += 256)
@@ -121,9 +132,15 @@ __device__ inline void attend(const Attention& a) {
     most[h] = -INFINITE;
     sum[h] = 0.0f;
     values[h][0] = values[h][1] = 0.0f;
+    if (a.begins || spread || h >= count) continue;
+    const float* state = a.state + ((u64)row * a.heads + first_head + h) * (dim + 2);
+    most[h] = state[dim];
+    sum[h] = state[dim + 1];
+    for (u32 pass = 0; pass < 2; pass++)
+      if (pass * 256 + column < dim) values[h][pass] = state[pass * 256 + column];
   }
 
-  for (u64 chunk = from; chunk <= to; chunk++) {
+  for (u64 chunk = from; chunk < to; chunk++) {
     u64 base = chunk * CHUNK;
     u32 low = sight.first > base ? (u32)(sight.first - base) : 0;
     u32 high = (u32)min((u64)CHUNK, sight.end - base);
@@ -219,9 +236,15 @@ __device__ inline void attend(const Attention& a) {
       if (d >= dim) continue;
       if (spread) {
         a.partial[(head * a.chunks + blockIdx.z) * (dim + 2) + d] = values[h][pass];
-      } else {
+      } else if (a.ends) {
         a.out[head * dim + d] = values[h][pass] / sum[h];
+      } else {
+        a.state[head * (dim + 2) + d] = values[h][pass];
       }
+    }
+    if (!spread && !a.ends && t == 0) {
+      a.state[head * (dim + 2) + dim] = most[h];
+      a.state[head * (dim + 2) + dim + 1] = sum[h];
     }
     if (spread && t == 0) {
       float* at = a.partial + (head * a.chunks + blockIdx.z) * (dim + 2) + dim;
@@ -242,7 +265,16 @@ KERNEL(attention_merge, Attention, 256) {
   Sight sight = sight_of(a, row, 0);
   if (!sight.ok) return;
   float most = -INFINITE, sum = 0.0f, values[2] = {0.0f, 0.0f};
-  for (u64 chunk = sight.first / CHUNK; chunk <= (sight.end - 1) / CHUNK; chunk++) {
+  float* state = a.state + head * (dim + 2);
+  if (!a.begins) {
+    most = state[dim];
+    sum = state[dim + 1];
+    for (u32 pass = 0; pass < 2; pass++)
+      if (threadIdx.x + 256 * pass < dim) values[pass] = state[threadIdx.x + 256 * pass];
+  }
+  u64 from, to;
+  chunks_of(sight, from, to);
+  for (u64 chunk = from; chunk < to; chunk++) {
     const float* part = a.partial + (head * a.chunks + chunk) * (dim + 2);
     float before, here;
     merge(part[dim], part[dim + 1], most, sum, before, here);
@@ -255,6 +287,17 @@ KERNEL(attention_merge, Attention, 256) {
 #pragma unroll
   for (u32 pass = 0; pass < 2; pass++) {
     u32 d = threadIdx.x + 256 * pass;
-    if (d < dim) a.out[head * dim + d] = values[pass] / sum;
+    if (d >= dim) continue;
+    if (a.ends) {
+      a.out[head * dim + d] = values[pass] / sum;
+    } else {
+      state[d] = values[pass];
+    }
+  }
+  if (a.ends) return;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    state[dim] = most;
+    state[dim + 1] = sum;
   }
 }

@@ -1,9 +1,10 @@
 //! The trait a device implements.
 
 use crate::op::{
-    AddGated, AddNorm, Attention, AttentionInputs, ClusterHead, DeltaGates, DeltaInputs, DeltaRule,
-    Embed, Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu, HeadSample, JoinNorm, Linear,
-    Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows, ScatterWords, ShortConv, Softcap,
+    AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, ClusterHead, DeltaGates,
+    DeltaInputs, DeltaRule, Embed, Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu,
+    HeadSample, JoinNorm, Linear, Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows,
+    ScatterWords, ShortConv, Softcap,
 };
 use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, View, WeightId};
 use forerun_base::Matrix;
@@ -35,6 +36,15 @@ pub enum HostDataMut<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
+/// How finely a device cuts a single row of an operation. Zero: not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CutSizes {
+    /// [`AttentionPart`]s begin and end at multiples of so many keys.
+    pub keys: usize,
+    /// [`Channels`](crate::op::Channels) of a product begin at multiples of so many.
+    pub channels: usize,
+}
+
 /// The device seam. Object-safe: nothing above it is generic over a backend.
 ///
 /// Calls are queued in order. A device may run them at once (a CPU does) or at `submit`;
@@ -53,6 +63,12 @@ pub trait Backend: Catalog + Send {
     /// Bytes that buffers and weights can still take, on a device with memory of its own.
     fn free_memory(&self) -> Option<u64> {
         None
+    }
+
+    /// How finely a row of an operation may be cut, with a cache in blocks of so many positions. A device that does so much a second that
+    /// no row comes near the budget of a submission need not cut one.
+    fn cut_sizes(&self, _block: usize) -> CutSizes {
+        CutSizes::default()
     }
 
     /// Makes a buffer. Contents are unspecified.
@@ -134,6 +150,12 @@ pub trait Backend: Catalog + Send {
     fn scatter_words(&mut self, op: ScatterWords) -> Result<(), BackendError>;
     /// One token per row of logits.
     fn sample(&mut self, op: Sample) -> Result<(), BackendError>;
+
+    /// Some of the keys of an `attention`. Required of a device whose [`Self::cut_sizes`] have keys.
+    fn attention_part(&mut self, _op: AttentionPart) -> Result<(), BackendError> {
+        let what = "this device does not cut attention by keys";
+        Err(BackendError::Parameter { op: "attention_part", what })
+    }
 
     /// Defined as an `rms_norm` where there is one and a `linear` for each weight. Override only to fuse, as below.
     fn linears(&mut self, op: Linears) -> Result<(), BackendError> {

@@ -88,6 +88,14 @@ impl Budget {
     }
 }
 
+impl Budget {
+    /// What part of so much work is within the limit; 1 where all of it is.
+    pub fn share(&self, cost: Cost) -> f64 {
+        let part = |most: u64, work: u64| most as f64 / work.max(1) as f64;
+        part(self.bytes, cost.bytes).min(part(self.flops, cost.flops)).min(1.0)
+    }
+}
+
 impl std::ops::Add for Cost {
     type Output = Self;
 

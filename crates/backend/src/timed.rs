@@ -6,8 +6,8 @@
 //! outside the time. While the meter stands still a call costs one look at a flag.
 
 use crate::{
-    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, Cost, HostData, HostDataMut,
-    Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op, submit_and_wait,
+    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes, HostData,
+    HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op, submit_and_wait,
 };
 use forerun_base::{DType, Format, Matrix};
 use std::fmt;
@@ -230,6 +230,10 @@ impl Backend for Timed {
 
     fn free_memory(&self) -> Option<u64> {
         self.inner.free_memory()
+    }
+
+    fn cut_sizes(&self, block: usize) -> CutSizes {
+        self.inner.cut_sizes(block)
     }
 
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {

@@ -33,7 +33,7 @@ pub use roofline::{RooflineReport, roofline};
 use forerun_backend::Backend;
 use forerun_base::DType;
 use forerun_devices::{DeviceName, DeviceOptions};
-use forerun_engine::{DraftVocabulary, Engine, ModelRunner, Sampling, Settings};
+use forerun_engine::{DraftVocabulary, Engine, ModelRunner, Sampling, Settings, SubmissionBudget};
 use forerun_model::ModelSpec;
 use forerun_text::Tokenizer;
 
@@ -66,6 +66,8 @@ pub struct BenchOptions {
     pub prefill_chunk: usize,
     /// Element type of the key/value cache.
     pub kv: DType,
+    /// Longest a submission to the device may take.
+    pub submission_budget: SubmissionBudget,
     /// Of [`roofline`] and [`long`], which open their own.
     pub device: DeviceOptions,
 }

@@ -134,7 +134,13 @@ fn settings(
         )));
     }
     let prefill_chunk = options.prefill_chunk;
-    Ok(Settings { context, prefill_chunk, kv: options.kv, ..Settings::default() })
+    Ok(Settings {
+        context,
+        prefill_chunk,
+        kv: options.kv,
+        submission_budget: options.submission_budget,
+        ..Settings::default()
+    })
 }
 
 /// Reads the prompt, the first token of the answer included.

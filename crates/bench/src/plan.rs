@@ -55,6 +55,7 @@ impl BenchPlan {
             prefill_chunk: options.prefill_chunk,
             speculation: Speculation { vocabulary: options.draft_vocabulary, ..Speculation::OFF },
             kv: options.kv,
+            submission_budget: options.submission_budget,
             ..Settings::default()
         };
         Ok(Self {

@@ -64,6 +64,7 @@ fn options(args: &BenchArgs, source: &Source) -> anyhow::Result<BenchOptions> {
         context: args.engine.ctx,
         prefill_chunk: args.engine.prefill_chunk,
         kv: args.engine.kv.dtype(),
+        submission_budget: args.engine.submission_budget(),
         device: args.device.options(),
     })
 }

@@ -70,6 +70,7 @@ fn settings(args: &EngineArgs, context: usize) -> Settings {
         context,
         prefill_chunk: args.prefill_chunk,
         kv: args.kv.dtype(),
+        submission_budget: args.submission_budget(),
         ..Settings::default()
     }
 }

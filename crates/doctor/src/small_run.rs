@@ -79,7 +79,7 @@ pub(crate) fn run(
         prompt_tokens_per_s: rate(prompt_tokens, first.duration_since(started)),
         decode_tokens_per_s: rate(tokens.saturating_sub(1), end.duration_since(first)),
         submissions: stats.submissions,
-        longest_submission_ms: stats.longest_submission.as_secs_f64() * 1e3,
+        longest_submission_ms: stats.submission_times.longest().as_secs_f64() * 1e3,
         mean_submission_ms: stats.submission_time.as_secs_f64() * 1e3
             / stats.submissions.max(1) as f64,
     })

@@ -7,6 +7,7 @@
 
 mod accept;
 mod bounded;
+mod busy;
 mod cache;
 mod constrain;
 mod constraint;
@@ -36,6 +37,7 @@ mod stats;
 mod submissions;
 
 pub use accept::{Verdict, accept};
+pub use busy::{Busy, BusyTimes};
 pub use cache::{
     CacheFile, CacheReport, CacheSalt, CacheSettings, CacheStats, CacheUse, DiskSettings,
     DiskStats, Miss, MissReason, Part, StateShape, TierStats,
@@ -51,7 +53,7 @@ pub use model_runner::{ModelRunner, Tap};
 pub use plan::{SampleSpec, Span, StepPlan};
 pub use recover::panic_text;
 pub use request::{Event, FinishReason, Request, Watch, check_tokens};
-pub use runner::{Busy, Follow, Runner, SampledTokens, SpanTokens};
+pub use runner::{Follow, Runner, SampledTokens, SpanTokens};
 pub use sampling::Sampling;
 pub use scheduler::Scheduler;
 pub use settings::{Settings, SubmissionBudget};

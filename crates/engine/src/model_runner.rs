@@ -1,6 +1,6 @@
 //! A model on a device, run by plans.
 
-use crate::bounded::Bounded;
+use crate::bounded::{Bounded, key_state_len};
 use crate::copies::Copies;
 use crate::finite::FiniteCheck;
 use crate::programs::{Move, PassKey, PassKind, Programs};
@@ -97,6 +97,8 @@ pub(crate) struct Buffers {
     pub(crate) draft_ids: View,
     /// Tokens that a chain samples, pass by pass.
     pub(crate) drafted: BufferId,
+    /// What is carried between the parts of an attention that is cut by keys.
+    key_state: View,
 }
 
 impl Buffers {
@@ -114,6 +116,7 @@ impl Buffers {
         let history = kept("token history", history_entries(spec, limits))?;
         let masks = kept("masks", mask_words(spec, limits))?;
         let draft_ids = kept("draft ids", chained * (drafts + 2))?;
+        let key_state = key_state_len(spec, limits);
         Ok(Self {
             states: StateBuffers::new(spec, limits, planner)?,
             space: Workspace::new(spec, limits, drafts, planner)?,
@@ -122,6 +125,7 @@ impl Buffers {
             sampled: planner.index("sampled", limits.sampled)?,
             draft_ids,
             drafted: planner.index("drafted", chained * drafts)?,
+            key_state: View::head(planner.scratch("attention state", key_state)?, key_state),
         })
     }
 
@@ -393,7 +397,8 @@ impl ModelRunner {
             false => (steps, Purpose::Step { ends: false }),
         };
         let pass = programs.ready(backend, key, |ops| lay_pass(ops, model, buffers, key))?;
-        Bounded { backend, submissions, block, purpose }.run(pass)
+        let key_state = buffers.key_state;
+        Bounded { backend, submissions, block, key_state, purpose }.run(pass)
     }
 
     /// Writes what the rows' sampling points into, where any row needs it.

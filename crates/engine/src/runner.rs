@@ -1,10 +1,9 @@
 //! The boundary to the device.
 
-use crate::{DraftPlan, DraftTokens, EngineError, Part, StateShape, StepPlan, TokenLogprobs};
+use crate::{Busy, DraftPlan, DraftTokens, EngineError, Part, StateShape, StepPlan, TokenLogprobs};
 use forerun_base::{Bytes, Token};
 use forerun_model::Limits;
 use std::ops::Range;
-use std::time::Duration;
 
 /// Runs plans: writes only after committed lengths, samples the rows that want it.
 pub trait Runner: Send {
@@ -38,21 +37,6 @@ pub trait Runner: Send {
 
     /// Copies parts back, perhaps into another lease. They are there when it returns.
     fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError>;
-}
-
-/// What a device has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Busy {
-    /// Time in submissions of steps.
-    pub step: Duration,
-    /// Steps that it has passed.
-    pub steps: usize,
-    /// Time in all others: drafts, and what the MTP head takes in.
-    pub other: Duration,
-    /// Submissions that it has passed.
-    pub submissions: usize,
-    /// The time of the longest one.
-    pub longest: Duration,
 }
 
 /// Hears the drafts made so far, the latest of which has this number (from 1), and lays down in the plan what the next

@@ -1,6 +1,6 @@
 //! What an engine holds and has done.
 
-use crate::{Busy, Engine, Receipt, Runner, StateStore};
+use crate::{Busy, BusyTimes, Engine, Receipt, Runner, StateStore};
 use std::time::Duration;
 
 /// Numbers for an operator. Counts only grow; the others are of this moment.
@@ -32,8 +32,10 @@ pub struct Stats {
     pub submissions: u64,
     /// Time of all of them.
     pub submission_time: Duration,
-    /// The time of the longest one.
-    pub longest_submission: Duration,
+    /// The times of each: quantiles and the longest.
+    pub submission_times: BusyTimes,
+    /// Runs that the device has been given and has not passed.
+    pub in_flight: usize,
     /// Prompt tokens read.
     pub prompt_tokens: u64,
     /// Tokens of answers.
@@ -47,7 +49,8 @@ impl Stats {
     pub(crate) fn note_submissions(&mut self, busy: &Busy) {
         self.submissions += busy.submissions as u64;
         self.submission_time += busy.step + busy.other;
-        self.longest_submission = self.longest_submission.max(busy.longest);
+        self.submission_times.add(&busy.times);
+        self.in_flight = busy.in_flight;
     }
 
     /// Takes a step that ran.

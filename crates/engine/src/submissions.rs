@@ -142,8 +142,7 @@ impl Submissions {
         for Submission { ticket, purpose, cost } in in_flight.drain(..count) {
             let time = backend.wait(ticket)?;
             rates.note(cost, time);
-            busy.submissions += 1;
-            busy.longest = busy.longest.max(time);
+            busy.note(time);
             match purpose {
                 Purpose::Step { ends } => {
                     busy.step += time;
@@ -157,6 +156,6 @@ impl Submissions {
 
     /// What the device has done since the last call.
     pub(crate) fn take_busy(&mut self) -> Busy {
-        std::mem::take(&mut self.busy)
+        Busy { in_flight: self.in_flight.len(), ..std::mem::take(&mut self.busy) }
     }
 }

@@ -1,6 +1,6 @@
 //! The end of a pass: rows on their way to logits.
 
-use forerun_backend::op::{HeadSample, Linear, Sample, Softcap};
+use forerun_backend::op::{Channels, HeadSample, Linear, Sample, Softcap};
 use forerun_backend::{Op, View, WeightId};
 
 /// What a pass leaves of its sampled rows. Whoever asked for the pass knows what is wanted of them.
@@ -87,7 +87,10 @@ impl HeadProduct {
         let Self { x, weight, cap, tokens, .. } = self;
         let out = self.room();
         if out.len > 0 {
-            ops.push(Linear { channels: Some(tokens), ..Linear::set(x, weight, out) }.into());
+            ops.push(
+                Linear { channels: Some(Channels::head(tokens)), ..Linear::set(x, weight, out) }
+                    .into(),
+            );
             if let Some(cap) = cap {
                 ops.push(Softcap { x: out, cap }.into());
             }

@@ -165,9 +165,15 @@ impl Collector for EngineView {
             ("slots_used", "Leases in use", (stats.leases - stats.free_leases) as f64),
             ("slots", "All leases", stats.leases as f64),
             ("step_rows", "Rows of the last step", stats.step_rows as f64),
+            (
+                "submissions_in_flight",
+                "Runs that the device has not passed",
+                stats.in_flight as f64,
+            ),
         ] {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
+        submission_times(&mut encoder, &stats)?;
         self.by_position(&mut encoder, &stats)?;
         tiers(&mut encoder, &cache)?;
         disk(&mut encoder, &cache)?;
@@ -203,6 +209,19 @@ impl EngineView {
         }
         Ok(())
     }
+}
+
+/// How long runs of the device take: half of them at most, 99 of 100 at most, and the longest.
+fn submission_times(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
+    let name = "forerun:submission_busy_seconds";
+    let kind = ConstGauge::new(0.0).metric_type();
+    let help = "Time of a run of the device, by quantile";
+    let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+    for (quantile, share) in [("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)] {
+        let time = stats.submission_times.quantile(share).as_secs_f64();
+        ConstGauge::new(time).encode(metric.encode_family(&[("quantile", quantile)])?)?;
+    }
+    Ok(())
 }
 
 /// What each tier of the cache holds and dropped.

@@ -11,11 +11,13 @@ use crate::simd::isa::{Isa, Task};
 use crate::simd::partition::Partition;
 use crate::simd::{Scratch, isa::LANES};
 use crate::weight::{Form, Weight};
-use forerun_backend::op::{Activation, Linears, Store};
+use forerun_backend::op::{Activation, Channels, Linears, Store};
 use std::ops::Range;
 
 /// Channels of a task over canonical weights are a multiple of this, whatever the instruction set's register block.
 const GRAIN: usize = 4;
+/// Products of some channels begin at multiples of this: where kernels take their largest groups of panels.
+pub(crate) const CUT_CHANNELS: usize = MAX_PANELS * LANES;
 /// A task with fewer multiply-adds costs more to dispatch than it saves.
 const SMALLEST: usize = 1 << 15;
 /// f32 of decoded weights in a task: an eighth of a 2 MiB L2 cache.
@@ -125,8 +127,8 @@ pub(crate) fn packed<'a>(weights: &'a [&Weight]) -> impl Iterator<Item = &'a Pac
 /// One weight of a product.
 pub(crate) struct LinearPart<'a> {
     pub(crate) matrix: &'a Weight,
-    /// How many channels are computed, from the first on.
-    pub(crate) channels: usize,
+    /// The channels that are computed.
+    pub(crate) channels: Channels,
     /// Empty, or a number for each channel of the weight.
     pub(crate) bias: &'a [f32],
     pub(crate) out: &'a mut [f32],
@@ -165,7 +167,8 @@ impl Task for LinearTask<'_> {
                 input: self.input,
                 output,
                 rows: rows.clone(),
-                channels: channels.start - first..channels.end - first,
+                channels: channels.start - first + output.first
+                    ..channels.end - first + output.first,
             };
             // SAFETY: parts of a partition are disjoint, so no other task writes these rows and channels; the operation
             // was checked against its declared shapes before it ran, so rows lie in the input and channels in the
@@ -194,15 +197,16 @@ pub(crate) fn linears(ctx: &mut ExecCtx, mut x: InputRows<'_>, mut parts: Linear
 /// One job of [`linears`]: all of these weights share an activation layout.
 fn side_by_side(ctx: &mut ExecCtx, x: InputRows<'_>, mut parts: LinearParts<'_>) {
     let Some(LinearPart { matrix: first, channels, out, .. }) = &parts[0] else { return };
-    let (first, rows) = (*first, out.len().checked_div(*channels));
+    let (first, rows) = (*first, out.len().checked_div(channels.count));
     let mut end: usize = 0;
     let parts = parts.each_mut().map(|part| {
         let LinearPart { matrix, channels, bias, out, store } = part.as_mut()?;
         // Every weight starts at a multiple of sixteen, so that parts end where panels do.
         let start = end.next_multiple_of(LANES);
-        end = start + *channels;
+        let Channels { first, count } = *channels;
+        end = start + count;
         let (data, row_map) = (SharedSlice::new(out), RowMap::Identity);
-        let output = Output { data, row_map, stride: *channels, first: 0, store: *store, bias };
+        let output = Output { data, row_map, stride: count, first, store: *store, bias };
         Some(Placed { matrix, output, channels: [start, end] })
     });
     // With no channels the output is empty and does not tell the number of rows; nothing will be computed then.

@@ -1,38 +1,73 @@
 use super::index;
 use crate::{Memory, Storage};
 use forerun_backend::BackendError;
-use forerun_backend::op::{Attention, CacheLayout};
+use forerun_backend::op::{Attention, AttentionPart, CacheLayout};
 use forerun_base::bf16_to_f32;
 use std::ops::Range;
 
 pub(crate) fn attention(memory: &mut Memory, op: Attention) -> Result<(), BackendError> {
+    let state = op.out.part(0, 0);
+    attend(
+        memory,
+        AttentionPart { whole: op, first: 0, end: usize::MAX, begins: true, ends: true, state },
+    )
+}
+
+pub(crate) fn attention_part(memory: &mut Memory, op: AttentionPart) -> Result<(), BackendError> {
+    check_part(&op, op.whole.layout.block)?;
+    attend(memory, op)
+}
+
+/// Refuses parts that do not begin and end at multiples of `keys`.
+pub(crate) fn check_part(op: &AttentionPart, keys: usize) -> Result<(), BackendError> {
+    if op.first.is_multiple_of(keys) && (op.ends || op.end.is_multiple_of(keys)) {
+        return Ok(());
+    }
+    let what = "keys are cut inside a chunk";
+    Err(BackendError::Parameter { op: "attention_part", what })
+}
+
+fn attend(memory: &mut Memory, part: AttentionPart) -> Result<(), BackendError> {
+    let op = part.whole;
     let CacheLayout { blocks, kv_heads, block, head_dim, .. } = op.layout;
-    memory.lend([op.out], |memory, [out]| {
+    let width = AttentionPart::state_width(head_dim);
+    memory.lend([op.out, part.state], |memory, [out, state]| {
         let (q, tables) = (memory.f32(op.q), memory.u32(op.tables));
         let (positions, span_of) = (memory.u32(op.positions), memory.u32(op.span_of));
         let (k, v) = (memory.storage(op.k_cache.buffer), memory.storage(op.v_cache.buffer));
+        let state = state.f32_mut(part.state);
         let heads = q.chunks_exact(head_dim).zip(out.f32_mut(op.out).chunks_exact_mut(head_dim));
         for (i, (q, out)) in heads.enumerate() {
             let (row, head) = (i / op.heads, i % op.heads / (op.heads / kv_heads));
             let line = index("attention", "span_of", span_of[row], tables.len() / op.table_width)?;
-            let keys = positions[row] as usize + 1;
+            let keys = (positions[row] as usize).saturating_add(1);
             if keys > op.table_width * block {
                 let (index, limit) = (keys - 1, op.table_width * block);
                 let (op, operand) = ("attention", "positions");
                 return Err(BackendError::Index { op, operand, index, limit });
             }
             let mut softmax = OnlineSoftmax::new(out);
-            let first = Attention::first_key(op.window, keys - 1);
-            for b in first / block..keys.div_ceil(block) {
+            if !part.begins {
+                softmax.resume(&state[i * width..(i + 1) * width]);
+            }
+            let first = Attention::first_key(op.window, keys - 1).max(part.first);
+            let end = keys.min(part.end).max(first);
+            for b in first / block..end.div_ceil(block) {
+                let seen = first.saturating_sub(b * block)..block.min(end - b * block);
+                if seen.is_empty() {
+                    continue;
+                }
                 let id = tables[line * op.table_width + b];
                 let id = index("attention", "tables", id, blocks)?;
-                let skipped = first.saturating_sub(b * block);
                 let at = op.layout.part(id, head);
                 let (k_at, v_at) = (op.k_cache.start + at, op.v_cache.start + at);
                 let cache = CacheBlock { k, v, k_at, v_at, layout: op.layout };
-                softmax.block(q, cache, skipped..block.min(keys - b * block), op.scale);
+                softmax.block(q, cache, seen, op.scale);
             }
-            softmax.finish();
+            match part.ends {
+                true => softmax.finish(),
+                false => softmax.keep(&mut state[i * width..(i + 1) * width]),
+            }
         }
         Ok(())
     })
@@ -102,6 +137,19 @@ impl<'a> OnlineSoftmax<'a> {
             }
         }
         self.max = max;
+    }
+
+    /// Goes on from what [`Self::keep`] kept.
+    fn resume(&mut self, state: &[f32]) {
+        let (values, rest) = state.split_at(self.out.len());
+        self.out.copy_from_slice(values);
+        (self.max, self.sum) = (rest[0], rest[1]);
+    }
+
+    fn keep(self, state: &mut [f32]) {
+        let (values, rest) = state.split_at_mut(self.out.len());
+        values.copy_from_slice(self.out);
+        rest.copy_from_slice(&[self.max, self.sum]);
     }
 
     fn finish(self) {

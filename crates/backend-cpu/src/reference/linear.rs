@@ -1,7 +1,7 @@
 use super::{glu, rms_norm};
 use crate::Memory;
 use forerun_backend::BackendError;
-use forerun_backend::op::{GatedLinear, Linear, Linears, Store};
+use forerun_backend::op::{Channels, GatedLinear, Linear, Linears, Store};
 
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
@@ -10,7 +10,8 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
 pub(crate) fn linear(memory: &mut Memory, op: Linear) -> Result<(), BackendError> {
     memory.lend([op.out], |memory, [out]| {
         let weight = memory.matrix(op.weight);
-        let (n, k) = (op.channels.unwrap_or(weight.rows()), weight.cols());
+        let Channels { first, count: n } = op.channels.unwrap_or(Channels::head(weight.rows()));
+        let k = weight.cols();
         let mut bias = vec![0.0; weight.rows()];
         if let Some(id) = op.bias {
             memory.vector(id, &mut bias);
@@ -19,9 +20,9 @@ pub(crate) fn linear(memory: &mut Memory, op: Linear) -> Result<(), BackendError
         let out = out.f32_mut(op.out);
         let mut line = vec![0.0; k];
         for channel in 0..n {
-            weight.decode_row(channel, &mut line);
+            weight.decode_row(first + channel, &mut line);
             for (row, x) in x.chunks_exact(k).enumerate() {
-                let product = dot(x, &line) + bias[channel];
+                let product = dot(x, &line) + bias[first + channel];
                 let out = &mut out[row * n + channel];
                 *out = if op.store == Store::Add { *out + product } else { product };
             }

@@ -15,7 +15,7 @@ mod rows;
 mod sample;
 
 pub(crate) use activation::{add_gated, gate_mul, glu, softcap};
-pub(crate) use attention::attention;
+pub(crate) use attention::{attention, attention_part, check_part};
 pub(crate) use attention_inputs::attention_inputs;
 pub(crate) use cluster::{cluster_head, member};
 pub(crate) use conv::short_conv;

@@ -40,6 +40,20 @@ pub(crate) struct AttentionArgs<'a> {
     pub(crate) heads: usize,
     pub(crate) scale: f32,
     pub(crate) window: Option<usize>,
+    /// The keys that this call takes: whole chunks, or all up to the last.
+    pub(crate) keys: Range<usize>,
+    /// What calls for other keys left and will go on from, where this one does not take all of them.
+    pub(crate) carried: Option<CarriedState<'a>>,
+}
+
+/// The states of all query heads between calls that take some keys each: `[head][values, maximum, total]`.
+#[derive(Clone, Copy)]
+pub(crate) struct CarriedState<'a> {
+    pub(crate) data: SharedSlice<'a, f32>,
+    /// Whether nothing was left before.
+    pub(crate) begins: bool,
+    /// Whether nobody goes on: the output is written.
+    pub(crate) ends: bool,
 }
 
 impl AttentionArgs<'_> {
@@ -55,14 +69,18 @@ impl AttentionArgs<'_> {
         Ok(())
     }
 
-    /// Indices of the chunks that some of `rows` sees, and perhaps of some between that none does.
+    /// Indices of the chunks among this call's keys that some of `rows` sees, and perhaps of some between that none does.
     pub(crate) fn chunks(&self, rows: Range<usize>) -> Range<usize> {
-        let keys = chunk_keys(&self.layout);
+        let keys = chunk_keys(self.layout.block);
         let (mut first, mut end) = (usize::MAX, 0);
         for &position in &self.positions[rows] {
             let position = position as usize;
-            first = first.min(Attention::first_key(self.window, position) / keys);
-            end = end.max(position / keys + 1);
+            let start = Attention::first_key(self.window, position).max(self.keys.start);
+            let last = position.min(self.keys.end - 1);
+            if start <= last {
+                first = first.min(start / keys);
+                end = end.max(last / keys + 1);
+            }
         }
         first.min(end)..end
     }
@@ -100,12 +118,12 @@ impl Task for TileTask<'_> {
         let (mut scratch, rest) = sizes.scratch_in(floats, words);
         let (all, rest) = rest.split_at_mut(sizes.state());
         let (mut all, mut state) = (sizes.state_in(all), sizes.state_in(rest));
-        all.clear();
+        tile.begin(&mut all);
         for chunk in tile.chunks() {
             tile.chunk(simd, chunk, &mut scratch, &mut state);
             all.merge(simd, &state);
         }
-        tile.finish(&all, &self.out);
+        tile.end(&all, &self.out);
     }
 }
 
@@ -171,7 +189,7 @@ impl Task for MergeTask<'_> {
         // SAFETY: the states of a tile belong to one task.
         let mut all = sizes.state_in(unsafe { wave.state(index, 0) });
         if first == chunks[0] {
-            all.clear();
+            tile.begin(&mut all);
         }
         for chunk in (first..end).filter(|chunk| tile.chunks().contains(chunk)) {
             // SAFETY: as above.
@@ -179,7 +197,7 @@ impl Task for MergeTask<'_> {
             all.merge(simd, &sizes.state_in(state));
         }
         if end == chunks[1] {
-            tile.finish(&all, &self.out);
+            tile.end(&all, &self.out);
         }
     }
 }
@@ -251,7 +269,7 @@ fn attend(
     shared.reserve(0, 2 * rows);
     let count = tile_list(op.span_of, most_rows, shared.parts().1.as_chunks_mut().0);
     let tasks = count * op.layout.kv_heads;
-    let longest = (op.table_width * op.layout.block).div_ceil(chunk_keys(&op.layout));
+    let longest = (op.table_width * op.layout.block).div_ceil(chunk_keys(op.layout.block));
     let Range { start, end } = op.chunks(0..rows);
     let many = ctx.threads() == 1 || tasks >= wanted;
     if ctx.threads() > 1 && longest > 1 {
@@ -262,7 +280,7 @@ fn attend(
     }
     let (states, words) = shared.parts();
     let tile_list = TileList { op, tiles: &words.as_chunks().0[..count] };
-    if many || end - start == 1 {
+    if many || end - start <= 1 {
         ctx.run(tasks, &TileTask { tile_list, out });
         return;
     }

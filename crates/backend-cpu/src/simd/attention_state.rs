@@ -8,7 +8,8 @@ use super::math::exp_nonpositive;
 pub(crate) struct SoftmaxState<'a> {
     /// `[query][wide]`.
     pub(crate) values: &'a mut [f32],
-    maxima: &'a mut [f32],
+    /// Largest scores.
+    pub(crate) maxima: &'a mut [f32],
     /// Sums of weights; zero where a query saw nothing yet.
     pub(crate) totals: &'a mut [f32],
 }

@@ -16,16 +16,17 @@ use super::attention_state::{SoftmaxState, SoftmaxWeights};
 use super::isa::{Isa, LANES};
 use crate::Storage;
 use crate::pool::SharedSlice;
-use forerun_backend::op::{Attention, CacheLayout};
+use forerun_backend::op::{Attention, AttentionPart, CacheLayout};
 use std::ops::Range;
 
 /// Keys of a chunk, where blocks are not larger: few enough that a short context keeps several threads busy, enough
 /// that merging costs little.
 const CHUNK: usize = 256;
 
-/// Keys of a chunk: whole blocks.
-pub(crate) fn chunk_keys(layout: &CacheLayout) -> usize {
-    (CHUNK / layout.block).max(1) * layout.block
+/// Keys of a chunk: whole blocks of so many positions.
+pub(crate) const fn chunk_keys(block: usize) -> usize {
+    let blocks = CHUNK / block;
+    if blocks == 0 { block } else { blocks * block }
 }
 
 /// The rows of a tile are of one sequence.
@@ -61,7 +62,7 @@ impl Sizes {
 
     /// Scores of a query.
     fn scores(&self) -> usize {
-        chunk_keys(&self.layout) / self.layout.block * self.keys
+        chunk_keys(self.layout.block) / self.layout.block * self.keys
     }
 
     /// f32 of a [`SoftmaxState`].
@@ -143,7 +144,7 @@ impl Tile<'_> {
 
     /// Lists the queries that see a chunk. Returns their number.
     fn visible_queries(&self, chunk: usize, visible: &mut [VisibleQuery]) -> usize {
-        let (keys, mut count) = (chunk_keys(&self.op.layout), 0);
+        let (keys, mut count) = (chunk_keys(self.op.layout.block), 0);
         let group = self.op.heads / self.op.layout.kv_heads;
         for (i, row) in self.rows.clone().enumerate() {
             let position = self.op.positions[row] as usize;
@@ -171,7 +172,7 @@ impl Tile<'_> {
         let ChunkScratch { table, scores, visible } = scratch;
         let count = self.visible_queries(chunk, visible);
         let (op, sizes) = (self.op, self.sizes());
-        let blocks = chunk_keys(&op.layout) / op.layout.block;
+        let blocks = chunk_keys(op.layout.block) / op.layout.block;
         let line = op.span_of[self.rows.start] as usize * op.table_width;
         let ids = &op.tables[line..line + op.table_width];
         let ids = &ids[chunk * blocks..((chunk + 1) * blocks).min(op.table_width)];
@@ -184,6 +185,46 @@ impl Tile<'_> {
         simd.call(SoftmaxWeights { visible: seen.queries, block, scores, wide, state });
         for block in 0..ids.len() {
             seen.add_values(simd, block, (table, scores), state);
+        }
+    }
+
+    /// Sets a state to what earlier calls left for this tile's queries, or to no keys.
+    pub(crate) fn begin(&self, state: &mut SoftmaxState<'_>) {
+        state.clear();
+        let Some(carried) = self.op.carried.filter(|carried| !carried.begins) else { return };
+        self.each_query(carried.data, |query, wide, kept| {
+            let (values, rest) = kept.split_at(self.op.layout.head_dim);
+            state.values[query * wide..][..values.len()].copy_from_slice(values);
+            (state.maxima[query], state.totals[query]) = (rest[0], rest[1]);
+        });
+    }
+
+    /// Leaves a state to later calls, or writes the output where there are none.
+    pub(crate) fn end(&self, state: &SoftmaxState<'_>, out: &SharedSlice<'_, f32>) {
+        let Some(carried) = self.op.carried.filter(|carried| !carried.ends) else {
+            return self.finish(state, out);
+        };
+        self.each_query(carried.data, |query, wide, kept| {
+            let (values, rest) = kept.split_at_mut(self.op.layout.head_dim);
+            values.copy_from_slice(&state.values[query * wide..][..values.len()]);
+            rest.copy_from_slice(&[state.maxima[query], state.totals[query]]);
+        });
+    }
+
+    /// Calls `work` with each query of the tile, the f32 between queries of a state, and the query's part of `carried`.
+    fn each_query(
+        &self,
+        carried: SharedSlice<'_, f32>,
+        mut work: impl FnMut(usize, usize, &mut [f32]),
+    ) {
+        let Sizes { group, wide, layout, .. } = self.sizes();
+        let width = AttentionPart::state_width(layout.head_dim);
+        for query in 0..self.rows.len() * group {
+            let row = self.rows.start + query / group;
+            let head = row * self.op.heads + self.head * group + query % group;
+            // SAFETY: a row's key head belongs to one tile, and a tile's states to one task at a time; the operation's description
+            // has checked that there is a part for each head of each row.
+            work(query, wide, unsafe { carried.part(head * width, width) });
         }
     }
 

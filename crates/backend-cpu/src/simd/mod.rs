@@ -50,8 +50,9 @@ pub(crate) mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(crate) use attention::{AttentionArgs, attention};
+pub(crate) use attention::{AttentionArgs, CarriedState, attention};
 pub(crate) use attention_inputs::{KeyRows, QueryHeads, Rotation, attention_inputs};
+pub(crate) use attention_tile::chunk_keys;
 pub(crate) use cluster::{Clusters, cluster_head};
 pub(crate) use delta::{DeltaArgs, delta_rule};
 pub(crate) use delta_gates::{GateArgs, delta_gates};

@@ -5,11 +5,11 @@ use crate::cuda::Device;
 use crate::driver::{Address, Args, Launch};
 use crate::kernels::{ATTENTION, ATTENTION_INPUTS, cache_kind};
 use crate::queue::{grid_of, site};
-use forerun_backend::op::{Attention, AttentionInputs, CacheLayout, HeadNorm};
+use forerun_backend::op::{Attention, AttentionInputs, AttentionPart, CacheLayout, HeadNorm};
 use forerun_backend::{BackendError, View};
 
 /// Keys of a chunk.
-const CHUNK: usize = 512;
+pub(crate) const CHUNK: usize = 512;
 /// Widest head.
 const WIDEST: usize = 512;
 /// Bytes of partial results up to which chunks are spread over blocks.
@@ -66,6 +66,21 @@ fn same_kind(op: &'static str, k: u32, v: u32) -> Done {
 }
 
 pub(crate) fn attention(device: &mut Device, op: Attention) -> Done {
+    let state = op.out.part(0, 0);
+    let (first, end) = (0, usize::MAX);
+    attend(device, AttentionPart { whole: op, first, end, begins: true, ends: true, state })
+}
+
+pub(crate) fn attention_part(device: &mut Device, op: AttentionPart) -> Done {
+    if op.first.is_multiple_of(CHUNK) && (op.ends || op.end.is_multiple_of(CHUNK)) {
+        return attend(device, op);
+    }
+    let what = "keys are cut inside a chunk";
+    Err(BackendError::Parameter { op: "attention_part", what })
+}
+
+fn attend(device: &mut Device, part: AttentionPart) -> Done {
+    let op = part.whole;
     let CacheLayout { blocks, kv_heads, block, head_dim, .. } = op.layout;
     if head_dim > WIDEST {
         let what = "heads wider than 512";
@@ -98,8 +113,13 @@ pub(crate) fn attention(device: &mut Device, op: Attention) -> Done {
         .with(memory.at(op.tables))
         .with(memory.at(op.out))
         .with(room)
+        .with(memory.at(part.state))
         .with(device.queue.fault)
         .with(op.window.map_or(u64::MAX, |window| window as u64))
+        .with(part.first as u64)
+        .with(part.end as u64)
+        .with(u32::from(part.begins))
+        .with(u32::from(part.ends))
         .with(site("attention"))
         .size(op.heads)
         .size(kv_heads)

@@ -8,7 +8,7 @@ mod products;
 mod rows;
 mod sample;
 
-pub(crate) use attention::{attention, attention_inputs};
+pub(crate) use attention::{CHUNK as ATTENTION_CHUNK, attention, attention_inputs, attention_part};
 pub(crate) use delta::{delta_gates, delta_inputs, delta_rule, short_conv};
 pub(crate) use elementwise::{add_gated, gate_mul, glu, softcap};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};

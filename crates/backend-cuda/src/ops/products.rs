@@ -73,6 +73,11 @@ pub(crate) fn linear(device: &mut Device, op: Linear) -> Done {
 /// A product in a precision of its own.
 pub(super) fn linear_in(device: &mut Device, op: Linear, precision: Precision) -> Done {
     let Linear { x, weight, bias, channels, out, store } = op;
+    if channels.is_some_and(|channels| channels.first > 0) {
+        let what = "channels from the middle of a weight";
+        return Err(BackendError::Parameter { op: "linear", what });
+    }
+    let channels = channels.map(|channels| channels.count);
     let part = LinearPart { weight, bias, out };
     let output =
         ProductOutput { add: store == Store::Add, ..output(device, "linear", part, channels)? };

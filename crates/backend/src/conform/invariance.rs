@@ -2,8 +2,9 @@
 
 use super::operands::spans;
 use super::{ConformCase, ConformStage, compare};
-use crate::op::SpanEntry;
-use crate::{Backend, BackendError, Op};
+use crate::op::{AttentionPart, CacheLayout, Channels, Linear, SpanEntry};
+use crate::{Backend, BackendError, BufferRole, BufferSpec, Op, View};
+use forerun_base::DType;
 
 type Found = Result<Option<String>, BackendError>;
 
@@ -39,6 +40,52 @@ pub(super) fn by_spans(case: &ConformCase, candidate: &mut dyn Backend) -> Found
     let cut = stage.play(&pieces)?;
     let whole = case.play(candidate)?;
     Ok(compare::same(&whole, &cut).map(|what| format!("rows one after another: {what}")))
+}
+
+/// Runs an attention whole and one cut of keys at a time, where the device takes cuts.
+pub(super) fn by_keys(case: &ConformCase, candidate: &mut dyn Backend) -> Found {
+    let mut stage = ConformStage::new(candidate, &case.name);
+    let Op::Attention(whole) = case.set(&mut stage)? else { return Ok(None) };
+    let CacheLayout { block, head_dim, .. } = whole.layout;
+    let keys = stage.backend.cut_sizes(block).keys;
+    if keys == 0 || case.rows == 0 {
+        return Ok(None);
+    }
+    let len = case.rows * whole.heads * AttentionPart::state_width(head_dim);
+    let (label, dtype, role) = ("state", DType::F32, BufferRole::Scratch);
+    let state = stage.backend.alloc(BufferSpec { label, dtype, len, role })?;
+    let end = whole.table_width * block;
+    let part = |first: usize| AttentionPart {
+        whole,
+        first,
+        end: first + keys,
+        begins: first == 0,
+        ends: first + keys >= end,
+        state: View::head(state, len),
+    };
+    let cut: Vec<Op> = (0..end).step_by(keys).map(|first| part(first).into()).collect();
+    let cut = stage.play(&cut)?;
+    let whole = case.play(candidate)?;
+    Ok(compare::same(&whole, &cut).map(|what| format!("{keys} keys at a time: {what}")))
+}
+
+/// Runs a product of one row whole and some channels at a time, where the device takes cuts.
+pub(super) fn by_channels(case: &ConformCase, candidate: &mut dyn Backend) -> Found {
+    let mut stage = ConformStage::new(candidate, &case.name);
+    let Op::Linear(whole) = case.set(&mut stage)? else { return Ok(None) };
+    let grain = stage.backend.cut_sizes(1).channels;
+    if grain == 0 || case.rows != 1 || whole.out.len == 0 {
+        return Ok(None);
+    }
+    let part = |first: usize| {
+        let count = grain.min(whole.out.len - first);
+        let channels = Some(Channels { first, count });
+        Linear { channels, out: whole.out.part(first, count), ..whole }.into()
+    };
+    let cut: Vec<Op> = (0..whole.out.len).step_by(grain).map(part).collect();
+    let cut = stage.play(&cut)?;
+    let whole = case.play(candidate)?;
+    Ok(compare::same(&whole, &cut).map(|what| format!("{grain} channels at a time: {what}")))
 }
 
 /// A span as spans of one confirmed row each, and one of its drafts.

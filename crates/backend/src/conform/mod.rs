@@ -1,7 +1,7 @@
 //! What any device must pass.
 //!
 //! [`cases`] is one table over every operation, weight format, cache type and awkward size. Each case
-//! is held to five things, all over the same data:
+//! is held to six things, all over the same data:
 //!
 //! 1. **Reference**: the candidate's buffers are the reference's, within [`Tolerances`] for computed
 //!    numbers and bit for bit for copies, indices, inputs and the memory around every view.
@@ -9,9 +9,11 @@
 //!    one or a few at a time.
 //! 3. **Spans**: a recurrent operation gives the same bits when each span's rows are run one after
 //!    another, and when accepted drafts are fed as confirmed rows instead.
-//! 4. **Copies**: bytes of a buffer come to the host and go back unchanged, whatever the type of its
+//! 4. **Keys and channels**: where a device cuts single rows, attention over some keys at a time and a product of some channels at a
+//!    time give the bits of the whole.
+//! 5. **Copies**: bytes of a buffer come to the host and go back unchanged, whatever the type of its
 //!    elements, and nothing around them moves.
-//! 5. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
+//! 6. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
 //!    nowhere are errors, and the device works afterwards.
 //!
 //! The table also drives benchmarks: a [`ConformCase`] can set a stage on any device and hand out its
@@ -154,6 +156,8 @@ pub fn check(
     for width in [1, 3] {
         report.note(&case.name, "rows", invariance::by_rows(case, candidate, width));
     }
+    report.note(&case.name, "keys", invariance::by_keys(case, candidate));
+    report.note(&case.name, "channels", invariance::by_channels(case, candidate));
     report.note(&case.name, "spans", invariance::by_spans(case, candidate));
     report
 }

@@ -36,6 +36,7 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::Router(op) => op.expert_scale.iter_mut().collect(),
         Op::Experts(op) => vec![&mut op.gate.weight, &mut op.up.weight, &mut op.down.weight],
         Op::Attention(_)
+        | Op::AttentionPart(_)
         | Op::DeltaRule(_)
         | Op::GateMul(_)
         | Op::Glu(_)

@@ -5,8 +5,8 @@ use super::operands::weights;
 use super::{ConformCase, ConformReport, ConformStage, compare};
 use crate::op::parts::views;
 use crate::op::{
-    AddNorm, Attention, ClusterHead, DeltaInputs, DeltaRule, Glu, HeadSample, Linear, Sample,
-    ShortConv, Softcap,
+    AddNorm, Attention, AttentionPart, Channels, ClusterHead, DeltaInputs, DeltaRule, Glu,
+    HeadSample, Linear, Sample, ShortConv, Softcap,
 };
 use crate::{
     Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, Op, View, WeightId,
@@ -225,8 +225,13 @@ fn wrong_calls(op: Op, backend: &mut dyn Backend) -> Result<Vec<(String, Op)>, B
 fn wrong_parameters(op: Op) -> Vec<(&'static str, Op)> {
     match op {
         Op::Attention(op) => vec![("a window of 0", Attention { window: Some(0), ..op }.into())],
+        Op::AttentionPart(op) => vec![("no keys", AttentionPart { end: op.first, ..op }.into())],
         Op::Linear(op) => {
-            vec![("endless channels", Linear { channels: Some(usize::MAX), ..op }.into())]
+            let with = |first, count| Linear { channels: Some(Channels { first, count }), ..op };
+            vec![
+                ("endless channels", with(0, usize::MAX).into()),
+                ("channels past the end of the world", with(usize::MAX, 1).into()),
+            ]
         }
         Op::Sample(op) => [("none", 0), ("too many", op.vocabulary + 1), ("endless", usize::MAX)]
             .map(|(what, candidates)| (what, Sample { candidates, ..op }.into()))

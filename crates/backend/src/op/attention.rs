@@ -1,7 +1,8 @@
 //! Attention over the key/value cache.
 
 use super::CacheLayout;
-use crate::{Access, OpDesc, View};
+use crate::{Access, Catalog, OpDesc, View};
+use std::ops::Range;
 
 /// Causal attention of each row over its sequence's cache, its own key included.
 ///
@@ -44,13 +45,69 @@ pub struct Attention {
     pub out: View,
 }
 
+/// [`Attention`] over the keys `first..end` alone, going on from what earlier calls made of the keys before: what an attention is cut
+/// into that is too large for one submission.
+///
+/// # Numerics
+/// The chunks of keys that [`Attention`] merges in ascending order are merged in the same order here, and `state` carries the result
+/// from call to call. Together the calls give the bits of one call over all keys.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionPart {
+    /// The whole operation. `out` is left unspecified by all calls but the last.
+    pub whole: Attention,
+    /// The first key: a multiple of the device's [`CutSizes::keys`](crate::CutSizes).
+    pub first: usize,
+    /// One past the last key, such a multiple as well, unless this is the last call.
+    pub end: usize,
+    /// Whether no keys come before: `state` is written without being read.
+    pub begins: bool,
+    /// Whether no row sees later keys: `out` is written.
+    pub ends: bool,
+    /// `[rows, heads, head_dim + 2]`: the weighted sum of values, the largest score, the sum of weights.
+    pub state: View,
+}
+
+impl AttentionPart {
+    /// Elements of `state` for each query head of a row.
+    pub const fn state_width(head_dim: usize) -> usize {
+        head_dim + 2
+    }
+
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        let Self { whole, first, end, begins, ends: _, state } = *self;
+        desc.require(first < end, "a part without keys");
+        whole.describe_keys(desc, first..end);
+        let heads = whole.positions.len * whole.heads;
+        let access = if begins { Access::Write } else { Access::Update };
+        desc.f32("state", state, access, heads * Self::state_width(whole.layout.head_dim));
+    }
+}
+
 impl Attention {
+    /// Every key that a cache can hold.
+    const ALL_KEYS: Range<usize> = 0..usize::MAX;
+
+    /// The keys that some row sees, from the first to one past the last; what the table holds where positions are not at hand.
+    pub fn keys_seen(&self, catalog: &dyn Catalog) -> Range<usize> {
+        let Some(positions) = catalog.words(self.positions) else {
+            return 0..self.table_width * self.layout.block;
+        };
+        let first = positions.iter().map(|&at| Self::first_key(self.window, at as usize)).min();
+        let end = positions.iter().map(|&at| at as usize + 1).max();
+        first.unwrap_or(0)..end.unwrap_or(0)
+    }
+
     /// The first key that the row at `position` sees.
     pub fn first_key(window: Option<usize>, position: usize) -> usize {
         window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
     pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        self.describe_keys(desc, Self::ALL_KEYS);
+    }
+
+    /// The description of a call that takes these keys alone.
+    fn describe_keys(&self, desc: &mut OpDesc<'_>, keys: Range<usize>) {
         let layout = self.layout;
         desc.require(
             layout.kv_heads > 0 && self.heads.is_multiple_of(layout.kv_heads.max(1)),
@@ -74,44 +131,48 @@ impl Attention {
         desc.f32("out", self.out, Access::Write, wide);
         let element = desc.element_bytes(self.k_cache) + desc.element_bytes(self.v_cache);
         let key_bytes = element * (layout.kv_heads * layout.stored()) as u64;
-        let pairs = self.visible_keys(desc);
+        let pairs = self.visible_keys(desc, &keys);
         // Scores and sums take two flops a dimension each, the softmax about ten a pair.
         let pair_flops = (self.heads * (4 * layout.head_dim + 10)) as u64;
-        desc.state_bytes(self.read_keys(desc) * key_bytes);
+        desc.state_bytes(self.read_keys(desc, &keys) * key_bytes);
         desc.work(0, pairs.saturating_mul(pair_flops));
     }
 
-    /// Keys that a row sees at most, whatever its position.
-    fn most_keys(&self) -> usize {
+    /// Keys of a range that a row sees at most, whatever its position.
+    fn most_keys(&self, keys: &Range<usize>) -> usize {
         let context = self.table_width.saturating_mul(self.layout.block);
-        self.window.map_or(context, |window| window.min(context))
+        self.window.map_or(context, |window| window.min(context)).min(keys.len())
+    }
+
+    /// What the row at `position` sees of a range of keys.
+    fn sees(&self, position: usize, keys: &Range<usize>) -> Range<usize> {
+        Self::first_key(self.window, position).max(keys.start)..(position + 1).min(keys.end)
     }
 
     /// Keys visible to each row, added up over the rows; an upper bound where positions are not at hand.
-    fn visible_keys(&self, desc: &OpDesc<'_>) -> u64 {
+    fn visible_keys(&self, desc: &OpDesc<'_>, keys: &Range<usize>) -> u64 {
         let Some(positions) = desc.words(self.positions) else {
-            return self.positions.len.saturating_mul(self.most_keys()) as u64;
+            return self.positions.len.saturating_mul(self.most_keys(keys)) as u64;
         };
-        let window = self.window.unwrap_or(usize::MAX);
-        positions.iter().map(|&position| window.min(position as usize + 1) as u64).sum()
+        positions.iter().map(|&position| self.sees(position as usize, keys).len() as u64).sum()
     }
 
     /// Keys that any row sees, each once: rows of one sequence share theirs.
-    fn read_keys(&self, desc: &OpDesc<'_>) -> u64 {
+    fn read_keys(&self, desc: &OpDesc<'_>, keys: &Range<usize>) -> u64 {
         let lines = (self.tables.len / self.table_width.max(1)).min(self.positions.len);
-        let most = lines.saturating_mul(self.table_width * self.layout.block) as u64;
+        let context = (self.table_width * self.layout.block).min(keys.len());
+        let most = lines.saturating_mul(context) as u64;
         let (positions, spans) = (desc.words(self.positions), desc.words(self.span_of));
         let Some((positions, spans)) = positions.zip(spans) else { return most };
         // Rows of a span stand together, in order of position.
-        let (mut keys, mut last) = (0, None);
+        let (mut count, mut last) = (0, None);
         for (&position, &span) in positions.iter().zip(spans) {
-            let end = position as usize + 1;
-            let first = Self::first_key(self.window, position as usize);
+            let Range { start, end } = self.sees(position as usize, keys);
             let seen = last.filter(|&(other, _)| other == span).map_or(0, |(_, end)| end);
-            keys += end.saturating_sub(first.max(seen)) as u64;
+            count += end.saturating_sub(start.max(seen)) as u64;
             last = Some((span, end.max(seen)));
         }
-        keys
+        count
     }
 }
 

@@ -22,6 +22,22 @@ impl Store {
     }
 }
 
+/// Some of a weight's channels, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channels {
+    /// The first: a multiple of the device's [`CutSizes::channels`](crate::CutSizes).
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+}
+
+impl Channels {
+    /// The first `count` channels.
+    pub const fn head(count: usize) -> Self {
+        Self { first: 0, count }
+    }
+}
+
 /// `out[r][n] (+)= Σ_k x[r][k]·w[n][k] (+ bias[n])`.
 ///
 /// # Numerics
@@ -34,8 +50,8 @@ pub struct Linear {
     pub weight: WeightId,
     /// `[1, N]`.
     pub bias: Option<WeightId>,
-    /// The first so many channels take the place of all `N`.
-    pub channels: Option<usize>,
+    /// These channels take the place of all `N`.
+    pub channels: Option<Channels>,
     /// `[rows, N]`.
     pub out: View,
     /// Replace or add.
@@ -56,9 +72,10 @@ impl Linear {
     pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         let Some(weight) = desc.weight_info("weight", self.weight) else { return };
         desc.require(weight.cols > 0, "a weight without columns");
-        let channels = self.channels.unwrap_or(weight.rows);
-        desc.require(channels <= weight.rows, "more channels than the weight has");
-        let channels = channels.min(weight.rows);
+        let Channels { first, count } = self.channels.unwrap_or(Channels::head(weight.rows));
+        let inside = first.checked_add(count).is_some_and(|end| end <= weight.rows);
+        desc.require(inside, "more channels than the weight has");
+        let channels = count.min(weight.rows);
         let rows = self.x.len / weight.cols.max(1);
         desc.f32("x", self.x, Access::Read, rows * weight.cols);
         if let Some(bias) = self.bias {

@@ -24,13 +24,13 @@ mod spans;
 mod tests;
 
 pub use activation::{Activation, AddGated, GateMul, Glu, Softcap};
-pub use attention::Attention;
+pub use attention::{Attention, AttentionPart};
 pub use attention_inputs::{AttentionInputs, HeadNorm, NewKeys, Queries};
 pub use cache::{CacheLayout, code, encode};
 pub use cluster::ClusterHead;
 pub use conv::{ConvGates, ShortConv};
 pub use delta::{DeltaGates, DeltaInputs, DeltaRule, DeltaShape};
-pub use linear::{GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
+pub use linear::{Channels, GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
 pub use moe::{ExpertRows, Experts, Router};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 pub use rope::RopeTable;
@@ -57,6 +57,7 @@ macro_rules! for_each_operation {
             rope_table: RopeTable,
             attention_inputs: AttentionInputs,
             attention: Attention,
+            attention_part: AttentionPart,
             short_conv: ShortConv,
             delta_gates: DeltaGates,
             delta_inputs: DeltaInputs,

@@ -1,6 +1,6 @@
 //! An operation on some of its rows: what an operation is cut into that is too large for one submission.
 
-use super::{InputNorm, LinearPart, NewKeys, Sample};
+use super::{Attention, InputNorm, LinearPart, NewKeys, Sample};
 use crate::{Catalog, Op, View};
 
 impl Op {
@@ -76,15 +76,10 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             let keys = op.keys.as_mut().map(new_keys).into_iter().flatten();
             [by_row(&mut op.table)].into_iter().chain(queries).chain(keys).collect()
         }
-        Op::Attention(op) => vec![
-            by_row(&mut op.q),
-            shared(&mut op.k_cache),
-            shared(&mut op.v_cache),
-            by_row(&mut op.positions),
-            by_row(&mut op.span_of),
-            shared(&mut op.tables),
-            by_row(&mut op.out),
-        ],
+        Op::Attention(op) => attention(op).into(),
+        Op::AttentionPart(op) => {
+            attention(&mut op.whole).into_iter().chain([by_row(&mut op.state)]).collect()
+        }
         Op::ShortConv(op) => {
             let gates = op.gates.as_mut().map(|gates| [&mut gates.input, &mut gates.output]);
             let state = [&mut op.window, &mut op.log, &mut op.spans.table, &mut op.out];
@@ -147,6 +142,18 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
         }
     }
+}
+
+fn attention(op: &mut Attention) -> [OperandView<'_>; 7] {
+    [
+        by_row(&mut op.q),
+        shared(&mut op.k_cache),
+        shared(&mut op.v_cache),
+        by_row(&mut op.positions),
+        by_row(&mut op.span_of),
+        shared(&mut op.tables),
+        by_row(&mut op.out),
+    ]
 }
 
 fn new_keys(keys: &mut NewKeys) -> [OperandView<'_>; 5] {

@@ -1,6 +1,6 @@
 //! Choosing a token from a row of logits.
 
-use crate::op::{Linear, Softcap};
+use crate::op::{Channels, Linear, Softcap};
 use crate::{Access, OpDesc, View, WeightId};
 
 /// One token per row.
@@ -109,7 +109,7 @@ impl HeadSample {
         let Self { x, weight, cap, sample } = self;
         let product = Linear::set(x, weight, sample.logits);
         let cap = cap.map(|cap| Softcap { x: sample.logits, cap });
-        (Linear { channels: Some(sample.candidates), ..product }, cap, sample)
+        (Linear { channels: Some(Channels::head(sample.candidates)), ..product }, cap, sample)
     }
 
     pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {

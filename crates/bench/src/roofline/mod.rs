@@ -72,6 +72,7 @@ impl RooflineSizes {
             prefill_chunk: options.prefill_chunk,
             speculation: Speculation::text(WIDTHS[WIDTHS.len() - 1] - 1),
             kv: options.kv,
+            submission_budget: options.submission_budget,
             ..Settings::default()
         }
     }

@@ -2,6 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use forerun_base::DType;
+use forerun_engine::SubmissionBudget;
+use std::time::Duration;
 
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Engine")]
@@ -17,9 +19,23 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "TOKENS", default_value = "512", value_parser = at_least_one)]
     pub(crate) prefill_chunk: usize,
 
+    /// Time that one run of the device may take, in milliseconds; 0 is no limit
+    ///
+    /// What is estimated to take longer is cut, which changes no result. A smaller limit cancels sooner and leaves room to whatever else
+    /// uses the device; on a GPU that draws the screen it must stay below the system's watchdog.
+    #[arg(long, value_name = "MS", default_value_t = 50)]
+    pub(crate) submission_ms: u32,
+
     /// Element type of the key/value cache
     #[arg(long, value_enum, default_value_t = Kv::F16)]
     pub(crate) kv: Kv,
+}
+
+impl EngineArgs {
+    /// The most work that one submission may hold.
+    pub(crate) fn submission_budget(&self) -> SubmissionBudget {
+        SubmissionBudget::Time(Duration::from_millis(self.submission_ms.into()))
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

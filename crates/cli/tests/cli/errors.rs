@@ -42,6 +42,7 @@ fn values_out_of_range_are_named() {
         (&["--max-tokens", "0"], 2, &["--max-tokens", "at least 1"]),
         (&["--ctx", "0"], 2, &["--ctx"]),
         (&["--prefill-chunk", "0"], 2, &["--prefill-chunk"]),
+        (&["--submission-ms", "-1"], 2, &["--submission-ms"]),
         (&["--threads", "0"], 2, &["--threads"]),
         (&["--device", "gpu"], 2, &["--device", "cuda:N"]),
         (&["--device", "cuda", "--threads", "1"], 1, &["--threads", "--device cpu"]),

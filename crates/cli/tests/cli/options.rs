@@ -33,6 +33,8 @@ fn options_of_run_that_change_no_token_change_none() {
         &["--temperature", "0", "--draft-vocabulary", "all"],
         &["--temperature", "0", "--drafter", &model],
         &["--temperature", "0", "--compute", "exact", "--ctx", "77", "--prefill-chunk", "3"],
+        &["--temperature", "0", "--submission-ms", "1"],
+        &["--temperature", "0", "--submission-ms", "0"],
         // Each filter alone can leave only the most likely token.
         &[&sampled[..], &["--top-k", "1"]].concat(),
         &[&sampled[..], &["--top-p", "0.0001"]].concat(),
@@ -114,6 +116,8 @@ fn options_of_score_size_it_and_change_numbers_only_where_they_say() {
     let usual = score(&[]);
     for options in [
         &["--ctx", "64", "--threads", "2", "--prefill-chunk", "3"][..],
+        &["--submission-ms", "1"],
+        &["--submission-ms", "0"],
         &["--compute", "exact", "--drafter", &model, "--threads", "1"],
     ] {
         assert_eq!(score(options), usual, "{options:?}");

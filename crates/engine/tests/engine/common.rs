@@ -6,11 +6,15 @@ use forerun_backend_cpu::{plain, tuned};
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_engine::{
     Admission, Engine, Event, FinishReason, ModelRunner, Request, Settings, Span, StateStore,
-    StepPlan,
+    StepPlan, SubmissionBudget,
 };
 use forerun_model::{Blueprint, KV_BLOCK, Model, StateKind};
 use forerun_testkit::{Budget, Golden, Recorder};
 use std::path::Path;
+
+/// So little work a submission that no operation fits one.
+pub(crate) const EVERYTHING_CUT: SubmissionBudget =
+    SubmissionBudget::Work(Budget { bytes: 1, flops: 1 });
 
 /// The devices every model test runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +25,24 @@ pub(crate) enum Device {
     Tuned,
     /// Behaves like a GPU, over the tuned kernels.
     Recorded,
+    /// The tuned kernels, where every operation that can be cut is cut as small as it can be.
+    Cut,
 }
 
 impl Device {
-    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Tuned, Self::Recorded];
+    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Tuned, Self::Recorded, Self::Cut];
+
+    fn settings(self, settings: &Settings) -> Settings {
+        match self {
+            Self::Plain | Self::Tuned | Self::Recorded => *settings,
+            Self::Cut => Settings { submission_budget: EVERYTHING_CUT, ..*settings },
+        }
+    }
 
     fn open(self) -> Box<dyn Backend> {
         match self {
             Self::Plain => Box::new(plain()),
-            Self::Tuned => Box::new(tuned(Some(2))),
+            Self::Tuned | Self::Cut => Box::new(tuned(Some(2))),
             Self::Recorded => {
                 // Small enough that a step of the tiny models is cut into many submissions.
                 let budget = Budget { bytes: 1 << 18, flops: 1 << 20 };
@@ -70,6 +83,7 @@ pub(crate) fn babble(len: usize, vocabulary: usize) -> Vec<Token> {
 
 pub(crate) fn built(blueprint: &Blueprint, device: Device, settings: &Settings) -> ModelRunner {
     let mut backend = device.open();
+    let settings = &device.settings(settings);
     let model = Model::load(blueprint, &mut *backend, &mut |_| {}).expect("a model");
     ModelRunner::new(backend, model, settings).expect("memory")
 }

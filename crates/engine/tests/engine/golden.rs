@@ -13,11 +13,16 @@ fn settings(kv: DType) -> Settings {
 /// Folders whose closest choice of experts is a tie to within 1e-4: rounding keys to halves turns it.
 const CLOSE_ROUTERS: [&str; 3] = ["gemma4_moe", "gguf_gemma4_moe_q4_0", "mlx_gemma4_moe_8bit"];
 
+fn same_bits(a: &[f32], b: &[f32]) -> bool {
+    a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits()))
+}
+
 #[test]
 fn logits_and_greedy_text_match_on_every_device() {
     for name in GOLDENS {
         let golden = Golden::open(name);
         let (prompt, expected) = (golden.tokens("input_ids"), golden.f32("logits").values);
+        let mut whole: Vec<Vec<f32>> = Vec::new();
         for device in Device::ALL {
             for (kv, limit) in [(DType::F32, 2e-3), (DType::F16, 2e-2)] {
                 if kv == DType::F16 && CLOSE_ROUTERS.contains(&name) {
@@ -26,6 +31,14 @@ fn logits_and_greedy_text_match_on_every_device() {
                 let mut engine = engine(name, device, &settings(kv));
                 let logits = score(&mut engine, &prompt);
                 assert_close(&format!("{name} on {device:?}, kv {kv}"), &expected, &logits, limit);
+                match device {
+                    Device::Tuned => whole.push(logits),
+                    Device::Cut => {
+                        let uncut = whole.remove(0);
+                        assert!(same_bits(&logits, &uncut), "{name}, kv {kv}: a cut changed bits");
+                    }
+                    Device::Plain | Device::Recorded => {}
+                }
                 engine.submit(parked(prompt.clone(), 32)).expect("accepted");
                 let (text, _) = finish(&mut engine).remove(0);
                 assert_eq!(text, golden.tokens("greedy.ids"), "{name} on {device:?}, kv {kv}");

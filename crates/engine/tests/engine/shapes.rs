@@ -125,6 +125,7 @@ fn keeps_the_promises(shape: &Shape, len: usize, cut: usize, settings: Settings)
     let plain = by_chunks(Device::Plain, &settings, chunk);
     assert_close("tuned against plain", &plain, &tuned, 2e-3);
     assert_same_bits("recorded", &tuned, &by_chunks(Device::Recorded, &settings, chunk));
+    assert_same_bits("cut", &tuned, &by_chunks(Device::Cut, &settings, chunk));
     assert_same_bits("chunks", &tuned, &by_chunks(Device::Tuned, &settings, cut));
     let at_once = Settings { prefill_chunk: len, ..settings };
     assert_same_bits("at once", &tuned, &by_chunks(Device::Tuned, &at_once, len));

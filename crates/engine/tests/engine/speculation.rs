@@ -140,7 +140,7 @@ fn the_cube_gives_the_same_text_everywhere() {
 
 #[test]
 fn the_cube_holds_on_the_other_devices() {
-    for device in [Device::Plain, Device::Recorded] {
+    for device in [Device::Plain, Device::Recorded, Device::Cut] {
         let name = "qwen3_next";
         let plain = alone(name, device, &settings(64, Speculation::OFF), Depth::Auto);
         for (speculation, depth) in [

@@ -1,12 +1,13 @@
 //! How often the host and the device meet: writes, waits and what is in flight, counted by a device that watches.
 
-use crate::common::{finish, prompt};
+use crate::common::{EVERYTHING_CUT, babble, finish, prompt};
 use forerun_backend_cpu::tuned;
 use forerun_engine::{
     Depth, Engine, Event, ModelRunner, Request, Settings, Speculation, SubmissionBudget,
 };
 use forerun_model::{Blueprint, Model};
 use forerun_testkit::{Budget, Golden, Recorder, RecorderStats, RecorderWatch};
+use std::time::Duration;
 
 fn engine(name: &str, settings: &Settings) -> (Engine<ModelRunner>, RecorderWatch) {
     on(name, settings, Recorder::new(Box::new(tuned(Some(1)))))
@@ -132,12 +133,60 @@ fn no_submission_outlives_a_watchdog_and_no_cut_changes_a_token() {
             let found = answers(&mut bounded, name, depth);
             assert_eq!(found, expected, "{name}, depth {depth}, chunk {prefill_chunk}");
             assert!(watch.stats().most_in_flight <= 2);
-            let nothing = SubmissionBudget::Work(Budget { bytes: 1, flops: 1 });
-            let all = Settings { submission_budget: nothing, ..whole };
+            let all = Settings { submission_budget: EVERYTHING_CUT, ..whole };
             let found = answers(&mut engine(name, &all).0, name, depth);
             assert_eq!(found, expected, "{name}, depth {depth}, chunk {prefill_chunk}: all cut");
         }
     }
+}
+
+/// Budgets below what one row costs of the model's largest products, and of attention over a long context.
+#[test]
+fn single_rows_are_cut_by_keys_and_by_channels_where_one_is_too_large() {
+    let len = 1200;
+    for (name, limit) in [
+        // Four heads of 16: a row over 1200 keys takes 355 thousand flops, over a chunk of 256 76 thousand.
+        ("llama", Budget { bytes: 1 << 16, flops: 100_000 }),
+        // Four heads of 32, and a head of 400 tokens, which takes 51 thousand.
+        ("qwen3_5", Budget { bytes: 1 << 17, flops: 160_000 }),
+        ("gemma4_dense", Budget { bytes: 1 << 17, flops: 160_000 }),
+    ] {
+        let whole = Settings { context: 1300, ..settings(Speculation::mtp(3)) };
+        let text = babble(len, 400);
+        let answer = |engine: &mut Engine<ModelRunner>| {
+            let request = Request { depth: Depth::Fixed(3), ..Request::greedy(text.clone(), 12) };
+            engine.submit(request).expect("accepted");
+            format!("{:?}", finish(engine))
+        };
+        let (mut uncut, watch) = engine(name, &whole);
+        let expected = answer(&mut uncut);
+        assert!(watch.stats().largest.flops > limit.flops, "{name}: there is something to cut");
+        let cut = Settings { submission_budget: SubmissionBudget::Work(limit), ..whole };
+        // What is written counts as well: the inputs of a step.
+        let patience = Budget { bytes: limit.bytes + (1 << 14), ..limit };
+        let watchdog = Recorder::with_watchdog(Box::new(tuned(Some(2))), patience);
+        let (mut bounded, watch) = on(name, &cut, watchdog);
+        assert_eq!(answer(&mut bounded), expected, "{name}");
+        let stats = watch.stats();
+        assert!(stats.oversized.is_empty() && stats.most_in_flight <= 2, "{name}: {stats:?}");
+    }
+}
+
+#[test]
+fn times_of_submissions_and_what_is_in_flight_are_told() {
+    let (mut engine, watch) = engine("qwen3_5", &settings(Speculation::OFF));
+    engine.submit(Request::greedy(prompt("qwen3_5", 24), 8)).expect("accepted");
+    // The first chunk is not waited for.
+    engine.step(&mut Vec::new());
+    assert_eq!(engine.stats().in_flight, 1);
+    finish(&mut engine);
+    let stats = engine.stats();
+    assert_eq!(stats.in_flight, 0);
+    assert!(stats.submissions > 0 && stats.submissions <= watch.stats().submit_calls);
+    let times = [0.5, 0.99].map(|share| stats.submission_times.quantile(share));
+    assert!(times[0] > Duration::ZERO && times[0] <= times[1], "{times:?}");
+    assert!(times[1] <= stats.submission_times.longest());
+    assert!(stats.submission_times.longest() <= stats.submission_time);
 }
 
 #[test]

@@ -147,6 +147,7 @@ fn what_was_done_is_counted() {
     assert_eq!(server.metric("forerun:time_to_first_token_seconds_count"), 1.0);
     assert_eq!(server.metric("forerun:inter_token_latency_seconds_count"), 19.0);
     assert_eq!(server.metric("forerun:e2e_request_latency_seconds_count"), 1.0);
+    assert_eq!(server.metric("forerun:submissions_in_flight"), 0.0);
     let text = get(server.address, "/metrics").text().to_owned();
     for line in [
         "forerun:request_success_total{finished_reason=\"length\"} 1",
@@ -157,4 +158,10 @@ fn what_was_done_is_counted() {
         assert!(text.lines().any(|l| l == line), "no {line} in\n{text}");
     }
     assert!(text.contains("forerun:memory_pool_bytes{pool=\"kv cache\"}"));
+    let busy = ["0.5", "0.99", "1"].map(|quantile| {
+        let start = format!("forerun:submission_busy_seconds{{quantile=\"{quantile}\"}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&start));
+        value.unwrap_or_else(|| panic!("no {start} in\n{text}")).parse::<f64>().unwrap()
+    });
+    assert!(busy[0] > 0.0 && busy[0] <= busy[1] && busy[1] <= busy[2], "{busy:?}");
 }

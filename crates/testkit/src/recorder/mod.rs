@@ -27,7 +27,8 @@ pub use stats::{RecorderStats, RecorderWatch};
 
 use forerun_backend::{
     Backend, BackendError, Budget, BufferId, BufferInfo, BufferRole, BufferSpec, Catalog, Cost,
-    HostData, HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    CutSizes, HostData, HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation,
+    op,
 };
 use forerun_base::{DType, Matrix};
 use paranoia::Snapshots;
@@ -212,6 +213,10 @@ impl Backend for Recorder {
 
     fn arithmetic(&self) -> String {
         self.inner.arithmetic()
+    }
+
+    fn cut_sizes(&self, block: usize) -> CutSizes {
+        self.inner.cut_sizes(block)
     }
 
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {

@@ -114,6 +114,7 @@ fn left_unspecified(op: &Op) -> Vec<View> {
         Op::GatedLinear(op) => vec![op.scratch],
         Op::Experts(op) => vec![op.hidden, op.partial],
         Op::HeadSample(op) => vec![op.sample.logits],
+        Op::AttentionPart(op) if !op.ends => vec![op.whole.out],
         _ => Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use super::ConformCase;
 use crate::BackendError;
 use crate::conform::ConformStage;
 use crate::conform::matrices::{all_formats, fitting_columns, format_name, typical_formats};
-use crate::op::{Activation, GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
+use crate::op::{Activation, Channels, GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
 use forerun_base::Format;
 
 #[derive(Clone, Copy)]
@@ -88,7 +88,8 @@ fn first_channels(format: Format, sizes: Sizes, channels: usize) -> ConformCase 
         let x = stage.random("x", rows * k)?;
         let weight = stage.matrix([n, k], format)?;
         let out = stage.output("out", rows * channels)?;
-        Ok(Linear { channels: Some(channels), ..Linear::set(x, weight, out) }.into())
+        Ok(Linear { channels: Some(Channels::head(channels)), ..Linear::set(x, weight, out) }
+            .into())
     })
 }
 
