@@ -1,6 +1,8 @@
 //! The boundary to the device.
 
-use crate::{DraftPlan, DraftTokens, EngineError, Part, StateShape, StepPlan, TokenLogprobs};
+use crate::{
+    DraftPlan, DraftTokens, EngineError, Experts, Part, StateShape, StepPlan, TokenLogprobs,
+};
 use forerun_base::{Bytes, Token};
 use forerun_model::Limits;
 use std::ops::Range;
@@ -23,6 +25,11 @@ pub trait Runner: Send {
     /// How long the device was busy since the last call, and how many steps it has passed in that time. A runner without a clock of
     /// the device's says nothing, and the host's is taken.
     fn take_busy(&mut self) -> Option<Busy> {
+        None
+    }
+
+    /// The mixture of experts that it runs, where it does: rows are priced by the experts they choose.
+    fn experts(&self) -> Option<Experts> {
         None
     }
 
