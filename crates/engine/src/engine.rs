@@ -1,8 +1,8 @@
 //! The step loop.
 
 use crate::cache::PrefixCache;
-use crate::draft::{CostTable, DraftScratch};
-use crate::pace::Pace;
+use crate::draft::{DepthChooser, RoundCosts};
+use crate::pace::{Pace, StepTimes};
 use crate::recover::{Place, Stage};
 use crate::{
     Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
@@ -25,12 +25,12 @@ pub struct Engine<R> {
     pub(crate) sampled: SampledTokens,
     pub(crate) draft_plan: DraftPlan,
     pub(crate) drafts: DraftTokens,
-    pub(crate) costs: CostTable,
+    pub(crate) costs: RoundCosts,
     pub(crate) pace: Pace,
     pub(crate) stats: Stats,
     pub(crate) cache: Option<PrefixCache>,
     pub(crate) place: Place,
-    scratch: DraftScratch,
+    depths: DepthChooser,
     /// Steps that the device has not reported yet.
     pub(crate) unpriced: Unpriced,
 }
@@ -41,6 +41,8 @@ pub(crate) struct Unpriced {
     pub(crate) steps: usize,
     prompt_rows: usize,
     context: usize,
+    /// Seconds that their answers are thought to take.
+    answers: f32,
     /// What the device has reported so far.
     reported: Busy,
 }
@@ -81,12 +83,12 @@ impl<R: Runner> Engine<R> {
             sampled: SampledTokens::with_capacity(&limits),
             draft_plan: DraftPlan::with_capacity(&limits),
             drafts: DraftTokens::with_capacity(&limits, scheduler.max_drafts()),
-            costs: CostTable::new(limits.rows.min(256), limits.sequences),
+            costs: RoundCosts::new(limits.rows.min(256), limits.sequences, runner.experts()),
             pace: Pace::new(Duration::ZERO),
             stats: Stats::default(),
             cache: None,
             place: Place::default(),
-            scratch: DraftScratch::with_capacity(limits.sequences),
+            depths: DepthChooser::with_capacity(limits.sequences),
             unpriced: Unpriced::default(),
             scheduler,
             states,
@@ -176,7 +178,8 @@ impl<R: Runner> Engine<R> {
         self.scheduler.await_masks(MASK_PATIENCE, events); // whose turn it can be
         self.report(Busy::default()); // copies for the cache are no price of rows
         self.place.enter(Stage::Plan);
-        self.scheduler.plan(&self.states, &self.pace, &mut self.plan); // choose; no device
+        let times = StepTimes { pace: &self.pace, costs: &self.costs };
+        self.scheduler.plan(&self.states, times, &mut self.plan); // choose; no device
         self.place.enter(Stage::Constrain);
         self.scheduler.constrain(&mut self.states, &mut self.plan, events); // what may be sampled
         if self.plan.spans.is_empty() {
@@ -243,8 +246,8 @@ impl<R: Runner> Engine<R> {
         if self.scheduler.max_drafts() == 0 {
             return Ok(());
         }
-        let Self { scheduler, states, costs, scratch, plan, draft_plan, .. } = self;
-        scheduler.plan_drafts(plan, states, costs, scratch, draft_plan);
+        let Self { scheduler, states, costs, depths, plan, draft_plan, .. } = self;
+        scheduler.plan_drafts(plan, states, costs, depths, draft_plan);
         if !self.draft_plan.entries.is_empty() {
             let start = Instant::now();
             let Self { scheduler, runner, draft_plan, drafts, .. } = self;
@@ -260,7 +263,7 @@ impl<R: Runner> Engine<R> {
                 && self.draft_plan.tokens.len() <= 2 * self.drafts.len()
             {
                 // A pass that only takes in what is new belongs to the price of drafts.
-                self.costs.note_draft(self.drafts.deepest(), self.drafts.len(), drafting);
+                self.costs.note_chain(&self.drafts, drafting);
             }
         }
         self.scheduler.take_drafts(&self.draft_plan, &self.drafts, events);
@@ -285,10 +288,11 @@ impl<R: Runner> Engine<R> {
         open.steps += 1;
         open.prompt_rows += prompt_rows;
         open.context = open.context.max(context);
+        open.answers += self.costs.answers(&self.plan);
         if open.reported.steps < open.steps {
             return;
         }
-        let Unpriced { steps, prompt_rows, context, reported } = std::mem::take(open);
+        let Unpriced { steps, prompt_rows, context, answers, reported } = std::mem::take(open);
         let spans = &self.plan.spans;
         let decodes = spans.iter().all(|span| span.sample.is_some() && span.confirmed() == 1);
         // What drafts left to be folded is their price, not that of the step without drafts that follows.
@@ -296,7 +300,7 @@ impl<R: Runner> Engine<R> {
         if steps == 1 && decodes && (drafts || spans.iter().all(|span| span.pending == 0)) {
             self.costs.note_step(rows, context, reported.step);
         }
-        self.pace.note(prompt_rows, context, reported.step + reported.other);
+        self.pace.note(prompt_rows, context, answers, reported.step + reported.other);
     }
 
     fn fail(&mut self, error: &EngineError, events: &mut Vec<Event>) {

@@ -44,7 +44,7 @@ pub use cache::{
 };
 pub use constraint::{Allowed, Constraint, Masks};
 pub use draft::{
-    Depth, DraftEntry, DraftPlan, DraftTokens, DraftVocabulary, Mode, Receipt, Speculation,
+    Depth, DraftEntry, DraftPlan, DraftTokens, DraftVocabulary, Experts, Mode, Receipt, Speculation,
 };
 pub use engine::Engine;
 pub use error::{EngineError, RejectError};

@@ -7,8 +7,8 @@ use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
 use crate::submissions::{Purpose, Submissions};
 use crate::{
-    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, Follow, Part, Runner, SampleSpec,
-    SampledTokens, Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
+    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, Experts, Follow, Part, Runner,
+    SampleSpec, SampledTokens, Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
 };
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow, ScatterWords};
 use forerun_backend::{
@@ -583,6 +583,10 @@ impl Runner for ModelRunner {
 
     fn take_busy(&mut self) -> Option<Busy> {
         Some(self.submissions.take_busy())
+    }
+
+    fn experts(&self) -> Option<Experts> {
+        Experts::of(&self.model.spec)
     }
 
     fn recover(&mut self) {

@@ -1,10 +1,10 @@
 //! How many rows of prompts a step may hold so that it ends in time.
 //!
-//! A step takes the time of one without prompts and, on top, a time per prompt row that grows with the
-//! context. Both are learned from steps and come in as data, so a plan is still a function of what it is given.
-//! Rows decide when a token comes, never which.
+//! A step takes the time of its answers, which [`RoundCosts`] knows, and on top a time per prompt row
+//! that grows with the context. Both come in as data, so a plan is still a function of what it is given. Rows decide when a token
+//! comes, never which.
 
-use crate::draft::{BANDS, band, blend};
+use crate::draft::{BANDS, Price, RoundCosts, Tuning, band};
 use std::time::Duration;
 
 /// Prompt rows that are always allowed: reading less at a time would cost more than it saves others.
@@ -14,15 +14,20 @@ const FIRST: usize = 64;
 /// What the kernels like a number of rows to be a multiple of. Fewer rows tell nothing of their price.
 const TILE: usize = 16;
 
-/// What steps cost, and what they may.
+/// What is known of the time that a step will take.
+#[derive(Clone, Copy)]
+pub(crate) struct StepTimes<'a> {
+    pub(crate) pace: &'a Pace,
+    pub(crate) costs: &'a RoundCosts,
+}
+
+/// What rows of prompts cost, and what a step may.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     /// Seconds a step may take while others wait for its end; 0 is no limit.
     budget: f32,
-    /// Seconds of a step without prompts, by band of context; 0 is unknown.
-    quiet: [f32; BANDS],
-    /// Seconds that each prompt row adds, by band of context; 0 is unknown.
-    row: [f32; BANDS],
+    /// Seconds that each prompt row adds, by band of context.
+    row: [Price; BANDS],
     /// Most prompt rows of a step so far.
     widest: usize,
 }
@@ -30,22 +35,19 @@ pub(crate) struct Pace {
 impl Pace {
     /// Steps that should end within `budget`; zero is no limit.
     pub(crate) fn new(budget: Duration) -> Self {
-        Self { budget: budget.as_secs_f32(), quiet: [0.0; BANDS], row: [0.0; BANDS], widest: 0 }
+        Self { budget: budget.as_secs_f32(), row: [Price::default(); BANDS], widest: 0 }
     }
 
-    /// Rows for prompts, the longest of which stands at `context`. Whoever is alone disturbs nobody and has twice
-    /// the time, which still bounds how long a newcomer or a cancel waits.
-    pub(crate) fn prompt_rows(&self, context: usize, alone: bool) -> usize {
+    /// Rows for prompts, the longest of which stands at `context`, beside answers that take so many seconds. Whoever is alone
+    /// disturbs nobody and has twice the time, which still bounds how long a newcomer or a cancel waits.
+    pub(crate) fn prompt_rows(&self, context: usize, alone: bool, answers: f32) -> usize {
         if self.budget == 0.0 {
             return usize::MAX;
         }
-        let known =
-            |prices: &[f32]| prices[..=band(context)].iter().rev().copied().find(|&p| p > 0.0);
-        let fits = match known(&self.row) {
+        let fits = match self.row[..=band(context)].iter().rev().find_map(Price::known) {
             Some(row) => {
                 let budget = if alone { 2.0 * self.budget } else { self.budget };
-                let left = budget - known(&self.quiet).unwrap_or(0.0);
-                (left.max(0.0) / row) as usize
+                ((budget - answers).max(0.0) / row) as usize
             }
             None => FIRST,
         };
@@ -53,19 +55,20 @@ impl Pace {
         (rows - rows % TILE).max(LEAST)
     }
 
-    /// Takes the time of a step that held `prompt_rows` rows of prompts, at their longest `context`.
-    pub(crate) fn note(&mut self, prompt_rows: usize, context: usize, time: Duration) {
-        let band = band(context);
-        match prompt_rows {
-            0 => blend(&mut self.quiet[band], time),
-            1..TILE => {}
-            rows => {
-                let added = time.as_secs_f32() - self.quiet[band];
-                // A row is never free, or no number of them would ever be too many.
-                let each = (added / rows as f32).max(1e-9);
-                blend(&mut self.row[band], Duration::from_secs_f32(each));
-                self.widest = self.widest.max(rows);
-            }
+    /// Takes the time of a step that held `prompt_rows` rows of prompts, at their longest `context`, beside answers that take so
+    /// many seconds.
+    pub(crate) fn note(
+        &mut self,
+        prompt_rows: usize,
+        context: usize,
+        answers: f32,
+        time: Duration,
+    ) {
+        if prompt_rows >= TILE {
+            // A row is never free, or no number of them would ever be too many.
+            let each = ((time.as_secs_f32() - answers) / prompt_rows as f32).max(1e-9);
+            self.row[band(context)].note(each, &Tuning::DEFAULT);
+            self.widest = self.widest.max(prompt_rows);
         }
     }
 }
@@ -81,8 +84,8 @@ mod tests {
     fn read(pace: &mut Pace, tokens: usize, time: impl Fn(usize, usize) -> f32) -> Vec<usize> {
         let (mut at, mut steps) = (0, Vec::new());
         while at < tokens {
-            let rows = pace.prompt_rows(at, false).min(tokens - at).min(2048);
-            pace.note(rows, at, Duration::from_secs_f32(time(rows, at)));
+            let rows = pace.prompt_rows(at, false, 0.0).min(tokens - at).min(2048);
+            pace.note(rows, at, 0.0, Duration::from_secs_f32(time(rows, at)));
             steps.push(rows);
             at += rows;
         }
@@ -92,8 +95,8 @@ mod tests {
     #[test]
     fn no_budget_is_no_limit() {
         let mut pace = Pace::new(Duration::ZERO);
-        pace.note(512, 0, Duration::from_secs(9));
-        assert_eq!(pace.prompt_rows(0, false), usize::MAX);
+        pace.note(512, 0, 0.0, Duration::from_secs(9));
+        assert_eq!(pace.prompt_rows(0, false, 0.0), usize::MAX);
     }
 
     #[test]
@@ -101,12 +104,12 @@ mod tests {
         let mut pace = Pace::new(BUDGET);
         let steps = read(&mut pace, 4000, |rows, _| 0.010 + 0.0002 * rows as f32);
         assert_eq!(steps[..3], [64, 128, 256]);
-        let later = steps[4..steps.len() - 1].iter();
+        let later = steps[5..steps.len() - 1].iter();
         assert!(later.clone().all(|rows| (368..=456).contains(rows)), "{steps:?}");
     }
 
     #[test]
-    fn chunks_shrink_as_the_context_makes_rows_dearer() {
+    fn chunks_shrink_as_the_context_makes_rows_more_expensive() {
         let mut pace = Pace::new(BUDGET);
         let time = |rows: usize, context: usize| rows as f32 * (1e-4 + 1e-8 * context as f32);
         let steps = read(&mut pace, 60_000, time);
@@ -128,12 +131,11 @@ mod tests {
     #[test]
     fn answers_take_their_time_out_of_the_budget_and_solitude_doubles_it() {
         let mut pace = Pace::new(BUDGET);
-        pace.note(1024, 0, Duration::from_millis(256));
-        assert_eq!(pace.prompt_rows(0, false), 400);
-        assert_eq!(pace.prompt_rows(0, true), 800);
-        pace.note(0, 0, Duration::from_millis(60));
-        assert_eq!(pace.prompt_rows(0, false), 160);
-        pace.note(0, 0, Duration::from_millis(900));
-        assert_eq!(pace.prompt_rows(0, false), 96, "a hiccup counts for little");
+        pace.note(1024, 0, 0.0, Duration::from_millis(256));
+        assert_eq!(pace.prompt_rows(0, false, 0.0), 400);
+        assert_eq!(pace.prompt_rows(0, true, 0.0), 800);
+        assert_eq!(pace.prompt_rows(0, false, 0.060), 160);
+        pace.note(160, 0, 0.060, Duration::from_millis(100));
+        assert_eq!(pace.prompt_rows(0, false, 0.060), 160, "the answers' time is not the rows'");
     }
 }

@@ -1,6 +1,8 @@
 //! The boundary to the device.
 
-use crate::{Busy, DraftPlan, DraftTokens, EngineError, Part, StateShape, StepPlan, TokenLogprobs};
+use crate::{
+    Busy, DraftPlan, DraftTokens, EngineError, Experts, Part, StateShape, StepPlan, TokenLogprobs,
+};
 use forerun_base::{Bytes, Token};
 use forerun_model::Limits;
 use std::ops::Range;
@@ -22,6 +24,11 @@ pub trait Runner: Send {
     /// How long the device was busy since the last call, and how many steps it has passed in that time. A runner without a clock of
     /// the device's says nothing, and the host's is taken.
     fn take_busy(&mut self) -> Option<Busy> {
+        None
+    }
+
+    /// The mixture of experts that it runs, where it does: rows are priced by the experts they choose.
+    fn experts(&self) -> Option<Experts> {
         None
     }
 

@@ -5,9 +5,9 @@
 //! answers than rows, turns rotate. Leases go by priority, then arrival, and one in four by arrival alone.
 //! Room for the longest answer is leased at admission, so a running sequence never has to be thrown out.
 
-use crate::draft::Usual;
-use crate::pace::Pace;
-use crate::sequence::{Room, Sequence, Source, Standing};
+use crate::draft::{AcceptanceBySource, Tuning};
+use crate::pace::StepTimes;
+use crate::sequence::{Room, Sequence, Standing};
 use crate::share::{Claim, SHARE, share};
 use crate::{
     Admission, Event, FinishReason, MAX_LOGPROBS, Mode, Receipt, RejectError, Request, SampleSpec,
@@ -25,8 +25,8 @@ pub struct Scheduler {
     pub(crate) vocabulary: usize,
     /// What speculation did, for all sequences there were.
     pub(crate) speculated: Receipt,
-    /// How likely the head's drafts were, for all sequences there were.
-    usual: Usual,
+    /// How likely drafts were accepted, for all sequences there were.
+    acceptance: AcceptanceBySource,
     /// Tokens of all answers there were.
     pub(crate) generated: u64,
     next_id: u64,
@@ -46,7 +46,7 @@ impl Scheduler {
             vocabulary,
             sequences: Vec::new(),
             speculated: Receipt::default(),
-            usual: Usual::new(),
+            acceptance: AcceptanceBySource::shared(Tuning::DEFAULT),
             generated: 0,
             next_id: 0,
             turn: 0,
@@ -101,7 +101,7 @@ impl Scheduler {
             vocabulary: self.vocabulary,
             max_drafts: self.max_drafts(),
             text_drafts: self.speculation.text && self.speculation.mode != Mode::Off,
-            usual: self.usual,
+            acceptance: self.acceptance,
         }
     }
 
@@ -190,12 +190,12 @@ impl Scheduler {
     }
 
     /// Chooses among the sequences that hold a lease; writes the next step into `plan`.
-    pub(crate) fn plan(&mut self, states: &StateStore, pace: &Pace, plan: &mut StepPlan) {
+    pub(crate) fn plan(&mut self, states: &StateStore, times: StepTimes<'_>, plan: &mut StepPlan) {
         plan.clear();
         self.turn += 1;
         self.gather_claims(states);
         self.plan_answers(states, plan);
-        self.plan_prompts(states, pace, plan);
+        self.plan_prompts(states, times, plan);
     }
 
     /// Notes who is reading a prompt and how much of it is left.
@@ -240,7 +240,7 @@ impl Scheduler {
     }
 
     /// Adds prompts in the rows that are left, as many as the step has time for.
-    fn plan_prompts(&mut self, states: &StateStore, pace: &Pace, plan: &mut StepPlan) {
+    fn plan_prompts(&mut self, states: &StateStore, times: StepTimes<'_>, plan: &mut StepPlan) {
         if self.claims.is_empty() {
             return;
         }
@@ -250,7 +250,8 @@ impl Scheduler {
             sequence.tokens.len() - claim.left
         };
         let context = self.claims.iter().map(committed).max().unwrap_or(0);
-        let timely = pace.prompt_rows(context, running + waiting == 1);
+        let answers = times.costs.answers(plan);
+        let timely = times.pace.prompt_rows(context, running + waiting == 1, answers);
         let rows = timely.min(self.limits.rows - plan.tokens.len());
         let mut sampled =
             self.limits.sampled - plan.spans.iter().map(Span::sampled_rows).sum::<usize>();
@@ -324,9 +325,7 @@ impl Scheduler {
         let (drafted, accepted) = (span.drafts, settled.keep - span.confirmed());
         self.speculated.note(sequence.drafting.source, drafted, accepted);
         self.generated += emitted as u64;
-        if sequence.drafting.source == Source::Head {
-            self.usual.note(drafted, accepted);
-        }
+        self.acceptance.note(sequence.drafting.source, drafted, accepted);
         sequence.drafting.note_round(drafted, accepted);
         sequence.finish(end, events);
         settled

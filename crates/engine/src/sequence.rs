@@ -1,7 +1,7 @@
 //! One conversation: its tokens, how it is sampled, when it ends, what is drafted of it.
 
 use crate::cache::Published;
-use crate::draft::{Acceptance, NgramIndex, Usual};
+use crate::draft::{AcceptanceBySource, NgramIndex};
 use crate::history::History;
 use crate::{
     Constraint, Depth, Event, FinishReason, Receipt, Request, Sampling, SpanTokens, Watch,
@@ -53,8 +53,7 @@ pub(crate) struct Drafting {
     pub(crate) drafts: Vec<Token>,
     pub(crate) source: Source,
     pub(crate) text: NgramIndex,
-    pub(crate) text_acceptance: Acceptance,
-    pub(crate) mtp_acceptance: Acceptance,
+    pub(crate) acceptance: AcceptanceBySource,
     /// Positions the MTP cache has taken in.
     pub(crate) filled: u32,
     /// Drafts that the constraint has taken to say what may follow them.
@@ -80,8 +79,8 @@ pub(crate) struct Room {
     pub(crate) vocabulary: usize,
     pub(crate) max_drafts: usize,
     pub(crate) text_drafts: bool,
-    /// How likely the head's drafts are.
-    pub(crate) usual: Usual,
+    /// How likely drafts were accepted in the sequences before it.
+    pub(crate) acceptance: AcceptanceBySource,
 }
 
 impl Sequence {
@@ -97,8 +96,7 @@ impl Sequence {
             drafts: Vec::with_capacity(room.max_drafts),
             source: Source::Head,
             text: NgramIndex::new(if room.text_drafts { end } else { 0 }),
-            text_acceptance: Acceptance::new(&Usual::new()),
-            mtp_acceptance: Acceptance::new(&room.usual),
+            acceptance: AcceptanceBySource::like(&room.acceptance),
             filled: 0,
             ahead: 0,
             receipt: Receipt::default(),
@@ -225,11 +223,7 @@ impl Drafting {
     /// Takes the outcome of a round.
     pub(crate) fn note_round(&mut self, drafted: usize, accepted: usize) {
         self.receipt.note(self.source, drafted, accepted);
-        match self.source {
-            Source::Head => self.mtp_acceptance.note(drafted, accepted),
-            Source::Text => self.text_acceptance.note(drafted, accepted),
-            Source::Constraint => {}
-        }
+        self.acceptance.note(self.source, drafted, accepted);
         self.drafts.clear();
         self.source = Source::Head;
     }

@@ -1,10 +1,15 @@
 //! Prices of steps before the first request: a few timed steps on leases that are given back.
 
+use super::cost::band;
 use crate::plan::NOBODY;
 use crate::{Admission, DraftEntry, Engine, EngineError, Runner, SampleSpec};
-use forerun_base::LeaseId;
+use forerun_base::{LeaseId, Token};
 use std::time::{Duration, Instant};
 
+/// A prime that takes neighbours far apart in a vocabulary.
+const SPREAD: usize = 7919;
+/// Draft passes that are timed together: the first alone, and with others behind it.
+const CHAINS: [usize; 2] = [1, 3];
 /// Rows of one sequence that are timed.
 const SINGLE: [usize; 8] = [1, 2, 4, 3, 5, 6, 9, 17];
 /// Rows of many sequences that are timed: both sides of where a device with tiles of sixteen rows takes one more.
@@ -69,7 +74,10 @@ impl<R: Runner> Engine<R> {
         self.plan.clear();
         for (i, &lease) in leases.iter().enumerate() {
             let own = rows / leases.len() + usize::from(i < rows % leases.len());
-            let tokens = std::iter::repeat_n(0, own);
+            // Distinct tokens: rows that are alike would choose the same experts.
+            let vocabulary = self.scheduler.vocabulary.max(1);
+            let first = i * own;
+            let tokens = (first..first + own).map(|n| (n * SPREAD % vocabulary) as Token);
             let state = self.states.lease(lease);
             // What is taken unchecked is read as confirmed rows, and there is no log for others.
             let drafts = (own - 1).min(limits.log_rows);
@@ -80,15 +88,20 @@ impl<R: Runner> Engine<R> {
         let time = self.runner.take_busy().map_or_else(|| start.elapsed(), |busy| busy.step);
         if counts {
             self.costs.note_calibration(rows, time);
-            self.pace.note(rows - 1, 0, time);
+            self.pace.note(rows - 1, 0, self.costs.step(1, band(0)), time);
         }
-        if self.scheduler.limits.mtp { self.time_draft(leases, &sample, counts) } else { Ok(()) }
+        if !self.scheduler.limits.mtp {
+            return Ok(());
+        }
+        let depths = CHAINS.map(|depth| depth.min(self.scheduler.max_drafts()));
+        depths.into_iter().try_for_each(|depth| self.time_chain(leases, &sample, depth, counts))
     }
 
-    fn time_draft(
+    fn time_chain(
         &mut self,
         leases: &[LeaseId],
         sample: &SampleSpec,
+        depth: usize,
         counts: bool,
     ) -> Result<(), EngineError> {
         self.draft_plan.clear();
@@ -102,7 +115,7 @@ impl<R: Runner> Engine<R> {
                 start: 0,
                 tokens: i..i + 1,
                 blocks: first..self.draft_plan.blocks.len(),
-                depth: self.scheduler.max_drafts().min(2),
+                depth,
                 sample: sample.clone(),
                 candidates: self.scheduler.draft_candidates(&[]),
                 constrained: false,
@@ -113,7 +126,7 @@ impl<R: Runner> Engine<R> {
             self.runner.draft(&mut self.draft_plan, &mut self.drafts, &mut |_, _, _| {})?;
         let time = self.runner.take_busy().map_or_else(|| start.elapsed(), |busy| busy.other);
         if counts {
-            self.costs.note_draft_calibration(passes, leases.len(), time);
+            self.costs.note_chain_calibration(leases.len(), passes, time);
         }
         Ok(())
     }

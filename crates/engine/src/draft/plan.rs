@@ -130,6 +130,11 @@ impl DraftTokens {
         self.counts.iter().copied().max().unwrap_or(0)
     }
 
+    /// Entries that have any.
+    pub fn drafting(&self) -> usize {
+        self.counts.iter().filter(|&&count| count > 0).count()
+    }
+
     /// The drafts of entry number `entry`.
     pub fn of(&self, entry: usize) -> &[Token] {
         let first = entry * self.stride;

@@ -1,6 +1,6 @@
 //! What the operator and a request say about speculation.
 
-use super::depth::MAX_DEPTH;
+use super::MAX_DEPTH;
 use crate::EngineError;
 use forerun_base::Token;
 

@@ -1,6 +1,6 @@
 //! What speculation did for one answer.
 
-use super::depth::MAX_DEPTH;
+use super::MAX_DEPTH;
 use crate::sequence::Source;
 
 /// Counts of one answer's rounds. A round is a step that sampled at least one token.

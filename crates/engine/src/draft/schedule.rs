@@ -1,7 +1,9 @@
 //! Which sequences get drafts, from where, and how many.
 
-use super::cost::CostTable;
-use super::depth::{Acceptance, Candidate, choose};
+use super::acceptance::Acceptance;
+use super::cost::RoundCosts;
+use super::decision::{Candidate, StepShape, decide};
+use super::tuning::Tuning;
 use super::{DraftEntry, DraftPlan, DraftTokens, DraftVocabulary};
 use crate::constraint::allowed;
 use crate::scheduler::{lease_of, sample_spec};
@@ -10,20 +12,48 @@ use crate::{Depth, Event, Mode, Scheduler, SpanTokens, StateStore, StepPlan};
 use forerun_base::Token;
 use forerun_model::MAX_LAG;
 
-/// Tokens that must repeat before the text is trusted over the MTP head.
-const LONG_RUN: usize = 6;
-
-/// What drafting keeps from step to step.
+/// What the choice of depths keeps from step to step, besides what it learns of costs and acceptance.
 #[derive(Debug)]
-pub(crate) struct DraftScratch {
+pub(crate) struct DepthChooser {
+    tuning: Tuning,
+    /// Rounds that may be lost to learning.
+    credit: f32,
     candidates: Vec<Candidate>,
     owners: Vec<usize>,
 }
 
-impl DraftScratch {
+impl DepthChooser {
     pub(crate) fn with_capacity(sequences: usize) -> Self {
-        let (candidates, owners) = (Vec::with_capacity(sequences), Vec::with_capacity(sequences));
-        Self { candidates, owners }
+        let tuning = Tuning::DEFAULT;
+        Self {
+            tuning,
+            credit: 0.5 * tuning.most_credit,
+            candidates: Vec::with_capacity(sequences),
+            owners: Vec::with_capacity(sequences),
+        }
+    }
+
+    /// Chooses the depths of the candidates.
+    fn choose(&mut self, costs: &RoundCosts, shape: StepShape) {
+        if self.candidates.iter().any(Candidate::is_open) {
+            let Self { tuning, credit, candidates, .. } = self;
+            *credit = (*credit + tuning.exploration).min(tuning.most_credit);
+            *credit -= decide(candidates, costs, shape, *credit, tuning);
+        }
+    }
+}
+
+#[cfg(test)]
+impl DepthChooser {
+    pub(super) fn credit(&self) -> f32 {
+        self.credit
+    }
+
+    /// The depth of a sequence that is alone.
+    pub(super) fn one(&mut self, candidate: Candidate, costs: &RoundCosts) -> usize {
+        self.candidates = vec![candidate];
+        self.choose(costs, StepShape { others: 0, rows: 32, context: 0 });
+        self.candidates[0].depth
     }
 }
 
@@ -34,13 +64,13 @@ impl Scheduler {
         &mut self,
         step: &StepPlan,
         states: &StateStore,
-        costs: &CostTable,
-        scratch: &mut DraftScratch,
+        costs: &RoundCosts,
+        chooser: &mut DepthChooser,
         plan: &mut DraftPlan,
     ) {
         plan.clear();
-        scratch.candidates.clear();
-        scratch.owners.clear();
+        chooser.candidates.clear();
+        chooser.owners.clear();
         let mut others = 0;
         for span in &step.spans {
             let Some(at) = self.find(span.seq) else { continue };
@@ -49,19 +79,23 @@ impl Scheduler {
                 continue;
             }
             if let Some(candidate) = self.candidate(at, states) {
-                scratch.candidates.push(candidate);
-                scratch.owners.push(at);
+                chooser.candidates.push(candidate);
+                chooser.owners.push(at);
             } else {
                 others += 1;
             }
         }
-        self.choose_depths(scratch, costs, [others, step.context()]);
+        // What is taken unchecked has no acceptance to go by.
+        if self.speculation.mode != Mode::Optimistic {
+            let (rows, context) = (self.limits.rows, step.context());
+            chooser.choose(costs, StepShape { others, rows, context });
+        }
         for span in &step.spans {
             let Some(at) = self.find(span.seq).filter(|&at| !self.sequences[at].failed) else {
                 continue;
             };
-            let chosen = scratch.owners.iter().position(|&owner| owner == at);
-            let from_head = match chosen.map(|i| scratch.candidates[i]) {
+            let chosen = chooser.owners.iter().position(|&owner| owner == at);
+            let from_head = match chosen.map(|i| chooser.candidates[i]) {
                 Some(candidate) if candidate.free => {
                     self.sequences[at].drafting.drafts.truncate(candidate.depth);
                     0
@@ -108,30 +142,28 @@ impl Scheduler {
         if limit == 0 || (mode == Mode::Optimistic && sequence.logprobs.is_some()) {
             return None;
         }
+        let auto = sequence.drafting.depth == Depth::Auto;
+        let sized = |candidate: Candidate| if auto { candidate } else { candidate.fixed() };
         let Sequence { tokens, drafting, constraint, .. } = sequence;
         if let Some(constraint) = constraint {
             constraint.forced(limit, &mut drafting.drafts);
             if !drafting.drafts.is_empty() {
                 drafting.source = Source::Constraint;
                 let limit = drafting.drafts.len();
-                return Some(Candidate::new(Acceptance::always(), limit, true));
+                return Some(sized(Candidate::new(Acceptance::certain(), limit, true)));
             }
         }
         let agreed = drafting.text.draft(tokens, limit, &mut drafting.drafts);
-        let likelier = drafting.text_acceptance.first() >= drafting.mtp_acceptance.first();
-        let trusted = agreed > 0 && (!head || (agreed >= LONG_RUN && likelier));
-        if !trusted {
-            drafting.drafts.clear();
-        }
+        let by_source = &drafting.acceptance;
+        let likelier = by_source.text.chance(0) >= by_source.head.chance(0);
+        let trusted = agreed > 0 && (!head || (agreed >= Tuning::DEFAULT.long_repeat && likelier));
         if trusted {
             drafting.source = Source::Text;
             let limit = drafting.drafts.len();
-            Some(Candidate::new(drafting.text_acceptance, limit, true))
-        } else if head {
-            Some(Candidate::new(drafting.mtp_acceptance, limit, false))
-        } else {
-            None
+            return Some(sized(Candidate::new(by_source.text, limit, true)));
         }
+        drafting.drafts.clear();
+        head.then(|| sized(Candidate::new(by_source.head, limit, false)))
     }
 
     /// Whether the MTP head has, or can still be given, all it needs to know of a sequence.
@@ -140,27 +172,6 @@ impl Scheduler {
         let committed = lease_of(sequence).map_or(0, |lease| states.lease(lease).committed);
         let lag = (committed - sequence.drafting.filled.min(committed)) as usize;
         self.limits.mtp && lag <= self.limits.hidden_window()
-    }
-
-    /// Lowers the depths of those that leave the choice to us.
-    fn choose_depths(
-        &self,
-        scratch: &mut DraftScratch,
-        costs: &CostTable,
-        [others, context]: [usize; 2],
-    ) {
-        if self.speculation.mode == Mode::Optimistic {
-            return;
-        }
-        let auto = |at: &usize| self.sequences[*at].drafting.depth == Depth::Auto;
-        if scratch.owners.iter().any(auto) {
-            choose(&mut scratch.candidates, costs, [others, self.limits.rows], context);
-            for (candidate, at) in scratch.candidates.iter_mut().zip(&scratch.owners) {
-                if !auto(at) {
-                    candidate.depth = candidate.limit;
-                }
-            }
-        }
     }
 
     /// Tokens the MTP head is to choose from after a text.

@@ -64,6 +64,11 @@ impl KvCache {
 }
 
 impl AttentionSpec {
+    pub(super) fn weights(&self, hidden: usize) -> usize {
+        let queries = self.heads * (2 + usize::from(self.gated));
+        hidden * self.head_dim * (queries + 2 * self.kv_heads)
+    }
+
     pub(super) fn state(&self, limits: &Limits) -> [StateDecl; 2] {
         let ring = self.window.is_some();
         let layout = CacheLayout {

@@ -37,6 +37,10 @@ struct Inputs {
 }
 
 impl DeltaSpec {
+    pub(super) fn weights(&self, hidden: usize) -> usize {
+        hidden * (self.shape.channels() + 2 * self.shape.value_heads * self.shape.dv)
+    }
+
     pub(super) fn state(&self, limits: &Limits) -> [StateDecl; 4] {
         let Self { shape, taps } = self;
         let (log, channels) = (limits.log_rows, shape.channels());

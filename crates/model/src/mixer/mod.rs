@@ -43,6 +43,15 @@ impl MixerSpec {
         self.attention().and_then(|spec| spec.shares)
     }
 
+    /// How many weights its products read, for a residual stream of this width; vectors and kernels left out.
+    pub fn weights(&self, hidden: usize) -> usize {
+        match self {
+            Self::Attention(spec) => spec.weights(hidden),
+            Self::Delta(spec) => spec.weights(hidden),
+            Self::ShortConv(spec) => spec.weights(hidden),
+        }
+    }
+
     /// What it keeps of sequences.
     pub(crate) fn state(&self, limits: &Limits) -> Vec<StateDecl> {
         match self {

@@ -26,6 +26,10 @@ struct Projection {
 }
 
 impl ShortConvSpec {
+    pub(super) fn weights(&self, hidden: usize) -> usize {
+        4 * hidden * self.channels
+    }
+
     pub(super) fn state(&self, limits: &Limits) -> [StateDecl; 2] {
         let (window, log) = ((self.taps - 1) * self.channels, limits.log_rows * self.channels);
         [
