@@ -17,18 +17,19 @@ const CLOSE_ROUTERS: [&str; 3] = ["gemma4_moe", "gguf_gemma4_moe_q4_0", "mlx_gem
 fn logits_and_greedy_text_match_on_every_device() {
     for name in GOLDENS {
         let golden = Golden::open(name);
-        let (prompt, expected) = (golden.tokens("input_ids"), golden.f32("logits").values);
+        let (prompt, expected) = (golden.tokens("input_ids"), golden.logits());
         for device in Device::ALL {
             for (kv, limit) in [(DType::F32, 2e-3), (DType::F16, 2e-2)] {
                 if kv == DType::F16 && CLOSE_ROUTERS.contains(&name) {
                     continue;
                 }
                 let mut engine = engine(name, device, &settings(kv));
-                let logits = score(&mut engine, &prompt);
-                assert_close(&format!("{name} on {device:?}, kv {kv}"), &expected, &logits, limit);
+                let logits = expected.of(&score(&mut engine, &expected.text));
+                let what = format!("{name} on {device:?}, kv {kv}");
+                assert_close(&what, &expected.values, &logits, limit);
                 engine.submit(parked(prompt.clone(), 32)).expect("accepted");
                 let (text, _) = finish(&mut engine).remove(0);
-                assert_eq!(text, golden.tokens("greedy.ids"), "{name} on {device:?}, kv {kv}");
+                assert_eq!(text, golden.tokens("greedy.ids"), "{what}");
             }
         }
     }
@@ -39,11 +40,12 @@ fn coarser_caches_work() {
     // Dense models only: rounding may turn a close choice of experts.
     for name in ["llama", "qwen3", "qwen3_5", "mlx_qwen3_5_4bit"] {
         let golden = Golden::open(name);
-        let (prompt, expected) = (golden.tokens("input_ids"), golden.f32("logits").values);
+        let expected = golden.logits();
         for device in Device::ALL {
             for (kv, limit) in [(DType::BF16, 0.2), (DType::I8, 0.4)] {
-                let logits = score(&mut engine(name, device, &settings(kv)), &prompt);
-                assert_close(&format!("{name} on {device:?}, kv {kv}"), &expected, &logits, limit);
+                let all = score(&mut engine(name, device, &settings(kv)), &expected.text);
+                let what = format!("{name} on {device:?}, kv {kv}");
+                assert_close(&what, &expected.values, &expected.of(&all), limit);
             }
         }
     }
