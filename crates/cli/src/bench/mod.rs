@@ -5,6 +5,7 @@
 //! ([`session`]), and only what was measured against its baseline is called a gain ([`summary`]).
 
 mod arm;
+mod chart;
 mod csv;
 mod engines;
 mod long;
@@ -26,15 +27,21 @@ use crate::bundled;
 use crate::exit::Outcome;
 use crate::load::Source;
 use crate::report::SamplingReport;
-use anyhow::bail;
+use anyhow::{Context, anyhow, bail};
 use engines::Engines;
 use plan::Plan;
+use serde_json::Value;
 use session::Session;
+use std::path::Path;
 use summary::{CellSummary, ReadingSummary, Summary};
 
 pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
     if args.json && args.csv.as_deref() == Some("-") {
         bail!("stdout holds JSON or CSV, not both; give --csv a file");
+    }
+    if let (Some(report), Some(chart)) = (&args.from, &args.svg) {
+        redraw(report, chart)?;
+        return Ok(Outcome::Done);
     }
     let model = args.model.clone().map_or_else(bundled::find, Ok)?;
     let source = Source::open(&model, &args.model_options)?;
@@ -69,8 +76,23 @@ fn compare(args: &BenchArgs, source: &Source) -> anyhow::Result<()> {
         cells,
         measurements: summary::measurements(&plan, &readings, &measured),
     };
+    if let Some(path) = &args.svg {
+        write_chart(&serde_json::to_value(&summary)?, path)?;
+    }
     output::show(args, &summary, || table::text(&summary), || csv::text(&summary))?;
     check_gain(args, &summary)
+}
+
+/// The chart of a report that was written before.
+fn redraw(report: &Path, path: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(report).with_context(|| report.display().to_string())?;
+    let value = serde_json::from_str(&text).with_context(|| report.display().to_string())?;
+    write_chart(&value, path)
+}
+
+fn write_chart(report: &Value, path: &Path) -> anyhow::Result<()> {
+    let svg = chart::svg(report).map_err(|why| anyhow!("--svg: {why}"))?;
+    std::fs::write(path, svg).with_context(|| path.display().to_string())
 }
 
 /// Holds auto to what was asked of it.
