@@ -46,9 +46,10 @@ fn text(engine: &mut Engine<ModelRunner>, request: Request) -> Vec<u32> {
 /// Logits and greedy text of the reference implementation.
 fn matches(name: &str, device: fn() -> Cuda) {
     let golden = Golden::open(name);
-    let (prompt, expected) = (golden.tokens("input_ids"), golden.f32("logits").values);
+    let (prompt, expected) = (golden.tokens("input_ids"), golden.logits());
     let mut engine = engine(name, device(), &settings(48, DType::F32));
-    assert_close(name, &expected, &score(&mut engine, &prompt), 2e-3);
+    let logits = expected.of(&score(&mut engine, &expected.text));
+    assert_close(name, &expected.values, &logits, 2e-3);
     let found = text(&mut engine, Request::greedy(prompt, 32));
     assert_eq!(found, golden.tokens("greedy.ids"), "{name}");
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod arm;
+mod chart;
 mod comparison;
 mod csv;
 mod engines;
@@ -23,6 +24,7 @@ mod spread;
 mod table;
 
 pub use arm::{ArmDrafters, BenchArm};
+pub use chart::chart_svg;
 pub use comparison::{BenchComparison, compare};
 pub use error::{BenchError, LoadError};
 pub use long::{LongReport, long};

@@ -5,16 +5,18 @@ use crate::args::BenchArgs;
 use crate::exit::Outcome;
 use crate::load::Source;
 use crate::{bundled, generation, ids, terminal};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use forerun::PromptKind;
 use forerun_backend::Backend;
 use forerun_bench::{
-    BenchEvent, BenchModel, BenchOptions, BenchPrompt, LoadError, LoadModel, compare, long,
-    roofline,
+    BenchEvent, BenchModel, BenchOptions, BenchPrompt, LoadError, LoadModel, chart_svg, compare,
+    long, roofline,
 };
 use forerun_engine::{Engine, ModelRunner, Sampling, Settings};
 use indicatif::ProgressBar;
 use serde::Serialize;
+use serde_json::Value;
+use std::path::Path;
 
 /// The noise of a run that does not name a seed: two runs measure the same text.
 const SEED: u64 = 1;
@@ -22,6 +24,10 @@ const SEED: u64 = 1;
 pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
     if args.json && args.csv.as_deref() == Some("-") {
         bail!("stdout holds JSON or CSV, not both; give --csv a file");
+    }
+    if let (Some(report), Some(chart)) = (&args.from, &args.svg) {
+        redraw(report, chart)?;
+        return Ok(Outcome::Done);
     }
     let path = args.model.clone().map_or_else(bundled::find, Ok)?;
     let source = Source::open(&path, &args.model_options)?;
@@ -43,10 +49,25 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
         let mut bar = Bar::new("{wide_bar} {pos}/{len} {msg} {eta}");
         let comparison = compare(&options, &model, &mut load, &mut |event| bar.show(event))?;
         let report = comparison.report();
+        if let Some(path) = &args.svg {
+            write_chart(&serde_json::to_value(&report)?, path)?;
+        }
         show(args, &report, || report.table(), || report.csv())?;
         args.min_gain.map_or(Ok(()), |least| report.check_gain(least))?;
     }
     Ok(Outcome::Done)
+}
+
+/// The chart of a report that was written before.
+fn redraw(report: &Path, path: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(report).with_context(|| report.display().to_string())?;
+    let value = serde_json::from_str(&text).with_context(|| report.display().to_string())?;
+    write_chart(&value, path)
+}
+
+fn write_chart(report: &Value, path: &Path) -> anyhow::Result<()> {
+    let svg = chart_svg(report).map_err(|why| anyhow!("--svg: {why}"))?;
+    std::fs::write(path, svg).with_context(|| path.display().to_string())
 }
 
 fn options(args: &BenchArgs, source: &Source) -> anyhow::Result<BenchOptions> {

@@ -16,5 +16,5 @@ pub mod tiny;
 pub mod tolerance;
 
 pub use forerun_backend::Budget;
-pub use golden::{Array, GOLDENS, Golden};
+pub use golden::{Array, GOLDENS, Golden, LogitRows};
 pub use recorder::{POISON_INDEX, Recorder, RecorderStats, RecorderWatch};

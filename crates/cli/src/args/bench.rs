@@ -14,6 +14,7 @@ Examples:
   forerun bench --temperature 0.8 --seed 7           acceptance when sampling
   forerun bench --min-gain 0.97                      fails if auto loses more than 3 %
   forerun bench --file story.txt --ids 5,6,7 --json
+  forerun bench --arms plain,3,auto --svg speed.svg  a chart of the arms
   forerun bench --roofline                           each operation against the machine's best
   forerun bench --roofline --batch 16                the same, and of 16 sequences decoded together
   forerun bench ~/models/qwen3.5 --roofline --read 2048 --tokens 64 --csv roofline.csv
@@ -138,6 +139,14 @@ pub(crate) struct BenchArgs {
     /// Write one line per measurement as CSV; `-` for stdout instead of the table
     #[arg(long, value_name = "FILE|-")]
     pub(crate) csv: Option<String>,
+
+    /// Draw decoding speed by arm as a bar chart (SVG)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["roofline", "long"])]
+    pub(crate) svg: Option<PathBuf>,
+
+    /// Draw a report of `--json` that was written before, instead of measuring
+    #[arg(long, value_name = "FILE", requires = "svg")]
+    pub(crate) from: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) model_options: ModelArgs,

@@ -1,12 +1,12 @@
 //! `forerun bench`. Nothing here asks how fast anything is.
 
-use crate::program::{forerun, json, repository, stderr, stdout};
+use crate::program::{forerun, golden, json, stderr, stdout};
 use serde_json::Value;
 
 const SMALL: [&str; 6] = ["--tokens", "6", "--reps", "1", "--read", "20"];
 
 fn tiny() -> String {
-    repository("crates/testkit/goldens/qwen3_5")
+    golden("qwen3_5")
 }
 
 fn arms(cell: &Value) -> Vec<&Value> {
@@ -93,7 +93,7 @@ fn csv_has_a_line_per_measurement_on_stdout_or_in_a_file() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_before_weights_are_read() {
-    let (model, headless) = (tiny(), repository("crates/testkit/goldens/qwen3"));
+    let (model, headless) = (tiny(), golden("qwen3"));
     let cases = [
         (&model, &["--arms", "auto,auto"][..], "--arms names auto twice"),
         (&headless, &["--arms", "mtp:2"], "arm mtp:2: the model has no MTP head"),
@@ -112,7 +112,32 @@ fn what_cannot_be_measured_is_refused_before_weights_are_read() {
 
 #[test]
 fn a_model_without_a_head_is_measured_with_drafts_from_the_text() {
-    let model = repository("crates/testkit/goldens/qwen3");
+    let model = golden("qwen3");
     let report = json(&[&["bench", &model, "--ids", "1,2,1,2,1,2"], &SMALL[..]].concat());
     assert_eq!(report["arms"], serde_json::json!(["plain", "ngram:4", "auto"]));
+}
+
+#[test]
+fn a_chart_is_drawn_while_measuring_or_from_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let report =
+        forerun(&[&["bench", &tiny(), "--json", "--svg", &at("a.svg")], &SMALL[..]].concat());
+    let text = stdout(&report);
+    std::fs::write(at("report.json"), &text).unwrap();
+    let again = forerun(&["bench", "--from", &at("report.json"), "--svg", &at("b.svg")]);
+    assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    let (measured, drawn) = ["a.svg", "b.svg"].map(|name| std::fs::read(at(name)).unwrap()).into();
+    assert_eq!(measured, drawn);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let bars =
+        report["cells"].as_array().unwrap().iter().map(|cell| arms(cell).len()).sum::<usize>();
+    let found = String::from_utf8(measured).unwrap().matches("class=\"bar\"").count();
+    assert!(bars > 1 && found == bars, "{found} of {bars} bars");
+    std::fs::write(at("other.json"), "{}").unwrap();
+    let other = forerun(&["bench", "--from", &at("other.json"), "--svg", &at("c.svg")]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(stderr(&other).contains("neither `cells`"), "{}", stderr(&other));
+    let alone = forerun(&["bench", "--from", &at("report.json")]);
+    assert_eq!(alone.status.code(), Some(2), "{}", stderr(&alone));
 }

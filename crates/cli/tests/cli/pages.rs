@@ -1,11 +1,15 @@
 //! Commands on the model pages run as they stand.
 
 use crate::program::{command, run};
+use forerun_testkit::{GOLDENS, Golden};
 use std::path::Path;
 
 #[test]
 fn every_command_on_a_model_page_that_names_a_golden_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for name in GOLDENS.into_iter().chain(["gemma4_assistant"]) {
+        assert!(Golden::open(name).checkpoint().ends_with(Path::new("target/goldens").join(name)));
+    }
     let mut done = 0;
     for entry in std::fs::read_dir(root.join("docs/models")).unwrap() {
         let path = entry.unwrap().path();
@@ -14,7 +18,7 @@ fn every_command_on_a_model_page_that_names_a_golden_runs() {
         }
         let page = std::fs::read_to_string(&path).unwrap();
         for line in page.lines().filter(|line| line.starts_with("forerun ")) {
-            if !line.contains("crates/testkit/goldens") {
+            if !line.contains("target/goldens") {
                 continue;
             }
             let mut program = command(&[]);

@@ -11,6 +11,11 @@ pub(crate) fn bundled() -> String {
     repository("models/tales-28m")
 }
 
+/// A golden checkpoint.
+pub(crate) fn golden(name: &str) -> String {
+    Golden::open(name).checkpoint().display().to_string()
+}
+
 pub(crate) fn repository(path: &str) -> String {
     let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect();
     root.canonicalize().unwrap().join(path).display().to_string()

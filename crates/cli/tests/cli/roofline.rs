@@ -1,13 +1,9 @@
 //! `forerun bench --roofline` and `--long`. Nothing here asks how fast anything is.
 
-use crate::program::{bundled, forerun, json, repository, stderr, stdout};
+use crate::program::{bundled, forerun, golden, json, stderr, stdout};
 use serde_json::Value;
 
 const SMALL: [&str; 7] = ["--roofline", "--read", "40", "--tokens", "8", "--reps", "1"];
-
-fn golden(name: &str) -> String {
-    repository(&format!("crates/testkit/goldens/{name}"))
-}
 
 fn measured(model: &str) -> Value {
     json(&[&["bench", model], &SMALL[..]].concat())

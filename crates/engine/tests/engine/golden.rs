@@ -21,7 +21,7 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
 fn logits_and_greedy_text_match_on_every_device() {
     for name in GOLDENS {
         let golden = Golden::open(name);
-        let (prompt, expected) = (golden.tokens("input_ids"), golden.f32("logits").values);
+        let (prompt, expected) = (golden.tokens("input_ids"), golden.logits());
         let mut whole: Vec<Vec<f32>> = Vec::new();
         for device in Device::ALL {
             for (kv, limit) in [(DType::F32, 2e-3), (DType::F16, 2e-2)] {
@@ -29,19 +29,20 @@ fn logits_and_greedy_text_match_on_every_device() {
                     continue;
                 }
                 let mut engine = engine(name, device, &settings(kv));
-                let logits = score(&mut engine, &prompt);
-                assert_close(&format!("{name} on {device:?}, kv {kv}"), &expected, &logits, limit);
+                let scores = score(&mut engine, &expected.text);
+                let what = format!("{name} on {device:?}, kv {kv}");
+                assert_close(&what, &expected.values, &expected.of(&scores), limit);
                 match device {
-                    Device::Tuned => whole.push(logits),
+                    Device::Tuned => whole.push(scores),
                     Device::Cut => {
                         let uncut = whole.remove(0);
-                        assert!(same_bits(&logits, &uncut), "{name}, kv {kv}: a cut changed bits");
+                        assert!(same_bits(&scores, &uncut), "{what}: a cut changed bits");
                     }
                     Device::Plain | Device::Recorded => {}
                 }
                 engine.submit(parked(prompt.clone(), 32)).expect("accepted");
                 let (text, _) = finish(&mut engine).remove(0);
-                assert_eq!(text, golden.tokens("greedy.ids"), "{name} on {device:?}, kv {kv}");
+                assert_eq!(text, golden.tokens("greedy.ids"), "{what}");
             }
         }
     }
@@ -52,11 +53,12 @@ fn coarser_caches_work() {
     // Dense models only: rounding may turn a close choice of experts.
     for name in ["llama", "qwen3", "qwen3_5", "mlx_qwen3_5_4bit"] {
         let golden = Golden::open(name);
-        let (prompt, expected) = (golden.tokens("input_ids"), golden.f32("logits").values);
+        let expected = golden.logits();
         for device in Device::ALL {
             for (kv, limit) in [(DType::BF16, 0.2), (DType::I8, 0.4)] {
-                let logits = score(&mut engine(name, device, &settings(kv)), &prompt);
-                assert_close(&format!("{name} on {device:?}, kv {kv}"), &expected, &logits, limit);
+                let all = score(&mut engine(name, device, &settings(kv)), &expected.text);
+                let what = format!("{name} on {device:?}, kv {kv}");
+                assert_close(&what, &expected.values, &expected.of(&all), limit);
             }
         }
     }
