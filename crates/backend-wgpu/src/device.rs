@@ -83,9 +83,10 @@ impl Wgpu {
         Ok(Self { device, info, number, programs: Vec::new() })
     }
 
-    /// Whether the adapter computes on the CPU.
-    pub fn is_software(&self) -> bool {
-        self.info.device_type == wgpu::DeviceType::Cpu
+    /// Whether the adapter is likely faster than the processor beside it.
+    pub fn is_discrete_or_apple(&self) -> bool {
+        let discrete = self.info.device_type == wgpu::DeviceType::DiscreteGpu;
+        discrete || self.info.backend == wgpu::Backend::Metal
     }
 
     /// Checks an operation and lays down its launches.

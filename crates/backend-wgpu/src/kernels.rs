@@ -48,6 +48,7 @@ kernels! {
     QUERIES: "queries", "queries", ["prelude", "reduce", "attention_inputs"];
     KEEP: "keep", "keep", ["prelude", "reduce", "attention_inputs"];
     ATTENTION: "attention", "attention", ["prelude", "reduce", "attention"];
+    ATTENTION_MERGE: "attention_merge", "merge", ["prelude", "reduce", "attention"];
     CONV: "conv", "conv", ["prelude", "reduce", "spans", "conv"];
     UNIT: "unit", "unit", ["prelude", "reduce", "spans", "conv"];
     GATES: "gates", "gates", ["prelude", "spans", "gates"];

@@ -10,7 +10,14 @@ use naga::{Module, ShaderStage};
 const VARIANTS: [&[(&str, f64)]; 5] = [
     &[],
     &[("KIND", 1.0), ("CODES", 4.0), ("BITS", 32.0), ("SCALE", 4.0), ("NAMING", 0.0)],
-    &[("KIND", 2.0), ("CODES", 2.0), ("BITS", 4.0), ("SCALE", 3.0), ("NAMING", 1.0)],
+    &[
+        ("KIND", 2.0),
+        ("CODES", 2.0),
+        ("BITS", 4.0),
+        ("SCALE", 3.0),
+        ("NAMING", 1.0),
+        ("SPLIT", 1.0),
+    ],
     &[("KIND", 3.0), ("CODES", 0.0), ("BITS", 3.0), ("OFFSET", 1.0), ("NAMING", 2.0)],
     &[("CODES", 3.0), ("BITS", 8.0), ("SCALE", 2.0), ("COLUMNS", 16.0)],
 ];

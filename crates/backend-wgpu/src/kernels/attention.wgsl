@@ -2,16 +2,18 @@
 //
 // Math: forerun_backend::op::Attention.
 // Layout: forerun_backend::op::CacheLayout.
-// Numerics: f32. Keys are taken in chunks of 64 at absolute positions, ascending; a chunk's maximum and sum join those before it. A key
-//   that the row does not see takes no part, whatever is stored there. The order depends on the row's position alone.
-// Shape of the launch: a workgroup of 64 invocations for each row and head. An invocation has a key of the chunk, then elements of the
-//   output.
+// Numerics: f32. Keys are taken in chunks of 64 at absolute positions, chunks in partitions of 1024. Within a partition a chunk's maximum
+//   and sum join those of the chunks before it; partitions are merged ascending. A key that the row does not see takes no part, whatever is
+//   stored there. The order depends on the row's position alone: one workgroup for all partitions and one for each give the same bits.
+// Shape of the launch: `attention`: a workgroup of 64 invocations for each row and head, with SPLIT for each partition of them, which then
+//   leaves maximum, sum and mixed values in `out`. An invocation has a key of the chunk, then elements of the output. `merge`, after a
+//   split one: a workgroup for each row and head, whose `q` is what the partitions left.
 // Limits: heads of at most 1024 elements.
 
 struct Sizes {
   q: u32, k: u32, v: u32, positions: u32, span_of: u32, tables: u32, out: u32, rows: u32,
   heads: u32, kv_heads: u32, dim: u32, block: u32, blocks: u32, table_width: u32, lines: u32, window: u32,
-  scale: f32, site: u32,
+  scale: f32, site: u32, partitions: u32,
 }
 var<immediate> p: Sizes;
 @group(0) @binding(1) var<storage, read> q: array<f32>;
@@ -24,9 +26,14 @@ var<immediate> p: Sizes;
 
 // 0 f32, 1 f16, 2 bf16, 3 codes.
 override KIND: u32 = 0u;
+override SPLIT: bool = false;
+
+// Keys of a partition, which has 16 chunks.
+const PARTITION: u32 = 1024u;
 
 var<workgroup> query: array<f32, 1024>;
 var<workgroup> mixed: array<f32, 1024>;
+var<workgroup> total: array<f32, 1024>;
 var<workgroup> weights: array<f32, 64>;
 var<workgroup> parts: array<u32, 64>;
 
@@ -69,54 +76,56 @@ fn score_of(part: u32, at: u32) -> f32 {
   return dot * p.scale;
 }
 
-@compute @workgroup_size(64)
-fn attention(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let number = flat(wg, n);
-  let row = number / p.heads;
-  let head = number % p.heads / (p.heads / p.kv_heads);
-  var here = row < p.rows;
-  var line = 0u;
-  var last = 0u;
-  if (here) {
-    line = span_of[p.span_of + row];
-    last = positions[p.positions + row];
-    here = inside(p.site, line, p.lines) && inside(p.site + 1u, last, p.table_width * p.block);
-  }
-  let keys = select(0u, last + 1u, here);
-  let first = select(0u, keys - min(keys, p.window), here);
-  if (here) {
-    for (var i = lane; i < p.dim; i += LANES) {
-      query[i] = q[p.q + number * p.dim + i];
-      mixed[i] = 0.0;
-    }
-  }
+// The keys that a row sees, as the first and one past the last; none where an index points nowhere.
+struct Seen { line: u32, first: u32, keys: u32 }
+
+fn seen_by(row: u32) -> Seen {
+  if (row >= p.rows) { return Seen(0u, 0u, 0u); }
+  let line = span_of[p.span_of + row];
+  let last = positions[p.positions + row];
+  if (!(inside(p.site, line, p.lines) && inside(p.site + 1u, last, p.table_width * p.block))) { return Seen(0u, 0u, 0u); }
+  return Seen(line, last + 1u - min(last + 1u, p.window), last + 1u);
+}
+
+// What all invocations of a workgroup agree on, so that they go through the same loops.
+var<workgroup> bounds: vec2<u32>;
+fn agreed(lane: u32, x: vec2<u32>) -> vec2<u32> {
+  if (lane == 0u) { bounds = x; }
+  return workgroupUniformLoad(&bounds);
+}
+
+// Maximum and sum of a partition's chunks; their mixed values are left in `mixed`.
+fn partition_of(lane: u32, seen: Seen, head: u32, which: u32) -> vec2<f32> {
   let stored = p.dim + select(0u, 2u * ((p.dim + 31u) / 32u), KIND == 3u);
+  let range = agreed(lane, vec2(
+    max(seen.first, which * PARTITION) / 64u,
+    min((seen.keys + 63u) / 64u, (which + 1u) * (PARTITION / 64u)),
+  ));
   var most = bitcast<f32>(MINUS_INFINITY_BITS);
   var sum = 0.0;
-  workgroupBarrier();
-  // Every invocation of a workgroup goes through the same chunks.
-  let chunks = workgroup_uniform_chunks(lane, (keys + 63u) / 64u);
-  for (var chunk = first / 64u; chunk < chunks; chunk++) {
+  for (var i = lane; i < p.dim; i += LANES) { mixed[i] = 0.0; }
+  for (var chunk = range.x; chunk < range.y; chunk++) {
     let key = chunk * 64u + lane;
-    var seen = key >= first && key < keys;
+    var visible = key >= seen.first && key < seen.keys;
     var score = bitcast<f32>(MINUS_INFINITY_BITS);
-    if (seen) {
-      let id = tables[p.tables + line * p.table_width + key / p.block];
-      seen = inside(p.site + 2u, id, p.blocks);
-      if (seen) {
+    if (visible) {
+      let id = tables[p.tables + seen.line * p.table_width + key / p.block];
+      visible = inside(p.site + 2u, id, p.blocks);
+      if (visible) {
         let part = (id * p.kv_heads + head) * p.block * stored;
         parts[lane] = part;
         score = score_of(part, key % p.block);
       }
     }
     let larger = max(most, workgroup_max(lane, score));
-    let weight = select(0.0, exp_of(score - larger), seen);
+    var weight = 0.0;
+    if (visible) { weight = exp_of(score - larger); }
     weights[lane] = weight;
-    let shrink = select(0.0, exp_of(most - larger), sum > 0.0);
+    let shrink = exp_of(most - larger);
     sum = fma(sum, shrink, workgroup_sum(lane, weight));
     most = larger;
-    let begin = max(first, chunk * 64u) - chunk * 64u;
-    let end = min(keys, chunk * 64u + 64u) - chunk * 64u;
+    let begin = max(seen.first, chunk * 64u) - chunk * 64u;
+    let end = min(seen.keys, chunk * 64u + 64u) - chunk * 64u;
     for (var i = lane; i < p.dim; i += LANES) {
       var mix = mixed[i] * shrink;
       for (var j = begin; j < end; j++) {
@@ -129,13 +138,73 @@ fn attention(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n: v
     }
     workgroupBarrier();
   }
+  return vec2(most, sum);
+}
+
+// What partitions so far are multiplied by, and the next one, and the larger maximum.
+fn factors(most: f32, next: f32) -> vec3<f32> {
+  let larger = max(most, next);
+  return vec3(exp_of(most - larger), exp_of(next - larger), larger);
+}
+
+@compute @workgroup_size(64)
+fn attention(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  var number = flat(wg, n);
+  if (SPLIT) { number = wg.x; }
+  let row = number / p.heads;
+  let head = number % p.heads / (p.heads / p.kv_heads);
+  let seen = seen_by(row);
+  let here = seen.keys > 0u;
   if (here) {
-    for (var i = lane; i < p.dim; i += LANES) { out[p.out + number * p.dim + i] = mixed[i] / sum; }
+    for (var i = lane; i < p.dim; i += LANES) {
+      query[i] = q[p.q + number * p.dim + i];
+      total[i] = 0.0;
+    }
+  }
+  var range = vec2(seen.first / PARTITION, (seen.keys + PARTITION - 1u) / PARTITION);
+  if (SPLIT) { range = vec2(max(range.x, wg.y), min(range.y, wg.y + 1u)); }
+  range = agreed(lane, range);
+  var most = bitcast<f32>(MINUS_INFINITY_BITS);
+  var sum = 0.0;
+  for (var which = range.x; which < range.y; which++) {
+    let next = partition_of(lane, seen, head, which);
+    if (SPLIT) {
+      let to = p.out + (number * p.partitions + which) * (p.dim + 2u);
+      if (lane == 0u) {
+        out[to] = next.x;
+        out[to + 1u] = next.y;
+      }
+      for (var i = lane; i < p.dim; i += LANES) { out[to + 2u + i] = mixed[i]; }
+    } else {
+      let by = factors(most, next.x);
+      for (var i = lane; i < p.dim; i += LANES) { total[i] = fma(total[i], by.x, mixed[i] * by.y); }
+      sum = fma(sum, by.x, next.y * by.y);
+      most = by.z;
+    }
+    workgroupBarrier();
+  }
+  if (!SPLIT && here) {
+    for (var i = lane; i < p.dim; i += LANES) { out[p.out + number * p.dim + i] = total[i] / sum; }
   }
 }
 
-var<workgroup> chunk_count: u32;
-fn workgroup_uniform_chunks(lane: u32, chunks: u32) -> u32 {
-  if (lane == 0u) { chunk_count = chunks; }
-  return workgroupUniformLoad(&chunk_count);
+@compute @workgroup_size(64)
+fn merge(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let number = wg.x;
+  let seen = seen_by(number / p.heads);
+  if (seen.keys == 0u) { return; }
+  let end = (seen.keys + PARTITION - 1u) / PARTITION;
+  for (var i = lane; i < p.dim; i += LANES) {
+    var most = bitcast<f32>(MINUS_INFINITY_BITS);
+    var sum = 0.0;
+    var mix = 0.0;
+    for (var which = seen.first / PARTITION; which < end; which++) {
+      let at = p.q + (number * p.partitions + which) * (p.dim + 2u);
+      let by = factors(most, q[at]);
+      mix = fma(mix, by.x, q[at + 2u + i] * by.y);
+      sum = fma(sum, by.x, q[at + 1u] * by.y);
+      most = by.z;
+    }
+    out[p.out + number * p.dim + i] = mix / sum;
+  }
 }

@@ -3,7 +3,7 @@
 use super::Lowered;
 use super::products::fits;
 use crate::device::Device;
-use crate::kernels::{ATTENTION, KEEP, QUERIES, site};
+use crate::kernels::{ATTENTION, ATTENTION_MERGE, KEEP, Kernel, QUERIES, site};
 use crate::launch::{Words, folded};
 use crate::pipelines::Call;
 use forerun_backend::op::{Attention, AttentionInputs, CacheLayout, HeadNorm, NewKeys, Queries};
@@ -152,22 +152,56 @@ fn keep_whole(device: &mut Device, keys: &NewKeys, (x, cache): (View, View)) -> 
     Ok(())
 }
 
+/// Keys of a partition: see the kernel's text.
+const PARTITION: usize = 1024;
+/// Workgroups that fill an adapter; with fewer, partitions are spread over several.
+const ENOUGH: usize = 512;
+/// Bytes of what partitions leave.
+const LEFT: usize = 64 << 20;
+
 pub(super) fn attention(device: &mut Device, op: Attention) -> Lowered {
-    let CacheLayout { blocks, kv_heads, block, head_dim, .. } = op.layout;
+    let CacheLayout { block, head_dim, .. } = op.layout;
     fits("attention", head_dim, MOST)?;
+    let (rows, context) = (op.positions.len, op.table_width.saturating_mul(block));
+    let partitions = context.div_ceil(PARTITION);
+    let pairs = rows * op.heads;
+    let left = pairs.saturating_mul(partitions).saturating_mul(4 * (head_dim + 2));
+    let [Some(q), Some(out)] = [op.q, op.out].map(|view| device.memory.buffer(view).cloned())
+    else {
+        return Ok(());
+    };
+    if partitions < 2 || pairs >= ENOUGH || left > LEFT || partitions > 65_535 {
+        let ends = [(&q, op.q.start), (&out, op.out.start)];
+        return launch(device, &op, (&ATTENTION, partitions, false), ends, folded(pairs));
+    }
+    let parts = device.scratch(0, left)?;
+    let ends = [(&q, op.q.start), (&parts, 0)];
+    launch(device, &op, (&ATTENTION, partitions, true), ends, [pairs, partitions, 1])?;
+    let ends = [(&parts, 0), (&out, op.out.start)];
+    launch(device, &op, (&ATTENTION_MERGE, partitions, false), ends, [pairs, 1, 1])
+}
+
+/// A kernel of attention between two buffers.
+fn launch(
+    device: &mut Device,
+    op: &Attention,
+    (kernel, partitions, split): (&'static Kernel, usize, bool),
+    [from, to]: [(&wgpu::Buffer, usize); 2],
+    grid: [usize; 3],
+) -> Lowered {
+    let CacheLayout { blocks, kv_heads, block, head_dim, .. } = op.layout;
     let kind = kind(device, op.k_cache);
-    let rows = op.positions.len;
     // No position is further than all blocks.
     let window = op.window.unwrap_or(usize::MAX).min(u32::MAX as usize);
     let words = Words::of(&[
-        op.q.start,
+        from.1,
         op.k_cache.start,
         op.v_cache.start,
         op.positions.start,
         op.span_of.start,
         op.tables.start,
-        op.out.start,
-        rows,
+        to.1,
+        op.positions.len,
         op.heads,
         kv_heads,
         head_dim,
@@ -177,22 +211,22 @@ pub(super) fn attention(device: &mut Device, op: Attention) -> Lowered {
         op.tables.len / op.table_width,
         window,
     ]);
-    let words = words.and_then(|words| words.float(op.scale).sizes(&[site("attention") as usize]));
+    let site = site("attention") as usize;
     let memory = &device.memory;
     let call = Call {
-        kernel: &ATTENTION,
-        constants: &[("KIND", kind)],
+        kernel,
+        constants: &[("KIND", kind), ("SPLIT", u32::from(split))],
         operands: &[
-            memory.buffer(op.q),
+            Some(from.0),
             memory.buffer(op.k_cache),
             memory.buffer(op.v_cache),
             memory.buffer(op.positions),
             memory.buffer(op.span_of),
             memory.buffer(op.tables),
-            memory.buffer(op.out),
+            Some(to.0),
         ],
-        words,
-        grid: folded(rows * op.heads),
+        words: words.and_then(|words| words.float(op.scale).sizes(&[site, partitions])),
+        grid,
     };
     Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)
 }
