@@ -1,0 +1,220 @@
+//! The device: every operation is checked by its description, lowered to launches, and queued.
+
+use crate::adapter::{self, AdapterChoice};
+use crate::launch::Launch;
+use crate::memory::Memory;
+use crate::ops;
+use crate::pipelines::{IMMEDIATES, Pipelines};
+use crate::queue::Queue;
+use crate::weights::Weights;
+use forerun_backend::{
+    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
+    Prepared, Program, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+};
+use forerun_base::Matrix;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What operations work with.
+pub(crate) struct Device {
+    pub(crate) queue: Queue,
+    pub(crate) memory: Memory,
+    pub(crate) weights: Weights,
+    pub(crate) pipelines: Pipelines,
+    /// Memory that every operation may use and none may rely on, by purpose.
+    pub(crate) scratch: [Option<wgpu::Buffer>; 4],
+    /// Launches of the operations that are being lowered.
+    pub(crate) launches: Vec<Launch>,
+}
+
+/// An adapter of wgpu.
+pub struct Wgpu {
+    device: Device,
+    info: wgpu::AdapterInfo,
+    /// Tells devices apart: two may run side by side.
+    number: u64,
+    /// By number: the launches of prepared programs.
+    programs: Vec<Option<Vec<Launch>>>,
+}
+
+impl Wgpu {
+    /// Opens an adapter.
+    ///
+    /// # Errors
+    /// When there is no such adapter, or it lacks what the kernels need.
+    pub fn open(choice: AdapterChoice) -> Result<Self, BackendError> {
+        let failed = |why: &dyn std::fmt::Display| BackendError::Device(why.to_string());
+        let adapter = adapter::find(choice).map_err(|why| failed(&why))?;
+        let (info, limits) = (adapter.get_info(), adapter.limits());
+        let lacks = |what: &str| {
+            BackendError::Device(format!("{} has no {what}, which the kernels need", info.name))
+        };
+        if !adapter.features().contains(wgpu::Features::IMMEDIATES) {
+            return Err(lacks("immediates"));
+        }
+        for (enough, what) in [
+            (limits.max_immediate_size >= IMMEDIATES, "128 bytes of immediates"),
+            (limits.max_storage_buffers_per_shader_stage >= 8, "8 storage buffers for a kernel"),
+            (limits.max_compute_invocations_per_workgroup >= 256, "workgroups of 256 invocations"),
+            (limits.max_compute_workgroup_storage_size >= 16_384, "16 KiB of workgroup memory"),
+        ] {
+            if !enough {
+                return Err(lacks(what));
+            }
+        }
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("forerun"),
+            required_features: wgpu::Features::IMMEDIATES,
+            required_limits: limits,
+            ..Default::default()
+        };
+        let opened = pollster::block_on(adapter.request_device(&descriptor));
+        let (device, queue) = opened.map_err(|why| failed(&why))?;
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let device = Device {
+            pipelines: Pipelines::new(device.clone()),
+            queue: Queue::new(device, queue),
+            memory: Memory::default(),
+            weights: Weights::default(),
+            scratch: [const { None }; 4],
+            launches: Vec::new(),
+        };
+        Ok(Self { device, info, number, programs: Vec::new() })
+    }
+
+    /// Whether the adapter is likely faster than the processor beside it.
+    pub fn is_discrete_or_apple(&self) -> bool {
+        let discrete = self.info.device_type == wgpu::DeviceType::DiscreteGpu;
+        discrete || self.info.backend == wgpu::Backend::Metal
+    }
+
+    /// Checks an operation and lays down its launches.
+    fn lower(&mut self, op: Op) -> Result<(), BackendError> {
+        let device = &mut self.device;
+        device.launches.clear();
+        op.desc(device).check()?;
+        ops::lower(device, op)
+    }
+
+    /// Queues an operation.
+    fn apply(&mut self, op: Op) -> Result<(), BackendError> {
+        self.lower(op)?;
+        let device = &mut self.device;
+        device.launches.drain(..).for_each(|launch| device.queue.push(launch));
+        Ok(())
+    }
+
+    /// The number of a program's launches here, if it is prepared.
+    fn prepared(&self, program: &Program) -> Option<usize> {
+        let prepared = program.prepared().filter(|prepared| prepared.device == self.number)?;
+        usize::try_from(prepared.number).ok()
+    }
+
+    /// Launches of a prepared program: dispatches each time it runs.
+    pub fn dispatches(&self, program: &Program) -> Option<usize> {
+        self.programs.get(self.prepared(program)?)?.as_ref().map(Vec::len)
+    }
+}
+
+impl Catalog for Device {
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
+        self.memory.info(id)
+    }
+
+    fn weight(&self, id: WeightId) -> Option<WeightInfo> {
+        self.weights.info(id)
+    }
+}
+
+impl Catalog for Wgpu {
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
+        self.device.buffer(id)
+    }
+
+    fn weight(&self, id: WeightId) -> Option<WeightInfo> {
+        self.device.weight(id)
+    }
+}
+
+macro_rules! applied {
+    ($($name:ident: $op:ident),* $(,)?) => {$(
+        fn $name(&mut self, op: op::$op) -> Result<(), BackendError> {
+            self.apply(op.into())
+        }
+    )*};
+}
+
+impl Backend for Wgpu {
+    fn name(&self) -> String {
+        format!("{} ({})", self.info.name, self.info.backend)
+    }
+
+    fn arithmetic(&self) -> String {
+        // Compilers of drivers may join operations each in their own way.
+        let wgpu::AdapterInfo { name, backend, driver, driver_info, .. } = &self.info;
+        format!("wgpu {} {backend} {name} {driver} {driver_info}", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
+        self.device.memory.alloc(&self.device.queue, spec)
+    }
+
+    fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
+        self.device.weights.upload(&mut self.device.queue, label, &matrix)
+    }
+
+    fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
+        let device = &mut self.device;
+        device.memory.write((&mut device.queue, &mut device.pipelines), dst, src)
+    }
+
+    fn submit(&mut self) -> Result<Ticket, BackendError> {
+        self.device.queue.submit()
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
+        self.device.queue.wait(ticket)
+    }
+
+    fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
+        self.device.memory.read(&mut self.device.queue, src, dst)
+    }
+
+    fn prepare(&mut self, program: &mut Program) -> Result<(), BackendError> {
+        let mut all = Vec::new();
+        for op in program.ops() {
+            self.lower(*op)?;
+            all.append(&mut self.device.launches);
+        }
+        let free = self.programs.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.programs.len());
+        if at == self.programs.len() {
+            self.programs.push(None);
+        }
+        self.programs[at] = Some(all);
+        program.set_prepared(Prepared { device: self.number, number: at as u64 });
+        Ok(())
+    }
+
+    fn run(&mut self, program: &Program) -> Result<(), BackendError> {
+        let launches = self.prepared(program).and_then(|at| self.programs.get(at)?.as_ref());
+        match launches {
+            Some(launches) => {
+                launches.iter().for_each(|launch| self.device.queue.push(launch.clone()));
+                Ok(())
+            }
+            None => program.ops().iter().try_for_each(|op| op.apply(self)),
+        }
+    }
+
+    fn release(&mut self, program: &mut Program) {
+        if let Some(at) = self.prepared(program)
+            && let Some(launches) = self.programs.get_mut(at)
+        {
+            *launches = None;
+        }
+    }
+
+    for_each_operation! { applied }
+}

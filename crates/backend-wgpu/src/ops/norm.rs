@@ -1,0 +1,79 @@
+//! Norms: `norm.wgsl`.
+
+use super::Lowered;
+use crate::device::Device;
+use crate::kernels::{GATED_NORM, Kernel, NORM};
+use crate::launch::{Words, folded};
+use crate::pipelines::Call;
+use forerun_backend::op::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
+use forerun_backend::{View, WeightId};
+
+/// How rows are stored.
+#[derive(Clone, Copy)]
+enum Mode {
+    Set = 0,
+    Add = 1,
+    Copy = 2,
+}
+
+/// Rows of a norm and where they go.
+struct Rows {
+    kernel: &'static Kernel,
+    x: View,
+    weight: Option<WeightId>,
+    out: View,
+    dim: usize,
+    /// Row `i` goes to row `i · place[0] + place[1]`.
+    place: [usize; 2],
+    mode: Mode,
+    eps: f32,
+    scale: f32,
+}
+
+fn launch(device: &mut Device, rows: Rows) -> Lowered {
+    let Rows { kernel, x, weight, out, dim, place: [stride, side], mode, eps, scale } = rows;
+    let weight = weight.map(|id| device.plain(id)).transpose()?;
+    let count = x.len / dim;
+    let words = Words::of(&[x.start, out.start, 0, count, dim, stride, side, mode as usize]);
+    let memory = &device.memory;
+    let call = Call {
+        kernel,
+        constants: &[],
+        operands: &[memory.buffer(x), weight.as_ref(), memory.buffer(out)],
+        words: words.map(|words| words.float(eps).float(scale)),
+        grid: folded(count),
+    };
+    Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)
+}
+
+pub(super) fn rms_norm(device: &mut Device, op: RmsNorm) -> Lowered {
+    let RmsNorm { x, weight, out, dim, eps } = op;
+    let (weight, place) = (Some(weight), [1, 0]);
+    let (kernel, mode, scale) = (&NORM, Mode::Set, 1.0);
+    launch(device, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })
+}
+
+pub(super) fn add_norm(device: &mut Device, op: AddNorm) -> Lowered {
+    let AddNorm { x, weight, out, dim, eps, scale } = op;
+    let (weight, place) = (Some(weight), [1, 0]);
+    let (kernel, mode) = (&NORM, Mode::Add);
+    launch(device, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })
+}
+
+pub(super) fn join_norm(device: &mut Device, op: JoinNorm) -> Lowered {
+    let JoinNorm { a, b, norms, out, dim, eps } = op;
+    for (side, x) in [a, b].into_iter().enumerate() {
+        let weight = norms.map(|norms| norms[side]);
+        let mode = if weight.is_some() { Mode::Set } else { Mode::Copy };
+        let (kernel, place, scale) = (&NORM, [2, side], 1.0);
+        launch(device, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })?;
+    }
+    Ok(())
+}
+
+pub(super) fn gated_norm(device: &mut Device, op: GatedNorm) -> Lowered {
+    let GatedNorm { x, gate, weight, dim, eps } = op;
+    let (weight, place) = (Some(weight), [1, 0]);
+    let (kernel, mode, scale) = (&GATED_NORM, Mode::Set, 1.0);
+    launch(device, Rows { kernel, x: gate, weight, out: x, dim, place, mode, eps, scale })
+}
