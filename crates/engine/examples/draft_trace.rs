@@ -146,7 +146,8 @@ impl Timed {
         self.busy.steps += busy.steps;
         self.busy.other += busy.other;
         self.busy.submissions += busy.submissions;
-        self.busy.longest = self.busy.longest.max(busy.longest);
+        self.busy.times.add(&busy.times);
+        self.busy.in_flight = busy.in_flight;
         busy
     }
 }
