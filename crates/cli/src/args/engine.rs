@@ -23,7 +23,7 @@ pub(crate) struct EngineArgs {
     ///
     /// What is estimated to take longer is cut, which changes no result. A smaller limit cancels sooner and leaves room to whatever else
     /// uses the device; on a GPU that draws the screen it must stay below the system's watchdog.
-    #[arg(long, value_name = "MS", default_value_t = 50)]
+    #[arg(long, value_name = "MS", default_value_t = 50, allow_negative_numbers = true)]
     pub(crate) submission_ms: u32,
 
     /// Element type of the key/value cache

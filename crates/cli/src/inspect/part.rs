@@ -9,6 +9,7 @@ pub(super) enum Part {
     PerLayer,
     Attention,
     DeltaNet,
+    ShortConv,
     Mlp,
     Experts,
     Router,
@@ -42,8 +43,10 @@ impl Part {
             Self::Router
         } else if has("experts") || has("switch_mlp") || has("shared_expert") {
             Self::Experts
-        } else if has("mlp") {
+        } else if has("mlp") || has("feed_forward") {
             Self::Mlp
+        } else if has("conv") {
+            Self::ShortConv
         } else if segments.iter().any(|s| s.contains("norm")) || has("layer_scalar") {
             Self::Norms
         } else {
@@ -57,6 +60,7 @@ impl Part {
             Self::PerLayer => "per-layer inputs",
             Self::Attention => "attention",
             Self::DeltaNet => "delta net",
+            Self::ShortConv => "short convolution",
             Self::Mlp => "mlp",
             Self::Experts => "experts",
             Self::Router => "router",
@@ -78,6 +82,9 @@ mod tests {
             ("model.embed_tokens.weight", Part::Embedding),
             ("language_model.model.layers.3.self_attn.q_norm.weight", Part::Attention),
             ("model.layers.0.linear_attn.A_log", Part::DeltaNet),
+            ("model.layers.0.conv.in_proj.weight", Part::ShortConv),
+            ("model.layers.0.conv.conv.weight", Part::ShortConv),
+            ("model.layers.0.feed_forward.w1.weight", Part::Mlp),
             ("model.layers.0.mlp.gate_proj.weight", Part::Mlp),
             ("model.layers.0.mlp.gate.weight", Part::Router),
             ("model.layers.0.mlp.shared_expert_gate.weight", Part::Router),

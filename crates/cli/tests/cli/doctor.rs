@@ -1,12 +1,13 @@
 //! `forerun doctor`. Nothing here asks how fast anything is.
 
-use crate::program::{forerun, json, repository, stderr, stdout};
+use crate::program::{forerun, json, stderr, stdout};
+use forerun_testkit::Golden;
 
 const QUICK: [&str; 6] = ["doctor", "--quick", "--device", "cpu", "--threads", "1"];
 
 #[test]
 fn a_healthy_processor_is_reported_whole_as_json() {
-    let model = repository("crates/testkit/goldens/qwen3_5");
+    let model = Golden::open("qwen3_5").checkpoint().display().to_string();
     let report = json(&[&QUICK[..], &["--model", &model]].concat());
     assert_eq!((&report["healthy"], &report["quick"]), (&true.into(), &true.into()), "{report}");
     assert!(report["host"]["memory"]["total_bytes"].as_u64() > Some(1 << 28), "{report}");
