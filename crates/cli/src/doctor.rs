@@ -47,7 +47,7 @@ fn model(args: &DoctorArgs) -> anyhow::Result<Option<PathBuf>> {
 
 /// What fails is an error, so that scripts see it.
 fn conclude(report: &DoctorReport) -> anyhow::Result<Outcome> {
-    for device in report.examined.iter().filter(|device| !device.is_healthy()) {
+    if let Some(device) = report.examined.iter().find(|device| !device.is_healthy()) {
         match (device.conformance.failed, device.problems.first()) {
             (0, Some(problem)) => bail!("{}: {problem}", device.name),
             (failed, _) => {

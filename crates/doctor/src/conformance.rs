@@ -76,7 +76,8 @@ pub(crate) fn run(
             report.merge(conform::check(case, candidate, reference, &tolerances));
         }
     }
-    let suites: [(&str, fn(&mut dyn Backend) -> ConformReport); SUITES] = [
+    type Suite = fn(&mut dyn Backend) -> ConformReport;
+    let suites: [(&str, Suite); SUITES] = [
         ("commits", conform::check_commits),
         ("copies", conform::check_copies),
         ("refusals", conform::check_refusals),

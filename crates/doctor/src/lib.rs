@@ -153,11 +153,11 @@ fn choose(
 fn why_not(name: DeviceName, devices: &[DeviceEntry]) -> String {
     let kind = name.to_string();
     let kind = kind.split(':').next().unwrap_or_default();
-    let reasons = devices.iter().filter_map(|entry| match &entry.state {
+    let mut reasons = devices.iter().filter_map(|entry| match &entry.state {
         DeviceState::Unavailable { why } if entry.name.starts_with(kind) => Some(why.as_str()),
         _ => None,
     });
-    reasons.last().map_or_else(|| "there is no such device".to_owned(), str::to_owned)
+    reasons.next_back().map_or_else(|| "there is no such device".to_owned(), str::to_owned)
 }
 
 /// Parts of the work on one device.

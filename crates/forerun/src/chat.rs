@@ -115,7 +115,7 @@ pub struct Reply<'c> {
 impl Reply<'_> {
     /// The whole answer, what was read of it included.
     pub fn answer(mut self) -> Result<Answer, Error> {
-        while let Some(event) = self.next() {
+        for event in self.by_ref() {
             event?;
         }
         Ok(self.remember())

@@ -72,13 +72,13 @@ fn repetitions(expression: &str) -> u64 {
     let mut rest = expression;
     while let Some(at) = rest.find(['\\', '{']) {
         let found = &rest[at..];
-        if found.starts_with('{') {
-            let range = found[1..].split_once('}').map_or("", |(range, _)| range);
+        if let Some(inside) = found.strip_prefix('{') {
+            let range = inside.split_once('}').map_or("", |(range, _)| range);
             let counts = range.split(',').map(str::trim).filter(|count| is_number(count));
             // Only a number too large for its type fails to parse.
             let counts = counts.map(|count| count.parse().unwrap_or(u64::MAX));
             sum = sum.saturating_add(counts.max().unwrap_or(0));
-            rest = &found[1..];
+            rest = inside;
             continue;
         }
         // An escape is two characters, so in `\\x{5}` the backslash is escaped and `x` is repeated.

@@ -101,15 +101,11 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             shared(&mut op.decay),
             shared(&mut op.beta),
         ],
-        Op::DeltaRule(op) => vec![
-            shared(&mut op.qkv),
-            shared(&mut op.decay),
-            shared(&mut op.beta),
-            shared(&mut op.state),
-            shared(&mut op.log),
-            shared(&mut op.spans.table),
-            shared(&mut op.out),
-        ],
+        Op::DeltaRule(op) => {
+            let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
+            let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
+            inputs.into_iter().chain(state).map(shared).collect()
+        }
         Op::GatedNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::GateMul(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::Glu(op) => vec![by_row(&mut op.gate), by_row(&mut op.up)],
