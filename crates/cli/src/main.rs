@@ -37,7 +37,6 @@ mod verify;
 use args::{Cli, Command};
 use clap::Parser;
 use exit::Outcome;
-use forerun::gguf_text;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -317,3 +317,12 @@ fn manifest_says_gamma(path: &Path) -> Result<bool, WeightsError> {
         serde_json::from_slice(&json::read(path)?).map_err(|why| WeightsError::json(path, why))?;
     Ok(manifest.get("rmsnorm_weight_format").is_some_and(|format| format == "mlx_gamma"))
 }
+
+/// The weight whose codes a scale, a bias or a factor belongs to.
+pub fn scaled_weight(checkpoint: &Checkpoint, name: &str) -> Option<String> {
+    let packed = [".scales", ".biases", ".global_scale"]
+        .iter()
+        .find_map(|suffix| Some(format!("{}.weight", name.strip_suffix(suffix)?)));
+    let fp8 = ["_scale_inv", "_scale"].iter().find_map(|suffix| name.strip_suffix(suffix));
+    packed.or(fp8.map(str::to_owned)).filter(|weight| checkpoint.contains(weight))
+}
