@@ -8,7 +8,7 @@ use crate::QuantizeError;
 use forerun_model::MlxForm;
 use forerun_weights::Checkpoint;
 use forerun_weights::config::Scheme;
-use forerun_weights::safetensors::Entry;
+use forerun_weights::safetensors::NewTensor;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(super) fn write_index(
     let mut files_of = Map::new();
     let shards = || shards.iter().filter(|shard| !shard.is_sidecar());
     for shard in shards() {
-        let file_of = |entry: &Entry| (entry.name.clone(), Value::from(shard.name.as_str()));
+        let file_of = |entry: &NewTensor| (entry.name.clone(), Value::from(shard.name.as_str()));
         files_of.extend(shard.entries.iter().map(file_of));
     }
     files_of.sort_keys();

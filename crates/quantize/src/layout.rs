@@ -5,7 +5,7 @@ use super::policy::ModulePrecision;
 use crate::QuantizeError;
 use forerun_base::{DType, ScaleType};
 use forerun_weights::quantize::Encoder;
-use forerun_weights::safetensors::Entry;
+use forerun_weights::safetensors::NewTensor;
 use forerun_weights::{Checkpoint, Storage, WeightsError};
 
 /// The file of the MTP head.
@@ -32,7 +32,7 @@ pub(super) enum OutputForm {
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) name: String,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<NewTensor>,
     pub(super) tasks: Vec<JobTask>,
     /// Bytes of all its tensors.
     pub(super) bytes: u64,
@@ -112,7 +112,7 @@ fn shard(name: String, bytes: u64, outputs: Vec<JobTensors>) -> Shard {
 struct JobTensors {
     job: ModuleJob,
     action: OutputForm,
-    entries: Vec<Entry>,
+    entries: Vec<NewTensor>,
 }
 
 impl JobTensors {
@@ -150,7 +150,11 @@ impl JobTensors {
     }
 }
 
-fn packed(target: &str, shape: &[usize], encoder: &Encoder) -> Result<Vec<Entry>, QuantizeError> {
+fn packed(
+    target: &str,
+    shape: &[usize],
+    encoder: &Encoder,
+) -> Result<Vec<NewTensor>, QuantizeError> {
     let widths =
         shape.split_last().and_then(|(&cols, lead)| Some((encoder.row_bytes(cols)?, lead)));
     let Some(([codes, scales, _], lead)) = widths else {
@@ -192,6 +196,6 @@ fn dtype_of(float: ScaleType) -> DType {
     }
 }
 
-fn entry(name: String, dtype: DType, shape: Vec<usize>) -> Entry {
-    Entry { name, dtype, shape }
+fn entry(name: String, dtype: DType, shape: Vec<usize>) -> NewTensor {
+    NewTensor { name, dtype, shape }
 }

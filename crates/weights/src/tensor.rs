@@ -85,12 +85,12 @@ pub(crate) fn decode(matrix: &Matrix) -> Vec<f32> {
 }
 
 /// What a lookup gives.
-pub(crate) enum StoredTensor<'a> {
+pub(crate) enum TensorLookup<'a> {
     Plain(Tensor),
     Blocks(BlockTensor<'a>),
 }
 
-impl StoredTensor<'_> {
+impl TensorLookup<'_> {
     pub(crate) fn plain(self) -> Result<Tensor, WeightsError> {
         match self {
             Self::Plain(tensor) => Ok(tensor),
