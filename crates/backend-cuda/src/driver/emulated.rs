@@ -24,14 +24,14 @@ const ALIGN: usize = 256;
 const POISON: u8 = 0xff;
 
 type KernelEntry = unsafe extern "C" fn(*const c_void);
-type Run =
+type RunFn =
     unsafe extern "C" fn(KernelEntry, *const c_void, *const u32, *const u32, u32) -> *const c_char;
 
 /// One module: its library runs one launch at a time.
-struct Loaded {
+struct LoadedModule {
     name: String,
     library: Library,
-    run: Run,
+    run: RunFn,
 }
 
 struct LoadedKernel {
@@ -45,7 +45,7 @@ struct LoadedKernel {
 pub struct Emulated {
     properties: Properties,
     folder: PathBuf,
-    modules: Vec<Arc<Mutex<Loaded>>>,
+    modules: Vec<Arc<Mutex<LoadedModule>>>,
     kernels: Vec<LoadedKernel>,
     memory: HashMap<u64, Layout>,
     /// Bytes allocated, of [`Emulated::TOTAL`].
@@ -54,7 +54,7 @@ pub struct Emulated {
 }
 
 /// Libraries of this process by file: a second copy would be the same one, with the same shared memory.
-static LOADED: Mutex<Option<HashMap<PathBuf, Arc<Mutex<Loaded>>>>> = Mutex::new(None);
+static LOADED: Mutex<Option<HashMap<PathBuf, Arc<Mutex<LoadedModule>>>>> = Mutex::new(None);
 
 impl Emulated {
     /// Bytes of device memory.
@@ -131,14 +131,14 @@ impl Emulated {
         Ok(to)
     }
 
-    fn open(path: &Path, name: &str) -> Result<Loaded, DriverError> {
+    fn open(path: &Path, name: &str) -> Result<LoadedModule, DriverError> {
         // SAFETY: the library was made of our text, which does nothing when it is loaded.
         let library = unsafe { Library::new(path) };
         let library = library.map_err(|why| DriverError::call("dlopen", why))?;
         // SAFETY: emulated.h defines the function with this type.
-        let run = unsafe { library.get::<Run>(b"forerun_launch") };
+        let run = unsafe { library.get::<RunFn>(b"forerun_launch") };
         let run = *run.map_err(|why| DriverError::call("forerun_launch", why))?;
-        Ok(Loaded { name: name.to_owned(), library, run })
+        Ok(LoadedModule { name: name.to_owned(), library, run })
     }
 }
 

@@ -8,13 +8,13 @@ use forerun_backend_cuda::products::{
 use forerun_base::{Format, Matrix};
 use std::path::Path;
 
-pub(crate) struct Stage {
+pub(crate) struct ProductStage {
     pub(crate) driver: Emulated,
     pub(crate) products: Products,
     pub(crate) rng: Rng,
 }
 
-impl Stage {
+impl ProductStage {
     pub(crate) fn new(seed: u64) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
         let driver = Emulated::new(&folder);

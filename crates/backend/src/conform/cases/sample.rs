@@ -8,7 +8,7 @@ use crate::{BackendError, Op, View, WeightId};
 use forerun_base::{DType, Format};
 
 /// One way to sample; a case runs it over several rows with different logits and positions.
-pub(super) struct Recipe {
+pub(super) struct SamplingWay {
     pub(super) name: &'static str,
     pub(super) row: SampleRow,
 }
@@ -16,22 +16,22 @@ pub(super) struct Recipe {
 const HOT: SampleRow =
     SampleRow { temperature: 0.8, seed: 0x1234_5678_9abc_def0, ..SampleRow::GREEDY };
 
-pub(super) const RECIPES: [Recipe; 12] = [
-    Recipe { name: "greedy", row: SampleRow::GREEDY },
-    Recipe { name: "plain", row: HOT },
-    Recipe { name: "very hot", row: SampleRow { temperature: 30.0, ..HOT } },
-    Recipe { name: "top 1", row: SampleRow { top_k: 1, ..HOT } },
-    Recipe { name: "top 5", row: SampleRow { top_k: 5, ..HOT } },
-    Recipe { name: "top k beyond all", row: SampleRow { top_k: 100_000, ..HOT } },
-    Recipe { name: "top p", row: SampleRow { top_p: 0.6, ..HOT } },
-    Recipe { name: "tiny top p", row: SampleRow { top_p: 1e-6, ..HOT } },
-    Recipe { name: "min p", row: SampleRow { min_p: 0.2, ..HOT } },
-    Recipe { name: "all", row: SampleRow { top_k: 9, top_p: 0.9, min_p: 0.05, ..HOT } },
-    Recipe {
+pub(super) const RECIPES: [SamplingWay; 12] = [
+    SamplingWay { name: "greedy", row: SampleRow::GREEDY },
+    SamplingWay { name: "plain", row: HOT },
+    SamplingWay { name: "very hot", row: SampleRow { temperature: 30.0, ..HOT } },
+    SamplingWay { name: "top 1", row: SampleRow { top_k: 1, ..HOT } },
+    SamplingWay { name: "top 5", row: SampleRow { top_k: 5, ..HOT } },
+    SamplingWay { name: "top k beyond all", row: SampleRow { top_k: 100_000, ..HOT } },
+    SamplingWay { name: "top p", row: SampleRow { top_p: 0.6, ..HOT } },
+    SamplingWay { name: "tiny top p", row: SampleRow { top_p: 1e-6, ..HOT } },
+    SamplingWay { name: "min p", row: SampleRow { min_p: 0.2, ..HOT } },
+    SamplingWay { name: "all", row: SampleRow { top_k: 9, top_p: 0.9, min_p: 0.05, ..HOT } },
+    SamplingWay {
         name: "greedy with penalties",
         row: SampleRow { repetition: 1.7, presence: 0.9, frequency: 0.4, ..SampleRow::GREEDY },
     },
-    Recipe {
+    SamplingWay {
         name: "all with penalties",
         row: SampleRow {
             top_k: 9,
@@ -47,7 +47,7 @@ pub(super) const RECIPES: [Recipe; 12] = [
 
 pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
-    for Recipe { name, row } in RECIPES {
+    for SamplingWay { name, row } in RECIPES {
         for (rows, vocabulary) in [(1, 1), (5, 33), (3, 1000), (0, 7)] {
             cases.push(sampled(name, row, rows, [vocabulary; 2]));
         }
@@ -168,7 +168,7 @@ fn heads() -> Vec<ConformCase> {
     }
     cases.push(tied_head(1, [2000, 2000]));
     cases.push(tied_head(5, [1501, 2000]));
-    for Recipe { name, row } in RECIPES {
+    for SamplingWay { name, row } in RECIPES {
         cases.push(unlike_head(name, row));
     }
     cases
