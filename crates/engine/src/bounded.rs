@@ -15,12 +15,12 @@ use forerun_backend::{
 use forerun_model::{AttentionSpec, DrafterSpec, InputBlock, KV_BLOCK, Limits, ModelSpec};
 
 /// What a device knows, and what the host has just written: costs that depend on positions are exact with it.
-struct Known<'a> {
+struct KnownWords<'a> {
     device: &'a dyn Catalog,
     block: &'a InputBlock,
 }
 
-impl Catalog for Known<'_> {
+impl Catalog for KnownWords<'_> {
     fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
         self.device.buffer(id)
     }
@@ -86,8 +86,8 @@ impl Bounded<'_> {
         Ok(())
     }
 
-    fn known(&self) -> Known<'_> {
-        Known { device: &*self.backend, block: self.block }
+    fn known(&self) -> KnownWords<'_> {
+        KnownWords { device: &*self.backend, block: self.block }
     }
 
     fn cost(&self, op: &Op) -> Cost {

@@ -3,7 +3,7 @@
 use crate::cache::PrefixCache;
 use crate::draft::{DepthChooser, RoundCosts};
 use crate::pace::{Pace, StepTimes};
-use crate::recover::{Place, Stage};
+use crate::recover::{Stage, StepProgress};
 use crate::{
     Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
     Request, Runner, SampledTokens, Scheduler, Speculation, StateStore, Stats, StepPlan, accept,
@@ -29,7 +29,7 @@ pub struct Engine<R> {
     pub(crate) pace: Pace,
     pub(crate) stats: Stats,
     pub(crate) cache: Option<PrefixCache>,
-    pub(crate) place: Place,
+    pub(crate) place: StepProgress,
     depths: DepthChooser,
     /// Steps that the device has not reported yet.
     pub(crate) unpriced: Unpriced,
@@ -87,7 +87,7 @@ impl<R: Runner> Engine<R> {
             pace: Pace::new(Duration::ZERO),
             stats: Stats::default(),
             cache: None,
-            place: Place::default(),
+            place: StepProgress::default(),
             depths: DepthChooser::with_capacity(limits.sequences),
             unpriced: Unpriced::default(),
             scheduler,

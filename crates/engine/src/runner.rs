@@ -1,7 +1,8 @@
 //! The boundary to the device.
 
 use crate::{
-    Busy, DraftPlan, DraftTokens, EngineError, Experts, Part, StateShape, StepPlan, TokenLogprobs,
+    Busy, DraftPlan, DraftTokens, EngineError, ExpertCost, Part, StateShape, StepPlan,
+    TokenLogprobs,
 };
 use forerun_base::{Bytes, Token};
 use forerun_model::Limits;
@@ -28,7 +29,7 @@ pub trait Runner: Send {
     }
 
     /// The mixture of experts that it runs, where it does: rows are priced by the experts they choose.
-    fn experts(&self) -> Option<Experts> {
+    fn experts(&self) -> Option<ExpertCost> {
         None
     }
 

@@ -7,7 +7,7 @@
 
 use crate::draft::{AcceptanceBySource, Tuning};
 use crate::pace::StepTimes;
-use crate::sequence::{Room, Sequence, Standing};
+use crate::sequence::{Sequence, SequenceSizes, Standing};
 use crate::share::{Claim, SHARE, share};
 use crate::{
     Admission, Event, FinishReason, MAX_LOGPROBS, Mode, Receipt, RejectError, Request, SampleSpec,
@@ -95,8 +95,8 @@ impl Scheduler {
         Ok(())
     }
 
-    fn room(&self) -> Room {
-        Room {
+    fn room(&self) -> SequenceSizes {
+        SequenceSizes {
             context: self.limits.context,
             vocabulary: self.vocabulary,
             max_drafts: self.max_drafts(),

@@ -51,7 +51,7 @@ pub(crate) struct Drafting {
     pub(crate) depth: Depth,
     /// For the next step.
     pub(crate) drafts: Vec<Token>,
-    pub(crate) source: Source,
+    pub(crate) source: DraftSource,
     pub(crate) text: NgramIndex,
     pub(crate) acceptance: AcceptanceBySource,
     /// Positions the MTP cache has taken in.
@@ -63,7 +63,7 @@ pub(crate) struct Drafting {
 
 /// Where drafts come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum DraftSource {
     /// The MTP head or a drafter.
     Head,
     /// The text itself.
@@ -74,7 +74,7 @@ pub(crate) enum Source {
 
 /// What a sequence's room depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct SequenceSizes {
     pub(crate) context: usize,
     pub(crate) vocabulary: usize,
     pub(crate) max_drafts: usize,
@@ -85,7 +85,7 @@ pub(crate) struct Room {
 
 impl Sequence {
     /// A sequence for a checked request. Everything it will need is reserved here.
-    pub(crate) fn new(id: SeqId, request: Request, room: &Room) -> Self {
+    pub(crate) fn new(id: SeqId, request: Request, room: &SequenceSizes) -> Self {
         let prompt_len = request.prompt.len();
         let end = prompt_len.saturating_add(request.max_tokens).min(room.context);
         let mut tokens = request.prompt;
@@ -94,7 +94,7 @@ impl Sequence {
         let drafting = Drafting {
             depth: request.depth,
             drafts: Vec::with_capacity(room.max_drafts),
-            source: Source::Head,
+            source: DraftSource::Head,
             text: NgramIndex::new(if room.text_drafts { end } else { 0 }),
             acceptance: AcceptanceBySource::like(&room.acceptance),
             filled: 0,
@@ -225,6 +225,6 @@ impl Drafting {
         self.receipt.note(self.source, drafted, accepted);
         self.acceptance.note(self.source, drafted, accepted);
         self.drafts.clear();
-        self.source = Source::Head;
+        self.source = DraftSource::Head;
     }
 }

@@ -5,7 +5,7 @@
 
 use super::MAX_DEPTH;
 use super::tuning::Tuning;
-use crate::sequence::Source;
+use crate::sequence::DraftSource;
 
 /// Chance of acceptance by position, given that the drafts before it were accepted.
 #[derive(Clone, Copy, Debug)]
@@ -103,11 +103,11 @@ impl AcceptanceBySource {
     }
 
     /// Takes the outcome of a round. What a constraint forces is accepted always and tells nothing.
-    pub(crate) fn note(&mut self, source: Source, drafted: usize, accepted: usize) {
+    pub(crate) fn note(&mut self, source: DraftSource, drafted: usize, accepted: usize) {
         match source {
-            Source::Head => self.head.note(drafted, accepted),
-            Source::Text => self.text.note(drafted, accepted),
-            Source::Constraint => {}
+            DraftSource::Head => self.head.note(drafted, accepted),
+            DraftSource::Text => self.text.note(drafted, accepted),
+            DraftSource::Constraint => {}
         }
     }
 }

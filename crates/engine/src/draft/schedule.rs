@@ -7,7 +7,7 @@ use super::tuning::Tuning;
 use super::{DraftEntry, DraftPlan, DraftTokens, DraftVocabulary};
 use crate::constraint::allowed;
 use crate::scheduler::{lease_of, sample_spec};
-use crate::sequence::{Sequence, Source, Standing};
+use crate::sequence::{DraftSource, Sequence, Standing};
 use crate::{Depth, Event, Mode, Scheduler, SpanTokens, StateStore, StepPlan};
 use forerun_base::Token;
 use forerun_model::MAX_LAG;
@@ -148,7 +148,7 @@ impl Scheduler {
         if let Some(constraint) = constraint {
             constraint.forced(limit, &mut drafting.drafts);
             if !drafting.drafts.is_empty() {
-                drafting.source = Source::Constraint;
+                drafting.source = DraftSource::Constraint;
                 let limit = drafting.drafts.len();
                 return Some(sized(Candidate::new(Acceptance::certain(), limit, true)));
             }
@@ -158,7 +158,7 @@ impl Scheduler {
         let likelier = by_source.text.chance(0) >= by_source.head.chance(0);
         let trusted = agreed > 0 && (!head || (agreed >= Tuning::DEFAULT.long_repeat && likelier));
         if trusted {
-            drafting.source = Source::Text;
+            drafting.source = DraftSource::Text;
             let limit = drafting.drafts.len();
             return Some(sized(Candidate::new(by_source.text, limit, true)));
         }

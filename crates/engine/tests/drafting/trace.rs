@@ -1,20 +1,20 @@
 //! Recorded texts and costs. `cargo run --release -p forerun-engine --example draft_trace` makes them.
 
 use forerun_base::Token;
-use forerun_engine::Experts;
+use forerun_engine::ExpertCost;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A prompt, its answer, and how many drafts are accepted at each position of the answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Text {
+pub(crate) struct TracedText {
     pub(crate) label: String,
     pub(crate) prompt: Vec<Token>,
     pub(crate) answer: Vec<Token>,
     pub(crate) accepted: Vec<usize>,
 }
 
-impl Text {
+impl TracedText {
     /// The token at a position of the whole.
     pub(crate) fn token(&self, position: usize) -> Token {
         let answer = position.checked_sub(self.prompt.len());
@@ -37,14 +37,14 @@ fn list<T>(value: &Value, item: impl Fn(&Value) -> T) -> Vec<T> {
 }
 
 /// The texts of a recording.
-pub(crate) fn texts(json: &str) -> Vec<Text> {
+pub(crate) fn texts(json: &str) -> Vec<TracedText> {
     let recorded: Value = serde_json::from_str(json).expect("JSON");
     list(&recorded["texts"], |text| {
         let tokens = |name: &str| list(&text[name], |id| number(id) as Token);
         let label = text["label"].as_str().expect("a label");
         let label = format!("{label}, temperature {}", text["temperature"]);
         let accepted = list(&text["accepted"], number);
-        Text { label, prompt: tokens("prompt"), answer: tokens("answer"), accepted }
+        TracedText { label, prompt: tokens("prompt"), answer: tokens("answer"), accepted }
     })
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Costs {
     /// Of each row that the head takes in besides the one it drafts after.
     take_in: f64,
     /// The mixture that it runs, if it is one.
-    pub(crate) experts: Option<Experts>,
+    pub(crate) experts: Option<ExpertCost>,
 }
 
 impl Costs {
@@ -80,7 +80,7 @@ impl Costs {
             }
             curves
         };
-        let experts = recorded.get("experts").map(|mixture| Experts {
+        let experts = recorded.get("experts").map(|mixture| ExpertCost {
             experts: number(&mixture["experts"]),
             top_k: number(&mixture["top_k"]),
             share: mixture["share"].as_f64().expect("a share") as f32,

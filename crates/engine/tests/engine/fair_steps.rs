@@ -1,7 +1,7 @@
 //! Who is read when: short before long, nobody never, and what an engine tells of it.
 
 use crate::common::{Device, answers, babble, finish, runner};
-use crate::schedule::{Counting, engine, limits, reason_of};
+use crate::schedule::{CountingRunner, engine, limits, reason_of};
 use forerun_base::{SeqId, Token};
 use forerun_engine::{
     Engine, Event, FinishReason, Receipt, Request, Sampling, Settings, Speculation, Stats,
@@ -18,7 +18,12 @@ fn long_limits(sequences: usize, rows: usize) -> Limits {
     Limits { context: 4096, ..limits(sequences, rows, 4) }
 }
 
-fn submit(engine: &mut Engine<Counting>, prompt: usize, tokens: usize, priority: i32) -> SeqId {
+fn submit(
+    engine: &mut Engine<CountingRunner>,
+    prompt: usize,
+    tokens: usize,
+    priority: i32,
+) -> SeqId {
     let request = Request { priority, ..Request::greedy(vec![1; prompt], tokens) };
     engine.submit(request).expect("fits")
 }
@@ -28,7 +33,7 @@ fn spoke(events: &[Event], id: SeqId) -> bool {
 }
 
 /// Steps until a sequence ended.
-fn steps_to_end(engine: &mut Engine<Counting>, id: SeqId) -> usize {
+fn steps_to_end(engine: &mut Engine<CountingRunner>, id: SeqId) -> usize {
     let mut events = Vec::new();
     (1..10_000)
         .find(|_| {
@@ -184,7 +189,7 @@ proptest! {
         let mut engine = engine(limits(sequences, rows, 3), None);
         engine.set_step_budget(budget);
         let mut crowd = crowd.into_iter().cycle();
-        let mut join = |engine: &mut Engine<Counting>| {
+        let mut join = |engine: &mut Engine<CountingRunner>| {
             let (prompt, tokens, priority) = crowd.next().expect("a cycle");
             submit(engine, prompt, tokens, priority)
         };
