@@ -11,7 +11,7 @@ use forerun_text::Tokenizer;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Driver {
+pub(crate) struct EngineDriver {
     pub(crate) engine: Engine<ModelRunner>,
     tokenizer: Option<Tokenizer>,
     answers: HashMap<SeqId, LiveAnswer>,
@@ -33,7 +33,7 @@ struct LiveAnswer {
     first_token: Option<Instant>,
 }
 
-impl Driver {
+impl EngineDriver {
     pub(crate) fn new(mut engine: Engine<ModelRunner>, tokenizer: Option<Tokenizer>) -> Self {
         let sequences = engine.runner().limits().sequences;
         let (answers, retained, events) = (HashMap::new(), VecDeque::new(), Vec::new());

@@ -30,7 +30,7 @@ const TRACES: u64 = 120;
 /// Time to cut a failing trace down.
 const SHRINKING: Duration = Duration::from_secs(120);
 
-struct Options {
+struct TraceOptions {
     seed: u64,
     traces: u64,
     /// No further trace is begun after this.
@@ -109,10 +109,11 @@ fn finds_a_planted_fault(models: &mut Models) -> Result<(), String> {
 }
 
 /// `None` where this is not what was asked for: a harness lists tests, or runs others.
-fn options(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+fn options(mut words: impl Iterator<Item = String>) -> Result<Option<TraceOptions>, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let most = Duration::MAX;
-    let mut options = Options { seed: SEED, traces: TRACES, most, trace: None, check_itself: true };
+    let mut options =
+        TraceOptions { seed: SEED, traces: TRACES, most, trace: None, check_itself: true };
     let (mut seeded, mut long) = (false, false);
     while let Some(word) = words.next() {
         let mut number = || -> Result<u64, String> {
