@@ -17,7 +17,7 @@ struct ChunkShape {
     dtype: DType,
 }
 
-/// Whole vectors of keys and of elements; of one of them; of neither.
+/// Full vectors of keys and of elements; of one of them; of neither.
 const SHAPES: [ChunkShape; 6] = [
     ChunkShape { layout: layout(11, 2, 64, 32), heads: 6, dtype: DType::F16 },
     ChunkShape { layout: layout(11, 1, 64, 40), heads: 4, dtype: DType::BF16 },

@@ -24,7 +24,7 @@ pub enum HostData<'a> {
 /// Room on the host for numbers from a device.
 #[derive(Debug)]
 pub enum HostDataMut<'a> {
-    /// From F32, F16 and BF16 buffers; halves are widened.
+    /// From F32, F16 and BF16 buffers; 16-bit floats are widened.
     F32(&'a mut [f32]),
     /// From U32 buffers.
     U32(&'a mut [u32]),

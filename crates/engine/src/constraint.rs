@@ -145,7 +145,7 @@ impl Masks {
         said.map(|_| ())
     }
 
-    /// Whether the row laid last may pick a token.
+    /// Whether the row laid last may sample a token.
     fn last_allows(&self, token: Token) -> bool {
         let Some(&number @ 1..) = self.rows.last() else { return true };
         let at = (number as usize - 1) * self.width + token as usize / 32;

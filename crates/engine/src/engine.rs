@@ -118,7 +118,7 @@ impl<R: Runner> Engine<R> {
         Ok(seq)
     }
 
-    /// Continues a parked sequence with more tokens; only those are read.
+    /// Continues a retained sequence with more tokens; only those are read.
     pub fn resume(&mut self, seq: SeqId, request: Request) -> Result<(), RejectError> {
         self.scheduler.resume(seq, request, &self.states)?;
         self.make_room();
@@ -128,16 +128,16 @@ impl<R: Runner> Engine<R> {
     /// Requests bring their own needs; steps must not allocate for them.
     fn make_room(&mut self) {
         self.plan.clear();
-        let room = self.scheduler.history_room();
-        self.plan.history.reserve(room);
+        let capacity = self.scheduler.history_capacity();
+        self.plan.history.reserve(capacity);
         self.draft_plan.clear();
-        self.draft_plan.history.reserve(room);
+        self.draft_plan.history.reserve(capacity);
         let (masked, vocabulary) = (self.scheduler.masked_rows(), self.scheduler.vocabulary);
         self.plan.masks.reserve(masked, vocabulary);
         self.draft_plan.masks.reserve(masked, vocabulary);
     }
 
-    /// Ends a sequence now, or forgets a parked one. Its blocks are free for the next step.
+    /// Ends a sequence now, or forgets a retained one. Its blocks are free for the next step.
     pub fn cancel(&mut self, seq: SeqId, events: &mut Vec<Event>) {
         self.place.seq = Some(seq);
         self.plan.clear();

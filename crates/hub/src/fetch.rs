@@ -125,7 +125,7 @@ impl FileDownload<'_> {
         match reply.status {
             206 if range.is_some() => self.check_range(&reply, partial.len)?,
             // A server without ranges begins at the beginning; so does one that no longer has
-            // the bytes asked for.
+            // the requested bytes.
             200 | 416 => self.restart(partial)?,
             _ => return Err(refusal(self.http, &self.listing.repo, None, &reply)),
         }
@@ -142,7 +142,7 @@ impl FileDownload<'_> {
         if said == expected {
             return Ok(());
         }
-        let why = format!("asked for `{expected}`, the server sends `{said}`");
+        let why = format!("requested `{expected}`, the server sends `{said}`");
         Err(HubError::answer(self.name, why))
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct HttpClient {
     pub(crate) patience: crate::Timeouts,
 }
 
-/// What is asked for.
+/// What is requested.
 pub(crate) struct Query<'a> {
     pub(crate) url: &'a str,
     /// Headers alone; a redirect to another host is not followed for them.

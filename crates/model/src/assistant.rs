@@ -8,7 +8,7 @@
 //! ```
 //!
 //! All drafts of a chain stand at one position, the newest token's, and see the keys before it. A batch's
-//! rows carry the last position the target has seen, so queries are turned one further.
+//! rows carry the last position the target has seen, so queries are rotated one further.
 
 use crate::draft::DraftPass;
 use crate::forward::{LayerSizes, Pass, RopeWeight};

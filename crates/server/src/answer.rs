@@ -16,7 +16,7 @@ pub(crate) enum AnswerEvent {
     Started(Usage),
     /// What the model says to itself.
     Reasoning(String),
-    /// Text of the answer, with what the model thought of its tokens where that was asked for. Tokens may be known
+    /// Text of the answer, with what the model thought of its tokens where that was requested. Tokens may be known
     /// before their text is, so either may be empty.
     Content { text: String, logprobs: Vec<TokenLogprobs> },
     /// A call begins; calls are numbered from 0.
@@ -240,7 +240,7 @@ impl Answers {
     }
 }
 
-/// What the request asked for cannot be had, however often it is asked.
+/// What was requested cannot be had, however often it is asked.
 fn refused(why: &str) -> ServerError {
     ServerError::invalid("response_format", format!("the answer cannot go on: {why}"))
 }

@@ -59,9 +59,9 @@ pub enum ServerFault {
     CutAfter(usize),
     /// One byte of the body is another.
     Corrupt,
-    /// The whole file, whatever range was asked for.
+    /// The whole file, whatever range was requested.
     IgnoreRange,
-    /// Another `content-range` than asked for.
+    /// Another `content-range` than requested.
     WrongRange,
     /// The body comes in pieces of so many bytes with pauses between them.
     Drip(usize, Duration),
@@ -331,7 +331,7 @@ fn resolve(repo: &HubRepo, file: &str, content: SocketAddr) -> HubResponse {
     HubResponse { body: bytes.clone(), ranges: true, ..found }
 }
 
-/// Cuts the body to the range asked for.
+/// Cuts the body to the requested range.
 fn ranged(
     mut answer: HubResponse,
     request: &SeenRequest,

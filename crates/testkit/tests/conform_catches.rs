@@ -73,10 +73,10 @@ impl Kernels for FaultyKernels {
         if self.0 == Fault::LaterTokenWinsTies {
             memory.lend([op.out], |memory, [out]| {
                 let rows = memory.f32(op.logits).chunks_exact(op.vocabulary);
-                for (pick, logits) in out.u32_mut(op.out).iter_mut().zip(rows) {
-                    let equal = |other: &f32| *other == logits[*pick as usize];
+                for (token, logits) in out.u32_mut(op.out).iter_mut().zip(rows) {
+                    let equal = |other: &f32| *other == logits[*token as usize];
                     let last = logits.iter().rposition(equal).expect("a logit equals itself");
-                    *pick = last as u32;
+                    *token = last as u32;
                 }
             });
         }

@@ -124,7 +124,7 @@ proptest! {
 
     #[test]
     fn streamed_text_streams_at_once(text in "\\PC{0,40}") {
-        // Whole characters never wait for the next token in a byte-level vocabulary.
+        // Complete characters never wait for the next token in a byte-level vocabulary.
         let tokenizer = &VOCABULARIES[0].tokenizer;
         let mut stream = Detokenizer::new(tokenizer, false);
         let mut seen = String::new();

@@ -28,7 +28,7 @@ pub struct Checkpoint {
     files: Vec<WeightFile>,
     /// Tensors by their stored names.
     places: BTreeMap<String, TensorLocation>,
-    /// Tensors by the names they are asked for by; `None` when these are the stored ones.
+    /// Tensors by the names they are requested by; `None` when these are the stored ones.
     views: Option<BTreeMap<String, TensorView>>,
     sidecar_gamma: bool,
     gguf: Option<Metadata>,

@@ -104,7 +104,7 @@ impl<'a> TileList<'a> {
     }
 }
 
-/// Whole tiles.
+/// Full tiles.
 struct TileTask<'a> {
     tile_list: TileList<'a>,
     out: SharedSlice<'a, f32>,

@@ -1,4 +1,4 @@
-//! The largest logit that each row may pick, found while the head is multiplied: logits never leave a task's scratch.
+//! The largest logit that each row may sample, found while the head is multiplied: logits never leave a task's scratch.
 
 use super::Scratch;
 use super::isa::{Isa, LANES, Task};

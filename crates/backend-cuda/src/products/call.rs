@@ -266,7 +266,7 @@ impl Products {
             ColumnOrder::Tiled => self.tiles(layout, columns, parts, driver.properties()),
             ColumnOrder::Steps => None,
         };
-        let ld = tiles.map_or(columns.next_multiple_of(STEP_COLUMNS), |tiles| tiles.room());
+        let ld = tiles.map_or(columns.next_multiple_of(STEP_COLUMNS), |tiles| tiles.padded_rows());
         let at = self.columns.of(driver, ld * depth * 2)?;
         let sums = if levels == 0 { 0 } else { 4 * (depth / 16) * ld * 4 };
         let sums = self.sums.of(driver, sums)?;

@@ -27,7 +27,7 @@ fn rows_of_a_weight_give_the_bits_of_the_whole_product() {
             tiles: stage.put_words(&runs),
             count: stage.put_words(&[pairs as u32]),
             list: stage.put_words(&numbers),
-            out: stage.room(pairs),
+            out: stage.scratch(pairs),
         };
         // SAFETY: the stage made the memory for these sizes.
         unsafe {

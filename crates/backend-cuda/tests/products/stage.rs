@@ -38,7 +38,7 @@ impl ProductStage {
         at
     }
 
-    pub(crate) fn room(&mut self, numbers: usize) -> Address {
+    pub(crate) fn scratch(&mut self, numbers: usize) -> Address {
         self.driver.alloc(numbers as u64 * 4).unwrap()
     }
 
@@ -64,7 +64,7 @@ impl ProductStage {
     }
 
     pub(crate) fn output(&mut self, weight: DeviceWeight, rows: usize) -> ProductOutput {
-        let at = self.room(rows * weight.rows);
+        let at = self.scratch(rows * weight.rows);
         ProductOutput { weight, bias: None, channels: weight.rows, at, add: false }
     }
 }

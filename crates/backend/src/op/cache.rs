@@ -84,7 +84,7 @@ impl CacheLayout {
     }
 }
 
-/// The scale of a group in a cache of codes, and what its numbers are multiplied by to become codes: each is the nearest whole number
+/// The scale of a group in a cache of codes, and what its numbers are multiplied by to become codes: each is the nearest integer
 /// then, ties to even ([`code`]).
 ///
 /// # Numerics

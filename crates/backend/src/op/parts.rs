@@ -45,7 +45,7 @@ fn shared(view: &mut View) -> OperandView<'_> {
     OperandView { view, by_row: false }
 }
 
-/// Rows of a product and the room of what makes them.
+/// Rows of a product and the scratch of the norm that makes them.
 fn input<'a>(
     x: &'a mut View,
     norm: &'a mut Option<InputNorm>,

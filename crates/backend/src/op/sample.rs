@@ -146,7 +146,7 @@ pub struct SampleRow {
     pub frequency: f32,
     /// Keys the noise.
     pub seed: u64,
-    /// Position of the token to be picked.
+    /// Position of the token to be sampled.
     pub position: u32,
     /// First entry in `history`.
     pub history_first: u32,

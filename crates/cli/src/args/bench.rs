@@ -169,5 +169,5 @@ fn at_least_two(text: &str) -> Result<usize, String> {
     at_least_one(text)
         .ok()
         .filter(|&n| n > 1)
-        .ok_or_else(|| "expected a whole number of at least 2".to_owned())
+        .ok_or_else(|| "expected an integer of at least 2".to_owned())
 }

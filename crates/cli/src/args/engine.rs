@@ -63,7 +63,7 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("expected at least 1".to_owned()),
         Ok(n) => Ok(n),
-        Err(_) => Err("expected a whole number of at least 1".to_owned()),
+        Err(_) => Err("expected an integer of at least 1".to_owned()),
     }
 }
 
@@ -72,5 +72,5 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
     at_least_one(text)
         .ok()
         .filter(|&n| n <= 1024)
-        .ok_or_else(|| "expected a whole number from 1 to 1024".to_owned())
+        .ok_or_else(|| "expected an integer from 1 to 1024".to_owned())
 }

@@ -80,7 +80,7 @@ fn vocabulary(text: &str) -> Result<DraftVocabulary, String> {
         ("auto", _) => Ok(DraftVocabulary::Auto),
         ("all", _) => Ok(DraftVocabulary::All),
         (_, Ok(tokens @ 1..)) => Ok(DraftVocabulary::First(tokens)),
-        _ => Err("expected auto, all or a whole number of at least 1".to_owned()),
+        _ => Err("expected auto, all or an integer of at least 1".to_owned()),
     }
 }
 
@@ -88,6 +88,6 @@ fn depth(text: &str) -> Result<Depth, String> {
     match (text, text.parse()) {
         ("auto", _) => Ok(Depth::Auto),
         (_, Ok(depth)) if depth <= Depth::MOST => Ok(Depth::Fixed(depth)),
-        _ => Err(format!("expected auto or a whole number from 0 to {}", Depth::MOST)),
+        _ => Err(format!("expected auto or an integer from 0 to {}", Depth::MOST)),
     }
 }

@@ -101,7 +101,7 @@ impl Costs {
         self.steps.contains_key(&sequences) || self.steps.contains_key(&0)
     }
 
-    /// A step of so many sequences and rows; `turn` picks one of the times taken.
+    /// A step of so many sequences and rows; `turn` chooses one of the times taken.
     pub(crate) fn step(&self, sequences: usize, rows: usize, turn: usize) -> f64 {
         let curve =
             self.steps.get(&0).or_else(|| self.steps.range(sequences..).next().map(|c| c.1));
@@ -144,7 +144,7 @@ fn at(curve: &Curve, first: (usize, &Vec<f64>), x: usize, turn: usize) -> f64 {
     }
     let below = curve.range(..x).next_back().map_or(first, |(&x, times)| (x, times));
     let Some((&above, times)) = curve.range(x..).next() else {
-        // As dear as the last rows were.
+        // As expensive as the last rows were.
         let (&x0, times) = curve.iter().nth_back(1).map_or((&first.0, first.1), |pair| pair);
         let each = (median(below.1) - median(times)) / (below.0 - x0).max(1) as f64;
         return median(below.1) + each.max(0.0) * (x - below.0) as f64;

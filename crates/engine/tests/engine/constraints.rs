@@ -239,7 +239,7 @@ fn log_probabilities_are_those_of_the_scored_text() {
     let logits = score(&mut engine, &[&start[..], &tokens].concat());
     for (i, (&token, told)) in tokens.iter().zip(&logprobs).enumerate() {
         let row = &logits[(start.len() - 1 + i) * vocabulary..][..vocabulary];
-        let told = told.as_ref().expect("asked for");
+        let told = told.as_ref().expect("requested");
         assert_eq!((told.token, told.logprob), (token, log_probability(row, token) as f32), "{i}");
         assert_eq!(**told, TokenLogprobs::of(row, token, 5), "{i}");
         assert!(told.top.is_sorted_by(|a, b| a.1 >= b.1) && told.top.len() == 5, "{told:?}");

@@ -198,7 +198,7 @@ proptest! {
         }
         let watched = submit(&mut engine, prompt, 5, priority);
         let mut events = Vec::new();
-        // It is the oldest that waits after four times as many leases as were asked for before it. Each is held for a
+        // It is the oldest that waits after four times as many leases as were requested before it. Each is held for a
         // prompt, read with a fourth of the rows at the least, and for an answer.
         let each = 4 * 150usize.div_ceil(rows.min(32) / 4) + 4 * 25;
         let most = (4 * (2 * sequences + 1) + sequences) * each;
@@ -271,7 +271,7 @@ fn real(sequences: usize, step_budget: Duration) -> Engine<forerun_engine::Model
 }
 
 #[test]
-fn time_priority_and_company_do_not_change_a_text() {
+fn time_priority_and_batching_do_not_change_a_text() {
     let alone: Vec<Vec<Token>> = (0..4)
         .map(|i| {
             let mut engine = real(1, Duration::ZERO);

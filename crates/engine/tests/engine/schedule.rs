@@ -31,9 +31,9 @@ impl Runner for CountingRunner {
         for (span, range) in plan.spans.iter().zip(&output.of_span) {
             let end = span.start as usize + span.tokens.len();
             assert!(end <= span.blocks.len() * forerun_model::KV_BLOCK, "blocks reach the span");
-            for (i, pick) in output.tokens[range.clone()].iter_mut().enumerate() {
+            for (i, token) in output.tokens[range.clone()].iter_mut().enumerate() {
                 // The model's token at each position depends on the position alone.
-                *pick = ((span.start as usize + span.confirmed() + i) % 50) as Token;
+                *token = ((span.start as usize + span.confirmed() + i) % 50) as Token;
             }
         }
         Ok(())

@@ -451,5 +451,5 @@ fn optimistic_mode_keeps_every_draft_and_needs_no_log() {
         engine.step(&mut events);
     }
     let Some(Event::Finished { receipt, .. }) = events.last() else { panic!("no end") };
-    assert_eq!(receipt.unchecked, 20, "one a round unless more is asked for: {receipt:?}");
+    assert_eq!(receipt.unchecked, 20, "one a round unless more is requested: {receipt:?}");
 }

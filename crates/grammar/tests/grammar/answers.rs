@@ -103,7 +103,7 @@ fn run(engine: &mut Engine<ModelRunner>) -> Vec<Event> {
     events
 }
 
-/// Whether a whole answer is what was asked for.
+/// Whether a whole answer is what was requested.
 fn check(asked: &GrammarRequest, answer: &CheckedAnswer) {
     let text = tokenizer().decode(&answer.tokens, false).expect("text");
     let text = match asked.thinks {
@@ -123,7 +123,7 @@ fn check(asked: &GrammarRequest, answer: &CheckedAnswer) {
 }
 
 #[test]
-fn answers_fit_and_are_the_same_with_drafts_and_in_company() {
+fn answers_fit_and_are_the_same_with_drafts_and_in_batches() {
     let (grammars, mut luck) = (grammars(), Luck(11));
     let asked = asked(&mut luck, 36);
     let mut plain = engine(1, Speculation::OFF);

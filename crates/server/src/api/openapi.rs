@@ -109,7 +109,7 @@ fn refusals(paths: &mut Map<String, Value>) {
     }
 }
 
-/// A regular expression for the whole numbers from 0 to `most`.
+/// A regular expression for the integers from 0 to `most`.
 fn up_to(most: usize) -> String {
     let digits = most.to_string();
     let mut ways = vec!["0".to_owned()];

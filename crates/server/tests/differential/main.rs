@@ -108,7 +108,7 @@ fn finds_a_planted_fault(models: &mut Models) -> Result<(), String> {
     }
 }
 
-/// `None` where this is not what was asked for: a harness lists tests, or runs others.
+/// `None` where this is not what was requested: a harness lists tests, or runs others.
 fn options(mut words: impl Iterator<Item = String>) -> Result<Option<TraceOptions>, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let most = Duration::MAX;
@@ -118,7 +118,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Option<TraceOption
     while let Some(word) = words.next() {
         let mut number = || -> Result<u64, String> {
             let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
-            value.parse().map_err(|_| format!("{word} {value}: expected a whole number"))
+            value.parse().map_err(|_| format!("{word} {value}: expected an integer"))
         };
         match &*word {
             "--seed" => (options.seed, seeded) = (number()?, true),

@@ -353,7 +353,7 @@ fn together(model: &Opened, trace: &Trace) -> Result<HashMap<usize, ObservedAnsw
     session.finish()
 }
 
-/// One request in an engine of its own: no drafts, no cache, no company, its prompt read at once.
+/// One request in an engine of its own: no drafts, no cache, no other request, its prompt read at once.
 fn alone(model: &Opened, choice: &EngineChoice, ask: &Ask) -> Result<ObservedAnswer, String> {
     let plain = EngineChoice {
         context: choice.context,

@@ -242,8 +242,8 @@ impl SourceMatrices {
             self.files.iter().find_map(|(header, bytes)| Some((header.tensors.get(name)?, bytes)));
         let (info, bytes) = found.unwrap_or_else(|| panic!("no `{name}` in the source"));
         assert_eq!(info.dtype, DType::BF16, "{name}");
-        let (halves, _) = bytes[info.range.clone()].as_chunks::<2>();
-        let values = halves.iter().map(|half| bf16_to_f32(u16::from_le_bytes(*half))).collect();
+        let (words, _) = bytes[info.range.clone()].as_chunks::<2>();
+        let values = words.iter().map(|word| bf16_to_f32(u16::from_le_bytes(*word))).collect();
         (values, *info.shape.last().expect("a matrix has axes"))
     }
 }
@@ -265,8 +265,8 @@ fn encoded(file: &Value, rest: &[u8], source: &SourceMatrices) -> Vec<u8> {
                 match ranges(&copy[4]) {
                     None => encoding.row(row, &mut out),
                     Some(columns) => {
-                        let pick = columns.iter().flat_map(|&(at, count)| &row[at..at + count]);
-                        encoding.row(&pick.copied().collect::<Vec<f32>>(), &mut out);
+                        let selected = columns.iter().flat_map(|&(at, count)| &row[at..at + count]);
+                        encoding.row(&selected.copied().collect::<Vec<f32>>(), &mut out);
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! Reads an answer as it comes: what is reasoning, what is content, what is a call.
 //!
 //! The text goes through character by character, so the result does not depend on how it was cut
-//! into pieces. A piece is given out as soon as it is certain; no mark is ever shown by halves.
+//! into pieces. A piece is given out as soon as it is certain; no mark is ever shown in part.
 //! White space next to a mark belongs to the mark. What looks like a call and is none comes out
 //! as content, word for word.
 //!
@@ -122,7 +122,7 @@ impl AnswerParser {
                         pieces.call(name);
                         self.raw.clear();
                     }
-                    // Without its marks around it an object may be what was asked for.
+                    // Without its marks around it an object may be the answer that was requested.
                     _ if bare => {}
                     _ => self.raw.clear(),
                 }

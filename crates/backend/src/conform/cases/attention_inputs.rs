@@ -1,4 +1,4 @@
-//! Queries that are turned, keys and values that reach scattered places of a cache.
+//! Queries that are rotated, keys and values that reach scattered places of a cache.
 //!
 //! A cache that holds less than f32 is held to the reference's bits, so those cases have no norms, whose sums a device may round
 //! in an order of its own.
@@ -22,7 +22,7 @@ struct RotaryShape {
 enum ValueSource {
     Own,
     Normed,
-    /// From the keys, before these are normed and turned.
+    /// From the keys, before these are normed and rotated.
     OfKeys,
 }
 
@@ -64,7 +64,8 @@ fn queries(rows: usize, turn: RotaryShape) -> ConformCase {
         format_args!("queries, {rows} rows, {turn:?}"),
         rows,
         move |stage| {
-            let (table, queries) = (angles(stage, rows, turn)?, Some(turned(stage, rows, turn)?));
+            let (table, queries) =
+                (angles(stage, rows, turn)?, Some(rotated_queries(stage, rows, turn)?));
             let RotaryShape { head_dim, rotary, .. } = turn;
             Ok(AttentionInputs { table, rotary, head_dim, queries, keys: None }.into())
         },
@@ -98,7 +99,8 @@ fn both(rows: usize, turn: RotaryShape, values: ValueSource) -> ConformCase {
         let before = stage.rng.values(layout.len());
         let caches = [stage.updated("k_cache", &before)?, stage.updated("v_cache", &before)?];
         let table = angles(stage, rows, turn)?;
-        let queries = Some(turned(stage, rows, RotaryShape { heads: 2 * turn.heads, ..turn })?);
+        let queries =
+            Some(rotated_queries(stage, rows, RotaryShape { heads: 2 * turn.heads, ..turn })?);
         let keys = Some(new_keys(stage, rows, (turn, values), (layout, caches))?);
         let RotaryShape { head_dim, rotary, .. } = turn;
         Ok(AttentionInputs { table, rotary, head_dim, queries, keys }.into())
@@ -121,7 +123,7 @@ fn norm(stage: &mut ConformStage<'_>, head_dim: usize) -> Result<HeadNorm, Backe
     Ok(HeadNorm { weight: stage.norm_weight(head_dim)?, eps: 1e-6 })
 }
 
-fn turned(
+fn rotated_queries(
     stage: &mut ConformStage<'_>,
     rows: usize,
     turn: RotaryShape,

@@ -103,7 +103,7 @@ fn input_norm(
     stage: &mut ConformStage<'_>,
     [rows, dim]: [usize; 2],
 ) -> Result<Option<InputNorm>, BackendError> {
-    let (weight, room) = (stage.norm_weight(dim)?, stage.room("room", rows * dim)?);
+    let (weight, room) = (stage.norm_weight(dim)?, stage.scratch("room", rows * dim)?);
     Ok(Some(InputNorm { weight, dim, eps: 1e-5, room }))
 }
 
@@ -143,7 +143,7 @@ fn gated_linear(
         let norm = if normed { input_norm(stage, [rows, k])? } else { None };
         let gate = stage.matrix([n, k], format)?;
         let up = stage.matrix([n, k], format)?;
-        let scratch = stage.room("scratch", rows * n)?;
+        let scratch = stage.scratch("scratch", rows * n)?;
         let out = stage.output("out", rows * n)?;
         Ok(GatedLinear { x, norm, gate, up, scratch, out, activation }.into())
     })

@@ -1,4 +1,4 @@
-//! Masks: rows that may pick only some tokens, beside rows that may pick any.
+//! Masks: rows that may sample only some tokens, beside rows that may sample any.
 
 use super::ConformCase;
 use super::sample::{K, RECIPES, SampleInputs, SamplingWay};
@@ -82,7 +82,7 @@ fn head(
         let k = fitting_columns(format, K);
         let weight = stage.matrix([vocabulary, k], format)?;
         let x = stage.random("x", rows * k)?;
-        let logits = stage.room("logits", rows * candidates)?;
+        let logits = stage.scratch("logits", rows * candidates)?;
         let choice = MaskCase { row, allows, rows, sizes: [candidates, vocabulary] };
         let sample = choice.over(stage, logits)?;
         Ok(HeadSample { x, weight, cap: Some(30.0), sample }.into())

@@ -116,14 +116,14 @@ fn experts(
     ConformCase::new("experts", name, sizes.rows, move |stage| {
         let MoeSizes { rows, experts, top_k, ffn, dim } = sizes;
         let x = stage.random("x", rows * dim)?;
-        let picks: Vec<u32> = (0..rows)
+        let experts_of_rows: Vec<u32> = (0..rows)
             .flat_map(|_| {
                 // Different experts, in an order that is not ascending.
                 let first = stage.rng.below(experts);
                 (0..top_k).map(move |j| ((first + experts - j) % experts) as u32)
             })
             .collect();
-        let chosen = stage.indices("chosen", &picks)?;
+        let chosen = stage.indices("chosen", &experts_of_rows)?;
         let weights = stage.random("weights", rows * top_k)?;
         // The stacks have rows before the first expert that belong to nobody here.
         const BEFORE: usize = 2;
@@ -139,8 +139,8 @@ fn experts(
         };
         let weight = stage.matrix([BEFORE + experts * dim, ffn], format)?;
         let down = ExpertRows { weight, first: BEFORE, stride: dim };
-        let hidden = stage.room("hidden", rows * top_k * ffn)?;
-        let partial = stage.room("partial", rows * top_k * dim)?;
+        let hidden = stage.scratch("hidden", rows * top_k * ffn)?;
+        let partial = stage.scratch("partial", rows * top_k * dim)?;
         let before = stage.rng.values(rows * dim);
         let out = match store {
             Store::Set => stage.output("out", rows * dim)?,

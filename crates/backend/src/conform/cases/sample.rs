@@ -215,7 +215,7 @@ fn plain_greedy(
 ) -> Result<Op, BackendError> {
     let words: Vec<u32> = (0..rows).flat_map(|_| SampleRow::GREEDY.words()).collect();
     let sample = Sample {
-        logits: stage.room("logits", rows * candidates)?,
+        logits: stage.scratch("logits", rows * candidates)?,
         candidates,
         vocabulary,
         rows: stage.indices("rows", &words)?,
@@ -239,7 +239,7 @@ fn unlike_head(name: &str, row: SampleRow) -> ConformCase {
             plain.copy_from_slice(&SampleRow::GREEDY.words());
         }
         let sample = Sample {
-            logits: stage.room("logits", rows * candidates)?,
+            logits: stage.scratch("logits", rows * candidates)?,
             candidates,
             vocabulary,
             rows: stage.indices("rows", &words)?,
@@ -261,7 +261,7 @@ fn drafts_see_the_tokens_before_them() -> ConformCase {
         let words: Vec<u32> = (1..=IDS.len() as u32)
             .flat_map(|ids_len| SampleRow { ids_len, ids_prompt: 2, ..row }.words())
             .collect();
-        // Falling slowly, so without penalties every row would pick token 0.
+        // Falling slowly, so without penalties every row would sample token 0.
         let line: Vec<f32> = (0..vocabulary).map(|t| 2.0 - 0.01 * t as f32).collect();
         Ok(Sample {
             logits: stage.input("logits", &line.repeat(IDS.len()))?,

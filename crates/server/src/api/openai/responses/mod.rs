@@ -71,14 +71,14 @@ struct Page {
     id: String,
     created_at: u64,
     echo: Echo,
-    _room: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Page {
     fn new(app: &Arc<App>, echo: Echo) -> Result<Self, ServerError> {
         let (id, created_at) = (ids::fresh("resp_"), ids::now());
-        let room = app.room.keep(&echo)?;
-        Ok(Self { app: Arc::clone(app), id, created_at, echo, _room: room })
+        let permit = app.memory.keep(&echo)?;
+        Ok(Self { app: Arc::clone(app), id, created_at, echo, _permit: permit })
     }
 
     fn view<'a>(&'a self, status: Status, output: &'a [OutputItem]) -> ResponseObject<'a> {
