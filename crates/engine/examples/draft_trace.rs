@@ -5,10 +5,10 @@
 //! cargo run --release -p forerun-engine --example draft_trace -- costs MODEL FILE "device in words"
 //! ```
 //!
-//! `texts` reads prompts (label, temperature and token ids, as `forerun tokenize` prints them) from FILE and writes each with its
-//! answer and, for every position of the answer, how many of eight drafts by the MTP head the model accepts there. Drafts depend
-//! on the text alone, so this is all that any sequence of depths can meet. `costs` writes times of steps by sequences and rows,
-//! and of chains of draft passes by entries and depth, in microseconds.
+//! `texts` reads prompts (label, temperature and token ids, as `forerun tokenize` prints them) from FILE and writes
+//! each with its answer and, for every position of the answer, how many of eight drafts by the MTP head the model
+//! accepts there. Drafts depend on the text alone, so this is all that any sequence of depths can meet. `costs` writes
+//! times of steps by sequences and rows, and of chains of draft passes by entries and depth, in microseconds.
 
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;

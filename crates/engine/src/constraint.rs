@@ -153,8 +153,8 @@ impl Masks {
     }
 }
 
-/// Lays the masks of a confirmed row and of each draft after it, up to the first draft that could not be sampled or need
-/// not be drafted; how many drafts remain. The constraint is left as it was.
+/// Lays the masks of a confirmed row and of each draft after it, up to the first draft that could not be sampled or
+/// need not be drafted; how many drafts remain. The constraint is left as it was.
 pub(crate) fn walk(
     constraint: &mut dyn Constraint,
     drafts: &[Token],

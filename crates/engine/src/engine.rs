@@ -213,8 +213,8 @@ impl<R: Runner> Engine<R> {
         Ok(())
     }
 
-    /// Takes what the device has done since the last call; `host` is what the host's clock says where there is none of the
-    /// device's. Steps are kept for their price whoever hears of them first; the time of all else is the answer.
+    /// Takes what the device has done since the last call; `host` is what the host's clock says where there is none of
+    /// the device's. Steps are kept for their price whoever hears of them first; the time of all else is the answer.
     pub(crate) fn report(&mut self, host: Busy) -> Duration {
         let busy = self.runner.take_busy().unwrap_or(host);
         self.stats.note_submissions(&busy);
@@ -270,16 +270,16 @@ impl<R: Runner> Engine<R> {
         Ok(())
     }
 
-    /// Brings the device to rest behind a step that broke off: what is queued belongs to requests that end here, and must not
-    /// run under those that follow.
+    /// Brings the device to rest behind a step that broke off: what is queued belongs to requests that end here, and
+    /// must not run under those that follow.
     pub(crate) fn recover_device(&mut self) {
         self.runner.recover();
         self.runner.take_busy();
         self.unpriced = Unpriced::default();
     }
 
-    /// Prices what the device has passed. A chunk in the middle of a prompt is not waited for, so its time comes with a later
-    /// step's, and both are priced together.
+    /// Prices what the device has passed. A chunk in the middle of a prompt is not waited for, so its time comes with a
+    /// later step's, and both are priced together.
     fn note_step(&mut self, wall: Duration) {
         let (rows, prompt_rows, context) =
             (self.plan.rows(), self.plan.prompt_rows, self.plan.context());

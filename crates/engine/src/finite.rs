@@ -1,7 +1,7 @@
 //! Rows whose numbers are not finite have no logits to sample from: such an answer ends with the reason.
 //!
-//! Scales and small weights are searched at load. What remains is a large matrix with such numbers in it, and arithmetic
-//! that overflows; the rows before the head tell, since the last norm spreads either over all of a row.
+//! Scales and small weights are searched at load. What remains is a large matrix with such numbers in it, and
+//! arithmetic that overflows; the rows before the head tell, since the last norm spreads either over all of a row.
 
 use crate::{EngineError, ModelRunner, SampledTokens, StepPlan};
 use forerun_backend::{HostDataMut, View, submit_and_wait};

@@ -52,7 +52,8 @@ pub struct SampleSpec {
     pub prompt_len: u32,
     /// Where the history lies in [`StepPlan::history`].
     pub history: Range<usize>,
-    /// Where the masks of the sampled rows lie in [`StepPlan::masks`], one after the other; empty where any token may come.
+    /// Where the masks of the sampled rows lie in [`StepPlan::masks`], one after the other; empty where any token may
+    /// come.
     pub masks: Range<usize>,
     /// Whether log-probabilities are requested, and of how many tokens besides the sampled one.
     pub logprobs: Option<usize>,

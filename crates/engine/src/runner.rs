@@ -22,8 +22,8 @@ pub trait Runner: Send {
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError>;
 
-    /// How long the device was busy since the last call, and how many steps it has passed in that time. A runner without a clock of
-    /// the device's says nothing, and the host's is taken.
+    /// How long the device was busy since the last call, and how many steps it has passed in that time. A runner
+    /// without a clock of the device's says nothing, and the host's is taken.
     fn take_busy(&mut self) -> Option<Busy> {
         None
     }
@@ -33,8 +33,8 @@ pub trait Runner: Send {
         None
     }
 
-    /// Forgets what an error or a panic left half done on the device, for the next plan to begin anew. State of leases that no plan holds
-    /// stays as it was.
+    /// Forgets what an error or a panic left half done on the device, for the next plan to begin anew. State of leases
+    /// that no plan holds stays as it was.
     fn recover(&mut self) {}
 
     /// Sizes of what a lease holds.

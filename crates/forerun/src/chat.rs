@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 /// A conversation with a model.
 ///
-/// The state of the last answer stays on the device as long as there is room for it, so that a turn reads only what is new;
-/// whether it does or the conversation is read again changes the time and not the text.
+/// The state of the last answer stays on the device as long as there is room for it, so that a turn reads only what is
+/// new; whether it does or the conversation is read again changes the time and not the text.
 ///
 /// ```
 /// # fn main() -> Result<(), forerun::Error> {

@@ -116,8 +116,8 @@ impl Pass<'_> {
 }
 
 impl Model {
-    /// Adds the operations of one step up to its head: every layer runs over the rows of `inputs`, and the sampled rows wait for
-    /// their logits.
+    /// Adds the operations of one step up to its head: every layer runs over the rows of `inputs`, and the sampled rows
+    /// wait for their logits.
     pub fn forward(
         &self,
         ops: &mut Vec<Op>,

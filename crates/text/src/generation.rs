@@ -123,7 +123,8 @@ impl GenerationDefaults {
         Ok(self)
     }
 
-    /// Takes sampling settings from elsewhere, under the names of `generation_config.json`; `file` names them in errors.
+    /// Takes sampling settings from elsewhere, under the names of `generation_config.json`; `file` names them in
+    /// errors.
     pub fn with_settings(self, file: &str, values: Map<String, Value>) -> Result<Self, TextError> {
         self.with_sampling(&[Named { file: file.to_owned(), values }])
     }

@@ -69,7 +69,8 @@ impl AttentionArgs<'_> {
         Ok(())
     }
 
-    /// Indices of the chunks among this call's keys that some of `rows` sees, and perhaps of some between that none does.
+    /// Indices of the chunks among this call's keys that some of `rows` sees, and perhaps of some between that none
+    /// does.
     pub(crate) fn chunks(&self, rows: Range<usize>) -> Range<usize> {
         let keys = chunk_keys(self.layout.block);
         let (mut first, mut end) = (usize::MAX, 0);

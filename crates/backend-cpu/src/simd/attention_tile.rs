@@ -222,8 +222,8 @@ impl Tile<'_> {
         for query in 0..self.rows.len() * group {
             let row = self.rows.start + query / group;
             let head = row * self.op.heads + self.head * group + query % group;
-            // SAFETY: a row's key head belongs to one tile, and a tile's states to one task at a time; the operation's description
-            // has checked that there is a part for each head of each row.
+            // SAFETY: a row's key head belongs to one tile, and a tile's states to one task at a time; the operation's
+            // description has checked that there is a part for each head of each row.
             work(query, wide, unsafe { carried.part(head * width, width) });
         }
     }

@@ -1,7 +1,7 @@
 //! The driver that runs kernels on the CPU: their text goes through g++ into a library of one module.
 //!
-//! Device memory is host memory, and a launch has ended when it returns. Libraries are kept in a folder under a name that
-//! follows from the text, so a text is compiled once.
+//! Device memory is host memory, and a launch has ended when it returns. Libraries are kept in a folder under a name
+//! that follows from the text, so a text is compiled once.
 
 use super::{
     Address, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, MemoryInfo,
@@ -78,7 +78,8 @@ impl Emulated {
         }
     }
 
-    /// Options of g++: the arithmetic that CUDA's are chosen for, and fused multiply-adds as instructions where there are any.
+    /// Options of g++: the arithmetic that CUDA's are chosen for, and fused multiply-adds as instructions where there
+    /// are any.
     fn options() -> Vec<&'static str> {
         let mut options = vec![
             "-std=c++17",
@@ -180,14 +181,16 @@ impl Driver for Emulated {
     }
 
     unsafe fn copy_in(&mut self, to: Address, from: &[u8]) -> Result<(), DriverError> {
-        // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_in`), which no slice of the caller overlaps.
+        // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_in`), which no slice of the caller
+        // overlaps.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.0 as *mut u8, from.len()) };
         Ok(())
     }
 
     unsafe fn copy_out(&mut self, from: Address, to: &mut [u8]) -> Result<(), DriverError> {
         if !to.is_empty() {
-            // SAFETY: the bytes at `from` are memory of this driver (contract of `copy_out`), which was zeroed when it was made.
+            // SAFETY: the bytes at `from` are memory of this driver (contract of `copy_out`), which was zeroed when it
+            // was made.
             to.copy_from_slice(unsafe { slice::from_raw_parts(from.0 as *const u8, to.len()) });
         }
         Ok(())
@@ -254,8 +257,8 @@ impl Driver for Emulated {
             *word = u64::from_ne_bytes(whole);
         }
         let module = self.modules[kernel.module].lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the entry and its library live on, the struct has the kernel's size, the lock keeps other launches of this
-        // library away, and what the struct points at is memory of this driver (contract of `launch`).
+        // SAFETY: the entry and its library live on, the struct has the kernel's size, the lock keeps other launches of
+        // this library away, and what the struct points at is memory of this driver (contract of `launch`).
         let why = unsafe {
             let (grid, block) = (launch.grid.as_ptr(), launch.block.as_ptr());
             (module.run)(kernel.entry, aligned.as_ptr().cast(), grid, block, launch.shared)

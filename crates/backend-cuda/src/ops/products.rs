@@ -167,7 +167,8 @@ fn experts_by_element(device: &mut Device, op: Experts, call: &products::Experts
     let queue = &mut device.queue;
     queue.run((&CANONICAL, "experts_hidden"), [op.ffn.div_ceil(8), routed, 1], 256, &args)?;
     queue.run((&CANONICAL, "experts_down"), [op.dim.div_ceil(8), routed, 1], 256, &args)?;
-    // SAFETY: `out` and `partial` are views of the sizes that `Experts::describe` checks, and `experts_down` wrote `partial`.
+    // SAFETY: `out` and `partial` are views of the sizes that `Experts::describe` checks, and `experts_down` wrote
+    // `partial`.
     Ok(unsafe { device.products.combine(queue.driver_mut(), call) }?)
 }
 
@@ -207,8 +208,8 @@ pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {
     queue.run((&CANONICAL, "cluster_tokens"), [pairs.div_ceil(256), 1, 1], 256, &args)?;
     let call =
         GatheredRows { x, weight, pairs, share, tiles: runs, count: scratch, list, out: logits };
-    // SAFETY: `OpDesc::check` compared views and weights; `scratch` holds the count, a run of 16 bytes and three words for each
-    // pair, and a word for each chosen cluster.
+    // SAFETY: `OpDesc::check` compared views and weights; `scratch` holds the count, a run of 16 bytes and three words
+    // for each pair, and a word for each chosen cluster.
     let done = unsafe { device.products.gathered(queue.driver_mut(), &call, device.precision) }?;
     if !done {
         queue.run((&CANONICAL, "cluster_logits"), [pairs.div_ceil(8), 1, 1], 256, &args)?;

@@ -14,7 +14,8 @@ pub(crate) fn sample(device: &mut Device, op: Sample) -> Done {
     choose(device, op, scratch)
 }
 
-/// The head multiplies in full precision even in `Precision::Half`. Logits that no later operation reads are adjusted in place.
+/// The head multiplies in full precision even in `Precision::Half`. Logits that no later operation reads are adjusted
+/// in place.
 pub(crate) fn head_sample(device: &mut Device, op: HeadSample) -> Done {
     let (product, cap, choice) = op.parts();
     linear_in(device, product, Precision::Exact)?;

@@ -88,8 +88,8 @@ impl Products {
             dependent: true,
             ..Launch::line(kernel, grid as u32, 32 * warps as u32, &args)
         };
-        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; `at_total + total` bytes of shared
-        // memory hold the rings and the sums behind them.
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function;
+        // `at_total + total` bytes of shared memory hold the rings and the sums behind them.
         unsafe { driver.launch(&launch) }
     }
 }

@@ -117,8 +117,8 @@ impl Products {
             dependent: true,
             ..Launch::line(kernel, blocks as u32, 384, &args)
         };
-        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; `shared` bytes hold the barriers,
-        // `slots` stages and what lies behind them (`ColumnTiles::shared`).
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function;
+        // `shared` bytes hold the barriers, `slots` stages and what lies behind them (`ColumnTiles::shared`).
         unsafe { driver.launch(&launch) }
     }
 }

@@ -169,8 +169,8 @@ impl Products {
             dependent: true,
             ..Launch::line(kernel, blocks, 32 * plan.warps as u32, &args)
         };
-        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; the plan's offsets end at
-        // `plan.bytes`, which `SharedMemoryPlan` keeps within a block's shared memory.
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; the
+        // plan's offsets end at `plan.bytes`, which `SharedMemoryPlan` keeps within a block's shared memory.
         unsafe { driver.launch(&launch)? };
         Ok(true)
     }

@@ -6,8 +6,8 @@ use crate::{Access, OpDesc, View, WeightId};
 /// Turns queries in place, and writes keys and values to their places in the cache.
 ///
 /// # Math
-/// Per head, an optional norm: `x / sqrt(mean(x²) + eps) · weight`. Then, of queries and keys, the first `rotary` dims are rotated in
-/// pairs `(i, i + rotary/2)`: `y_i = x_i cos − x_j sin`, `y_j = x_j cos + x_i sin`.
+/// Per head, an optional norm: `x / sqrt(mean(x²) + eps) · weight`. Then, of queries and keys, the first `rotary` dims
+/// are rotated in pairs `(i, i + rotary/2)`: `y_i = x_i cos − x_j sin`, `y_j = x_j cos + x_i sin`.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionInputs {
     /// `[rows, rotary]` from [`RopeTable`](crate::op::RopeTable).

@@ -4,8 +4,8 @@ use super::{Attention, InputNorm, LinearPart, NewKeys, Sample};
 use crate::{Catalog, Op, View};
 
 impl Op {
-    /// Rows of an operation that may be cut by rows and is worth it. A row's result does not depend on the others, so the parts
-    /// together give the same bits.
+    /// Rows of an operation that may be cut by rows and is worth it. A row's result does not depend on the others, so
+    /// the parts together give the same bits.
     pub fn rows(&self, catalog: &dyn Catalog) -> Option<usize> {
         let of = |x: View, weight| Some(x.len / catalog.weight(weight)?.cols.max(1));
         match self {

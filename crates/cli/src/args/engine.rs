@@ -21,8 +21,8 @@ pub(crate) struct EngineArgs {
 
     /// Time that one run of the device may take, in milliseconds; 0 is no limit
     ///
-    /// What is estimated to take longer is cut, which changes no result. A smaller limit cancels sooner and leaves room to whatever else
-    /// uses the device; on a GPU that draws the screen it must stay below the system's watchdog.
+    /// What is estimated to take longer is cut, which changes no result. A smaller limit cancels sooner and leaves room
+    /// to whatever else uses the device; on a GPU that draws the screen it must stay below the system's watchdog.
     #[arg(long, value_name = "MS", default_value_t = 50)]
     pub(crate) submission_ms: u32,
 

@@ -28,8 +28,8 @@ pub(crate) struct SpeculationArgs {
 pub(crate) struct DraftVocabularyArgs {
     /// Tokens the MTP head drafts: the first N of the vocabulary, which are the frequent ones
     ///
-    /// A draft costs less, and a token outside is never drafted; the model samples from all tokens always. `auto` takes half of
-    /// them, at least 4096 and at most 32768, while nearly all of the latest text is made of those.
+    /// A draft costs less, and a token outside is never drafted; the model samples from all tokens always. `auto` takes
+    /// half of them, at least 4096 and at most 32768, while nearly all of the latest text is made of those.
     #[arg(long, value_name = "N|all|auto", default_value = "auto", value_parser = vocabulary)]
     pub(crate) draft_vocabulary: DraftVocabulary,
 }

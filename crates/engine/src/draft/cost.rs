@@ -1,5 +1,5 @@
-//! What rounds cost: times of steps by rows and context, and of draft passes by the sequences in them, timed at load and followed
-//! since. The one place that knows: depths and prompt chunks ([`crate::pace`]) are chosen by it.
+//! What rounds cost: times of steps by rows and context, and of draft passes by the sequences in them, timed at load
+//! and followed since. The one place that knows: depths and prompt chunks ([`crate::pace`]) are chosen by it.
 
 use super::DraftTokens;
 use super::experts::{ExpertCost, relative_work};
@@ -151,7 +151,8 @@ impl RoundCosts {
         }
     }
 
-    /// Takes the time of a chain. What it took more or less than was thought belongs to all of its passes in proportion.
+    /// Takes the time of a chain. What it took more or less than was thought belongs to all of its passes in
+    /// proportion.
     pub(crate) fn note_chain(&mut self, made: &DraftTokens, time: Duration) {
         let (entries, passes, drafts) = (made.drafting(), made.deepest(), made.len());
         if entries == 0 {

@@ -42,9 +42,9 @@ impl ExpertCost {
     }
 }
 
-/// What a step of so many rows reads and computes beside one of a single row, as far as the network tells: all of the dense weights
-/// once, those of each expert that is touched, and `row_share` of the rest for each further row. Times that were measured come
-/// first; this is for the rows between and beyond them.
+/// What a step of so many rows reads and computes beside one of a single row, as far as the network tells: all of the
+/// dense weights once, those of each expert that is touched, and `row_share` of the rest for each further row. Times
+/// that were measured come first; this is for the rows between and beyond them.
 pub(super) fn relative_work(experts: Option<ExpertCost>, rows: usize, row_share: f32) -> f32 {
     let (share, touched) =
         experts.map_or((0.0, 1.0), |e| (e.share, e.touched(rows) / e.touched(1)));

@@ -108,10 +108,11 @@ impl Scheduler {
         }
     }
 
-    /// How far the MTP head may stay behind a sequence for which it does not draft. An answer grows by a span at a time, so
-    /// most of the window can wait, and an answer that ends before it is full has cost nothing. From half of it on one answer a
-    /// step is taken in, so that many which began together are not all due together. What reads a prompt, or may go on with
-    /// another, grows by a chunk at a time. Of an ended answer only what is published is wanted, and taken in then.
+    /// How far the MTP head may stay behind a sequence for which it does not draft. An answer grows by a span at a
+    /// time, so most of the window can wait, and an answer that ends before it is full has cost nothing. From half of
+    /// it on one answer a step is taken in, so that many which began together are not all due together. What reads a
+    /// prompt, or may go on with another, grows by a chunk at a time. Of an ended answer only what is published is
+    /// wanted, and taken in then.
     fn lag_allowed(&self, at: usize, plan: &DraftPlan) -> usize {
         let sequence = &self.sequences[at];
         let window = self.limits.hidden_window();

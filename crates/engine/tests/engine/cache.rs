@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Short convolutions, hybrid with a head (dense, experts in both layouts), hybrid without, attention only, windows with shared keys,
-/// with experts, with a separate drafter.
+/// Short convolutions, hybrid with a head (dense, experts in both layouts), hybrid without, attention only, windows
+/// with shared keys, with experts, with a separate drafter.
 const MODELS: [&str; 9] = [
     "lfm2",
     "qwen3_5",

@@ -1,5 +1,5 @@
-//! The prefix cache over a runner whose sampled tokens depend on every token it was given: thousands of traces, no device.
-//! A block restored from the wrong place, a state of another position or a head that missed a row shows as
+//! The prefix cache over a runner whose sampled tokens depend on every token it was given: thousands of traces, no
+//! device. A block restored from the wrong place, a state of another position or a head that missed a row shows as
 //! another text.
 
 use forerun_base::{Bytes, DType, LeaseId, SeqId, Token};

@@ -10,8 +10,8 @@ use forerun_engine::{
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
 
-/// Short convolutions, hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only, and windows
-/// with shared keys, with experts, with a separate drafter.
+/// Short convolutions, hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only,
+/// and windows with shared keys, with experts, with a separate drafter.
 const MODELS: [&str; 9] = [
     "lfm2",
     "qwen3_5",

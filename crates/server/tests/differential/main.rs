@@ -7,10 +7,10 @@
 //! cargo test --release -p forerun-server --test differential -- --trace '{"model":…}' # one trace again
 //! ```
 //!
-//! A trace is a model, an engine over it and requests drawn at random: sampling, penalties, grammars, stop strings, drafters
-//! and depths, the prefix cache in memory and on disk, batches, priorities, cancels, restarts. Tokens, text, endings and the
-//! bits of log-probabilities must be those of an engine that holds nothing but that request. A trace that fails is cut down
-//! and printed as a command.
+//! A trace is a model, an engine over it and requests drawn at random: sampling, penalties, grammars, stop strings,
+//! drafters and depths, the prefix cache in memory and on disk, batches, priorities, cancels, restarts. Tokens, text,
+//! endings and the bits of log-probabilities must be those of an engine that holds nothing but that request. A trace
+//! that fails is cut down and printed as a command.
 #![cfg(test)]
 
 mod answer;

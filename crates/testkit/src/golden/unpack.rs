@@ -1,8 +1,8 @@
 //! Whole checkpoints from what is tracked.
 //!
 //! A tracked golden folder holds no weights that can be made: `weights.json` says how each tensor is drawn from a seed,
-//! or from which rows of another golden's tensor it is encoded. Headers and whatever is left over lie in `FILE.rest`, in
-//! file order. The digest of the whole file is recorded, so a file that came out differently is never used.
+//! or from which rows of another golden's tensor it is encoded. Headers and whatever is left over lie in `FILE.rest`,
+//! in file order. The digest of the whole file is recorded, so a file that came out differently is never used.
 
 use super::draw::Draw;
 use super::encode::{Encoding, fp8_blocks};

@@ -1,8 +1,7 @@
 //! Attention over the cache: scattered blocks, several sequences, every cache type.
 //!
-//! Positions no row may see, for the causal rule or for a window, hold NaN, and unused table entries point nowhere or to
-//! another sequence's block: a kernel that multiplies
-//! masked keys by zero instead of leaving them alone is caught.
+//! Positions no row may see, for the causal rule or for a window, hold NaN, and unused table entries point nowhere or
+//! to another sequence's block: a kernel that multiplies masked keys by zero instead of leaving them alone is caught.
 
 use super::ConformCase;
 use crate::conform::Rng;

@@ -1,7 +1,7 @@
 //! Queries that are rotated, keys and values that reach scattered places of a cache.
 //!
-//! A cache that holds less than f32 is held to the reference's bits, so those cases have no norms, whose sums a device may round
-//! in an order of its own.
+//! A cache that holds less than f32 is held to the reference's bits, so those cases have no norms, whose sums a device
+//! may round in an order of its own.
 
 use super::ConformCase;
 use crate::conform::ConformStage;
