@@ -16,11 +16,11 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(matrix(block, [rows, cols], bytes).is_ok(), whole == bytes.len());
     let matrix = matrix(block, [rows, cols], &bytes[..whole]).expect("rows of whole blocks");
     let middle = usize::from(*turn) * cols / 255;
-    let turned = matrix.select_columns(&[middle..cols, 0..middle]).expect("columns that exist");
+    let swapped = matrix.select_columns(&[middle..cols, 0..middle]).expect("columns that exist");
     let (mut line, mut other) = (vec![0.0; cols], vec![0.0; cols]);
     for row in 0..rows {
         matrix.decode_row(row, &mut line);
-        turned.decode_row(row, &mut other);
+        swapped.decode_row(row, &mut other);
         line.rotate_left(middle);
         assert!(line.iter().zip(&other).all(|(a, b)| a == b || (a.is_nan() && b.is_nan())));
     }

@@ -25,7 +25,7 @@ pub(crate) struct HugePageBuf(Backing);
 #[derive(Debug)]
 enum Backing {
     Small(Vec<CacheLine>),
-    /// Lines from byte `first` on.
+    /// Cache lines from byte `first` on.
     Large {
         map: MmapMut,
         first: usize,

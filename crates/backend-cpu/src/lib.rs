@@ -25,7 +25,7 @@ pub use cpu::{Cpu, plain};
 pub use freed::return_freed_memory;
 pub use kernels::{Kernels, Plain};
 pub use machine::Machine;
-pub use memory::{Memory, Storage};
+pub use memory::{BufferStorage, Memory};
 pub use simd::Level;
 pub use tuned::{Tuned, tuned};
 pub use weight::Weight;

@@ -14,7 +14,7 @@ use forerun_base::{DType, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 /// The elements of one buffer.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names say all there is to say")]
-pub enum Storage {
+pub enum BufferStorage {
     F32(AlignedBuf<f32>),
     F16(AlignedBuf<u16>),
     BF16(AlignedBuf<u16>),
@@ -22,7 +22,7 @@ pub enum Storage {
     U32(AlignedBuf<u32>),
 }
 
-impl Storage {
+impl BufferStorage {
     fn new(dtype: DType, len: usize) -> Option<Self> {
         Some(match dtype {
             DType::F32 => Self::F32(AlignedBuf::zeroed(len)?),
@@ -161,7 +161,7 @@ pub(crate) struct DataVersion {
 /// All buffers and weights of the device.
 #[derive(Debug, Default)]
 pub struct Memory {
-    buffers: Vec<Storage>,
+    buffers: Vec<BufferStorage>,
     /// Value of `writes` when each buffer was last written.
     written: Vec<u64>,
     writes: u64,
@@ -171,7 +171,7 @@ pub struct Memory {
 impl Memory {
     /// Makes a buffer.
     pub fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
-        let storage = Storage::new(spec.dtype, spec.len).ok_or_else(|| {
+        let storage = BufferStorage::new(spec.dtype, spec.len).ok_or_else(|| {
             let bytes = spec.len.saturating_mul(spec.dtype.size());
             BackendError::OutOfMemory { label: spec.label.to_owned(), bytes }
         })?;
@@ -200,14 +200,14 @@ impl Memory {
     }
 
     /// Elements of a float or index buffer.
-    pub fn storage(&self, id: BufferId) -> &Storage {
+    pub fn storage(&self, id: BufferId) -> &BufferStorage {
         &self.buffers[id.0 as usize]
     }
 
     /// An f32 operand.
     pub fn f32(&self, view: View) -> &[f32] {
         match self.storage(view.buffer) {
-            Storage::F32(v) => Storage::part(v, view),
+            BufferStorage::F32(v) => BufferStorage::part(v, view),
             _ => unreachable!("operands were checked to be F32"),
         }
     }
@@ -215,7 +215,7 @@ impl Memory {
     /// A u32 operand.
     pub fn u32(&self, view: View) -> &[u32] {
         match self.storage(view.buffer) {
-            Storage::U32(v) => Storage::part(v, view),
+            BufferStorage::U32(v) => BufferStorage::part(v, view),
             _ => unreachable!("operands were checked to be U32"),
         }
     }
@@ -224,7 +224,7 @@ impl Memory {
     pub fn lend<const N: usize, R>(
         &mut self,
         views: [View; N],
-        work: impl FnOnce(&Self, [&mut Storage; N]) -> R,
+        work: impl FnOnce(&Self, [&mut BufferStorage; N]) -> R,
     ) -> R {
         // Empty operands may alias others, so they get an empty buffer instead.
         let mut lent = views.map(|v| {
@@ -255,10 +255,10 @@ impl Memory {
         self.check("write", dst)?;
         self.note_write(dst);
         match (&mut self.buffers[dst.buffer.0 as usize], src) {
-            (Storage::F32(to), HostData::F32(from)) if from.len() == dst.len => {
+            (BufferStorage::F32(to), HostData::F32(from)) if from.len() == dst.len => {
                 to[dst.start..dst.start + dst.len].copy_from_slice(from);
             }
-            (Storage::U32(to), HostData::U32(from)) if from.len() == dst.len => {
+            (BufferStorage::U32(to), HostData::U32(from)) if from.len() == dst.len => {
                 to[dst.start..dst.start + dst.len].copy_from_slice(from);
             }
             (to, HostData::Bytes(from)) if from.len() == to.bytes_of(dst.len) => {
@@ -274,11 +274,14 @@ impl Memory {
         self.check("read", src)?;
         let storage = self.storage(src.buffer);
         match (storage, dst) {
-            (Storage::U32(_), HostDataMut::U32(to)) if to.len() == src.len => {
+            (BufferStorage::U32(_), HostDataMut::U32(to)) if to.len() == src.len => {
                 to.copy_from_slice(self.u32(src));
             }
             (
-                Storage::F32(_) | Storage::F16(_) | Storage::BF16(_) | Storage::I8(_),
+                BufferStorage::F32(_)
+                | BufferStorage::F16(_)
+                | BufferStorage::BF16(_)
+                | BufferStorage::I8(_),
                 HostDataMut::F32(to),
             ) if to.len() == src.len => {
                 for (i, x) in to.iter_mut().enumerate() {
@@ -303,7 +306,7 @@ impl Memory {
 
 impl Catalog for Memory {
     fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
-        self.buffers.get(id.0 as usize).map(Storage::info)
+        self.buffers.get(id.0 as usize).map(BufferStorage::info)
     }
 
     fn weight(&self, id: WeightId) -> Option<WeightInfo> {

@@ -27,7 +27,7 @@ const OPEN: u64 = 1 << 15;
 const INSIDE: u64 = OPEN - 1;
 const EPOCH: u64 = 1 << 16;
 
-type Job = dyn Fn(usize, usize) + Sync;
+type PoolJob = dyn Fn(usize, usize) + Sync;
 
 /// State shared by the caller and the workers.
 struct PoolState {
@@ -35,7 +35,7 @@ struct PoolState {
     /// One for each thread, the caller's first.
     ranges: Box<[TaskRange]>,
     /// Written by the caller while the gate is closed and empty, read only by those inside.
-    job: UnsafeCell<Option<*const Job>>,
+    job: UnsafeCell<Option<*const PoolJob>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
     asleep: Box<[AtomicBool]>,
@@ -228,7 +228,7 @@ impl Pool {
         // SAFETY: the lifetime is erased only until this function returns: on every path the gate is closed and empty
         // again before that, and a worker reads the job only inside the gate.
         let erased = unsafe {
-            std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync + '_), *const Job>(job)
+            std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync + '_), *const PoolJob>(job)
         };
         // SAFETY: the gate is closed and nobody is inside, so no other thread accesses the cell.
         unsafe { *state.job.get() = Some(erased) };

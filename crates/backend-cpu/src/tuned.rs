@@ -9,8 +9,8 @@ use crate::gemm::packed_weight::PackedWeight;
 use crate::kernels::OpResult;
 use crate::pool::SharedSlice;
 use crate::simd::{self, ExecCtx, FusedNorm, Gate, Level, Norm, Partners, Scratch, Stack};
-use crate::weight::Form;
-use crate::{Cpu, Kernels, Memory, Storage, Weight, reference};
+use crate::weight::WeightForm;
+use crate::{BufferStorage, Cpu, Kernels, Memory, Weight, reference};
 use forerun_backend::op::{
     AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, Channels, ClusterHead,
     DeltaGates, DeltaInputs, DeltaRule, Embed, ExpertRows, Experts, GateMul, GatedLinear,
@@ -176,7 +176,7 @@ fn normed_rows<'a>(
     memory: &'a Memory,
     vectors: &'a SmallWeights,
     (x, norm): (View, Option<InputNorm>),
-    normed: &'a mut Storage,
+    normed: &'a mut BufferStorage,
 ) -> InputRows<'a> {
     let Some(norm) = norm else { return rows_of(memory, x) };
     let out = SharedSlice::new(normed.f32_mut(norm.room));
@@ -189,11 +189,11 @@ fn linear_part<'a>(
     memory: &'a Memory,
     op: Linear,
     bias: &'a [f32],
-    out: &'a mut Storage,
-) -> linear::LinearPart<'a> {
+    out: &'a mut BufferStorage,
+) -> linear::ProductPart<'a> {
     let (matrix, store) = (memory.matrix(op.weight), op.store);
     let channels = op.channels.unwrap_or(Channels::head(matrix.rows()));
-    linear::LinearPart { matrix, channels, bias, out: out.f32_mut(op.out), store }
+    linear::ProductPart { matrix, channels, bias, out: out.f32_mut(op.out), store }
 }
 
 /// The operands of sampling.
@@ -224,7 +224,7 @@ impl Kernels for Tuned {
 
     fn keep(&mut self, matrix: Matrix) -> Weight {
         match PackedWeight::keep(&mut self.ctx, &matrix) {
-            Some(weight) => Weight(Form::Packed(weight)),
+            Some(weight) => Weight(WeightForm::Packed(weight)),
             None => matrix.into(),
         }
     }
@@ -559,7 +559,7 @@ impl Kernels for Tuned {
 
     fn cluster_head(&mut self, memory: &mut Memory, op: ClusterHead) -> OpResult {
         memory.lend([op.out], |memory, [out]| {
-            let operands = simd::Clusters {
+            let operands = simd::ClusterOperands {
                 x: memory.f32(op.x),
                 scores: memory.f32(op.scores),
                 members: self.vectors.vector(memory, op.members),

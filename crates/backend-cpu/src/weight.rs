@@ -5,11 +5,11 @@ use forerun_base::{Format, Matrix};
 
 /// See the module's text. The form of a weight is decided at upload, never by a call.
 #[derive(Debug)]
-pub struct Weight(pub(crate) Form);
+pub struct Weight(pub(crate) WeightForm);
 
 /// The forms of a weight.
 #[derive(Debug)]
-pub(crate) enum Form {
+pub(crate) enum WeightForm {
     /// The canonical matrix.
     Canonical(Matrix),
     /// In the layout of the integer and bf16 kernels.
@@ -18,15 +18,15 @@ pub(crate) enum Form {
 
 impl From<Matrix> for Weight {
     fn from(matrix: Matrix) -> Self {
-        Self(Form::Canonical(matrix))
+        Self(WeightForm::Canonical(matrix))
     }
 }
 
 macro_rules! either {
     ($weight:expr, $form:ident => $value:expr) => {
         match &$weight.0 {
-            Form::Canonical($form) => $value,
-            Form::Packed($form) => $value,
+            WeightForm::Canonical($form) => $value,
+            WeightForm::Packed($form) => $value,
         }
     };
 }

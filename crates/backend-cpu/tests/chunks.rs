@@ -11,20 +11,20 @@ const WINDOWS: [Option<usize>; 4] = [None, Some(70), Some(256), Some(300)];
 
 /// Rows of one sequence.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct ChunkShape {
     layout: CacheLayout,
     heads: usize,
     dtype: DType,
 }
 
-/// Whole vectors of keys and of elements; of one of them; of neither.
-const SHAPES: [Shape; 6] = [
-    Shape { layout: layout(11, 2, 64, 32), heads: 6, dtype: DType::F16 },
-    Shape { layout: layout(11, 1, 64, 40), heads: 4, dtype: DType::BF16 },
-    Shape { layout: layout(30, 1, 24, 16), heads: 7, dtype: DType::F16 },
-    Shape { layout: layout(101, 1, 7, 9), heads: 2, dtype: DType::F32 },
-    Shape { layout: coded(11, 2, 64, 96), heads: 6, dtype: DType::I8 },
-    Shape { layout: coded(30, 1, 24, 42), heads: 7, dtype: DType::I8 },
+/// Full vectors of keys and of elements; of one of them; of neither.
+const SHAPES: [ChunkShape; 6] = [
+    ChunkShape { layout: layout(11, 2, 64, 32), heads: 6, dtype: DType::F16 },
+    ChunkShape { layout: layout(11, 1, 64, 40), heads: 4, dtype: DType::BF16 },
+    ChunkShape { layout: layout(30, 1, 24, 16), heads: 7, dtype: DType::F16 },
+    ChunkShape { layout: layout(101, 1, 7, 9), heads: 2, dtype: DType::F32 },
+    ChunkShape { layout: coded(11, 2, 64, 96), heads: 6, dtype: DType::I8 },
+    ChunkShape { layout: coded(30, 1, 24, 42), heads: 7, dtype: DType::I8 },
 ];
 
 const fn layout(blocks: usize, kv_heads: usize, block: usize, head_dim: usize) -> CacheLayout {
@@ -60,15 +60,15 @@ fn words(device: &mut dyn Backend, data: &[u32]) -> View {
 }
 
 /// What attention reads. Keys and values are `[position][head][element]`.
-struct Inputs {
+struct AttentionRows {
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
     positions: Vec<u32>,
 }
 
-impl Inputs {
-    fn new(shape: Shape, positions: Vec<u32>) -> Self {
+impl AttentionRows {
+    fn new(shape: ChunkShape, positions: Vec<u32>) -> Self {
         let mut rng = Rng::named("chunks");
         let CacheLayout { blocks, kv_heads, block, head_dim, .. } = shape.layout;
         let [k, v] = [(); 2].map(|()| rng.values(blocks * kv_heads * block * head_dim));
@@ -83,12 +83,12 @@ const SCALE: f32 = 0.25;
 /// Attention of some of the rows.
 fn attend(
     device: &mut dyn Backend,
-    shape: Shape,
-    inputs: &Inputs,
+    shape: ChunkShape,
+    inputs: &AttentionRows,
     rows: Range<usize>,
     window: Option<usize>,
 ) -> Vec<f32> {
-    let Shape { layout, heads, dtype } = shape;
+    let ChunkShape { layout, heads, dtype } = shape;
     let [k_cache, v_cache] = [0; 2].map(|_| alloc(device, dtype, layout.len()));
     let (k, v) = (floats(device, &inputs.k), floats(device, &inputs.v));
     let places: Vec<u32> = (0..(layout.blocks * layout.block) as u32).collect();
@@ -128,7 +128,7 @@ fn same(a: &[f32], b: &[f32]) -> bool {
 #[test]
 fn several_chunks_have_the_same_bits_on_every_level_and_number_of_threads() {
     for shape in SHAPES {
-        let inputs = Inputs::new(shape, positions());
+        let inputs = AttentionRows::new(shape, positions());
         let all = 0..inputs.positions.len();
         for window in WINDOWS {
             let one = attend(&mut tuned(1), shape, &inputs, all.clone(), window);
@@ -150,7 +150,7 @@ fn several_chunks_have_the_same_bits_on_every_level_and_number_of_threads() {
 #[test]
 fn rows_have_the_same_bits_however_they_are_cut() {
     for shape in SHAPES {
-        let inputs = Inputs::new(shape, positions());
+        let inputs = AttentionRows::new(shape, positions());
         let rows = inputs.positions.len();
         for window in WINDOWS {
             let all = attend(&mut tuned(1), shape, &inputs, 0..rows, window);
@@ -170,7 +170,7 @@ fn rows_have_the_same_bits_however_they_are_cut() {
 #[test]
 fn several_chunks_stay_near_the_reference() {
     for shape in SHAPES {
-        let inputs = Inputs::new(shape, positions());
+        let inputs = AttentionRows::new(shape, positions());
         let rows = 0..inputs.positions.len();
         for window in WINDOWS {
             let found = attend(&mut tuned(2), shape, &inputs, rows.clone(), window);
@@ -186,7 +186,7 @@ fn several_chunks_stay_near_the_reference() {
 }
 
 /// `out` of one query head at full precision, and the same of sizes, which is what an error is compared with.
-fn exact(shape: Shape, inputs: &Inputs, row: usize, head: usize) -> Vec<[f64; 2]> {
+fn exact(shape: ChunkShape, inputs: &AttentionRows, row: usize, head: usize) -> Vec<[f64; 2]> {
     let (dim, keys) = (shape.layout.head_dim, inputs.positions[row] as usize + 1);
     let q = &inputs.q[(row * shape.heads + head) * dim..][..dim];
     let dot = |k: &[f32]| -> f64 {
@@ -211,8 +211,8 @@ fn exact(shape: Shape, inputs: &Inputs, row: usize, head: usize) -> Vec<[f64; 2]
 fn a_very_long_context_is_as_exact_as_a_short_one() {
     // As many query heads as make the states of all chunks too large to be kept at a time.
     let (layout, heads) = (layout(2048, 1, 64, 16), 32);
-    let shape = Shape { layout, heads, dtype: DType::F32 };
-    let inputs = Inputs::new(shape, vec![0, 255, 256, 20_000, 65_536, 131_071]);
+    let shape = ChunkShape { layout, heads, dtype: DType::F32 };
+    let inputs = AttentionRows::new(shape, vec![0, 255, 256, 20_000, 65_536, 131_071]);
     let rows = inputs.positions.len();
     let found = attend(&mut tuned(2), shape, &inputs, 0..rows, None);
     let alone = attend(&mut tuned(1), shape, &inputs, 0..rows, None);

@@ -1,5 +1,6 @@
-//! Compiles every family of kernels for the architectures that are named, with the NVRTC that the loader finds; no GPU is
-//! needed. `compile sm_80 sm_90a`; with a folder as `--keep FOLDER`, machine code is left there for tools that look into it.
+//! Compiles every family of kernels for the architectures that are named, with the NVRTC that the loader finds; no GPU
+//! is needed. `compile sm_80 sm_90a`; with a folder as `--keep FOLDER`, machine code is left there for tools that look
+//! into it.
 
 use forerun_backend_cuda::driver::compile;
 use forerun_backend_cuda::families_of;

@@ -96,7 +96,7 @@ __device__ inline void merge(float m, float l, float& most, float& sum, float& b
 
 template <int HEADS>
 __device__ inline void attend(const Attention& a) {
-  DYNAMIC_SHARED(float, room);
+  DYNAMIC_SHARED(float, shared);
   __shared__ u64 parts[CHUNK];
   __shared__ u32 places[CHUNK];
   __shared__ float groups[HEADS][256], chunk_most[HEADS], chunk_sum[HEADS];
@@ -106,8 +106,8 @@ __device__ inline void attend(const Attention& a) {
   u32 kv_head = blockIdx.y / sets, first_head = blockIdx.y % sets * HEADS;
   u32 count = min((u32)HEADS, per_key - first_head);
   first_head += kv_head * per_key;
-  float* q = room;
-  float* scores = room + HEADS * dim;
+  float* q = shared;
+  float* scores = shared + HEADS * dim;
   Sight sight = sight_of(a, row, a.fault);
   if (!sight.ok) return;
   u64 from, to;

@@ -45,7 +45,7 @@ __device__ inline float normed(const float* x, u32 i, float scale, const float* 
 }
 
 // An element after norm and turn.
-__device__ inline float turned(const float* x, u32 i, float scale, const float* weight,
+__device__ inline float rotated(const float* x, u32 i, float scale, const float* weight,
                                const float* angles, u32 rotary) {
   float own = normed(x, i, scale, weight);
   u32 half = rotary / 2;
@@ -71,8 +71,8 @@ KERNEL(attention_inputs, AttentionInputs, 128) {
     u32 half = a.rotary / 2;
     // Both elements of a pair belong to one thread, so no thread reads what another one wrote.
     for (u32 i = threadIdx.x; i < half; i += 128) {
-      float one = turned(x, i, scale, weight, angles, a.rotary);
-      float other = turned(x, i + half, scale, weight, angles, a.rotary);
+      float one = rotated(x, i, scale, weight, angles, a.rotary);
+      float other = rotated(x, i + half, scale, weight, angles, a.rotary);
       x[i] = one;
       x[i + half] = other;
     }
@@ -95,14 +95,14 @@ KERNEL(attention_inputs, AttentionInputs, 128) {
   if (a.kind != CACHE_CODES) {
     for (u32 i = threadIdx.x; i < dim; i += 128) {
       u64 to = part + (key ? (u64)i * a.block + at : (u64)at * dim + i);
-      put(cache, a.kind, to, turned(x, i, scale, side.weight, angles, rotary));
+      put(cache, a.kind, to, rotated(x, i, scale, side.weight, angles, rotary));
     }
     return;
   }
   // A warp has the 32 elements of a scale.
   for (u32 group = warp(); group < groups; group += 4) {
     u32 i = group * 32 + lane();
-    float y = i < dim ? turned(x, i, scale, side.weight, angles, rotary) : 0.0f;
+    float y = i < dim ? rotated(x, i, scale, side.weight, angles, rotary) : 0.0f;
     u32 most = __float_as_uint(y) & 0x7fffffff;
     for (u32 by = 16; by > 0; by >>= 1) most = max(most, __shfl_xor_sync(ALL_LANES, most, by));
     u16 bits = f32_to_bf16(__uint_as_float(most) / 127.0f);

@@ -24,12 +24,12 @@ struct ExpertGemvArgs {
 #define STAGE_BYTES (STAGE * BLOCK_BYTES)
 
 template <int T> __device__ __forceinline__ void expert_gemv(const ExpertGemvArgs& a) {
-  DYNAMIC_SHARED(u8, room);
+  DYNAMIC_SHARED(u8, shared);
   const Product& p = a.p;
   const u32 warps = blockDim.x >> 5, w = warp(), l = lane(), g = l >> 2, t = l & 3;
   const u32 segs = p.segments, groups = warps / segs, seg = w % segs, wm = w / segs;
   const u32 blocks = p.depth >> 7, stages = blocks / segs / STAGE, subs = p.pair ? 2 : 1;
-  const u32 base = shared_address(room), bars = base + w * a.slots * 8;
+  const u32 base = shared_address(shared), bars = base + w * a.slots * 8;
   const u32 rings = (warps * a.slots * 8 + 1023) / 1024 * 1024 + w * a.slots * STAGE_BYTES, ring = base + rings;
   if (l == 0) {
     for (u32 s = 0; s < a.slots; s++) barrier_init(bars + 8 * s, 1);
@@ -71,7 +71,7 @@ template <int T> __device__ __forceinline__ void expert_gemv(const ExpertGemvArg
   if (a.early) wait_for_previous();
 
   const Constants k = constants<FAMILY>(BIAS, OFFSET);
-  float4* total = (float4*)(room + a.at_total) + wm * segs * T * 32;
+  float4* total = (float4*)(shared + a.at_total) + wm * segs * T * 32;
   float gate[T * 4];
   u32 slot = 0, parity = 0;
   for (u32 u = own; u < units; u += per) {
@@ -105,7 +105,7 @@ template <int T> __device__ __forceinline__ void expert_gemv(const ExpertGemvArg
         barrier_wait(bars + 8 * slot, parity);
 #pragma unroll
         for (int q = 0; q < STAGE; q++) {
-          const u8* block = room + rings + slot * STAGE_BYTES + q * BLOCK_BYTES;
+          const u8* block = shared + rings + slot * STAGE_BYTES + q * BLOCK_BYTES;
           float x_sums[128 / GROUP][T][2];
           if (OFFSET) {
             const u32 from = ((seg * stages + s) * STAGE + q) * (128 / GROUP);

@@ -122,8 +122,8 @@ __device__ __forceinline__ void give_back(u32 empty, u32 slot) {
 }
 
 // A tile of bfloat16 weights.
-__device__ __forceinline__ void sum_plain(const GemmArgs& a, const u8* room, Ring& ring, u32 slice, float (&sum)[HELD], float (&total)[HELD]) {
-  const u32 base = shared_address(room), full = base, empty = base + 8 * a.slots;
+__device__ __forceinline__ void sum_plain(const GemmArgs& a, const u8* shared, Ring& ring, u32 slice, float (&sum)[HELD], float (&total)[HELD]) {
+  const u32 base = shared_address(shared), full = base, empty = base + 8 * a.slots;
   const u32 stages = a.p.depth / 64, of_segment = stages / SEGMENTS;
   const Constants k = {0, 0};
   u32 w[2][4][4], done = 0, before = ~0u;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void sum_plain(const GemmArgs& a, const u8* room, Rin
 #pragma unroll
     for (u32 u = 0; u < 2; u++) {
       barrier_wait(full + 8 * ring.slot, ring.parity);
-      operands_of(k, room + 1024 + ring.slot * STAGE_BYTES + slice * SLICE, 0, w[u]);
+      operands_of(k, shared + 1024 + ring.slot * STAGE_BYTES + slice * SLICE, 0, w[u]);
       const u32 x = base + 1024 + ring.slot * STAGE_BYTES + AT_X;
       wgmma_fence();
 #pragma unroll
@@ -165,8 +165,8 @@ __device__ __forceinline__ void sum_plain(const GemmArgs& a, const u8* room, Rin
 }
 
 // A tile of weights with scales.
-__device__ __forceinline__ void sum_scaled(const GemmArgs& a, u8* room, Ring& ring, u32 slice, float* held, float (&sum)[HELD], float (&total)[HELD]) {
-  const u32 base = shared_address(room), full = base, empty = base + 8 * a.slots, g = lane() >> 2, t = lane() & 3;
+__device__ __forceinline__ void sum_scaled(const GemmArgs& a, u8* shared, Ring& ring, u32 slice, float* held, float (&sum)[HELD], float (&total)[HELD]) {
+  const u32 base = shared_address(shared), full = base, empty = base + 8 * a.slots, g = lane() >> 2, t = lane() & 3;
   const u32 stages = a.p.depth / 128, of_segment = stages / SEGMENTS;
   constexpr u32 STEPS = GROUP / 16 < 4 ? GROUP / 16 : 4;  // between two commits
   const Constants k = constants<FAMILY>(BIAS, OFFSET);
@@ -175,10 +175,10 @@ __device__ __forceinline__ void sum_scaled(const GemmArgs& a, u8* room, Ring& ri
 #pragma unroll
   for (u32 i = 0; i < HELD; i++) total[i] = 0;
   barrier_wait(full + 8 * ring.slot, ring.parity);
-  operands_of(k, room + 1024 + ring.slot * STAGE_BYTES + slice * SLICE, 0, w[0]);
+  operands_of(k, shared + 1024 + ring.slot * STAGE_BYTES + slice * SLICE, 0, w[0]);
 #pragma unroll 1
   for (u32 s = 0; s < stages; s++) {
-    const u8* stage = room + 1024 + ring.slot * STAGE_BYTES;
+    const u8* stage = shared + 1024 + ring.slot * STAGE_BYTES;
     const u8* block = stage + slice * SLICE;
     const u32 x = base + 1024 + ring.slot * STAGE_BYTES + AT_X;
     const u32 next = ring.slot + 1 == a.slots ? 0 : ring.slot + 1, next_parity = next ? ring.parity : ring.parity ^ 1;
@@ -198,7 +198,7 @@ __device__ __forceinline__ void sum_scaled(const GemmArgs& a, u8* room, Ring& ri
             operands_of(k, block, 1, w[1]);
           } else if (s + 1 < stages) {
             barrier_wait(full + 8 * next, next_parity);
-            operands_of(k, room + 1024 + next * STAGE_BYTES + slice * SLICE, 0, w[0]);
+            operands_of(k, shared + 1024 + next * STAGE_BYTES + slice * SLICE, 0, w[0]);
           }
         }
         if (GROUP == 128 && h == 0) continue;
@@ -280,8 +280,8 @@ __device__ __forceinline__ void finish(const GemmArgs& a, const Place& place, fl
 #define GEMM_THREADS 384, 1
 KERNEL(product_gemm, GemmArgs, GEMM_THREADS) {
   DYNAMIC_SHARED(u8, dynamic);
-  u8* room = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
-  const u32 base = shared_address(room), group = warp() / 4;
+  u8* shared = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
+  const u32 base = shared_address(shared), group = warp() / 4;
   if (threadIdx.x == 0) {
     for (u32 i = 0; i < a.slots; i++) {
       barrier_init(base + 8 * i, 1);
@@ -299,7 +299,7 @@ KERNEL(product_gemm, GemmArgs, GEMM_THREADS) {
     return;
   }
   more_registers();
-  u8* behind = room + 1024 + a.slots * STAGE_BYTES;
+  u8* behind = shared + 1024 + a.slots * STAGE_BYTES;
   float* held = (float*)behind + group * HELD * 128 + (threadIdx.x & 127);
   Ring ring = {0, 0};
   for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -307,8 +307,8 @@ KERNEL(product_gemm, GemmArgs, GEMM_THREADS) {
     float sum[HELD], total[HELD];
 #pragma unroll
     for (u32 i = 0; i < HELD; i++) sum[i] = 0;
-    if (FAMILY == BF16) sum_plain(a, room, ring, warp(), sum, total);
-    else sum_scaled(a, room, ring, warp(), held, sum, total);
+    if (FAMILY == BF16) sum_plain(a, shared, ring, warp(), sum, total);
+    else sum_scaled(a, shared, ring, warp(), held, sum, total);
     // Where segments' sums waited, columns now pass through.
     if (SPLIT_SUMS) group_barrier(1, 256);
     finish(a, place, (float*)behind, group, total);

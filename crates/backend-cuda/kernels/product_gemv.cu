@@ -19,7 +19,7 @@ struct GemvArgs {
 };
 
 template <int T> __device__ __forceinline__ void gemv(const GemvArgs& a) {
-  DYNAMIC_SHARED(u8, room);
+  DYNAMIC_SHARED(u8, shared);
   constexpr u32 STAGE_BYTES = STAGE * BLOCK_BYTES, SUMS = 128 / GROUP * 8 * T;  // of a block's groups
   const Product& p = a.p;
   const u32 warps = blockDim.x >> 5, w = warp(), l = lane(), g = l >> 2, t = l & 3;
@@ -30,9 +30,9 @@ template <int T> __device__ __forceinline__ void gemv(const GemvArgs& a) {
   const u32 items = (a.units > own ? (a.units - own + per - 1) / per : 0) * subs;
   const u32 most = (a.units > blockIdx.x ? (a.units - blockIdx.x + per - 1) / per : 0) * subs;
   const u32 pages = (stages + a.page - 1) / a.page, batches = (most + a.batch - 1) / a.batch;
-  const u32 base = shared_address(room), bars = base + w * a.slots * 8, x_bar = base + warps * a.slots * 8;
+  const u32 base = shared_address(shared), bars = base + w * a.slots * 8, x_bar = base + warps * a.slots * 8;
   const u32 ring = base + a.at_ring + w * a.slots * STAGE_BYTES;
-  const u8* ring_at = room + a.at_ring + w * a.slots * STAGE_BYTES;
+  const u8* ring_at = shared + a.at_ring + w * a.slots * STAGE_BYTES;
   if (l == 0) {
     for (u32 s = 0; s < a.slots; s++) barrier_init(bars + 8 * s, 1);
     if (w == 0) barrier_init(x_bar, 1);
@@ -86,10 +86,10 @@ template <int T> __device__ __forceinline__ void gemv(const GemvArgs& a) {
   const u8* x0[T];
 #pragma unroll
   for (int j = 0; j < T; j++)  // lanes without a column repeat the first; what they get is never stored
-    x0[j] = room + a.at_x + (seg * columns + (g + 8 * j < columns ? g + 8 * j : 0)) * stride + t * 16;
-  const float* sums0 = (const float*)(room + a.at_sums) + seg * a.page * STAGE * SUMS;
-  float4* total = (float4*)(room + a.at_total) + wm * segs * T * 32;
-  float4* saved = (float4*)(room + a.at_saved);
+    x0[j] = shared + a.at_x + (seg * columns + (g + 8 * j < columns ? g + 8 * j : 0)) * stride + t * 16;
+  const float* sums0 = (const float*)(shared + a.at_sums) + seg * a.page * STAGE * SUMS;
+  float4* total = (float4*)(shared + a.at_total) + wm * segs * T * 32;
+  float4* saved = (float4*)(shared + a.at_saved);
   float gate[T * 4];
   u32 slot = 0, parity = 0, x_parity = 0;
   for (u32 batch = 0; batch < batches; batch++)

@@ -1,7 +1,7 @@
 // One token for each row of logits.
 //
 // Math: forerun_backend::op::Sample.
-// Layout: rows and history are words as SampleRow and HistoryEntry have them; `room` is scratch of [rows, candidates].
+// Layout: rows and history are words as SampleRow and HistoryEntry have them; `scratch` is scratch of [rows, candidates].
 // Numerics: logits are adjusted in f32 as the definition does. Noise and the weights of filters are the definition's, to the bit:
 //   f32 without fused operations, weights as integers, whose sums have no order. So equal logits give equal tokens.
 // Shape of the launch: a block of 512 threads for each row. Filters find the least key that is kept, digit by digit: a
@@ -15,7 +15,7 @@ struct Sample {
   const u32* ids;
   const u32* masks;
   u32* out;
-  float* room;
+  float* scratch;
   u32* fault;
   u32 site, candidates, vocabulary, entries, id_count, mask_count;
 };
@@ -76,8 +76,8 @@ __device__ inline float penalised(const Row& row, float logit, bool seen, u32 ge
   return logit - present - row.frequency * (float)generated;
 }
 
-// Applies history and the span's own tokens to the logits in `room`.
-__device__ inline bool adjust(const Sample& a, const Row& row, float* room) {
+// Applies history and the span's own tokens to the logits in `scratch`.
+__device__ inline bool adjust(const Sample& a, const Row& row, float* scratch) {
   __shared__ u32 bad;
   u32 t = threadIdx.x;
   if (t == 0) bad = 0;
@@ -99,7 +99,7 @@ __device__ inline bool adjust(const Sample& a, const Row& row, float* room) {
       seen = true;
       generated += j >= prompt;
     }
-    room[token] = penalised(row, room[token], seen, generated) + __uint_as_float(entries[3 * i + 2]);
+    scratch[token] = penalised(row, scratch[token], seen, generated) + __uint_as_float(entries[3 * i + 2]);
   }
   __syncthreads();
   if (row.repetition != 1.0f || row.presence != 0.0f || row.frequency != 0.0f) {
@@ -115,7 +115,7 @@ __device__ inline bool adjust(const Sample& a, const Row& row, float* room) {
       }
       if (token >= a.candidates) continue;
       for (u32 j = prompt; j < row.ids_len; j++) generated += ids[j] == token;
-      room[token] = penalised(row, room[token], true, generated);
+      scratch[token] = penalised(row, scratch[token], true, generated);
     }
   }
   __syncthreads();
@@ -223,15 +223,15 @@ KERNEL(sample, Sample, 512) {
     if (t == 0) a.out[number] = token_of(best);
     return;
   }
-  float* room = a.room + (u64)number * count;
-  for (u32 i = t; i < count; i += blockDim.x) room[i] = allowed(mask, i) ? logits[i] : -INFINITE;
+  float* scratch = a.scratch + (u64)number * count;
+  for (u32 i = t; i < count; i += blockDim.x) scratch[i] = allowed(mask, i) ? logits[i] : -INFINITE;
   __syncthreads();
-  if (!adjust(a, row, room)) return;
+  if (!adjust(a, row, scratch)) return;
   bool greedy = row.temperature == 0.0f;
   u64 largest = 0;
   for (u32 i = t; i < count; i += blockDim.x) {
-    float x = room[i];
-    if (!greedy) room[i] = x = x / row.temperature;
+    float x = scratch[i];
+    if (!greedy) scratch[i] = x = x / row.temperature;
     u64 key = best_key(x, i), full = key_of(x, i);
     best = key > best ? key : best;
     largest = full > largest ? full : largest;
@@ -243,12 +243,12 @@ KERNEL(sample, Sample, 512) {
     return;
   }
   __syncthreads();
-  u64 least = filtered(room, count, row, largest);
+  u64 least = filtered(scratch, count, row, largest);
   float most = logit_of(largest);
   double lightest = (double)row.min_p * 1099511627776.0;
   u64 noisiest = 0;
   for (u32 i = t; i < count; i += blockDim.x) {
-    float x = room[i];
+    float x = scratch[i];
     u64 key = key_of(x, i);
     bool heavy = row.min_p <= 0.0f || key == largest || (double)weight_of(x - most) >= lightest;
     if (key < least || !heavy) continue;

@@ -157,8 +157,8 @@ impl Backend for Cuda {
         Ok(ticket)
     }
 
-    /// The time is the host's, from the first command of a submission, or the end of the one before, to its end: at least what
-    /// the device was busy.
+    /// The time is the host's, from the first command of a submission, or the end of the one before, to its end: at
+    /// least what the device was busy.
     fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
         let outcome = self.device.queue.wait(QueueMark(ticket.0));
         let passed = self.submitted.partition_point(|&(submitted, _)| submitted <= ticket);

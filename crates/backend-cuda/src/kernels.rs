@@ -35,8 +35,8 @@ impl KernelCache {
     }
 }
 
-/// What every family begins with: arithmetic with the same bits on a GPU and on the CPU, conversions, reductions, and the
-/// only PTX there is.
+/// What every family begins with: arithmetic with the same bits on a GPU and on the CPU, conversions, reductions, and
+/// the only PTX there is.
 pub const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
 
 /// The layout of packed weights, and the decoding of single elements.

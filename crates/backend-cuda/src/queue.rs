@@ -104,8 +104,9 @@ impl Queue {
         if launch.grid.contains(&0) {
             return Ok(());
         }
-        // SAFETY: operations write a kernel's struct as its text has it, the driver compares the sizes, and the addresses in it
-        // are views that the operation's desc checked, weights, or scratch of the size that the kernel needs.
+        // SAFETY: operations write a kernel's struct as its text has it, the driver compares the sizes, and the
+        // addresses in it are views that the operation's desc checked, weights, or scratch of the size that the kernel
+        // needs.
         Ok(unsafe { self.driver.launch(launch) }?)
     }
 
@@ -122,15 +123,16 @@ impl Queue {
         self.launch(&Launch { grid, ..Launch::line(kernel, 1, threads, args) })
     }
 
-    /// Scratch memory, shared by all operations: its contents last for one call. It grows to the largest size requested.
+    /// Scratch memory, shared by all operations: its contents last for one call. It grows to the largest size
+    /// requested.
     pub(crate) fn scratch(&mut self, bytes: u64) -> Result<Address, BackendError> {
         if self.scratch.1 < bytes {
             let bytes = bytes.next_multiple_of(1 << 20);
             let new = self.alloc("scratch", bytes)?;
             let (old, size) = std::mem::replace(&mut self.scratch, (new, bytes));
             if size > 0 {
-                // SAFETY: `old` came from `alloc` of this driver, the only copy of its address was just replaced, and `free` waits until the
-                // queue, which may still use it, is empty.
+                // SAFETY: `old` came from `alloc` of this driver, the only copy of its address was just replaced, and
+                // `free` waits until the queue, which may still use it, is empty.
                 unsafe { self.driver.free(old) }?;
             }
         }

@@ -1,4 +1,5 @@
-//! The seam's conformance suite over the kernels: as they run on the CPU, and on a GPU where there is one (`--ignored`).
+//! The seam's conformance suite over the kernels: as they run on the CPU, and on a GPU where there is one
+//! (`--ignored`).
 
 mod common;
 

@@ -18,11 +18,11 @@ struct Reverse { float* x; };
 
 // Reverses each block's numbers, through shared memory and then through shuffles within warps.
 KERNEL(reverse, Reverse, 256) {
-  __shared__ float room[256];
+  __shared__ float shared[256];
   float* x = a.x + blockIdx.x * blockDim.x;
-  room[blockDim.x - 1 - threadIdx.x] = x[threadIdx.x];
+  shared[blockDim.x - 1 - threadIdx.x] = x[threadIdx.x];
   __syncthreads();
-  x[threadIdx.x] = room[threadIdx.x];
+  x[threadIdx.x] = shared[threadIdx.x];
 }
 
 KERNEL(total, Reverse, 256) {

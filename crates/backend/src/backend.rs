@@ -24,7 +24,7 @@ pub enum HostData<'a> {
 /// Room on the host for numbers from a device.
 #[derive(Debug)]
 pub enum HostDataMut<'a> {
-    /// From F32, F16 and BF16 buffers; halves are widened.
+    /// From F32, F16 and BF16 buffers; 16-bit floats are widened.
     F32(&'a mut [f32]),
     /// From U32 buffers.
     U32(&'a mut [u32]),
@@ -54,8 +54,8 @@ pub trait Backend: Catalog + Send {
     /// The device in words, for the user.
     fn name(&self) -> String;
 
-    /// What results depend on besides operands: devices that say the same give the same bits, so states of one can go on on
-    /// the other.
+    /// What results depend on besides operands: devices that say the same give the same bits, so states of one can go
+    /// on on the other.
     fn arithmetic(&self) -> String {
         self.name()
     }
@@ -65,8 +65,8 @@ pub trait Backend: Catalog + Send {
         None
     }
 
-    /// How finely a row of an operation may be cut, with a cache in blocks of so many positions. A device that does so much a second that
-    /// no row comes near the budget of a submission need not cut one.
+    /// How finely a row of an operation may be cut, with a cache in blocks of so many positions. A device that does so
+    /// much a second that no row comes near the budget of a submission need not cut one.
     fn cut_sizes(&self, _block: usize) -> CutSizes {
         CutSizes::default()
     }
@@ -83,8 +83,8 @@ pub trait Backend: Catalog + Send {
     /// Hands everything queued to the device.
     fn submit(&mut self) -> Result<Ticket, BackendError>;
 
-    /// Waits until the device has passed `ticket`. Returns how long the device itself was busy with what it has passed since the
-    /// last wait, which is what a step costs: the host's clock also counts what the host did meanwhile.
+    /// Waits until the device has passed `ticket`. Returns how long the device itself was busy with what it has passed
+    /// since the last wait, which is what a step costs: the host's clock also counts what the host did meanwhile.
     fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError>;
 
     /// Copies to the host.
@@ -166,8 +166,8 @@ pub trait Backend: Catalog + Send {
         products.try_for_each(|part| self.linear(part))
     }
 
-    /// Defined as an `rms_norm` where there is one, two `linear` and a `glu`. Override only to fuse; the conformance suite
-    /// holds an override to this definition.
+    /// Defined as an `rms_norm` where there is one, two `linear` and a `glu`. Override only to fuse; the conformance
+    /// suite holds an override to this definition.
     fn gated_linear(&mut self, op: GatedLinear) -> Result<(), BackendError> {
         let (norm, products, glu) = op.parts();
         if let Some(norm) = norm {

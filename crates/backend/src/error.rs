@@ -77,10 +77,10 @@ pub enum BackendError {
         /// One past the largest allowed.
         limit: usize,
     },
-    /// The device has no room.
+    /// The device has not enough memory.
     #[error("no memory for `{label}`: {bytes} bytes")]
     OutOfMemory {
-        /// What was asked for.
+        /// What was requested.
         label: String,
         /// Its size.
         bytes: usize,

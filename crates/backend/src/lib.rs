@@ -26,4 +26,4 @@ pub use op::Op;
 pub use op_desc::{Access, Budget, Catalog, Cost, OpDesc, Operand};
 pub use plan::{MemoryPlan, PlanItem};
 pub use program::{PreparedProgram, Program};
-pub use timed::{Entry, Meter, OpKind, RowClass, Timed};
+pub use timed::{Meter, OpKind, RowClass, Timed, TimedEntry};

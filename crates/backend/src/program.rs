@@ -2,8 +2,8 @@
 
 use crate::Op;
 
-/// A sequence of operations for one shape of step (its rows, spans and sampled rows), run whenever a step has that shape. What
-/// changes from step to step is data in the buffers it reads, never part of an operation.
+/// A sequence of operations for one shape of step (its rows, spans and sampled rows), run whenever a step has that
+/// shape. What changes from step to step is data in the buffers it reads, never part of an operation.
 #[derive(Debug, Default)]
 pub struct Program {
     ops: Vec<Op>,

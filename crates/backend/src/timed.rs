@@ -93,7 +93,7 @@ fn product(op: &Op, catalog: &dyn Catalog) -> Option<(Format, RowClass)> {
 
 /// Calls of one kind, summed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Entry {
+pub struct TimedEntry {
     /// What was called.
     pub kind: OpKind,
     /// How often.
@@ -111,7 +111,7 @@ pub struct Meter(Arc<Board>);
 #[derive(Debug, Default)]
 struct Board {
     running: AtomicBool,
-    entries: Mutex<Vec<Entry>>,
+    entries: Mutex<Vec<TimedEntry>>,
 }
 
 impl Meter {
@@ -121,7 +121,7 @@ impl Meter {
     }
 
     /// Stops measuring and hands over what was put down, in order of first call.
-    pub fn stop(&self) -> Vec<Entry> {
+    pub fn stop(&self) -> Vec<TimedEntry> {
         self.0.running.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.entries())
     }
@@ -130,7 +130,7 @@ impl Meter {
         self.0.running.load(Ordering::Relaxed)
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn entries(&self) -> MutexGuard<'_, Vec<TimedEntry>> {
         // Entries are whole whatever happened to whoever held them.
         self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,7 +143,7 @@ impl Meter {
                 entry.time += time;
                 entry.cost = entry.cost + cost;
             }
-            None => entries.push(Entry { kind, calls: 1, time, cost }),
+            None => entries.push(TimedEntry { kind, calls: 1, time, cost }),
         }
     }
 }

@@ -16,7 +16,7 @@ pub fn f32_to_bf16(x: f32) -> u16 {
     ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
 }
 
-/// Widens an IEEE half.
+/// Widens an f16.
 #[inline]
 pub fn f16_to_f32(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
@@ -30,7 +30,7 @@ pub fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(sign | magnitude.to_bits())
 }
 
-/// Narrows to an IEEE half, ties to even; overflow becomes infinity.
+/// Narrows to an f16, ties to even; overflow becomes infinity.
 #[inline]
 pub fn f32_to_f16(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -61,7 +61,7 @@ pub fn e4m3_to_f32(code: u8) -> f32 {
     f32::from_bits((u32::from(code & 0x80) << 24) | magnitude.to_bits())
 }
 
-/// Decodes FP8 e5m2: the top half of an IEEE half.
+/// Decodes FP8 e5m2: the top half of an f16.
 #[inline]
 pub fn e5m2_to_f32(code: u8) -> f32 {
     f16_to_f32(u16::from(code) << 8)

@@ -32,10 +32,10 @@ struct Chart {
 
 struct Group {
     name: String,
-    bars: Vec<Bar>,
+    bars: Vec<ChartBar>,
 }
 
-struct Bar {
+struct ChartBar {
     name: String,
     value: f64,
     /// Stands behind the value and its unit.
@@ -62,7 +62,7 @@ pub fn chart_svg(report: &Value) -> Result<String, String> {
 fn own(report: &Value, groups: &Value) -> Result<Chart, String> {
     let bar = |bar: &Value| {
         let value = number(bar, "value")?;
-        Ok(Bar { name: text(bar, "name")?, value, note: String::new() })
+        Ok(ChartBar { name: text(bar, "name")?, value, note: String::new() })
     };
     let group = |group: &Value| {
         let bars = list(&group["bars"], "bars")?.iter().map(bar).collect::<Result<_, String>>()?;
@@ -82,7 +82,7 @@ fn measured(report: &Value, cells: &Value) -> Result<Chart, String> {
         let value = number(&arm["decode_tokens_per_s"], "median")?;
         let gain = arm["gain"]["median"].as_f64();
         let note = gain.map(|gain| format!(" ({gain:.2}×)")).unwrap_or_default();
-        Ok(Bar { name: text(arm, "arm")?, value, note })
+        Ok(ChartBar { name: text(arm, "arm")?, value, note })
     };
     let group = |cell: &Value| {
         let bars = list(&cell["arms"], "arms")?.iter().map(bar).collect::<Result<_, String>>()?;
@@ -132,7 +132,7 @@ fn draw(chart: &Chart) -> String {
         let name = escaped(&group.name);
         line(format_args!("<text class=\"faint\" x=\"{MARGIN}\" y=\"{}\">{name}</text>", y + 22.0));
         y += 30.0;
-        for Bar { name, value, note } in &group.bars {
+        for ChartBar { name, value, note } in &group.bars {
             let (name, length, base) = (escaped(name), value * scale, y + 14.0);
             let (middle, after) = (LEFT - 8.0, LEFT + length + 6.0);
             let value = format!("{}{}{note}", rounded(*value), chart.unit);

@@ -42,14 +42,14 @@ pub(crate) struct CellReport<'a> {
     pub(crate) prompt_tokens: usize,
     pub(crate) context: usize,
     pub(crate) batch: usize,
-    pub(crate) arms: Vec<ArmReport>,
+    pub(crate) arms: Vec<BenchArmReport>,
     /// What every arm answered, by member of the batch.
     token_ids: &'a [Vec<Token>],
 }
 
 /// One arm in one cell. Counts are of all repetitions together.
 #[derive(Serialize)]
-pub(crate) struct ArmReport {
+pub(crate) struct BenchArmReport {
     pub(crate) arm: String,
     pub(crate) decode_tokens_per_s: Spread,
     pub(crate) prompt_tokens_per_s: Spread,
@@ -104,7 +104,7 @@ impl<'a> CellReport<'a> {
         let prompt = &plan.prompts[cell.prompt];
         let baseline: Option<Vec<f64>> = plan.baseline().map(|plain| rates(&runs[plain]));
         let arm = |(arm, runs): (&BenchArm, &'a Vec<ArmRun>)| {
-            ArmReport::new(arm.to_string(), runs, baseline.as_deref())
+            BenchArmReport::new(arm.to_string(), runs, baseline.as_deref())
         };
         Self {
             prompt: &prompt.label,
@@ -116,12 +116,12 @@ impl<'a> CellReport<'a> {
         }
     }
 
-    pub(crate) fn arm(&self, name: &str) -> Option<&ArmReport> {
+    pub(crate) fn arm(&self, name: &str) -> Option<&BenchArmReport> {
         self.arms.iter().find(|arm| arm.arm == name)
     }
 }
 
-impl ArmReport {
+impl BenchArmReport {
     fn new(arm: String, runs: &[ArmRun], baseline: Option<&[f64]>) -> Self {
         let mut receipt = Receipt::default();
         runs.iter().for_each(|run| receipt.add(&run.receipt));

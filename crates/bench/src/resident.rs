@@ -15,12 +15,12 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn memory_that_is_touched_becomes_resident() {
-        const ROOM: usize = 64 << 20;
+        const FILLER_BYTES: usize = 64 << 20;
         let before = bytes().expect("Linux tells");
-        let room = vec![1_u8; ROOM];
+        let filler = vec![1_u8; FILLER_BYTES];
         let after = bytes().expect("Linux tells");
         // Other tests run beside this one, and may free memory meanwhile.
-        assert!(after >= before + ROOM as u64 / 2, "{before} to {after}");
-        assert!(std::hint::black_box(room).len() == ROOM);
+        assert!(after >= before + FILLER_BYTES as u64 / 2, "{before} to {after}");
+        assert!(std::hint::black_box(filler).len() == FILLER_BYTES);
     }
 }

@@ -34,7 +34,7 @@ impl Spread {
     }
 }
 
-/// Median and range, with the digits asked for: `{:.1}`.
+/// Median and range, with the digits that the format gives: `{:.1}`.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(1);

@@ -1,6 +1,6 @@
 //! What was measured, for people.
 
-use crate::report::{ArmReport, BenchReport, CellReport, WorstGain};
+use crate::report::{BenchArmReport, BenchReport, CellReport, WorstGain};
 use crate::spread::Spread;
 
 pub(crate) fn text(summary: &BenchReport<'_>) -> String {
@@ -48,7 +48,7 @@ fn cell_text(cell: &CellReport<'_>) -> String {
     text
 }
 
-fn arm_line(arm: &ArmReport) -> String {
+fn arm_line(arm: &BenchArmReport) -> String {
     let gain = match (arm.arm.as_str(), arm.gain) {
         ("plain", _) => "baseline".to_owned(),
         (_, Some(gain)) => gain_text(gain),
@@ -76,7 +76,7 @@ fn gain_text(gain: Spread) -> String {
 }
 
 /// How deep an arm went, where it had a choice and used it.
-fn depths(arm: &ArmReport) -> String {
+fn depths(arm: &BenchArmReport) -> String {
     if arm.arm.parse::<usize>().is_ok() || arm.drafted == 0 {
         return String::new();
     }

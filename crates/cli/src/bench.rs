@@ -37,16 +37,16 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
         spec: &source.blueprint.spec,
         tokenizer: source.text.tokenizer.as_ref(),
     };
-    let mut load = Loader { source: &source, args };
+    let mut load = BenchLoader { source: &source, args };
     if args.roofline {
         let report = roofline(&options, &model, &mut load)?;
         show(args, &report, || report.table(), || report.csv())?;
     } else if let Some(tokens) = args.long {
-        let mut bar = Bar::new("reading {wide_bar} {pos}/{len} {eta}");
+        let mut bar = BenchBar::new("reading {wide_bar} {pos}/{len} {eta}");
         let report = long(&options, &model, tokens, &mut load, &mut |event| bar.show(event))?;
         show(args, &report, || report.table(), || report.csv())?;
     } else {
-        let mut bar = Bar::new("{wide_bar} {pos}/{len} {msg} {eta}");
+        let mut bar = BenchBar::new("{wide_bar} {pos}/{len} {msg} {eta}");
         let comparison = compare(&options, &model, &mut load, &mut |event| bar.show(event))?;
         let report = comparison.report();
         if let Some(path) = &args.svg {
@@ -115,12 +115,12 @@ fn prompts(args: &BenchArgs, source: &Source) -> anyhow::Result<Vec<BenchPrompt>
     Ok(prompts)
 }
 
-struct Loader<'a> {
+struct BenchLoader<'a> {
     source: &'a Source,
     args: &'a BenchArgs,
 }
 
-impl LoadModel for Loader<'_> {
+impl LoadModel for BenchLoader<'_> {
     fn engine(&mut self, settings: &Settings) -> Result<Engine<ModelRunner>, LoadError> {
         Ok(self.source.load(settings, self.args.device)?.engine)
     }
@@ -135,9 +135,9 @@ impl LoadModel for Loader<'_> {
 }
 
 /// A bar on stderr; hidden where stderr is not a terminal. It is drawn between measurements alone.
-struct Bar(ProgressBar);
+struct BenchBar(ProgressBar);
 
-impl Bar {
+impl BenchBar {
     fn new(template: &str) -> Self {
         Self(terminal::bar(0, template))
     }

@@ -4,7 +4,7 @@ use crate::args::DoctorArgs;
 use crate::exit::Outcome;
 use crate::{bundled, hub_model, terminal};
 use anyhow::bail;
-use forerun_doctor::{DoctorOptions, DoctorReport, Progress, examine};
+use forerun_doctor::{DoctorOptions, DoctorProgress, DoctorReport, examine};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<Outcome> {
     let options = DoctorOptions { device, threads, quick, model: model(args)? };
     let bar = terminal::bar(0, BAR);
     bar.enable_steady_tick(Duration::from_millis(250));
-    let report = examine(&options, &mut |Progress { done, total, doing }| {
+    let report = examine(&options, &mut |DoctorProgress { done, total, doing }| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
         bar.set_message(doing.to_owned());
@@ -47,7 +47,7 @@ fn model(args: &DoctorArgs) -> anyhow::Result<Option<PathBuf>> {
 
 /// What fails is an error, so that scripts see it.
 fn conclude(report: &DoctorReport) -> anyhow::Result<Outcome> {
-    for device in report.examined.iter().filter(|device| !device.is_healthy()) {
+    if let Some(device) = report.examined.iter().find(|device| !device.is_healthy()) {
         match (device.conformance.failed, device.problems.first()) {
             (0, Some(problem)) => bail!("{}: {problem}", device.name),
             (failed, _) => {

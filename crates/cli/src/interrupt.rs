@@ -1,7 +1,7 @@
 //! Ctrl-C: stops the answer while there is one, else the program.
 //!
-//! The state is global because a signal is; answers get it as a [`CancelToken`]. At the chat prompt the line editor reads Ctrl-C as a
-//! key and no signal arrives.
+//! The state is global because a signal is; answers get it as a [`CancelToken`]. At the chat prompt the line editor
+//! reads Ctrl-C as a key and no signal arrives.
 
 use crate::exit::CANCELLED as CANCELLED_CODE;
 use anyhow::Context;

@@ -1,4 +1,5 @@
-//! From what was typed to an engine: names of the hub, a progress bar, messages for people around what the library does.
+//! From what was typed to an engine: names of the hub, a progress bar, messages for people around what the library
+//! does.
 
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::{device, hub_model, terminal};

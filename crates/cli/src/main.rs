@@ -1,8 +1,8 @@
 //! `forerun`: fetch, run, serve, score, inspect, verify, benchmark and quantise language models from the command line,
 //! and examine the machine they run on.
 //!
-//! What was typed ([`args`]) becomes a command; each command has a folder or file of its own. This is the only crate that
-//! talks to a person.
+//! What was typed ([`args`]) becomes a command; each command has a folder or file of its own. This is the only crate
+//! that talks to a person.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -37,7 +37,6 @@ mod verify;
 use args::{Cli, Command};
 use clap::Parser;
 use exit::Outcome;
-use forerun::gguf_text;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,9 +1,9 @@
 //! Whether a model has its MTP head, and where to get it if not.
 
 use forerun_hub::RepoId;
+use forerun_model::published_with_mtp;
 use forerun_weights::{Checkpoint, is_mtp_tensor};
 use serde::Serialize;
-use serde_json::Value;
 use std::path::PathBuf;
 
 /// What the files hold against what the model's type can have.
@@ -27,7 +27,7 @@ impl MtpState {
         if let Some(file) = stored.and_then(|name| checkpoint.file_of(name)) {
             return Self::Present { file: file.path().to_owned() };
         }
-        match (can_have(checkpoint.config()), checkpoint.gguf()) {
+        match (published_with_mtp(checkpoint.config()), checkpoint.gguf()) {
             (false, _) => Self::None,
             (true, None) => Self::Missing,
             (true, Some(_)) => Self::MissingInGguf,
@@ -55,42 +55,9 @@ impl MtpState {
     }
 }
 
-/// Whether a config is of a model that was published with a head.
-fn can_have(config: &Value) -> bool {
-    let text = config.get("text_config").unwrap_or(&Value::Null);
-    let layers = |config: &Value| config.get("mtp_num_hidden_layers").and_then(Value::as_u64);
-    match layers(config).or_else(|| layers(text)) {
-        Some(layers) => layers >= 1,
-        None => config
-            .get("model_type")
-            .and_then(Value::as_str)
-            .is_some_and(|family| family == "qwen3_next" || family.starts_with("qwen3_5")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn configs_tell_who_can_have_a_head() {
-        let cases = [
-            (json!({ "model_type": "qwen3_next" }), true),
-            (json!({ "model_type": "qwen3_5_moe" }), true),
-            (
-                json!({ "model_type": "qwen3_5", "text_config": { "mtp_num_hidden_layers": 0 } }),
-                false,
-            ),
-            (json!({ "model_type": "x", "text_config": { "mtp_num_hidden_layers": 1 } }), true),
-            (json!({ "model_type": "x", "mtp_num_hidden_layers": 1 }), true),
-            (json!({ "model_type": "qwen3" }), false),
-            (json!(null), false),
-        ];
-        for (config, expected) in cases {
-            assert_eq!(can_have(&config), expected, "{config}");
-        }
-    }
 
     #[test]
     fn a_missing_head_names_the_command_that_adds_it() {

@@ -9,7 +9,7 @@ use forerun_weights::Checkpoint;
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Report {
+struct TokenizeReport {
     tokens: usize,
     token_ids: Vec<Token>,
     text: String,
@@ -23,7 +23,7 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> anyhow::Result<Outcome> {
         let token_ids = ids::read(given)?;
         let text = tokenizer.decode(&token_ids, false)?;
         if args.json {
-            terminal::show_json(&Report { tokens: token_ids.len(), token_ids, text })?;
+            terminal::show_json(&TokenizeReport { tokens: token_ids.len(), token_ids, text })?;
         } else {
             terminal::show(&text)?;
             terminal::end_line(&text)?;
@@ -39,7 +39,7 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> anyhow::Result<Outcome> {
     };
     let token_ids = tokenizer.encode(&text, !args.no_special)?;
     if args.json {
-        terminal::show_json(&Report { tokens: token_ids.len(), token_ids, text })?;
+        terminal::show_json(&TokenizeReport { tokens: token_ids.len(), token_ids, text })?;
     } else if args.ids_only {
         terminal::show(&token_ids.iter().map(|id| format!("{id}\n")).collect::<String>())?;
     } else {

@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::load::Source;
 use crate::{bundled, terminal};
 use forerun_engine::Settings;
-use forerun_verify::{LoadError, Progress, VerifiedModel, VerifyOptions, verify as prove};
+use forerun_verify::{LoadError, VerifiedModel, VerifyOptions, VerifyProgress, verify as prove};
 use std::time::Duration;
 
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<Outcome> {
@@ -33,7 +33,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<Outcome> {
         loaded.map(|loaded| loaded.engine).map_err(LoadError::from)
     };
     let verification =
-        prove(&options, &model, &mut load, &mut |Progress { done, total, doing }| {
+        prove(&options, &model, &mut load, &mut |VerifyProgress { done, total, doing }| {
             bar.set_length(total as u64);
             bar.set_position(done as u64);
             bar.set_message(doing.to_owned());

@@ -76,7 +76,8 @@ pub(crate) fn run(
             report.merge(conform::check(case, candidate, reference, &tolerances));
         }
     }
-    let suites: [(&str, fn(&mut dyn Backend) -> ConformReport); SUITES] = [
+    type Suite = fn(&mut dyn Backend) -> ConformReport;
+    let suites: [(&str, Suite); SUITES] = [
         ("commits", conform::check_commits),
         ("copies", conform::check_copies),
         ("refusals", conform::check_refusals),
@@ -139,9 +140,9 @@ mod tests {
     }
 
     /// Right but for one operation, which is off by a thousandth.
-    struct Faulty;
+    struct OffByAThousandth;
 
-    impl Kernels for Faulty {
+    impl Kernels for OffByAThousandth {
         fn name(&self) -> String {
             "faulty".to_owned()
         }
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn one_wrong_operation_fails_by_name_and_no_other_does() {
-        let report = quick(&mut Cpu::with_kernels(Faulty));
+        let report = quick(&mut Cpu::with_kernels(OffByAThousandth));
         assert!(report.failed > 0 && !report.failures.is_empty());
         for operation in &report.operations {
             let wrong = ["softcap", "head_sample"].contains(&operation.operation);

@@ -39,7 +39,7 @@ pub struct DoctorOptions {
 
 /// How far an examination has come.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
+pub struct DoctorProgress<'a> {
     /// Parts of the work that are done.
     pub done: usize,
     /// All of them.
@@ -113,7 +113,7 @@ pub enum DoctorError {
 /// When a device that is named cannot be used. What a device gets wrong is in the report.
 pub fn examine(
     options: &DoctorOptions,
-    watch: &mut dyn FnMut(Progress<'_>),
+    watch: &mut dyn FnMut(DoctorProgress<'_>),
 ) -> Result<DoctorReport, DoctorError> {
     let started = Instant::now();
     let host = Host::read();
@@ -153,11 +153,11 @@ fn choose(
 fn why_not(name: DeviceName, devices: &[DeviceEntry]) -> String {
     let kind = name.to_string();
     let kind = kind.split(':').next().unwrap_or_default();
-    let reasons = devices.iter().filter_map(|entry| match &entry.state {
+    let mut reasons = devices.iter().filter_map(|entry| match &entry.state {
         DeviceState::Unavailable { why } if entry.name.starts_with(kind) => Some(why.as_str()),
         _ => None,
     });
-    reasons.last().map_or_else(|| "there is no such device".to_owned(), str::to_owned)
+    reasons.next_back().map_or_else(|| "there is no such device".to_owned(), str::to_owned)
 }
 
 /// Parts of the work on one device.
@@ -167,7 +167,7 @@ fn parts(options: &DoctorOptions) -> usize {
 
 /// Tells whoever watches.
 struct Steps<'a> {
-    watch: &'a mut dyn FnMut(Progress<'_>),
+    watch: &'a mut dyn FnMut(DoctorProgress<'_>),
     done: usize,
     total: usize,
 }
@@ -175,7 +175,7 @@ struct Steps<'a> {
 impl Steps<'_> {
     /// One more part begins.
     fn next(&mut self, doing: &str) {
-        (self.watch)(Progress { done: self.done, total: self.total, doing });
+        (self.watch)(DoctorProgress { done: self.done, total: self.total, doing });
         self.done += 1;
     }
 }
@@ -196,7 +196,7 @@ fn examine_device(
     let description = candidate.name();
     // Its buffers are never freed, so the measurements get a device of their own.
     drop(candidate);
-    let sizes = rates::Sizes::new(options.quick, host.memory.available_bytes);
+    let sizes = rates::RateSizes::new(options.quick, host.memory.available_bytes);
     let (rates, failed) = rates::measure(&device, sizes, &mut |what| steps.next(what));
     problems.extend(failed);
     let small_run = options.model.as_deref().and_then(|model| {

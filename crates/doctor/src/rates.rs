@@ -79,7 +79,7 @@ pub struct ProductRate {
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct RateSizes {
     /// Rows and columns of a weight.
     side: usize,
     /// Rows of a GEMM.
@@ -92,7 +92,7 @@ pub(crate) struct Sizes {
     time: Duration,
 }
 
-impl Sizes {
+impl RateSizes {
     /// Sizes that fit a machine with so much free memory.
     pub(crate) fn new(quick: bool, available: Option<u64>) -> Self {
         if quick {
@@ -110,7 +110,7 @@ impl Sizes {
 /// Measures a device; also says what could not be measured and why.
 pub(crate) fn measure(
     device: &DeviceOptions,
-    sizes: Sizes,
+    sizes: RateSizes,
     watch: &mut dyn FnMut(&str),
 ) -> (RateReport, Vec<String>) {
     let mut problems = Vec::new();
@@ -133,7 +133,7 @@ fn open(device: &DeviceOptions) -> Result<Box<dyn Backend>, String> {
 }
 
 /// The processor has tests of its own; a GPU copies by the operation that copies.
-fn bandwidth(device: &DeviceOptions, sizes: Sizes) -> Result<Bandwidth, String> {
+fn bandwidth(device: &DeviceOptions, sizes: RateSizes) -> Result<Bandwidth, String> {
     if device.device == DeviceName::Cpu {
         let machine = forerun_devices::measure(device.threads).map_err(|why| why.to_string())?;
         return Ok(Bandwidth {
@@ -148,7 +148,7 @@ fn bandwidth(device: &DeviceOptions, sizes: Sizes) -> Result<Bandwidth, String> 
 }
 
 /// Bytes a second of `gather_rows` in order.
-fn copy_rate(backend: &mut dyn Backend, sizes: Sizes) -> Result<f64, BackendError> {
+fn copy_rate(backend: &mut dyn Backend, sizes: RateSizes) -> Result<f64, BackendError> {
     const DIM: usize = 4096;
     let rows = (sizes.copied / size_of::<f32>() / DIM).max(1);
     let x = floats(backend, &vec![1.0; rows * DIM])?;
@@ -167,7 +167,7 @@ fn product(
     device: &DeviceOptions,
     name: &'static str,
     format: Format,
-    sizes: Sizes,
+    sizes: RateSizes,
 ) -> Result<ProductRate, String> {
     let mut backend = open(device)?;
     product_on(&mut *backend, name, format, sizes)
@@ -177,9 +177,9 @@ fn product_on(
     backend: &mut dyn Backend,
     name: &'static str,
     format: Format,
-    sizes: Sizes,
+    sizes: RateSizes,
 ) -> Result<ProductRate, String> {
-    let Sizes { side, rows, .. } = sizes;
+    let RateSizes { side, rows, .. } = sizes;
     let mut rng = Rng::named(name);
     let matrix = random_matrix(&mut rng, [side, side], format).map_err(|why| why.to_string())?;
     let mut run = || -> Result<ProductRate, BackendError> {
@@ -243,8 +243,13 @@ mod tests {
     use super::*;
     use forerun_backend_cpu::tuned;
 
-    const TINY: Sizes =
-        Sizes { side: 256, rows: 8, working_set: 1 << 20, copied: 1 << 20, time: Duration::ZERO };
+    const TINY: RateSizes = RateSizes {
+        side: 256,
+        rows: 8,
+        working_set: 1 << 20,
+        copied: 1 << 20,
+        time: Duration::ZERO,
+    };
 
     #[test]
     fn every_format_is_a_weight_and_has_positive_rates() {
@@ -265,9 +270,9 @@ mod tests {
 
     #[test]
     fn a_machine_with_little_memory_is_measured_with_little() {
-        let small = Sizes::new(false, Some(64 << 20));
+        let small = RateSizes::new(false, Some(64 << 20));
         assert_eq!((small.working_set, small.copied), (8 << 20, 8 << 20));
-        assert_eq!(Sizes::new(false, None).working_set, 512 << 20);
-        assert!(Sizes::new(true, None).side < small.side);
+        assert_eq!(RateSizes::new(false, None).working_set, 512 << 20);
+        assert!(RateSizes::new(true, None).side < small.side);
     }
 }

@@ -112,7 +112,7 @@ fn finish(engine: &mut Engine<ModelRunner>) -> Result<(Instant, Instant, usize),
 /// Token ids over the whole vocabulary, the same each time.
 fn spread_out(count: usize, vocabulary: usize) -> Vec<Token> {
     // The golden ratio of 2^32: a Weyl sequence, which spreads evenly.
-    let id = |i: usize| (i as u64 * 0x9e37_79b9 & 0xffff_ffff) * vocabulary as u64 >> 32;
+    let id = |i: usize| (((i as u64 * 0x9e37_79b9) & 0xffff_ffff) * vocabulary as u64) >> 32;
     (1..=count).map(|i| id(i) as Token).collect()
 }
 

@@ -5,10 +5,10 @@
 //! cargo run --release -p forerun-engine --example draft_trace -- costs MODEL FILE "device in words"
 //! ```
 //!
-//! `texts` reads prompts (label, temperature and token ids, as `forerun tokenize` prints them) from FILE and writes each with its
-//! answer and, for every position of the answer, how many of eight drafts by the MTP head the model accepts there. Drafts depend
-//! on the text alone, so this is all that any sequence of depths can meet. `costs` writes times of steps by sequences and rows,
-//! and of chains of draft passes by entries and depth, in microseconds.
+//! `texts` reads prompts (label, temperature and token ids, as `forerun tokenize` prints them) from FILE and writes
+//! each with its answer and, for every position of the answer, how many of eight drafts by the MTP head the model
+//! accepts there. Drafts depend on the text alone, so this is all that any sequence of depths can meet. `costs` writes
+//! times of steps by sequences and rows, and of chains of draft passes by entries and depth, in microseconds.
 
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
@@ -123,23 +123,23 @@ fn joined(lines: &[Value]) -> String {
 }
 
 /// Times by what was run, in microseconds.
-type Times = BTreeMap<(usize, usize), Vec<u64>>;
+type TimesByShape = BTreeMap<(usize, usize), Vec<u64>>;
 
 /// A runner that writes down what it is asked and how long it was busy.
-struct Timed {
+struct TimedRunner {
     inner: ModelRunner,
     /// What the engine has yet to hear.
     busy: Busy,
     sequences: usize,
     /// Steps by sequences and rows.
-    steps: Times,
+    steps: TimesByShape,
     /// Draft chains by entries and depth.
-    chains: Times,
+    chains: TimesByShape,
     /// The same where the head takes in a prompt on the way.
-    after_prompts: Times,
+    after_prompts: TimesByShape,
 }
 
-impl Timed {
+impl TimedRunner {
     fn lap(&mut self) -> Busy {
         let busy = self.inner.take_busy().expect("a device with a clock");
         self.busy.step += busy.step;
@@ -152,7 +152,7 @@ impl Timed {
     }
 }
 
-impl Runner for Timed {
+impl Runner for TimedRunner {
     fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
         self.inner.run(plan, sampled)?;
         let micros = self.lap().step.as_micros() as u64;
@@ -201,13 +201,13 @@ fn costs(model: &str, device: &str) -> String {
     let inner = load(model, most);
     let (limits, speculation) = (*inner.limits(), inner.speculation());
     let vocabulary = inner.model().spec.vocabulary;
-    let runner = Timed {
+    let runner = TimedRunner {
         inner,
         busy: Busy::default(),
         sequences: 0,
-        steps: Times::new(),
-        chains: Times::new(),
-        after_prompts: Times::new(),
+        steps: TimesByShape::new(),
+        chains: TimesByShape::new(),
+        after_prompts: TimesByShape::new(),
     };
     let scheduler = Scheduler::new(limits, vocabulary, speculation);
     let mut engine = Engine::with_parts(scheduler, StateStore::new(&limits), runner);
@@ -223,8 +223,8 @@ fn costs(model: &str, device: &str) -> String {
             }
         }
     }
-    let Timed { steps, chains, after_prompts, .. } = engine.runner();
-    let lines = |times: &Times, first: &str, second: &str| {
+    let TimedRunner { steps, chains, after_prompts, .. } = engine.runner();
+    let lines = |times: &TimesByShape, first: &str, second: &str| {
         let line = |(&(a, b), us): (&(usize, usize), &Vec<u64>)| {
             let us = fastest(us);
             format!("{{\"{first}\":{a},\"{second}\":{b},\"us\":{}}}", json!(us))
@@ -241,7 +241,7 @@ fn costs(model: &str, device: &str) -> String {
 }
 
 /// What each further row costs that the head takes in: the median over depths, by the fastest times.
-fn take_in(chains: &Times, after_prompts: &Times) -> f64 {
+fn take_in(chains: &TimesByShape, after_prompts: &TimesByShape) -> f64 {
     let least = |us: &Vec<u64>| us.iter().copied().min().unwrap_or(0) as f64;
     let of = |(key, us): (&(usize, usize), &Vec<u64>)| {
         let more = least(us) - chains.get(key).map_or(0.0, least);
@@ -261,7 +261,7 @@ fn fastest(us: &[u64]) -> Vec<u64> {
 }
 
 /// A few rounds of so many sequences that share so many drafts evenly.
-fn run(engine: &mut Engine<Timed>, prompt: &[Token], sequences: usize, drafts: usize) {
+fn run(engine: &mut Engine<TimedRunner>, prompt: &[Token], sequences: usize, drafts: usize) {
     for i in 0..sequences {
         let own = drafts / sequences + usize::from(i < drafts % sequences);
         let mut prompt = prompt.to_vec();

@@ -1,9 +1,10 @@
-//! Running a pass within the budget of a submission: whole where it fits, else cut between operations, and an operation that is too
-//! large by itself cut by its rows, attention by chunks of keys, and the products of a single row by output channels.
+//! Running a pass within the budget of a submission: whole where it fits, else cut between operations, and an operation
+//! that is too large by itself cut by its rows, attention by chunks of keys, and the products of a single row by output
+//! channels.
 //!
-//! No cut changes a bit. Rows and channels do not depend on each other, and an attention merges the same chunks in the same order
-//! whether one call takes them or several do. What remains whole is small: a chunk of keys, a panel of channels, and for one row
-//! whatever is neither a product nor attention.
+//! No cut changes a bit. Rows and channels do not depend on each other, and an attention merges the same chunks in the
+//! same order whether one call takes them or several do. What remains whole is small: a chunk of keys, a panel of
+//! channels, and for one row whatever is neither a product nor attention.
 
 use crate::EngineError;
 use crate::programs::PreparedPass;
@@ -15,12 +16,12 @@ use forerun_backend::{
 use forerun_model::{AttentionSpec, DrafterSpec, InputBlock, KV_BLOCK, Limits, ModelSpec};
 
 /// What a device knows, and what the host has just written: costs that depend on positions are exact with it.
-struct Known<'a> {
+struct KnownWords<'a> {
     device: &'a dyn Catalog,
     block: &'a InputBlock,
 }
 
-impl Catalog for Known<'_> {
+impl Catalog for KnownWords<'_> {
     fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
         self.device.buffer(id)
     }
@@ -86,8 +87,8 @@ impl Bounded<'_> {
         Ok(())
     }
 
-    fn known(&self) -> Known<'_> {
-        Known { device: &*self.backend, block: self.block }
+    fn known(&self) -> KnownWords<'_> {
+        KnownWords { device: &*self.backend, block: self.block }
     }
 
     fn cost(&self, op: &Op) -> Cost {
@@ -130,8 +131,8 @@ impl Bounded<'_> {
         self.run_one(op, cost)
     }
 
-    /// The chunks of keys that an attention is cut into, where it is cut by keys: rows that see the same keys are better kept
-    /// together than read them one after the other, as long as a chunk of keys for all of them fits.
+    /// The chunks of keys that an attention is cut into, where it is cut by keys: rows that see the same keys are
+    /// better kept together than read them one after the other, as long as a chunk of keys for all of them fits.
     fn chunks(&self, op: &Attention, rows: usize, cost: Cost) -> Option<Chunks> {
         let keys = self.backend.cut_sizes(op.layout.block).keys;
         let width = op.heads * AttentionPart::state_width(op.layout.head_dim);
@@ -185,7 +186,8 @@ impl Bounded<'_> {
         Ok(())
     }
 
-    /// One row that is too large: products channel by channel, after what makes their input. Whatever else cannot be cut runs whole.
+    /// One row that is too large: products channel by channel, after what makes their input. Whatever else cannot be
+    /// cut runs whole.
     fn run_row(&mut self, op: Op, cost: Cost) -> Result<(), EngineError> {
         let grain = self.backend.cut_sizes(KV_BLOCK).channels;
         match op {

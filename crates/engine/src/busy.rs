@@ -75,8 +75,8 @@ impl BusyTimes {
         self.longest
     }
 
-    /// A time that so large a share of the submissions did not exceed, at most a fifth above the smallest such time; zero where there
-    /// were none.
+    /// A time that so large a share of the submissions did not exceed, at most a fifth above the smallest such time;
+    /// zero where there were none.
     pub fn quantile(&self, share: f64) -> Duration {
         let all: u64 = self.counts.iter().copied().map(u64::from).sum();
         let wanted = (share.clamp(0.0, 1.0) * all as f64).ceil().max(1.0) as u64;

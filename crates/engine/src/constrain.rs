@@ -35,8 +35,8 @@ impl Scheduler {
         }
     }
 
-    /// Lays down what the rows of constrained sequences may sample and drops drafts that could not be sampled. A sequence
-    /// whose constraint fails ends here, alone.
+    /// Lays down what the rows of constrained sequences may sample and drops drafts that could not be sampled. A
+    /// sequence whose constraint fails ends here, alone.
     pub(crate) fn constrain(
         &mut self,
         states: &mut StateStore,

@@ -145,7 +145,7 @@ impl Masks {
         said.map(|_| ())
     }
 
-    /// Whether the row laid last may pick a token.
+    /// Whether the row laid last may sample a token.
     fn last_allows(&self, token: Token) -> bool {
         let Some(&number @ 1..) = self.rows.last() else { return true };
         let at = (number as usize - 1) * self.width + token as usize / 32;
@@ -153,8 +153,8 @@ impl Masks {
     }
 }
 
-/// Lays the masks of a confirmed row and of each draft after it, up to the first draft that could not be sampled or need
-/// not be drafted; how many drafts remain. The constraint is left as it was.
+/// Lays the masks of a confirmed row and of each draft after it, up to the first draft that could not be sampled or
+/// need not be drafted; how many drafts remain. The constraint is left as it was.
 pub(crate) fn walk(
     constraint: &mut dyn Constraint,
     drafts: &[Token],

@@ -3,7 +3,7 @@
 use crate::cache::PrefixCache;
 use crate::draft::{DepthChooser, RoundCosts};
 use crate::pace::{Pace, StepTimes};
-use crate::recover::{Place, Stage};
+use crate::recover::{Stage, StepProgress};
 use crate::{
     Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
     Request, Runner, SampledTokens, Scheduler, Speculation, StateStore, Stats, StepPlan, accept,
@@ -29,7 +29,7 @@ pub struct Engine<R> {
     pub(crate) pace: Pace,
     pub(crate) stats: Stats,
     pub(crate) cache: Option<PrefixCache>,
-    pub(crate) place: Place,
+    pub(crate) place: StepProgress,
     depths: DepthChooser,
     /// Steps that the device has not reported yet.
     pub(crate) unpriced: Unpriced,
@@ -87,7 +87,7 @@ impl<R: Runner> Engine<R> {
             pace: Pace::new(Duration::ZERO),
             stats: Stats::default(),
             cache: None,
-            place: Place::default(),
+            place: StepProgress::default(),
             depths: DepthChooser::with_capacity(limits.sequences),
             unpriced: Unpriced::default(),
             scheduler,
@@ -118,7 +118,7 @@ impl<R: Runner> Engine<R> {
         Ok(seq)
     }
 
-    /// Continues a parked sequence with more tokens; only those are read.
+    /// Continues a retained sequence with more tokens; only those are read.
     pub fn resume(&mut self, seq: SeqId, request: Request) -> Result<(), RejectError> {
         self.scheduler.resume(seq, request, &self.states)?;
         self.make_room();
@@ -128,16 +128,16 @@ impl<R: Runner> Engine<R> {
     /// Requests bring their own needs; steps must not allocate for them.
     fn make_room(&mut self) {
         self.plan.clear();
-        let room = self.scheduler.history_room();
-        self.plan.history.reserve(room);
+        let capacity = self.scheduler.history_capacity();
+        self.plan.history.reserve(capacity);
         self.draft_plan.clear();
-        self.draft_plan.history.reserve(room);
+        self.draft_plan.history.reserve(capacity);
         let (masked, vocabulary) = (self.scheduler.masked_rows(), self.scheduler.vocabulary);
         self.plan.masks.reserve(masked, vocabulary);
         self.draft_plan.masks.reserve(masked, vocabulary);
     }
 
-    /// Ends a sequence now, or forgets a parked one. Its blocks are free for the next step.
+    /// Ends a sequence now, or forgets a retained one. Its blocks are free for the next step.
     pub fn cancel(&mut self, seq: SeqId, events: &mut Vec<Event>) {
         self.place.seq = Some(seq);
         self.plan.clear();
@@ -213,8 +213,8 @@ impl<R: Runner> Engine<R> {
         Ok(())
     }
 
-    /// Takes what the device has done since the last call; `host` is what the host's clock says where there is none of the
-    /// device's. Steps are kept for their price whoever hears of them first; the time of all else is the answer.
+    /// Takes what the device has done since the last call; `host` is what the host's clock says where there is none of
+    /// the device's. Steps are kept for their price whoever hears of them first; the time of all else is the answer.
     pub(crate) fn report(&mut self, host: Busy) -> Duration {
         let busy = self.runner.take_busy().unwrap_or(host);
         self.stats.note_submissions(&busy);
@@ -270,16 +270,16 @@ impl<R: Runner> Engine<R> {
         Ok(())
     }
 
-    /// Brings the device to rest behind a step that broke off: what is queued belongs to requests that end here, and must not
-    /// run under those that follow.
+    /// Brings the device to rest behind a step that broke off: what is queued belongs to requests that end here, and
+    /// must not run under those that follow.
     pub(crate) fn recover_device(&mut self) {
         self.runner.recover();
         self.runner.take_busy();
         self.unpriced = Unpriced::default();
     }
 
-    /// Prices what the device has passed. A chunk in the middle of a prompt is not waited for, so its time comes with a later
-    /// step's, and both are priced together.
+    /// Prices what the device has passed. A chunk in the middle of a prompt is not waited for, so its time comes with a
+    /// later step's, and both are priced together.
     fn note_step(&mut self, wall: Duration) {
         let (rows, prompt_rows, context) =
             (self.plan.rows(), self.plan.prompt_rows, self.plan.context());

@@ -41,7 +41,7 @@ pub enum RejectError {
     /// The answer may not have a single token.
     #[error("max_tokens is 0; at least 1 is needed")]
     NoTokens,
-    /// No parked sequence of that id.
+    /// No retained sequence of that id.
     #[error("sequence {} is not waiting to be continued", .0.0)]
     NotParked(SeqId),
 }

@@ -1,13 +1,13 @@
 //! Rows whose numbers are not finite have no logits to sample from: such an answer ends with the reason.
 //!
-//! Scales and small weights are searched at load. What remains is a large matrix with such numbers in it, and arithmetic
-//! that overflows; the rows before the head tell, since the last norm spreads either over all of a row.
+//! Scales and small weights are searched at load. What remains is a large matrix with such numbers in it, and
+//! arithmetic that overflows; the rows before the head tell, since the last norm spreads either over all of a row.
 
 use crate::{EngineError, ModelRunner, SampledTokens, StepPlan};
 use forerun_backend::{HostDataMut, View, submit_and_wait};
 use forerun_model::Limits;
 
-/// Room to look at rows on the host.
+/// Buffers in which rows are examined on the host.
 pub(crate) struct FiniteCheck {
     values: Vec<f32>,
     /// Rows that are not finite, ascending.
@@ -26,7 +26,7 @@ impl FiniteCheck {
 }
 
 impl ModelRunner {
-    /// Looks at `count` sampled rows that the device has finished; which of them are not finite.
+    /// Examines `count` sampled rows that the device has finished; which of them are not finite.
     pub(crate) fn bad_rows(
         &mut self,
         rows: Option<View>,

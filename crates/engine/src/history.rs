@@ -12,11 +12,11 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// A history with the request's biases and room for `room` distinct tokens.
-    pub(crate) fn new(sampling: &Sampling, room: usize) -> Self {
+    /// A history with the request's biases and space for `capacity` distinct tokens.
+    pub(crate) fn new(sampling: &Sampling, capacity: usize) -> Self {
         let counting = sampling.has_penalties();
-        let room = sampling.logit_bias.len() + if counting { room } else { 0 };
-        let mut history = Self { entries: Vec::with_capacity(room), counting };
+        let capacity = sampling.logit_bias.len() + if counting { capacity } else { 0 };
+        let mut history = Self { entries: Vec::with_capacity(capacity), counting };
         for &(token, bias) in &sampling.logit_bias {
             history.entry(token).bias = bias;
         }
@@ -33,7 +33,7 @@ impl History {
     }
 
     /// Entries it can ever hold.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 

@@ -44,7 +44,8 @@ pub use cache::{
 };
 pub use constraint::{Allowed, Constraint, Masks};
 pub use draft::{
-    Depth, DraftEntry, DraftPlan, DraftTokens, DraftVocabulary, Experts, Mode, Receipt, Speculation,
+    Depth, DraftEntry, DraftPlan, DraftTokens, DraftVocabulary, ExpertCost, Mode, Receipt,
+    Speculation,
 };
 pub use engine::Engine;
 pub use error::{EngineError, RejectError};

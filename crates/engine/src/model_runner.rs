@@ -7,7 +7,7 @@ use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
 use crate::submissions::{Purpose, Submissions};
 use crate::{
-    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, Experts, Follow, Part, Runner,
+    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, ExpertCost, Follow, Part, Runner,
     SampleSpec, SampledTokens, Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
 };
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow, ScatterWords};
@@ -585,8 +585,8 @@ impl Runner for ModelRunner {
         Some(self.submissions.take_busy())
     }
 
-    fn experts(&self) -> Option<Experts> {
-        Experts::of(&self.model.spec)
+    fn experts(&self) -> Option<ExpertCost> {
+        ExpertCost::of(&self.model.spec)
     }
 
     fn recover(&mut self) {

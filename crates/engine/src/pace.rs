@@ -1,7 +1,7 @@
 //! How many rows of prompts a step may hold so that it ends in time.
 //!
-//! A step takes the time of its answers, which [`RoundCosts`] knows, and on top a time per prompt row
-//! that grows with the context. Both come in as data, so a plan is still a function of what it is given. Rows decide when a token
+//! A step takes the time of its answers, which [`RoundCosts`] knows, and on top a time per prompt row that grows with
+//! the context. Both come in as data, so a plan is still a function of what it is given. Rows decide when a token
 //! comes, never which.
 
 use crate::draft::{BANDS, Price, RoundCosts, Tuning, band};
@@ -38,8 +38,8 @@ impl Pace {
         Self { budget: budget.as_secs_f32(), row: [Price::default(); BANDS], widest: 0 }
     }
 
-    /// Rows for prompts, the longest of which stands at `context`, beside answers that take so many seconds. Whoever is alone
-    /// disturbs nobody and has twice the time, which still bounds how long a newcomer or a cancel waits.
+    /// Rows for prompts, the longest of which stands at `context`, beside answers that take so many seconds. Whoever is
+    /// alone disturbs nobody and has twice the time, which still bounds how long a newcomer or a cancel waits.
     pub(crate) fn prompt_rows(&self, context: usize, alone: bool, answers: f32) -> usize {
         if self.budget == 0.0 {
             return usize::MAX;
@@ -55,8 +55,8 @@ impl Pace {
         (rows - rows % TILE).max(LEAST)
     }
 
-    /// Takes the time of a step that held `prompt_rows` rows of prompts, at their longest `context`, beside answers that take so
-    /// many seconds.
+    /// Takes the time of a step that held `prompt_rows` rows of prompts, at their longest `context`, beside answers
+    /// that take so many seconds.
     pub(crate) fn note(
         &mut self,
         prompt_rows: usize,

@@ -6,7 +6,7 @@ use forerun_base::{LeaseId, SeqId, Token};
 use forerun_model::Limits;
 use std::ops::Range;
 
-/// Stands for a sequence where rows are run that no request asked for.
+/// Stands for a sequence where rows are run that belong to no request.
 pub(crate) const NOBODY: SeqId = SeqId(u64::MAX);
 
 /// The new tokens of one sequence in one step: a prefill chunk, one decode token, or one decode token
@@ -52,9 +52,10 @@ pub struct SampleSpec {
     pub prompt_len: u32,
     /// Where the history lies in [`StepPlan::history`].
     pub history: Range<usize>,
-    /// Where the masks of the sampled rows lie in [`StepPlan::masks`], one after the other; empty where any token may come.
+    /// Where the masks of the sampled rows lie in [`StepPlan::masks`], one after the other; empty where any token may
+    /// come.
     pub masks: Range<usize>,
-    /// Whether log-probabilities are asked for, and of how many tokens besides the sampled one.
+    /// Whether log-probabilities are requested, and of how many tokens besides the sampled one.
     pub logprobs: Option<usize>,
 }
 

@@ -46,7 +46,7 @@ impl Stage {
 
 /// Where a step stands, for whoever has to clean up behind it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct StepProgress {
     pub(crate) stage: Stage,
     /// A sequence that is worked on though no plan holds it.
     pub(crate) seq: Option<SeqId>,
@@ -55,7 +55,7 @@ pub(crate) struct Place {
     pub(crate) fault: Option<(Stage, usize)>,
 }
 
-impl Default for Place {
+impl Default for StepProgress {
     fn default() -> Self {
         Self {
             stage: Stage::Admit,
@@ -66,7 +66,7 @@ impl Default for Place {
     }
 }
 
-impl Place {
+impl StepProgress {
     /// Goes on to a stage.
     pub(crate) fn enter(&mut self, stage: Stage) {
         self.stage = stage;

@@ -1,7 +1,8 @@
 //! The boundary to the device.
 
 use crate::{
-    Busy, DraftPlan, DraftTokens, EngineError, Experts, Part, StateShape, StepPlan, TokenLogprobs,
+    Busy, DraftPlan, DraftTokens, EngineError, ExpertCost, Part, StateShape, StepPlan,
+    TokenLogprobs,
 };
 use forerun_base::{Bytes, Token};
 use forerun_model::Limits;
@@ -21,19 +22,19 @@ pub trait Runner: Send {
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError>;
 
-    /// How long the device was busy since the last call, and how many steps it has passed in that time. A runner without a clock of
-    /// the device's says nothing, and the host's is taken.
+    /// How long the device was busy since the last call, and how many steps it has passed in that time. A runner
+    /// without a clock of the device's says nothing, and the host's is taken.
     fn take_busy(&mut self) -> Option<Busy> {
         None
     }
 
     /// The mixture of experts that it runs, where it does: rows are priced by the experts they choose.
-    fn experts(&self) -> Option<Experts> {
+    fn experts(&self) -> Option<ExpertCost> {
         None
     }
 
-    /// Forgets what an error or a panic left half done on the device, for the next plan to begin anew. State of leases that no plan holds
-    /// stays as it was.
+    /// Forgets what an error or a panic left half done on the device, for the next plan to begin anew. State of leases
+    /// that no plan holds stays as it was.
     fn recover(&mut self) {}
 
     /// Sizes of what a lease holds.

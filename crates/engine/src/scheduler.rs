@@ -7,7 +7,7 @@
 
 use crate::draft::{AcceptanceBySource, Tuning};
 use crate::pace::StepTimes;
-use crate::sequence::{Room, Sequence, Standing};
+use crate::sequence::{Sequence, SequenceSizes, Standing};
 use crate::share::{Claim, SHARE, share};
 use crate::{
     Admission, Event, FinishReason, MAX_LOGPROBS, Mode, Receipt, RejectError, Request, SampleSpec,
@@ -65,11 +65,11 @@ impl Scheduler {
         self.check(&request)?;
         let id = SeqId(self.next_id);
         self.next_id += 1;
-        self.sequences.push(Sequence::new(id, request, &self.room()));
+        self.sequences.push(Sequence::new(id, request, &self.sequence_sizes()));
         Ok(id)
     }
 
-    /// Continues a parked sequence: `request.prompt` is what follows the tokens it holds.
+    /// Continues a retained sequence: `request.prompt` is what follows the tokens it holds.
     pub fn resume(
         &mut self,
         id: SeqId,
@@ -84,7 +84,7 @@ impl Scheduler {
         tokens.append(&mut request.prompt);
         request.prompt = tokens;
         self.check(&request)?;
-        let mut sequence = Sequence::new(id, request, &self.room());
+        let mut sequence = Sequence::new(id, request, &self.sequence_sizes());
         sequence.standing = Standing::Running(lease);
         sequence.drafting.filled = self.sequences[at].drafting.filled;
         // Penalties count what is never read again.
@@ -95,8 +95,8 @@ impl Scheduler {
         Ok(())
     }
 
-    fn room(&self) -> Room {
-        Room {
+    fn sequence_sizes(&self) -> SequenceSizes {
+        SequenceSizes {
             context: self.limits.context,
             vocabulary: self.vocabulary,
             max_drafts: self.max_drafts(),
@@ -134,8 +134,8 @@ impl Scheduler {
     }
 
     /// History entries that all sequences together can come to.
-    pub(crate) fn history_room(&self) -> usize {
-        self.sequences.iter().map(|s| s.history.room()).sum()
+    pub(crate) fn history_capacity(&self) -> usize {
+        self.sequences.iter().map(|s| s.history.capacity()).sum()
     }
 
     /// Tokens of a sequence so far, and the length of its prompt.
@@ -143,7 +143,7 @@ impl Scheduler {
         self.find(id).map(|at| (&self.sequences[at].tokens[..], self.sequences[at].prompt_len))
     }
 
-    /// How many sequences run, wait and are parked.
+    /// How many sequences run, wait and are retained.
     pub(crate) fn standings(&self) -> [usize; 3] {
         let mut counts = [0; 3];
         for sequence in &self.sequences {
@@ -175,7 +175,7 @@ impl Scheduler {
         Some(sequence)
     }
 
-    /// Ends a sequence with a reason, or forgets a parked one.
+    /// Ends a sequence with a reason, or forgets a retained one.
     pub fn end(
         &mut self,
         id: SeqId,
@@ -231,8 +231,8 @@ impl Scheduler {
             }
             let left = sequence.tokens.len() - states.lease(lease).committed as usize;
             let take = left.min(rows);
-            let room = sequence.draft_capacity().min(spare).min(rows - take);
-            let drafts = if take == left { sequence.drafting.drafts.len().min(room) } else { 0 };
+            let most = sequence.draft_capacity().min(spare).min(rows - take);
+            let drafts = if take == left { sequence.drafting.drafts.len().min(most) } else { 0 };
             rows -= take + drafts;
             spare -= drafts;
             add_span(plan, sequence, states, [take, drafts]);
@@ -399,7 +399,7 @@ pub(crate) fn sample_spec(sequence: &Sequence, history: &mut Vec<HistoryEntry>) 
     }
 }
 
-/// The lease of a sequence that runs or is parked.
+/// The lease of a sequence that runs or is retained.
 pub(crate) fn lease_of(sequence: &Sequence) -> Option<LeaseId> {
     match sequence.standing {
         Standing::Running(lease) | Standing::Retained(lease) => Some(lease),

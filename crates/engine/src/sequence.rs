@@ -51,7 +51,7 @@ pub(crate) struct Drafting {
     pub(crate) depth: Depth,
     /// For the next step.
     pub(crate) drafts: Vec<Token>,
-    pub(crate) source: Source,
+    pub(crate) source: DraftSource,
     pub(crate) text: NgramIndex,
     pub(crate) acceptance: AcceptanceBySource,
     /// Positions the MTP cache has taken in.
@@ -63,7 +63,7 @@ pub(crate) struct Drafting {
 
 /// Where drafts come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum DraftSource {
     /// The MTP head or a drafter.
     Head,
     /// The text itself.
@@ -72,9 +72,9 @@ pub(crate) enum Source {
     Constraint,
 }
 
-/// What a sequence's room depends on.
+/// What the sizes of a sequence's buffers depend on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct SequenceSizes {
     pub(crate) context: usize,
     pub(crate) vocabulary: usize,
     pub(crate) max_drafts: usize,
@@ -85,18 +85,18 @@ pub(crate) struct Room {
 
 impl Sequence {
     /// A sequence for a checked request. Everything it will need is reserved here.
-    pub(crate) fn new(id: SeqId, request: Request, room: &Room) -> Self {
+    pub(crate) fn new(id: SeqId, request: Request, sizes: &SequenceSizes) -> Self {
         let prompt_len = request.prompt.len();
-        let end = prompt_len.saturating_add(request.max_tokens).min(room.context);
+        let end = prompt_len.saturating_add(request.max_tokens).min(sizes.context);
         let mut tokens = request.prompt;
         tokens.reserve_exact(end - prompt_len);
-        let history = History::new(&request.sampling, end.min(room.vocabulary));
+        let history = History::new(&request.sampling, end.min(sizes.vocabulary));
         let drafting = Drafting {
             depth: request.depth,
-            drafts: Vec::with_capacity(room.max_drafts),
-            source: Source::Head,
-            text: NgramIndex::new(if room.text_drafts { end } else { 0 }),
-            acceptance: AcceptanceBySource::like(&room.acceptance),
+            drafts: Vec::with_capacity(sizes.max_drafts),
+            source: DraftSource::Head,
+            text: NgramIndex::new(if sizes.text_drafts { end } else { 0 }),
+            acceptance: AcceptanceBySource::like(&sizes.acceptance),
             filled: 0,
             ahead: 0,
             receipt: Receipt::default(),
@@ -197,7 +197,7 @@ impl Sequence {
         (tokens.len(), None)
     }
 
-    /// Parks the sequence if its answer ended, and tells; everything that counts was counted before.
+    /// Retains the state of the sequence if its answer ended, and tells; everything that counts was counted before.
     pub(crate) fn finish(&mut self, end: Option<FinishReason>, events: &mut Vec<Event>) {
         let Some(reason) = end else { return };
         let Standing::Running(lease) = self.standing else { unreachable!("only what runs ends") };
@@ -225,6 +225,6 @@ impl Drafting {
         self.receipt.note(self.source, drafted, accepted);
         self.acceptance.note(self.source, drafted, accepted);
         self.drafts.clear();
-        self.source = Source::Head;
+        self.source = DraftSource::Head;
     }
 }

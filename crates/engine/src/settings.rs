@@ -14,7 +14,7 @@ const LOGIT_BYTES: usize = 32 << 20;
 pub struct Settings {
     /// Positions a sequence can reach.
     pub context: usize,
-    /// Sequences that run or are parked at a time.
+    /// Sequences that run or are retained at a time.
     pub sequences: usize,
     /// Rows in a step: the longest prefill chunk.
     pub prefill_chunk: usize,

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 /// A conversation with a model.
 ///
-/// The state of the last answer stays on the device as long as there is room for it, so that a turn reads only what is new;
-/// whether it does or the conversation is read again changes the time and not the text.
+/// The state of the last answer stays on the device as long as there is room for it, so that a turn reads only what is
+/// new; whether it does or the conversation is read again changes the time and not the text.
 ///
 /// ```
 /// # fn main() -> Result<(), forerun::Error> {
@@ -115,7 +115,7 @@ pub struct Reply<'c> {
 impl Reply<'_> {
     /// The whole answer, what was read of it included.
     pub fn answer(mut self) -> Result<Answer, Error> {
-        while let Some(event) = self.next() {
+        for event in self.by_ref() {
             event?;
         }
         Ok(self.remember())

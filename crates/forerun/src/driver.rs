@@ -1,4 +1,5 @@
-//! The engine behind a model, and the answers it works on. Whoever waits for an answer steps the engine for all of them.
+//! The engine behind a model, and the answers it works on. Whoever waits for an answer steps the engine for all of
+//! them.
 
 use crate::answer_text::AnswerText;
 use crate::stream::{Finish, StreamEvent, TokenEvent};
@@ -11,7 +12,7 @@ use forerun_text::Tokenizer;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Driver {
+pub(crate) struct EngineDriver {
     pub(crate) engine: Engine<ModelRunner>,
     tokenizer: Option<Tokenizer>,
     answers: HashMap<SeqId, LiveAnswer>,
@@ -33,15 +34,15 @@ struct LiveAnswer {
     first_token: Option<Instant>,
 }
 
-impl Driver {
+impl EngineDriver {
     pub(crate) fn new(mut engine: Engine<ModelRunner>, tokenizer: Option<Tokenizer>) -> Self {
         let sequences = engine.runner().limits().sequences;
         let (answers, retained, events) = (HashMap::new(), VecDeque::new(), Vec::new());
         Self { engine, tokenizer, answers, retained, sequences, events }
     }
 
-    /// Hands a generation to the engine. It goes on from a retained sequence where its prompt begins with that one's tokens,
-    /// and is read anew where it does not, with the same answer either way.
+    /// Hands a generation to the engine. It goes on from a retained sequence where its prompt begins with that one's
+    /// tokens, and is read anew where it does not, with the same answer either way.
     pub(crate) fn submit(
         &mut self,
         generation: Generation,
@@ -82,7 +83,8 @@ impl Driver {
         Ok(seq)
     }
 
-    /// Forgets retained sequences, the oldest first, until every answer that is not over can have its place on the device.
+    /// Forgets retained sequences, the oldest first, until every answer that is not over can have its place on the
+    /// device.
     fn make_room(&mut self) {
         let running = self.answers.values().filter(|answer| !answer.over).count();
         while running + self.retained.len() > self.sequences

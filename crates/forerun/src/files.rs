@@ -1,5 +1,5 @@
-//! From a path to an engine, in two steps: [`ModelFiles::open`] reads headers and configuration, so that every complaint
-//! about options comes before [`ModelFiles::load`] reads gigabytes.
+//! From a path to an engine, in two steps: [`ModelFiles::open`] reads headers and configuration, so that every
+//! complaint about options comes before [`ModelFiles::load`] reads gigabytes.
 
 use crate::{Error, ModelText};
 use forerun_backend::Backend;

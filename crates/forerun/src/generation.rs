@@ -37,8 +37,8 @@ pub struct GenerationOptions {
     pub drafts: Option<Depth>,
     /// Who is read first: lower numbers before higher ones.
     pub priority: i32,
-    /// Leave special tokens that mark reasoning and calls in a chat out of the text. They are part of it by default, since
-    /// [`Answer::reasoning`](crate::Answer::reasoning) is found by them.
+    /// Leave special tokens that mark reasoning and calls in a chat out of the text. They are part of it by default,
+    /// since [`Answer::reasoning`](crate::Answer::reasoning) is found by them.
     pub hide_marks: bool,
     /// Ends the answer from elsewhere.
     pub cancel: Option<CancelToken>,

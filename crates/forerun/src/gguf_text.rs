@@ -6,8 +6,8 @@ use forerun_text::{GenerationDefaults, SpecialTokens, TextError, Tokenizer, Voca
 use forerun_weights::gguf::Metadata;
 use serde_json::{Map, Value, json};
 
-/// Reads tokenizer, template, end tokens and sampling settings. A vocabulary that cannot be used is an error only once a text
-/// is to be encoded.
+/// Reads tokenizer, template, end tokens and sampling settings. A vocabulary that cannot be used is an error only once
+/// a text is to be encoded.
 pub(crate) fn read(metadata: &Metadata, file: &str) -> Result<ModelText, TextError> {
     let template = template_of(metadata).map(str::to_owned);
     let origin = |special, problem| Origin::Gguf {

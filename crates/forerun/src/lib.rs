@@ -21,8 +21,8 @@
 //! - [`Finish`]: why an answer ended, its times, what drafting and the prefix cache did for it
 //! - [`Scores`]: log-probabilities of a given text
 //!
-//! A stream is read like any iterator. There is no thread behind it: whoever reads one steps the engine, for all answers
-//! that are open. Drafts, batches, chunks and caches change the time of an answer and never its tokens.
+//! A stream is read like any iterator. There is no thread behind it: whoever reads one steps the engine, for all
+//! answers that are open. Drafts, batches, chunks and caches change the time of an answer and never its tokens.
 //!
 //! The command line and the server are built on the same parts: [`ModelFiles`] opens and loads, [`TextProcessor`] makes
 //! a [`Generation`] of a prompt and its options, [`AnswerText`] makes text and an [`Ending`] of the engine's events.

@@ -1,6 +1,6 @@
 //! A model on a device, ready for requests.
 
-use crate::driver::Driver;
+use crate::driver::EngineDriver;
 use crate::stream::Collector;
 use crate::{
     AnswerStream, Batch, Chat, Error, Generation, GenerationOptions, ModelFiles, Options,
@@ -27,10 +27,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Model(Arc<Inner>);
+pub struct Model(Arc<ModelInner>);
 
-struct Inner {
-    driver: Mutex<Driver>,
+struct ModelInner {
+    driver: Mutex<EngineDriver>,
     processor: TextProcessor,
     name: String,
     device: String,
@@ -73,9 +73,17 @@ impl Model {
         let speculation_off = engine.speculation_off();
         let runner = engine.runner();
         let (device, memory) = (runner.device(), runner.memory().clone());
-        let driver = Mutex::new(Driver::new(engine, processor.tokenizer().ok().cloned()));
+        let driver = Mutex::new(EngineDriver::new(engine, processor.tokenizer().ok().cloned()));
         let name = name.to_owned();
-        Self(Arc::new(Inner { driver, processor, name, device, memory, speculation_off, depth }))
+        Self(Arc::new(ModelInner {
+            driver,
+            processor,
+            name,
+            device,
+            memory,
+            speculation_off,
+            depth,
+        }))
     }
 
     /// A chat, which remembers what was said.
@@ -197,7 +205,7 @@ impl Model {
         self.0.processor.context()
     }
 
-    pub(crate) fn driver(&self) -> MutexGuard<'_, Driver> {
+    pub(crate) fn driver(&self) -> MutexGuard<'_, EngineDriver> {
         // The engine contains its own panics; one elsewhere leaves whole events behind.
         self.0.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }

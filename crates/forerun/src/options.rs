@@ -1,5 +1,5 @@
-//! How a model is opened. Nothing here changes a token, but for the precision of the KV cache and of activations, the rope,
-//! and drafts that are accepted unverified.
+//! How a model is opened. Nothing here changes a token, but for the precision of the KV cache and of activations, the
+//! rope, and drafts that are accepted unverified.
 
 use forerun_base::DType;
 use forerun_devices::DeviceOptions;

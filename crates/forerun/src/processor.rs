@@ -1,4 +1,5 @@
-//! From prompts to generations: template, tokenizer, constraint, defaults. The command line and the server have no other way.
+//! From prompts to generations: template, tokenizer, constraint, defaults. The command line and the server have no
+//! other way.
 
 use crate::sampling::{PromptKind, SamplingSource};
 use crate::{
@@ -169,7 +170,8 @@ impl TextProcessor {
         self.encode_chat(self.render(&conversation, messages.reasoning)?)
     }
 
-    /// A conversation as the template writes it. A budget is for reasoning that has begun, so it begins where there is one.
+    /// A conversation as the template writes it. A budget is for reasoning that has begun, so it begins where there is
+    /// one.
     pub fn render(
         &self,
         conversation: &Conversation<'_>,
@@ -195,8 +197,8 @@ impl TextProcessor {
         Ok(EncodedPrompt { tokens, chat: Some(chat) })
     }
 
-    /// What an answer is held to: a grammar, behind reasoning where the template began it. Compiles for as long as it is
-    /// `wanted`.
+    /// What an answer is held to: a grammar, behind reasoning where the template began it. Compiles for as long as it
+    /// is `wanted`.
     pub fn constraint(
         &self,
         chat: Option<&RenderedChat>,

@@ -7,8 +7,8 @@
 //! | settings without `do_sample` | their settings | greedy |
 //! | no settings | `CHAT_DEFAULTS` | greedy |
 //!
-//! A GGUF file with `general.sampling.*` counts as one with `do_sample: true`. Each parameter of a request wins over all of this,
-//! and temperature 0 is greedy always.
+//! A GGUF file with `general.sampling.*` counts as one with `do_sample: true`. Each parameter of a request wins over
+//! all of this, and temperature 0 is greedy always.
 
 use forerun_base::Token;
 use forerun_engine::Sampling;

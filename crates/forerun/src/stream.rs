@@ -178,7 +178,7 @@ impl AnswerStream {
 
     /// The whole answer, what was read of it included.
     pub fn answer(mut self) -> Result<Answer, Error> {
-        while let Some(event) = self.next() {
+        for event in self.by_ref() {
             event?;
         }
         Ok(self.take_answer())

@@ -1,4 +1,5 @@
 //! The examples run, and the one that the README shows is the one that runs.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
 //! The crate's promises on the bundled model.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use forerun::{
     Answer, CancelToken, Ending, Error, GenerationOptions, GrammarSource, Messages, Model, Options,

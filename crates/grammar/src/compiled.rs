@@ -27,7 +27,7 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// Looks at the first place of a grammar; an error says why no answer can be had.
+    /// Examines the first place of a grammar; an error says why no answer can be had.
     pub(crate) fn new(
         mut parser: TokenParser,
         text: usize,

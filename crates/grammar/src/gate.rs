@@ -43,7 +43,8 @@ impl ReasoningGate {
         if self.before.ends_with(tokens) {
             return true;
         }
-        // The newest token may end past the mark, so all of it is looked at, and before it as much as can belong to the mark.
+        // The newest token may end past the mark, so all of it is looked at, and before it as much as can belong to the
+        // mark.
         let mut tail = Vec::new();
         let mut newest = 0;
         for (i, &token) in self.before.iter().rev().enumerate() {

@@ -27,13 +27,13 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Makes constraints for one model. One is enough for any number of threads.
 pub struct Grammars {
     tokenizer: Tokenizer,
-    inner: Arc<Inner>,
+    inner: Arc<CompilerState>,
     /// All tokens but those that end an answer.
     unless_ended: Arc<[u32]>,
 }
 
 /// What a thread that compiles needs; it may outlive whoever asked.
-struct Inner {
+struct CompilerState {
     factory: ParserFactory,
     ends: Arc<[Token]>,
     compiled: GrammarCache,
@@ -58,7 +58,7 @@ impl Grammars {
         for &token in end_tokens {
             unless_ended[token as usize / 32] &= !(1 << (token % 32));
         }
-        let inner = Inner {
+        let inner = CompilerState {
             factory,
             ends: end_tokens.into(),
             compiled: GrammarCache::default(),
@@ -173,7 +173,7 @@ impl Grammars {
     }
 }
 
-impl Inner {
+impl CompilerState {
     fn compile(&self, key: String, source: &GrammarSource) -> Result<Arc<Compiled>, GrammarError> {
         let invalid = |why: String| GrammarError::Invalid { kind: source.kind(), why };
         let parser = self.factory.create_parser(source.grammar()?).map_err(|why| {

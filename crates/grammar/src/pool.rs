@@ -16,10 +16,10 @@ const MOST: usize = 64;
 const IDLE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Default)]
-pub(crate) struct MaskPool(Arc<PoolState>);
+pub(crate) struct MaskPool(Arc<MaskPoolState>);
 
 #[derive(Default)]
-struct PoolState {
+struct MaskPoolState {
     work: Mutex<PoolQueue>,
     wake: Condvar,
     slow: Semaphore,
@@ -63,7 +63,7 @@ impl MaskPool {
     }
 }
 
-impl PoolState {
+impl MaskPoolState {
     fn serve(&self) {
         let mut work = lock(&self.work);
         loop {

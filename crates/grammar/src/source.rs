@@ -162,7 +162,7 @@ fn units(mut value: f64) -> f64 {
     value
 }
 
-/// Of whole numbers; more than allowed where it would be.
+/// Of integers; more than allowed where it would be.
 fn least_common_multiple(a: f64, b: f64) -> f64 {
     if a > MULTIPLE || b > MULTIPLE || a < 1.0 || b < 1.0 {
         return a.max(b);

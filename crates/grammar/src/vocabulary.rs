@@ -92,7 +92,7 @@ impl TokenizerEnv for GrammarVocabulary {
     }
 
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<Token> {
-        // Only the first tokens of a text that must come are used before it is asked for again.
+        // Only the first tokens of a text that must come are used before it is requested again.
         let bytes = &bytes[..bytes.len().min(FORCED_BYTES)];
         let bytes = match std::str::from_utf8(bytes) {
             Err(cut) if cut.error_len().is_none() => &bytes[..cut.valid_up_to()],

@@ -26,7 +26,7 @@ impl NextTokens {
     }
 }
 
-/// A way of tokens and what is known of each of its places. A mask is asked for when a draft is made, and again, by the
+/// A way of tokens and what is known of each of its places. A mask is requested when a draft is made, and again, by the
 /// same way, when the draft is verified.
 #[derive(Debug)]
 pub(crate) struct TokenPath {

@@ -22,7 +22,7 @@ use std::time::Duration;
 const MAX_DEPTH: usize = 8;
 /// More files than a snapshot has.
 const MAX_FILES: usize = 100_000;
-/// How often a held lock is asked for.
+/// How often a held lock is tried.
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
 /// The part of the cache that belongs to one repository.

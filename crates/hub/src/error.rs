@@ -54,7 +54,7 @@ pub enum HubError {
     /// Another answer than the protocol has.
     #[error("{what}: {why}")]
     Answer {
-        /// What was asked for.
+        /// What was requested.
         what: String,
         /// What came.
         why: String,
@@ -62,7 +62,7 @@ pub enum HubError {
     /// The connection does not work.
     #[error("{what}: {why}{}", after(*.tries))]
     Network {
-        /// What was asked for.
+        /// What was requested.
         what: String,
         /// What went wrong, the last time.
         why: String,

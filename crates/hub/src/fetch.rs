@@ -2,7 +2,7 @@
 
 use crate::blob::Hasher;
 use crate::cache::{RepoCache, has_size, make_parent};
-use crate::http::{HttpClient, Query, Reply, text_of};
+use crate::http::{HttpClient, HttpReply, Query, text_of};
 use crate::listing::{FileIdentity, Listing, file_url, refusal};
 use crate::retry::{Tries, TryError};
 use crate::{DownloadWatch, HubError};
@@ -125,7 +125,7 @@ impl FileDownload<'_> {
         match reply.status {
             206 if range.is_some() => self.check_range(&reply, partial.len)?,
             // A server without ranges begins at the beginning; so does one that no longer has
-            // the bytes asked for.
+            // the requested bytes.
             200 | 416 => self.restart(partial)?,
             _ => return Err(refusal(self.http, &self.listing.repo, None, &reply)),
         }
@@ -135,14 +135,14 @@ impl FileDownload<'_> {
         self.append(reply, partial, watch, came)
     }
 
-    fn check_range(&self, reply: &Reply, start: u64) -> Result<(), HubError> {
+    fn check_range(&self, reply: &HttpReply, start: u64) -> Result<(), HubError> {
         let size = self.identity.size;
         let said = text_of(&reply.headers, "content-range").unwrap_or_default();
         let expected = format!("bytes {start}-{}/{size}", size - 1);
         if said == expected {
             return Ok(());
         }
-        let why = format!("asked for `{expected}`, the server sends `{said}`");
+        let why = format!("requested `{expected}`, the server sends `{said}`");
         Err(HubError::answer(self.name, why))
     }
 
@@ -158,7 +158,7 @@ impl FileDownload<'_> {
 
     fn append(
         &self,
-        reply: Reply,
+        reply: HttpReply,
         partial: &mut PartialBlob,
         watch: &mut dyn DownloadWatch,
         came: &mut u64,

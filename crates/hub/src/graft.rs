@@ -1,8 +1,8 @@
 //! The MTP head of an original, for a copy that lost it.
 //!
 //! Quantised copies often drop the `mtp.*` tensors. Their bytes lie in a few places of the original's
-//! shards, so only those ranges are asked for. There is no checksum over a part of a file: the header
-//! is checked against the size the hub lists, and every answer against the range asked for.
+//! shards, so only those ranges are requested. There is no checksum over a part of a file: the header
+//! is checked against the size the hub lists, and every answer against the requested range.
 
 use crate::cache::RepoCache;
 use crate::fetch::MinimumRate;
@@ -225,7 +225,7 @@ impl Hub {
                 let expected = format!("bytes {at}-{}/{}", range.end - 1, source.size);
                 let said = text_of(&reply.headers, "content-range").unwrap_or_default();
                 if said != expected {
-                    let why = format!("asked for `{expected}`, the server sends `{said}`");
+                    let why = format!("requested `{expected}`, the server sends `{said}`");
                     return Err(HubError::answer(&source.name, why).into());
                 }
                 copy(reply.body, sink, &mut at, range.end)

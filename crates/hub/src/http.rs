@@ -31,7 +31,7 @@ pub(crate) struct HttpClient {
     pub(crate) patience: crate::Timeouts,
 }
 
-/// What is asked for.
+/// What is requested.
 pub(crate) struct Query<'a> {
     pub(crate) url: &'a str,
     /// Headers alone; a redirect to another host is not followed for them.
@@ -43,7 +43,7 @@ pub(crate) struct Query<'a> {
 }
 
 /// What came, whatever its status.
-pub(crate) struct Reply {
+pub(crate) struct HttpReply {
     pub(crate) status: u16,
     /// Of the last answer.
     pub(crate) headers: HeaderMap,
@@ -95,7 +95,7 @@ impl HttpClient {
     }
 
     /// One try, redirects included.
-    pub(crate) fn send(&self, query: &Query<'_>) -> Result<Reply, TryError> {
+    pub(crate) fn send(&self, query: &Query<'_>) -> Result<HttpReply, TryError> {
         let mut url = query.url.to_owned();
         let mut first: Option<HeaderMap> = None;
         for _ in 0..=MAX_REDIRECTS {
@@ -105,7 +105,7 @@ impl HttpClient {
             let first_headers = first.get_or_insert_with(|| parts.headers.clone());
             let location = text_of(&parts.headers, "location");
             let reply = |headers: HeaderMap, first: HeaderMap| {
-                Ok(Reply { status, headers, first, body: body.into_reader() })
+                Ok(HttpReply { status, headers, first, body: body.into_reader() })
             };
             let Some(location) = location.filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308))
             else {
@@ -151,7 +151,7 @@ impl HttpClient {
         &self,
         url: &str,
         watch: &mut dyn DownloadWatch,
-        check: &dyn Fn(&Reply) -> Result<(), TryError>,
+        check: &dyn Fn(&HttpReply) -> Result<(), TryError>,
     ) -> Result<Vec<u8>, HubError> {
         let within = Some(self.patience.answer);
         let query = Query { url, head: false, range: None, within };
@@ -173,7 +173,7 @@ fn read_text(url: &str, body: BodyReader<'static>) -> Result<Vec<u8>, TryError> 
     Ok(bytes)
 }
 
-impl Reply {
+impl HttpReply {
     /// What a status outside the protocol means: busy servers pass, anything else does not.
     pub(crate) fn fault(&self, what: &str) -> TryError {
         let status = self.status;

@@ -1,7 +1,7 @@
 //! What a repository holds at one commit, by the hub's word or by the cache's.
 
 use crate::blob::BlobId;
-use crate::http::{HttpClient, Query, Reply, text_of};
+use crate::http::{HttpClient, HttpReply, Query, text_of};
 use crate::retry::{TryError, retry};
 use crate::{DownloadWatch, HubError, RepoId, url};
 use serde::Deserialize;
@@ -70,7 +70,7 @@ pub(crate) fn refusal(
     http: &HttpClient,
     repo: &RepoId,
     revision: Option<&str>,
-    reply: &Reply,
+    reply: &HttpReply,
 ) -> TryError {
     let page = format!("{}/{repo}", http.endpoint);
     match (reply.status, revision, text_of(&reply.first, "x-error-code")) {
@@ -118,7 +118,7 @@ pub(crate) fn identify(
 
 fn parse(repo: &RepoId, bytes: &[u8]) -> Result<Listing, String> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct ListingResponse {
         sha: String,
         #[serde(default)]
         siblings: Vec<Sibling>,
@@ -138,7 +138,7 @@ fn parse(repo: &RepoId, bytes: &[u8]) -> Result<Listing, String> {
         sha256: Option<String>,
         size: Option<u64>,
     }
-    let answer: Answer = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    let answer: ListingResponse = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     if !is_commit(&answer.sha) {
         return Err(format!("`{}` is not a commit", answer.sha));
     }

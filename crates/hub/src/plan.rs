@@ -41,7 +41,7 @@ pub struct DownloadRequest {
 pub struct DownloadPlan {
     /// The repository.
     pub repo: RepoId,
-    /// As asked for.
+    /// As requested.
     pub revision: String,
     /// What that stands for.
     pub commit: String,

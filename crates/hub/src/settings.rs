@@ -57,7 +57,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Proxies by the scheme of what is asked for.
+/// Proxies by the scheme of what is requested.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     /// For `http://`.

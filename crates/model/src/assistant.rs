@@ -8,10 +8,10 @@
 //! ```
 //!
 //! All drafts of a chain stand at one position, the newest token's, and see the keys before it. A batch's
-//! rows carry the last position the target has seen, so queries are turned one further.
+//! rows carry the last position the target has seen, so queries are rotated one further.
 
 use crate::draft::DraftPass;
-use crate::forward::{Pass, RopeWeight, Sizes};
+use crate::forward::{LayerSizes, Pass, RopeWeight};
 use crate::layer::Layer;
 use crate::loader::Loader;
 use crate::model::load_ropes;
@@ -94,7 +94,7 @@ impl Assistant {
             eps: pass.sizes.eps,
         });
         let AssistantSpec { hidden, activation, eps, .. } = self.spec;
-        let mut own = pass.with_sizes(Sizes { hidden, activation, eps, ropes: &self.ropes });
+        let mut own = pass.with_sizes(LayerSizes { hidden, activation, eps, ropes: &self.ropes });
         own.turn_tables(1);
         let x = own.rows_of(space.x, hidden);
         own.push(Linear::set(joined, self.pre, x));

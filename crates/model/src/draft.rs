@@ -31,7 +31,8 @@ impl Model {
         matches!(self.drafter, Some(Drafter::Head(_)))
     }
 
-    /// Adds the operations of one pass of the drafter, up to its head, over rows whose ids are the tokens *after* their positions.
+    /// Adds the operations of one pass of the drafter, up to its head, over rows whose ids are the tokens *after* their
+    /// positions.
     ///
     /// # Panics
     /// When the model has no drafter or its state was not made: callers ask first.

@@ -12,12 +12,12 @@ pub(crate) struct Pass<'a> {
     ops: &'a mut Vec<Op>,
     pub(crate) space: &'a Workspace,
     pub(crate) inputs: PassInputs,
-    pub(crate) sizes: Sizes<'a>,
+    pub(crate) sizes: LayerSizes<'a>,
 }
 
 /// What a network's layers have in common.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes<'a> {
+pub(crate) struct LayerSizes<'a> {
     pub(crate) hidden: usize,
     pub(crate) activation: Activation,
     pub(crate) eps: f32,
@@ -54,7 +54,7 @@ impl Pass<'_> {
     }
 
     /// The same pass for a network of other sizes.
-    pub(crate) fn with_sizes<'a>(&'a mut self, sizes: Sizes<'a>) -> Pass<'a> {
+    pub(crate) fn with_sizes<'a>(&'a mut self, sizes: LayerSizes<'a>) -> Pass<'a> {
         Pass { ops: &mut *self.ops, space: self.space, inputs: self.inputs, sizes }
     }
 
@@ -116,8 +116,8 @@ impl Pass<'_> {
 }
 
 impl Model {
-    /// Adds the operations of one step up to its head: every layer runs over the rows of `inputs`, and the sampled rows wait for
-    /// their logits.
+    /// Adds the operations of one step up to its head: every layer runs over the rows of `inputs`, and the sampled rows
+    /// wait for their logits.
     pub fn forward(
         &self,
         ops: &mut Vec<Op>,
@@ -150,7 +150,12 @@ impl Model {
         inputs: PassInputs,
     ) -> Pass<'a> {
         let ModelSpec { hidden, activation, eps, .. } = self.spec;
-        Pass { ops, space, inputs, sizes: Sizes { hidden, activation, eps, ropes: &self.ropes } }
+        Pass {
+            ops,
+            space,
+            inputs,
+            sizes: LayerSizes { hidden, activation, eps, ropes: &self.ropes },
+        }
     }
 
     /// Embeddings of `ids` to `out`.

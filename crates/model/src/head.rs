@@ -3,7 +3,7 @@
 use forerun_backend::op::{Channels, HeadSample, Linear, Sample, Softcap};
 use forerun_backend::{Op, View, WeightId};
 
-/// What a pass leaves of its sampled rows. Whoever asked for the pass knows what is wanted of them.
+/// What a pass leaves of its sampled rows. The caller of the pass knows what is wanted of them.
 #[derive(Clone, Copy, Debug)]
 pub enum Head {
     /// Rows whose product with a head is still to be made.
@@ -30,7 +30,7 @@ pub struct HeadProduct {
     pub(crate) x: View,
     /// `[vocabulary, hidden]`.
     pub(crate) weight: WeightId,
-    /// Room for `[rows, vocabulary]`.
+    /// Scratch of `[rows, vocabulary]`.
     pub(crate) logits: View,
     /// Logits stay below this.
     pub(crate) cap: Option<f32>,
@@ -59,7 +59,7 @@ impl Head {
         match self {
             Self::Hidden(product) => {
                 let HeadProduct { x, weight, cap, vocabulary, .. } = product;
-                let sample = of(product.room(), vocabulary);
+                let sample = of(product.logits(), vocabulary);
                 ops.push(HeadSample { x, weight, cap, sample }.into());
             }
             Self::Logits(logits) => {
@@ -79,13 +79,13 @@ impl Head {
 
 impl HeadProduct {
     /// Where the logits of its tokens go.
-    fn room(&self) -> View {
+    fn logits(&self) -> View {
         self.logits.part(0, self.logits.len / self.vocabulary * self.tokens)
     }
 
     fn add(self, ops: &mut Vec<Op>) -> View {
         let Self { x, weight, cap, tokens, .. } = self;
-        let out = self.room();
+        let out = self.logits();
         if out.len > 0 {
             ops.push(
                 Linear { channels: Some(Channels::head(tokens)), ..Linear::set(x, weight, out) }

@@ -38,7 +38,7 @@ pub use batch::{Batch, BatchShape, NewSpan};
 pub use blueprint::{Blueprint, open};
 pub use draft::HiddenSource;
 pub use error::ModelError;
-pub use family::spec_from_config;
+pub use family::{MlxForm, published_with_mtp, spec_from_config};
 pub use head::{Choice, Head, HeadProduct};
 pub use limits::{KV_BLOCK, Limits, MAX_LAG, Planner};
 pub use loader::Progress;
@@ -52,7 +52,7 @@ pub use spec::{
 };
 pub use state::{DraftState, LayerState, StateBuffer, StateBuffers, StateKind};
 pub use step_input::{BlockTables, InputBlock, PassInputs};
-pub use storage::Storage;
+pub use storage::StorageForm;
 pub use workspace::Workspace;
 
 pub(crate) use assistant::Assistant;

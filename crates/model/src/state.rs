@@ -1,5 +1,5 @@
-//! What sequences remember, as typed buffers: whoever copies, plans or shows state iterates over them and never asks which
-//! mixer they belong to.
+//! What sequences remember, as typed buffers: whoever copies, plans or shows state iterates over them and never asks
+//! which mixer they belong to.
 
 use crate::{LayerSpec, Limits, ModelError, ModelSpec, Planner};
 use forerun_backend::View;

@@ -16,7 +16,7 @@ pub(crate) enum AnswerEvent {
     Started(Usage),
     /// What the model says to itself.
     Reasoning(String),
-    /// Text of the answer, with what the model thought of its tokens where that was asked for. Tokens may be known
+    /// Text of the answer, with what the model thought of its tokens where that was requested. Tokens may be known
     /// before their text is, so either may be empty.
     Content { text: String, logprobs: Vec<TokenLogprobs> },
     /// A call begins; calls are numbered from 0.
@@ -26,12 +26,12 @@ pub(crate) enum AnswerEvent {
     /// The call is whole. One without this was cut short or went wrong.
     ToolEnd,
     /// It is over.
-    Finished(Box<Finish>),
+    Finished(Box<AnswerFinish>),
 }
 
 /// How an answer ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Finish {
+pub(crate) struct AnswerFinish {
     pub(crate) end: End,
     pub(crate) usage: Usage,
     /// Calls in the answer.
@@ -59,7 +59,7 @@ impl Usage {
     }
 }
 
-impl Finish {
+impl AnswerFinish {
     /// As OpenAI's `finish_reason` has it.
     pub(crate) fn reason(&self) -> &'static str {
         match &self.end.ending {
@@ -231,7 +231,7 @@ impl Answers {
                     reasoning_tokens: reader.reasoning_tokens,
                     cached_tokens: end.cached.cached_tokens,
                 };
-                let finish = Finish { end: *end, usage, calls: reader.calls };
+                let finish = AnswerFinish { end: *end, usage, calls: reader.calls };
                 events.push(AnswerEvent::Finished(Box::new(finish)));
             }
         }
@@ -240,7 +240,7 @@ impl Answers {
     }
 }
 
-/// What the request asked for cannot be had, however often it is asked.
+/// What was requested cannot be had, however often it is asked.
 fn refused(why: &str) -> ServerError {
     ServerError::invalid("response_format", format!("the answer cannot go on: {why}"))
 }

@@ -40,7 +40,7 @@ pub(crate) struct App {
     /// The OpenAPI document.
     pub(crate) openapi: String,
     /// Memory for what clients send.
-    pub(crate) room: BodyMemory,
+    pub(crate) memory: BodyMemory,
     /// Unix seconds at which the server started.
     pub(crate) since: u64,
 }
@@ -92,10 +92,10 @@ impl App {
     }
 
     fn places(&self, answers: usize) -> Result<Vec<Place>, ServerError> {
-        let room = self.places.room();
-        if answers > room {
+        let capacity = self.places.capacity();
+        if answers > capacity {
             let message = format!(
-                "the request asks for {answers} answers; this server takes {room} at a time"
+                "the request asks for {answers} answers; this server takes {capacity} at a time"
             );
             return Err(ServerError::invalid("n", message));
         }

@@ -32,14 +32,14 @@ pub(crate) struct Caller {
 /// Digests of the accepted keys. Comparing digests takes the same time whatever was sent, and its length
 /// does not show.
 pub(crate) struct Keys {
-    known: Vec<Known>,
+    known: Vec<AcceptedKeys>,
     /// Whether a key is needed at all.
     closed: bool,
     /// Whether there are admin keys.
     admins: bool,
 }
 
-struct Known {
+struct AcceptedKeys {
     digest: [u8; 32],
     owner: Owner,
     admin: bool,
@@ -48,7 +48,7 @@ struct Known {
 impl Keys {
     /// API keys close the server to those without one; an admin key opens what they open, and more.
     pub(crate) fn new(api: &[String], admin: &[String]) -> Self {
-        let known = |key: &String, admin| Known {
+        let known = |key: &String, admin| AcceptedKeys {
             digest: Sha256::digest(key.as_bytes()).into(),
             owner: Owner(keyed_hash(key.as_bytes(), b"forerun: owner of prefix cache entries")),
             admin,
@@ -82,7 +82,7 @@ impl Keys {
         let caller = sent.and_then(|sent| {
             let digest: [u8; 32] = Sha256::digest(sent).into();
             // All are compared: what matches first does not show either.
-            let fits: Vec<&Known> =
+            let fits: Vec<&AcceptedKeys> =
                 self.known.iter().filter(|key| key.digest.ct_eq(&digest).into()).collect();
             let admin = fits.iter().any(|key| key.admin);
             fits.first().map(|key| Caller { owner: Some(key.owner), admin })

@@ -20,7 +20,7 @@ const MOST_KEPT: usize = 16;
 
 /// What an answer is held to, reasoning apart.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct AnswerRules {
     pub(crate) grammar: Option<GrammarSource>,
     /// What of the schemas it is not held to.
     pub(crate) notes: Vec<String>,
@@ -28,15 +28,15 @@ pub(crate) struct Held {
 
 /// How schemas had to be loosened, by the grammar they make when nothing uncertain is left out.
 #[derive(Default)]
-pub(crate) struct Loosened(Mutex<Vec<(String, Held)>>);
+pub(crate) struct Loosened(Mutex<Vec<(String, AnswerRules)>>);
 
 impl Loosened {
-    fn get(&self, key: &str) -> Option<Held> {
+    fn get(&self, key: &str) -> Option<AnswerRules> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().find(|(known, _)| known == key).map(|(_, held)| held.clone())
     }
 
-    fn put(&self, key: String, held: Held) {
+    fn put(&self, key: String, held: AnswerRules) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MOST_KEPT {
             kept.remove(0);
@@ -55,9 +55,9 @@ pub(crate) struct Asked<'a> {
 
 impl Asked<'_> {
     /// What the answer has to look like.
-    pub(crate) fn held(&self, app: &App) -> Result<Held, ServerError> {
+    pub(crate) fn held(&self, app: &App) -> Result<AnswerRules, ServerError> {
         let format = self.request.generation.options.constraint.as_ref();
-        let plain = || Held { grammar: format.cloned(), notes: Vec::new() };
+        let plain = || AnswerRules { grammar: format.cloned(), notes: Vec::new() };
         match &self.request.tool_choice {
             None => Ok(plain()),
             Some(ToolChoice::Auto) if self.tools.is_empty() => Ok(plain()),
@@ -119,13 +119,13 @@ impl Asked<'_> {
         &self,
         made: &Result<&Grammars, ServerError>,
         choice: &ToolChoice,
-    ) -> Result<Held, ServerError> {
+    ) -> Result<AnswerRules, ServerError> {
         let tools: Vec<Tool> =
             self.tools.iter().map(|tool| loose(tool, Loosen::Annotations).0).collect();
         let refused = match self.grammar(&tools, choice) {
-            Ok(None) => return Ok(Held::default()),
+            Ok(None) => return Ok(AnswerRules::default()),
             Ok(Some(grammar)) => match tried(made.clone()?, &grammar)? {
-                Ok(()) => return Ok(Held { grammar: Some(grammar), notes: Vec::new() }),
+                Ok(()) => return Ok(AnswerRules { grammar: Some(grammar), notes: Vec::new() }),
                 Err(error) => error.into(),
             },
             Err(error) => error,
@@ -170,7 +170,7 @@ impl Asked<'_> {
         &self,
         made: &Result<&Grammars, ServerError>,
         known: &Loosened,
-    ) -> Result<Held, ServerError> {
+    ) -> Result<AnswerRules, ServerError> {
         let mut notes = Vec::new();
         let mut tools = Vec::with_capacity(self.tools.len());
         for (index, tool) in self.tools.iter().enumerate() {
@@ -181,10 +181,10 @@ impl Asked<'_> {
         // A form that cannot write one of the arguments says so before anything is compiled.
         let written = self.grammar(&tools, &ToolChoice::Auto);
         let Ok(grammars) = made else {
-            return Ok(Held { grammar: written?, notes });
+            return Ok(AnswerRules { grammar: written?, notes });
         };
         let key = match &written {
-            Ok(None) => return Ok(Held { grammar: None, notes }),
+            Ok(None) => return Ok(AnswerRules { grammar: None, notes }),
             Ok(Some(GrammarSource::Lark(lark))) => lark.clone(),
             Ok(Some(_)) | Err(_) => json!([self.request.tools, notes]).to_string(),
         };
@@ -194,7 +194,7 @@ impl Asked<'_> {
         if let Ok(Some(grammar)) = written
             && tried(grammars, &grammar)?.is_ok()
         {
-            return Ok(Held { grammar: Some(grammar), notes });
+            return Ok(AnswerRules { grammar: Some(grammar), notes });
         }
         // The schema of the answer itself is held to as ever.
         if let Some(format) = &self.request.generation.options.constraint {
@@ -210,7 +210,7 @@ impl Asked<'_> {
         grammars: &Grammars,
         mut tools: Vec<Tool>,
         mut notes: Vec<String>,
-    ) -> Result<Held, ServerError> {
+    ) -> Result<AnswerRules, ServerError> {
         let mut failed = 0;
         for (index, tool) in tools.iter_mut().enumerate() {
             if failed < MOST_TRIED && self.can_be_called(grammars, tool)?.is_ok() {
@@ -229,15 +229,15 @@ impl Asked<'_> {
         if let Some(grammar) = self.grammar(&tools, &ToolChoice::Auto)?
             && tried(grammars, &grammar)?.is_ok()
         {
-            return Ok(Held { grammar: Some(grammar), notes });
+            return Ok(AnswerRules { grammar: Some(grammar), notes });
         }
         notes.push("all tools together are beyond the grammar compiler".to_owned());
         let tools: Vec<Tool> = tools.iter().map(open).collect();
         Ok(match self.grammar(&tools, &ToolChoice::Auto)? {
             Some(grammar) if tried(grammars, &grammar)?.is_ok() => {
-                Held { grammar: Some(grammar), notes }
+                AnswerRules { grammar: Some(grammar), notes }
             }
-            _ => Held { grammar: None, notes },
+            _ => AnswerRules { grammar: None, notes },
         })
     }
 }
@@ -329,7 +329,7 @@ mod tests {
             }
         }
 
-        fn held(&self, choice: &ToolChoice) -> Result<Held, ServerError> {
+        fn held(&self, choice: &ToolChoice) -> Result<AnswerRules, ServerError> {
             let Self { dialect, tools, request, .. } = self;
             let asked = Asked { dialect, tools, opening: Opening::Closed, request };
             let made = Ok(&self.made);

@@ -22,10 +22,10 @@ pub(crate) struct ChatRequest {
     pub(crate) tool_choice: Option<ToolChoice>,
     /// Several calls in one answer.
     pub(crate) parallel_tool_calls: bool,
-    pub(crate) reasoning: Reasoning,
+    pub(crate) reasoning: ReasoningRequest,
     /// Further variables for the template.
     pub(crate) template_arguments: Map<String, Value>,
-    pub(crate) generation: Generation,
+    pub(crate) generation: AnswerOptions,
     /// What of it had no effect.
     pub(crate) ignored: Ignored,
 }
@@ -40,9 +40,9 @@ impl ChatRequest {
             tool_schema: "parameters",
             tool_choice: Some(ToolChoice::Auto),
             parallel_tool_calls: true,
-            reasoning: Reasoning::default(),
+            reasoning: ReasoningRequest::default(),
             template_arguments: Map::new(),
-            generation: Generation::default(),
+            generation: AnswerOptions::default(),
             ignored: Ignored::default(),
         }
     }
@@ -66,7 +66,7 @@ impl ChatRequest {
 
 /// Whether the model may think before it speaks. By default its template decides.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reasoning {
+pub(crate) struct ReasoningRequest {
     pub(crate) enabled: Option<bool>,
     /// Tokens of reasoning, after which it is ended.
     pub(crate) budget: Option<usize>,
@@ -89,12 +89,12 @@ pub(crate) struct Effort {
 pub(crate) struct CompletionRequest {
     /// Texts or token ids.
     pub(crate) prompts: Vec<PromptInput>,
-    pub(crate) generation: Generation,
+    pub(crate) generation: AnswerOptions,
 }
 
 /// Everything about an answer but its prompt.
 #[derive(Clone, Debug)]
-pub(crate) struct Generation {
+pub(crate) struct AnswerOptions {
     pub(crate) options: GenerationOptions,
     /// Answers per prompt, seeded one after the other.
     pub(crate) choices: usize,
@@ -122,7 +122,7 @@ impl Default for CacheOverrides {
     }
 }
 
-impl Default for Generation {
+impl Default for AnswerOptions {
     fn default() -> Self {
         Self {
             options: GenerationOptions::default(),

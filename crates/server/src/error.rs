@@ -69,12 +69,12 @@ pub(crate) enum ServerError {
 
 /// Whose form an error takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ErrorForm {
     OpenAi,
     Anthropic,
 }
 
-impl Form {
+impl ErrorForm {
     /// The form of the API that lives at a path.
     pub(crate) fn of(path: &str) -> Self {
         if path.starts_with("/v1/messages") { Self::Anthropic } else { Self::OpenAi }
@@ -145,16 +145,16 @@ impl ServerError {
     }
 
     /// The body in an API's own form.
-    pub(crate) fn body(&self, form: Form, request_id: &str) -> Value {
+    pub(crate) fn body(&self, form: ErrorForm, request_id: &str) -> Value {
         let message = self.to_string();
         match form {
-            Form::OpenAi => json!({"error": {
+            ErrorForm::OpenAi => json!({"error": {
                 "message": message,
                 "type": self.openai_type(),
                 "param": self.param(),
                 "code": self.code(),
             }}),
-            Form::Anthropic => json!({
+            ErrorForm::Anthropic => json!({
                 "type": "error",
                 "error": {"type": self.anthropic_type(), "message": self.anthropic_message()},
                 "request_id": request_id,

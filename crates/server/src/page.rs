@@ -12,7 +12,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// A file of the page.
-struct File {
+struct PageFile {
     path: &'static str,
     kind: &'static str,
     text: &'static str,
@@ -20,11 +20,11 @@ struct File {
 
 macro_rules! file {
     ($path:literal, $kind:literal, $name:literal) => {
-        File { path: $path, kind: $kind, text: include_str!(concat!("page/", $name)) }
+        PageFile { path: $path, kind: $kind, text: include_str!(concat!("page/", $name)) }
     };
 }
 
-const FILES: &[File] = &[
+const FILES: &[PageFile] = &[
     file!("/", "text/html; charset=utf-8", "index.html"),
     file!("/page/style.css", "text/css; charset=utf-8", "style.css"),
     file!("/page/icon.svg", "image/svg+xml", "icon.svg"),
@@ -62,7 +62,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
 
 /// The file, or only the word that the browser's copy is still good. Browsers ask each time: a new version
 /// of the program must not meet half of an old page.
-fn answer(file: &'static File, tag: &HeaderValue, headers: &HeaderMap) -> Response {
+fn answer(file: &'static PageFile, tag: &HeaderValue, headers: &HeaderMap) -> Response {
     let fresh = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| known == tag);
     let mut response = Response::new(if fresh { Body::empty() } else { Body::from(file.text) });
     *response.status_mut() = if fresh { StatusCode::NOT_MODIFIED } else { StatusCode::OK };

@@ -3,8 +3,8 @@
 use crate::answer::Reader;
 use crate::app::{App, is_wanted};
 use crate::auth;
-use crate::calls::{Asked, Held};
-use crate::chat::{ChatRequest, CompletionRequest, Effort, Generation, Reasoning};
+use crate::calls::{AnswerRules, Asked};
+use crate::chat::{AnswerOptions, ChatRequest, CompletionRequest, Effort, ReasoningRequest};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
 use crate::service::Job;
@@ -26,7 +26,7 @@ pub(crate) struct Prepared {
 
 /// Jobs for a conversation.
 pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerError> {
-    let (conversation, chat) = Conversation::render(app, request)?;
+    let (conversation, chat) = RequestContext::render(app, request)?;
     let encoded = app.text.encode_chat(chat)?;
     let Some(chat) = &encoded.chat else { unreachable!("a chat was encoded") };
     let parser = app.text.answer_parser(chat, &conversation.tools);
@@ -43,7 +43,7 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
         cache,
         forbidden: conversation.forbidden,
     };
-    let Held { grammar, notes } = conversation.held(app, chat, request)?;
+    let AnswerRules { grammar, notes } = conversation.held(app, chat, request)?;
     let changed = chat.prompt.notes.iter().map(|note| (*note).to_owned());
     let mut prepared = Prepared { notes: changed.chain(notes).collect(), ..Prepared::default() };
     for choice in 0..request.generation.choices {
@@ -56,7 +56,7 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
 
 /// The tokens of a conversation, up to the opening of the answer.
 pub(crate) fn chat_prompt(app: &App, request: &ChatRequest) -> Result<Vec<Token>, ServerError> {
-    let (_, chat) = Conversation::render(app, request)?;
+    let (_, chat) = RequestContext::render(app, request)?;
     Ok(app.text.encode_chat(chat)?.tokens)
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepa
 }
 
 /// How the cache is used; marks are looked for only where they may be of use.
-fn cache(app: &App, generation: &Generation, marks: impl Fn() -> Vec<u32>) -> CacheUse {
+fn cache(app: &App, generation: &AnswerOptions, marks: impl Fn() -> Vec<u32>) -> CacheUse {
     if !generation.cache.on {
         return CacheUse::OFF;
     }
@@ -94,7 +94,7 @@ fn cache(app: &App, generation: &Generation, marks: impl Fn() -> Vec<u32>) -> Ca
 }
 
 /// What a request says beside its messages.
-struct Conversation<'a> {
+struct RequestContext<'a> {
     template: &'a ChatTemplate,
     dialect: &'a Dialect,
     /// Tools the answer may call.
@@ -105,7 +105,7 @@ struct Conversation<'a> {
     forbidden: Option<Token>,
 }
 
-impl<'a> Conversation<'a> {
+impl<'a> RequestContext<'a> {
     /// The conversation of a request, and what the template writes for it.
     fn render(app: &'a App, request: &ChatRequest) -> Result<(Self, RenderedChat), ServerError> {
         let (template, dialect) = app.text.chat()?;
@@ -129,7 +129,7 @@ impl<'a> Conversation<'a> {
             variables: &variables,
             parse_special: app.settings.parse_special,
         };
-        let Reasoning { enabled, budget, .. } = request.reasoning;
+        let ReasoningRequest { enabled, budget, .. } = request.reasoning;
         let chat = app.text.render(&conversation, forerun::Reasoning { enabled, budget })?;
         let marked = marks::asked(&request.messages);
         Ok((Self { template, dialect, tools, marked, forbidden }, chat))
@@ -141,7 +141,7 @@ impl<'a> Conversation<'a> {
         app: &App,
         chat: &RenderedChat,
         request: &ChatRequest,
-    ) -> Result<Held, ServerError> {
+    ) -> Result<AnswerRules, ServerError> {
         let (dialect, tools, opening) = (self.dialect, &self.tools[..], chat.opening);
         Asked { dialect, tools, opening, request }.held(app)
     }
@@ -156,7 +156,7 @@ fn variables(
     const NAME: &str = forerun::Reasoning::VARIABLE;
     const EFFORT: &str = "reasoning_effort";
     let mut variables = request.template_arguments.clone();
-    let Reasoning { enabled, budget, effort, field } = &request.reasoning;
+    let ReasoningRequest { enabled, budget, effort, field } = &request.reasoning;
     let enabled = enabled.or(budget.map(|_| true));
     if let Some(Effort { word, field }) = effort {
         if template.mentions(EFFORT) {
@@ -190,7 +190,7 @@ pub(crate) fn compile(
 
 /// What the answers to one prompt have in common.
 struct Outline<'a> {
-    generation: &'a Generation,
+    generation: &'a AnswerOptions,
     kind: PromptKind,
     prompt: &'a [Token],
     cache: CacheUse,

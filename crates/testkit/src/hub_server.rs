@@ -59,9 +59,9 @@ pub enum ServerFault {
     CutAfter(usize),
     /// One byte of the body is another.
     Corrupt,
-    /// The whole file, whatever range was asked for.
+    /// The whole file, whatever range was requested.
     IgnoreRange,
-    /// Another `content-range` than asked for.
+    /// Another `content-range` than requested.
     WrongRange,
     /// The body comes in pieces of so many bytes with pauses between them.
     Drip(usize, Duration),
@@ -218,7 +218,7 @@ fn read_request(stream: &TcpStream, content_network: bool) -> std::io::Result<Se
 }
 
 /// An answer before anything goes wrong with it.
-struct Answer {
+struct HubResponse {
     status: u16,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
@@ -226,7 +226,7 @@ struct Answer {
     ranges: bool,
 }
 
-impl Answer {
+impl HubResponse {
     fn status(status: u16) -> Self {
         Self { status, headers: Vec::new(), body: Vec::new(), ranges: false }
     }
@@ -250,9 +250,9 @@ fn serve(stream: TcpStream, content_network: bool, shared: &Shared) -> std::io::
         (answer(&state, &request, shared.content), fault)
     };
     let answer = match &fault {
-        Some(ServerFault::Status(status)) => Answer::status(*status),
-        Some(ServerFault::Busy(seconds)) => Answer::status(429).with("retry-after", seconds),
-        Some(ServerFault::Redirect(to)) => Answer::status(302).with("location", to),
+        Some(ServerFault::Status(status)) => HubResponse::status(*status),
+        Some(ServerFault::Busy(seconds)) => HubResponse::status(429).with("retry-after", seconds),
+        Some(ServerFault::Redirect(to)) => HubResponse::status(302).with("location", to),
         Some(ServerFault::Stall(time)) => {
             std::thread::sleep(*time);
             return Ok(());
@@ -262,21 +262,21 @@ fn serve(stream: TcpStream, content_network: bool, shared: &Shared) -> std::io::
     send(stream, &request, ranged(answer, &request, fault.as_ref()), fault)
 }
 
-fn answer(state: &State, request: &SeenRequest, content: SocketAddr) -> Answer {
+fn answer(state: &State, request: &SeenRequest, content: SocketAddr) -> HubResponse {
     let target = request.target.split('?').next().unwrap_or_default();
     if request.content_network {
         let bytes = state.repos.iter().flat_map(|r| &r.files).map(|(_, bytes, _)| bytes);
         let found = bytes.into_iter().find(|bytes| target == format!("/{}", sha256(bytes)));
         // The content network's own etag is no checksum of the file.
-        return found.map_or(Answer::status(404), |bytes| Answer {
+        return found.map_or(HubResponse::status(404), |bytes| HubResponse {
             ranges: true,
             body: bytes.clone(),
-            ..Answer::status(200).with("etag", "\"content-network\"")
+            ..HubResponse::status(200).with("etag", "\"content-network\"")
         });
     }
     let bearer = state.token.as_ref().map(|token| format!("Bearer {token}"));
     if bearer.is_some() && request.headers.get("authorization") != bearer.as_ref() {
-        return Answer::status(401).with("x-error-code", "GatedRepo");
+        return HubResponse::status(401).with("x-error-code", "GatedRepo");
     }
     for repo in &state.repos {
         if let Some(revision) = target.strip_prefix(&format!("/api/models/{}/revision/", repo.name))
@@ -288,12 +288,12 @@ fn answer(state: &State, request: &SeenRequest, content: SocketAddr) -> Answer {
             return resolve(repo, file, content);
         }
     }
-    Answer::status(404).with("x-error-code", "RepoNotFound")
+    HubResponse::status(404).with("x-error-code", "RepoNotFound")
 }
 
-fn listing(repo: &HubRepo, revision: &str) -> Answer {
+fn listing(repo: &HubRepo, revision: &str) -> HubResponse {
     if ![repo.commit.as_str(), "main", "refs%2Fpr%2F1"].contains(&revision) {
-        return Answer::status(404).with("x-error-code", "RevisionNotFound");
+        return HubResponse::status(404).with("x-error-code", "RevisionNotFound");
     }
     let sibling = |(name, bytes, large): &(String, Vec<u8>, bool)| {
         let mut sibling = json!({ "rfilename": name });
@@ -311,28 +311,32 @@ fn listing(repo: &HubRepo, revision: &str) -> Answer {
     let card = json!({ "base_model": repo.base_model });
     let body =
         json!({ "id": repo.name, "sha": repo.commit, "siblings": siblings, "cardData": card });
-    Answer { body: body.to_string().into_bytes(), ..Answer::status(200) }
+    HubResponse { body: body.to_string().into_bytes(), ..HubResponse::status(200) }
 }
 
-fn resolve(repo: &HubRepo, file: &str, content: SocketAddr) -> Answer {
+fn resolve(repo: &HubRepo, file: &str, content: SocketAddr) -> HubResponse {
     let Some((_, bytes, large)) = repo.files.iter().find(|(name, ..)| name == file) else {
-        return Answer::status(404).with("x-error-code", "EntryNotFound");
+        return HubResponse::status(404).with("x-error-code", "EntryNotFound");
     };
     if *large {
         let sha = sha256(bytes);
-        return Answer::status(302)
+        return HubResponse::status(302)
             .with("x-repo-commit", &repo.commit)
             .with("x-linked-etag", format!("\"{sha}\""))
             .with("x-linked-size", bytes.len())
             .with("location", format!("http://{content}/{sha}"));
     }
     let etag = format!("\"{}\"", git_sha1(bytes));
-    let found = Answer::status(200).with("x-repo-commit", &repo.commit).with("etag", etag);
-    Answer { body: bytes.clone(), ranges: true, ..found }
+    let found = HubResponse::status(200).with("x-repo-commit", &repo.commit).with("etag", etag);
+    HubResponse { body: bytes.clone(), ranges: true, ..found }
 }
 
-/// Cuts the body to the range asked for.
-fn ranged(mut answer: Answer, request: &SeenRequest, fault: Option<&ServerFault>) -> Answer {
+/// Cuts the body to the requested range.
+fn ranged(
+    mut answer: HubResponse,
+    request: &SeenRequest,
+    fault: Option<&ServerFault>,
+) -> HubResponse {
     let range = request.headers.get("range").and_then(|r| r.strip_prefix("bytes="));
     let Some((first, last)) = range.and_then(|range| range.split_once('-')) else { return answer };
     if !answer.ranges || matches!(fault, Some(ServerFault::IgnoreRange)) {
@@ -342,7 +346,7 @@ fn ranged(mut answer: Answer, request: &SeenRequest, fault: Option<&ServerFault>
     let first: usize = first.parse().unwrap_or(0);
     let last = last.parse().map_or(len, |last: usize| (last + 1).min(len));
     if first >= last {
-        return Answer::status(416);
+        return HubResponse::status(416);
     }
     answer.body = answer.body[first..last].to_vec();
     answer.status = 206;
@@ -353,10 +357,10 @@ fn ranged(mut answer: Answer, request: &SeenRequest, fault: Option<&ServerFault>
 fn send(
     mut stream: TcpStream,
     request: &SeenRequest,
-    answer: Answer,
+    answer: HubResponse,
     fault: Option<ServerFault>,
 ) -> std::io::Result<()> {
-    let Answer { status, headers, mut body, .. } = answer;
+    let HubResponse { status, headers, mut body, .. } = answer;
     match fault {
         Some(ServerFault::Corrupt) => body[0] ^= 1,
         Some(ServerFault::TooLong(more)) => body.resize(body.len() + more, 0),

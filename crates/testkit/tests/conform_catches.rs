@@ -11,7 +11,7 @@ use forerun_backend_cpu::{Cpu, Kernels, Memory, Plain, plain};
 type Done = Result<(), BackendError>;
 
 /// The plain kernels with one fault.
-struct Faulty(Fault);
+struct FaultyKernels(Fault);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -37,7 +37,7 @@ fn scale(memory: &mut Memory, view: View, factor: f32) {
     });
 }
 
-impl Kernels for Faulty {
+impl Kernels for FaultyKernels {
     fn name(&self) -> String {
         format!("plain with a fault: {:?}", self.0)
     }
@@ -73,10 +73,10 @@ impl Kernels for Faulty {
         if self.0 == Fault::LaterTokenWinsTies {
             memory.lend([op.out], |memory, [out]| {
                 let rows = memory.f32(op.logits).chunks_exact(op.vocabulary);
-                for (pick, logits) in out.u32_mut(op.out).iter_mut().zip(rows) {
-                    let equal = |other: &f32| *other == logits[*pick as usize];
+                for (token, logits) in out.u32_mut(op.out).iter_mut().zip(rows) {
+                    let equal = |other: &f32| *other == logits[*token as usize];
                     let last = logits.iter().rposition(equal).expect("a logit equals itself");
-                    *pick = last as u32;
+                    *token = last as u32;
                 }
             });
         }
@@ -144,41 +144,37 @@ impl Kernels for Faulty {
 fn report(fault: Fault, op: &str) -> ConformReport {
     let mut report = ConformReport::default();
     for case in conform::cases().into_iter().filter(|case| case.op == op) {
-        let mut candidate = Cpu::with_kernels(Faulty(fault));
+        let mut candidate = Cpu::with_kernels(FaultyKernels(fault));
         report.merge(conform::check(&case, &mut candidate, &mut plain(), &Tolerances::f32()));
     }
-    report.merge(conform::check_commits(&mut Cpu::with_kernels(Faulty(fault))));
+    report.merge(conform::check_commits(&mut Cpu::with_kernels(FaultyKernels(fault))));
     report
 }
 
 #[test]
 fn each_fault_is_found_by_the_check_meant_for_it() {
-    struct ConformCase {
+    struct CaughtCase {
         fault: Fault,
         op: &'static str,
         check: &'static str,
     }
     let cases = [
-        ConformCase { fault: Fault::WidthChangesRounding, op: "linear", check: "rows" },
-        ConformCase { fault: Fault::WritesPastTheView, op: "linear", check: "reference" },
-        ConformCase { fault: Fault::NormForgetsEps, op: "rms_norm", check: "reference" },
-        ConformCase { fault: Fault::LaterTokenWinsTies, op: "sample", check: "reference" },
-        ConformCase { fault: Fault::MaskForgotten, op: "sample", check: "reference" },
-        ConformCase { fault: Fault::LaterExpertWinsTies, op: "router", check: "reference" },
-        ConformCase {
-            fault: Fault::AttentionScaleSlightlyOff,
-            op: "attention",
-            check: "reference",
-        },
-        ConformCase { fault: Fault::WindowOneKeyShort, op: "attention", check: "reference" },
-        ConformCase { fault: Fault::WindowOneKeyLong, op: "attention", check: "reference" },
-        ConformCase { fault: Fault::AddNormForgetsScale, op: "add_norm", check: "reference" },
-        ConformCase { fault: Fault::ConvGatesForgotten, op: "short_conv", check: "reference" },
-        ConformCase { fault: Fault::ShortConvWindowMoved, op: "short_conv", check: "reference" },
-        ConformCase { fault: Fault::DraftsForgotten, op: "delta_rule", check: "commit" },
-        ConformCase { fault: Fault::ConvWindowMoved, op: "delta_inputs", check: "spans" },
+        CaughtCase { fault: Fault::WidthChangesRounding, op: "linear", check: "rows" },
+        CaughtCase { fault: Fault::WritesPastTheView, op: "linear", check: "reference" },
+        CaughtCase { fault: Fault::NormForgetsEps, op: "rms_norm", check: "reference" },
+        CaughtCase { fault: Fault::LaterTokenWinsTies, op: "sample", check: "reference" },
+        CaughtCase { fault: Fault::MaskForgotten, op: "sample", check: "reference" },
+        CaughtCase { fault: Fault::LaterExpertWinsTies, op: "router", check: "reference" },
+        CaughtCase { fault: Fault::AttentionScaleSlightlyOff, op: "attention", check: "reference" },
+        CaughtCase { fault: Fault::WindowOneKeyShort, op: "attention", check: "reference" },
+        CaughtCase { fault: Fault::WindowOneKeyLong, op: "attention", check: "reference" },
+        CaughtCase { fault: Fault::AddNormForgetsScale, op: "add_norm", check: "reference" },
+        CaughtCase { fault: Fault::ConvGatesForgotten, op: "short_conv", check: "reference" },
+        CaughtCase { fault: Fault::ShortConvWindowMoved, op: "short_conv", check: "reference" },
+        CaughtCase { fault: Fault::DraftsForgotten, op: "delta_rule", check: "commit" },
+        CaughtCase { fault: Fault::ConvWindowMoved, op: "delta_inputs", check: "spans" },
     ];
-    for ConformCase { fault, op, check } in cases {
+    for CaughtCase { fault, op, check } in cases {
         let report = report(fault, op);
         assert!(
             report.failures.iter().any(|failure| failure.check == check),

@@ -9,7 +9,7 @@ pub enum TextError {
     /// The file system said no. The operator acts.
     #[error("cannot read {}: {source}; check that the model folder is complete", path.display())]
     Read {
-        /// The file asked for.
+        /// The requested file.
         path: PathBuf,
         /// What the system answered.
         source: std::io::Error,

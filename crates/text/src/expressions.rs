@@ -1,7 +1,8 @@
 //! The regular expressions of a `tokenizer.json`, checked before they are compiled.
 //!
 //! The regex library bounds one expression, in the size of its program and in the steps of a match. A file may have any
-//! number of them though, and each look-around inside one is a program of its own, so the total per file is bounded here.
+//! number of them though, and each look-around inside one is a program of its own, so the total per file is bounded
+//! here.
 
 use crate::error::TextError;
 use serde::Deserialize;
@@ -25,7 +26,8 @@ struct Sections {
     decoder: Option<Value>,
 }
 
-/// Refuses a file whose expressions would take long to compile. A file of another form is left to the library to refuse.
+/// Refuses a file whose expressions would take long to compile. A file of another form is left to the library to
+/// refuse.
 pub(crate) fn check(file: &[u8]) -> Result<(), TextError> {
     let Ok(sections) = serde_json::from_slice::<Sections>(file) else { return Ok(()) };
     let mut found = Vec::new();
@@ -72,13 +74,13 @@ fn repetitions(expression: &str) -> u64 {
     let mut rest = expression;
     while let Some(at) = rest.find(['\\', '{']) {
         let found = &rest[at..];
-        if found.starts_with('{') {
-            let range = found[1..].split_once('}').map_or("", |(range, _)| range);
+        if let Some(inside) = found.strip_prefix('{') {
+            let range = inside.split_once('}').map_or("", |(range, _)| range);
             let counts = range.split(',').map(str::trim).filter(|count| is_number(count));
             // Only a number too large for its type fails to parse.
             let counts = counts.map(|count| count.parse().unwrap_or(u64::MAX));
             sum = sum.saturating_add(counts.max().unwrap_or(0));
-            rest = &found[1..];
+            rest = inside;
             continue;
         }
         // An escape is two characters, so in `\\x{5}` the backslash is escaped and `x` is repeated.

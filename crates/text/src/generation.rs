@@ -107,7 +107,7 @@ impl GenerationDefaults {
     fn with_sampling(mut self, files: &[Named]) -> Result<Self, TextError> {
         const FROM_0: &str = "a number of at least 0";
         const SHARE: &str = "a number from 0 to 1";
-        const COUNT: &str = "a whole number of at least 0";
+        const COUNT: &str = "an integer of at least 0";
         let share = |v: &Value| number(v).filter(|&x| x <= 1.0);
         self.do_sample = find(files, "do_sample", "true or false", Value::as_bool)?;
         self.temperature = find(files, "temperature", FROM_0, number)?;
@@ -117,13 +117,14 @@ impl GenerationDefaults {
         self.repetition_penalty = find(files, "repetition_penalty", "a number above 0", |v| {
             number(v).filter(|&x| x > 0.0)
         })?;
-        self.max_new_tokens = find(files, "max_new_tokens", "a whole number of at least 1", |v| {
+        self.max_new_tokens = find(files, "max_new_tokens", "an integer of at least 1", |v| {
             count(v).filter(|&n| n > 0)
         })?;
         Ok(self)
     }
 
-    /// Takes sampling settings from elsewhere, under the names of `generation_config.json`; `file` names them in errors.
+    /// Takes sampling settings from elsewhere, under the names of `generation_config.json`; `file` names them in
+    /// errors.
     pub fn with_settings(self, file: &str, values: Map<String, Value>) -> Result<Self, TextError> {
         self.with_sampling(&[Named { file: file.to_owned(), values }])
     }

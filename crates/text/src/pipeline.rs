@@ -1,5 +1,6 @@
-//! Text to tokens, step by step as the library does it, with two differences: special tokens that a client's text spells
-//! are put back as text once the template's own were recognised, and a file's regular expressions can be stopped.
+//! Text to tokens, step by step as the library does it, with two differences: special tokens that a client's text
+//! spells are put back as text once the template's own were recognised, and a file's regular expressions can be
+//! stopped.
 
 use crate::literal::Literals;
 use crate::vocabulary::PreTokenizeSteps;

@@ -37,10 +37,10 @@ const PATIENCE_PER_MIB: Duration = Duration::from_secs(20);
 /// A loaded tokenizer. Cloning is cheap and shares the vocabulary.
 #[derive(Clone)]
 pub struct Tokenizer {
-    inner: Arc<Inner>,
+    inner: Arc<TokenizerInner>,
 }
 
-struct Inner {
+struct TokenizerInner {
     engine: TokenizerEngine,
     special: HashSet<Token>,
     spellings: Spellings,
@@ -107,7 +107,9 @@ impl Tokenizer {
     fn from_engine(engine: TokenizerEngine) -> Self {
         let (special, vocab_size) = (engine.special(), engine.vocab_size());
         let (spellings, most_bytes) = (engine.spellings(), OnceLock::new());
-        Self { inner: Arc::new(Inner { engine, special, spellings, vocab_size, most_bytes }) }
+        Self {
+            inner: Arc::new(TokenizerInner { engine, special, spellings, vocab_size, most_bytes }),
+        }
     }
 
     /// Text to tokens. Special tokens written in the text are recognised; `add_special` lets the

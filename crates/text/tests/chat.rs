@@ -19,14 +19,14 @@ fn template(source: &str) -> ChatTemplate {
     ChatTemplate::from_source(source, special()).unwrap().with_clock(|| NOW)
 }
 
-struct Chat {
+struct ChatFamily {
     messages: Value,
     tools: Value,
     prompt: bool,
     extra: Value,
 }
 
-impl Default for Chat {
+impl Default for ChatFamily {
     fn default() -> Self {
         Self {
             messages: json!([{"role": "user", "content": "Hi"}]),
@@ -37,7 +37,7 @@ impl Default for Chat {
     }
 }
 
-fn try_render(source: &str, chat: &Chat) -> Result<String, TextError> {
+fn try_render(source: &str, chat: &ChatFamily) -> Result<String, TextError> {
     let template = ChatTemplate::from_source(source, special())?.with_clock(|| NOW);
     template.render(&ChatInput {
         messages: chat.messages.as_array().unwrap(),
@@ -47,12 +47,12 @@ fn try_render(source: &str, chat: &Chat) -> Result<String, TextError> {
     })
 }
 
-fn render(source: &str, chat: &Chat) -> String {
+fn render(source: &str, chat: &ChatFamily) -> String {
     try_render(source, chat).unwrap()
 }
 
 fn plain(source: &str) -> String {
-    render(source, &Chat::default())
+    render(source, &ChatFamily::default())
 }
 
 const TOOLS_AND_THINKING: &str = include_str!("data/tools_and_thinking.jinja");
@@ -67,7 +67,7 @@ fn weather_tool() -> Value {
 
 #[test]
 fn a_tool_conversation_renders_with_spaced_unescaped_json_in_key_order() {
-    let chat = Chat {
+    let chat = ChatFamily {
         messages: json!([
             {"role": "system", "content": "Be kind."},
             {"role": "user", "content": "Weather in Oslo?"},
@@ -77,7 +77,7 @@ fn a_tool_conversation_renders_with_spaced_unescaped_json_in_key_order() {
             {"role": "tool", "content": "wind"},
         ]),
         tools: weather_tool(),
-        ..Chat::default()
+        ..ChatFamily::default()
     };
     let expected = "<|im_start|>system\nBe kind.\n\n# Tools\n<tools>\n\
         {\"type\": \"function\", \"function\": {\"name\": \"weather\", \"description\": \"It's <b>bold</b> & naïve\", \
@@ -99,18 +99,19 @@ fn thinking_is_dropped_from_earlier_turns_and_can_be_switched_off() {
     ]);
     let earlier = "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n\
         <|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n";
-    let chat = Chat { messages: messages.clone(), ..Chat::default() };
+    let chat = ChatFamily { messages: messages.clone(), ..ChatFamily::default() };
     assert_eq!(render(TOOLS_AND_THINKING, &chat), earlier);
-    let chat = Chat { messages, extra: json!({"enable_thinking": false}), ..Chat::default() };
+    let chat =
+        ChatFamily { messages, extra: json!({"enable_thinking": false}), ..ChatFamily::default() };
     assert_eq!(render(TOOLS_AND_THINKING, &chat), format!("{earlier}<think>\n\n</think>\n\n"));
 }
 
 #[test]
 fn headers_carry_the_date_and_pretty_tools() {
-    let chat = Chat {
+    let chat = ChatFamily {
         messages: json!([{"role": "system", "content": " Short. "}, {"role": "user", "content": " Hi "}]),
         tools: json!([{"name": "f", "arguments": {}}]),
-        ..Chat::default()
+        ..ChatFamily::default()
     };
     let expected = "<s><|start_header_id|>system<|end_header_id|>\n\n\
         Today Date: 05 Jul 2024\n\n\
@@ -118,27 +119,27 @@ fn headers_carry_the_date_and_pretty_tools() {
         <|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>\
         <|start_header_id|>assistant<|end_header_id|>\n\n";
     assert_eq!(render(HEADERS_AND_DATE, &chat), expected);
-    let chat = Chat { extra: json!({"date_string": "26 Jul 2024"}), ..Chat::default() };
+    let chat = ChatFamily { extra: json!({"date_string": "26 Jul 2024"}), ..ChatFamily::default() };
     assert!(render(HEADERS_AND_DATE, &chat).contains("Today Date: 26 Jul 2024\n"));
 }
 
 #[test]
 fn content_parts_join_and_roles_must_alternate() {
-    let chat = Chat {
+    let chat = ChatFamily {
         messages: json!([
             {"role": "system", "content": "S"},
             {"role": "user", "content": [{"type": "text", "text": " a "}, {"type": "image"}]},
             {"role": "assistant", "content": "b"},
             {"role": "user", "content": "c"},
         ]),
-        ..Chat::default()
+        ..ChatFamily::default()
     };
     let expected = "<s><start_of_turn>user\nS\n\na<image><end_of_turn>\n\
         <start_of_turn>model\nb<end_of_turn>\n<start_of_turn>user\nc<end_of_turn>\n<start_of_turn>model\n";
     assert_eq!(render(TURNS_AND_PARTS, &chat), expected);
 
     let twice = json!([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]);
-    let chat = Chat { messages: twice, ..Chat::default() };
+    let chat = ChatFamily { messages: twice, ..ChatFamily::default() };
     let error = try_render(TURNS_AND_PARTS, &chat).unwrap_err();
     let TextError::Template { line, message } = &error else { panic!("{error}") };
     assert_eq!(message, "Roles must alternate user/assistant");
@@ -159,7 +160,7 @@ fn expressions_work_as_in_python() {
 #[test]
 fn tojson_takes_the_arguments_of_json_dumps() {
     let value = json!({"b": [1, 2.0, null, true], "a": "é\n\"<&'", "e": [], "f": {}});
-    let chat = Chat { extra: json!({"v": value}), ..Chat::default() };
+    let chat = ChatFamily { extra: json!({"v": value}), ..ChatFamily::default() };
     let cases = [
         ("{{ v | tojson }}", r#"{"b": [1, 2.0, null, true], "a": "é\n\"<&'", "e": [], "f": {}}"#),
         ("{{ v.a | tojson(ensure_ascii=true) }}", r#""\u00e9\n\"<&'""#),
@@ -217,14 +218,14 @@ fn a_template_file_wins_over_the_configuration_and_no_template_is_none() {
 
 #[test]
 fn reserved_names_cannot_be_smuggled_in_as_arguments() {
-    let chat = Chat { extra: json!({"messages": []}), ..Chat::default() };
+    let chat = ChatFamily { extra: json!({"messages": []}), ..ChatFamily::default() };
     let error = try_render("x", &chat).unwrap_err().to_string();
     assert_eq!(error, "chat template: `messages` cannot be given as a template argument");
 }
 
 #[test]
 fn errors_name_the_line() {
-    let error = try_render("a\nb\n{{ messages.x.y.z }}", &Chat::default()).unwrap_err();
+    let error = try_render("a\nb\n{{ messages.x.y.z }}", &ChatFamily::default()).unwrap_err();
     assert!(error.to_string().starts_with("chat template line 3: "), "{error}");
     let error = template_error("{{ a\n\n{% if %}");
     assert!(error.starts_with("chat template line "), "{error}");

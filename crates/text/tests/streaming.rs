@@ -9,24 +9,24 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-struct Vocabulary {
+struct StreamVocabulary {
     name: &'static str,
     tokenizer: Tokenizer,
     ids: u32,
 }
 
-fn load(name: &'static str, file: &Value, ids: u32) -> Vocabulary {
+fn load(name: &'static str, file: &Value, ids: u32) -> StreamVocabulary {
     let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
-    Vocabulary { name, tokenizer, ids }
+    StreamVocabulary { name, tokenizer, ids }
 }
 
-fn rebuild(name: &'static str, tables: &forerun_text::Vocabulary) -> Vocabulary {
+fn rebuild(name: &'static str, tables: &forerun_text::Vocabulary) -> StreamVocabulary {
     let tokenizer = Tokenizer::from_vocabulary(tables).unwrap();
-    Vocabulary { name, tokenizer, ids: tables.tokens.len() as u32 }
+    StreamVocabulary { name, tokenizer, ids: tables.tokens.len() as u32 }
 }
 
 /// The tables of GGUF files of each kind.
-fn rebuilt() -> [Vocabulary; 4] {
+fn rebuilt() -> [StreamVocabulary; 4] {
     let bytes = vocabularies::of_tokenizer_json(include_str!("data/tokenizer.json"), "qwen35");
     let mut prefixed = vocabularies::scored(&[("▁", 0.0), ("▁▁", 0.0), ("é", 0.0), ("▁the", 0.0)]);
     prefixed.tokens.extend(["  ".to_owned(), "<0x4".to_owned(), "[TOOL]".to_owned()]);
@@ -64,7 +64,7 @@ fn sentence_piece(decoder: Value) -> Value {
     })
 }
 
-static VOCABULARIES: LazyLock<Vec<Vocabulary>> = LazyLock::new(|| {
+static VOCABULARIES: LazyLock<Vec<StreamVocabulary>> = LazyLock::new(|| {
     let byte_level: Value = serde_json::from_str(include_str!("data/tokenizer.json")).unwrap();
     let mut nested = byte_level.clone();
     nested["decoder"] = json!({"type": "Sequence", "decoders": [byte_level["decoder"]]});
@@ -92,7 +92,7 @@ static VOCABULARIES: LazyLock<Vec<Vocabulary>> = LazyLock::new(|| {
     from_files.into_iter().chain(rebuilt()).collect()
 });
 
-fn assert_streams_as_decoded(vocabulary: &Vocabulary, tokens: &[u32], skip_special: bool) {
+fn assert_streams_as_decoded(vocabulary: &StreamVocabulary, tokens: &[u32], skip_special: bool) {
     let mut stream = Detokenizer::new(&vocabulary.tokenizer, skip_special);
     let mut text = String::new();
     for &token in tokens {
@@ -124,7 +124,7 @@ proptest! {
 
     #[test]
     fn streamed_text_streams_at_once(text in "\\PC{0,40}") {
-        // Whole characters never wait for the next token in a byte-level vocabulary.
+        // Complete characters never wait for the next token in a byte-level vocabulary.
         let tokenizer = &VOCABULARIES[0].tokenizer;
         let mut stream = Detokenizer::new(tokenizer, false);
         let mut seen = String::new();

@@ -136,7 +136,7 @@ impl fmt::Display for AnswerDifference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::DraftTokens;
+    use crate::record::DraftCounts;
 
     fn record() -> AnswerRecord {
         AnswerRecord {
@@ -145,7 +145,7 @@ mod tests {
             ending: Some(FinishReason::Length),
             first_row: 9,
             rows: vec![40, 50, 60],
-            drafts: DraftTokens::default(),
+            drafts: DraftCounts::default(),
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_same_is_the_same_however_it_was_drafted() {
-        let same = forged(|r| r.drafts = DraftTokens { drafted: 8, accepted: 3 });
+        let same = forged(|r| r.drafts = DraftCounts { drafted: 8, accepted: 3 });
         assert_eq!(same, AnswerComparison { tokens: 6, rows: 6, difference: None });
     }
 

@@ -80,7 +80,7 @@ pub struct VerifiedModel<'a> {
 
 /// How far a verification has come.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
+pub struct VerifyProgress<'a> {
     /// Arms that are done.
     pub done: usize,
     /// All of them.
@@ -159,7 +159,7 @@ pub fn verify(
     options: &VerifyOptions,
     model: &VerifiedModel<'_>,
     load: &mut LoadEngine<'_>,
-    watch: &mut dyn FnMut(Progress<'_>),
+    watch: &mut dyn FnMut(VerifyProgress<'_>),
 ) -> Result<Verification, VerifyError> {
     Verification::run(options, model, load, watch)
 }

@@ -17,12 +17,12 @@ pub(crate) struct AnswerRecord {
     /// The bits of each row of logits, as [`fingerprint`] has them.
     pub(crate) rows: Vec<u64>,
     /// Drafts made on the way and those that were right.
-    pub(crate) drafts: DraftTokens,
+    pub(crate) drafts: DraftCounts,
 }
 
 /// Drafts made and drafts accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DraftTokens {
+pub(crate) struct DraftCounts {
     pub(crate) drafted: u64,
     pub(crate) accepted: u64,
 }

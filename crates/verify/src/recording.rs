@@ -1,7 +1,7 @@
 //! An engine whose every sampled row is recorded, and the ways to run requests on it.
 
 use crate::VerifyError;
-use crate::record::{AnswerRecord, DraftTokens, fingerprint};
+use crate::record::{AnswerRecord, DraftCounts, fingerprint};
 use crate::request::{SecondTurn, VerifyRequest};
 use forerun_base::{SeqId, Token};
 use forerun_engine::{Depth, Engine, Event, FinishReason, ModelRunner, Receipt};
@@ -105,7 +105,7 @@ impl RecordingEngine {
                 ending: None,
                 first_row: 0,
                 rows,
-                drafts: DraftTokens::default(),
+                drafts: DraftCounts::default(),
             })
         };
         cases.iter().zip(answers).map(one).collect()
@@ -150,7 +150,7 @@ impl RecordingEngine {
         };
         let rows =
             (first_row..first_row + tokens.len()).map(row).collect::<Result<_, VerifyError>>()?;
-        let drafts = DraftTokens { drafted: receipt.drafted, accepted: receipt.accepted };
+        let drafts = DraftCounts { drafted: receipt.drafted, accepted: receipt.accepted };
         Ok(AnswerRecord {
             name: case.name,
             tokens,
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn drafts_are_both_accepted_and_rejected_on_a_model_that_drafts_badly() {
-        let drafts: Vec<DraftTokens> = answers(DType::F16, 1).iter().map(|r| r.drafts).collect();
+        let drafts: Vec<DraftCounts> = answers(DType::F16, 1).iter().map(|r| r.drafts).collect();
         assert!(drafts.iter().any(|g| g.drafted > 0 && g.accepted == 0), "{drafts:?}");
         assert!(drafts.iter().any(|g| g.accepted > 0 && g.accepted == g.drafted), "{drafts:?}");
     }

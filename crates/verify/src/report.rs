@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub struct VerifyReport<'a> {
     identical: bool,
-    arms: Vec<ArmReport<'a>>,
+    arms: Vec<VerifyArmReport<'a>>,
     requests: Vec<RequestReport>,
     model: &'a str,
     device: &'a str,
@@ -17,7 +17,7 @@ pub struct VerifyReport<'a> {
 }
 
 #[derive(Serialize)]
-struct ArmReport<'a> {
+struct VerifyArmReport<'a> {
     arm: &'a str,
     prefill_chunk: usize,
     /// `same`, `differs` or `not applicable`.
@@ -64,7 +64,7 @@ impl<'a> VerifyReport<'a> {
         });
         Self {
             identical: verification.differing() == 0,
-            arms: verification.results.iter().map(ArmReport::new).collect(),
+            arms: verification.results.iter().map(VerifyArmReport::new).collect(),
             requests: requests.collect(),
             model: &verification.model,
             device: &verification.device,
@@ -83,7 +83,7 @@ impl<'a> VerifyReport<'a> {
     }
 }
 
-impl<'a> ArmReport<'a> {
+impl<'a> VerifyArmReport<'a> {
     fn new(result: &'a ArmResult) -> Self {
         let none = Self {
             arm: &result.name,

@@ -3,10 +3,10 @@
 use crate::arm::{self, ArmGroup, ArmMethod, VerifyArm};
 use crate::baseline::{OpeningRequests, PlainAnswers};
 use crate::compare::{AnswerComparison, compare};
-use crate::record::DraftTokens;
+use crate::record::DraftCounts;
 use crate::recording::RecordingEngine;
 use crate::report::VerifyReport;
-use crate::{LoadEngine, Progress, VerifiedModel, VerifyError, VerifyOptions, table};
+use crate::{LoadEngine, VerifiedModel, VerifyError, VerifyOptions, VerifyProgress, table};
 use forerun_engine::{Settings, Speculation};
 use std::time::Instant;
 
@@ -40,20 +40,20 @@ pub(crate) enum ArmOutcome {
         requests: usize,
         comparison: AnswerComparison,
         /// `None` where no drafts are made.
-        drafts: Option<DraftTokens>,
+        drafts: Option<DraftCounts>,
     },
 }
 
 /// Tells whoever watches.
 struct Steps<'a> {
-    watch: &'a mut dyn FnMut(Progress<'_>),
+    watch: &'a mut dyn FnMut(VerifyProgress<'_>),
     done: usize,
     total: usize,
 }
 
 impl Steps<'_> {
     fn begin(&mut self, doing: &str) {
-        (self.watch)(Progress { done: self.done, total: self.total, doing });
+        (self.watch)(VerifyProgress { done: self.done, total: self.total, doing });
     }
 }
 
@@ -62,7 +62,7 @@ impl Verification {
         options: &VerifyOptions,
         model: &VerifiedModel<'_>,
         load: &mut LoadEngine<'_>,
-        watch: &mut dyn FnMut(Progress<'_>),
+        watch: &mut dyn FnMut(VerifyProgress<'_>),
     ) -> Result<Self, VerifyError> {
         let started = Instant::now();
         let opening = OpeningRequests::new(options, model)?;
@@ -180,8 +180,8 @@ fn run(
         ArmMethod::Scored => (scores, engine.scored(cases, answers)?),
     };
     let sum =
-        |count: fn(&DraftTokens) -> u64| found.iter().map(|record| count(&record.drafts)).sum();
-    let drafts = DraftTokens { drafted: sum(|g| g.drafted), accepted: sum(|g| g.accepted) };
+        |count: fn(&DraftCounts) -> u64| found.iter().map(|record| count(&record.drafts)).sum();
+    let drafts = DraftCounts { drafted: sum(|g| g.drafted), accepted: sum(|g| g.accepted) };
     Ok(ArmResult {
         name: arm.name.clone(),
         prefill_chunk: group.prefill_chunk,
@@ -203,7 +203,7 @@ mod tests {
 
     fn record(token: u32, row: u64) -> AnswerRecord {
         let (name, tokens, rows) = ("greedy", vec![token], vec![row]);
-        let drafts = DraftTokens::default();
+        let drafts = DraftCounts::default();
         AnswerRecord { name, tokens, ending: None, first_row: 4, rows, drafts }
     }
 

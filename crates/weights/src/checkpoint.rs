@@ -5,7 +5,7 @@ use crate::files::{TensorLocation, WeightFile, WeightFiles};
 use crate::gguf::Metadata;
 use crate::gguf::set::GgufShards;
 use crate::shards::{self, FoundCheckpoint, Need, Shards};
-use crate::tensor::{BlockTensor, StoredTensor, Tensor, TensorOrigin, decode};
+use crate::tensor::{BlockTensor, Tensor, TensorLookup, TensorOrigin, decode};
 use crate::translation::{Axes, Selection, TensorView, Translation};
 use crate::{Info, Storage, WeightsError, json, read};
 use forerun_base::Matrix;
@@ -28,7 +28,7 @@ pub struct Checkpoint {
     files: Vec<WeightFile>,
     /// Tensors by their stored names.
     places: BTreeMap<String, TensorLocation>,
-    /// Tensors by the names they are asked for by; `None` when these are the stored ones.
+    /// Tensors by the names they are requested by; `None` when these are the stored ones.
     views: Option<BTreeMap<String, TensorView>>,
     sidecar_gamma: bool,
     gguf: Option<Metadata>,
@@ -241,7 +241,7 @@ impl Checkpoint {
         self.find(name).ok_or_else(missing)
     }
 
-    pub(crate) fn read<'a>(&'a self, name: &'a str) -> Result<StoredTensor<'a>, WeightsError> {
+    pub(crate) fn read<'a>(&'a self, name: &'a str) -> Result<TensorLookup<'a>, WeightsError> {
         let (TensorLocation { file, entry }, view) = self.found(name)?;
         let file = &self.files[*file];
         let bytes = file.bytes().slice(entry.range.clone());
@@ -254,7 +254,7 @@ impl Checkpoint {
         let row_bytes = bytes.len().checked_div(axes.stacks.saturating_mul(axes.rows)).unwrap_or(0);
         let bytes = selection.take_rows(axes, row_bytes, &bytes);
         Ok(match entry.storage {
-            Storage::Plain(dtype) => StoredTensor::Plain(Tensor {
+            Storage::Plain(dtype) => TensorLookup::Plain(Tensor {
                 name: name.into(),
                 stored: stored.into(),
                 dtype,
@@ -262,7 +262,7 @@ impl Checkpoint {
                 bytes: selection.take_columns(axes.cols, dtype.size(), bytes),
                 file: file.path().into(),
             }),
-            Storage::Block(block) => StoredTensor::Blocks(BlockTensor {
+            Storage::Block(block) => TensorLookup::Blocks(BlockTensor {
                 origin: TensorOrigin { name, stored, file: file.path() },
                 block,
                 shape,
@@ -292,11 +292,11 @@ impl Checkpoint {
     /// A tensor of floats or of ggml blocks, of exactly this shape, widened to f32.
     pub fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
         match self.read(name)? {
-            StoredTensor::Plain(tensor) => {
+            TensorLookup::Plain(tensor) => {
                 tensor.check_shape(shape)?;
                 read::widen(&tensor)
             }
-            StoredTensor::Blocks(blocks) => {
+            TensorLookup::Blocks(blocks) => {
                 blocks.origin.check_shape(blocks.shape, shape)?;
                 Ok(decode(&blocks.matrix()?))
             }
@@ -316,4 +316,13 @@ fn manifest_says_gamma(path: &Path) -> Result<bool, WeightsError> {
     let manifest: serde_json::Value =
         serde_json::from_slice(&json::read(path)?).map_err(|why| WeightsError::json(path, why))?;
     Ok(manifest.get("rmsnorm_weight_format").is_some_and(|format| format == "mlx_gamma"))
+}
+
+/// The weight whose codes a scale, a bias or a factor belongs to.
+pub fn scaled_weight(checkpoint: &Checkpoint, name: &str) -> Option<String> {
+    let packed = [".scales", ".biases", ".global_scale"]
+        .iter()
+        .find_map(|suffix| Some(format!("{}.weight", name.strip_suffix(suffix)?)));
+    let fp8 = ["_scale_inv", "_scale"].iter().find_map(|suffix| name.strip_suffix(suffix));
+    packed.or(fp8.map(str::to_owned)).filter(|weight| checkpoint.contains(weight))
 }

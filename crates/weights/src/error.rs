@@ -61,7 +61,7 @@ pub enum WeightsError {
     /// No file holds the tensor.
     #[error("{}: no tensor `{tensor}` in the weight files", path.display())]
     Missing {
-        /// The name asked for.
+        /// The requested name.
         tensor: String,
         /// The folder.
         path: PathBuf,
@@ -73,12 +73,12 @@ pub enum WeightsError {
         tensor: String,
         /// Its file.
         path: PathBuf,
-        /// The shape asked for.
+        /// The requested shape.
         expected: Vec<usize>,
         /// The shape stored.
         found: Vec<usize>,
     },
-    /// The tensor cannot be read as what was asked for.
+    /// The tensor cannot be read as what was requested.
     #[error("{}: tensor `{tensor}`: {why}", path.display())]
     Tensor {
         /// The tensor.

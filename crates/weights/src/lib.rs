@@ -34,7 +34,7 @@ mod storage;
 mod tensor;
 mod translation;
 
-pub use checkpoint::{Checkpoint, CheckpointLayout};
+pub use checkpoint::{Checkpoint, CheckpointLayout, scaled_weight};
 pub use error::WeightsError;
 pub use files::WeightFile;
 pub use shards::{is_mtp_tensor, parse_index};

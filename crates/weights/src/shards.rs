@@ -147,10 +147,10 @@ pub fn is_mtp_tensor(name: &str) -> bool {
 /// that points outside the folder is refused.
 pub fn parse_index(bytes: &[u8]) -> Result<BTreeMap<String, String>, String> {
     #[derive(serde::Deserialize)]
-    struct Index {
+    struct ShardIndex {
         weight_map: UniqueMap<String>,
     }
-    let index: Index = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    let index: ShardIndex = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     let map = index.weight_map.0;
     if map.is_empty() {
         return Err("weight_map names no tensor".into());

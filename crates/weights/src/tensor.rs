@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// One stored tensor of plain elements.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    /// The name it was asked for by.
+    /// The name it was requested by.
     pub name: String,
     /// The name in the file: another one only in a translated checkpoint.
     pub stored: String,
@@ -63,7 +63,7 @@ impl BlockTensor<'_> {
             [] => stored,
             ranges => stored
                 .select_columns(ranges)
-                .ok_or_else(|| fault("columns outside the tensor are asked for".into()))?,
+                .ok_or_else(|| fault("columns outside the tensor are requested".into()))?,
         };
         let cols = self.shape.last().copied().unwrap_or(1);
         if cols == selected.cols() {
@@ -85,12 +85,12 @@ pub(crate) fn decode(matrix: &Matrix) -> Vec<f32> {
 }
 
 /// What a lookup gives.
-pub(crate) enum StoredTensor<'a> {
+pub(crate) enum TensorLookup<'a> {
     Plain(Tensor),
     Blocks(BlockTensor<'a>),
 }
 
-impl StoredTensor<'_> {
+impl TensorLookup<'_> {
     pub(crate) fn plain(self) -> Result<Tensor, WeightsError> {
         match self {
             Self::Plain(tensor) => Ok(tensor),
@@ -131,7 +131,7 @@ impl TensorOrigin<'_> {
         WeightsError::Tensor { tensor: self.label(), path: self.file.into(), why: why.into() }
     }
 
-    /// The name asked for, and the one in the file, which a reader of the message can look up.
+    /// The requested name, and the one in the file, which a reader of the message can look up.
     fn label(self) -> String {
         if self.name == self.stored {
             return self.name.into();

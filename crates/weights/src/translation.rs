@@ -43,7 +43,7 @@ pub(crate) struct TensorView {
 }
 
 impl TensorView {
-    /// Checks what is asked for against the stored shape.
+    /// Checks what is requested against the stored shape.
     pub(crate) fn new(renamed: Renamed, found: &[usize]) -> Result<Self, String> {
         let Renamed { stored, shape, rows, columns, .. } = renamed;
         let mut selected = found.to_vec();
@@ -83,7 +83,7 @@ fn narrow(
     let mut total = 0usize;
     for range in ranges {
         if range.start > range.end || range.end > length {
-            return Err(format!("{what} {range:?} are asked for; it has {length}"));
+            return Err(format!("{what} {range:?} are requested; it has {length}"));
         }
         total = total.checked_add(range.len()).ok_or_else(|| format!("too many {what}"))?;
         match joined.last_mut() {

@@ -142,7 +142,7 @@ fn affine_is_off_by_half_a_step_inside_the_range_of_its_codes() {
 
 #[test]
 fn encoding_what_was_decoded_changes_nothing_where_all_codes_are_in_use() {
-    // Codes 0 and 2^bits − 1 occur, and zero is a whole number of steps from the bias.
+    // Codes 0 and 2^bits − 1 occur, and zero is an integral number of steps from the bias.
     for bits in [2usize, 3, 4, 5, 6, 8] {
         for (group, sign) in [(32, 1.0f32), (64, -1.0), (128, 1.0)] {
             let scheme = affine(bits, group);

@@ -50,7 +50,7 @@ macro_rules! dense {
 }
 
 dense!(DenseF32, 64, load, "Plain f32.");
-dense!(DenseF16, 32, load_f16, "IEEE halves.");
+dense!(DenseF16, 32, load_f16, "f16.");
 dense!(DenseBf16, 32, load_bf16, "bfloat16.");
 
 /// One channel of a tile of `N` decoded channels, stored `[step][channel][lane]`.

@@ -3,14 +3,14 @@
 
 use super::packed_rows::InputRows;
 use super::packed_weight::PackedWeight;
-use super::product::{ChannelMap, Input, MAX_PANELS, Output, Product, RowMap, scratch_len};
+use super::product::{ChannelMap, GemmInput, GemmOutput, MAX_PANELS, Product, RowMap, scratch_len};
 use crate::pool::SharedSlice;
 use crate::simd::elementwise::activate;
 use crate::simd::exec_ctx::ExecCtx;
 use crate::simd::isa::{Isa, Task};
 use crate::simd::partition::Partition;
 use crate::simd::{Scratch, isa::LANES};
-use crate::weight::{Form, Weight};
+use crate::weight::{Weight, WeightForm};
 use forerun_backend::op::{Activation, Channels, Linears, Store};
 use std::ops::Range;
 
@@ -119,13 +119,13 @@ impl GemmPartition {
 /// The packed ones among the weights.
 pub(crate) fn packed<'a>(weights: &'a [&Weight]) -> impl Iterator<Item = &'a PackedWeight> {
     weights.iter().filter_map(|weight| match &weight.0 {
-        Form::Packed(packed) => Some(packed),
-        Form::Canonical(_) => None,
+        WeightForm::Packed(packed) => Some(packed),
+        WeightForm::Canonical(_) => None,
     })
 }
 
 /// One weight of a product.
-pub(crate) struct LinearPart<'a> {
+pub(crate) struct ProductPart<'a> {
     pub(crate) matrix: &'a Weight,
     /// The channels that are computed.
     pub(crate) channels: Channels,
@@ -136,20 +136,20 @@ pub(crate) struct LinearPart<'a> {
 }
 
 /// Weights of a product.
-pub(crate) type LinearParts<'a> = [Option<LinearPart<'a>>; Linears::MOST];
+pub(crate) type LinearParts<'a> = [Option<ProductPart<'a>>; Linears::MOST];
 
 /// A weight among others that are partitioned together, as if their channels were one matrix.
 #[derive(Clone, Copy)]
 struct Placed<'a> {
     matrix: &'a Weight,
-    output: Output<'a>,
+    output: GemmOutput<'a>,
     /// Its channels in that matrix.
     channels: [usize; 2],
 }
 
 struct LinearTask<'a> {
     parts: [Option<Placed<'a>>; Linears::MOST],
-    input: Input<'a>,
+    input: GemmInput<'a>,
     partition: GemmPartition,
 }
 
@@ -180,9 +180,9 @@ impl Task for LinearTask<'_> {
 
 /// `out (+)= x Wᵀ (+ bias)` for each of the parts. Weights that share an activation layout run as one job.
 pub(crate) fn linears(ctx: &mut ExecCtx, mut x: InputRows<'_>, mut parts: LinearParts<'_>) {
-    let layout = |part: &LinearPart<'_>| packed(&[part.matrix]).next().map(PackedWeight::layout);
+    let layout = |part: &ProductPart<'_>| packed(&[part.matrix]).next().map(PackedWeight::layout);
     while let Some(first) = parts.iter().flatten().next().map(layout) {
-        let alike = |part: &&mut Option<LinearPart<'_>>| part.as_ref().map(layout) == Some(first);
+        let alike = |part: &&mut Option<ProductPart<'_>>| part.as_ref().map(layout) == Some(first);
         let mut now = [const { None }; Linears::MOST];
         for (place, part) in now.iter_mut().zip(parts.iter_mut().filter(alike)) {
             *place = part.take();
@@ -196,17 +196,17 @@ pub(crate) fn linears(ctx: &mut ExecCtx, mut x: InputRows<'_>, mut parts: Linear
 
 /// One job of [`linears`]: all of these weights share an activation layout.
 fn side_by_side(ctx: &mut ExecCtx, x: InputRows<'_>, mut parts: LinearParts<'_>) {
-    let Some(LinearPart { matrix: first, channels, out, .. }) = &parts[0] else { return };
+    let Some(ProductPart { matrix: first, channels, out, .. }) = &parts[0] else { return };
     let (first, rows) = (*first, out.len().checked_div(channels.count));
     let mut end: usize = 0;
     let parts = parts.each_mut().map(|part| {
-        let LinearPart { matrix, channels, bias, out, store } = part.as_mut()?;
+        let ProductPart { matrix, channels, bias, out, store } = part.as_mut()?;
         // Every weight starts at a multiple of sixteen, so that parts end where panels do.
         let start = end.next_multiple_of(LANES);
         let Channels { first, count } = *channels;
         end = start + count;
         let (data, row_map) = (SharedSlice::new(out), RowMap::Identity);
-        let output = Output { data, row_map, stride: count, first, store: *store, bias };
+        let output = GemmOutput { data, row_map, stride: count, first, store: *store, bias };
         Some(Placed { matrix, output, channels: [start, end] })
     });
     // With no channels the output is empty and does not tell the number of rows; nothing will be computed then.
@@ -235,7 +235,7 @@ pub(crate) fn gated_linear(
     ctx.reserve(results + gate_scratch.max(partition.scratch(up).0), 0);
     let data = SharedSlice::new(out);
     let (row_map, store) = (RowMap::Identity, Store::Set);
-    let output = Output { data, row_map, stride: n, first: 0, store, bias: &[] };
+    let output = GemmOutput { data, row_map, stride: n, first: 0, store, bias: &[] };
     ctx.with_rows(&[gate, up], x, |ctx, input, first| {
         let task = GatedTask { gate, up, input, output, partition, activation };
         ctx.run_with_prologue(first, partition.tasks(), &task);
@@ -245,8 +245,8 @@ pub(crate) fn gated_linear(
 struct GatedTask<'a> {
     gate: &'a Weight,
     up: &'a Weight,
-    input: Input<'a>,
-    output: Output<'a>,
+    input: GemmInput<'a>,
+    output: GemmOutput<'a>,
     partition: GemmPartition,
     activation: Activation,
 }
@@ -271,8 +271,8 @@ impl Task for GatedTask<'_> {
 /// Some rows and channels of `act(x Gᵀ) · (x Uᵀ)`: each weight with the row of its matrix that is channel 0.
 pub(crate) struct Gated<'a> {
     pub(crate) weights: [(&'a Weight, usize); 2],
-    pub(crate) input: Input<'a>,
-    pub(crate) output: Output<'a>,
+    pub(crate) input: GemmInput<'a>,
+    pub(crate) output: GemmOutput<'a>,
     pub(crate) rows: Range<usize>,
     pub(crate) channels: Range<usize>,
     pub(crate) activation: Activation,
@@ -289,7 +289,7 @@ impl Gated<'_> {
         let (start, wide) = (self.rows.start, self.channels.len());
         let len = self.rows.len() * wide;
         let (ups, scratch) = scratch.split_at_mut(len.next_multiple_of(LANES));
-        let local = Output {
+        let local = GemmOutput {
             data: SharedSlice::new(&mut ups[..len]),
             row_map: RowMap::Offset(start),
             stride: wide,

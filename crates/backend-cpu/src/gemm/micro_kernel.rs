@@ -24,7 +24,7 @@ pub(crate) const fn steps(k: usize) -> usize {
 }
 
 /// `N` channels of a weight.
-pub(crate) struct Channels<D, const N: usize> {
+pub(crate) struct ChannelGroup<D, const N: usize> {
     /// How a step of codes becomes f32.
     pub(crate) decode: D,
     /// First byte of each channel: `K / 16` steps of `D::STEP_BYTES`, then `tail_bytes`.
@@ -42,7 +42,7 @@ pub(crate) struct Channels<D, const N: usize> {
     pub(crate) offsets: [*const f32; N],
 }
 
-impl<D: Decode, const N: usize> Channels<D, N> {
+impl<D: Decode, const N: usize> ChannelGroup<D, N> {
     /// The decoder's state for a group of channel `n`.
     ///
     /// # Safety
@@ -64,7 +64,7 @@ pub(crate) fn stored<S: Isa, D: Decode, const N: usize>(
     matrix: &Matrix,
     rows: [usize; N],
     scales: &mut [f32],
-) -> Channels<D, N> {
+) -> ChannelGroup<D, N> {
     let k = matrix.cols();
     let row_bytes = matrix.format().row_bytes(k);
     let groups = padded_groups(matrix.format(), matrix.cols());
@@ -73,7 +73,7 @@ pub(crate) fn stored<S: Isa, D: Decode, const N: usize>(
         widen_scales(simd, matrix, row, [scales, offsets]);
     }
     let codes = matrix.codes();
-    Channels {
+    ChannelGroup {
         decode,
         rows: rows.map(|row| codes[row * row_bytes..(row + 1) * row_bytes].as_ptr()),
         prefetch_bytes: N * row_bytes,
@@ -98,7 +98,7 @@ pub(crate) unsafe fn accumulate<S: Isa, D: Decode, const M: usize, const N: usiz
     sums: &mut [[S::F; N]; M],
     x: [*const f32; M],
     k: usize,
-    channels: &Channels<D, N>,
+    channels: &ChannelGroup<D, N>,
     range: Range<usize>,
 ) {
     let whole = k / LANES;
@@ -160,7 +160,7 @@ pub(crate) unsafe fn accumulate<S: Isa, D: Decode, const M: usize, const N: usiz
 #[inline(always)]
 unsafe fn partial<S: Isa, D: Decode, const N: usize>(
     simd: S,
-    channels: &Channels<D, N>,
+    channels: &ChannelGroup<D, N>,
     n: usize,
     step: usize,
     group: D::Group<S>,
@@ -212,7 +212,7 @@ pub(crate) fn fold<S: Isa, const M: usize, const N: usize>(
 #[inline(always)]
 pub(crate) unsafe fn decode_row<S: Isa, D: Decode>(
     simd: S,
-    channel: &Channels<D, 1>,
+    channel: &ChannelGroup<D, 1>,
     k: usize,
     out: *mut f32,
     stride: usize,

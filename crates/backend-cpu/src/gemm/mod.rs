@@ -1,8 +1,8 @@
 //! Matrix products: `out = x · Wᵀ`, for any number of rows of `x` and every format of `W`.
 //!
-//! One promise shapes this room: **a product is batch-invariant.** A row of `out` has the same bits whatever rows share
-//! the call and however many threads run it, so a draft that is verified in a batch of five equals the token decoded
-//! alone. Floating-point addition is not associative, so each family of kernels fixes its order of summation:
+//! One promise shapes this module: **a product is batch-invariant.** A row of `out` has the same bits whatever rows
+//! share the call and however many threads run it, so a draft that is verified in a batch of five equals the token
+//! decoded alone. Floating-point addition is not associative, so each family of kernels fixes its order of summation:
 //!
 //! | weight | kernels | order along K |
 //! |---|---|---|

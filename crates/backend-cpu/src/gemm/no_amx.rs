@@ -1,7 +1,7 @@
 //! Stands in for AMX on other architectures: a proof type without values, so that none of this can be called.
 
 use super::packed_weight::PackedWeight;
-use super::product::{Input, Product};
+use super::product::{GemmInput, Product};
 use crate::simd::Scratch;
 use crate::simd::elementwise::FusedNorm;
 use crate::simd::isa::{Isa, Task};
@@ -46,7 +46,7 @@ impl Amx {
     /// Cannot be called, like everything below: it takes a value of an empty type.
     pub(crate) fn pack<'a>(
         self,
-        _input: Input<'a>,
+        _input: GemmInput<'a>,
         _cols: usize,
         _scratch: &'a mut Scratch,
     ) -> (PackedBf16<'a>, PackBf16Task<'a>) {

@@ -2,7 +2,7 @@
 
 use super::linear::packed;
 use super::packed_weight::{ActivationLayout, PackRowsTask};
-use super::product::{Input, RowMap};
+use super::product::{GemmInput, RowMap};
 use crate::memory::DataVersion;
 use crate::simd::Scratch;
 use crate::simd::elementwise::FusedNorm;
@@ -41,8 +41,8 @@ impl PackedRowsCache {
         ctx: &mut ExecCtx,
         weights: &[&Weight],
         rows: InputRows<'a>,
-    ) -> (Input<'a>, Option<PackRowsTask<'a>>) {
-        let plain = |data| Input { data, row_map: RowMap::Identity, packed: None };
+    ) -> (GemmInput<'a>, Option<PackRowsTask<'a>>) {
+        let plain = |data| GemmInput { data, row_map: RowMap::Identity, packed: None };
         let Some(first) = packed(weights).next() else {
             return (plain(rows.all(ctx)), None);
         };
@@ -54,11 +54,11 @@ impl PackedRowsCache {
         let few = rows.data.len() < LARGE;
         if let (Some(norm), true) = (rows.norm, few && alone) {
             let (packed, task) = first.pack(plain(rows.data), &mut self.buffer);
-            return (Input { packed: Some(packed), ..plain(&[]) }, Some(task.normed(norm)));
+            return (GemmInput { packed: Some(packed), ..plain(&[]) }, Some(task.normed(norm)));
         }
         let data = rows.all(ctx);
         let (packed, task) = first.pack(plain(data), &mut self.buffer);
-        let input = Input { packed: Some(packed), ..plain(data) };
+        let input = GemmInput { packed: Some(packed), ..plain(data) };
         if few || there {
             return (input, (!there).then_some(task));
         }
@@ -94,7 +94,7 @@ pub(crate) const TASK_ROWS: usize = 8;
 
 /// The rows `rows` of `input`, each `cols` wide, optionally normed, in tiles of `tile_rows` rows.
 pub(crate) struct RowBatch<'a> {
-    input: Input<'a>,
+    input: GemmInput<'a>,
     norm: Option<FusedNorm<'a>>,
     rows: Range<usize>,
     cols: usize,
@@ -120,7 +120,12 @@ impl<'a> BatchPart<'a> {
 }
 
 impl<'a> RowBatch<'a> {
-    pub(crate) fn new(input: Input<'a>, rows: Range<usize>, cols: usize, tile_rows: usize) -> Self {
+    pub(crate) fn new(
+        input: GemmInput<'a>,
+        rows: Range<usize>,
+        cols: usize,
+        tile_rows: usize,
+    ) -> Self {
         Self { input, norm: None, rows, cols, tile_rows, padded: false }
     }
 

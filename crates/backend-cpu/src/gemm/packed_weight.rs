@@ -27,7 +27,7 @@
 use super::amx::{self, Amx};
 use super::int8::{self, Int8Gemm, code_place};
 use super::pack_weight;
-use super::product::{Input, Product};
+use super::product::{GemmInput, Product};
 use crate::huge_page_buf::HugePageBuf;
 use crate::simd::Scratch;
 use crate::simd::elementwise::FusedNorm;
@@ -311,7 +311,7 @@ impl PackedWeight {
     /// Reserves memory for all rows of `input` in `scratch`: the packed rows, and the tasks that write them.
     pub(crate) fn pack<'a>(
         &self,
-        input: Input<'a>,
+        input: GemmInput<'a>,
         scratch: &'a mut Scratch,
     ) -> (PackedRows<'a>, PackRowsTask<'a>) {
         match self.by {
@@ -350,7 +350,7 @@ impl PackedWeight {
     }
 
     /// Where the codes of a channel are in a step.
-    fn fields(&self, channel: usize) -> Fields {
+    fn fields(&self, channel: usize) -> CodeFields {
         let bits = planes(self.format);
         let at = |plane: usize, column: usize| {
             if bits[plane] == 0 {
@@ -366,7 +366,7 @@ impl PackedWeight {
             let from = plane * bits[0] * VECTOR + vector / each * VECTOR + code_place;
             (from, vector % each * bits[plane])
         };
-        Fields {
+        CodeFields {
             bits,
             is_bf16: self.is_bf16(),
             at: [0, 1].map(|plane| from_fn(|column| at(plane, column))),
@@ -395,13 +395,13 @@ impl PackedWeight {
 }
 
 /// First byte and lowest bit of each column's code in the planes of a step.
-struct Fields {
+struct CodeFields {
     bits: [usize; 2],
     is_bf16: bool,
     at: [[(usize, usize); STEP]; 2],
 }
 
-impl Fields {
+impl CodeFields {
     /// The codes of a step, their planes joined.
     fn all<'a>(&'a self, step: &'a [u8]) -> impl Iterator<Item = u16> + 'a {
         let [low, high] = self.bits;

@@ -7,12 +7,12 @@
 //! weights go to [`PackedWeight::product`].
 
 use super::decode::{Decode, Decoded, WithDecode, padded_groups, with_decode};
-use super::micro_kernel::{Channels, accumulate, fold, steps, stored};
+use super::micro_kernel::{ChannelGroup, accumulate, fold, steps, stored};
 use super::packed_weight::{PackedRows, PackedWeight};
 use crate::pool::SharedSlice;
 use crate::simd::embed::DecodeRow;
 use crate::simd::isa::{Isa, Kernel, LANES, LARGEST_TILE};
-use crate::weight::{Form, Weight};
+use crate::weight::{Weight, WeightForm};
 use forerun_backend::op::Store;
 use forerun_base::Matrix;
 use std::array::from_fn;
@@ -72,7 +72,7 @@ impl ChannelMap<'_> {
 
 /// Input rows.
 #[derive(Clone, Copy)]
-pub(crate) struct Input<'a> {
+pub(crate) struct GemmInput<'a> {
     pub(crate) data: &'a [f32],
     pub(crate) row_map: RowMap<'a>,
     /// The same rows, all of them, in the layout of a packed weight, where they were packed before.
@@ -81,7 +81,7 @@ pub(crate) struct Input<'a> {
 
 /// Where results go: `(row, channel)` to `data[row·stride + channel − first]`.
 #[derive(Clone, Copy)]
-pub(crate) struct Output<'a> {
+pub(crate) struct GemmOutput<'a> {
     pub(crate) data: SharedSlice<'a, f32>,
     pub(crate) row_map: RowMap<'a>,
     pub(crate) stride: usize,
@@ -95,8 +95,8 @@ pub(crate) struct Output<'a> {
 pub(crate) struct Product<'a, W = Weight> {
     pub(crate) matrix: &'a W,
     pub(crate) channel_map: ChannelMap<'a>,
-    pub(crate) input: Input<'a>,
-    pub(crate) output: Output<'a>,
+    pub(crate) input: GemmInput<'a>,
+    pub(crate) output: GemmOutput<'a>,
     pub(crate) rows: Range<usize>,
     pub(crate) channels: Range<usize>,
 }
@@ -104,8 +104,8 @@ pub(crate) struct Product<'a, W = Weight> {
 /// f32 of scratch that a product of this size needs; `packs` where its rows are not packed yet.
 pub(crate) fn scratch_len(weight: &Weight, rows: usize, channels: usize, packs: bool) -> usize {
     let matrix = match &weight.0 {
-        Form::Canonical(matrix) => matrix,
-        Form::Packed(weight) => return weight.scratch_len(rows, packs),
+        WeightForm::Canonical(matrix) => matrix,
+        WeightForm::Packed(weight) => return weight.scratch_len(rows, packs),
     };
     let (most, wide) = LARGEST_TILE;
     let tile = channels.next_multiple_of(wide) * LANES * (steps(matrix.cols()) + most);
@@ -137,12 +137,14 @@ impl Product<'_> {
             return;
         }
         match &self.matrix.0 {
-            Form::Canonical(matrix) => {
+            WeightForm::Canonical(matrix) => {
                 let product = &self.of(matrix);
                 with_decode(matrix.format(), Bound { product, simd, scratch });
             }
             // SAFETY: this function has the same contract as `PackedWeight::product`.
-            Form::Packed(weight) => unsafe { PackedWeight::product(&self.of(weight), scratch) },
+            WeightForm::Packed(weight) => unsafe {
+                PackedWeight::product(&self.of(weight), scratch)
+            },
         }
     }
 }
@@ -296,7 +298,7 @@ impl<const M: usize, const N: usize> Kernel for DecodedTile<'_, M, N> {
         for from in (0..last).step_by(BLOCK_STEPS) {
             let to = last.min(from + BLOCK_STEPS);
             for (i, panel) in tile.chunks_exact(N * last * LANES).enumerate() {
-                let channels = Channels {
+                let channels = ChannelGroup {
                     decode: Decoded::<N>,
                     rows: from_fn(|n| panel[n * LANES..].as_ptr().cast()),
                     prefetch_bytes: 0,

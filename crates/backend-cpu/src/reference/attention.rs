@@ -1,5 +1,5 @@
 use super::index;
-use crate::{Memory, Storage};
+use crate::{BufferStorage, Memory};
 use forerun_backend::BackendError;
 use forerun_backend::op::{Attention, AttentionPart, CacheLayout};
 use forerun_base::bf16_to_f32;
@@ -75,8 +75,8 @@ fn attend(memory: &mut Memory, part: AttentionPart) -> Result<(), BackendError> 
 
 /// One head's keys and values of one block.
 struct CacheBlock<'a> {
-    k: &'a Storage,
-    v: &'a Storage,
+    k: &'a BufferStorage,
+    v: &'a BufferStorage,
     k_at: usize,
     v_at: usize,
     layout: CacheLayout,
@@ -96,7 +96,7 @@ impl CacheBlock<'_> {
     }
 
     /// What element `i` of a key or value is multiplied by, in a part that begins at `at`.
-    fn scale(&self, cache: &Storage, at: usize, key: usize, i: usize) -> f32 {
+    fn scale(&self, cache: &BufferStorage, at: usize, key: usize, i: usize) -> f32 {
         if !self.layout.coded {
             return 1.0;
         }

@@ -1,6 +1,6 @@
 use super::index;
 use super::norm::inverse_rms;
-use crate::{Memory, Storage};
+use crate::{BufferStorage, Memory};
 use forerun_backend::op::{AttentionInputs, CacheLayout, HeadNorm, NewKeys, code, encode};
 use forerun_backend::{BackendError, View};
 
@@ -70,7 +70,7 @@ fn keep(
     keys: &NewKeys,
     [k_norm, v_norm]: &[NormWeights; 2],
     angles: &RotationTable<'_>,
-    [k_cache, v_cache]: [&mut Storage; 2],
+    [k_cache, v_cache]: [&mut BufferStorage; 2],
 ) -> Result<(), BackendError> {
     let layout = keys.layout;
     let CacheLayout { blocks, kv_heads, block, head_dim, coded } = layout;

@@ -19,7 +19,7 @@ pub(crate) fn sample(memory: &mut Memory, op: Sample) -> Result<(), BackendError
                 masks: memory.u32(op.masks),
             };
             adjust(&mut logits, &row, before)?;
-            *out = pick(&logits, &row);
+            *out = sample_row(&logits, &row);
         }
         Ok(())
     })
@@ -123,7 +123,7 @@ fn penalised(logit: f32, row: &SampleRow, seen: bool, generated: u32) -> f32 {
     repeated - present - row.frequency * generated as f32
 }
 
-fn pick(logits: &[f32], row: &SampleRow) -> u32 {
+fn sample_row(logits: &[f32], row: &SampleRow) -> u32 {
     let better = |best: (u32, f32), next: (u32, f32)| if next.1 > best.1 { next } else { best };
     let tokens = 0..logits.len() as u32;
     if row.temperature == 0.0 {

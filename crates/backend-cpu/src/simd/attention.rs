@@ -6,9 +6,9 @@
 //! keys, and the partial results are merged afterwards, as in flash decoding.
 
 use super::Scratch;
-use super::attention_tile::{Sizes, Tile, chunk_keys};
+use super::attention_tile::{Tile, TileSizes, chunk_keys};
 use super::isa::{Isa, Task};
-use crate::Storage;
+use crate::BufferStorage;
 use crate::pool::SharedSlice;
 use crate::reference::index;
 use crate::simd::exec_ctx::ExecCtx;
@@ -28,8 +28,8 @@ const STATES: usize = 1 << 18;
 /// Operands of attention; their sizes were checked against the operation's declaration.
 pub(crate) struct AttentionArgs<'a> {
     pub(crate) q: &'a [f32],
-    pub(crate) k: &'a Storage,
-    pub(crate) v: &'a Storage,
+    pub(crate) k: &'a BufferStorage,
+    pub(crate) v: &'a BufferStorage,
     /// First element of keys and values in their buffers.
     pub(crate) starts: [usize; 2],
     pub(crate) layout: CacheLayout,
@@ -69,7 +69,8 @@ impl AttentionArgs<'_> {
         Ok(())
     }
 
-    /// Indices of the chunks among this call's keys that some of `rows` sees, and perhaps of some between that none does.
+    /// Indices of the chunks among this call's keys that some of `rows` sees, and perhaps of some between that none
+    /// does.
     pub(crate) fn chunks(&self, rows: Range<usize>) -> Range<usize> {
         let keys = chunk_keys(self.layout.block);
         let (mut first, mut end) = (usize::MAX, 0);
@@ -104,7 +105,7 @@ impl<'a> TileList<'a> {
     }
 }
 
-/// Whole tiles.
+/// Full tiles.
 struct TileTask<'a> {
     tile_list: TileList<'a>,
     out: SharedSlice<'a, f32>,
@@ -235,10 +236,10 @@ pub(crate) fn attention(
 ) -> Result<(), BackendError> {
     let same = matches!(
         (operands.k, operands.v),
-        (Storage::F32(_), Storage::F32(_))
-            | (Storage::F16(_), Storage::F16(_))
-            | (Storage::BF16(_), Storage::BF16(_))
-            | (Storage::I8(_), Storage::I8(_))
+        (BufferStorage::F32(_), BufferStorage::F32(_))
+            | (BufferStorage::F16(_), BufferStorage::F16(_))
+            | (BufferStorage::BF16(_), BufferStorage::BF16(_))
+            | (BufferStorage::I8(_), BufferStorage::I8(_))
     );
     if !same {
         let what = "keys and values are stored in different types";
@@ -264,7 +265,7 @@ fn attend(
     let (rows, wanted) = (op.positions.len(), TILES_PER_THREAD * ctx.threads());
     let most_rows = tile_rows(op, ctx.threads());
     // Sized for the largest possible tile, so that a few rows more never reallocate.
-    let (floats, words) = Sizes::new(op, rows_of(op, MANY_QUERIES)).scratch();
+    let (floats, words) = TileSizes::new(op, rows_of(op, MANY_QUERIES)).scratch();
     ctx.reserve(floats, words);
     shared.reserve(0, 2 * rows);
     let count = tile_list(op.span_of, most_rows, shared.parts().1.as_chunks_mut().0);
@@ -274,7 +275,7 @@ fn attend(
     let many = ctx.threads() == 1 || tasks >= wanted;
     if ctx.threads() > 1 && longest > 1 {
         // Sized for the largest possible case again: if tiles are few, they have few queries.
-        let state = Sizes::new(op, rows_of(op, FEW_QUERIES)).state();
+        let state = TileSizes::new(op, rows_of(op, FEW_QUERIES)).state();
         let most = (wanted * longest * state).min(STATES.max(2 * wanted * state));
         shared.reserve(wanted * state + most, 0);
     }
@@ -284,7 +285,7 @@ fn attend(
         ctx.run(tasks, &TileTask { tile_list, out });
         return;
     }
-    let state = Sizes::new(op, most_rows.min(rows)).state();
+    let state = TileSizes::new(op, most_rows.min(rows)).state();
     let most = (STATES / (tasks * state)).max(wanted.div_ceil(tasks)).min(longest);
     let (states, chunks) = (SharedSlice::new(states), [start, end]);
     for first in (start..end).step_by(most) {

@@ -15,7 +15,7 @@
 
 use super::attention_form::{CacheFormat, Floats, KeyCodes, PartScales, ValueCodes};
 use super::isa::{Isa, Kernel, LANES};
-use crate::Storage;
+use crate::BufferStorage;
 use crate::gemm::decode::{DenseBf16, DenseF16, DenseF32};
 use forerun_backend::op::CacheLayout;
 use std::array::from_fn;
@@ -37,23 +37,23 @@ pub(crate) const fn lines_together<S: Isa>(lines: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(crate) struct CachedPart<'a> {
     /// The cache.
-    pub(crate) cache: &'a Storage,
+    pub(crate) cache: &'a BufferStorage,
     /// Its first element.
     pub(crate) at: usize,
     pub(crate) layout: CacheLayout,
     /// Whether a step of the table is an element of all keys, else a key's value.
     pub(crate) keys: bool,
     /// Cache and element that will be read after this part, to be prefetched.
-    pub(crate) next: (&'a Storage, usize),
+    pub(crate) next: (&'a BufferStorage, usize),
 }
 
 /// First byte of an element, and elements from there on.
-fn place(cache: &Storage, at: usize) -> (*const u8, usize) {
+fn place(cache: &BufferStorage, at: usize) -> (*const u8, usize) {
     let (base, size, len) = match cache {
-        Storage::F32(v) => (v.as_ptr().cast::<u8>(), 4, v.len()),
-        Storage::F16(v) | Storage::BF16(v) => (v.as_ptr().cast::<u8>(), 2, v.len()),
-        Storage::I8(v) => (v.as_ptr(), 1, v.len()),
-        Storage::U32(_) => unreachable!("the desc refused a cache of indices"),
+        BufferStorage::F32(v) => (v.as_ptr().cast::<u8>(), 4, v.len()),
+        BufferStorage::F16(v) | BufferStorage::BF16(v) => (v.as_ptr().cast::<u8>(), 2, v.len()),
+        BufferStorage::I8(v) => (v.as_ptr(), 1, v.len()),
+        BufferStorage::U32(_) => unreachable!("the desc refused a cache of indices"),
     };
     (base.wrapping_add(at * size), len.saturating_sub(at))
 }
@@ -74,21 +74,21 @@ impl<'a> CachedPart<'a> {
         assert!(block * layout.stored() <= len && used.end <= steps, "a block is inside its cache");
         let next = place(self.next.0, self.next.1).0;
         let kind = match cache {
-            Storage::F16(_) => Kind::F16,
-            Storage::BF16(_) => Kind::Bf16,
-            Storage::I8(_) => {
+            BufferStorage::F16(_) => TableKind::F16,
+            BufferStorage::BF16(_) => TableKind::Bf16,
+            BufferStorage::I8(_) => {
                 // Scales lie apart from codes, so the next part's are prefetched here.
                 for line in (layout.scales()..block * layout.stored()).step_by(64) {
                     simd.prefetch(next.wrapping_add(line));
                 }
                 let scales = PartScales { at: at.wrapping_add(layout.scales()), block };
                 if self.keys {
-                    Kind::KeyCodes(KeyCodes(scales))
+                    TableKind::KeyCodes(KeyCodes(scales))
                 } else {
-                    Kind::ValueCodes(ValueCodes(scales))
+                    TableKind::ValueCodes(ValueCodes(scales))
                 }
             }
-            _ => Kind::F32,
+            _ => TableKind::F32,
         };
         let life = std::marker::PhantomData;
         if lines <= MAX_REGISTER_PASSES * S::TILE.0 && columns.is_multiple_of(LANES) {
@@ -99,15 +99,19 @@ impl<'a> CachedPart<'a> {
         let out = &mut scratch[..steps * wide];
         let to = out.as_ptr().cast();
         match kind {
-            Kind::F32 => simd.call(Widen { form: Floats(DenseF32), at, next, columns, used, out }),
-            Kind::F16 => simd.call(Widen { form: Floats(DenseF16), at, next, columns, used, out }),
-            Kind::Bf16 => {
+            TableKind::F32 => {
+                simd.call(Widen { form: Floats(DenseF32), at, next, columns, used, out })
+            }
+            TableKind::F16 => {
+                simd.call(Widen { form: Floats(DenseF16), at, next, columns, used, out })
+            }
+            TableKind::Bf16 => {
                 simd.call(Widen { form: Floats(DenseBf16), at, next, columns, used, out });
             }
-            Kind::KeyCodes(form) => simd.call(Widen { form, at, next, columns, used, out }),
-            Kind::ValueCodes(form) => simd.call(Widen { form, at, next, columns, used, out }),
+            TableKind::KeyCodes(form) => simd.call(Widen { form, at, next, columns, used, out }),
+            TableKind::ValueCodes(form) => simd.call(Widen { form, at, next, columns, used, out }),
         }
-        Table { kind: Kind::F32, at: to, wide, steps, next: None, life }
+        Table { kind: TableKind::F32, at: to, wide, steps, next: None, life }
     }
 }
 
@@ -160,7 +164,7 @@ impl<F: CacheFormat> Kernel for Widen<'_, F> {
 
 /// How the numbers of a table are stored.
 #[derive(Clone, Copy)]
-enum Kind {
+enum TableKind {
     F32,
     F16,
     Bf16,
@@ -170,7 +174,7 @@ enum Kind {
 
 /// `steps` lines of `wide` numbers, whole vectors. Made by [`CachedPart::table`] alone.
 pub(crate) struct Table<'a> {
-    kind: Kind,
+    kind: TableKind,
     at: *const u8,
     wide: usize,
     steps: usize,
@@ -226,11 +230,11 @@ impl Table<'_> {
         // (asserted).
         unsafe {
             match self.kind {
-                Kind::F32 => job.lines(simd, Floats(DenseF32), lines, columns),
-                Kind::F16 => job.lines(simd, Floats(DenseF16), lines, columns),
-                Kind::Bf16 => job.lines(simd, Floats(DenseBf16), lines, columns),
-                Kind::KeyCodes(form) => job.lines(simd, form, lines, columns),
-                Kind::ValueCodes(form) => job.lines(simd, form, lines, columns),
+                TableKind::F32 => job.lines(simd, Floats(DenseF32), lines, columns),
+                TableKind::F16 => job.lines(simd, Floats(DenseF16), lines, columns),
+                TableKind::Bf16 => job.lines(simd, Floats(DenseBf16), lines, columns),
+                TableKind::KeyCodes(form) => job.lines(simd, form, lines, columns),
+                TableKind::ValueCodes(form) => job.lines(simd, form, lines, columns),
             }
         }
     }

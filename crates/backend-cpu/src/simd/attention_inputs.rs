@@ -5,11 +5,11 @@
 //! normed and rotated in scratch, up to sixteen rows at a time, and stored from there.
 
 use super::Scratch;
-use super::cache::{BlockSlots, HeadRows, Sink, run_of};
+use super::cache::{BlockSlots, CacheSink, HeadRows, run_of};
 use super::elementwise::Norm;
 use super::isa::{Isa, Kernel, LANES, Task};
 use super::math::{ScaledTimes, zip};
-use crate::Storage;
+use crate::BufferStorage;
 use crate::pool::SharedSlice;
 use crate::reference::index;
 use crate::simd::exec_ctx::{ExecCtx, part_of};
@@ -45,7 +45,7 @@ pub(crate) struct KeyRows<'a> {
     pub(crate) sources: [&'a [f32]; 2],
     pub(crate) norms: [Option<Norm<'a>>; 2],
     pub(crate) places: &'a [u32],
-    pub(crate) caches: [(&'a mut Storage, usize); 2],
+    pub(crate) caches: [(&'a mut BufferStorage, usize); 2],
     pub(crate) layout: CacheLayout,
 }
 
@@ -59,7 +59,7 @@ struct QueryTask<'a> {
 struct KeyTask<'a> {
     sources: [&'a [f32]; 2],
     norms: [Option<Norm<'a>>; 2],
-    sinks: [Sink<'a>; 2],
+    sinks: [CacheSink<'a>; 2],
     starts: [usize; 2],
     places: &'a [u32],
     layout: CacheLayout,
@@ -187,7 +187,7 @@ pub(crate) fn attention_inputs(
             index("attention_inputs", "places", place, layout.blocks * layout.block)?;
         }
         let starts = caches.each_ref().map(|cache| cache.1);
-        let sinks = caches.map(|cache| Sink::new(cache.0));
+        let sinks = caches.map(|cache| CacheSink::new(cache.0));
         ctx.reserve(LANES * rotation.head_dim, 0);
         tasks += layout.kv_heads;
         work += 2 * sources[0].len();

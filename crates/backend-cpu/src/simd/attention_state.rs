@@ -36,16 +36,16 @@ impl<'a> SoftmaxState<'a> {
 
     /// Merges later keys into this state.
     pub(crate) fn merge<S: Isa>(&mut self, simd: S, later: &SoftmaxState<'_>) {
-        simd.call(Merge { all: self, later });
+        simd.call(PartialMerge { all: self, later });
     }
 }
 
-struct Merge<'a, 'b, 'c> {
+struct PartialMerge<'a, 'b, 'c> {
     all: &'a mut SoftmaxState<'b>,
     later: &'a SoftmaxState<'c>,
 }
 
-impl Kernel for Merge<'_, '_, '_> {
+impl Kernel for PartialMerge<'_, '_, '_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, simd: S) {

@@ -14,7 +14,7 @@ use super::attention::AttentionArgs;
 use super::attention_block::{CachedPart, MOST_LINES, RowIo, Sums, lines_together};
 use super::attention_state::{SoftmaxState, SoftmaxWeights};
 use super::isa::{Isa, LANES};
-use crate::Storage;
+use crate::BufferStorage;
 use crate::pool::SharedSlice;
 use forerun_backend::op::{Attention, AttentionPart, CacheLayout};
 use std::ops::Range;
@@ -38,7 +38,7 @@ pub(crate) struct Tile<'a> {
 
 /// Sizes of what tiles need, for at most `rows` of them.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes {
+pub(crate) struct TileSizes {
     rows: usize,
     /// Query heads of a key head.
     group: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Sizes {
     layout: CacheLayout,
 }
 
-impl Sizes {
+impl TileSizes {
     pub(crate) fn new(op: &AttentionArgs<'_>, rows: usize) -> Self {
         let layout = op.layout;
         let [wide, keys] = [layout.head_dim, layout.block].map(|n| n.next_multiple_of(LANES));
@@ -133,8 +133,8 @@ const NONE: Range<usize> = Range { start: usize::MAX, end: 0 };
 
 impl Tile<'_> {
     /// Sizes of this tile's state and scratch.
-    pub(crate) fn sizes(&self) -> Sizes {
-        Sizes::new(self.op, self.rows.len())
+    pub(crate) fn sizes(&self) -> TileSizes {
+        TileSizes::new(self.op, self.rows.len())
     }
 
     /// Indices of the chunks that some row sees, and perhaps of some between that none does.
@@ -217,20 +217,20 @@ impl Tile<'_> {
         carried: SharedSlice<'_, f32>,
         mut work: impl FnMut(usize, usize, &mut [f32]),
     ) {
-        let Sizes { group, wide, layout, .. } = self.sizes();
+        let TileSizes { group, wide, layout, .. } = self.sizes();
         let width = AttentionPart::state_width(layout.head_dim);
         for query in 0..self.rows.len() * group {
             let row = self.rows.start + query / group;
             let head = row * self.op.heads + self.head * group + query % group;
-            // SAFETY: a row's key head belongs to one tile, and a tile's states to one task at a time; the operation's description
-            // has checked that there is a part for each head of each row.
+            // SAFETY: a row's key head belongs to one tile, and a tile's states to one task at a time; the operation's
+            // description has checked that there is a part for each head of each row.
             work(query, wide, unsafe { carried.part(head * width, width) });
         }
     }
 
     /// Divides by the totals and writes each row's query heads to its part of `out`.
     pub(crate) fn finish(&self, state: &SoftmaxState<'_>, out: &SharedSlice<'_, f32>) {
-        let Sizes { group, wide, layout: CacheLayout { head_dim, .. }, .. } = self.sizes();
+        let TileSizes { group, wide, layout: CacheLayout { head_dim, .. }, .. } = self.sizes();
         let heads = state.values.chunks_exact(wide).zip(&*state.totals);
         for (query, (values, total)) in heads.enumerate() {
             let row = self.rows.start + query / group;
@@ -245,7 +245,7 @@ impl Tile<'_> {
 /// A chunk of keys and the queries that see some of it.
 struct VisibleChunk<'a> {
     tile: &'a Tile<'a>,
-    sizes: Sizes,
+    sizes: TileSizes,
     /// The chunk's blocks.
     ids: &'a [u32],
     queries: &'a [VisibleQuery],
@@ -264,7 +264,7 @@ impl<'a> VisibleChunk<'a> {
 
     /// First element of a block's part of keys (0) or values (1). `None` if the block's id is out of range, as it may
     /// be where no row looks.
-    fn place(&self, block: usize, which: usize) -> Option<(&'a Storage, usize)> {
+    fn place(&self, block: usize, which: usize) -> Option<(&'a BufferStorage, usize)> {
         let op = self.tile.op;
         let id = self.ids.get(block).filter(|&&id| (id as usize) < op.layout.blocks)?;
         let at = op.starts[which] + op.layout.part(*id as usize, self.tile.head);
@@ -284,7 +284,7 @@ impl<'a> VisibleChunk<'a> {
         if self.used(block).is_empty() {
             return;
         }
-        let (op, Sizes { keys, layout, .. }) = (self.tile.op, self.sizes);
+        let (op, TileSizes { keys, layout, .. }) = (self.tile.op, self.sizes);
         let (dim, wide, all) = (layout.head_dim, self.sizes.scores(), self.queries.len());
         let mut table = self.stored(block, 0).table(simd, all, 0..dim, scratch);
         let to = scores[..all * wide].as_mut_ptr().wrapping_add(block * keys);
@@ -328,7 +328,7 @@ impl<'a> VisibleChunk<'a> {
         if used.is_empty() {
             return;
         }
-        let (Sizes { wide, keys, layout, .. }, all) = (self.sizes, self.queries.len());
+        let (TileSizes { wide, keys, layout, .. }, all) = (self.sizes, self.queries.len());
         let mut table = self.stored(block, 1).table(simd, all, used, scratch);
         let from = scores[..all * self.sizes.scores()].as_ptr().wrapping_add(block * keys);
         let to = state.values.as_mut_ptr();

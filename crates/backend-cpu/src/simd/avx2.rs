@@ -1,6 +1,6 @@
 //! AVX2 with FMA and F16C: two registers hold the sixteen lanes.
 
-use super::isa::{Isa, Kernel, LANES, Spread};
+use super::isa::{CodeSpread, Isa, Kernel, LANES};
 use std::arch::is_x86_feature_detected as has;
 use std::arch::x86_64::*;
 
@@ -38,7 +38,7 @@ type PairI = [__m256i; 2];
 /// `at` is readable for `2·BITS` bytes; the CPU supports AVX2.
 #[inline(always)]
 unsafe fn spread<const BITS: usize>(at: *const u8) -> PairI {
-    let (bytes, shifts) = (&Spread::<BITS>::BYTES, &Spread::<BITS>::SHIFTS);
+    let (bytes, shifts) = (&CodeSpread::<BITS>::BYTES, &CodeSpread::<BITS>::SHIFTS);
     // SAFETY: the tables are 64 bytes each, and `load_bytes` reads the `2·BITS` bytes that are readable (contract
     // above).
     unsafe {

@@ -1,6 +1,6 @@
 //! AVX-512 (F, BW, DQ, VL) with F16C: one register holds the sixteen lanes.
 
-use super::isa::{Isa, Kernel, Spread};
+use super::isa::{CodeSpread, Isa, Kernel};
 use std::arch::is_x86_feature_detected as has;
 use std::arch::x86_64::*;
 
@@ -66,7 +66,7 @@ unsafe fn broadcast<const BYTES: usize>(at: *const u8) -> __m512i {
 /// `at` is readable for `2·BITS` bytes; the CPU supports AVX-512 F and BW.
 #[inline(always)]
 unsafe fn spread<const BITS: usize>(at: *const u8) -> __m512i {
-    let (bytes, shifts) = (&Spread::<BITS>::BYTES, &Spread::<BITS>::SHIFTS);
+    let (bytes, shifts) = (&CodeSpread::<BITS>::BYTES, &CodeSpread::<BITS>::SHIFTS);
     // SAFETY: the tables are 64 bytes each, and `broadcast` reads the `2·BITS` bytes that are readable (contract
     // above).
     unsafe {

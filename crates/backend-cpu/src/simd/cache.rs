@@ -5,7 +5,7 @@
 //! prompt are, are written up to sixteen at a time, so that stores cover sixteen adjacent numbers either way.
 
 use super::isa::{Isa, Kernel, LANES};
-use crate::Storage;
+use crate::BufferStorage;
 use crate::pool::SharedSlice;
 use forerun_backend::op::{CacheLayout, code, encode};
 
@@ -39,21 +39,21 @@ narrow!(Bf16, u16, store_bf16);
 
 /// A cache that tasks write in disjoint parts.
 #[derive(Clone, Copy)]
-pub(crate) enum Sink<'a> {
+pub(crate) enum CacheSink<'a> {
     F32(SharedSlice<'a, f32>),
     F16(SharedSlice<'a, u16>),
     Bf16(SharedSlice<'a, u16>),
     Codes(SharedSlice<'a, u8>),
 }
 
-impl<'a> Sink<'a> {
-    pub(crate) fn new(storage: &'a mut Storage) -> Self {
+impl<'a> CacheSink<'a> {
+    pub(crate) fn new(storage: &'a mut BufferStorage) -> Self {
         match storage {
-            Storage::F32(v) => Self::F32(SharedSlice::new(v)),
-            Storage::F16(v) => Self::F16(SharedSlice::new(v)),
-            Storage::BF16(v) => Self::Bf16(SharedSlice::new(v)),
-            Storage::I8(v) => Self::Codes(SharedSlice::new(v)),
-            Storage::U32(_) => unreachable!("the desc refused a cache of indices"),
+            BufferStorage::F32(v) => Self::F32(SharedSlice::new(v)),
+            BufferStorage::F16(v) => Self::F16(SharedSlice::new(v)),
+            BufferStorage::BF16(v) => Self::Bf16(SharedSlice::new(v)),
+            BufferStorage::I8(v) => Self::Codes(SharedSlice::new(v)),
+            BufferStorage::U32(_) => unreachable!("the desc refused a cache of indices"),
         }
     }
 

@@ -8,7 +8,7 @@ use super::Scratch;
 use super::isa::{Isa, Task};
 use super::moe::select;
 use crate::gemm::linear::{GemmPartition, GemmShape};
-use crate::gemm::product::{ChannelMap, Input, Output, Product, RowMap};
+use crate::gemm::product::{ChannelMap, GemmInput, GemmOutput, Product, RowMap};
 use crate::pool::SharedSlice;
 use crate::reference::member;
 use crate::simd::exec_ctx::{ExecCtx, part_of};
@@ -20,7 +20,7 @@ use forerun_backend::op::Store;
 const SMALLEST: usize = 1 << 13;
 
 /// Operands that are read; their sizes were checked against the operation's declaration.
-pub(crate) struct Clusters<'a> {
+pub(crate) struct ClusterOperands<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) scores: &'a [f32],
     /// Token ids, cluster by cluster.
@@ -30,7 +30,7 @@ pub(crate) struct Clusters<'a> {
     pub(crate) top_k: usize,
 }
 
-impl Clusters<'_> {
+impl ClusterOperands<'_> {
     /// Tokens in a cluster.
     fn each(&self) -> usize {
         self.members.len() / self.clusters
@@ -51,7 +51,7 @@ impl Clusters<'_> {
 
 /// The logits of some tokens of one row's list.
 struct LogitTask<'a> {
-    op: &'a Clusters<'a>,
+    op: &'a ClusterOperands<'a>,
     lists: &'a [u32],
     count: usize,
     logits: SharedSlice<'a, f32>,
@@ -65,8 +65,8 @@ impl Task for LogitTask<'_> {
         let product = Product {
             matrix: self.op.head,
             channel_map: ChannelMap::Gather(&self.lists[row * self.count..(row + 1) * self.count]),
-            input: Input { data: self.op.x, row_map: RowMap::Identity, packed: None },
-            output: Output {
+            input: GemmInput { data: self.op.x, row_map: RowMap::Identity, packed: None },
+            output: GemmOutput {
                 data: self.logits,
                 row_map: RowMap::Identity,
                 stride: self.count,
@@ -114,7 +114,7 @@ impl Task for SpreadTask<'_> {
 /// Logits of the tokens in each row's best clusters, a floor for the others. `scratch` is kept between calls.
 pub(crate) fn cluster_head(
     ctx: &mut ExecCtx,
-    op: &Clusters<'_>,
+    op: &ClusterOperands<'_>,
     scratch: &mut Scratch,
     out: &mut [f32],
 ) -> Result<(), BackendError> {

@@ -12,7 +12,7 @@
 //! recalls for the next one, which reads the state once a row and changes no bit.
 
 use super::Scratch;
-use super::delta_pass::{DeltaRow, Keys, StateRows, advance, error, lanes, recall};
+use super::delta_pass::{DeltaKeys, DeltaRow, StateRows, advance, error, lanes, recall};
 use super::isa::{Isa, Kernel, LANES, Task};
 use crate::pool::SharedSlice;
 use crate::simd::exec_ctx::ExecCtx;
@@ -219,7 +219,7 @@ impl<const W: usize> DeltaKernel<'_, W> {
             // The last row's own key stands in, and what it recalls is dropped.
             let next = if i + 1 < rows.end { self.part.row(i + 1).0.k } else { row.k };
             // A pending row has no query; its key stands in, and the answer is dropped.
-            let keys = Keys { k: row.k, q: q.unwrap_or(row.k), next };
+            let keys = DeltaKeys { k: row.k, q: q.unwrap_or(row.k), next };
             let write = error::<S, W>(simd, &row, &recall);
             // SAFETY: the state is `dk` lines of `W` vectors that no other thread uses.
             let (answer, recalled) = unsafe { advance::<S, W>(simd, state, keys, &write) };

@@ -29,7 +29,7 @@ pub(crate) fn lanes(line: &[f32], w: usize) -> usize {
 }
 
 /// A row's key and query, one element for every line.
-pub(crate) struct Keys<'a> {
+pub(crate) struct DeltaKeys<'a> {
     pub(crate) k: &'a [f32],
     pub(crate) q: &'a [f32],
     /// The key of the next row.
@@ -119,7 +119,7 @@ pub(crate) fn error<S: Isa, const W: usize>(
 pub(crate) unsafe fn advance<S: Isa, const W: usize>(
     simd: S,
     state: StateRows,
-    Keys { k, q, next }: Keys<'_>,
+    DeltaKeys { k, q, next }: DeltaKeys<'_>,
     change: &DeltaUpdate<S::F, W>,
 ) -> (Chains<S::F, W>, Chains<S::F, W>) {
     let count = state.count;

@@ -8,7 +8,7 @@ use crate::gemm::decode::{Decode, WithDecode, padded_groups, with_decode};
 use crate::gemm::micro_kernel::{decode_row, steps, stored};
 use crate::pool::SharedSlice;
 use crate::reference::index;
-use crate::weight::{Form, Weight};
+use crate::weight::{Weight, WeightForm};
 use forerun_backend::BackendError;
 use forerun_base::Matrix;
 
@@ -58,11 +58,11 @@ impl Task for EmbedTask<'_> {
             // SAFETY: a row belongs to one task.
             let out = unsafe { self.out.part(i * dim, dim) };
             match &weight.0 {
-                Form::Canonical(matrix) => {
+                WeightForm::Canonical(matrix) => {
                     with_decode(matrix.format(), ToScratch { simd, matrix, row, scratch });
                     out.copy_from_slice(&scratch[..dim]);
                 }
-                Form::Packed(weight) => weight.decode_row(row, out),
+                WeightForm::Packed(weight) => weight.decode_row(row, out),
             }
             if self.scale != 1.0 {
                 simd.call(Scale { x: out, factor: self.scale });

@@ -10,7 +10,7 @@ use crate::gemm::amx::Amx;
 use crate::gemm::int8::Int8Gemm;
 use crate::gemm::packed_rows::{InputRows, PackedRowsCache};
 use crate::gemm::packed_weight::PackRowsTask;
-use crate::gemm::product::Input;
+use crate::gemm::product::GemmInput;
 use crate::pool::Pool;
 use crate::weight::Weight;
 
@@ -181,7 +181,7 @@ impl ExecCtx {
         &mut self,
         weights: &[&Weight],
         rows: InputRows<'_>,
-        work: impl FnOnce(&mut Self, Input<'_>, Option<PackRowsTask<'_>>),
+        work: impl FnOnce(&mut Self, GemmInput<'_>, Option<PackRowsTask<'_>>),
     ) {
         let mut packed_rows = std::mem::take(&mut self.packed_rows);
         let (input, first) = packed_rows.input(self, weights, rows);

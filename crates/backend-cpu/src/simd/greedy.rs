@@ -1,4 +1,4 @@
-//! The largest logit that each row may pick, found while the head is multiplied: logits never leave a task's scratch.
+//! The largest logit that each row may sample, found while the head is multiplied: logits never leave a task's scratch.
 
 use super::Scratch;
 use super::isa::{Isa, LANES, Task};
@@ -6,7 +6,7 @@ use super::math::Cap;
 use super::sample::{Largest, SampleArgs, first_largest};
 use crate::gemm::linear::{GemmPartition, GemmShape};
 use crate::gemm::packed_rows::InputRows;
-use crate::gemm::product::{ChannelMap, Input, Output, Product, RowMap};
+use crate::gemm::product::{ChannelMap, GemmInput, GemmOutput, Product, RowMap};
 use crate::pool::SharedSlice;
 use crate::reference::mask_out;
 use crate::simd::exec_ctx::ExecCtx;
@@ -28,7 +28,7 @@ pub(crate) struct GreedyHead<'a> {
 
 struct HeadTask<'a> {
     op: &'a GreedyHead<'a>,
-    input: Input<'a>,
+    input: GemmInput<'a>,
     partition: GemmPartition,
     rows: usize,
     /// Channels at a time.
@@ -49,7 +49,7 @@ impl Task for HeadTask<'_> {
             let some = start..channels.end.min(start + self.step);
             let wide = some.len();
             let logits = &mut logits[..rows.len() * wide];
-            let output = Output {
+            let output = GemmOutput {
                 data: SharedSlice::new(logits),
                 row_map: RowMap::Offset(rows.start),
                 stride: wide,

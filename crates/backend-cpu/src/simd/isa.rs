@@ -145,9 +145,9 @@ pub(crate) trait Isa: Copy + Send + Sync {
 
 /// For codes of `BITS` bits: the bytes that a shuffle must bring to each 32-bit lane (0x80 brings
 /// zero), and how far the lane is then shifted down.
-pub(crate) struct Spread<const BITS: usize>;
+pub(crate) struct CodeSpread<const BITS: usize>;
 
-impl<const BITS: usize> Spread<BITS> {
+impl<const BITS: usize> CodeSpread<BITS> {
     /// Four byte numbers per lane.
     pub(crate) const BYTES: [u8; 64] = {
         let mut bytes = [0x80; 64];
@@ -203,9 +203,9 @@ mod tests {
     ];
 
     /// Bits of everything that came out, in order.
-    struct Found<'a>(&'a mut Vec<u32>);
+    struct FoundBits<'a>(&'a mut Vec<u32>);
 
-    impl Found<'_> {
+    impl FoundBits<'_> {
         /// The bits of a NaN are not specified.
         fn float(&mut self, x: f32) {
             self.0.push(if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() });
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    impl Kernel for Found<'_> {
+    impl Kernel for FoundBits<'_> {
         type Out = ();
         #[inline(always)]
         fn run<S: Isa>(mut self, simd: S) {
@@ -345,7 +345,7 @@ mod tests {
 
     impl Task for Probe {
         fn run<S: Isa>(&self, simd: S, _index: usize, _scratch: &mut Scratch) {
-            simd.call(Found(&mut self.0.lock().expect("one task")));
+            simd.call(FoundBits(&mut self.0.lock().expect("one task")));
         }
     }
 

@@ -53,7 +53,7 @@ mod x86;
 pub(crate) use attention::{AttentionArgs, CarriedState, attention};
 pub(crate) use attention_inputs::{KeyRows, QueryHeads, Rotation, attention_inputs};
 pub(crate) use attention_tile::chunk_keys;
-pub(crate) use cluster::{Clusters, cluster_head};
+pub(crate) use cluster::{ClusterOperands, cluster_head};
 pub(crate) use delta::{DeltaArgs, delta_rule};
 pub(crate) use delta_gates::{GateArgs, delta_gates};
 pub(crate) use delta_inputs::{DeltaRows, Projected, delta_inputs};

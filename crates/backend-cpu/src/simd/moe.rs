@@ -9,7 +9,7 @@ use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};
 use super::math::exp;
 use crate::gemm::linear::{Gated, GemmPartition, GemmShape};
-use crate::gemm::product::{ChannelMap, Input, Output, Product, RowMap};
+use crate::gemm::product::{ChannelMap, GemmInput, GemmOutput, Product, RowMap};
 use crate::pool::SharedSlice;
 use crate::reference::index;
 use crate::simd::exec_ctx::{ExecCtx, part_of};
@@ -117,21 +117,21 @@ impl Task for ExpertTask<'_> {
         let own = RowMap::Gather { list, per_row: 1 };
         let stride = if self.hidden.is_some() { op.dim } else { op.ffn };
         let (data, store) = (self.out, Store::Set);
-        let output = Output { data, row_map: own, stride, first: 0, store, bias: &[] };
+        let output = GemmOutput { data, row_map: own, stride, first: 0, store, bias: &[] };
         let rows = 0..list.len();
         // SAFETY: an assignment is in one expert's list and parts of channels are disjoint; the operation's checks saw
         // to it that experts lie inside their stacks.
         unsafe {
             if let Some(hidden) = self.hidden {
                 let (matrix, base) = op.down.expert(expert);
-                let input = Input { data: hidden, row_map: own, packed: None };
+                let input = GemmInput { data: hidden, row_map: own, packed: None };
                 let channel_map = ChannelMap::Offset(base);
                 Product { matrix, channel_map, input, output, rows, channels }
                     .run(simd, scratch.floats());
             } else {
                 let weights = [op.gate.expert(expert), op.up.expert(expert)];
                 let row_map = RowMap::Gather { list, per_row: op.top_k };
-                let input = Input { data: op.x, row_map, packed: None };
+                let input = GemmInput { data: op.x, row_map, packed: None };
                 let activation = op.activation;
                 Gated { weights, input, output, rows, channels, activation }
                     .run(simd, scratch.floats());

@@ -3,7 +3,7 @@
 //! Conversions of f16 and prefetches are inline assembly: Rust has no stable intrinsics for them in the oldest version
 //! that builds this crate.
 
-use super::isa::{Isa, Kernel, LANES, Spread};
+use super::isa::{CodeSpread, Isa, Kernel, LANES};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::arch::is_aarch64_feature_detected as has;
@@ -54,7 +54,7 @@ pub(crate) use four;
 
 type Quad = [float32x4_t; 4];
 
-/// [`Spread`] for lanes of 16 bits, which hold the two bytes that a code can lie in.
+/// [`CodeSpread`] for lanes of 16 bits, which hold the two bytes that a code can lie in.
 struct Pairs<const BITS: usize>;
 
 impl<const BITS: usize> Pairs<BITS> {
@@ -63,7 +63,7 @@ impl<const BITS: usize> Pairs<BITS> {
         let mut bytes = [0; 32];
         let mut i = 0;
         while i < bytes.len() {
-            bytes[i] = Spread::<BITS>::BYTES[i / 2 * 4 + i % 2];
+            bytes[i] = CodeSpread::<BITS>::BYTES[i / 2 * 4 + i % 2];
             i += 1;
         }
         bytes
@@ -74,7 +74,7 @@ impl<const BITS: usize> Pairs<BITS> {
         let mut shifts = [0; LANES];
         let mut lane = 0;
         while lane < LANES {
-            shifts[lane] = -(Spread::<BITS>::SHIFTS[lane] as i16);
+            shifts[lane] = -(CodeSpread::<BITS>::SHIFTS[lane] as i16);
             lane += 1;
         }
         shifts

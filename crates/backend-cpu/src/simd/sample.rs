@@ -37,7 +37,7 @@ impl SampleArgs<'_> {
         SampleRow::from_words(&self.rows[i * SampleRow::WORDS..(i + 1) * SampleRow::WORDS])
     }
 
-    /// How many of the rows are the largest of the logits they may pick; what they point into is checked.
+    /// How many of the rows are the largest of the logits they may sample; what they point into is checked.
     pub(crate) fn greedy_rows(&self, rows: usize) -> Result<usize, BackendError> {
         self.rows_that(is_greedy, rows)
     }
@@ -61,7 +61,7 @@ impl SampleArgs<'_> {
     }
 }
 
-/// Whether a row is no more than the largest of the logits it may pick.
+/// Whether a row is no more than the largest of the logits it may sample.
 fn is_greedy(row: &SampleRow) -> bool {
     row.temperature == 0.0 && row.history_len == 0 && !row.has_penalties()
 }

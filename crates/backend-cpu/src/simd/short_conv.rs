@@ -1,8 +1,8 @@
 //! The short convolution. See [`forerun_backend::op::ShortConv`] for the math and the state.
 //!
 //! # Layout
-//! A task is one span and a range of channels, lanes along channels. It keeps the last `K` rows it has seen in scratch, as a
-//! ring: first the rows before the span (window, pending log rows), then each row of the span times its gate. So
+//! A task is one span and a range of channels, lanes along channels. It keeps the last `K` rows it has seen in scratch,
+//! as a ring: first the rows before the span (window, pending log rows), then each row of the span times its gate. So
 //! window and log may be written as soon as the ring has what they held.
 
 use super::Scratch;

@@ -22,7 +22,7 @@ const ROTATED: usize = 760_000_000;
 const MADE: usize = 256;
 
 /// Copies of one weight in different memory.
-struct Copies {
+struct WeightCopies {
     weights: Vec<DeviceWeight>,
     bytes: usize,
 }
@@ -31,7 +31,7 @@ fn copies(
     gpu: &mut Gpu,
     (name, format): (&str, Format),
     [rows, cols]: [usize; 2],
-) -> Result<Copies, Box<dyn Error>> {
+) -> Result<WeightCopies, Box<dyn Error>> {
     let made = formats::matrix(&mut Rng::named("bench"), [MADE, cols], (name, format))?;
     let layout = PackedLayout { rows, ..PackedLayout::of(&made) };
     let part = pack(&made, &PackedLayout { rows: MADE, ..layout }, 0..MADE / TILE);
@@ -47,7 +47,7 @@ fn copies(
         let at = at.offset((i * bytes) as u64);
         DeviceWeight { rows, cols, format, bytes, at, layout: Some(layout) }
     };
-    Ok(Copies { weights: (0..count).map(weight).collect(), bytes })
+    Ok(WeightCopies { weights: (0..count).map(weight).collect(), bytes })
 }
 
 /// GB/s of a copy within the device, read and written.

@@ -54,13 +54,13 @@ fn error(found: &[f32], x: &[f32], matrix: &Matrix) -> f64 {
     off / largest
 }
 
-struct Run<'a> {
+struct CheckRun<'a> {
     driver: &'a mut dyn Driver,
     products: Products,
     out: [Address; 2],
 }
 
-impl Run<'_> {
+impl CheckRun<'_> {
     /// The product of the first rows of `x`, or with a second weight what a gate makes of both.
     fn product(
         &mut self,
@@ -97,7 +97,7 @@ pub(crate) fn run(driver: &mut dyn Driver, widths: bool) -> Result<(), Box<dyn E
     let most = if widths { WIDTHS.into_iter().max().unwrap_or(1) } else { HASHED };
     let out = [most * 272; 2].map(|numbers| driver.alloc(numbers as u64 * 4));
     let [first, second] = out;
-    let mut run = Run { driver, products: Products::default(), out: [first?, second?] };
+    let mut run = CheckRun { driver, products: Products::default(), out: [first?, second?] };
     let mut unequal = 0;
     for (name, format) in formats() {
         for [rows, cols] in SHAPES {

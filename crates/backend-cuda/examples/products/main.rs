@@ -1,7 +1,8 @@
 //! Products on a GPU: their bits, and their time next to a copy's.
 //!
-//! `products check` prints a hash of every product and compares kernels; `products check emulated` prints the same hashes from the kernels on the
-//! CPU. `products bench` prints microseconds and GB/s for each format, shape and number of rows.
+//! `products check` prints a hash of every product and compares kernels; `products check emulated` prints the same
+//! hashes from the kernels on the CPU. `products bench` prints microseconds and GB/s for each format, shape and number
+//! of rows.
 
 mod bench;
 mod check;

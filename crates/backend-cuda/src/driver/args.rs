@@ -2,7 +2,7 @@
 
 use super::Address;
 
-/// Room for the largest struct.
+/// Bytes of the largest struct.
 const ROOM: usize = 512;
 
 /// The fields of a kernel's struct in order; each stands where C would put it.

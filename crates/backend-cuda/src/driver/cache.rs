@@ -1,7 +1,7 @@
 //! Compiled kernels on disk, under the user's cache folder.
 //!
-//! A file's name is a hash of everything its contents follow from. Files appear whole, by renaming, so two processes may
-//! write at once; what cannot be written is compiled again the next time.
+//! A file's name is a hash of everything its contents follow from. Files appear whole, by renaming, so two processes
+//! may write at once; what cannot be written is compiled again the next time.
 
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};

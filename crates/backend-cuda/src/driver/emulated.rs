@@ -1,7 +1,7 @@
 //! The driver that runs kernels on the CPU: their text goes through g++ into a library of one module.
 //!
-//! Device memory is host memory, and a launch has ended when it returns. Libraries are kept in a folder under a name that
-//! follows from the text, so a text is compiled once.
+//! Device memory is host memory, and a launch has ended when it returns. Libraries are kept in a folder under a name
+//! that follows from the text, so a text is compiled once.
 
 use super::{
     Address, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, MemoryInfo,
@@ -24,14 +24,14 @@ const ALIGN: usize = 256;
 const POISON: u8 = 0xff;
 
 type KernelEntry = unsafe extern "C" fn(*const c_void);
-type Run =
+type RunFn =
     unsafe extern "C" fn(KernelEntry, *const c_void, *const u32, *const u32, u32) -> *const c_char;
 
 /// One module: its library runs one launch at a time.
-struct Loaded {
+struct LoadedModule {
     name: String,
     library: Library,
-    run: Run,
+    run: RunFn,
 }
 
 struct LoadedKernel {
@@ -45,7 +45,7 @@ struct LoadedKernel {
 pub struct Emulated {
     properties: Properties,
     folder: PathBuf,
-    modules: Vec<Arc<Mutex<Loaded>>>,
+    modules: Vec<Arc<Mutex<LoadedModule>>>,
     kernels: Vec<LoadedKernel>,
     memory: HashMap<u64, Layout>,
     /// Bytes allocated, of [`Emulated::TOTAL`].
@@ -54,7 +54,7 @@ pub struct Emulated {
 }
 
 /// Libraries of this process by file: a second copy would be the same one, with the same shared memory.
-static LOADED: Mutex<Option<HashMap<PathBuf, Arc<Mutex<Loaded>>>>> = Mutex::new(None);
+static LOADED: Mutex<Option<HashMap<PathBuf, Arc<Mutex<LoadedModule>>>>> = Mutex::new(None);
 
 impl Emulated {
     /// Bytes of device memory.
@@ -78,7 +78,8 @@ impl Emulated {
         }
     }
 
-    /// Options of g++: the arithmetic that CUDA's are chosen for, and fused multiply-adds as instructions where there are any.
+    /// Options of g++: the arithmetic that CUDA's are chosen for, and fused multiply-adds as instructions where there
+    /// are any.
     fn options() -> Vec<&'static str> {
         let mut options = vec![
             "-std=c++17",
@@ -131,14 +132,14 @@ impl Emulated {
         Ok(to)
     }
 
-    fn open(path: &Path, name: &str) -> Result<Loaded, DriverError> {
+    fn open(path: &Path, name: &str) -> Result<LoadedModule, DriverError> {
         // SAFETY: the library was made of our text, which does nothing when it is loaded.
         let library = unsafe { Library::new(path) };
         let library = library.map_err(|why| DriverError::call("dlopen", why))?;
         // SAFETY: emulated.h defines the function with this type.
-        let run = unsafe { library.get::<Run>(b"forerun_launch") };
+        let run = unsafe { library.get::<RunFn>(b"forerun_launch") };
         let run = *run.map_err(|why| DriverError::call("forerun_launch", why))?;
-        Ok(Loaded { name: name.to_owned(), library, run })
+        Ok(LoadedModule { name: name.to_owned(), library, run })
     }
 }
 
@@ -180,14 +181,16 @@ impl Driver for Emulated {
     }
 
     unsafe fn copy_in(&mut self, to: Address, from: &[u8]) -> Result<(), DriverError> {
-        // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_in`), which no slice of the caller overlaps.
+        // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_in`), which no slice of the caller
+        // overlaps.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.0 as *mut u8, from.len()) };
         Ok(())
     }
 
     unsafe fn copy_out(&mut self, from: Address, to: &mut [u8]) -> Result<(), DriverError> {
         if !to.is_empty() {
-            // SAFETY: the bytes at `from` are memory of this driver (contract of `copy_out`), which was zeroed when it was made.
+            // SAFETY: the bytes at `from` are memory of this driver (contract of `copy_out`), which was zeroed when it
+            // was made.
             to.copy_from_slice(unsafe { slice::from_raw_parts(from.0 as *const u8, to.len()) });
         }
         Ok(())
@@ -254,8 +257,8 @@ impl Driver for Emulated {
             *word = u64::from_ne_bytes(whole);
         }
         let module = self.modules[kernel.module].lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the entry and its library live on, the struct has the kernel's size, the lock keeps other launches of this
-        // library away, and what the struct points at is memory of this driver (contract of `launch`).
+        // SAFETY: the entry and its library live on, the struct has the kernel's size, the lock keeps other launches of
+        // this library away, and what the struct points at is memory of this driver (contract of `launch`).
         let why = unsafe {
             let (grid, block) = (launch.grid.as_ptr(), launch.block.as_ptr());
             (module.run)(kernel.entry, aligned.as_ptr().cast(), grid, block, launch.shared)

@@ -1,7 +1,8 @@
 //! The driver of a GPU: the only file that names cudarc.
 //!
 //! CUDA's libraries are loaded when a device is opened; the binary runs without them. Kernels go through NVRTC to
-//! machine code, which is kept on disk under a name that follows from the text, the architecture and the compiler's version.
+//! machine code, which is kept on disk under a name that follows from the text, the architecture and the compiler's
+//! version.
 
 use super::{
     Address, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, MemoryInfo,
@@ -290,7 +291,8 @@ impl Driver for Gpu {
 
     unsafe fn free(&mut self, address: Address) -> Result<(), DriverError> {
         self.synchronize()?;
-        // SAFETY: `address` is memory of this driver (contract of `free`), and the queue, which may still use it, is empty.
+        // SAFETY: `address` is memory of this driver (contract of `free`), and the queue, which may still use it, is
+        // empty.
         unsafe { result::free_sync(address.0) }.map_err(failed("cuMemFree"))
     }
 
@@ -299,8 +301,8 @@ impl Driver for Gpu {
         if from.is_empty() {
             return Ok(());
         }
-        // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_in`). The copy reads `from` before it returns:
-        // CUDA stages memory that is not pinned.
+        // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_in`). The copy reads `from` before it
+        // returns: CUDA stages memory that is not pinned.
         unsafe { result::memcpy_htod_async(to.0, from, self.stream) }
             .map_err(failed("cuMemcpyHtoDAsync"))
     }
@@ -308,8 +310,8 @@ impl Driver for Gpu {
     unsafe fn copy_out(&mut self, from: Address, to: &mut [u8]) -> Result<(), DriverError> {
         self.bind()?;
         for (i, part) in to.chunks_mut(STAGING).enumerate() {
-            // SAFETY: `part.len() <= STAGING`, the size of `staging`, which nobody else uses and which is read after the stream
-            // is idle; the bytes at `from` are memory of this driver (contract of `copy_out`).
+            // SAFETY: `part.len() <= STAGING`, the size of `staging`, which nobody else uses and which is read after
+            // the stream is idle; the bytes at `from` are memory of this driver (contract of `copy_out`).
             unsafe {
                 let staging = std::slice::from_raw_parts_mut(self.staging, part.len());
                 let at = from.0 + (i * STAGING) as u64;
@@ -426,8 +428,8 @@ impl Driver for Gpu {
             Some(signal) => signal,
             None => signal()?,
         };
-        // SAFETY: the signal was taken from the unused ones, so nothing waits for its event or writes its `report`, which is pinned
-        // memory of this size; `report` on the device is a `FaultReport` (contract of `mark`).
+        // SAFETY: the signal was taken from the unused ones, so nothing waits for its event or writes its `report`,
+        // which is pinned memory of this size; `report` on the device is a `FaultReport` (contract of `mark`).
         unsafe {
             let words = &mut *signal.report;
             result::memcpy_dtoh_async(words, report.0, self.stream)
@@ -473,7 +475,8 @@ impl Drop for Gpu {
         if self.bind().is_err() {
             return;
         }
-        // SAFETY: everything was made by this driver and is not used again. Errors are ignored: `drop` cannot return them.
+        // SAFETY: everything was made by this driver and is not used again. Errors are ignored: `drop` cannot return
+        // them.
         unsafe {
             let _ = result::stream::synchronize(self.stream);
             for signal in

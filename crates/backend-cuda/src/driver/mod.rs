@@ -115,8 +115,8 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Whether the kernel may start before the one queued before it has ended (programmatic dependent launch, from sm_90
-    /// on); it calls `wait_for_previous` before it reads that kernel's results.
+    /// Whether the kernel may start before the one queued before it has ended (programmatic dependent launch, from
+    /// sm_90 on); it calls `wait_for_previous` before it reads that kernel's results.
     pub dependent: bool,
     /// The kernel's struct.
     pub args: &'a Args,
@@ -272,8 +272,8 @@ pub trait Driver: Send {
     /// Queues a kernel.
     ///
     /// # Safety
-    /// `launch.args` has the fields of the kernel's parameter struct in their order, and everything that the kernel reads and
-    /// writes through their addresses, for this grid, is memory of this driver.
+    /// `launch.args` has the fields of the kernel's parameter struct in their order, and everything that the kernel
+    /// reads and writes through their addresses, for this grid, is memory of this driver.
     unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DriverError>;
 
     /// Marks the end of the queue, and has the words at `report` brought to the host by then.

@@ -102,7 +102,7 @@ fn attend(device: &mut Device, part: AttentionPart) -> Done {
         rows * blocks_of_row < 2 * device.queue.driver().properties().multiprocessors as usize;
     let partial = (rows * op.heads * chunks * (head_dim + 2)).saturating_mul(4);
     let spread = few && chunks > 1 && chunks < 65536 && partial <= MOST_PARTIAL;
-    let room = if spread { device.queue.scratch(partial as u64)? } else { Address::NULL };
+    let scratch = if spread { device.queue.scratch(partial as u64)? } else { Address::NULL };
     let memory = &device.memory;
     let args = Args::new()
         .with(memory.at(op.q))
@@ -112,7 +112,7 @@ fn attend(device: &mut Device, part: AttentionPart) -> Done {
         .with(memory.at(op.span_of))
         .with(memory.at(op.tables))
         .with(memory.at(op.out))
-        .with(room)
+        .with(scratch)
         .with(memory.at(part.state))
         .with(device.queue.fault)
         .with(op.window.map_or(u64::MAX, |window| window as u64))

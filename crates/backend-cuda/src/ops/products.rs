@@ -149,7 +149,7 @@ fn experts_by_element(device: &mut Device, op: Experts, call: &products::Experts
         device.weights.fields(args, rows.weight).size(rows.first).size(rows.stride)
     };
     let memory = &device.memory;
-    let picks = op.chosen.len;
+    let routed = op.chosen.len;
     let args = [op.gate, op.up, op.down].into_iter().fold(Args::new(), stack);
     let args = args
         .with(memory.at(op.x))
@@ -165,22 +165,23 @@ fn experts_by_element(device: &mut Device, op: Experts, call: &products::Experts
         .size(op.dim)
         .with(is_gelu(op.activation));
     let queue = &mut device.queue;
-    queue.run((&CANONICAL, "experts_hidden"), [op.ffn.div_ceil(8), picks, 1], 256, &args)?;
-    queue.run((&CANONICAL, "experts_down"), [op.dim.div_ceil(8), picks, 1], 256, &args)?;
-    // SAFETY: `out` and `partial` are views of the sizes that `Experts::describe` checks, and `experts_down` wrote `partial`.
+    queue.run((&CANONICAL, "experts_hidden"), [op.ffn.div_ceil(8), routed, 1], 256, &args)?;
+    queue.run((&CANONICAL, "experts_down"), [op.dim.div_ceil(8), routed, 1], 256, &args)?;
+    // SAFETY: `out` and `partial` are views of the sizes that `Experts::describe` checks, and `experts_down` wrote
+    // `partial`.
     Ok(unsafe { device.products.combine(queue.driver_mut(), call) }?)
 }
 
 pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {
     let Some(members) = device.weights.info(op.members) else { return Ok(()) };
     let rows = op.scores.len / op.clusters;
-    let picks = rows * op.top_k;
-    let (pairs, share) = (picks * members.cols, op.top_k * members.cols);
+    let routed = rows * op.top_k;
+    let (pairs, share) = (routed * members.cols, op.top_k * members.cols);
     // The number of runs, the runs, and four lists.
-    let room = device.queue.scratch((256 + 4 * picks + 28 * pairs) as u64)?;
-    let runs = room.offset(256);
+    let scratch = device.queue.scratch((256 + 4 * routed + 28 * pairs) as u64)?;
+    let runs = scratch.offset(256);
     let chosen = runs.offset(16 * pairs as u64);
-    let tokens = chosen.offset(4 * picks as u64);
+    let tokens = chosen.offset(4 * routed as u64);
     let [logits, list] = [1, 2].map(|i| tokens.offset(i * 4 * pairs as u64));
     let args = device.weights.fields(Args::new(), op.head);
     let args = device
@@ -194,7 +195,7 @@ pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {
         .with(logits)
         .with(runs)
         .with(list)
-        .with(room)
+        .with(scratch)
         .with(device.queue.fault)
         .with(site("cluster_head"))
         .size(op.clusters)
@@ -206,9 +207,9 @@ pub(crate) fn cluster_head(device: &mut Device, op: ClusterHead) -> Done {
     queue.run((&CANONICAL, "cluster_choose"), [rows.div_ceil(8), 1, 1], 256, &args)?;
     queue.run((&CANONICAL, "cluster_tokens"), [pairs.div_ceil(256), 1, 1], 256, &args)?;
     let call =
-        GatheredRows { x, weight, pairs, share, tiles: runs, count: room, list, out: logits };
-    // SAFETY: `OpDesc::check` compared views and weights; `scratch` holds the count, a run of 16 bytes and three words for each
-    // pair, and a word for each chosen cluster.
+        GatheredRows { x, weight, pairs, share, tiles: runs, count: scratch, list, out: logits };
+    // SAFETY: `OpDesc::check` compared views and weights; `scratch` holds the count, a run of 16 bytes and three words
+    // for each pair, and a word for each chosen cluster.
     let done = unsafe { device.products.gathered(queue.driver_mut(), &call, device.precision) }?;
     if !done {
         queue.run((&CANONICAL, "cluster_logits"), [pairs.div_ceil(8), 1, 1], 256, &args)?;

@@ -10,22 +10,23 @@ use crate::queue::site;
 use forerun_backend::op::{HeadSample, HistoryEntry, Sample};
 
 pub(crate) fn sample(device: &mut Device, op: Sample) -> Done {
-    let room = device.queue.scratch(4 * op.logits.len as u64)?;
-    choose(device, op, room)
+    let scratch = device.queue.scratch(4 * op.logits.len as u64)?;
+    choose(device, op, scratch)
 }
 
-/// The head multiplies in full precision even in `Precision::Half`. Logits that no later operation reads are adjusted in place.
+/// The head multiplies in full precision even in `Precision::Half`. Logits that no later operation reads are adjusted
+/// in place.
 pub(crate) fn head_sample(device: &mut Device, op: HeadSample) -> Done {
     let (product, cap, choice) = op.parts();
     linear_in(device, product, Precision::Exact)?;
     if let Some(cap) = cap {
         softcap(device, cap)?;
     }
-    let room = device.memory.at(choice.logits);
-    choose(device, choice, room)
+    let scratch = device.memory.at(choice.logits);
+    choose(device, choice, scratch)
 }
 
-fn choose(device: &mut Device, op: Sample, room: Address) -> Done {
+fn choose(device: &mut Device, op: Sample, scratch: Address) -> Done {
     let memory = &device.memory;
     let args = Args::new()
         .with(memory.at(op.logits))
@@ -34,7 +35,7 @@ fn choose(device: &mut Device, op: Sample, room: Address) -> Done {
         .with(memory.at(op.ids))
         .with(memory.at(op.masks))
         .with(memory.at(op.out))
-        .with(room)
+        .with(scratch)
         .with(device.queue.fault)
         .with(site("sample"))
         .size(op.candidates)

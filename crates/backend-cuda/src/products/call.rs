@@ -202,14 +202,15 @@ impl Products {
             columns = Some((kind.planes, made));
             let shape = ProductSpec { tokens: x.rows, add: first.add, ..ProductSpec::default() };
             let parts: Vec<WeightPart> = now.into_iter().map(WeightPart::from).collect();
-            // SAFETY: `made` are the columns of `x` for this layout's planes and tiles; `parts` are outputs with weights of this
-            // packed format, valid by the contract of this function.
+            // SAFETY: `made` are the columns of `x` for this layout's planes and tiles; `parts` are outputs with
+            // weights of this packed format, valid by the contract of this function.
             unsafe { self.multiply(driver, &layout, made, &parts, shape)? };
         }
         Ok(())
     }
 
-    /// `out = act(x Gᵀ) · (x Uᵀ)` with gate and up as `outputs`; false, and nothing done, where the two weights have no kernel in common.
+    /// `out = act(x Gᵀ) · (x Uᵀ)` with gate and up as `outputs`; false, and nothing done, where the two weights have no
+    /// kernel in common.
     ///
     /// # Safety
     /// `x` and `outputs` are [valid](super#safety).
@@ -242,7 +243,8 @@ impl Products {
             let gate_of = Some(activation);
             let shape = ProductSpec { tokens: x.rows, gate: gate_of, ..ProductSpec::default() };
             let parts = [WeightPart::from(&gate), WeightPart::from(&up)];
-            // SAFETY: `columns` were made of `x` for this layout; both parts are valid outputs of the same packed format.
+            // SAFETY: `columns` were made of `x` for this layout; both parts are valid outputs of the same packed
+            // format.
             unsafe { self.multiply(driver, &layout, columns, &parts, shape)? };
         }
         Ok(true)
@@ -266,7 +268,7 @@ impl Products {
             ColumnOrder::Tiled => self.tiles(layout, columns, parts, driver.properties()),
             ColumnOrder::Steps => None,
         };
-        let ld = tiles.map_or(columns.next_multiple_of(STEP_COLUMNS), |tiles| tiles.room());
+        let ld = tiles.map_or(columns.next_multiple_of(STEP_COLUMNS), |tiles| tiles.padded_rows());
         let at = self.columns.of(driver, ld * depth * 2)?;
         let sums = if levels == 0 { 0 } else { 4 * (depth / 16) * ld * 4 };
         let sums = self.sums.of(driver, sums)?;
@@ -284,7 +286,8 @@ impl Products {
             .with(levels)
             .with(u32::from(tiles.is_some()))
             .with(x.norm.map_or(0.0, |norm| norm.eps));
-        // SAFETY: `at` has `ld · depth` bf16 and `sums` the four levels of groups; `x` is valid by the contract of this function.
+        // SAFETY: `at` has `ld · depth` bf16 and `sums` the four levels of groups; `x` is valid by the contract of this
+        // function.
         unsafe { driver.launch(&after(kernel, x.rows as u32, 256, &args))? };
         Ok(Columns { at, sums, ld, depth, parts, tiles })
     }
@@ -292,9 +295,9 @@ impl Products {
     /// Multiplies columns with weights of one kind.
     ///
     /// # Safety
-    /// `columns` were made by [`Products::split`] for this layout and hold `shape.tokens` rows (divided by `shape.share`); each
-    /// part is a [valid](super#safety) output whose weight has the packed format of `layout`; `shape.groups` hold
-    /// tiles, their count and a list of all pairs, as `product_route` writes them.
+    /// `columns` were made by [`Products::split`] for this layout and hold `shape.tokens` rows (divided by
+    /// `shape.share`); each part is a [valid](super#safety) output whose weight has the packed format of `layout`;
+    /// `shape.groups` hold tiles, their count and a list of all pairs, as `product_route` writes them.
     pub(super) unsafe fn multiply(
         &mut self,
         driver: &mut dyn Driver,
@@ -323,8 +326,8 @@ impl Products {
             grid: [units, tiles.min(MOST_Y) as u32, 1],
             ..after(kernel, 1, 32 * layout.segments() as u32, &args)
         };
-        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; `grid.x` are the units of all
-        // parts.
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function;
+        // `grid.x` are the units of all parts.
         unsafe { driver.launch(&launch) }
     }
 

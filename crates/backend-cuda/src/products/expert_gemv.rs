@@ -61,8 +61,8 @@ impl Products {
         let stage = if blocks.is_multiple_of(2) && tiles == 1 { 2 } else { 1 };
         let stage_bytes = stage * layout.kind.block_bytes();
         let total = warps * tiles * 512;
-        let room = properties.shared_per_block as usize - total - SPARE;
-        let slots = (room / (warps * stage_bytes)).clamp(2, MOST_SLOTS);
+        let available = properties.shared_per_block as usize - total - SPARE;
+        let slots = (available / (warps * stage_bytes)).clamp(2, MOST_SLOTS);
         let slots = slots.min((2 * blocks / stage).max(2));
         let at_total = (warps * slots * 8).next_multiple_of(1024) + warps * slots * stage_bytes;
         let row_units = parts[0].rows.div_ceil(TILE);
@@ -88,8 +88,8 @@ impl Products {
             dependent: true,
             ..Launch::line(kernel, grid as u32, 32 * warps as u32, &args)
         };
-        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; `at_total + total` bytes of shared
-        // memory hold the rings and the sums behind them.
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function;
+        // `at_total + total` bytes of shared memory hold the rings and the sums behind them.
         unsafe { driver.launch(&launch) }
     }
 }

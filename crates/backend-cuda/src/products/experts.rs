@@ -136,8 +136,9 @@ impl Products {
         down: &PackedLayout,
         precision: Precision,
     ) -> Result<(), DriverError> {
-        // SAFETY: `op` is valid by the contract of this function; columns are made for the layout they are multiplied with, the
-        // first product writes `op.hidden` (or the next columns), which the second reads, and the second writes `op.partial`.
+        // SAFETY: `op` is valid by the contract of this function; columns are made for the layout they are multiplied
+        // with, the first product writes `op.hidden` (or the next columns), which the second reads, and the second
+        // writes `op.partial`.
         unsafe {
             let columns = general_columns(op.x.rows * op.top_k * precision.parts());
             let groups = Some(self.route(driver, op, columns, precision.parts())?);
@@ -161,8 +162,8 @@ impl Products {
     /// read it together.
     ///
     /// # Safety
-    /// As [`Products::experts`]; `gate` is the layout of the gate and up stacks, `down` that of the down stack, and every
-    /// expert begins with a tile.
+    /// As [`Products::experts`]; `gate` is the layout of the gate and up stacks, `down` that of the down stack, and
+    /// every expert begins with a tile.
     unsafe fn gemv_experts(
         &mut self,
         driver: &mut dyn Driver,
@@ -174,10 +175,12 @@ impl Products {
         let (pairs, parts) = (op.x.rows * op.top_k, precision.parts());
         let direct = op.x.rows <= FEW_ROWS;
         let columns = if parts == 1 || direct { 8 } else { 16 };
-        // The first product can write the second's columns directly where the second needs no group sums and no padding.
+        // The first product can write the second's columns directly where the second needs no group sums and no
+        // padding.
         let joined = down.kind.planes == 1 && !down.kind.offset && down.depth() == op.ffn;
-        // SAFETY: `op` is valid by the contract of this function; columns are made for the layout they are multiplied with, the
-        // first product writes `op.hidden` (or the next columns), which the second reads, and the second writes `op.partial`.
+        // SAFETY: `op` is valid by the contract of this function; columns are made for the layout they are multiplied
+        // with, the first product writes `op.hidden` (or the next columns), which the second reads, and the second
+        // writes `op.partial`.
         unsafe {
             let groups = if direct { None } else { Some(self.route(driver, op, columns, parts)?) };
             let spec = ColumnSpec::steps(gate.kind, precision);
@@ -244,8 +247,8 @@ impl Products {
             .size(pairs)
             .size(op.experts)
             .size(most);
-        // SAFETY: `at` has 256 bytes for the count, 16 for each tile and 4 for each pair; `op.chosen` is valid by the contract of
-        // this function, and the kernel checks the experts in it.
+        // SAFETY: `at` has 256 bytes for the count, 16 for each tile and 4 for each pair; `op.chosen` is valid by the
+        // contract of this function, and the kernel checks the experts in it.
         unsafe { driver.launch(&after(kernel, 1, 1024, &args))? };
         Ok(groups)
     }
@@ -272,8 +275,8 @@ impl Products {
             .size(op.top_k)
             .with(u32::from(op.add));
         let blocks = (op.x.rows * op.x.dim).div_ceil(256) as u32;
-        // SAFETY: `partial`, `weights` and `out` have the sizes that their fields state, and the grid has a thread for each f32
-        // of `out`.
+        // SAFETY: `partial`, `weights` and `out` have the sizes that their fields state, and the grid has a thread for
+        // each f32 of `out`.
         unsafe { driver.launch(&after(kernel, blocks, 256, &args)) }
     }
 }

@@ -26,8 +26,8 @@ pub struct GatheredRows {
 }
 
 impl Products {
-    /// Multiplies pairs, with the bits that [`Products::linears`] gives them; false, and nothing done, where the weight is
-    /// plain.
+    /// Multiplies pairs, with the bits that [`Products::linears`] gives them; false, and nothing done, where the weight
+    /// is plain.
     ///
     /// # Safety
     /// `op` is [valid](super#safety).
@@ -49,8 +49,8 @@ impl Products {
         let (at, out) = (op.weight.at, op.out);
         let part = WeightPart { at, bias: None, out, first: 0, stride: 1, rows: 1 };
         let spec = ColumnSpec::steps(layout.kind, precision);
-        // SAFETY: `op.x` is valid by the contract of this function and as wide as the weight; the columns are made of it for
-        // this layout, and the part writes `op.pairs` f32 at `op.out`.
+        // SAFETY: `op.x` is valid by the contract of this function and as wide as the weight; the columns are made of
+        // it for this layout, and the part writes `op.pairs` f32 at `op.out`.
         unsafe {
             let columns = self.split(driver, op.x, &layout, spec)?;
             self.multiply(driver, &layout, columns, &[part], shape)?;

@@ -47,7 +47,7 @@ impl ColumnTiles {
     }
 
     /// Columns of memory that the activations take.
-    pub(super) const fn room(&self) -> usize {
+    pub(super) const fn padded_rows(&self) -> usize {
         (self.count - 1) * self.used + self.columns
     }
 
@@ -66,8 +66,8 @@ impl ColumnTiles {
         let behind = if split { PASSING.max(self.columns * 512) } else { PASSING };
         let stage = self.stage_bytes(layout.kind);
         // The first KiB has the barriers; the dynamic memory may begin in the middle of another.
-        let room = properties.shared_per_block as usize - 2048 - behind;
-        let slots = (room / stage).min(MOST_SLOTS);
+        let available = properties.shared_per_block as usize - 2048 - behind;
+        let slots = (available / stage).min(MOST_SLOTS);
         (slots, 2048 + slots * stage + behind)
     }
 }
@@ -117,8 +117,8 @@ impl Products {
             dependent: true,
             ..Launch::line(kernel, blocks as u32, 384, &args)
         };
-        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; `shared` bytes hold the barriers,
-        // `slots` stages and what lies behind them (`ColumnTiles::shared`).
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function;
+        // `shared` bytes hold the barriers, `slots` stages and what lies behind them (`ColumnTiles::shared`).
         unsafe { driver.launch(&launch) }
     }
 }

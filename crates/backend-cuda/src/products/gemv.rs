@@ -112,12 +112,12 @@ impl GemvSizes {
         let sums = x + up(self.segments * self.columns * (page * stage * 256 + 64));
         let total = sums + up(self.segments * page * stage * group_sums);
         let saved = total + up(warps * tiles * 32 * SUMS);
-        let room = self.shared.checked_sub(saved)?;
+        let available = self.shared.checked_sub(saved)?;
         let item = warps * tiles * 32 * SUMS;
         let batch = match pages {
             1 => items,
             // A pair's two items stay together.
-            _ => items.min(room / item / self.subs * self.subs),
+            _ => items.min(available / item / self.subs * self.subs),
         };
         // Activations are copied again for each batch, so a batch of one item costs more than it saves.
         if batch == 0 || (batch < items && batch < 2) {
@@ -169,8 +169,8 @@ impl Products {
             dependent: true,
             ..Launch::line(kernel, blocks, 32 * plan.warps as u32, &args)
         };
-        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; the plan's offsets end at
-        // `plan.bytes`, which `SharedMemoryPlan` keeps within a block's shared memory.
+        // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; the
+        // plan's offsets end at `plan.bytes`, which `SharedMemoryPlan` keeps within a block's shared memory.
         unsafe { driver.launch(&launch)? };
         Ok(true)
     }

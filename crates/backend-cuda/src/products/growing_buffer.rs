@@ -10,8 +10,8 @@ pub(super) struct GrowingBuffer {
 }
 
 impl GrowingBuffer {
-    /// At least `bytes`; the contents are not kept. A smaller buffer is leaked, not freed: recorded launches may still have its
-    /// address.
+    /// At least `bytes`; the contents are not kept. A smaller buffer is leaked, not freed: recorded launches may still
+    /// have its address.
     pub(super) fn of(
         &mut self,
         driver: &mut dyn Driver,

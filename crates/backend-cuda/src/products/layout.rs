@@ -1,12 +1,12 @@
 //! The packed layout of weights in device memory.
 //!
 //! # Layout
-//! A weight is cut into tiles of 16 rows, and a tile's columns into blocks of 128. A block is one run of bytes: first its
-//! codes, ordered so that a lane's 16-byte load is the `A` operand of `mma.m16n8k16`, then its scales. Rows and columns
-//! that fill the last tile and block up are zeros, which add nothing.
+//! A weight is cut into tiles of 16 rows, and a tile's columns into blocks of 128. A block is one run of bytes: first
+//! its codes, ordered so that a lane's 16-byte load is the `A` operand of `mma.m16n8k16`, then its scales. Rows and
+//! columns that fill the last tile and block up are zeros, which add nothing.
 //!
-//! A number that needs more bits than bfloat16 has is stored as the sum of several (*planes*), each a k16 step of its own
-//! with the same activations; a weight of `p` planes is `p` times as deep.
+//! A number that needs more bits than bfloat16 has is stored as the sum of several (*planes*), each a k16 step of its
+//! own with the same activations; a weight of `p` planes is `p` times as deep.
 
 use forerun_base::{Codes, DType, Format, Matrix, f16_to_f32, f32_to_bf16, f32_to_f16};
 use forerun_base::{bf16_to_f32, e4m3_to_f32};

@@ -3,19 +3,20 @@
 //! # Numerics
 //! Weights are the 16-row operand of the tensor core, rows of activations its columns. Which sums are made in which
 //! order follows from the weight alone (see `product.cuh`), and every kernel keeps to it, so a row has the same bits in
-//! any number of rows, whichever kernel is chosen. In [`Precision::Half`] an activation is the bfloat16 nearest to it; in
-//! [`Precision::Exact`] it is the sum of three, each a column of its own.
+//! any number of rows, whichever kernel is chosen. In [`Precision::Half`] an activation is the bfloat16 nearest to it;
+//! in [`Precision::Exact`] it is the sum of three, each a column of its own.
 //!
 //! # Safety
-//! A kernel checks no sizes, so the functions that launch one are unsafe. Their operands are *valid* when all of this lies in
-//! memory of the driver that they are given (see [`Driver`]):
+//! A kernel checks no sizes, so the functions that launch one are unsafe. Their operands are *valid* when all of this
+//! lies in memory of the driver that they are given (see [`Driver`]):
 //!
 //! - [`ProductInput`]: `rows · dim` f32 at `at`; `dim` f32 at the norm's weight, if there is one.
 //! - [`DeviceWeight`]: made by [`DeviceWeight::upload`] on this driver.
-//! - [`ProductOutput`]: `weight.cols` is the input's `dim`, `channels <= weight.rows`; `rows · channels` f32 at `at`, which no
-//!   other operand of the call overlaps; `channels` f32 at `bias`, if there is one.
-//! - [`ExpertsCall`] and [`GatheredRows`]: arrays of the types and sizes that the fields state, of which those that are written
-//!   overlap no other operand; `fault` is a fault report, and every stack holds `first + experts · stride` rows.
+//! - [`ProductOutput`]: `weight.cols` is the input's `dim`, `channels <= weight.rows`; `rows · channels` f32 at `at`,
+//!   which no other operand of the call overlaps; `channels` f32 at `bias`, if there is one.
+//! - [`ExpertsCall`] and [`GatheredRows`]: arrays of the types and sizes that the fields state, of which those that are
+//!   written overlap no other operand; `fault` is a fault report, and every stack holds `first + experts · stride`
+//!   rows.
 
 mod call;
 pub mod expert_gemv;

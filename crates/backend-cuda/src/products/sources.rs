@@ -69,8 +69,8 @@ pub const ROUTE: KernelSource = KernelSource::new(
     &[PRELUDE, WEIGHT, ASYNC, include_str!("../../kernels/product_route.cu")],
 );
 
-/// The kernels of an architecture such as `sm_90a` beyond those that all architectures share, for typical packed formats: to
-/// compile them without a device.
+/// The kernels of an architecture such as `sm_90a` beyond those that all architectures share, for typical packed
+/// formats: to compile them without a device.
 pub fn of_arch(arch: &str) -> Vec<KernelSource> {
     let kind = |family, group, scales, offset| {
         let (planes, bias) = (1, 0);

@@ -5,8 +5,8 @@ use forerun_backend_cuda::driver::Emulated;
 use forerun_backend_cuda::products::KernelChoice;
 use std::path::Path;
 
-/// The emulated device, with the general kernels only: each weight format of the others is a text of its own to compile,
-/// and `tests/products` holds them to the same bits.
+/// The emulated device, with the general kernels only: each weight format of the others is a text of its own to
+/// compile, and `tests/products` holds them to the same bits.
 pub(crate) fn on_the_cpu() -> Cuda {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
     let device = Cuda::with_driver(Box::new(Emulated::new(&folder)));

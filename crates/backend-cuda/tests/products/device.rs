@@ -19,7 +19,7 @@ struct DeviceStage<'a> {
 
 impl DeviceStage<'_> {
     fn view(&mut self, dtype: DType, len: usize) -> View {
-        let spec = BufferSpec { label: "room", dtype, len, role: BufferRole::Scratch };
+        let spec = BufferSpec { label: "stage", dtype, len, role: BufferRole::Scratch };
         View::head(self.device.alloc(spec).unwrap(), len)
     }
 
@@ -44,17 +44,17 @@ impl DeviceStage<'_> {
 
 /// Experts and a gated product with gate and up in different formats.
 fn mixed(device: &mut dyn Backend) -> Vec<f32> {
-    let mut room = DeviceStage { device, rng: Rng::named("mixed") };
+    let mut stage = DeviceStage { device, rng: Rng::named("mixed") };
     let (rows, experts, top_k, ffn, dim) = (3, 3, 2, 19, 33);
     let bf16 = Format::Dense(DType::BF16);
     let (codes, scale) = (Codes::Uint { bits: 4 }, ScaleKind::BF16);
     let u4 = Format::Grouped { codes, group: 32, scale, offset: true };
-    let gate = room.weight([2 + experts * ffn, dim], bf16);
-    let up = room.weight([experts * ffn, dim], u4);
-    let down = room.weight([experts * dim, ffn], u4);
-    let chosen = room.view(DType::U32, rows * top_k);
-    room.device.write(chosen, HostData::U32(&[0, 2, 1, 0, 2, 1])).unwrap();
-    let (x, weights) = (room.numbers(rows * dim), room.numbers(rows * top_k));
+    let gate = stage.weight([2 + experts * ffn, dim], bf16);
+    let up = stage.weight([experts * ffn, dim], u4);
+    let down = stage.weight([experts * dim, ffn], u4);
+    let chosen = stage.view(DType::U32, rows * top_k);
+    stage.device.write(chosen, HostData::U32(&[0, 2, 1, 0, 2, 1])).unwrap();
+    let (x, weights) = (stage.numbers(rows * dim), stage.numbers(rows * top_k));
     let at = |weight, first, stride| ExpertRows { weight, first, stride };
     let op = Experts {
         x,
@@ -67,21 +67,21 @@ fn mixed(device: &mut dyn Backend) -> Vec<f32> {
         top_k,
         ffn,
         dim,
-        hidden: room.view(DType::F32, rows * top_k * ffn),
-        partial: room.view(DType::F32, rows * top_k * dim),
-        out: room.view(DType::F32, rows * dim),
+        hidden: stage.view(DType::F32, rows * top_k * ffn),
+        partial: stage.view(DType::F32, rows * top_k * dim),
+        out: stage.view(DType::F32, rows * dim),
         store: Store::Set,
         activation: Activation::Silu,
     };
-    room.device.experts(op).unwrap();
-    let mut found = room.read(op.out);
+    stage.device.experts(op).unwrap();
+    let mut found = stage.read(op.out);
     let n = experts * ffn;
-    let gate = room.weight([n, dim], bf16);
-    let (scratch, out) = (room.view(DType::F32, rows * n), room.view(DType::F32, rows * n));
+    let gate = stage.weight([n, dim], bf16);
+    let (scratch, out) = (stage.view(DType::F32, rows * n), stage.view(DType::F32, rows * n));
     let activation = Activation::GeluTanh;
     let op = GatedLinear { x, norm: None, gate, up, scratch, out, activation };
-    room.device.gated_linear(op).unwrap();
-    found.extend(room.read(out));
+    stage.device.gated_linear(op).unwrap();
+    found.extend(stage.read(out));
     found
 }
 

@@ -1,6 +1,6 @@
 //! Experts: against f64, and the same bits in any batch.
 
-use super::stage::{Stage, bits, check, product};
+use super::stage::{ProductStage, bits, check, product};
 use forerun_backend::conform::{fitting_columns, typical_formats};
 use forerun_backend::op::Activation;
 use forerun_backend_cuda::driver::Address;
@@ -12,7 +12,7 @@ use forerun_base::{Format, Matrix};
 const ROUTE: usize = 5;
 const TOP_K: usize = 3;
 
-struct Layer {
+struct ExpertLayer {
     /// Rows of a stack before its first expert.
     before: usize,
     op: ExpertsCall,
@@ -23,7 +23,12 @@ struct Layer {
     weights: Vec<f32>,
 }
 
-fn layer(stage: &mut Stage, format: Format, [rows, ffn, dim]: [usize; 3], before: usize) -> Layer {
+fn layer(
+    stage: &mut ProductStage,
+    format: Format,
+    [rows, ffn, dim]: [usize; 3],
+    before: usize,
+) -> ExpertLayer {
     let (gate_up, gates) = stage.weight([before + ROUTE * 2 * ffn, dim], format);
     let (down, downs) = stage.weight([before + ROUTE * dim, ffn], format);
     let x = stage.rng.values(rows * dim);
@@ -41,24 +46,24 @@ fn layer(stage: &mut Stage, format: Format, [rows, ffn, dim]: [usize; 3], before
         experts: ROUTE,
         top_k: TOP_K,
         ffn,
-        hidden: stage.room(rows * TOP_K * ffn),
-        partial: stage.room(rows * TOP_K * dim),
-        out: stage.room(rows * dim),
+        hidden: stage.scratch(rows * TOP_K * ffn),
+        partial: stage.scratch(rows * TOP_K * dim),
+        out: stage.scratch(rows * dim),
         add: false,
         activation: Activation::Silu,
         fault: (stage.put_words(&[0; 4]), 1),
     };
-    Layer { before, op, gate_up: gates, down: downs, x, chosen, weights }
+    ExpertLayer { before, op, gate_up: gates, down: downs, x, chosen, weights }
 }
 
-fn run(stage: &mut Stage, op: &ExpertsCall, precision: Precision) -> Vec<f32> {
+fn run(stage: &mut ProductStage, op: &ExpertsCall, precision: Precision) -> Vec<f32> {
     // SAFETY: the stage made the memory for these sizes.
     let done = unsafe { stage.products.experts(&mut stage.driver, op, precision).unwrap() };
     assert!(done, "the stacks have the same kernels");
     stage.get(op.out, op.x.rows * op.x.dim)
 }
 
-fn expected(layer: &Layer) -> Vec<f64> {
+fn expected(layer: &ExpertLayer) -> Vec<f64> {
     let (ffn, dim) = (layer.op.ffn, layer.op.x.dim);
     let part = |matrix: &Matrix, from: usize, rows: usize| {
         matrix.select_rows(std::slice::from_ref(&(from..from + rows))).unwrap()
@@ -82,7 +87,7 @@ fn expected(layer: &Layer) -> Vec<f64> {
 
 #[test]
 fn experts_are_weighted_sums_of_gated_products() {
-    let mut stage = Stage::new(6);
+    let mut stage = ProductStage::new(6);
     for format in typical_formats() {
         let cols = fitting_columns(format, 1);
         let all = [([4, 48, 64], 2), ([1, 19, 33], 2), ([9, 32, 40], 2), ([3, 48, 64], 16)];
@@ -98,7 +103,7 @@ fn experts_are_weighted_sums_of_gated_products() {
 
 #[test]
 fn experts_of_a_row_have_the_same_bits_in_any_batch_by_any_kernel() {
-    let mut stage = Stage::new(7);
+    let mut stage = ProductStage::new(7);
     for format in typical_formats() {
         for (precision, before, ffn) in
             [(Precision::Half, 16, 48), (Precision::Exact, 16, 128), (Precision::Exact, 2, 48)]

@@ -1,12 +1,12 @@
 //! Single rows of a weight.
 
-use super::stage::{Stage, bits};
+use super::stage::{ProductStage, bits};
 use forerun_backend_cuda::products::{GatheredRows, Precision};
 use forerun_base::{Codes, DType, Format, ScaleKind};
 
 #[test]
 fn rows_of_a_weight_give_the_bits_of_the_whole_product() {
-    let mut stage = Stage::new(9);
+    let mut stage = ProductStage::new(9);
     let (codes, scale) = (Codes::Uint { bits: 4 }, ScaleKind::BF16);
     let u4 = Format::Grouped { codes, group: 64, scale, offset: true };
     for format in [Format::Dense(DType::BF16), u4] {
@@ -27,7 +27,7 @@ fn rows_of_a_weight_give_the_bits_of_the_whole_product() {
             tiles: stage.put_words(&runs),
             count: stage.put_words(&[pairs as u32]),
             list: stage.put_words(&numbers),
-            out: stage.room(pairs),
+            out: stage.scratch(pairs),
         };
         // SAFETY: the stage made the memory for these sizes.
         unsafe {

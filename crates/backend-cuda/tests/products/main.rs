@@ -10,7 +10,7 @@ use forerun_backend::conform::{all_formats, fitting_columns, typical_formats};
 use forerun_backend::op::Activation;
 use forerun_backend_cuda::products::{DeviceWeight, KernelChoice, Precision, ProductOutput};
 use forerun_base::{Codes, DType, Format, ScaleKind};
-use stage::{Stage, bits, check, product};
+use stage::{ProductStage, bits, check, product};
 
 /// f32 activations are taken whole.
 const EXACT: f64 = 3e-6;
@@ -21,7 +21,7 @@ fn grouped(codes: Codes, group: usize, scale: ScaleKind, offset: bool) -> Format
 
 #[test]
 fn every_format_gives_the_product_of_its_numbers() {
-    let mut stage = Stage::new(1);
+    let mut stage = ProductStage::new(1);
     // Other kernels have a text for each kind of weight; those of typical formats are tested below.
     stage.products.choice = KernelChoice::General;
     for format in all_formats() {
@@ -41,7 +41,7 @@ fn every_format_gives_the_product_of_its_numbers() {
 
 #[test]
 fn awkward_sizes_bias_and_sums_are_kept_apart() {
-    let mut stage = Stage::new(2);
+    let mut stage = ProductStage::new(2);
     for format in typical_formats() {
         for (rows, cols, tokens, channels) in
             [(1, 1, 2, 1), (33, 65, 9, 33), (16, 16, 1, 16), (50, 130, 2, 17), (2, 300, 17, 2)]
@@ -84,7 +84,7 @@ fn served() -> Vec<(Format, usize)> {
 
 /// The product of some rows, by a choice of kernels.
 fn rows_by(
-    stage: &mut Stage,
+    stage: &mut ProductStage,
     weights: &[DeviceWeight],
     x: &[f32],
     precision: Precision,
@@ -106,7 +106,7 @@ fn rows_by(
 
 #[test]
 fn a_row_has_the_same_bits_in_any_number_of_rows_by_any_kernel() {
-    let mut stage = Stage::new(3);
+    let mut stage = ProductStage::new(3);
     for (format, cols) in served() {
         let weights = [24, 100].map(|rows| stage.weight([rows, cols], format).0);
         let x = stage.rng.values(40 * cols);
@@ -127,7 +127,7 @@ fn a_row_has_the_same_bits_in_any_number_of_rows_by_any_kernel() {
 
 #[test]
 fn activations_that_do_not_fit_in_shared_memory_change_no_bit() {
-    let mut stage = Stage::new(8);
+    let mut stage = ProductStage::new(8);
     let u4 = grouped(Codes::Uint { bits: 4 }, 64, ScaleKind::BF16, true);
     for format in [Format::Dense(DType::BF16), u4] {
         let cols = 15360;
@@ -141,7 +141,7 @@ fn activations_that_do_not_fit_in_shared_memory_change_no_bit() {
 
 #[test]
 fn half_precision_multiplies_activations_rounded_to_bfloat16() {
-    let mut stage = Stage::new(4);
+    let mut stage = ProductStage::new(4);
     for (format, cols) in served() {
         let (weight, matrix) = stage.weight([24, cols], format);
         let x: Vec<f32> = stage.rng.values(2 * cols);
@@ -160,7 +160,7 @@ fn half_precision_multiplies_activations_rounded_to_bfloat16() {
 
 #[test]
 fn a_norm_gates_and_several_weights_are_taken_along() {
-    let mut stage = Stage::new(5);
+    let mut stage = ProductStage::new(5);
     for format in typical_formats() {
         let (tokens, cols) = (3, fitting_columns(format, 150));
         let (gate, gates) = stage.weight([37, cols], format);

@@ -8,13 +8,13 @@ use forerun_backend_cuda::products::{
 use forerun_base::{Format, Matrix};
 use std::path::Path;
 
-pub(crate) struct Stage {
+pub(crate) struct ProductStage {
     pub(crate) driver: Emulated,
     pub(crate) products: Products,
     pub(crate) rng: Rng,
 }
 
-impl Stage {
+impl ProductStage {
     pub(crate) fn new(seed: u64) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
         let driver = Emulated::new(&folder);
@@ -38,7 +38,7 @@ impl Stage {
         at
     }
 
-    pub(crate) fn room(&mut self, numbers: usize) -> Address {
+    pub(crate) fn scratch(&mut self, numbers: usize) -> Address {
         self.driver.alloc(numbers as u64 * 4).unwrap()
     }
 
@@ -64,7 +64,7 @@ impl Stage {
     }
 
     pub(crate) fn output(&mut self, weight: DeviceWeight, rows: usize) -> ProductOutput {
-        let at = self.room(rows * weight.rows);
+        let at = self.scratch(rows * weight.rows);
         ProductOutput { weight, bias: None, channels: weight.rows, at, add: false }
     }
 }

@@ -17,14 +17,14 @@ const NEXT_ROWS: u32 = 3;
 
 /// A recurrent operation of some size.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum RecurrentOp {
     Conv(ConvKind),
     /// With a convolution of so many taps.
     Inputs(DeltaShape, usize),
     Rule(DeltaShape),
 }
 
-impl Kind {
+impl RecurrentOp {
     fn set(self, stage: &mut ConformStage<'_>, batch: &Batch) -> Result<Op, BackendError> {
         match self {
             Self::Conv(kind) => conv_op(stage, kind, batch),
@@ -81,13 +81,13 @@ pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
     let shape = |key_heads, value_heads, dk, dv| DeltaShape { key_heads, value_heads, dk, dv };
     let conv = ConvKind { channels: 19, taps: 3, gated: true, bias: true, silu: false };
     let kinds = [
-        Kind::Conv(conv),
-        Kind::Conv(ConvKind { channels: 40, taps: 4, gated: false, silu: true, ..conv }),
-        Kind::Inputs(shape(1, 2, 8, 9), 4),
-        Kind::Inputs(shape(1, 1, 1, 3), 2),
-        Kind::Rule(shape(1, 3, 5, 9)),
-        Kind::Rule(shape(2, 4, 16, 16)),
-        Kind::Rule(shape(2, 2, 64, 128)),
+        RecurrentOp::Conv(conv),
+        RecurrentOp::Conv(ConvKind { channels: 40, taps: 4, gated: false, silu: true, ..conv }),
+        RecurrentOp::Inputs(shape(1, 2, 8, 9), 4),
+        RecurrentOp::Inputs(shape(1, 1, 1, 3), 2),
+        RecurrentOp::Rule(shape(1, 3, 5, 9)),
+        RecurrentOp::Rule(shape(2, 4, 16, 16)),
+        RecurrentOp::Rule(shape(2, 2, 64, 128)),
     ];
     for kind in kinds {
         for (confirmed, pending, start) in [(1, 0, 9), (3, 2, 9), (0, 1, 4), (2, 0, 0)] {
@@ -102,7 +102,7 @@ pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
 }
 
 fn compare(
-    kind: Kind,
+    kind: RecurrentOp,
     story: Story,
     candidate: &mut dyn Backend,
 ) -> Result<Option<String>, BackendError> {
@@ -134,7 +134,7 @@ fn compare(
 }
 
 fn play(
-    kind: Kind,
+    kind: RecurrentOp,
     [first, next]: [SpanEntry; 2],
     candidate: &mut dyn Backend,
 ) -> Result<Vec<BufferOutcome>, BackendError> {

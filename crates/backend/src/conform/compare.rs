@@ -50,8 +50,8 @@ pub(super) fn same(expected: &[BufferOutcome], found: &[BufferOutcome]) -> Optio
     expected.iter().zip(found).find_map(|(expected, found)| buffer(expected, found, None))
 }
 
-/// The largest difference of a computed number, relative to the largest number of its buffer; infinite where only one of
-/// the two is a number.
+/// The largest difference of a computed number, relative to the largest number of its buffer; infinite where only one
+/// of the two is a number.
 pub(super) fn deviation(expected: &[BufferOutcome], found: &[BufferOutcome]) -> f32 {
     let buffers = expected.iter().zip(found).filter(|(e, _)| e.expect == Expect::Near);
     buffers.map(|(expected, found)| buffer_deviation(expected, found)).fold(0.0, f32::max)

@@ -66,8 +66,8 @@ fn numbers(
     bytes: &[u8],
 ) -> Result<Option<String>, BackendError> {
     let (words, _) = bytes.as_chunks::<4>();
-    let (halves, _) = bytes.as_chunks::<2>();
-    let wide = |widen: fn(u16) -> f32| halves.iter().map(move |h| widen(u16::from_le_bytes(*h)));
+    let (pairs, _) = bytes.as_chunks::<2>();
+    let wide = |widen: fn(u16) -> f32| pairs.iter().map(move |h| widen(u16::from_le_bytes(*h)));
     let expected: Vec<u32> = match dtype {
         DType::F16 => wide(f16_to_f32).map(f32::to_bits).collect(),
         DType::BF16 => wide(bf16_to_f32).map(f32::to_bits).collect(),
@@ -99,8 +99,8 @@ fn wrong_lengths(
     candidate.write(view, HostData::Bytes(&bytes[1..]))?;
     submit_and_wait(candidate)?;
     for len in [0, 8 * dtype.size() - 1, 8 * dtype.size() + 1] {
-        let mut room = vec![0; len];
-        if candidate.read(view, HostDataMut::Bytes(&mut room)).is_ok()
+        let mut bytes_read = vec![0; len];
+        if candidate.read(view, HostDataMut::Bytes(&mut bytes_read)).is_ok()
             || candidate.write(view, HostData::Bytes(&bytes[..len])).is_ok()
         {
             return Ok(Some(format!("{len} bytes were taken for 8 elements")));

@@ -6,10 +6,10 @@ use crate::op::{AttentionPart, CacheLayout, Channels, Linear, SpanEntry};
 use crate::{Backend, BackendError, BufferRole, BufferSpec, Op, View};
 use forerun_base::DType;
 
-type Found = Result<Option<String>, BackendError>;
+type FoundFault = Result<Option<String>, BackendError>;
 
 /// Runs a case whole and `width` rows at a time.
-pub(super) fn by_rows(case: &ConformCase, candidate: &mut dyn Backend, width: usize) -> Found {
+pub(super) fn by_rows(case: &ConformCase, candidate: &mut dyn Backend, width: usize) -> FoundFault {
     let whole = case.play(candidate)?;
     let mut stage = ConformStage::new(candidate, &case.name);
     let mut op = case.set(&mut stage)?;
@@ -25,7 +25,7 @@ pub(super) fn by_rows(case: &ConformCase, candidate: &mut dyn Backend, width: us
 }
 
 /// Runs a recurrent case whole, and each span alone with its confirmed rows one after another.
-pub(super) fn by_spans(case: &ConformCase, candidate: &mut dyn Backend) -> Found {
+pub(super) fn by_spans(case: &ConformCase, candidate: &mut dyn Backend) -> FoundFault {
     let mut stage = ConformStage::new(candidate, &case.name);
     let mut op = case.set(&mut stage)?;
     let Some(table) = spans(&mut op).copied() else { return Ok(None) };
@@ -43,7 +43,7 @@ pub(super) fn by_spans(case: &ConformCase, candidate: &mut dyn Backend) -> Found
 }
 
 /// Runs an attention whole and one cut of keys at a time, where the device takes cuts.
-pub(super) fn by_keys(case: &ConformCase, candidate: &mut dyn Backend) -> Found {
+pub(super) fn by_keys(case: &ConformCase, candidate: &mut dyn Backend) -> FoundFault {
     let mut stage = ConformStage::new(candidate, &case.name);
     let Op::Attention(whole) = case.set(&mut stage)? else { return Ok(None) };
     let CacheLayout { block, head_dim, .. } = whole.layout;
@@ -70,7 +70,7 @@ pub(super) fn by_keys(case: &ConformCase, candidate: &mut dyn Backend) -> Found 
 }
 
 /// Runs a product of one row whole and some channels at a time, where the device takes cuts.
-pub(super) fn by_channels(case: &ConformCase, candidate: &mut dyn Backend) -> Found {
+pub(super) fn by_channels(case: &ConformCase, candidate: &mut dyn Backend) -> FoundFault {
     let mut stage = ConformStage::new(candidate, &case.name);
     let Op::Linear(whole) = case.set(&mut stage)? else { return Ok(None) };
     let grain = stage.backend.cut_sizes(1).channels;

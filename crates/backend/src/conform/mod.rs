@@ -9,8 +9,8 @@
 //!    one or a few at a time.
 //! 3. **Spans**: a recurrent operation gives the same bits when each span's rows are run one after
 //!    another, and when accepted drafts are fed as confirmed rows instead.
-//! 4. **Keys and channels**: where a device cuts single rows, attention over some keys at a time and a product of some channels at a
-//!    time give the bits of the whole.
+//! 4. **Keys and channels**: where a device cuts single rows, attention over some keys at a time and a product of some
+//!    channels at a time give the bits of the whole.
 //! 5. **Copies**: bytes of a buffer come to the host and go back unchanged, whatever the type of its
 //!    elements, and nothing around them moves.
 //! 6. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
@@ -139,7 +139,8 @@ pub fn run(
     report
 }
 
-/// Holds a candidate to the reference and to itself on one case; the report also says how far from the reference it was.
+/// Holds a candidate to the reference and to itself on one case; the report also says how far from the reference it
+/// was.
 pub fn check(
     case: &ConformCase,
     candidate: &mut dyn Backend,

@@ -137,9 +137,9 @@ fn empty_log_in_state(
         other => other,
     };
     match run(op, stage.backend) {
-        Run::Panicked => return Ok(Some("panicked".to_owned())),
-        Run::Refused => {}
-        Run::Accepted => {
+        RefusedCall::Panicked => return Ok(Some("panicked".to_owned())),
+        RefusedCall::Refused => {}
+        RefusedCall::Accepted => {
             let after = stage.play(&[])?;
             if let Some(what) = compare::same(&before, &after) {
                 return Ok(Some(what));
@@ -309,27 +309,27 @@ fn spoiled_index(
 /// Says how a wrong call was taken, unless it was refused by the time it was waited for.
 fn accepted(op: Op, backend: &mut dyn Backend) -> Option<String> {
     match run(op, backend) {
-        Run::Refused => None,
-        Run::Accepted => Some("accepted".to_owned()),
-        Run::Panicked => Some("panicked".to_owned()),
+        RefusedCall::Refused => None,
+        RefusedCall::Accepted => Some("accepted".to_owned()),
+        RefusedCall::Panicked => Some("panicked".to_owned()),
     }
 }
 
-enum Run {
+enum RefusedCall {
     Accepted,
     Refused,
     Panicked,
 }
 
-fn run(op: Op, backend: &mut dyn Backend) -> Run {
+fn run(op: Op, backend: &mut dyn Backend) -> RefusedCall {
     // A panic is what this looks for; the device is used on, since only that can show more faults.
     let run = AssertUnwindSafe(|| {
         op.apply(backend)?;
         submit_and_wait(backend)
     });
     match catch_unwind(run) {
-        Ok(Ok(_)) => Run::Accepted,
-        Ok(Err(_)) => Run::Refused,
-        Err(_) => Run::Panicked,
+        Ok(Ok(_)) => RefusedCall::Accepted,
+        Ok(Err(_)) => RefusedCall::Refused,
+        Err(_) => RefusedCall::Panicked,
     }
 }

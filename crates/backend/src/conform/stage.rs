@@ -157,8 +157,8 @@ impl<'a> ConformStage<'a> {
         self.floats(label, values, Expect::Same)
     }
 
-    /// Room that an operation leaves unspecified.
-    pub fn room(&mut self, label: &'static str, len: usize) -> Result<View, BackendError> {
+    /// A buffer whose contents an operation leaves unspecified.
+    pub fn scratch(&mut self, label: &'static str, len: usize) -> Result<View, BackendError> {
         self.floats(label, &vec![f32::from_bits(UNWRITTEN); len], Expect::Whatever)
     }
 

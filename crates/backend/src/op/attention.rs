@@ -45,12 +45,12 @@ pub struct Attention {
     pub out: View,
 }
 
-/// [`Attention`] over the keys `first..end` alone, going on from what earlier calls made of the keys before: what an attention is cut
-/// into that is too large for one submission.
+/// [`Attention`] over the keys `first..end` alone, going on from what earlier calls made of the keys before: what an
+/// attention is cut into that is too large for one submission.
 ///
 /// # Numerics
-/// The chunks of keys that [`Attention`] merges in ascending order are merged in the same order here, and `state` carries the result
-/// from call to call. Together the calls give the bits of one call over all keys.
+/// The chunks of keys that [`Attention`] merges in ascending order are merged in the same order here, and `state`
+/// carries the result from call to call. Together the calls give the bits of one call over all keys.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionPart {
     /// The whole operation. `out` is left unspecified by all calls but the last.
@@ -87,7 +87,8 @@ impl Attention {
     /// Every key that a cache can hold.
     const ALL_KEYS: Range<usize> = 0..usize::MAX;
 
-    /// The keys that some row sees, from the first to one past the last; what the table holds where positions are not at hand.
+    /// The keys that some row sees, from the first to one past the last; what the table holds where positions are not
+    /// at hand.
     pub fn keys_seen(&self, catalog: &dyn Catalog) -> Range<usize> {
         let Some(positions) = catalog.words(self.positions) else {
             return 0..self.table_width * self.layout.block;

@@ -6,8 +6,8 @@ use crate::{Access, OpDesc, View, WeightId};
 /// Turns queries in place, and writes keys and values to their places in the cache.
 ///
 /// # Math
-/// Per head, an optional norm: `x / sqrt(mean(x²) + eps) · weight`. Then, of queries and keys, the first `rotary` dims are turned in
-/// pairs `(i, i + rotary/2)`: `y_i = x_i cos − x_j sin`, `y_j = x_j cos + x_i sin`.
+/// Per head, an optional norm: `x / sqrt(mean(x²) + eps) · weight`. Then, of queries and keys, the first `rotary` dims
+/// are rotated in pairs `(i, i + rotary/2)`: `y_i = x_i cos − x_j sin`, `y_j = x_j cos + x_i sin`.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionInputs {
     /// `[rows, rotary]` from [`RopeTable`](crate::op::RopeTable).
@@ -106,13 +106,13 @@ impl Queries {
     fn describe(self, desc: &mut OpDesc<'_>, rows: usize, [rotary, head_dim]: [usize; 2]) {
         desc.require(self.heads > 0, "queries of no heads");
         let numbers = rows * self.heads * head_dim;
-        let turned = rows * self.heads * rotary.min(head_dim);
-        let touched = if self.norm.is_some() { numbers } else { turned };
+        let rotated = rows * self.heads * rotary.min(head_dim);
+        let touched = if self.norm.is_some() { numbers } else { rotated };
         desc.f32_part("q", self.q, Access::Update, numbers, touched);
         if let Some(norm) = self.norm {
             norm.describe("q_norm", desc, head_dim, numbers);
         }
-        desc.work(0, 3 * turned as u64);
+        desc.work(0, 3 * rotated as u64);
     }
 }
 

@@ -10,8 +10,9 @@ use forerun_base::{bf16_to_f32, f32_to_bf16};
 /// the elements of a mixed value.
 ///
 /// # Codes
-/// A cache of codes is a buffer of bytes. [`CacheLayout::GROUP`] elements of a key or value, the last ones of a head perhaps fewer, share a scale (see
-/// [`encode`]). A head's part of a block is its codes in the order above, then its scales `[group, block]`, bfloat16 with the low byte first.
+/// A cache of codes is a buffer of bytes. [`CacheLayout::GROUP`] elements of a key or value, the last ones of a head
+/// perhaps fewer, share a scale (see [`encode`]). A head's part of a block is its codes in the order above, then its
+/// scales `[group, block]`, bfloat16 with the low byte first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLayout {
     /// Blocks in the pool.
@@ -84,12 +85,12 @@ impl CacheLayout {
     }
 }
 
-/// The scale of a group in a cache of codes, and what its numbers are multiplied by to become codes: each is the nearest whole number
-/// then, ties to even ([`code`]).
+/// The scale of a group in a cache of codes, and what its numbers are multiplied by to become codes: each is the
+/// nearest integer then, ties to even ([`code`]).
 ///
 /// # Numerics
-/// The scale is bfloat16, `max|x| / 127` rounded to nearest. A code is at most 127 then, and code times scale is exact in f32. Where a
-/// number is not finite, the scale is not either, whatever the codes.
+/// The scale is bfloat16, `max|x| / 127` rounded to nearest. A code is at most 127 then, and code times scale is exact
+/// in f32. Where a number is not finite, the scale is not either, whatever the codes.
 #[inline(always)]
 pub fn encode(numbers: &[f32]) -> (u16, f32) {
     let most = numbers.iter().map(|x| x.abs().to_bits()).max().unwrap_or(0);

@@ -48,9 +48,9 @@ impl ClusterHead {
         desc.f32("x", self.x, Access::Read, rows * head.cols);
         desc.f32("scores", self.scores, Access::Read, rows.saturating_mul(self.clusters));
         desc.f32("out", self.out, Access::Write, rows * head.rows);
-        let picks = rows.saturating_mul(self.top_k);
-        let tokens = picks.saturating_mul(each);
-        desc.weight_bytes(members.bytes_of(picks) + head.bytes_of(tokens));
+        let chosen = rows.saturating_mul(self.top_k);
+        let tokens = chosen.saturating_mul(each);
+        desc.weight_bytes(members.bytes_of(chosen) + head.bytes_of(tokens));
         desc.work(0, 2 * tokens.saturating_mul(head.cols) as u64);
     }
 }

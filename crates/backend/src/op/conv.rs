@@ -10,7 +10,7 @@ use crate::{Access, OpDesc, View, WeightId};
 /// With `u = x`, or `u = x · gates.input`, per channel `c`:
 ///
 /// ```text
-/// y_t = bias + Σ_j w[c][j] · u_{t−K+1+j}      silu(y_t) where asked for
+/// y_t = bias + Σ_j w[c][j] · u_{t−K+1+j}      silu(y_t) where wanted
 /// out_t = y_t, or y_t · gates.output
 /// ```
 ///

@@ -212,7 +212,7 @@ impl DeltaRule {
         let Moves { reads, writes, folded, logged } = self.spans.moves(desc);
         let state = shape.state_len() as u64;
         let log = (folded + logged) * shape.log_len() as u64;
-        // A folded row is written to the state and not asked for its output.
+        // A folded row is written to the state and gives no output.
         desc.state_bytes(4 * ((reads + writes) * state + log));
         desc.work(0, (7 * rows as u64 + 5 * folded) * state);
     }

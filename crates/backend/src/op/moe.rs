@@ -4,7 +4,7 @@ use crate::op::{Activation, Glu, Store};
 use crate::{Access, OpDesc, View, WeightId};
 
 /// Softmax over all experts, then the `top_k` largest (ties: the lower index first). Their weights are divided by
-/// their sum if asked for, then multiplied by a number of each expert's own if there is one.
+/// their sum where wanted, then multiplied by a number of each expert's own if there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Router {
     /// `[rows, experts]`.
@@ -96,12 +96,12 @@ impl Experts {
             "widths and experts per row must not be zero",
         );
         let rows = self.x.len / self.dim.max(1);
-        let picks = rows * self.top_k;
+        let routed = rows * self.top_k;
         // Which experts several rows chose is known only where their numbers are.
-        let touched = desc.distinct(self.chosen, picks.min(self.experts));
+        let touched = desc.distinct(self.chosen, routed.min(self.experts));
         desc.f32("x", self.x, Access::Read, rows * self.dim);
-        desc.u32("chosen", self.chosen, Access::Read, picks);
-        desc.f32("weights", self.weights, Access::Read, picks);
+        desc.u32("chosen", self.chosen, Access::Read, routed);
+        desc.f32("weights", self.weights, Access::Read, routed);
         for (name, at, [height, width]) in [
             ("gate", self.gate, [self.ffn, self.dim]),
             ("up", self.up, [self.ffn, self.dim]),
@@ -115,11 +115,11 @@ impl Experts {
             );
             let bytes = touched * height * (info.bytes / info.rows.max(1));
             desc.weight_bytes(bytes as u64);
-            desc.work(0, 2 * (picks * height * width) as u64);
+            desc.work(0, 2 * (routed * height * width) as u64);
         }
-        desc.f32_part("hidden", self.hidden, Access::Write, picks * self.ffn, 0);
-        desc.f32_part("partial", self.partial, Access::Write, picks * self.dim, 0);
+        desc.f32_part("hidden", self.hidden, Access::Write, routed * self.ffn, 0);
+        desc.f32_part("partial", self.partial, Access::Write, routed * self.dim, 0);
         desc.f32("out", self.out, self.store.access(), rows * self.dim);
-        desc.work(0, (picks * (Glu::FLOPS * self.ffn + 2 * self.dim)) as u64);
+        desc.work(0, (routed * (Glu::FLOPS * self.ffn + 2 * self.dim)) as u64);
     }
 }

@@ -4,8 +4,8 @@ use super::{Attention, InputNorm, LinearPart, NewKeys, Sample};
 use crate::{Catalog, Op, View};
 
 impl Op {
-    /// Rows of an operation that may be cut by rows and is worth it. A row's result does not depend on the others, so the parts
-    /// together give the same bits.
+    /// Rows of an operation that may be cut by rows and is worth it. A row's result does not depend on the others, so
+    /// the parts together give the same bits.
     pub fn rows(&self, catalog: &dyn Catalog) -> Option<usize> {
         let of = |x: View, weight| Some(x.len / catalog.weight(weight)?.cols.max(1));
         match self {
@@ -45,7 +45,7 @@ fn shared(view: &mut View) -> OperandView<'_> {
     OperandView { view, by_row: false }
 }
 
-/// Rows of a product and the room of what makes them.
+/// Rows of a product and the scratch of the norm that makes them.
 fn input<'a>(
     x: &'a mut View,
     norm: &'a mut Option<InputNorm>,
@@ -101,15 +101,11 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             shared(&mut op.decay),
             shared(&mut op.beta),
         ],
-        Op::DeltaRule(op) => vec![
-            shared(&mut op.qkv),
-            shared(&mut op.decay),
-            shared(&mut op.beta),
-            shared(&mut op.state),
-            shared(&mut op.log),
-            shared(&mut op.spans.table),
-            shared(&mut op.out),
-        ],
+        Op::DeltaRule(op) => {
+            let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
+            let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
+            inputs.into_iter().chain(state).map(shared).collect()
+        }
         Op::GatedNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::GateMul(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::Glu(op) => vec![by_row(&mut op.gate), by_row(&mut op.up)],

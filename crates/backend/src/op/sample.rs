@@ -19,9 +19,8 @@ use crate::{Access, OpDesc, View, WeightId};
 /// logits, mask, history): the same with speculation on or off, alone or in a batch.
 ///
 /// # History
-/// `history` holds [`HistoryEntry`] words for everything before the span; the span's own tokens
-/// up to the row are read from `ids`, so draft rows see exactly the tokens before them. Tokens that are no candidates have
-/// no logit to change.
+/// `history` holds [`HistoryEntry`] words for everything before the span; the span's own tokens up to the row are read
+/// from `ids`, so draft rows see exactly the tokens before them. Tokens that are no candidates have no logit to change.
 ///
 /// # Masks
 /// A mask has one bit per token of the vocabulary, in [`Sample::mask_words`] words, and a row names one or none. A row
@@ -40,7 +39,8 @@ pub struct Sample {
     pub history: View,
     /// u32: the batch's token ids, rows point into it.
     pub ids: View,
-    /// u32 `[masks, Sample::mask_words(vocabulary)]`, rows point into it; bit `t % 32` of word `t / 32` allows token `t`.
+    /// u32 `[masks, Sample::mask_words(vocabulary)]`, rows point into it; bit `t % 32` of word `t / 32` allows token
+    /// `t`.
     pub masks: View,
     /// u32 `[rows]`.
     pub out: View,
@@ -146,7 +146,7 @@ pub struct SampleRow {
     pub frequency: f32,
     /// Keys the noise.
     pub seed: u64,
-    /// Position of the token to be picked.
+    /// Position of the token to be sampled.
     pub position: u32,
     /// First entry in `history`.
     pub history_first: u32,

@@ -13,17 +13,17 @@ struct Shelf {
 }
 
 impl Shelf {
-    fn room(&mut self, dtype: DType, len: usize) -> View {
+    fn view_of(&mut self, dtype: DType, len: usize) -> View {
         self.buffers.push(BufferInfo { dtype, len });
         View::head(BufferId(self.buffers.len() as u32 - 1), len)
     }
 
     fn f32(&mut self, len: usize) -> View {
-        self.room(DType::F32, len)
+        self.view_of(DType::F32, len)
     }
 
     fn u32(&mut self, len: usize) -> View {
-        self.room(DType::U32, len)
+        self.view_of(DType::U32, len)
     }
 
     fn known(&mut self, words: &[u32]) -> View {
@@ -147,8 +147,8 @@ fn attention(shelf: &mut Shelf, rows: &[(u32, u32)], known: bool, window: Option
     };
     let op = Attention {
         q: shelf.f32(rows.len() * 32),
-        k_cache: shelf.room(DType::F16, layout.len()),
-        v_cache: shelf.room(DType::F16, layout.len()),
+        k_cache: shelf.view_of(DType::F16, layout.len()),
+        v_cache: shelf.view_of(DType::F16, layout.len()),
         layout,
         positions: index(shelf, &positions),
         span_of: index(shelf, &spans),
@@ -274,7 +274,7 @@ fn new_keys_cost_what_is_stored_of_them() {
         let mut shelf = Shelf::default();
         let layout = CacheLayout { blocks: 3, kv_heads: 2, block: 8, head_dim: 40, coded };
         let [k, v] = [(); 2].map(|()| shelf.f32(5 * 2 * 40));
-        let [k_cache, v_cache] = [(); 2].map(|()| shelf.room(dtype, layout.len()));
+        let [k_cache, v_cache] = [(); 2].map(|()| shelf.view_of(dtype, layout.len()));
         let (places, table) = (shelf.u32(5), shelf.f32(5 * 16));
         let weight = shelf.matrix(1, 40, 160);
         let k_norm = Some(HeadNorm { weight, eps: 1e-6 });

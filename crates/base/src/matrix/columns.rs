@@ -30,7 +30,7 @@ impl Matrix {
                 if nested && self.common_group(SUPERBLOCK, ranges) != SUPERBLOCK {
                     return self.with_f32_scales().select_columns(ranges);
                 }
-                let pick = |plane: &Bytes| match scale {
+                let select = |plane: &Bytes| match scale {
                     ScaleKind::Float(float) => {
                         repeat_groups(plane, self.rows, ranges, [group, unit], float.size())
                     }
@@ -45,8 +45,8 @@ impl Matrix {
                     cols,
                     format,
                     codes: gather(&self.codes, self.rows, ranges, bytes),
-                    scales: pick(&self.scales),
-                    offsets: if offset { pick(&self.offsets) } else { self.offsets.clone() },
+                    scales: select(&self.scales),
+                    offsets: if offset { select(&self.offsets) } else { self.offsets.clone() },
                 })
             }
         }

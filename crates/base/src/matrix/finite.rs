@@ -14,8 +14,8 @@ impl Matrix {
         match self.format {
             Format::Dense(dtype) => {
                 let at = match dtype {
-                    DType::F16 => halves(&self.codes, 0x7c00),
-                    DType::BF16 => halves(&self.codes, 0x7f80),
+                    DType::F16 => sixteen_bit(&self.codes, 0x7c00),
+                    DType::BF16 => sixteen_bit(&self.codes, 0x7f80),
                     _ => words(&self.codes),
                 };
                 at.map(|at| ("values", row(&self.codes, at)))
@@ -25,8 +25,8 @@ impl Matrix {
                 planes.into_iter().find_map(|(name, plane)| {
                     let at = match scale {
                         ScaleKind::Float(ScaleType::F32) => words(plane),
-                        ScaleKind::Float(ScaleType::F16) => halves(plane, 0x7c00),
-                        ScaleKind::Float(ScaleType::BF16) => halves(plane, 0x7f80),
+                        ScaleKind::Float(ScaleType::F16) => sixteen_bit(plane, 0x7c00),
+                        ScaleKind::Float(ScaleType::BF16) => sixteen_bit(plane, 0x7f80),
                         ScaleKind::Nested => nested(plane, 2 + SUPERBLOCK / group),
                     };
                     at.map(|at| (name, row(plane, at)))
@@ -37,12 +37,12 @@ impl Matrix {
 }
 
 /// Where the first 16-bit float lies whose exponent, the bits of `mask`, is all ones.
-fn halves(bytes: &[u8], mask: u16) -> Option<usize> {
-    let bad = |half: &[u8; 2]| u16::from_le_bytes(*half) & mask == mask;
+fn sixteen_bit(bytes: &[u8], mask: u16) -> Option<usize> {
+    let bad = |word: &[u8; 2]| u16::from_le_bytes(*word) & mask == mask;
     for (i, piece) in bytes.chunks(PIECE).enumerate() {
         let piece = piece.as_chunks::<2>().0;
         // Without an early exit the compiler makes vectors of it.
-        if piece.iter().fold(0, |any, half| any | u16::from(bad(half))) != 0 {
+        if piece.iter().fold(0, |any, word| any | u16::from(bad(word))) != 0 {
             return piece.iter().position(bad).map(|at| i * PIECE + 2 * at);
         }
     }
@@ -61,7 +61,7 @@ fn words(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// The same of the halves that blocks of so many bytes begin with.
+/// The same of the f16 that blocks of so many bytes begin with.
 fn nested(bytes: &[u8], block: usize) -> Option<usize> {
     let bad = |block: &[u8]| u16::from_le_bytes([block[0], block[1]]) & 0x7c00 == 0x7c00;
     bytes.chunks_exact(block).position(bad).map(|at| at * block)

@@ -2,9 +2,9 @@
 
 use crate::{bf16_to_f32, f16_to_f32};
 
-/// Columns that share the half of nested scales.
+/// Columns that share the f16 scale of nested scales.
 pub const SUPERBLOCK: usize = 256;
-/// Bytes of that half.
+/// Bytes of that scale.
 const HALF: usize = 2;
 
 /// A type of plain floats.
@@ -52,7 +52,7 @@ pub enum ScaleKind {
 impl ScaleKind {
     /// An f32 for each group.
     pub const F32: Self = Self::Float(ScaleType::F32);
-    /// An IEEE half for each group.
+    /// An f16 for each group.
     pub const F16: Self = Self::Float(ScaleType::F16);
     /// A bfloat16 for each group.
     pub const BF16: Self = Self::Float(ScaleType::BF16);
@@ -96,7 +96,7 @@ impl Nesting {
         1 << self.shift
     }
 
-    /// The bytes of a row at which the half and the i8 of group `i` begin.
+    /// The bytes of a row at which the f16 and the i8 of group `i` begin.
     #[inline]
     pub const fn place(self, i: usize) -> [usize; 2] {
         let block = i >> self.shift;
@@ -114,7 +114,7 @@ mod tests {
     use crate::{Codes, Format, Matrix};
 
     #[test]
-    fn halves_and_groups_follow_each_other_without_gaps() {
+    fn scales_and_groups_follow_each_other_without_gaps() {
         for group in [16, 32, 64, 128, 256] {
             let (nesting, groups) = (Nesting::new(group), SUPERBLOCK / group);
             assert_eq!(nesting.groups(), groups);

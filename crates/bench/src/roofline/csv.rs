@@ -1,6 +1,6 @@
 //! One line per phase and operation, and one per width of a step, in one schema for all machines and versions.
 
-use super::report::{OperationReport, PhaseReport, RooflineReport, WidthReport};
+use super::report::{OperationRow, PhaseReport, RooflineReport, WidthReport};
 use crate::csv::{line, quoted};
 use std::borrow::Cow;
 
@@ -60,7 +60,7 @@ fn whose<'a>(report: &'a RooflineReport) -> [Cow<'a, str>; 3] {
 fn fields<'a>(
     report: &'a RooflineReport,
     phase: &'a PhaseReport,
-    operation: &'a OperationReport,
+    operation: &'a OperationRow,
 ) -> [Cow<'a, str>; COLUMNS.len()] {
     let number = |value: f64| Cow::from(format!("{value:.4}"));
     let [version, device, model] = whose(report);

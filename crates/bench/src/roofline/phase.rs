@@ -2,7 +2,7 @@
 
 use super::stepper::FixedStepRunner;
 use crate::BenchError;
-use forerun_backend::{Cost, Entry, Meter};
+use forerun_backend::{Cost, Meter, TimedEntry};
 use forerun_base::Token;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(crate) struct StepPhase {
     /// Of all steps, with the meter off.
     pub(crate) wall: Duration,
     /// Of as many steps, with the meter on.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<TimedEntry>,
 }
 
 impl StepPhase {

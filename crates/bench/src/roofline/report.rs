@@ -2,7 +2,7 @@
 
 use super::phase::StepPhase;
 use crate::spread::Spread;
-use forerun_backend::{Cost, Entry};
+use forerun_backend::{Cost, TimedEntry};
 use forerun_devices::Machine;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -55,12 +55,12 @@ pub(crate) struct PhaseReport {
     /// Of operations alone, with the meter on.
     pub(crate) measured_s: f64,
     /// Longest first.
-    pub(crate) operations: Vec<OperationReport>,
+    pub(crate) operations: Vec<OperationRow>,
 }
 
 /// Calls of one operation; of products, in one format and width.
 #[derive(Serialize)]
-pub(crate) struct OperationReport {
+pub(crate) struct OperationRow {
     pub(crate) operation: &'static str,
     pub(crate) format: Option<String>,
     pub(crate) rows: Option<&'static str>,
@@ -117,7 +117,7 @@ impl PhaseReport {
         let computed = flops as f64 / machine.flops_per_s;
         let bound = moved.max(computed);
         let measured_s = phase.entries.iter().map(|e| e.time.as_secs_f64()).sum();
-        let operation = |entry: &Entry| OperationReport::new(entry, measured_s, machine);
+        let operation = |entry: &TimedEntry| OperationRow::new(entry, measured_s, machine);
         let mut operations: Vec<_> = phase.entries.iter().map(operation).collect();
         operations.sort_by_key(|operation| Reverse((operation.seconds * 1e9) as u64));
         Self {
@@ -142,8 +142,8 @@ impl PhaseReport {
     }
 }
 
-impl OperationReport {
-    fn new(entry: &Entry, measured_s: f64, machine: &Machine) -> Self {
+impl OperationRow {
+    fn new(entry: &TimedEntry, measured_s: f64, machine: &Machine) -> Self {
         let (cost, seconds) = (entry.cost, entry.time.as_secs_f64());
         let (moved, computed) =
             (ratio(cost.bytes as f64, seconds), ratio(cost.flops as f64, seconds));

@@ -1,6 +1,6 @@
 //! What was measured, for people.
 
-use super::report::{MachineReport, OperationReport, PhaseReport, RooflineReport};
+use super::report::{MachineReport, OperationRow, PhaseReport, RooflineReport};
 use forerun_report::bytes_text;
 
 pub(crate) fn text(report: &RooflineReport) -> String {
@@ -74,7 +74,7 @@ pub(crate) fn operations_text(phase: &PhaseReport) -> String {
     text
 }
 
-fn operation_line(operation: &OperationReport) -> String {
+fn operation_line(operation: &OperationRow) -> String {
     let name = match (&operation.format, operation.rows) {
         (Some(format), Some(rows)) => format!("{} {format} x{rows}", operation.operation),
         _ => operation.operation.to_owned(),

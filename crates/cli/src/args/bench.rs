@@ -105,11 +105,11 @@ pub(crate) struct BenchArgs {
 
     /// Measure each operation against what this machine could do at best, instead of comparing arms
     ///
-    /// First the machine: read bandwidth of all threads from memory, f32 multiply-adds, the time of a parallel job
-    /// that does nothing. Then a random prompt (--read, default 512), a plain decode (--tokens) and steps of 1, 2, 4
-    /// and 8 rows, all but one of them drafts; with --batch N a plain decode of N sequences together. Rates are taken undisturbed; shares of time come from further runs
-    /// in which every operation is timed alone. Bytes are what has to move at least once, so an operation whose
-    /// data stays in cache can exceed the bandwidth.
+    /// First the machine: read bandwidth of all threads from memory, f32 multiply-adds, the time of a parallel job that
+    /// does nothing. Then a random prompt (--read, default 512), a plain decode (--tokens) and steps of 1, 2, 4 and 8
+    /// rows, all but one of them drafts; with --batch N a plain decode of N sequences together. Rates are taken
+    /// undisturbed; shares of time come from further runs in which every operation is timed alone. Bytes are what has
+    /// to move at least once, so an operation whose data stays in cache can exceed the bandwidth.
     #[arg(long, conflicts_with_all = ONLY_COMPARING)]
     pub(crate) roofline: bool,
 
@@ -128,11 +128,11 @@ pub(crate) struct BenchArgs {
 
     /// Print one JSON object and nothing else on stdout
     ///
-    /// Keys: version, model, device, kv, tokens, reps, sampling, seed, arms, reading, cells (one
-    /// per prompt, context and batch, with its arms and the token ids all of them gave), worst
-    /// (the lowest median gain of each arm), measurements. With --roofline: version, model, device, kv, machine,
-    /// phases (prompt, decode, verify, batch, each with its operations), widths. With --long: version, model, device, kv,
-    /// machine, prompt_tokens, pieces, decode, memory.
+    /// Keys: version, model, device, kv, tokens, reps, sampling, seed, arms, reading, cells (one per prompt, context
+    /// and batch, with its arms and the token ids all of them gave), worst (the lowest median gain of each arm),
+    /// measurements. With --roofline: version, model, device, kv, machine, phases (prompt, decode, verify, batch, each
+    /// with its operations), widths. With --long: version, model, device, kv, machine, prompt_tokens, pieces, decode,
+    /// memory.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -169,5 +169,5 @@ fn at_least_two(text: &str) -> Result<usize, String> {
     at_least_one(text)
         .ok()
         .filter(|&n| n > 1)
-        .ok_or_else(|| "expected a whole number of at least 2".to_owned())
+        .ok_or_else(|| "expected an integer of at least 2".to_owned())
 }

@@ -44,9 +44,9 @@ pub(crate) struct DoctorArgs {
 
     /// Print one JSON object and nothing else on stdout
     ///
-    /// Keys: version, quick, healthy, host (system, release, memory, container, graphics, nvidia_driver), devices (name,
-    /// state, and what is known or why it is unavailable), examined (name, description, conformance, rates, small_run,
-    /// problems), seconds.
+    /// Keys: version, quick, healthy, host (system, release, memory, container, graphics, nvidia_driver), devices
+    /// (name, state, and what is known or why it is unavailable), examined (name, description, conformance, rates,
+    /// small_run, problems), seconds.
     #[arg(long)]
     pub(crate) json: bool,
 }

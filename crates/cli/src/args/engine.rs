@@ -21,8 +21,8 @@ pub(crate) struct EngineArgs {
 
     /// Time that one run of the device may take, in milliseconds; 0 is no limit
     ///
-    /// What is estimated to take longer is cut, which changes no result. A smaller limit cancels sooner and leaves room to whatever else
-    /// uses the device; on a GPU that draws the screen it must stay below the system's watchdog.
+    /// What is estimated to take longer is cut, which changes no result. A smaller limit cancels sooner and leaves room
+    /// to whatever else uses the device; on a GPU that draws the screen it must stay below the system's watchdog.
     #[arg(long, value_name = "MS", default_value_t = 50, allow_negative_numbers = true)]
     pub(crate) submission_ms: u32,
 
@@ -63,7 +63,7 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("expected at least 1".to_owned()),
         Ok(n) => Ok(n),
-        Err(_) => Err("expected a whole number of at least 1".to_owned()),
+        Err(_) => Err("expected an integer of at least 1".to_owned()),
     }
 }
 
@@ -72,5 +72,5 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
     at_least_one(text)
         .ok()
         .filter(|&n| n <= 1024)
-        .ok_or_else(|| "expected a whole number from 1 to 1024".to_owned())
+        .ok_or_else(|| "expected an integer from 1 to 1024".to_owned())
 }

@@ -1,10 +1,11 @@
 //! `forerun quantize`.
 
 use super::engine::{at_least_one, threads};
-use crate::quantize::Keep;
+use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use forerun_devices::DeviceName;
-use forerun_weights::config::Mode;
+use forerun_quantize::Keep;
+use forerun_weights::config::{Mode, Scheme};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -106,8 +107,33 @@ pub(crate) enum CodeMode {
     Nvfp4,
 }
 
+impl QuantizeArgs {
+    /// The scheme of everything without a rule of its own.
+    pub(crate) fn scheme(&self) -> anyhow::Result<Scheme> {
+        let mode = self.mode.mode();
+        if mode == Mode::Affine && self.bits.is_none() {
+            bail!("--mode affine needs --bits: 8, 6, 5, 4, 3 or 2");
+        }
+        let usual = mode.usual();
+        let number = |text: &Option<String>, default: usize| match text {
+            Some(text) => text.parse().map_err(|_| anyhow!("`{text}` is not a number")),
+            None => Ok(default),
+        };
+        let (bits, group) = (number(&self.bits, usual.bits)?, number(&self.group, usual.group)?);
+        let scheme = Scheme { mode, bits, group };
+        if !scheme.is_known() {
+            bail!(
+                "--mode {mode} has {} bits in groups of {}, nothing else",
+                usual.bits,
+                usual.group
+            );
+        }
+        Ok(scheme)
+    }
+}
+
 impl CodeMode {
-    pub(crate) fn mode(self) -> Mode {
+    fn mode(self) -> Mode {
         match self {
             Self::Affine => Mode::Affine,
             Self::Mxfp4 => Mode::Mxfp4,

@@ -164,5 +164,5 @@ fn mebibytes(text: &str) -> Result<usize, String> {
     at_least_one(text)
         .ok()
         .filter(|&n| n <= 1024)
-        .ok_or_else(|| "expected a whole number from 1 to 1024".to_owned())
+        .ok_or_else(|| "expected an integer from 1 to 1024".to_owned())
 }

@@ -28,8 +28,8 @@ pub(crate) struct SpeculationArgs {
 pub(crate) struct DraftVocabularyArgs {
     /// Tokens the MTP head drafts: the first N of the vocabulary, which are the frequent ones
     ///
-    /// A draft costs less, and a token outside is never drafted; the model samples from all tokens always. `auto` takes half of
-    /// them, at least 4096 and at most 32768, while nearly all of the latest text is made of those.
+    /// A draft costs less, and a token outside is never drafted; the model samples from all tokens always. `auto` takes
+    /// half of them, at least 4096 and at most 32768, while nearly all of the latest text is made of those.
     #[arg(long, value_name = "N|all|auto", default_value = "auto", value_parser = vocabulary)]
     pub(crate) draft_vocabulary: DraftVocabulary,
 }
@@ -80,7 +80,7 @@ fn vocabulary(text: &str) -> Result<DraftVocabulary, String> {
         ("auto", _) => Ok(DraftVocabulary::Auto),
         ("all", _) => Ok(DraftVocabulary::All),
         (_, Ok(tokens @ 1..)) => Ok(DraftVocabulary::First(tokens)),
-        _ => Err("expected auto, all or a whole number of at least 1".to_owned()),
+        _ => Err("expected auto, all or an integer of at least 1".to_owned()),
     }
 }
 
@@ -88,6 +88,6 @@ fn depth(text: &str) -> Result<Depth, String> {
     match (text, text.parse()) {
         ("auto", _) => Ok(Depth::Auto),
         (_, Ok(depth)) if depth <= Depth::MOST => Ok(Depth::Fixed(depth)),
-        _ => Err(format!("expected auto or a whole number from 0 to {}", Depth::MOST)),
+        _ => Err(format!("expected auto or an integer from 0 to {}", Depth::MOST)),
     }
 }

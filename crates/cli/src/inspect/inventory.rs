@@ -6,7 +6,7 @@
 use super::part::Part;
 use forerun_base::DType;
 use forerun_weights::config::{Declared, Scheme};
-use forerun_weights::{Checkpoint, Info, Storage, config};
+use forerun_weights::{Checkpoint, Info, Storage, config, scaled_weight};
 use std::collections::BTreeMap;
 
 /// Parameters and the bytes that hold them.
@@ -59,17 +59,8 @@ impl Inventory {
     }
 }
 
-/// The weight whose codes a scale, a bias or a factor belongs to.
-pub(crate) fn owner(checkpoint: &Checkpoint, name: &str) -> Option<String> {
-    let packed = [".scales", ".biases", ".global_scale"]
-        .iter()
-        .find_map(|suffix| Some(format!("{}.weight", name.strip_suffix(suffix)?)));
-    let fp8 = ["_scale_inv", "_scale"].iter().find_map(|suffix| name.strip_suffix(suffix));
-    packed.or(fp8.map(str::to_owned)).filter(|owner| checkpoint.contains(owner))
-}
-
 fn parameters(checkpoint: &Checkpoint, name: &str, info: &Info) -> anyhow::Result<u64> {
-    if owner(checkpoint, name).is_some() {
+    if scaled_weight(checkpoint, name).is_some() {
         return Ok(0);
     }
     let stored = info.shape.iter().map(|&n| n as u64).product::<u64>();
@@ -80,8 +71,8 @@ fn parameters(checkpoint: &Checkpoint, name: &str, info: &Info) -> anyhow::Resul
 }
 
 fn format_of(checkpoint: &Checkpoint, name: &str, info: &Info) -> anyhow::Result<String> {
-    if let Some(owner) = owner(checkpoint, name) {
-        return format_of(checkpoint, &owner, &checkpoint.info(&owner)?);
+    if let Some(weight) = scaled_weight(checkpoint, name) {
+        return format_of(checkpoint, &weight, &checkpoint.info(&weight)?);
     }
     Ok(match (scheme(checkpoint, name, info)?, info.storage) {
         (Some(Scheme { mode, bits, group }), _) => {

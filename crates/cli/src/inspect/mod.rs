@@ -5,8 +5,6 @@ mod page;
 mod part;
 mod report;
 
-pub(crate) use inventory::owner;
-
 use crate::args::InspectArgs;
 use crate::exit::Outcome;
 use crate::load::Source;

@@ -6,7 +6,7 @@ use crate::score;
 use anyhow::{Context, bail};
 use forerun_base::Token;
 use forerun_engine::Settings;
-use serde::Serialize;
+use forerun_quantize::PerplexityChange;
 use std::path::Path;
 
 /// A text, read before anything is written.
@@ -14,14 +14,6 @@ pub(super) struct Check {
     tokens: Vec<Token>,
     settings: Settings,
     device: DeviceArgs,
-}
-
-/// Perplexities of the same tokens.
-#[derive(Debug, Serialize)]
-pub(super) struct Comparison {
-    pub(super) tokens: usize,
-    pub(super) before: f64,
-    pub(super) after: f64,
 }
 
 impl Check {
@@ -45,9 +37,13 @@ impl Check {
     }
 
     /// Loads one model, then the other.
-    pub(super) fn compare(&self, before: &Source, after: &Path) -> anyhow::Result<Comparison> {
+    pub(super) fn compare(
+        &self,
+        before: &Source,
+        after: &Path,
+    ) -> anyhow::Result<PerplexityChange> {
         let after = Source::open(after, &ModelArgs::default())?;
-        Ok(Comparison {
+        Ok(PerplexityChange {
             tokens: self.tokens.len(),
             before: self.perplexity(before)?,
             after: self.perplexity(&after)?,

@@ -104,7 +104,10 @@ impl Terminal {
                 let mut reply = match chat.send(text) {
                     Ok(reply) => reply,
                     // The conversation goes on without this turn.
-                    Err(error) => return Ok(explain(error)),
+                    Err(error) => {
+                        explain(error);
+                        return Ok(());
+                    }
                 };
                 show_answer(&mut reply, &mut terminal::show)?;
                 let sampling = reply.sampling().clone();
@@ -113,7 +116,10 @@ impl Terminal {
             None => {
                 let mut stream = match model.complete(text, options.clone()) {
                     Ok(stream) => stream,
-                    Err(error) => return Ok(explain(error)),
+                    Err(error) => {
+                        explain(error);
+                        return Ok(());
+                    }
                 };
                 show_answer(&mut stream, &mut terminal::show)?;
                 let sampling = stream.sampling().clone();

@@ -5,22 +5,22 @@
 
 use anyhow::{Context, anyhow};
 use forerun_base::DType;
-use forerun_weights::safetensors::{Entry, header};
+use forerun_weights::safetensors::{NewTensor, header};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 pub(super) struct LogitsFile {
     out: BufWriter<File>,
-    partial: Partial,
+    partial: UnfinishedFile,
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
 /// A file that is removed unless it is finished.
-struct Partial(PathBuf);
+struct UnfinishedFile(PathBuf);
 
-impl Drop for Partial {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         // Gone already when it was finished.
         let _ = std::fs::remove_file(&self.0);
@@ -39,11 +39,12 @@ impl LogitsFile {
             File::create(&partial).with_context(|| format!("--logits {}", path.display()))?;
         let mut new = Self {
             out: BufWriter::new(file),
-            partial: Partial(partial),
+            partial: UnfinishedFile(partial),
             path: path.to_owned(),
             bytes: Vec::new(),
         };
-        let entry = Entry { name: "logits".to_owned(), dtype: DType::F32, shape: shape.to_vec() };
+        let entry =
+            NewTensor { name: "logits".to_owned(), dtype: DType::F32, shape: shape.to_vec() };
         let header = header(&[entry], None).ok_or_else(|| anyhow!("--logits: too many rows"))?;
         new.write(|out| out.write_all(&header))?;
         Ok(new)

@@ -20,7 +20,7 @@ pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
     let tokens = tokens(args, &source)?;
     let settings = sizing::for_text(&args.engine, &source.blueprint.spec, tokens.len())?;
     let mut loaded = source.load(&settings, args.device)?;
-    let scores = Scores::compute(&source, &mut loaded, &tokens, args.logits.as_deref())?;
+    let scores = TimedScores::compute(&source, &mut loaded, &tokens, args.logits.as_deref())?;
     if args.json {
         terminal::show_json(&scores.report(&source, &mut loaded, &tokens))?;
     } else {
@@ -63,7 +63,7 @@ pub(crate) fn perplexity(
     loaded: &mut Loaded,
     tokens: &[Token],
 ) -> anyhow::Result<Option<f64>> {
-    Ok(Scores::compute(source, loaded, tokens, None)?.perplexity())
+    Ok(TimedScores::compute(source, loaded, tokens, None)?.perplexity())
 }
 
 fn checked(tokens: Vec<Token>, source: &Source) -> anyhow::Result<Vec<Token>> {
@@ -75,12 +75,12 @@ fn checked(tokens: Vec<Token>, source: &Source) -> anyhow::Result<Vec<Token>> {
 }
 
 /// What the model thinks of a text.
-struct Scores {
+struct TimedScores {
     scores: forerun::Scores,
     time: Duration,
 }
 
-impl Scores {
+impl TimedScores {
     fn compute(
         source: &Source,
         loaded: &mut Loaded,
@@ -137,14 +137,14 @@ impl Scores {
         source: &'a Source,
         loaded: &mut Loaded,
         tokens: &'a [Token],
-    ) -> Report<'a> {
+    ) -> ScoreReport<'a> {
         let runner = loaded.engine.runner();
-        Report {
+        ScoreReport {
             token_ids: tokens,
             logprobs: &self.scores.logprobs,
             perplexity: self.perplexity(),
             tokens: tokens.len(),
-            timings: Timings {
+            timings: ScoreTimings {
                 load_s: loaded.load_s,
                 score_s: self.time.as_secs_f64(),
                 tokens_per_s: stats::rate(tokens.len(), self.time),
@@ -158,19 +158,19 @@ impl Scores {
 
 /// Scores as JSON.
 #[derive(Serialize)]
-struct Report<'a> {
+struct ScoreReport<'a> {
     token_ids: &'a [Token],
     logprobs: &'a [Option<f64>],
     perplexity: Option<f64>,
     tokens: usize,
-    timings: Timings,
+    timings: ScoreTimings,
     model: &'a str,
     device: String,
     memory: MemoryReport,
 }
 
 #[derive(Serialize)]
-struct Timings {
+struct ScoreTimings {
     load_s: f64,
     score_s: f64,
     tokens_per_s: f64,

@@ -1,5 +1,5 @@
-//! Every option of every command does what its help says, on the bundled model. What other files test is listed at the end,
-//! and an option that nothing tests fails.
+//! Every option of every command does what its help says, on the bundled model. What other files test is listed at the
+//! end, and an option that nothing tests fails.
 
 use crate::program::{bundled, copy_of, forerun, json, stderr, stdout, token_ids};
 use crate::quantizing::{files, golden, quantized};

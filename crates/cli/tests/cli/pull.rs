@@ -11,7 +11,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 /// A hub, and a home with an empty cache.
-struct Place {
+struct HubAndHome {
     server: HubServer,
     home: tempfile::TempDir,
 }
@@ -30,7 +30,7 @@ fn repo(name: &str, golden: &str) -> HubRepo {
     repo
 }
 
-impl Place {
+impl HubAndHome {
     fn new(repos: Vec<HubRepo>) -> Self {
         Self { server: HubServer::start(repos), home: tempfile::tempdir().unwrap() }
     }
@@ -71,7 +71,7 @@ impl Place {
 
 #[test]
 fn what_was_pulled_runs_by_its_name_and_by_the_path_it_prints() {
-    let place = Place::new(vec![repo("o/llama", "llama")]);
+    let place = HubAndHome::new(vec![repo("o/llama", "llama")]);
     let path = place.done(&["pull", "o/llama"]);
     let answer = |model: &str| {
         let words = ["run", model, "--ids", "1,2,3", "--temperature", "0", "--max-tokens", "4"];
@@ -85,7 +85,7 @@ fn what_was_pulled_runs_by_its_name_and_by_the_path_it_prints() {
 
 #[test]
 fn json_says_what_came_and_a_second_pull_brings_nothing() {
-    let place = Place::new(vec![repo("o/qwen", "qwen3_5")]);
+    let place = HubAndHome::new(vec![repo("o/qwen", "qwen3_5")]);
     let report = place.json(&["pull", "o/qwen"]);
     assert_eq!((&report["repo"], &report["revision"]), (&"o/qwen".into(), &"main".into()));
     assert_eq!(report["commit"], "0123456789".repeat(4));
@@ -103,7 +103,7 @@ fn json_says_what_came_and_a_second_pull_brings_nothing() {
 
 #[test]
 fn a_revision_is_fetched_by_its_name_and_one_that_is_not_there_is_named() {
-    let place = Place::new(vec![repo("o/llama", "llama")]);
+    let place = HubAndHome::new(vec![repo("o/llama", "llama")]);
     let commit = "0123456789".repeat(4);
     let report = place.json(&["pull", "o/llama", "--revision", &commit]);
     assert_eq!((&report["revision"], &report["commit"]), (&commit.clone().into(), &commit.into()));
@@ -113,7 +113,7 @@ fn a_revision_is_fetched_by_its_name_and_one_that_is_not_there_is_named() {
 
 #[test]
 fn a_dry_run_lists_and_leaves_the_disk_alone() {
-    let place = Place::new(vec![repo("o/llama", "llama")]);
+    let place = HubAndHome::new(vec![repo("o/llama", "llama")]);
     let page = place.done(&["pull", "o/llama", "--dry-run"]);
     assert!(page.contains("model.safetensors") && page.contains("to fetch"), "{page}");
     assert!(!place.home.path().join("hub").exists());
@@ -121,7 +121,7 @@ fn a_dry_run_lists_and_leaves_the_disk_alone() {
 
 #[test]
 fn a_name_that_is_not_in_the_cache_says_how_to_get_it() {
-    let place = Place::new(vec![]);
+    let place = HubAndHome::new(vec![]);
     for words in [&["run", "o/llama"][..], &["run", "o/llama", "hi"], &["inspect", "o/llama"]] {
         let said = place.refused(words, 1);
         assert!(said.contains("forerun pull o/llama"), "{said}");
@@ -134,7 +134,7 @@ fn several_ggufs_are_listed_with_sizes_and_a_command() {
     let repo = HubRepo::new("o/gguf")
         .large("m-Q4_K_M.gguf", vec![1; 2048])
         .large("m-Q8_0.gguf", vec![2; 4096]);
-    let place = Place::new(vec![repo]);
+    let place = HubAndHome::new(vec![repo]);
     let said = place.refused(&["pull", "o/gguf"], 1);
     for words in ["2.0 KiB  m-Q4_K_M.gguf", "4.0 KiB", "forerun pull o/gguf:m-Q4_K_M.gguf"] {
         assert!(said.contains(words), "{words}: {said}");
@@ -149,7 +149,7 @@ fn a_lost_mtp_head_is_reported_and_fetched_from_the_original() {
     copy.base_model = serde_json::json!(["o/original"]);
     let shard = copy.files.iter_mut().find(|(name, ..)| name == "model.safetensors").unwrap();
     shard.1 = some_of(&shard.1, |name| !is_mtp_tensor(name));
-    let place = Place::new(vec![copy, repo("o/original", "qwen3_5")]);
+    let place = HubAndHome::new(vec![copy, repo("o/original", "qwen3_5")]);
     let output = place.forerun(&["pull", "o/copy"]);
     let said = stderr(&output);
     assert!(said.contains("forerun pull o/copy --mtp-from o/original"), "{said}");
@@ -178,7 +178,7 @@ fn a_head_alone_is_fetched_and_drafts_for_a_file_that_lost_it() {
         original = original.large(file, bytes);
     }
     let index = serde_json::json!({ "weight_map": index }).to_string();
-    let place = Place::new(vec![original.small("model.safetensors.index.json", index)]);
+    let place = HubAndHome::new(vec![original.small("model.safetensors.index.json", index)]);
 
     let copy = place.home.path().join("copy");
     std::fs::create_dir(&copy).unwrap();
@@ -225,7 +225,7 @@ fn some_of(file: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<u8> {
 
 #[test]
 fn wrong_usage_is_refused_by_name() {
-    let place = Place::new(vec![]);
+    let place = HubAndHome::new(vec![]);
     assert!(place.refused(&["pull", "nonsense"], 2).contains("nonsense"));
     assert!(place.refused(&["pull", "a/../b"], 2).contains("a/../b"));
     assert!(place.refused(&["pull", "a/b", "--token", "x"], 2).contains("--token"));
@@ -239,7 +239,7 @@ fn wrong_usage_is_refused_by_name() {
 
 #[test]
 fn a_gated_model_says_what_to_do_and_the_token_opens_it() {
-    let place = Place::new(vec![repo("o/llama", "llama")]);
+    let place = HubAndHome::new(vec![repo("o/llama", "llama")]);
     place.server.require_token("hf_secret");
     let said = place.refused(&["pull", "o/llama"], 1);
     assert!(said.contains("HF_TOKEN") && said.contains("terms"), "{said}");
@@ -254,7 +254,7 @@ fn a_gated_model_says_what_to_do_and_the_token_opens_it() {
 #[test]
 fn ctrl_c_keeps_the_partial_file_and_the_next_pull_goes_on() {
     let repo = HubRepo::new("o/gguf").large("m.gguf", vec![7; 400_000]);
-    let place = Place::new(vec![repo]);
+    let place = HubAndHome::new(vec![repo]);
     let sha = forerun_testkit::hub_server::sha256(&vec![7; 400_000]);
     place.server.fail(&sha, [ServerFault::Drip(10_000, Duration::from_millis(100))]);
     let child = place

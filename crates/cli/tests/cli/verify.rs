@@ -96,7 +96,8 @@ fn an_answer_of_one_token_is_enough_and_one_beyond_the_model_is_refused() {
     assert!(said.contains("--tokens 4096") && said.contains("made for 4096"), "{said}");
 }
 
-/// Rounded activations are other numbers, and no less the same in any company. A processor that cannot gain by them says so.
+/// Rounded activations are other numbers, and batch-invariant all the same. A processor that cannot gain by them says
+/// so.
 #[test]
 fn activations_of_eight_bits_pass_every_arm_or_are_refused_by_name() {
     let words = ["verify", &bundled(), "--quick", "--tokens", "8", "--compute", "int8", "--json"];

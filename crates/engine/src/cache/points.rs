@@ -87,7 +87,7 @@ impl Published {
         };
     }
 
-    /// A parked sequence goes on with a longer prompt.
+    /// A retained sequence goes on with a longer prompt.
     pub(crate) fn resume(&mut self, before: &Self, prompt: usize) {
         if before.rule.interval > 0 {
             // What was published under another salt is not in reach of this one.

@@ -86,7 +86,7 @@ impl Entry {
 /// The longest known beginning of a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Match {
-    /// Whole blocks to begin with.
+    /// Full blocks to begin with.
     pub(crate) blocks: Vec<EntryId>,
     /// The entry that has the rest of the keys and values, and the state.
     pub(crate) last: Option<EntryId>,

@@ -1,11 +1,12 @@
 //! How likely drafts are to be accepted, by position in the round.
 //!
-//! One estimator for one sequence and for all: counts of outcomes that fade with every round, on top of an expectation. A position
-//! that is no longer tried so returns to what is expected of it, and can be tried again after an unlucky start.
+//! One estimator for one sequence and for all: counts of outcomes that fade with every round, on top of an expectation.
+//! A position that is no longer tried so returns to what is expected of it, and can be tried again after an unlucky
+//! start.
 
 use super::MAX_DEPTH;
 use super::tuning::Tuning;
-use crate::sequence::Source;
+use crate::sequence::DraftSource;
 
 /// Chance of acceptance by position, given that the drafts before it were accepted.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +77,8 @@ impl Acceptance {
         self.chance[k.min(MAX_DEPTH - 1)]
     }
 
-    /// The same if what is not known turned out well: near the chance where outcomes are many, near certainty where they are few
-    /// or long ago.
+    /// The same if what is not known turned out well: near the chance where outcomes are many, near certainty where
+    /// they are few or long ago.
     pub(crate) fn hope(&self, k: usize) -> f32 {
         let k = k.min(MAX_DEPTH - 1);
         self.chance[k] + (1.0 - self.chance[k]) / (1.0 + self.tried[k])
@@ -103,11 +104,11 @@ impl AcceptanceBySource {
     }
 
     /// Takes the outcome of a round. What a constraint forces is accepted always and tells nothing.
-    pub(crate) fn note(&mut self, source: Source, drafted: usize, accepted: usize) {
+    pub(crate) fn note(&mut self, source: DraftSource, drafted: usize, accepted: usize) {
         match source {
-            Source::Head => self.head.note(drafted, accepted),
-            Source::Text => self.text.note(drafted, accepted),
-            Source::Constraint => {}
+            DraftSource::Head => self.head.note(drafted, accepted),
+            DraftSource::Text => self.text.note(drafted, accepted),
+            DraftSource::Constraint => {}
         }
     }
 }

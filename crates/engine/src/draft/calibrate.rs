@@ -16,8 +16,8 @@ const SINGLE: [usize; 8] = [1, 2, 4, 3, 5, 6, 9, 17];
 const MANY: [usize; 8] = [16, 17, 32, 33, 48, 49, 64, 65];
 
 impl<R: Runner> Engine<R> {
-    /// Times steps of one sequence, then of all, up to `max_drafts + 1` rows each, and draft passes, within about `budget`. Without
-    /// it the prices are learned from the first rounds.
+    /// Times steps of one sequence, then of all, up to `max_drafts + 1` rows each, and draft passes, within about
+    /// `budget`. Without it the prices are learned from the first rounds.
     pub fn calibrate(&mut self, budget: Duration) -> Result<(), EngineError> {
         let (most, context) = (self.scheduler.max_drafts(), self.scheduler.limits.context);
         let mut leases = Vec::new();
@@ -29,8 +29,8 @@ impl<R: Runner> Engine<R> {
         done
     }
 
-    /// Steps to warm caches and threads and to touch the memory of all leases, then as many priced ones as the time allows, up to three
-    /// of each and one at least.
+    /// Steps to warm caches and threads and to touch the memory of all leases, then as many priced ones as the time
+    /// allows, up to three of each and one at least.
     fn time_steps(
         &mut self,
         leases: &[LeaseId],

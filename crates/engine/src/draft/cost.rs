@@ -1,8 +1,8 @@
-//! What rounds cost: times of steps by rows and context, and of draft passes by the sequences in them, timed at load and followed
-//! since. The one place that knows: depths and prompt chunks ([`crate::pace`]) are chosen by it.
+//! What rounds cost: times of steps by rows and context, and of draft passes by the sequences in them, timed at load
+//! and followed since. The one place that knows: depths and prompt chunks ([`crate::pace`]) are chosen by it.
 
 use super::DraftTokens;
-use super::experts::{Experts, relative_work};
+use super::experts::{ExpertCost, relative_work};
 use super::tuning::Tuning;
 use crate::StepPlan;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(crate) struct RoundCosts {
 
 impl RoundCosts {
     /// Prices of up to `rows` rows and `sequences` drafting sequences, of a network with these experts.
-    pub(crate) fn new(rows: usize, sequences: usize, experts: Option<Experts>) -> Self {
+    pub(crate) fn new(rows: usize, sequences: usize, experts: Option<ExpertCost>) -> Self {
         let (rows, sequences, tuning) = (rows.max(1), sequences.max(1), Tuning::DEFAULT);
         let work = (1..=rows).map(|rows| relative_work(experts, rows, tuning.row_share)).collect();
         Self {
@@ -151,7 +151,8 @@ impl RoundCosts {
         }
     }
 
-    /// Takes the time of a chain. What it took more or less than was thought belongs to all of its passes in proportion.
+    /// Takes the time of a chain. What it took more or less than was thought belongs to all of its passes in
+    /// proportion.
     pub(crate) fn note_chain(&mut self, made: &DraftTokens, time: Duration) {
         let (entries, passes, drafts) = (made.drafting(), made.deepest(), made.len());
         if entries == 0 {
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     fn between_measured_rows_a_mixture_is_priced_by_the_experts_they_touch() {
-        let experts = Experts { experts: 64, top_k: 8, share: 0.9 };
+        let experts = ExpertCost { experts: 64, top_k: 8, share: 0.9 };
         let (mut dense, mut mixture) =
             (RoundCosts::new(64, 1, None), RoundCosts::new(64, 1, Some(experts)));
         for costs in [&mut dense, &mut mixture] {

@@ -1,13 +1,14 @@
 //! How many drafts are worth their cost.
 //!
-//! Expected tokens of a round with depth `d` are `1 + a₁ + a₁a₂ + … + a₁…a_d`, where `a_k` is the chance that draft `k` is
-//! accepted when those before it were. The round costs a step of `1 + d` rows and `d` draft passes. The depths of a batch are
-//! raised one draft at a time, the likeliest first, and the best rate on the way wins, 0 included. Going on past a worse point
-//! matters: rows come in stairs on devices with tiles, and a step of 17 rows may cost what one of 32 does.
+//! Expected tokens of a round with depth `d` are `1 + a₁ + a₁a₂ + … + a₁…a_d`, where `a_k` is the chance that draft `k`
+//! is accepted when those before it were. The round costs a step of `1 + d` rows and `d` draft passes. The depths of a
+//! batch are raised one draft at a time, the likeliest first, and the best rate on the way wins, 0 included. Going on
+//! past a worse point matters: rows come in stairs on devices with tiles, and a step of 17 rows may cost what one of 32
+//! does.
 //!
-//! The same search with hoped-for chances finds what would be worth trying. It is tried when the rounds that may be lost to trying
-//! ([`Tuning::exploration`]) allow it. Everything here is a function of its arguments; times decide how fast the text comes, never
-//! which.
+//! The same search with hoped-for chances finds what would be worth trying. It is tried when the rounds that may be
+//! lost to trying ([`Tuning::exploration`]) allow it. Everything here is a function of its arguments; times decide how
+//! fast the text comes, never which.
 
 use super::MAX_DEPTH;
 use super::acceptance::Acceptance;
@@ -64,8 +65,8 @@ impl Candidate {
 enum Outlook {
     /// What outcomes say.
     Expected,
-    /// What is possible beside them. Drafts are raised to one more than twice the depth that is expected to pay at most: a first
-    /// draft where none does, and past a stair where some do.
+    /// What is possible beside them. Drafts are raised to one more than twice the depth that is expected to pay at
+    /// most: a first draft where none does, and past a stair where some do.
     Hoped,
 }
 
@@ -119,8 +120,8 @@ pub(crate) fn decide(
 ) -> f32 {
     let search = Search { costs, shape, sequences: shape.others + candidates.len(), tuning };
     candidates.iter_mut().for_each(|candidate| candidate.depth = candidate.least);
-    // A batch that drafts never times a round without drafts, and if that were thought too expensive nothing would put it right. So
-    // it is timed before the first drafts, and again when that was long ago.
+    // A batch that drafts never times a round without drafts, and if that were thought too expensive nothing would put
+    // it right. So it is timed before the first drafts, and again when that was long ago.
     let timed = costs.knows(search.sequences, band(shape.context));
     if search.sequences > 1 && !timed {
         return 0.0;
@@ -194,8 +195,8 @@ impl Search<'_> {
         (Round { tokens, seconds: step + drafting }, entries)
     }
 
-    /// Takes deeper drafts than are expected to pay, where they would if what is not known turned out well, and where the credit
-    /// covers what they are expected to lose; returns that.
+    /// Takes deeper drafts than are expected to pay, where they would if what is not known turned out well, and where
+    /// the credit covers what they are expected to lose; returns that.
     fn explore(&self, candidates: &mut [Candidate], credit: f32) -> f32 {
         self.raise(candidates, Outlook::Hoped);
         let deeper = |c: &Candidate| c.best.max(c.depth);

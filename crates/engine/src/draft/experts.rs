@@ -4,7 +4,7 @@ use forerun_model::{MlpSpec, ModelSpec};
 
 /// The mixture of a model, as far as it decides what rows cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Experts {
+pub struct ExpertCost {
     /// Experts in a layer.
     pub experts: usize,
     /// Experts that each row chooses.
@@ -13,7 +13,7 @@ pub struct Experts {
     pub share: f32,
 }
 
-impl Experts {
+impl ExpertCost {
     /// The mixture of a network; none where every layer is dense.
     pub fn of(spec: &ModelSpec) -> Option<Self> {
         let (mut chosen, mut all) = (0, spec.vocabulary * spec.hidden);
@@ -42,10 +42,10 @@ impl Experts {
     }
 }
 
-/// What a step of so many rows reads and computes beside one of a single row, as far as the network tells: all of the dense weights
-/// once, those of each expert that is touched, and `row_share` of the rest for each further row. Times that were measured come
-/// first; this is for the rows between and beyond them.
-pub(super) fn relative_work(experts: Option<Experts>, rows: usize, row_share: f32) -> f32 {
+/// What a step of so many rows reads and computes beside one of a single row, as far as the network tells: all of the
+/// dense weights once, those of each expert that is touched, and `row_share` of the rest for each further row. Times
+/// that were measured come first; this is for the rows between and beyond them.
+pub(super) fn relative_work(experts: Option<ExpertCost>, rows: usize, row_share: f32) -> f32 {
     let (share, touched) =
         experts.map_or((0.0, 1.0), |e| (e.share, e.touched(rows) / e.touched(1)));
     share * touched + (1.0 - share) * (1.0 + row_share * (rows.max(1) - 1) as f32)
@@ -55,7 +55,7 @@ pub(super) fn relative_work(experts: Option<Experts>, rows: usize, row_share: f3
 mod tests {
     use super::*;
 
-    const EXPERTS: Experts = Experts { experts: 256, top_k: 8, share: 0.5 };
+    const EXPERTS: ExpertCost = ExpertCost { experts: 256, top_k: 8, share: 0.5 };
 
     #[test]
     fn rows_touch_as_many_experts_as_chance_says() {
@@ -63,7 +63,7 @@ mod tests {
             assert!((EXPERTS.touched(rows) - touched).abs() < 0.1, "{rows}");
         }
         assert!(EXPERTS.touched(100_000) <= 256.0);
-        assert_eq!(Experts { experts: 4, top_k: 4, share: 1.0 }.touched(9), 4.0);
+        assert_eq!(ExpertCost { experts: 4, top_k: 4, share: 1.0 }.touched(9), 4.0);
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod receipt;
 mod schedule;
 mod tuning;
 
-pub use experts::Experts;
+pub use experts::ExpertCost;
 pub use plan::{DraftEntry, DraftPlan, DraftTokens};
 pub use policy::{Depth, DraftVocabulary, Mode, Speculation};
 pub use receipt::Receipt;

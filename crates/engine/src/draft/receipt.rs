@@ -1,7 +1,7 @@
 //! What speculation did for one answer.
 
 use super::MAX_DEPTH;
-use crate::sequence::Source;
+use crate::sequence::DraftSource;
 
 /// Counts of one answer's rounds. A round is a step that sampled at least one token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,12 +28,12 @@ pub struct Receipt {
 
 impl Receipt {
     /// Takes a round.
-    pub(crate) fn note(&mut self, source: Source, drafted: usize, accepted: usize) {
+    pub(crate) fn note(&mut self, source: DraftSource, drafted: usize, accepted: usize) {
         self.rounds += 1;
         match source {
-            Source::Head => {}
-            Source::Text => self.from_text += drafted as u64,
-            Source::Constraint => self.forced += drafted as u64,
+            DraftSource::Head => {}
+            DraftSource::Text => self.from_text += drafted as u64,
+            DraftSource::Constraint => self.forced += drafted as u64,
         }
         self.drafted += drafted as u64;
         self.accepted += accepted as u64;

@@ -7,7 +7,7 @@ use super::tuning::Tuning;
 use super::{DraftEntry, DraftPlan, DraftTokens, DraftVocabulary};
 use crate::constraint::allowed;
 use crate::scheduler::{lease_of, sample_spec};
-use crate::sequence::{Sequence, Source, Standing};
+use crate::sequence::{DraftSource, Sequence, Standing};
 use crate::{Depth, Event, Mode, Scheduler, SpanTokens, StateStore, StepPlan};
 use forerun_base::Token;
 use forerun_model::MAX_LAG;
@@ -108,10 +108,11 @@ impl Scheduler {
         }
     }
 
-    /// How far the MTP head may stay behind a sequence for which it does not draft. An answer grows by a span at a time, so
-    /// most of the window can wait, and an answer that ends before it is full has cost nothing. From half of it on one answer a
-    /// step is taken in, so that many which began together are not all due together. What reads a prompt, or may go on with
-    /// another, grows by a chunk at a time. Of an ended answer only what is published is wanted, and taken in then.
+    /// How far the MTP head may stay behind a sequence for which it does not draft. An answer grows by a span at a
+    /// time, so most of the window can wait, and an answer that ends before it is full has cost nothing. From half of
+    /// it on one answer a step is taken in, so that many which began together are not all due together. What reads a
+    /// prompt, or may go on with another, grows by a chunk at a time. Of an ended answer only what is published is
+    /// wanted, and taken in then.
     fn lag_allowed(&self, at: usize, plan: &DraftPlan) -> usize {
         let sequence = &self.sequences[at];
         let window = self.limits.hidden_window();
@@ -148,7 +149,7 @@ impl Scheduler {
         if let Some(constraint) = constraint {
             constraint.forced(limit, &mut drafting.drafts);
             if !drafting.drafts.is_empty() {
-                drafting.source = Source::Constraint;
+                drafting.source = DraftSource::Constraint;
                 let limit = drafting.drafts.len();
                 return Some(sized(Candidate::new(Acceptance::certain(), limit, true)));
             }
@@ -158,7 +159,7 @@ impl Scheduler {
         let likelier = by_source.text.chance(0) >= by_source.head.chance(0);
         let trusted = agreed > 0 && (!head || (agreed >= Tuning::DEFAULT.long_repeat && likelier));
         if trusted {
-            drafting.source = Source::Text;
+            drafting.source = DraftSource::Text;
             let limit = drafting.drafts.len();
             return Some(sized(Candidate::new(by_source.text, limit, true)));
         }

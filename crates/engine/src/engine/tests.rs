@@ -6,8 +6,8 @@ use forerun_backend_cpu::tuned;
 use forerun_model::{Blueprint, Model};
 use forerun_testkit::Golden;
 
-/// Chunks in the middle of a prompt are reported late, and copies for the prefix cache wait for them: their time must reach the
-/// prices all the same, or no later step is priced either.
+/// Chunks in the middle of a prompt are reported late, and copies for the prefix cache wait for them: their time must
+/// reach the prices all the same, or no later step is priced either.
 #[test]
 fn every_step_is_priced_though_the_cache_waits_for_it() {
     let golden = Golden::open("qwen3_5");

@@ -14,7 +14,7 @@ use forerun_testkit::Golden;
 
 /// Calls of a runner that can panic, before or after the device did its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
+enum RunnerCall {
     Run,
     Draft,
     Follow,
@@ -23,14 +23,14 @@ enum Call {
 }
 
 /// A real runner that panics once: at a call, after so many of its kind, before or after the work.
-struct Faulty {
+struct PanickingRunner {
     inner: ModelRunner,
-    fault: Option<(Call, usize, bool)>,
+    fault: Option<(RunnerCall, usize, bool)>,
 }
 
-impl Faulty {
+impl PanickingRunner {
     /// Whether this is the call to fail: `Some(true)` after its work.
-    fn due(&mut self, call: Call) -> Option<bool> {
+    fn due(&mut self, call: RunnerCall) -> Option<bool> {
         let (_, left, after) = self.fault.as_mut().filter(|(at, ..)| *at == call)?;
         if *left > 0 {
             *left -= 1;
@@ -41,7 +41,7 @@ impl Faulty {
         Some(after)
     }
 
-    fn around<T>(&mut self, call: Call, work: impl FnOnce(&mut ModelRunner) -> T) -> T {
+    fn around<T>(&mut self, call: RunnerCall, work: impl FnOnce(&mut ModelRunner) -> T) -> T {
         let due = self.due(call);
         assert!(due != Some(false), "a fault before {call:?}");
         let done = work(&mut self.inner);
@@ -50,9 +50,9 @@ impl Faulty {
     }
 }
 
-impl Runner for Faulty {
+impl Runner for PanickingRunner {
     fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
-        self.around(Call::Run, |inner| inner.run(plan, sampled))
+        self.around(RunnerCall::Run, |inner| inner.run(plan, sampled))
     }
 
     fn draft(
@@ -61,8 +61,8 @@ impl Runner for Faulty {
         drafts: &mut DraftTokens,
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
-        let in_follow = self.due(Call::Follow).is_some();
-        self.around(Call::Draft, |inner| {
+        let in_follow = self.due(RunnerCall::Follow).is_some();
+        self.around(RunnerCall::Draft, |inner| {
             inner.draft(plan, drafts, &mut |plan, drafts, made| {
                 follow(plan, drafts, made);
                 assert!(!in_follow, "a fault between draft passes");
@@ -79,22 +79,22 @@ impl Runner for Faulty {
     }
 
     fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
-        self.around(Call::CopyOut, |inner| inner.copy_out(part, bytes))
+        self.around(RunnerCall::CopyOut, |inner| inner.copy_out(part, bytes))
     }
 
     fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        self.around(Call::CopyIn, |inner| inner.copy_in(parts))
+        self.around(RunnerCall::CopyIn, |inner| inner.copy_in(parts))
     }
 }
 
 /// Allows every other token, and panics at one of its questions.
-struct Evens {
+struct PanickingConstraint {
     taken: usize,
     panics_at: Option<usize>,
     asked: usize,
 }
 
-impl Evens {
+impl PanickingConstraint {
     fn new(panics_at: Option<usize>) -> Self {
         Self { taken: 0, panics_at, asked: 0 }
     }
@@ -105,7 +105,7 @@ impl Evens {
     }
 }
 
-impl Constraint for Evens {
+impl Constraint for PanickingConstraint {
     fn mask(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
         self.ask();
         mask.fill(0x5555_5555);
@@ -134,7 +134,7 @@ impl Constraint for Evens {
 
 const MODEL: &str = "qwen3_5";
 
-fn engine() -> Engine<Faulty> {
+fn engine() -> Engine<PanickingRunner> {
     let blueprint = Blueprint::open(Golden::open(MODEL).checkpoint()).expect("a model");
     let mut backend: Box<dyn Backend> = Box::new(tuned(Some(1)));
     let model = Model::load(&blueprint, &mut *backend, &mut |_| {}).expect("a model");
@@ -150,7 +150,7 @@ fn engine() -> Engine<Faulty> {
     let inner = ModelRunner::new(backend, model, &settings).expect("memory");
     let (limits, vocabulary) = (*inner.limits(), inner.model().spec.vocabulary);
     let scheduler = Scheduler::new(limits, vocabulary, inner.speculation());
-    let runner = Faulty { inner, fault: None };
+    let runner = PanickingRunner { inner, fault: None };
     Engine::with_parts(scheduler, StateStore::new(&limits), runner).with_cache(&cache)
 }
 
@@ -159,7 +159,7 @@ fn requests(panics_at: Option<usize>) -> Vec<Request> {
     let prompt = Golden::open(MODEL).tokens("input_ids");
     let warm = Sampling { temperature: 0.9, seed: 7, ..Sampling::default() };
     let penalised = Sampling { presence_penalty: 0.5, ..warm.clone() };
-    let evens: Option<Box<dyn Constraint>> = Some(Box::new(Evens::new(panics_at)));
+    let evens: Option<Box<dyn Constraint>> = Some(Box::new(PanickingConstraint::new(panics_at)));
     let depth = Depth::Fixed(2);
     vec![
         Request { sampling: warm, depth, ..Request::greedy(prompt[..20].to_vec(), 24) },
@@ -168,10 +168,10 @@ fn requests(panics_at: Option<usize>) -> Vec<Request> {
     ]
 }
 
-type Answer = (Vec<Token>, FinishReason);
+type EndedAnswer = (Vec<Token>, FinishReason);
 
 /// Runs until idle; the answers of some sequences.
-fn answers(engine: &mut Engine<Faulty>, ids: &[SeqId]) -> Vec<Answer> {
+fn answers(engine: &mut Engine<PanickingRunner>, ids: &[SeqId]) -> Vec<EndedAnswer> {
     let (mut events, mut steps) = (Vec::new(), 0);
     while !engine.is_idle() {
         engine.step(&mut events);
@@ -194,12 +194,12 @@ fn answers(engine: &mut Engine<Faulty>, ids: &[SeqId]) -> Vec<Answer> {
     ids.iter().map(answer).collect()
 }
 
-fn submit(engine: &mut Engine<Faulty>, requests: Vec<Request>) -> Vec<SeqId> {
+fn submit(engine: &mut Engine<PanickingRunner>, requests: Vec<Request>) -> Vec<SeqId> {
     requests.into_iter().map(|request| engine.submit(request).expect("fits")).collect()
 }
 
 /// Each request alone, in an engine that has seen nothing.
-fn alone() -> Vec<Answer> {
+fn alone() -> Vec<EndedAnswer> {
     let one = |i: usize| {
         let mut engine = engine();
         let ids = submit(&mut engine, vec![requests(None).swap_remove(i)]);
@@ -210,9 +210,9 @@ fn alone() -> Vec<Answer> {
 
 /// One fault in a run: those it ended say so, the others and those who ask again answer as if alone.
 fn holds(
-    engine: &mut Engine<Faulty>,
+    engine: &mut Engine<PanickingRunner>,
     asked: Vec<Request>,
-    alone: &[Answer],
+    alone: &[EndedAnswer],
     says: &str,
     case: &str,
 ) -> usize {
@@ -265,17 +265,23 @@ fn a_panic_at_any_stage_of_a_step_ends_its_requests_and_no_others() {
 fn a_panic_in_the_device_is_contained_before_and_after_its_work() {
     let alone = alone();
     let mut engine = engine();
-    for call in [Call::Run, Call::Draft, Call::Follow, Call::CopyOut, Call::CopyIn] {
+    for call in [
+        RunnerCall::Run,
+        RunnerCall::Draft,
+        RunnerCall::Follow,
+        RunnerCall::CopyOut,
+        RunnerCall::CopyIn,
+    ] {
         for (calls_before, after) in [(0, false), (0, true), (2, false), (2, true)] {
             let case = format!("{call:?} after {calls_before}, {after}");
-            if call == Call::CopyOut {
+            if call == RunnerCall::CopyOut {
                 engine.clear_cache();
             }
             engine.runner.fault = Some((call, calls_before, after));
             let failed = holds(&mut engine, requests(None), &alone, "a fault", &case);
             // Whatever was published is copied in at most once a request.
             let reached = engine.runner.fault.take().is_none();
-            assert!(reached || call == Call::CopyIn, "{case} was reached");
+            assert!(reached || call == RunnerCall::CopyIn, "{case} was reached");
             assert!(failed > 0 || !reached, "{case}");
         }
     }

@@ -35,8 +35,8 @@ pub struct StateStore {
 impl StateStore {
     /// A store for what the limits allow.
     pub fn new(limits: &Limits) -> Self {
-        let room = || Vec::with_capacity(limits.table_width());
-        let lease = || Lease { blocks: room(), ..Lease::default() };
+        let table = || Vec::with_capacity(limits.table_width());
+        let lease = || Lease { blocks: table(), ..Lease::default() };
         Self {
             pool: BlockPool::new(limits.blocks()),
             leases: (0..limits.sequences).map(|_| lease()).collect(),

@@ -8,7 +8,7 @@ mod trace;
 use forerun_engine::Depth;
 use replay::{DEPTH, engine, seconds};
 use std::sync::Arc;
-use trace::{Costs, Text, texts};
+use trace::{Costs, TracedText, texts};
 
 /// What `auto` may lose against the best fixed depth.
 const LEAST: f64 = 0.70;
@@ -24,13 +24,13 @@ const COSTS: [&str; 7] = [
     include_str!("traces/stairs.json"),
 ];
 
-fn recorded() -> (Vec<Arc<Text>>, Vec<Arc<Costs>>) {
+fn recorded() -> (Vec<Arc<TracedText>>, Vec<Arc<Costs>>) {
     let texts = texts(TEXTS).into_iter().map(Arc::new).collect();
     (texts, COSTS.iter().map(|json| Arc::new(Costs::new(json))).collect())
 }
 
 /// How `auto` does against the best fixed depth, and which that is.
-fn against_best(costs: &Arc<Costs>, batch: &[Arc<Text>]) -> (f64, usize, Vec<f64>) {
+fn against_best(costs: &Arc<Costs>, batch: &[Arc<TracedText>]) -> (f64, usize, Vec<f64>) {
     let of = |depth| seconds(&mut engine(costs, batch.len()), batch, depth);
     let fixed: Vec<f64> = (0..=DEPTH).map(|depth| of(Depth::Fixed(depth))).collect();
     let best = (0..=DEPTH).min_by(|&a, &b| fixed[a].total_cmp(&fixed[b])).expect("depths");

@@ -1,9 +1,9 @@
 //! An engine whose device is a recording: texts say what is sampled and accepted, costs say how long it takes.
 
-use crate::trace::{Costs, Text};
+use crate::trace::{Costs, TracedText};
 use forerun_base::{Bytes, DType};
 use forerun_engine::{
-    Busy, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event, Experts, Follow, Part,
+    Busy, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event, ExpertCost, Follow, Part,
     Request, Runner, SampledTokens, Scheduler, Speculation, StateShape, StateStore, StepPlan,
 };
 use forerun_model::Limits;
@@ -18,7 +18,7 @@ const VOCABULARY: usize = 1 << 13;
 pub(crate) struct Replay {
     costs: Arc<Costs>,
     /// By sequence; ids count from 0.
-    texts: Vec<Arc<Text>>,
+    texts: Vec<Arc<TracedText>>,
     busy: Busy,
     /// Seconds since the engine was made.
     clock: f64,
@@ -73,7 +73,7 @@ impl Runner for Replay {
         Some(std::mem::take(&mut self.busy))
     }
 
-    fn experts(&self) -> Option<Experts> {
+    fn experts(&self) -> Option<ExpertCost> {
         self.costs.experts
     }
 
@@ -119,7 +119,7 @@ pub(crate) fn engine(costs: &Arc<Costs>, sequences: usize) -> Engine<Replay> {
 }
 
 /// Seconds of decoding texts together, from when each has its first token to the last one's end.
-pub(crate) fn seconds(engine: &mut Engine<Replay>, texts: &[Arc<Text>], depth: Depth) -> f64 {
+pub(crate) fn seconds(engine: &mut Engine<Replay>, texts: &[Arc<TracedText>], depth: Depth) -> f64 {
     for text in texts {
         engine.runner().texts.push(Arc::clone(text));
         let request = Request::greedy(text.prompt.clone(), text.answer.len());

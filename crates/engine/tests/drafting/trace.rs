@@ -1,20 +1,20 @@
 //! Recorded texts and costs. `cargo run --release -p forerun-engine --example draft_trace` makes them.
 
 use forerun_base::Token;
-use forerun_engine::Experts;
+use forerun_engine::ExpertCost;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A prompt, its answer, and how many drafts are accepted at each position of the answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Text {
+pub(crate) struct TracedText {
     pub(crate) label: String,
     pub(crate) prompt: Vec<Token>,
     pub(crate) answer: Vec<Token>,
     pub(crate) accepted: Vec<usize>,
 }
 
-impl Text {
+impl TracedText {
     /// The token at a position of the whole.
     pub(crate) fn token(&self, position: usize) -> Token {
         let answer = position.checked_sub(self.prompt.len());
@@ -37,14 +37,14 @@ fn list<T>(value: &Value, item: impl Fn(&Value) -> T) -> Vec<T> {
 }
 
 /// The texts of a recording.
-pub(crate) fn texts(json: &str) -> Vec<Text> {
+pub(crate) fn texts(json: &str) -> Vec<TracedText> {
     let recorded: Value = serde_json::from_str(json).expect("JSON");
     list(&recorded["texts"], |text| {
         let tokens = |name: &str| list(&text[name], |id| number(id) as Token);
         let label = text["label"].as_str().expect("a label");
         let label = format!("{label}, temperature {}", text["temperature"]);
         let accepted = list(&text["accepted"], number);
-        Text { label, prompt: tokens("prompt"), answer: tokens("answer"), accepted }
+        TracedText { label, prompt: tokens("prompt"), answer: tokens("answer"), accepted }
     })
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Costs {
     /// Of each row that the head takes in besides the one it drafts after.
     take_in: f64,
     /// The mixture that it runs, if it is one.
-    pub(crate) experts: Option<Experts>,
+    pub(crate) experts: Option<ExpertCost>,
 }
 
 impl Costs {
@@ -80,7 +80,7 @@ impl Costs {
             }
             curves
         };
-        let experts = recorded.get("experts").map(|mixture| Experts {
+        let experts = recorded.get("experts").map(|mixture| ExpertCost {
             experts: number(&mixture["experts"]),
             top_k: number(&mixture["top_k"]),
             share: mixture["share"].as_f64().expect("a share") as f32,
@@ -101,7 +101,7 @@ impl Costs {
         self.steps.contains_key(&sequences) || self.steps.contains_key(&0)
     }
 
-    /// A step of so many sequences and rows; `turn` picks one of the times taken.
+    /// A step of so many sequences and rows; `turn` chooses one of the times taken.
     pub(crate) fn step(&self, sequences: usize, rows: usize, turn: usize) -> f64 {
         let curve =
             self.steps.get(&0).or_else(|| self.steps.range(sequences..).next().map(|c| c.1));
@@ -144,7 +144,7 @@ fn at(curve: &Curve, first: (usize, &Vec<f64>), x: usize, turn: usize) -> f64 {
     }
     let below = curve.range(..x).next_back().map_or(first, |(&x, times)| (x, times));
     let Some((&above, times)) = curve.range(x..).next() else {
-        // As dear as the last rows were.
+        // As expensive as the last rows were.
         let (&x0, times) = curve.iter().nth_back(1).map_or((&first.0, first.1), |pair| pair);
         let each = (median(below.1) - median(times)) / (below.0 - x0).max(1) as f64;
         return median(below.1) + each.max(0.0) * (x - below.0) as f64;

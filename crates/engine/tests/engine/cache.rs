@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Short convolutions, hybrid with a head (dense, experts in both layouts), hybrid without, attention only, windows with shared keys,
-/// with experts, with a separate drafter.
+/// Short convolutions, hybrid with a head (dense, experts in both layouts), hybrid without, attention only, windows
+/// with shared keys, with experts, with a separate drafter.
 const MODELS: [&str; 9] = [
     "lfm2",
     "qwen3_5",
@@ -44,7 +44,7 @@ fn cold() -> Settings {
 
 /// What one request came to.
 #[derive(Debug, PartialEq)]
-struct Outcome {
+struct RequestOutcome {
     tokens: Vec<Token>,
     /// The bits of the logits that each token was chosen from, by position.
     logits: BTreeMap<u32, Vec<u32>>,
@@ -52,7 +52,7 @@ struct Outcome {
 }
 
 /// Runs one request to its end.
-fn run(engine: &mut Engine<ModelRunner>, request: Request) -> (Outcome, CacheReport) {
+fn run(engine: &mut Engine<ModelRunner>, request: Request) -> (RequestOutcome, CacheReport) {
     let seen: Arc<Mutex<BTreeMap<u32, Vec<u32>>>> = Arc::default();
     let tap = Arc::clone(&seen);
     engine.runner().set_tap(Some(Box::new(move |_: SeqId, position, row: &[f32]| {
@@ -66,7 +66,7 @@ fn run(engine: &mut Engine<ModelRunner>, request: Request) -> (Outcome, CacheRep
     }
     engine.runner().set_tap(None);
     let logits = std::mem::take(&mut *seen.lock().expect("no tap failed"));
-    let mut outcome = Outcome { tokens: Vec::new(), logits, receipt: Receipt::default() };
+    let mut outcome = RequestOutcome { tokens: Vec::new(), logits, receipt: Receipt::default() };
     let mut report = None;
     for event in events {
         match event {
@@ -94,7 +94,7 @@ fn samplings(i: usize) -> Sampling {
 
 /// Where the next prompt of a conversation comes from.
 #[derive(Clone, Debug)]
-enum Turn {
+enum NextPrompt {
     /// Everything so far and so many tokens more.
     Grow(usize),
     /// One token changed, so many from the end.
@@ -105,17 +105,17 @@ enum Turn {
     Again,
 }
 
-fn turns() -> impl Strategy<Value = Vec<Turn>> {
+fn turns() -> impl Strategy<Value = Vec<NextPrompt>> {
     let turn = prop_oneof![
-        3 => (1usize..70).prop_map(Turn::Grow),
-        1 => (1usize..150).prop_map(Turn::Edit),
-        1 => (1usize..150).prop_map(Turn::Cut),
-        1 => Just(Turn::Again),
+        3 => (1usize..70).prop_map(NextPrompt::Grow),
+        1 => (1usize..150).prop_map(NextPrompt::Edit),
+        1 => (1usize..150).prop_map(NextPrompt::Cut),
+        1 => Just(NextPrompt::Again),
     ];
     prop::collection::vec(turn, 2..6)
 }
 
-impl Turn {
+impl NextPrompt {
     fn apply(&self, text: &mut Vec<Token>, answer: &[Token]) {
         match *self {
             Self::Grow(more) => {
@@ -167,7 +167,7 @@ proptest! {
             ..Request::greedy(text.to_vec(), 12)
         };
         let mut answer = Vec::new();
-        for turn in [Turn::Again].iter().chain(&turns) {
+        for turn in [NextPrompt::Again].iter().chain(&turns) {
             turn.apply(&mut text, &answer);
             let (ours, report) = run(&mut warm, request(&text));
             let (theirs, _) = run(&mut reference, request(&text));
@@ -246,7 +246,7 @@ fn a_growing_conversation_is_read_once() {
             for turn in 0..7 {
                 let known = text.len();
                 if turn > 0 {
-                    Turn::Grow(25).apply(&mut text, &[]);
+                    NextPrompt::Grow(25).apply(&mut text, &[]);
                 }
                 let request = Request { depth, ..Request::greedy(text.clone(), 12) };
                 let (outcome, report) = run(&mut engine, request);

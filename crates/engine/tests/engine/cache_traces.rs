@@ -1,5 +1,5 @@
-//! The prefix cache over a runner whose sampled tokens depend on every token it was given: thousands of traces, no device.
-//! A block restored from the wrong place, a state of another position or a head that missed a row shows as
+//! The prefix cache over a runner whose sampled tokens depend on every token it was given: thousands of traces, no
+//! device. A block restored from the wrong place, a state of another position or a head that missed a row shows as
 //! another text.
 
 use forerun_base::{Bytes, DType, LeaseId, SeqId, Token};
@@ -14,11 +14,11 @@ use proptest::prelude::*;
 const VOCABULARY: usize = 40;
 
 /// A network that is nothing but memory: a token per position in blocks, a hash as recurrent state.
-struct Memory {
+struct MemoryRunner {
     limits: Limits,
     recurrent: bool,
     blocks: Vec<[Token; KV_BLOCK]>,
-    slots: Vec<Slot>,
+    slots: Vec<FakeSlot>,
     /// What the head took in, beside the tokens.
     heads: Vec<[u64; KV_BLOCK]>,
     /// Hidden states by slot and position.
@@ -27,7 +27,7 @@ struct Memory {
 }
 
 #[derive(Clone, Default)]
-struct Slot {
+struct FakeSlot {
     state: u64,
     log: Vec<Token>,
 }
@@ -38,13 +38,13 @@ fn mix(state: u64, token: Token) -> u64 {
         .rotate_left(23)
 }
 
-impl Memory {
+impl MemoryRunner {
     fn new(limits: Limits, recurrent: bool) -> Self {
         Self {
             limits,
             recurrent,
             blocks: vec![[0; KV_BLOCK]; limits.blocks()],
-            slots: vec![Slot::default(); limits.sequences],
+            slots: vec![FakeSlot::default(); limits.sequences],
             hidden: vec![vec![0; limits.context]; limits.sequences],
             heads: vec![[0; KV_BLOCK]; limits.blocks()],
             fails_copies: false,
@@ -58,7 +58,7 @@ impl Memory {
     }
 }
 
-impl Runner for Memory {
+impl Runner for MemoryRunner {
     fn run(&mut self, plan: &StepPlan, output: &mut SampledTokens) -> Result<(), EngineError> {
         output.reset(plan);
         for (span, range) in plan.spans.iter().zip(&output.of_span) {
@@ -75,7 +75,7 @@ impl Runner for Memory {
                 self.blocks[blocks[place / KV_BLOCK] as usize][place % KV_BLOCK] = token;
                 state = mix(state, token);
                 if i + 1 == confirmed {
-                    self.slots[slot] = Slot { state, log: tokens[confirmed..].to_vec() };
+                    self.slots[slot] = FakeSlot { state, log: tokens[confirmed..].to_vec() };
                 }
                 let recurrent = if self.recurrent { state } else { 0 };
                 let seen = self.seen(blocks, place + 1);
@@ -177,7 +177,7 @@ impl Runner for Memory {
                     if self.recurrent {
                         let (first, rest) = rows.split_first().expect("a state");
                         self.slots[slot] =
-                            Slot { state: u64::from_le_bytes(*first), log: Vec::new() };
+                            FakeSlot { state: u64::from_le_bytes(*first), log: Vec::new() };
                         rows = rest;
                     }
                     for (row, place) in rows.iter().zip(filled as usize..position as usize) {
@@ -190,7 +190,7 @@ impl Runner for Memory {
     }
 }
 
-fn engine(sequences: usize, rows: usize, drafts: usize, recurrent: bool) -> Engine<Memory> {
+fn engine(sequences: usize, rows: usize, drafts: usize, recurrent: bool) -> Engine<MemoryRunner> {
     let log_rows = drafts.min(rows - 1);
     let limits = Limits {
         context: 400,
@@ -204,7 +204,7 @@ fn engine(sequences: usize, rows: usize, drafts: usize, recurrent: bool) -> Engi
     };
     let speculation = Speculation { text: true, ..Speculation::mtp(log_rows) };
     let scheduler = Scheduler::new(limits, VOCABULARY, speculation);
-    Engine::with_parts(scheduler, StateStore::new(&limits), Memory::new(limits, recurrent))
+    Engine::with_parts(scheduler, StateStore::new(&limits), MemoryRunner::new(limits, recurrent))
 }
 
 /// A request by what it shares: a common beginning, then a line of its own.
@@ -235,7 +235,7 @@ fn cached(events: &[Event], id: SeqId) -> Option<usize> {
 
 /// One thing a client does.
 #[derive(Clone, Debug)]
-struct Ask {
+struct ClientRequest {
     shared: usize,
     own: usize,
     line: u32,
@@ -249,7 +249,7 @@ struct Ask {
     salt: Option<CacheSalt>,
 }
 
-fn asks() -> impl Strategy<Value = Vec<Ask>> {
+fn asks() -> impl Strategy<Value = Vec<ClientRequest>> {
     let sizes = (0usize..200, 1usize..90, 0u32..3, 1usize..50, 0usize..25);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0usize..5, 0u8..3);
     let marks = prop::collection::vec(1u32..290, 0..4);
@@ -257,7 +257,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
         let (shared, own, line, max_tokens, gap) = sizes;
         let (once, again, keep, write, drafts, salt) = flags;
         marks.sort_unstable();
-        Ask {
+        ClientRequest {
             shared,
             own,
             line,
@@ -274,7 +274,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
     prop::collection::vec(ask, 2..16)
 }
 
-impl Ask {
+impl ClientRequest {
     fn request(&self) -> Request {
         let (keep, write, marks, salt) = (self.keep, self.write, self.marks.clone(), self.salt);
         Request {
@@ -310,7 +310,7 @@ proptest! {
         let mut engine = engine(sequences, rows, 4, recurrent).with_cache(&CacheSettings { bytes, interval });
         let mut events = Vec::new();
         let mut ids = Vec::new();
-        let check = |engine: &mut Engine<Memory>, events: &mut Vec<Event>| {
+        let check = |engine: &mut Engine<MemoryRunner>, events: &mut Vec<Event>| {
             engine.step(events);
             let memory = engine.cache_stats().memory;
             assert!(memory.bytes <= bytes, "{memory:?}");
@@ -352,7 +352,7 @@ proptest! {
 
 #[test]
 fn a_device_that_fails_to_copy_loses_nothing_but_the_cache() {
-    let ask = Ask {
+    let ask = ClientRequest {
         shared: 150,
         own: 20,
         line: 1,

@@ -207,7 +207,7 @@ pub(crate) struct Remembered {
 }
 
 /// Where an element lies in a cache: block, head, place in the block, element.
-type Place = fn(&CacheLayout, usize, usize, usize, usize) -> usize;
+type ElementIndex = fn(&CacheLayout, usize, usize, usize, usize) -> usize;
 
 /// Reads layer `layer` of a lease that holds `positions`.
 pub(crate) fn remembered(
@@ -230,7 +230,8 @@ pub(crate) fn remembered(
             StateKind::Log => continue,
         };
         let kept = runner.read(buffer.view).expect("keys or values");
-        let place: Place = if buffer.name == "k" { CacheLayout::key } else { CacheLayout::value };
+        let place: ElementIndex =
+            if buffer.name == "k" { CacheLayout::key } else { CacheLayout::value };
         // A ring holds at least the window; what is older may be overwritten.
         let committed = held.committed as usize;
         let oldest = if ring.is_some() { committed.saturating_sub(limits.window) } else { 0 };

@@ -135,9 +135,9 @@ fn requests(name: &str, depth: Depth) -> Vec<(Option<Pattern>, Request)> {
     samplings.into_iter().enumerate().map(request).collect()
 }
 
-type Told = (Vec<Token>, Vec<Option<Box<TokenLogprobs>>>, FinishReason);
+type ToldAnswer = (Vec<Token>, Vec<Option<Box<TokenLogprobs>>>, FinishReason);
 
-fn told(events: &[Event], id: SeqId) -> Told {
+fn told(events: &[Event], id: SeqId) -> ToldAnswer {
     let (mut tokens, mut logprobs, mut end) = (Vec::new(), Vec::new(), None);
     for event in events {
         match event {
@@ -179,7 +179,7 @@ fn constrained_answers_are_the_same_everywhere_and_keep_to_their_constraint() {
     ] {
         for &device in devices {
             let mut plain = engine(name, device, &settings(64, Speculation::OFF));
-            let alone: Vec<Told> = requests(name, Depth::Auto)
+            let alone: Vec<ToldAnswer> = requests(name, Depth::Auto)
                 .into_iter()
                 .map(|(pattern, request)| {
                     let id = plain.submit(request).expect("accepted");
@@ -239,7 +239,7 @@ fn log_probabilities_are_those_of_the_scored_text() {
     let logits = score(&mut engine, &[&start[..], &tokens].concat());
     for (i, (&token, told)) in tokens.iter().zip(&logprobs).enumerate() {
         let row = &logits[(start.len() - 1 + i) * vocabulary..][..vocabulary];
-        let told = told.as_ref().expect("asked for");
+        let told = told.as_ref().expect("requested");
         assert_eq!((told.token, told.logprob), (token, log_probability(row, token) as f32), "{i}");
         assert_eq!(**told, TokenLogprobs::of(row, token, 5), "{i}");
         assert!(told.top.is_sorted_by(|a, b| a.1 >= b.1) && told.top.len() == 5, "{told:?}");

@@ -1,7 +1,7 @@
 //! Who is read when: short before long, nobody never, and what an engine tells of it.
 
 use crate::common::{Device, answers, babble, finish, runner};
-use crate::schedule::{Counting, engine, limits, reason_of};
+use crate::schedule::{CountingRunner, engine, limits, reason_of};
 use forerun_base::{SeqId, Token};
 use forerun_engine::{
     Engine, Event, FinishReason, Receipt, Request, Sampling, Settings, Speculation, Stats,
@@ -18,7 +18,12 @@ fn long_limits(sequences: usize, rows: usize) -> Limits {
     Limits { context: 4096, ..limits(sequences, rows, 4) }
 }
 
-fn submit(engine: &mut Engine<Counting>, prompt: usize, tokens: usize, priority: i32) -> SeqId {
+fn submit(
+    engine: &mut Engine<CountingRunner>,
+    prompt: usize,
+    tokens: usize,
+    priority: i32,
+) -> SeqId {
     let request = Request { priority, ..Request::greedy(vec![1; prompt], tokens) };
     engine.submit(request).expect("fits")
 }
@@ -28,7 +33,7 @@ fn spoke(events: &[Event], id: SeqId) -> bool {
 }
 
 /// Steps until a sequence ended.
-fn steps_to_end(engine: &mut Engine<Counting>, id: SeqId) -> usize {
+fn steps_to_end(engine: &mut Engine<CountingRunner>, id: SeqId) -> usize {
     let mut events = Vec::new();
     (1..10_000)
         .find(|_| {
@@ -184,7 +189,7 @@ proptest! {
         let mut engine = engine(limits(sequences, rows, 3), None);
         engine.set_step_budget(budget);
         let mut crowd = crowd.into_iter().cycle();
-        let mut join = |engine: &mut Engine<Counting>| {
+        let mut join = |engine: &mut Engine<CountingRunner>| {
             let (prompt, tokens, priority) = crowd.next().expect("a cycle");
             submit(engine, prompt, tokens, priority)
         };
@@ -193,7 +198,7 @@ proptest! {
         }
         let watched = submit(&mut engine, prompt, 5, priority);
         let mut events = Vec::new();
-        // It is the oldest that waits after four times as many leases as were asked for before it. Each is held for a
+        // It is the oldest that waits after four times as many leases as were requested before it. Each is held for a
         // prompt, read with a fourth of the rows at the least, and for an answer.
         let each = 4 * 150usize.div_ceil(rows.min(32) / 4) + 4 * 25;
         let most = (4 * (2 * sequences + 1) + sequences) * each;
@@ -266,7 +271,7 @@ fn real(sequences: usize, step_budget: Duration) -> Engine<forerun_engine::Model
 }
 
 #[test]
-fn time_priority_and_company_do_not_change_a_text() {
+fn time_priority_and_batching_do_not_change_a_text() {
     let alone: Vec<Vec<Token>> = (0..4)
         .map(|i| {
             let mut engine = real(1, Duration::ZERO);

@@ -120,7 +120,7 @@ fn reference(logits: &[f32], temperature: f32, seed: u64, position: u32) -> Opti
 }
 
 #[test]
-fn temperatures_of_every_size_pick_what_f64_picks() {
+fn temperatures_of_every_size_choose_what_f64_chooses() {
     type Row = (u32, Vec<f32>);
     let settings = Settings { context: 64, kv: DType::F32, ..Settings::default() };
     let mut engine = engine("qwen3_5", Device::Tuned, &settings);

@@ -50,7 +50,7 @@ fn prices_are_taken_without_a_log_and_change_no_token() {
 }
 
 #[test]
-fn every_round_begins_with_the_token_the_model_picks_after_the_text_so_far() {
+fn every_round_begins_with_the_token_the_model_samples_after_the_text_so_far() {
     for (name, depth) in [("qwen3_5", 3), ("qwen3_next", 8), ("qwen3_5_odd", 1)] {
         let rounds = rounds(name, depth, false);
         let taken = rounds.iter().map(|round| round.len().saturating_sub(1)).sum::<usize>();

@@ -11,14 +11,14 @@ use proptest::prelude::*;
 use std::time::Duration;
 
 /// Picks `position of the token % 50` and checks what every plan must keep.
-pub(crate) struct Counting {
+pub(crate) struct CountingRunner {
     limits: Limits,
     fails_at: Option<usize>,
     fails_drafting: bool,
     pub(crate) steps: usize,
 }
 
-impl Runner for Counting {
+impl Runner for CountingRunner {
     fn run(&mut self, plan: &StepPlan, output: &mut SampledTokens) -> Result<(), EngineError> {
         self.steps += 1;
         if Some(self.steps) == self.fails_at {
@@ -31,9 +31,9 @@ impl Runner for Counting {
         for (span, range) in plan.spans.iter().zip(&output.of_span) {
             let end = span.start as usize + span.tokens.len();
             assert!(end <= span.blocks.len() * forerun_model::KV_BLOCK, "blocks reach the span");
-            for (i, pick) in output.tokens[range.clone()].iter_mut().enumerate() {
+            for (i, token) in output.tokens[range.clone()].iter_mut().enumerate() {
                 // The model's token at each position depends on the position alone.
-                *pick = ((span.start as usize + span.confirmed() + i) % 50) as Token;
+                *token = ((span.start as usize + span.confirmed() + i) % 50) as Token;
             }
         }
         Ok(())
@@ -74,8 +74,8 @@ impl Runner for Counting {
     }
 }
 
-pub(crate) fn engine(limits: Limits, fails_at: Option<usize>) -> Engine<Counting> {
-    let runner = Counting { limits, fails_at, fails_drafting: false, steps: 0 };
+pub(crate) fn engine(limits: Limits, fails_at: Option<usize>) -> Engine<CountingRunner> {
+    let runner = CountingRunner { limits, fails_at, fails_drafting: false, steps: 0 };
     let speculation = Speculation { text: true, ..Speculation::mtp(limits.log_rows) };
     Engine::with_parts(Scheduler::new(limits, 100, speculation), StateStore::new(&limits), runner)
 }

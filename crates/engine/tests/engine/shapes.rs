@@ -14,7 +14,7 @@ const CLUSTERS: usize = 12;
 
 /// A model, and a separate drafter where it has one.
 #[derive(Clone, Debug)]
-struct Shape {
+struct ModelShape {
     tiny: Tiny,
     drafter: Option<TinyAssistant>,
 }
@@ -61,7 +61,7 @@ fn tiny(families: &'static [Family]) -> impl Strategy<Value = Tiny> {
 }
 
 /// What a Gemma model adds; for others it is drawn and not looked at.
-fn shape(families: &'static [Family]) -> impl Strategy<Value = Shape> {
+fn shape(families: &'static [Family]) -> impl Strategy<Value = ModelShape> {
     let windows = (5usize..40, any::<[bool; 5]>(), 0usize..4, 0usize..3, 1usize..4);
     let rest = (any::<[bool; 6]>(), 1usize..5);
     (tiny(families), windows, rest).prop_map(|(tiny, windows, rest)| {
@@ -101,12 +101,12 @@ fn shape(families: &'static [Family]) -> impl Strategy<Value = Shape> {
             clusters: clustered.then_some((CLUSTERS, best)),
         };
         let drafted = drafted && tiny.family == Family::Gemma4;
-        Shape { tiny: Tiny { gemma, ..tiny }, drafter: drafted.then_some(drafter) }
+        ModelShape { tiny: Tiny { gemma, ..tiny }, drafter: drafted.then_some(drafter) }
     })
 }
 
 /// The promises over a text of `len` tokens, of which `cut` are fed at a time in one of the ways.
-fn keeps_the_promises(shape: &Shape, len: usize, cut: usize, settings: Settings) {
+fn keeps_the_promises(shape: &ModelShape, len: usize, cut: usize, settings: Settings) {
     let folder = tempfile::tempdir().expect("a folder");
     let beside = tempfile::tempdir().expect("a folder");
     shape.tiny.write(folder.path());

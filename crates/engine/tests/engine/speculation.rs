@@ -10,8 +10,8 @@ use forerun_engine::{
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
 
-/// Short convolutions, hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only, and windows
-/// with shared keys, with experts, with a separate drafter.
+/// Short convolutions, hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only,
+/// and windows with shared keys, with experts, with a separate drafter.
 const MODELS: [&str; 9] = [
     "lfm2",
     "qwen3_5",
@@ -451,5 +451,5 @@ fn optimistic_mode_keeps_every_draft_and_needs_no_log() {
         engine.step(&mut events);
     }
     let Some(Event::Finished { receipt, .. }) = events.last() else { panic!("no end") };
-    assert_eq!(receipt.unchecked, 20, "one a round unless more is asked for: {receipt:?}");
+    assert_eq!(receipt.unchecked, 20, "one a round unless more is requested: {receipt:?}");
 }

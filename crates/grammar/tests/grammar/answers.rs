@@ -12,14 +12,14 @@ use forerun_grammar::{GrammarSource, Grammars};
 use serde_json::{Value, json};
 
 /// One request in all but its depth.
-struct Asked {
+struct GrammarRequest {
     source: GrammarSource,
     sampling: Sampling,
     thinks: Option<usize>,
     prompt: Vec<Token>,
 }
 
-impl Asked {
+impl GrammarRequest {
     fn request(&self, grammars: &Grammars, depth: Depth) -> Request {
         let inner = grammars.compile(&self.source).expect("compiled");
         let constraint: Box<dyn Constraint> = match self.thinks {
@@ -38,7 +38,7 @@ impl Asked {
     }
 }
 
-fn asked(luck: &mut Luck, count: usize) -> Vec<Asked> {
+fn asked(luck: &mut Luck, count: usize) -> Vec<GrammarRequest> {
     let text = "<|im_start|>user\nTell me of a fox and a bear.<|im_end|>\n<|im_start|>assistant\n";
     let prompt = tokenizer().encode(text, false).expect("tokens");
     (0..count)
@@ -62,19 +62,24 @@ fn asked(luck: &mut Luck, count: usize) -> Vec<Asked> {
                 _ => GrammarSource::JsonSchema(schema(luck)),
             };
             let thinks = luck.once_in(4).then(|| luck.below(20));
-            Asked { source, sampling, thinks, prompt: prompt[..prompt.len() - i % 3].to_vec() }
+            GrammarRequest {
+                source,
+                sampling,
+                thinks,
+                prompt: prompt[..prompt.len() - i % 3].to_vec(),
+            }
         })
         .collect()
 }
 
 /// What became of an answer.
 #[derive(Debug, PartialEq)]
-struct Answer {
+struct CheckedAnswer {
     tokens: Vec<Token>,
     reason: FinishReason,
 }
 
-fn answer_of(events: &[Event], id: SeqId) -> (Answer, Receipt) {
+fn answer_of(events: &[Event], id: SeqId) -> (CheckedAnswer, Receipt) {
     let own = |event: &Event| match event {
         Event::Token { seq, token, .. } if *seq == id => Some(*token),
         _ => None,
@@ -87,7 +92,7 @@ fn answer_of(events: &[Event], id: SeqId) -> (Answer, Receipt) {
         _ => None,
     });
     let (reason, receipt) = end.expect("every answer ends");
-    (Answer { tokens, reason }, receipt)
+    (CheckedAnswer { tokens, reason }, receipt)
 }
 
 fn run(engine: &mut Engine<ModelRunner>) -> Vec<Event> {
@@ -98,8 +103,8 @@ fn run(engine: &mut Engine<ModelRunner>) -> Vec<Event> {
     events
 }
 
-/// Whether a whole answer is what was asked for.
-fn check(asked: &Asked, answer: &Answer) {
+/// Whether a whole answer is what was requested.
+fn check(asked: &GrammarRequest, answer: &CheckedAnswer) {
     let text = tokenizer().decode(&answer.tokens, false).expect("text");
     let text = match asked.thinks {
         Some(_) => text.split_once("</think>").expect("thoughts end").1,
@@ -118,12 +123,12 @@ fn check(asked: &Asked, answer: &Answer) {
 }
 
 #[test]
-fn answers_fit_and_are_the_same_with_drafts_and_in_company() {
+fn answers_fit_and_are_the_same_with_drafts_and_in_batches() {
     let (grammars, mut luck) = (grammars(), Luck(11));
     let asked = asked(&mut luck, 36);
     let mut plain = engine(1, Speculation::OFF);
     let mut whole = 0;
-    let alone: Vec<Answer> = asked
+    let alone: Vec<CheckedAnswer> = asked
         .iter()
         .map(|asked| {
             let id = plain.submit(asked.request(grammars, Depth::Auto)).expect("accepted");

@@ -88,8 +88,8 @@ fn attention_layers(config: &Config<'_>) -> Result<Vec<bool>, ModelError> {
     Ok(attends)
 }
 
-/// Width of the MLP: `block_ff_dim` goes before `intermediate_size`. Unless told otherwise two thirds of it are taken, times a
-/// factor and rounded up.
+/// Width of the MLP: `block_ff_dim` goes before `intermediate_size`. Unless told otherwise two thirds of it are taken,
+/// times a factor and rounded up.
 fn ffn(config: &Config<'_>) -> Result<usize, ModelError> {
     let key = match config.get("block_ff_dim") {
         Some(_) => "block_ff_dim",

@@ -5,7 +5,10 @@ mod gemma3;
 mod gemma4;
 mod lfm2;
 mod llama;
+mod mlx;
 mod qwen_hybrid;
+
+pub use mlx::MlxForm;
 
 use crate::config::Config;
 use crate::loader::Layout;
@@ -32,6 +35,19 @@ pub fn spec_from_config(
         "gemma4" | "gemma4_text" | "gemma4_unified" => gemma4::read(family, &root),
         "lfm2" => lfm2::read(family, &root),
         other => Err(ModelError::UnknownFamily(other.to_owned())),
+    }
+}
+
+/// Whether a config is of a model that was published with an MTP head, whatever its files hold.
+pub fn published_with_mtp(config: &serde_json::Value) -> bool {
+    let text = config.get("text_config").unwrap_or(&serde_json::Value::Null);
+    let layers = |config: &serde_json::Value| config.get("mtp_num_hidden_layers")?.as_u64();
+    match layers(config).or_else(|| layers(text)) {
+        Some(layers) => layers >= 1,
+        None => config
+            .get("model_type")
+            .and_then(serde_json::Value::as_str)
+            .is_some_and(|family| family == "qwen3_next" || family.starts_with("qwen3_5")),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Metadata to the config that the published form of the model has.
 
-use super::{Arch, File};
+use super::{Arch, GgufSource};
 use crate::ModelError;
 use serde_json::{Map, Value, json};
 
 type Object = Map<String, Value>;
 
-impl File<'_> {
+impl GgufSource<'_> {
     /// The config of the published form.
     pub(super) fn config(&self) -> Result<Value, ModelError> {
         let layers = self.layers()?;

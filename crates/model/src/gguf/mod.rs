@@ -52,7 +52,7 @@ impl Arch {
 }
 
 /// A GGUF file on its way to published names.
-struct File<'a> {
+struct GgufSource<'a> {
     checkpoint: &'a Checkpoint,
     metadata: &'a Metadata,
     arch: Arch,
@@ -62,11 +62,11 @@ struct File<'a> {
 
 /// The same checkpoint with published names and a config.
 pub(crate) fn translate(checkpoint: Checkpoint) -> Result<Checkpoint, ModelError> {
-    let translation = File::of(&checkpoint)?.translation()?;
+    let translation = GgufSource::of(&checkpoint)?.translation()?;
     Ok(checkpoint.translated(translation)?)
 }
 
-impl<'a> File<'a> {
+impl<'a> GgufSource<'a> {
     fn of(checkpoint: &'a Checkpoint) -> Result<Self, ModelError> {
         let metadata = checkpoint.gguf().expect("only GGUF checkpoints are translated");
         let prefix = metadata

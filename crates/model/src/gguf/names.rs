@@ -1,7 +1,7 @@
 //! Where each tensor of a GGUF file belongs in the published form.
 
 use super::heads::{grouped, half_of, halves};
-use super::{Arch, File, config_count};
+use super::{Arch, GgufSource, config_count};
 use crate::ModelError;
 use crate::mixer::DELTA_RATE;
 use forerun_weights::Renamed;
@@ -91,7 +91,7 @@ const LFM2_OUTSIDE: [(&str, &str); 2] =
     [("token_embd_norm", "model.embedding_norm"), ("output_norm", "model.embedding_norm")];
 
 /// What a delta layer's heads look like.
-struct Heads {
+struct DeltaHeads {
     key_heads: usize,
     value_heads: usize,
     dk: usize,
@@ -99,7 +99,7 @@ struct Heads {
     taps: usize,
 }
 
-impl File<'_> {
+impl GgufSource<'_> {
     /// Every tensor under its published name.
     pub(super) fn renamed(&self, config: &Value) -> Result<Vec<Renamed>, ModelError> {
         let layers = self.layers()?;
@@ -240,7 +240,7 @@ impl File<'_> {
 
     /// Value heads back to the order of their key heads.
     fn regroup(&self, module: &str, config: &Value, tensor: &mut Renamed) {
-        let heads = Heads::of(config);
+        let heads = DeltaHeads::of(config);
         if !self.arch.spreads_value_heads() || heads.key_heads == heads.value_heads {
             return;
         }
@@ -268,8 +268,8 @@ impl File<'_> {
         config: &Value,
         tensors: &mut Vec<Renamed>,
     ) -> bool {
-        let heads = Heads::of(config);
-        let Heads { key_heads, value_heads, dv, taps, .. } = heads;
+        let heads = DeltaHeads::of(config);
+        let DeltaHeads { key_heads, value_heads, dv, taps, .. } = heads;
         let at = |name: &str| format!("{path}.linear_attn.{name}");
         let spread = self.arch.spreads_value_heads() && key_heads != value_heads;
         let one_each = || {
@@ -307,7 +307,7 @@ impl File<'_> {
     }
 }
 
-impl Heads {
+impl DeltaHeads {
     /// Rows of queries and keys together.
     fn keys(&self) -> Option<usize> {
         self.key_heads.checked_mul(self.dk)?.checked_mul(2)

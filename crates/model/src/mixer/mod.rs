@@ -1,7 +1,7 @@
 //! What mixes positions: softmax attention, Gated DeltaNet and gated short convolutions.
 //!
-//! A mixer is one file: its weights, its operations, and, for [`MixerSpec`], what it keeps of a sequence, the scratch it needs
-//! and what it says of itself. Nothing outside this folder asks which mixer a layer has.
+//! A mixer is one file: its weights, its operations, and, for [`MixerSpec`], what it keeps of a sequence, the scratch
+//! it needs and what it says of itself. Nothing outside this folder asks which mixer a layer has.
 
 mod attention;
 mod delta;

@@ -4,7 +4,7 @@ mod gemma;
 mod lfm2;
 mod rope;
 
-use forerun_model::{MixerSpec, MlpSpec, ModelSpec, spec_from_config};
+use forerun_model::{MixerSpec, MlpSpec, ModelSpec, published_with_mtp, spec_from_config};
 use serde_json::{Value, json};
 
 pub(crate) fn qwen3_5() -> Value {
@@ -172,5 +172,21 @@ fn mutated_configs_give_a_network_or_an_error() {
                 let _ = spec_from_config(&with(config.clone(), &key, value.clone()), true);
             }
         }
+    }
+}
+
+#[test]
+fn configs_tell_who_can_have_a_head() {
+    let cases = [
+        (json!({ "model_type": "qwen3_next" }), true),
+        (json!({ "model_type": "qwen3_5_moe" }), true),
+        (json!({ "model_type": "qwen3_5", "text_config": { "mtp_num_hidden_layers": 0 } }), false),
+        (json!({ "model_type": "x", "text_config": { "mtp_num_hidden_layers": 1 } }), true),
+        (json!({ "model_type": "x", "mtp_num_hidden_layers": 1 }), true),
+        (json!({ "model_type": "qwen3" }), false),
+        (json!(null), false),
+    ];
+    for (config, expected) in cases {
+        assert_eq!(published_with_mtp(&config), expected, "{config}");
     }
 }

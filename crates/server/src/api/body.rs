@@ -65,12 +65,12 @@ impl BodyMemory {
         weight.check(self.most_parsed)?;
         let small = weight.bytes <= SMALL;
         let pool = if small { &self.small } else { &self.parsed };
-        let room = Arc::clone(pool).acquire_many_owned(units(weight.bytes).max(1));
+        let units = Arc::clone(pool).acquire_many_owned(units(weight.bytes).max(1));
         let busy = || ServerError::Unavailable("too many long requests at once");
-        match tokio::time::timeout(patience, room).await {
-            Ok(Ok(room)) => {
+        match tokio::time::timeout(patience, units).await {
+            Ok(Ok(units)) => {
                 let returns = (!small).then(|| Arc::clone(&self.returns));
-                Ok(BodyPermit { _room: room, returns })
+                Ok(BodyPermit { _units: units, returns })
             }
             Ok(Err(_)) | Err(_) => Err(busy()),
         }
@@ -118,7 +118,7 @@ impl Returns {
 
 /// Room for what a body comes to once parsed. A long one's memory is given back behind it.
 pub(crate) struct BodyPermit {
-    _room: OwnedSemaphorePermit,
+    _units: OwnedSemaphorePermit,
     returns: Option<Arc<Returns>>,
 }
 
@@ -137,7 +137,7 @@ fn units(bytes: usize) -> u32 {
 /// The fields of a request, with the room they take while they live.
 pub(crate) struct JsonBody {
     pub(crate) fields: RequestFields,
-    _room: BodyPermit,
+    _units: BodyPermit,
 }
 
 impl FromRequest<Arc<App>> for JsonBody {
@@ -158,8 +158,8 @@ impl FromRequest<Arc<App>> for JsonBody {
         if parts.headers.contains_key(BETA) {
             ignored.field(BETA)?;
         }
-        let room = app.room.parse(&bytes, patience).await?;
-        Ok(Self { fields: RequestFields::parse(&bytes, ignored)?, _room: room })
+        let permit = app.memory.parse(&bytes, patience).await?;
+        Ok(Self { fields: RequestFields::parse(&bytes, ignored)?, _units: permit })
     }
 }
 
@@ -205,7 +205,7 @@ async fn read(
         let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = (bytes.len() / UNIT).saturating_sub(held) as u32;
         if more > 0 {
-            let permit = Arc::clone(&app.room.bodies)
+            let permit = Arc::clone(&app.memory.bodies)
                 .try_acquire_many_owned(more)
                 .map_err(|_| ServerError::Unavailable("too many long requests at once"))?;
             match &mut room {

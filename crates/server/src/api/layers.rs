@@ -2,7 +2,7 @@
 
 use super::notes;
 use crate::app::App;
-use crate::error::{Form, ServerError};
+use crate::error::{ErrorForm, ServerError};
 use crate::ids;
 use crate::server::ConnectionSlot;
 use axum::body::Body;
@@ -89,7 +89,7 @@ pub(crate) async fn name_and_explain(
     };
     let error = response.extensions_mut().remove::<ServerError>();
     if let Some(error) = &error {
-        let body = error.body(Form::of(&path), &id).to_string();
+        let body = error.body(ErrorForm::of(&path), &id).to_string();
         *response.body_mut() = Body::from(body);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -97,7 +97,7 @@ pub(crate) async fn name_and_explain(
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
         let headers = response.headers_mut();
-        if Form::of(&path) == Form::Anthropic {
+        if ErrorForm::of(&path) == ErrorForm::Anthropic {
             headers.insert(ANTHROPIC_REQUEST_ID, value.clone());
         }
         headers.insert(REQUEST_ID, value);

@@ -6,7 +6,7 @@
 
 use super::ignored;
 use crate::app::App;
-use crate::error::Form;
+use crate::error::ErrorForm;
 use crate::model::{Facts, ModelNames};
 use axum::extract::State;
 use axum::http::header;
@@ -88,9 +88,9 @@ fn refusals(paths: &mut Map<String, Value>) {
     const ANY: [&str; 5] = ["400", "401", "403", "431", "500"];
     const WITH_BODY: [&str; 4] = ["404", "408", "413", "415"];
     for (path, methods) in paths {
-        let form = match Form::of(path) {
-            Form::OpenAi => "",
-            Form::Anthropic => "Anthropic",
+        let form = match ErrorForm::of(path) {
+            ErrorForm::OpenAi => "",
+            ErrorForm::Anthropic => "Anthropic",
         };
         for (method, operation) in methods.as_object_mut().expect("a path has methods") {
             let responses = operation["responses"].as_object_mut().expect("responses are listed");
@@ -109,7 +109,7 @@ fn refusals(paths: &mut Map<String, Value>) {
     }
 }
 
-/// A regular expression for the whole numbers from 0 to `most`.
+/// A regular expression for the integers from 0 to `most`.
 fn up_to(most: usize) -> String {
     let digits = most.to_string();
     let mut ways = vec!["0".to_owned()];

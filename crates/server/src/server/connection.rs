@@ -109,7 +109,7 @@ impl Connections {
 fn answering(
     router: Router,
     slot: Arc<ConnectionSlot>,
-) -> impl Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
+) -> impl Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = TrackedResponse> + Send>> {
     let router = TowerToHyperService::new(router);
     move |mut request| {
         slot.head(!request.body().is_end_stream());
@@ -117,20 +117,20 @@ fn answering(
         let (answer, slot) = (router.call(request), Arc::clone(&slot));
         Box::pin(async move {
             let response = answer.await?;
-            Ok(response.map(|body| Told { body, slot }))
+            Ok(response.map(|body| TrackedBody { body, slot }))
         })
     }
 }
 
-type Answer = Result<Response<Told>, Infallible>;
+type TrackedResponse = Result<Response<TrackedBody>, Infallible>;
 
 /// The body of an answer; the connection is silent again once it is gone.
-struct Told {
+struct TrackedBody {
     body: axum::body::Body,
     slot: Arc<ConnectionSlot>,
 }
 
-impl Body for Told {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -150,7 +150,7 @@ impl Body for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for TrackedBody {
     fn drop(&mut self) {
         self.slot.answered();
     }

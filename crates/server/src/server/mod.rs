@@ -113,7 +113,7 @@ impl Server {
         let app = Arc::new(App {
             text,
             tokenizer,
-            openapi: api::openapi::document(&model, &facts, places.room()),
+            openapi: api::openapi::document(&model, &facts, places.capacity()),
             model,
             facts,
             service: started.service,
@@ -123,7 +123,7 @@ impl Server {
             looks: watchers.looks,
             keys: Keys::new(&settings.api_keys, &settings.admin_keys),
             hosts: Hosts::new(address.ip(), &settings.hosts),
-            room: api::BodyMemory::new(settings.body_bytes, settings.return_memory),
+            memory: api::BodyMemory::new(settings.body_bytes, settings.return_memory),
             settings,
             since: ids::now(),
         });

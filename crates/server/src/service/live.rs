@@ -1,6 +1,6 @@
 //! An answer in the making, on the engine's thread.
 
-use super::{End, Job, Piece, Place, Said, Sink, Submission, Times};
+use super::{End, Job, Piece, Place, Said, Sink, SubmittedJob, Times};
 use crate::auth::Owner;
 use crate::cache_traces::CacheTraces;
 use crate::metrics::Metrics;
@@ -38,11 +38,11 @@ pub(super) struct Live {
 impl Live {
     /// An answer and the request that makes it.
     pub(super) fn new(
-        submission: Submission,
+        submission: SubmittedJob,
         tokenizer: &Tokenizer,
         metrics: &Arc<Metrics>,
     ) -> Result<(Self, Request), TextError> {
-        let Submission { job, choice, sink, place, arrived } = submission;
+        let SubmittedJob { job, choice, sink, place, arrived } = submission;
         let Job { generation, request_id, owner } = job;
         let (prompt, end_tokens) = (generation.prompt.clone(), generation.end_tokens.clone());
         let (text, request) = AnswerText::begin(generation, Some(tokenizer))?;

@@ -87,13 +87,13 @@ pub(crate) struct Times {
 pub(crate) type Sink = tokio_mpsc::UnboundedSender<(usize, Piece)>;
 
 enum Command {
-    Submit(Box<Submission>),
+    Submit(Box<SubmittedJob>),
     Ping(oneshot::Sender<()>),
     Stop,
 }
 
 /// A job with where its pieces go.
-struct Submission {
+struct SubmittedJob {
     job: Job,
     choice: usize,
     sink: Sink,
@@ -170,7 +170,7 @@ impl Service {
         let (sink, pieces) = tokio_mpsc::unbounded_channel();
         let arrived = Instant::now();
         for (choice, (job, place)) in jobs.into_iter().zip(places).enumerate() {
-            let submission = Submission { job, choice, sink: sink.clone(), place, arrived };
+            let submission = SubmittedJob { job, choice, sink: sink.clone(), place, arrived };
             self.commands
                 .send(Command::Submit(Box::new(submission)))
                 .map_err(|_| ServerError::Unavailable("the engine is not running"))?;

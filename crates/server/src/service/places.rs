@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// A bounded number of places.
 #[derive(Debug)]
 pub(crate) struct Places {
-    room: usize,
+    capacity: usize,
     taken: AtomicUsize,
     closed: AtomicBool,
 }
@@ -17,13 +17,13 @@ pub(crate) struct Places {
 pub(crate) struct Place(Arc<Places>);
 
 impl Places {
-    pub(crate) fn new(room: usize) -> Arc<Self> {
-        Arc::new(Self { room, taken: AtomicUsize::new(0), closed: AtomicBool::new(false) })
+    pub(crate) fn new(capacity: usize) -> Arc<Self> {
+        Arc::new(Self { capacity, taken: AtomicUsize::new(0), closed: AtomicBool::new(false) })
     }
 
     /// How many there are in all.
-    pub(crate) fn room(&self) -> usize {
-        self.room
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// How many are taken.
@@ -45,7 +45,7 @@ impl Places {
         if this.is_closed() {
             return Err(ServerError::Unavailable("the server is shutting down"));
         }
-        let fits = |taken: usize| taken.checked_add(count).filter(|&sum| sum <= this.room);
+        let fits = |taken: usize| taken.checked_add(count).filter(|&sum| sum <= this.capacity);
         this.taken
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
             .map_err(|waiting| ServerError::Busy { waiting })?;

@@ -1,7 +1,7 @@
 //! The loop of the engine's thread: take commands, step, hand out what was decided.
 
 use super::live::Live;
-use super::{Command, Piece, Submission, Watchers};
+use super::{Command, Piece, SubmittedJob, Watchers};
 use forerun_base::SeqId;
 use forerun_engine::{Engine, Event, FinishReason, Request, Runner, panic_text};
 use forerun_text::Tokenizer;
@@ -104,7 +104,7 @@ impl<R: Runner> Worker<R> {
         }
     }
 
-    fn submit(&mut self, submission: Submission) {
+    fn submit(&mut self, submission: SubmittedJob) {
         let (choice, sink) = (submission.choice, submission.sink.clone());
         let refuse = |piece| {
             let _ = sink.send((choice, piece));

@@ -83,7 +83,7 @@ pub(crate) struct ChatChunk<'a> {
     pub(crate) created: u64,
     pub(crate) model: &'a str,
     pub(crate) choices: Vec<ChunkChoice>,
-    /// Absent unless the client asked for usage; then null in all chunks but the last.
+    /// Absent unless the client requested usage; then null in all chunks but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Option<CompletionUsage>>,
     #[serde(skip_serializing_if = "Option::is_none")]

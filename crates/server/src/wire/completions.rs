@@ -12,7 +12,7 @@ pub(crate) struct TextCompletion<'a> {
     pub(crate) created: u64,
     pub(crate) model: &'a str,
     pub(crate) choices: Vec<TextChoice>,
-    /// In a stream absent unless asked for, then null in all parts but the last.
+    /// In a stream absent unless requested, then null in all parts but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Option<CompletionUsage>>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -63,7 +63,7 @@ impl TextLogprobs {
     ) -> usize {
         for told in tokens {
             let (token, _) = spelled(tokenizer, told.token);
-            // The token that came is always among them, also where none of the likeliest was asked for.
+            // The token that came is always among them, also where none of the likeliest was requested.
             let own = (told.token, told.logprob);
             let top = told.top.iter().filter(|(token, _)| *token != told.token).chain([&own]);
             let top = top.map(|&(token, logprob)| {

@@ -1,6 +1,6 @@
 //! What an answer cost: tokens, times, drafts.
 
-use crate::answer::{self, Finish};
+use crate::answer::{self, AnswerFinish};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -85,8 +85,8 @@ pub(crate) struct DraftReceipt {
     pub(crate) tokens_per_round: f64,
 }
 
-impl From<&Finish> for ReceiptTimings {
-    fn from(finish: &Finish) -> Self {
+impl From<&AnswerFinish> for ReceiptTimings {
+    fn from(finish: &AnswerFinish) -> Self {
         let (times, usage) = (&finish.end.times, &finish.usage);
         let prompt = times.first_token.saturating_sub(times.started);
         let predicted = times.end.saturating_sub(times.first_token);

@@ -8,7 +8,7 @@ pub(crate) struct Tokenized {
     pub(crate) count: usize,
     pub(crate) max_model_len: usize,
     pub(crate) tokens: Vec<Token>,
-    /// Their spelling, where asked for.
+    /// Their spelling, where requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_strs: Option<Vec<String>>,
 }

@@ -5,15 +5,15 @@ use forerun_engine::{FinishReason, TokenLogprobs};
 
 /// What came of one request.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ObservedAnswer {
     pub(crate) tokens: Vec<Token>,
     pub(crate) logprobs: Vec<Option<Box<TokenLogprobs>>>,
     pub(crate) text: String,
-    pub(crate) reason: Ending,
+    pub(crate) reason: ObservedEnding,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Ending {
+pub(crate) enum ObservedEnding {
     /// Still running.
     None,
     /// By the engine's word.
@@ -25,8 +25,8 @@ pub(crate) enum Ending {
 }
 
 /// How an answer differs from the one given alone. One that was interrupted must be its beginning.
-pub(crate) fn differs(found: &Answer, alone: &Answer) -> Option<String> {
-    let interrupted = found.reason == Ending::Interrupted;
+pub(crate) fn differs(found: &ObservedAnswer, alone: &ObservedAnswer) -> Option<String> {
+    let interrupted = found.reason == ObservedEnding::Interrupted;
     for (i, token) in found.tokens.iter().enumerate() {
         match alone.tokens.get(i) {
             None => return Some(format!("token {i} is {token}; alone it ends before")),

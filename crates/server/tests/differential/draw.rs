@@ -1,6 +1,6 @@
 //! Traces drawn at random: small sizes, awkward ones among them, and everything an engine can be asked at once.
 
-use crate::trace::{Action, Ask, EngineChoice, Form, ModelChoice, Trace};
+use crate::trace::{Action, Ask, EngineChoice, GrammarForm, ModelChoice, Trace};
 use forerun_base::Token;
 use serde_json::json;
 
@@ -180,16 +180,18 @@ fn stops(dice: &mut Dice) -> Vec<String> {
     (0..dice.between(1, 3)).map(|_| dice.one_of(&texts).to_owned()).collect()
 }
 
-fn form(dice: &mut Dice) -> Form {
+fn form(dice: &mut Dice) -> GrammarForm {
     match dice.below(6) {
-        0 => Form::Choice(vec!["yes".into(), "no".into(), "yesterday at noon".into()]),
-        1 => Form::Regex("[a-z]{3,9}( [0-9]{2}){1,4}".into()),
-        2 => Form::Regex("-?(ab|cd)+e?".into()),
-        3 => Form::Lark("start: WORD (\" \" WORD)*\nWORD: /[a-z]{1,4}/\n".into()),
-        4 => Form::Json(json!({
+        0 => GrammarForm::Choice(vec!["yes".into(), "no".into(), "yesterday at noon".into()]),
+        1 => GrammarForm::Regex("[a-z]{3,9}( [0-9]{2}){1,4}".into()),
+        2 => GrammarForm::Regex("-?(ab|cd)+e?".into()),
+        3 => GrammarForm::Lark("start: WORD (\" \" WORD)*\nWORD: /[a-z]{1,4}/\n".into()),
+        4 => GrammarForm::Json(json!({
             "type": "object", "required": ["place", "seats"], "additionalProperties": false,
             "properties": {"place": {"enum": ["in", "out"]}, "seats": {"type": "integer"}}
         })),
-        _ => Form::Json(json!({"type": "array", "items": {"type": "boolean"}, "minItems": 2})),
+        _ => {
+            GrammarForm::Json(json!({"type": "array", "items": {"type": "boolean"}, "minItems": 2}))
+        }
     }
 }

@@ -7,10 +7,10 @@
 //! cargo test --release -p forerun-server --test differential -- --trace '{"model":…}' # one trace again
 //! ```
 //!
-//! A trace is a model, an engine over it and requests drawn at random: sampling, penalties, grammars, stop strings, drafters
-//! and depths, the prefix cache in memory and on disk, batches, priorities, cancels, restarts. Tokens, text, endings and the
-//! bits of log-probabilities must be those of an engine that holds nothing but that request. A trace that fails is cut down
-//! and printed as a command.
+//! A trace is a model, an engine over it and requests drawn at random: sampling, penalties, grammars, stop strings,
+//! drafters and depths, the prefix cache in memory and on disk, batches, priorities, cancels, restarts. Tokens, text,
+//! endings and the bits of log-probabilities must be those of an engine that holds nothing but that request. A trace
+//! that fails is cut down and printed as a command.
 #![cfg(test)]
 
 mod answer;
@@ -30,7 +30,7 @@ const TRACES: u64 = 120;
 /// Time to cut a failing trace down.
 const SHRINKING: Duration = Duration::from_secs(120);
 
-struct Options {
+struct TraceOptions {
     seed: u64,
     traces: u64,
     /// No further trace is begun after this.
@@ -108,16 +108,17 @@ fn finds_a_planted_fault(models: &mut Models) -> Result<(), String> {
     }
 }
 
-/// `None` where this is not what was asked for: a harness lists tests, or runs others.
-fn options(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+/// `None` where this is not what was requested: a harness lists tests, or runs others.
+fn options(mut words: impl Iterator<Item = String>) -> Result<Option<TraceOptions>, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let most = Duration::MAX;
-    let mut options = Options { seed: SEED, traces: TRACES, most, trace: None, check_itself: true };
+    let mut options =
+        TraceOptions { seed: SEED, traces: TRACES, most, trace: None, check_itself: true };
     let (mut seeded, mut long) = (false, false);
     while let Some(word) = words.next() {
         let mut number = || -> Result<u64, String> {
             let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
-            value.parse().map_err(|_| format!("{word} {value}: expected a whole number"))
+            value.parse().map_err(|_| format!("{word} {value}: expected an integer"))
         };
         match &*word {
             "--seed" => (options.seed, seeded) = (number()?, true),

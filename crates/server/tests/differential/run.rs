@@ -1,7 +1,7 @@
 //! Runs a trace in one engine, each of its requests alone in a fresh one, and compares.
 
-use crate::answer::{Answer, Ending, differs};
-use crate::trace::{Action, Ask, EngineChoice, Form, ModelChoice, Trace};
+use crate::answer::{ObservedAnswer, ObservedEnding, differs};
+use crate::trace::{Action, Ask, EngineChoice, GrammarForm, ModelChoice, Trace};
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
 use forerun_base::{DType, SeqId, Token};
@@ -184,10 +184,10 @@ fn request(model: &Opened, ask: &Ask) -> Result<(Request, Arc<Mutex<Transcript>>
         None => None,
         Some(form) => {
             let source = match form.clone() {
-                Form::Json(schema) => GrammarSource::JsonSchema(schema),
-                Form::Regex(expression) => GrammarSource::Regex(expression),
-                Form::Choice(texts) => GrammarSource::Choice(texts),
-                Form::Lark(grammar) => GrammarSource::Lark(grammar),
+                GrammarForm::Json(schema) => GrammarSource::JsonSchema(schema),
+                GrammarForm::Regex(expression) => GrammarSource::Regex(expression),
+                GrammarForm::Choice(texts) => GrammarSource::Choice(texts),
+                GrammarForm::Lark(grammar) => GrammarSource::Lark(grammar),
             };
             Some(model.grammars.compile(&source).map_err(|e| e.to_string())?)
         }
@@ -230,7 +230,7 @@ struct Session<'a> {
     model: &'a Opened,
     engine: Engine<ModelRunner>,
     running: HashMap<SeqId, (usize, Arc<Mutex<Transcript>>)>,
-    answers: HashMap<usize, Answer>,
+    answers: HashMap<usize, ObservedAnswer>,
     events: Vec<Event>,
     steps: usize,
 }
@@ -241,12 +241,16 @@ impl Session<'_> {
         let reason = match self.engine.submit(request) {
             Ok(seq) => {
                 self.running.insert(seq, (id, transcript));
-                Ending::None
+                ObservedEnding::None
             }
-            Err(error) => Ending::Refused(error.to_string()),
+            Err(error) => ObservedEnding::Refused(error.to_string()),
         };
-        let answer =
-            Answer { tokens: Vec::new(), logprobs: Vec::new(), text: String::new(), reason };
+        let answer = ObservedAnswer {
+            tokens: Vec::new(),
+            logprobs: Vec::new(),
+            text: String::new(),
+            reason,
+        };
         self.answers.insert(id, answer);
         Ok(())
     }
@@ -279,8 +283,8 @@ impl Session<'_> {
                         Err(error) => error.to_string(),
                     };
                     answer.reason = match reason {
-                        FinishReason::Cancelled => Ending::Interrupted,
-                        reason => Ending::Finished(reason),
+                        FinishReason::Cancelled => ObservedEnding::Interrupted,
+                        reason => ObservedEnding::Finished(reason),
                     };
                 }
             }
@@ -298,11 +302,11 @@ impl Session<'_> {
     /// Whatever still runs is lost.
     fn lose(&mut self) {
         for (_, (id, _)) in self.running.drain() {
-            self.answers.get_mut(&id).expect("asked").reason = Ending::Interrupted;
+            self.answers.get_mut(&id).expect("asked").reason = ObservedEnding::Interrupted;
         }
     }
 
-    fn finish(mut self) -> Result<HashMap<usize, Answer>, String> {
+    fn finish(mut self) -> Result<HashMap<usize, ObservedAnswer>, String> {
         while !self.engine.is_idle() {
             self.step()?;
         }
@@ -319,7 +323,7 @@ fn session<'a>(model: &'a Opened, engine: Engine<ModelRunner>) -> Session<'a> {
 }
 
 /// All requests of a trace, as it says.
-fn together(model: &Opened, trace: &Trace) -> Result<HashMap<usize, Answer>, String> {
+fn together(model: &Opened, trace: &Trace) -> Result<HashMap<usize, ObservedAnswer>, String> {
     let folder = (trace.engine.disk > 0 && trace.engine.cache > 0)
         .then(|| tempfile::tempdir().expect("a folder"));
     let folder = folder.as_ref().map(TempDir::path);
@@ -349,8 +353,8 @@ fn together(model: &Opened, trace: &Trace) -> Result<HashMap<usize, Answer>, Str
     session.finish()
 }
 
-/// One request in an engine of its own: no drafts, no cache, no company, its prompt read at once.
-fn alone(model: &Opened, choice: &EngineChoice, ask: &Ask) -> Result<Answer, String> {
+/// One request in an engine of its own: no drafts, no cache, no other request, its prompt read at once.
+fn alone(model: &Opened, choice: &EngineChoice, ask: &Ask) -> Result<ObservedAnswer, String> {
     let plain = EngineChoice {
         context: choice.context,
         sequences: 1,

@@ -111,7 +111,7 @@ pub(crate) struct Ask {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) stops: Vec<String>,
     #[serde(skip_serializing_if = "is_default")]
-    pub(crate) form: Option<Form>,
+    pub(crate) form: Option<GrammarForm>,
     /// Drafts of a round; `None` leaves it to the engine.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) depth: Option<usize>,
@@ -129,7 +129,7 @@ pub(crate) struct Ask {
 /// A grammar.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Form {
+pub(crate) enum GrammarForm {
     Json(Value),
     Regex(String),
     Choice(Vec<String>),

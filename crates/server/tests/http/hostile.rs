@@ -104,7 +104,7 @@ fn who_is_slow_or_silent_is_hung_up_on() {
     goes_on(&server);
 }
 
-/// A connection that has asked for something and waits, in one of several ways, for the server to give up on it.
+/// A connection that has requested something and waits, in one of several ways, for the server to give up on it.
 fn slow(server: &Running, way: usize) -> Connection {
     let mut connection = Connection::open(server.address);
     match way % 4 {

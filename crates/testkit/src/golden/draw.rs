@@ -27,7 +27,8 @@ impl Draw {
     /// `None` for anything else than one of the distributions.
     pub(super) fn parse(entry: &Value) -> Option<Self> {
         let pair = |key: &str| Some((entry[key][0].as_f64()?, entry[key][1].as_f64()?));
-        let kinds: [(&str, fn(f64, f64) -> Self); 4] = [
+        type Make = fn(f64, f64) -> Draw;
+        let kinds: [(&str, Make); 4] = [
             ("normal", Self::Normal),
             ("uniform", Self::Uniform),
             ("log_uniform", Self::LogUniform),

@@ -90,7 +90,7 @@ fn affine(values: &[f32], bits: usize, packed: &mut Packed) -> (f32, f32) {
     let low = values.iter().copied().fold(f32::INFINITY, f32::min);
     let high = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let top = ((1_u32 << bits) - 1) as f32;
-    // The edge of larger magnitude is met exactly: it becomes the bias, a whole number of steps from zero.
+    // The edge of larger magnitude is met exactly: it becomes the bias, an integral number of steps from zero.
     let (edge, sign) = if low.abs() > high.abs() { (low, 1.0) } else { (high, -1.0) };
     let mut scale = sign * ((high - low) / top).max(1e-7);
     let steps = (edge / scale).round_ties_even();

@@ -1,8 +1,8 @@
 //! Whole checkpoints from what is tracked.
 //!
 //! A tracked golden folder holds no weights that can be made: `weights.json` says how each tensor is drawn from a seed,
-//! or from which rows of another golden's tensor it is encoded. Headers and whatever is left over lie in `FILE.rest`, in
-//! file order. The digest of the whole file is recorded, so a file that came out differently is never used.
+//! or from which rows of another golden's tensor it is encoded. Headers and whatever is left over lie in `FILE.rest`,
+//! in file order. The digest of the whole file is recorded, so a file that came out differently is never used.
 
 use super::draw::Draw;
 use super::encode::{Encoding, fp8_blocks};
@@ -41,7 +41,7 @@ fn made(name: &str, ready: &mut BTreeMap<String, PathBuf>) -> PathBuf {
         Err(_) => tracked,
         Ok(text) => {
             let recipe = serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
-            let recipe = Recipe { name: name.to_owned(), recipe, tracked };
+            let recipe = CheckpointRecipe { name: name.to_owned(), recipe, tracked };
             let source = recipe.recipe["source"].as_str().map(|source| made(source, ready));
             recipe.folder(source.as_deref())
         }
@@ -50,13 +50,13 @@ fn made(name: &str, ready: &mut BTreeMap<String, PathBuf>) -> PathBuf {
     folder
 }
 
-struct Recipe {
+struct CheckpointRecipe {
     name: String,
     recipe: Value,
     tracked: PathBuf,
 }
 
-impl Recipe {
+impl CheckpointRecipe {
     fn folder(&self, source: Option<&Path>) -> PathBuf {
         let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/goldens");
         fs::create_dir_all(&all).unwrap_or_else(|e| panic!("{}: {e}", all.display()));
@@ -117,7 +117,7 @@ impl Recipe {
             let name = file["name"].as_str().expect("a file's name");
             let rest = read(&self.tracked.join(format!("{name}.rest")));
             let bytes = match source {
-                Some(source) => encoded(file, &rest, &Source::open(source)),
+                Some(source) => encoded(file, &rest, &SourceMatrices::open(source)),
                 None => self.drawn(&rest),
             };
             let recorded = (file["bytes"].as_u64(), file["sha256"].as_str());
@@ -220,11 +220,11 @@ fn pattern(name: &str) -> String {
 }
 
 /// Matrices of the checkpoint that others were packed from.
-struct Source {
+struct SourceMatrices {
     files: Vec<(SafetensorsHeader, Vec<u8>)>,
 }
 
-impl Source {
+impl SourceMatrices {
     fn open(folder: &Path) -> Self {
         let entries =
             fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
@@ -242,14 +242,14 @@ impl Source {
             self.files.iter().find_map(|(header, bytes)| Some((header.tensors.get(name)?, bytes)));
         let (info, bytes) = found.unwrap_or_else(|| panic!("no `{name}` in the source"));
         assert_eq!(info.dtype, DType::BF16, "{name}");
-        let (halves, _) = bytes[info.range.clone()].as_chunks::<2>();
-        let values = halves.iter().map(|half| bf16_to_f32(u16::from_le_bytes(*half))).collect();
+        let (words, _) = bytes[info.range.clone()].as_chunks::<2>();
+        let values = words.iter().map(|word| bf16_to_f32(u16::from_le_bytes(*word))).collect();
         (values, *info.shape.last().expect("a matrix has axes"))
     }
 }
 
 /// A file that is `rest` with encoded rows of another golden in between.
-fn encoded(file: &Value, rest: &[u8], source: &Source) -> Vec<u8> {
+fn encoded(file: &Value, rest: &[u8], source: &SourceMatrices) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), rest);
     for copy in file["copies"].as_array().expect("`copies` in weights.json") {
         let at = copy[0].as_u64().expect("an offset") as usize;
@@ -265,8 +265,8 @@ fn encoded(file: &Value, rest: &[u8], source: &Source) -> Vec<u8> {
                 match ranges(&copy[4]) {
                     None => encoding.row(row, &mut out),
                     Some(columns) => {
-                        let pick = columns.iter().flat_map(|&(at, count)| &row[at..at + count]);
-                        encoding.row(&pick.copied().collect::<Vec<f32>>(), &mut out);
+                        let selected = columns.iter().flat_map(|&(at, count)| &row[at..at + count]);
+                        encoding.row(&selected.copied().collect::<Vec<f32>>(), &mut out);
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! A small safetensors writer.
 
 use forerun_base::DType;
-use forerun_weights::safetensors::{Entry, header};
+use forerun_weights::safetensors::{NewTensor, header};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -44,12 +44,12 @@ pub(super) fn write_checkpoint(folder: &Path, tensors: &[StoredTensor], shards: 
 
 /// The bytes of a safetensors file.
 pub fn safetensors(tensors: &[StoredTensor]) -> Vec<u8> {
-    let entry = |tensor: &StoredTensor| Entry {
+    let entry = |tensor: &StoredTensor| NewTensor {
         name: tensor.name.clone(),
         dtype: tensor.dtype,
         shape: tensor.shape.clone(),
     };
-    let entries: Vec<Entry> = tensors.iter().map(entry).collect();
+    let entries: Vec<NewTensor> = tensors.iter().map(entry).collect();
     let mut file = header(&entries, Some("pt")).expect("tensors in memory have a size");
     for (tensor, entry) in tensors.iter().zip(&entries) {
         assert_eq!(Some(tensor.bytes.len()), entry.bytes(), "{}: bytes and shape", tensor.name);

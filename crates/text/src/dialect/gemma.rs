@@ -9,7 +9,7 @@
 //! a string.
 
 use super::GEMMA_QUOTE;
-use super::piece::{CallStep, Pieces};
+use super::piece::{CallStep, PieceList};
 use super::tool::MAX_NAME_CHARS;
 use super::xml::is_number;
 
@@ -58,7 +58,7 @@ impl GemmaCall {
         self.certain
     }
 
-    pub(super) fn take(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
+    pub(super) fn take(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
         match self.at {
             GemmaState::Prefix => self.prefix(c),
             GemmaState::Name => self.name(c, out),
@@ -90,7 +90,7 @@ impl GemmaCall {
         CallStep::More
     }
 
-    fn name(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
+    fn name(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
         let name = self.text.trim();
         match c {
             '{' if !name.is_empty() => {
@@ -108,7 +108,7 @@ impl GemmaCall {
         }
     }
 
-    fn opens(&mut self, object: bool, out: &mut Pieces<'_>) -> CallStep {
+    fn opens(&mut self, object: bool, out: &mut PieceList<'_>) -> CallStep {
         if self.open.len() >= MAX_DEPTH {
             return CallStep::Wrong;
         }
@@ -119,7 +119,7 @@ impl GemmaCall {
         CallStep::More
     }
 
-    fn closes(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
+    fn closes(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
         if self.open.pop() != Some(c == '}') {
             return CallStep::Wrong;
         }
@@ -134,13 +134,13 @@ impl GemmaCall {
     }
 
     /// The separator before an item of the innermost object or list.
-    fn separate(&mut self, out: &mut Pieces<'_>) {
+    fn separate(&mut self, out: &mut PieceList<'_>) {
         if std::mem::replace(&mut self.filled, true) {
             out.arguments(", ");
         }
     }
 
-    fn key(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
+    fn key(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
         if self.text.is_empty() {
             match c {
                 '}' => return self.closes(c, out),
@@ -177,7 +177,7 @@ impl GemmaCall {
         CallStep::More
     }
 
-    fn quoted_key(&mut self, c: char, mark: &str, out: &mut Pieces<'_>) -> CallStep {
+    fn quoted_key(&mut self, c: char, mark: &str, out: &mut PieceList<'_>) -> CallStep {
         self.text.push(c);
         if self.text.ends_with(mark) {
             let key = std::mem::take(&mut self.text);
@@ -192,7 +192,7 @@ impl GemmaCall {
         CallStep::More
     }
 
-    fn value(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
+    fn value(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
         let in_list = self.open.last() == Some(&false);
         if self.text.is_empty() {
             match c {
@@ -232,7 +232,7 @@ impl GemmaCall {
         CallStep::More
     }
 
-    fn before_item(&mut self, in_list: bool, out: &mut Pieces<'_>) {
+    fn before_item(&mut self, in_list: bool, out: &mut PieceList<'_>) {
         if in_list {
             self.separate(out);
         }
@@ -242,7 +242,7 @@ impl GemmaCall {
         &mut self,
         mark: &'static str,
         in_list: bool,
-        out: &mut Pieces<'_>,
+        out: &mut PieceList<'_>,
     ) -> CallStep {
         self.before_item(in_list, out);
         out.arguments("\"");
@@ -250,7 +250,7 @@ impl GemmaCall {
         CallStep::More
     }
 
-    fn string(&mut self, c: char, mark: &str, out: &mut Pieces<'_>) -> CallStep {
+    fn string(&mut self, c: char, mark: &str, out: &mut PieceList<'_>) -> CallStep {
         self.text.push(c);
         while !mark.starts_with(&self.text) {
             out.string_char(self.text.remove(0));
@@ -263,7 +263,7 @@ impl GemmaCall {
         CallStep::More
     }
 
-    fn after_value(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
+    fn after_value(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
         match c {
             '}' | ']' => self.closes(c, out),
             ',' => {
@@ -286,7 +286,7 @@ impl GemmaCall {
     }
 
     /// The answer ended inside the call: what waited of a value is given as far as it goes.
-    pub(super) fn cut(&mut self, out: &mut Pieces<'_>) {
+    pub(super) fn cut(&mut self, out: &mut PieceList<'_>) {
         let text = std::mem::take(&mut self.text);
         match self.at {
             // What waits in a string may be the mark that ends it.

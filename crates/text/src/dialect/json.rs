@@ -4,7 +4,7 @@
 //! have begun, or the object is complete. From there the text of the arguments is passed on as it
 //! comes. The order of the keys does not matter; further keys are read over.
 
-use super::piece::{CallStep, Pieces};
+use super::piece::{CallStep, PieceList};
 use super::tool::MAX_NAME_CHARS;
 
 /// Room for a name or key in JSON's longest spelling.
@@ -79,7 +79,7 @@ impl JsonCall {
         &mut self,
         c: char,
         known: &dyn Fn(&str) -> bool,
-        out: &mut Pieces<'_>,
+        out: &mut PieceList<'_>,
     ) -> CallStep {
         let was_inside = self.at == JsonState::InArguments;
         let fed = self.step(c, known, out);
@@ -90,7 +90,7 @@ impl JsonCall {
         fed
     }
 
-    fn step(&mut self, c: char, known: &dyn Fn(&str) -> bool, out: &mut Pieces<'_>) -> CallStep {
+    fn step(&mut self, c: char, known: &dyn Fn(&str) -> bool, out: &mut PieceList<'_>) -> CallStep {
         match &mut self.at {
             JsonState::InKey(text) | JsonState::InName(text) => {
                 text.push(c);
@@ -140,7 +140,7 @@ impl JsonCall {
         CallStep::More
     }
 
-    fn value_begins(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
+    fn value_begins(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
         let arguments = matches!(self.key.as_str(), "arguments" | "parameters");
         let first = self.waiting.is_empty() && self.said == ReportedCall::Nothing;
         self.at = match (self.key.as_str(), c) {
@@ -165,7 +165,7 @@ impl JsonCall {
         CallStep::More
     }
 
-    fn inside(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
+    fn inside(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
         match self.value.take(c) {
             ValueStep::Wrong => CallStep::Wrong,
             // Only a bare word ends before a character, and it is never an argument.
@@ -191,7 +191,7 @@ impl JsonCall {
         }
     }
 
-    fn pass_on(&mut self, c: char, out: &mut Pieces<'_>) {
+    fn pass_on(&mut self, c: char, out: &mut PieceList<'_>) {
         match self.at {
             JsonState::InArguments if self.is_certain() => {
                 out.arguments(c.encode_utf8(&mut [0; 4]));
@@ -201,14 +201,14 @@ impl JsonCall {
         }
     }
 
-    fn say_name(&mut self, out: &mut Pieces<'_>) {
+    fn say_name(&mut self, out: &mut PieceList<'_>) {
         if let (Some(name), ReportedCall::Nothing) = (&self.name, self.said) {
             out.call(name);
             self.said = ReportedCall::Name;
         }
     }
 
-    fn closed(&mut self, out: &mut Pieces<'_>) -> CallStep {
+    fn closed(&mut self, out: &mut PieceList<'_>) -> CallStep {
         if self.name.is_none() {
             return CallStep::Wrong;
         }

@@ -135,8 +135,8 @@ impl Dialect {
         }
     }
 
-    /// Brings calls to the form of templates. Those whose arguments are no JSON object, as a call that was cut off leaves
-    /// behind, are taken out and returned as text.
+    /// Brings calls to the form of templates. Those whose arguments are no JSON object, as a call that was cut off
+    /// leaves behind, are taken out and returned as text.
     fn calls(
         &self,
         path: &str,

@@ -1,7 +1,7 @@
 //! Reads an answer as it comes: what is reasoning, what is content, what is a call.
 //!
 //! The text goes through character by character, so the result does not depend on how it was cut
-//! into pieces. A piece is given out as soon as it is certain; no mark is ever shown by halves.
+//! into pieces. A piece is given out as soon as it is certain; no mark is ever shown in part.
 //! White space next to a mark belongs to the mark. What looks like a call and is none comes out
 //! as content, word for word.
 //!
@@ -9,7 +9,7 @@
 
 use super::gemma::GemmaCall;
 use super::json::JsonCall;
-use super::piece::{CallStep, Piece, Pieces};
+use super::piece::{CallStep, Piece, PieceList};
 use super::tool::Tool;
 use super::xml::XmlCall;
 use super::{CALL_CLOSE, CALL_OPEN, CallForm, Dialect, FUNCTION_OPEN, GEMMA_CLOSE, GEMMA_OPEN};
@@ -79,7 +79,7 @@ impl AnswerParser {
 
     /// Takes the next text and adds what it settles to `out`.
     pub fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
-        let mut out = Pieces(out);
+        let mut out = PieceList(out);
         for c in text.chars() {
             self.take(c, &mut out);
         }
@@ -87,7 +87,7 @@ impl AnswerParser {
 
     /// The answer ended: what was held back comes out.
     pub fn finish(&mut self, out: &mut Vec<Piece>) {
-        let mut out = Pieces(out);
+        let mut out = PieceList(out);
         let held = std::mem::take(&mut self.held);
         let raw = std::mem::take(&mut self.raw);
         match &mut self.mode {
@@ -103,7 +103,7 @@ impl AnswerParser {
     /// The answer was cut off, by a limit on its length: what was to become a mark or a call comes to nothing, so that
     /// no markup is taken for content. A call whose name is known is told as far as it came.
     pub fn cut(&mut self, out: &mut Vec<Piece>) {
-        let mut pieces = Pieces(out);
+        let mut pieces = PieceList(out);
         match &mut self.mode {
             ParserMode::Content | ParserMode::Reasoning => {
                 let begun = self.held.trim_start();
@@ -122,7 +122,7 @@ impl AnswerParser {
                         pieces.call(name);
                         self.raw.clear();
                     }
-                    // Without its marks around it an object may be what was asked for.
+                    // Without its marks around it an object may be the answer that was requested.
                     _ if bare => {}
                     _ => self.raw.clear(),
                 }
@@ -136,7 +136,7 @@ impl AnswerParser {
         matches!(self.mode, ParserMode::Reasoning)
     }
 
-    fn take(&mut self, c: char, out: &mut Pieces<'_>) {
+    fn take(&mut self, c: char, out: &mut PieceList<'_>) {
         if matches!(self.mode, ParserMode::Call(_)) {
             self.take_in_call(c, out);
         } else {
@@ -144,7 +144,7 @@ impl AnswerParser {
         }
     }
 
-    fn take_text(&mut self, c: char, out: &mut Pieces<'_>) {
+    fn take_text(&mut self, c: char, out: &mut PieceList<'_>) {
         let after_mark =
             matches!(self.place, Preceding::Mark | Preceding::Call | Preceding::CallMark);
         if self.held.is_empty() && after_mark && c.is_whitespace() {
@@ -168,7 +168,7 @@ impl AnswerParser {
     }
 
     /// Gives out the first held character.
-    fn let_go(&mut self, out: &mut Pieces<'_>) {
+    fn let_go(&mut self, out: &mut PieceList<'_>) {
         let first = self.held.remove(0);
         if !first.is_whitespace() {
             self.place = Preceding::Text;
@@ -209,7 +209,7 @@ impl AnswerParser {
         }
     }
 
-    fn marked(&mut self, mark: &str, out: &mut Pieces<'_>) {
+    fn marked(&mut self, mark: &str, out: &mut PieceList<'_>) {
         let held = std::mem::take(&mut self.held);
         if let Some(thinking) = self.thinking
             && [thinking.open, thinking.close].contains(&mark)
@@ -236,7 +236,7 @@ impl AnswerParser {
         }
     }
 
-    fn take_in_call(&mut self, c: char, out: &mut Pieces<'_>) {
+    fn take_in_call(&mut self, c: char, out: &mut PieceList<'_>) {
         let ParserMode::Call(call) = &mut self.mode else { return };
         let any_name = self.calls != Some(CallForm::Bare);
         let tools = &self.tools;
@@ -305,7 +305,7 @@ impl PendingCall {
     }
 
     /// The answer ended inside a certain call: what waited of a value comes out.
-    fn cut(&mut self, out: &mut Pieces<'_>) {
+    fn cut(&mut self, out: &mut PieceList<'_>) {
         match self {
             Self::Json(_) => {}
             Self::Xml(call) => call.cut(out),

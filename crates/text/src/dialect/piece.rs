@@ -20,9 +20,9 @@ pub enum Piece {
 }
 
 /// Where pieces are put. Neighbours of one kind are joined.
-pub(super) struct Pieces<'a>(pub(super) &'a mut Vec<Piece>);
+pub(super) struct PieceList<'a>(pub(super) &'a mut Vec<Piece>);
 
-impl Pieces<'_> {
+impl PieceList<'_> {
     pub(super) fn reasoning(&mut self, text: &str) {
         match self.0.last_mut() {
             _ if text.is_empty() => {}

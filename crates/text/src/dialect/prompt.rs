@@ -83,9 +83,9 @@ impl TracedMessage {
 }
 
 impl Dialect {
-    /// Renders a conversation up to the opening of the answer. One that the template refuses is rendered in another order
-    /// if that helps: system messages in the first one, the system's words in the user's first message, neighbours of
-    /// the same role in one.
+    /// Renders a conversation up to the opening of the answer. One that the template refuses is rendered in another
+    /// order if that helps: system messages in the first one, the system's words in the user's first message,
+    /// neighbours of the same role in one.
     pub fn prompt(
         &self,
         template: &ChatTemplate,

@@ -13,7 +13,7 @@
 //! the schema admits, as a string otherwise.
 
 use super::FUNCTION_OPEN;
-use super::piece::{CallStep, Pieces};
+use super::piece::{CallStep, PieceList};
 use super::schema::{Kinds, TEXT_ONLY, kinds_of_argument};
 use super::tool::{MAX_NAME_CHARS, Tool};
 use serde_json::Value;
@@ -64,7 +64,7 @@ impl XmlCall {
         Some(self.name.as_str()).filter(|name| !name.is_empty())
     }
 
-    pub(super) fn take(&mut self, c: char, tools: &[Tool], out: &mut Pieces<'_>) -> CallStep {
+    pub(super) fn take(&mut self, c: char, tools: &[Tool], out: &mut PieceList<'_>) -> CallStep {
         match self.at {
             XmlState::Open => self.tag(c, &[FUNCTION_OPEN], out),
             XmlState::Between => self.tag(c, &[PARAMETER_OPEN, FUNCTION_CLOSE], out),
@@ -77,7 +77,7 @@ impl XmlCall {
         }
     }
 
-    fn tag(&mut self, c: char, tags: &[&str], out: &mut Pieces<'_>) -> CallStep {
+    fn tag(&mut self, c: char, tags: &[&str], out: &mut PieceList<'_>) -> CallStep {
         if self.text.is_empty() && c.is_ascii_whitespace() {
             return CallStep::More;
         }
@@ -107,7 +107,7 @@ impl XmlCall {
         CallStep::Done
     }
 
-    fn named(&mut self, c: char, tools: &[Tool], out: &mut Pieces<'_>) -> CallStep {
+    fn named(&mut self, c: char, tools: &[Tool], out: &mut PieceList<'_>) -> CallStep {
         if c != '>' {
             let broken = c == '<' || c == '\n' || self.text.len() >= 4 * MAX_NAME_CHARS;
             if broken {
@@ -140,7 +140,7 @@ impl XmlCall {
         CallStep::More
     }
 
-    fn value(&mut self, c: char, out: &mut Pieces<'_>) -> CallStep {
+    fn value(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
         self.tail.push(c);
         while !VALUE_ENDS.iter().any(|end| end.starts_with(&self.tail)) {
             let first = self.tail.remove(0);
@@ -158,7 +158,7 @@ impl XmlCall {
         CallStep::More
     }
 
-    fn value_ended(&mut self, out: &mut Pieces<'_>) {
+    fn value_ended(&mut self, out: &mut PieceList<'_>) {
         if self.kinds.only_text() {
             out.arguments("\"");
             return;
@@ -177,7 +177,7 @@ impl XmlCall {
     }
 
     /// The answer ended inside the call: what waited is given as far as it goes.
-    pub(super) fn cut(&mut self, out: &mut Pieces<'_>) {
+    pub(super) fn cut(&mut self, out: &mut PieceList<'_>) {
         if !matches!(self.at, XmlState::Value) {
             return;
         }

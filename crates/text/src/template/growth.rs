@@ -21,7 +21,8 @@ pub(crate) fn pay_for_filter(state: &mut State, name: &str, args: &[Value]) -> R
         "indent" => indent(state, value, rest),
         "format" => format(state, value, rest),
         "slice" | "batch" => {
-            // A slice is an entry even if it is empty; the last batch is filled up where there is something to fill with.
+            // A slice is an entry even if it is empty; the last batch is filled up where there is something to fill
+            // with.
             let filled = name == "slice" || !argument(1).is_undefined();
             let count = argument(0).as_usize().filter(|_| filled).unwrap_or(0);
             pay_for_entries(state, entries(value).saturating_add(count.saturating_mul(2)))

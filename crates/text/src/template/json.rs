@@ -35,7 +35,7 @@ pub(crate) fn tojson(
         &argument(3, "sort_keys")?,
     )?;
     named.assert_all_used()?;
-    let mut writer = Writer { style, out: String::new(), limit: meter::left(state) };
+    let mut writer = JsonWriter { style, out: String::new(), limit: meter::left(state) };
     writer.value(value, 0)?;
     meter::charge(state, writer.out.len())?;
     Ok(Value::from(writer.out))
@@ -72,13 +72,13 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
-struct Writer {
+struct JsonWriter {
     style: Style,
     out: String,
     limit: usize,
 }
 
-impl Writer {
+impl JsonWriter {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         // Checked on the way, not at the end, so that the text never outgrows the budget by
         // more than one string.

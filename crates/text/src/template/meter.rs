@@ -22,13 +22,13 @@ pub(crate) const MAX_DEPTH: usize = 160;
 /// What a list entry or a map entry counts for.
 pub(crate) const ENTRY: usize = 32;
 
-struct Meter {
+struct SizeMeter {
     left: usize,
     deadline: Instant,
 }
 
-fn meter<'a>(state: &'a mut State) -> &'a mut Meter {
-    state.get_or_insert_extension_with(|| Meter {
+fn meter<'a>(state: &'a mut State) -> &'a mut SizeMeter {
+    state.get_or_insert_extension_with(|| SizeMeter {
         left: BUDGET,
         deadline: Instant::now() + TIME_LIMIT,
     })

@@ -17,7 +17,7 @@ use tokenizers::models::bpe::{BPE, Merges};
 const MAX_WORK: usize = 1 << 31;
 
 /// One way to make a token.
-struct Merge {
+struct TokenMerge {
     score: f32,
     token: Token,
     /// Bytes of its left part.
@@ -54,7 +54,7 @@ impl ScoreMerger {
             256 => true,
             some => return broken(format!("it has {some} of the 256 byte tokens")),
         };
-        let parts = |merge: &Merge| {
+        let parts = |merge: &TokenMerge| {
             let (left, right) = self.texts[merge.token as usize].split_at(merge.left);
             (left.to_owned(), right.to_owned())
         };
@@ -72,7 +72,7 @@ impl ScoreMerger {
         &self,
         token: Token,
         text: &str,
-        merges: &mut Vec<Merge>,
+        merges: &mut Vec<TokenMerge>,
     ) -> Result<(), TextError> {
         let mut lefts = Vec::new();
         for (at, _) in text.char_indices().skip(1) {
@@ -97,7 +97,7 @@ impl ScoreMerger {
         }
         let score = self.scores[token as usize];
         // The longer left part first, as converters of SentencePiece files have it.
-        merges.extend(lefts.into_iter().rev().map(|left| Merge { score, token, left }));
+        merges.extend(lefts.into_iter().rev().map(|left| TokenMerge { score, token, left }));
         Ok(())
     }
 }

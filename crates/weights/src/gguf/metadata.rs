@@ -1,6 +1,6 @@
 //! The typed key-value part of a GGUF file.
 //!
-//! Arrays of numbers stay as the bytes of the file and are widened when asked for, because a
+//! Arrays of numbers stay as the bytes of the file and are widened when read, because a
 //! vocabulary brings a quarter of a million of them.
 
 use super::GgufError;

@@ -2,7 +2,7 @@
 //!
 //! # Math
 //! The end of the group's range that lies farther from zero becomes the bias, exactly. The step
-//! `(max − min) / (2^bits − 1)` is then bent so that zero is a whole number of steps away from
+//! `(max − min) / (2^bits − 1)` is then bent so that zero is an integral number of steps away from
 //! it, so zero has a code without error. When the upper end is the farther one, the scale is
 //! negative. A step is at least 1e-7; a group that is smaller than half of that becomes zero.
 //!

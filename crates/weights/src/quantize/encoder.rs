@@ -21,7 +21,7 @@ pub struct EncodedPlanes {
     pub biases: Vec<u8>,
 }
 
-/// Whole rows and the places of their planes.
+/// Rows and the places of their planes.
 pub(super) struct Row<'a> {
     pub(super) values: &'a [f32],
     pub(super) codes: &'a mut [u8],

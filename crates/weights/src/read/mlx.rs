@@ -8,7 +8,7 @@
 //! biases of affine, are used where they lie. Byte scales of the float modes are widened.
 //!
 //! # Numerics
-//! E2M1 codes become twice their value (an integer) and the scale its half. Both halves are
+//! E2M1 codes become twice their value (an integer) and the scale half of it. Both are
 //! exact in bf16: E8M0 is a power of two down to 2⁻¹²⁸, e4m3 has four significant bits. Only a
 //! `global_scale` rounds: it is multiplied into the scale in f32.
 //!

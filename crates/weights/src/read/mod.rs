@@ -8,7 +8,7 @@ mod mlx;
 
 pub(crate) use mlx::DOUBLED_E2M1;
 
-use crate::tensor::StoredTensor;
+use crate::tensor::TensorLookup;
 use crate::{Checkpoint, Tensor, WeightsError};
 use forerun_base::{Bytes, DType, Format, Matrix, ScaleType};
 
@@ -21,8 +21,8 @@ pub(crate) fn matrix(
     let dotted = format!("{path}.weight");
     let bare = !checkpoint.contains(&dotted) && checkpoint.contains(path);
     let weight = match checkpoint.read(if bare { path } else { &dotted })? {
-        StoredTensor::Plain(tensor) => tensor,
-        StoredTensor::Blocks(blocks) => {
+        TensorLookup::Plain(tensor) => tensor,
+        TensorLookup::Blocks(blocks) => {
             blocks.origin.check_shape(blocks.shape, shape)?;
             return blocks.matrix();
         }

@@ -7,7 +7,7 @@ mod read;
 mod write;
 
 pub use read::{HeaderError, SafetensorsHeader, TensorInfo, parse_header};
-pub use write::{Entry, WriteError, Writer, header};
+pub use write::{NewTensor, WriteError, Writer, header};
 
 use forerun_base::DType;
 

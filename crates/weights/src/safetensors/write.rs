@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// One tensor to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct NewTensor {
     /// Its name.
     pub name: String,
     /// Element type.
@@ -22,7 +22,7 @@ pub struct Entry {
     pub shape: Vec<usize>,
 }
 
-impl Entry {
+impl NewTensor {
     /// Bytes of its elements; `None` when that overflows.
     pub fn bytes(&self) -> Option<usize> {
         self.shape.iter().try_fold(self.dtype.size(), |all, &n| all.checked_mul(n))
@@ -52,7 +52,7 @@ pub enum WriteError {
 
 /// The length prefix and the JSON of a file that holds `entries` one after another, padded so
 /// that data begins on a multiple of eight. `None` when sizes overflow.
-pub fn header(entries: &[Entry], format: Option<&str>) -> Option<Vec<u8>> {
+pub fn header(entries: &[NewTensor], format: Option<&str>) -> Option<Vec<u8>> {
     let mut all = Map::new();
     if let Some(format) = format {
         all.insert("__metadata__".into(), json!({ "format": format }));
@@ -80,12 +80,12 @@ pub struct Writer {
     path: PathBuf,
     /// Where the file's cursor is.
     at: u64,
-    slots: Vec<Slot>,
+    slots: Vec<TensorSlot>,
 }
 
 /// Where a tensor's next byte goes, and where it ends.
 #[derive(Debug)]
-struct Slot {
+struct TensorSlot {
     name: String,
     next: u64,
     end: u64,
@@ -95,7 +95,7 @@ impl Writer {
     /// Creates or empties the file at `path` and writes the header.
     pub fn create(
         path: &Path,
-        entries: &[Entry],
+        entries: &[NewTensor],
         format: Option<&str>,
     ) -> Result<Self, WriteError> {
         let io = |source| WriteError::Io { path: path.into(), source };
@@ -109,7 +109,7 @@ impl Writer {
         let slots = entries.iter().map(|entry| {
             let next = end;
             end += entry.bytes().expect("the header was made from it") as u64;
-            Slot { name: entry.name.clone(), next, end }
+            TensorSlot { name: entry.name.clone(), next, end }
         });
         let slots = slots.collect();
         Ok(Self { file, path: path.into(), at, slots })
@@ -150,8 +150,8 @@ mod tests {
     use super::*;
     use crate::safetensors::parse_header;
 
-    fn entries() -> Vec<Entry> {
-        let entry = |name: &str, dtype, shape: &[usize]| Entry {
+    fn entries() -> Vec<NewTensor> {
+        let entry = |name: &str, dtype, shape: &[usize]| NewTensor {
             name: name.into(),
             dtype,
             shape: shape.into(),
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn a_header_may_be_longer_than_a_formatting_width() {
         let name = |n: usize| format!("model.layers.{n}.mlp.down_proj.weight");
-        let one = |n| Entry { name: name(n), dtype: DType::F32, shape: vec![0] };
-        let entries: Vec<Entry> = (0..1000).map(one).collect();
+        let one = |n| NewTensor { name: name(n), dtype: DType::F32, shape: vec![0] };
+        let entries: Vec<NewTensor> = (0..1000).map(one).collect();
         let bytes = header(&entries, Some("mlx")).unwrap();
         assert!(bytes.len() > 1 << 16 && bytes.len().is_multiple_of(8));
         let parsed = parse_header(&bytes, bytes.len() as u64).unwrap();
@@ -217,7 +217,7 @@ mod tests {
             assert_eq!(crate::safetensors::dtype(name), Some(dtype));
             assert_eq!(dtype_name(dtype), name);
         }
-        let huge = Entry { name: "x".into(), dtype: DType::F32, shape: vec![usize::MAX, 2] };
+        let huge = NewTensor { name: "x".into(), dtype: DType::F32, shape: vec![usize::MAX, 2] };
         assert!(header(&[huge], None).is_none());
     }
 }

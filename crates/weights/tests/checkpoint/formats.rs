@@ -1,6 +1,6 @@
 //! Stored formats decode to the numbers the reference libraries decode them to.
 
-use crate::written::{self, Stored, assert_says, f32s, raw, single};
+use crate::written::{self, WrittenTensor, assert_says, f32s, raw, single};
 use forerun_base::{Matrix, e4m3_to_f32};
 use forerun_weights::Checkpoint;
 
@@ -33,7 +33,7 @@ fn mlx_vectors_decode_bit_for_bit() {
     for case in cases {
         let parts: Vec<&str> = case.split('.').collect();
         let (mode, group, bits) = (parts[0], &parts[1][1..], &parts[2][1..]);
-        let stored: Vec<Stored> =
+        let stored: Vec<WrittenTensor> =
             [("packed", "weight"), ("scales", "scales"), ("biases", "biases")]
                 .into_iter()
                 .filter_map(|(from, to)| {
@@ -81,13 +81,13 @@ fn a_global_scale_multiplies_the_tensor_or_each_expert() {
 }
 
 /// An FP8 weight of every code that is a number, over and over.
-fn fp8_weight(name: &str, shape: &[usize]) -> Stored {
+fn fp8_weight(name: &str, shape: &[usize]) -> WrittenTensor {
     let codes = (0..=254u8).filter(|code| code & 0x7f != 0x7f).cycle();
     let bytes: Vec<u8> = codes.take(shape.iter().product()).collect();
     raw(name, "F8_E4M3", shape, &bytes)
 }
 
-fn fp8_values(stored: &Stored, scale: impl Fn(usize) -> f32) -> Vec<f32> {
+fn fp8_values(stored: &WrittenTensor, scale: impl Fn(usize) -> f32) -> Vec<f32> {
     stored.bytes().iter().enumerate().map(|(i, &c)| e4m3_to_f32(c) * scale(i)).collect()
 }
 
@@ -185,11 +185,11 @@ fn weights_that_cannot_be_read_exactly_are_refused_by_name() {
     let float = |name: &str, dtype, bytes: &[u8]| raw(name, dtype, &[1, 1], bytes);
     let fp8 = raw("m.weight", "F8_E4M3", &[1, 32], &[0; 32]);
     let nan = raw("m.weight", "F8_E4M3", &[1, 32], &[0x7f; 32]);
-    let with = |mut tensors: Vec<Stored>, more| {
+    let with = |mut tensors: Vec<WrittenTensor>, more| {
         tensors.push(more);
         tensors
     };
-    let cases: Vec<(Vec<Stored>, &[&str])> = vec![
+    let cases: Vec<(Vec<WrittenTensor>, &[&str])> = vec![
         (vec![raw("m.weight", "F64", &[1, 32], &[0; 256])], &["`m.weight`", "F64"]),
         (vec![raw("m.weight", "F8_E5M2", &[1, 32], &[0; 32])], &["`m.weight`", "F8E5M2"]),
         (vec![raw("m.weight", "U32", &[1, 4], &[0; 16])], &["`m.weight`", "`m.scales`"]),
@@ -219,7 +219,7 @@ fn weights_that_cannot_be_read_exactly_are_refused_by_name() {
     }
 }
 
-fn affine_4_64() -> [Stored; 3] {
+fn affine_4_64() -> [WrittenTensor; 3] {
     [
         raw("m.weight", "U32", &[1, 16], &[0; 64]),
         raw("m.scales", "BF16", &[1, 2], &[0; 4]),

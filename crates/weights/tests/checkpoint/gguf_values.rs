@@ -128,7 +128,7 @@ fn blocks_are_no_plain_tensor_and_shapes_must_agree() {
     let (_folder, checkpoint) =
         gguf(&GgufFile::default().tensor("m.weight", 8, &[3, 512], &packed));
     assert_says(checkpoint.tensor("m.weight"), &["`m.weight`", "Q8_0", "matrix"], "tensor");
-    assert_says(checkpoint.matrix("m", [512, 3]), &["[3, 512]", "[512, 3]"], "turned");
+    assert_says(checkpoint.matrix("m", [512, 3]), &["[3, 512]", "[512, 3]"], "transposed");
     assert_says(checkpoint.values("m.weight", &[1536]), &["[3, 512]", "[1536]"], "flat");
 }
 

@@ -1,6 +1,6 @@
 //! Which files make a checkpoint, and what is said when they do not.
 
-use crate::written::{Stored, assert_says, checkpoint, f32s, raw, safetensors, single};
+use crate::written::{WrittenTensor, assert_says, checkpoint, f32s, raw, safetensors, single};
 use forerun_weights::{Checkpoint, CheckpointLayout, is_mtp_tensor};
 
 const CONFIG: (&str, &[u8]) = ("config.json", b"{}");
@@ -159,7 +159,7 @@ fn a_tensor_in_two_files_is_refused_naming_both() {
 }
 
 /// 8-bit codes with groups of 32: not what the configs below say of the trunk.
-fn packed_8_32(path: &str, lead: &[usize]) -> [Stored; 3] {
+fn packed_8_32(path: &str, lead: &[usize]) -> [WrittenTensor; 3] {
     let rows: usize = lead.iter().product();
     let plane = |part: &str, dtype, last: usize, size: usize| {
         let shape = [lead, &[last]].concat();

@@ -90,7 +90,7 @@ fn rows_of_plain_tensors_are_elements_rows_or_rows_of_each_stack() {
     assert_eq!(window.as_ptr(), whole[12..].as_ptr(), "one run of rows is not copied");
 }
 
-fn pick(values: &[f32], cols: usize, rows: &[usize], columns: &[Range<usize>]) -> Vec<f32> {
+fn select(values: &[f32], cols: usize, rows: &[usize], columns: &[Range<usize>]) -> Vec<f32> {
     let row = |&row: &usize| columns.iter().flat_map(move |c| &values[row * cols..][c.clone()]);
     rows.iter().flat_map(row).copied().collect()
 }
@@ -101,11 +101,11 @@ fn rows_and_columns_of_blocks_keep_their_values() {
     let whole = |name: &str, shape: &[usize]| checkpoint.values(name, shape).unwrap();
     let (q8, flat) = (whole("q8", &[6, 64]), whole("q8_flat", &[64]));
     let all = one(0..64);
-    let turned = [32..64, 0..32];
+    let swapped = [32..64, 0..32];
     let tensors = [
         Renamed { rows: vec![4..6, 0..1], ..renamed("rows.weight", "q8") },
         Renamed { rows: vec![2..3, 0..1], ..renamed("stack.weight", "q8_stack") },
-        Renamed { columns: turned.to_vec(), ..renamed("turned.weight", "q8_stack") },
+        Renamed { columns: swapped.to_vec(), ..renamed("swapped.weight", "q8_stack") },
         Renamed { rows: vec![60..64, 3..4], ..renamed("flat", "q8_flat") },
         Renamed { shape: Some(vec![24, 16]), ..renamed("narrow.weight", "q8") },
         Renamed { shape: Some(vec![2, 3, 64]), ..renamed("deep.weight", "q8") },
@@ -114,11 +114,11 @@ fn rows_and_columns_of_blocks_keep_their_values() {
     let matrix = |path: &str, shape| translated.matrix(path, shape).unwrap();
     let stacked = |path: &str, shape| translated.stacked(path, shape).unwrap();
     let expect = |found: &Matrix, rows: &[usize], columns: &[Range<usize>], case: &str| {
-        assert_same(&decode(found), &pick(&q8, 64, rows, columns), case);
+        assert_same(&decode(found), &select(&q8, 64, rows, columns), case);
     };
     expect(&matrix("rows", [3, 64]), &[4, 5, 0], &all, "rows");
     expect(&stacked("stack", [2, 2, 64]), &[2, 0, 5, 3], &all, "rows of each stack");
-    expect(&stacked("turned", [2, 3, 64]), &[0, 1, 2, 3, 4, 5], &turned, "columns");
+    expect(&stacked("swapped", [2, 3, 64]), &[0, 1, 2, 3, 4, 5], &swapped, "columns");
     assert_same(&decode(&matrix("narrow", [24, 16])), &q8, "other columns");
     assert_same(&decode(&stacked("deep", [2, 3, 64])), &q8, "more axes");
     let some = [&flat[60..64], &flat[3..4]].concat();
@@ -148,7 +148,7 @@ fn columns_of_blocks_stay_packed_while_groups_allow() {
         let cols = columns.iter().map(Range::len).sum();
         let matrix = translated.matrix("m", [2, cols]).unwrap();
         let case = format!("{columns:?}");
-        assert_same(&decode(&matrix), &pick(&values, 512, &[0, 1], columns), &case);
+        assert_same(&decode(&matrix), &select(&values, 512, &[0, 1], columns), &case);
         let found = match matrix.format() {
             Format::Grouped { codes: Codes::Uint { bits: 4 }, group, .. } => Some(group),
             _ => None,

@@ -7,24 +7,24 @@ use tempfile::TempDir;
 
 /// A tensor to be written.
 #[derive(Clone)]
-pub(crate) struct Stored {
+pub(crate) struct WrittenTensor {
     name: String,
     dtype: &'static str,
     shape: Vec<usize>,
     bytes: Vec<u8>,
 }
 
-impl Stored {
+impl WrittenTensor {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-pub(crate) fn raw(name: &str, dtype: &'static str, shape: &[usize], bytes: &[u8]) -> Stored {
-    Stored { name: name.into(), dtype, shape: shape.into(), bytes: bytes.into() }
+pub(crate) fn raw(name: &str, dtype: &'static str, shape: &[usize], bytes: &[u8]) -> WrittenTensor {
+    WrittenTensor { name: name.into(), dtype, shape: shape.into(), bytes: bytes.into() }
 }
 
-pub(crate) fn f32s(name: &str, shape: &[usize], values: &[f32]) -> Stored {
+pub(crate) fn f32s(name: &str, shape: &[usize], values: &[f32]) -> WrittenTensor {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     raw(name, "F32", shape, &bytes)
 }
@@ -38,7 +38,7 @@ pub(crate) fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
 }
 
 /// A valid safetensors file.
-pub(crate) fn safetensors(format: &str, tensors: &[Stored]) -> Vec<u8> {
+pub(crate) fn safetensors(format: &str, tensors: &[WrittenTensor]) -> Vec<u8> {
     let mut header = serde_json::json!({"__metadata__": {"format": format}});
     let mut data = Vec::new();
     for tensor in tensors {
@@ -64,7 +64,7 @@ pub(crate) fn checkpoint(files: &[(&str, &[u8])]) -> (TempDir, Result<Checkpoint
 }
 
 /// A one-file checkpoint that opens.
-pub(crate) fn single(config: &str, tensors: &[Stored]) -> (TempDir, Checkpoint) {
+pub(crate) fn single(config: &str, tensors: &[WrittenTensor]) -> (TempDir, Checkpoint) {
     let file = safetensors("pt", tensors);
     let (folder, opened) =
         checkpoint(&[("config.json", config.as_bytes()), ("model.safetensors", &file)]);

@@ -9,7 +9,7 @@ pub(crate) mod tile;
 pub(crate) use bf16::pack::{PackBf16Task, PackedBf16};
 
 use crate::gemm::packed_weight::PackedWeight;
-use crate::gemm::product::{Input, Product};
+use crate::gemm::product::{GemmInput, Product};
 use crate::pool::SharedSlice;
 use crate::simd::Scratch;
 use std::arch::is_x86_feature_detected as has;
@@ -48,7 +48,7 @@ impl Amx {
     /// write them.
     pub(crate) fn pack<'a>(
         self,
-        input: Input<'a>,
+        input: GemmInput<'a>,
         cols: usize,
         scratch: &'a mut Scratch,
     ) -> (PackedBf16<'a>, PackBf16Task<'a>) {

@@ -40,7 +40,7 @@ use crate::gemm::amx::Amx;
 use crate::gemm::amx::int8 as amx_int8;
 use crate::gemm::packed_weight::PackedWeight;
 use crate::gemm::panels;
-use crate::gemm::product::{Input, Product};
+use crate::gemm::product::{GemmInput, Product};
 use crate::pool::SharedSlice;
 use crate::simd::{Level, Scratch};
 use code::{Code, WithCode, with_code};
@@ -100,7 +100,7 @@ impl Int8Gemm {
     /// Reserves memory for all rows of `input` in `scratch`: the packed rows, and the task that writes them.
     pub(crate) fn pack<'a>(
         self,
-        input: Input<'a>,
+        input: GemmInput<'a>,
         layout: PackLayout,
         scratch: &'a mut Scratch,
     ) -> (PackedLimbs<'a>, PackLimbsTask<'a>) {

@@ -4,7 +4,7 @@ use super::code::LIMBS;
 use super::isa::{AnyInt8Isa, Int8Isa, Int8Kernel, LimbSplitter, WithInt8Isa};
 use super::layout::{AUX_WORDS, PAIR_BYTES, PackLayout};
 use crate::gemm::packed_rows::{RowBatch, TASK_ROWS};
-use crate::gemm::product::Input;
+use crate::gemm::product::GemmInput;
 use crate::pool::SharedSlice;
 use crate::simd::Scratch;
 use crate::simd::elementwise::FusedNorm;
@@ -38,7 +38,7 @@ impl<'a> PackLimbsTask<'a> {
     /// Packs the rows `rows` of `input` to the front of `out`.
     pub(crate) fn new(
         isa: AnyInt8Isa,
-        input: Input<'a>,
+        input: GemmInput<'a>,
         rows: Range<usize>,
         layout: PackLayout,
         out: SharedSlice<'a, f32>,

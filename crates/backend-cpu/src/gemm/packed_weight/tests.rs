@@ -1,7 +1,7 @@
 //! What one processor can test of kernels for others.
 
 use super::*;
-use crate::gemm::product::{ChannelMap, Output, RowMap};
+use crate::gemm::product::{ChannelMap, GemmOutput, RowMap};
 use crate::pool::SharedSlice;
 use crate::simd::Level;
 use forerun_backend::conform::{Rng, all_formats, fitting_columns, random_matrix};
@@ -13,9 +13,10 @@ fn products(weight: &PackedWeight, x: &[f32], together: usize) -> Vec<f32> {
     let some = x.chunks(together * k).flat_map(|data| {
         let rows = data.len() / k;
         let (mut out, mut scratch) = (vec![0.0; rows * n], HugePageBuf::new(1 << 16));
-        let input = Input { data, row_map: RowMap::Identity, packed: None };
+        let input = GemmInput { data, row_map: RowMap::Identity, packed: None };
         let (data, row_map) = (SharedSlice::new(&mut out), RowMap::Identity);
-        let output = Output { data, row_map, stride: n, first: 0, store: Store::Set, bias: &[] };
+        let output =
+            GemmOutput { data, row_map, stride: n, first: 0, store: Store::Set, bias: &[] };
         let channel_map = ChannelMap::Offset(0);
         let (rows, channels) = (0..rows, 0..n);
         let product = Product { matrix: weight, channel_map, input, output, rows, channels };

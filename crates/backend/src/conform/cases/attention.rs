@@ -1,8 +1,7 @@
 //! Attention over the cache: scattered blocks, several sequences, every cache type.
 //!
-//! Positions no row may see, for the causal rule or for a window, hold NaN, and unused table entries point nowhere or to
-//! another sequence's block: a kernel that multiplies
-//! masked keys by zero instead of leaving them alone is caught.
+//! Positions no row may see, for the causal rule or for a window, hold NaN, and unused table entries point nowhere or
+//! to another sequence's block: a kernel that multiplies masked keys by zero instead of leaving them alone is caught.
 
 use super::ConformCase;
 use crate::conform::Rng;
@@ -13,19 +12,19 @@ use std::ops::Range;
 const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I8];
 
 /// First position of a sequence's rows and one past the last.
-type Span = (u32, u32);
+type StartAndRows = (u32, u32);
 
 /// All keys up to a row's own.
 const ALL: Option<usize> = None;
 
 /// Spans of every kind in one call, an empty one among them.
-const MANY: [Span; 5] = [(0, 21), (15, 18), (77, 78), (16, 16), (3, 9)];
+const MANY: [StartAndRows; 5] = [(0, 21), (15, 18), (77, 78), (16, 16), (3, 9)];
 
 /// Spans around multiples of larger powers of two, where a kernel may cut keys.
-const LONG: [Span; 4] = [(250, 260), (509, 515), (1022, 1026), (300, 301)];
+const LONG: [StartAndRows; 4] = [(250, 260), (509, 515), (1022, 1026), (300, 301)];
 
 #[derive(Clone, Copy, Debug)]
-struct Heads {
+struct HeadCounts {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
@@ -33,7 +32,7 @@ struct Heads {
 }
 
 pub(super) fn cases() -> Vec<ConformCase> {
-    let heads = |heads, kv_heads, head_dim, block| Heads { heads, kv_heads, head_dim, block };
+    let heads = |heads, kv_heads, head_dim, block| HeadCounts { heads, kv_heads, head_dim, block };
     let mut cases = Vec::new();
     for dtype in TYPES {
         for shape in [
@@ -71,20 +70,20 @@ pub(super) fn cases() -> Vec<ConformCase> {
 }
 
 /// Where an element lies in a cache: block, head, place in the block, element.
-type Place = fn(&CacheLayout, usize, usize, usize, usize) -> usize;
+type ElementIndex = fn(&CacheLayout, usize, usize, usize, usize) -> usize;
 
 /// Block tables of some sequences over a shuffled pool.
-struct Pool {
+struct ScatteredBlocks {
     layout: CacheLayout,
     /// Blocks per line of `tables`.
     width: usize,
     tables: Vec<u32>,
 }
 
-impl Pool {
+impl ScatteredBlocks {
     /// `seen` is what any row may see of each sequence, ending at its length.
-    fn new(rng: &mut Rng, shape: Heads, coded: bool, seen: &[Range<usize>]) -> Self {
-        let Heads { kv_heads, head_dim, block, .. } = shape;
+    fn new(rng: &mut Rng, shape: HeadCounts, coded: bool, seen: &[Range<usize>]) -> Self {
+        let HeadCounts { kv_heads, head_dim, block, .. } = shape;
         let used: Vec<Range<usize>> =
             seen.iter().map(|seen| seen.start / block..seen.end.div_ceil(block)).collect();
         let blocks = used.iter().map(Range::len).sum::<usize>() + 2;
@@ -121,7 +120,7 @@ impl Pool {
     }
 
     /// Random numbers where some row may look, NaN elsewhere, each at its `place`.
-    fn contents(&self, rng: &mut Rng, seen: &[Range<usize>], place: Place) -> Vec<f32> {
+    fn contents(&self, rng: &mut Rng, seen: &[Range<usize>], place: ElementIndex) -> Vec<f32> {
         let mut values = vec![f32::NAN; self.layout.len()];
         for (id, head, at) in self.seen(seen) {
             for (i, value) in rng.values(self.layout.head_dim).into_iter().enumerate() {
@@ -153,9 +152,9 @@ pub(super) fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
 
 fn attention(
     dtype: DType,
-    shape: Heads,
+    shape: HeadCounts,
     what: &'static str,
-    spans: &'static [Span],
+    spans: &'static [StartAndRows],
     window: Option<usize>,
 ) -> ConformCase {
     let rows = spans.iter().map(|(start, end)| (end - start) as usize).sum();
@@ -168,7 +167,7 @@ fn attention(
             let first = |position: u32| Attention::first_key(window, position as usize);
             let seen: Vec<Range<usize>> =
                 spans.iter().map(|&(start, end)| first(start)..end as usize).collect();
-            let pool = Pool::new(&mut stage.rng, shape, dtype == DType::I8, &seen);
+            let pool = ScatteredBlocks::new(&mut stage.rng, shape, dtype == DType::I8, &seen);
             let [k_cache, v_cache] = if pool.layout.coded {
                 let keys = pool.codes(&mut stage.rng, &seen);
                 let values = pool.codes(&mut stage.rng, &seen);

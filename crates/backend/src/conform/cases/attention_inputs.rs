@@ -1,7 +1,7 @@
-//! Queries that are turned, keys and values that reach scattered places of a cache.
+//! Queries that are rotated, keys and values that reach scattered places of a cache.
 //!
-//! A cache that holds less than f32 is held to the reference's bits, so those cases have no norms, whose sums a device may round
-//! in an order of its own.
+//! A cache that holds less than f32 is held to the reference's bits, so those cases have no norms, whose sums a device
+//! may round in an order of its own.
 
 use super::ConformCase;
 use crate::conform::ConformStage;
@@ -10,7 +10,7 @@ use crate::{BackendError, View};
 use forerun_base::DType;
 
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct RotaryShape {
     heads: usize,
     head_dim: usize,
     rotary: usize,
@@ -19,15 +19,15 @@ struct Turn {
 
 /// Where values come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Values {
+enum ValueSource {
     Own,
     Normed,
-    /// From the keys, before these are normed and turned.
+    /// From the keys, before these are normed and rotated.
     OfKeys,
 }
 
 pub(super) fn cases() -> Vec<ConformCase> {
-    let turn = |heads, head_dim, rotary, norm| Turn { heads, head_dim, rotary, norm };
+    let turn = |heads, head_dim, rotary, norm| RotaryShape { heads, head_dim, rotary, norm };
     let mut cases = Vec::new();
     for rows in [0, 1, 67] {
         for turn in [
@@ -47,31 +47,32 @@ pub(super) fn cases() -> Vec<ConformCase> {
             // Codes of a whole group, and of one that ends in the middle of a vector.
             let head_dim = if dtype == DType::I8 { 42 } else { 10 };
             for rotary in [0, 6] {
-                cases.push(keys(rows, dtype, turn(3, head_dim, rotary, false), Values::Own));
+                cases.push(keys(rows, dtype, turn(3, head_dim, rotary, false), ValueSource::Own));
             }
         }
-        for values in [Values::Own, Values::Normed, Values::OfKeys] {
+        for values in [ValueSource::Own, ValueSource::Normed, ValueSource::OfKeys] {
             cases.push(both(rows, turn(3, 20, 8, true), values));
-            cases.push(both(rows, turn(1, 64, 64, values == Values::OfKeys), values));
+            cases.push(both(rows, turn(1, 64, 64, values == ValueSource::OfKeys), values));
         }
     }
     cases
 }
 
-fn queries(rows: usize, turn: Turn) -> ConformCase {
+fn queries(rows: usize, turn: RotaryShape) -> ConformCase {
     ConformCase::new(
         "attention_inputs",
         format_args!("queries, {rows} rows, {turn:?}"),
         rows,
         move |stage| {
-            let (table, queries) = (angles(stage, rows, turn)?, Some(turned(stage, rows, turn)?));
-            let Turn { head_dim, rotary, .. } = turn;
+            let (table, queries) =
+                (angles(stage, rows, turn)?, Some(rotated_queries(stage, rows, turn)?));
+            let RotaryShape { head_dim, rotary, .. } = turn;
             Ok(AttentionInputs { table, rotary, head_dim, queries, keys: None }.into())
         },
     )
 }
 
-fn keys(rows: usize, dtype: DType, turn: Turn, values: Values) -> ConformCase {
+fn keys(rows: usize, dtype: DType, turn: RotaryShape, values: ValueSource) -> ConformCase {
     let layout = layout(turn, dtype == DType::I8);
     let name = format!("keys, {dtype} {rows} rows, {turn:?}");
     ConformCase::new("attention_inputs", name, rows, move |stage| {
@@ -85,31 +86,36 @@ fn keys(rows: usize, dtype: DType, turn: Turn, values: Values) -> ConformCase {
         };
         let table = angles(stage, rows, turn)?;
         let keys = Some(new_keys(stage, rows, (turn, values), (layout, caches))?);
-        let Turn { head_dim, rotary, .. } = turn;
+        let RotaryShape { head_dim, rotary, .. } = turn;
         Ok(AttentionInputs { table, rotary, head_dim, queries: None, keys }.into())
     })
 }
 
 /// Queries of twice as many heads as keys, all in f32.
-fn both(rows: usize, turn: Turn, values: Values) -> ConformCase {
+fn both(rows: usize, turn: RotaryShape, values: ValueSource) -> ConformCase {
     let layout = layout(turn, false);
     let name = format!("both, {rows} rows, {turn:?}, values {values:?}");
     ConformCase::new("attention_inputs", name, rows, move |stage| {
         let before = stage.rng.values(layout.len());
         let caches = [stage.updated("k_cache", &before)?, stage.updated("v_cache", &before)?];
         let table = angles(stage, rows, turn)?;
-        let queries = Some(turned(stage, rows, Turn { heads: 2 * turn.heads, ..turn })?);
+        let queries =
+            Some(rotated_queries(stage, rows, RotaryShape { heads: 2 * turn.heads, ..turn })?);
         let keys = Some(new_keys(stage, rows, (turn, values), (layout, caches))?);
-        let Turn { head_dim, rotary, .. } = turn;
+        let RotaryShape { head_dim, rotary, .. } = turn;
         Ok(AttentionInputs { table, rotary, head_dim, queries, keys }.into())
     })
 }
 
-fn layout(turn: Turn, coded: bool) -> CacheLayout {
+fn layout(turn: RotaryShape, coded: bool) -> CacheLayout {
     CacheLayout { blocks: 9, kv_heads: turn.heads, block: 8, head_dim: turn.head_dim, coded }
 }
 
-fn angles(stage: &mut ConformStage<'_>, rows: usize, turn: Turn) -> Result<View, BackendError> {
+fn angles(
+    stage: &mut ConformStage<'_>,
+    rows: usize,
+    turn: RotaryShape,
+) -> Result<View, BackendError> {
     stage.random("table", rows * turn.rotary)
 }
 
@@ -117,8 +123,12 @@ fn norm(stage: &mut ConformStage<'_>, head_dim: usize) -> Result<HeadNorm, Backe
     Ok(HeadNorm { weight: stage.norm_weight(head_dim)?, eps: 1e-6 })
 }
 
-fn turned(stage: &mut ConformStage<'_>, rows: usize, turn: Turn) -> Result<Queries, BackendError> {
-    let Turn { heads, head_dim, .. } = turn;
+fn rotated_queries(
+    stage: &mut ConformStage<'_>,
+    rows: usize,
+    turn: RotaryShape,
+) -> Result<Queries, BackendError> {
+    let RotaryShape { heads, head_dim, .. } = turn;
     let before = stage.rng.values(rows * heads * head_dim);
     let q = stage.updated("q", &before)?;
     let norm = turn.norm.then(|| norm(stage, head_dim)).transpose()?;
@@ -128,10 +138,10 @@ fn turned(stage: &mut ConformStage<'_>, rows: usize, turn: Turn) -> Result<Queri
 fn new_keys(
     stage: &mut ConformStage<'_>,
     rows: usize,
-    (turn, values): (Turn, Values),
+    (turn, values): (RotaryShape, ValueSource),
     (layout, [k_cache, v_cache]): (CacheLayout, [View; 2]),
 ) -> Result<NewKeys, BackendError> {
-    let Turn { heads, head_dim, .. } = turn;
+    let RotaryShape { heads, head_dim, .. } = turn;
     let mut free: Vec<u32> = (0..(layout.blocks * layout.block) as u32).collect();
     let places: Vec<u32> = (0..rows)
         .map(|_| {
@@ -141,11 +151,11 @@ fn new_keys(
         .collect();
     let k = stage.random("k", rows * heads * head_dim)?;
     let v = match values {
-        Values::OfKeys => k,
-        Values::Own | Values::Normed => stage.random("v", rows * heads * head_dim)?,
+        ValueSource::OfKeys => k,
+        ValueSource::Own | ValueSource::Normed => stage.random("v", rows * heads * head_dim)?,
     };
     let k_norm = turn.norm.then(|| norm(stage, head_dim)).transpose()?;
-    let v_norm = (values != Values::Own).then(|| norm(stage, head_dim)).transpose()?;
+    let v_norm = (values != ValueSource::Own).then(|| norm(stage, head_dim)).transpose()?;
     let places = stage.indices("places", &places)?;
     Ok(NewKeys { k, v, k_norm, v_norm, places, k_cache, v_cache, layout })
 }

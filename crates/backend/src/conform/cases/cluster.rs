@@ -6,7 +6,7 @@ use crate::op::ClusterHead;
 use forerun_base::Format;
 
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct ClusterSizes {
     rows: usize,
     clusters: usize,
     each: usize,
@@ -18,26 +18,26 @@ pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for format in typical_formats() {
         for rows in [0, 1, 3, 19] {
-            let sizes = Sizes { rows, clusters: 12, each: 7, top_k: 3, k: 200 };
+            let sizes = ClusterSizes { rows, clusters: 12, each: 7, top_k: 3, k: 200 };
             cases.push(cluster_head(format, sizes, false));
         }
-        let sizes = Sizes { rows: 2, clusters: 1, each: 5, top_k: 1, k: 17 };
+        let sizes = ClusterSizes { rows: 2, clusters: 1, each: 5, top_k: 1, k: 17 };
         cases.push(cluster_head(format, sizes, false));
-        let sizes = Sizes { rows: 4, clusters: 6, each: 1, top_k: 6, k: 64 };
+        let sizes = ClusterSizes { rows: 4, clusters: 6, each: 1, top_k: 6, k: 64 };
         cases.push(cluster_head(format, sizes, false));
-        let sizes = Sizes { rows: 5, clusters: 9, each: 4, top_k: 4, k: 33 };
+        let sizes = ClusterSizes { rows: 5, clusters: 9, each: 4, top_k: 4, k: 33 };
         cases.push(cluster_head(format, sizes, true));
     }
     cases
 }
 
 /// With `ties` many scores are equal: the lower cluster comes first.
-fn cluster_head(format: Format, sizes: Sizes, ties: bool) -> ConformCase {
-    let sizes = Sizes { k: fitting_columns(format, sizes.k), ..sizes };
+fn cluster_head(format: Format, sizes: ClusterSizes, ties: bool) -> ConformCase {
+    let sizes = ClusterSizes { k: fitting_columns(format, sizes.k), ..sizes };
     let equal = if ties { ", ties" } else { "" };
     let name = format!("{}, {sizes:?}{equal}", format_name(format));
     ConformCase::new("cluster_head", name, sizes.rows, move |stage| {
-        let Sizes { rows, clusters, each, top_k, k } = sizes;
+        let ClusterSizes { rows, clusters, each, top_k, k } = sizes;
         let vocabulary = clusters * each;
         let x = stage.random("x", rows * k)?;
         let scores = stage.rng.values(rows * clusters);

@@ -8,7 +8,7 @@ use crate::op::{Activation, Channels, GatedLinear, InputNorm, Linear, LinearPart
 use forerun_base::Format;
 
 #[derive(Clone, Copy)]
-struct Sizes {
+struct LinearSizes {
     rows: usize,
     n: usize,
     k: usize,
@@ -18,11 +18,11 @@ pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for format in all_formats() {
         // 200 columns: no group width divides it, so every last group is short.
-        let sizes = Sizes { rows: 3, n: 37, k: 200 };
+        let sizes = LinearSizes { rows: 3, n: 37, k: 200 };
         cases.push(linear(format, sizes, Store::Set, false));
         cases.push(first_channels(format, sizes, 21));
         for normed in [false, true] {
-            let sizes = Sizes { rows: 2, n: 19, k: 128 };
+            let sizes = LinearSizes { rows: 2, n: 19, k: 128 };
             cases.push(gated_linear(format, sizes, Activation::Silu, normed));
             cases.push(linears(&[format], &[37, 5, 16], 3, normed));
         }
@@ -30,18 +30,23 @@ pub(super) fn cases() -> Vec<ConformCase> {
     for format in typical_formats() {
         for rows in [0, 1, 2, 5, 17, 65, 130] {
             for (n, k) in [(1, 1), (16, 64), (33, 65)] {
-                cases.push(linear(format, Sizes { rows, n, k }, Store::Add, true));
+                cases.push(linear(format, LinearSizes { rows, n, k }, Store::Add, true));
             }
         }
         for rows in [1, 4, 33] {
             for channels in [0, 1, 64, 130, 131] {
-                cases.push(first_channels(format, Sizes { rows, n: 131, k: 257 }, channels));
+                cases.push(first_channels(format, LinearSizes { rows, n: 131, k: 257 }, channels));
             }
-            cases.push(linear(format, Sizes { rows, n: 131, k: 257 }, Store::Set, false));
-            cases.push(linear(format, Sizes { rows, n: 64, k: 256 }, Store::Add, false));
-            cases.push(linear(format, Sizes { rows, n: 48, k: 320 }, Store::Set, true));
+            cases.push(linear(format, LinearSizes { rows, n: 131, k: 257 }, Store::Set, false));
+            cases.push(linear(format, LinearSizes { rows, n: 64, k: 256 }, Store::Add, false));
+            cases.push(linear(format, LinearSizes { rows, n: 48, k: 320 }, Store::Set, true));
             for activation in [Activation::Silu, Activation::GeluTanh] {
-                cases.push(gated_linear(format, Sizes { rows, n: 33, k: 65 }, activation, false));
+                cases.push(gated_linear(
+                    format,
+                    LinearSizes { rows, n: 33, k: 65 },
+                    activation,
+                    false,
+                ));
             }
         }
         let rows = [0, 1, 2, 4, 17, 70].map(|rows| (rows, false));
@@ -54,16 +59,16 @@ pub(super) fn cases() -> Vec<ConformCase> {
         }
         for (rows, n, k, normed) in [(0, 16, 64, true), (16, 66, 192, true), (70, 130, 192, false)]
         {
-            cases.push(gated_linear(format, Sizes { rows, n, k }, Activation::Silu, normed));
+            cases.push(gated_linear(format, LinearSizes { rows, n, k }, Activation::Silu, normed));
         }
-        let none = Sizes { rows: 0, n: 16, k: 64 };
+        let none = LinearSizes { rows: 0, n: 16, k: 64 };
         cases.push(gated_linear(format, none, Activation::GeluTanh, false));
     }
     cases
 }
 
-fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> ConformCase {
-    let Sizes { rows, n, k } = sizes;
+fn linear(format: Format, sizes: LinearSizes, store: Store, biased: bool) -> ConformCase {
+    let LinearSizes { rows, n, k } = sizes;
     let k = fitting_columns(format, k);
     let bias = if biased { ", bias" } else { "" };
     let name = format!("{}, {rows} rows, [{n}, {k}], {store:?}{bias}", format_name(format));
@@ -80,8 +85,8 @@ fn linear(format: Format, sizes: Sizes, store: Store, biased: bool) -> ConformCa
     })
 }
 
-fn first_channels(format: Format, sizes: Sizes, channels: usize) -> ConformCase {
-    let Sizes { rows, n, k } = sizes;
+fn first_channels(format: Format, sizes: LinearSizes, channels: usize) -> ConformCase {
+    let LinearSizes { rows, n, k } = sizes;
     let k = fitting_columns(format, k);
     let name = format!("{}, {rows} rows, first {channels} of [{n}, {k}]", format_name(format));
     ConformCase::new("linear", name, rows, move |stage| {
@@ -98,7 +103,7 @@ fn input_norm(
     stage: &mut ConformStage<'_>,
     [rows, dim]: [usize; 2],
 ) -> Result<Option<InputNorm>, BackendError> {
-    let (weight, room) = (stage.norm_weight(dim)?, stage.room("room", rows * dim)?);
+    let (weight, room) = (stage.norm_weight(dim)?, stage.scratch("room", rows * dim)?);
     Ok(Some(InputNorm { weight, dim, eps: 1e-5, room }))
 }
 
@@ -123,8 +128,13 @@ fn linears(formats: &[Format], ns: &[usize], rows: usize, normed: bool) -> Confo
     })
 }
 
-fn gated_linear(format: Format, sizes: Sizes, activation: Activation, normed: bool) -> ConformCase {
-    let Sizes { rows, n, k } = sizes;
+fn gated_linear(
+    format: Format,
+    sizes: LinearSizes,
+    activation: Activation,
+    normed: bool,
+) -> ConformCase {
+    let LinearSizes { rows, n, k } = sizes;
     let k = fitting_columns(format, k);
     let norm = if normed { ", normed" } else { "" };
     let name = format!("{}, {rows} rows{norm}, [{n}, {k}], {activation:?}", format_name(format));
@@ -133,7 +143,7 @@ fn gated_linear(format: Format, sizes: Sizes, activation: Activation, normed: bo
         let norm = if normed { input_norm(stage, [rows, k])? } else { None };
         let gate = stage.matrix([n, k], format)?;
         let up = stage.matrix([n, k], format)?;
-        let scratch = stage.room("scratch", rows * n)?;
+        let scratch = stage.scratch("scratch", rows * n)?;
         let out = stage.output("out", rows * n)?;
         Ok(GatedLinear { x, norm, gate, up, scratch, out, activation }.into())
     })

@@ -1,7 +1,7 @@
-//! Masks: rows that may pick only some tokens, beside rows that may pick any.
+//! Masks: rows that may sample only some tokens, beside rows that may sample any.
 
 use super::ConformCase;
-use super::sample::{K, RECIPES, Recipe, SampleInputs};
+use super::sample::{K, RECIPES, SampleInputs, SamplingWay};
 use crate::View;
 use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
 use crate::conform::{ConformStage, Rng};
@@ -31,7 +31,7 @@ const SIZES: [(usize, [usize; 2]); 5] =
 
 pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
-    for Recipe { name, row } in RECIPES {
+    for SamplingWay { name, row } in RECIPES {
         for allows in KINDS {
             for (rows, sizes) in SIZES {
                 cases.push(sampled(name, row, allows, (rows, sizes)));
@@ -40,13 +40,13 @@ pub(super) fn cases() -> Vec<ConformCase> {
     }
     for format in typical_formats() {
         for (rows, sizes) in [(3, [333, 1000]), (7, [1000, 1000]), (70, [600, 600])] {
-            let plain = Recipe { name: "greedy", row: SampleRow::GREEDY };
+            let plain = SamplingWay { name: "greedy", row: SampleRow::GREEDY };
             cases.push(head(plain, format, Allows::Few, (rows, sizes)));
         }
     }
     for allows in KINDS {
-        for Recipe { name, row } in RECIPES {
-            let recipe = Recipe { name, row };
+        for SamplingWay { name, row } in RECIPES {
+            let recipe = SamplingWay { name, row };
             cases.push(head(recipe, Format::Dense(DType::BF16), allows, (5, [70, 100])));
         }
     }
@@ -64,13 +64,13 @@ fn sampled(
         let logits: Vec<f32> =
             stage.rng.values(rows * candidates).iter().map(|v| 6.0 * v).collect();
         let logits = stage.input("logits", &logits)?;
-        let choice = Choice { row, allows, rows, sizes: [candidates, vocabulary] };
+        let choice = MaskCase { row, allows, rows, sizes: [candidates, vocabulary] };
         Ok(choice.over(stage, logits)?.into())
     })
 }
 
 fn head(
-    Recipe { name, row }: Recipe,
+    SamplingWay { name, row }: SamplingWay,
     format: Format,
     allows: Allows,
     (rows, [candidates, vocabulary]): (usize, [usize; 2]),
@@ -82,21 +82,21 @@ fn head(
         let k = fitting_columns(format, K);
         let weight = stage.matrix([vocabulary, k], format)?;
         let x = stage.random("x", rows * k)?;
-        let logits = stage.room("logits", rows * candidates)?;
-        let choice = Choice { row, allows, rows, sizes: [candidates, vocabulary] };
+        let logits = stage.scratch("logits", rows * candidates)?;
+        let choice = MaskCase { row, allows, rows, sizes: [candidates, vocabulary] };
         let sample = choice.over(stage, logits)?;
         Ok(HeadSample { x, weight, cap: Some(30.0), sample }.into())
     })
 }
 
-struct Choice {
+struct MaskCase {
     row: SampleRow,
     allows: Allows,
     rows: usize,
     sizes: [usize; 2],
 }
 
-impl Choice {
+impl MaskCase {
     /// Every third row has no mask; the others have one each, in falling order.
     fn over(
         self,

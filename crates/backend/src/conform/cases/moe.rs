@@ -25,25 +25,25 @@ pub(super) fn cases() -> Vec<ConformCase> {
     for format in whole {
         for (fused, rows) in [(true, 1), (true, 17), (false, 5)] {
             let cols = fitting_columns(format, 1);
-            let sizes = Sizes { rows, experts: 3, top_k: 2, ffn: cols, dim: cols };
+            let sizes = MoeSizes { rows, experts: 3, top_k: 2, ffn: cols, dim: cols };
             cases.push(experts(format, fused, sizes, silu));
         }
     }
     for format in any {
         for fused in [true, false] {
             for rows in [0, 1, 5, 40] {
-                let sizes = Sizes { rows, experts: 6, top_k: 3, ffn: 48, dim: 64 };
+                let sizes = MoeSizes { rows, experts: 6, top_k: 3, ffn: 48, dim: 64 };
                 cases.push(experts(format, fused, sizes, silu));
             }
-            let sizes = Sizes { rows: 3, experts: 4, top_k: 4, ffn: 19, dim: 33 };
+            let sizes = MoeSizes { rows: 3, experts: 4, top_k: 4, ffn: 19, dim: 33 };
             cases.push(experts(format, fused, sizes, silu));
             cases.push(experts(format, fused, sizes, gelu));
-            let sizes = Sizes { rows: 2, experts: 1, top_k: 1, ffn: 130, dim: 200 };
+            let sizes = MoeSizes { rows: 2, experts: 1, top_k: 1, ffn: 130, dim: 200 };
             cases.push(experts(format, fused, sizes, silu));
-            cases.push(experts(format, fused, Sizes { rows: 17, ..sizes }, gelu));
+            cases.push(experts(format, fused, MoeSizes { rows: 17, ..sizes }, gelu));
         }
     }
-    let sizes = Sizes { rows: 4, experts: 3, top_k: 2, ffn: 21, dim: 18 };
+    let sizes = MoeSizes { rows: 4, experts: 3, top_k: 2, ffn: 21, dim: 18 };
     let format = Format::Dense(DType::F32);
     cases.push(experts(format, true, sizes, (Activation::Silu, Store::Set)));
     cases.push(experts(format, true, sizes, (Activation::GeluTanh, Store::Add)));
@@ -97,7 +97,7 @@ fn router_ties() -> ConformCase {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct MoeSizes {
     rows: usize,
     experts: usize,
     top_k: usize,
@@ -108,22 +108,22 @@ struct Sizes {
 fn experts(
     format: Format,
     fused: bool,
-    sizes: Sizes,
+    sizes: MoeSizes,
     (activation, store): (Activation, Store),
 ) -> ConformCase {
     let layout = if fused { "fused" } else { "split" };
     let name = format!("{}, {layout}, {sizes:?}, {activation:?}, {store:?}", format_name(format));
     ConformCase::new("experts", name, sizes.rows, move |stage| {
-        let Sizes { rows, experts, top_k, ffn, dim } = sizes;
+        let MoeSizes { rows, experts, top_k, ffn, dim } = sizes;
         let x = stage.random("x", rows * dim)?;
-        let picks: Vec<u32> = (0..rows)
+        let experts_of_rows: Vec<u32> = (0..rows)
             .flat_map(|_| {
                 // Different experts, in an order that is not ascending.
                 let first = stage.rng.below(experts);
                 (0..top_k).map(move |j| ((first + experts - j) % experts) as u32)
             })
             .collect();
-        let chosen = stage.indices("chosen", &picks)?;
+        let chosen = stage.indices("chosen", &experts_of_rows)?;
         let weights = stage.random("weights", rows * top_k)?;
         // The stacks have rows before the first expert that belong to nobody here.
         const BEFORE: usize = 2;
@@ -139,8 +139,8 @@ fn experts(
         };
         let weight = stage.matrix([BEFORE + experts * dim, ffn], format)?;
         let down = ExpertRows { weight, first: BEFORE, stride: dim };
-        let hidden = stage.room("hidden", rows * top_k * ffn)?;
-        let partial = stage.room("partial", rows * top_k * dim)?;
+        let hidden = stage.scratch("hidden", rows * top_k * ffn)?;
+        let partial = stage.scratch("partial", rows * top_k * dim)?;
         let before = stage.rng.values(rows * dim);
         let out = match store {
             Store::Set => stage.output("out", rows * dim)?,

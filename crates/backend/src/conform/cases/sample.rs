@@ -8,7 +8,7 @@ use crate::{BackendError, Op, View, WeightId};
 use forerun_base::{DType, Format};
 
 /// One way to sample; a case runs it over several rows with different logits and positions.
-pub(super) struct Recipe {
+pub(super) struct SamplingWay {
     pub(super) name: &'static str,
     pub(super) row: SampleRow,
 }
@@ -16,22 +16,22 @@ pub(super) struct Recipe {
 const HOT: SampleRow =
     SampleRow { temperature: 0.8, seed: 0x1234_5678_9abc_def0, ..SampleRow::GREEDY };
 
-pub(super) const RECIPES: [Recipe; 12] = [
-    Recipe { name: "greedy", row: SampleRow::GREEDY },
-    Recipe { name: "plain", row: HOT },
-    Recipe { name: "very hot", row: SampleRow { temperature: 30.0, ..HOT } },
-    Recipe { name: "top 1", row: SampleRow { top_k: 1, ..HOT } },
-    Recipe { name: "top 5", row: SampleRow { top_k: 5, ..HOT } },
-    Recipe { name: "top k beyond all", row: SampleRow { top_k: 100_000, ..HOT } },
-    Recipe { name: "top p", row: SampleRow { top_p: 0.6, ..HOT } },
-    Recipe { name: "tiny top p", row: SampleRow { top_p: 1e-6, ..HOT } },
-    Recipe { name: "min p", row: SampleRow { min_p: 0.2, ..HOT } },
-    Recipe { name: "all", row: SampleRow { top_k: 9, top_p: 0.9, min_p: 0.05, ..HOT } },
-    Recipe {
+pub(super) const RECIPES: [SamplingWay; 12] = [
+    SamplingWay { name: "greedy", row: SampleRow::GREEDY },
+    SamplingWay { name: "plain", row: HOT },
+    SamplingWay { name: "very hot", row: SampleRow { temperature: 30.0, ..HOT } },
+    SamplingWay { name: "top 1", row: SampleRow { top_k: 1, ..HOT } },
+    SamplingWay { name: "top 5", row: SampleRow { top_k: 5, ..HOT } },
+    SamplingWay { name: "top k beyond all", row: SampleRow { top_k: 100_000, ..HOT } },
+    SamplingWay { name: "top p", row: SampleRow { top_p: 0.6, ..HOT } },
+    SamplingWay { name: "tiny top p", row: SampleRow { top_p: 1e-6, ..HOT } },
+    SamplingWay { name: "min p", row: SampleRow { min_p: 0.2, ..HOT } },
+    SamplingWay { name: "all", row: SampleRow { top_k: 9, top_p: 0.9, min_p: 0.05, ..HOT } },
+    SamplingWay {
         name: "greedy with penalties",
         row: SampleRow { repetition: 1.7, presence: 0.9, frequency: 0.4, ..SampleRow::GREEDY },
     },
-    Recipe {
+    SamplingWay {
         name: "all with penalties",
         row: SampleRow {
             top_k: 9,
@@ -47,7 +47,7 @@ pub(super) const RECIPES: [Recipe; 12] = [
 
 pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
-    for Recipe { name, row } in RECIPES {
+    for SamplingWay { name, row } in RECIPES {
         for (rows, vocabulary) in [(1, 1), (5, 33), (3, 1000), (0, 7)] {
             cases.push(sampled(name, row, rows, [vocabulary; 2]));
         }
@@ -168,7 +168,7 @@ fn heads() -> Vec<ConformCase> {
     }
     cases.push(tied_head(1, [2000, 2000]));
     cases.push(tied_head(5, [1501, 2000]));
-    for Recipe { name, row } in RECIPES {
+    for SamplingWay { name, row } in RECIPES {
         cases.push(unlike_head(name, row));
     }
     cases
@@ -215,7 +215,7 @@ fn plain_greedy(
 ) -> Result<Op, BackendError> {
     let words: Vec<u32> = (0..rows).flat_map(|_| SampleRow::GREEDY.words()).collect();
     let sample = Sample {
-        logits: stage.room("logits", rows * candidates)?,
+        logits: stage.scratch("logits", rows * candidates)?,
         candidates,
         vocabulary,
         rows: stage.indices("rows", &words)?,
@@ -239,7 +239,7 @@ fn unlike_head(name: &str, row: SampleRow) -> ConformCase {
             plain.copy_from_slice(&SampleRow::GREEDY.words());
         }
         let sample = Sample {
-            logits: stage.room("logits", rows * candidates)?,
+            logits: stage.scratch("logits", rows * candidates)?,
             candidates,
             vocabulary,
             rows: stage.indices("rows", &words)?,
@@ -261,7 +261,7 @@ fn drafts_see_the_tokens_before_them() -> ConformCase {
         let words: Vec<u32> = (1..=IDS.len() as u32)
             .flat_map(|ids_len| SampleRow { ids_len, ids_prompt: 2, ..row }.words())
             .collect();
-        // Falling slowly, so without penalties every row would pick token 0.
+        // Falling slowly, so without penalties every row would sample token 0.
         let line: Vec<f32> = (0..vocabulary).map(|t| 2.0 - 0.01 * t as f32).collect();
         Ok(Sample {
             logits: stage.input("logits", &line.repeat(IDS.len()))?,

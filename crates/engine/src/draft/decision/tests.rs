@@ -201,7 +201,8 @@ proptest! {
         prop_assert!((1..=8).all(|other| chosen == 0 || rate(chosen) >= 0.9999 * rate(other)));
     }
 
-    /// Whatever is accepted, no more is expected to be lost to exploration than its share of the rounds and what was saved up.
+    /// Whatever is accepted, no more is expected to be lost to exploration than its share of the rounds and what was
+    /// saved up.
     #[test]
     fn exploration_costs_its_share_of_rounds_at_most(
         added in increments(), pass in 0.0f32..0.3, outcomes in prop::collection::vec(0usize..9, 200),

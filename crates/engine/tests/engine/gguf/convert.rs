@@ -6,12 +6,12 @@ use std::path::Path;
 
 /// Numbers with axes, slowest first.
 #[derive(Clone)]
-pub(super) struct Numbers {
+pub(super) struct NumberArray {
     shape: Vec<usize>,
     values: Vec<f32>,
 }
 
-impl Numbers {
+impl NumberArray {
     fn width(&self) -> usize {
         self.values.len() / self.shape[0]
     }
@@ -100,13 +100,13 @@ impl<'a> Converter<'a> {
         self.source.contains(name)
     }
 
-    pub(super) fn take(&self, name: &str) -> Numbers {
+    pub(super) fn take(&self, name: &str) -> NumberArray {
         let shape = self.source.info(name).expect("stored").shape;
         let values = self.source.values(name, &shape).expect("floats");
-        Numbers { shape, values }
+        NumberArray { shape, values }
     }
 
-    pub(super) fn put(&mut self, name: &str, numbers: &Numbers) {
+    pub(super) fn put(&mut self, name: &str, numbers: &NumberArray) {
         let shape: Vec<u64> = numbers.shape.iter().map(|&n| n as u64).collect();
         self.file = std::mem::take(&mut self.file).f32s(name, &shape, &numbers.values);
     }
@@ -199,7 +199,7 @@ impl<'a> Converter<'a> {
         } else {
             ["gate", "up", "down"].map(|name| {
                 let one = |e| self.take(&format!("{at}.experts.{e}.{name}_proj.weight"));
-                Numbers::stack((0..count).map(one).collect())
+                NumberArray::stack((0..count).map(one).collect())
             })
         };
         for (name, numbers) in [("gate", gate), ("up", up), ("down", down)] {
@@ -259,7 +259,7 @@ impl<'a> Converter<'a> {
 
     /// Adds numbers made here.
     pub(super) fn vector(&mut self, name: &str, values: Vec<f32>) {
-        self.put(name, &Numbers { shape: vec![values.len()], values });
+        self.put(name, &NumberArray { shape: vec![values.len()], values });
     }
 
     /// One row as a vector.
@@ -281,7 +281,7 @@ fn widened(heads: &[usize], width: usize, before: usize) -> Vec<usize> {
 }
 
 /// Rows grouped by key head `[q | k | v | z]` as all of q, k, v, and z.
-fn ungrouped(rows: &Numbers, tiny: &Tiny) -> (Numbers, Numbers) {
+fn ungrouped(rows: &NumberArray, tiny: &Tiny) -> (NumberArray, NumberArray) {
     let linear = tiny.linear;
     let (nk, dk) = (linear.key_heads, linear.key_dim);
     let values = linear.value_heads / nk * linear.value_dim;

@@ -2,7 +2,7 @@
 
 use super::stream::MessageStream;
 use super::{partial, request};
-use crate::answer::{AnswerEvent, Answers, Finish};
+use crate::answer::{AnswerEvent, AnswerFinish, Answers};
 use crate::api::{JsonBody, RequestId, json, sse};
 use crate::app::App;
 use crate::auth::Caller;
@@ -70,7 +70,7 @@ async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError>
 }
 
 /// Why an answer ended, in this API's words.
-pub(super) fn stop_reason(finish: &Finish) -> &'static str {
+pub(super) fn stop_reason(finish: &AnswerFinish) -> &'static str {
     match finish.end.ending {
         Ending::EndToken if finish.calls > 0 => "tool_use",
         Ending::EndToken => "end_turn",
@@ -79,7 +79,7 @@ pub(super) fn stop_reason(finish: &Finish) -> &'static str {
     }
 }
 
-pub(super) fn stop_sequence(finish: &Finish) -> Option<String> {
+pub(super) fn stop_sequence(finish: &AnswerFinish) -> Option<String> {
     match &finish.end.ending {
         Ending::StopString(stop) => Some(stop.clone()),
         Ending::EndToken | Ending::Length | Ending::Cancelled => None,

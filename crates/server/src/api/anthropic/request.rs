@@ -3,7 +3,7 @@
 use super::conversation;
 use crate::api::openai::generation;
 use crate::api::{Ignored, RequestFields, fields};
-use crate::chat::{CacheOverrides, ChatRequest, Effort, Generation, Reasoning};
+use crate::chat::{AnswerOptions, CacheOverrides, ChatRequest, Effort, ReasoningRequest};
 use crate::error::ServerError;
 use crate::wire::anthropic::{self as wire, CacheControl, Message, OutputFormat};
 use forerun::{GenerationOptions, GrammarSource};
@@ -22,10 +22,10 @@ pub(super) fn prompt(fields: &mut RequestFields) -> Result<ChatRequest, ServerEr
     let marked = fields.take::<CacheControl>("cache_control")?.is_some();
     let constraint =
         format.map(|OutputFormat::JsonSchema { schema }| GrammarSource::JsonSchema(schema));
-    let generation = Generation {
+    let generation = AnswerOptions {
         options: GenerationOptions { constraint, ..GenerationOptions::default() },
         cache: CacheOverrides { keep: marked || tools.marked, ..CacheOverrides::default() },
-        ..Generation::default()
+        ..AnswerOptions::default()
     };
     Ok(ChatRequest {
         tools: tools.functions,
@@ -33,7 +33,7 @@ pub(super) fn prompt(fields: &mut RequestFields) -> Result<ChatRequest, ServerEr
         tool_schema: "input_schema",
         tool_choice,
         parallel_tool_calls,
-        reasoning: Reasoning { effort, ..thinking(fields)? },
+        reasoning: ReasoningRequest { effort, ..thinking(fields)? },
         template_arguments: fields.take("chat_template_kwargs")?.unwrap_or_default(),
         generation,
         ignored: fields.ignored.clone(),
@@ -149,8 +149,8 @@ fn function(tool: wire::ToolDefinition) -> Value {
     json!({"type": "function", "function": function})
 }
 
-fn thinking(fields: &mut RequestFields) -> Result<Reasoning, ServerError> {
-    let Some(asked) = fields.inside("thinking")? else { return Ok(Reasoning::default()) };
+fn thinking(fields: &mut RequestFields) -> Result<ReasoningRequest, ServerError> {
+    let Some(asked) = fields.inside("thinking")? else { return Ok(ReasoningRequest::default()) };
     let (enabled, budget) = match fields::read("thinking", asked.rest()?)? {
         wire::ThinkingConfig::Enabled { budget_tokens } => {
             (true, Some(usize::try_from(budget_tokens).unwrap_or(usize::MAX)))
@@ -158,5 +158,5 @@ fn thinking(fields: &mut RequestFields) -> Result<Reasoning, ServerError> {
         wire::ThinkingConfig::Adaptive {} => (true, None),
         wire::ThinkingConfig::Disabled {} => (false, None),
     };
-    Ok(Reasoning { field: "thinking", enabled: Some(enabled), budget, effort: None })
+    Ok(ReasoningRequest { field: "thinking", enabled: Some(enabled), budget, effort: None })
 }

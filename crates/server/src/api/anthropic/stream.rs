@@ -4,7 +4,7 @@ use super::messages::{SIGNATURE, stop_reason, stop_sequence};
 use crate::answer::{AnswerEvent, Answers, Usage};
 use crate::api::sse::{Outbox, Teller};
 use crate::app::App;
-use crate::error::Form;
+use crate::error::ErrorForm;
 use crate::ids;
 use crate::wire::anthropic::{
     BlockDelta, MessageDelta, MessageEvent, MessageResponse, ResponseBlock,
@@ -131,7 +131,7 @@ impl Teller for MessageStream {
                 self.tell(out, event);
                 return true;
             }
-            Some(Err(error)) => out.typed(&error.body(Form::Anthropic, "")),
+            Some(Err(error)) => out.typed(&error.body(ErrorForm::Anthropic, "")),
             None => send(out, &MessageEvent::MessageStop),
         }
         false

@@ -4,7 +4,7 @@ use super::chat_stream::ChatStream;
 use super::generation::{self, Streaming};
 pub(crate) use super::messages;
 use super::tools;
-use crate::answer::{AnswerEvent, Answers, Finish, Usage};
+use crate::answer::{AnswerEvent, AnswerFinish, Answers, Usage};
 use crate::api::{JsonBody, RequestFields, RequestId, json, sse};
 use crate::app::App;
 use crate::auth::Caller;
@@ -85,12 +85,12 @@ fn logprobs(fields: &mut RequestFields) -> Result<Option<usize>, ServerError> {
 
 /// What is known of one answer so far.
 #[derive(Default)]
-struct Part {
+struct ChoiceProgress {
     content: String,
     reasoning: String,
     calls: Vec<ToolCall>,
     logprobs: Vec<TokenLogprobs>,
-    finish: Option<Box<Finish>>,
+    finish: Option<Box<AnswerFinish>>,
 }
 
 async fn whole(
@@ -98,8 +98,8 @@ async fn whole(
     mut answers: Answers,
     with_logprobs: bool,
 ) -> Result<Response, ServerError> {
-    let mut parts: Vec<Part> = Vec::new();
-    parts.resize_with(answers.count(), Part::default);
+    let mut parts: Vec<ChoiceProgress> = Vec::new();
+    parts.resize_with(answers.count(), ChoiceProgress::default);
     while let Some(event) = answers.next().await {
         let (choice, event) = event?;
         match event {
@@ -154,7 +154,7 @@ async fn whole(
 }
 
 /// The stop string that ended an answer.
-pub(super) fn stop_reason(finish: &Finish) -> Option<String> {
+pub(super) fn stop_reason(finish: &AnswerFinish) -> Option<String> {
     match &finish.end.ending {
         Ending::StopString(stop) => Some(stop.clone()),
         Ending::EndToken | Ending::Length | Ending::Cancelled => None,

@@ -4,7 +4,7 @@ use super::chat::{add_usage, stop_reason};
 use crate::answer::{AnswerEvent, Answers, Usage};
 use crate::api::sse::{Outbox, Teller};
 use crate::app::App;
-use crate::error::Form;
+use crate::error::ErrorForm;
 use crate::ids;
 use crate::wire::chat::{CallDelta, ChatChunk, ChatDelta, ChunkChoice, FunctionDelta};
 use crate::wire::logprobs::ChatLogprobs;
@@ -117,7 +117,7 @@ impl Teller for ChatStream {
                 self.tell(out, index, event);
                 return true;
             }
-            Some(Err(error)) => out.json(&error.body(Form::OpenAi, "")),
+            Some(Err(error)) => out.json(&error.body(ErrorForm::OpenAi, "")),
             None if self.with_usage => {
                 let usage = Some(Some(self.usage.into()));
                 out.json(&ChatChunk { usage, ..self.chunk(Vec::new()) });

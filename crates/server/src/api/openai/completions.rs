@@ -2,13 +2,13 @@
 
 use super::chat::{add_usage, stop_reason};
 use super::generation;
-use crate::answer::{AnswerEvent, Answers, Finish, Usage};
+use crate::answer::{AnswerEvent, AnswerFinish, Answers, Usage};
 use crate::api::sse::{self, Outbox, Teller};
 use crate::api::{JsonBody, RequestFields, RequestId, fields, json};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::chat::CompletionRequest;
-use crate::error::{Form, ServerError};
+use crate::error::{ErrorForm, ServerError};
 use crate::ids;
 use crate::wire::completions::{TextChoice, TextCompletion};
 use crate::wire::logprobs::TextLogprobs;
@@ -53,7 +53,7 @@ pub(crate) async fn create(
     let per_prompt = generation.choices;
     let answers = app.ask_completion(CompletionRequest { prompts, generation }).await?;
     drop(body);
-    let told = Told {
+    let told = CompletionAnswers {
         app: Arc::clone(&app),
         offsets: vec![0; answers.count()],
         answers,
@@ -91,7 +91,7 @@ fn prompts(fields: &mut RequestFields) -> Result<Vec<PromptInput>, ServerError> 
 }
 
 /// The answers and how they are told.
-struct Told {
+struct CompletionAnswers {
     app: Arc<App>,
     answers: Answers,
     id: String,
@@ -105,7 +105,7 @@ struct Told {
     usage: Usage,
 }
 
-impl Told {
+impl CompletionAnswers {
     fn completion(&self, choices: Vec<TextChoice>) -> TextCompletion<'_> {
         TextCompletion {
             id: &self.id,
@@ -119,7 +119,7 @@ impl Told {
     }
 
     /// Adds what is known of an answer to a choice; its finish, if it is over.
-    fn take(&mut self, choice: &mut TextChoice, event: AnswerEvent) -> Option<Box<Finish>> {
+    fn take(&mut self, choice: &mut TextChoice, event: AnswerEvent) -> Option<Box<AnswerFinish>> {
         match event {
             AnswerEvent::Content { text, logprobs } => {
                 choice.text.push_str(&text);
@@ -143,7 +143,7 @@ impl Told {
         }
     }
 
-    fn finished(&mut self, choice: &mut TextChoice, finish: &Finish) {
+    fn finished(&mut self, choice: &mut TextChoice, finish: &AnswerFinish) {
         add_usage(&mut self.usage, choice.index % self.per_prompt, &finish.usage);
         choice.finish_reason = Some(finish.reason());
         choice.stop_reason = stop_reason(finish);
@@ -166,7 +166,7 @@ impl Told {
     }
 }
 
-impl Teller for Told {
+impl Teller for CompletionAnswers {
     async fn more(&mut self, out: &mut Outbox) -> bool {
         match self.answers.next().await {
             Some(Ok((_, AnswerEvent::Started(_)))) => return true,
@@ -177,7 +177,7 @@ impl Teller for Told {
                 out.json(&TextCompletion { timings, ..self.completion(vec![choice]) });
                 return true;
             }
-            Some(Err(error)) => out.json(&error.body(Form::OpenAi, "")),
+            Some(Err(error)) => out.json(&error.body(ErrorForm::OpenAi, "")),
             None if self.with_usage => {
                 let usage = Some(Some(self.usage.into()));
                 out.json(&TextCompletion { usage, ..self.completion(Vec::new()) });

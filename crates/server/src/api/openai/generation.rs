@@ -1,7 +1,7 @@
 //! Fields that chat and completions have in common.
 
 use super::super::RequestFields;
-use crate::chat::{CacheOverrides, Generation};
+use crate::chat::{AnswerOptions, CacheOverrides};
 use crate::error::ServerError;
 use crate::wire::chat::StreamOptions;
 use forerun::{Depth, GenerationOptions, SamplingOverrides, Token};
@@ -37,7 +37,7 @@ pub(crate) struct Streaming {
 }
 
 /// Takes everything about the answer. `max` are the names under which its length may be given.
-pub(crate) fn take(fields: &mut RequestFields, max: &[&str]) -> Result<Generation, ServerError> {
+pub(crate) fn take(fields: &mut RequestFields, max: &[&str]) -> Result<AnswerOptions, ServerError> {
     fields.only("store", &[json!(false)])?;
     fields.word("service_tier", SERVICE_TIERS)?;
     for (name, neutral) in ROUTER_FIELDS {
@@ -59,13 +59,13 @@ pub(crate) fn take(fields: &mut RequestFields, max: &[&str]) -> Result<Generatio
     }
     let stops = stops(fields)?;
     let constraint = super::tools::format(fields)?;
-    let Generation { options, cache, .. } = common(fields)?;
+    let AnswerOptions { options, cache, .. } = common(fields)?;
     let options = GenerationOptions { max_tokens, stops, constraint, ..options };
-    Ok(Generation { options, cache, choices, ..Generation::default() })
+    Ok(AnswerOptions { options, cache, choices, ..AnswerOptions::default() })
 }
 
 /// Takes what goes by the same name in every API.
-pub(crate) fn common(fields: &mut RequestFields) -> Result<Generation, ServerError> {
+pub(crate) fn common(fields: &mut RequestFields) -> Result<AnswerOptions, ServerError> {
     let options = GenerationOptions {
         sampling: sampling(fields)?,
         ignore_eos: fields.take("ignore_eos")?.unwrap_or(false),
@@ -73,7 +73,7 @@ pub(crate) fn common(fields: &mut RequestFields) -> Result<Generation, ServerErr
         priority: fields.take("priority")?.unwrap_or(0),
         ..GenerationOptions::default()
     };
-    Ok(Generation { options, cache: cache(fields)?, ..Generation::default() })
+    Ok(AnswerOptions { options, cache: cache(fields)?, ..AnswerOptions::default() })
 }
 
 /// Longest `cache_salt`.

@@ -1,7 +1,7 @@
 //! Tools, reasoning and the form of an answer.
 
 use super::super::{RequestFields, fields};
-use crate::chat::{Effort, Reasoning};
+use crate::chat::{Effort, ReasoningRequest};
 use crate::error::ServerError;
 use crate::wire::chat::ChatNamedTool;
 use forerun_grammar::GrammarSource;
@@ -36,7 +36,7 @@ pub(super) fn choice(fields: &mut RequestFields) -> Result<Option<ToolChoice>, S
 const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// Takes what is said about reasoning.
-pub(super) fn reasoning(fields: &mut RequestFields) -> Result<Reasoning, ServerError> {
+pub(super) fn reasoning(fields: &mut RequestFields) -> Result<ReasoningRequest, ServerError> {
     let enabled: Option<bool> = fields.take("enable_thinking")?;
     let budget: Option<u64> = fields.take("thinking_budget")?;
     let effort = effort("reasoning_effort", fields.take("reasoning_effort")?)?;
@@ -48,7 +48,7 @@ pub(super) fn reasoning(fields: &mut RequestFields) -> Result<Reasoning, ServerE
     }
     Ok(match (enabled, budget) {
         (None, None) => effort,
-        (enabled, budget) => Reasoning {
+        (enabled, budget) => ReasoningRequest {
             field: if budget.is_some() { "thinking_budget" } else { "enable_thinking" },
             enabled: enabled.or(effort.enabled),
             budget: budget.map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX)),
@@ -58,9 +58,12 @@ pub(super) fn reasoning(fields: &mut RequestFields) -> Result<Reasoning, ServerE
 }
 
 /// No effort is no reasoning; other efforts are the template's to understand.
-pub(super) fn effort(field: &'static str, asked: Option<String>) -> Result<Reasoning, ServerError> {
+pub(super) fn effort(
+    field: &'static str,
+    asked: Option<String>,
+) -> Result<ReasoningRequest, ServerError> {
     let effort = match asked {
-        None => return Ok(Reasoning::default()),
+        None => return Ok(ReasoningRequest::default()),
         Some(none) if none == "none" => None,
         Some(effort) if EFFORTS.contains(&effort.as_str()) => Some(effort),
         Some(other) => {
@@ -69,7 +72,7 @@ pub(super) fn effort(field: &'static str, asked: Option<String>) -> Result<Reaso
             return Err(ServerError::invalid(field, message));
         }
     };
-    Ok(Reasoning {
+    Ok(ReasoningRequest {
         field,
         enabled: Some(effort.is_some()),
         effort: effort.map(|word| Effort { word, field }),

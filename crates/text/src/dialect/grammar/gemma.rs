@@ -18,7 +18,7 @@ pub(super) fn arguments(lark: &mut Lark<'_>, n: usize, tool: &Tool) -> Result<St
     if n == 0 {
         common(lark);
     }
-    let mut writer = Writer { lark, tool, n, rules: 0 };
+    let mut writer = GemmaWriter { lark, tool, n, rules: 0 };
     writer.object(&tool.parameters, 0)
 }
 
@@ -45,14 +45,14 @@ fn common(lark: &mut Lark<'_>) {
     lark.rule("BOOLEAN", r#""true" | "false""#);
 }
 
-struct Writer<'l, 'd, 't> {
+struct GemmaWriter<'l, 'd, 't> {
     lark: &'l mut Lark<'d>,
     tool: &'t Tool,
     n: usize,
     rules: usize,
 }
 
-impl<'t> Writer<'_, '_, 't> {
+impl<'t> GemmaWriter<'_, '_, 't> {
     fn fresh(&mut self) -> String {
         self.rules += 1;
         format!("value_{}_{}", self.n, self.rules)

@@ -25,7 +25,7 @@ pub(super) fn parameters(lark: &mut Lark<'_>, n: usize, tool: &Tool) -> Result<S
         check_key(tool, key, "<>\n")?;
         let rule = format!("parameter_{n}_{index}");
         let head = literal(&format!("<parameter={key}>\n"));
-        let branches = Writer { lark, root, rule: &rule, terminals: 0 }.value(schema);
+        let branches = XmlWriter { lark, root, rule: &rule, terminals: 0 }.value(schema);
         if branches.is_empty() {
             let problem = format!(
                 "this model's call form has no way to write a value of the argument {}",
@@ -48,7 +48,7 @@ fn free_parameters(lark: &mut Lark<'_>, n: usize) -> String {
     format!("{rule}*")
 }
 
-struct Writer<'l, 'd, 's> {
+struct XmlWriter<'l, 'd, 's> {
     lark: &'l mut Lark<'d>,
     root: &'s Map<String, Value>,
     rule: &'l str,
@@ -66,7 +66,7 @@ struct Parts<'s> {
     others: Vec<Value>,
 }
 
-impl<'s> Writer<'_, '_, 's> {
+impl<'s> XmlWriter<'_, '_, 's> {
     /// Expressions for a value with its closing tag, one of which it has to be.
     fn value(&mut self, schema: &'s Value) -> Vec<String> {
         let mut parts = Parts::default();

@@ -1,4 +1,4 @@
-//! The formats of 32 values with one half as scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+//! The formats of 32 values with one f16 as scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
 //!
 //! # Math
 //! `d·q + m` for the `_1` formats, `d·(q − 2^(bits − 1))` for Q4_0 and Q5_0, `d·q` with signed

@@ -1,7 +1,7 @@
 //! Blocks of ggml as canonical matrices, without changing a decoded value.
 //!
 //! # Layout
-//! A row is a whole number of blocks, and the codes of a block fill whole bytes of the
+//! A row is an integral number of blocks, and the codes of a block fill whole bytes of the
 //! canonical stream. So each plane of a matrix is the planes of its blocks one after the other,
 //! and blocks are repacked independently, in parallel when there are many.
 

@@ -167,7 +167,7 @@ fn scales_and_minimums(block: &[u8], scales: &mut [u8], offsets: &mut [u8]) {
     }
 }
 
-/// d, and dmin with its sign turned.
+/// d, and dmin negated.
 #[inline(always)]
 fn copy_halves(from: &[u8], scales: &mut [u8], offsets: &mut [u8]) {
     scales[..2].copy_from_slice(&from[..2]);

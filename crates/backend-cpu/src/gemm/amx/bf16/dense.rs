@@ -21,7 +21,7 @@ const PREFETCH_BYTES: usize = 2 * TILE;
 
 /// Operands of a block. `weights` and `x` are readable for `steps` steps, `sums` writable for a tile; no other thread
 /// accesses `sums`.
-pub(crate) struct Dense {
+pub(crate) struct DenseBlock {
     /// Activations, from the first step on.
     pub(crate) x: *const u8,
     /// Weights of each panel. With fewer than four panels the last one is repeated, and its extra results dropped.
@@ -36,7 +36,7 @@ pub(crate) struct Dense {
     pub(crate) fresh: bool,
 }
 
-impl Dense {
+impl DenseBlock {
     /// All steps.
     ///
     /// # Safety
@@ -78,7 +78,7 @@ impl Dense {
     /// for the one before it in its accumulator tile.
     ///
     /// # Safety
-    /// As for [`Dense::run`]; `high` and the panels are readable for a step.
+    /// As for [`DenseBlock::run`]; `high` and the panels are readable for a step.
     #[inline(always)]
     unsafe fn step(
         &self,

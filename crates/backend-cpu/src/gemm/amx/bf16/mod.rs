@@ -31,7 +31,7 @@ use crate::gemm::panels::{self, MAX_PANELS, Panel, RowTile, for_each_panels};
 use crate::gemm::product::Product;
 use crate::pool::SharedSlice;
 use crate::simd::isa::LANES;
-use dense::Dense;
+use dense::DenseBlock;
 use forerun_base::Format;
 use pack::{PARTS, PackBf16Task, PackedBf16, packed_len};
 use scaled::{RESULTS, STACKED, ScaledBlock};
@@ -191,7 +191,7 @@ impl Bf16Gemm<'_> {
     unsafe fn dense(&mut self, panels: &[Panel], tile: usize, steps: Range<usize>) {
         let (first, last) = (self.place(tile, 0), panels.len() - 1);
         let sums = self.sums[first..][..MAX_PANELS * SUMS].as_mut_ptr();
-        let dense = Dense {
+        let dense = DenseBlock {
             x: self.packed.tile(tile, steps.start).0,
             weights: from_fn(|i| panels[i.min(last)].planes[0].wrapping_add(steps.start * TILE)),
             sums: from_fn(|i| sums.wrapping_add(i * SUMS)),

@@ -9,7 +9,7 @@ use crate::gemm::amx::Amx;
 use crate::gemm::packed_rows::RowBatch;
 use crate::gemm::packed_weight::STEP;
 use crate::gemm::panels::tile_rows;
-use crate::gemm::product::Input;
+use crate::gemm::product::GemmInput;
 use crate::pool::SharedSlice;
 use crate::simd::Scratch;
 use crate::simd::avx512::Avx512;
@@ -81,7 +81,7 @@ impl<'a> PackBf16Task<'a> {
     /// Packs the rows `rows` of `input`, each `cols` wide, to the front of `out`.
     pub(crate) fn new(
         amx: Amx,
-        input: Input<'a>,
+        input: GemmInput<'a>,
         rows: Range<usize>,
         cols: usize,
         out: SharedSlice<'a, f32>,

@@ -16,7 +16,7 @@ pub(super) fn messages(
     instructions: Option<&str>,
     input: Value,
 ) -> Result<Vec<Value>, ServerError> {
-    let mut conversation = Conversation::default();
+    let mut conversation = InputConversation::default();
     if let Some(text) = instructions {
         conversation.say("system", text.to_owned());
     }
@@ -38,7 +38,7 @@ pub(super) fn messages(
 }
 
 #[derive(Default)]
-struct Conversation {
+struct InputConversation {
     messages: Vec<Value>,
     /// The assistant's message that is being put together.
     turn: Turn,
@@ -51,7 +51,7 @@ struct Turn {
     calls: Vec<Value>,
 }
 
-impl Conversation {
+impl InputConversation {
     fn say(&mut self, role: &str, text: String) {
         self.flush();
         self.messages.push(json!({"role": role, "content": text}));

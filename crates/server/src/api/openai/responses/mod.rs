@@ -6,7 +6,7 @@ mod request;
 mod stream;
 mod tools;
 
-use crate::answer::{AnswerEvent, Answers, Finish};
+use crate::answer::{AnswerEvent, AnswerFinish, Answers};
 use crate::api::{JsonBody, RequestId, json, sse};
 use crate::app::App;
 use crate::auth::Caller;
@@ -71,14 +71,14 @@ struct Page {
     id: String,
     created_at: u64,
     echo: Echo,
-    _room: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Page {
     fn new(app: &Arc<App>, echo: Echo) -> Result<Self, ServerError> {
         let (id, created_at) = (ids::fresh("resp_"), ids::now());
-        let room = app.room.keep(&echo)?;
-        Ok(Self { app: Arc::clone(app), id, created_at, echo, _room: room })
+        let permit = app.memory.keep(&echo)?;
+        Ok(Self { app: Arc::clone(app), id, created_at, echo, _permit: permit })
     }
 
     fn view<'a>(&'a self, status: Status, output: &'a [OutputItem]) -> ResponseObject<'a> {
@@ -102,7 +102,11 @@ impl Page {
         }
     }
 
-    fn finished<'a>(&'a self, output: &'a [OutputItem], finish: &Finish) -> ResponseObject<'a> {
+    fn finished<'a>(
+        &'a self,
+        output: &'a [OutputItem],
+        finish: &AnswerFinish,
+    ) -> ResponseObject<'a> {
         let status = status(finish);
         let why = value!({"reason": "max_output_tokens"});
         ResponseObject {
@@ -119,7 +123,7 @@ impl Page {
     }
 }
 
-fn status(finish: &Finish) -> Status {
+fn status(finish: &AnswerFinish) -> Status {
     match finish.end.ending {
         Ending::Length | Ending::Cancelled => Status::Incomplete,
         Ending::EndToken | Ending::StopString(_) => Status::Completed,

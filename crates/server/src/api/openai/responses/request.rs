@@ -5,7 +5,7 @@ use super::tools::{ResponsesTools, ToolNames};
 use crate::api::openai::{generation, tools};
 use crate::api::{Ignored, RequestFields, fields};
 use crate::app::shortened;
-use crate::chat::{ChatRequest, Reasoning};
+use crate::chat::{ChatRequest, ReasoningRequest};
 use crate::error::ServerError;
 use crate::wire::responses::{Echo, ResponsesNamedTool, TextFormat, TextSettings};
 use forerun_grammar::GrammarSource;
@@ -147,7 +147,7 @@ fn format(text: Value, ignored: &Ignored) -> Result<Option<GrammarSource>, Serve
 }
 
 /// What a request says about reasoning.
-fn thinking(reasoning: Value, ignored: &Ignored) -> Result<Reasoning, ServerError> {
+fn thinking(reasoning: Value, ignored: &Ignored) -> Result<ReasoningRequest, ServerError> {
     let mut asked = RequestFields::new("reasoning", fields::read("reasoning", reasoning)?, ignored);
     let thinking = tools::effort("reasoning.effort", asked.take("effort")?)?;
     // Reasoning is told in full; the best summary of it that there is, is none.

@@ -11,14 +11,14 @@ pub(super) struct ResponseStream {
     answers: Answers,
     items: Items,
     started: bool,
-    numbers: Numbers,
+    numbers: EventNumbers,
 }
 
 /// The number of the next event.
 #[derive(Default)]
-struct Numbers(u64);
+struct EventNumbers(u64);
 
-impl Numbers {
+impl EventNumbers {
     fn send(&mut self, out: &mut Outbox, event: ResponseEvent<'_>) {
         out.typed(&NumberedEvent { event, sequence_number: self.0 });
         self.0 += 1;
@@ -27,7 +27,7 @@ impl Numbers {
 
 impl ResponseStream {
     pub(super) fn new(page: Page, answers: Answers, items: Items) -> Self {
-        Self { page, answers, items, started: false, numbers: Numbers::default() }
+        Self { page, answers, items, started: false, numbers: EventNumbers::default() }
     }
 
     fn tell(&mut self, out: &mut Outbox, event: AnswerEvent) {

@@ -1,11 +1,11 @@
-//! `--keep PATTERN=BITS|full`.
+//! Exceptions by name: `PATTERN=BITS` or `PATTERN=full`.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// Modules by name and what becomes of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keep {
+pub struct Keep {
     pattern: String,
     /// `None` stays unquantised.
     pub(super) bits: Option<usize>,
@@ -39,7 +39,7 @@ impl fmt::Display for Keep {
 }
 
 impl Keep {
-    /// Whether the pattern is this whole module path; `*` stands for any characters.
+    /// Whether the pattern matches the full module path; `*` stands for any characters.
     pub(super) fn matches(&self, path: &str) -> bool {
         let mut pieces = self.pattern.split('*');
         let first = pieces.next().unwrap_or_default();

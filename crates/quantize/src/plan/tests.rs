@@ -1,6 +1,7 @@
 //! Plans of small checkpoints.
 
 use super::*;
+use forerun_model::MlxForm;
 use forerun_testkit::tiny::{StoredTensor, safetensors};
 use serde_json::{Value, json};
 
@@ -22,19 +23,20 @@ fn checkpoint(config: &Value, tensors: &[(&str, &[usize])]) -> (tempfile::TempDi
     (folder, checkpoint)
 }
 
-fn storage(family: &str, trunk: &'static str) -> Storage {
-    Storage {
-        family: family.to_owned(),
+fn storage(trunk: &'static str) -> StorageForm {
+    StorageForm {
         trunk,
         head: None,
         mtp: None,
         tied: true,
         norm_offset: 0.0,
         mtp_norm_offset: 0.0,
+        sharing_layers: Vec::new(),
+        mlx: MlxForm::default(),
     }
 }
 
-fn targets(plan: &Plan) -> Vec<&str> {
+fn targets(plan: &CheckpointPlan) -> Vec<&str> {
     plan.jobs.iter().map(|job| job.target.as_str()).collect()
 }
 
@@ -42,7 +44,7 @@ fn targets(plan: &Plan) -> Vec<&str> {
 fn gemma_gets_its_own_names_and_loses_keys_that_layers_borrow() {
     let config = json!({
         "model_type": "gemma4",
-        "text_config": {"num_hidden_layers": 2, "num_kv_shared_layers": 1},
+        "text_config": {"num_hidden_layers": 2},
     });
     let tensors: &[(&str, &[usize])] = &[
         ("model.language_model.embed_tokens.weight", &[8, 32]),
@@ -57,7 +59,9 @@ fn gemma_gets_its_own_names_and_loses_keys_that_layers_borrow() {
         ("model.vision_tower.patch.weight", &[4, 4]),
     ];
     let (_folder, checkpoint) = checkpoint(&config, tensors);
-    let plan = plan(&checkpoint, &storage("gemma4", "model.language_model")).unwrap();
+    let mlx = MlxForm { nested: true, ..MlxForm::default() };
+    let storage = StorageForm { sharing_layers: vec![1], mlx, ..storage("model.language_model") };
+    let plan = plan(&checkpoint, &storage).unwrap();
     let layer = "language_model.model.layers";
     let expected = [
         "language_model.model.embed_tokens".to_owned(),
@@ -71,7 +75,7 @@ fn gemma_gets_its_own_names_and_loses_keys_that_layers_borrow() {
     ];
     assert_eq!(targets(&plan), expected);
     assert_eq!(plan.dropped, 3);
-    let Source::Matrix { shape, parts } = &plan.jobs[3].source else { panic!("a matrix") };
+    let JobSource::Matrix { shape, parts } = &plan.jobs[3].source else { panic!("a matrix") };
     assert_eq!(*shape, [2, 6, 32]);
     assert_eq!(parts[0].rows, [6..12, 18..24], "the second half of each expert is up");
 }
@@ -87,7 +91,7 @@ fn experts_must_be_complete_and_alike() {
         let (first, second) = (name(0), name(second));
         let tensors = [embedding, (&first, &[4, 32][..]), (&second, shape)];
         let (_folder, checkpoint) = checkpoint(&config, &tensors);
-        let error = plan(&checkpoint, &storage("qwen3_moe", "model")).unwrap_err().to_string();
+        let error = plan(&checkpoint, &storage("model")).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }
@@ -100,7 +104,7 @@ fn an_empty_axis_is_refused() {
         ("model.layers.0.mlp.experts.gate_up_proj", &[1 << 40, 0, 32]),
     ];
     let (_folder, checkpoint) = checkpoint(&config, tensors);
-    let error = plan(&checkpoint, &storage("qwen3_5_moe", "model")).unwrap_err().to_string();
+    let error = plan(&checkpoint, &storage("model")).unwrap_err().to_string();
     assert!(error.contains("gate_up_proj") && error.contains("holds nothing"), "{error}");
 }
 

@@ -1,27 +1,26 @@
-//! What the new checkpoint consists of: one [`Job`] per module or tensor, in the order of names.
+//! What the new checkpoint consists of: one [`ModuleJob`] per module or tensor, in the order of names.
 //!
 //! MLX's layout differs from the published one in names (`names`), in that experts are stacked
 //! (`experts`), the offset norms of Qwen hybrids are stored as `1 + w`, and the convolution's axes
-//! are turned. The MTP head is kept, always as `mtp.*`. GGUF files come with published names, but
+//! are swapped. The MTP head is kept, always as `mtp.*`. GGUF files come with published names, but
 //! hold every norm as the factor and decay rates as `−exp(A_log)`.
 
 mod experts;
 mod names;
 
-use crate::inspect;
-use anyhow::{Context, bail};
-use experts::Experts;
+use crate::QuantizeError;
+use experts::ExpertStacks;
 use forerun_base::{DType, ScaleType};
-use forerun_model::{DELTA_RATE, Storage};
+use forerun_model::{DELTA_RATE, StorageForm};
 use forerun_weights::quantize::logical_shape;
-use forerun_weights::{Checkpoint, Storage as Stored, WeightsError};
-use names::{Names, Place};
+use forerun_weights::{Checkpoint, Storage, WeightsError, scaled_weight};
+use names::{Names, NewName};
 use std::ops::Range;
 
 /// The new checkpoint.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) jobs: Vec<Job>,
+pub(super) struct CheckpointPlan {
+    pub(super) jobs: Vec<ModuleJob>,
     /// Whether the embedding is also the head.
     pub(super) tied: bool,
     /// The model's float type.
@@ -34,15 +33,15 @@ pub(super) struct Plan {
 
 /// One module or tensor to write.
 #[derive(Debug, PartialEq)]
-pub(super) struct Job {
+pub(super) struct ModuleJob {
     /// Path of the module, or name of the tensor.
     pub(super) target: String,
-    pub(super) source: Source,
+    pub(super) source: JobSource,
 }
 
 /// Where it comes from.
 #[derive(Debug, PartialEq)]
-pub(super) enum Source {
+pub(super) enum JobSource {
     /// One tensor of plain numbers.
     Tensor {
         name: String,
@@ -51,7 +50,7 @@ pub(super) enum Source {
         change: Change,
     },
     /// A matrix or a stack of them, all rows of `parts` in order.
-    Matrix { shape: Vec<usize>, parts: Vec<Part> },
+    Matrix { shape: Vec<usize>, parts: Vec<StoredRows> },
 }
 
 /// What becomes of the numbers of a tensor.
@@ -81,7 +80,7 @@ impl Change {
 
 /// Some rows of a stored weight.
 #[derive(Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct StoredRows {
     /// Path of the module.
     pub(super) path: String,
     /// Its shape once decoded: `[rows, cols]` or `[experts, rows, cols]`.
@@ -90,16 +89,16 @@ pub(super) struct Part {
     pub(super) rows: Vec<Range<usize>>,
 }
 
-impl Job {
+impl ModuleJob {
     /// Whether it belongs to the MTP head.
     pub(super) fn is_mtp(&self) -> bool {
         self.target.starts_with("mtp.")
     }
 }
 
-impl Part {
+impl StoredRows {
     /// All rows of a module.
-    fn whole(path: &str, shape: &[usize]) -> anyhow::Result<Self> {
+    fn all_rows(path: &str, shape: &[usize]) -> Result<Self, QuantizeError> {
         let all = 0..row_count(path, shape)?;
         Ok(Self { path: path.to_owned(), shape: shape.to_vec(), rows: Vec::from([all]) })
     }
@@ -107,20 +106,23 @@ impl Part {
 
 /// Rows of a weight, all leading axes run together. An empty axis is refused: it would let a
 /// header of a few bytes claim any number of rows.
-fn row_count(path: &str, shape: &[usize]) -> anyhow::Result<usize> {
+fn row_count(path: &str, shape: &[usize]) -> Result<usize, QuantizeError> {
     if shape.contains(&0) {
-        bail!("{path}: shape {shape:?} holds nothing");
+        return Err(QuantizeError::shape(path, shape, " holds nothing"));
     }
     let lead = shape.split_last().map(|(_, lead)| lead).unwrap_or_default();
     let rows = lead.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
-    rows.with_context(|| format!("{path}: shape {shape:?} overflows"))
+    rows.ok_or_else(|| QuantizeError::shape(path, shape, " overflows"))
 }
 
 /// Plans the new checkpoint.
-pub(super) fn plan(checkpoint: &Checkpoint, storage: &Storage) -> anyhow::Result<Plan> {
-    let names = Names::new(checkpoint, storage);
-    let mut experts = Experts::default();
-    let mut plan = Plan {
+pub(super) fn plan(
+    checkpoint: &Checkpoint,
+    storage: &StorageForm,
+) -> Result<CheckpointPlan, QuantizeError> {
+    let names = Names::new(storage);
+    let mut experts = ExpertStacks::default();
+    let mut plan = CheckpointPlan {
         jobs: Vec::new(),
         tied: storage.tied,
         float: float_type(checkpoint, storage)?,
@@ -128,62 +130,63 @@ pub(super) fn plan(checkpoint: &Checkpoint, storage: &Storage) -> anyhow::Result
         repacked: false,
     };
     for name in checkpoint.names() {
-        if inspect::owner(checkpoint, name).is_some() {
+        if scaled_weight(checkpoint, name).is_some() {
             continue;
         }
-        let Some(place) = names.place(name) else {
+        let Some(new) = names.translate(name) else {
             plan.dropped += 1;
             continue;
         };
         let module = name.strip_suffix(".weight").unwrap_or(name);
-        if experts.take(checkpoint, module, &place)? {
+        if experts.take(checkpoint, module, &new)? {
             plan.repacked |= is_packed(checkpoint, module)?;
             continue;
         }
         let shape = logical_shape(checkpoint, module)?;
-        let is_matrix = place.target.ends_with(".weight") && shape.len() >= 2;
+        let is_matrix = new.target.ends_with(".weight") && shape.len() >= 2;
         let is_conv = [".conv1d.weight", ".conv.conv.weight"];
-        let is_conv = is_conv.iter().any(|name| place.target.ends_with(name));
+        let is_conv = is_conv.iter().any(|name| new.target.ends_with(name));
         let (target, source) = if is_matrix && !is_conv {
             plan.repacked |= is_packed(checkpoint, module)?;
-            let target = place.target.trim_end_matches(".weight").to_owned();
-            (target, Source::Matrix { parts: vec![Part::whole(module, &shape)?], shape })
+            let target = new.target.trim_end_matches(".weight").to_owned();
+            (
+                target,
+                JobSource::Matrix { parts: vec![StoredRows::all_rows(module, &shape)?], shape },
+            )
         } else {
-            let shape = if is_conv { turned(name, &shape)? } else { shape };
-            let (target, change) = changed(place, storage);
-            (target, Source::Tensor { name: name.to_owned(), shape, change })
+            let shape = if is_conv { taps_before_one(name, &shape)? } else { shape };
+            let (target, change) = changed(new, storage);
+            (target, JobSource::Tensor { name: name.to_owned(), shape, change })
         };
-        plan.jobs.push(Job { target, source });
+        plan.jobs.push(ModuleJob { target, source });
     }
     plan.jobs.extend(experts.into_jobs()?);
     plan.jobs.sort_by(|a, b| a.target.cmp(&b.target));
     if let Some(pair) = plan.jobs.windows(2).find(|pair| pair[0].target == pair[1].target) {
-        bail!("{}: stored twice, under two names", pair[0].target);
+        return Err(QuantizeError::StoredTwice(pair[0].target.clone()));
     }
     Ok(plan)
 }
 
 /// `[channels, 1, taps]` as published or `[channels, taps, 1]` as converted: the same bytes.
-fn turned(name: &str, shape: &[usize]) -> anyhow::Result<Vec<usize>> {
+fn taps_before_one(name: &str, shape: &[usize]) -> Result<Vec<usize>, QuantizeError> {
     match *shape {
         [channels, 1, taps] | [channels, taps, 1] => Ok(vec![channels, taps, 1]),
-        _ => bail!("{name}: shape {shape:?}; expected [channels, 1, taps]"),
+        _ => Err(QuantizeError::shape(name, shape, "; expected [channels, 1, taps]")),
     }
 }
 
 /// A tensor's new name, and what becomes of its numbers.
-fn changed(place: Place, storage: &Storage) -> (String, Change) {
-    if let Some(path) = place.target.strip_suffix(DELTA_RATE) {
+fn changed(new: NewName, storage: &StorageForm) -> (String, Change) {
+    if let Some(path) = new.target.strip_suffix(DELTA_RATE) {
         return (format!("{path}A_log"), Change::LogOfNegative);
     }
-    // What a reader of the new files adds to get the factor.
-    let written = if storage.family.starts_with("gemma3") { 1.0 } else { 0.0 };
-    let change = match &place {
-        place if !place.is_offset_norm() => Change::Keep,
-        Place { mtp: true, .. } => Change::add(storage.mtp_norm_offset),
-        _ => Change::add(storage.norm_offset - written),
+    let change = match &new {
+        new if !new.is_offset_norm() => Change::Keep,
+        NewName { mtp: true, .. } => Change::add(storage.mtp_norm_offset),
+        _ => Change::add(storage.norm_offset - storage.mlx.norm_offset),
     };
-    (place.target, change)
+    (new.target, change)
 }
 
 /// Whether a weight is stored as codes.
@@ -199,14 +202,14 @@ pub(super) fn plain_type(
     let dotted = format!("{module}.weight");
     let info = checkpoint.info(if checkpoint.contains(&dotted) { &dotted } else { module })?;
     Ok(match info.storage {
-        Stored::Plain(dtype @ (DType::F32 | DType::F16 | DType::BF16)) => Some(dtype),
-        Stored::Plain(_) | Stored::Block(_) => None,
+        Storage::Plain(dtype @ (DType::F32 | DType::F16 | DType::BF16)) => Some(dtype),
+        Storage::Plain(_) | Storage::Block(_) => None,
     })
 }
 
 /// The model's float type: that of its embedding, or of the embedding's scales where it is
 /// packed. Wide numbers are narrowed as the config says, codes without float scales mean BF16.
-fn float_type(checkpoint: &Checkpoint, storage: &Storage) -> Result<ScaleType, WeightsError> {
+fn float_type(checkpoint: &Checkpoint, storage: &StorageForm) -> Result<ScaleType, WeightsError> {
     let module = format!("{}.embed_tokens", storage.trunk);
     let scales = format!("{module}.scales");
     let stored = match plain_type(checkpoint, &module)? {

@@ -2,11 +2,14 @@
 
 use super::folder::put;
 use super::layout::Shard;
-use super::plan::{Plan, Source};
-use super::policy::Choice;
-use anyhow::Context;
+use super::plan::{CheckpointPlan, JobSource};
+use super::policy::ModulePrecision;
+use crate::QuantizeError;
+use forerun_model::MlxForm;
 use forerun_weights::Checkpoint;
 use forerun_weights::config::Scheme;
+use forerun_weights::safetensors::NewTensor;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -14,64 +17,74 @@ pub(super) const CONFIG: &str = "config.json";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) const MANIFEST: &str = "mtp/manifest.json";
 
+/// A JSON value as text.
+pub(super) fn json_text(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("keys are strings, so nothing can fail")
+}
+
 /// Says that the norms of the MTP head are stored as the factor itself.
-pub(super) fn write_manifest(to: &Path) -> anyhow::Result<()> {
+pub(super) fn write_manifest(to: &Path) -> Result<(), QuantizeError> {
     let manifest = json!({ "rmsnorm_weight_format": "mlx_gamma" });
-    put(&to.join(MANIFEST), serde_json::to_string_pretty(&manifest)?.as_bytes())
+    put(&to.join(MANIFEST), json_text(&manifest).as_bytes())
 }
 
 /// Writes the index: which tensor lies in which file. It does not list the MTP head, which other
 /// readers would not know.
-pub(super) fn write_index(to: &Path, shards: &[Shard<'_>], parameters: u64) -> anyhow::Result<()> {
-    let mut places = Map::new();
+pub(super) fn write_index(
+    to: &Path,
+    shards: &[Shard],
+    parameters: u64,
+) -> Result<(), QuantizeError> {
+    let mut files_of = Map::new();
     let shards = || shards.iter().filter(|shard| !shard.is_sidecar());
     for shard in shards() {
-        let place = |entry: &forerun_weights::safetensors::Entry| {
-            (entry.name.clone(), Value::from(shard.name.as_str()))
-        };
-        places.extend(shard.entries.iter().map(place));
+        let file_of = |entry: &NewTensor| (entry.name.clone(), Value::from(shard.name.as_str()));
+        files_of.extend(shard.entries.iter().map(file_of));
     }
-    places.sort_keys();
+    files_of.sort_keys();
     let bytes: u64 = shards().map(|shard| shard.bytes).sum();
     let index = json!({
         "metadata": { "total_size": bytes, "total_parameters": parameters },
-        "weight_map": places,
+        "weight_map": files_of,
     });
-    put(&to.join(INDEX), serde_json::to_string_pretty(&index)?.as_bytes())
+    put(&to.join(INDEX), json_text(&index).as_bytes())
 }
 
 /// The config of the new model: the old one, with another `quantization`.
 pub(super) fn write_config(
     to: &Path,
     checkpoint: &Checkpoint,
+    mlx: MlxForm,
     quantization: &Value,
-) -> anyhow::Result<()> {
+) -> Result<(), QuantizeError> {
     let mut config = checkpoint.config().clone();
     let vocabulary = config.pointer("/text_config/vocab_size").cloned();
     if let Some(text) = config.get_mut("text_config").and_then(Value::as_object_mut) {
         text.shift_remove("quantization_config");
     }
-    let root = config.as_object_mut().context("config.json is no object")?;
+    let root = config.as_object_mut().ok_or(QuantizeError::Config)?;
     root.insert("quantization".into(), quantization.clone());
     // Other readers look for it under this name.
     root.insert("quantization_config".into(), quantization.clone());
-    let family = root.get("model_type").and_then(Value::as_str).unwrap_or_default();
-    // MLX reads this family's vocabulary from the top.
-    if let Some(vocabulary) = vocabulary.filter(|_| family.starts_with("gemma4")) {
+    if let Some(vocabulary) = vocabulary.filter(|_| mlx.vocabulary_at_root) {
         root.insert("vocab_size".into(), vocabulary);
     }
-    put(&to.join(CONFIG), serde_json::to_string_pretty(&config)?.as_bytes())
+    put(&to.join(CONFIG), json_text(&config).as_bytes())
 }
 
 /// What the config says about precision: the defaults, and every module that differs.
-pub(super) fn quantization(plan: &Plan, choices: &[Option<Choice>], base: Scheme) -> Value {
+pub(super) fn quantization(
+    plan: &CheckpointPlan,
+    choices: &[Option<ModulePrecision>],
+    base: Scheme,
+) -> Value {
     let mut all = scheme_json(base);
     for (job, choice) in plan.jobs.iter().zip(choices) {
-        let Source::Matrix { .. } = job.source else { continue };
+        let JobSource::Matrix { .. } = job.source else { continue };
         let entry = match choice {
-            Some(Choice::Encode(scheme)) if *scheme == base => continue,
-            Some(Choice::Encode(scheme)) => Value::Object(scheme_json(*scheme)),
-            Some(Choice::Full | Choice::Indivisible) | None => Value::Bool(false),
+            Some(ModulePrecision::Encode(scheme)) if *scheme == base => continue,
+            Some(ModulePrecision::Encode(scheme)) => Value::Object(scheme_json(*scheme)),
+            Some(ModulePrecision::Full | ModulePrecision::Indivisible) | None => Value::Bool(false),
         };
         all.insert(job.target.clone(), entry);
     }

@@ -1,63 +1,50 @@
 //! Names of the new checkpoint.
 
-use forerun_model::Storage;
-use forerun_weights::Checkpoint;
+use forerun_model::StorageForm;
 
 /// Translates stored names.
 pub(super) struct Names<'a> {
-    storage: &'a Storage,
+    storage: &'a StorageForm,
     /// The new trunk.
     trunk: &'static str,
     /// The new head.
     head: &'static str,
-    /// The first layer that uses the keys and values of an earlier one.
-    first_sharing: Option<usize>,
 }
 
-/// Where a tensor goes.
+/// What a tensor is called in the new checkpoint.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct NewName {
     pub(super) target: String,
     /// Whether it belongs to the MTP head.
     pub(super) mtp: bool,
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn new(checkpoint: &Checkpoint, storage: &'a Storage) -> Self {
-        // MLX knows Gemma's text models under their own names, Qwen's only inside others.
-        let nested = storage.family.starts_with("qwen3_5")
-            || ["gemma3", "gemma4", "gemma4_unified"].contains(&storage.family.as_str());
-        let (trunk, head) = if nested {
+    pub(super) fn new(storage: &'a StorageForm) -> Self {
+        let (trunk, head) = if storage.mlx.nested {
             ("language_model.model", "language_model.lm_head")
         } else {
             ("model", "lm_head")
         };
-        let config = checkpoint.config();
-        let text = config.get("text_config").unwrap_or(config);
-        let count = |key: &str| text.get(key)?.as_u64().and_then(|n| usize::try_from(n).ok());
-        let sharing = count("num_kv_shared_layers").filter(|&layers| layers > 0);
-        let first_sharing = sharing
-            .and_then(|sharing| count("num_hidden_layers")?.checked_sub(sharing))
-            .filter(|_| storage.family.starts_with("gemma4"));
-        Self { storage, trunk, head, first_sharing }
+        Self { storage, trunk, head }
     }
 
     /// The new name; `None` for what the text model does not use: vision and audio, tables that
     /// follow from the config, a head beside tied embeddings, unused keys and values.
-    pub(super) fn place(&self, name: &str) -> Option<Place> {
+    pub(super) fn translate(&self, name: &str) -> Option<NewName> {
         let below = |prefix: &str| name.strip_prefix(prefix)?.strip_prefix('.');
         if let Some(rest) = self.storage.mtp.and_then(below) {
-            return Some(Place { target: format!("mtp.{rest}"), mtp: true });
+            return Some(NewName { target: format!("mtp.{rest}"), mtp: true });
         }
         if let Some(rest) = self.storage.head.and_then(below) {
             let target = format!("{}.{rest}", self.head);
-            return (!self.storage.tied).then_some(Place { target, mtp: false });
+            return (!self.storage.tied).then_some(NewName { target, mtp: false });
         }
         let rest = below(self.storage.trunk)?;
         if rest.ends_with("rotary_emb.inv_freq") || self.is_unused(rest) {
             return None;
         }
-        Some(Place { target: format!("{}.{rest}", self.trunk), mtp: false })
+        Some(NewName { target: format!("{}.{rest}", self.trunk), mtp: false })
     }
 
     /// Keys and values of a layer that borrows them.
@@ -67,11 +54,11 @@ impl<'a> Names<'a> {
             let own = [".k_proj.", ".v_proj.", ".k_norm."].iter().any(|part| rest.contains(part));
             layer.parse::<usize>().ok().filter(|_| own && rest.starts_with("self_attn."))
         };
-        self.first_sharing.zip(layer()).is_some_and(|(first, layer)| layer >= first)
+        layer().is_some_and(|layer| self.storage.sharing_layers.contains(&layer))
     }
 }
 
-impl Place {
+impl NewName {
     /// Whether a family that has norms stored as `w − 1` means this one.
     pub(super) fn is_offset_norm(&self) -> bool {
         let ends = |names: &[&str]| names.iter().any(|name| self.target.ends_with(name));

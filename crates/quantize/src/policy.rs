@@ -11,14 +11,13 @@
 //! They are affine in every mode. `--keep` has the last word.
 
 use super::keep::Keep;
-use super::plan::{Job, Plan, Source};
-use crate::args::QuantizeArgs;
-use anyhow::{anyhow, bail};
+use super::plan::{CheckpointPlan, JobSource, ModuleJob};
+use crate::QuantizeError;
 use forerun_weights::config::{Mode, Scheme};
 
 /// What becomes of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Choice {
+pub(super) enum ModulePrecision {
     Encode(Scheme),
     /// Asked to stay as it is.
     Full,
@@ -26,47 +25,28 @@ pub(super) enum Choice {
     Indivisible,
 }
 
-/// The scheme of everything without a rule of its own.
-pub(super) fn base(args: &QuantizeArgs) -> anyhow::Result<Scheme> {
-    let mode = args.mode.mode();
-    if mode == Mode::Affine && args.bits.is_none() {
-        bail!("--mode affine needs --bits: 8, 6, 5, 4, 3 or 2");
-    }
-    let usual = mode.usual();
-    let number = |text: &Option<String>, default: usize| match text {
-        Some(text) => text.parse().map_err(|_| anyhow!("`{text}` is not a number")),
-        None => Ok(default),
-    };
-    let (bits, group) = (number(&args.bits, usual.bits)?, number(&args.group, usual.group)?);
-    let scheme = Scheme { mode, bits, group };
-    if !scheme.is_known() {
-        bail!("--mode {mode} has {} bits in groups of {}, nothing else", usual.bits, usual.group);
-    }
-    Ok(scheme)
-}
-
 /// A choice for every job of the plan; `None` for those that are no matrices.
 pub(super) fn choose(
-    plan: &Plan,
+    plan: &CheckpointPlan,
     base: Scheme,
     keeps: &[Keep],
-) -> anyhow::Result<Vec<Option<Choice>>> {
-    let modules = || plan.jobs.iter().filter(|job| matches!(job.source, Source::Matrix { .. }));
+) -> Result<Vec<Option<ModulePrecision>>, QuantizeError> {
+    let modules = || plan.jobs.iter().filter(|job| matches!(job.source, JobSource::Matrix { .. }));
     for keep in keeps {
         if !modules().any(|job| keep.matches(&job.target)) {
-            let example = modules().next().map_or("none", |job| &job.target);
-            bail!("--keep {keep}: no module matches; one of them is {example}");
+            let example = modules().next().map_or("none", |job| &job.target).to_owned();
+            return Err(QuantizeError::NoMatch { keep: keep.to_string(), example });
         }
     }
     Ok(plan.jobs.iter().map(|job| choice(job, plan.tied, base, keeps)).collect())
 }
 
-fn choice(job: &Job, tied: bool, base: Scheme, keeps: &[Keep]) -> Option<Choice> {
-    let Source::Matrix { shape, .. } = &job.source else { return None };
+fn choice(job: &ModuleJob, tied: bool, base: Scheme, keeps: &[Keep]) -> Option<ModulePrecision> {
+    let JobSource::Matrix { shape, .. } = &job.source else { return None };
     let cols = shape.last().copied().unwrap_or(0);
     let kept = keeps.iter().rev().find(|keep| keep.matches(&job.target));
     let bits = match kept {
-        Some(Keep { bits: None, .. }) => return Some(Choice::Full),
+        Some(Keep { bits: None, .. }) => return Some(ModulePrecision::Full),
         Some(Keep { bits: Some(bits), .. }) => Some(*bits),
         None => Some(least_bits(&job.target, tied, base.bits)).filter(|&bits| bits > base.bits),
     };
@@ -76,7 +56,7 @@ fn choice(job: &Job, tied: bool, base: Scheme, keeps: &[Keep]) -> Option<Choice>
         None => base,
     };
     let divides = cols > 0 && cols.is_multiple_of(scheme.group);
-    Some(if divides { Choice::Encode(scheme) } else { Choice::Indivisible })
+    Some(if divides { ModulePrecision::Encode(scheme) } else { ModulePrecision::Indivisible })
 }
 
 /// The group of affine modules beside a float mode, which brings no group for them.
@@ -116,14 +96,14 @@ mod tests {
 
     const AFFINE: Scheme = Scheme { mode: Mode::Affine, bits: 4, group: 64 };
 
-    fn job(target: &str, cols: usize) -> Job {
-        let source = Source::Matrix { shape: vec![8, cols], parts: Vec::new() };
-        Job { target: target.into(), source }
+    fn job(target: &str, cols: usize) -> ModuleJob {
+        let source = JobSource::Matrix { shape: vec![8, cols], parts: Vec::new() };
+        ModuleJob { target: target.into(), source }
     }
 
     fn bits(target: &str, tied: bool, base: Scheme) -> usize {
         match choice(&job(target, 128), tied, base, &[]) {
-            Some(Choice::Encode(scheme)) => scheme.bits,
+            Some(ModulePrecision::Encode(scheme)) => scheme.bits,
             other => panic!("{target}: {other:?}"),
         }
     }
@@ -158,21 +138,24 @@ mod tests {
     fn a_float_mode_is_raised_to_affine() {
         let base = Mode::Mxfp4.usual();
         let scheme = |cols| choice(&job("mtp.fc", cols), false, base, &[]);
-        assert_eq!(scheme(128), Some(Choice::Encode(Scheme { bits: 8, ..AFFINE })));
-        assert_eq!(scheme(96), Some(Choice::Encode(Scheme { bits: 8, group: 32, ..AFFINE })));
+        assert_eq!(scheme(128), Some(ModulePrecision::Encode(Scheme { bits: 8, ..AFFINE })));
+        assert_eq!(
+            scheme(96),
+            Some(ModulePrecision::Encode(Scheme { bits: 8, group: 32, ..AFFINE }))
+        );
         let plain = choice(&job("a.mlp.up_proj", 128), false, base, &[]);
-        assert_eq!(plain, Some(Choice::Encode(base)));
+        assert_eq!(plain, Some(ModulePrecision::Encode(base)));
         let eight = choice(&job("mtp.fc", 128), false, Mode::Mxfp8.usual(), &[]);
-        assert_eq!(eight, Some(Choice::Encode(Mode::Mxfp8.usual())));
+        assert_eq!(eight, Some(ModulePrecision::Encode(Mode::Mxfp8.usual())));
     }
 
     #[test]
     fn the_last_pattern_wins_over_earlier_ones_and_over_the_table() {
         let keeps: Vec<Keep> = ["*=8", "mtp.*=full", "*.fc=3"].map(|k| k.parse().unwrap()).into();
         let found = |path| choice(&job(path, 128), false, AFFINE, &keeps);
-        assert_eq!(found("mtp.fc"), Some(Choice::Encode(Scheme { bits: 3, ..AFFINE })));
-        assert_eq!(found("mtp.x"), Some(Choice::Full));
-        assert_eq!(found("model.x"), Some(Choice::Encode(Scheme { bits: 8, ..AFFINE })));
-        assert_eq!(choice(&job("a", 100), false, AFFINE, &[]), Some(Choice::Indivisible));
+        assert_eq!(found("mtp.fc"), Some(ModulePrecision::Encode(Scheme { bits: 3, ..AFFINE })));
+        assert_eq!(found("mtp.x"), Some(ModulePrecision::Full));
+        assert_eq!(found("model.x"), Some(ModulePrecision::Encode(Scheme { bits: 8, ..AFFINE })));
+        assert_eq!(choice(&job("a", 100), false, AFFINE, &[]), Some(ModulePrecision::Indivisible));
     }
 }

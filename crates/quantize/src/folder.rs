@@ -6,9 +6,9 @@
 //! `config.json` until the very end, so nobody takes a half-written folder for a model.
 
 use super::layout::{SIDECAR, Shard};
-use super::write::{Partial, rename};
+use super::write::{PartialFile, rename};
 use super::{files, text};
-use anyhow::{Context, bail};
+use crate::QuantizeError;
 use forerun_weights::Checkpoint;
 use forerun_weights::safetensors::header;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ struct SourceFile {
 }
 
 impl Identity {
-    pub(super) fn new(checkpoint: &Checkpoint, shards: &[Shard<'_>], settings: String) -> Self {
+    pub(super) fn new(checkpoint: &Checkpoint, shards: &[Shard], settings: String) -> Self {
         let mut hash = Hash::new();
         for shard in shards {
             hash.add(shard.name.as_bytes());
@@ -58,34 +58,32 @@ impl Identity {
 
 /// A folder that may be written to.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct TargetFolder {
     pub(super) path: PathBuf,
     /// Whether an earlier run left whole files for this one.
     pub(super) resumes: bool,
 }
 
-impl Folder {
+impl TargetFolder {
     /// Makes the folder ready, or says why it must not be touched.
     pub(super) fn prepare(
         path: &Path,
         checkpoint: &Checkpoint,
         identity: &Identity,
         force: bool,
-    ) -> anyhow::Result<Self> {
-        let shown = path.display();
+    ) -> Result<Self, QuantizeError> {
         if is_same(path, checkpoint.folder()) {
-            bail!("{shown} is the source itself; give another folder");
+            return Err(QuantizeError::SameFolder(path.to_owned()));
         }
-        std::fs::create_dir_all(path).with_context(|| shown.to_string())?;
+        std::fs::create_dir_all(path).map_err(QuantizeError::file(path))?;
         let state = path.join(STATE);
         let resumes = match read_state(&state)? {
             Some(found) if found.as_ref() == Some(identity) => true,
-            Some(_) if !force => bail!(
-                "{shown} holds the beginning of another quantisation (other settings or another \
-                 source); give --force to start over, or another folder"
-            ),
+            Some(_) if !force => {
+                return Err(QuantizeError::OtherQuantization(path.to_owned()));
+            }
             None if !force && holds_something(path)? => {
-                bail!("{shown} is not empty; give --force to replace a model in it")
+                return Err(QuantizeError::NotEmpty(path.to_owned()));
             }
             _ => {
                 clear(path, checkpoint)?;
@@ -93,42 +91,42 @@ impl Folder {
             }
         };
         if !resumes {
-            put(&state, serde_json::to_string_pretty(identity)?.as_bytes())?;
+            put(&state, files::json_text(identity).as_bytes())?;
         }
         Ok(Self { path: path.to_owned(), resumes })
     }
 
     /// Says that the folder is whole.
-    pub(super) fn finish(&self) -> anyhow::Result<()> {
+    pub(super) fn finish(&self) -> Result<(), QuantizeError> {
         let state = self.path.join(STATE);
-        std::fs::remove_file(&state).with_context(|| state.display().to_string())
+        std::fs::remove_file(&state).map_err(QuantizeError::file(&state))
     }
 }
 
 /// Writes a small file under another name, then gives it its own.
-pub(super) fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let partial = Partial(partial_of(path));
+pub(super) fn put(path: &Path, bytes: &[u8]) -> Result<(), QuantizeError> {
+    let partial = PartialFile(partial_of(path));
     let write = || {
         path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         let mut file = File::create(&partial.0)?;
         file.write_all(bytes)?;
         file.sync_all()
     };
-    write().with_context(|| path.display().to_string())?;
+    write().map_err(QuantizeError::file(path))?;
     rename(&partial.0, path)
 }
 
 /// `None` without a state; `Some(None)` when it is not readable as one.
-fn read_state(path: &Path) -> anyhow::Result<Option<Option<Identity>>> {
+fn read_state(path: &Path) -> Result<Option<Option<Identity>>, QuantizeError> {
     match forerun_base::read_regular(path) {
         Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).ok())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
+        Err(cause) => Err(QuantizeError::file(path)(cause)),
     }
 }
 
-fn holds_something(path: &Path) -> anyhow::Result<bool> {
-    let mut entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+fn holds_something(path: &Path) -> Result<bool, QuantizeError> {
+    let mut entries = std::fs::read_dir(path).map_err(QuantizeError::file(path))?;
     Ok(entries.next().is_some())
 }
 
@@ -141,10 +139,10 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// Removes every file that a reader would take for a part of the model, and nothing else. The
 /// config goes first: what is left after an interruption is no model.
-fn clear(folder: &Path, checkpoint: &Checkpoint) -> anyhow::Result<()> {
+fn clear(folder: &Path, checkpoint: &Checkpoint) -> Result<(), QuantizeError> {
     let mut doomed = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let entry = entry.with_context(|| folder.display().to_string())?;
+    for entry in std::fs::read_dir(folder).map_err(QuantizeError::file(folder))? {
+        let entry = entry.map_err(QuantizeError::file(folder))?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if is_part_of_a_model(&name) {
             doomed.push(entry.path());
@@ -156,11 +154,11 @@ fn clear(folder: &Path, checkpoint: &Checkpoint) -> anyhow::Result<()> {
     doomed.sort_by_key(|path| path.file_name().is_some_and(|name| name != "config.json"));
     for path in &doomed {
         if checkpoint.files().iter().any(|file| is_same(file.path(), path)) {
-            bail!("{} is a file of the source; give another folder", path.display());
+            return Err(QuantizeError::SourceFile(path.clone()));
         }
     }
     for path in &doomed {
-        std::fs::remove_file(path).with_context(|| path.display().to_string())?;
+        std::fs::remove_file(path).map_err(QuantizeError::file(path))?;
     }
     // Goes only if nothing else is in it.
     if let Some(folder) = head[0].parent() {

@@ -1,8 +1,8 @@
 //! What belongs to text: files that are carried over, or made from the vocabulary of a GGUF file.
 
 use super::folder::put;
-use crate::gguf_text;
-use anyhow::Context;
+use crate::QuantizeError;
+use forerun::gguf_text;
 use forerun_text::{TextError, Vocabulary};
 use forerun_weights::Checkpoint;
 use forerun_weights::gguf::Metadata;
@@ -30,7 +30,7 @@ pub(super) fn is_side_file(name: &str) -> bool {
 
 /// The text files of the new model.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Text {
+pub(super) enum SideFiles {
     /// Those of the source's folder.
     Folder(PathBuf),
     /// Names and contents.
@@ -38,17 +38,19 @@ pub(super) enum Text {
 }
 
 /// The text files, and why there is no tokenizer among them where a GGUF file's cannot be one.
-pub(super) fn prepare(checkpoint: &Checkpoint) -> (Text, Option<String>) {
+pub(super) fn prepare(checkpoint: &Checkpoint) -> (SideFiles, Option<String>) {
     match checkpoint.gguf() {
-        None => (Text::Folder(checkpoint.folder().to_owned()), None),
+        None => (SideFiles::Folder(checkpoint.folder().to_owned()), None),
         Some(metadata) => match gguf_text::vocabulary_of(metadata) {
             Some(vocabulary) => made(&vocabulary, metadata),
-            None => (Text::Made(Vec::new()), Some("the source holds no vocabulary".to_owned())),
+            None => {
+                (SideFiles::Made(Vec::new()), Some("the source holds no vocabulary".to_owned()))
+            }
         },
     }
 }
 
-fn made(vocabulary: &Vocabulary, metadata: &Metadata) -> (Text, Option<String>) {
+fn made(vocabulary: &Vocabulary, metadata: &Metadata) -> (SideFiles, Option<String>) {
     let mut files = Vec::new();
     let mut add = || -> Result<(), TextError> {
         let ends = vocabulary.generation_config()?;
@@ -59,7 +61,7 @@ fn made(vocabulary: &Vocabulary, metadata: &Metadata) -> (Text, Option<String>) 
         Ok(())
     };
     let problem = add().err().map(|error| error.to_string());
-    (Text::Made(files), problem)
+    (SideFiles::Made(files), problem)
 }
 
 /// A generation config with the sampling settings of a GGUF file.
@@ -70,8 +72,8 @@ fn with_sampling(config: &str, metadata: &Metadata) -> String {
     config.to_string()
 }
 
-impl Text {
-    pub(super) fn write(&self, to: &Path) -> anyhow::Result<()> {
+impl SideFiles {
+    pub(super) fn write(&self, to: &Path) -> Result<(), QuantizeError> {
         match self {
             Self::Folder(from) => copy_side_files(from, to),
             Self::Made(files) => {
@@ -81,13 +83,12 @@ impl Text {
     }
 }
 
-fn copy_side_files(from: &Path, to: &Path) -> anyhow::Result<()> {
-    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
-        let entry = entry.with_context(|| from.display().to_string())?;
+fn copy_side_files(from: &Path, to: &Path) -> Result<(), QuantizeError> {
+    for entry in std::fs::read_dir(from).map_err(QuantizeError::file(from))? {
+        let entry = entry.map_err(QuantizeError::file(from))?;
         let path = entry.path();
         if is_side_file(&entry.file_name().to_string_lossy()) && path.is_file() {
-            let bytes =
-                forerun_base::read_regular(&path).with_context(|| path.display().to_string())?;
+            let bytes = forerun_base::read_regular(&path).map_err(QuantizeError::file(&path))?;
             put(&to.join(entry.file_name()), &bytes)?;
         }
     }
