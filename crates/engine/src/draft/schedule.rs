@@ -151,7 +151,7 @@ impl Scheduler {
             if !drafting.drafts.is_empty() {
                 drafting.source = DraftSource::Constraint;
                 let limit = drafting.drafts.len();
-                return Some(sized(Candidate::new(Acceptance::certain(), limit, true)));
+                return Some(sized(Candidate::new(Acceptance::always_accepted(), limit, true)));
             }
         }
         let agreed = drafting.text.draft(tokens, limit, &mut drafting.drafts);

@@ -10,7 +10,7 @@ use forerun_model::Limits;
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Picks `position of the token % 50` and checks what every plan must keep.
+/// Samples `position of the token % 50` and checks what every plan must keep.
 pub(crate) struct CountingRunner {
     limits: Limits,
     fails_at: Option<usize>,

@@ -193,7 +193,8 @@ fn greedy_receipt(name: &str, vocabulary: DraftVocabulary) -> (Vec<Token>, Recei
 fn a_smaller_draft_vocabulary_costs_acceptance_and_nothing_else() {
     let name = "qwen3_5";
     let (text, all) = greedy_receipt(name, DraftVocabulary::All);
-    assert_eq!((&text, &all), (&greedy_receipt(name, DraftVocabulary::Auto).0, &all));
+    // The vocabulary is smaller than what `auto` takes at least.
+    assert_eq!(greedy_receipt(name, DraftVocabulary::Auto), (text.clone(), all.clone()));
     let (same, few) = greedy_receipt(name, DraftVocabulary::First(4));
     assert_eq!(text, same);
     assert!(text.iter().any(|&token| token >= 4), "the text needs other tokens: {text:?}");
