@@ -30,7 +30,7 @@ pub(crate) struct Sequence {
     pub(crate) sampling: Sampling,
     pub(crate) history: History,
     pub(crate) drafting: SequenceDrafts,
-    pub(crate) park: bool,
+    pub(crate) retain: bool,
     /// Lower goes first.
     pub(crate) priority: i32,
     pub(crate) constraint: Option<Box<dyn Constraint>>,
@@ -110,7 +110,7 @@ impl Sequence {
             sampling: request.sampling,
             history,
             drafting,
-            park: request.park,
+            retain: request.retain,
             priority: request.priority,
             constraint: request.constraint,
             waits: false,
@@ -204,7 +204,7 @@ impl Sequence {
         self.standing = Standing::Retained(lease);
         // What failed is not continued, and nothing is published of it: its last token may not be part of its text.
         let failed = reason.is_failure();
-        self.park &= !failed;
+        self.retain &= !failed;
         self.published.active &= !failed;
         self.failed = failed;
         let receipt = Box::new(self.drafting.receipt.clone());

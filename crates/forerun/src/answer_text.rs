@@ -80,7 +80,7 @@ impl AnswerText {
             end_tokens,
             watch: Some(Box::new(move |token| lock(&watched).take(token))),
             depth: generation.depth,
-            park: generation.retain,
+            retain: generation.retain,
             priority: generation.priority,
             constraint: generation.constraint,
             logprobs: generation.logprobs,

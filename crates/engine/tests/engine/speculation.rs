@@ -1,6 +1,6 @@
 //! Speculation changes nothing but speed: the cube, forced acceptance, sampling, endings.
 
-use crate::common::{Device, answers, engine, finish, golden_runner, parked, prompt};
+use crate::common::{Device, answers, engine, finish, golden_runner, prompt, retained};
 use forerun_base::{Bytes, DType, Token};
 use forerun_engine::{
     Depth, DraftPlan, DraftTokens, DraftVocabulary, Engine, EngineError, Event, FinishReason,
@@ -339,11 +339,11 @@ fn an_end_inside_an_accepted_run_leaves_what_plain_decoding_leaves() {
             // Ends by token, by watch and by length, each at token number `last`.
             let first_of = |token: Token| text.iter().position(|&t| t == token) == Some(last);
             let mut ends: Vec<(Request, FinishReason)> =
-                vec![(parked(start.clone(), last + 1), FinishReason::Length)];
+                vec![(retained(start.clone(), last + 1), FinishReason::Length)];
             if first_of(text[last]) {
                 let end_tokens = vec![text[last]];
                 ends.push((
-                    Request { end_tokens, ..parked(start.clone(), 40) },
+                    Request { end_tokens, ..retained(start.clone(), 40) },
                     FinishReason::EndToken,
                 ));
             }
@@ -353,7 +353,7 @@ fn an_end_inside_an_accepted_run_leaves_what_plain_decoding_leaves() {
                 seen == last + 1
             });
             ends.push((
-                Request { watch: Some(watch), ..parked(start.clone(), 40) },
+                Request { watch: Some(watch), ..retained(start.clone(), 40) },
                 FinishReason::Watched,
             ));
             for (request, reason) in ends {
