@@ -89,7 +89,8 @@ impl HugePageBuf {
     pub(crate) fn all_mut(&mut self) -> &mut [CacheLine] {
         match &mut self.0 {
             Backing::Small(lines) => lines,
-            // SAFETY: as in `all`; the borrow is exclusive.
+            // SAFETY: the mapping has `len` lines from byte `first` on, which is aligned to a huge page; every bit
+            // pattern is a line, and the mapping is borrowed exclusively with `self`.
             Backing::Large { map, first, len } => unsafe {
                 std::slice::from_raw_parts_mut(map.as_mut_ptr().add(*first).cast(), *len)
             },

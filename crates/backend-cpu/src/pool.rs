@@ -67,7 +67,7 @@ impl TaskRange {
 // read only between entering and leaving; the gate's acquire and release operations order the two. The pointee is
 // `Sync`.
 unsafe impl Send for PoolState {}
-// SAFETY: as for `Send`.
+// SAFETY: all fields but `job` are `Sync`, and the gate orders every access to `job`, as said for `Send`.
 unsafe impl Sync for PoolState {}
 
 impl PoolState {
@@ -128,7 +128,7 @@ impl PoolState {
                 // SAFETY: this thread is inside the gate, so the caller neither writes the cell nor returns from `run`,
                 // whose argument the pointer came from.
                 if let Some(job) = unsafe { *self.job.get() } {
-                    // SAFETY: as above: the closure outlives this thread's stay inside the gate.
+                    // SAFETY: the closure lives until `run` returns, which waits until this thread has left the gate.
                     self.work(unsafe { &*job }, worker);
                 }
                 self.gate.fetch_sub(1, Ordering::Release);

@@ -14,12 +14,12 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the layout is the caller's, under the same contract.
+        // SAFETY: `layout` has a size above zero (contract of `GlobalAlloc::alloc`).
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: pointer and layout are the caller's, under the same contract.
+        // SAFETY: `at` was allocated here, so by `System`, with `layout` (contract of `dealloc`).
         unsafe { System.dealloc(at, layout) }
     }
 }

@@ -49,20 +49,20 @@ __device__ inline u64 expert_row(const ExpertRows& rows, u32 expert, u32 channel
 }
 
 KERNEL(experts_hidden, Experts, 256) {
-  u32 pick = blockIdx.y, channel = blockIdx.x * 8 + warp(), expert = a.chosen[pick];
+  u32 routed = blockIdx.y, channel = blockIdx.x * 8 + warp(), expert = a.chosen[routed];
   if (channel >= a.ffn || !inside(a.fault, a.site, expert, a.experts)) return;
-  const float* x = a.x + (u64)(pick / a.top_k) * a.dim;
+  const float* x = a.x + (u64)(routed / a.top_k) * a.dim;
   float gate = dot(a.gate.weight, expert_row(a.gate, expert, channel), x);
   float up = dot(a.up.weight, expert_row(a.up, expert, channel), x);
   if (lane() == 0)
-    a.hidden[(u64)pick * a.ffn + channel] = (a.gelu ? gelu_tanh(gate) : silu(gate)) * up;
+    a.hidden[(u64)routed * a.ffn + channel] = (a.gelu ? gelu_tanh(gate) : silu(gate)) * up;
 }
 
 KERNEL(experts_down, Experts, 256) {
-  u32 pick = blockIdx.y, channel = blockIdx.x * 8 + warp(), expert = a.chosen[pick];
+  u32 routed = blockIdx.y, channel = blockIdx.x * 8 + warp(), expert = a.chosen[routed];
   if (channel >= a.dim || expert >= a.experts) return;
-  float sum = dot(a.down.weight, expert_row(a.down, expert, channel), a.hidden + (u64)pick * a.ffn);
-  if (lane() == 0) a.partial[(u64)pick * a.dim + channel] = sum;
+  float sum = dot(a.down.weight, expert_row(a.down, expert, channel), a.hidden + (u64)routed * a.ffn);
+  if (lane() == 0) a.partial[(u64)routed * a.dim + channel] = sum;
 }
 
 struct ClusterHead {

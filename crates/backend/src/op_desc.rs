@@ -1,9 +1,9 @@
 //! The description that an operation gives of itself: operands, expected sizes, cost.
 //!
-//! One description serves three readers. A backend calls [`OpDesc::check`] before it touches memory,
-//! a runner reads [`OpDesc::cost`], a watching test backend reads [`OpDesc::operands`]. The rule on
-//! sharing follows what every GPU API can promise: a buffer that is written appears once among an
-//! operation's operands.
+//! One description serves four readers: a backend calls [`OpDesc::check`] before it touches memory, a runner bounds
+//! submissions by [`OpDesc::cost`], a device that watches another one in tests reads [`OpDesc::operands`], and
+//! [`Timed`](crate::Timed) sets times against costs. The rule on sharing follows what every GPU API can promise: a
+//! buffer that is written appears once among an operation's operands.
 
 use crate::op::CacheLayout;
 use crate::{BackendError, BufferId, BufferInfo, View, WeightId, WeightInfo};
@@ -59,7 +59,7 @@ pub struct Operand {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Bytes that have to move: what is read once and what is written once, however often an implementation
-    /// goes back to it. Room that is left unspecified counts nothing.
+    /// goes back to it. Scratch, whose contents are left unspecified, counts nothing.
     pub bytes: u64,
     /// Those of them that belong to weights.
     pub weights: u64,
@@ -149,23 +149,23 @@ impl<'a> OpDesc<'a> {
         expected: usize,
         touched: usize,
     ) {
-        self.typed(Operand { name, view, access }, "F32", |d| d == DType::F32, [expected, touched]);
+        self.typed(Operand { name, view, access }, "F32", |d| d == DType::F32, expected, touched);
     }
 
     /// A u32 operand of `expected` elements.
     pub fn u32(&mut self, name: &'static str, view: View, access: Access, expected: usize) {
-        let sizes = [expected, expected];
-        self.typed(Operand { name, view, access }, "U32", |d| d == DType::U32, sizes);
+        let operand = Operand { name, view, access };
+        self.typed(operand, "U32", |d| d == DType::U32, expected, expected);
     }
 
     /// A cache operand, touched by index: I8 where the layout has codes, else F32, F16 or BF16.
     pub fn cache(&mut self, name: &'static str, view: View, access: Access, layout: &CacheLayout) {
-        let (sizes, operand) = ([layout.len(); 2], Operand { name, view, access });
+        let (len, operand) = (layout.len(), Operand { name, view, access });
         if layout.coded {
-            self.typed(operand, "I8", |d| d == DType::I8, sizes);
+            self.typed(operand, "I8", |d| d == DType::I8, len, len);
         } else {
             let float = |d| matches!(d, DType::F32 | DType::F16 | DType::BF16);
-            self.typed(operand, "F32, F16 or BF16", float, sizes);
+            self.typed(operand, "F32, F16 or BF16", float, len, len);
         }
     }
 
@@ -174,7 +174,8 @@ impl<'a> OpDesc<'a> {
         operand: Operand,
         types: &'static str,
         fits: impl Fn(DType) -> bool,
-        [expected, touched]: [usize; 2],
+        expected: usize,
+        touched: usize,
     ) {
         let Operand { name, view, access } = operand;
         let op = self.op;

@@ -1,8 +1,8 @@
 //! What a machine has, whether its devices compute correctly, and how fast they are.
 //!
-//! [`examine`] describes the machine ([`host`]) and goes through the devices ([`forerun_devices::list`]). Each one that
-//! can be used runs the conformance suite ([`conformance`]), bandwidth and matrix products ([`rates`]), and a short
-//! generation whose longest submission is noted ([`small_run`]). The [`DoctorReport`] is data, for JSON; its
+//! [`examine`] describes the machine (`host`) and goes through the devices ([`forerun_devices::list`]). Each one that
+//! can be used runs the conformance suite (`conformance`), bandwidth and matrix products (`rates`), and a short
+//! generation whose longest submission is noted (`small_run`). The [`DoctorReport`] is data, for JSON; its
 //! [`page`](DoctorReport::page) is plain text for a bug report. It holds no host name, user name or path but the
 //! model's.
 #![forbid(unsafe_code)]

@@ -9,16 +9,16 @@ use forerun_backend::op::SampleRow;
 use forerun_model::{BatchShape, HiddenSource, NewSpan};
 use std::ops::Range;
 
-/// Rows that only have to be taken in and may come along in a pass that drafts. For more, a pass that leaves out most of the head's
-/// block comes first: their work is then worth more than reading a few weights twice.
+/// Rows that only have to be taken in and may come along in a pass that drafts. For more, a pass that leaves out most
+/// of the head's block comes first: their work is then worth more than reading a few weights twice.
 const TAKEN_ALONG: usize = 1;
 
 impl ModelRunner {
     /// What is new is taken in and the first drafts are made, in one pass where it is little; one more pass per further
     /// draft. A drafter that remembers nothing has only the newest row of each entry to see.
     ///
-    /// Where no entry has a constraint, all passes are one submission: a sampled token feeds the next pass on the device. Otherwise
-    /// the host hears of each draft, to say what may come next.
+    /// Where no entry has a constraint, all passes are one submission: a sampled token feeds the next pass on the
+    /// device. Otherwise the host hears of each draft, to say what may come next.
     pub(crate) fn run_draft(
         &mut self,
         plan: &mut DraftPlan,
@@ -280,7 +280,8 @@ impl ModelRunner {
         self.draft.active.retain(|&i| plan.entries[i].depth > made);
     }
 
-    /// One pass and its tokens: draft number `number` of every active entry. One whose row is not finite goes no further.
+    /// One pass and its tokens: draft number `number` of every active entry. One whose row is not finite goes no
+    /// further.
     fn pass(
         &mut self,
         plan: &mut DraftPlan,

@@ -11,7 +11,7 @@ use std::time::Duration;
 const LEAST: usize = 32;
 /// Prompt rows while nothing is known; from there a step may hold twice what one has held.
 const FIRST: usize = 64;
-/// What the kernels like a number of rows to be a multiple of. Fewer rows tell nothing of their price.
+/// Kernels take rows in tiles of so many; fewer rows tell nothing of their price.
 const TILE: usize = 16;
 
 /// What is known of the time that a step will take.
@@ -55,7 +55,7 @@ impl Pace {
         (rows - rows % TILE).max(LEAST)
     }
 
-    /// Takes the time of a step that held `prompt_rows` rows of prompts, at their longest `context`, beside answers
+    /// Records the time of a step that held `prompt_rows` rows of prompts, at their longest `context`, beside answers
     /// that take so many seconds.
     pub(crate) fn note(
         &mut self,

@@ -78,7 +78,7 @@ pub struct StepPlan {
     pub history: Vec<HistoryEntry>,
     /// How many of the rows read a prompt.
     pub prompt_rows: usize,
-    /// What rows may sampled token.
+    /// Which tokens rows may sample.
     pub masks: Masks,
 }
 

@@ -1,7 +1,7 @@
 //! Programs by shape: a pass of a shape that was seen before is run without describing its operations again.
 //!
-//! A fixed number of programs is kept, and the least recently used one makes room. Their memory is made at load, so a new shape
-//! allocates nothing.
+//! A fixed number of programs is kept, and the least recently used one makes room. Their memory is made at load, so a
+//! new shape allocates nothing.
 
 use crate::EngineError;
 use forerun_backend::{Backend, Catalog, Cost, Op, Program, View};

@@ -32,7 +32,7 @@ pub struct Request {
     /// How many drafts its rounds hold.
     pub depth: Depth,
     /// Keep the state when the answer ends, to be continued by [`crate::Engine::resume`].
-    pub park: bool,
+    pub retain: bool,
     /// Who is read first: lower numbers before higher ones, the first comer among equals.
     pub priority: i32,
     /// A say in which tokens may come; `None`: any may.
@@ -53,7 +53,7 @@ impl Request {
             end_tokens: Vec::new(),
             watch: None,
             depth: Depth::Auto,
-            park: false,
+            retain: false,
             priority: 0,
             constraint: None,
             logprobs: None,

@@ -334,7 +334,7 @@ impl Scheduler {
     /// Releases sequences that ended and were not asked to stay.
     pub fn sweep(&mut self, states: &mut StateStore) {
         self.sequences.retain(|sequence| match sequence.standing {
-            Standing::Retained(lease) if !sequence.park => {
+            Standing::Retained(lease) if !sequence.retain => {
                 states.release(lease);
                 false
             }

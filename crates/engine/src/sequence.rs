@@ -29,8 +29,8 @@ pub(crate) struct Sequence {
     pub(crate) standing: Standing,
     pub(crate) sampling: Sampling,
     pub(crate) history: History,
-    pub(crate) drafting: Drafting,
-    pub(crate) park: bool,
+    pub(crate) drafting: SequenceDrafts,
+    pub(crate) retain: bool,
     /// Lower goes first.
     pub(crate) priority: i32,
     pub(crate) constraint: Option<Box<dyn Constraint>>,
@@ -47,7 +47,7 @@ pub(crate) struct Sequence {
 }
 
 /// The drafts of a sequence and what is known of them.
-pub(crate) struct Drafting {
+pub(crate) struct SequenceDrafts {
     pub(crate) depth: Depth,
     /// For the next step.
     pub(crate) drafts: Vec<Token>,
@@ -91,7 +91,7 @@ impl Sequence {
         let mut tokens = request.prompt;
         tokens.reserve_exact(end - prompt_len);
         let history = History::new(&request.sampling, end.min(sizes.vocabulary));
-        let drafting = Drafting {
+        let drafting = SequenceDrafts {
             depth: request.depth,
             drafts: Vec::with_capacity(sizes.max_drafts),
             source: DraftSource::Head,
@@ -110,7 +110,7 @@ impl Sequence {
             sampling: request.sampling,
             history,
             drafting,
-            park: request.park,
+            retain: request.retain,
             priority: request.priority,
             constraint: request.constraint,
             waits: false,
@@ -204,7 +204,7 @@ impl Sequence {
         self.standing = Standing::Retained(lease);
         // What failed is not continued, and nothing is published of it: its last token may not be part of its text.
         let failed = reason.is_failure();
-        self.park &= !failed;
+        self.retain &= !failed;
         self.published.active &= !failed;
         self.failed = failed;
         let receipt = Box::new(self.drafting.receipt.clone());
@@ -219,7 +219,7 @@ impl Sequence {
     }
 }
 
-impl Drafting {
+impl SequenceDrafts {
     /// Takes the outcome of a round.
     pub(crate) fn note_round(&mut self, drafted: usize, accepted: usize) {
         self.receipt.note(self.source, drafted, accepted);

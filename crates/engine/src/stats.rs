@@ -11,7 +11,7 @@ pub struct Stats {
     /// Sequences that wait for a lease.
     pub waiting: usize,
     /// Sequences that ended and keep their state.
-    pub parked: usize,
+    pub retained: usize,
     /// Leases nobody holds.
     pub free_leases: usize,
     /// All leases.
@@ -75,7 +75,7 @@ impl<R: Runner> Engine<R> {
             generated_tokens: self.scheduler.generated,
             ..self.stats.clone()
         };
-        [stats.running, stats.waiting, stats.parked] = self.scheduler.standings();
+        [stats.running, stats.waiting, stats.retained] = self.scheduler.standings();
         stats.note_room(&self.states);
         stats
     }

@@ -21,18 +21,18 @@ static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: `layout` has a size above zero (contract of `GlobalAlloc::alloc`).
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` was allocated here, so by `System`, with `layout` (contract of `dealloc`).
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` was allocated here, so by `System`, with `layout`; `size` is above zero (contract of `realloc`).
         unsafe { System.realloc(at, layout, size) }
     }
 }

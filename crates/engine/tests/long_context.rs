@@ -20,13 +20,13 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let used = USED.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(used, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: `layout` has a size above zero (contract of `GlobalAlloc::alloc`).
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         USED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` was allocated here, so by `System`, with `layout` (contract of `dealloc`).
         unsafe { System.dealloc(at, layout) }
     }
 }

@@ -44,18 +44,18 @@ impl Ending {
 /// Text is settled when no stop string can claim it any more and no half of a character is left over; it belongs to the
 /// token that settled it, which [`Self::next_token`] returns in the order of the engine's events.
 pub struct AnswerText {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SharedTranscript>>,
     stops: Vec<String>,
 }
 
-struct Shared {
+struct SharedTranscript {
     transcript: Transcript,
     /// What each token settled whose event is not handled yet.
     settled: VecDeque<String>,
     cancel: Option<CancelToken>,
 }
 
-impl Shared {
+impl SharedTranscript {
     fn take(&mut self, token: Token) -> bool {
         let ends = self.transcript.take(token);
         self.settled.push_back(self.transcript.fresh());
@@ -72,7 +72,7 @@ impl AnswerText {
         let Generation { stops, end_tokens, shown, cancel, .. } = generation;
         let transcript =
             Transcript::new(tokenizer, stops.clone(), end_tokens.clone())?.showing(shown);
-        let shared = Shared { transcript, settled: VecDeque::new(), cancel };
+        let shared = SharedTranscript { transcript, settled: VecDeque::new(), cancel };
         let text = Self { shared: Arc::new(Mutex::new(shared)), stops };
         let watched = Arc::clone(&text.shared);
         let request = Request {
@@ -80,7 +80,7 @@ impl AnswerText {
             end_tokens,
             watch: Some(Box::new(move |token| lock(&watched).take(token))),
             depth: generation.depth,
-            park: generation.retain,
+            retain: generation.retain,
             priority: generation.priority,
             constraint: generation.constraint,
             logprobs: generation.logprobs,
@@ -114,6 +114,6 @@ impl AnswerText {
     }
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<SharedTranscript>) -> MutexGuard<'_, SharedTranscript> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

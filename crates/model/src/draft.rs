@@ -6,7 +6,8 @@ use crate::{Head, Model, PassInputs, StateBuffers, Workspace};
 use forerun_backend::op::GatherRows;
 use forerun_backend::{Op, View};
 
-/// Where the hidden states of a draft pass come from; [`Batch::hidden_places`] names the rows.
+/// Where the hidden states of a draft pass come from; [`Batch::hidden_places`](crate::Batch::hidden_places) names the
+/// rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HiddenSource {
     /// The trunk, through the window of hidden states.

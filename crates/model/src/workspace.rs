@@ -169,14 +169,14 @@ impl MoeBuffers {
         rows: usize,
         planner: &mut Planner<'_>,
     ) -> Result<Self, ModelError> {
-        let Widths { experts, picks, expert_hidden, shared, .. } = *widths;
+        let Widths { experts, top_k, expert_hidden, shared, .. } = *widths;
         let shared_rows = if shared { rows } else { 0 };
         Ok(Self {
             logits: planner.scratch("router logits", rows * experts)?,
-            chosen: planner.index("chosen experts", rows * picks)?,
-            weights: planner.scratch("expert weights", rows * picks)?,
+            chosen: planner.index("chosen experts", rows * top_k)?,
+            weights: planner.scratch("expert weights", rows * top_k)?,
             hidden: planner.scratch("expert hidden", rows * expert_hidden)?,
-            partial: planner.scratch("expert outputs", rows * picks * hidden)?,
+            partial: planner.scratch("expert outputs", rows * top_k * hidden)?,
             shared: planner.scratch("shared expert", shared_rows * hidden)?,
             shared_gate: planner.scratch("shared gate", shared_rows)?,
         })
@@ -193,7 +193,7 @@ struct Widths {
     mixer: Vec<usize>,
     ffn: usize,
     experts: usize,
-    picks: usize,
+    top_k: usize,
     expert_hidden: usize,
     shared: bool,
     clusters: usize,
@@ -251,7 +251,7 @@ impl Widths {
     fn include_experts(&mut self, moe: &MoeSpec) {
         let MoeSpec { experts, top_k, ffn, shared, .. } = *moe;
         widen(&mut self.experts, experts);
-        widen(&mut self.picks, top_k);
+        widen(&mut self.top_k, top_k);
         widen(&mut self.expert_hidden, top_k * ffn);
         widen(&mut self.ffn, shared.unwrap_or(0));
         self.shared |= shared.is_some();

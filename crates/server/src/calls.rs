@@ -1,8 +1,8 @@
 //! What holds an answer to the calls it may or must make.
 //!
-//! The grammar compiler does not do all that a tool's schema may say. Where a call must come, what it cannot do is named
-//! and refused. Where the model decides, the schema is loosened as far as it has to be, and the answer tells of it: an
-//! agent with thirty tools must not fail for one keyword in one of them.
+//! The grammar compiler does not do all that a tool's schema may say. Where a call must come, what it cannot do is
+//! named and refused. Where the model decides, the schema is loosened as far as it has to be, and the answer tells of
+//! it: an agent with thirty tools must not fail for one keyword in one of them.
 
 use crate::app::App;
 use crate::chat::ChatRequest;

@@ -6,7 +6,7 @@
 //!   service   the thread that owns the engine          server  listening, limits, shutdown
 //! ```
 //!
-//! A handler turns a wire type into a [`chat::ChatRequest`], asks, and writes [`answer::AnswerEvent`]s in its
+//! A handler turns a wire type into a `chat::ChatRequest`, asks, and writes `answer::AnswerEvent`s in its
 //! API's form. Nothing a client sends is trusted: sizes, depths, times and counts are bounded, and what
 //! is not supported is refused by name.
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! How a server behaves. None of it changes a token, but for what special tokens in messages are and drafts that are taken unchecked.
+//! How a server behaves. None of it changes a token, but for what special tokens in messages are and drafts that are
+//! taken unchecked.
 
 use forerun_engine::Depth;
 use std::net::SocketAddr;

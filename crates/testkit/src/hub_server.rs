@@ -94,7 +94,7 @@ struct State {
     seen: Vec<SeenRequest>,
 }
 
-struct Shared {
+struct HubState {
     state: Mutex<State>,
     closing: AtomicBool,
     hub: SocketAddr,
@@ -103,7 +103,7 @@ struct Shared {
 
 /// A running server; it ends when dropped.
 pub struct HubServer {
-    shared: Arc<Shared>,
+    shared: Arc<HubState>,
 }
 
 /// The git checksum of a file.
@@ -129,7 +129,7 @@ impl HubServer {
         let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (hub, content) = (listen(), listen());
         let address = |l: &TcpListener| l.local_addr().expect("a bound socket");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(HubState {
             state: Mutex::new(State { repos, ..State::default() }),
             closing: AtomicBool::new(false),
             hub: address(&hub),
@@ -183,13 +183,13 @@ impl Drop for HubServer {
     }
 }
 
-impl Shared {
+impl HubState {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread panics while it holds the state")
     }
 }
 
-fn accept(listener: &TcpListener, content_network: bool, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, content_network: bool, shared: &Arc<HubState>) {
     for stream in listener.incoming() {
         if shared.closing.load(Ordering::SeqCst) {
             return;
@@ -237,7 +237,7 @@ impl HubResponse {
     }
 }
 
-fn serve(stream: TcpStream, content_network: bool, shared: &Shared) -> std::io::Result<()> {
+fn serve(stream: TcpStream, content_network: bool, shared: &HubState) -> std::io::Result<()> {
     let request = read_request(&stream, content_network)?;
     let (answer, fault) = {
         let mut state = shared.lock();

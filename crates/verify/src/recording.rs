@@ -76,7 +76,7 @@ impl RecordingEngine {
         let mut records = Vec::new();
         for turn in turns {
             let mut first = turn.first.request(depth);
-            first.park = true;
+            first.retain = true;
             let seq = self.engine.submit(first)?;
             self.finish();
             let mut second = turn.cold.request(depth);

@@ -6,7 +6,7 @@
 //!
 //! | weight | kernels | order along K |
 //! |---|---|---|
-//! | f32, f16; and anything on a level without int8 products | [`product`], [`micro_kernel`] | sixteen f32 lanes, then one fixed tree |
+//! | f32, f16; all without int8 products | [`product`], [`micro_kernel`] | sixteen f32 lanes, then one fixed tree |
 //! | integer codes (2 to 8 bits, tables) | [`int8`] | exact integers inside a unit, units ascending in f32 |
 //! | bf16, FP8 on AMX | [`amx::bf16`](amx) | steps of 32 columns ascending, three bf16 parts low to high |
 //!

@@ -141,7 +141,8 @@ impl Product<'_> {
                 let product = &self.of(matrix);
                 with_decode(matrix.format(), Bound { product, simd, scratch });
             }
-            // SAFETY: this function has the same contract as `PackedWeight::product`.
+            // SAFETY: outputs are this thread's, rows and channels exist, packed rows are completely written and
+            // `scratch` is long enough (contract above): all that `PackedWeight::product` demands.
             WeightForm::Packed(weight) => unsafe {
                 PackedWeight::product(&self.of(weight), scratch)
             },

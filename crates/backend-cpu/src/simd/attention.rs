@@ -193,7 +193,7 @@ impl Task for MergeTask<'_> {
             tile.begin(&mut all);
         }
         for chunk in (first..end).filter(|chunk| tile.chunks().contains(chunk)) {
-            // SAFETY: as above.
+            // SAFETY: the states of a tile belong to one task, and each chunk has its own.
             let state = unsafe { wave.state(index, 1 + chunk - first) };
             all.merge(simd, &sizes.state_in(state));
         }

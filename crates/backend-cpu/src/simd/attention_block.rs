@@ -259,7 +259,8 @@ impl ProductJob {
         lines: &[RowIo],
         columns: Range<usize>,
     ) {
-        // SAFETY: the same contract, for this number of lines.
+        // SAFETY: the table and the lines are readable and writable as `multiply` demands (contract above); the
+        // constant is the number of lines.
         unsafe {
             match lines.len() {
                 1 => self.columns::<S, F, 1>(simd, form, lines, columns),

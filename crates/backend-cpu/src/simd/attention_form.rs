@@ -104,7 +104,8 @@ impl CacheFormat for KeyCodes {
 
     #[inline(always)]
     unsafe fn scales<S: Isa>(self, simd: S, step: usize, first: usize, count: usize) -> S::F {
-        // SAFETY: the same contract: a column of keys is a place.
+        // SAFETY: the scales of `count` columns from `first` on are readable (contract of `scales`), and a column of
+        // keys is a place.
         unsafe { self.0.load(simd, step / CacheLayout::GROUP, first, count) }
     }
     #[inline(always)]

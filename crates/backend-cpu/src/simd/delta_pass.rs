@@ -84,7 +84,7 @@ unsafe fn recall_line<S: Isa, const W: usize>(
 ) {
     let k = simd.splat(k);
     for w in 0..W {
-        // SAFETY: vector `w` of `W`.
+        // SAFETY: the line has `W` vectors (contract above), and `w < W`.
         let s = unsafe { simd.load(line.add(w * LANES)) };
         recall[w] = simd.fma(s, k, recall[w]);
     }
@@ -167,7 +167,7 @@ unsafe fn write_line<S: Isa, const W: usize>(
     let [k, q, next] = [simd.splat(keys[0]), simd.splat(keys[1]), simd.splat(keys[2])];
     for w in 0..W {
         let at = line.wrapping_add(w * LANES);
-        // SAFETY: vector `w` of `W`.
+        // SAFETY: the line has `W` vectors (contract above), and `w < W`.
         unsafe {
             let new = simd.fma(k, change.error[w], simd.mul(change.decay, simd.load(at)));
             simd.store(at, new);

@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn keys_tell_apart_where_one_part_ends() {
-        assert_eq!(key(&[b"ab", b"c"]), key(&[b"ab", b"c"]));
+        // Pinned: another key would leave what earlier versions compiled unused.
+        assert_eq!(key(&[b"ab", b"c"]), "43ee655579de01ca739b3f95c1c2d3f4");
         assert_ne!(key(&[b"ab", b"c"]), key(&[b"a", b"bc"]));
         assert_eq!(key(&[]).len(), 32);
     }

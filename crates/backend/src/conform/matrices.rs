@@ -127,8 +127,8 @@ pub fn random_matrix(
                     let blocks = rows * cols / SUPERBLOCK;
                     let groups = Nesting::new(group).groups();
                     let signed = !matches!(codes, Codes::Uint { .. });
-                    let scales = random_nested(rng, [blocks, groups], 1.5 * spread, signed);
-                    [scales, random_nested(rng, [blocks, groups], -0.75, false)]
+                    let scales = random_nested(rng, blocks, groups, 1.5 * spread, signed);
+                    [scales, random_nested(rng, blocks, groups, -0.75, false)]
                 }
             };
             let offsets = if offset { offsets } else { Vec::new() };
@@ -140,7 +140,8 @@ pub fn random_matrix(
 /// Superblocks of numbers near `centre`; where `signed`, of every i8 with a half that leaves them below it.
 fn random_nested(
     rng: &mut Rng,
-    [blocks, groups]: [usize; 2],
+    blocks: usize,
+    groups: usize,
     centre: f32,
     signed: bool,
 ) -> Vec<u8> {

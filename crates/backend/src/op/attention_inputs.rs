@@ -3,7 +3,7 @@
 use crate::op::CacheLayout;
 use crate::{Access, OpDesc, View, WeightId};
 
-/// Turns queries in place, and writes keys and values to their places in the cache.
+/// Rotates queries in place, and writes keys and values to their places in the cache.
 ///
 /// # Math
 /// Per head, an optional norm: `x / sqrt(mean(x²) + eps) · weight`. Then, of queries and keys, the first `rotary` dims
@@ -12,7 +12,7 @@ use crate::{Access, OpDesc, View, WeightId};
 pub struct AttentionInputs {
     /// `[rows, rotary]` from [`RopeTable`](crate::op::RopeTable).
     pub table: View,
-    /// Dims that turn; even, at most `head_dim`.
+    /// Dims that are rotated; even, at most `head_dim`.
     pub rotary: usize,
     /// Width of a head.
     pub head_dim: usize,
@@ -38,7 +38,7 @@ pub struct Queries {
     pub q: View,
     /// Heads per row.
     pub heads: usize,
-    /// Norm before the turn.
+    /// Norm before the rotation.
     pub norm: Option<HeadNorm>,
 }
 
@@ -47,9 +47,9 @@ pub struct Queries {
 pub struct NewKeys {
     /// `[rows, kv_heads, head_dim]`.
     pub k: View,
-    /// `[rows, kv_heads, head_dim]`; may be those of `k`, as they are before norm and turn.
+    /// `[rows, kv_heads, head_dim]`; may be those of `k`, as they are before norm and rotation.
     pub v: View,
-    /// Norm of keys before the turn.
+    /// Norm of keys before the rotation.
     pub k_norm: Option<HeadNorm>,
     /// Norm of values.
     pub v_norm: Option<HeadNorm>,
@@ -85,7 +85,7 @@ impl AttentionInputs {
         };
         desc.f32("table", self.table, Access::Read, rows * rotary);
         if let Some(queries) = self.queries {
-            queries.describe(desc, rows, [rotary, head_dim]);
+            queries.describe(desc, rows, rotary, head_dim);
         }
         if let Some(keys) = self.keys {
             desc.require(keys.layout.head_dim == head_dim, "a cache of heads of another width");
@@ -103,7 +103,7 @@ impl HeadNorm {
 }
 
 impl Queries {
-    fn describe(self, desc: &mut OpDesc<'_>, rows: usize, [rotary, head_dim]: [usize; 2]) {
+    fn describe(self, desc: &mut OpDesc<'_>, rows: usize, rotary: usize, head_dim: usize) {
         desc.require(self.heads > 0, "queries of no heads");
         let numbers = rows * self.heads * head_dim;
         let rotated = rows * self.heads * rotary.min(head_dim);

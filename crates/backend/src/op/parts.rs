@@ -57,7 +57,7 @@ fn outs(parts: &mut [Option<LinearPart>]) -> impl Iterator<Item = OperandView<'_
     parts.iter_mut().flatten().map(|part| by_row(&mut part.out))
 }
 
-/// All views, in the order in which the operation's desc lists them.
+/// All views, in the order in which the operation's description lists them.
 pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
     match op {
         Op::Embed(op) => vec![by_row(&mut op.ids), by_row(&mut op.out)],

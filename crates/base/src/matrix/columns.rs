@@ -32,7 +32,7 @@ impl Matrix {
                 }
                 let select = |plane: &Bytes| match scale {
                     ScaleKind::Float(float) => {
-                        repeat_groups(plane, self.rows, ranges, [group, unit], float.size())
+                        repeat_groups(plane, self.rows, ranges, group, unit, float.size())
                     }
                     ScaleKind::Nested => {
                         gather(plane, self.rows, ranges, |c| self.format.row_scale_bytes(c))
@@ -113,7 +113,8 @@ fn repeat_groups(
     plane: &Bytes,
     rows: usize,
     ranges: &[Range<usize>],
-    [group, unit]: [usize; 2],
+    group: usize,
+    unit: usize,
     size: usize,
 ) -> Bytes {
     let stride = plane.len().checked_div(rows).unwrap_or(0);

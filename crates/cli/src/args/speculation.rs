@@ -12,8 +12,8 @@ pub(crate) struct SpeculationArgs {
     pub(crate) draft: Depth,
 
     /// What becomes of drafts by the model's own MTP head
-    #[arg(long, value_enum, default_value_t = Mtp::Verified)]
-    pub(crate) mtp: Mtp,
+    #[arg(long, value_enum, default_value_t = MtpChoice::Verified)]
+    pub(crate) mtp: MtpChoice,
 
     /// Draft from the text itself where a run of tokens repeats; needs no MTP head
     #[arg(long, value_enum, default_value_t = Switch::On)]
@@ -35,7 +35,7 @@ pub(crate) struct DraftVocabularyArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mtp {
+pub(crate) enum MtpChoice {
     /// Checked by the model: the text is exactly the same, only sooner
     Verified,
     /// Taken unchecked: faster and lossy, the text is not what the model would say
@@ -53,7 +53,7 @@ pub(crate) enum Switch {
 impl Default for SpeculationArgs {
     fn default() -> Self {
         let vocabulary = DraftVocabularyArgs { draft_vocabulary: DraftVocabulary::Auto };
-        Self { draft: Depth::Auto, mtp: Mtp::Verified, ngram: Switch::On, vocabulary }
+        Self { draft: Depth::Auto, mtp: MtpChoice::Verified, ngram: Switch::On, vocabulary }
     }
 }
 
@@ -61,9 +61,9 @@ impl SpeculationArgs {
     /// The same as the library has it.
     pub(crate) fn drafting(&self) -> Drafting {
         let mtp = match self.mtp {
-            Mtp::Verified => MtpUse::Verified,
-            Mtp::Optimistic => MtpUse::Optimistic,
-            Mtp::Off => MtpUse::Off,
+            MtpChoice::Verified => MtpUse::Verified,
+            MtpChoice::Optimistic => MtpUse::Optimistic,
+            MtpChoice::Off => MtpUse::Off,
         };
         let (ngram, vocabulary) = (self.ngram == Switch::On, self.vocabulary.draft_vocabulary);
         Drafting { depth: self.draft, mtp, ngram, vocabulary }

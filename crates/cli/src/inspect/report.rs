@@ -141,7 +141,7 @@ impl Architecture {
             hidden: spec.hidden,
             vocabulary: spec.vocabulary,
             max_positions: spec.max_positions,
-            rotary_dims: spec.ropes.iter().map(|rope| rope.turning()).collect(),
+            rotary_dims: spec.ropes.iter().map(|rope| rope.rotated_dims()).collect(),
             tied_embeddings: spec.tied,
         }
     }

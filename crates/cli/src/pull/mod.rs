@@ -15,7 +15,7 @@ use bar::Bar;
 use forerun_hub::{DownloadPlan, DownloadRequest, Hub, HubError, HubSettings, RepoId, RepoPart};
 use forerun_model::ModelError;
 use forerun_weights::Checkpoint;
-use report::{MtpReport, Report};
+use report::{MtpReport, PullReport};
 
 pub(crate) fn pull(args: &PullArgs) -> anyhow::Result<Outcome> {
     if args.mtp_only && args.model.file.is_some() {
@@ -95,7 +95,7 @@ fn show(
 ) -> anyhow::Result<()> {
     let mtp = opened.map(|opened| MtpReport::new(opened, plan));
     if args.json {
-        return terminal::show_json(&Report::new(plan, downloaded, mtp));
+        return terminal::show_json(&PullReport::new(plan, downloaded, mtp));
     }
     if args.dry_run {
         return Ok(terminal::show(&report::page(plan))?);

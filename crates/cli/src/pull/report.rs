@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// `--json`.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct PullReport {
     repo: String,
     revision: String,
     commit: String,
@@ -43,7 +43,7 @@ pub(super) struct MtpReport {
     repos: Vec<RepoId>,
 }
 
-impl Report {
+impl PullReport {
     pub(super) fn new(plan: &DownloadPlan, downloaded_bytes: u64, mtp: Option<MtpReport>) -> Self {
         let file = |file: &forerun_hub::PlannedFile| FileReport {
             name: file.name.clone(),

@@ -1,7 +1,7 @@
 //! The chat at a terminal.
 //!
-//! With a chat template the library remembers the conversation and keeps its state on the device. Without one each line is
-//! continued as it stands and nothing is remembered.
+//! With a chat template the library remembers the conversation and keeps its state on the device. Without one each line
+//! is continued as it stands and nothing is remembered.
 
 use super::command::{Command, HELP};
 use crate::answer::{line, sampling_line, show_answer};

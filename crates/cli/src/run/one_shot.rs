@@ -32,7 +32,7 @@ pub(super) fn run(args: &RunArgs, plan: Plan) -> anyhow::Result<Outcome> {
     show_answer(&mut stream, &mut show)?;
     let answer = stream.answer()?;
     if args.json {
-        terminal::show_json(&Report::new(&model, load_s, kind, &sampling, &answer))?;
+        terminal::show_json(&RunReport::new(&model, load_s, kind, &sampling, &answer))?;
     } else {
         finish_text(&model, &answer, &sampled)?;
     }
@@ -53,7 +53,7 @@ fn finish_text(model: &Model, answer: &Answer, sampled: &str) -> anyhow::Result<
 
 /// The answer as JSON.
 #[derive(Serialize)]
-struct Report<'a> {
+struct RunReport<'a> {
     text: Option<&'a str>,
     token_ids: &'a [Token],
     finish_reason: &'a str,
@@ -70,7 +70,7 @@ struct Report<'a> {
     memory: MemoryReport,
 }
 
-impl<'a> Report<'a> {
+impl<'a> RunReport<'a> {
     fn new(
         model: &'a Model,
         load_s: f64,

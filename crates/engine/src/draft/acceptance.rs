@@ -1,8 +1,7 @@
 //! How likely drafts are to be accepted, by position in the round.
 //!
-//! One estimator for one sequence and for all: counts of outcomes that fade with every round, on top of an expectation.
-//! A position that is no longer tried so returns to what is expected of it, and can be tried again after an unlucky
-//! start.
+//! One estimator serves one sequence and all of them: counts of outcomes that decay with every round, on top of a
+//! prior. So a position that is no longer tried returns to its prior, and can be tried again after an unlucky start.
 
 use super::MAX_DEPTH;
 use super::tuning::Tuning;
@@ -11,14 +10,14 @@ use crate::sequence::DraftSource;
 /// Chance of acceptance by position, given that the drafts before it were accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acceptance {
-    /// What is expected of a position without outcomes: a chance, or none where it follows from the position before it.
+    /// The prior of a position without outcomes: a chance, or none where it follows from the position before it.
     expected: [Option<f32>; MAX_DEPTH],
-    /// Faded counts of outcomes.
+    /// Decayed counts of outcomes.
     accepted: [f32; MAX_DEPTH],
     tried: [f32; MAX_DEPTH],
     /// Rounds that an outcome is remembered.
     memory: f32,
-    /// Of `chance`, made anew when an outcome is taken: a decision asks for many.
+    /// Cached results of `chance`, recomputed when an outcome is recorded: a decision asks for many.
     chance: [f32; MAX_DEPTH],
     tuning: Tuning,
 }
@@ -37,7 +36,7 @@ impl Acceptance {
     }
 
     /// Of drafts that cannot be rejected.
-    pub(crate) fn certain() -> Self {
+    pub(crate) fn always_accepted() -> Self {
         Self::expecting([Some(1.0); MAX_DEPTH], 1.0, Tuning::DEFAULT)
     }
 
@@ -48,7 +47,7 @@ impl Acceptance {
         this
     }
 
-    /// Takes the outcome of a round. One without drafts tells nothing, but what was known gets older.
+    /// Records the outcome of a round. One without drafts tells nothing, but what was known decays.
     pub(crate) fn note(&mut self, drafted: usize, accepted: usize) {
         let keep = 1.0 - 1.0 / self.memory;
         for k in 0..MAX_DEPTH {
@@ -77,8 +76,7 @@ impl Acceptance {
         self.chance[k.min(MAX_DEPTH - 1)]
     }
 
-    /// The same if what is not known turned out well: near the chance where outcomes are many, near certainty where
-    /// they are few or long ago.
+    /// An optimistic chance: near the estimate where outcomes are many, near 1 where they are few or long ago.
     pub(crate) fn hope(&self, k: usize) -> f32 {
         let k = k.min(MAX_DEPTH - 1);
         self.chance[k] + (1.0 - self.chance[k]) / (1.0 + self.tried[k])
@@ -103,7 +101,7 @@ impl AcceptanceBySource {
         Self { head: Acceptance::like(&shared.head), text: Acceptance::like(&shared.text) }
     }
 
-    /// Takes the outcome of a round. What a constraint forces is accepted always and tells nothing.
+    /// Records the outcome of a round. Drafts that a constraint forces are always accepted and tell nothing.
     pub(crate) fn note(&mut self, source: DraftSource, drafted: usize, accepted: usize) {
         match source {
             DraftSource::Head => self.head.note(drafted, accepted),
@@ -115,14 +113,14 @@ impl AcceptanceBySource {
 
 #[cfg(test)]
 impl Acceptance {
-    /// Takes the outcome of one position, by itself.
+    /// Records the outcome of one position, by itself.
     pub(super) fn note_position(&mut self, k: usize, accepted: bool) {
         self.tried[k] += 1.0;
         self.accepted[k] += if accepted { 1.0 } else { 0.0 };
         self.fill();
     }
 
-    /// Lets what is known get older without a change of the chances.
+    /// Lets counts decay without a change of the chances.
     pub(super) fn fade(&mut self, keep: f32) {
         self.tried.iter_mut().for_each(|tried| *tried *= keep);
     }

@@ -6,7 +6,7 @@ use crate::{Admission, DraftEntry, Engine, EngineError, Runner, SampleSpec};
 use forerun_base::{LeaseId, Token};
 use std::time::{Duration, Instant};
 
-/// A prime that takes neighbours far apart in a vocabulary.
+/// A prime that spreads consecutive ids over a vocabulary.
 const SPREAD: usize = 7919;
 /// Draft passes that are timed together: the first alone, and with others behind it.
 const CHAINS: [usize; 2] = [1, 3];
@@ -29,8 +29,8 @@ impl<R: Runner> Engine<R> {
         done
     }
 
-    /// Steps to warm caches and threads and to touch the memory of all leases, then as many priced ones as the time
-    /// allows, up to three of each and one at least.
+    /// First untimed steps that warm caches and threads and touch the memory of all leases, then timed ones: up to
+    /// three of each kind as the time allows, at least one.
     fn time_steps(
         &mut self,
         leases: &[LeaseId],

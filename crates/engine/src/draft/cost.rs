@@ -13,19 +13,19 @@ const CONTEXTS: [usize; 5] = [0, 1 << 10, 1 << 12, 1 << 14, 1 << 16];
 /// Bands of prices: what was timed at load, then one for each of [`CONTEXTS`].
 pub(crate) const BANDS: usize = CONTEXTS.len() + 1;
 
-/// A time that was taken a number of times.
+/// A time that was measured some number of times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Price {
     /// 0 is unknown.
     seconds: f32,
     times: u32,
-    /// When it was last taken, in steps.
+    /// When it was last measured, in steps.
     taken: u32,
 }
 
 impl Price {
-    /// Takes a time: a mean at first, since among many prices that were taken once the lowest is a lucky one, and
-    /// later one that follows the cost as it drifts.
+    /// Records a time: a mean at first, since the lowest of many prices that were measured once is a lucky one; later
+    /// an average that follows the cost as it drifts.
     pub(crate) fn note(&mut self, seconds: f32, tuning: &Tuning) {
         self.times = self.times.saturating_add(1);
         let memory = if seconds < self.seconds { tuning.fall } else { tuning.rise };
@@ -34,13 +34,13 @@ impl Price {
         self.seconds += weight * (seconds.min(most) - self.seconds);
     }
 
-    /// Takes a time at load, where the first ones touch memory for the first time: the least is the truest.
+    /// Records a time at load. The first runs touch memory for the first time, so the least is nearest the truth.
     fn note_least(&mut self, seconds: f32) {
         self.seconds = if self.is_known() { self.seconds.min(seconds) } else { seconds };
         self.times = 1;
     }
 
-    /// Seconds, where any were taken.
+    /// Seconds, where any were measured.
     pub(crate) fn known(&self) -> Option<f32> {
         self.is_known().then_some(self.seconds)
     }
@@ -56,7 +56,7 @@ pub(crate) struct RoundCosts {
     /// Times of a step by band and rows (index 0: one row). Band 0 holds what was timed at load, for
     /// proportions until requests tell; the others follow [`CONTEXTS`].
     measured: [Vec<Price>; BANDS],
-    /// The same in seconds and without gaps, made anew when a time is taken: a decision asks for many prices.
+    /// The same in seconds and without gaps, recomputed when a time is recorded: a decision asks for many prices.
     step: [Vec<f32>; BANDS],
     /// Work of a step by rows, as far as the network tells.
     work: Vec<f32>,
@@ -84,7 +84,7 @@ impl RoundCosts {
         }
     }
 
-    /// Takes the time of a step at load.
+    /// Records the time of a step at load.
     pub(crate) fn note_calibration(&mut self, rows: usize, time: Duration) {
         if let Some(price) = rows.checked_sub(1).and_then(|i| self.measured[0].get_mut(i)) {
             price.note_least(time.as_secs_f32());
@@ -92,7 +92,7 @@ impl RoundCosts {
         }
     }
 
-    /// Takes the time of a step that only decoded, at the longest `context` in it.
+    /// Records the time of a step that only decoded, at the longest `context` in it.
     pub(crate) fn note_step(&mut self, rows: usize, context: usize, time: Duration) {
         let first = band(context);
         self.steps = self.steps.wrapping_add(1);
@@ -122,7 +122,7 @@ impl RoundCosts {
                 (below, above) = (above, next_known(measured, at + 1));
             }
             step[at] = match shorter {
-                None => between(measured, at, [below, above], |at| self.work[at]),
+                None => between(measured, at, below, above, |at| self.work[at]),
                 Some(shorter) => {
                     let near = match (below, above) {
                         (Some(b), Some(a)) if at - b > a - at => Some(a),
@@ -134,7 +134,7 @@ impl RoundCosts {
         }
     }
 
-    /// Takes the time of a chain at load.
+    /// Records the time of a chain at load.
     pub(crate) fn note_chain_calibration(&mut self, entries: usize, passes: usize, time: Duration) {
         if passes == 0 || !(1..=self.first_pass.len()).contains(&entries) {
             return;
@@ -151,8 +151,7 @@ impl RoundCosts {
         }
     }
 
-    /// Takes the time of a chain. What it took more or less than was thought belongs to all of its passes in
-    /// proportion.
+    /// Records the time of a chain. What it took more or less than predicted is spread over its passes in proportion.
     pub(crate) fn note_chain(&mut self, made: &DraftTokens, time: Duration) {
         let (entries, passes, drafts) = (made.drafting(), made.deepest(), made.len());
         if entries == 0 {
@@ -183,7 +182,7 @@ impl RoundCosts {
             entries => {
                 let (at, line) = (entries - 1, |at: usize| 1.0 + self.tuning.row_share * at as f32);
                 let below = prices[..=at].iter().rposition(Price::is_known);
-                between(prices, at, [below, next_known(prices, at)], line)
+                between(prices, at, below, next_known(prices, at), line)
             }
         }
     }
@@ -228,7 +227,8 @@ fn next_known(known: &[Price], from: usize) -> Option<usize> {
 fn between(
     known: &[Price],
     at: usize,
-    [below, above]: [Option<usize>; 2],
+    below: Option<usize>,
+    above: Option<usize>,
     work: impl Fn(usize) -> f32,
 ) -> f32 {
     let seconds = |i: usize| known[i].seconds;

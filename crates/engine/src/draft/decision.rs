@@ -3,12 +3,12 @@
 //! Expected tokens of a round with depth `d` are `1 + a₁ + a₁a₂ + … + a₁…a_d`, where `a_k` is the chance that draft `k`
 //! is accepted when those before it were. The round costs a step of `1 + d` rows and `d` draft passes. The depths of a
 //! batch are raised one draft at a time, the likeliest first, and the best rate on the way wins, 0 included. Going on
-//! past a worse point matters: rows come in stairs on devices with tiles, and a step of 17 rows may cost what one of 32
-//! does.
+//! past a worse point matters: with tiles the cost of rows is a staircase, and a step of 17 rows may cost what one of
+//! 32 does.
 //!
-//! The same search with hoped-for chances finds what would be worth trying. It is tried when the rounds that may be
-//! lost to trying ([`Tuning::exploration`]) allow it. Everything here is a function of its arguments; times decide how
-//! fast the text comes, never which.
+//! Exploration: the same search with optimistic chances finds depths worth trying. They are tried as long as the rounds
+//! that may be lost to exploration ([`Tuning::exploration`]) allow it. Everything here is a function of its arguments;
+//! times decide how fast the text comes, never which.
 
 use super::MAX_DEPTH;
 use super::acceptance::Acceptance;
@@ -60,12 +60,12 @@ impl Candidate {
     }
 }
 
-/// What is taken for the chance of a draft.
+/// Which chances a search goes by.
 #[derive(Clone, Copy, Debug)]
 enum Outlook {
-    /// What outcomes say.
+    /// Those that outcomes say.
     Expected,
-    /// What is possible beside them. Drafts are raised to one more than twice the depth that is expected to pay at
+    /// Optimistic ones. Drafts are raised to one more than twice the depth that is expected to pay at
     /// most: a first draft where none does, and past a stair where some do.
     Hoped,
 }
@@ -120,8 +120,8 @@ pub(crate) fn decide(
 ) -> f32 {
     let search = Search { costs, shape, sequences: shape.others + candidates.len(), tuning };
     candidates.iter_mut().for_each(|candidate| candidate.depth = candidate.least);
-    // A batch that drafts never times a round without drafts, and if that were thought too expensive nothing would put
-    // it right. So it is timed before the first drafts, and again when that was long ago.
+    // A batch that always drafts never times a round without drafts; if that were priced too high, nothing would
+    // correct it. So such a round is timed before the first drafts, and again when that was long ago.
     let timed = costs.knows(search.sequences, band(shape.context));
     if search.sequences > 1 && !timed {
         return 0.0;
@@ -195,8 +195,8 @@ impl Search<'_> {
         (Round { tokens, seconds: step + drafting }, entries)
     }
 
-    /// Takes deeper drafts than are expected to pay, where they would if what is not known turned out well, and where
-    /// the credit covers what they are expected to lose; returns that.
+    /// Explores: chooses deeper drafts than are expected to pay, where they would at optimistic chances and the credit
+    /// covers the expected loss; returns that loss.
     fn explore(&self, candidates: &mut [Candidate], credit: f32) -> f32 {
         self.raise(candidates, Outlook::Hoped);
         let deeper = |c: &Candidate| c.best.max(c.depth);
@@ -211,7 +211,7 @@ impl Search<'_> {
         let (expected, _) = self.round(candidates, |c| c.depth, Outlook::Expected);
         let (tried, _) = self.round(candidates, deeper, Outlook::Expected);
         let lost = (tried.seconds - tried.tokens / expected.rate()) / expected.seconds;
-        // A loss that is no number is none that can be afforded.
+        // A loss that is NaN cannot be afforded.
         if lost.is_nan() || lost > credit {
             return 0.0;
         }

@@ -31,7 +31,7 @@ impl Depth {
     /// Drafts a round may hold.
     pub const fn max_drafts(self) -> usize {
         match self {
-            // Deeper drafts are right too rarely to be worth their log.
+            // Deeper drafts are accepted too rarely to be worth their log.
             Self::Auto => 8,
             Self::Fixed(depth) => depth,
         }
@@ -51,7 +51,7 @@ pub enum DraftVocabulary {
 }
 
 impl DraftVocabulary {
-    /// The frequent tokens of a vocabulary: no fewer, of which a head is cheap beside its block, and no more.
+    /// Bounds of the frequent tokens: with fewer, the head is cheap beside its block already; more save too little.
     const FREQUENT: [usize; 2] = [1 << 12, 1 << 15];
     /// Tokens of the latest text that are looked at.
     const LATEST: usize = 256;

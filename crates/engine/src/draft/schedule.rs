@@ -117,7 +117,7 @@ impl Scheduler {
         let sequence = &self.sequences[at];
         let window = self.limits.hidden_window();
         match sequence.standing {
-            Standing::Retained(_) if !sequence.park => window,
+            Standing::Retained(_) if !sequence.retain => window,
             Standing::Running(_) if sequence.is_answering() => {
                 let first = plan.entries.iter().all(|entry| entry.depth > 0);
                 let all = window - window.min(self.max_drafts() + 1);
@@ -151,7 +151,7 @@ impl Scheduler {
             if !drafting.drafts.is_empty() {
                 drafting.source = DraftSource::Constraint;
                 let limit = drafting.drafts.len();
-                return Some(sized(Candidate::new(Acceptance::certain(), limit, true)));
+                return Some(sized(Candidate::new(Acceptance::always_accepted(), limit, true)));
             }
         }
         let agreed = drafting.text.draft(tokens, limit, &mut drafting.drafts);

@@ -365,7 +365,7 @@ fn a_parked_sequence_publishes_what_it_says() {
         let mut engine =
             engine(name, Device::Tuned, &Settings { sequences: 2, ..settings(64, CACHE) });
         let text = babble(150, 373);
-        let seq = engine.submit(crate::common::parked(text.clone(), 8)).expect("accepted");
+        let seq = engine.submit(crate::common::retained(text.clone(), 8)).expect("accepted");
         let first = finish(&mut engine).remove(0).0;
         let more = babble(90, 373);
         engine.resume(seq, Request::greedy(more.clone(), 8)).expect("resumed");

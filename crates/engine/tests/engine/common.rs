@@ -128,8 +128,8 @@ pub(crate) fn score(engine: &mut Engine<ModelRunner>, tokens: &[Token]) -> Vec<f
 }
 
 /// A greedy request whose state stays.
-pub(crate) fn parked(prompt: Vec<Token>, max_tokens: usize) -> Request {
-    Request { park: true, ..Request::greedy(prompt, max_tokens) }
+pub(crate) fn retained(prompt: Vec<Token>, max_tokens: usize) -> Request {
+    Request { retain: true, ..Request::greedy(prompt, max_tokens) }
 }
 
 /// A runner driven span by span, without a scheduler: for what only a test would do.

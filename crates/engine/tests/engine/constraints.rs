@@ -268,7 +268,7 @@ fn a_constraint_that_fails_ends_its_own_answer_only() {
                 let constraint = pattern.clone().map(|p| Box::new(p) as Box<dyn Constraint>);
                 let request = Request {
                     constraint,
-                    park: *len < 20,
+                    retain: *len < 20,
                     depth: Depth::Fixed(4),
                     ..Request::greedy(prompt(name, 9), 20)
                 };
@@ -362,7 +362,7 @@ fn a_complete_answer_can_be_continued() {
     let request = Request {
         constraint: Some(Box::new(pattern)),
         depth: Depth::Fixed(4),
-        park: true,
+        retain: true,
         ..Request::greedy(prompt(name, 15), 50)
     };
     let id = engine.submit(request).expect("accepted");

@@ -1,6 +1,6 @@
 //! Every golden checkpoint: logits, greedy text and state as the reference implementations have them.
 
-use crate::common::{Device, engine, finish, parked, remembered, score};
+use crate::common::{Device, engine, finish, remembered, retained, score};
 use forerun_base::{DType, LeaseId};
 use forerun_engine::{Engine, ModelRunner, Settings};
 use forerun_testkit::tolerance::assert_close;
@@ -40,7 +40,7 @@ fn logits_and_greedy_text_match_on_every_device() {
                     }
                     Device::Plain | Device::Recorded => {}
                 }
-                engine.submit(parked(prompt.clone(), 32)).expect("accepted");
+                engine.submit(retained(prompt.clone(), 32)).expect("accepted");
                 let (text, _) = finish(&mut engine).remove(0);
                 assert_eq!(text, golden.tokens("greedy.ids"), "{what}");
             }
@@ -71,7 +71,7 @@ fn state_matches_after_the_prompt_and_after_the_text() {
             for (tokens, when) in [(1, "state"), (32, "state_end")] {
                 let golden = Golden::open(name);
                 let mut engine = engine(name, device, &settings(DType::F32));
-                engine.submit(parked(golden.tokens("input_ids"), tokens)).expect("accepted");
+                engine.submit(retained(golden.tokens("input_ids"), tokens)).expect("accepted");
                 finish(&mut engine);
                 check_state(&golden, &mut engine, when, &format!("{name} on {device:?}"));
             }

@@ -188,7 +188,7 @@ fn a_continued_sequence_equals_a_cold_one() {
     for name in MODELS {
         let tokens = prompt(name, 50);
         let mut warm = engine(name, Device::Tuned, &settings(16, DType::F16));
-        let seq = warm.submit(crate::common::parked(tokens[..20].to_vec(), 6)).expect("accepted");
+        let seq = warm.submit(crate::common::retained(tokens[..20].to_vec(), 6)).expect("accepted");
         let first = finish(&mut warm).remove(0).0;
         warm.resume(seq, Request::greedy(tokens[20..40].to_vec(), 8)).expect("resumed");
         let continued = finish(&mut warm).remove(0).0;

@@ -3,7 +3,7 @@
 //! is as long as the context.
 
 use crate::common::{
-    ByHand, Device, babble, built, engine, finish, golden_runner, parked, remembered, score,
+    ByHand, Device, babble, built, engine, finish, golden_runner, remembered, retained, score,
 };
 use forerun_base::{DType, LeaseId, Token};
 use forerun_engine::{Depth, Engine, ModelRunner, Request, Sampling, Settings, Speculation};
@@ -170,13 +170,13 @@ fn a_parked_ring_goes_on_where_it_was() {
         let settings = Settings { sequences: 2, ..settings(48, DType::F16) };
         let mut warm = engine(name, Device::Tuned, &settings);
         let mut so_far = tokens[..150].to_vec();
-        let seq = warm.submit(parked(so_far.clone(), 10)).expect("accepted");
+        let seq = warm.submit(retained(so_far.clone(), 10)).expect("accepted");
         so_far.extend(finish(&mut warm).remove(0).0);
         for more in [&tokens[150..280], &tokens[280..290], &tokens[290..360]] {
-            // Somebody else uses the other lease while this one is parked.
+            // Somebody else uses the other lease while this one is retained.
             warm.submit(Request::greedy(babble(200, 300), 3)).expect("accepted");
             finish(&mut warm);
-            warm.resume(seq, parked(more.to_vec(), 10)).expect("resumed");
+            warm.resume(seq, retained(more.to_vec(), 10)).expect("resumed");
             so_far.extend_from_slice(more);
             let text = finish(&mut warm).remove(0).0;
             let mut cold = engine(name, Device::Tuned, &unbroken(DType::F16));

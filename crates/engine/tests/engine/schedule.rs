@@ -10,7 +10,7 @@ use forerun_model::Limits;
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Picks `position of the token % 50` and checks what every plan must keep.
+/// Samples `position of the token % 50` and checks what every plan must keep.
 pub(crate) struct CountingRunner {
     limits: Limits,
     fails_at: Option<usize>,
@@ -222,8 +222,8 @@ fn a_pick_that_its_constraint_does_not_allow_is_no_text_and_ends_its_answer_only
     for drafts in [0, 4] {
         let mut engine = engine(limits(2, 16, drafts), None);
         let constraint: Option<Box<dyn Constraint>> = Some(Box::new(Never));
-        let park = true;
-        let bound = Request { constraint, park, ..Request::greedy(vec![1; 4], 10) };
+        let retain = true;
+        let bound = Request { constraint, retain, ..Request::greedy(vec![1; 4], 10) };
         let bound = engine.submit(bound).expect("fits");
         let free = engine.submit(Request::greedy(vec![1; 4], 10)).expect("fits");
         let mut events = Vec::new();

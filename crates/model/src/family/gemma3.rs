@@ -2,7 +2,7 @@
 
 use super::{check_heads, only_gelu, tied, windowed_layers};
 use crate::config::Config;
-use crate::rope::RopeSource;
+use crate::rope::{RopeDefaults, RopeSource};
 use crate::{
     AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, Placeholders,
     RopeSpec,
@@ -71,12 +71,13 @@ fn ropes(config: &Config<'_>, head_dim: usize) -> Result<Vec<RopeSpec>, ModelErr
     let parameters = config.section("rope_parameters");
     let section = |kind: &str| parameters.as_ref().and_then(|p| p.section(kind));
     let windowed = match section("sliding_attention") {
-        Some(section) => RopeSource::section(config, Some(section)).read(head_dim, [1e4, 1.0])?,
+        Some(section) => RopeSource::section(config, Some(section))
+            .read(head_dim, RopeDefaults { theta: 1e4, fraction: 1.0 })?,
         None => RopeSpec::new(head_dim, config.positive("rope_local_base_freq", Some(1e4))?),
     };
     let whole = match section("full_attention") {
         Some(section) => RopeSource::section(config, Some(section)),
         None => RopeSource::of(config),
     };
-    Ok(vec![windowed, whole.read(head_dim, [1e6, 1.0])?])
+    Ok(vec![windowed, whole.read(head_dim, RopeDefaults { theta: 1e6, fraction: 1.0 })?])
 }

@@ -4,7 +4,7 @@
 use super::llama::experts;
 use super::{check_heads, only_gelu, tied};
 use crate::config::Config;
-use crate::rope::RopeSource;
+use crate::rope::{RopeDefaults, RopeSource};
 use crate::{
     AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, PerLayerSpec,
     Placeholders, RopeSpec, Values,
@@ -141,13 +141,13 @@ impl Gemma4<'_> {
 
     pub(super) fn ropes(&self) -> Result<Vec<RopeSpec>, ModelError> {
         let parameters = self.config.section("rope_parameters");
-        let rope = |kind: &str, windowed: bool, defaults: [f64; 2]| {
+        let rope = |kind: &str, windowed: bool, defaults: RopeDefaults| {
             let section = parameters.as_ref().and_then(|p| p.section(kind));
             RopeSource::section(self.config, section).read(self.head_dim(windowed)?, defaults)
         };
         Ok(vec![
-            rope("sliding_attention", true, [1e4, 1.0])?,
-            rope("full_attention", false, [1e6, 1.0])?,
+            rope("sliding_attention", true, RopeDefaults { theta: 1e4, fraction: 1.0 })?,
+            rope("full_attention", false, RopeDefaults { theta: 1e6, fraction: 1.0 })?,
         ])
     }
 

@@ -2,7 +2,7 @@
 
 use super::{check_heads, layer_types, only_silu};
 use crate::config::Config;
-use crate::rope::RopeSource;
+use crate::rope::{RopeDefaults, RopeSource};
 use crate::{
     AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, Placeholders,
     ShortConvSpec,
@@ -55,7 +55,9 @@ pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, Model
         embed_scale: 1.0,
         logit_cap: None,
         activation: Activation::Silu,
-        ropes: vec![RopeSource::of(config).read(head_dim, [1e6, 1.0])?],
+        ropes: vec![
+            RopeSource::of(config).read(head_dim, RopeDefaults { theta: 1e6, fraction: 1.0 })?,
+        ],
         layers: attends.into_iter().map(layer).collect(),
         per_layer: None,
         drafter: None,

@@ -2,7 +2,7 @@
 
 use super::{check_heads, no_sliding_window, only_silu};
 use crate::config::Config;
-use crate::rope::RopeSource;
+use crate::rope::{RopeDefaults, RopeSource};
 use crate::{
     AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, MoeSpec,
     Placeholders,
@@ -47,7 +47,9 @@ pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, Model
         embed_scale: 1.0,
         logit_cap: None,
         activation: Activation::Silu,
-        ropes: vec![RopeSource::of(config).read(head_dim, [1e4, 1.0])?],
+        ropes: vec![
+            RopeSource::of(config).read(head_dim, RopeDefaults { theta: 1e4, fraction: 1.0 })?,
+        ],
         layers: (0..config.layers("num_hidden_layers")?).map(layer).collect::<Result<_, _>>()?,
         per_layer: None,
         drafter: None,

@@ -4,7 +4,7 @@
 use super::llama::{experts, is_sparse};
 use super::{check_heads, layer_types, no_sliding_window, only_silu, tied};
 use crate::config::Config;
-use crate::rope::RopeSource;
+use crate::rope::{RopeDefaults, RopeSource};
 use crate::{
     AttentionSpec, DeltaSpec, DrafterSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError,
     ModelSpec, MoeSpec, Placeholders,
@@ -50,7 +50,10 @@ pub(super) fn read(
         embed_scale: 1.0,
         logit_cap: None,
         activation: Activation::Silu,
-        ropes: vec![RopeSource::of(config).read(attention.head_dim, [1e4, 0.25])?],
+        ropes: vec![
+            RopeSource::of(config)
+                .read(attention.head_dim, RopeDefaults { theta: 1e4, fraction: 0.25 })?,
+        ],
         layers: (0..layers).map(|i| block(attends[i], i)).collect::<Result<_, _>>()?,
         per_layer: None,
         drafter: has_mtp.then(|| block(true, layers)).transpose()?.map(DrafterSpec::Head),

@@ -1,15 +1,15 @@
-//! Rotary frequencies: which dims turn, how fast, and the rules that stretch them to longer contexts.
+//! Rotary frequencies: which dims are rotated, how fast, and the rules that stretch them to longer contexts.
 
 mod read;
 mod rule;
 
-pub(crate) use read::RopeSource;
+pub(crate) use read::{RopeDefaults, RopeSource};
 pub use rule::{RopeRule, RopeScale};
 
-/// Which dims turn, and how fast.
+/// Which dims are rotated, and how fast.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeSpec {
-    /// Dims of a head that turn, from the first.
+    /// Dims of a head in rotated pairs, from the first.
     pub rotary: usize,
     /// Radians per position of each pair, `rotary / 2` numbers; zero for a pair that stands still.
     pub inv_freq: Vec<f32>,
@@ -34,8 +34,8 @@ impl RopeSpec {
         self
     }
 
-    /// Dims of a head that really turn.
-    pub fn turning(&self) -> usize {
+    /// Dims of a head whose angle is not always zero.
+    pub fn rotated_dims(&self) -> usize {
         2 * self.inv_freq.iter().filter(|&&inv| inv != 0.0).count()
     }
 

@@ -5,7 +5,15 @@ use super::{RopeRule, RopeSpec};
 use crate::ModelError;
 use crate::config::Config;
 
-/// Where a config says how heads turn.
+/// What holds where a config says nothing.
+pub(crate) struct RopeDefaults {
+    /// Base of the frequencies.
+    pub(crate) theta: f64,
+    /// How much of a head is rotated.
+    pub(crate) fraction: f64,
+}
+
+/// Where a config says how heads are rotated.
 pub(crate) struct RopeSource<'a> {
     /// The section to look in first: `rope_parameters`, or one layer type's part of it.
     pub(crate) parameters: Option<Config<'a>>,
@@ -61,25 +69,25 @@ impl<'a> RopeSource<'a> {
     pub(crate) fn read(
         &self,
         head_dim: usize,
-        [default_theta, default_fraction]: [f64; 2],
+        defaults: RopeDefaults,
     ) -> Result<RopeSpec, ModelError> {
-        let theta = self.theta(default_theta)?;
-        let fraction = self.fraction(default_fraction)?;
+        let theta = self.theta(defaults.theta)?;
+        let fraction = self.fraction(defaults.fraction)?;
         let section = self.parameters.as_ref().or(self.scaling.as_ref());
         let kind = section.map(kind).transpose()?.unwrap_or("default");
-        let turning = head_dim as f64 * fraction;
+        let rotated = head_dim as f64 * fraction;
         // "Proportional" spreads the powers over the whole head and leaves the rest standing.
         let proportional = kind == "proportional";
-        let rotary = if proportional { head_dim } else { turning as usize };
+        let rotary = if proportional { head_dim } else { rotated as usize };
         if !rotary.is_multiple_of(2) {
-            let problem = format!("turns {rotary} of {head_dim} dims, expected an even number");
+            let problem = format!("rotates {rotary} of {head_dim} dims, expected an even number");
             return Err(self.config.bad("partial_rotary_factor", problem));
         }
         let spec = RopeSpec::new(rotary, theta);
-        let turns = if proportional { (turning / 2.0) as usize } else { rotary / 2 };
+        let pairs = if proportional { (rotated / 2.0) as usize } else { rotary / 2 };
         let Some(section) = section else { return Ok(spec) };
         let rule = rule(section, &self.config, rotary / 2)?;
-        Ok(spec.standing(|pair| pair >= turns || rule.stops(pair)).rescaled(&rule))
+        Ok(spec.standing(|pair| pair >= pairs || rule.stops(pair)).rescaled(&rule))
     }
 }
 

@@ -72,7 +72,7 @@ pub enum RopeRule {
 const STILL: f32 = 1e29;
 
 impl RopeRule {
-    /// Whether the rule says that a pair does not turn at all.
+    /// Whether the rule says that a pair is not rotated at all.
     pub(super) fn stops(&self, pair: usize) -> bool {
         matches!(self, Self::Factors(factors) if factors.get(pair).is_some_and(|&f| f >= STILL))
     }
@@ -96,7 +96,7 @@ impl RopeRule {
                 }
             }
             &Self::Yarn { factor, context, fast, slow, whole, scale } => {
-                let limits = yarn_limits(rotary, theta, context, [fast, slow], whole);
+                let limits = yarn_limits(rotary, theta, context, fast, slow, whole);
                 yarn(inv_freq, factor, limits);
                 return scale.unwrap_or_else(|| yarn_strength(factor, 1.0)) as f32;
             }
@@ -115,14 +115,23 @@ pub(super) fn yarn_strength(factor: f64, m: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * m * factor.ln() + 1.0 }
 }
 
-/// The first pair that is not wholly kept and the first that is wholly divided.
+/// Where YaRN goes over from kept pairs to divided ones.
+struct YarnLimits {
+    /// The first pair that is not wholly kept.
+    low: f64,
+    /// The first that is wholly divided.
+    high: f64,
+}
+
+/// The limits for a model made for `context` positions.
 fn yarn_limits(
     rotary: usize,
     theta: f64,
     context: usize,
-    [fast, slow]: [f64; 2],
+    fast: f64,
+    slow: f64,
     whole: bool,
-) -> [f64; 2] {
+) -> YarnLimits {
     let pair = |turns: f64| {
         let waves = context as f64 / (turns * 2.0 * std::f64::consts::PI);
         rotary as f64 * waves.ln() / (2.0 * theta.ln())
@@ -131,10 +140,10 @@ fn yarn_limits(
     let (low, high) = if whole { (low.floor(), high.ceil()) } else { (low, high) };
     let (low, high) = (low.max(0.0), high.min(rotary as f64 - 1.0));
     // Equal limits would divide by zero below.
-    [low, if high == low { high + 0.001 } else { high }]
+    YarnLimits { low, high: if high == low { high + 0.001 } else { high } }
 }
 
-fn yarn(inv_freq: &mut [f32], factor: f64, [low, high]: [f64; 2]) {
+fn yarn(inv_freq: &mut [f32], factor: f64, YarnLimits { low, high }: YarnLimits) {
     for (i, inv) in inv_freq.iter_mut().enumerate() {
         let ramp = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0) as f32;
         let kept = 1.0 - ramp;

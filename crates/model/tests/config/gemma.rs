@@ -212,7 +212,7 @@ fn the_last_layer_of_gemma4_sees_everything_whatever_layer_types_says() {
 #[test]
 fn proportional_ropes_spread_over_the_head_and_stop_early() {
     let rope = &read(&gemma4_e()).ropes[1];
-    assert_eq!((rope.rotary, rope.turning()), (32, 8), "a quarter of 32 dims");
+    assert_eq!((rope.rotary, rope.rotated_dims()), (32, 8), "a quarter of 32 dims");
     assert_eq!(rope.inv_freq[..4], RopeSpec::new(32, 1e6).inv_freq[..4]);
     assert!(rope.inv_freq[4..].iter().all(|&inv| inv == 0.0), "{:?}", rope.inv_freq);
 }

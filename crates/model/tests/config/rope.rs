@@ -166,7 +166,7 @@ fn pairs_that_stand_still_stay_so_in_a_longer_context() {
         let (_, proportional) = extended(&gemma4_e(), scale);
         let (_, factors) = extended(&by_factors, scale);
         let expected: &RopeSpec = &proportional.ropes[1];
-        assert_eq!(expected.turning(), 8);
+        assert_eq!(expected.rotated_dims(), 8);
         assert_eq!(factors.ropes[1].inv_freq, expected.inv_freq);
     }
 }

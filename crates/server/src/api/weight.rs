@@ -1,8 +1,8 @@
 //! What a JSON text comes to in memory, counted before anything is built of it.
 //!
-//! A parsed object takes a hundred times the bytes of `{}`, so a limit on the bytes of a body alone does not bound what it
-//! takes. One pass over the text counts what allocates: objects, lists, their entries, texts. Whether the text is JSON
-//! at all is the parser's to say; the count is never less than what the parser could have built of it.
+//! A parsed object takes a hundred times the bytes of `{}`, so a limit on the bytes of a body alone does not bound what
+//! it takes. One pass over the text counts what allocates: objects, lists, their entries, texts. Whether the text is
+//! JSON at all is the parser's to say; the count is never less than what the parser could have built of it.
 
 use crate::error::ServerError;
 

@@ -1,4 +1,4 @@
-// TeX as models write it, as MathML data: nodes { tag, text?, children?, attributes? }. What is not known is not guessed at:
+// TeX as models write it, as MathML data: nodes { tag, text?, children?, attributes? }. What is not known is not made up:
 // `parseMath` then answers null, and the page shows the source.
 
 const LETTERS = "alpha α beta β gamma γ delta δ epsilon ϵ varepsilon ε zeta ζ eta η theta θ vartheta ϑ iota ι kappa κ lambda λ mu μ nu ν xi ξ "

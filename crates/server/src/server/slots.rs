@@ -2,8 +2,8 @@
 //!
 //! A connection that has asked nothing yet, or nothing more, costs its client nothing and must not keep others out: the
 //! one that is silent for longest goes first, then the one that sends a body for longest. One that has just come goes
-//! last, so that many slow ones do not cost a quick one its turn, and one that waits for its answer is never dropped. Where all wait for answers, a few more connections are taken for
-//! health checks alone.
+//! last, so that many slow ones do not cost a quick one its turn, and one that waits for its answer is never dropped.
+//! Where all wait for answers, a few more connections are taken for health checks alone.
 
 use crate::service::lock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -94,9 +94,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_peer_that_does_not_read_is_given_up_on() {
         let (ours, theirs) = tokio::io::duplex(4);
-        let mut patient = WriteTimeout::new(ours, Duration::from_millis(10));
-        patient.write_all(b"fits").await.unwrap();
-        let stalled = patient.write_all(b"does not").await.unwrap_err();
+        let mut writer = WriteTimeout::new(ours, Duration::from_millis(10));
+        writer.write_all(b"fits").await.unwrap();
+        let stalled = writer.write_all(b"does not").await.unwrap_err();
         assert_eq!(stalled.kind(), io::ErrorKind::TimedOut);
         drop(theirs);
     }

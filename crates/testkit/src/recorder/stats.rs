@@ -42,14 +42,14 @@ pub struct RecorderStats {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedStats {
     stats: RecorderStats,
     sealed: bool,
 }
 
 /// A handle on a recorder's counts that outlives the move of the recorder into an engine.
 #[derive(Clone, Debug, Default)]
-pub struct RecorderWatch(Arc<Mutex<Shared>>);
+pub struct RecorderWatch(Arc<Mutex<SharedStats>>);
 
 impl RecorderWatch {
     /// A copy of the counts.
@@ -71,7 +71,7 @@ impl RecorderWatch {
     }
 
     // Counts stay true whatever panicked elsewhere, so a poisoned lock is no reason to panic again.
-    fn shared(&self) -> MutexGuard<'_, Shared> {
+    fn shared(&self) -> MutexGuard<'_, SharedStats> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,7 +20,7 @@ const MAX_HELD_SPACE: usize = 64;
 /// A call that has not become certain by then is none.
 const MAX_UNCERTAIN_BYTES: usize = 1 << 20;
 
-/// Reads one answer. See [`super`] for what it looks for.
+/// Reads one answer: finds reasoning and tool calls in it, in the dialect of the model.
 #[derive(Clone, Debug)]
 pub struct AnswerParser {
     thinking: Option<Thinking>,

@@ -207,7 +207,7 @@ impl Instruction {
             }
             // SAFETY: `Amx::detect` emulates only where AVX-512 F, BW, DQ, VL and VNNI and FMA were found.
             Self::Bytes(operands, sign) => unsafe { tiles.multiply_bytes(operands, sign) },
-            // SAFETY: as above.
+            // SAFETY: `Amx::detect` found AVX-512 F, BW, DQ, VL and VNNI and FMA, as for `Bytes`.
             Self::Bf16(operands) => unsafe { tiles.multiply_bf16(operands) },
         }
     }

@@ -32,7 +32,7 @@ impl Configured {
     /// The processor has AMX and the operating system lets this process use it (an [`Amx`](super::Amx) proves both). No
     /// other `Configured` lives on this thread. `rows ≤ 16`, `pairs ≤ 16`.
     pub(crate) unsafe fn new(rows: usize, pairs: usize) -> Self {
-        // SAFETY: the same contract, with four bytes for each pair.
+        // SAFETY: AMX is there, nothing else is configured, `rows ≤ 16` (contract above); `4 · pairs ≤ 64`.
         unsafe { Self::shaped(rows, 4 * pairs) }
     }
 
@@ -42,7 +42,7 @@ impl Configured {
     /// # Safety
     /// As for [`Configured::new`], with `bytes ≤ 64`, a multiple of four.
     pub(crate) unsafe fn bytes(rows: usize, bytes: usize) -> Self {
-        // SAFETY: the same contract.
+        // SAFETY: AMX is there, nothing else is configured, `rows ≤ 16` and `bytes ≤ 64` (contract above).
         unsafe { Self::shaped(rows, bytes) }
     }
 

@@ -81,14 +81,16 @@ impl VectorGemm<'_> {
             let cached = (L1_CODE_BYTES / all.strides[0].max(1)).max(1);
             let each = if one_call { all.count } else { cached };
             for start in (0..all.count).step_by(each) {
-                // SAFETY: as this function; these panels are some of the product's.
+                // SAFETY: rows are packed, outputs are this thread's and `gemv` fits them (contract above); these
+                // panels are some of the product's.
                 unsafe { self.tiles(simd, code, &mut gemv, &all.some(start, each)) };
             }
             return;
         }
         for_each_panels(self.product, MAX_PANELS, gathered, |panels| {
             for panel in panels {
-                // SAFETY: as this function; the panel is one of the product's, or was gathered from it.
+                // SAFETY: rows are packed, outputs are this thread's and `gemv` fits them (contract above); the panel
+                // is one of the product's, or was gathered from it.
                 unsafe { self.tiles(simd, code, &mut gemv, &panel.alone()) };
             }
         });
@@ -107,7 +109,8 @@ impl VectorGemm<'_> {
     ) {
         for tile in self.tiles.clone() {
             gemv.set_tile(self.packed.unit(tile, 0));
-            // SAFETY: as this function, and `gemv` has just been given this tile.
+            // SAFETY: `panels` are within the product's channels (contract above), and `gemv` has just been given this
+            // tile.
             unsafe { self.rows(simd, code, &*gemv, (panels, tile)) };
         }
     }

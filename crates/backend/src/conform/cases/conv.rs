@@ -18,19 +18,13 @@ pub(in crate::conform) struct ConvKind {
 }
 
 pub(super) fn cases() -> Vec<ConformCase> {
-    let kind = |channels, taps, [gated, bias, silu]: [bool; 3]| ConvKind {
-        channels,
-        taps,
-        gated,
-        bias,
-        silu,
-    };
+    let kind = |channels, taps, gated, bias, silu| ConvKind { channels, taps, gated, bias, silu };
     let kinds = [
-        kind(1, 2, [false, false, false]),
-        kind(35, 3, [true, false, false]),
-        kind(64, 4, [false, false, true]),
-        kind(33, 5, [true, true, true]),
-        kind(160, 3, [true, true, false]),
+        kind(1, 2, false, false, false),
+        kind(35, 3, true, false, false),
+        kind(64, 4, false, false, true),
+        kind(33, 5, true, true, true),
+        kind(160, 3, true, true, false),
     ];
     let each = |(name, widths)| kinds.into_iter().map(move |kind| case(name, widths, kind));
     BATCHES.into_iter().flat_map(each).collect()

@@ -1,7 +1,7 @@
 //! Masks: rows that may sample only some tokens, beside rows that may sample any.
 
 use super::ConformCase;
-use super::sample::{K, RECIPES, SampleInputs, SamplingWay};
+use super::sample::{K, SAMPLING_WAYS, SampleInputs, SamplingWay};
 use crate::View;
 use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
 use crate::conform::{ConformStage, Rng};
@@ -31,7 +31,7 @@ const SIZES: [(usize, [usize; 2]); 5] =
 
 pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
-    for SamplingWay { name, row } in RECIPES {
+    for SamplingWay { name, row } in SAMPLING_WAYS {
         for allows in KINDS {
             for (rows, sizes) in SIZES {
                 cases.push(sampled(name, row, allows, (rows, sizes)));
@@ -45,9 +45,9 @@ pub(super) fn cases() -> Vec<ConformCase> {
         }
     }
     for allows in KINDS {
-        for SamplingWay { name, row } in RECIPES {
-            let recipe = SamplingWay { name, row };
-            cases.push(head(recipe, Format::Dense(DType::BF16), allows, (5, [70, 100])));
+        for SamplingWay { name, row } in SAMPLING_WAYS {
+            let way = SamplingWay { name, row };
+            cases.push(head(way, Format::Dense(DType::BF16), allows, (5, [70, 100])));
         }
     }
     cases

@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<ConformCase> {
         for (experts, top_k) in [(1, 1), (8, 3), (129, 8), (5, 5)] {
             for renormalise in [true, false] {
                 for scaled in [false, true] {
-                    cases.push(router(rows, [experts, top_k], renormalise, scaled));
+                    cases.push(router(rows, experts, top_k, renormalise, scaled));
                 }
             }
         }
@@ -52,7 +52,8 @@ pub(super) fn cases() -> Vec<ConformCase> {
 
 fn router(
     rows: usize,
-    [experts, top_k]: [usize; 2],
+    experts: usize,
+    top_k: usize,
     renormalise: bool,
     scaled: bool,
 ) -> ConformCase {

@@ -16,7 +16,7 @@ pub(super) struct SamplingWay {
 const HOT: SampleRow =
     SampleRow { temperature: 0.8, seed: 0x1234_5678_9abc_def0, ..SampleRow::GREEDY };
 
-pub(super) const RECIPES: [SamplingWay; 12] = [
+pub(super) const SAMPLING_WAYS: [SamplingWay; 12] = [
     SamplingWay { name: "greedy", row: SampleRow::GREEDY },
     SamplingWay { name: "plain", row: HOT },
     SamplingWay { name: "very hot", row: SampleRow { temperature: 30.0, ..HOT } },
@@ -47,7 +47,7 @@ pub(super) const RECIPES: [SamplingWay; 12] = [
 
 pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
-    for SamplingWay { name, row } in RECIPES {
+    for SamplingWay { name, row } in SAMPLING_WAYS {
         for (rows, vocabulary) in [(1, 1), (5, 33), (3, 1000), (0, 7)] {
             cases.push(sampled(name, row, rows, [vocabulary; 2]));
         }
@@ -168,7 +168,7 @@ fn heads() -> Vec<ConformCase> {
     }
     cases.push(tied_head(1, [2000, 2000]));
     cases.push(tied_head(5, [1501, 2000]));
-    for SamplingWay { name, row } in RECIPES {
+    for SamplingWay { name, row } in SAMPLING_WAYS {
         cases.push(unlike_head(name, row));
     }
     cases

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 const QUEUE: u64 = 256 << 20;
 
 #[derive(Debug)]
-struct Shared {
+struct TierState {
     folder: Folder,
     books: Mutex<Books>,
     written: Condvar,
@@ -31,7 +31,7 @@ struct Books {
     stats: DiskStats,
 }
 
-impl Shared {
+impl TierState {
     fn books(&self) -> MutexGuard<'_, Books> {
         // What is in the books is whole between any two statements that can fail.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
@@ -41,7 +41,7 @@ impl Shared {
 /// A folder, and the thread that writes to it.
 #[derive(Debug)]
 pub(crate) struct DiskTier {
-    shared: Arc<Shared>,
+    shared: Arc<TierState>,
     identity: [u8; 32],
     queue: Option<Sender<Record>>,
     writer: Option<JoinHandle<()>>,
@@ -65,7 +65,7 @@ impl DiskTier {
         let (folder, scan) = Folder::open(settings, identity)?;
         let stats = DiskStats { bad_files: scan.bad, ..DiskStats::default() };
         let books = Mutex::new(Books { index: scan.index, stats, ..Books::default() });
-        let shared = Arc::new(Shared { folder, books, written: Condvar::new() });
+        let shared = Arc::new(TierState { folder, books, written: Condvar::new() });
         let (queue, records) = channel();
         let writer = {
             let shared = Arc::clone(&shared);
@@ -208,7 +208,7 @@ impl Drop for DiskTier {
 }
 
 /// Writes records until nobody hands over any more.
-fn write_all(shared: &Shared, records: &Receiver<Record>) {
+fn write_all(shared: &TierState, records: &Receiver<Record>) {
     for record in records {
         let len = record.len();
         write_one(shared, &record, len);
@@ -220,7 +220,7 @@ fn write_all(shared: &Shared, records: &Receiver<Record>) {
     }
 }
 
-fn write_one(shared: &Shared, record: &Record, len: u64) {
+fn write_one(shared: &TierState, record: &Record, len: u64) {
     let key = record.key();
     {
         let mut books = shared.books();

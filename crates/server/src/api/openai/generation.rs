@@ -79,8 +79,8 @@ pub(crate) fn common(fields: &mut RequestFields) -> Result<AnswerOptions, Server
 /// Longest `cache_salt`.
 const SALT_BYTES: usize = 1024;
 
-/// Takes `cache_prompt`, `prompt_cache_key` and `cache_salt`. A key says that the same beginning will come again, a salt
-/// with whom the cache is shared.
+/// Takes `cache_prompt`, `prompt_cache_key` and `cache_salt`. A key says that the same beginning will come again, a
+/// salt with whom the cache is shared.
 fn cache(fields: &mut RequestFields) -> Result<CacheOverrides, ServerError> {
     let on = fields.take("cache_prompt")?.unwrap_or(true);
     let keep = fields.take::<String>("prompt_cache_key")?.is_some();

@@ -114,7 +114,8 @@ pub(crate) unsafe fn run(amx: Amx, product: &Product<'_, PackedWeight>, scratch:
     for from in (first..end).step_by(l2_tiles(weight)) {
         run.tiles = from..end.min(from + l2_tiles(weight));
         let together = if run.tiles.len() > 1 || dense { MAX_PANELS } else { 1 };
-        // SAFETY: this function's contract; the panels are the product's.
+        // SAFETY: rows are packed and outputs are this thread's (contract above); `for_each_panels` gives panels of the
+        // product, and tiles are configured.
         for_each_panels(product, together, gathered, |panels| unsafe { run.panels(panels) });
     }
 }
@@ -129,7 +130,8 @@ impl Bf16Gemm<'_> {
         let each = steps.div_ceil(steps.div_ceil(STEPS).max(1)).max(1);
         for from in (0..steps).step_by(each) {
             let to = steps.min(from + each);
-            // SAFETY: this function's contract; the steps are below the weight's number of steps.
+            // SAFETY: panels and tiles are the product's (contract above); the steps are below the weight's number of
+            // steps.
             unsafe {
                 for (i, panel) in panels.iter().enumerate() {
                     self.unpack(panel, i, from..to);
@@ -147,7 +149,7 @@ impl Bf16Gemm<'_> {
         }
         for tile in self.tiles.clone() {
             for (i, panel) in panels.iter().enumerate() {
-                // SAFETY: this function's contract.
+                // SAFETY: the panel and the tile are the product's, whose outputs are this thread's (contract above).
                 unsafe { self.store(panel, tile, i) };
             }
         }

@@ -48,7 +48,8 @@ pub(crate) struct UnitRange {
 /// # Safety
 /// As for [`Configured::bytes`].
 pub(crate) unsafe fn configure(layout: PackLayout, tile_rows: usize) -> Configured {
-    // SAFETY: the same contract; a slab is at most 64 bytes.
+    // SAFETY: AMX is there, no other `Configured` lives here and `tile_rows ≤ 16` (contract above); a slab is at most
+    // 64 bytes, a multiple of four.
     unsafe { Configured::bytes(tile_rows, layout.slab()) }
 }
 
@@ -246,7 +247,8 @@ impl<const NARROW: bool> UnitPipeline<NARROW> {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(crate) unsafe fn push(&mut self, block: UnitBlock) {
-        // SAFETY: the same contract, for the block's number of rows.
+        // SAFETY: tiles are configured for the block's rows, and its operands are as documented until another block was
+        // pushed (contract above); the constant is the block's number of rows.
         unsafe {
             match block.tile_rows {
                 16 => self.rows::<16>(block),
@@ -293,7 +295,8 @@ impl<const NARROW: bool> UnitPipeline<NARROW> {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(crate) unsafe fn finish(&mut self) {
-        // SAFETY: this function's contract.
+        // SAFETY: the operands of the block that waits are still as documented (contract of `push`); the constant is
+        // its number of rows.
         unsafe {
             match self.before.as_ref().map(|block| block.tile_rows) {
                 Some(16) => self.drain::<16>(),

@@ -67,18 +67,21 @@ pub(crate) fn scratch_len(layout: PackLayout, rows: usize) -> usize {
 pub(crate) unsafe fn run<C: Code>(work: Int8Product<'_>, code: C) {
     let (layout, tile_rows) = (work.packed.layout(), work.packed.tile_rows());
     if layout.nested() {
-        work.nested(code);
+        // SAFETY: the contract of this function is that of `nested`.
+        unsafe { work.nested(code) };
     } else if stacked::stacks(layout, tile_rows) {
         let Int8Product { product, packed, tiles, gathered, scratch, .. } = work;
-        // SAFETY: this function's contract; fewer rows than sixteen are one tile, and the layout says that codes are
-        // AMX-native.
+        // SAFETY: AMX is there, rows are packed and outputs are this thread's (contract above); fewer rows than sixteen
+        // are one tile, and the layout says that codes are AMX-native.
         unsafe { Stacked { product, packed, tile: tiles.start }.run(gathered, scratch) };
     } else if layout.amx_native() {
         let Int8Product { product, packed, tiles, gathered, scratch, .. } = work;
-        // SAFETY: this function's contract; the layout says that codes are AMX-native.
+        // SAFETY: AMX is there, rows are packed and outputs are this thread's (contract above); the layout says that
+        // codes are AMX-native.
         unsafe { Direct { product, packed, tiles }.run(gathered, scratch) };
     } else {
-        work.uses_amx(code);
+        // SAFETY: the contract of this function is that of `grouped`.
+        unsafe { work.grouped(code) };
     }
 }
 
@@ -112,10 +115,15 @@ pub(crate) fn scales(weight: &PackedWeight, panel: &Panel, unit: usize) -> Group
 }
 
 impl Int8Product<'_> {
-    fn nested<C: Code>(self, code: C) {
+    /// Codes with nested scales.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    unsafe fn nested<C: Code>(self, code: C) {
         let Range { start, end } = self.tiles;
         if self.packed.layout().paired(self.packed.tile_rows()) {
-            // SAFETY: `run`'s contract; fewer rows than sixteen are one tile, packed in pairs.
+            // SAFETY: AMX is there, and outputs are this thread's (contract above); fewer rows than sixteen are one
+            // tile, packed in pairs.
             return unsafe {
                 KQuantSmallBatch::new(self.product, self.packed, start, self.scratch)
                     .run(code, self.gathered)
@@ -125,17 +133,22 @@ impl Int8Product<'_> {
             let tiles = from..end.min(from + l2_tiles(self.packed.layout()));
             let mut nested =
                 KQuantGemm::new(self.product, self.packed, (start, tiles), self.scratch);
-            // SAFETY: `run`'s contract; the tiles are completely packed and the outputs belong to this thread.
+            // SAFETY: AMX is there (contract above); the tiles are completely packed and the outputs belong to this
+            // thread.
             unsafe { nested.run(code, self.gathered) };
         }
     }
 
-    fn uses_amx<C: Code>(self, code: C) {
+    /// Codes with a scale for each group.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    unsafe fn grouped<C: Code>(self, code: C) {
         let layout = self.packed.layout();
         let (results, scratch) = self.scratch.split_at_mut(RESULTS);
         let (weights, scratch) = scratch.split_at_mut(MAX_PANELS * WEIGHTS);
         let (scales, sums) = scratch.split_at_mut(MAX_PANELS * SCALES);
-        // SAFETY: `run`'s contract; a task configures tiles only here.
+        // SAFETY: AMX is there (contract above), and a task configures tiles only here; a tile has at most 16 rows.
         let _configured = unsafe { grouped::configure(layout, self.packed.tile_rows()) };
         let Range { start, end } = self.tiles;
         for from in (start..end).step_by(l2_tiles(layout)) {
@@ -190,7 +203,8 @@ impl GroupedGemm<'_> {
                 self.product,
                 RowTile { index: tile, first: self.first, rows: self.packed.tile_rows() },
             );
-            // SAFETY: `run`'s contract; the tiles are completely packed and the outputs belong to this thread.
+            // SAFETY: AMX is there (contract above); the tiles are completely packed and the outputs belong to this
+            // thread.
             unsafe { store(self.product, panel, rows, (sums, self.packed.row_scales(tile))) };
         }
     }
@@ -258,7 +272,8 @@ impl GroupedGemm<'_> {
                 unsafe { pipeline.push(block) };
             }
         }
-        // SAFETY: as above.
+        // SAFETY: tiles are still configured, and the operands of the last block are not written before the next
+        // panels.
         unsafe { pipeline.finish() };
         self.tiles.clone().for_each(|tile| self.put(panels, tile));
     }
@@ -275,7 +290,8 @@ impl GroupedGemm<'_> {
         let factors = self.scales[at * SCALES..][..SCALES].as_mut_ptr();
         let scales = scales(weight, panel, unit);
         let some = UnitRange { first: units.start, count: units.len(), columns: unit };
-        // SAFETY: the units are the panel's, and the slot has room for a block.
+        // SAFETY: the units are the panel's, whose planes are readable; the slot has `WEIGHTS` and `SCALES` f32, enough
+        // for a block.
         unsafe {
             grouped::unpack(code, (codes, zero_point), some, to);
             grouped::widen_scales::<C>(scales, some, factors);

@@ -1,4 +1,5 @@
-//! Tools of the Responses API as functions, which is what chat templates know, and calls of functions as calls of these.
+//! Tools of the Responses API as functions, which is what chat templates know, and calls of functions as calls of
+//! these.
 //!
 //! ```text
 //!   function                     the same

@@ -238,7 +238,7 @@ impl<'a> KQuantGemm<'a> {
     /// The panel and the tile are the product's, as [`KQuantGemm::run`] demands.
     unsafe fn put_all(&self, panels: &[Panel], tile: usize) {
         for (i, panel) in panels.iter().enumerate() {
-            // SAFETY: the same contract; the slot holds the sums of this tile and panel.
+            // SAFETY: the panel and the tile are the product's (contract above); the slot holds their sums.
             unsafe { self.put(panel, tile, (tile - self.tiles.start) * PANELS + i) };
         }
     }

@@ -35,7 +35,8 @@ pub(crate) const RESULTS: usize = 2 * RESULT;
 /// # Safety
 /// As for [`Configured::new`].
 pub(crate) unsafe fn configure() -> Configured {
-    // SAFETY: the same contract; a step is 64 bytes.
+    // SAFETY: AMX is there and no other `Configured` lives here (contract above); there are 16 rows, and a step is 64
+    // bytes.
     unsafe { Configured::bytes(LANES, STEP) }
 }
 
@@ -140,7 +141,8 @@ impl SuperblockPipeline {
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(crate) unsafe fn push(&mut self, block: SuperblockProduct, side_work: impl FnMut(usize)) {
-        // SAFETY: the same contract, for the block's number of segments.
+        // SAFETY: tiles are configured and the operands of the block and of the one before are as documented (contract
+        // above); the constant is the block's number of segments.
         unsafe {
             match block.segments {
                 0 => self.superblock::<0>(block, side_work),
@@ -257,7 +259,8 @@ impl SuperblockProduct {
         results: *const u8,
         row: usize,
     ) {
-        // SAFETY: the same contract, for the block's number of segments.
+        // SAFETY: the operands of this block are as documented (contract above); the constant is its number of
+        // segments.
         unsafe {
             match self.segments {
                 0 => self.add_with::<TILE_ROWS, R, 0>(results, row),
@@ -280,7 +283,7 @@ impl SuperblockProduct {
         results: *const u8,
         row: usize,
     ) {
-        // SAFETY: this function's contract; `row + R` is at most `TILE_ROWS`.
+        // SAFETY: the operands of this block are as documented (contract above); `row + R` is at most `TILE_ROWS`.
         unsafe { add_rows!(self, [TILE_ROWS, R, SEGMENTS], results, row) };
     }
 }

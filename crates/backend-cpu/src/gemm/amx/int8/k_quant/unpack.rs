@@ -137,7 +137,7 @@ impl PanelSource {
     ) {
         let BlockStep { block, step } = at;
         let to = to.wrapping_add(step * 2 * TILE);
-        // SAFETY: the same contract, for this step.
+        // SAFETY: the superblock is the panel's and `to` is writable for its tiles (contract above), two for each step.
         unsafe {
             match self.zero_point_log2 {
                 Some(zero_point_log2) => self.tiles::<C, true>(code, at, zero_point_log2, to),
