@@ -1,8 +1,8 @@
 //! What is put aside: in pinned host memory, copied by the queue both ways, so neither the host nor the queue waits.
 //!
-//! Pinned memory is expensive to make, and states come in few sizes, so what a released stash had is used again. Only the
-//! queue writes to it, so it may be given out anew while older copies from it are still queued. Bytes that come from the
-//! host stay where they are: CUDA stages them.
+//! Pinned memory is expensive to make, and states come in few sizes, so what a released stash had is used again. Only
+//! the queue writes to it, so it may be given out anew while older copies from it are still queued. Bytes that come
+//! from the host stay where they are: CUDA stages them.
 
 use crate::driver::{HostAddress, QueueMark};
 use crate::memory::DeviceBuffers;
@@ -58,7 +58,8 @@ impl DeviceStashes {
             && let Some(spare) = self.spare.pop()
         {
             self.pinned -= spare.bytes as u64;
-            // SAFETY: the memory came from `alloc_host` and was just forgotten; `free_host` waits until the queue is empty.
+            // SAFETY: the memory came from `alloc_host` and was just forgotten; `free_host` waits until the queue is
+            // empty.
             unsafe { queue.driver_mut().free_host(spare.at) }?;
         }
         let at = queue.driver_mut().alloc_host(bytes)?;
@@ -135,8 +136,8 @@ impl DeviceStashes {
             Place::Pinned(pinned, Some(mark)) => {
                 let mut bytes = vec![0; pinned.bytes];
                 queue.driver_mut().reach(*mark)?;
-                // SAFETY: the memory came from `alloc_host` with this size; the copy that fills it ended before the mark, and
-                // while the stash has it nothing else is queued that writes to it.
+                // SAFETY: the memory came from `alloc_host` with this size; the copy that fills it ended before the
+                // mark, and while the stash has it nothing else is queued that writes to it.
                 unsafe { queue.driver_mut().read_host(pinned.at, &mut bytes) };
                 Ok(bytes.into())
             }
@@ -169,8 +170,8 @@ fn copy(
     let mut at = pinned.at;
     for &view in views {
         let bytes = (view.len * memory.dtype(view).size()) as u64;
-        // SAFETY: the view lies inside its buffer, and the views together have the size of the pinned memory, which lives on
-        // after a release: it is freed only when the queue is empty.
+        // SAFETY: the view lies inside its buffer, and the views together have the size of the pinned memory, which
+        // lives on after a release: it is freed only when the queue is empty.
         unsafe {
             match direction {
                 Direction::ToHost => driver.queue_to_host(at, memory.at(view), bytes),

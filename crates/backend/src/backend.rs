@@ -52,6 +52,12 @@ pub struct CutSizes {
 /// Calls are queued in order. A device may run them at once (a CPU does) or at `submit`;
 /// `read` is allowed only when everything submitted has been waited for and nothing is queued.
 /// An error leaves buffers unspecified but the device usable.
+///
+/// Operands of numbers (F32, caches of any type) begin at a multiple of 16 elements of their buffer, or, where their
+/// length is no such multiple, at a multiple of the largest power of two in it: [`View::alignment`]. So a device may
+/// read every row of whole vectors by vectors. Exempt are indices (U32), which are read word by word and follow each
+/// other closely in an input block; the output of a product of some channels, which is a part of a row; and copies
+/// (`write`, `read`, `stash`, `unstash`), which move bytes.
 pub trait Backend: Catalog + Send {
     /// The device in words, for the user.
     fn name(&self) -> String;
@@ -92,9 +98,9 @@ pub trait Backend: Catalog + Send {
     /// Copies to the host.
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError>;
 
-    /// Queues putting aside what views hold at this point of the queue, one behind the other: what is queued later does not
-    /// change it. Memory for it is taken now. A device keeps stashes where it likes, so long as buffers and weights have what
-    /// room they had: on the host, or in memory that it shares with it.
+    /// Queues putting aside what views hold at this point of the queue, one behind the other: what is queued later does
+    /// not change it. Memory for it is taken now. A device keeps stashes where it likes, so long as buffers and weights
+    /// have what room they had: on the host, or in memory that it shares with it.
     fn stash(&mut self, views: &[View]) -> Result<StashId, BackendError>;
 
     /// A stash of bytes from the host, as if views that hold them had been put aside.
@@ -103,7 +109,8 @@ pub trait Backend: Catalog + Send {
     /// Queues copying a stash to views, one behind the other, which take exactly what it holds. It stays.
     fn unstash(&mut self, stash: StashId, views: &[View]) -> Result<(), BackendError>;
 
-    /// The bytes of a stash. Waits only until the device has made it, whatever else is queued; it must have been submitted.
+    /// The bytes of a stash. Waits only until the device has made it, whatever else is queued; it must have been
+    /// submitted.
     fn read_stash(&mut self, stash: StashId) -> Result<Bytes, BackendError>;
 
     /// Forgets a stash. What was queued before still finds it; its bytes count no more.

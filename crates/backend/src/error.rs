@@ -50,6 +50,18 @@ pub enum BackendError {
         /// Operand.
         operand: &'static str,
     },
+    /// A view begins where vectors of its elements do not.
+    #[error("{op}: `{operand}` begins at element {start}, no multiple of {multiple}")]
+    Alignment {
+        /// Operation.
+        op: &'static str,
+        /// Operand.
+        operand: &'static str,
+        /// Where the view begins.
+        start: usize,
+        /// What that must be a multiple of.
+        multiple: usize,
+    },
     /// Two operands share memory that one of them writes.
     #[error("{op}: `{operand}` shares a buffer with another operand that is written")]
     Alias {

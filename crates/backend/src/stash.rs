@@ -142,8 +142,9 @@ pub fn write_views<B: Backend + ?Sized>(
     Ok(())
 }
 
-/// The stashes of a device that keeps them as plain host memory: methods of its [`Backend`] implementation. `$stashes` is
-/// its field of type `Stashes<Bytes>`, `$copied` a function that copies views to the host, as of this point of the queue.
+/// The stashes of a device that keeps them as plain host memory: methods of its [`Backend`] implementation. `$stashes`
+/// is its field of type `Stashes<Bytes>`, `$copied` a function that copies views to the host, as of this point of the
+/// queue.
 #[macro_export]
 macro_rules! stashes_on_the_host {
     ($stashes:ident, $copied:path) => {

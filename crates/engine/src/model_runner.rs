@@ -257,8 +257,8 @@ impl ModelRunner {
         self.speculation
     }
 
-    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost the head a second
-    /// time and a copy a row.
+    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost
+    /// the head a second time and a copy a row.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
         self.tap = tap;
     }
@@ -591,8 +591,8 @@ impl Runner for ModelRunner {
     }
 
     fn recover(&mut self) {
-        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the next plan. A
-        // device that fails says so then, too.
+        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the
+        // next plan. A device that fails says so then, too.
         let _ = self.finish(Purpose::Other);
         self.tables.forget();
     }

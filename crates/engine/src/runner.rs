@@ -45,8 +45,8 @@ pub trait Runner: Send {
     fn copies(&mut self) -> &mut dyn StateCopies;
 }
 
-/// Parts of leases' state that a device puts aside, and copies back perhaps into another lease. Copies are queued like steps: they
-/// see what was queued before, and nobody waits for them.
+/// Parts of leases' state that a device puts aside, and copies back perhaps into another lease. Copies are queued like
+/// steps: they see what was queued before, and nobody waits for them.
 pub trait StateCopies {
     /// Sets the most bytes that may be put aside.
     fn limit(&mut self, bytes: u64);

@@ -238,7 +238,8 @@ impl Driver for Emulated {
         from: Address,
         bytes: u64,
     ) -> Result<(), DriverError> {
-        // SAFETY: both ranges are memory of this driver of two kinds, so they do not overlap (contract of `queue_to_host`).
+        // SAFETY: both ranges are memory of this driver of two kinds, so they do not overlap (contract of
+        // `queue_to_host`).
         unsafe { ptr::copy_nonoverlapping(from.0 as *const u8, to.0 as *mut u8, bytes as usize) };
         Ok(())
     }
@@ -249,13 +250,15 @@ impl Driver for Emulated {
         from: HostAddress,
         bytes: u64,
     ) -> Result<(), DriverError> {
-        // SAFETY: both ranges are memory of this driver of two kinds, so they do not overlap (contract of `queue_from_host`).
+        // SAFETY: both ranges are memory of this driver of two kinds, so they do not overlap (contract of
+        // `queue_from_host`).
         unsafe { ptr::copy_nonoverlapping(from.0 as *const u8, to.0 as *mut u8, bytes as usize) };
         Ok(())
     }
 
     unsafe fn read_host(&self, from: HostAddress, to: &mut [u8]) {
-        // SAFETY: the bytes are pinned memory of this driver (contract of `read_host`), which was filled when it was made.
+        // SAFETY: the bytes are pinned memory of this driver (contract of `read_host`), which was filled when it was
+        // made.
         to.copy_from_slice(unsafe { slice::from_raw_parts(from.0 as *const u8, to.len()) });
     }
 

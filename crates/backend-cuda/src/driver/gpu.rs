@@ -361,7 +361,8 @@ impl Driver for Gpu {
         if !self.pinned.remove(&at.0) {
             return Err(DriverError::call("cuMemFreeHost", "memory that was not allocated"));
         }
-        // SAFETY: the memory was pinned by this driver and is forgotten, and the queue, which may still use it, is empty.
+        // SAFETY: the memory was pinned by this driver and is forgotten, and the queue, which may still use it, is
+        // empty.
         unsafe { result::free_host(at.0 as *mut c_void) }.map_err(failed("cuMemFreeHost"))
     }
 
@@ -394,7 +395,8 @@ impl Driver for Gpu {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges are memory of this driver, and only the queue writes to `from` (contract of `queue_from_host`).
+        // SAFETY: both ranges are memory of this driver, and only the queue writes to `from` (contract of
+        // `queue_from_host`).
         unsafe {
             let from = std::slice::from_raw_parts(from.0 as *const u8, bytes as usize);
             result::memcpy_htod_async(to.0, from, self.stream)
@@ -403,7 +405,8 @@ impl Driver for Gpu {
     }
 
     unsafe fn read_host(&self, from: HostAddress, to: &mut [u8]) {
-        // SAFETY: the bytes are pinned memory of this driver, and nothing queued writes to them (contract of `read_host`).
+        // SAFETY: the bytes are pinned memory of this driver, and nothing queued writes to them (contract of
+        // `read_host`).
         to.copy_from_slice(unsafe { std::slice::from_raw_parts(from.0 as *const u8, to.len()) });
     }
 

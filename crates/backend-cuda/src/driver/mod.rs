@@ -233,8 +233,8 @@ impl DriverError {
 
 /// A GPU, or its emulation. Copies and kernels are queued on one stream and run in order.
 ///
-/// *Memory of this driver* is what [`Driver::alloc`] returned and [`Driver::free`] has not been called for; *pinned memory of
-/// this driver* the same of [`Driver::alloc_host`] and [`Driver::free_host`].
+/// *Memory of this driver* is what [`Driver::alloc`] returned and [`Driver::free`] has not been called for; *pinned
+/// memory of this driver* the same of [`Driver::alloc_host`] and [`Driver::free_host`].
 pub trait Driver: Send {
     /// The device.
     fn properties(&self) -> &Properties;
@@ -287,8 +287,8 @@ pub trait Driver: Send {
     /// Queues a copy to pinned memory.
     ///
     /// # Safety
-    /// The `bytes` bytes at `from` are memory of this driver, those at `to` pinned memory of it, which nobody reads before the queue
-    /// has passed the copy.
+    /// The `bytes` bytes at `from` are memory of this driver, those at `to` pinned memory of it, which nobody
+    /// reads before the queue has passed the copy.
     unsafe fn queue_to_host(
         &mut self,
         to: HostAddress,
@@ -299,8 +299,8 @@ pub trait Driver: Send {
     /// Queues a copy from pinned memory.
     ///
     /// # Safety
-    /// The `bytes` bytes at `to` are memory of this driver, those at `from` pinned memory of it, which only the queue writes to until it
-    /// has passed the copy.
+    /// The `bytes` bytes at `to` are memory of this driver, those at `from` pinned memory of it, which only
+    /// the queue writes to until it has passed the copy.
     unsafe fn queue_from_host(
         &mut self,
         to: Address,
@@ -311,7 +311,8 @@ pub trait Driver: Send {
     /// Reads pinned memory.
     ///
     /// # Safety
-    /// The `to.len()` bytes at `from` are pinned memory of this driver, and the queue has passed everything that writes to them.
+    /// The `to.len()` bytes at `from` are pinned memory of this driver, and the queue has passed everything
+    /// that writes to them.
     unsafe fn read_host(&self, from: HostAddress, to: &mut [u8]);
 
     /// Compiles a source, or finds it compiled.

@@ -2,7 +2,8 @@
 //!
 //! It holds copies that the device has put aside (stashes), apart from its pool. Publishing copies out of a lease at a
 //! position that is committed and folded; a hit copies into a fresh lease. Both are queued, and nobody waits for them.
-//! Nothing is shared with a running sequence, so nothing the cache does can change one, and eviction is releasing stashes.
+//! Nothing is shared with a running sequence, so nothing the cache does can change one, and eviction is releasing
+//! stashes.
 //!
 //! Tokens are compared one by one; no hash decides what matches. What a position needs besides keys and values
 //! (recurrent state, rings of layers with a window, hidden states the drafter has yet to take in) exists only

@@ -164,7 +164,8 @@ fn the_disk_reads_when_nothing_is_in_the_way() {
     let (folder, identity) = (folder.path().to_owned(), "a test".to_owned());
     engine.open_disk_cache(&DiskSettings { folder, bytes: 1 << 30, identity }).expect("a folder");
     let with = ask(&mut engine, &watch, request(&text, 0, CacheUse::default()));
-    // What was published before is read once it is there; the end of the answer is waited for when nobody else is there.
+    // What was published before is read once it is there; the end of the answer is waited for when nobody else is
+    // there.
     assert!(with.counts.waits <= without.counts.waits + 1);
     assert!(with.counts.stash_reads > 0 && with.counts.reads == without.counts.reads);
     assert_eq!(with.tokens, without.tokens);

@@ -1,4 +1,5 @@
-//! Stashes as the recorder knows them: numbers are given out when a stash is recorded, the inner device makes it at `submit`.
+//! Stashes as the recorder knows them: numbers are given out when a stash is recorded, the inner device makes it at
+//! `submit`.
 
 use super::queue::{Queued, QueuedCommand};
 use forerun_backend::{Backend, BackendError, StashId, Stashes, Ticket, View};

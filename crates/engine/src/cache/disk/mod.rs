@@ -8,7 +8,8 @@
 //! Entries hold what was said, so the folder and its files are for their owner alone ([`private`]).
 //!
 //! One thread writes. The engine hands entries over when it has time ([`Backlog`](super::backlog::Backlog)) and never
-//! waits for it: what does not fit in the queue is dropped and counted. One process uses a folder at a time; a lock says so.
+//! waits for it: what does not fit in the queue is dropped and counted. One process uses a folder at a time; a lock
+//! says so.
 
 mod file;
 mod folder;
