@@ -2,9 +2,9 @@
 
 use crate::{Kernels, Memory, Plain};
 use forerun_backend::{
-    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, CutSizes, HostData,
-    HostDataMut, Op, PreparedProgram, Program, Ticket, View, WeightId, WeightInfo,
-    for_each_operation, op,
+    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Bytes, Catalog, CutSizes, HostData,
+    HostDataMut, Op, PreparedProgram, Program, Stashes, Ticket, View, WeightId, WeightInfo,
+    for_each_operation, op, read_views, stashes_on_the_host,
 };
 use forerun_base::Matrix;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +24,7 @@ pub struct Cpu<K> {
     /// Submissions that nobody waited for, oldest first, and the time each took.
     submitted: Vec<(Ticket, Duration)>,
     tickets: u64,
+    stashes: Stashes<Bytes>,
 }
 
 impl<K: Default> Default for Cpu<K> {
@@ -53,13 +54,20 @@ impl<K: Kernels> Cpu<K> {
         }
         for_each_operation! { dispatch }
     }
+
+    /// What views hold now: commands have run when they are queued.
+    fn copied(&mut self, views: &[View]) -> Result<Vec<u8>, BackendError> {
+        self.begin();
+        read_views(self, views)
+    }
 }
 
 impl<K> Cpu<K> {
     fn of(kernels: K) -> Self {
         let device = DEVICES.fetch_add(1, Ordering::Relaxed);
         let (began, submitted, tickets) = (None, Vec::with_capacity(8), 0);
-        Self { memory: Memory::default(), kernels, device, began, submitted, tickets }
+        let (memory, stashes) = (Memory::default(), Stashes::default());
+        Self { memory, kernels, device, began, submitted, tickets, stashes }
     }
 
     /// Commands run at once, so a submission has taken the time since its first one.
@@ -146,6 +154,8 @@ impl<K: Kernels> Backend for Cpu<K> {
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
         self.memory.read(src, dst)
     }
+
+    stashes_on_the_host! { stashes, Self::copied }
 
     for_each_operation! { checked }
 }

@@ -1,6 +1,7 @@
 //! The backend's conformance suite on every instruction set of this machine, and on pairs of them.
 
-use forerun_backend::conform::{Tolerances, cases, check, run};
+use forerun_backend::Backend;
+use forerun_backend::conform::{Tolerances, cases, check, check_copies, run};
 use forerun_backend_cpu::{Cpu, Level, Tuned, plain};
 
 fn device(level: Level, threads: usize) -> Cpu<Tuned> {
@@ -35,5 +36,13 @@ fn every_operation_has_the_same_bits_on_every_level_and_number_of_threads() {
             let report = check(&case, &mut one, &mut other, &exact);
             assert!(report.failures.is_empty(), "{level:?}, {threads} threads: {report}");
         }
+    }
+}
+
+#[test]
+fn bytes_are_copied_and_put_aside_by_both_sets_of_kernels() {
+    for device in [&mut device(Level::Portable, 2) as &mut dyn Backend, &mut plain()] {
+        let report = check_copies(device);
+        assert!(report.checks > 0 && report.failures.is_empty(), "{report}");
     }
 }

@@ -5,12 +5,14 @@ use crate::memory::DeviceBuffers;
 use crate::ops;
 use crate::products::{KernelChoice, Precision, Products};
 use crate::queue::Queue;
+use crate::stashes::DeviceStashes;
 use crate::weights::DeviceWeights;
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, CutSizes, HostData,
-    HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    HostDataMut, Op, StashId, Ticket, View, WeightId, WeightInfo, bytes_of_views,
+    for_each_operation, op,
 };
-use forerun_base::Matrix;
+use forerun_base::{Bytes, Matrix};
 use std::time::{Duration, Instant};
 
 /// The state that operations work with.
@@ -26,6 +28,7 @@ pub(crate) struct Device {
 /// A CUDA device, or the same kernels on another driver.
 pub struct Cuda {
     device: Device,
+    stashes: DeviceStashes,
     /// When the first command since the last submission was queued.
     began: Option<Instant>,
     /// Submissions that were not waited for, oldest first, and when they began.
@@ -57,7 +60,8 @@ impl Cuda {
         let (memory, weights) = (DeviceBuffers::default(), DeviceWeights::default());
         let (products, precision) = (Products::default(), Precision::Exact);
         let device = Device { queue, memory, weights, products, precision };
-        Ok(Self { device, began: None, submitted: Vec::with_capacity(8), done: Instant::now() })
+        let (stashes, submitted) = (DeviceStashes::default(), Vec::with_capacity(8));
+        Ok(Self { device, stashes, began: None, submitted, done: Instant::now() })
     }
 
     fn begin(&mut self) {
@@ -152,7 +156,9 @@ impl Backend for Cuda {
     }
 
     fn submit(&mut self) -> Result<Ticket, BackendError> {
-        let ticket = self.device.queue.mark().map(|mark| Ticket(mark.0))?;
+        let mark = self.device.queue.mark()?;
+        self.stashes.submitted(mark);
+        let ticket = Ticket(mark.0);
         self.submitted.push((ticket, self.began.take().unwrap_or_else(Instant::now)));
         Ok(ticket)
     }
@@ -171,6 +177,40 @@ impl Backend for Cuda {
 
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
         self.device.memory.read(&mut self.device.queue, src, dst)
+    }
+
+    fn stash(&mut self, views: &[View]) -> Result<StashId, BackendError> {
+        self.begin();
+        let bytes = bytes_of_views(self, "stash", views)?;
+        let Device { queue, memory, .. } = &mut self.device;
+        self.stashes.stash((queue, memory), views, bytes)
+    }
+
+    fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, BackendError> {
+        self.stashes.stash_host(bytes)
+    }
+
+    fn unstash(&mut self, stash: StashId, views: &[View]) -> Result<(), BackendError> {
+        self.begin();
+        let bytes = bytes_of_views(self, "unstash", views)?;
+        let Device { queue, memory, .. } = &mut self.device;
+        self.stashes.unstash((queue, memory), stash, views, bytes)
+    }
+
+    fn read_stash(&mut self, stash: StashId) -> Result<Bytes, BackendError> {
+        self.stashes.read(&mut self.device.queue, stash)
+    }
+
+    fn release_stash(&mut self, stash: StashId) -> Result<(), BackendError> {
+        self.stashes.release(stash)
+    }
+
+    fn limit_stashes(&mut self, bytes: u64) {
+        self.stashes.set_limit(bytes);
+    }
+
+    fn stash_bytes(&self) -> u64 {
+        self.stashes.bytes()
     }
 
     for_each_operation! { checked }

@@ -11,6 +11,7 @@ mod memory;
 mod ops;
 pub mod products;
 mod queue;
+mod stashes;
 mod weights;
 
 pub use cuda::Cuda;

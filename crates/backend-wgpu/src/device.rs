@@ -35,6 +35,7 @@ pub struct Wgpu {
     number: u64,
     /// By number: the launches of prepared programs.
     programs: Vec<Option<Vec<Launch>>>,
+    stashes: forerun_backend::Stashes<forerun_base::Bytes>,
 }
 
 impl Wgpu {
@@ -80,7 +81,7 @@ impl Wgpu {
             scratch: [const { None }; 4],
             launches: Vec::new(),
         };
-        Ok(Self { device, info, number, programs: Vec::new() })
+        Ok(Self { device, info, number, programs: Vec::new(), stashes: Default::default() })
     }
 
     /// Whether the adapter is likely faster than the processor beside it.
@@ -109,6 +110,12 @@ impl Wgpu {
     fn prepared(&self, program: &Program) -> Option<usize> {
         let prepared = program.prepared().filter(|prepared| prepared.device == self.number)?;
         usize::try_from(prepared.number).ok()
+    }
+
+    /// What views hold at this point of the queue, for which this waits.
+    fn copied(&mut self, views: &[View]) -> Result<Vec<u8>, BackendError> {
+        forerun_backend::submit_and_wait(self)?;
+        forerun_backend::read_views(self, views)
     }
 
     /// Launches of a prepared program: dispatches each time it runs.
@@ -215,6 +222,8 @@ impl Backend for Wgpu {
             *launches = None;
         }
     }
+
+    forerun_backend::stashes_on_the_host! { stashes, Self::copied }
 
     for_each_operation! { applied }
 }

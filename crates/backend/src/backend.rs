@@ -6,8 +6,10 @@ use crate::op::{
     HeadSample, JoinNorm, Linear, Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows,
     ScatterWords, ShortConv, Softcap,
 };
-use crate::{BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, View, WeightId};
-use forerun_base::Matrix;
+use crate::{
+    BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, StashId, View, WeightId,
+};
+use forerun_base::{Bytes, Matrix};
 use std::time::Duration;
 
 /// Numbers on the host, on their way to a device.
@@ -50,6 +52,12 @@ pub struct CutSizes {
 /// Calls are queued in order. A device may run them at once (a CPU does) or at `submit`;
 /// `read` is allowed only when everything submitted has been waited for and nothing is queued.
 /// An error leaves buffers unspecified but the device usable.
+///
+/// Operands of numbers (F32, caches of any type) begin at a multiple of 16 elements of their buffer, or, where their
+/// length is no such multiple, at a multiple of the largest power of two in it: [`View::alignment`]. So a device may
+/// read every row of whole vectors by vectors. Exempt are indices (U32), which are read word by word and follow each
+/// other closely in an input block; the output of a product of some channels, which is a part of a row; and copies
+/// (`write`, `read`, `stash`, `unstash`), which move bytes.
 pub trait Backend: Catalog + Send {
     /// The device in words, for the user.
     fn name(&self) -> String;
@@ -89,6 +97,30 @@ pub trait Backend: Catalog + Send {
 
     /// Copies to the host.
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError>;
+
+    /// Queues putting aside what views hold at this point of the queue, one behind the other: what is queued later does
+    /// not change it. Memory for it is taken now. A device keeps stashes where it likes, so long as buffers and weights
+    /// have what room they had: on the host, or in memory that it shares with it.
+    fn stash(&mut self, views: &[View]) -> Result<StashId, BackendError>;
+
+    /// A stash of bytes from the host, as if views that hold them had been put aside.
+    fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, BackendError>;
+
+    /// Queues copying a stash to views, one behind the other, which take exactly what it holds. It stays.
+    fn unstash(&mut self, stash: StashId, views: &[View]) -> Result<(), BackendError>;
+
+    /// The bytes of a stash. Waits only until the device has made it, whatever else is queued; it must have been
+    /// submitted.
+    fn read_stash(&mut self, stash: StashId) -> Result<Bytes, BackendError>;
+
+    /// Forgets a stash. What was queued before still finds it; its bytes count no more.
+    fn release_stash(&mut self, stash: StashId) -> Result<(), BackendError>;
+
+    /// Sets the most bytes that stashes may take together; without a call there is no limit.
+    fn limit_stashes(&mut self, bytes: u64);
+
+    /// Bytes that stashes take.
+    fn stash_bytes(&self) -> u64;
 
     /// Makes a program ready, which will run many times. A device may check its descriptions once, keep bind groups or
     /// capture a graph. One that was not prepared runs as well.

@@ -22,6 +22,20 @@ pub struct View {
 }
 
 impl View {
+    /// Elements of the largest vectors that a device reads and writes an operand by.
+    pub const VECTOR: usize = 16;
+
+    /// What the start of a view of numbers is a multiple of, as an operand: [`Self::VECTOR`], or of its length the
+    /// largest power of two where that is less. So rows of whole vectors begin with one, rows that are shorter can be
+    /// cut off at any power of two, and a single row anywhere.
+    pub const fn alignment(self) -> usize {
+        if self.len == 0 {
+            return 1;
+        }
+        let power = 1 << self.len.trailing_zeros();
+        if power < Self::VECTOR { power } else { Self::VECTOR }
+    }
+
     /// The first `len` elements of a buffer.
     pub const fn head(buffer: BufferId, len: usize) -> Self {
         Self { buffer, start: 0, len }
@@ -81,5 +95,39 @@ impl WeightInfo {
     /// Bytes of some of its rows; there are no more than all.
     pub const fn bytes_of(&self, rows: usize) -> u64 {
         if rows >= self.rows { self.bytes as u64 } else { (self.bytes / self.rows * rows) as u64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_cut_off_at_powers_of_two_begin_with_a_vector_or_a_row() {
+        for (width, rows) in [(1, 37_usize), (4, 5), (7, 9), (16, 3), (64, 6), (24, 11)] {
+            // As they are cut: a power of two first, then the rest in the same way.
+            let mut first: usize = 0;
+            while first < rows {
+                let count = match rows - first {
+                    1 => 1,
+                    left => left.next_power_of_two() / 2,
+                };
+                for (first, count) in [(first, count), (first, rows - first), (first, 1)] {
+                    let view =
+                        View::head(BufferId(0), rows * width).part(first * width, count * width);
+                    assert_eq!(
+                        view.start % view.alignment(),
+                        0,
+                        "{first}, {count} of {rows} x {width}"
+                    );
+                }
+                first += count;
+            }
+        }
+        let view = |start, len| View { buffer: BufferId(0), start, len };
+        assert_eq!(view(3, 64).alignment(), 16);
+        assert_eq!(view(3, 24).alignment(), 8);
+        assert_eq!(view(3, 7).alignment(), 1);
+        assert_eq!(view(3, 0).alignment(), 1);
     }
 }

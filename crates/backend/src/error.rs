@@ -1,5 +1,6 @@
 //! What can go wrong at the seam.
 
+use crate::StashId;
 use forerun_base::DType;
 
 /// A refused or failed device call. Shape errors are ours to mend, memory is the operator's.
@@ -49,6 +50,18 @@ pub enum BackendError {
         /// Operand.
         operand: &'static str,
     },
+    /// A view begins where vectors of its elements do not.
+    #[error("{op}: `{operand}` begins at element {start}, no multiple of {multiple}")]
+    Alignment {
+        /// Operation.
+        op: &'static str,
+        /// Operand.
+        operand: &'static str,
+        /// Where the view begins.
+        start: usize,
+        /// What that must be a multiple of.
+        multiple: usize,
+    },
     /// Two operands share memory that one of them writes.
     #[error("{op}: `{operand}` shares a buffer with another operand that is written")]
     Alias {
@@ -84,6 +97,34 @@ pub enum BackendError {
         label: String,
         /// Its size.
         bytes: usize,
+    },
+    /// A stash that was never made, or was released.
+    #[error("{op}: there is no stash {}", stash.0)]
+    NoStash {
+        /// What was asked of it.
+        op: &'static str,
+        /// Which.
+        stash: StashId,
+    },
+    /// Views that do not take what a stash holds.
+    #[error("unstash: the views take {found} bytes, stash {} has {expected}", stash.0)]
+    StashSize {
+        /// Which.
+        stash: StashId,
+        /// Bytes that it has.
+        expected: usize,
+        /// Bytes of the views.
+        found: usize,
+    },
+    /// Stashes would take more than they may.
+    #[error("no room to put {bytes} bytes aside: {held} of {limit} are taken")]
+    StashLimit {
+        /// Bytes of the new stash.
+        bytes: usize,
+        /// Bytes of those there are.
+        held: u64,
+        /// Most bytes of all.
+        limit: u64,
     },
     /// The caller broke the protocol of the seam (for example a read before completion).
     #[error("{0}")]

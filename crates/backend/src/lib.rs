@@ -17,13 +17,16 @@ pub mod op;
 mod op_desc;
 mod plan;
 mod program;
+mod stash;
 mod timed;
 
 pub use backend::{Backend, CutSizes, HostData, HostDataMut, Ticket, submit_and_wait};
 pub use buffer::{BufferId, BufferInfo, BufferRole, BufferSpec, View, WeightId, WeightInfo};
 pub use error::BackendError;
+pub use forerun_base::Bytes;
 pub use op::Op;
 pub use op_desc::{Access, Budget, Catalog, Cost, OpDesc, Operand};
 pub use plan::{MemoryPlan, PlanItem};
 pub use program::{PreparedProgram, Program};
+pub use stash::{StashId, Stashes, bytes_of_views, read_views, write_views};
 pub use timed::{Meter, OpKind, RowClass, Timed, TimedEntry};

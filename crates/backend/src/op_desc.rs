@@ -3,7 +3,8 @@
 //! One description serves four readers: a backend calls [`OpDesc::check`] before it touches memory, a runner bounds
 //! submissions by [`OpDesc::cost`], a device that watches another one in tests reads [`OpDesc::operands`], and
 //! [`Timed`](crate::Timed) sets times against costs. The rule on sharing follows what every GPU API can promise: a
-//! buffer that is written appears once among an operation's operands.
+//! buffer that is written appears once among an operation's operands. Operands of numbers begin where vectors do
+//! ([`View::alignment`]).
 
 use crate::op::CacheLayout;
 use crate::{BackendError, BufferId, BufferInfo, View, WeightId, WeightInfo};
@@ -169,7 +170,39 @@ impl<'a> OpDesc<'a> {
         }
     }
 
+    /// An f32 operand of `expected` elements that begins anywhere.
+    pub fn f32_anywhere(
+        &mut self,
+        name: &'static str,
+        view: View,
+        access: Access,
+        expected: usize,
+    ) {
+        let operand = Operand { name, view, access };
+        self.placed(operand, "F32", |d| d == DType::F32, expected, expected);
+    }
+
+    /// An operand that begins where vectors do, unless it is indices, which are read one by one.
     fn typed(
+        &mut self,
+        operand: Operand,
+        types: &'static str,
+        fits: impl Fn(DType) -> bool,
+        expected: usize,
+        touched: usize,
+    ) {
+        self.placed(operand, types, fits, expected, touched);
+        let Operand { name, view, .. } = operand;
+        let numbers = |info: BufferInfo| info.dtype != DType::U32;
+        if self.catalog.buffer(view.buffer).is_some_and(numbers)
+            && !view.start.is_multiple_of(view.alignment())
+        {
+            let (op, start, multiple) = (self.op, view.start, view.alignment());
+            self.fail(BackendError::Alignment { op, operand: name, start, multiple });
+        }
+    }
+
+    fn placed(
         &mut self,
         operand: Operand,
         types: &'static str,

@@ -7,9 +7,10 @@
 
 use crate::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes, HostData,
-    HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op, submit_and_wait,
+    HostDataMut, Op, StashId, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    submit_and_wait,
 };
-use forerun_base::{DType, Format, Matrix};
+use forerun_base::{Bytes, DType, Format, Matrix};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -258,6 +259,34 @@ impl Backend for Timed {
 
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
         self.inner.read(src, dst)
+    }
+
+    fn stash(&mut self, views: &[View]) -> Result<StashId, BackendError> {
+        self.inner.stash(views)
+    }
+
+    fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, BackendError> {
+        self.inner.stash_host(bytes)
+    }
+
+    fn unstash(&mut self, stash: StashId, views: &[View]) -> Result<(), BackendError> {
+        self.inner.unstash(stash, views)
+    }
+
+    fn read_stash(&mut self, stash: StashId) -> Result<Bytes, BackendError> {
+        self.inner.read_stash(stash)
+    }
+
+    fn release_stash(&mut self, stash: StashId) -> Result<(), BackendError> {
+        self.inner.release_stash(stash)
+    }
+
+    fn limit_stashes(&mut self, bytes: u64) {
+        self.inner.limit_stashes(bytes);
+    }
+
+    fn stash_bytes(&self) -> u64 {
+        self.inner.stash_bytes()
     }
 
     for_each_operation! { timed }

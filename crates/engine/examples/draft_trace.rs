@@ -12,10 +12,10 @@
 
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
-use forerun_base::{Bytes, Token};
+use forerun_base::Token;
 use forerun_engine::{
-    Busy, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event, Follow, ModelRunner, Part,
-    Request, Runner, SampledTokens, Sampling, Scheduler, Settings, Speculation, StateShape,
+    Busy, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event, Follow, ModelRunner, Request,
+    Runner, SampledTokens, Sampling, Scheduler, Settings, Speculation, StateCopies, StateShape,
     StateStore, StepPlan,
 };
 use forerun_model::{Blueprint, Model};
@@ -187,12 +187,8 @@ impl Runner for TimedRunner {
         self.inner.shape()
     }
 
-    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
-        self.inner.copy_out(part, bytes)
-    }
-
-    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        self.inner.copy_in(parts)
+    fn copies(&mut self) -> &mut dyn StateCopies {
+        self.inner.copies()
     }
 }
 

@@ -116,8 +116,9 @@ impl Bounded<'_> {
             return self.run_by_keys(op, chunks, cost);
         }
         if rows > 1 {
-            // Halves until they fit: later rows of a prompt see more keys than earlier ones.
-            let count = rows / 2;
+            // Halves until they fit, or nearly: a power of two, so that both parts begin where views may. Later rows of
+            // a prompt see more keys than earlier ones.
+            let count = rows.next_power_of_two() / 2;
             return [(0, count), (count, rows - count)]
                 .into_iter()
                 .try_for_each(|(first, count)| self.run_costed(op.part(rows, first, count)));

@@ -1,11 +1,11 @@
-//! Parts of a lease's state between a device and the host, as bytes.
+//! Parts of a lease's state that the device puts aside and copies back.
 
 use crate::submissions::Purpose;
-use crate::{EngineError, ModelRunner, Part, StateShape};
-use forerun_backend::{HostData, HostDataMut, View};
+use crate::{EngineError, ModelRunner, Part, StateCopies, StateShape};
+use forerun_backend::{Cost, StashId, View};
 use forerun_base::{Bytes, DType};
 use forerun_model::{Limits, StateBuffers, StateKind};
-use std::ops::Range;
+use std::collections::HashSet;
 
 /// One buffer as a row of equal pieces: blocks of a cache, slots, rows of a window.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,10 @@ pub(crate) struct Copies {
     ring_width: usize,
     hidden_window: usize,
     shape: StateShape,
+    /// Views of the part that is copied.
+    views: Vec<View>,
+    /// Stashes that were made and not released.
+    live: HashSet<StashId>,
 }
 
 impl Copies {
@@ -82,33 +86,24 @@ impl Copies {
         self.shape
     }
 
-    /// The views of a part, each with its place in the part's bytes.
-    fn each(
-        &self,
-        part: Part,
-        mut work: impl FnMut(View, Range<usize>) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
-        let mut at = 0;
-        let mut pieces = |all: &[Pieces], number: usize| {
-            all.iter().try_for_each(|pieces| {
-                let from = at;
-                at += pieces.bytes;
-                work(pieces.piece(number), from..at)
-            })
-        };
+    /// Lays out the views of a part.
+    fn lay(&mut self, part: Part) {
+        let Self { blocks, slots, rings, hidden, views, shape, .. } = self;
+        views.clear();
+        let mut pieces =
+            |all: &[Pieces], number: usize| views.extend(all.iter().map(|p| p.piece(number)));
         match part {
-            Part::Block(block) => pieces(&self.blocks, block as usize),
+            Part::Block(block) => pieces(blocks, block as usize),
             Part::State { lease, position, filled } => {
                 let slot = lease.0 as usize;
-                pieces(&self.slots, slot)?;
-                for block in self.shape.ring_blocks(position as usize) {
-                    pieces(&self.rings, slot * self.ring_width + block % self.ring_width)?;
+                pieces(slots, slot);
+                for block in shape.ring_blocks(position as usize) {
+                    pieces(rings, slot * self.ring_width + block % self.ring_width);
                 }
                 for row in filled..position {
                     let row = row as usize % self.hidden_window;
-                    pieces(&self.hidden, slot * self.hidden_window + row)?;
+                    pieces(hidden, slot * self.hidden_window + row);
                 }
-                Ok(())
             }
         }
     }
@@ -125,30 +120,77 @@ impl Copies {
 }
 
 impl ModelRunner {
-    pub(crate) fn part_to_host(&mut self, part: Part, to: &mut [u8]) -> Result<(), EngineError> {
-        self.check_part(part, to.len())?;
-        self.settle()?;
-        let backend = &mut *self.backend;
-        self.copies
-            .each(part, |view, bytes| Ok(backend.read(view, HostDataMut::Bytes(&mut to[bytes]))?))
-    }
-
-    pub(crate) fn parts_to_device(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        for (part, from) in parts {
-            self.check_part(*part, from.len())?;
-            let backend = &mut *self.backend;
-            self.copies.each(*part, |view, bytes| {
-                Ok(backend.write(view, HostData::Bytes(&from[bytes]))?)
-            })?;
+    /// Counts a copy for the submission that is being queued, behind another one where it does not fit.
+    fn queue_copy(&mut self, part: Part) -> Result<(), EngineError> {
+        let cost = Cost { bytes: self.copies.bytes(part) as u64, ..Cost::default() };
+        if !self.submissions.fits(cost) {
+            self.submit_copies()?;
         }
-        self.finish(Purpose::Other)
+        self.submissions.queue(cost);
+        Ok(())
     }
 
-    fn check_part(&self, part: Part, found: usize) -> Result<(), EngineError> {
-        let expected = self.copies.bytes(part);
-        if found == expected {
+    fn submit_copies(&mut self) -> Result<(), EngineError> {
+        if self.submissions.is_empty() {
             return Ok(());
         }
-        Err(EngineError::Settings(format!("{part:?} has {found} bytes, expected {expected}")))
+        self.submissions.submit(&mut *self.backend, Purpose::Copies)
+    }
+}
+
+impl StateCopies for ModelRunner {
+    fn limit(&mut self, bytes: u64) {
+        self.backend.limit_stashes(bytes);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.backend.stash_bytes()
+    }
+
+    fn stash(&mut self, part: Part) -> Result<StashId, EngineError> {
+        self.queue_copy(part)?;
+        self.copies.lay(part);
+        let stash = self.backend.stash(&self.copies.views)?;
+        self.copies.live.insert(stash);
+        Ok(stash)
+    }
+
+    fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, EngineError> {
+        let stash = self.backend.stash_host(bytes)?;
+        self.copies.live.insert(stash);
+        Ok(stash)
+    }
+
+    fn unstash(&mut self, parts: &[(Part, StashId)]) -> Result<(), EngineError> {
+        for &(part, stash) in parts {
+            self.queue_copy(part)?;
+            self.copies.lay(part);
+            self.backend.unstash(stash, &self.copies.views)?;
+        }
+        self.submit_copies()
+    }
+
+    fn submit(&mut self) -> Result<(), EngineError> {
+        self.submit_copies()
+    }
+
+    fn read(&mut self, stash: StashId) -> Result<Bytes, EngineError> {
+        Ok(self.backend.read_stash(stash)?)
+    }
+
+    fn release(&mut self, stash: StashId) {
+        self.copies.live.remove(&stash);
+        // A device that is lost has nothing left to release.
+        let _ = self.backend.release_stash(stash);
+    }
+
+    fn release_all(&mut self) {
+        for stash in self.copies.live.drain() {
+            let _ = self.backend.release_stash(stash);
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.submissions.is_settled()
     }
 }

@@ -155,9 +155,9 @@ impl<R: Runner> Engine<R> {
         self.scheduler.tokens(seq)
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there is nothing to do: no request waits or runs, and nothing published waits to go to disk.
     pub fn is_idle(&self) -> bool {
-        self.scheduler.is_idle()
+        self.scheduler.is_idle() && !self.cache.as_ref().is_some_and(PrefixCache::has_backlog)
     }
 
     /// One step, read top to bottom. Each line consumes the line above it.
@@ -183,7 +183,9 @@ impl<R: Runner> Engine<R> {
         self.place.enter(Stage::Constrain);
         self.scheduler.constrain(&mut self.states, &mut self.plan, events); // what may be sampled
         if self.plan.spans.is_empty() {
-            self.scheduler.wait_for_mask(IDLE_PATIENCE);
+            if !self.write_behind() {
+                self.scheduler.wait_for_mask(IDLE_PATIENCE);
+            }
             self.scheduler.sweep(&mut self.states);
             return;
         }
@@ -305,6 +307,7 @@ impl<R: Runner> Engine<R> {
 
     fn fail(&mut self, error: &EngineError, events: &mut Vec<Event>) {
         self.recover_device();
+        self.recover_cache();
         let why = error.to_string();
         for span in &self.plan.spans {
             // An answer that ended before the device failed has its reason already.

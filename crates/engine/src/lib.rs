@@ -54,7 +54,7 @@ pub use model_runner::{ModelRunner, Tap};
 pub use plan::{SampleSpec, Span, StepPlan};
 pub use recover::panic_text;
 pub use request::{Event, FinishReason, Request, Watch, check_tokens};
-pub use runner::{Follow, Runner, SampledTokens, SpanTokens};
+pub use runner::{Follow, Runner, SampledTokens, SpanTokens, StateCopies};
 pub use sampling::Sampling;
 pub use scheduler::Scheduler;
 pub use settings::{Settings, SubmissionBudget};

@@ -7,14 +7,15 @@ use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
 use crate::submissions::{Purpose, Submissions};
 use crate::{
-    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, ExpertCost, Follow, Part, Runner,
-    SampleSpec, SampledTokens, Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
+    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, ExpertCost, Follow, Runner,
+    SampleSpec, SampledTokens, Settings, Span, Speculation, StateCopies, StateShape, StepPlan,
+    TokenLogprobs,
 };
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow, ScatterWords};
 use forerun_backend::{
     Backend, BufferId, Cost, HostData, HostDataMut, MemoryPlan, Op, View, submit_and_wait,
 };
-use forerun_base::{Bytes, LeaseId, SeqId};
+use forerun_base::{LeaseId, SeqId};
 use forerun_model::{
     Batch, BatchShape, BlockTables, Choice, DrafterSpec, Head, HiddenSource, InputBlock, Limits,
     Model, ModelSpec, NewSpan, PassInputs, Planner, StateBuffers, Workspace,
@@ -46,7 +47,7 @@ pub struct ModelRunner {
     pub(crate) tables: BlockTables,
     steps: Programs,
     pub(crate) chains: Programs,
-    submissions: Submissions,
+    pub(crate) submissions: Submissions,
     pub(crate) history_words: Vec<u32>,
     /// A row of logits on the host; empty until someone asks for one.
     row: Vec<f32>,
@@ -256,8 +257,8 @@ impl ModelRunner {
         self.speculation
     }
 
-    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost the head a second
-    /// time and a copy a row.
+    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost
+    /// the head a second time and a copy a row.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
         self.tap = tap;
     }
@@ -590,8 +591,8 @@ impl Runner for ModelRunner {
     }
 
     fn recover(&mut self) {
-        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the next plan. A
-        // device that fails says so then, too.
+        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the
+        // next plan. A device that fails says so then, too.
         let _ = self.finish(Purpose::Other);
         self.tables.forget();
     }
@@ -600,11 +601,7 @@ impl Runner for ModelRunner {
         self.copies.shape()
     }
 
-    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
-        self.part_to_host(part, bytes)
-    }
-
-    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        self.parts_to_device(parts)
+    fn copies(&mut self) -> &mut dyn StateCopies {
+        self
     }
 }

@@ -103,9 +103,7 @@ impl<R: Runner> Engine<R> {
     fn recover(&mut self, what: &str, events: &mut Vec<Event>) {
         let why = format!("the engine panicked while {}: {what}", self.place.stage.name());
         let _ = catch_unwind(AssertUnwindSafe(|| self.recover_device()));
-        if matches!(self.place.stage, Stage::Start | Stage::Publish) {
-            self.clear_cache();
-        }
+        let _ = catch_unwind(AssertUnwindSafe(|| self.recover_cache()));
         let touched = self.touched();
         self.scheduler.sequences.retain_mut(|sequence| {
             let stays = !touched.contains(&sequence.id);

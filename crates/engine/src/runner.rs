@@ -4,6 +4,7 @@ use crate::{
     Busy, DraftPlan, DraftTokens, EngineError, ExpertCost, Part, StateShape, StepPlan,
     TokenLogprobs,
 };
+use forerun_backend::StashId;
 use forerun_base::{Bytes, Token};
 use forerun_model::Limits;
 use std::ops::Range;
@@ -40,11 +41,42 @@ pub trait Runner: Send {
     /// Sizes of what a lease holds.
     fn shape(&self) -> StateShape;
 
-    /// Copies a part of a lease's state to the host.
-    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError>;
+    /// Copies of that, for the prefix cache.
+    fn copies(&mut self) -> &mut dyn StateCopies;
+}
 
-    /// Copies parts back, perhaps into another lease. They are there when it returns.
-    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError>;
+/// Parts of leases' state that a device puts aside, and copies back perhaps into another lease. Copies are queued like
+/// steps: they see what was queued before, and nobody waits for them.
+pub trait StateCopies {
+    /// Sets the most bytes that may be put aside.
+    fn limit(&mut self, bytes: u64);
+
+    /// Bytes that are put aside.
+    fn bytes(&self) -> u64;
+
+    /// Queues putting aside a part of a lease's state.
+    fn stash(&mut self, part: Part) -> Result<StashId, EngineError>;
+
+    /// The same of bytes that are on the host.
+    fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, EngineError>;
+
+    /// Queues copying stashes into leases, and hands that to the device.
+    fn unstash(&mut self, parts: &[(Part, StashId)]) -> Result<(), EngineError>;
+
+    /// Hands what was queued to the device.
+    fn submit(&mut self) -> Result<(), EngineError>;
+
+    /// The bytes of a stash that was submitted. Waits for it alone.
+    fn read(&mut self, stash: StashId) -> Result<Bytes, EngineError>;
+
+    /// Forgets a stash.
+    fn release(&mut self, stash: StashId);
+
+    /// Forgets every stash, whoever knows of it.
+    fn release_all(&mut self);
+
+    /// Whether the device is known to have passed everything that was submitted.
+    fn is_settled(&self) -> bool;
 }
 
 /// Hears the drafts made so far, the latest of which has this number (from 1), and lays down in the plan what the next

@@ -15,6 +15,8 @@ pub(crate) enum Purpose {
     Step { ends: bool },
     /// Drafts, and what the MTP head takes in.
     Other,
+    /// Copies of state for the prefix cache: no price of rows, and no measure of how fast operations are.
+    Copies,
 }
 
 #[derive(Debug)]
@@ -111,6 +113,11 @@ impl Submissions {
         self.queued == Cost::default()
     }
 
+    /// Whether everything submitted was waited for.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
     /// Notes work that was queued.
     pub(crate) fn queue(&mut self, cost: Cost) {
         self.queued = self.queued + cost;
@@ -142,14 +149,17 @@ impl Submissions {
         // Dropped at the end whatever the outcome: nobody waits for these again.
         for Submission { ticket, purpose, cost } in in_flight.drain(..count) {
             let time = backend.wait(ticket)?;
-            rates.note(cost, time);
             busy.note(time);
+            if purpose != Purpose::Copies {
+                rates.note(cost, time);
+            }
             match purpose {
                 Purpose::Step { ends } => {
                     busy.step += time;
                     busy.steps += usize::from(ends);
                 }
                 Purpose::Other => busy.other += time,
+                Purpose::Copies => {}
             }
         }
         Ok(())

@@ -4,8 +4,8 @@
 //! that follows from the text, so a text is compiled once.
 
 use super::{
-    Address, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, MemoryInfo,
-    ModuleId, Properties, QueueMark, cache,
+    Address, Driver, DriverError, FaultReport, HostAddress, KernelId, KernelSource, Launch,
+    MemoryInfo, ModuleId, Properties, QueueMark, cache,
 };
 use libloading::{Library, Symbol};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -48,6 +48,7 @@ pub struct Emulated {
     modules: Vec<Arc<Mutex<LoadedModule>>>,
     kernels: Vec<LoadedKernel>,
     memory: HashMap<u64, Layout>,
+    pinned: HashMap<u64, Layout>,
     /// Bytes allocated, of [`Emulated::TOTAL`].
     taken: u64,
     marks: Vec<FaultReport>,
@@ -73,6 +74,7 @@ impl Emulated {
             modules: Vec::new(),
             kernels: Vec::new(),
             memory: HashMap::new(),
+            pinned: HashMap::new(),
             taken: 0,
             marks: Vec::new(),
         }
@@ -132,6 +134,19 @@ impl Emulated {
         Ok(to)
     }
 
+    /// Memory that is no number and no index; none where there is too little.
+    fn poisoned(bytes: usize) -> Option<(u64, Layout)> {
+        let layout = Layout::from_size_align(bytes.max(1), ALIGN).ok()?;
+        // SAFETY: the layout has at least one byte.
+        let memory = unsafe { alloc_zeroed(layout) };
+        if memory.is_null() {
+            return None;
+        }
+        // SAFETY: the memory was just made with this size.
+        unsafe { ptr::write_bytes(memory, POISON, layout.size()) };
+        Some((memory as u64, layout))
+    }
+
     fn open(path: &Path, name: &str) -> Result<LoadedModule, DriverError> {
         // SAFETY: the library was made of our text, which does nothing when it is loaded.
         let library = unsafe { Library::new(path) };
@@ -157,17 +172,10 @@ impl Driver for Emulated {
         let free = Self::TOTAL - self.taken;
         let none = DriverError::Memory { bytes, free };
         let size = usize::try_from(bytes).ok().filter(|_| bytes <= free).ok_or(none.clone())?;
-        let layout = Layout::from_size_align(size, ALIGN).map_err(|_| none.clone())?;
-        // SAFETY: the layout has at least one byte.
-        let memory = unsafe { alloc_zeroed(layout) };
-        if memory.is_null() {
-            return Err(none);
-        }
-        // SAFETY: the memory was just made with this size.
-        unsafe { ptr::write_bytes(memory, POISON, size) };
+        let (address, layout) = Self::poisoned(size).ok_or(none)?;
         self.taken += bytes;
-        self.memory.insert(memory as u64, layout);
-        Ok(Address(memory as u64))
+        self.memory.insert(address, layout);
+        Ok(Address(address))
     }
 
     unsafe fn free(&mut self, address: Address) -> Result<(), DriverError> {
@@ -206,6 +214,52 @@ impl Driver for Emulated {
         // SAFETY: the bytes are memory of this driver (contract of `fill`).
         unsafe { ptr::write_bytes(to.0 as *mut u8, value, bytes as usize) };
         Ok(())
+    }
+
+    fn alloc_host(&mut self, bytes: usize) -> Result<HostAddress, DriverError> {
+        let none = || DriverError::call("alloc_host", format!("no memory for {bytes} bytes"));
+        let (address, layout) = Self::poisoned(bytes).ok_or_else(none)?;
+        self.pinned.insert(address, layout);
+        Ok(HostAddress(address))
+    }
+
+    unsafe fn free_host(&mut self, at: HostAddress) -> Result<(), DriverError> {
+        let Some(layout) = self.pinned.remove(&at.0) else {
+            return Err(DriverError::call("free_host", "memory that was not allocated"));
+        };
+        // SAFETY: the memory was made with this layout, and is forgotten.
+        unsafe { dealloc(at.0 as *mut u8, layout) };
+        Ok(())
+    }
+
+    unsafe fn queue_to_host(
+        &mut self,
+        to: HostAddress,
+        from: Address,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        // SAFETY: both ranges are memory of this driver of two kinds, so they do not overlap (contract of
+        // `queue_to_host`).
+        unsafe { ptr::copy_nonoverlapping(from.0 as *const u8, to.0 as *mut u8, bytes as usize) };
+        Ok(())
+    }
+
+    unsafe fn queue_from_host(
+        &mut self,
+        to: Address,
+        from: HostAddress,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        // SAFETY: both ranges are memory of this driver of two kinds, so they do not overlap (contract of
+        // `queue_from_host`).
+        unsafe { ptr::copy_nonoverlapping(from.0 as *const u8, to.0 as *mut u8, bytes as usize) };
+        Ok(())
+    }
+
+    unsafe fn read_host(&self, from: HostAddress, to: &mut [u8]) {
+        // SAFETY: the bytes are pinned memory of this driver (contract of `read_host`), which was filled when it was
+        // made.
+        to.copy_from_slice(unsafe { slice::from_raw_parts(from.0 as *const u8, to.len()) });
     }
 
     fn load(&mut self, source: &KernelSource) -> Result<ModuleId, DriverError> {
@@ -282,6 +336,10 @@ impl Driver for Emulated {
         Ok(at.and_then(|at| self.marks.get(at)).copied().unwrap_or_default())
     }
 
+    fn reach(&mut self, _mark: QueueMark) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     fn synchronize(&mut self) -> Result<(), DriverError> {
         Ok(())
     }
@@ -293,7 +351,7 @@ impl Driver for Emulated {
 
 impl Drop for Emulated {
     fn drop(&mut self) {
-        for (address, layout) in self.memory.drain() {
+        for (address, layout) in self.memory.drain().chain(self.pinned.drain()) {
             // SAFETY: the memory was made with this layout, and the device that could use it is gone.
             unsafe { dealloc(address as *mut u8, layout) };
         }

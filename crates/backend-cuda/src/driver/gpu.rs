@@ -5,12 +5,12 @@
 //! version.
 
 use super::{
-    Address, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, MemoryInfo,
-    ModuleId, Properties, QueueMark, cache,
+    Address, Driver, DriverError, FaultReport, HostAddress, KernelId, KernelSource, Launch,
+    MemoryInfo, ModuleId, Properties, QueueMark, cache,
 };
 use cudarc::driver::{result, sys};
 use cudarc::nvrtc;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
 use std::ptr;
@@ -124,6 +124,8 @@ pub struct Gpu {
     /// What the last mark that was waited for reported.
     report: FaultReport,
     staging: *mut u8,
+    /// Pinned memory that was given out.
+    pinned: HashSet<u64>,
 }
 
 /// What a mark is made of: an event, and pinned memory for its report.
@@ -177,6 +179,7 @@ impl Gpu {
             last_mark: 0,
             report: FaultReport::default(),
             staging: ptr::null_mut(),
+            pinned: HashSet::new(),
         };
         gpu.bind()?;
         let kind = result::stream::StreamKind::NonBlocking;
@@ -344,6 +347,69 @@ impl Driver for Gpu {
             .map_err(failed("cuMemsetD8Async"))
     }
 
+    fn alloc_host(&mut self, bytes: usize) -> Result<HostAddress, DriverError> {
+        self.bind()?;
+        // SAFETY: the context is current.
+        let memory = unsafe { result::malloc_host(bytes.max(1), 0) };
+        let at = memory.map_err(failed("cuMemHostAlloc"))? as u64;
+        self.pinned.insert(at);
+        Ok(HostAddress(at))
+    }
+
+    unsafe fn free_host(&mut self, at: HostAddress) -> Result<(), DriverError> {
+        self.synchronize()?;
+        if !self.pinned.remove(&at.0) {
+            return Err(DriverError::call("cuMemFreeHost", "memory that was not allocated"));
+        }
+        // SAFETY: the memory was pinned by this driver and is forgotten, and the queue, which may still use it, is
+        // empty.
+        unsafe { result::free_host(at.0 as *mut c_void) }.map_err(failed("cuMemFreeHost"))
+    }
+
+    unsafe fn queue_to_host(
+        &mut self,
+        to: HostAddress,
+        from: Address,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        self.bind()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges are memory of this driver, and nobody reads `to` before the copy is over (contract of
+        // `queue_to_host`), so for the time of this call the slice is the only way to it.
+        unsafe {
+            let to = std::slice::from_raw_parts_mut(to.0 as *mut u8, bytes as usize);
+            result::memcpy_dtoh_async(to, from.0, self.stream)
+        }
+        .map_err(failed("cuMemcpyDtoHAsync"))
+    }
+
+    unsafe fn queue_from_host(
+        &mut self,
+        to: Address,
+        from: HostAddress,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        self.bind()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges are memory of this driver, and only the queue writes to `from` (contract of
+        // `queue_from_host`).
+        unsafe {
+            let from = std::slice::from_raw_parts(from.0 as *const u8, bytes as usize);
+            result::memcpy_htod_async(to.0, from, self.stream)
+        }
+        .map_err(failed("cuMemcpyHtoDAsync"))
+    }
+
+    unsafe fn read_host(&self, from: HostAddress, to: &mut [u8]) {
+        // SAFETY: the bytes are pinned memory of this driver, and nothing queued writes to them (contract of
+        // `read_host`).
+        to.copy_from_slice(unsafe { std::slice::from_raw_parts(from.0 as *const u8, to.len()) });
+    }
+
     fn load(&mut self, source: &KernelSource) -> Result<ModuleId, DriverError> {
         self.bind()?;
         let code = self.code(source)?;
@@ -459,6 +525,16 @@ impl Driver for Gpu {
         Ok(std::mem::take(&mut self.report))
     }
 
+    fn reach(&mut self, mark: QueueMark) -> Result<(), DriverError> {
+        self.bind()?;
+        // A mark that is not there was waited for.
+        let Some(&(_, signal)) = self.marks.iter().find(|(number, _)| *number == mark.0) else {
+            return Ok(());
+        };
+        // SAFETY: the event exists: its mark was not waited for.
+        unsafe { result::event::synchronize(signal.event) }.map_err(failed("cuEventSynchronize"))
+    }
+
     fn synchronize(&mut self) -> Result<(), DriverError> {
         self.bind()?;
         // SAFETY: the stream exists.
@@ -487,6 +563,9 @@ impl Drop for Gpu {
             }
             for module in self.modules.drain(..) {
                 let _ = result::module::unload(module);
+            }
+            for at in self.pinned.drain() {
+                let _ = result::free_host(at as *mut c_void);
             }
             if !self.staging.is_null() {
                 let _ = result::free_host(self.staging.cast());

@@ -30,6 +30,17 @@ impl Address {
     }
 }
 
+/// Pinned memory of the host, which the queue copies to and from while the host goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostAddress(pub u64);
+
+impl HostAddress {
+    /// So many bytes further on.
+    pub const fn offset(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
 /// Kernels that were compiled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ModuleId(pub(crate) usize);
@@ -222,7 +233,8 @@ impl DriverError {
 
 /// A GPU, or its emulation. Copies and kernels are queued on one stream and run in order.
 ///
-/// *Memory of this driver* is what [`Driver::alloc`] returned and [`Driver::free`] has not been called for.
+/// *Memory of this driver* is what [`Driver::alloc`] returned and [`Driver::free`] has not been called for; *pinned
+/// memory of this driver* the same of [`Driver::alloc_host`] and [`Driver::free_host`].
 pub trait Driver: Send {
     /// The device.
     fn properties(&self) -> &Properties;
@@ -263,6 +275,46 @@ pub trait Driver: Send {
     /// The `bytes` bytes at `to` are memory of this driver.
     unsafe fn fill(&mut self, to: Address, value: u8, bytes: u64) -> Result<(), DriverError>;
 
+    /// Makes `bytes` of pinned memory on the host; never none.
+    fn alloc_host(&mut self, bytes: usize) -> Result<HostAddress, DriverError>;
+
+    /// Gives pinned memory back, once the queue no longer uses it.
+    ///
+    /// # Safety
+    /// `at` is the beginning of pinned memory of this driver, and nothing queued later refers to it.
+    unsafe fn free_host(&mut self, at: HostAddress) -> Result<(), DriverError>;
+
+    /// Queues a copy to pinned memory.
+    ///
+    /// # Safety
+    /// The `bytes` bytes at `from` are memory of this driver, those at `to` pinned memory of it, which nobody
+    /// reads before the queue has passed the copy.
+    unsafe fn queue_to_host(
+        &mut self,
+        to: HostAddress,
+        from: Address,
+        bytes: u64,
+    ) -> Result<(), DriverError>;
+
+    /// Queues a copy from pinned memory.
+    ///
+    /// # Safety
+    /// The `bytes` bytes at `to` are memory of this driver, those at `from` pinned memory of it, which only
+    /// the queue writes to until it has passed the copy.
+    unsafe fn queue_from_host(
+        &mut self,
+        to: Address,
+        from: HostAddress,
+        bytes: u64,
+    ) -> Result<(), DriverError>;
+
+    /// Reads pinned memory.
+    ///
+    /// # Safety
+    /// The `to.len()` bytes at `from` are pinned memory of this driver, and the queue has passed everything
+    /// that writes to them.
+    unsafe fn read_host(&self, from: HostAddress, to: &mut [u8]);
+
     /// Compiles a source, or finds it compiled.
     fn load(&mut self, source: &KernelSource) -> Result<ModuleId, DriverError>;
 
@@ -284,6 +336,9 @@ pub trait Driver: Send {
 
     /// Waits until a mark is passed; the words reported there.
     fn wait(&mut self, mark: QueueMark) -> Result<FaultReport, DriverError>;
+
+    /// Waits until a mark is passed, and leaves its report to `wait`.
+    fn reach(&mut self, mark: QueueMark) -> Result<(), DriverError>;
 
     /// Waits until the queue is empty.
     fn synchronize(&mut self) -> Result<(), DriverError>;

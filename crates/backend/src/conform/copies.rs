@@ -22,11 +22,15 @@ pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
 }
 
 /// Bytes that differ from place to place.
-fn pattern(len: usize, salt: usize) -> Vec<u8> {
+pub(super) fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + salt * 17 + i / 7) as u8).collect()
 }
 
-fn buffer(candidate: &mut dyn Backend, dtype: DType, len: usize) -> Result<View, BackendError> {
+pub(super) fn buffer(
+    candidate: &mut dyn Backend,
+    dtype: DType,
+    len: usize,
+) -> Result<View, BackendError> {
     let spec = BufferSpec { label: "copied", dtype, len, role: BufferRole::State };
     Ok(View::head(candidate.alloc(spec)?, len))
 }

@@ -12,7 +12,7 @@
 //! 4. **Keys and channels**: where a device cuts single rows, attention over some keys at a time and a product of some
 //!    channels at a time give the bits of the whole.
 //! 5. **Copies**: bytes of a buffer come to the host and go back unchanged, whatever the type of its
-//!    elements, and nothing around them moves.
+//!    elements, and nothing around them moves. What a device puts aside is what was there at that point of the queue.
 //! 6. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
 //!    nowhere are errors, and the device works afterwards.
 //!
@@ -29,6 +29,7 @@ mod operands;
 mod refusals;
 mod rng;
 mod stage;
+mod stashes;
 
 pub use cases::{ConformCase, cases};
 pub use compare::Tolerances;
@@ -154,7 +155,8 @@ pub fn check(
         report.note_deviation(Deviation { op: case.op, cases: 1, worst, allowed });
     }
     report.note(&case.name, "reference", compared.map(|(_, what)| what));
-    for width in [1, 3] {
+    // Powers of two, so that the parts begin where views may.
+    for width in [1, 4] {
         report.note(&case.name, "rows", invariance::by_rows(case, candidate, width));
     }
     report.note(&case.name, "keys", invariance::by_keys(case, candidate));
@@ -179,9 +181,11 @@ pub fn check_commits(candidate: &mut dyn Backend) -> ConformReport {
     commit::check(candidate)
 }
 
-/// Holds a candidate to copying bytes out of a buffer and into it.
+/// Holds a candidate to copying bytes out of a buffer and into it, and to putting them aside.
 pub fn check_copies(candidate: &mut dyn Backend) -> ConformReport {
-    copies::check(candidate)
+    let mut report = copies::check(candidate);
+    report.merge(stashes::check(candidate));
+    report
 }
 
 /// Holds a candidate to refusing what makes no sense.

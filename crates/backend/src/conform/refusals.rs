@@ -195,10 +195,14 @@ fn wrong_calls(op: Op, backend: &mut dyn Backend) -> Result<Vec<(String, Op)>, B
         if !FREE_LENGTHS.contains(&(op.name(), name)) {
             change("too short", View { len: view.len - 1, ..view });
         }
+        let is_u32 = backend.buffer(view.buffer).is_some_and(|info| info.dtype == DType::U32);
+        let anywhere = matches!(op, Op::Linear(Linear { channels: Some(_), .. })) && name == "out";
+        if !is_u32 && !anywhere && view.alignment() > 1 {
+            change("between vectors", View { start: view.start - 1, ..view });
+        }
         change("past the end", View { start: FAR as usize, ..view });
         change("at the end of the world", View { start: usize::MAX, ..view });
         change("in no buffer", View { buffer: BufferId(u32::MAX), ..view });
-        let is_u32 = backend.buffer(view.buffer).is_some_and(|info| info.dtype == DType::U32);
         let other = if is_u32 { floats } else { integers };
         change("of another type", View { buffer: other, ..view });
         for (_, shared, shared_is_written) in names.iter().filter(|n| n.1 != view) {

@@ -12,8 +12,11 @@ use crate::{
 };
 use forerun_base::{DType, Format, Matrix, MatrixError};
 
-/// Guard elements before and after a view. Odd on purpose: the seam promises no alignment.
-const GUARD: usize = 3;
+/// Guard elements before and after a view of numbers: no more than the seam promises, so that no view begins with two
+/// vectors.
+const GUARD: usize = View::VECTOR;
+/// The same of indices. Odd on purpose: the seam promises them no alignment.
+const INDEX_GUARD: usize = 3;
 const GUARD_VALUE: f32 = -77.25;
 const GUARD_INDEX: u32 = 0xdead_beef;
 const GUARD_BYTE: u8 = 0xa5;
@@ -79,9 +82,10 @@ impl<'a> ConformStage<'a> {
         len: usize,
         expect: Expect,
     ) -> Result<View, BackendError> {
-        let whole = len + 2 * GUARD;
+        let guard = if dtype == DType::U32 { INDEX_GUARD } else { GUARD };
+        let whole = len + 2 * guard;
         let spec = BufferSpec { label, dtype, len: whole, role: BufferRole::Scratch };
-        let view = View { buffer: self.backend.alloc(spec)?, start: GUARD, len };
+        let view = View { buffer: self.backend.alloc(spec)?, start: guard, len };
         self.made.push(Made { label, view, len: whole, dtype, expect });
         Ok(view)
     }
@@ -101,7 +105,7 @@ impl<'a> ConformStage<'a> {
 
     fn integers(&mut self, label: &'static str, values: &[u32]) -> Result<View, BackendError> {
         let view = self.make(label, DType::U32, values.len(), Expect::Same)?;
-        let guard = [GUARD_INDEX; GUARD];
+        let guard = [GUARD_INDEX; INDEX_GUARD];
         let whole = [&guard, values, &guard].concat();
         self.backend.write(View::head(view.buffer, whole.len()), HostData::U32(&whole))?;
         Ok(view)

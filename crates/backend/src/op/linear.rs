@@ -52,7 +52,7 @@ pub struct Linear {
     pub bias: Option<WeightId>,
     /// These channels take the place of all `N`.
     pub channels: Option<Channels>,
-    /// `[rows, N]`.
+    /// `[rows, N]`. With `channels` it begins anywhere.
     pub out: View,
     /// Replace or add.
     pub store: Store,
@@ -81,7 +81,12 @@ impl Linear {
         if let Some(bias) = self.bias {
             desc.weight("bias", bias, [1, weight.rows]);
         }
-        desc.f32("out", self.out, self.store.access(), rows * channels);
+        let (access, len) = (self.store.access(), rows * channels);
+        match self.channels {
+            None => desc.f32("out", self.out, access, len),
+            // A part of a row, which may begin anywhere.
+            Some(_) => desc.f32_anywhere("out", self.out, access, len),
+        }
         desc.weight_bytes(weight.bytes_of(channels));
         desc.work(0, 2 * (rows * channels * weight.cols) as u64);
     }

@@ -40,8 +40,10 @@ impl<R: Runner> Engine<R> {
     /// The same engine with a prefix cache; without one of no bytes.
     #[must_use]
     pub fn with_cache(mut self, settings: &CacheSettings) -> Self {
-        let cache = || PrefixCache::new(settings, self.runner.shape());
-        self.cache = (settings.bytes > 0).then(cache);
+        self.cache = (settings.bytes > 0).then(|| {
+            self.runner.copies().limit(settings.bytes);
+            PrefixCache::new(settings, self.runner.shape())
+        });
         self
     }
 
@@ -50,17 +52,38 @@ impl<R: Runner> Engine<R> {
         self.cache.as_ref().map_or_else(CacheStats::default, PrefixCache::stats)
     }
 
-    /// Forgets everything the prefix cache holds in memory.
+    /// Forgets everything the prefix cache holds in memory. What is on its way to disk gets there.
     pub fn clear_cache(&mut self) {
         if let Some(cache) = &mut self.cache {
-            cache.clear();
+            cache.clear(self.runner.copies());
         }
     }
 
     /// Waits until everything published so far is on disk, where there is a folder.
-    pub fn flush_cache(&self) {
+    pub fn flush_cache(&mut self) {
+        while self.write_behind() {}
         if let Some(disk) = self.cache.as_ref().and_then(|cache| cache.disk.as_ref()) {
             disk.flush();
+        }
+    }
+
+    /// Hands some of what was published to the disk, if anything waits for that.
+    pub(crate) fn write_behind(&mut self) -> bool {
+        let Some(cache) = self.cache.as_mut().filter(|cache| cache.has_backlog()) else {
+            return false;
+        };
+        self.place.enter(Stage::Publish);
+        cache.write_some(self.runner.copies());
+        true
+    }
+
+    /// Makes the cache whole again behind a step that broke off. Where it was being changed, nothing of it is trusted;
+    /// else all that the device is known to have.
+    pub(crate) fn recover_cache(&mut self) {
+        let Some(cache) = &mut self.cache else { return };
+        match self.place.stage {
+            Stage::Start | Stage::Publish => cache.abandon(self.runner.copies()),
+            _ => cache.forget_unsettled(self.runner.copies()),
         }
     }
 
@@ -124,11 +147,12 @@ impl<R: Runner> Engine<R> {
 
     /// Reads some of what the disk has of a prompt; whether there is more.
     fn fetches(&mut self, at: usize) -> bool {
-        let sequence = &mut self.scheduler.sequences[at];
-        match &mut self.cache {
+        let Self { scheduler, cache, runner, .. } = self;
+        let sequence = &mut scheduler.sequences[at];
+        match cache {
             Some(cache) if sequence.published.wish.read => {
                 let Published { wish, fetched, .. } = &mut sequence.published;
-                cache.fetch(&sequence.tokens, wish.salt.as_ref(), fetched)
+                cache.fetch(&sequence.tokens, wish.salt.as_ref(), fetched, runner.copies())
             }
             _ => false,
         }
@@ -155,7 +179,7 @@ impl<R: Runner> Engine<R> {
             sequence.published.begin(position, sequence.prompt_len, cache.rule());
         }
         if position > 0 {
-            runner.copy_in(&parts)?;
+            runner.copies().unstash(&parts)?;
             states.restore(id, position as u32);
             sequence.note_committed(0, position);
             sequence.drafting.filled = filled;
@@ -165,8 +189,10 @@ impl<R: Runner> Engine<R> {
 
     /// Publishes the sequences of the step just settled that are due.
     pub(crate) fn publish(&mut self) {
-        if self.cache.is_none() {
-            return;
+        let Some(cache) = &mut self.cache else { return };
+        if self.runner.copies().is_settled() {
+            cache.settle();
+            self.write_behind();
         }
         for i in 0..self.plan.spans.len() {
             let Some(at) = self.scheduler.find(self.plan.spans[i].seq) else { continue };
@@ -233,8 +259,9 @@ impl<R: Runner> Engine<R> {
                 keep: sequence.published.wish.keep,
                 salt: sequence.published.wish.salt,
             };
-            cache.publish(&held, &mut |part, bytes| runner.copy_out(part, bytes))
+            cache.publish(&held, runner.copies())
         };
+        cache.submit(runner.copies());
         sequence.published.upto = position;
         // What did not fit will not fit when it is longer.
         sequence.published.active &= kept;

@@ -1,19 +1,20 @@
 //! Looking up a prompt, and publishing what a sequence has read.
 
-use super::disk::{DiskTier, Key, Record};
+use super::backlog::Backlog;
+use super::disk::{DiskTier, Key, Record, TailBytes};
 use super::points::Rule;
-use super::tree::{EntryId, Match, Payload, Tree};
+use super::tree::{EntryId, Match, Payload, Stash, Tail, Tree};
 use super::{
     CacheReport, CacheSalt, CacheSettings, CacheStats, CacheUse, Miss, MissReason, Part,
     StateShape, TierStats,
 };
-use crate::{EngineError, Lease};
+use crate::{EngineError, Lease, StateCopies};
+use forerun_backend::StashId;
 use forerun_base::{Bytes, LeaseId, Token};
 use forerun_model::KV_BLOCK;
-use std::ops::Range;
 
-/// Bytes read from disk before others get a step: some ten milliseconds.
-const READ: u64 = 16 << 20;
+/// Bytes that go from or to disk before others get a step: some ten milliseconds.
+const PIECE: u64 = 16 << 20;
 
 /// What is known of texts that were read before.
 #[derive(Debug)]
@@ -22,6 +23,9 @@ pub(crate) struct PrefixCache {
     rule: Rule,
     tree: Tree,
     pub(crate) disk: Option<DiskTier>,
+    backlog: Backlog,
+    /// Entries added since the device was last known to have made all stashes, oldest first. Some may be gone.
+    unsettled: Vec<EntryId>,
     stats: CacheStats,
     refused: u64,
 }
@@ -49,7 +53,7 @@ pub(crate) struct Found {
     /// Positions the MTP head has taken in.
     pub(crate) filled: u32,
     /// What to copy into the lease.
-    pub(crate) parts: Vec<(Part, Bytes)>,
+    pub(crate) parts: Vec<(Part, StashId)>,
 }
 
 /// What a sequence had from disk before it began.
@@ -71,8 +75,49 @@ struct Place {
     keep: bool,
 }
 
-/// Copies a part of a lease into the bytes.
-pub(crate) type CopyOut<'a> = &'a mut dyn FnMut(Part, &mut [u8]) -> Result<(), EngineError>;
+/// Where the bytes of an entry come from, and how many there are.
+#[derive(Clone, Debug)]
+enum Source {
+    Lease(Part, usize),
+    Host(Bytes),
+}
+
+impl Source {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Lease(_, bytes) => *bytes,
+            Self::Host(bytes) => bytes.len(),
+        }
+    }
+
+    fn stash(&self, copies: &mut dyn StateCopies) -> Result<Stash, EngineError> {
+        let id = match self {
+            Self::Lease(part, _) => copies.stash(*part),
+            Self::Host(bytes) => copies.stash_host(bytes.clone()),
+        }?;
+        Ok(Stash { id, bytes: self.bytes() })
+    }
+}
+
+/// An entry to be added.
+#[derive(Clone, Debug)]
+struct NewEntry {
+    tokens: Vec<Token>,
+    /// By blocks.
+    kv: Vec<Source>,
+    /// Of a tail: its state, where there is one, and what the MTP head has taken in.
+    tail: Option<(Option<Source>, u32)>,
+}
+
+impl NewEntry {
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.kv.iter().chain(self.tail.iter().filter_map(|(state, _)| state.as_ref()))
+    }
+
+    fn cost(&self) -> u64 {
+        Payload::cost_of(self.tokens.len(), self.sources().map(Source::bytes).sum())
+    }
+}
 
 impl PrefixCache {
     pub(crate) fn new(settings: &CacheSettings, shape: StateShape) -> Self {
@@ -82,6 +127,8 @@ impl PrefixCache {
             rule: Rule::new(interval, &shape),
             tree: Tree::new(settings.bytes, &shape),
             disk: None,
+            backlog: Backlog::default(),
+            unsettled: Vec::new(),
             stats: CacheStats::default(),
             refused: 0,
         }
@@ -106,9 +153,83 @@ impl PrefixCache {
         CacheStats { memory, disk: self.disk.as_ref().map(DiskTier::stats), ..self.stats }
     }
 
-    /// Forgets everything in memory; counts go on.
-    pub(crate) fn clear(&mut self) {
+    /// Bytes of all stashes that entries have.
+    #[cfg(test)]
+    pub(crate) fn stash_bytes(&self) -> u64 {
+        self.tree.stash_bytes()
+    }
+
+    /// Forgets everything in memory, once the disk has what it is to have; counts go on.
+    pub(crate) fn clear(&mut self, copies: &mut dyn StateCopies) {
         self.tree.clear();
+        self.sweep(copies);
+    }
+
+    /// Forgets everything in memory after a panic, which may have left anything half done.
+    pub(crate) fn abandon(&mut self, copies: &mut dyn StateCopies) {
+        self.backlog.clear();
+        self.unsettled.clear();
+        self.tree.clear();
+        drop(self.tree.take_dropped());
+        copies.release_all();
+    }
+
+    /// Notes that the device has made all stashes there are.
+    pub(crate) fn settle(&mut self) {
+        self.unsettled.clear();
+    }
+
+    /// Forgets what the device may never have made, because it failed.
+    pub(crate) fn forget_unsettled(&mut self, copies: &mut dyn StateCopies) {
+        // The newest first: whatever follows an entry is newer.
+        for entry in std::mem::take(&mut self.unsettled).into_iter().rev() {
+            self.backlog.take(entry);
+            self.tree.forget(entry);
+        }
+        self.sweep(copies);
+    }
+
+    /// Releases what was dropped; what was still to go to disk goes there now.
+    fn sweep(&mut self, copies: &mut dyn StateCopies) {
+        for (entry, payload) in self.tree.take_dropped() {
+            if let Some(parent) = self.backlog.take(entry) {
+                self.write(parent, &payload, copies);
+            }
+            payload.stashes().for_each(|stash| copies.release(stash.id));
+        }
+    }
+
+    /// Whether something waits to be handed to the disk.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Hands some of what waits to the disk, for which it is read from the device.
+    pub(crate) fn write_some(&mut self, copies: &mut dyn StateCopies) {
+        let mut written = 0;
+        while written < PIECE
+            && let Some((entry, parent)) = self.backlog.take_oldest()
+        {
+            let payload = self.tree.payload(entry).clone();
+            written += payload.cost();
+            self.write(parent, &payload, copies);
+        }
+    }
+
+    fn write(&mut self, parent: Key, payload: &Payload, copies: &mut dyn StateCopies) {
+        let mut read = |stash: &Stash| copies.read(stash.id);
+        let kv: Result<Vec<Bytes>, EngineError> = payload.kv.iter().map(&mut read).collect();
+        let tail = payload.tail.map(|Tail { state, filled }| {
+            let state = state.map_or_else(|| Ok(Vec::new().into()), |stash| read(&stash));
+            state.map(|state| TailBytes { state, filled })
+        });
+        match (&self.disk, kv, tail.transpose()) {
+            (Some(disk), Ok(kv), Ok(tail)) => {
+                disk.offer(Record { parent, tokens: payload.tokens.clone(), kv, tail });
+            }
+            (Some(_), ..) => self.stats.failed_copies += 1,
+            (None, ..) => {}
+        }
     }
 
     /// Positions of `prompt` that need not be read, without using anything.
@@ -174,26 +295,21 @@ impl PrefixCache {
     }
 
     /// What is copied into a lease, and how far the MTP head has taken it in.
-    fn parts(&self, found: &Match, id: LeaseId, lease: &Lease) -> (u32, Vec<(Part, Bytes)>) {
+    fn parts(&self, found: &Match, id: LeaseId, lease: &Lease) -> (u32, Vec<(Part, StashId)>) {
         let position = found.position;
-        let mut parts = Vec::with_capacity(found.blocks.len() + 2);
-        for (&entry, &block) in found.blocks.iter().zip(&lease.blocks) {
-            parts.push((Part::Block(block), self.tree.payload(entry).kv.clone()));
-        }
+        let entries = found.blocks.iter().chain(&found.last);
+        let kv = entries.flat_map(|&entry| &self.tree.payload(entry).kv);
+        let needed = &lease.blocks[..position.div_ceil(KV_BLOCK)];
+        let mut parts = Vec::with_capacity(needed.len() + 1);
+        parts.extend(needed.iter().zip(kv).map(|(&block, kv)| (Part::Block(block), kv.id)));
         let mut filled = position as u32;
-        if let Some(last) = found.last {
-            let payload = self.tree.payload(last);
-            let needed = position.div_ceil(KV_BLOCK);
-            let each = self.shape.block;
-            for (i, &block) in lease.blocks[found.blocks.len()..needed].iter().enumerate() {
-                let kv = payload.kv.slice(i * each..(i + 1) * each);
-                parts.push((Part::Block(block), kv.expect("a tail has all its blocks")));
-            }
-            if let Some(state) = payload.state.as_ref().filter(|_| self.shape.needs_state()) {
-                filled = payload.filled;
-                let part = Part::State { lease: id, position: position as u32, filled };
-                parts.push((part, state.clone()));
-            }
+        if let Some(Tail { state, filled: taken_in }) =
+            found.last.and_then(|last| self.tree.payload(last).tail)
+            && self.shape.needs_state()
+        {
+            filled = taken_in;
+            let part = Part::State { lease: id, position: position as u32, filled };
+            parts.extend(state.map(|state| (part, state.id)));
         }
         (filled, parts)
     }
@@ -205,6 +321,7 @@ impl PrefixCache {
         prompt: &[Token],
         salt: Option<&CacheSalt>,
         fetched: &mut Fetched,
+        copies: &mut dyn StateCopies,
     ) -> bool {
         let Some(disk) = &self.disk else { return false };
         let reach = self.tree.find(salt, prompt).position;
@@ -216,11 +333,13 @@ impl PrefixCache {
             return false;
         }
         let since = self.tree.now();
-        let Some(root) = self.tree.open_root(salt, since) else { return false };
+        let root = self.tree.open_root(salt, since);
+        self.sweep(copies);
+        let Some(root) = root else { return false };
         let (at, _) = self.tree.leading(root, prompt);
         let mut place = Place { at, key: None, since, keep: false };
         self.tree.touch(at, false);
-        let end = fetched.bytes + READ;
+        let end = fetched.bytes + PIECE;
         let blocks = wanted.blocks.iter().map(|&(number, key)| (number, key));
         let mut more = false;
         for (number, key) in blocks.chain(wanted.tail) {
@@ -229,9 +348,9 @@ impl PrefixCache {
                 break;
             }
             let rest = &prompt[number * KV_BLOCK..];
-            let Some(payload) = self.read(key, rest, number * KV_BLOCK) else { break };
-            fetched.bytes += payload.cost();
-            if !self.add(&mut place, payload) {
+            let Some(new) = self.read(key, rest, number * KV_BLOCK) else { break };
+            fetched.bytes += new.cost();
+            if !self.add(&mut place, new, copies) {
                 break;
             }
         }
@@ -240,24 +359,29 @@ impl PrefixCache {
     }
 
     /// An entry from disk that is what the text needs there.
-    fn read(&self, key: Key, rest: &[Token], start: usize) -> Option<Payload> {
-        let payload = self.disk.as_ref()?.read(&key)?.payload;
-        let end = start + payload.tokens.len();
-        let filled = payload.filled as usize;
-        let fits = match &payload.state {
-            None => payload.kv.len() == self.shape.block,
-            Some(state) => {
-                payload.kv.len() == payload.tokens.len().div_ceil(KV_BLOCK) * self.shape.block
-                    && filled <= end
-                    && state.len() == self.shape.state(end, filled)
+    fn read(&self, key: Key, rest: &[Token], start: usize) -> Option<NewEntry> {
+        let record = self.disk.as_ref()?.read(&key)?;
+        let (end, [kv, state]) = (start + record.tokens.len(), record.sizes());
+        let (each, filled) = (self.shape.block, record.tail.as_ref().map_or(0, |tail| tail.filled));
+        let (blocks, expected) = match &record.tail {
+            None => (1, 0),
+            Some(_) => {
+                let filled = (filled as usize).min(end);
+                (record.tokens.len().div_ceil(KV_BLOCK), self.shape.state(end, filled))
             }
         };
-        let fits = fits && (!self.shape.needs_state() || rest.starts_with(&payload.tokens));
-        fits.then_some(payload)
+        let fits = kv == blocks * each && state == expected && filled as usize <= end;
+        let fits = fits && (!self.shape.needs_state() || rest.starts_with(&record.tokens));
+        let kv = record.kv.first().filter(|_| fits)?;
+        let blocks = if each > 0 { blocks } else { 0 };
+        let kv = (0..blocks).map(|i| kv.slice(i * each..(i + 1) * each).map(Source::Host));
+        let state = |state: Bytes| (!state.is_empty()).then_some(Source::Host(state));
+        let tail = record.tail.map(|tail| (state(tail.state), filled));
+        Some(NewEntry { tokens: record.tokens, kv: kv.collect::<Option<_>>()?, tail })
     }
 
     /// Keeps what a sequence has read. Only what is missing is copied. False when it is too much to keep.
-    pub(crate) fn publish(&mut self, held: &Held<'_>, copy: CopyOut<'_>) -> bool {
+    pub(crate) fn publish(&mut self, held: &Held<'_>, copies: &mut dyn StateCopies) -> bool {
         let cost = self.cost_of(held);
         if cost > self.tree.limit() {
             self.refused += 1;
@@ -265,7 +389,9 @@ impl PrefixCache {
         }
         let since = self.tree.now();
         let salt = held.salt.as_ref();
-        let Some(root) = self.tree.open_root(salt, since) else { return false };
+        let root = self.tree.open_root(salt, since);
+        self.sweep(copies);
+        let Some(root) = root else { return false };
         let (at, known) = self.tree.leading(root, held.tokens);
         self.tree.touch(at, held.keep);
         let disk = self.disk.as_ref().filter(|disk| cost <= disk.limit());
@@ -278,10 +404,11 @@ impl PrefixCache {
             let tokens = &held.tokens[start..start + KV_BLOCK + self.shape.ahead()];
             let added = match self.tree.block(place.at, tokens) {
                 Some(block) if number < known => self.pass(&mut place, block),
-                _ => self
-                    .copy_blocks(held, number..number + 1, copy)
-                    .map(|kv| Payload { tokens: tokens.to_vec(), kv, state: None, filled: 0 })
-                    .is_some_and(|payload| self.add(&mut place, payload)),
+                _ => {
+                    let kv = self.blocks(held, number, number + 1);
+                    let new = NewEntry { tokens: tokens.to_vec(), kv, tail: None };
+                    self.add(&mut place, new, copies)
+                }
             };
             if !added {
                 break;
@@ -289,7 +416,7 @@ impl PrefixCache {
             published += 1;
         }
         if published == whole {
-            self.publish_tail(held, &mut place, copy);
+            self.publish_tail(held, &mut place, copies);
         }
         self.tree.touch(place.at, held.keep);
         true
@@ -300,71 +427,88 @@ impl PrefixCache {
         &mut self,
         held: &Held<'_>,
         place: &mut Place,
-        copy: CopyOut<'_>,
-    ) -> Option<()> {
+        copies: &mut dyn StateCopies,
+    ) -> bool {
         let whole = self.shape.whole_blocks(held.filled as usize);
         let rest = &held.tokens[whole * KV_BLOCK..];
         if let Some(known) = self.tree.tail(place.at, rest) {
-            self.pass(place, known);
-            return Some(());
+            return self.pass(place, known);
         }
         if rest.is_empty() && !self.shape.needs_state() {
-            return None;
+            return false;
         }
-        let kv = self.copy_blocks(held, whole..held.tokens.len().div_ceil(KV_BLOCK), copy)?;
-        let position = held.tokens.len() as u32;
-        let mut state = vec![0; self.shape.state(position as usize, held.filled as usize)];
-        if !state.is_empty() {
-            let part = Part::State { lease: held.id, position, filled: held.filled };
-            self.copied(copy(part, &mut state))?;
-        }
-        let (tokens, state) = (rest.to_vec(), Some(Bytes::from(state)));
-        self.add(place, Payload { tokens, kv, state, filled: held.filled }).then_some(())
+        let kv = self.blocks(held, whole, held.tokens.len().div_ceil(KV_BLOCK));
+        let (position, filled) = (held.tokens.len(), held.filled);
+        let bytes = self.shape.state(position, filled as usize);
+        let part = Part::State { lease: held.id, position: position as u32, filled };
+        let state = (bytes > 0).then_some(Source::Lease(part, bytes));
+        self.add(place, NewEntry { tokens: rest.to_vec(), kv, tail: Some((state, filled)) }, copies)
     }
 
-    fn copy_blocks(
-        &mut self,
-        held: &Held<'_>,
-        numbers: Range<usize>,
-        copy: CopyOut<'_>,
-    ) -> Option<Bytes> {
-        let each = self.shape.block;
-        let mut kv = vec![0; numbers.len() * each];
-        for (number, bytes) in numbers.zip(kv.chunks_exact_mut(each.max(1))) {
-            self.copied(copy(Part::Block(held.lease.blocks[number]), bytes))?;
-        }
-        Some(kv.into())
-    }
-
-    /// A copy that failed leaves a text unpublished; whoever runs next will see the device fail.
-    fn copied(&mut self, done: Result<(), EngineError>) -> Option<()> {
-        self.stats.failed_copies += u64::from(done.is_err());
-        done.ok()
+    /// Blocks of a lease.
+    fn blocks(&self, held: &Held<'_>, first: usize, end: usize) -> Vec<Source> {
+        let bytes = self.shape.block;
+        let source = |&block: &u32| Source::Lease(Part::Block(block), bytes);
+        let end = if bytes > 0 { end } else { first };
+        held.lease.blocks[first..end].iter().map(source).collect()
     }
 
     /// Goes on to an entry that memory has; disk may have lost it.
-    fn pass(&self, place: &mut Place, entry: EntryId) -> bool {
-        self.offer(place, self.tree.payload(entry));
+    fn pass(&mut self, place: &mut Place, entry: EntryId) -> bool {
+        self.offer(place, entry);
         place.at = entry;
         true
     }
 
-    /// Adds an entry and goes on to it; false without room.
-    fn add(&mut self, place: &mut Place, payload: Payload) -> bool {
-        if !self.tree.make_room(payload.cost(), place.since) {
-            return false;
-        }
+    /// Adds an entry and goes on to it; false without room, or when the device cannot copy.
+    fn add(&mut self, place: &mut Place, new: NewEntry, copies: &mut dyn StateCopies) -> bool {
+        let room = self.tree.make_room(new.cost(), place.since);
+        self.sweep(copies);
+        let Some(payload) = room.then(|| self.stash(new, copies)).flatten() else { return false };
         self.stats.published += 1;
-        self.offer(place, &payload);
         place.at = self.tree.insert(place.at, payload, place.keep);
+        self.sweep(copies);
+        self.unsettled.push(place.at);
+        self.offer(place, place.at);
         true
     }
 
-    fn offer(&self, place: &mut Place, payload: &Payload) {
+    /// Has the device put everything of an entry aside. A copy that failed leaves a text unpublished; whoever runs
+    /// next will see the device fail.
+    fn stash(&mut self, new: NewEntry, copies: &mut dyn StateCopies) -> Option<Payload> {
+        let mut made = Vec::with_capacity(new.kv.len() + 1);
+        for source in new.sources() {
+            match source.stash(copies) {
+                Ok(stash) => made.push(stash),
+                Err(_) => {
+                    made.into_iter().for_each(|stash| copies.release(stash.id));
+                    self.stats.failed_copies += 1;
+                    return None;
+                }
+            }
+        }
+        let tail =
+            new.tail.map(|(state, filled)| Tail { state: state.and_then(|_| made.pop()), filled });
+        Some(Payload { tokens: new.tokens, kv: made, tail })
+    }
+
+    /// Hands what was copied to the device; what it refuses is not there.
+    pub(crate) fn submit(&mut self, copies: &mut dyn StateCopies) {
+        if copies.submit().is_err() {
+            self.stats.failed_copies += 1;
+            self.forget_unsettled(copies);
+        }
+    }
+
+    /// Notes that an entry is to go to disk, unless it is there.
+    fn offer(&mut self, place: &mut Place, entry: EntryId) {
         if let (Some(disk), Some(parent)) = (&self.disk, place.key) {
-            let record = Record { parent, payload: payload.clone() };
-            place.key = Some(record.key());
-            disk.offer(record);
+            let payload = self.tree.payload(entry);
+            let key = parent.next(payload.is_tail(), &payload.tokens);
+            if !disk.has(&key) {
+                self.backlog.add(entry, parent);
+            }
+            place.key = Some(key);
         }
     }
 
@@ -372,11 +516,11 @@ impl PrefixCache {
     fn cost_of(&self, held: &Held<'_>) -> u64 {
         let blocks = self.shape.whole_blocks(held.filled as usize);
         let rest = held.tokens.len() - blocks * KV_BLOCK;
-        let block = Payload::cost_of(KV_BLOCK + self.shape.ahead(), self.shape.block, 0);
+        let block = Payload::cost_of(KV_BLOCK + self.shape.ahead(), self.shape.block);
         let kv = rest.div_ceil(KV_BLOCK) * self.shape.block;
         let state = self.shape.state(held.tokens.len(), held.filled as usize);
-        let tail = Payload::cost_of(rest, kv, state);
-        let root = held.salt.map_or(0, |_| Payload::cost_of(0, 0, 0));
+        let tail = Payload::cost_of(rest, kv + state);
+        let root = held.salt.map_or(0, |_| Payload::cost_of(0, 0));
         (blocks as u64).saturating_mul(block).saturating_add(tail).saturating_add(root)
     }
 }

@@ -12,7 +12,8 @@
 //! follow. So the least recently used entry has nothing after it and can be dropped alone.
 
 use super::{CacheSalt, StateShape};
-use forerun_base::{Bytes, Token};
+use forerun_backend::StashId;
+use forerun_base::Token;
 use forerun_model::KV_BLOCK;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -25,33 +26,51 @@ pub(crate) const ROOT: EntryId = 0;
 /// Bytes an entry takes besides its payload, rounded up.
 const OVERHEAD: usize = 256;
 
+/// Bytes that the device has put aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stash {
+    pub(crate) id: StashId,
+    pub(crate) bytes: usize,
+}
+
+/// What makes an entry a tail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tail {
+    /// The state at its end; none for networks that need none.
+    pub(crate) state: Option<Stash>,
+    /// Positions the MTP head has taken in.
+    pub(crate) filled: u32,
+}
+
 /// What a text leaves behind.
 #[derive(Clone, Debug)]
 pub(crate) struct Payload {
     /// Tokens since the entry before, and of a block perhaps the one after it.
     pub(crate) tokens: Vec<Token>,
-    /// Keys and values of the blocks the tokens lie in.
-    pub(crate) kv: Bytes,
-    /// Of a tail: the state at its end, empty for networks that need none.
-    pub(crate) state: Option<Bytes>,
-    /// Of a tail: positions the MTP head has taken in.
-    pub(crate) filled: u32,
+    /// Keys and values, by the blocks the tokens lie in.
+    pub(crate) kv: Vec<Stash>,
+    /// None of a block.
+    pub(crate) tail: Option<Tail>,
 }
 
 impl Payload {
+    /// Everything it holds on the device.
+    pub(crate) fn stashes(&self) -> impl Iterator<Item = Stash> {
+        self.kv.iter().copied().chain(self.tail.and_then(|tail| tail.state))
+    }
+
     /// Bytes of memory an entry counts for.
     pub(crate) fn cost(&self) -> u64 {
-        let state = self.state.as_ref().map_or(0, |state| state.len());
-        (self.kv.len() + state + 4 * self.tokens.len() + OVERHEAD) as u64
+        Self::cost_of(self.tokens.len(), self.stashes().map(|stash| stash.bytes).sum())
     }
 
     /// What an entry of these sizes would count for.
-    pub(crate) fn cost_of(tokens: usize, kv: usize, state: usize) -> u64 {
-        (kv + state + 4 * tokens + OVERHEAD) as u64
+    pub(crate) fn cost_of(tokens: usize, bytes: usize) -> u64 {
+        (bytes + 4 * tokens + OVERHEAD) as u64
     }
 
     pub(crate) fn is_tail(&self) -> bool {
-        self.state.is_some()
+        self.tail.is_some()
     }
 }
 
@@ -74,7 +93,7 @@ impl Entry {
         Self {
             parent: ROOT,
             children: Vec::new(),
-            payload: Payload { tokens: Vec::new(), kv: Vec::new().into(), state: None, filled: 0 },
+            payload: Payload { tokens: Vec::new(), kv: Vec::new(), tail: None },
             stamp,
             keep: false,
             hash: seed(salt.as_ref()),
@@ -153,6 +172,8 @@ pub(crate) struct Tree {
     /// Tokens of a block, those after it included.
     span: usize,
     ghosts: Ghosts,
+    /// Entries that were removed and what they held, for the owner to release.
+    dropped: Vec<(EntryId, Payload)>,
 }
 
 impl Tree {
@@ -170,12 +191,25 @@ impl Tree {
             states: shape.needs_state(),
             span: KV_BLOCK + shape.ahead(),
             ghosts: Ghosts::default(),
+            dropped: Vec::new(),
         }
+    }
+
+    /// Entries removed since the last call, and what they held.
+    pub(crate) fn take_dropped(&mut self) -> Vec<(EntryId, Payload)> {
+        std::mem::take(&mut self.dropped)
     }
 
     /// Bytes held.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes of all stashes that entries have.
+    #[cfg(test)]
+    pub(crate) fn stash_bytes(&self) -> u64 {
+        let stashes = self.entries.iter().flatten().flat_map(|entry| entry.payload.stashes());
+        stashes.map(|stash| stash.bytes as u64).sum()
     }
 
     /// Bytes it may hold.
@@ -201,8 +235,11 @@ impl Tree {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         let Self { limit, evictions, clock, states, span, .. } = *self;
+        let mut dropped = self.take_dropped();
+        let entries = self.entries.drain(..).enumerate();
+        dropped.extend(entries.filter_map(|(id, entry)| Some((id, entry?.payload))));
         let empty = Self::new(limit, &StateShape::default());
-        *self = Self { evictions, clock, states, span, ..empty };
+        *self = Self { evictions, clock, states, span, dropped, ..empty };
     }
 
     fn entry(&self, id: EntryId) -> &Entry {
@@ -421,6 +458,14 @@ impl Tree {
         }
     }
 
+    /// Forgets an entry without one after it, unless it is gone.
+    pub(crate) fn forget(&mut self, id: EntryId) {
+        let entry = self.entries.get(id).and_then(Option::as_ref);
+        if id != ROOT && entry.is_some_and(|entry| entry.children.is_empty()) {
+            self.remove(id);
+        }
+    }
+
     fn remove(&mut self, id: EntryId) {
         let entry = self.entries[id].take().expect("an entry is removed once");
         assert!(entry.children.is_empty(), "what is dropped has nothing after it");
@@ -432,6 +477,7 @@ impl Tree {
             None => self.entry_mut(entry.parent).children.retain(|&child| child != id),
         }
         self.free.push(id);
+        self.dropped.push((id, entry.payload));
     }
 }
 

@@ -1,12 +1,13 @@
 //! Panics at every stage of a step, over a real model: others answer as ever, and nothing leaks.
 
 use super::Stage;
+use crate::cache::DiskTier;
 use crate::{
-    Allowed, CacheSettings, Constraint, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event,
-    FinishReason, Follow, ModelRunner, Part, Request, Runner, SampledTokens, Sampling, Scheduler,
-    Settings, Speculation, StateShape, StateStore, StepPlan,
+    Allowed, CacheSettings, Constraint, Depth, DiskSettings, DraftPlan, DraftTokens, Engine,
+    EngineError, Event, FinishReason, Follow, ModelRunner, Part, Request, Runner, SampledTokens,
+    Sampling, Scheduler, Settings, Speculation, StateCopies, StateShape, StateStore, StepPlan,
 };
-use forerun_backend::Backend;
+use forerun_backend::{Backend, StashId};
 use forerun_backend_cpu::tuned;
 use forerun_base::{Bytes, SeqId, Token};
 use forerun_model::{Blueprint, Model};
@@ -18,8 +19,10 @@ enum RunnerCall {
     Run,
     Draft,
     Follow,
-    CopyOut,
-    CopyIn,
+    Stash,
+    Unstash,
+    Submit,
+    ReadStash,
 }
 
 /// A real runner that panics once: at a call, after so many of its kind, before or after the work.
@@ -78,12 +81,50 @@ impl Runner for PanickingRunner {
         self.inner.shape()
     }
 
-    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
-        self.around(RunnerCall::CopyOut, |inner| inner.copy_out(part, bytes))
+    fn copies(&mut self) -> &mut dyn StateCopies {
+        self
+    }
+}
+
+impl StateCopies for PanickingRunner {
+    fn limit(&mut self, bytes: u64) {
+        self.inner.copies().limit(bytes);
     }
 
-    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        self.around(RunnerCall::CopyIn, |inner| inner.copy_in(parts))
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
+    fn stash(&mut self, part: Part) -> Result<StashId, EngineError> {
+        self.around(RunnerCall::Stash, |inner| inner.copies().stash(part))
+    }
+
+    fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, EngineError> {
+        self.inner.stash_host(bytes)
+    }
+
+    fn unstash(&mut self, parts: &[(Part, StashId)]) -> Result<(), EngineError> {
+        self.around(RunnerCall::Unstash, |inner| inner.unstash(parts))
+    }
+
+    fn submit(&mut self) -> Result<(), EngineError> {
+        self.around(RunnerCall::Submit, |inner| inner.copies().submit())
+    }
+
+    fn read(&mut self, stash: StashId) -> Result<Bytes, EngineError> {
+        self.around(RunnerCall::ReadStash, |inner| inner.copies().read(stash))
+    }
+
+    fn release(&mut self, stash: StashId) {
+        self.inner.copies().release(stash);
+    }
+
+    fn release_all(&mut self) {
+        self.inner.release_all();
+    }
+
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
     }
 }
 
@@ -231,7 +272,16 @@ fn holds(
     let ids = submit(engine, requests(None));
     assert_eq!(answers(engine, &ids), alone, "{case}, asked again");
     assert_eq!(engine.states.free(), engine.states.size(), "{case}: leases and blocks came back");
+    no_leaks(engine, case);
     failed
+}
+
+/// Everything that the device has put aside belongs to an entry of the cache, and its bytes are counted there.
+fn no_leaks(engine: &mut Engine<PanickingRunner>, case: &str) {
+    let cache = engine.cache.as_ref().expect("a cache");
+    let counted = cache.stash_bytes();
+    assert_eq!(engine.runner.bytes(), counted, "{case}: bytes that no entry has");
+    assert!(counted <= cache.stats().memory.bytes, "{case}");
 }
 
 #[test]
@@ -265,25 +315,52 @@ fn a_panic_at_any_stage_of_a_step_ends_its_requests_and_no_others() {
 fn a_panic_in_the_device_is_contained_before_and_after_its_work() {
     let alone = alone();
     let mut engine = engine();
-    for call in [
+    let calls = [
         RunnerCall::Run,
         RunnerCall::Draft,
         RunnerCall::Follow,
-        RunnerCall::CopyOut,
-        RunnerCall::CopyIn,
-    ] {
+        RunnerCall::Stash,
+        RunnerCall::Unstash,
+        RunnerCall::Submit,
+    ];
+    for call in calls {
         for (calls_before, after) in [(0, false), (0, true), (2, false), (2, true)] {
             let case = format!("{call:?} after {calls_before}, {after}");
-            if call == RunnerCall::CopyOut {
+            if matches!(call, RunnerCall::Stash | RunnerCall::Submit) {
                 engine.clear_cache();
             }
             engine.runner.fault = Some((call, calls_before, after));
             let failed = holds(&mut engine, requests(None), &alone, "a fault", &case);
             // Whatever was published is copied in at most once a request.
             let reached = engine.runner.fault.take().is_none();
-            assert!(reached || call == RunnerCall::CopyIn, "{case} was reached");
+            assert!(reached || call == RunnerCall::Unstash, "{case} was reached");
             assert!(failed > 0 || !reached, "{case}");
         }
+    }
+    engine.clear_cache();
+    assert_eq!(engine.runner.bytes(), 0);
+}
+
+/// What the disk reads when there is nothing else to do.
+#[test]
+fn a_panic_while_the_disk_reads_leaves_the_cache_empty_and_the_engine_working() {
+    let alone = alone();
+    for (calls_before, after) in [(0, false), (3, true)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut engine = engine();
+        let cache = engine.cache.as_mut().expect("a cache");
+        let settings = DiskSettings {
+            folder: folder.path().to_owned(),
+            bytes: 1 << 30,
+            identity: "a test".to_owned(),
+        };
+        cache.disk = Some(DiskTier::open(&settings, [3; 32]).expect("a folder"));
+        engine.runner.fault = Some((RunnerCall::ReadStash, calls_before, after));
+        let case = format!("{calls_before}, {after}");
+        holds(&mut engine, requests(None), &alone, "a fault", &case);
+        assert!(engine.runner.fault.is_none(), "{case} was reached");
+        engine.flush_cache();
+        assert!(engine.cache_stats().disk.is_some_and(|disk| disk.written_bytes > 0), "{case}");
     }
 }
 

@@ -1,10 +1,10 @@
 //! An engine whose device is a recording: texts say what is sampled and accepted, costs say how long it takes.
 
 use crate::trace::{Costs, TracedText};
-use forerun_base::{Bytes, DType};
+use forerun_base::DType;
 use forerun_engine::{
-    Busy, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event, ExpertCost, Follow, Part,
-    Request, Runner, SampledTokens, Scheduler, Speculation, StateShape, StateStore, StepPlan,
+    Busy, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event, ExpertCost, Follow, Request,
+    Runner, SampledTokens, Scheduler, Speculation, StateCopies, StateShape, StateStore, StepPlan,
 };
 use forerun_model::Limits;
 use std::sync::Arc;
@@ -81,12 +81,8 @@ impl Runner for Replay {
         StateShape::default()
     }
 
-    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
-        unreachable!("{part:?}, {} bytes: there is no cache", bytes.len())
-    }
-
-    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        unreachable!("{} parts: there is no cache", parts.len())
+    fn copies(&mut self) -> &mut dyn StateCopies {
+        unreachable!("there is no cache")
     }
 }
 

@@ -2,11 +2,12 @@
 //! device. A block restored from the wrong place, a state of another position or a head that missed a row shows as
 //! another text.
 
+use forerun_backend::{StashId, Stashes};
 use forerun_base::{Bytes, DType, LeaseId, SeqId, Token};
 use forerun_engine::{
     CacheSalt, CacheSettings, CacheUse, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event,
-    FinishReason, Follow, Part, Request, Runner, SampledTokens, Scheduler, Speculation, StateShape,
-    StateStore, StepPlan,
+    FinishReason, Follow, Part, Request, Runner, SampledTokens, Scheduler, Speculation,
+    StateCopies, StateShape, StateStore, StepPlan,
 };
 use forerun_model::{KV_BLOCK, Limits};
 use proptest::prelude::*;
@@ -24,6 +25,11 @@ struct MemoryRunner {
     /// Hidden states by slot and position.
     hidden: Vec<Vec<u64>>,
     fails_copies: bool,
+    fails_runs: bool,
+    fails_submits: bool,
+    /// Whether the device says that it has passed everything.
+    settled: bool,
+    stashes: Stashes<Bytes>,
 }
 
 #[derive(Clone, Default)]
@@ -48,6 +54,10 @@ impl MemoryRunner {
             hidden: vec![vec![0; limits.context]; limits.sequences],
             heads: vec![[0; KV_BLOCK]; limits.blocks()],
             fails_copies: false,
+            fails_runs: false,
+            fails_submits: false,
+            settled: true,
+            stashes: Stashes::default(),
         }
     }
 
@@ -60,6 +70,9 @@ impl MemoryRunner {
 
 impl Runner for MemoryRunner {
     fn run(&mut self, plan: &StepPlan, output: &mut SampledTokens) -> Result<(), EngineError> {
+        if self.fails_runs {
+            return Err(EngineError::Settings("the device is lost".to_owned()));
+        }
         output.reset(plan);
         for (span, range) in plan.spans.iter().zip(&output.of_span) {
             let slot = span.lease.0 as usize;
@@ -128,10 +141,13 @@ impl Runner for MemoryRunner {
         }
     }
 
-    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
-        if self.fails_copies {
-            return Err(EngineError::Settings("no copies today".to_owned()));
-        }
+    fn copies(&mut self) -> &mut dyn StateCopies {
+        self
+    }
+}
+
+impl MemoryRunner {
+    fn part(&self, part: Part) -> Vec<u8> {
         let mut out: Vec<u8> = Vec::new();
         match part {
             Part::Block(block) => {
@@ -152,41 +168,93 @@ impl Runner for MemoryRunner {
                 }
             }
         }
-        assert_eq!(out.len(), bytes.len(), "{part:?}");
-        bytes.copy_from_slice(&out);
-        Ok(())
+        out
     }
 
-    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        for (part, bytes) in parts {
-            match *part {
-                Part::Block(block) => {
-                    let (tokens, heads) = bytes.split_at(4 * KV_BLOCK);
-                    let (words, _) = tokens.as_chunks::<4>();
-                    for (to, from) in self.blocks[block as usize].iter_mut().zip(words) {
-                        *to = u32::from_le_bytes(*from);
-                    }
-                    let (rows, _) = heads.as_chunks::<8>();
-                    for (to, from) in self.heads[block as usize].iter_mut().zip(rows) {
-                        *to = u64::from_le_bytes(*from);
-                    }
+    fn set_part(&mut self, part: Part, bytes: &[u8]) {
+        match part {
+            Part::Block(block) => {
+                let (tokens, heads) = bytes.split_at(4 * KV_BLOCK);
+                let (words, _) = tokens.as_chunks::<4>();
+                for (to, from) in self.blocks[block as usize].iter_mut().zip(words) {
+                    *to = u32::from_le_bytes(*from);
                 }
-                Part::State { lease, position, filled } => {
-                    let slot = lease.0 as usize;
-                    let (mut rows, _) = bytes.as_chunks::<8>();
-                    if self.recurrent {
-                        let (first, rest) = rows.split_first().expect("a state");
-                        self.slots[slot] =
-                            FakeSlot { state: u64::from_le_bytes(*first), log: Vec::new() };
-                        rows = rest;
-                    }
-                    for (row, place) in rows.iter().zip(filled as usize..position as usize) {
-                        self.hidden[slot][place] = u64::from_le_bytes(*row);
-                    }
+                let (rows, _) = heads.as_chunks::<8>();
+                for (to, from) in self.heads[block as usize].iter_mut().zip(rows) {
+                    *to = u64::from_le_bytes(*from);
+                }
+            }
+            Part::State { lease, position, filled } => {
+                let slot = lease.0 as usize;
+                let (mut rows, _) = bytes.as_chunks::<8>();
+                if self.recurrent {
+                    let (first, rest) = rows.split_first().expect("a state");
+                    self.slots[slot] =
+                        FakeSlot { state: u64::from_le_bytes(*first), log: Vec::new() };
+                    rows = rest;
+                }
+                for (row, place) in rows.iter().zip(filled as usize..position as usize) {
+                    self.hidden[slot][place] = u64::from_le_bytes(*row);
                 }
             }
         }
+    }
+
+    fn keep(&mut self, bytes: Bytes) -> Result<StashId, EngineError> {
+        self.stashes.insert(bytes.len(), bytes).map_err(EngineError::from)
+    }
+}
+
+impl StateCopies for MemoryRunner {
+    fn limit(&mut self, bytes: u64) {
+        self.stashes.set_limit(bytes);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.stashes.bytes()
+    }
+
+    fn stash(&mut self, part: Part) -> Result<StashId, EngineError> {
+        if self.fails_copies {
+            return Err(EngineError::Settings("no copies today".to_owned()));
+        }
+        let bytes = self.part(part).into();
+        self.keep(bytes)
+    }
+
+    fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, EngineError> {
+        self.keep(bytes)
+    }
+
+    fn unstash(&mut self, parts: &[(Part, StashId)]) -> Result<(), EngineError> {
+        for &(part, stash) in parts {
+            let bytes = self.stashes.get_sized(stash, self.part(part).len())?.clone();
+            self.set_part(part, &bytes);
+        }
         Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), EngineError> {
+        match self.fails_submits {
+            true => Err(EngineError::Settings("no submissions today".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn read(&mut self, stash: StashId) -> Result<Bytes, EngineError> {
+        Ok(self.stashes.get("read", stash)?.clone())
+    }
+
+    fn release(&mut self, stash: StashId) {
+        self.stashes.remove(stash).expect("a stash is released once");
+    }
+
+    fn release_all(&mut self) {
+        unreachable!("nothing panics here");
+    }
+
+    fn is_settled(&self) -> bool {
+        self.settled
     }
 }
 
@@ -314,6 +382,7 @@ proptest! {
             engine.step(events);
             let memory = engine.cache_stats().memory;
             assert!(memory.bytes <= bytes, "{memory:?}");
+            assert!(engine.runner().stashes.bytes() <= memory.bytes, "every byte is counted");
         };
         for ask in &asks {
             let id = engine.submit(ask.request()).expect("accepted");
@@ -347,12 +416,13 @@ proptest! {
         engine.clear_cache();
         let memory = engine.cache_stats().memory;
         prop_assert_eq!((memory.bytes, memory.blocks, memory.states), (0, 0, 0));
+        prop_assert_eq!(engine.runner().stashes.count(), 0, "nothing leaks");
     }
 }
 
-#[test]
-fn a_device_that_fails_to_copy_loses_nothing_but_the_cache() {
-    let ask = ClientRequest {
+/// A request for ten tokens after 170.
+fn plain_ask() -> ClientRequest {
+    ClientRequest {
         shared: 150,
         own: 20,
         line: 1,
@@ -364,22 +434,77 @@ fn a_device_that_fails_to_copy_loses_nothing_but_the_cache() {
         marks: Vec::new(),
         drafts: 0,
         salt: None,
-    };
-    let mut engine =
-        engine(1, 64, 0, true).with_cache(&CacheSettings { bytes: 1 << 20, interval: None });
-    engine.runner().fails_copies = true;
-    let id = engine.submit(ask.request()).expect("accepted");
+    }
+}
+
+/// Runs a request; whether it failed.
+fn fails(engine: &mut Engine<MemoryRunner>, ask: &ClientRequest) -> bool {
+    engine.submit(ask.request()).expect("accepted");
     let mut events = Vec::new();
     while !engine.is_idle() {
         engine.step(&mut events);
     }
-    assert_eq!(text_of(&events, id), ask.alone(true));
-    let stats = engine.cache_stats();
-    assert!(stats.failed_copies > 0);
-    assert_eq!(stats.memory.bytes, 0);
-    let ended =
-        |event: &Event| matches!(event, Event::Finished { reason: FinishReason::Length, .. });
-    assert!(events.iter().any(ended));
+    let failed =
+        |event: &Event| matches!(event, Event::Finished { reason: FinishReason::Failed(_), .. });
+    events.iter().any(failed)
+}
+
+#[test]
+fn a_lost_device_takes_along_what_it_may_never_have_copied_and_nothing_else() {
+    let asks = [None, Some(CacheSalt([1; 32]))].map(|salt| ClientRequest { salt, ..plain_ask() });
+    let mut engine =
+        engine(1, 64, 0, true).with_cache(&CacheSettings { bytes: 1 << 20, interval: None });
+    // Known to be there: what was published before the last step that was waited for.
+    assert!(!fails(&mut engine, &asks[0]) && !fails(&mut engine, &asks[1]));
+    let kept = engine.cache_stats().memory;
+    engine.runner().settled = false;
+    let late = ClientRequest { line: 2, ..asks[0].clone() };
+    assert!(!fails(&mut engine, &late));
+    assert!(engine.cache_stats().memory.states > kept.states);
+    engine.runner().fails_runs = true;
+    assert!(fails(&mut engine, &ClientRequest { line: 3, ..asks[1].clone() }));
+    engine.runner().fails_runs = false;
+    let left = engine.cache_stats().memory;
+    // The end of the last answer was published by the last step, too.
+    assert!(left.bytes <= kept.bytes && left.states + 1 >= kept.states && left.states > 1);
+    assert!(engine.runner().stashes.bytes() <= left.bytes);
+    assert_eq!(left.evictions, 0);
+    engine.runner().settled = true;
+    for ask in &asks {
+        let id = engine.submit(ask.request()).expect("accepted");
+        let mut events = Vec::new();
+        while !engine.is_idle() {
+            engine.step(&mut events);
+        }
+        assert_eq!(text_of(&events, id), ask.alone(true));
+        assert!(cached(&events, id) >= Some(150), "{:?}", cached(&events, id));
+    }
+    engine.clear_cache();
+    assert_eq!(engine.runner().stashes.count(), 0);
+}
+
+#[test]
+fn a_device_that_fails_to_copy_loses_nothing_but_the_cache() {
+    let ask = plain_ask();
+    for submits in [false, true] {
+        let mut engine =
+            engine(1, 64, 0, true).with_cache(&CacheSettings { bytes: 1 << 20, interval: None });
+        (engine.runner().fails_copies, engine.runner().fails_submits) = (!submits, submits);
+        // Only what was published since is in doubt.
+        engine.runner().settled = false;
+        let id = engine.submit(ask.request()).expect("accepted");
+        let mut events = Vec::new();
+        while !engine.is_idle() {
+            engine.step(&mut events);
+        }
+        assert_eq!(text_of(&events, id), ask.alone(true));
+        let stats = engine.cache_stats();
+        assert!(stats.failed_copies > 0);
+        assert_eq!((stats.memory.bytes, engine.runner().stashes.count()), (0, 0));
+        let ended =
+            |event: &Event| matches!(event, Event::Finished { reason: FinishReason::Length, .. });
+        assert!(events.iter().any(ended));
+    }
 }
 
 #[test]

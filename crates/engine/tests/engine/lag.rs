@@ -4,7 +4,9 @@ use crate::common::{Device, babble, runner};
 use forerun_base::Token;
 use forerun_engine::{
     CacheSettings, Depth, Engine, Event, ModelRunner, Receipt, Request, Settings, Speculation,
+    SubmissionBudget,
 };
+use forerun_testkit::Budget;
 use std::path::Path;
 
 /// The bundled model, whose head drafts well: one that missed something would draft otherwise.
@@ -17,6 +19,8 @@ fn engine(prefill_chunk: usize, sequences: usize, cache: CacheSettings) -> Engin
         prefill_chunk,
         speculation,
         cache,
+        // Work, not time: a busy machine must not cut what is counted here.
+        submission_budget: SubmissionBudget::Work(Budget::UNLIMITED),
         ..Settings::default()
     };
     Engine::new(runner(folder, Device::Tuned, &settings))
@@ -53,8 +57,9 @@ fn an_answer_without_drafts_costs_the_head_nothing_until_half_the_window_is_full
         let mut engine = engine(256, 1, CACHE);
         run(&mut engine, with_depth(&babble(40, 8192), answer, 0));
         let stats = engine.stats();
-        // Two more for what is published: the beginning, and the end.
-        assert_eq!(stats.submissions, stats.steps + 2 + passes, "{answer} tokens");
+        // One more for the beginning of what is published. Nobody has waited for what its end takes: a pass of the head
+        // and the copies.
+        assert_eq!(stats.submissions, stats.steps + 1 + passes, "{answer} tokens");
     }
 }
 

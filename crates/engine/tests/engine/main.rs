@@ -19,4 +19,5 @@ mod rings;
 mod schedule;
 mod shapes;
 mod speculation;
+mod stashes;
 mod submissions;

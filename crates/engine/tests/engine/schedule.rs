@@ -1,9 +1,9 @@
 //! The scheduler over a runner that only counts: no device, many traces.
 
-use forerun_base::{Bytes, DType, SeqId, Token};
+use forerun_base::{DType, SeqId, Token};
 use forerun_engine::{
     Allowed, Constraint, DraftPlan, DraftTokens, Engine, EngineError, Event, FinishReason, Follow,
-    Part, RejectError, Request, Runner, SampledTokens, Sampling, Scheduler, Speculation,
+    RejectError, Request, Runner, SampledTokens, Sampling, Scheduler, Speculation, StateCopies,
     StateShape, StateStore, StepPlan,
 };
 use forerun_model::Limits;
@@ -65,12 +65,8 @@ impl Runner for CountingRunner {
         StateShape::default()
     }
 
-    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
-        unreachable!("{part:?}, {} bytes: there is no cache", bytes.len())
-    }
-
-    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        unreachable!("{} parts: there is no cache", parts.len())
+    fn copies(&mut self) -> &mut dyn StateCopies {
+        unreachable!("there is no cache")
     }
 }
 

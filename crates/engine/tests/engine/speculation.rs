@@ -1,11 +1,11 @@
 //! Speculation changes nothing but speed: the cube, forced acceptance, sampling, endings.
 
 use crate::common::{Device, answers, engine, finish, golden_runner, prompt, retained};
-use forerun_base::{Bytes, DType, Token};
+use forerun_base::{DType, Token};
 use forerun_engine::{
     Depth, DraftPlan, DraftTokens, DraftVocabulary, Engine, EngineError, Event, FinishReason,
-    Follow, Mode, ModelRunner, Part, Receipt, Request, Runner, SampledTokens, Sampling, Scheduler,
-    Settings, Speculation, StateShape, StateStore, StepPlan,
+    Follow, Mode, ModelRunner, Receipt, Request, Runner, SampledTokens, Sampling, Scheduler,
+    Settings, Speculation, StateCopies, StateShape, StateStore, StepPlan,
 };
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
@@ -278,12 +278,8 @@ impl Runner for Scripted {
         self.inner.shape()
     }
 
-    fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
-        self.inner.copy_out(part, bytes)
-    }
-
-    fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        self.inner.copy_in(parts)
+    fn copies(&mut self) -> &mut dyn StateCopies {
+        self.inner.copies()
     }
 }
 

@@ -9,11 +9,11 @@ use forerun_model::{Blueprint, Model};
 use forerun_testkit::{Budget, Golden, Recorder, RecorderStats, RecorderWatch};
 use std::time::Duration;
 
-fn engine(name: &str, settings: &Settings) -> (Engine<ModelRunner>, RecorderWatch) {
+pub(crate) fn engine(name: &str, settings: &Settings) -> (Engine<ModelRunner>, RecorderWatch) {
     on(name, settings, Recorder::new(Box::new(tuned(Some(1)))))
 }
 
-fn on(
+pub(crate) fn on(
     name: &str,
     settings: &Settings,
     mut recorder: Recorder,
@@ -38,7 +38,7 @@ fn step(engine: &mut Engine<ModelRunner>, watch: &RecorderWatch) -> RecorderStat
     }
 }
 
-fn settings(speculation: Speculation) -> Settings {
+pub(crate) fn settings(speculation: Speculation) -> Settings {
     // Work, not time: a busy machine must not cut what is counted here.
     let submission_budget = SubmissionBudget::Work(Budget::UNLIMITED);
     let (context, sequences, prefill_chunk) = (256, 2, 16);

@@ -3,10 +3,10 @@
 use super::*;
 use crate::answer::{AnswerEvent, Answers, Reader};
 use crate::model::Facts;
-use forerun_base::{Bytes, DType};
+use forerun_base::DType;
 use forerun_engine::{
-    CacheUse, DraftPlan, DraftTokens, EngineError, Follow, Part, SampledTokens, Scheduler,
-    Speculation, StateShape, StateStore, StepPlan,
+    CacheUse, DraftPlan, DraftTokens, EngineError, Follow, SampledTokens, Scheduler, Speculation,
+    StateCopies, StateShape, StateStore, StepPlan,
 };
 use forerun_model::Limits;
 
@@ -44,12 +44,8 @@ impl Runner for Breaking {
         StateShape::default()
     }
 
-    fn copy_out(&mut self, _: Part, _: &mut [u8]) -> Result<(), EngineError> {
-        unreachable!("nothing is cached")
-    }
-
-    fn copy_in(&mut self, _: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        unreachable!("nothing is cached")
+    fn copies(&mut self) -> &mut dyn StateCopies {
+        unreachable!("there is no cache")
     }
 }
 

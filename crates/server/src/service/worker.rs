@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
@@ -45,6 +45,7 @@ impl<R: Runner> Worker<R> {
             // Whoever started the thread may have given up; commands tell.
             let _ = warm.send(());
             self.work();
+            self.engine.flush_cache();
             Ok(())
         }));
         alive.store(false, Ordering::Release);
@@ -71,10 +72,9 @@ impl<R: Runner> Worker<R> {
     fn work(&mut self) {
         loop {
             if self.answers.is_empty() {
-                // Nothing to do: sleep until somebody asks or everybody is gone.
-                match self.inbox.recv() {
-                    Ok(Command::Stop) | Err(_) => return,
-                    Ok(command) => self.obey(command),
+                match self.next_command() {
+                    Some(Command::Stop) | None => return,
+                    Some(command) => self.obey(command),
                 }
             }
             while let Ok(command) = self.inbox.try_recv() {
@@ -93,6 +93,20 @@ impl<R: Runner> Worker<R> {
             self.tell_metrics();
             self.hand_out(began);
         }
+    }
+
+    /// The next command when nobody waits for an answer: until there is one, what was published goes to disk, then the
+    /// thread sleeps. None when everybody is gone.
+    fn next_command(&mut self) -> Option<Command> {
+        while !self.engine.is_idle() {
+            match self.inbox.try_recv() {
+                Ok(command) => return Some(command),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => self.engine.step(&mut self.events),
+            }
+            self.tell_metrics();
+        }
+        self.inbox.recv().ok()
     }
 
     fn obey(&mut self, command: Command) {

@@ -7,6 +7,8 @@
 //! - a read while anything is queued or in flight;
 //! - an operation whose operands do not fit its description, at the moment it is recorded;
 //! - an operand read before anything was written to it;
+//! - a stash used after its release, released twice, of another size than the views it goes to, over the limit, or read
+//!   before it was submitted;
 //! - an allocation after [`RecorderWatch::seal`];
 //! - with [`Recorder::paranoid`]: an operation that changes memory its description does not declare.
 //!
@@ -18,6 +20,7 @@ mod paranoia;
 mod poison;
 mod queue;
 mod shadow;
+mod stashes;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -27,13 +30,14 @@ pub use stats::{RecorderStats, RecorderWatch};
 
 use forerun_backend::{
     Backend, BackendError, Budget, BufferId, BufferInfo, BufferRole, BufferSpec, Catalog, Cost,
-    CutSizes, HostData, HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation,
-    op,
+    CutSizes, HostData, HostDataMut, Op, StashId, Ticket, View, WeightId, WeightInfo,
+    bytes_of_views, for_each_operation, op,
 };
-use forerun_base::{DType, Matrix};
+use forerun_base::{Bytes, DType, Matrix};
 use paranoia::Snapshots;
 use queue::{Queued, QueuedCommand};
 use shadow::{Shadow, Shadows};
+use stashes::RecordedStashes;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -55,9 +59,12 @@ pub struct Recorder {
     /// Index buffers that only the host has written, so that costs are exact.
     words: HashMap<BufferId, Vec<u32>>,
     snapshots: Option<Snapshots>,
+    stashes: RecordedStashes,
     queue: Vec<Queued>,
     in_flight: Vec<InFlight>,
     tickets: u64,
+    /// Up to where reading stashes has waited.
+    reached: Ticket,
     /// The last step is over: scratch is spoiled before the next command.
     step_over: bool,
     watch: RecorderWatch,
@@ -78,9 +85,11 @@ impl Recorder {
             shadows: Shadows::default(),
             words: HashMap::new(),
             snapshots: None,
+            stashes: RecordedStashes::default(),
             queue: Vec::new(),
             in_flight: Vec::new(),
             tickets: 0,
+            reached: Ticket(0),
             step_over: false,
             watch: RecorderWatch::default(),
         }
@@ -142,9 +151,28 @@ impl Recorder {
         Ok(())
     }
 
+    /// Runs a queue in pieces within the budget, or kills it; the ticket of the last piece.
+    fn run_queue(&mut self, queue: &[Queued]) -> Result<Option<Ticket>, BackendError> {
+        let cost = queue::total(queue);
+        if self.kills && !self.budget.holds(cost) {
+            let names: Vec<&str> = queue.iter().map(|q| q.command.name()).collect();
+            return Err(BackendError::Protocol(format!(
+                "the watchdog killed a submission of {} bytes and {} flops: {}",
+                cost.bytes,
+                cost.flops,
+                names.join(", ")
+            )));
+        }
+        let mut inner = None;
+        for piece in queue::cut(queue, self.budget) {
+            inner = Some(self.run_piece(&queue[piece])?);
+        }
+        Ok(inner)
+    }
+
     fn run_piece(&mut self, piece: &[Queued]) -> Result<Ticket, BackendError> {
         for Queued { command, .. } in piece {
-            command.run(&mut *self.inner)?;
+            command.run(&mut *self.inner, &mut self.stashes)?;
             if self.snapshots.is_some() {
                 let written = self.written_by(command);
                 if let Some(snapshots) = &mut self.snapshots {
@@ -157,9 +185,19 @@ impl Recorder {
         Ok(ticket)
     }
 
+    fn note_stashes(&self) {
+        let (held, bytes) = (self.stashes.books.count() as u64, self.stashes.books.bytes());
+        self.watch.count(|stats| {
+            (stats.stashes_held, stats.stash_bytes) = (held, bytes);
+            stats.peak_stash_bytes = stats.peak_stash_bytes.max(bytes);
+        });
+    }
+
     fn written_by(&self, command: &QueuedCommand) -> Vec<View> {
         match command {
             QueuedCommand::Write(view, _) => vec![*view],
+            QueuedCommand::Unstash(_, views) => views.clone(),
+            QueuedCommand::Stash(..) | QueuedCommand::Release(_) => Vec::new(),
             QueuedCommand::Run(op) => {
                 let desc = op.desc(self);
                 desc.operands().iter().filter(|o| o.access.writes()).map(|o| o.view).collect()
@@ -169,12 +207,17 @@ impl Recorder {
 
     fn count_piece(&self, piece: &[Queued]) {
         let cost = queue::total(piece);
-        let ops =
-            piece.iter().filter(|q| matches!(q.command, QueuedCommand::Run(_))).count() as u64;
         self.watch.count(|stats| {
             stats.submissions += 1;
-            stats.ops += ops;
-            stats.writes += piece.len() as u64 - ops;
+            for queued in piece {
+                match queued.command {
+                    QueuedCommand::Run(_) => stats.ops += 1,
+                    QueuedCommand::Write(..) => stats.writes += 1,
+                    QueuedCommand::Stash(..) => stats.stashes += 1,
+                    QueuedCommand::Unstash(..) => stats.unstashes += 1,
+                    QueuedCommand::Release(_) => {}
+                }
+            }
             stats.largest.bytes = stats.largest.bytes.max(cost.bytes);
             stats.largest.flops = stats.largest.flops.max(cost.flops);
             if !self.budget.holds(cost) {
@@ -182,6 +225,11 @@ impl Recorder {
             }
         });
     }
+}
+
+/// What a copy moves.
+fn copied(bytes: usize) -> Cost {
+    Cost { bytes: bytes as u64, ..Cost::default() }
 }
 
 impl Catalog for Recorder {
@@ -261,7 +309,7 @@ impl Backend for Recorder {
             words.resize(words.len().max(dst.start + dst.len), 0);
             words[dst.start..dst.start + dst.len].copy_from_slice(values);
         }
-        let cost = Cost { bytes: (dst.len * dtype.size()) as u64, ..Cost::default() };
+        let cost = copied(dst.len * dtype.size());
         self.queue.push(Queued { command: QueuedCommand::Write(dst, src.into()), cost });
         Ok(())
     }
@@ -269,22 +317,15 @@ impl Backend for Recorder {
     fn submit(&mut self) -> Result<Ticket, BackendError> {
         // Taken first: after a failed submission nothing of it may run later.
         let queue = std::mem::take(&mut self.queue);
-        let cost = queue::total(&queue);
-        let bytes = cost.bytes;
-        if self.kills && !self.budget.holds(cost) {
-            let names: Vec<&str> = queue.iter().map(|q| q.command.name()).collect();
-            return Err(BackendError::Protocol(format!(
-                "the watchdog killed a submission of {bytes} bytes and {} flops: {}",
-                cost.flops,
-                names.join(", ")
-            )));
+        let bytes = queue::total(&queue).bytes;
+        let inner = self.run_queue(&queue);
+        if inner.is_err() {
+            self.stashes.abandon(&mut *self.inner, &queue);
         }
-        let mut inner = None;
-        for piece in queue::cut(&queue, self.budget) {
-            inner = Some(self.run_piece(&queue[piece])?);
-        }
+        let inner = inner?;
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
+        self.stashes.submitted(&queue, ticket);
         self.watch.count(|stats| {
             stats.submit_calls += 1;
             stats.bytes_in_flight += bytes;
@@ -339,7 +380,71 @@ impl Backend for Recorder {
         }
         self.shadows.check("read", src)?;
         self.shadows.require_written("read: the host", src)?;
+        self.watch.count(|stats| stats.reads += 1);
         self.inner.read(src, dst)
+    }
+
+    fn stash(&mut self, views: &[View]) -> Result<StashId, BackendError> {
+        let bytes = bytes_of_views(self, "stash", views)?;
+        views.iter().try_for_each(|view| self.shadows.require_written("stash", *view))?;
+        self.begin_step()?;
+        let stash = self.stashes.record(bytes)?;
+        let command = QueuedCommand::Stash(stash, views.to_vec());
+        self.queue.push(Queued { command, cost: copied(bytes) });
+        self.note_stashes();
+        Ok(stash)
+    }
+
+    fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, BackendError> {
+        let len = bytes.len();
+        self.stashes.books.require_room(len)?;
+        let stash = self.stashes.adopt(len, self.inner.stash_host(bytes)?)?;
+        self.note_stashes();
+        Ok(stash)
+    }
+
+    fn unstash(&mut self, stash: StashId, views: &[View]) -> Result<(), BackendError> {
+        let bytes = bytes_of_views(self, "unstash", views)?;
+        self.stashes.books.get_sized(stash, bytes)?;
+        self.begin_step()?;
+        for view in views {
+            self.shadows.written(*view);
+            self.words.remove(&view.buffer);
+        }
+        let command = QueuedCommand::Unstash(stash, views.to_vec());
+        self.queue.push(Queued { command, cost: copied(bytes) });
+        Ok(())
+    }
+
+    fn read_stash(&mut self, stash: StashId) -> Result<Bytes, BackendError> {
+        let (inner, ticket) = self.stashes.made(stash)?;
+        let waits =
+            ticket > self.reached && self.in_flight.iter().any(|work| work.ticket == ticket);
+        self.reached = self.reached.max(ticket);
+        self.watch.count(|stats| {
+            stats.stash_reads += 1;
+            stats.waits += u64::from(waits);
+        });
+        self.inner.read_stash(inner)
+    }
+
+    fn release_stash(&mut self, stash: StashId) -> Result<(), BackendError> {
+        self.stashes.books.remove(stash)?;
+        self.note_stashes();
+        if self.queue.iter().any(|queued| queued.command.uses(stash)) {
+            let command = QueuedCommand::Release(stash);
+            self.queue.push(Queued { command, cost: Cost::default() });
+            return Ok(());
+        }
+        self.stashes.release(&mut *self.inner, stash)
+    }
+
+    fn limit_stashes(&mut self, bytes: u64) {
+        self.stashes.books.set_limit(bytes);
+    }
+
+    fn stash_bytes(&self) -> u64 {
+        self.stashes.books.bytes()
     }
 
     for_each_operation! { recorded }

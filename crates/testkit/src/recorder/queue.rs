@@ -1,6 +1,7 @@
 //! Recorded commands and how a queue of them is cut into submissions.
 
-use forerun_backend::{Backend, BackendError, Budget, Cost, HostData, Op, View};
+use super::stashes::RecordedStashes;
+use forerun_backend::{Backend, BackendError, Budget, Cost, HostData, Op, StashId, View};
 use std::ops::Range;
 
 /// Host numbers, copied when they were recorded.
@@ -27,6 +28,9 @@ impl From<HostData<'_>> for Copied {
 pub(super) enum QueuedCommand {
     Write(View, Copied),
     Run(Op),
+    Stash(StashId, Vec<View>),
+    Unstash(StashId, Vec<View>),
+    Release(StashId),
 }
 
 impl QueuedCommand {
@@ -34,15 +38,30 @@ impl QueuedCommand {
         match self {
             Self::Write(..) => "write",
             Self::Run(op) => op.name(),
+            Self::Stash(..) => "stash",
+            Self::Unstash(..) => "unstash",
+            Self::Release(..) => "release_stash",
         }
     }
 
-    pub(super) fn run(&self, inner: &mut dyn Backend) -> Result<(), BackendError> {
+    /// Whether it makes or reads a stash.
+    pub(super) fn uses(&self, stash: StashId) -> bool {
+        matches!(self, Self::Stash(used, _) | Self::Unstash(used, _) if *used == stash)
+    }
+
+    pub(super) fn run(
+        &self,
+        inner: &mut dyn Backend,
+        stashes: &mut RecordedStashes,
+    ) -> Result<(), BackendError> {
         match self {
             Self::Write(view, Copied::F32(values)) => inner.write(*view, HostData::F32(values)),
             Self::Write(view, Copied::U32(values)) => inner.write(*view, HostData::U32(values)),
             Self::Write(view, Copied::Bytes(values)) => inner.write(*view, HostData::Bytes(values)),
             Self::Run(op) => op.apply(inner),
+            Self::Stash(stash, views) => stashes.stash(inner, *stash, views),
+            Self::Unstash(stash, views) => stashes.unstash(inner, *stash, views),
+            Self::Release(stash) => stashes.release(inner, *stash),
         }
     }
 }

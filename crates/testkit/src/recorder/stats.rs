@@ -23,6 +23,20 @@ pub struct RecorderStats {
     pub ops: u64,
     /// Copies from the host run.
     pub writes: u64,
+    /// Calls of `read`.
+    pub reads: u64,
+    /// Stashes of views made.
+    pub stashes: u64,
+    /// Stashes copied back.
+    pub unstashes: u64,
+    /// Calls of `read_stash`.
+    pub stash_reads: u64,
+    /// Stashes that were not released.
+    pub stashes_held: u64,
+    /// Their bytes.
+    pub stash_bytes: u64,
+    /// The largest value of `stash_bytes`.
+    pub peak_stash_bytes: u64,
     /// The most bytes and the most flops of any one submission.
     pub largest: Cost,
     /// Names of operations that exceed the budget alone.

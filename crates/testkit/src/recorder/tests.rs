@@ -298,3 +298,58 @@ fn nothing_of_a_failed_submission_runs_later() {
     submit_and_wait(&mut device).unwrap();
     assert_eq!(device.watch().stats().ops, 0);
 }
+
+#[test]
+fn stashes_are_made_at_submit_counted_and_lost_with_a_failed_submission() {
+    let mut device = recorder();
+    let watch = device.watch();
+    let view = buffer(&mut device, "x", DType::F32, BufferRole::State);
+    assert!(complaint(device.stash(&[view])).contains("nothing was written"));
+    device.write(view, HostData::F32(&[1.0; WIDTH])).unwrap();
+    let stash = device.stash(&[view]).unwrap();
+    assert!(complaint(device.read_stash(stash)).contains("not submitted"));
+    let ticket = device.submit().unwrap();
+    let bytes = device.read_stash(stash).unwrap();
+    assert_eq!(bytes[..4], 1f32.to_le_bytes());
+    let stats = watch.stats();
+    assert_eq!((stats.waits, stats.stash_reads, stats.stashes), (1, 1, 1), "it was in flight");
+    device.wait(ticket).unwrap();
+    device.read_stash(stash).unwrap();
+    assert_eq!(watch.stats().waits, 2, "what has passed is not waited for");
+    device.unstash(stash, &[view]).unwrap();
+    device.release_stash(stash).unwrap();
+    assert_eq!((watch.stats().stashes_held, watch.stats().stash_bytes), (0, 0));
+    assert_eq!(device.inner.stash_bytes(), 4 * WIDTH as u64, "the queue still needs it");
+    submit_and_wait(&mut device).unwrap();
+    assert_eq!(device.inner.stash_bytes(), 0);
+    assert_eq!(watch.stats().peak_stash_bytes, 4 * WIDTH as u64);
+}
+
+#[test]
+fn a_stash_of_a_submission_that_failed_is_never_there_and_leaves_nothing() {
+    let limit = Budget { bytes: 100, flops: 100 };
+    let mut device = Recorder::with_watchdog(Box::new(plain()), limit);
+    let view = buffer(&mut device, "x", DType::F32, BufferRole::State);
+    device.write(view, HostData::F32(&[1.0; WIDTH])).unwrap();
+    submit_and_wait(&mut device).unwrap();
+    let kept = device.stash(&[view]).unwrap();
+    submit_and_wait(&mut device).unwrap();
+    let lost: Vec<_> = (0..9).map(|_| device.stash(&[view]).unwrap()).collect();
+    device.unstash(kept, &[view]).unwrap();
+    device.release_stash(kept).unwrap();
+    assert!(complaint(device.submit()).contains("the watchdog killed"));
+    assert_eq!(device.inner.stash_bytes(), 0, "what was released is gone all the same");
+    assert!(complaint(device.read_stash(lost[0])).contains("not submitted"));
+    device.unstash(lost[0], &[view]).unwrap();
+    assert!(complaint(device.submit()).contains("never made"));
+    lost.into_iter().for_each(|stash| device.release_stash(stash).unwrap());
+    assert_eq!(device.stash_bytes(), 0);
+}
+
+#[test]
+fn copies_and_stashes_conform_behind_the_recorder() {
+    for recorder in [recorder(), recorder().paranoid()] {
+        let report = forerun_backend::conform::check_copies(&mut { recorder });
+        assert!(report.checks > 0 && report.failures.is_empty(), "{report}");
+    }
+}

@@ -9,7 +9,6 @@
 //! Numbers are little-endian. The file's name is its key: a hash of the key before, the kind and the tokens.
 
 use super::super::CacheSalt;
-use super::super::tree::Payload;
 use crate::EngineError;
 use forerun_base::{Bytes, Token};
 use forerun_model::KV_BLOCK;
@@ -162,45 +161,65 @@ impl Fields<'_> {
     }
 }
 
+/// What makes a record a tail's.
+#[derive(Clone, Debug)]
+pub(crate) struct TailBytes {
+    /// The state at its end, empty for networks that need none.
+    pub(crate) state: Bytes,
+    /// Positions the MTP head has taken in.
+    pub(crate) filled: u32,
+}
+
 /// An entry on its way to disk, or back.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) parent: Key,
-    pub(crate) payload: Payload,
+    /// Tokens since the entry before, and of a block perhaps the one after it.
+    pub(crate) tokens: Vec<Token>,
+    /// Keys and values, in as many parts as there are at hand.
+    pub(crate) kv: Vec<Bytes>,
+    /// None of a block.
+    pub(crate) tail: Option<TailBytes>,
 }
 
 impl Record {
     pub(crate) fn key(&self) -> Key {
-        self.parent.next(self.payload.is_tail(), &self.payload.tokens)
+        self.parent.next(self.tail.is_some(), &self.tokens)
+    }
+
+    /// Bytes of keys and values, and of the state.
+    pub(crate) fn sizes(&self) -> [usize; 2] {
+        let kv = self.kv.iter().map(|part| part.len()).sum();
+        [kv, self.tail.as_ref().map_or(0, |tail| tail.state.len())]
     }
 
     /// What its file says before the contents.
     pub(super) fn header(&self, identity: &[u8; HASH]) -> Header {
-        let Payload { tokens, kv, state, filled } = &self.payload;
+        let [kv, state] = self.sizes();
         Header {
             identity: *identity,
             parent: self.parent,
-            tail: self.payload.is_tail(),
-            tokens: tokens.clone(),
-            filled: *filled,
-            kv: kv.len() as u64,
-            state: state.as_ref().map_or(0, |state| state.len() as u64),
+            tail: self.tail.is_some(),
+            tokens: self.tokens.clone(),
+            filled: self.tail.as_ref().map_or(0, |tail| tail.filled),
+            kv: kv as u64,
+            state: state as u64,
         }
     }
 
     /// Bytes of its file.
     pub(super) fn len(&self) -> u64 {
-        let Payload { tokens, kv, state, .. } = &self.payload;
-        let state = state.as_ref().map_or(0, |state| state.len());
-        (HEADER + 4 * tokens.len() + kv.len() + state + HASH) as u64
+        let [kv, state] = self.sizes();
+        (HEADER + 4 * self.tokens.len() + kv + state + HASH) as u64
     }
 
     /// Writes the file's contents.
     pub(super) fn write(&self, identity: &[u8; HASH], to: &mut dyn io::Write) -> io::Result<()> {
         let head = self.header(identity).bytes();
-        let state: &[u8] = self.payload.state.as_deref().unwrap_or_default();
         let mut hash = Sha256::new();
-        for part in [&head[..], &self.payload.kv, state] {
+        let state = self.tail.as_ref().map(|tail| &tail.state[..]);
+        let kv = self.kv.iter().map(|part| &part[..]);
+        for part in [&head[..]].into_iter().chain(kv).chain(state) {
             hash.update(part);
             to.write_all(part)?;
         }
@@ -221,13 +240,10 @@ impl Record {
         let start = HEADER + 4 * header.tokens.len();
         let middle = start + header.kv as usize;
         let part = |range| bytes.slice(range).ok_or(FileError::Header("absurd sizes"));
-        let payload = Payload {
-            tokens: header.tokens,
-            kv: part(start..middle)?,
-            state: header.tail.then(|| part(middle..bytes.len() - HASH)).transpose()?,
-            filled: header.filled,
-        };
-        Ok(Self { parent: header.parent, payload })
+        let kv = vec![part(start..middle)?];
+        let (state, filled) = (part(middle..bytes.len() - HASH)?, header.filled);
+        let tail = header.tail.then_some(TailBytes { state, filled });
+        Ok(Self { parent: header.parent, tokens: header.tokens, kv, tail })
     }
 }
 
@@ -250,12 +266,12 @@ impl CacheFile {
 
     /// Tokens whose keys and values it holds.
     pub fn tokens(&self) -> &[Token] {
-        &self.record.payload.tokens
+        &self.record.tokens
     }
 
     /// Whether a sequence can go on from it: it holds a recurrent state.
     pub fn has_state(&self) -> bool {
-        self.record.payload.is_tail()
+        self.record.tail.is_some()
     }
 
     /// The name it must have, without an extension.

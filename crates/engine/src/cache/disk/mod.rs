@@ -7,8 +7,9 @@
 //!
 //! Entries hold what was said, so the folder and its files are for their owner alone ([`private`]).
 //!
-//! One thread writes. The engine hands entries over and never waits: what does not fit in the queue is dropped
-//! and counted. One process uses a folder at a time; a lock says so.
+//! One thread writes. The engine hands entries over when it has time ([`Backlog`](super::backlog::Backlog)) and never
+//! waits for it: what does not fit in the queue is dropped and counted. One process uses a folder at a time; a lock
+//! says so.
 
 mod file;
 mod folder;
@@ -19,5 +20,5 @@ mod tier;
 pub use file::CacheFile;
 pub use folder::DiskSettings;
 
-pub(crate) use file::{Key, Record};
+pub(crate) use file::{Key, Record, TailBytes};
 pub(crate) use tier::DiskTier;

@@ -98,6 +98,12 @@ impl DiskTier {
         stats
     }
 
+    /// Whether an entry is there or on its way.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        let books = self.shared.books();
+        books.index.len(key).is_some() || books.waiting.contains(key)
+    }
+
     /// Hands an entry to the writer, or drops it when too much waits already.
     pub(crate) fn offer(&self, record: Record) {
         let mut books = self.shared.books();
@@ -237,7 +243,7 @@ fn write_one(shared: &TierState, record: &Record, len: u64) {
         Ok(header) => {
             books.stats.written_bytes += len;
             books.index.insert(header, len);
-            if record.payload.is_tail() {
+            if record.tail.is_some() {
                 books.index.touch(&key);
             }
         }

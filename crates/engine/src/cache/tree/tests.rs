@@ -6,12 +6,17 @@ fn tokens(range: std::ops::Range<u32>) -> Vec<Token> {
     range.collect()
 }
 
+fn stash(bytes: usize) -> Stash {
+    Stash { id: StashId(1), bytes }
+}
+
 fn block(tokens: Vec<Token>) -> Payload {
-    Payload { tokens, kv: vec![0; 100].into(), state: None, filled: 0 }
+    Payload { tokens, kv: vec![stash(100)], tail: None }
 }
 
 fn tail(tokens: Vec<Token>) -> Payload {
-    Payload { tokens, kv: vec![0; 100].into(), state: Some(vec![0; 50].into()), filled: 0 }
+    let tail = Tail { state: Some(stash(50)), filled: 0 };
+    Payload { tokens, kv: vec![stash(60), stash(40)], tail: Some(tail) }
 }
 
 fn shape(states: bool) -> StateShape {
@@ -92,6 +97,8 @@ fn the_least_recently_used_go_first_and_nothing_loses_what_it_stands_on() {
         assert_eq!(known, left);
     }
     assert_eq!((tree.bytes(), tree.evictions()), (0, 4));
+    let dropped: Vec<EntryId> = tree.take_dropped().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(dropped, [c, d, b, a], "whoever holds their bytes hears of it");
 }
 
 #[test]
@@ -139,7 +146,7 @@ fn a_block_that_was_followed_by_another_token_is_another_block() {
 /// A root of its own is an entry like any other: it counts, and goes once nothing follows it.
 #[test]
 fn what_lies_under_a_salt_is_found_under_no_other_and_roots_do_not_pile_up() {
-    let root = Payload::cost_of(0, 0, 0);
+    let root = Payload::cost_of(0, 0);
     let mut tree = Tree::new(2 * (root + BLOCK), &shape(false));
     for number in 0..1000u32 {
         let salt = CacheSalt([(number % 250) as u8; 32]);
@@ -162,4 +169,20 @@ fn what_lies_under_a_salt_is_found_under_no_other_and_roots_do_not_pile_up() {
     let evicted = tree.find(Some(&CacheSalt([7; 32])), &tokens(0..65));
     assert!(evicted.evicted && evicted.agreed == 0);
     assert!(!tree.find(Some(&CacheSalt([251; 32])), &tokens(0..65)).evicted);
+}
+
+#[test]
+fn what_is_forgotten_is_handed_over_once_and_nothing_before_what_follows_it() {
+    let mut tree = small(true);
+    let (first, tails) = (1, [2, 3]);
+    tree.forget(first);
+    assert!(tree.take_dropped().is_empty(), "something follows it");
+    tails.into_iter().chain([first, first, ROOT]).for_each(|id| tree.forget(id));
+    let dropped = tree.take_dropped();
+    assert_eq!(dropped.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2, 3, 1]);
+    assert_eq!((tree.bytes(), tree.counts(), tree.evictions()), (0, (0, 0), 0));
+    let mut tree = small(true);
+    tree.clear();
+    let held = tree.take_dropped().into_iter().flat_map(|(_, payload)| payload.kv);
+    assert_eq!(held.map(|stash| stash.bytes).sum::<usize>(), 300);
 }

@@ -7,13 +7,12 @@ const IDENTITY: [u8; 32] = [7; 32];
 
 fn record(tail: bool) -> Record {
     let count = if tail { 5 } else { KV_BLOCK as u32 };
-    let payload = Payload {
+    Record {
+        parent: Key::root(&IDENTITY, None),
         tokens: (0..count).collect(),
-        kv: vec![1; 40].into(),
-        state: tail.then(|| vec![2; 30].into()),
-        filled: 3,
-    };
-    Record { parent: Key::root(&IDENTITY, None), payload }
+        kv: vec![vec![1; 30].into(), vec![3; 10].into()],
+        tail: tail.then(|| TailBytes { state: vec![2; 30].into(), filled: 3 }),
+    }
 }
 
 fn bytes(record: &Record) -> Vec<u8> {
@@ -34,10 +33,12 @@ fn what_is_written_is_read() {
         assert_eq!(bytes.len() as u64, record.len());
         let read = parse(bytes).expect("an entry");
         assert_eq!(read.key(), record.key());
-        assert_eq!(read.payload.tokens, record.payload.tokens);
-        assert_eq!(read.payload.kv[..], record.payload.kv[..]);
-        assert_eq!(read.payload.state.as_deref(), record.payload.state.as_deref());
-        assert_eq!(read.payload.filled, record.payload.filled);
+        assert_eq!(read.tokens, record.tokens);
+        let joined = |record: &Record| record.kv.iter().flat_map(|part| part.to_vec()).collect();
+        let [found, expected]: [Vec<u8>; 2] = [joined(&read), joined(&record)];
+        assert_eq!(found, expected);
+        let tail = |record: &Record| record.tail.as_ref().map(|t| (t.state.to_vec(), t.filled));
+        assert_eq!(tail(&read), tail(&record));
     }
 }
 
@@ -82,7 +83,7 @@ fn a_file_that_is_looked_at_tells_what_it_holds() {
     for tail in [false, true] {
         let record = record(tail);
         let file = CacheFile::parse(bytes(&record)).expect("an entry");
-        assert_eq!((file.tokens(), file.has_state()), (&record.payload.tokens[..], tail));
+        assert_eq!((file.tokens(), file.has_state()), (&record.tokens[..], tail));
         assert_eq!((file.name(), file.bytes()), (record.key().name(), bytes(&record)));
     }
 }
