@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! use forerun_model::Blueprint;
-//! use forerun_quantize::{QuantizeOptions, Quantizer, Watch};
+//! use forerun_quantize::{QuantizeOptions, Quantizer, WriteControl};
 //! use forerun_weights::config::{Mode, Scheme};
 //! use std::path::Path;
 //!
@@ -14,7 +14,7 @@
 //! let source = Blueprint::open(Path::new("qwen3.5"))?;
 //! let options = QuantizeOptions::new(Scheme { mode: Mode::Affine, bits: 4, group: 64 });
 //! let quantizer = Quantizer::prepare(&source, Path::new("qwen3.5-4bit"), &options)?;
-//! let mut watch = Watch { progress: &mut |_bytes| {}, cancelled: &|| false };
+//! let mut watch = WriteControl { progress: &mut |_bytes| {}, cancelled: &|| false };
 //! let report = quantizer.write(&mut watch)?;
 //! # let _ = report;
 //! # Ok(())

@@ -2,7 +2,7 @@
 
 use crate::error::ServerError;
 use crate::ids;
-use crate::service::{End, Piece, Said};
+use crate::service::{AnswerPiece, End, Said};
 use forerun::Ending;
 use forerun_engine::TokenLogprobs;
 use forerun_text::{AnswerParser, Piece as Part};
@@ -142,7 +142,7 @@ impl Reader {
 
 /// The answers to one request as they come. Dropping them cancels what is not over.
 pub(crate) struct Answers {
-    pieces: UnboundedReceiver<(usize, Piece)>,
+    pieces: UnboundedReceiver<(usize, AnswerPiece)>,
     /// One for each answer.
     readers: Vec<Reader>,
     /// Answers that are not over.
@@ -154,7 +154,7 @@ impl Answers {
     /// Waits until the engine has taken every request, so that a refusal comes before the first byte of a
     /// response.
     pub(crate) async fn accepted(
-        mut pieces: UnboundedReceiver<(usize, Piece)>,
+        mut pieces: UnboundedReceiver<(usize, AnswerPiece)>,
         readers: Vec<Reader>,
     ) -> Result<Self, ServerError> {
         let mut waiting = readers.len();
@@ -163,10 +163,10 @@ impl Answers {
         while waiting > 0 {
             match pieces.recv().await {
                 None => return Err(gone()),
-                Some((_, Piece::Accepted)) => waiting -= 1,
-                Some((_, Piece::Rejected(error))) => return Err(error.into()),
-                Some((_, Piece::Refused(why))) => return Err(refused(&why)),
-                Some((_, Piece::Failed(why))) => return Err(ServerError::Failed(why)),
+                Some((_, AnswerPiece::Accepted)) => waiting -= 1,
+                Some((_, AnswerPiece::Rejected(error))) => return Err(error.into()),
+                Some((_, AnswerPiece::Refused(why))) => return Err(refused(&why)),
+                Some((_, AnswerPiece::Failed(why))) => return Err(ServerError::Failed(why)),
                 Some(piece) => early.push(piece),
             }
         }
@@ -205,24 +205,24 @@ impl Answers {
         }
     }
 
-    fn take(&mut self, choice: usize, piece: Piece) -> Result<(), ServerError> {
+    fn take(&mut self, choice: usize, piece: AnswerPiece) -> Result<(), ServerError> {
         let reader = &mut self.readers[choice];
         let mut events = Vec::new();
         match piece {
-            Piece::Accepted => {}
-            Piece::Started(report) => {
+            AnswerPiece::Accepted => {}
+            AnswerPiece::Started(report) => {
                 events.push(AnswerEvent::Started(Usage {
                     prompt_tokens: report.prompt_tokens,
                     cached_tokens: report.cached_tokens,
                     ..Usage::default()
                 }));
             }
-            Piece::Rejected(error) => return Err(error.into()),
-            Piece::Refused(why) => return Err(refused(&why)),
-            Piece::Failed(why) => return Err(ServerError::Failed(why)),
-            Piece::Tokens(tokens) => reader.tokens(tokens, &mut events),
-            Piece::Rest(text) => reader.push(&text),
-            Piece::Finished(end) => {
+            AnswerPiece::Rejected(error) => return Err(error.into()),
+            AnswerPiece::Refused(why) => return Err(refused(&why)),
+            AnswerPiece::Failed(why) => return Err(ServerError::Failed(why)),
+            AnswerPiece::Tokens(tokens) => reader.tokens(tokens, &mut events),
+            AnswerPiece::Rest(text) => reader.push(&text),
+            AnswerPiece::Finished(end) => {
                 self.open -= 1;
                 reader.end(end.ending == Ending::Length, &mut events);
                 let usage = Usage {

@@ -1,6 +1,7 @@
 //! Softmax attention with optional head norms, partial rope, window, output gate, biases, and keys and values
 //! of its own or another layer's.
 
+use super::projection::Projection;
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::state::{StateDecl, StateKind};
@@ -16,7 +17,7 @@ use std::ops::Range;
 
 /// Weights of one attention mixer.
 #[derive(Clone, Debug)]
-pub(crate) struct Attention {
+pub(crate) struct AttentionMixer {
     spec: AttentionSpec,
     q: Projection,
     /// Output gate, one row per query row.
@@ -101,31 +102,7 @@ impl fmt::Display for AttentionSpec {
     }
 }
 
-/// A weight and its bias.
-#[derive(Clone, Copy, Debug)]
-struct Projection {
-    weight: WeightId,
-    bias: Option<WeightId>,
-}
-
-impl Projection {
-    fn load(
-        loader: &mut Loader<'_>,
-        path: &str,
-        [rows, cols]: [usize; 2],
-        bias: bool,
-    ) -> Result<Self, ModelError> {
-        let weight = loader.matrix(path, [rows, cols])?;
-        let bias = bias.then(|| loader.vector(&format!("{path}.bias"), rows, |b| b)).transpose()?;
-        Ok(Self { weight, bias })
-    }
-
-    fn to(&self, out: View) -> LinearPart {
-        LinearPart { weight: self.weight, bias: self.bias, out }
-    }
-}
-
-impl Attention {
+impl AttentionMixer {
     pub(crate) fn load(
         loader: &mut Loader<'_>,
         path: &str,

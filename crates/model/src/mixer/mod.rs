@@ -5,9 +5,10 @@
 
 mod attention;
 mod delta;
+mod projection;
 mod short_conv;
 
-pub(crate) use attention::Attention;
+pub(crate) use attention::AttentionMixer;
 pub use delta::DELTA_RATE;
 pub(crate) use delta::Delta;
 pub(crate) use short_conv::GatedConv;
@@ -22,7 +23,7 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub(crate) enum Mixer {
     /// Softmax attention.
-    Attention(Attention),
+    Attention(AttentionMixer),
     /// Gated DeltaNet.
     Delta(Delta),
     /// A gated short convolution.
@@ -92,7 +93,7 @@ impl Mixer {
         Ok(match spec {
             MixerSpec::Attention(spec) => {
                 let path = format!("{block}.self_attn");
-                Self::Attention(Attention::load(loader, &path, spec, hidden)?)
+                Self::Attention(AttentionMixer::load(loader, &path, spec, hidden)?)
             }
             MixerSpec::Delta(spec) => {
                 let path = format!("{block}.linear_attn");

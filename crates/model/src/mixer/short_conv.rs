@@ -1,10 +1,10 @@
 //! A gated short convolution: `out(C · conv(B · x))` with B, C and x projected from the input.
 
+use super::projection::Projection;
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::state::{StateDecl, StateKind};
 use crate::{LayerState, Limits, ModelError, ShortConvSpec};
-use forerun_backend::WeightId;
 use forerun_backend::op::{ConvGates, Linear, LinearPart, Linears, ShortConv};
 use std::fmt;
 
@@ -16,13 +16,6 @@ pub(crate) struct GatedConv {
     inputs: [Projection; 3],
     kernel: Projection,
     out: Projection,
-}
-
-/// A weight and its bias.
-#[derive(Clone, Copy, Debug)]
-struct Projection {
-    weight: WeightId,
-    bias: Option<WeightId>,
 }
 
 impl ShortConvSpec {

@@ -1,6 +1,6 @@
 //! An answer in the making, on the engine's thread.
 
-use super::{End, Job, Piece, Place, Said, Sink, SubmittedJob, Times};
+use super::{AnswerPiece, End, Job, Place, Said, Sink, SubmittedJob, Times};
 use crate::auth::Owner;
 use crate::cache_traces::CacheTraces;
 use crate::metrics::Metrics;
@@ -74,7 +74,7 @@ impl Live {
     }
 
     /// Tells a piece. A receiver that is gone is noticed before the next step.
-    pub(super) fn tell(&self, piece: Piece) {
+    pub(super) fn tell(&self, piece: AnswerPiece) {
         let _ = self.sink.send((self.choice, piece));
     }
 
@@ -95,7 +95,7 @@ impl Live {
         self.started = Some(began);
         self.metrics.queued.observe((began - self.arrived).as_secs_f64());
         self.cached = cached.clone();
-        self.tell(Piece::Started(Box::new(cached)));
+        self.tell(AnswerPiece::Started(Box::new(cached)));
     }
 
     /// Takes a token that was decided; its text went through the watch already.
@@ -111,7 +111,7 @@ impl Live {
         if !self.fresh.is_empty() {
             self.note_times();
             let tokens = std::mem::take(&mut self.fresh);
-            self.tell(Piece::Tokens(tokens));
+            self.tell(AnswerPiece::Tokens(tokens));
         }
     }
 
@@ -138,7 +138,7 @@ impl Live {
             Err(error) => return self.fail(error.to_string()),
         };
         if !text.is_empty() {
-            self.tell(Piece::Rest(text));
+            self.tell(AnswerPiece::Rest(text));
         }
         let now = Instant::now();
         self.metrics.whole.observe((now - self.arrived).as_secs_f64());
@@ -160,21 +160,21 @@ impl Live {
         );
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.completion_tokens);
         let end = End { ending, prompt_tokens, cached, completion_tokens, times, receipt };
-        self.last(Piece::Finished(Box::new(end)));
+        self.last(AnswerPiece::Finished(Box::new(end)));
     }
 
     fn refuse(self, why: String) {
         self.metrics.note_end("refused");
-        self.last(Piece::Refused(why));
+        self.last(AnswerPiece::Refused(why));
     }
 
     pub(super) fn fail(self, why: String) {
         self.metrics.note_end("error");
-        self.last(Piece::Failed(why));
+        self.last(AnswerPiece::Failed(why));
     }
 
     /// Tells the last piece. The place is free before: who hears of the end may ask again at once.
-    fn last(self, piece: Piece) {
+    fn last(self, piece: AnswerPiece) {
         let Self { choice, sink, place, .. } = self;
         drop(place);
         // Nobody may be left to hear it.

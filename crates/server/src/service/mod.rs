@@ -35,7 +35,7 @@ pub(crate) struct Job {
 
 /// Part of an answer, as the engine's thread tells it.
 #[derive(Debug)]
-pub(crate) enum Piece {
+pub(crate) enum AnswerPiece {
     /// The engine took the request.
     Accepted,
     /// It got its room, and this much of its prompt was known.
@@ -84,7 +84,7 @@ pub(crate) struct Times {
 }
 
 /// The sending end of an answer: which of a request's answers, and its piece.
-pub(crate) type Sink = tokio_mpsc::UnboundedSender<(usize, Piece)>;
+pub(crate) type Sink = tokio_mpsc::UnboundedSender<(usize, AnswerPiece)>;
 
 enum Command {
     Submit(Box<SubmittedJob>),
@@ -166,7 +166,7 @@ impl Service {
         &self,
         jobs: Vec<Job>,
         places: Vec<Place>,
-    ) -> Result<tokio_mpsc::UnboundedReceiver<(usize, Piece)>, ServerError> {
+    ) -> Result<tokio_mpsc::UnboundedReceiver<(usize, AnswerPiece)>, ServerError> {
         let (sink, pieces) = tokio_mpsc::unbounded_channel();
         let arrived = Instant::now();
         for (choice, (job, place)) in jobs.into_iter().zip(places).enumerate() {

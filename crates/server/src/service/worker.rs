@@ -1,7 +1,7 @@
 //! The loop of the engine's thread: take commands, step, hand out what was decided.
 
 use super::live::Live;
-use super::{Command, Piece, SubmittedJob, Watchers};
+use super::{AnswerPiece, Command, SubmittedJob, Watchers};
 use forerun_base::SeqId;
 use forerun_engine::{Engine, Event, FinishReason, Request, Runner, panic_text};
 use forerun_text::Tokenizer;
@@ -125,16 +125,16 @@ impl<R: Runner> Worker<R> {
         };
         let taken = catch_unwind(AssertUnwindSafe(|| {
             let made = Live::new(submission, &self.tokenizer, &self.watchers.metrics);
-            let (live, request) = made.map_err(|error| Piece::Failed(error.to_string()))?;
-            let seq = self.engine.submit(request).map_err(Piece::Rejected)?;
-            live.tell(Piece::Accepted);
+            let (live, request) = made.map_err(|error| AnswerPiece::Failed(error.to_string()))?;
+            let seq = self.engine.submit(request).map_err(AnswerPiece::Rejected)?;
+            live.tell(AnswerPiece::Accepted);
             self.answers.insert(seq, live);
             Ok(())
         }));
         match taken {
             Ok(Ok(())) => {}
             Ok(Err(piece)) => refuse(piece),
-            Err(panic) => refuse(Piece::Failed(panic_text(&*panic).to_owned())),
+            Err(panic) => refuse(AnswerPiece::Failed(panic_text(&*panic).to_owned())),
         }
     }
 
