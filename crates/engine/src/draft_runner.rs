@@ -3,10 +3,11 @@
 use crate::model_runner::{ChainScratch, ModelRunner};
 use crate::programs::{Move, PassKey, PassKind};
 use crate::submissions::Purpose;
-use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow, Mode};
+use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow, Mode, Span, StepPlan};
 use forerun_backend::View;
 use forerun_backend::op::SampleRow;
-use forerun_model::{BatchShape, HiddenSource, NewSpan};
+use forerun_base::Token;
+use forerun_model::{BatchShape, HiddenSource, NewSpan, PassInputs};
 use std::ops::Range;
 
 /// Rows that only have to be taken in and may come along in a pass that drafts. For more, a pass that leaves out most
@@ -86,7 +87,7 @@ impl ModelRunner {
             first += out.len;
             let after = Some(self.hand_on(plan, number, out));
             let (kind, ids) = (PassKind::Draft { source, candidates }, self.buffers.draft_ids);
-            self.draft.passes.push(PassKey { kind, inputs, ids, out, before, after });
+            self.draft.passes.push(PassKey { kind, inputs, ids, out, before, after, taken: None });
             source = HiddenSource::LastPass;
             if number < depth {
                 self.next_rows(plan, number, None);
@@ -246,8 +247,33 @@ impl ModelRunner {
             slot: entry.lease.0,
             blocks: &plan.blocks[entry.blocks.clone()],
             sampled,
+            kept: tokens.len(),
         };
         self.batch.push(new, BatchShape::of(&self.limits));
+    }
+
+    /// Lays down, behind a step's inputs, the rows of it that the head takes in: each with the token after it.
+    pub(crate) fn lay_taken(&mut self, plan: &StepPlan) -> Option<PassInputs> {
+        if !self.model.drafter_remembers() || plan.spans.iter().all(|span| span.taken == 0) {
+            return None;
+        }
+        let ChainScratch { taken, next, .. } = &mut self.draft;
+        taken.clear();
+        let mut first_row = 0;
+        for span in &plan.spans {
+            let own = &plan.tokens[span.tokens.clone()];
+            next.clear();
+            next.extend(own.iter().skip(1).copied().chain(span.next).take(span.taken));
+            if !next.is_empty() {
+                let rows = taken.rows();
+                taken.push(step_rows(span, plan, next), BatchShape::of(&self.limits));
+                taken
+                    .hidden_places
+                    .extend((0..taken.rows() - rows).map(|i| (first_row + i) as u32));
+            }
+            first_row += own.len();
+        }
+        Some(self.block.add(taken))
     }
 
     /// The rows that go on from the last pass: each entry that still drafts, at its next position or, for a drafter
@@ -272,6 +298,7 @@ impl ModelRunner {
                 slot: entry.lease.0,
                 blocks: &plan.blocks[entry.blocks.clone()],
                 sampled: 1,
+                kept: 1,
             };
             self.batch.push(new, BatchShape::of(&self.limits));
         }
@@ -295,7 +322,7 @@ impl ModelRunner {
         self.write_block()?;
         let out = View::head(self.buffers.drafted, inputs.sampled.len);
         let kind = PassKind::Draft { source, candidates: plan.candidates() };
-        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None })?;
+        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None, taken: None })?;
         self.finish(Purpose::Other)?;
         let sampled = self.read_drafted(self.draft.active.len())?;
         let rows = self.model.drafted_rows(&self.buffers.space, sampled.len());
@@ -348,5 +375,19 @@ impl ModelRunner {
             };
             self.batch.sample_rows.extend_from_slice(&row.words());
         }
+    }
+}
+
+/// The leading rows of a span that the head takes in, by the tokens after them.
+fn step_rows<'a>(span: &Span, plan: &'a StepPlan, tokens: &'a [Token]) -> NewSpan<'a> {
+    NewSpan {
+        tokens,
+        start: span.start,
+        confirmed: tokens.len() as u32,
+        pending: 0,
+        slot: span.lease.0,
+        blocks: &plan.blocks[span.blocks.clone()],
+        sampled: 0,
+        kept: 0,
     }
 }

@@ -69,10 +69,14 @@ pub(crate) struct ChainScratch {
     pub(crate) to: Vec<u32>,
     /// Passes of a chain that are laid down and wait to run.
     pub(crate) passes: Vec<PassKey>,
+    /// Rows of a step that the head takes in with it.
+    pub(crate) taken: Batch,
+    /// The tokens after a span's rows.
+    pub(crate) next: Vec<u32>,
 }
 
 impl ChainScratch {
-    fn with_capacity(limits: &Limits, speculation: &Speculation) -> Self {
+    fn with_capacity(spec: &ModelSpec, limits: &Limits, speculation: &Speculation) -> Self {
         let (sequences, drafts) = (limits.sequences, speculation.max_drafts);
         Self {
             active: Vec::with_capacity(sequences),
@@ -82,6 +86,8 @@ impl ChainScratch {
             from: Vec::with_capacity(2 * sequences),
             to: Vec::with_capacity(2 * sequences),
             passes: Vec::with_capacity(drafts),
+            taken: Batch::with_capacity(spec, limits),
+            next: Vec::with_capacity(limits.rows),
         }
     }
 }
@@ -158,13 +164,15 @@ const OTHER_OPS: usize = 16;
 /// Sizes of the programs that are kept, for steps and for draft passes: how many, and operations of each.
 fn program_sizes(spec: &ModelSpec, limits: &Limits) -> [(usize, usize); 2] {
     let ops = |layers: usize| layers * LAYER_OPS + OTHER_OPS;
+    // What a head takes in with a step is part of it.
+    let taken = if limits.mtp && spec.head_block().is_some() { ops(1) } else { 0 };
     let drafter = match spec.drafter.as_ref().filter(|_| limits.mtp) {
         None => 0,
         Some(DrafterSpec::Head(_)) => ops(1),
         Some(DrafterSpec::Assistant(drafter)) => ops(drafter.layers.len()),
     };
     let chains = if limits.mtp { CHAIN_PROGRAMS } else { 0 };
-    [(STEP_PROGRAMS, ops(spec.layers.len())), (chains, drafter)]
+    [(STEP_PROGRAMS, ops(spec.layers.len()) + taken), (chains, drafter)]
 }
 
 /// Host memory of the programs.
@@ -197,6 +205,7 @@ impl ModelRunner {
         add_cache(&mut plan, settings);
         buffers.write_initial(&mut *backend)?;
         let batch = Batch::with_capacity(&model.spec, &limits);
+        let draft = ChainScratch::with_capacity(&model.spec, &limits, &settings.speculation);
         let drafts = settings.speculation.max_drafts;
         let block = buffers.space.input_block(drafts);
         let programs = program_sizes(&model.spec, &limits);
@@ -221,7 +230,7 @@ impl ModelRunner {
             history_words: Vec::new(),
             row: Vec::new(),
             finite: FiniteCheck::with_capacity(&limits, hidden),
-            draft: ChainScratch::with_capacity(&limits, &settings.speculation),
+            draft,
             tap: None,
         })
     }
@@ -256,8 +265,8 @@ impl ModelRunner {
         self.speculation
     }
 
-    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost the head a second
-    /// time and a copy a row.
+    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost
+    /// the head a second time and a copy a row.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
         self.tap = tap;
     }
@@ -429,6 +438,8 @@ impl ModelRunner {
 
     /// Adds a span's rows to the batch, the last `sampled` of them with logits.
     pub(crate) fn push_span(&mut self, plan: &StepPlan, span: &Span, sampled: usize) {
+        let shape = BatchShape::of(&self.limits);
+        let window = if self.limits.mtp { shape.hidden_window } else { 0 };
         let new = NewSpan {
             tokens: &plan.tokens[span.tokens.clone()],
             start: span.start,
@@ -437,8 +448,9 @@ impl ModelRunner {
             slot: span.lease.0,
             blocks: &plan.blocks[span.blocks.clone()],
             sampled,
+            kept: span.kept(window),
         };
-        self.batch.push(new, BatchShape::of(&self.limits));
+        self.batch.push(new, shape);
     }
 
     /// Writes a lease's block table unless the device has it.
@@ -494,12 +506,13 @@ impl ModelRunner {
         self.fill(plan, Span::sampled_rows)?;
         self.fill_sampling(plan);
         let inputs = self.lay_inputs();
+        let taken = self.lay_taken(plan);
         self.write_block()?;
         self.write_choices(plan.masks.words())?;
         let out = View::head(self.buffers.sampled, sampled.tokens.len());
         let logits = plan.wants_logprobs() || self.tap.is_some();
         let (kind, ids) = (PassKind::Step { logits }, inputs.ids);
-        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None })?;
+        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None, taken })?;
         if out.len == 0 {
             return self.submit(Purpose::Step { ends: true });
         }
@@ -518,14 +531,14 @@ impl PassKey {
     /// A pass that samples no token.
     pub(crate) fn without_tokens(kind: PassKind, inputs: PassInputs) -> Self {
         let out = inputs.ids.part(0, 0);
-        Self { kind, inputs, ids: inputs.ids, out, before: None, after: None }
+        Self { kind, inputs, ids: inputs.ids, out, before: None, after: None, taken: None }
     }
 }
 
 /// The operations of a pass.
 fn lay_pass(ops: &mut Vec<Op>, model: &Model, buffers: &Buffers, key: PassKey) {
     let Buffers { space, states, history, masks, draft_ids, .. } = buffers;
-    let PassKey { kind, inputs, ids, out, before, after } = key;
+    let PassKey { kind, inputs, ids, out, before, after, taken } = key;
     let scatter =
         |Move { words, from, to }: Move| ScatterWords { words, from, to, out: *draft_ids };
     ops.extend(before.map(|moved| Op::from(scatter(moved))));
@@ -550,6 +563,10 @@ fn lay_pass(ops: &mut Vec<Op>, model: &Model, buffers: &Buffers, key: PassKey) {
         head.sample(ops, Choice { rows, history, ids, masks, out });
     }
     ops.extend(after.map(|moved| Op::from(scatter(moved))));
+    if let Some(taken) = taken {
+        // Nothing is sampled, so there is no head.
+        model.draft(ops, space, states, taken, HiddenSource::Step);
+    }
 }
 
 /// The sampling of row `i` of a span.
@@ -590,8 +607,8 @@ impl Runner for ModelRunner {
     }
 
     fn recover(&mut self) {
-        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the next plan. A
-        // device that fails says so then, too.
+        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the
+        // next plan. A device that fails says so then, too.
         let _ = self.finish(Purpose::Other);
         self.tables.forget();
     }

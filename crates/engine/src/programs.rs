@@ -40,6 +40,8 @@ pub(crate) struct PassKey {
     pub(crate) before: Option<Move>,
     /// Tokens moved after the pass: what was sampled, into the next pass.
     pub(crate) after: Option<Move>,
+    /// Rows of a step that the drafter takes in behind it.
+    pub(crate) taken: Option<PassInputs>,
 }
 
 /// Words moved by index on the device.

@@ -94,6 +94,29 @@ fn a_chunk_in_the_middle_of_a_prompt_is_not_waited_for_and_two_are_in_flight() {
 }
 
 #[test]
+fn a_chunk_that_the_head_takes_in_is_still_one_write_and_one_submission() {
+    let settings = Settings { prefill_chunk: 4, ..settings(Speculation::mtp(3)) };
+    let counts = |depth| {
+        let (mut engine, watch) = engine("qwen3_5", &settings);
+        let request = Request { depth, ..Request::greedy(prompt("qwen3_5", 24), 2) };
+        engine.submit(request).expect("accepted");
+        let of_step = |_| {
+            let (calls, ops) = (watch.stats().submit_calls, watch.stats().ops);
+            let RecorderStats { writes, .. } = step(&mut engine, &watch);
+            let after = watch.stats();
+            (writes, after.submit_calls - calls, after.ops - ops)
+        };
+        (0..5).map(of_step).collect::<Vec<_>>()
+    };
+    let (drafting, plain) = (counts(Depth::Auto), counts(Depth::Fixed(0)));
+    for counts in [&drafting, &plain] {
+        assert!(counts[1..].iter().all(|&(writes, submits, _)| (writes, submits) == (1, 1)));
+    }
+    let ops = |counts: &[(u64, u64, u64)]| counts.iter().map(|&(.., ops)| ops).sum::<u64>();
+    assert!(ops(&drafting) > ops(&plain), "only who may draft has the head take rows in");
+}
+
+#[test]
 fn a_shape_that_comes_back_describes_no_operation_again() {
     let (mut engine, watch) = engine("qwen3_5", &settings(Speculation::mtp(3)));
     let request = Request { depth: Depth::Fixed(3), ..Request::greedy(prompt("qwen3_5", 12), 150) };
