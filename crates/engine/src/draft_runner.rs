@@ -3,9 +3,9 @@
 use crate::model_runner::{ChainScratch, ModelRunner};
 use crate::programs::{Move, PassKey, PassKind};
 use crate::submissions::Purpose;
-use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow, Mode, Span, StepPlan};
+use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow, Span, StepPlan};
 use forerun_backend::View;
-use forerun_backend::op::SampleRow;
+use forerun_backend::op::{Sample, SampleRow};
 use forerun_base::Token;
 use forerun_model::{BatchShape, HiddenSource, NewSpan, PassInputs};
 use std::ops::Range;
@@ -55,8 +55,7 @@ impl ModelRunner {
             return Ok(passes);
         }
         self.write_choices(plan.masks.words())?;
-        // What is taken unchecked is looked at pass by pass, too.
-        if plan.is_constrained() || self.speculation.mode == Mode::Optimistic {
+        if plan.is_constrained() {
             Ok(passes + self.followed(plan, drafts, follow)?)
         } else {
             Ok(passes + self.chain(plan, drafts)?)
@@ -104,7 +103,10 @@ impl ModelRunner {
         for number in 1..=depth {
             let entries = plan.entries.iter().enumerate().filter(|(_, e)| e.depth >= number);
             for ((i, _), &token) in entries.zip(&mut tokens) {
-                drafts.push(i, token);
+                // Behind a row that sampled no token nothing is a draft.
+                if token != Sample::NO_TOKEN && drafts.of(i).len() + 1 == number {
+                    drafts.push(i, token);
+                }
             }
         }
         self.draft.sampled = sampled;
@@ -307,7 +309,7 @@ impl ModelRunner {
         self.draft.active.retain(|&i| plan.entries[i].depth > made);
     }
 
-    /// One pass and its tokens: draft number `number` of every active entry. One whose row is not finite goes no
+    /// One pass and its tokens: draft number `number` of every active entry. One whose row samples none goes no
     /// further.
     fn pass(
         &mut self,
@@ -325,12 +327,10 @@ impl ModelRunner {
         self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None, taken: None })?;
         self.finish(Purpose::Other)?;
         let sampled = self.read_drafted(self.draft.active.len())?;
-        let rows = self.model.drafted_rows(&self.buffers.space, sampled.len());
-        self.bad_rows(rows, sampled.len())?;
         let line = self.line();
-        for (row, (&i, &token)) in self.draft.active.iter().zip(&sampled).enumerate() {
-            if self.finite.is_bad(row) {
-                // What was sampled there is no token, and nothing goes on from it.
+        for (&i, &token) in self.draft.active.iter().zip(&sampled) {
+            if token == Sample::NO_TOKEN {
+                // Nothing goes on from it.
                 plan.entries[i].depth = number - 1;
                 continue;
             }

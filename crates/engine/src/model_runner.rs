@@ -2,7 +2,6 @@
 
 use crate::bounded::{Bounded, key_state_len};
 use crate::copies::Copies;
-use crate::finite::FiniteCheck;
 use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
 use crate::submissions::{Purpose, Submissions};
@@ -50,7 +49,6 @@ pub struct ModelRunner {
     pub(crate) history_words: Vec<u32>,
     /// A row of logits on the host; empty until someone asks for one.
     row: Vec<f32>,
-    pub(crate) finite: FiniteCheck,
     pub(crate) draft: ChainScratch,
     tap: Option<Tap>,
 }
@@ -210,7 +208,6 @@ impl ModelRunner {
         let block = buffers.space.input_block(drafts);
         let programs = program_sizes(&model.spec, &limits);
         let [steps, chains] = programs.map(|(count, ops)| Programs::with_capacity(count, ops));
-        let hidden = model.spec.hidden;
         Ok(Self {
             copies: Copies::new(&buffers.states, &limits),
             block,
@@ -229,7 +226,6 @@ impl ModelRunner {
             batch,
             history_words: Vec::new(),
             row: Vec::new(),
-            finite: FiniteCheck::with_capacity(&limits, hidden),
             draft,
             tap: None,
         })
@@ -518,12 +514,12 @@ impl ModelRunner {
         }
         self.finish(Purpose::Step { ends: true })?;
         self.backend.read(out, HostDataMut::U32(&mut sampled.tokens))?;
+        self.note_not_finite(plan, sampled);
         if plan.wants_logprobs() {
             self.tell(plan, sampled)?;
         }
         self.show(plan)?;
-        let rows = self.model.sampled_rows(&self.buffers.space, sampled.tokens.len());
-        self.check_finite(plan, Some(rows), sampled)
+        self.find_not_finite(plan, sampled)
     }
 }
 
@@ -539,8 +535,9 @@ impl PassKey {
 fn lay_pass(ops: &mut Vec<Op>, model: &Model, buffers: &Buffers, key: PassKey) {
     let Buffers { space, states, history, masks, draft_ids, .. } = buffers;
     let PassKey { kind, inputs, ids, out, before, after, taken } = key;
+    let limit = model.spec.vocabulary as u32;
     let scatter =
-        |Move { words, from, to }: Move| ScatterWords { words, from, to, out: *draft_ids };
+        |Move { words, from, to }: Move| ScatterWords { words, from, to, out: *draft_ids, limit };
     ops.extend(before.map(|moved| Op::from(scatter(moved))));
     let (head, tokens) = match kind {
         PassKind::Step { logits } => {

@@ -247,7 +247,12 @@ impl Scheduler {
     ) {
         for (i, entry) in plan.entries.iter().enumerate() {
             let Some(at) = self.find(entry.seq) else { continue };
-            self.sequences[at].drafting.drafts.extend_from_slice(drafts.of(i));
+            let drafting = &mut self.sequences[at].drafting;
+            drafting.drafts.extend_from_slice(drafts.of(i));
+            if plan.is_constrained() && !drafts.of(i).is_empty() {
+                drafting.receipt.note_host();
+                self.speculated.note_host();
+            }
         }
         if self.speculation.mode != Mode::Optimistic {
             return;
