@@ -36,7 +36,7 @@ struct MoveWords {
   const u32* to;
   u32* out;
   u32* fault;
-  u32 site, words_limit, out_limit, count;
+  u32 site, words_limit, out_limit, count, limit;
 };
 
 KERNEL(scatter_words, MoveWords, 256) {
@@ -45,7 +45,8 @@ KERNEL(scatter_words, MoveWords, 256) {
   u32 from = a.from[i], to = a.to[i];
   if (!inside(a.fault, a.site, from, a.words_limit)) return;
   if (!inside(a.fault, a.site + 1, to, a.out_limit)) return;
-  a.out[to] = a.words[from];
+  u32 word = a.words[from];
+  a.out[to] = word < a.limit ? word : 0;
 }
 
 struct RopeTable {

@@ -193,8 +193,10 @@ __device__ inline u64 filtered(const float* scaled, u32 count, const Row& row, u
   return least < best ? least : best;
 }
 
-// The token of the largest logit; 0 where there is none above minus infinity.
-__device__ inline u32 token_of(u64 key) { return key >> 32 > order_of(-INFINITE) ? ~(u32)key : 0; }
+// What a row without a logit above minus infinity samples.
+#define NO_TOKEN 0xffffffffu
+
+__device__ inline u32 token_of(u64 key) { return key >> 32 > order_of(-INFINITE) ? ~(u32)key : NO_TOKEN; }
 
 KERNEL(sample, Sample, 512) {
   u32 number = blockIdx.x, t = threadIdx.x, count = a.candidates;
@@ -231,14 +233,14 @@ KERNEL(sample, Sample, 512) {
   u64 largest = 0;
   for (u32 i = t; i < count; i += blockDim.x) {
     float x = scratch[i];
-    if (!greedy) scratch[i] = x = x / row.temperature;
+    if (!greedy) scratch[i] = x = x == x ? x / row.temperature : -INFINITE;
     u64 key = best_key(x, i), full = key_of(x, i);
     best = key > best ? key : best;
     largest = full > largest ? full : largest;
   }
   best = block_max_u64(best);
   largest = block_max_u64(largest);
-  if (greedy) {
+  if (greedy || token_of(best) == NO_TOKEN) {
     if (t == 0) a.out[number] = token_of(best);
     return;
   }

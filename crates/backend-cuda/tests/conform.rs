@@ -96,6 +96,7 @@ conforms!(
     cluster_head,
     gather_rows,
     scatter_rows,
+    scatter_words,
     sample,
     head_sample,
 );

@@ -7,7 +7,7 @@
 //! channels, and for one row whatever is neither a product nor attention.
 
 use crate::EngineError;
-use crate::programs::PreparedPass;
+use crate::programs::{PreparedPass, varies};
 use crate::submissions::{Purpose, Submissions};
 use forerun_backend::op::{Attention, AttentionPart, Channels, Linear};
 use forerun_backend::{
@@ -74,14 +74,14 @@ impl Bounded<'_> {
     /// Queues a pass, and submits what is full on the way.
     pub(crate) fn run(&mut self, pass: &PreparedPass) -> Result<(), EngineError> {
         let ops = pass.program.ops();
-        let attentions = pass.attentions.iter().map(|&i| self.cost(&ops[i]));
-        let whole = attentions.fold(pass.fixed, |sum, cost| sum + cost);
+        let varying = pass.varying.iter().map(|&i| self.cost(&ops[i]));
+        let whole = varying.fold(pass.fixed, |sum, cost| sum + cost);
         if self.submissions.fits(whole) {
             self.submissions.queue(whole);
             return Ok(self.backend.run(&pass.program)?);
         }
         for (op, &cost) in ops.iter().zip(&pass.costs) {
-            let cost = if matches!(op, Op::Attention(_)) { self.cost(op) } else { cost };
+            let cost = if varies(op) { self.cost(op) } else { cost };
             self.run_one(*op, cost)?;
         }
         Ok(())

@@ -83,7 +83,8 @@ impl BusyTimes {
         let mut counted = 0;
         for (class, &count) in self.counts.iter().enumerate() {
             counted += u64::from(count);
-            if counted >= wanted {
+            // The last class has no end.
+            if counted >= wanted && class + 1 < Self::CLASSES {
                 let end = ((class + 1) as f64 / Self::PER_DOUBLING).exp2();
                 return Duration::from_secs_f64(end * 1e-6).min(self.longest);
             }

@@ -3,10 +3,11 @@
 use crate::model_runner::{ChainScratch, ModelRunner};
 use crate::programs::{Move, PassKey, PassKind};
 use crate::submissions::Purpose;
-use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow, Mode};
+use crate::{DraftEntry, DraftPlan, DraftTokens, EngineError, Follow, Span, StepPlan};
 use forerun_backend::View;
-use forerun_backend::op::SampleRow;
-use forerun_model::{BatchShape, HiddenSource, NewSpan};
+use forerun_backend::op::{Sample, SampleRow};
+use forerun_base::Token;
+use forerun_model::{BatchShape, HiddenSource, NewSpan, PassInputs};
 use std::ops::Range;
 
 /// Rows that only have to be taken in and may come along in a pass that drafts. For more, a pass that leaves out most
@@ -54,8 +55,7 @@ impl ModelRunner {
             return Ok(passes);
         }
         self.write_choices(plan.masks.words())?;
-        // What is taken unchecked is looked at pass by pass, too.
-        if plan.is_constrained() || self.speculation.mode == Mode::Optimistic {
+        if plan.is_constrained() {
             Ok(passes + self.followed(plan, drafts, follow)?)
         } else {
             Ok(passes + self.chain(plan, drafts)?)
@@ -86,7 +86,7 @@ impl ModelRunner {
             first += out.len;
             let after = Some(self.hand_on(plan, number, out));
             let (kind, ids) = (PassKind::Draft { source, candidates }, self.buffers.draft_ids);
-            self.draft.passes.push(PassKey { kind, inputs, ids, out, before, after });
+            self.draft.passes.push(PassKey { kind, inputs, ids, out, before, after, taken: None });
             source = HiddenSource::LastPass;
             if number < depth {
                 self.next_rows(plan, number, None);
@@ -103,7 +103,10 @@ impl ModelRunner {
         for number in 1..=depth {
             let entries = plan.entries.iter().enumerate().filter(|(_, e)| e.depth >= number);
             for ((i, _), &token) in entries.zip(&mut tokens) {
-                drafts.push(i, token);
+                // Behind a row that sampled no token nothing is a draft.
+                if token != Sample::NO_TOKEN && drafts.of(i).len() + 1 == number {
+                    drafts.push(i, token);
+                }
             }
         }
         self.draft.sampled = sampled;
@@ -246,8 +249,33 @@ impl ModelRunner {
             slot: entry.lease.0,
             blocks: &plan.blocks[entry.blocks.clone()],
             sampled,
+            kept: tokens.len(),
         };
         self.batch.push(new, BatchShape::of(&self.limits));
+    }
+
+    /// Lays down, behind a step's inputs, the rows of it that the head takes in: each with the token after it.
+    pub(crate) fn lay_taken(&mut self, plan: &StepPlan) -> Option<PassInputs> {
+        if !self.model.drafter_remembers() || plan.spans.iter().all(|span| span.taken == 0) {
+            return None;
+        }
+        let ChainScratch { taken, next, .. } = &mut self.draft;
+        taken.clear();
+        let mut first_row = 0;
+        for span in &plan.spans {
+            let own = &plan.tokens[span.tokens.clone()];
+            next.clear();
+            next.extend(own.iter().skip(1).copied().chain(span.next).take(span.taken));
+            if !next.is_empty() {
+                let rows = taken.rows();
+                taken.push(step_rows(span, plan, next), BatchShape::of(&self.limits));
+                taken
+                    .hidden_places
+                    .extend((0..taken.rows() - rows).map(|i| (first_row + i) as u32));
+            }
+            first_row += own.len();
+        }
+        Some(self.block.add(taken))
     }
 
     /// The rows that go on from the last pass: each entry that still drafts, at its next position or, for a drafter
@@ -272,6 +300,7 @@ impl ModelRunner {
                 slot: entry.lease.0,
                 blocks: &plan.blocks[entry.blocks.clone()],
                 sampled: 1,
+                kept: 1,
             };
             self.batch.push(new, BatchShape::of(&self.limits));
         }
@@ -280,7 +309,7 @@ impl ModelRunner {
         self.draft.active.retain(|&i| plan.entries[i].depth > made);
     }
 
-    /// One pass and its tokens: draft number `number` of every active entry. One whose row is not finite goes no
+    /// One pass and its tokens: draft number `number` of every active entry. One whose row samples none goes no
     /// further.
     fn pass(
         &mut self,
@@ -295,15 +324,13 @@ impl ModelRunner {
         self.write_block()?;
         let out = View::head(self.buffers.drafted, inputs.sampled.len);
         let kind = PassKind::Draft { source, candidates: plan.candidates() };
-        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None })?;
+        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None, taken: None })?;
         self.finish(Purpose::Other)?;
         let sampled = self.read_drafted(self.draft.active.len())?;
-        let rows = self.model.drafted_rows(&self.buffers.space, sampled.len());
-        self.bad_rows(rows, sampled.len())?;
         let line = self.line();
-        for (row, (&i, &token)) in self.draft.active.iter().zip(&sampled).enumerate() {
-            if self.finite.is_bad(row) {
-                // What was sampled there is no token, and nothing goes on from it.
+        for (&i, &token) in self.draft.active.iter().zip(&sampled) {
+            if token == Sample::NO_TOKEN {
+                // Nothing goes on from it.
                 plan.entries[i].depth = number - 1;
                 continue;
             }
@@ -348,5 +375,19 @@ impl ModelRunner {
             };
             self.batch.sample_rows.extend_from_slice(&row.words());
         }
+    }
+}
+
+/// The leading rows of a span that the head takes in, by the tokens after them.
+fn step_rows<'a>(span: &Span, plan: &'a StepPlan, tokens: &'a [Token]) -> NewSpan<'a> {
+    NewSpan {
+        tokens,
+        start: span.start,
+        confirmed: tokens.len() as u32,
+        pending: 0,
+        slot: span.lease.0,
+        blocks: &plan.blocks[span.blocks.clone()],
+        sampled: 0,
+        kept: 0,
     }
 }

@@ -207,12 +207,38 @@ impl<R: Runner> Engine<R> {
 
     fn run(&mut self) -> Result<(), EngineError> {
         self.place.enter(Stage::Run);
+        self.take_in_before()?;
         let start = Instant::now();
         self.runner.run(&self.plan, &mut self.sampled)?;
         let (step, submissions) = (start.elapsed(), 1);
         let other = self.report(Busy { step, steps: 1, submissions, ..Busy::default() });
         self.unpriced.reported.other += other;
         Ok(())
+    }
+
+    /// Lets the head take in what it still lacks of sequences whose next rows it takes in with the step: what was
+    /// restored or continued ends with a row that had no successor yet.
+    fn take_in_before(&mut self) -> Result<(), EngineError> {
+        self.draft_plan.clear();
+        for span in self.plan.spans.iter().filter(|span| span.taken > 0) {
+            let Some(at) = self.scheduler.find(span.seq) else { continue };
+            self.scheduler.add_entry(&mut self.draft_plan, at, &self.states, [0, 0]);
+        }
+        let busy = self.take_in()?;
+        self.unpriced.reported.other += busy;
+        Ok(())
+    }
+
+    /// Runs a plan that drafts nothing, if there is anything in it; the time the device is known to have taken.
+    pub(crate) fn take_in(&mut self) -> Result<Duration, EngineError> {
+        if self.draft_plan.entries.is_empty() {
+            return Ok(Duration::ZERO);
+        }
+        let start = Instant::now();
+        let Self { runner, draft_plan, drafts, .. } = self;
+        // Nothing is drafted, so nothing follows.
+        let submissions = runner.draft(draft_plan, drafts, &mut |_, _, _| {})?;
+        Ok(self.report(Busy { other: start.elapsed(), submissions, ..Busy::default() }))
     }
 
     /// Takes what the device has done since the last call; `host` is what the host's clock says where there is none of

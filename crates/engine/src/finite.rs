@@ -1,57 +1,34 @@
 //! Rows whose numbers are not finite have no logits to sample from: such an answer ends with the reason.
 //!
 //! Scales and small weights are searched at load. What remains is a large matrix with such numbers in it, and
-//! arithmetic that overflows; the rows before the head tell, since the last norm spreads either over all of a row.
+//! arithmetic that overflows. The last norm spreads either over all of a row, so that no logit is a number, and the
+//! operation that samples says so in the place of the token ([`Sample::NO_TOKEN`]): the host reads nothing more for it.
 
 use crate::{EngineError, ModelRunner, SampledTokens, StepPlan};
-use forerun_backend::{HostDataMut, View, submit_and_wait};
-use forerun_model::Limits;
-
-/// Buffers in which rows are examined on the host.
-pub(crate) struct FiniteCheck {
-    values: Vec<f32>,
-    /// Rows that are not finite, ascending.
-    bad: Vec<usize>,
-}
-
-impl FiniteCheck {
-    pub(crate) fn with_capacity(limits: &Limits, hidden: usize) -> Self {
-        Self { values: Vec::with_capacity(limits.sampled * hidden), bad: Vec::new() }
-    }
-
-    /// Whether that row of the last ones looked at was not finite.
-    pub(crate) fn is_bad(&self, row: usize) -> bool {
-        self.bad.contains(&row)
-    }
-}
+use forerun_backend::op::{Sample, SampleRow};
+use forerun_backend::{HostDataMut, submit_and_wait};
 
 impl ModelRunner {
-    /// Examines `count` sampled rows that the device has finished; which of them are not finite.
-    pub(crate) fn bad_rows(
-        &mut self,
-        rows: Option<View>,
-        count: usize,
-    ) -> Result<&[usize], EngineError> {
-        let FiniteCheck { values, bad } = &mut self.finite;
-        bad.clear();
-        if let Some(rows) = rows.filter(|rows| rows.len > 0) {
-            values.resize(rows.len, 0.0);
-            self.backend.read(rows, HostDataMut::F32(values))?;
-            let lines = values.chunks_exact(rows.len / count.max(1)).enumerate();
-            let broken = |line: &[f32]| !line.iter().fold(true, |fine, x| fine & x.is_finite());
-            bad.extend(lines.filter(|(_, line)| broken(line)).map(|(i, _)| i));
+    /// Notes the rows of a step that sampled no token because their logits are not finite.
+    pub(crate) fn note_not_finite(&self, plan: &StepPlan, sampled: &mut SampledTokens) {
+        for (row, token) in sampled.tokens.iter_mut().enumerate() {
+            if *token != Sample::NO_TOKEN {
+                continue;
+            }
+            // Whoever made a mask that allows nothing does not ask what was sampled.
+            *token = 0;
+            if !self.allows_nothing(plan, row) {
+                sampled.not_finite.push(row);
+            }
         }
-        Ok(&self.finite.bad)
     }
 
-    /// Notes the rows of a step whose logits are not finite, and in which part of the model that began.
-    pub(crate) fn check_finite(
+    /// Finds in which part of the model such numbers began, where there are any.
+    pub(crate) fn find_not_finite(
         &mut self,
         plan: &StepPlan,
-        rows: Option<View>,
         sampled: &mut SampledTokens,
     ) -> Result<(), EngineError> {
-        sampled.not_finite.extend_from_slice(self.bad_rows(rows, sampled.tokens.len())?);
         let Some(&first) = sampled.not_finite.first() else { return Ok(()) };
         let at = sampled.of_span.iter().position(|of| of.contains(&first));
         let span = &plan.spans[at.expect("every sampled row belongs to a span")];
@@ -74,5 +51,13 @@ impl ModelRunner {
              broken or too large"
         );
         Ok(())
+    }
+
+    /// Whether the mask of a sampled row leaves no token.
+    fn allows_nothing(&self, plan: &StepPlan, row: usize) -> bool {
+        let row = &self.batch.sample_rows[row * SampleRow::WORDS..][..SampleRow::WORDS];
+        let words = Sample::mask_words(self.model.spec.vocabulary);
+        let mask = SampleRow::from_words(row).mask.checked_sub(1).map(|mask| mask as usize * words);
+        mask.is_some_and(|first| plan.masks.words()[first..][..words].iter().all(|&bits| bits == 0))
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::bounded::{Bounded, key_state_len};
 use crate::copies::Copies;
-use crate::finite::FiniteCheck;
 use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
 use crate::submissions::{Purpose, Submissions};
@@ -51,7 +50,6 @@ pub struct ModelRunner {
     pub(crate) history_words: Vec<u32>,
     /// A row of logits on the host; empty until someone asks for one.
     row: Vec<f32>,
-    pub(crate) finite: FiniteCheck,
     pub(crate) draft: ChainScratch,
     tap: Option<Tap>,
 }
@@ -70,10 +68,14 @@ pub(crate) struct ChainScratch {
     pub(crate) to: Vec<u32>,
     /// Passes of a chain that are laid down and wait to run.
     pub(crate) passes: Vec<PassKey>,
+    /// Rows of a step that the head takes in with it.
+    pub(crate) taken: Batch,
+    /// The tokens after a span's rows.
+    pub(crate) next: Vec<u32>,
 }
 
 impl ChainScratch {
-    fn with_capacity(limits: &Limits, speculation: &Speculation) -> Self {
+    fn with_capacity(spec: &ModelSpec, limits: &Limits, speculation: &Speculation) -> Self {
         let (sequences, drafts) = (limits.sequences, speculation.max_drafts);
         Self {
             active: Vec::with_capacity(sequences),
@@ -83,6 +85,8 @@ impl ChainScratch {
             from: Vec::with_capacity(2 * sequences),
             to: Vec::with_capacity(2 * sequences),
             passes: Vec::with_capacity(drafts),
+            taken: Batch::with_capacity(spec, limits),
+            next: Vec::with_capacity(limits.rows),
         }
     }
 }
@@ -159,13 +163,15 @@ const OTHER_OPS: usize = 16;
 /// Sizes of the programs that are kept, for steps and for draft passes: how many, and operations of each.
 fn program_sizes(spec: &ModelSpec, limits: &Limits) -> [(usize, usize); 2] {
     let ops = |layers: usize| layers * LAYER_OPS + OTHER_OPS;
+    // What a head takes in with a step is part of it.
+    let taken = if limits.mtp && spec.head_block().is_some() { ops(1) } else { 0 };
     let drafter = match spec.drafter.as_ref().filter(|_| limits.mtp) {
         None => 0,
         Some(DrafterSpec::Head(_)) => ops(1),
         Some(DrafterSpec::Assistant(drafter)) => ops(drafter.layers.len()),
     };
     let chains = if limits.mtp { CHAIN_PROGRAMS } else { 0 };
-    [(STEP_PROGRAMS, ops(spec.layers.len())), (chains, drafter)]
+    [(STEP_PROGRAMS, ops(spec.layers.len()) + taken), (chains, drafter)]
 }
 
 /// Host memory of the programs.
@@ -198,11 +204,11 @@ impl ModelRunner {
         add_cache(&mut plan, settings);
         buffers.write_initial(&mut *backend)?;
         let batch = Batch::with_capacity(&model.spec, &limits);
+        let draft = ChainScratch::with_capacity(&model.spec, &limits, &settings.speculation);
         let drafts = settings.speculation.max_drafts;
         let block = buffers.space.input_block(drafts);
         let programs = program_sizes(&model.spec, &limits);
         let [steps, chains] = programs.map(|(count, ops)| Programs::with_capacity(count, ops));
-        let hidden = model.spec.hidden;
         Ok(Self {
             copies: Copies::new(&buffers.states, &limits),
             block,
@@ -221,8 +227,7 @@ impl ModelRunner {
             batch,
             history_words: Vec::new(),
             row: Vec::new(),
-            finite: FiniteCheck::with_capacity(&limits, hidden),
-            draft: ChainScratch::with_capacity(&limits, &settings.speculation),
+            draft,
             tap: None,
         })
     }
@@ -430,6 +435,8 @@ impl ModelRunner {
 
     /// Adds a span's rows to the batch, the last `sampled` of them with logits.
     pub(crate) fn push_span(&mut self, plan: &StepPlan, span: &Span, sampled: usize) {
+        let shape = BatchShape::of(&self.limits);
+        let window = if self.limits.mtp { shape.hidden_window } else { 0 };
         let new = NewSpan {
             tokens: &plan.tokens[span.tokens.clone()],
             start: span.start,
@@ -438,8 +445,9 @@ impl ModelRunner {
             slot: span.lease.0,
             blocks: &plan.blocks[span.blocks.clone()],
             sampled,
+            kept: span.kept(window),
         };
-        self.batch.push(new, BatchShape::of(&self.limits));
+        self.batch.push(new, shape);
     }
 
     /// Writes a lease's block table unless the device has it.
@@ -495,23 +503,24 @@ impl ModelRunner {
         self.fill(plan, Span::sampled_rows)?;
         self.fill_sampling(plan);
         let inputs = self.lay_inputs();
+        let taken = self.lay_taken(plan);
         self.write_block()?;
         self.write_choices(plan.masks.words())?;
         let out = View::head(self.buffers.sampled, sampled.tokens.len());
         let logits = plan.wants_logprobs() || self.tap.is_some();
         let (kind, ids) = (PassKind::Step { logits }, inputs.ids);
-        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None })?;
+        self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None, taken })?;
         if out.len == 0 {
             return self.submit(Purpose::Step { ends: true });
         }
         self.finish(Purpose::Step { ends: true })?;
         self.backend.read(out, HostDataMut::U32(&mut sampled.tokens))?;
+        self.note_not_finite(plan, sampled);
         if plan.wants_logprobs() {
             self.tell(plan, sampled)?;
         }
         self.show(plan)?;
-        let rows = self.model.sampled_rows(&self.buffers.space, sampled.tokens.len());
-        self.check_finite(plan, Some(rows), sampled)
+        self.find_not_finite(plan, sampled)
     }
 }
 
@@ -519,16 +528,17 @@ impl PassKey {
     /// A pass that samples no token.
     pub(crate) fn without_tokens(kind: PassKind, inputs: PassInputs) -> Self {
         let out = inputs.ids.part(0, 0);
-        Self { kind, inputs, ids: inputs.ids, out, before: None, after: None }
+        Self { kind, inputs, ids: inputs.ids, out, before: None, after: None, taken: None }
     }
 }
 
 /// The operations of a pass.
 fn lay_pass(ops: &mut Vec<Op>, model: &Model, buffers: &Buffers, key: PassKey) {
     let Buffers { space, states, history, masks, draft_ids, .. } = buffers;
-    let PassKey { kind, inputs, ids, out, before, after } = key;
+    let PassKey { kind, inputs, ids, out, before, after, taken } = key;
+    let limit = model.spec.vocabulary as u32;
     let scatter =
-        |Move { words, from, to }: Move| ScatterWords { words, from, to, out: *draft_ids };
+        |Move { words, from, to }: Move| ScatterWords { words, from, to, out: *draft_ids, limit };
     ops.extend(before.map(|moved| Op::from(scatter(moved))));
     let (head, tokens) = match kind {
         PassKind::Step { logits } => {
@@ -551,6 +561,10 @@ fn lay_pass(ops: &mut Vec<Op>, model: &Model, buffers: &Buffers, key: PassKey) {
         head.sample(ops, Choice { rows, history, ids, masks, out });
     }
     ops.extend(after.map(|moved| Op::from(scatter(moved))));
+    if let Some(taken) = taken {
+        // Nothing is sampled, so there is no head.
+        model.draft(ops, space, states, taken, HiddenSource::Step);
+    }
 }
 
 /// The sampling of row `i` of a span.

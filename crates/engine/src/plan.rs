@@ -29,12 +29,23 @@ pub struct Span {
     pub blocks: Range<usize>,
     /// How to sample; `None` while the prompt is still being read.
     pub sample: Option<SampleSpec>,
+    /// The token after the span, where that is known.
+    pub next: Option<Token>,
+    /// Leading rows that the drafter takes in with the step: none, or all whose next token is known.
+    pub taken: usize,
 }
 
 impl Span {
     /// Tokens that are not drafts.
     pub fn confirmed(&self) -> usize {
         self.tokens.len() - self.drafts
+    }
+
+    /// Last rows whose hidden states are kept for the drafter, in a window of so many. Of what it takes in at once the
+    /// last row is enough, which is published before its successor is known.
+    pub(crate) fn kept(&self, window: usize) -> usize {
+        let wanted = if self.taken > 0 { 1 } else { self.tokens.len() };
+        wanted.min(window)
     }
 
     /// Rows whose successor is sampled: the last confirmed one and every draft.
@@ -139,6 +150,8 @@ impl StepPlan {
             pending: lease.pending,
             blocks: first_block..self.blocks.len(),
             sample,
+            next: None,
+            taken: 0,
         });
     }
 

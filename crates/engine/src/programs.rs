@@ -4,7 +4,9 @@
 //! new shape allocates nothing.
 
 use crate::EngineError;
-use forerun_backend::{Backend, Catalog, Cost, Op, Program, View};
+use forerun_backend::{
+    Backend, BufferId, BufferInfo, Catalog, Cost, Op, Program, View, WeightId, WeightInfo,
+};
 use forerun_model::{HiddenSource, PassInputs};
 
 /// What a pass computes.
@@ -40,6 +42,8 @@ pub(crate) struct PassKey {
     pub(crate) before: Option<Move>,
     /// Tokens moved after the pass: what was sampled, into the next pass.
     pub(crate) after: Option<Move>,
+    /// Rows of a step that the drafter takes in behind it.
+    pub(crate) taken: Option<PassInputs>,
 }
 
 /// Words moved by index on the device.
@@ -67,12 +71,31 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct PreparedPass {
     pub(crate) program: Program,
-    /// Cost of each operation; of attention what does not depend on how many keys there are.
+    /// Cost of each operation whatever the step holds; none of those whose cost follows from it.
     pub(crate) costs: Vec<Cost>,
     /// The sum of those.
     pub(crate) fixed: Cost,
-    /// Attentions, whose cost follows from the positions of a step.
-    pub(crate) attentions: Vec<usize>,
+    /// Operations whose cost follows from what a step holds, see [`varies`].
+    pub(crate) varying: Vec<usize>,
+}
+
+/// Whether an operation's cost follows from the positions or spans of a step: how many keys there are, how many rows
+/// are folded.
+pub(crate) fn varies(op: &Op) -> bool {
+    matches!(op, Op::Attention(_) | Op::ShortConv(_) | Op::DeltaInputs(_) | Op::DeltaRule(_))
+}
+
+/// What a device knows of sizes. What its buffers hold just now is another matter in the next step.
+struct Shapes<'a>(&'a dyn Catalog);
+
+impl Catalog for Shapes<'_> {
+    fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
+        self.0.buffer(id)
+    }
+
+    fn weight(&self, id: WeightId) -> Option<WeightInfo> {
+        self.0.weight(id)
+    }
 }
 
 impl PreparedPass {
@@ -81,7 +104,7 @@ impl PreparedPass {
             program: Program::with_capacity(ops),
             costs: Vec::with_capacity(ops),
             fixed: Cost::default(),
-            attentions: Vec::with_capacity(ops),
+            varying: Vec::with_capacity(ops),
         }
     }
 
@@ -94,13 +117,13 @@ impl PreparedPass {
         build(self.program.rewrite());
         backend.prepare(&mut self.program)?;
         self.costs.clear();
-        self.attentions.clear();
+        self.varying.clear();
         self.fixed = Cost::default();
-        let catalog: &dyn Catalog = backend;
+        let catalog = &Shapes(backend);
         for (i, op) in self.program.ops().iter().enumerate() {
-            let is_attention = matches!(op, Op::Attention(_));
-            let cost = if is_attention { Cost::default() } else { op.desc(catalog).cost() };
-            self.attentions.extend(is_attention.then_some(i));
+            let varies = varies(op);
+            let cost = if varies { Cost::default() } else { op.desc(catalog).cost() };
+            self.varying.extend(varies.then_some(i));
             self.costs.push(cost);
             self.fixed = self.fixed + cost;
         }

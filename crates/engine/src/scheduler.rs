@@ -267,6 +267,10 @@ impl Scheduler {
             if take > 0 {
                 plan.prompt_rows += take;
                 add_span(plan, &self.sequences[claim.at], states, [take, 0]);
+                let takes_in = self.head_may_draft(claim.at, states);
+                if let Some(span) = plan.spans.last_mut().filter(|_| takes_in) {
+                    span.taken = take - usize::from(span.next.is_none());
+                }
             }
         }
     }
@@ -303,6 +307,7 @@ impl Scheduler {
         let at = self.find(span.seq).expect("a planned sequence stays until its step is applied");
         let keep = span.tokens.len();
         self.sequences[at].note_committed(span.start as usize, span.start as usize + keep);
+        self.sequences[at].note_taken(span);
         Verdict { keep, emit: 0 }
     }
 
@@ -322,6 +327,7 @@ impl Scheduler {
         let (emitted, end) = sequence.emit(said, events);
         let settled = verdict.ending_at(emitted - 1);
         sequence.note_committed(start, start + settled.keep);
+        sequence.note_taken(span);
         let (drafted, accepted) = (span.drafts, settled.keep - span.confirmed());
         self.speculated.note(sequence.drafting.source, drafted, accepted);
         self.generated += emitted as u64;
@@ -360,7 +366,7 @@ fn add_span(
     plan.tokens.extend_from_slice(&sequence.drafting.drafts[..drafts]);
     let blocks = plan.blocks.len();
     plan.blocks.extend_from_slice(&lease.blocks);
-    let ends = start + take == sequence.tokens.len();
+    let next = sequence.tokens.get(start + take).copied();
     plan.spans.push(Span {
         seq: sequence.id,
         lease: id,
@@ -369,7 +375,9 @@ fn add_span(
         drafts,
         pending: lease.pending,
         blocks: blocks..plan.blocks.len(),
-        sample: ends.then(|| sample_spec(sequence, &mut plan.history)),
+        sample: next.is_none().then(|| sample_spec(sequence, &mut plan.history)),
+        next,
+        taken: 0,
     });
 }
 

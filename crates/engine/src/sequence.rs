@@ -4,7 +4,7 @@ use crate::cache::Published;
 use crate::draft::{AcceptanceBySource, NgramIndex};
 use crate::history::History;
 use crate::{
-    Constraint, Depth, Event, FinishReason, Receipt, Request, Sampling, SpanTokens, Watch,
+    Constraint, Depth, Event, FinishReason, Receipt, Request, Sampling, Span, SpanTokens, Watch,
 };
 use forerun_base::{LeaseId, SeqId, Token};
 
@@ -120,6 +120,13 @@ impl Sequence {
             failed: false,
             end_tokens: request.end_tokens,
             watch: request.watch,
+        }
+    }
+
+    /// Notes what the drafter has taken in of a span, in the step that read it.
+    pub(crate) fn note_taken(&mut self, span: &Span) {
+        if span.taken > 0 {
+            self.drafting.filled = span.start + span.taken as u32;
         }
     }
 

@@ -15,7 +15,7 @@ use crate::forward::{LayerSizes, Pass, RopeWeight};
 use crate::layer::Layer;
 use crate::loader::Loader;
 use crate::model::load_ropes;
-use crate::{AssistantSpec, ClusterSpec, Head, HeadProduct, ModelError, ModelSpec, Workspace};
+use crate::{AssistantSpec, ClusterSpec, Head, HeadProduct, ModelError, ModelSpec};
 use forerun_backend::op::{ClusterHead, GatherRows, JoinNorm, Linear};
 use forerun_backend::{View, WeightId};
 
@@ -70,12 +70,6 @@ impl Assistant {
             head: loader.matrix("model.embed_tokens", [target.vocabulary, hidden])?,
             clusters,
         })
-    }
-
-    /// Where a pass leaves its sampled rows before the head, where there is a whole one.
-    pub(crate) fn drafted_rows(&self, space: &Workspace, count: usize) -> Option<View> {
-        let rows = View::head(space.drafted_hidden, count * self.spec.hidden);
-        self.clusters.is_none().then_some(rows)
     }
 
     pub(crate) fn draft(&self, draft: DraftPass<'_, '_>) -> Head {

@@ -20,6 +20,8 @@ pub struct NewSpan<'a> {
     pub blocks: &'a [u32],
     /// How many of the last rows need logits.
     pub sampled: usize,
+    /// How many of the last rows have a place in the window of hidden states, at most all of it.
+    pub kept: usize,
 }
 
 /// What all spans of a batch share.
@@ -54,7 +56,9 @@ pub struct Batch {
     pub places: Vec<u32>,
     /// Place of each row in the rings of layers with a window.
     pub ring_places: Vec<u32>,
-    /// Place of each row in the window of hidden states.
+    /// Rows that have a place in the window of hidden states.
+    pub hidden_rows: Vec<u32>,
+    /// Their places there; in a draft pass, where each row finds its hidden state.
     pub hidden_places: Vec<u32>,
     /// Span entries, `[spans, SpanEntry::WORDS]`.
     pub spans: Vec<u32>,
@@ -76,6 +80,7 @@ impl Batch {
             table_lines: Vec::with_capacity(rows),
             places: Vec::with_capacity(rows),
             ring_places: Vec::with_capacity(rows),
+            hidden_rows: Vec::with_capacity(rows),
             hidden_places: Vec::with_capacity(rows),
             spans: Vec::with_capacity(sequences * SpanEntry::WORDS),
             sampled: Vec::with_capacity(sampled),
@@ -91,6 +96,7 @@ impl Batch {
         self.table_lines.clear();
         self.places.clear();
         self.ring_places.clear();
+        self.hidden_rows.clear();
         self.hidden_places.clear();
         self.spans.clear();
         self.sampled.clear();
@@ -111,6 +117,7 @@ impl Batch {
         let slot = span.slot as usize;
         let in_ring = |block: usize| slot * ring_width + block % ring_width.max(1);
         let first_row = self.rows() as u32;
+        let unkept = span.tokens.len() - span.kept;
         for (i, &token) in span.tokens.iter().enumerate() {
             let position = span.start as usize + i;
             let block = span.blocks[position / KV_BLOCK] as usize;
@@ -123,8 +130,11 @@ impl Batch {
                 let block = in_ring(position / KV_BLOCK);
                 self.ring_places.push((block * KV_BLOCK + position % KV_BLOCK) as u32);
             }
-            let kept = slot * hidden_window + position % hidden_window;
-            self.hidden_places.push(kept as u32);
+            if i >= unkept {
+                let kept = slot * hidden_window + position % hidden_window;
+                self.hidden_rows.push(first_row + i as u32);
+                self.hidden_places.push(kept as u32);
+            }
         }
         let rows = span.tokens.len() as u32;
         let NewSpan { start, confirmed, pending, slot, .. } = span;

@@ -4,12 +4,14 @@ use crate::forward::Pass;
 use crate::model::Drafter;
 use crate::{Head, Model, PassInputs, StateBuffers, Workspace};
 use forerun_backend::op::GatherRows;
-use forerun_backend::{Op, View};
+use forerun_backend::{BufferId, Op, View};
 
 /// Where the hidden states of a draft pass come from; [`Batch::hidden_places`](crate::Batch::hidden_places) names the
 /// rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HiddenSource {
+    /// The trunk's step that the pass follows in the same program.
+    Step,
     /// The trunk, through the window of hidden states.
     Trunk,
     /// The sampled rows of the last draft pass.
@@ -50,10 +52,14 @@ impl Model {
         };
         let mut pass = self.pass(ops, space, inputs);
         let dim = self.spec.hidden;
-        let hidden = pass.rows_of(space.final_hidden, dim);
-        let x = match source {
-            HiddenSource::Trunk => state.hidden,
-            HiddenSource::LastPass => View::head(space.sampled_hidden, space.limits.sampled * dim),
+        let own = |buffer: BufferId| pass.rows_of(buffer, dim);
+        let all = |buffer: BufferId, rows: usize| View::head(buffer, rows * dim);
+        let (x, hidden) = match source {
+            HiddenSource::Step => (all(space.final_hidden, space.limits.rows), own(space.x)),
+            HiddenSource::Trunk => (state.hidden, own(space.final_hidden)),
+            HiddenSource::LastPass => {
+                (all(space.sampled_hidden, space.limits.sampled), own(space.final_hidden))
+            }
         };
         pass.push(GatherRows { x, rows: inputs.hidden_places, out: hidden, dim });
         let draft = DraftPass { model: self, pass: &mut pass, hidden, states };

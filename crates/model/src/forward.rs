@@ -136,11 +136,26 @@ impl Model {
         }
         pass.norm(space.x, self.norm, space.final_hidden);
         if let Some(draft) = &states.draft {
-            let dim = self.spec.hidden;
-            let (x, out) = (pass.rows_of(space.final_hidden, dim), draft.hidden);
-            pass.push(ScatterRows { x, rows: inputs.hidden_places, out, dim });
+            self.keep_hidden(&mut pass, draft.hidden);
         }
         self.head(&mut pass, self.head)
+    }
+
+    /// Hidden states that the drafter will want to the window.
+    fn keep_hidden(&self, pass: &mut Pass<'_>, window: View) {
+        let (space, dim) = (pass.space, self.spec.hidden);
+        let PassInputs { hidden_rows: rows, hidden_places: places, .. } = pass.inputs;
+        if places.len == 0 {
+            return;
+        }
+        let mut x = pass.rows_of(space.final_hidden, dim);
+        if rows.len < pass.inputs.rows() {
+            // The residual stream has been read for the last time.
+            let kept = View::head(space.x, rows.len * dim);
+            pass.push(GatherRows { x, rows, out: kept, dim });
+            x = kept;
+        }
+        pass.push(ScatterRows { x, rows: places, out: window, dim });
     }
 
     pub(crate) fn pass<'a>(

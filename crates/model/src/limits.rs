@@ -7,8 +7,10 @@ use forerun_base::DType;
 /// Positions in a block of the key/value cache, and keys merged at a time in attention.
 pub const KV_BLOCK: usize = 64;
 
-/// Positions by which the MTP head's cache may lag behind while nothing is drafted.
+/// Positions by which the MTP head's cache may lag behind in what is published.
 pub const MAX_LAG: usize = 64;
+/// Hidden states of a sequence that wait for its head at most, besides [`MAX_LAG`].
+const MAX_WAITING: usize = 320;
 
 /// Everything that sizes memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +39,10 @@ impl Limits {
         self.context.div_ceil(KV_BLOCK)
     }
 
-    /// Hidden states of a sequence's last positions that are kept for the MTP head: a whole chunk, and what
-    /// may wait while nothing is drafted.
+    /// Hidden states of a sequence's last positions that are kept for the MTP head: those of an answer that does not
+    /// draft at present, or of a step with drafts. A prompt's rows are taken in by the step that reads them.
     pub const fn hidden_window(&self) -> usize {
-        self.rows + MAX_LAG
+        MAX_LAG + if self.rows < MAX_WAITING { self.rows } else { MAX_WAITING }
     }
 
     /// Blocks of a slot's ring for layers with a window: the window, a step's rows, and a key more for

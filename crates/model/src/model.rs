@@ -6,8 +6,8 @@ use crate::layer::Layer;
 use crate::loader::{Layout, Loader, Progress};
 use crate::names::ModuleNames;
 use crate::per_layer::{PerLayerBlock, PerLayerInputs};
-use crate::{Assistant, DrafterSpec, ModelError, ModelSpec, Mtp, RopeSpec, Workspace};
-use forerun_backend::{Backend, View, WeightId};
+use crate::{Assistant, DrafterSpec, ModelError, ModelSpec, Mtp, RopeSpec};
+use forerun_backend::{Backend, WeightId};
 
 /// A loaded network. Immutable: what sequences remember lives elsewhere.
 #[derive(Clone, Debug)]
@@ -73,22 +73,6 @@ impl Model {
             head,
             drafter,
         })
-    }
-}
-
-impl Model {
-    /// Where a step leaves the sampled rows before the head.
-    pub fn sampled_rows(&self, space: &Workspace, count: usize) -> View {
-        View::head(space.sampled_hidden, count * self.spec.hidden)
-    }
-
-    /// Where a draft pass leaves them; a drafter that finds its logits in another way leaves none.
-    pub fn drafted_rows(&self, space: &Workspace, count: usize) -> Option<View> {
-        match &self.drafter {
-            Some(Drafter::Head(_)) => Some(self.sampled_rows(space, count)),
-            Some(Drafter::Assistant(assistant)) => assistant.drafted_rows(space, count),
-            None => None,
-        }
     }
 }
 

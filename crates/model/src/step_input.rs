@@ -1,11 +1,12 @@
 //! What the host computes for a step, as one block of words: one buffer, one write.
 //!
 //! ```text
-//!  | ids | embedded ids | positions | table lines | places | ring places | hidden places | spans | sampled | sample rows |
-//! ```
+//!  | ids | embedded ids | positions | table lines | places | ring places | hidden rows | hidden places | spans |
+//! sampled | sample rows | ```
 //!
-//! Each array begins at a multiple of [`InputBlock::ALIGN`] words. A chain of draft passes lays one such group after the other, so
-//! that a whole round is still one write. Views depend on sizes alone, so a program made for a shape fits every step of it.
+//! Each array begins at a multiple of [`InputBlock::ALIGN`] words. A chain of draft passes lays one such group after
+//! the other, so that a whole round is still one write. Views depend on sizes alone, so a program made for a shape fits
+//! every step of it.
 
 use crate::{Batch, Limits};
 use forerun_backend::op::{SampleRow, SpanEntry};
@@ -30,6 +31,7 @@ pub struct PassInputs {
     pub(crate) table_lines: View,
     pub(crate) places: View,
     pub(crate) ring_places: View,
+    pub(crate) hidden_rows: View,
     pub(crate) hidden_places: View,
     pub(crate) spans: View,
     /// Rows that need logits.
@@ -61,7 +63,7 @@ impl InputBlock {
 
     /// Words that a pass of so many rows, spans and sampled rows takes.
     pub fn words_of(rows: usize, spans: usize, sampled: usize) -> usize {
-        let arrays = 7 * Self::aligned(rows) + Self::aligned(spans * SpanEntry::WORDS);
+        let arrays = 8 * Self::aligned(rows) + Self::aligned(spans * SpanEntry::WORDS);
         arrays + Self::aligned(sampled) + Self::aligned(sampled * SampleRow::WORDS)
     }
 
@@ -72,6 +74,8 @@ impl InputBlock {
         if !limits.mtp {
             return step;
         }
+        // Behind a step stand the rows that the drafter takes in with it.
+        let step = step + Self::words_of(rows, sequences, 0);
         // Behind every pass stand the indices that hand its tokens to the next one.
         let next = Self::words_of(sequences, sequences, sequences) + 4 * Self::aligned(sequences);
         let first = Self::words_of(rows, sequences, sequences) + 4 * Self::aligned(sequences);
@@ -109,6 +113,7 @@ impl InputBlock {
             table_lines: self.push(&batch.table_lines),
             places: self.push(&batch.places),
             ring_places: self.push(&batch.ring_places),
+            hidden_rows: self.push(&batch.hidden_rows),
             hidden_places: self.push(&batch.hidden_places),
             spans: self.push(&batch.spans),
             sampled: self.push(&batch.sampled),
@@ -130,8 +135,8 @@ impl InputBlock {
     }
 }
 
-/// Block tables on the device, a line for each slot. A line is written when its lease's blocks have changed, which is at admission:
-/// a lease holds the blocks of its longest possible answer.
+/// Block tables on the device, a line for each slot. A line is written when its lease's blocks have changed, which is
+/// at admission: a lease holds the blocks of its longest possible answer.
 #[derive(Clone, Debug)]
 pub struct BlockTables {
     buffer: BufferId,

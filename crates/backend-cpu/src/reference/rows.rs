@@ -43,7 +43,8 @@ pub(crate) fn scatter_words(memory: &mut Memory, op: ScatterWords) -> Result<(),
         let (words, out) = (memory.u32(op.words), out.u32_mut(op.out));
         for (&from, &to) in memory.u32(op.from).iter().zip(memory.u32(op.to)) {
             let from = index("scatter_words", "from", from, words.len())?;
-            out[index("scatter_words", "to", to, out.len())?] = words[from];
+            let word = if words[from] < op.limit { words[from] } else { 0 };
+            out[index("scatter_words", "to", to, out.len())?] = word;
         }
         Ok(())
     })

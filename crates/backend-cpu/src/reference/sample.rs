@@ -19,7 +19,9 @@ pub(crate) fn sample(memory: &mut Memory, op: Sample) -> Result<(), BackendError
                 masks: memory.u32(op.masks),
             };
             adjust(&mut logits, &row, before)?;
-            *out = sample_row(&logits, &row);
+            logits.iter_mut().filter(|x| x.is_nan()).for_each(|x| *x = f32::NEG_INFINITY);
+            let any = logits.iter().any(|&x| x > f32::NEG_INFINITY);
+            *out = if any { sample_row(&logits, &row) } else { Sample::NO_TOKEN };
         }
         Ok(())
     })

@@ -13,7 +13,7 @@ use crate::pool::SharedSlice;
 use crate::reference::{Before, adjust};
 use crate::simd::exec_ctx::{ExecCtx, part_of};
 use forerun_backend::BackendError;
-use forerun_backend::op::{SampleRow, gumbel, passes, reaches, uniform, weight};
+use forerun_backend::op::{Sample, SampleRow, gumbel, passes, reaches, uniform, weight};
 use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
 
@@ -71,7 +71,7 @@ fn is_plain(row: &SampleRow) -> bool {
     is_greedy(row) && row.mask == 0
 }
 
-/// The largest number and where it first stands.
+/// The largest number and where it first stands; −∞ where there is none. What is not a number is passed over.
 pub(crate) struct Largest<'a>(pub(crate) &'a [f32]);
 
 impl Kernel for Largest<'_> {
@@ -98,7 +98,13 @@ impl Kernel for Largest<'_> {
 /// The token of the largest of some logits, given as bits and token, lower tokens first.
 pub(crate) fn first_largest<'a>(found: impl Iterator<Item = &'a [u32]>) -> u32 {
     let found = found.map(|words| (words[1], f32::from_bits(words[0])));
-    found.reduce(|a, b| if b.1 > a.1 { b } else { a }).map_or(0, |best| best.0)
+    let best = found.reduce(|a, b| if b.1 > a.1 { b } else { a });
+    best.map_or(Sample::NO_TOKEN, |(token, logit)| or_none(token, logit))
+}
+
+/// The token of the largest logit, where that is any.
+fn or_none(token: u32, logit: f32) -> u32 {
+    if logit > f32::NEG_INFINITY { token } else { Sample::NO_TOKEN }
 }
 
 struct GreedyTask<'a> {
@@ -149,14 +155,19 @@ impl Task for RowTask<'_> {
     }
 }
 
-/// Steps 2 to 4 of the rules. `tokens` is scratch with a word per token.
+/// Steps 2 to 5 of the rules. `tokens` is scratch with a word per token.
 fn choose_token<S: Isa>(simd: S, logits: &mut [f32], row: &SampleRow, tokens: &mut [u32]) -> u32 {
     if row.temperature == 0.0 {
-        return simd.call(Largest(logits)).1 as u32;
+        let (max, best) = simd.call(Largest(logits));
+        return or_none(best as u32, max);
     }
-    logits.iter_mut().for_each(|l| *l /= row.temperature);
+    let scaled = |l: f32| if l.is_nan() { f32::NEG_INFINITY } else { l / row.temperature };
+    logits.iter_mut().for_each(|l| *l = scaled(*l));
     let (max, best) = simd.call(Largest(logits));
-    let best = best as u32;
+    let best = or_none(best as u32, max);
+    if best == Sample::NO_TOKEN {
+        return best;
+    }
     if row.top_k == 0 && row.top_p >= 1.0 && row.min_p <= 0.0 {
         return gumbel_max(logits, row, best, 0..logits.len() as u32);
     }

@@ -52,7 +52,8 @@ pub(crate) fn scatter_words(device: &mut Device, op: ScatterWords) -> Done {
         .with(site("scatter_words"))
         .size(op.words.len)
         .size(op.out.len)
-        .size(count);
+        .size(count)
+        .with(op.limit);
     device.queue.run((&ROWS, "scatter_words"), [count.div_ceil(256), 1, 1], 256, &args)
 }
 

@@ -51,7 +51,7 @@ pub(super) fn scatter_rows(device: &mut Device, op: ScatterRows) -> Lowered {
 }
 
 pub(super) fn scatter_words(device: &mut Device, op: ScatterWords) -> Lowered {
-    let ScatterWords { words, from, to, out } = op;
+    let ScatterWords { words, from, to, out, limit: _ } = op;
     let (rows, from, to) = (from.len, Some(from), Some(to));
     move_rows(device, Moved { x: words, from, to, out, rows, dim: 1, op: "scatter_words" })
 }

@@ -2,7 +2,7 @@
 
 use super::operands::spans;
 use super::{ConformCase, ConformStage, compare};
-use crate::op::{AttentionPart, CacheLayout, Channels, Linear, SpanEntry};
+use crate::op::{Attention, AttentionPart, CacheLayout, Channels, Linear, SpanEntry};
 use crate::{Backend, BackendError, BufferRole, BufferSpec, Op, View};
 use forerun_base::DType;
 
@@ -46,12 +46,27 @@ pub(super) fn by_spans(case: &ConformCase, candidate: &mut dyn Backend) -> Found
 pub(super) fn by_keys(case: &ConformCase, candidate: &mut dyn Backend) -> FoundFault {
     let mut stage = ConformStage::new(candidate, &case.name);
     let Op::Attention(whole) = case.set(&mut stage)? else { return Ok(None) };
-    let CacheLayout { block, head_dim, .. } = whole.layout;
-    let keys = stage.backend.cut_sizes(block).keys;
-    if keys == 0 || case.rows == 0 {
+    let cut = key_parts(whole, case.rows, &mut stage)?;
+    if cut.is_empty() {
         return Ok(None);
     }
-    let len = case.rows * whole.heads * AttentionPart::state_width(head_dim);
+    let cut = stage.play(&cut)?;
+    let whole = case.play(candidate)?;
+    Ok(compare::same(&whole, &cut).map(|what| format!("cut by keys: {what}")))
+}
+
+/// An attention cut as finely as the device takes it; nothing where it takes no cuts.
+pub(super) fn key_parts(
+    whole: Attention,
+    rows: usize,
+    stage: &mut ConformStage<'_>,
+) -> Result<Vec<Op>, BackendError> {
+    let CacheLayout { block, head_dim, .. } = whole.layout;
+    let keys = stage.backend.cut_sizes(block).keys;
+    if keys == 0 || rows == 0 {
+        return Ok(Vec::new());
+    }
+    let len = rows * whole.heads * AttentionPart::state_width(head_dim);
     let (label, dtype, role) = ("state", DType::F32, BufferRole::Scratch);
     let state = stage.backend.alloc(BufferSpec { label, dtype, len, role })?;
     let end = whole.table_width * block;
@@ -63,10 +78,7 @@ pub(super) fn by_keys(case: &ConformCase, candidate: &mut dyn Backend) -> FoundF
         ends: first + keys >= end,
         state: View::head(state, len),
     };
-    let cut: Vec<Op> = (0..end).step_by(keys).map(|first| part(first).into()).collect();
-    let cut = stage.play(&cut)?;
-    let whole = case.play(candidate)?;
-    Ok(compare::same(&whole, &cut).map(|what| format!("{keys} keys at a time: {what}")))
+    Ok((0..end).step_by(keys).map(|first| part(first).into()).collect())
 }
 
 /// Runs a product of one row whole and some channels at a time, where the device takes cuts.

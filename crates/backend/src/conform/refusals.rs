@@ -2,7 +2,7 @@
 
 use super::cases::cases;
 use super::operands::weights;
-use super::{ConformCase, ConformReport, ConformStage, compare};
+use super::{ConformCase, ConformReport, ConformStage, compare, invariance};
 use crate::op::parts::views;
 use crate::op::{
     AddNorm, Attention, AttentionPart, Channels, ClusterHead, DeltaInputs, DeltaRule, Glu,
@@ -136,7 +136,7 @@ fn empty_log_in_state(
         Op::DeltaRule(op) => Op::DeltaRule(DeltaRule { log: op.state.part(0, 0), ..op }),
         other => other,
     };
-    match run(op, stage.backend) {
+    match run(&[op], stage.backend) {
         RefusedCall::Panicked => return Ok(Some("panicked".to_owned())),
         RefusedCall::Refused => {}
         RefusedCall::Accepted => {
@@ -306,13 +306,26 @@ fn spoiled_index(
     if let Some(fault) = accepted(op, stage.backend) {
         return Ok(Some(fault));
     }
+    if let Op::Attention(whole) = op {
+        let parts = invariance::key_parts(whole, case.rows, &mut stage)?;
+        if !parts.is_empty()
+            && let Some(fault) = all_accepted(&parts, stage.backend)
+        {
+            return Ok(Some(format!("cut by keys: {fault}")));
+        }
+    }
     let after = case.play(candidate)?;
     Ok(compare::same(&before, &after).map(|what| format!("after a refusal: {what}")))
 }
 
 /// Says how a wrong call was taken, unless it was refused by the time it was waited for.
 fn accepted(op: Op, backend: &mut dyn Backend) -> Option<String> {
-    match run(op, backend) {
+    all_accepted(&[op], backend)
+}
+
+/// The same of calls of which one is wrong.
+fn all_accepted(ops: &[Op], backend: &mut dyn Backend) -> Option<String> {
+    match run(ops, backend) {
         RefusedCall::Refused => None,
         RefusedCall::Accepted => Some("accepted".to_owned()),
         RefusedCall::Panicked => Some("panicked".to_owned()),
@@ -325,10 +338,10 @@ enum RefusedCall {
     Panicked,
 }
 
-fn run(op: Op, backend: &mut dyn Backend) -> RefusedCall {
+fn run(ops: &[Op], backend: &mut dyn Backend) -> RefusedCall {
     // A panic is what this looks for; the device is used on, since only that can show more faults.
     let run = AssertUnwindSafe(|| {
-        op.apply(backend)?;
+        ops.iter().try_for_each(|op| op.apply(backend))?;
         submit_and_wait(backend)
     });
     match catch_unwind(run) {

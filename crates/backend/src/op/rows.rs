@@ -52,8 +52,10 @@ impl GatherRows {
     }
 }
 
-/// `out[to[i]] = words[from[i]]`; the other words of `out` stay. It lets a sampled token feed the next pass without a
-/// read by the host.
+/// `out[to[i]] = words[from[i]]`, or 0 where that word is not below `limit`; the other words of `out` stay. It lets a
+/// sampled token feed the next pass without a read by the host. Behind a row that sampled none
+/// ([`Sample::NO_TOKEN`](super::Sample::NO_TOKEN)) the next pass is about some token, and the host finds out when the
+/// chain is done.
 #[derive(Clone, Copy, Debug)]
 pub struct ScatterWords {
     /// u32 `[any]`.
@@ -64,6 +66,8 @@ pub struct ScatterWords {
     pub to: View,
     /// u32 `[any]`.
     pub out: View,
+    /// One past the largest word that is handed on.
+    pub limit: u32,
 }
 
 impl ScatterWords {

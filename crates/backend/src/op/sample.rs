@@ -6,14 +6,15 @@ use crate::{Access, OpDesc, View, WeightId};
 /// One token per row.
 ///
 /// # Math
-/// 0. A token that the row's mask leaves out has the logit −∞, whatever follows.
+/// 0. A token that the row's mask leaves out has the logit −∞, whatever follows. A logit that is not a number is −∞.
 /// 1. Each token in the row's history: logit divided (if positive) or multiplied by `repetition`; minus
 ///    `presence` and `frequency·count` if generated `count > 0` times; plus its bias.
 /// 2. `temperature = 0`: the largest logit, ties to the lower id.
 /// 3. Otherwise logits are divided by the temperature and filtered: the `top_k` largest (0: all); then, by
 ///    probability among those, the shortest prefix that reaches `top_p`; then those with at least `min_p`
 ///    times the largest probability. Order is by logit, ties by lower id.
-/// 4. The sampled token is the largest `logit + gumbel(seed, position, id)` of what is left.
+/// 4. A row without a logit above −∞ has nothing to sample: [`Sample::NO_TOKEN`], for the host to read as an error.
+/// 5. The sampled token is the largest `logit + gumbel(seed, position, id)` of what is left.
 ///
 /// The noise depends on seed, position and id alone, so a sampled token is a function of (seed, position,
 /// logits, mask, history): the same with speculation on or off, alone or in a batch.
@@ -24,7 +25,7 @@ use crate::{Access, OpDesc, View, WeightId};
 ///
 /// # Masks
 /// A mask has one bit per token of the vocabulary, in [`Sample::mask_words`] words, and a row names one or none. A row
-/// whose mask leaves no candidate samples token 0: whoever makes masks sees to it that the sampled token is not used.
+/// whose mask leaves no candidate has nothing to sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// `[rows, candidates]`.
@@ -47,6 +48,9 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// What a row samples that has nothing to sample: no logit of its candidates is a number above −∞.
+    pub const NO_TOKEN: u32 = u32::MAX;
+
     /// u32 words of a mask over so many tokens.
     pub const fn mask_words(vocabulary: usize) -> usize {
         vocabulary.div_ceil(32)

@@ -123,6 +123,8 @@ impl<'a> FixedStepRunner<'a> {
             pending: lease.pending,
             blocks: block..self.plan.blocks.len(),
             sample: sampled.then_some(SampleSpec::GREEDY),
+            next: None,
+            taken: 0,
         });
     }
 

@@ -131,3 +131,13 @@ fn a_form_needs_a_tokenizer() {
     let said = stderr(&refused);
     assert!(said.contains("--choice") && said.contains("tokenizer.json"), "{said}");
 }
+
+#[test]
+fn the_receipt_says_that_a_form_keeps_the_host_between_drafts() {
+    let rounds = |options: &[&str]| {
+        let report = answer(&[&["--draft", "3", "--ngram", "off"], options].concat());
+        report["speculation"]["rounds_with_host"].as_u64()
+    };
+    assert_eq!(rounds(&["--temperature", "0"]), Some(0));
+    assert!(rounds(&["--regex", "([a-z]{2,5} ){12}end"]) > Some(2));
+}

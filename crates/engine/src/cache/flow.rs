@@ -8,11 +8,10 @@ use super::{
 use crate::recover::Stage;
 use crate::scheduler::lease_of;
 use crate::sequence::{Sequence, Standing};
-use crate::{Busy, Engine, EngineError, Event, FinishReason, ModelRunner, Runner};
+use crate::{Engine, EngineError, Event, FinishReason, ModelRunner, Runner};
 use forerun_base::{LeaseId, SeqId, Token};
 use forerun_model::{KV_BLOCK, MAX_LAG};
 use sha2::{Digest as _, Sha256};
-use std::time::Instant;
 
 impl Engine<ModelRunner> {
     /// Gives the prefix cache a folder that outlives the process.
@@ -226,14 +225,7 @@ impl<R: Runner> Engine<R> {
     fn catch_up(&mut self, at: usize) -> Result<(), EngineError> {
         self.draft_plan.clear();
         self.scheduler.add_entry(&mut self.draft_plan, at, &self.states, [0, MAX_LAG]);
-        if !self.draft_plan.entries.is_empty() {
-            let start = Instant::now();
-            let Self { runner, draft_plan, drafts, .. } = self;
-            // Nothing is drafted, so nothing follows.
-            let submissions = runner.draft(draft_plan, drafts, &mut |_, _, _| {})?;
-            self.report(Busy { other: start.elapsed(), submissions, ..Busy::default() });
-        }
-        Ok(())
+        self.take_in().map(drop)
     }
 
     fn publish_at(&mut self, at: usize, id: LeaseId, position: usize) {

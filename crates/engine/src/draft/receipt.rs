@@ -24,6 +24,9 @@ pub struct Receipt {
     pub forced: u64,
     /// Drafts that became text without a check (optimistic mode).
     pub unchecked: u64,
+    /// Rounds whose drafts were made with the host in between, since a constraint of the batch says after each draft
+    /// what may follow. In all others the device makes a round's drafts on its own.
+    pub rounds_with_host: u64,
 }
 
 impl Receipt {
@@ -47,6 +50,11 @@ impl Receipt {
         self.unchecked += drafts as u64;
     }
 
+    /// Takes a round whose drafts were made with the host in between.
+    pub(crate) fn note_host(&mut self) {
+        self.rounds_with_host += 1;
+    }
+
     /// Adds the counts of another answer.
     pub fn add(&mut self, other: &Self) {
         fn each(sums: &mut [u64], others: &[u64]) {
@@ -58,6 +66,7 @@ impl Receipt {
         self.from_text += other.from_text;
         self.forced += other.forced;
         self.unchecked += other.unchecked;
+        self.rounds_with_host += other.rounds_with_host;
         each(&mut self.drafted_at, &other.drafted_at);
         each(&mut self.accepted_at, &other.accepted_at);
         each(&mut self.depths, &other.depths);

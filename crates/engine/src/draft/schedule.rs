@@ -10,7 +10,6 @@ use crate::scheduler::{lease_of, sample_spec};
 use crate::sequence::{DraftSource, Sequence, Standing};
 use crate::{Depth, Event, Mode, Scheduler, SpanTokens, StateStore, StepPlan};
 use forerun_base::Token;
-use forerun_model::MAX_LAG;
 
 /// What the choice of depths keeps from step to step, besides what it learns of costs and acceptance.
 #[derive(Debug)]
@@ -109,22 +108,18 @@ impl Scheduler {
     }
 
     /// How far the MTP head may stay behind a sequence for which it does not draft. An answer grows by a span at a
-    /// time, so most of the window can wait, and an answer that ends before it is full has cost nothing. From half of
-    /// it on one answer a step is taken in, so that many which began together are not all due together. What reads a
-    /// prompt, or may go on with another, grows by a chunk at a time. Of an ended answer only what is published is
-    /// wanted, and taken in then.
+    /// time, so most of the window can wait, and an answer that ends before it is full has cost nothing. From three
+    /// quarters of it on one answer a step is taken in, so that many which began together are not all due together.
+    /// What waits of an answer that ended is taken in when it is published or goes on.
     fn lag_allowed(&self, at: usize, plan: &DraftPlan) -> usize {
         let sequence = &self.sequences[at];
         let window = self.limits.hidden_window();
-        match sequence.standing {
-            Standing::Retained(_) if !sequence.retain => window,
-            Standing::Running(_) if sequence.is_answering() => {
-                let first = plan.entries.iter().all(|entry| entry.depth > 0);
-                let all = window - window.min(self.max_drafts() + 1);
-                MAX_LAG.max(if first { window / 2 } else { all })
-            }
-            _ => MAX_LAG,
+        if !matches!(sequence.standing, Standing::Running(_)) {
+            return window;
         }
+        let first = plan.entries.iter().all(|entry| entry.depth > 0);
+        let all = window - window.min(self.max_drafts() + 1);
+        if first { all.min(window / 4 * 3) } else { all }
     }
 
     /// A sequence that could have drafts now; n-gram drafts are laid down on the way.
@@ -175,6 +170,14 @@ impl Scheduler {
         self.limits.mtp && lag <= self.limits.hidden_window()
     }
 
+    /// Whether a sequence has a use for the MTP head: one that wants no drafts and publishes nothing has none, and
+    /// whoever goes on from what is published may want them.
+    pub(crate) fn head_may_draft(&self, at: usize, states: &StateStore) -> bool {
+        let sequence = &self.sequences[at];
+        let wanted = sequence.drafting.depth != Depth::Fixed(0) || sequence.published.active;
+        wanted && self.head_can_draft(at, states)
+    }
+
     /// Tokens the MTP head is to choose from after a text.
     pub(super) fn draft_candidates(&self, text: &[Token]) -> usize {
         match (self.speculation.mode, self.speculation.vocabulary) {
@@ -184,8 +187,7 @@ impl Scheduler {
         }
     }
 
-    /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags more than it may, and
-    /// nothing ever for a request that wants no drafts and publishes nothing: whoever goes on from there may want them.
+    /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags more than it may.
     pub(crate) fn add_entry(
         &mut self,
         plan: &mut DraftPlan,
@@ -193,13 +195,10 @@ impl Scheduler {
         states: &StateStore,
         [depth, lag]: [usize; 2],
     ) {
-        if !self.head_can_draft(at, states) {
+        if !self.head_may_draft(at, states) {
             return;
         }
         let sequence = &mut self.sequences[at];
-        if sequence.drafting.depth == Depth::Fixed(0) && !sequence.published.active {
-            return;
-        }
         let Some(id) = lease_of(sequence) else { return };
         let lease = states.lease(id);
         let (from, to) = (sequence.drafting.filled as usize, lease.committed as usize);
@@ -248,7 +247,12 @@ impl Scheduler {
     ) {
         for (i, entry) in plan.entries.iter().enumerate() {
             let Some(at) = self.find(entry.seq) else { continue };
-            self.sequences[at].drafting.drafts.extend_from_slice(drafts.of(i));
+            let drafting = &mut self.sequences[at].drafting;
+            drafting.drafts.extend_from_slice(drafts.of(i));
+            if plan.is_constrained() && !drafts.of(i).is_empty() {
+                drafting.receipt.note_host();
+                self.speculated.note_host();
+            }
         }
         if self.speculation.mode != Mode::Optimistic {
             return;

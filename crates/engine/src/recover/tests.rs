@@ -33,19 +33,19 @@ struct PanickingRunner {
 
 impl PanickingRunner {
     /// Whether this is the call to fail: `Some(true)` after its work.
-    fn due(&mut self, call: RunnerCall) -> Option<bool> {
-        let (_, left, after) = self.fault.as_mut().filter(|(at, ..)| *at == call)?;
+    fn due(fault: &mut Option<(RunnerCall, usize, bool)>, call: RunnerCall) -> Option<bool> {
+        let (_, left, after) = fault.as_mut().filter(|(at, ..)| *at == call)?;
         if *left > 0 {
             *left -= 1;
             return None;
         }
         let after = *after;
-        self.fault = None;
+        *fault = None;
         Some(after)
     }
 
     fn around<T>(&mut self, call: RunnerCall, work: impl FnOnce(&mut ModelRunner) -> T) -> T {
-        let due = self.due(call);
+        let due = Self::due(&mut self.fault, call);
         assert!(due != Some(false), "a fault before {call:?}");
         let done = work(&mut self.inner);
         assert!(due != Some(true), "a fault after {call:?}");
@@ -64,13 +64,18 @@ impl Runner for PanickingRunner {
         drafts: &mut DraftTokens,
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
-        let in_follow = self.due(RunnerCall::Follow).is_some();
-        self.around(RunnerCall::Draft, |inner| {
+        let mut fault = self.fault.take_if(|(at, ..)| *at == RunnerCall::Follow);
+        let done = self.around(RunnerCall::Draft, |inner| {
             inner.draft(plan, drafts, &mut |plan, drafts, made| {
                 follow(plan, drafts, made);
-                assert!(!in_follow, "a fault between draft passes");
+                assert!(
+                    Self::due(&mut fault, RunnerCall::Follow).is_none(),
+                    "a fault between draft passes"
+                );
             })
-        })
+        });
+        self.fault = self.fault.take().or(fault);
+        done
     }
 
     fn recover(&mut self) {

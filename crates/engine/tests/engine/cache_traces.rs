@@ -95,6 +95,11 @@ impl Runner for MemoryRunner {
                 self.hidden[slot][place] = mix(seen, 7);
                 out.push((mix(seen ^ recurrent, 5) % VOCABULARY as u64) as Token);
             }
+            let next = tokens.iter().skip(1).copied().chain(span.next);
+            for (place, token) in (start..).zip(next).take(span.taken) {
+                self.heads[blocks[place / KV_BLOCK] as usize][place % KV_BLOCK] =
+                    mix(self.hidden[slot][place], token);
+            }
             let sampled = span.sampled_rows();
             output.tokens[range.clone()].copy_from_slice(&out[out.len() - sampled..]);
         }

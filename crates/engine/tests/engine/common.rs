@@ -187,6 +187,8 @@ impl ByHand {
                 pending: lease.pending,
                 blocks: block..plan.blocks.len(),
                 sample: None,
+                next: None,
+                taken: 0,
             });
         }
         let mut logits = Vec::new();

@@ -316,6 +316,27 @@ fn unchecked_drafts_keep_to_the_constraint_and_stand_back_for_log_probabilities(
 }
 
 #[test]
+fn the_receipt_says_in_which_rounds_the_host_followed_each_draft() {
+    let name = "qwen3_5";
+    let mut engine = engine(name, Device::Tuned, &settings(64, Speculation::mtp(3)));
+    let ask = |constraint: Option<Pattern>| Request {
+        depth: Depth::Fixed(3),
+        constraint: constraint.map(|pattern| Box::new(pattern) as Box<dyn Constraint>),
+        ..Request::greedy(prompt(name, 20), 40)
+    };
+    for constraint in [None, Some(Pattern::new(5, 100))] {
+        let constrained = constraint.is_some();
+        engine.submit(ask(constraint)).expect("accepted");
+        let receipt = receipt(&run(&mut engine));
+        // The first round has no drafts, the last may have room for none.
+        let expected = if constrained { receipt.rounds - receipt.depths[0] } else { 0 };
+        assert_eq!(receipt.rounds_with_host, expected, "{constrained}: {receipt:?}");
+        assert!(!constrained || expected > 5, "{receipt:?}");
+    }
+    assert!(engine.stats().speculation.rounds_with_host > 0);
+}
+
+#[test]
 fn every_draft_of_a_round_may_come_after_those_before_it() {
     let name = "qwen3_5";
     let pattern = Pattern::new(5, 100);

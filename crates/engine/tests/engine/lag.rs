@@ -18,9 +18,9 @@ fn engine(prefill_chunk: usize, sequences: usize, cache: CacheSettings) -> Engin
         sequences,
         prefill_chunk,
         speculation,
-        cache,
         // Work, not time: a busy machine must not cut what is counted here.
         submission_budget: SubmissionBudget::Work(Budget::UNLIMITED),
+        cache,
         ..Settings::default()
     };
     Engine::new(runner(folder, Device::Tuned, &settings))
@@ -51,7 +51,7 @@ fn run(engine: &mut Engine<ModelRunner>, request: Request) -> (Vec<Token>, Recei
 }
 
 #[test]
-fn an_answer_without_drafts_costs_the_head_nothing_until_half_the_window_is_full() {
+fn an_answer_without_drafts_costs_the_head_nothing_until_the_window_is_nearly_full() {
     // A window of 320 positions.
     for (answer, passes) in [(150, 0), (280, 1)] {
         let mut engine = engine(256, 1, CACHE);
@@ -73,7 +73,6 @@ fn answers_that_began_together_are_not_taken_in_together() {
     let (mut events, mut passes) = (Vec::new(), Vec::new());
     let mut before = engine.stats();
     while !events.iter().any(|event| matches!(event, Event::Finished { .. })) {
-        // The prompts are taken in where they are read.
         if before.generated_tokens > 4 {
             passes.push(before.submissions);
         }
@@ -99,5 +98,49 @@ fn a_text_that_was_never_drafted_at_is_published_with_all_its_head_must_know() {
         assert!(cached + 10 >= prompt.len() + said.len(), "{what}: {cached} cached");
         assert!(cold.accepted > 10, "{what}: {cold:?}");
         assert_eq!((tokens, receipt), (expected, cold), "{what}");
+    }
+}
+
+#[test]
+fn a_prompt_larger_than_the_window_is_known_whole_to_the_head() {
+    let prompt = babble(610, 8192);
+    let ask =
+        |chunk| run(&mut engine(chunk, 1, CacheSettings::default()), with_depth(&prompt, 60, 4));
+    let expected = ask(50);
+    assert!(expected.1.accepted > 10, "{expected:?}");
+    // Chunks below the window of hidden states, above it, and the whole prompt.
+    for chunk in [320, 500, 700] {
+        assert_eq!(ask(chunk), expected, "chunk {chunk}");
+    }
+}
+
+#[test]
+fn what_waits_of_a_retained_answer_is_taken_in_when_it_goes_on() {
+    for (chunk, answer) in [(64, 100), (500, 20), (500, 230)] {
+        let prompt = babble(40, 8192);
+        let mut retained = engine(chunk, 1, CacheSettings::default());
+        let asked = Request { retain: true, ..with_depth(&prompt, answer, 1) };
+        // No drafts: the head waits.
+        let asked = Request { depth: Depth::Auto, ..asked };
+        let seq = retained.submit(asked).expect("accepted");
+        let mut events = Vec::new();
+        while !retained.is_idle() {
+            retained.step(&mut events);
+        }
+        let said = retained.tokens(seq).expect("retained").0.to_vec();
+        events.clear();
+        let more = babble(300, 8192);
+        retained.resume(seq, with_depth(&more, 60, 3)).expect("accepted");
+        while !retained.is_idle() {
+            retained.step(&mut events);
+        }
+        let told = events.into_iter().find_map(|event| match event {
+            Event::Finished { receipt, .. } => Some(*receipt),
+            _ => None,
+        });
+        let whole = [&said[..], &more].concat();
+        let (_, cold, _) =
+            run(&mut engine(chunk, 1, CacheSettings::default()), with_depth(&whole, 60, 3));
+        assert_eq!(told, Some(cold), "chunk {chunk}, answer {answer}");
     }
 }

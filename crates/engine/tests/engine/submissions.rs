@@ -3,9 +3,11 @@
 use crate::common::{EVERYTHING_CUT, babble, finish, prompt};
 use forerun_backend_cpu::tuned;
 use forerun_engine::{
-    Depth, Engine, Event, ModelRunner, Request, Settings, Speculation, SubmissionBudget,
+    Depth, Engine, Event, FinishReason, ModelRunner, Request, Settings, Speculation,
+    SubmissionBudget,
 };
 use forerun_model::{Blueprint, Model};
+use forerun_testkit::tiny::{Family, Gemma, Tiny};
 use forerun_testkit::{Budget, Golden, Recorder, RecorderStats, RecorderWatch};
 use std::time::Duration;
 
@@ -94,6 +96,29 @@ fn a_chunk_in_the_middle_of_a_prompt_is_not_waited_for_and_two_are_in_flight() {
 }
 
 #[test]
+fn a_chunk_that_the_head_takes_in_is_still_one_write_and_one_submission() {
+    let settings = Settings { prefill_chunk: 4, ..settings(Speculation::mtp(3)) };
+    let counts = |depth| {
+        let (mut engine, watch) = engine("qwen3_5", &settings);
+        let request = Request { depth, ..Request::greedy(prompt("qwen3_5", 24), 2) };
+        engine.submit(request).expect("accepted");
+        let of_step = |_| {
+            let (calls, ops) = (watch.stats().submit_calls, watch.stats().ops);
+            let RecorderStats { writes, .. } = step(&mut engine, &watch);
+            let after = watch.stats();
+            (writes, after.submit_calls - calls, after.ops - ops)
+        };
+        (0..5).map(of_step).collect::<Vec<_>>()
+    };
+    let (drafting, plain) = (counts(Depth::Auto), counts(Depth::Fixed(0)));
+    for counts in [&drafting, &plain] {
+        assert!(counts[1..].iter().all(|&(writes, submits, _)| (writes, submits) == (1, 1)));
+    }
+    let ops = |counts: &[(u64, u64, u64)]| counts.iter().map(|&(.., ops)| ops).sum::<u64>();
+    assert!(ops(&drafting) > ops(&plain), "only who may draft has the head take rows in");
+}
+
+#[test]
 fn a_shape_that_comes_back_describes_no_operation_again() {
     let (mut engine, watch) = engine("qwen3_5", &settings(Speculation::mtp(3)));
     let request = Request { depth: Depth::Fixed(3), ..Request::greedy(prompt("qwen3_5", 12), 150) };
@@ -138,6 +163,73 @@ fn no_submission_outlives_a_watchdog_and_no_cut_changes_a_token() {
             assert_eq!(found, expected, "{name}, depth {depth}, chunk {prefill_chunk}: all cut");
         }
     }
+}
+
+#[test]
+fn rounds_over_thousands_of_tokens_stay_within_the_watchdog() {
+    let limit = Budget { bytes: 1 << 20, flops: 1 << 20 };
+    let patience = Budget { bytes: limit.bytes + (1 << 12), ..limit };
+    let cut = SubmissionBudget::Work(limit);
+    let (context, tokens) = (2600, 2400);
+    let settings = Settings { context, submission_budget: cut, ..settings(Speculation::mtp(4)) };
+    let watchdog = Recorder::with_watchdog(Box::new(tuned(Some(1))), patience);
+    let (mut engine, watch) = on("qwen3_5", &settings, watchdog);
+    let depth = Depth::Fixed(4);
+    engine
+        .submit(Request { depth, ..Request::greedy(prompt("qwen3_5", 24), tokens) })
+        .expect("accepted");
+    let (said, reason) = finish(&mut engine).remove(0);
+    assert_eq!((said.len(), reason), (tokens, FinishReason::Length));
+    assert!(watch.stats().most_in_flight <= 2);
+}
+
+#[test]
+fn the_smallest_chunks_and_every_depth_stay_within_the_watchdog() {
+    let limit = Budget { bytes: 1 << 20, flops: 1 << 20 };
+    let patience = Budget { bytes: limit.bytes + (1 << 12), ..limit };
+    let mut expected = None;
+    for prefill_chunk in [1, 2, 9] {
+        for depth in 0..=8 {
+            let submission_budget = SubmissionBudget::Work(limit);
+            let speculation = Speculation::mtp(8);
+            let settings = Settings { prefill_chunk, submission_budget, ..settings(speculation) };
+            let watchdog = Recorder::with_watchdog(Box::new(tuned(Some(1))), patience);
+            let (mut engine, _) = on("qwen3_5", &settings, watchdog);
+            let found = answers(&mut engine, "qwen3_5", depth);
+            let expected = expected.get_or_insert_with(|| found.clone());
+            assert_eq!(&found, expected, "chunk {prefill_chunk}, depth {depth}");
+        }
+    }
+}
+
+/// A model whose layers all have windows: a prompt of any length costs the same by the row.
+#[test]
+fn a_prompt_of_half_a_million_tokens_stays_within_the_watchdog() {
+    let len = 512 << 10;
+    let gemma = Gemma { window: 16, whole: Vec::new(), ..Gemma::default() };
+    let tiny = Tiny { layers: 1, gemma, ..Tiny::new(Family::Gemma3) };
+    let folder = tempfile::tempdir().expect("a folder");
+    tiny.write(folder.path());
+    let blueprint = Blueprint::open(folder.path()).expect("a model");
+    let limit = Budget { bytes: 1 << 25, flops: 1 << 28 };
+    let patience = Budget { bytes: limit.bytes + (1 << 20), ..limit };
+    let mut recorder = Recorder::with_watchdog(Box::new(tuned(Some(2))), patience);
+    let watch = recorder.watch();
+    let model = Model::load(&blueprint, &mut recorder, &mut |_| {}).expect("a model");
+    let settings = Settings {
+        context: len + 64,
+        prefill_chunk: 4096,
+        submission_budget: SubmissionBudget::Work(limit),
+        ..Settings::default()
+    };
+    let runner = ModelRunner::new(Box::new(recorder), model, &settings).expect("memory");
+    watch.seal();
+    let mut engine = Engine::new(runner);
+    let prompt: Vec<u32> = (0..len as u32).map(|i| i * 37 % 379).collect();
+    engine.submit(Request::greedy(prompt, 4)).expect("accepted");
+    let (said, reason) = finish(&mut engine).remove(0);
+    assert_eq!((said.len(), reason), (4, FinishReason::Length));
+    assert!(watch.stats().most_in_flight <= 2);
 }
 
 /// Budgets below what one row costs of the model's largest products, and of attention over a long context.

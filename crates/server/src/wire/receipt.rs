@@ -78,6 +78,7 @@ pub(crate) struct DraftReceipt {
     pub(crate) accepted: u64,
     pub(crate) unchecked: u64,
     pub(crate) drafted_from_text: u64,
+    pub(crate) rounds_with_host: u64,
     pub(crate) drafted_at: Vec<u64>,
     pub(crate) accepted_at: Vec<u64>,
     /// Rounds by number of drafts, from 0.
@@ -127,6 +128,7 @@ impl From<&forerun_engine::Receipt> for DraftReceipt {
             accepted: receipt.accepted,
             unchecked: receipt.unchecked,
             drafted_from_text: receipt.from_text,
+            rounds_with_host: receipt.rounds_with_host,
             drafted_at: receipt.drafted_at[..positions].to_vec(),
             accepted_at: receipt.accepted_at[..positions].to_vec(),
             depths: receipt.depths[..used(&receipt.depths)].to_vec(),

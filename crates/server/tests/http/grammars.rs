@@ -162,3 +162,17 @@ fn an_expression_that_counts_back_is_followed_alike_at_every_depth() {
         assert_eq!(answer(speculation.clone()), off, "{speculation}");
     }
 }
+
+#[test]
+fn the_receipt_says_that_a_grammar_keeps_the_host_between_drafts() {
+    let server = Running::start();
+    let rounds = |form: Value| {
+        let mut body = completion(json!({"speculation": 3}));
+        body.as_object_mut().unwrap().extend(form.as_object().unwrap().clone());
+        let answer = post(server.address, "/v1/completions", &body);
+        assert_eq!(answer.status, 200, "{body}: {}", answer.text());
+        answer.json()["timings"]["speculation"]["rounds_with_host"].as_u64()
+    };
+    assert_eq!(rounds(json!({})), Some(0));
+    assert!(rounds(json!({"structured_outputs": {"regex": "([a-z]{2,5} ){12}end"}})) > Some(2));
+}

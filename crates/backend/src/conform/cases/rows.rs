@@ -73,7 +73,8 @@ fn scatter_rows(rows: usize, dim: usize) -> ConformCase {
 fn scatter_words(count: usize) -> ConformCase {
     ConformCase::new("scatter_words", format_args!("{count} words"), count, move |stage| {
         const FROM: usize = 9;
-        let words: Vec<u32> = (0..FROM).map(|_| stage.rng.below(1 << 30) as u32).collect();
+        const LIMIT: usize = 1 << 29;
+        let words: Vec<u32> = (0..FROM).map(|_| stage.rng.below(2 * LIMIT) as u32).collect();
         let from: Vec<u32> = (0..count).map(|_| stage.rng.below(FROM) as u32).collect();
         let mut free: Vec<u32> = (0..count as u32 + 4).collect();
         let to: Vec<u32> =
@@ -83,6 +84,6 @@ fn scatter_words(count: usize) -> ConformCase {
         let from = stage.indices("from", &from)?;
         let to = stage.indices("to", &to)?;
         let out = stage.indices("out", &before)?;
-        Ok(ScatterWords { words, from, to, out }.into())
+        Ok(ScatterWords { words, from, to, out, limit: LIMIT as u32 }.into())
     })
 }

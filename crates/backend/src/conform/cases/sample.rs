@@ -58,6 +58,8 @@ pub(super) fn cases() -> Vec<ConformCase> {
     }
     cases.push(sampled("plain", HOT, 66, [40; 2]));
     cases.push(greedy_ties());
+    cases.extend(SAMPLING_WAYS.map(|SamplingWay { name, row }| without_numbers(name, row)));
+    cases.extend([false, true].map(heads_without_numbers));
     cases.push(drafts_see_the_tokens_before_them());
     cases.extend(heads());
     cases
@@ -152,6 +154,55 @@ fn greedy_ties() -> ConformCase {
             out: stage.chosen("out", LOGITS.len())?,
         }
         .into())
+    })
+}
+
+/// Rows in which some logits are not numbers, or all: what is none cannot be sampled.
+fn without_numbers(name: &str, row: SampleRow) -> ConformCase {
+    let (rows, vocabulary) = (6, 50);
+    let name = format!("{name}, {rows} rows that are not all numbers");
+    ConformCase::new("sample", name, rows, move |stage| {
+        let mut logits: Vec<f32> = stage.rng.values(rows * vocabulary);
+        for (i, logits) in logits.chunks_exact_mut(vocabulary).enumerate() {
+            // None, every third, all but the last, all; minus infinity alone, and beside such.
+            let spoils =
+                |t: usize| [false, t.is_multiple_of(3), t < vocabulary - 1, true][i.min(3)];
+            let number = if i == 4 { f32::NEG_INFINITY } else { f32::NAN };
+            let spoiled = logits.iter_mut().enumerate().filter(|(t, _)| spoils(*t));
+            spoiled.for_each(|(_, logit)| *logit = number);
+            if i == 5 {
+                logits[7] = f32::NEG_INFINITY;
+            }
+        }
+        let SampleInputs { words, history, ids } =
+            SampleInputs::new(&mut stage.rng, row, rows, vocabulary);
+        Ok(Sample {
+            logits: stage.input("logits", &logits)?,
+            candidates: vocabulary,
+            vocabulary,
+            rows: stage.indices("rows", &words)?,
+            history: stage.indices("history", &history)?,
+            ids: stage.indices("ids", &ids)?,
+            masks: stage.indices("masks", &[])?,
+            out: stage.chosen("out", rows)?,
+        }
+        .into())
+    })
+}
+
+/// Heads over rows that hold an infinity or what is not a number, beside others.
+fn heads_without_numbers(integers: bool) -> ConformCase {
+    let (rows, vocabulary) = (5, 1000);
+    let format = if integers { typical_formats()[2] } else { Format::Dense(DType::BF16) };
+    let name = format!("{}, {rows} rows that are not all numbers", format_name(format));
+    ConformCase::new("head_sample", name, rows, move |stage| {
+        let k = fitting_columns(format, K);
+        let weight = stage.matrix([vocabulary, k], format)?;
+        let mut x = stage.rng.values(rows * k);
+        x[k + 3] = f32::NAN;
+        x[4 * k..].fill(f32::NAN);
+        let x = stage.input("x", &x)?;
+        plain_greedy(stage, (x, rows), weight, [vocabulary; 2], None)
     })
 }
 
