@@ -10,7 +10,7 @@ use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, CutSizes, HostData,
     HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
 };
-use forerun_base::Matrix;
+use forerun_base::{Matrix, MatrixParts};
 use std::time::{Duration, Instant};
 
 /// The state that operations work with.
@@ -143,7 +143,11 @@ impl Backend for Cuda {
     }
 
     fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
-        self.device.weights.upload(&mut self.device.queue, label, &matrix)
+        self.upload_parts(label, &matrix.into())
+    }
+
+    fn upload_parts(&mut self, label: &str, parts: &MatrixParts) -> Result<WeightId, BackendError> {
+        self.device.weights.upload(&mut self.device.queue, label, parts)
     }
 
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {

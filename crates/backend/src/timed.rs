@@ -9,7 +9,7 @@ use crate::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes, HostData,
     HostDataMut, Op, Ticket, View, WeightId, WeightInfo, for_each_operation, op, submit_and_wait,
 };
-use forerun_base::{DType, Format, Matrix};
+use forerun_base::{DType, Format, Matrix, MatrixParts};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -242,6 +242,10 @@ impl Backend for Timed {
 
     fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
         self.inner.upload(label, matrix)
+    }
+
+    fn upload_parts(&mut self, label: &str, parts: &MatrixParts) -> Result<WeightId, BackendError> {
+        self.inner.upload_parts(label, parts)
     }
 
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
