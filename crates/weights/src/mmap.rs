@@ -3,7 +3,6 @@
 use crate::WeightsError;
 use forerun_base::{Bytes, BytesOwner, open_regular};
 use memmap2::Mmap;
-use std::ops::Range;
 use std::path::Path;
 
 /// A file mapped for reading.
@@ -18,7 +17,7 @@ impl AsRef<[u8]> for MappedFile {
 impl BytesOwner for MappedFile {
     /// Takes the pages out of this process; they may stay in the system's file cache.
     #[cfg(unix)]
-    fn release(&self, part: Range<usize>) {
+    fn release(&self, part: std::ops::Range<usize>) {
         // SAFETY: the map is read-only and backed by its file, so pages that were dropped are read again from there
         // with the same contents (see `map`). An error leaves the pages where they are.
         let _ = unsafe {
