@@ -2,7 +2,7 @@
 //! The first byte sampled the type, the second the columns of a row, the third where to turn them.
 #![no_main]
 
-use forerun_weights::gguf::{BlockType, matrix};
+use forerun_weights::gguf::{BlockType, parts};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -13,8 +13,9 @@ fuzz_target!(|bytes: &[u8]| {
     let (in_row, cols) = (1 + usize::from(*across % 4), values * (1 + usize::from(*across % 4)));
     let rows = bytes.len() / (in_row * size);
     let whole = rows * in_row * size;
-    assert_eq!(matrix(block, [rows, cols], bytes).is_ok(), whole == bytes.len());
-    let matrix = matrix(block, [rows, cols], &bytes[..whole]).expect("rows of whole blocks");
+    assert_eq!(parts(block, [rows, cols], bytes.to_vec().into()).is_ok(), whole == bytes.len());
+    let parts = parts(block, [rows, cols], bytes[..whole].to_vec().into());
+    let matrix = parts.expect("rows of whole blocks").whole();
     let middle = usize::from(*turn) * cols / 255;
     let swapped = matrix.select_columns(&[middle..cols, 0..middle]).expect("columns that exist");
     let (mut line, mut other) = (vec![0.0; cols], vec![0.0; cols]);

@@ -6,7 +6,7 @@ use forerun_backend::{
     HostDataMut, Op, PreparedProgram, Program, Stashes, Ticket, View, WeightId, WeightInfo,
     for_each_operation, op, read_views, stashes_on_the_host,
 };
-use forerun_base::Matrix;
+use forerun_base::{Matrix, MatrixParts};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -113,8 +113,16 @@ impl<K: Kernels> Backend for Cpu<K> {
         self.memory.alloc(spec)
     }
 
-    fn upload(&mut self, _label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
-        Ok(self.memory.upload(self.kernels.keep(matrix)))
+    fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
+        self.upload_parts(label, &matrix.into())
+    }
+
+    fn upload_parts(
+        &mut self,
+        _label: &str,
+        parts: &MatrixParts,
+    ) -> Result<WeightId, BackendError> {
+        Ok(self.memory.upload(self.kernels.keep(parts)))
     }
 
     fn prepare(&mut self, program: &mut Program) -> Result<(), BackendError> {

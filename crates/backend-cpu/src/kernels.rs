@@ -2,7 +2,7 @@
 
 use crate::{Memory, Weight, reference};
 use forerun_backend::{BackendError, CutSizes, for_each_operation, op};
-use forerun_base::Matrix;
+use forerun_base::MatrixParts;
 
 /// What every operation returns.
 pub(crate) type OpResult = Result<(), BackendError>;
@@ -25,9 +25,9 @@ macro_rules! kernels {
                 CutSizes { keys: block, channels: 1 }
             }
 
-            /// Converts a matrix to the form in which the kernels want it; called once for each.
-            fn keep(&mut self, matrix: Matrix) -> Weight {
-                matrix.into()
+            /// Brings a matrix to the form in which the kernels want it; called once for each.
+            fn keep(&mut self, parts: &MatrixParts) -> Weight {
+                Weight::canonical(parts)
             }
             $(
                 /// See the operation's own text.

@@ -18,7 +18,7 @@ use forerun_backend::op::{
     Sample, ShortConv, Softcap, SpanEntry, Spans,
 };
 use forerun_backend::{BackendError, CutSizes, View, WeightId};
-use forerun_base::Matrix;
+use forerun_base::MatrixParts;
 use std::ops::Range;
 
 /// See the module's text. Belongs to one device: small weights are kept decoded under their ids.
@@ -222,10 +222,10 @@ impl Kernels for Tuned {
         CutSizes { keys: simd::chunk_keys(block), channels: linear::CUT_CHANNELS }
     }
 
-    fn keep(&mut self, matrix: Matrix) -> Weight {
-        match PackedWeight::keep(&mut self.ctx, &matrix) {
+    fn keep(&mut self, parts: &MatrixParts) -> Weight {
+        match PackedWeight::keep(&mut self.ctx, parts) {
             Some(weight) => Weight(WeightForm::Packed(weight)),
-            None => matrix.into(),
+            None => Weight::canonical(parts),
         }
     }
 

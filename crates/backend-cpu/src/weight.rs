@@ -1,7 +1,7 @@
 //! A weight as the device keeps it.
 
 use crate::gemm::packed_weight::PackedWeight;
-use forerun_base::{Format, Matrix};
+use forerun_base::{Format, Matrix, MatrixParts};
 
 /// See the module's text. The form of a weight is decided at upload, never by a call.
 #[derive(Debug)]
@@ -32,6 +32,13 @@ macro_rules! either {
 }
 
 impl Weight {
+    /// As it is stored. What lies in a mapped file stays there, and is in memory from here on.
+    pub(crate) fn canonical(parts: &MatrixParts) -> Self {
+        let matrix = parts.whole();
+        matrix.touch();
+        matrix.into()
+    }
+
     /// Output channels (for an embedding: vocabulary entries).
     pub fn rows(&self) -> usize {
         either!(self, form => form.rows())

@@ -12,7 +12,7 @@ use forerun_backend::{
     HostDataMut, Op, StashId, Ticket, View, WeightId, WeightInfo, bytes_of_views,
     for_each_operation, op,
 };
-use forerun_base::{Bytes, Matrix};
+use forerun_base::{Bytes, Matrix, MatrixParts};
 use std::time::{Duration, Instant};
 
 /// The state that operations work with.
@@ -147,7 +147,11 @@ impl Backend for Cuda {
     }
 
     fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
-        self.device.weights.upload(&mut self.device.queue, label, &matrix)
+        self.upload_parts(label, &matrix.into())
+    }
+
+    fn upload_parts(&mut self, label: &str, parts: &MatrixParts) -> Result<WeightId, BackendError> {
+        self.device.weights.upload(&mut self.device.queue, label, parts)
     }
 
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {

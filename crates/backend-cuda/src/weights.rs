@@ -4,7 +4,7 @@ use crate::driver::{Address, Args};
 use crate::products::DeviceWeight;
 use crate::queue::Queue;
 use forerun_backend::{BackendError, WeightId, WeightInfo};
-use forerun_base::Matrix;
+use forerun_base::MatrixParts;
 
 /// All weights of the device.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl DeviceWeights {
         &mut self,
         queue: &mut Queue,
         label: &str,
-        matrix: &Matrix,
+        matrix: &MatrixParts,
     ) -> Result<WeightId, BackendError> {
         let weight = DeviceWeight::upload(queue.driver_mut(), matrix);
         let weight = weight.map_err(|error| Queue::named(label, error))?;

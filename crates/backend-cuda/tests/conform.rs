@@ -6,7 +6,7 @@ mod common;
 use common::{on_a_gpu, on_the_cpu};
 use forerun_backend::conform::{
     ConformCase, ConformReport, Tolerances, cases, check, check_commits, check_copies,
-    check_refusals,
+    check_refusals, check_uploads,
 };
 use forerun_backend_cpu::plain;
 use forerun_backend_cuda::Cuda;
@@ -121,6 +121,17 @@ fn bytes_are_copied_as_they_are() {
 #[ignore = "needs a GPU"]
 fn bytes_are_copied_as_they_are_on_a_gpu() {
     assert_passed(&check_copies(&mut on_a_gpu()));
+}
+
+#[test]
+fn weights_in_parts_are_the_weights_as_a_whole() {
+    assert_passed(&check_uploads(&mut on_the_cpu()));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn weights_in_parts_are_the_weights_as_a_whole_on_a_gpu() {
+    assert_passed(&check_uploads(&mut on_a_gpu()));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use forerun_backend::conform::{
     Case, Report, Tolerances, cases, check, check_commits, check_copies, check_refusals,
+    check_uploads,
 };
 use forerun_backend_cpu::plain;
 use forerun_backend_wgpu::{AdapterChoice, Api, Pick, Wgpu};
@@ -78,6 +79,11 @@ fn kept_drafts_lead_to_the_state_of_confirmed_rows() {
 #[test]
 fn bytes_are_copied_as_they_are() {
     assert_passed(&check_copies(&mut device()));
+}
+
+#[test]
+fn weights_in_parts_are_the_weights_as_a_whole() {
+    assert_passed(&check_uploads(&mut device()));
 }
 
 #[test]

@@ -9,8 +9,11 @@ use crate::op::{
 use crate::{
     BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, StashId, View, WeightId,
 };
-use forerun_base::{Bytes, Matrix};
+use forerun_base::{Bytes, Matrix, MatrixParts};
 use std::time::Duration;
+
+/// Bytes of host memory that a device with memory of its own may use to bring weights there, however large they are.
+pub const STAGING: usize = 64 << 20;
 
 /// Numbers on the host, on their way to a device.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +87,13 @@ pub trait Backend: Catalog + Send {
 
     /// Takes a weight matrix.
     fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError>;
+
+    /// Takes a weight matrix whose rows lie in several places. Defined as an `upload` of the whole. A device that packs
+    /// its weights asks for a few rows at a time, keeps no more than [`STAGING`] bytes of them, and releases what it has
+    /// packed; the conformance suite holds it to the definition.
+    fn upload_parts(&mut self, label: &str, parts: &MatrixParts) -> Result<WeightId, BackendError> {
+        self.upload(label, parts.whole())
+    }
 
     /// Queues a copy from the host; the data may be reused on return.
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError>;

@@ -20,7 +20,7 @@ mod program;
 mod stash;
 mod timed;
 
-pub use backend::{Backend, CutSizes, HostData, HostDataMut, Ticket, submit_and_wait};
+pub use backend::{Backend, CutSizes, HostData, HostDataMut, STAGING, Ticket, submit_and_wait};
 pub use buffer::{BufferId, BufferInfo, BufferRole, BufferSpec, View, WeightId, WeightInfo};
 pub use error::BackendError;
 pub use forerun_base::Bytes;

@@ -10,7 +10,7 @@ use crate::{
     HostDataMut, Op, StashId, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
     submit_and_wait,
 };
-use forerun_base::{Bytes, DType, Format, Matrix};
+use forerun_base::{Bytes, DType, Format, Matrix, MatrixParts};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -243,6 +243,10 @@ impl Backend for Timed {
 
     fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
         self.inner.upload(label, matrix)
+    }
+
+    fn upload_parts(&mut self, label: &str, parts: &MatrixParts) -> Result<WeightId, BackendError> {
+        self.inner.upload_parts(label, parts)
     }
 
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {

@@ -14,12 +14,20 @@
 
 mod columns;
 mod finite;
+mod parts;
 mod scales;
 
+pub use finite::FiniteWatch;
+pub use parts::{MatrixParts, RowSource};
 pub use scales::{Nesting, SUPERBLOCK, ScaleKind, ScaleType};
 
+use crate::parallel::{find_first, on_threads, threads_for};
 use crate::{Bytes, DType, bf16_to_f32, e4m3_to_f32, f16_to_f32};
 use std::ops::Range;
+
+/// Bytes that are searched at a time: a multiple of every element, and short enough to stay in cache. Also the least
+/// that a page has.
+const PIECE: usize = 1 << 12;
 
 /// How one code becomes a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +119,41 @@ impl Format {
             Codes::Table { .. } => format!("t4/{group}{nested}"),
             Codes::E4m3 => format!("e4m3/{group}{nested}"),
         }
+    }
+
+    /// Checks the bytes in the planes of codes, scales and offsets against a shape.
+    pub fn check_planes(
+        self,
+        [rows, cols]: [usize; 2],
+        found: [usize; 3],
+    ) -> Result<(), MatrixError> {
+        self.check(cols)?;
+        let overflow = || MatrixError::Format(format!("a shape of [{rows}, {cols}] overflows"));
+        cols.checked_mul(8).ok_or_else(overflow)?;
+        let names = ["codes", "scales", "offsets"];
+        for ((plane, each), found) in names.into_iter().zip(self.plane_bytes(cols)).zip(found) {
+            let expected = rows.checked_mul(each).ok_or_else(overflow)?;
+            if expected != found {
+                return Err(MatrixError::Plane { plane, expected, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses FP8 codes that are not numbers; those of other formats always are. All cores search.
+    pub fn check_codes(self, codes: &[u8]) -> Result<(), MatrixError> {
+        let fp8 = matches!(self, Self::Grouped { codes: Codes::E4m3, .. });
+        if fp8 && find_first(codes, PIECE, finite::first_e4m3_nan).is_some() {
+            return Err(MatrixError::NotANumber);
+        }
+        Ok(())
+    }
+
+    /// Bytes of a row of `cols` columns in the planes of codes, scales and offsets.
+    pub const fn plane_bytes(self, cols: usize) -> [usize; 3] {
+        let scales = self.row_scale_bytes(cols);
+        let has_offset = matches!(self, Self::Grouped { offset: true, .. });
+        [self.row_bytes(cols), scales, if has_offset { scales } else { 0 }]
     }
 
     /// Refuses what no kernel knows, and rows that the format cannot have.
@@ -212,27 +255,8 @@ impl Matrix {
         format: Format,
         [codes, scales, offsets]: [Bytes; 3],
     ) -> Result<Self, MatrixError> {
-        format.check(cols)?;
-        let overflow = || MatrixError::Format(format!("a shape of [{rows}, {cols}] overflows"));
-        cols.checked_mul(8).ok_or_else(overflow)?;
-        let code_bytes = rows.checked_mul(format.row_bytes(cols)).ok_or_else(overflow)?;
-        let scale_bytes = rows.checked_mul(format.row_scale_bytes(cols)).ok_or_else(overflow)?;
-        let has_offset = matches!(format, Format::Grouped { offset: true, .. });
-        let offset_bytes = if has_offset { scale_bytes } else { 0 };
-        for (plane, expected, found) in [
-            ("codes", code_bytes, codes.len()),
-            ("scales", scale_bytes, scales.len()),
-            ("offsets", offset_bytes, offsets.len()),
-        ] {
-            if expected != found {
-                return Err(MatrixError::Plane { plane, expected, found });
-            }
-        }
-        if matches!(format, Format::Grouped { codes: Codes::E4m3, .. })
-            && codes.iter().any(|c| c & 0x7f == 0x7f)
-        {
-            return Err(MatrixError::NotANumber);
-        }
+        format.check_planes([rows, cols], [codes.len(), scales.len(), offsets.len()])?;
+        format.check_codes(&codes)?;
         Ok(Self { rows, cols, format, codes, scales, offsets })
     }
 
@@ -269,6 +293,17 @@ impl Matrix {
     /// Bytes in all planes.
     pub fn bytes(&self) -> usize {
         self.codes.len() + self.scales.len() + self.offsets.len()
+    }
+
+    /// Reads one byte of every page with all cores, so that a mapped file is in memory.
+    pub fn touch(&self) {
+        for plane in [&self.codes, &self.scales, &self.offsets] {
+            let each = plane.len().div_ceil(threads_for(plane.len())).max(1);
+            let sum = on_threads(plane.chunks(each).collect(), |share| {
+                share.iter().step_by(PIECE).fold(0u8, |a, &b| a ^ b)
+            });
+            std::hint::black_box(sum);
+        }
     }
 
     /// A matrix of the rows in `ranges`, in that order. Copies only when there are several.

@@ -3,6 +3,7 @@
 //! What is drawn is JSON: the report of `bench --json`, or a chart of its own,
 //! `{"title", "unit", "reference", "groups": [{"name", "bars": [{"name", "value"}]}]}`.
 
+use crate::report::SCRIPTED;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -90,8 +91,11 @@ fn measured(report: &Value, cells: &Value) -> Result<Chart, String> {
         let name = format!("{prompt}, context {context}, batch {}", number(cell, "batch")?);
         Ok(Group { name, bars })
     };
+    // Reports of older versions do not say; they were all measured.
+    let scripted = report["acceptance"] == SCRIPTED;
+    let note = if scripted { ", scripted acceptance" } else { "" };
     Ok(Chart {
-        title: format!("{} on {}", text(report, "model")?, text(report, "device")?),
+        title: format!("{} on {}{note}", text(report, "model")?, text(report, "device")?),
         unit: " tok/s".to_owned(),
         reference: None,
         groups: list(cells, "cells")?.iter().map(group).collect::<Result<_, String>>()?,

@@ -3,7 +3,7 @@
 use crate::arm::BenchArm;
 use crate::engines::ArmEngines;
 use crate::plan::BenchPlan;
-use crate::report::{self, BenchReport, CellReport, ReadingReport};
+use crate::report::{self, BenchReport, CellReport, MEASURED, ReadingReport, SCRIPTED};
 use crate::session::{ArmSession, BenchCellRuns, PromptReading};
 use crate::{BenchError, BenchEvent, BenchModel, BenchOptions, LoadModel, csv, table};
 use forerun_report::SamplingReport;
@@ -53,6 +53,8 @@ impl BenchComparison {
             reps: plan.reps,
             sampling: SamplingReport::from(&plan.sampling),
             seed: plan.sampling.seed,
+            acceptance: if plan.acceptance.is_some() { SCRIPTED } else { MEASURED },
+            scripted_acceptance: plan.acceptance.as_ref().map(|script| script.rates()),
             arms: plan.arms.iter().map(BenchArm::to_string).collect(),
             reading: readings.iter().map(ReadingReport::new).collect(),
             worst: report::worst(plan, &cells),

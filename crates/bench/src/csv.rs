@@ -3,7 +3,7 @@
 use crate::report::{BenchReport, MeasurementRow};
 use std::borrow::Cow;
 
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
     "version",
     "device",
     "model",
@@ -19,6 +19,7 @@ const COLUMNS: [&str; 15] = [
     "tokens_per_round",
     "accepted",
     "drafted",
+    "acceptance",
 ];
 
 pub(crate) fn text(summary: &BenchReport<'_>) -> String {
@@ -50,6 +51,7 @@ fn fields<'a>(
         number(m.tokens_per_round),
         m.accepted.to_string().into(),
         m.drafted.to_string().into(),
+        summary.acceptance.into(),
     ]
 }
 

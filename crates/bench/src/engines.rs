@@ -28,7 +28,8 @@ impl ArmEngines {
             let place = sets.iter().position(|&known| known == set);
             if place.is_none() {
                 sets.push(set);
-                let engine = load.engine(&plan.settings(set)).map_err(BenchError::Load)?;
+                let mut engine = load.engine(&plan.settings(set)).map_err(BenchError::Load)?;
+                engine.script_acceptance(plan.acceptance.clone());
                 engines.loaded.push(engine);
             }
             engines.of_arm.push(place.unwrap_or(sets.len() - 1));

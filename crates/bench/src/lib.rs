@@ -35,7 +35,9 @@ pub use roofline::{RooflineReport, roofline};
 use forerun_backend::Backend;
 use forerun_base::DType;
 use forerun_devices::{DeviceName, DeviceOptions};
-use forerun_engine::{DraftVocabulary, Engine, ModelRunner, Sampling, Settings, SubmissionBudget};
+use forerun_engine::{
+    DraftVocabulary, Engine, ModelRunner, Sampling, ScriptedAcceptance, Settings, SubmissionBudget,
+};
 use forerun_model::ModelSpec;
 use forerun_text::Tokenizer;
 
@@ -60,6 +62,8 @@ pub struct BenchOptions {
     pub sampling: Sampling,
     /// The least gain that auto will be held to: its arms must be there.
     pub min_gain: Option<f64>,
+    /// How many drafts are taken, where a script says so in place of the model: arms then give texts of their own.
+    pub acceptance: Option<ScriptedAcceptance>,
     /// Tokens that the MTP head drafts.
     pub draft_vocabulary: DraftVocabulary,
     /// Context in tokens; `None` is what the longest measurement needs.

@@ -3,7 +3,7 @@
 use crate::arm::{ArmDrafters, BenchArm};
 use crate::prompts::{BenchPrompt, prompts};
 use crate::{BenchError, BenchModel, BenchOptions};
-use forerun_engine::{Sampling, Settings, Speculation};
+use forerun_engine::{Sampling, ScriptedAcceptance, Settings, Speculation};
 use forerun_model::ModelSpec;
 
 /// Prompts of these lengths are read where the model reaches that far.
@@ -18,6 +18,8 @@ pub(crate) struct BenchPlan {
     pub(crate) tokens: usize,
     pub(crate) reps: usize,
     pub(crate) sampling: Sampling,
+    /// In place of the model's own acceptance.
+    pub(crate) acceptance: Option<ScriptedAcceptance>,
     /// Without drafters, which differ from engine to engine.
     settings: Settings,
     max_drafts: usize,
@@ -67,6 +69,7 @@ impl BenchPlan {
             tokens: options.tokens,
             reps: options.reps,
             sampling,
+            acceptance: options.acceptance.clone(),
             settings,
         })
     }

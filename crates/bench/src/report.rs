@@ -10,6 +10,11 @@ use forerun_engine::Receipt;
 use forerun_report::SamplingReport;
 use serde::Serialize;
 
+/// Drafts were taken where the model agreed.
+pub(crate) const MEASURED: &str = "measured";
+/// Drafts were taken as a script says.
+pub(crate) const SCRIPTED: &str = "scripted";
+
 /// What [`Comparison::report`](crate::BenchComparison::report) gives.
 #[derive(Serialize)]
 pub struct BenchReport<'a> {
@@ -21,6 +26,11 @@ pub struct BenchReport<'a> {
     pub(crate) reps: usize,
     pub(crate) sampling: SamplingReport<'a>,
     pub(crate) seed: u64,
+    /// `measured`, or `scripted` where the model did not judge drafts.
+    pub(crate) acceptance: &'static str,
+    /// The script: the share of drafts taken at each place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) scripted_acceptance: Option<&'a [f32]>,
     pub(crate) arms: Vec<String>,
     pub(crate) reading: Vec<ReadingReport>,
     pub(crate) cells: Vec<CellReport<'a>>,

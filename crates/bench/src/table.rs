@@ -28,9 +28,21 @@ fn header(summary: &BenchReport<'_>) -> String {
         0.0 => "greedy".to_owned(),
         temperature => format!("temperature {temperature}, seed {}", summary.seed),
     };
+    let scripted = scripted_text(summary.scripted_acceptance);
     format!(
         "forerun {version} · {model} · {device} · kv {kv}\n{tokens} tokens an answer · {sampling} · \
-         median (min..max) of {reps}\n"
+         median (min..max) of {reps}\n{scripted}"
+    )
+}
+
+/// Says that a script took the drafts.
+fn scripted_text(rates: Option<&[f32]>) -> String {
+    let Some(rates) = rates else { return String::new() };
+    let rates: Vec<String> = rates.iter().map(f32::to_string).collect();
+    format!(
+        "scripted acceptance {}: so many drafts are taken at each place whatever the model says, and no \
+         text is the model's\n",
+        rates.join(", ")
     )
 }
 
@@ -111,7 +123,10 @@ fn situations(summary: &BenchReport<'_>) -> String {
 
 /// The lowest gains, and what may be concluded at all.
 fn conclusion(summary: &BenchReport<'_>) -> String {
-    let mut text = "\nall arms gave the same tokens\n".to_owned();
+    let mut text = match summary.scripted_acceptance {
+        Some(_) => "\nscripted acceptance: arms gave texts of their own\n".to_owned(),
+        None => "\nall arms gave the same tokens\n".to_owned(),
+    };
     if !summary.arms.iter().any(|arm| arm == "plain") {
         text.push_str("no gain is shown: a gain needs its baseline, add plain to --arms\n");
     }

@@ -4,7 +4,7 @@
 use crate::args::BenchArgs;
 use crate::exit::Outcome;
 use crate::load::Source;
-use crate::{bundled, generation, ids, terminal};
+use crate::{bundled, generation, ids, synth, terminal};
 use anyhow::{Context, anyhow, bail};
 use forerun::PromptKind;
 use forerun_backend::Backend;
@@ -12,7 +12,7 @@ use forerun_bench::{
     BenchEvent, BenchModel, BenchOptions, BenchPrompt, LoadError, LoadModel, chart_svg, compare,
     long, roofline,
 };
-use forerun_engine::{Engine, ModelRunner, Sampling, Settings};
+use forerun_engine::{Engine, ModelRunner, Sampling, ScriptedAcceptance, Settings};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::Value;
@@ -29,8 +29,13 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
         redraw(report, chart)?;
         return Ok(Outcome::Done);
     }
-    let path = args.model.clone().map_or_else(bundled::find, Ok)?;
-    let source = Source::open(&path, &args.model_options)?;
+    let source = match synth::drawn(args.model.as_deref(), &args.synth)? {
+        Some(files) => Source::with_options(files, &args.model_options)?,
+        None => {
+            let path = args.model.clone().map_or_else(bundled::find, Ok)?;
+            Source::open(&path, &args.model_options)?
+        }
+    };
     let options = options(args, &source)?;
     let model = BenchModel {
         name: &source.path,
@@ -81,6 +86,10 @@ fn options(args: &BenchArgs, source: &Source) -> anyhow::Result<BenchOptions> {
         read: args.read.clone(),
         sampling: sampling(args),
         min_gain: args.min_gain,
+        acceptance: match &args.accept[..] {
+            [] => None,
+            rates => Some(ScriptedAcceptance::new(rates.to_vec()).context("--accept")?),
+        },
         draft_vocabulary: args.vocabulary.draft_vocabulary,
         context: args.engine.ctx,
         prefill_chunk: args.engine.prefill_chunk,

@@ -36,7 +36,11 @@ impl Source {
     /// Opens a path, or a model of the hub's cache by its name.
     pub(crate) fn open(path: &Path, options: &ModelArgs) -> anyhow::Result<Self> {
         let name = path.display().to_string();
-        let mut files = ModelFiles::open(&hub_model::locate(path)?, &name)?;
+        Self::with_options(ModelFiles::open(&hub_model::locate(path)?, &name)?, options)
+    }
+
+    /// A model whose headers are known, with what was typed about it.
+    pub(crate) fn with_options(mut files: ModelFiles, options: &ModelArgs) -> anyhow::Result<Self> {
         if let Some(drafter) = &options.drafter {
             let name = format!("--drafter {}", drafter.display());
             files.attach_drafter(&hub_model::locate_drafter(drafter)?, &name)?;

@@ -30,6 +30,7 @@ mod serve;
 mod sizing;
 mod stats;
 mod stdin;
+mod synth;
 mod terminal;
 mod tokenize;
 mod verify;
@@ -57,6 +58,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Verify(args)) => verify::verify(&args),
         Some(Command::Quantize(args)) => quantize::quantize(&args),
+        Some(Command::Synth(args)) => synth::synth(&args),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
         Some(Command::Pull(args)) => pull::pull(&args),
         Some(Command::Tokenize(args)) => tokenize::tokenize(&args),

@@ -10,7 +10,7 @@ const QUICK_STRIDE: usize = 10;
 /// Failures that are kept in full; the others are only counted.
 const KEPT_FAILURES: usize = 20;
 /// The suites besides the table of cases.
-const SUITES: usize = 3;
+const SUITES: usize = 4;
 
 /// What the suite found.
 #[derive(Debug, Serialize)]
@@ -80,6 +80,7 @@ pub(crate) fn run(
     let suites: [(&str, Suite); SUITES] = [
         ("commits", conform::check_commits),
         ("copies", conform::check_copies),
+        ("uploads", conform::check_uploads),
         ("refusals", conform::check_refusals),
     ];
     for (name, suite) in suites {

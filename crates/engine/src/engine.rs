@@ -6,7 +6,8 @@ use crate::pace::{Pace, StepTimes};
 use crate::recover::{Stage, StepProgress};
 use crate::{
     Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
-    Request, Runner, SampledTokens, Scheduler, Speculation, StateStore, Stats, StepPlan, accept,
+    Request, Runner, SampledTokens, Scheduler, ScriptedAcceptance, Speculation, StateStore, Stats,
+    StepPlan, Verdict, accept,
 };
 use forerun_base::{SeqId, Token};
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ pub struct Engine<R> {
     depths: DepthChooser,
     /// Steps that the device has not reported yet.
     pub(crate) unpriced: Unpriced,
+    /// Says how many drafts are taken, in place of the model.
+    script: Option<ScriptedAcceptance>,
 }
 
 /// Steps whose time is not known yet, together.
@@ -90,6 +93,7 @@ impl<R: Runner> Engine<R> {
             place: StepProgress::default(),
             depths: DepthChooser::with_capacity(limits.sequences),
             unpriced: Unpriced::default(),
+            script: None,
             scheduler,
             states,
             runner,
@@ -99,6 +103,12 @@ impl<R: Runner> Engine<R> {
     /// Holds steps to another budget, whose prices are learned anew; zero is no limit.
     pub fn set_step_budget(&mut self, budget: Duration) {
         self.pace = Pace::new(budget);
+    }
+
+    /// From now on a script says how many drafts are taken, in place of the model: the text is not the model's any more. For
+    /// measurements alone.
+    pub fn script_acceptance(&mut self, script: Option<ScriptedAcceptance>) {
+        self.script = script;
     }
 
     /// The device side.
@@ -255,10 +265,18 @@ impl<R: Runner> Engine<R> {
     fn settle(&mut self, events: &mut Vec<Event>) {
         for (i, span) in self.plan.spans.iter().enumerate() {
             self.place.enter(Stage::Judge);
+            let scripted = self.script.as_ref().filter(|_| span.sample.is_some());
+            let scripted = scripted.map(|script| script.accepted(span));
+            if let Some(taken) = scripted {
+                self.sampled.put(i, &self.plan.drafts(span)[..taken]);
+            }
             let (confirmed, sampled) = (span.confirmed(), self.sampled.of(i));
             let kept = match span.sample {
                 Some(_) => {
-                    let verdict = accept(confirmed, self.plan.drafts(span), sampled.tokens);
+                    let verdict = match scripted {
+                        Some(taken) => Verdict { keep: confirmed + taken, emit: taken + 1 },
+                        None => accept(confirmed, self.plan.drafts(span), sampled.tokens),
+                    };
                     self.scheduler.apply(span, verdict, sampled, events)
                 }
                 None => self.scheduler.read(span),

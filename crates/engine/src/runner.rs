@@ -138,6 +138,12 @@ impl SampledTokens {
         }
     }
 
+    /// Puts tokens in the place of the first ones of a span.
+    pub(crate) fn put(&mut self, span: usize, tokens: &[Token]) {
+        let first = self.of_span[span].start;
+        self.tokens[first..first + tokens.len()].copy_from_slice(tokens);
+    }
+
     /// The sampled tokens of span number `span`.
     pub fn of(&self, span: usize) -> SpanTokens<'_> {
         let part = self.of_span[span].clone();

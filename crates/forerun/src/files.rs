@@ -29,6 +29,11 @@ impl ModelFiles {
     pub fn open(path: &Path, name: &str) -> Result<Self, Error> {
         let opened = Blueprint::open(path);
         let blueprint = opened.map_err(|cause| Error::Open { path: name.to_owned(), cause })?;
+        Self::of(blueprint, name)
+    }
+
+    /// A network whose checkpoint is open; errors call it `name`.
+    pub fn of(blueprint: Blueprint, name: &str) -> Result<Self, Error> {
         let text = ModelText::open(&blueprint.checkpoint)?;
         Ok(Self { path: name.to_owned(), blueprint, text })
     }

@@ -33,6 +33,11 @@ impl Blueprint {
         if assistant::is_assistant(&checkpoint) {
             return Err(ModelError::IsDrafter(path.to_owned()));
         }
+        Self::of(checkpoint)
+    }
+
+    /// Reads what network a checkpoint of published names describes.
+    pub fn of(checkpoint: Checkpoint) -> Result<Self, ModelError> {
         let (spec, layout) = family::read(&checkpoint)?;
         Ok(Self { checkpoint, spec, layout, drafter: None })
     }

@@ -3,7 +3,7 @@
 use crate::ModelError;
 use crate::names::ModuleNames;
 use forerun_backend::{Backend, WeightId};
-use forerun_base::{DType, Format, Matrix};
+use forerun_base::{DType, Format, Matrix, MatrixParts};
 use forerun_weights::Checkpoint;
 use std::ops::Range;
 
@@ -124,26 +124,32 @@ impl<'a> Loader<'a> {
         (self.bytes, self.parameters)
     }
 
-    pub(crate) fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, ModelError> {
-        touch(&matrix);
+    pub(crate) fn upload(
+        &mut self,
+        label: &str,
+        matrix: impl Into<MatrixParts>,
+    ) -> Result<WeightId, ModelError> {
+        let mut parts = matrix.into();
         // A large dense matrix would take as long again as it takes to map it, and shows in the first step. The
         // tables show in the tokens that are picked, so they are always searched.
-        let dense = matches!(matrix.format(), Format::Dense(_));
+        let dense = matches!(parts.format(), Format::Dense(_));
         let table = label.ends_with("embed_tokens") || label.ends_with("lm_head");
-        if (!dense || table || matrix.bytes() <= SEARCHED)
-            && let Some((plane, row)) = matrix.first_not_finite()
-        {
+        let watch = (!dense || table || parts.bytes() <= SEARCHED).then(|| parts.watch());
+        // The device reads every row once, and rows are searched as they are read.
+        let uploaded = self.backend.upload_parts(label, &parts);
+        if let Some((plane, row)) = watch.and_then(|watch| watch.found()) {
             return Err(ModelError::NotFinite { tensor: label.to_owned(), plane, row });
         }
-        self.bytes += matrix.bytes() as u64;
-        self.parameters += (matrix.rows() * matrix.cols()) as u64;
+        let weight = uploaded?;
+        self.bytes += parts.bytes() as u64;
+        self.parameters += (parts.rows() * parts.cols()) as u64;
         (self.progress)(self.bytes);
-        Ok(self.backend.upload(label, matrix)?)
+        Ok(weight)
     }
 
     /// The weight of module `path` as it is.
     pub(crate) fn matrix(&mut self, path: &str, shape: [usize; 2]) -> Result<WeightId, ModelError> {
-        let matrix = self.checkpoint.matrix(path, shape)?;
+        let matrix = self.checkpoint.parts(path, &shape)?;
         self.upload(path, matrix)
     }
 
@@ -151,7 +157,7 @@ impl<'a> Loader<'a> {
     pub(crate) fn rows(
         &mut self,
         label: &str,
-        matrix: &Matrix,
+        matrix: &MatrixParts,
         ranges: &[Range<usize>],
     ) -> Result<WeightId, ModelError> {
         let part = matrix.select_rows(ranges).ok_or_else(|| {
@@ -236,11 +242,4 @@ impl<'a> Loader<'a> {
             .map_err(|e| ModelError::Layout(format!("{label}: {e}")))?;
         self.upload(label, matrix)
     }
-}
-
-/// Reads one byte of every page, so that a mapped file is in memory when loading says it is.
-fn touch(matrix: &Matrix) {
-    let planes = [matrix.codes(), matrix.scales(), matrix.offsets()];
-    let sum = planes.iter().flat_map(|p| p.iter().step_by(4096)).fold(0u8, |a, &b| a ^ b);
-    std::hint::black_box(sum);
 }

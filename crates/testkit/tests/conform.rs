@@ -48,6 +48,7 @@ fn cutting_submissions_at_a_budget_changes_nothing() {
     let mut cut = Recorder::with_budget(Box::new(plain()), budget);
     assert_passed(&conform::check_commits(&mut cut));
     assert_passed(&conform::check_copies(&mut cut));
+    assert_passed(&conform::check_uploads(&mut cut));
     let mut cut = Recorder::with_budget(Box::new(plain()), budget);
     assert_passed(&conform::check_refusals(&mut cut));
 }

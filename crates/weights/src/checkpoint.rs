@@ -5,13 +5,14 @@ use crate::files::{TensorLocation, WeightFile, WeightFiles};
 use crate::gguf::Metadata;
 use crate::gguf::set::GgufShards;
 use crate::shards::{self, FoundCheckpoint, Need, Shards};
-use crate::tensor::{BlockTensor, Tensor, TensorLookup, TensorOrigin, decode};
+use crate::tensor::{BlockTensor, StoredBytes, Tensor, TensorLookup, TensorOrigin, decode};
 use crate::translation::{Axes, Selection, TensorView, Translation};
-use crate::{Info, Storage, WeightsError, json, read};
-use forerun_base::Matrix;
+use crate::{Info, Storage, TensorSource, WeightsError, json, read};
+use forerun_base::{Bytes, Matrix, MatrixParts};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const CONFIG: &str = "config.json";
 const SIDECAR_MANIFEST: &str = "mtp/manifest.json";
@@ -32,6 +33,8 @@ pub struct Checkpoint {
     views: Option<BTreeMap<String, TensorView>>,
     sidecar_gamma: bool,
     gguf: Option<Metadata>,
+    /// Where tensors come from when there are no files.
+    source: Option<Arc<dyn TensorSource>>,
 }
 
 /// Who wrote the checkpoint, and so which names and axis orders to expect.
@@ -78,7 +81,16 @@ impl Checkpoint {
         let WeightFiles { files, places } = WeightFiles::open(&shards)?;
         let sidecar_gamma = manifest_says_gamma(&shards.folder.join(SIDECAR_MANIFEST))?;
         let folder = shards.folder;
-        Ok(Self { folder, config, files, places, views: None, sidecar_gamma, gguf: None })
+        Ok(Self {
+            folder,
+            config,
+            files,
+            places,
+            views: None,
+            sidecar_gamma,
+            gguf: None,
+            source: None,
+        })
     }
 
     fn open_gguf(set: GgufShards) -> Result<Self, WeightsError> {
@@ -91,7 +103,32 @@ impl Checkpoint {
             views: None,
             sidecar_gamma: false,
             gguf: Some(metadata),
+            source: None,
         })
+    }
+
+    pub(crate) fn of_source(
+        folder: &Path,
+        config: WeightsConfig,
+        file: WeightFile,
+        places: BTreeMap<String, TensorLocation>,
+        source: Arc<dyn TensorSource>,
+    ) -> Self {
+        Self {
+            folder: folder.into(),
+            config,
+            files: vec![file],
+            places,
+            views: None,
+            sidecar_gamma: false,
+            gguf: None,
+            source: Some(source),
+        }
+    }
+
+    /// Where tensors come from when there are no files.
+    pub(crate) fn source(&self) -> Option<&Arc<dyn TensorSource>> {
+        self.source.as_ref()
     }
 
     /// The same checkpoint under other names, with the given config. It replaces an earlier
@@ -170,9 +207,12 @@ impl Checkpoint {
         &self.files
     }
 
-    /// Bytes in all weight files.
+    /// Bytes in all weight files, or of all tensors where there are none.
     pub fn total_bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes().len() as u64).sum()
+        match self.source {
+            Some(_) => self.places.values().map(|place| place.entry.range.len() as u64).sum(),
+            None => self.files.iter().map(|file| file.bytes().len() as u64).sum(),
+        }
     }
 
     /// Names what it holds without reading all of it: the config, every tensor's name, type and shape, and some
@@ -180,9 +220,8 @@ impl Checkpoint {
     pub fn fingerprint(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(self.config.value().to_string());
-        for (name, TensorLocation { file, entry }) in &self.places {
-            let bytes = self.files[*file].bytes().slice(entry.range.clone());
-            let bytes = bytes.expect("ranges were checked against the file at open");
+        for (name, place) in &self.places {
+            let (entry, bytes) = (&place.entry, self.sampled(name, place));
             let what = format!("{name} {:?} {:?} {}", entry.storage, entry.shape, bytes.len());
             hash.update((what.len() as u64).to_le_bytes());
             hash.update(what);
@@ -191,6 +230,15 @@ impl Checkpoint {
             hash.update(&bytes[bytes.len().saturating_sub(SAMPLE)..]);
         }
         hash.finalize().into()
+    }
+
+    /// What a fingerprint looks at: all bytes of a tensor in a file; the first row of one that is made.
+    fn sampled(&self, name: &str, place: &TensorLocation) -> Bytes {
+        let TensorLocation { file, entry } = place;
+        match &self.source {
+            Some(source) => source.rows(name, 0..1).into(),
+            None => self.files[*file].bytes_of(entry),
+        }
     }
 
     /// Tensor names, sorted.
@@ -242,34 +290,62 @@ impl Checkpoint {
     }
 
     pub(crate) fn read<'a>(&'a self, name: &'a str) -> Result<TensorLookup<'a>, WeightsError> {
+        let StoredBytes { origin, storage, shape, axes, selection, bytes } = self.bytes_of(name)?;
+        Ok(match storage {
+            Storage::Plain(dtype) => {
+                let all_rows = axes.stacks.saturating_mul(axes.rows);
+                let row_bytes = bytes.len().checked_div(all_rows).unwrap_or(0);
+                let bytes = selection.take_rows(axes, row_bytes, &bytes);
+                TensorLookup::Plain(Tensor {
+                    name: name.into(),
+                    stored: origin.stored.into(),
+                    dtype,
+                    shape: shape.into(),
+                    bytes: selection.take_columns(axes.cols, dtype.size(), bytes),
+                    file: origin.file.into(),
+                })
+            }
+            Storage::Block(block) => {
+                TensorLookup::Blocks(BlockTensor { origin, block, shape, bytes, axes, selection })
+            }
+        })
+    }
+
+    /// A tensor as it lies in its file, and what of it is meant.
+    pub(crate) fn bytes_of<'a>(&'a self, name: &'a str) -> Result<StoredBytes<'a>, WeightsError> {
         let (TensorLocation { file, entry }, view) = self.found(name)?;
         let file = &self.files[*file];
-        let bytes = file.bytes().slice(entry.range.clone());
-        let bytes = bytes.expect("ranges were checked against the file at open");
-        let all = Selection::ALL;
-        let selection = view.map_or(all, TensorView::selection);
-        let shape = view.map_or(&entry.shape, |view| &view.shape);
         let stored = view.map_or(name, |view| &view.stored);
         let axes = Axes::of(&entry.shape);
-        let row_bytes = bytes.len().checked_div(axes.stacks.saturating_mul(axes.rows)).unwrap_or(0);
-        let bytes = selection.take_rows(axes, row_bytes, &bytes);
-        Ok(match entry.storage {
-            Storage::Plain(dtype) => TensorLookup::Plain(Tensor {
-                name: name.into(),
-                stored: stored.into(),
-                dtype,
-                shape: shape.clone(),
-                bytes: selection.take_columns(axes.cols, dtype.size(), bytes),
-                file: file.path().into(),
-            }),
-            Storage::Block(block) => TensorLookup::Blocks(BlockTensor {
-                origin: TensorOrigin { name, stored, file: file.path() },
-                block,
-                shape,
-                bytes,
-                stored_shape: [axes.stacks.saturating_mul(selection.row_count(axes)), axes.cols],
-                columns: &selection.columns,
-            }),
+        let bytes = match &self.source {
+            Some(source) => source.rows(stored, 0..axes.stacks * axes.rows).into(),
+            None => file.bytes_of(entry),
+        };
+        Ok(StoredBytes {
+            origin: TensorOrigin { name, stored, file: file.path() },
+            storage: entry.storage,
+            shape: view.map_or(&entry.shape, |view| &view.shape),
+            axes,
+            selection: view.map_or(Selection::ALL, TensorView::selection),
+            bytes,
+        })
+    }
+
+    /// What is known of a tensor of plain elements, and none of its bytes.
+    pub(crate) fn header(&self, name: &str) -> Result<Tensor, WeightsError> {
+        let (TensorLocation { file, entry }, view) = self.found(name)?;
+        let file = self.files[*file].path();
+        let stored = view.map_or(name, |view| &view.stored);
+        let Storage::Plain(dtype) = entry.storage else {
+            return Err(TensorOrigin { name, stored, file }.fault("is stored in blocks"));
+        };
+        Ok(Tensor {
+            name: name.into(),
+            stored: stored.into(),
+            dtype,
+            shape: view.map_or(&entry.shape, |view| &view.shape).clone(),
+            bytes: Vec::new().into(),
+            file: file.into(),
         })
     }
 
@@ -280,13 +356,19 @@ impl Checkpoint {
 
     /// The weight of module `path`, `[rows, cols]`, in whatever format it is stored.
     pub fn matrix(&self, path: &str, shape: [usize; 2]) -> Result<Matrix, WeightsError> {
-        read::matrix(self, path, &shape)
+        Ok(self.parts(path, &shape)?.whole())
     }
 
     /// A stack `[experts, rows, cols]` as one tall matrix `[experts · rows, cols]`. The weight
     /// is `path.weight` or, for fused published experts, `path` itself.
     pub fn stacked(&self, path: &str, shape: [usize; 3]) -> Result<Matrix, WeightsError> {
-        read::matrix(self, path, &shape)
+        Ok(self.parts(path, &shape)?.whole())
+    }
+
+    /// A weight `[rows, cols]`, or a stack as one tall matrix, whose rows are read and converted when they are asked
+    /// for. What may be wrong with them is found here.
+    pub fn parts(&self, path: &str, shape: &[usize]) -> Result<MatrixParts, WeightsError> {
+        read::parts(self, path, shape)
     }
 
     /// A tensor of floats or of ggml blocks, of exactly this shape, widened to f32.
@@ -298,7 +380,7 @@ impl Checkpoint {
             }
             TensorLookup::Blocks(blocks) => {
                 blocks.origin.check_shape(blocks.shape, shape)?;
-                Ok(decode(&blocks.matrix()?))
+                Ok(decode(&blocks.parts()?.whole()))
             }
         }
     }

@@ -57,6 +57,12 @@ impl WeightFile {
         Ok((file, names, header.metadata))
     }
 
+    /// Stands for what has no file.
+    pub(crate) fn made(name: &str, tensors: usize) -> Self {
+        let bytes = Bytes::from(Vec::new());
+        Self { path: name.into(), bytes, tensors, sidecar: false, mlx: false }
+    }
+
     /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -65,6 +71,11 @@ impl WeightFile {
     /// Bytes in the file, header included.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// The bytes of a tensor, whose range was checked against the file when it was opened.
+    pub(crate) fn bytes_of(&self, entry: &TensorEntry) -> Bytes {
+        self.bytes.slice(entry.range.clone()).expect("ranges were checked against the file at open")
     }
 
     /// How many tensors it holds.

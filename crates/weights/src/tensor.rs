@@ -1,9 +1,9 @@
 //! A tensor that was looked up: its bytes, and where they came from for errors.
 
 use crate::gguf::{self, BlockType};
+use crate::translation::{Axes, Selection};
 use crate::{Storage, WeightsError};
-use forerun_base::{Bytes, DType, Matrix};
-use std::ops::Range;
+use forerun_base::{Bytes, DType, Matrix, MatrixParts};
 use std::path::{Path, PathBuf};
 
 /// One stored tensor of plain elements.
@@ -37,41 +37,37 @@ impl Tensor {
     }
 }
 
-/// One stored tensor of ggml blocks. Its rows are selected already, because rows are whole
-/// blocks; columns are selected once it is a matrix.
+/// One stored tensor of ggml blocks, and which of its rows and columns are meant.
 pub(crate) struct BlockTensor<'a> {
     pub(crate) origin: TensorOrigin<'a>,
     pub(crate) block: BlockType,
     /// The shape it is seen in.
     pub(crate) shape: &'a [usize],
-    /// The blocks of its rows.
+    /// The blocks of all rows.
     pub(crate) bytes: Bytes,
-    /// Rows in `bytes` and their stored columns.
-    pub(crate) stored_shape: [usize; 2],
-    /// Columns to select; empty for all.
-    pub(crate) columns: &'a [Range<usize>],
+    pub(crate) axes: Axes,
+    pub(crate) selection: &'a Selection,
 }
 
 impl BlockTensor<'_> {
     /// All leading axes run together as rows. A shape whose last axis is not made of whole
     /// rows comes out as plain numbers.
-    pub(crate) fn matrix(&self) -> Result<Matrix, WeightsError> {
+    pub(crate) fn parts(&self) -> Result<MatrixParts, WeightsError> {
         let fault = |why: String| self.origin.fault(why);
-        let stored = gguf::matrix(self.block, self.stored_shape, &self.bytes)
+        let stored = [self.axes.stacks.saturating_mul(self.axes.rows), self.axes.cols];
+        let stored = gguf::parts(self.block, stored, self.bytes.clone())
             .map_err(|why| fault(why.to_string()))?;
-        let selected = match self.columns {
-            [] => stored,
-            ranges => stored
-                .select_columns(ranges)
-                .ok_or_else(|| fault("columns outside the tensor are requested".into()))?,
-        };
+        let selected = self.selection.take(self.axes, stored);
+        let selected =
+            selected.ok_or_else(|| fault("numbers outside the tensor are requested".into()))?;
         let cols = self.shape.last().copied().unwrap_or(1);
         if cols == selected.cols() {
             return Ok(selected);
         }
-        let values = decode(&selected);
+        let values = decode(&selected.whole());
         let rows = values.len().checked_div(cols).unwrap_or(0);
-        Matrix::from_f32(rows, cols, &values).map_err(|why| fault(why.to_string()))
+        let reshaped = Matrix::from_f32(rows, cols, &values);
+        Ok(reshaped.map_err(|why| fault(why.to_string()))?.into())
     }
 }
 
@@ -82,6 +78,33 @@ pub(crate) fn decode(matrix: &Matrix) -> Vec<f32> {
         matrix.decode_row(row, line);
     }
     values
+}
+
+/// A stored tensor before anything is selected from it.
+pub(crate) struct StoredBytes<'a> {
+    pub(crate) origin: TensorOrigin<'a>,
+    pub(crate) storage: Storage,
+    /// The shape it is seen in.
+    pub(crate) shape: &'a [usize],
+    /// The shape it is stored in.
+    pub(crate) axes: Axes,
+    pub(crate) selection: &'a Selection,
+    pub(crate) bytes: Bytes,
+}
+
+impl StoredBytes<'_> {
+    /// Rows and columns of a dense matrix, without a copy; `None` where it is none, all of it is meant, or a row of the
+    /// shape is not a stored row.
+    pub(crate) fn selected_rows(&self) -> Option<MatrixParts> {
+        let Storage::Plain(dtype) = self.storage else { return None };
+        if self.selection.is_all() {
+            return None;
+        }
+        let rows = self.axes.stacks.saturating_mul(self.axes.rows);
+        let stored = Matrix::dense(rows, self.axes.cols, dtype, self.bytes.clone()).ok()?;
+        let selected = self.selection.take(self.axes, stored.into())?;
+        (self.shape.last() == Some(&selected.cols())).then_some(selected)
+    }
 }
 
 /// What a lookup gives.

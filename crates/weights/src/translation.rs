@@ -1,7 +1,7 @@
 //! A checkpoint under other names: which stored tensor is meant, which of its rows and columns
 //! in which order, and what shape comes of it.
 
-use forerun_base::Bytes;
+use forerun_base::{Bytes, MatrixParts};
 use std::ops::Range;
 
 /// How a checkpoint's tensors are to be called and read.
@@ -130,24 +130,38 @@ impl Selection {
     /// Everything, in stored order.
     pub(crate) const ALL: &'static Self = &Self { rows: Vec::new(), columns: Vec::new() };
 
-    /// Rows of each stack after the selection.
-    pub(crate) fn row_count(&self, axes: Axes) -> usize {
-        if self.rows.is_empty() { axes.rows } else { self.rows.iter().map(Range::len).sum() }
+    /// Whether anything is left out or moved.
+    pub(crate) fn is_all(&self) -> bool {
+        self.rows.is_empty() && self.columns.is_empty()
+    }
+
+    /// The selected rows of all stacks, run together.
+    fn row_runs(&self, axes: Axes) -> impl Iterator<Item = Range<usize>> {
+        let run = move |stack: usize, r: &Range<usize>| {
+            stack * axes.rows + r.start..stack * axes.rows + r.end
+        };
+        (0..axes.stacks).flat_map(move |stack| self.rows.iter().map(move |r| run(stack, r)))
+    }
+
+    /// The selected rows and columns of a matrix of all stacks; `None` when they are outside.
+    pub(crate) fn take(&self, axes: Axes, stored: MatrixParts) -> Option<MatrixParts> {
+        let rows = match self.rows.is_empty() {
+            true => stored,
+            false => stored.select_rows(&self.row_runs(axes).collect::<Vec<_>>())?,
+        };
+        if self.columns.is_empty() { Some(rows) } else { rows.select_columns(&self.columns) }
     }
 
     /// The bytes of the selected rows, each of `row_bytes`. A single run is not copied.
     pub(crate) fn take_rows(&self, axes: Axes, row_bytes: usize, bytes: &Bytes) -> Bytes {
-        let run = |r: &Range<usize>, stack: usize| {
-            let first = stack * axes.rows;
-            (first + r.start) * row_bytes..(first + r.end) * row_bytes
-        };
+        let mut runs = self.row_runs(axes).map(|r| r.start * row_bytes..r.end * row_bytes);
         match &self.rows[..] {
             [] => bytes.clone(),
-            [one] if axes.stacks == 1 => {
-                bytes.slice(run(one, 0)).expect("ranges were checked against the shape")
-            }
-            many => {
-                let runs = (0..axes.stacks).flat_map(|s| many.iter().map(move |r| run(r, s)));
+            [_] if axes.stacks == 1 => runs
+                .next()
+                .and_then(|run| bytes.slice(run))
+                .expect("ranges were checked against the shape"),
+            _ => {
                 let mut out = Vec::new();
                 runs.for_each(|run| out.extend_from_slice(&bytes[run]));
                 out.into()

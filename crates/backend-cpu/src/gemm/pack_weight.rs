@@ -2,104 +2,110 @@
 //! for the layout.
 
 use super::packed_weight::{Interleaving, STEP, VECTOR, planes};
-use crate::huge_page_buf::{CacheLine, HugePageBuf};
+use crate::huge_page_buf::CacheLine;
 use crate::pool::SharedSlice;
 use crate::simd::Scratch;
 use crate::simd::exec_ctx::{ExecCtx, part_of};
 use crate::simd::isa::{Isa, LANES, Task};
-use forerun_base::Matrix;
+use forerun_base::{Matrix, MatrixParts};
 
 /// Panels of a task.
 const PANELS: usize = 4;
 /// Vectors that are filled together: 4 KiB stay in L1 while all sixteen channels are scattered into them.
 const VECTORS_AT_ONCE: usize = 64;
 
-/// `vectors` vectors of codes in all; in bf16 order where `is_bf16`.
-pub(crate) fn codes(
-    ctx: &mut ExecCtx,
-    matrix: &Matrix,
-    vectors: usize,
-    is_bf16: bool,
-) -> HugePageBuf {
+/// The planes of a packed weight, all zeros.
+pub(crate) struct PanelPlanes<'a> {
+    pub(crate) codes: &'a mut [CacheLine],
+    pub(crate) scales: &'a mut [u8],
+    pub(crate) offsets: &'a mut [u8],
+}
+
+/// Where a matrix is packed to.
+pub(crate) struct PackTarget<'a> {
+    pub(crate) planes: PanelPlanes<'a>,
+    /// Vectors of codes, and bytes of scales and offsets, of a panel.
+    pub(crate) panel: [usize; 3],
+    /// How scales are interleaved.
+    pub(crate) lanes: Interleaving,
+    /// Whether codes are in bf16 order.
+    pub(crate) is_bf16: bool,
+}
+
+/// Packs all rows. A task asks for the rows of one panel at a time, so that rows which have to be made first, or lie in
+/// several places, are staged for as many panels as there are threads.
+pub(crate) fn pack(ctx: &mut ExecCtx, matrix: &MatrixParts, target: PackTarget<'_>) {
+    let PackTarget { planes, panel, lanes, is_bf16 } = target;
     let panels = matrix.rows().div_ceil(LANES);
-    let mut codes = HugePageBuf::new(vectors);
     let parts = panels.div_ceil(PANELS);
-    let each = vectors.checked_div(panels).unwrap_or(0);
-    let out = SharedSlice::new(codes.all_mut());
-    ctx.run(parts, &Repack { matrix, each, panels, parts, is_bf16, out });
-    codes
+    let task = PackTask {
+        matrix,
+        panels,
+        parts,
+        panel,
+        lanes,
+        is_bf16,
+        codes: SharedSlice::new(planes.codes),
+        scales: [SharedSlice::new(planes.scales), SharedSlice::new(planes.offsets)],
+    };
+    ctx.run(parts, &task);
 }
 
-/// Scales `[row][group]` to `[panel][group][channel]`.
-pub(crate) fn scales(ctx: &mut ExecCtx, from: &[u8], rows: usize, lanes: Interleaving) -> Vec<u8> {
-    let bytes = from.len().checked_div(rows).unwrap_or(0);
-    let panels = rows.div_ceil(LANES);
-    let mut to = vec![0; panels * LANES * bytes];
-    if bytes > 0 {
-        let (parts, out) = (panels.div_ceil(PANELS), SharedSlice::new(&mut to));
-        ctx.run(parts, &InterleaveTask { from, bytes, lanes, panels, parts, out });
-    }
-    to
-}
-
-struct InterleaveTask<'a> {
-    from: &'a [u8],
-    /// Bytes of a row.
-    bytes: usize,
+struct PackTask<'a> {
+    matrix: &'a MatrixParts,
+    panels: usize,
+    parts: usize,
+    panel: [usize; 3],
     lanes: Interleaving,
-    panels: usize,
-    parts: usize,
-    out: SharedSlice<'a, u8>,
-}
-
-impl Task for InterleaveTask<'_> {
-    fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
-        let (each, size, stride) = (LANES * self.bytes, self.lanes.size, self.lanes.stride());
-        for panel in part_of(self.panels, self.parts, 1, index) {
-            let rows = self.from[panel * each..].chunks_exact(self.bytes).take(LANES);
-            // SAFETY: `part_of` gives every panel to exactly one task, so no other reference covers it.
-            let out = unsafe { self.out.part(panel * each, each) };
-            for (channel, row) in rows.enumerate() {
-                for (from, to) in row.chunks_exact(stride).zip(out.chunks_exact_mut(LANES * stride))
-                {
-                    to[channel * size..][..size].copy_from_slice(&from[..size]);
-                    let lines = to.chunks_exact_mut(LANES).zip(from).skip(size);
-                    lines.for_each(|(to, &byte)| to[channel] = byte);
-                }
-            }
-        }
-    }
-}
-
-struct Repack<'a> {
-    matrix: &'a Matrix,
-    /// Vectors of a panel.
-    each: usize,
-    panels: usize,
-    parts: usize,
     is_bf16: bool,
-    out: SharedSlice<'a, CacheLine>,
+    codes: SharedSlice<'a, CacheLine>,
+    /// Scales and offsets.
+    scales: [SharedSlice<'a, u8>; 2],
 }
 
-impl Task for Repack<'_> {
+impl Task for PackTask<'_> {
     fn run<S: Isa>(&self, _simd: S, index: usize, _scratch: &mut Scratch) {
-        let format = self.matrix.format();
-        let row_bytes = format.row_bytes(self.matrix.cols());
+        let [vectors, scale_bytes, offset_bytes] = self.panel;
         for panel in part_of(self.panels, self.parts, 1, index) {
             let first = panel * LANES;
-            let channels = LANES.min(self.matrix.rows() - first);
-            let rows = &self.matrix.codes()[first * row_bytes..(first + channels) * row_bytes];
-            let rows = rows.chunks_exact(row_bytes.max(1));
+            let rows = self.matrix.block(first..self.matrix.rows().min(first + LANES));
             // SAFETY: `part_of` gives every panel to exactly one task, so no other reference covers it.
-            let out = as_bytes(unsafe { self.out.part(panel * self.each, self.each) });
-            match (planes(format), self.is_bf16) {
-                ([16, _], _) | ([_, 0], false) => transpose_words(rows, out),
-                ([_, 0], true) => spread_e4m3(rows, out),
-                ([2, _], _) => split::<2, 1>(rows, out),
-                ([_, 1], _) => split::<4, 1>(rows, out),
-                _ => split::<4, 2>(rows, out),
+            let codes = as_bytes(unsafe { self.codes.part(panel * vectors, vectors) });
+            pack_codes(&rows, self.is_bf16, codes);
+            let planes = [rows.scales(), rows.offsets()].into_iter().zip(self.scales);
+            for ((from, out), bytes) in planes.zip([scale_bytes, offset_bytes]) {
+                // SAFETY: as above.
+                let out = unsafe { out.part(panel * bytes, bytes) };
+                self.interleave(from, bytes / LANES, out);
             }
         }
+    }
+}
+
+impl PackTask<'_> {
+    /// Scales `[channel][group]` of so many bytes to `[group][channel]`.
+    fn interleave(&self, from: &[u8], row_bytes: usize, out: &mut [u8]) {
+        let (size, stride) = (self.lanes.size, self.lanes.stride());
+        for (channel, row) in from.chunks_exact(row_bytes.max(1)).enumerate() {
+            for (from, to) in row.chunks_exact(stride).zip(out.chunks_exact_mut(LANES * stride)) {
+                to[channel * size..][..size].copy_from_slice(&from[..size]);
+                let lines = to.chunks_exact_mut(LANES).zip(from).skip(size);
+                lines.for_each(|(to, &byte)| to[channel] = byte);
+            }
+        }
+    }
+}
+
+/// The codes of up to sixteen rows as a panel.
+fn pack_codes(rows: &Matrix, is_bf16: bool, out: &mut [[u8; VECTOR]]) {
+    let format = rows.format();
+    let lines = rows.codes().chunks_exact(format.row_bytes(rows.cols()).max(1));
+    match (planes(format), is_bf16) {
+        ([16, _], _) | ([_, 0], false) => transpose_words(lines, out),
+        ([_, 0], true) => spread_e4m3(lines, out),
+        ([2, _], _) => split::<2, 1>(lines, out),
+        ([_, 1], _) => split::<4, 1>(lines, out),
+        _ => split::<4, 2>(lines, out),
     }
 }
 

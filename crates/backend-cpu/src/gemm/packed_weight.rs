@@ -27,6 +27,7 @@
 use super::amx::{self, Amx};
 use super::int8::{self, Int8Gemm, code_place};
 use super::pack_weight;
+use super::pack_weight::{PackTarget, PanelPlanes};
 use super::product::{GemmInput, Product};
 use crate::huge_page_buf::HugePageBuf;
 use crate::simd::Scratch;
@@ -34,7 +35,7 @@ use crate::simd::elementwise::FusedNorm;
 use crate::simd::exec_ctx::ExecCtx;
 use crate::simd::isa::{Isa, LANES, Task};
 use forerun_base::{
-    Codes, DType, Format, Matrix, Nesting, ScaleKind, ScaleType, bf16_to_f32, e4m3_to_f32,
+    Codes, DType, Format, MatrixParts, Nesting, ScaleKind, ScaleType, bf16_to_f32, e4m3_to_f32,
 };
 use std::array::from_fn;
 
@@ -181,8 +182,9 @@ pub(crate) const fn planes(format: Format) -> [usize; 2] {
 }
 
 impl PackedWeight {
-    /// Packs a matrix on all threads; `None` where the context has no kernels for the packed form of its format.
-    pub(crate) fn keep(ctx: &mut ExecCtx, matrix: &Matrix) -> Option<Self> {
+    /// Packs a matrix on all threads, a panel at a time, and releases what it was packed from; `None` where the context
+    /// has no kernels for the packed form of its format.
+    pub(crate) fn keep(ctx: &mut ExecCtx, matrix: &MatrixParts) -> Option<Self> {
         let (int8, amx) = (ctx.int8_gemm(), ctx.amx());
         let by = match matrix.format() {
             Format::Dense(DType::BF16) if matrix.rows() / TALL < matrix.cols() => {
@@ -207,13 +209,29 @@ impl PackedWeight {
             offsets: vec![],
             panel: [0; 3],
         };
-        let codes = pack_weight::codes(ctx, matrix, panels * empty.vectors(), empty.is_bf16());
-        let lanes = Interleaving::of_scales(format);
-        let [scales, offsets] = [matrix.scales(), matrix.offsets()]
-            .map(|plane| pack_weight::scales(ctx, plane, rows, lanes));
-        let bytes = |plane: &[u8]| plane.len().checked_div(panels).unwrap_or(0);
-        let panel = [empty.vectors(), bytes(&scales), bytes(&offsets)];
-        Some(Self { codes, scales, offsets, panel, ..empty })
+        let [_, scales, offsets] = format.plane_bytes(cols).map(|each| each * LANES);
+        let panel = [empty.vectors(), scales, offsets];
+        let mut packed = Self {
+            codes: HugePageBuf::new(panels * panel[0]),
+            scales: vec![0; panels * scales],
+            offsets: vec![0; panels * offsets],
+            panel,
+            ..empty
+        };
+        packed.fill(ctx, matrix);
+        matrix.release(0..rows);
+        Some(packed)
+    }
+
+    fn fill(&mut self, ctx: &mut ExecCtx, matrix: &MatrixParts) {
+        let is_bf16 = self.is_bf16();
+        let planes = PanelPlanes {
+            codes: self.codes.all_mut(),
+            scales: &mut self.scales,
+            offsets: &mut self.offsets,
+        };
+        let lanes = Interleaving::of_scales(self.format);
+        pack_weight::pack(ctx, matrix, PackTarget { planes, panel: self.panel, lanes, is_bf16 });
     }
 
     pub(crate) fn rows(&self) -> usize {

@@ -33,8 +33,11 @@ fn copies(
     [rows, cols]: [usize; 2],
 ) -> Result<WeightCopies, Box<dyn Error>> {
     let made = formats::matrix(&mut Rng::named("bench"), [MADE, cols], (name, format))?;
-    let layout = PackedLayout { rows, ..PackedLayout::of(&made) };
-    let part = pack(&made, &PackedLayout { rows: MADE, ..layout }, 0..MADE / TILE);
+    let made = made.into();
+    let made_layout = PackedLayout::of(&made);
+    let layout = PackedLayout { rows, ..made_layout };
+    let mut part = vec![0; made_layout.bytes()];
+    pack(&made, &made_layout, 0..MADE / TILE, &mut part);
     let bytes = layout.bytes();
     let count = ROTATED.div_ceil(bytes);
     let at = gpu.alloc((bytes * count) as u64)?;

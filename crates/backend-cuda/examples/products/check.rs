@@ -104,8 +104,8 @@ pub(crate) fn run(driver: &mut dyn Driver, widths: bool) -> Result<(), Box<dyn E
             let mut rng = Rng::named(&format!("{name} {rows} {cols}"));
             let matrix = formats::matrix(&mut rng, [rows, cols], (name, format))?;
             let other = formats::matrix(&mut rng, [rows, cols], (name, format))?;
-            let weight = DeviceWeight::upload(run.driver, &matrix)?;
-            let pair = [weight, DeviceWeight::upload(run.driver, &other)?];
+            let weight = DeviceWeight::upload(run.driver, &matrix.clone().into())?;
+            let pair = [weight, DeviceWeight::upload(run.driver, &other.clone().into())?];
             let x = rng.values(most * cols);
             let at = put(run.driver, &x)?;
             let input = |rows| ProductInput { at, rows, dim: cols, norm: None };

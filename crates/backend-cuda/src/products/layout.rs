@@ -8,7 +8,7 @@
 //! A number that needs more bits than bfloat16 has is stored as the sum of several (*planes*), each a k16 step of its
 //! own with the same activations; a weight of `p` planes is `p` times as deep.
 
-use forerun_base::{Codes, DType, Format, Matrix, f16_to_f32, f32_to_bf16, f32_to_f16};
+use forerun_base::{Codes, DType, Format, MatrixParts, f16_to_f32, f32_to_bf16, f32_to_f16};
 use forerun_base::{bf16_to_f32, e4m3_to_f32};
 
 /// Rows of a tile.
@@ -107,7 +107,7 @@ pub struct PackedLayout {
 
 impl PackedLayout {
     /// The layout that holds every number of `matrix` exactly.
-    pub fn of(matrix: &Matrix) -> Self {
+    pub fn of(matrix: &MatrixParts) -> Self {
         let (rows, cols) = (matrix.rows(), matrix.cols());
         let kind = match matrix.format() {
             Format::Dense(dtype) => dense(dtype),

@@ -5,7 +5,7 @@ use super::layout::{
 };
 use super::scales::MatrixScales;
 use forerun_base::{
-    Codes, DType, Format, Matrix, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16,
+    Codes, DType, Format, Matrix, MatrixParts, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16,
 };
 use std::ops::Range;
 
@@ -45,24 +45,24 @@ fn e4m3_codes(half: u16) -> [u8; 2] {
     [a as u8, b as u8]
 }
 
-/// The tiles in a range, packed.
-pub fn pack(matrix: &Matrix, layout: &PackedLayout, tiles: Range<usize>) -> Vec<u8> {
+/// Packs a range of tiles into room for as many. Rows are asked for a tile at a time.
+pub fn pack(matrix: &MatrixParts, layout: &PackedLayout, tiles: Range<usize>, out: &mut [u8]) {
     let kind = layout.kind;
-    let mut out = vec![0; tiles.len() * layout.tile_bytes()];
     let mut codes = vec![0; layout.cols];
+    out.fill(0);
     for (tile, out) in tiles.zip(out.chunks_exact_mut(layout.tile_bytes().max(1))) {
-        for r in 0..TILE.min(layout.rows - tile * TILE) {
-            let row = tile * TILE + r;
-            match matrix.format() {
-                Format::Dense(dtype) => put_dense(matrix, dtype, row, layout, out),
+        let rows = matrix.block(tile * TILE..layout.rows.min((tile + 1) * TILE));
+        for r in 0..rows.rows() {
+            match rows.format() {
+                Format::Dense(dtype) => put_dense(&rows, dtype, r, layout, out),
                 Format::Grouped { codes: format, .. } => {
-                    row_codes(matrix, format, row, &mut codes);
+                    row_codes(&rows, format, r, &mut codes);
                     put_codes(&codes, r, layout, out);
                 }
             }
         }
-        if let Some(scales) = MatrixScales::of(matrix) {
-            put_scales(&scales, tile, layout, out);
+        if let Some(scales) = MatrixScales::of(&rows) {
+            put_scales(&scales, rows.rows(), layout, out);
         }
         if kind.family == CodeFamily::E4m3 {
             for block in out.chunks_exact_mut(kind.block_bytes()) {
@@ -72,7 +72,6 @@ pub fn pack(matrix: &Matrix, layout: &PackedLayout, tiles: Range<usize>) -> Vec<
             }
         }
     }
-    out
 }
 
 /// The packed codes of a row.
@@ -105,10 +104,10 @@ fn put_codes(codes: &[u8], r: usize, layout: &PackedLayout, out: &mut [u8]) {
     }
 }
 
-fn put_dense(matrix: &Matrix, dtype: DType, row: usize, layout: &PackedLayout, out: &mut [u8]) {
-    let (cols, planes, r) = (layout.cols, layout.kind.planes, row % TILE);
+fn put_dense(matrix: &Matrix, dtype: DType, r: usize, layout: &PackedLayout, out: &mut [u8]) {
+    let (cols, planes) = (layout.cols, layout.kind.planes);
     let size = dtype.size();
-    let line = &matrix.codes()[row * cols * size..(row + 1) * cols * size];
+    let line = &matrix.codes()[r * cols * size..(r + 1) * cols * size];
     for (col, number) in line.chunks_exact(size).enumerate() {
         let mut rest = match *number {
             [a, b] if dtype == DType::BF16 => bf16_to_f32(u16::from_le_bytes([a, b])),
@@ -141,18 +140,19 @@ fn scale_place(kind: PackedFormat, r: usize, k: usize, which: usize) -> usize {
     kind.code_bytes() + k / kind.group * kind.group_bytes() + at * each
 }
 
-fn put_scales(scales: &MatrixScales<'_>, tile: usize, layout: &PackedLayout, out: &mut [u8]) {
+/// Scales of the first rows of a tile.
+fn put_scales(scales: &MatrixScales<'_>, rows: usize, layout: &PackedLayout, out: &mut [u8]) {
     let kind = layout.kind;
     for (b, block) in out.chunks_exact_mut(kind.block_bytes()).enumerate() {
         let cols = layout.cols.saturating_sub(b * BLOCK).min(BLOCK);
         if kind.scales == ScaleForm::Tile {
-            let scale = scales.get(tile * TILE, b * BLOCK)[0].to_le_bytes();
+            let scale = scales.get(0, b * BLOCK)[0].to_le_bytes();
             block[kind.code_bytes()..].chunks_exact_mut(4).for_each(|c| c.copy_from_slice(&scale));
             continue;
         }
-        for r in 0..TILE.min(layout.rows - tile * TILE) {
+        for r in 0..rows {
             for k in (0..cols).step_by(kind.group) {
-                let numbers = scales.get(tile * TILE + r, b * BLOCK + k);
+                let numbers = scales.get(r, b * BLOCK + k);
                 for (which, &number) in numbers[..1 + usize::from(kind.offset)].iter().enumerate() {
                     let at = scale_place(kind, r, k, which);
                     match kind.scales {
@@ -211,11 +211,13 @@ mod tests {
     use forerun_base::ScaleKind;
 
     fn check(matrix: &Matrix) {
-        let layout = PackedLayout::of(matrix);
+        let parts = MatrixParts::from(matrix.clone());
+        let layout = PackedLayout::of(&parts);
         let split = layout.tiles() / 2;
-        let mut packed = pack(matrix, &layout, 0..split);
-        packed.extend(pack(matrix, &layout, split..layout.tiles()));
-        assert_eq!(packed.len(), layout.bytes());
+        let mut packed = vec![1; layout.bytes()];
+        let (first, second) = packed.split_at_mut(split * layout.tile_bytes());
+        pack(&parts, &layout, 0..split, first);
+        pack(&parts, &layout, split..layout.tiles(), second);
         let mut line = vec![0.0; matrix.cols()];
         for row in 0..matrix.rows() {
             matrix.decode_row(row, &mut line);
@@ -262,7 +264,7 @@ mod tests {
             let format =
                 Format::Grouped { codes: Codes::E4m3, group, scale: ScaleKind::F32, offset: false };
             let planes = [rows.into(), scales.collect::<Vec<u8>>().into(), Vec::new().into()];
-            PackedLayout::of(&Matrix::new([2, 256], format, planes).unwrap()).kind.scales
+            PackedLayout::of(&Matrix::new([2, 256], format, planes).unwrap().into()).kind.scales
         };
         assert_eq!(make([0.3, 0.3], 128), ScaleForm::Tile);
         assert_eq!(make([0.5, 0.25], 128), ScaleForm::Bf16);

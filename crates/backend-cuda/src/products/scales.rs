@@ -1,7 +1,8 @@
 //! Scales and offsets of a matrix as the packed weight keeps them.
 
 use super::layout::{BLOCK, CodeFamily, PackedFormat, ScaleForm, TILE, fits_bf16, fits_f16};
-use forerun_base::{Format, Matrix, ScaleKind};
+use forerun_base::{Format, Matrix, MatrixParts, ScaleKind, on_threads, threads_for};
+use std::ops::Range;
 
 /// The scales and offsets of a matrix, by row and column.
 pub(super) struct MatrixScales<'a> {
@@ -28,33 +29,73 @@ impl<'a> MatrixScales<'a> {
         [number(self.matrix.scales()), offset]
     }
 
-    fn all(&self) -> impl Iterator<Item = f32> + '_ {
-        let (rows, cols) = (self.matrix.rows(), self.matrix.cols());
-        (0..rows).flat_map(move |row| {
-            (0..cols).step_by(self.group).flat_map(move |col| self.get(row, col))
-        })
+    /// The numbers of a row.
+    fn of_row(&self, row: usize) -> impl Iterator<Item = f32> + '_ {
+        (0..self.matrix.cols()).step_by(self.group).flat_map(move |col| self.get(row, col))
     }
 }
 
-/// The narrowest form that holds every scale and offset of `matrix` exactly.
-pub(super) fn form(matrix: &Matrix, kind: PackedFormat) -> ScaleForm {
-    let Some(scales) = MatrixScales::of(matrix) else { return ScaleForm::None };
-    if kind.family == CodeFamily::E4m3 && !kind.offset && kind.group == BLOCK {
-        let same = |tile: usize, col: usize| {
-            let first = scales.get(tile * TILE, col)[0].to_bits();
-            let rows = tile * TILE..matrix.rows().min((tile + 1) * TILE);
-            rows.into_iter().all(|row| scales.get(row, col)[0].to_bits() == first)
-        };
-        let mut tiles = 0..matrix.rows().div_ceil(TILE);
-        if tiles.all(|tile| (0..matrix.cols()).step_by(BLOCK).all(|col| same(tile, col))) {
-            return ScaleForm::Tile;
+/// Which narrow forms hold every scale and offset of some tiles exactly.
+#[derive(Clone, Copy)]
+struct Fitting {
+    tile: bool,
+    bf16: bool,
+    f16: bool,
+}
+
+impl Fitting {
+    const ALL: Self = Self { tile: true, bf16: true, f16: true };
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            tile: self.tile && other.tile,
+            bf16: self.bf16 && other.bf16,
+            f16: self.f16 && other.f16,
         }
     }
-    if scales.all().all(fits_bf16) {
-        ScaleForm::Bf16
-    } else if scales.all().all(fits_f16) {
-        ScaleForm::F16
-    } else {
-        ScaleForm::F32
+
+    fn is_none(self) -> bool {
+        !(self.tile || self.bf16 || self.f16)
+    }
+
+    /// Of the rows of one tile.
+    fn of(scales: &MatrixScales<'_>) -> Self {
+        let rows = 0..scales.matrix.rows();
+        let same = |col: usize| {
+            let first = scales.get(0, col)[0].to_bits();
+            rows.clone().all(|row| scales.get(row, col)[0].to_bits() == first)
+        };
+        let all = |fits: fn(f32) -> bool| rows.clone().all(|row| scales.of_row(row).all(fits));
+        let mut blocks = (0..scales.matrix.cols()).step_by(BLOCK);
+        Self { tile: blocks.all(same), bf16: all(fits_bf16), f16: all(fits_f16) }
+    }
+}
+
+/// The narrowest form that holds every scale and offset of `matrix` exactly. All cores look, a tile at a time.
+pub(super) fn form(matrix: &MatrixParts, kind: PackedFormat) -> ScaleForm {
+    let Format::Grouped { scale, .. } = matrix.format() else { return ScaleForm::None };
+    let by_tile = kind.family == CodeFamily::E4m3 && !kind.offset && kind.group == BLOCK;
+    if scale == ScaleKind::BF16 && !by_tile {
+        return ScaleForm::Bf16;
+    }
+    let tiles = matrix.rows().div_ceil(TILE);
+    let each = tiles.div_ceil(threads_for(matrix.bytes())).max(1);
+    let shares = (0..tiles).step_by(each).map(|first| first..tiles.min(first + each)).collect();
+    let fitting = on_threads(shares, |tiles: Range<usize>| {
+        let mut fitting = Fitting { tile: by_tile, ..Fitting::ALL };
+        for tile in tiles {
+            let rows = matrix.block(tile * TILE..matrix.rows().min((tile + 1) * TILE));
+            match MatrixScales::of(&rows) {
+                Some(scales) if !fitting.is_none() => fitting = fitting.and(Fitting::of(&scales)),
+                _ => break,
+            }
+        }
+        fitting
+    });
+    match fitting.into_iter().fold(Fitting { tile: by_tile, ..Fitting::ALL }, Fitting::and) {
+        Fitting { tile: true, .. } => ScaleForm::Tile,
+        Fitting { bf16: true, .. } => ScaleForm::Bf16,
+        Fitting { f16: true, .. } => ScaleForm::F16,
+        _ => ScaleForm::F32,
     }
 }

@@ -3,15 +3,12 @@
 use super::layout::{PackedLayout, TILE};
 use super::pack::pack;
 use crate::driver::{Address, Args, Driver, DriverError};
-use forerun_base::{Format, Matrix};
+use forerun_backend::STAGING;
+use forerun_base::{Format, MatrixParts, on_threads, threads_for};
 use std::ops::Range;
 
 /// Columns up to which a weight is kept as f32: its tiles would be mostly padding.
 const NARROW: usize = 16;
-/// Bytes that are packed before they are copied: the size of the staging memory on the host.
-const STAGED: usize = 256 << 20;
-/// Bytes below which starting threads costs more than it saves.
-const ALONE: usize = 1 << 20;
 
 /// A weight in device memory.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +28,9 @@ pub struct DeviceWeight {
 }
 
 impl DeviceWeight {
-    /// Uploads a matrix. Vectors and narrow matrices become f32, others are packed.
-    pub fn upload(driver: &mut dyn Driver, matrix: &Matrix) -> Result<Self, DriverError> {
+    /// Uploads a matrix a few tiles at a time and releases what was uploaded. Vectors and narrow matrices become f32,
+    /// others are packed.
+    pub fn upload(driver: &mut dyn Driver, matrix: &MatrixParts) -> Result<Self, DriverError> {
         let (rows, cols) = (matrix.rows(), matrix.cols());
         let layout = (rows > 1 && cols > NARROW).then(|| PackedLayout::of(matrix));
         let bytes = layout.map_or(rows * cols * 4, |layout| layout.bytes());
@@ -40,21 +38,22 @@ impl DeviceWeight {
         let weight = Self { rows, cols, format: matrix.format(), bytes, at, layout };
         let unit = layout.map_or(cols * 4, |layout| layout.tile_bytes());
         let units = layout.map_or(rows, |layout| layout.tiles());
-        let step = (STAGED / unit.max(1)).max(1);
+        let unit_rows = if layout.is_some() { TILE } else { 1 };
+        let step = (STAGING / unit.max(1)).max(1);
+        let mut staging = vec![0; step.min(units) * unit];
         for first in (0..units).step_by(step) {
             let range = first..units.min(first + step);
-            let part = match &layout {
-                Some(layout) => packed(matrix, layout, range),
-                None => plain(matrix, range),
-            };
+            let part = &mut staging[..range.len() * unit];
+            stage(matrix, layout, range.clone(), part);
             let to = at.offset((first * unit) as u64);
             // SAFETY: unit `i` begins at `i · unit`, and `units · unit` bytes were allocated.
-            let copied = unsafe { driver.copy_in(to, &part) };
+            let copied = unsafe { driver.copy_in(to, part) };
             if let Err(error) = copied {
                 // SAFETY: `at` was just allocated, and its address was given to nobody.
                 unsafe { driver.free(at)? };
                 return Err(error);
             }
+            matrix.release(range.start * unit_rows..rows.min(range.end * unit_rows));
         }
         Ok(weight)
     }
@@ -91,32 +90,24 @@ impl DeviceWeight {
     }
 }
 
-/// Tiles packed by all cores: a checkpoint has billions of numbers.
-fn packed(matrix: &Matrix, layout: &PackedLayout, tiles: Range<usize>) -> Vec<u8> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let each = tiles.len().div_ceil(cores).max(1);
-    if tiles.len() * layout.tile_bytes() < ALONE || each == tiles.len() {
-        return pack(matrix, layout, tiles);
-    }
-    let parts = tiles.clone().step_by(each).map(|first| first..tiles.end.min(first + each));
-    std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            parts.map(|part| scope.spawn(move || pack(matrix, layout, part))).collect();
-        let mut all = Vec::with_capacity(tiles.len() * layout.tile_bytes());
-        for thread in threads {
-            // A panic of a thread is resumed here.
-            all.append(&mut thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        all
-    })
+/// Fills `out` with tiles, or rows of f32 where there is no layout. All cores share the work: a checkpoint has billions of
+/// numbers.
+fn stage(matrix: &MatrixParts, layout: Option<PackedLayout>, units: Range<usize>, out: &mut [u8]) {
+    let each = units.len().div_ceil(threads_for(out.len())).max(1);
+    let unit = out.len().checked_div(units.len()).unwrap_or(0);
+    let parts = units.clone().step_by(each).map(|first| first..units.end.min(first + each));
+    let shares = parts.zip(out.chunks_mut((each * unit).max(1))).collect();
+    on_threads(shares, |(part, out): (Range<usize>, &mut [u8])| match &layout {
+        Some(layout) => pack(matrix, layout, part, out),
+        None => plain(matrix, part, out),
+    });
 }
 
-fn plain(matrix: &Matrix, rows: Range<usize>) -> Vec<u8> {
+fn plain(matrix: &MatrixParts, rows: Range<usize>, out: &mut [u8]) {
     let mut line = vec![0.0; matrix.cols()];
-    let mut out = Vec::with_capacity(rows.len() * matrix.cols() * 4);
-    for row in rows {
-        matrix.decode_row(row, &mut line);
-        out.extend(line.iter().flat_map(|v| v.to_le_bytes()));
+    for (row, out) in rows.zip(out.chunks_exact_mut((matrix.cols() * 4).max(1))) {
+        matrix.block(row..row + 1).decode_row(0, &mut line);
+        let words = out.as_chunks_mut::<4>().0.iter_mut().zip(&line);
+        words.for_each(|(to, value)| *to = value.to_le_bytes());
     }
-    out
 }

@@ -51,7 +51,7 @@ impl ProductStage {
 
     pub(crate) fn weight(&mut self, shape: [usize; 2], format: Format) -> (DeviceWeight, Matrix) {
         let matrix = random_matrix(&mut self.rng, shape, format).unwrap();
-        (DeviceWeight::upload(&mut self.driver, &matrix).unwrap(), matrix)
+        (DeviceWeight::upload(&mut self.driver, &matrix.clone().into()).unwrap(), matrix)
     }
 
     pub(crate) fn input(&mut self, x: &[f32], dim: usize) -> ProductInput {

@@ -1,7 +1,7 @@
 //! What any device must pass.
 //!
 //! [`cases`] is one table over every operation, weight format, cache type and awkward size. Each case
-//! is held to six things, all over the same data:
+//! is held to seven things, all over the same data:
 //!
 //! 1. **Reference**: the candidate's buffers are the reference's, within [`Tolerances`] for computed
 //!    numbers and bit for bit for copies, indices, inputs and the memory around every view.
@@ -13,7 +13,8 @@
 //!    channels at a time give the bits of the whole.
 //! 5. **Copies**: bytes of a buffer come to the host and go back unchanged, whatever the type of its
 //!    elements, and nothing around them moves. What a device puts aside is what was there at that point of the queue.
-//! 6. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
+//! 6. **Uploads**: a weight that is handed over in parts is the weight that it is as a whole.
+//! 7. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
 //!    nowhere are errors, and the device works afterwards.
 //!
 //! The table also drives benchmarks: a [`ConformCase`] can set a stage on any device and hand out its
@@ -30,6 +31,7 @@ mod refusals;
 mod rng;
 mod stage;
 mod stashes;
+mod uploads;
 
 pub use cases::{ConformCase, cases};
 pub use compare::Tolerances;
@@ -124,7 +126,7 @@ impl fmt::Display for ConformReport {
 }
 
 /// Runs everything. A device that runs out of room can be given one part at a time instead:
-/// [`check`] for each case, then [`check_commits`], [`check_copies`] and [`check_refusals`].
+/// [`check`] for each case, then [`check_commits`], [`check_copies`], [`check_uploads`] and [`check_refusals`].
 pub fn run(
     candidate: &mut dyn Backend,
     reference: &mut dyn Backend,
@@ -136,6 +138,7 @@ pub fn run(
     }
     report.merge(check_commits(candidate));
     report.merge(check_copies(candidate));
+    report.merge(check_uploads(candidate));
     report.merge(check_refusals(candidate));
     report
 }
@@ -186,6 +189,11 @@ pub fn check_copies(candidate: &mut dyn Backend) -> ConformReport {
     let mut report = copies::check(candidate);
     report.merge(stashes::check(candidate));
     report
+}
+
+/// Holds a candidate to taking weights in parts, in every format.
+pub fn check_uploads(candidate: &mut dyn Backend) -> ConformReport {
+    uploads::check(candidate)
 }
 
 /// Holds a candidate to refusing what makes no sense.

@@ -1,10 +1,46 @@
 //! The search for numbers that are none.
 
-use super::{Format, Matrix, SUPERBLOCK, ScaleKind, ScaleType};
+use super::{Format, Matrix, PIECE, SUPERBLOCK, ScaleKind, ScaleType};
 use crate::DType;
+use crate::parallel::find_first;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are searched at a time: a multiple of every element, and short enough to stay in cache.
-const PIECE: usize = 1 << 12;
+/// Remembers the first number that is none, whichever thread finds it. See [`MatrixParts`](super::MatrixParts).
+#[derive(Debug)]
+pub struct FiniteWatch {
+    /// The plane in the top bits, the row below; all ones when nothing was found.
+    first: AtomicU64,
+}
+
+/// Where the plane begins in [`FiniteWatch::first`].
+const PLANE_AT: u32 = 60;
+
+impl Default for FiniteWatch {
+    fn default() -> Self {
+        Self { first: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl FiniteWatch {
+    /// The first plane with such a number, and the first row in it, as [`Matrix::first_not_finite`] gives them.
+    pub fn found(&self) -> Option<(&'static str, usize)> {
+        let first = self.first.load(Ordering::Relaxed);
+        let plane = PLANES[(first >> PLANE_AT) as usize % PLANES.len()];
+        (first != u64::MAX).then_some((plane, (first & ((1 << PLANE_AT) - 1)) as usize))
+    }
+
+    /// Searches rows that are `first` and those after it of the whole.
+    pub(super) fn search(&self, rows: &Matrix, first: usize) {
+        if let Some((plane, row)) = rows.first_not_finite() {
+            let plane = PLANES.iter().position(|&name| name == plane).unwrap_or_default();
+            let key = (plane as u64) << PLANE_AT | (first + row) as u64;
+            self.first.fetch_min(key, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The planes in the order in which they are searched.
+const PLANES: [&str; 3] = ["values", "scales", "offsets"];
 
 impl Matrix {
     /// The first plane that holds NaN or an infinite number, and the row it is in. Codes are small integers, so
@@ -18,10 +54,10 @@ impl Matrix {
                     DType::BF16 => sixteen_bit(&self.codes, 0x7f80),
                     _ => words(&self.codes),
                 };
-                at.map(|at| ("values", row(&self.codes, at)))
+                at.map(|at| (PLANES[0], row(&self.codes, at)))
             }
             Format::Grouped { group, scale, .. } => {
-                let planes = [("scales", &self.scales), ("offsets", &self.offsets)];
+                let planes = [(PLANES[1], &self.scales), (PLANES[2], &self.offsets)];
                 planes.into_iter().find_map(|(name, plane)| {
                     let at = match scale {
                         ScaleKind::Float(ScaleType::F32) => words(plane),
@@ -36,8 +72,23 @@ impl Matrix {
     }
 }
 
+/// Where the first FP8 e4m3 code lies that is not a number.
+pub(super) fn first_e4m3_nan(bytes: &[u8]) -> Option<usize> {
+    let bad = |code: &u8| code & 0x7f == 0x7f;
+    for (i, piece) in bytes.chunks(PIECE).enumerate() {
+        if piece.iter().fold(0, |any, code| any | u8::from(bad(code))) != 0 {
+            return piece.iter().position(bad).map(|at| i * PIECE + at);
+        }
+    }
+    None
+}
+
 /// Where the first 16-bit float lies whose exponent, the bits of `mask`, is all ones.
 fn sixteen_bit(bytes: &[u8], mask: u16) -> Option<usize> {
+    find_first(bytes, PIECE, |share| sixteen_bit_in(share, mask))
+}
+
+fn sixteen_bit_in(bytes: &[u8], mask: u16) -> Option<usize> {
     let bad = |word: &[u8; 2]| u16::from_le_bytes(*word) & mask == mask;
     for (i, piece) in bytes.chunks(PIECE).enumerate() {
         let piece = piece.as_chunks::<2>().0;
@@ -51,6 +102,10 @@ fn sixteen_bit(bytes: &[u8], mask: u16) -> Option<usize> {
 
 /// The same of f32.
 fn words(bytes: &[u8]) -> Option<usize> {
+    find_first(bytes, PIECE, words_in)
+}
+
+fn words_in(bytes: &[u8]) -> Option<usize> {
     let bad = |word: &[u8; 4]| u32::from_le_bytes(*word) & 0x7f80_0000 == 0x7f80_0000;
     for (i, piece) in bytes.chunks(PIECE).enumerate() {
         let piece = piece.as_chunks::<4>().0;
@@ -64,7 +119,7 @@ fn words(bytes: &[u8]) -> Option<usize> {
 /// The same of the f16 that blocks of so many bytes begin with.
 fn nested(bytes: &[u8], block: usize) -> Option<usize> {
     let bad = |block: &[u8]| u16::from_le_bytes([block[0], block[1]]) & 0x7c00 == 0x7c00;
-    bytes.chunks_exact(block).position(bad).map(|at| at * block)
+    find_first(bytes, block, |share| share.chunks_exact(block).position(bad).map(|at| at * block))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `forerun bench`.
 
 use super::engine::at_least_one;
-use super::{DeviceArgs, DraftVocabularyArgs, EngineArgs, ModelArgs, SamplingArgs};
+use super::{DeviceArgs, DraftVocabularyArgs, EngineArgs, ModelArgs, SamplingArgs, SynthShapeArgs};
 use clap::Args;
 use forerun_bench::BenchArm;
 use std::path::PathBuf;
@@ -19,6 +19,8 @@ Examples:
   forerun bench --roofline --batch 16                the same, and of 16 sequences decoded together
   forerun bench ~/models/qwen3.5 --roofline --read 2048 --tokens 64 --csv roofline.csv
   forerun bench --long 131072 --tokens 32            a prompt of 128K tokens, and 32 after it
+  forerun bench synth:qwen3.5-9b --dtype fp8 --accept 0.86,0.74,0.6
+                                                     random weights in a published shape, and so many drafts taken
 
 Arms:
   plain            no drafts: the baseline of every gain
@@ -62,7 +64,8 @@ const ONLY_COMPARING: [&str; 16] = [
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
-    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache [default: the bundled model]
+    /// Model folder, .safetensors or .gguf file, OWNER/NAME in the hub's cache, or synth:NAME for random weights in a
+    /// published shape (see `forerun synth --help`) [default: the bundled model]
     #[arg(value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
 
@@ -126,13 +129,23 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "X")]
     pub(crate) min_gain: Option<f64>,
 
+    /// Take a share of the drafts at each place of a round, whatever the model says of them
+    ///
+    /// For models of random weights, which accept none: 0.86,0.74,0.6 takes the first draft of 86 % of the rounds, the
+    /// second of 74 %, the third of 60 % and no further one. No text is the model's then, so arms are not held to the
+    /// same tokens; every output says `scripted acceptance`.
+    #[arg(long, value_name = "SHARE,..", value_delimiter = ',')]
+    #[arg(conflicts_with_all = ["roofline", "long"])]
+    pub(crate) accept: Vec<f32>,
+
     /// Print one JSON object and nothing else on stdout
     ///
-    /// Keys: version, model, device, kv, tokens, reps, sampling, seed, arms, reading, cells (one per prompt, context
-    /// and batch, with its arms and the token ids all of them gave), worst (the lowest median gain of each arm),
-    /// measurements. With --roofline: version, model, device, kv, machine, phases (prompt, decode, verify, batch, each
-    /// with its operations), widths. With --long: version, model, device, kv, machine, prompt_tokens, pieces, decode,
-    /// memory.
+    /// Keys: version, model, device, kv, tokens, reps, sampling, seed, acceptance (measured or scripted),
+    /// scripted_acceptance (the shares of --accept), arms, reading, cells (one
+    /// per prompt, context and batch, with its arms and the token ids all of them gave), worst
+    /// (the lowest median gain of each arm), measurements. With --roofline: version, model, device, kv, machine,
+    /// phases (prompt, decode, verify, batch, each with its operations), widths. With --long: version, model, device, kv,
+    /// machine, prompt_tokens, pieces, decode, memory.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -147,6 +160,9 @@ pub(crate) struct BenchArgs {
     /// Draw a report of `--json` that was written before, instead of measuring
     #[arg(long, value_name = "FILE", requires = "svg")]
     pub(crate) from: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) synth: SynthShapeArgs,
 
     #[command(flatten)]
     pub(crate) model_options: ModelArgs,

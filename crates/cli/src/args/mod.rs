@@ -14,6 +14,7 @@ mod sampling;
 mod score;
 mod serve;
 mod speculation;
+mod synth;
 mod tokenize;
 mod verify;
 
@@ -31,6 +32,7 @@ pub(crate) use sampling::SamplingArgs;
 pub(crate) use score::ScoreArgs;
 pub(crate) use serve::{LogForm, LogLevel, ServeArgs};
 pub(crate) use speculation::{DraftVocabularyArgs, SpeculationArgs};
+pub(crate) use synth::{SynthArgs, SynthShapeArgs};
 pub(crate) use tokenize::TokenizeArgs;
 pub(crate) use verify::VerifyArgs;
 
@@ -48,6 +50,7 @@ Examples:
   forerun bench ~/models/qwen3.5            measure what drafting gains
   forerun verify ~/models/qwen3.5           prove that drafting changes nothing
   forerun quantize ~/models/qwen3.5 ~/models/qwen3.5-4bit --bits 4
+  forerun synth --like qwen3.5-9b out       random weights in a published shape, to measure
   forerun doctor                            what this machine has, and whether it computes correctly
 
 Exit status: 0 done, 1 error, 2 wrong usage, 130 cancelled.";
@@ -71,6 +74,7 @@ pub(crate) enum Command {
     Bench(Box<BenchArgs>),
     Verify(VerifyArgs),
     Quantize(QuantizeArgs),
+    Synth(SynthArgs),
     Doctor(DoctorArgs),
     Pull(PullArgs),
     Tokenize(TokenizeArgs),

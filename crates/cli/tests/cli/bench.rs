@@ -81,7 +81,7 @@ fn csv_has_a_line_per_measurement_on_stdout_or_in_a_file() {
     let words = [&words[..], &["--reps", "2", "--read", "9"]].concat();
     let piped = stdout(&forerun(&[&words[..], &["--csv", "-"]].concat()));
     let header = "version,device,model,prompt,prompt_tokens,context,batch,arm,rep,decode_tok_s,\
-                  prompt_tok_s,ttft_ms,tokens_per_round,accepted,drafted";
+                  prompt_tok_s,ttft_ms,tokens_per_round,accepted,drafted,acceptance";
     assert_eq!(piped.lines().next(), Some(header));
     assert_eq!(piped.lines().count(), 1 + 2 + 2 * 2 * 2, "header, readings, prompts x arms x reps");
     let folder = tempfile::tempdir().unwrap();
@@ -140,4 +140,77 @@ fn a_chart_is_drawn_while_measuring_or_from_a_report() {
     assert!(stderr(&other).contains("neither `cells`"), "{}", stderr(&other));
     let alone = forerun(&["bench", "--from", &at("report.json")]);
     assert_eq!(alone.status.code(), Some(2), "{}", stderr(&alone));
+}
+
+/// Random weights that are drawn in a moment.
+const DRAWN: [&str; 9] = [
+    "synth:qwen3.5-9b",
+    "--dtype",
+    "4bit",
+    "--layers",
+    "4",
+    "--narrow",
+    "16",
+    "--vocabulary",
+    "8192",
+];
+
+#[test]
+fn a_script_takes_drafts_in_place_of_the_model_and_every_output_says_so() {
+    let how = ["--ids", "5,6,7", "--tokens", "33", "--reps", "1", "--read", "9"];
+    let words = [&["bench"], &DRAWN[..], &how, &["--arms", "plain,3"]].concat();
+    let scripted = |rates: &str| json(&[&words[..], &["--accept", rates]].concat());
+    let all = scripted("1,1,1");
+    assert_eq!(all["acceptance"], "scripted");
+    assert_eq!(all["scripted_acceptance"], serde_json::json!([1.0, 1.0, 1.0]));
+    let [plain, three] = [0, 1].map(|arm| &all["cells"][0]["arms"][arm]);
+    assert_eq!(plain["tokens_per_round"], 1.0);
+    // The last round of an answer may be cut.
+    assert!(three["tokens_per_round"].as_f64().unwrap() > 3.5, "{three}");
+    let none = scripted("0");
+    assert_eq!(none["cells"][0]["arms"][1]["accepted"], 0);
+    let some = scripted("1,0.5");
+    let by_position = &some["cells"][0]["arms"][1]["acceptance_by_position"];
+    assert_eq!((&by_position[0], &by_position[2]), (&1.0.into(), &0.0.into()), "{some}");
+    let second = by_position[1].as_f64().unwrap();
+    assert!(second > 0.1 && second < 0.9, "{second}");
+    // Without a script a model of random weights judges its drafts itself.
+    let measured = json(&words);
+    assert_eq!(
+        (&measured["acceptance"], &measured["scripted_acceptance"]),
+        (&"measured".into(), &Value::Null)
+    );
+    let table = stdout(&forerun(&[&words[..], &["--accept", "0.9,0.5"]].concat()));
+    assert!(
+        table.contains("scripted acceptance 0.9, 0.5") && table.contains("random 4bit weights"),
+        "{table}"
+    );
+    assert!(!table.contains("the same tokens"), "{table}");
+    let csv = stdout(&forerun(&[&words[..], &["--accept", "0.9", "--csv", "-"]].concat()));
+    assert!(csv.lines().skip(1).all(|line| line.ends_with(",scripted")), "{csv}");
+    let folder = tempfile::tempdir().unwrap();
+    let chart = folder.path().join("speed.svg").display().to_string();
+    json(&[&words[..], &["--accept", "0.9", "--svg", &chart]].concat());
+    let chart = std::fs::read_to_string(&chart).unwrap();
+    assert!(chart.contains("scripted acceptance"), "{chart}");
+}
+
+#[test]
+fn a_script_is_for_benchmarks_alone_and_must_be_shares() {
+    for command in ["run", "serve", "score", "verify"] {
+        let refused = forerun(&[command, "--accept", "0.9"]);
+        assert_eq!(refused.status.code(), Some(2), "{command}: {}", stderr(&refused));
+    }
+    for (options, code, word) in [
+        (&["--accept", "0.5,0.6"][..], 1, "none larger than the one before it"),
+        (&["--accept", "1.5"], 1, "shares from 0 to 1"),
+        (&["--accept", "0.5", "--roofline"], 2, "cannot be used with"),
+        (&["--dtype", "fp8"], 1, "--dtype is about random weights: give synth:NAME"),
+        (&["synth:qwen"], 1, "qwen3.6-27b"),
+        (&["synth:qwen3.5-9b", "--layers", "99"], 1, "--layers 99"),
+    ] {
+        let refused = forerun(&[&["bench"], options].concat());
+        assert_eq!(refused.status.code(), Some(code), "{options:?}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains(word), "{options:?}: {}", stderr(&refused));
+    }
 }

@@ -21,4 +21,5 @@ mod running;
 mod sampling;
 mod scoring;
 mod serving;
+mod synth;
 mod verify;

@@ -415,7 +415,7 @@ fn quantize_writes_the_same_bytes_with_any_number_of_threads() {
 }
 
 /// Files that test options, with their text.
-const FILES: [(&str, &str); 16] = [
+const FILES: [(&str, &str); 17] = [
     ("options", include_str!("options.rs")),
     ("running", include_str!("running.rs")),
     ("forms", include_str!("forms.rs")),
@@ -429,13 +429,14 @@ const FILES: [(&str, &str); 16] = [
     ("roofline", include_str!("roofline.rs")),
     ("verify", include_str!("verify.rs")),
     ("quantizing", include_str!("quantizing.rs")),
+    ("synth", include_str!("synth.rs")),
     ("doctor", include_str!("doctor.rs")),
     ("pull", include_str!("pull.rs")),
     ("program", include_str!("program.rs")),
 ];
 
 /// Which files use each command's options on a model.
-const TESTED: [(&str, &[&str]); 10] = [
+const TESTED: [(&str, &[&str]); 11] = [
     ("run", &["options", "running", "forms", "program"]),
     ("serve", &["options", "serving"]),
     ("score", &["options", "scoring", "golden", "program"]),
@@ -443,6 +444,7 @@ const TESTED: [(&str, &[&str]); 10] = [
     ("bench", &["options", "bench", "roofline", "program"]),
     ("verify", &["options", "verify", "program"]),
     ("quantize", &["options", "quantizing", "program"]),
+    ("synth", &["synth", "program"]),
     ("doctor", &["doctor", "program"]),
     ("pull", &["pull", "program"]),
     ("tokenize", &["options", "formats", "program"]),

@@ -255,7 +255,7 @@ fn load_gated_query(
     let part = |half: usize| -> Vec<Range<usize>> {
         (0..heads).map(|h| (2 * h + half) * head_dim..(2 * h + half + 1) * head_dim).collect()
     };
-    let both = loader.checkpoint.matrix(path, [2 * heads * head_dim, hidden])?;
+    let both = loader.checkpoint.parts(path, &[2 * heads * head_dim, hidden])?;
     let biases = if bias {
         Some(loader.checkpoint.values(&format!("{path}.bias"), &[2 * heads * head_dim])?)
     } else {

@@ -181,10 +181,10 @@ impl Inputs {
         };
         let all = loader
             .checkpoint
-            .matrix(&format!("{path}.in_proj_qkvz"), [key_heads * wide, hidden])?;
+            .parts(&format!("{path}.in_proj_qkvz"), &[key_heads * wide, hidden])?;
         let gates = loader
             .checkpoint
-            .matrix(&format!("{path}.in_proj_ba"), [key_heads * narrow, hidden])?;
+            .parts(&format!("{path}.in_proj_ba"), &[key_heads * narrow, hidden])?;
         let (v_at, z_at) = (2 * dk, 2 * dk + ratio * dv);
         let mut qkv = part(wide, 0, dk);
         qkv.extend(part(wide, dk, dk));

@@ -52,7 +52,7 @@ impl GatedConv {
     ) -> Result<Self, ModelError> {
         let ShortConvSpec { channels, taps, bias } = *spec;
         let at = |name: &str| format!("{path}.{name}");
-        let both = loader.checkpoint.matrix(&at("in_proj"), [3 * channels, hidden])?;
+        let both = loader.checkpoint.parts(&at("in_proj"), &[3 * channels, hidden])?;
         let biases = match bias {
             true => Some(loader.checkpoint.values(&at("in_proj.bias"), &[3 * channels])?),
             false => None,

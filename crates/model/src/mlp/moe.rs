@@ -6,7 +6,7 @@ use crate::loader::Loader;
 use crate::{ModelError, MoeSpec};
 use forerun_backend::WeightId;
 use forerun_backend::op::{AddGated, ExpertRows, Experts, Linear, Router};
-use forerun_base::Matrix;
+use forerun_base::MatrixParts;
 
 /// Weights of one mixture.
 #[derive(Clone, Debug)]
@@ -134,10 +134,10 @@ impl Stacks {
         let whole = |weight, stride| ExpertRows { weight, first: 0, stride };
         let fused = format!("{path}.experts.gate_up_proj");
         if loader.checkpoint.has_matrix(&fused) {
-            let both = loader.checkpoint.stacked(&fused, [experts, 2 * ffn, hidden])?;
+            let both = loader.checkpoint.parts(&fused, &[experts, 2 * ffn, hidden])?;
             let weight = loader.upload(&fused, both)?;
             let name = format!("{path}.experts.down_proj");
-            let down = loader.checkpoint.stacked(&name, [experts, hidden, ffn])?;
+            let down = loader.checkpoint.parts(&name, &[experts, hidden, ffn])?;
             return Ok(Self {
                 gate: ExpertRows { weight, first: 0, stride: 2 * ffn },
                 up: ExpertRows { weight, first: ffn, stride: 2 * ffn },
@@ -149,20 +149,20 @@ impl Stacks {
             let stacks = stacks.map(|stack| format!("{path}.{stack}.{name}"));
             let found = stacks.iter().find(|path| loader.checkpoint.has_matrix(path));
             let label = found.unwrap_or(&stacks[0]).clone();
-            let matrix = if let Some(together) = found {
-                loader.checkpoint.stacked(together, [experts, rows, cols])?
+            let parts = if let Some(together) = found {
+                loader.checkpoint.parts(together, &[experts, rows, cols])?
             } else {
                 let one = |e: usize| {
-                    loader.checkpoint.matrix(&format!("{path}.experts.{e}.{name}"), [rows, cols])
+                    loader.checkpoint.parts(&format!("{path}.experts.{e}.{name}"), &[rows, cols])
                 };
-                let parts = (0..experts).map(one).collect::<Result<Vec<Matrix>, _>>()?;
-                Matrix::stack(&parts).ok_or_else(|| {
+                let parts = (0..experts).map(one).collect::<Result<Vec<MatrixParts>, _>>()?;
+                MatrixParts::stack(&parts).ok_or_else(|| {
                     ModelError::Layout(format!(
                         "{path}.experts: {name} differs in format by expert"
                     ))
                 })?
             };
-            Ok(whole(loader.upload(&label, matrix)?, rows))
+            Ok(whole(loader.upload(&label, parts)?, rows))
         };
         Ok(Self {
             gate: stack("gate_proj", [ffn, hidden])?,

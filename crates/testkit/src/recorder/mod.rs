@@ -33,7 +33,7 @@ use forerun_backend::{
     CutSizes, HostData, HostDataMut, Op, StashId, Ticket, View, WeightId, WeightInfo,
     bytes_of_views, for_each_operation, op,
 };
-use forerun_base::{Bytes, DType, Matrix};
+use forerun_base::{Bytes, DType, Matrix, MatrixParts};
 use paranoia::Snapshots;
 use queue::{Queued, QueuedCommand};
 use shadow::{Shadow, Shadows};
@@ -282,12 +282,15 @@ impl Backend for Recorder {
     }
 
     fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
+        self.upload_parts(label, &matrix.into())
+    }
+
+    fn upload_parts(&mut self, label: &str, parts: &MatrixParts) -> Result<WeightId, BackendError> {
         self.refuse_when_sealed("an upload", label)?;
-        let bytes = matrix.bytes() as u64;
-        let id = self.inner.upload(label, matrix)?;
+        let id = self.inner.upload_parts(label, parts)?;
         self.watch.count(|stats| {
             stats.uploads += 1;
-            stats.weight_bytes += bytes;
+            stats.weight_bytes += parts.bytes() as u64;
         });
         Ok(id)
     }

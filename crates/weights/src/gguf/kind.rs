@@ -13,6 +13,7 @@ use std::fmt;
 pub struct BlockType(u32);
 
 /// What is known about one type.
+#[derive(Debug)]
 pub(super) struct BlockTypeInfo {
     pub(super) id: u32,
     pub(super) name: &'static str,

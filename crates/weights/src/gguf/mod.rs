@@ -18,7 +18,7 @@ mod kind;
 mod metadata;
 pub(crate) mod set;
 
-pub use blocks::matrix;
+pub use blocks::parts;
 pub use error::GgufError;
 pub use header::{GgufHeader, GgufTensor, parse};
 pub use kind::BlockType;

@@ -8,15 +8,26 @@
 //! Codes are used where they lie. A scale per block of `weight_block_size` becomes a scale
 //! per row and group of columns; one per tensor, expert or row becomes one group per row.
 
-use super::{RowFactors, Target, f32_plane, widen};
+use super::scaled::{self, RowScales};
+use super::{RowFactors, Target, widen};
 use crate::{Checkpoint, Tensor, WeightsError};
-use forerun_base::{Bytes, Codes, Format, Matrix, ScaleKind};
+use forerun_base::{Codes, Format, MatrixParts, ScaleKind};
 
 pub(super) fn read(
     checkpoint: &Checkpoint,
     target: Target<'_>,
     weight: &Tensor,
-) -> Result<Matrix, WeightsError> {
+) -> Result<MatrixParts, WeightsError> {
+    let (format, scales) = layout(checkpoint, target, weight)?;
+    scaled::parts(target, weight, format, scales)
+}
+
+/// The format, and the scales of a row.
+pub(super) fn layout(
+    checkpoint: &Checkpoint,
+    target: Target<'_>,
+    weight: &Tensor,
+) -> Result<(Format, RowScales), WeightsError> {
     weight.check_shape(target.shape)?;
     let names = ["_scale_inv", "_scale"].map(|suffix| format!("{}{suffix}", weight.name));
     let Some(name) = names.iter().find(|name| checkpoint.contains(name)) else {
@@ -27,26 +38,26 @@ pub(super) fn read(
     let (group, scales) = expand(&scale, target, block)?;
     let format =
         Format::Grouped { codes: Codes::E4m3, group, scale: ScaleKind::F32, offset: false };
-    target.build(weight, format, [weight.bytes.clone(), scales, Vec::new().into()])
+    Ok((format, scales))
 }
 
-/// The columns that share a scale and one scale per row and group.
+/// The columns that share a scale, and the scales of a row.
 fn expand(
     scale: &Tensor,
     target: Target<'_>,
     [block_rows, block_cols]: [usize; 2],
-) -> Result<(usize, Bytes), WeightsError> {
+) -> Result<(usize, RowScales), WeightsError> {
     let (lead, cols) = (target.lead(), target.cols());
     let (&rows, experts) = lead.split_last().expect("a target has rows");
     let (down, across) = (rows.div_ceil(block_rows), cols.div_ceil(block_cols));
     let blocks = [experts, &[down, across]].concat();
     if scale.shape == blocks {
         let values = widen(scale)?;
-        let lines = (0..target.rows()).flat_map(|row| {
+        let of_row = move |row: usize, out: &mut Vec<u8>| {
             let line = (row / rows * down + row % rows / block_rows) * across;
-            values[line..line + across].iter().copied()
-        });
-        return Ok((block_cols, f32_plane(lines)));
+            out.extend(values[line..line + across].iter().flat_map(|v| v.to_le_bytes()));
+        };
+        return Ok((block_cols, Box::new(of_row)));
     }
     let Some(factors) = RowFactors::read(scale, target)? else {
         return Err(scale.fault(format!(
@@ -55,5 +66,6 @@ fn expand(
         )));
     };
     let whole_row = cols.next_multiple_of(16).max(16);
-    Ok((whole_row, f32_plane((0..target.rows()).map(|row| factors.of_row(row)))))
+    let of_row = move |row, out: &mut Vec<u8>| out.extend(factors.of_row(row).to_le_bytes());
+    Ok((whole_row, Box::new(of_row)))
 }

@@ -14,10 +14,13 @@
 //!
 //! Bits, group and mode follow from the shapes; the config must agree where it speaks.
 
-use super::{RowFactors, Target, f32_plane, scale_type};
+use super::scaled::{self, RowScales};
+use super::{RowFactors, Target, scale_type};
 use crate::config::{Declared, Mode, Scheme};
 use crate::{Checkpoint, Tensor, WeightsError};
-use forerun_base::{Bytes, Codes, DType, Format, Matrix, ScaleKind, e4m3_to_f32, f32_to_bf16};
+use forerun_base::{
+    Bytes, Codes, DType, Format, MatrixParts, ScaleKind, e4m3_to_f32, f32_to_bf16, find_first,
+};
 
 /// Twice the sixteen E2M1 values. Minus zero is zero.
 pub(crate) const DOUBLED_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
@@ -27,9 +30,8 @@ pub(super) fn read(
     target: Target<'_>,
     weight: &Tensor,
     scales: &Tensor,
-) -> Result<Matrix, WeightsError> {
-    let scheme = infer(target, weight, scales)?;
-    check_config(checkpoint, target, weight, scheme)?;
+) -> Result<MatrixParts, WeightsError> {
+    let scheme = scheme(checkpoint, target, weight, scales)?;
     let part = |name: &str| format!("{}.{name}", target.path);
     let biases = part("biases");
     if scheme.mode == Mode::Affine {
@@ -48,27 +50,45 @@ pub(super) fn read(
         Mode::Mxfp8 => (Codes::E4m3, 1.0),
         _ => (Codes::Table { values: DOUBLED_E2M1 }, 0.5),
     };
-    let values = byte_scales(scales, scheme.mode, factor)?;
-    let (scale, plane) = match global {
-        None => (ScaleKind::BF16, bf16_plane(&values)),
-        Some(global) => (ScaleKind::F32, times_global(&values, &global, target)?),
-    };
+    let table = scale_values(scales, scheme.mode, factor)?;
+    let (scale, of_row) = row_scales(target, scheme, scales, table, global)?;
     let format = Format::Grouped { codes, group: scheme.group, scale, offset: false };
-    target.build(weight, format, [weight.bytes.clone(), plane, Vec::new().into()])
+    scaled::parts(target, weight, format, of_row)
 }
 
-fn affine(
+/// How a weight is packed, as its shapes and the config say.
+pub(super) fn scheme(
+    checkpoint: &Checkpoint,
     target: Target<'_>,
+    weight: &Tensor,
+    scales: &Tensor,
+) -> Result<Scheme, WeightsError> {
+    let scheme = infer(target, weight, scales)?;
+    check_config(checkpoint, target, weight, scheme)?;
+    Ok(scheme)
+}
+
+/// The format of affine codes.
+pub(super) fn affine_format(
     scheme: Scheme,
-    [weight, scales, biases]: [&Tensor; 3],
-) -> Result<Matrix, WeightsError> {
+    scales: &Tensor,
+    biases: &Tensor,
+) -> Result<Format, WeightsError> {
     biases.check_shape(&scales.shape)?;
     let scale = ScaleKind::Float(scale_type(scales)?);
     if biases.dtype != scales.dtype {
         return Err(biases.fault(format!("{} beside scales of {}", biases.dtype, scales.dtype)));
     }
     let codes = Codes::Uint { bits: scheme.bits as u8 };
-    let format = Format::Grouped { codes, group: scheme.group, scale, offset: true };
+    Ok(Format::Grouped { codes, group: scheme.group, scale, offset: true })
+}
+
+fn affine(
+    target: Target<'_>,
+    scheme: Scheme,
+    [weight, scales, biases]: [&Tensor; 3],
+) -> Result<MatrixParts, WeightsError> {
+    let format = affine_format(scheme, scales, biases)?;
     target.build(weight, format, [&weight.bytes, &scales.bytes, &biases.bytes].map(Bytes::clone))
 }
 
@@ -144,18 +164,50 @@ fn check_config(
     }
 }
 
-/// Byte scales as numbers times `factor`, a power of two.
-fn byte_scales(scales: &Tensor, mode: Mode, factor: f32) -> Result<Vec<f32>, WeightsError> {
+/// What byte scales stand for, times `factor`, a power of two.
+fn scale_values(scales: &Tensor, mode: Mode, factor: f32) -> Result<[f32; 256], WeightsError> {
     let decode = if mode == Mode::Nvfp4 { e4m3_to_f32 } else { e8m0_to_f32 };
     let mut table = [0.0; 256];
     for (code, value) in (0..=u8::MAX).zip(&mut table) {
         *value = decode(code) * factor;
     }
-    let values: Vec<f32> = scales.bytes.iter().map(|&code| table[usize::from(code)]).collect();
-    if values.iter().any(|value| value.is_nan()) {
+    let bad = |share: &[u8]| share.iter().position(|&code| table[usize::from(code)].is_nan());
+    if find_first(&scales.bytes, 1, bad).is_some() {
         return Err(scales.fault("holds scales that are not numbers"));
     }
-    Ok(values)
+    Ok(table)
+}
+
+/// The scales of a row as bf16, or, where there is a `global_scale`, times that and as f32.
+fn row_scales(
+    target: Target<'_>,
+    scheme: Scheme,
+    scales: &Tensor,
+    table: [f32; 256],
+    global: Option<Tensor>,
+) -> Result<(ScaleKind, RowScales), WeightsError> {
+    let (bytes, groups) = (scales.bytes.clone(), target.cols() / scheme.group);
+    let values = move |row: usize| {
+        let line = bytes.slice(row * groups..(row + 1) * groups).expect("shapes were compared");
+        (0..groups).map(move |i| table[usize::from(line[i])])
+    };
+    let Some(global) = global else {
+        let of_row = move |row, out: &mut Vec<u8>| {
+            out.extend(values(row).flat_map(|v| f32_to_bf16(v).to_le_bytes()));
+        };
+        return Ok((ScaleKind::BF16, Box::new(of_row)));
+    };
+    let Some(factors) = RowFactors::read(&global, target)? else {
+        return Err(global.fault(format!(
+            "shape {:?} scales neither the tensor nor the leading axes {:?}",
+            global.shape,
+            target.lead()
+        )));
+    };
+    let of_row = move |row, out: &mut Vec<u8>| {
+        out.extend(values(row).flat_map(|v| (v * factors.of_row(row)).to_le_bytes()));
+    };
+    Ok((ScaleKind::F32, Box::new(of_row)))
 }
 
 /// Decodes E8M0, a bare exponent: `2^(code - 127)`; 255 is NaN.
@@ -165,26 +217,6 @@ fn e8m0_to_f32(code: u8) -> f32 {
         255 => f32::NAN,
         exponent => f32::from_bits(u32::from(exponent) << 23),
     }
-}
-
-fn bf16_plane(values: &[f32]) -> Bytes {
-    values.iter().flat_map(|&v| f32_to_bf16(v).to_le_bytes()).collect::<Vec<u8>>().into()
-}
-
-fn times_global(
-    values: &[f32],
-    global: &Tensor,
-    target: Target<'_>,
-) -> Result<Bytes, WeightsError> {
-    let Some(factors) = RowFactors::read(global, target)? else {
-        return Err(global.fault(format!(
-            "shape {:?} scales neither the tensor nor the leading axes {:?}",
-            global.shape,
-            target.lead()
-        )));
-    };
-    let groups = values.len() / target.rows().max(1);
-    Ok(f32_plane(values.iter().enumerate().map(|(i, v)| v * factors.of_row(i / groups.max(1)))))
 }
 
 #[cfg(test)]

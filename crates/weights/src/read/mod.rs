@@ -4,30 +4,41 @@
 //! together: `[rows, cols]` for a module, `[experts, rows, cols]` for a stack.
 
 mod fp8;
+mod made;
 mod mlx;
+mod scaled;
 
 pub(crate) use mlx::DOUBLED_E2M1;
 
 use crate::tensor::TensorLookup;
 use crate::{Checkpoint, Tensor, WeightsError};
-use forerun_base::{Bytes, DType, Format, Matrix, ScaleType};
+use forerun_base::{Bytes, DType, Format, Matrix, MatrixParts, ScaleType};
 
 /// The weight of module `path`, shape checked.
-pub(crate) fn matrix(
+pub(crate) fn parts(
     checkpoint: &Checkpoint,
     path: &str,
     shape: &[usize],
-) -> Result<Matrix, WeightsError> {
+) -> Result<MatrixParts, WeightsError> {
     let dotted = format!("{path}.weight");
     let bare = !checkpoint.contains(&dotted) && checkpoint.contains(path);
-    let weight = match checkpoint.read(if bare { path } else { &dotted })? {
+    let name = if bare { path } else { &dotted };
+    let target = Target { path, shape };
+    if let Some(source) = checkpoint.source() {
+        return made::read(checkpoint, target, name, source);
+    }
+    let stored = checkpoint.bytes_of(name)?;
+    if let Some(selected) = stored.selected_rows() {
+        stored.origin.check_shape(stored.shape, shape)?;
+        return Ok(selected);
+    }
+    let weight = match checkpoint.read(name)? {
         TensorLookup::Plain(tensor) => tensor,
         TensorLookup::Blocks(blocks) => {
             blocks.origin.check_shape(blocks.shape, shape)?;
-            return blocks.matrix();
+            return blocks.parts();
         }
     };
-    let target = Target { path, shape };
     let scales = format!("{path}.scales");
     if checkpoint.contains(&scales) {
         return mlx::read(checkpoint, target, &weight, &checkpoint.tensor(&scales)?);
@@ -76,8 +87,9 @@ impl<'a> Target<'a> {
         weight: &Tensor,
         format: Format,
         planes: [Bytes; 3],
-    ) -> Result<Matrix, WeightsError> {
+    ) -> Result<MatrixParts, WeightsError> {
         Matrix::new([self.rows(), self.cols()], format, planes)
+            .map(MatrixParts::from)
             .map_err(|why| weight.fault(why.to_string()))
     }
 }
@@ -128,9 +140,4 @@ impl RowFactors {
 fn without_trailing_ones(shape: &[usize]) -> &[usize] {
     let kept = shape.iter().rposition(|&n| n != 1).map_or(0, |last| last + 1);
     &shape[..kept]
-}
-
-/// F32 numbers as a plane.
-fn f32_plane(values: impl Iterator<Item = f32>) -> Bytes {
-    values.flat_map(f32::to_le_bytes).collect::<Vec<u8>>().into()
 }

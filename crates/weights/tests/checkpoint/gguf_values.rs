@@ -68,7 +68,8 @@ fn large_tensors_repack_like_small_ones() {
         let (packed, values) = vector(block);
         let bytes: Vec<u8> = packed.iter().copied().cycle().take(packed.len() / 3 * ROWS).collect();
         assert!(bytes.len() > 1 << 20);
-        let matrix = forerun_weights::gguf::matrix(block, [ROWS, 512], &bytes).unwrap();
+        let parts = forerun_weights::gguf::parts(block, [ROWS, 512], bytes.into()).unwrap();
+        let matrix = parts.whole();
         let mut row = [0.0; 512];
         for number in 0..ROWS {
             matrix.decode_row(number, &mut row);
@@ -136,7 +137,8 @@ fn blocks_are_no_plain_tensor_and_shapes_must_agree() {
 fn blocks_that_do_not_fill_their_shape_are_refused() {
     for block in BlockType::readable() {
         let [values, bytes] = block.block().unwrap();
-        let matrix = |shape, count| forerun_weights::gguf::matrix(block, shape, &vec![0; count]);
+        let matrix =
+            |shape, count| forerun_weights::gguf::parts(block, shape, vec![0; count].into());
         assert!(matrix([2, values], 2 * bytes).is_ok(), "{block}");
         for (shape, count) in [
             ([2, values], 2 * bytes - 1),

@@ -52,7 +52,8 @@ fn gemv_with_wide_limbs_is_close_and_batch_invariant() {
             let mut rng = Rng::named("wide limbs");
             let matrix = random_matrix(&mut rng, [n, k], format).expect("a format");
             let x = rng.values(rows * k);
-            let mut weight = PackedWeight::keep(&mut ctx, &matrix).expect("integers");
+            let mut weight =
+                PackedWeight::keep(&mut ctx, &matrix.clone().into()).expect("integers");
             let Multiplier::Int8(units, _) = weight.by else { unreachable!("integers") };
             let short = products(&weight, &x, 1);
             let long = units.layout_with_amx(format, k).expect("integers");
@@ -87,7 +88,9 @@ fn dot_products_of_ymm_registers_have_the_bits_of_zmm_ones() {
         let mut rng = Rng::named("half vectors");
         let matrix = random_matrix(&mut rng, [n, k], format).expect("a format");
         let x = rng.values(rows * k);
-        let Some(mut weight) = PackedWeight::keep(&mut ctx, &matrix) else { continue };
+        let Some(mut weight) = PackedWeight::keep(&mut ctx, &matrix.clone().into()) else {
+            continue;
+        };
         let expected = products(&weight, &x, 1);
         weight.by = Multiplier::Int8(half, half.layout(format, k).expect("integers"));
         for together in [1, 2, 3, 4, 7] {

@@ -3,7 +3,7 @@
 //! # Layout
 //! A row is an integral number of blocks, and the codes of a block fill whole bytes of the
 //! canonical stream. So each plane of a matrix is the planes of its blocks one after the other,
-//! and blocks are repacked independently, in parallel when there are many.
+//! and rows are repacked independently, when a device asks for them.
 
 mod bits;
 pub(super) mod legacy;
@@ -12,10 +12,10 @@ pub(super) mod table;
 
 use super::BlockType;
 use super::kind::BlockTypeInfo;
-use forerun_base::{Bytes, Codes, Format, Matrix, ScaleKind};
+use forerun_base::{Bytes, Codes, Format, Matrix, MatrixParts, RowSource, ScaleKind};
+use std::ops::Range;
+use std::sync::Arc;
 
-/// Packed bytes from which on several threads repack.
-const PARALLEL_BYTES: usize = 1 << 20;
 /// The most values in a block.
 const MAX_VALUES: usize = 256;
 
@@ -40,7 +40,7 @@ pub(super) trait BlockFormat {
 }
 
 /// How many blocks are repacked.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct BlockRepack {
     pub(super) format: Format,
     run: fn(&[u8], PlanesMut<'_>),
@@ -59,12 +59,12 @@ pub(super) const fn packed<B: BlockFormat>(id: u32, name: &'static str) -> Block
 #[error("{0}")]
 pub struct BlockError(String);
 
-/// A matrix from the blocks of its rows.
-pub fn matrix(
+/// A matrix from the blocks of its rows, which are repacked when they are asked for.
+pub fn parts(
     block: BlockType,
     [rows, cols]: [usize; 2],
-    bytes: &[u8],
-) -> Result<Matrix, BlockError> {
+    bytes: Bytes,
+) -> Result<MatrixParts, BlockError> {
     let Some((kind, repack)) = block.kind().and_then(|kind| Some((kind, kind.repack?))) else {
         return Err(BlockError(format!(
             "{block} cannot be decoded; readable are F32, F16, BF16 and {}",
@@ -77,15 +77,50 @@ pub fn matrix(
             kind.values
         )));
     }
-    let blocks = (cols / kind.values).checked_mul(rows);
-    let Some(blocks) = blocks.filter(|&n| n.checked_mul(kind.bytes) == Some(bytes.len())) else {
+    let row_bytes = (cols / kind.values).checked_mul(kind.bytes);
+    let Some(row_bytes) = row_bytes.filter(|n| n.checked_mul(rows) == Some(bytes.len())) else {
         return Err(BlockError(format!(
             "{} bytes for a shape of [{rows}, {cols}] of {block}",
             bytes.len()
         )));
     };
-    let planes = repack.planes(kind, blocks, bytes);
-    Matrix::new([rows, cols], repack.format, planes).map_err(|why| BlockError(why.to_string()))
+    let source = BlockRows { repack, shape: [rows, cols], row_bytes, bytes };
+    MatrixParts::made(Arc::new(source)).map_err(|why| BlockError(why.to_string()))
+}
+
+/// Rows of blocks.
+#[derive(Debug)]
+struct BlockRows {
+    repack: BlockRepack,
+    shape: [usize; 2],
+    row_bytes: usize,
+    bytes: Bytes,
+}
+
+impl RowSource for BlockRows {
+    fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
+    fn format(&self) -> Format {
+        self.repack.format
+    }
+
+    fn make(&self, rows: Range<usize>) -> Matrix {
+        let input = &self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes];
+        let (count, cols) = (rows.len(), self.shape[1]);
+        let mut planes = self.repack.format.plane_bytes(cols).map(|each| vec![0; count * each]);
+        let [codes, scales, offsets] = &mut planes;
+        (self.repack.run)(input, PlanesMut { codes, scales, offsets });
+        let planes = planes.map(Bytes::from);
+        Matrix::new([count, cols], self.repack.format, planes)
+            .expect("planes are as long as the format says, and no block has FP8 codes")
+    }
+
+    fn release(&self, rows: Range<usize>) {
+        let part = self.bytes.slice(rows.start * self.row_bytes..rows.end * self.row_bytes);
+        part.iter().for_each(Bytes::release);
+    }
 }
 
 /// Bytes that one block fills in the planes of codes, scales and offsets.
@@ -114,34 +149,6 @@ struct PlanesMut<'a> {
     codes: &'a mut [u8],
     scales: &'a mut [u8],
     offsets: &'a mut [u8],
-}
-
-impl BlockRepack {
-    fn planes(self, kind: &BlockTypeInfo, blocks: usize, bytes: &[u8]) -> [Bytes; 3] {
-        let sizes = PlaneSizes::new(self.format, kind.values);
-        let mut all = [sizes.codes, sizes.scales, sizes.offsets].map(|size| vec![0; blocks * size]);
-        let [codes, scales, offsets] = &mut all;
-        let mut rest = PlanesMut { codes, scales, offsets };
-        let workers = match bytes.len() {
-            PARALLEL_BYTES.. => std::thread::available_parallelism().map_or(1, usize::from),
-            _ => 1,
-        };
-        let share = blocks.div_ceil(workers).max(1);
-        let shares = bytes.chunks(share * kind.bytes).map(|input| {
-            let count = input.len() / kind.bytes;
-            (input, rest.split_off(sizes, count))
-        });
-        if workers == 1 {
-            shares.for_each(|(input, planes)| (self.run)(input, planes));
-        } else {
-            std::thread::scope(|scope| {
-                for (input, planes) in shares {
-                    scope.spawn(move || (self.run)(input, planes));
-                }
-            });
-        }
-        all.map(Bytes::from)
-    }
 }
 
 impl<'a> PlanesMut<'a> {
