@@ -37,9 +37,13 @@ fn in_cache(model: &ModelName, part: RepoPart) -> Result<PathBuf, HubError> {
     Ok(hub.plan(&ask, &mut Unwatched)?.path())
 }
 
-/// The name, where a model is given by name: what is no path and can be one.
+/// The name, where a model is given by name: what is no path and can be one. A missing file of weights is a missing file
+/// and no name.
 pub(crate) fn name_of(given: &Path) -> Option<ModelName> {
-    if given.exists() { None } else { given.to_str()?.parse().ok() }
+    let weights =
+        given.extension().is_some_and(|ending| ending == "gguf" || ending == "safetensors");
+    let name: ModelName = given.to_str()?.parse().ok()?;
+    (!given.exists() && (name.file.is_some() || !weights)).then_some(name)
 }
 
 /// The hub's variables from the environment.

@@ -35,12 +35,11 @@ mod tokenize;
 mod verify;
 
 use args::{Cli, Command};
-use clap::Parser;
 use exit::Outcome;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    exit::code(dispatch(Cli::parse()))
+    exit::code(dispatch(args::typed()))
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {

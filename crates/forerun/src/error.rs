@@ -11,7 +11,7 @@ use forerun_text::TextError;
 #[non_exhaustive]
 pub enum Error {
     /// The checkpoint cannot be read, or describes a network that is not supported.
-    #[error("{path}: {cause}")]
+    #[error("{}", named(path, cause))]
     Open {
         /// The model as it was given.
         path: String,
@@ -19,7 +19,7 @@ pub enum Error {
         cause: ModelError,
     },
     /// The drafter does not fit the model.
-    #[error("drafter {path}: {cause}")]
+    #[error("drafter {}", named(path, cause))]
     Drafter {
         /// The drafter as it was given.
         path: String,
@@ -97,6 +97,17 @@ pub struct TemplateError {
     pub path: String,
     /// What is wrong with it.
     pub cause: String,
+}
+
+/// What is wrong with a model, under the name it was given by; said once where the cause begins with that name itself.
+fn named(given: &str, cause: &ModelError) -> String {
+    let text = cause.to_string();
+    match text.split_once(": ") {
+        Some((place, rest)) if given.split(' ').next_back() == Some(place) => {
+            format!("{given}: {rest}")
+        }
+        _ => format!("{given}: {text}"),
+    }
 }
 
 fn mebibytes(bytes: u64) -> String {

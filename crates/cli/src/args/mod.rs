@@ -34,7 +34,9 @@ pub(crate) use speculation::{DraftVocabularyArgs, SpeculationArgs};
 pub(crate) use tokenize::TokenizeArgs;
 pub(crate) use verify::VerifyArgs;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,4 +76,32 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     Pull(PullArgs),
     Tokenize(TokenizeArgs),
+}
+
+/// What was typed; where that has no meaning, the program ends here and says why.
+pub(crate) fn typed() -> Cli {
+    parse(std::env::args_os()).unwrap_or_else(|error| error.exit())
+}
+
+/// The meaning of words, the first of which is the program's name.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(words).map_err(without_false_tip)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Every command with its options. A negative number is a value, of which the option says what is wrong with it; it is
+/// never taken for an option of that name.
+pub(crate) fn command() -> clap::Command {
+    let takes_values = |arg: &Arg| arg.get_action().takes_values();
+    let signed = |arg: Arg| if takes_values(&arg) { arg.allow_negative_numbers(true) } else { arg };
+    Cli::command().mut_subcommands(|command| command.mut_args(signed))
+}
+
+/// An unknown option without the advice to pass it as a value: nearly always it is misspelt.
+fn without_false_tip(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument {
+        error.remove(ContextKind::Suggested);
+    }
+    error
 }

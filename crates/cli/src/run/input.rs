@@ -1,8 +1,9 @@
 //! Which model and which prompt were meant.
 
 use crate::args::RunArgs;
+use crate::exit::usage;
 use crate::{bundled, hub_model, ids, stdin};
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use forerun_base::Token;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -25,10 +26,10 @@ pub(super) enum Prompt {
 
 impl Input {
     pub(super) fn from_args(args: &RunArgs) -> anyhow::Result<Self> {
-        let (model, text) = sort_out(args)?;
+        let (model, text) = sort_out(args).map_err(usage)?;
         let prompt = match (&args.ids, text) {
             (Some(ids), None) => Prompt::Ids(ids::read(ids)?),
-            (Some(_), Some(_)) => bail!("give a prompt or --ids, not both"),
+            (Some(_), Some(_)) => return Err(usage(anyhow!("give a prompt or --ids, not both"))),
             (None, Some(text)) if text == "-" => Prompt::Text(stdin::read()?),
             (None, Some(text)) => Prompt::Text(text),
             (None, None) if io::stdin().is_terminal() => Prompt::Chat,
@@ -56,6 +57,12 @@ fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)>
         (Some(_), Some(_), Some(_)) => bail!("give the model as MODEL or as --model, not both"),
         (Some(model), prompt, None) => Ok((Some(model), only_one_prompt(prompt)?)),
         (None, Some(model), Some(prompt)) => {
+            if !is_model(Path::new(&model)) && !looks_like_path(&model) {
+                bail!(
+                    "`{model}` is not a model; a prompt of several words goes in quotes:\n  \
+                     forerun run \"{model} {prompt}\""
+                );
+            }
             Ok((Some(model.into()), only_one_prompt(Some(prompt))?))
         }
         // The prompt is given elsewhere, so this one is the model.
@@ -84,12 +91,13 @@ fn looks_like_path(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use clap::Parser;
+    use crate::args::{self, Command};
+    use std::ffi::OsString;
 
     fn sorted(words: &[&str]) -> Result<(Option<PathBuf>, Option<String>), String> {
         let words = ["forerun", "run"].iter().chain(words);
-        let Some(Command::Run(args)) = Cli::try_parse_from(words).unwrap().command else {
+        let Some(Command::Run(args)) = args::parse(words.map(OsString::from)).unwrap().command
+        else {
             panic!("not a run")
         };
         sort_out(&args).map_err(|e| e.to_string())
@@ -109,7 +117,9 @@ mod tests {
     #[test]
     fn options_settle_what_a_word_means() {
         let hello = || Some("Hello".to_owned());
-        assert_eq!(sorted(&["m", "Hello"]), Ok((Some("m".into()), hello())));
+        assert_eq!(sorted(&["o/m", "Hello"]), Ok((Some("o/m".into()), hello())));
+        assert!(sorted(&["hi", "there"]).unwrap_err().contains("forerun run \"hi there\""));
+        assert_eq!(sorted(&["-5"]), Ok((None, Some("-5".into()))));
         assert_eq!(sorted(&["--model", "m", "Hello"]), Ok((Some("m".into()), hello())));
         assert_eq!(sorted(&["m", "--prompt", "Hello"]), Ok((Some("m".into()), hello())));
         assert_eq!(sorted(&["m", "--ids", "1"]), Ok((Some("m".into()), None)));

@@ -9,10 +9,11 @@ use crate::exit::Outcome;
 use crate::load::Source;
 use crate::report::bytes_text;
 use crate::{bundled, sizing, terminal};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use forerun_engine::{CacheSettings, DiskSettings, Settings as EngineSettings};
 use forerun_server::{ServedModel, Server, Settings};
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     let args = config::with_file(args)?;
     log::start(args.log, args.log_level);
     let settings = settings(&args)?;
+    check_free(settings.address)?;
     let path = match args.positional.as_ref().or(args.model.as_ref()) {
         Some(path) => path.clone(),
         None => bundled::find()?,
@@ -51,6 +53,22 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Refuses an address that cannot be listened at before weights are read, which may take minutes.
+fn check_free(address: SocketAddr) -> anyhow::Result<()> {
+    let Err(error) = TcpListener::bind(address) else { return Ok(()) };
+    let advice = match error.kind() {
+        ErrorKind::AddrInUse => {
+            "another program listens there; --port N takes another port, --port 0 any free one"
+        }
+        ErrorKind::AddrNotAvailable => {
+            "this machine has no such address; --host 0.0.0.0 listens at all it has"
+        }
+        ErrorKind::PermissionDenied => "ports below 1024 need rights; --port N takes another",
+        _ => return Err(anyhow!(error).context(format!("cannot listen at {address}"))),
+    };
+    Err(anyhow!("cannot listen at {address}: {error}; {advice}"))
+}
+
 fn mebibytes(count: u32) -> u64 {
     u64::from(count) << 20
 }
@@ -61,6 +79,7 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
         api_keys: keys::api(args)?,
         admin_keys: keys::admin(args)?,
         hosts: args.allow_host.clone(),
+        origins: args.allow_origin.clone(),
         share_cache: args.share_cache,
         queue: args.queue,
         body_bytes: args.max_body << 20,

@@ -353,7 +353,11 @@ fn a_server_takes_what_bounds_and_opens_it() {
     std::fs::write(&keys, "secret\n").unwrap();
     let keys = keys.display().to_string();
     let options = ["--admin-key-file", &keys, "--allow-host", "name.example", "--share-cache"];
-    let server = Serving::start(&[&options[..], &["--strict", "--parse-special"]].concat());
+    let reach = ["--host", "localhost", "--allow-origin", "http://box:3000"];
+    let server = Serving::start(&[&options[..], &reach, &["--strict", "--parse-special"]].concat());
+    assert!(server.address.starts_with("127.0.0.1:"), "{}", server.address);
+    let marked = server.get_with("/v1/models", "origin: http://box:3000\r\n");
+    assert!(marked.contains("access-control-allow-origin: http://box:3000"), "{marked}");
     let (status, answer) = server
         .post("/v1/completions", &object!({"prompt": "Once", "max_tokens": 2, "user": "somebody"}));
     assert_eq!(status, 400, "strict refuses what would be ignored: {answer}");

@@ -14,6 +14,7 @@ mod ignored;
 mod isolation;
 mod life;
 mod messages;
+mod origins;
 mod page;
 mod prefix;
 mod responses;
