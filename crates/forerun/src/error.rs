@@ -1,9 +1,11 @@
 //! Errors by type: what to change is in the variant, what happened in its text.
 
+use crate::MemoryNeed;
 use forerun_devices::DeviceError;
 use forerun_engine::{EngineError, RejectError};
 use forerun_grammar::GrammarError;
 use forerun_model::ModelError;
+use forerun_report::bytes_text;
 use forerun_text::TextError;
 
 /// Why a model cannot be opened, or a request has no answer.
@@ -29,24 +31,22 @@ pub enum Error {
     /// The device cannot be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device has less free memory than the model and its caches need.
+    /// There is less free memory than the model and its caches need.
     #[error(
-        "the device has {} free and {} are needed: {} for weights, {} for caches, states and work at a context of \
-         {context}, {} to spare; a smaller context or an 8-bit KV cache needs less",
-        mebibytes(*free), mebibytes(weights + planned + spare), mebibytes(*weights), mebibytes(*planned),
-        mebibytes(*spare)
+        "{} are needed and {} are free: {} for weights, {} for caches, states and work at a context of {context}, {} to \
+         spare; {}",
+        bytes_text(need.total()), bytes_text(*free), bytes_text(need.weights), bytes_text(need.planned),
+        bytes_text(need.spare), what_fits(*longest)
     )]
     Memory {
-        /// Free bytes of the device.
+        /// Free bytes.
         free: u64,
-        /// Bytes of the weights.
-        weights: u64,
-        /// Bytes of KV cache, recurrent state and scratch.
-        planned: u64,
-        /// Bytes for what kernels allocate themselves.
-        spare: u64,
-        /// Positions of the context those bytes are for.
+        /// What the engine takes.
+        need: MemoryNeed,
+        /// Positions of the context that is for.
         context: usize,
+        /// The longest context that fits, if one does.
+        longest: Option<usize>,
     },
     /// The engine cannot be built, or failed.
     #[error(transparent)]
@@ -110,6 +110,11 @@ fn named(given: &str, cause: &ModelError) -> String {
     }
 }
 
-fn mebibytes(bytes: u64) -> String {
-    format!("{} MiB", bytes.div_ceil(1 << 20))
+fn what_fits(longest: Option<usize>) -> String {
+    match longest {
+        Some(context) => format!("the longest context that fits is {context}"),
+        None => {
+            "no context is short enough; take a smaller model, or one with fewer bits".to_owned()
+        }
+    }
 }

@@ -96,9 +96,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value = "256", help_heading = "Server")]
     pub(crate) queue: usize,
 
-    /// Host memory in MiB for what prompts have in common; 0 turns the prefix cache off
-    #[arg(long, value_name = "MIB", default_value = "1024", help_heading = "Server")]
-    pub(crate) cache: u32,
+    /// Host memory in MiB for what prompts have in common; 0 turns the prefix cache off [default: 1024, and at most
+    /// an eighth of free memory]
+    #[arg(long, value_name = "MIB", help_heading = "Server")]
+    pub(crate) cache: Option<u32>,
 
     /// Folder for the prefix cache, which outlives the process; it holds what was said
     #[arg(long, value_name = "FOLDER", help_heading = "Server")]

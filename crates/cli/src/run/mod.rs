@@ -22,6 +22,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let Input { model, prompt } = Input::from_args(args)?;
     let source = Source::open(&model, &args.model_options)?;
     let settings = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
+    let settings = sizing::fit(settings, &args.engine, &source, args.device.device)?;
     let raw = args.raw || matches!(prompt, Prompt::Ids(_));
     let processor = source.processor(settings.context, raw)?;
     let messages = conversation::messages(args, &processor)?;

@@ -4,7 +4,7 @@ mod logits_file;
 
 use crate::args::ScoreArgs;
 use crate::exit::Outcome;
-use crate::load::{Loaded, Source};
+use crate::load::{Loaded, Source, with_option};
 use crate::report::MemoryReport;
 use crate::{ids, sizing, stats, stdin, terminal};
 use anyhow::{Context, bail};
@@ -19,6 +19,9 @@ pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
     let source = Source::open(&args.model, &args.model_options)?;
     let tokens = tokens(args, &source)?;
     let settings = sizing::for_text(&args.engine, &source.blueprint.spec, tokens.len())?;
+    if let Some(free) = args.engine.room(args.device.device) {
+        source.check_fits(&settings, free).map_err(with_option)?;
+    }
     let mut loaded = source.load(&settings, args.device)?;
     let scores = TimedScores::compute(&source, &mut loaded, &tokens, args.logits.as_deref())?;
     if args.json {

@@ -17,6 +17,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
+/// Of the prefix cache, where nothing else is typed and memory is not short.
+const CACHE_BYTES: u64 = 1 << 30;
+
 pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     let args = config::with_file(args)?;
     log::start(args.log, args.log_level);
@@ -33,9 +36,10 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     let sized = EngineSettings {
         sequences: args.max_sequences,
         step_budget: EngineSettings::SHARED_STEP,
-        cache: CacheSettings { bytes: mebibytes(args.cache), ..CacheSettings::default() },
+        cache: CacheSettings { bytes: cache_bytes(&args), ..CacheSettings::default() },
         ..sized
     };
+    let sized = sizing::fit(sized, &args.engine, &source, args.device.device)?;
     let mut loaded = source.load(&sized, args.device)?;
     if let Some(folder) = &args.cache_dir {
         let found = loaded.engine.open_disk_cache(&DiskSettings {
@@ -67,6 +71,12 @@ fn check_free(address: SocketAddr) -> anyhow::Result<()> {
         _ => return Err(anyhow!(error).context(format!("cannot listen at {address}"))),
     };
     Err(anyhow!("cannot listen at {address}: {error}; {advice}"))
+}
+
+/// Bytes of the prefix cache: what was typed, or else [`CACHE_BYTES`] and at most an eighth of what is free.
+fn cache_bytes(args: &ServeArgs) -> u64 {
+    let room = || args.engine.room(args.device.device).unwrap_or(u64::MAX);
+    args.cache.map_or_else(|| CACHE_BYTES.min(room() / 8), mebibytes)
 }
 
 fn mebibytes(count: u32) -> u64 {
