@@ -4,8 +4,10 @@ mod bench;
 mod device;
 mod doctor;
 mod engine;
+mod fetch;
 mod form;
 mod inspect;
+mod kept;
 mod model;
 mod pull;
 mod quantize;
@@ -21,8 +23,10 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use device::DeviceArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use engine::EngineArgs;
+pub(crate) use fetch::FetchArgs;
 pub(crate) use form::FormArgs;
 pub(crate) use inspect::InspectArgs;
+pub(crate) use kept::{ListArgs, RemoveArgs};
 pub(crate) use model::ModelArgs;
 pub(crate) use pull::PullArgs;
 pub(crate) use quantize::QuantizeArgs;
@@ -44,7 +48,8 @@ Examples:
   forerun run                               chat with the bundled model
   forerun run ~/models/qwen3.5 \"Hello\"      one answer
   forerun serve ~/models/qwen3.5            answer the OpenAI and Anthropic APIs
-  forerun pull Qwen/Qwen3.5-0.8B            fetch a model; then run it by that name
+  forerun run Qwen/Qwen3.5-0.8B \"Hello\"    a model of the hub, fetched where it is not here
+  forerun pull Qwen/Qwen3.5-0.8B            fetch a model only; `list` and `rm` show and remove what was fetched
   forerun score ~/models/qwen3.5 --file a.txt
   forerun inspect ~/models/qwen3.5 --ctx 32768
   forerun bench ~/models/qwen3.5            measure what drafting gains
@@ -75,6 +80,9 @@ pub(crate) enum Command {
     Quantize(QuantizeArgs),
     Doctor(DoctorArgs),
     Pull(PullArgs),
+    List(ListArgs),
+    #[command(name = "rm")]
+    Remove(RemoveArgs),
     Tokenize(TokenizeArgs),
 }
 

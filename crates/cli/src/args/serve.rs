@@ -1,7 +1,7 @@
 //! `forerun serve`.
 
 use super::engine::at_least_one;
-use super::{DeviceArgs, EngineArgs, ModelArgs, SpeculationArgs};
+use super::{DeviceArgs, EngineArgs, FetchArgs, ModelArgs, SpeculationArgs};
 use clap::{ArgAction, Args, ValueEnum};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ Options that are typed win over the file.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, args_override_self = true)]
 pub(crate) struct ServeArgs {
-    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache; the bundled model by default
+    /// Model folder, .safetensors or .gguf file, or a model of the hub: OWNER/NAME[:FILE]; the bundled model by default
     #[arg(value_name = "MODEL")]
     pub(crate) positional: Option<PathBuf>,
 
@@ -137,6 +137,9 @@ pub(crate) struct ServeArgs {
     /// How much is logged
     #[arg(long, value_enum, default_value_t = LogLevel::Info, help_heading = "Server")]
     pub(crate) log_level: LogLevel,
+
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
 
     #[command(flatten)]
     pub(crate) model_options: ModelArgs,

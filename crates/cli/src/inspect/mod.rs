@@ -8,14 +8,15 @@ mod report;
 use crate::args::InspectArgs;
 use crate::exit::Outcome;
 use crate::load::Source;
-use crate::{sizing, terminal};
+use crate::{bundled, sizing, terminal};
 use forerun::{DeviceName, Error};
 use forerun_engine::{ModelRunner, Settings};
 use inventory::Inventory;
 use report::{Plan, Report, Room};
 
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Outcome> {
-    let source = Source::open(&args.model, &args.model_options)?;
+    let source =
+        Source::open(&args.model.clone().map_or_else(bundled::find, Ok)?, &args.model_options)?;
     let inventory = Inventory::take(&source.blueprint.checkpoint)?;
     let sizes = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
     let settings = fitted(args, &source, Settings { sequences: args.batch, ..sizes })?;

@@ -2,7 +2,8 @@
 
 use crate::args::RunArgs;
 use crate::exit::usage;
-use crate::{bundled, hub_model, ids, stdin};
+use crate::given::{self, is_model, looks_like_path};
+use crate::{bundled, ids, stdin, terminal};
 use anyhow::{anyhow, bail};
 use forerun_base::Token;
 use std::io::{self, IsTerminal};
@@ -25,8 +26,12 @@ pub(super) enum Prompt {
 }
 
 impl Input {
-    pub(super) fn from_args(args: &RunArgs) -> anyhow::Result<Self> {
-        let (model, text) = sort_out(args).map_err(usage)?;
+    /// From what [`sort_out`] found.
+    pub(super) fn new(
+        args: &RunArgs,
+        model: Option<PathBuf>,
+        text: Option<String>,
+    ) -> anyhow::Result<Self> {
         let prompt = match (&args.ids, text) {
             (Some(ids), None) => Prompt::Ids(ids::read(ids)?),
             (Some(_), Some(_)) => return Err(usage(anyhow!("give a prompt or --ids, not both"))),
@@ -40,14 +45,29 @@ impl Input {
         }
         let model = match model {
             Some(model) => model,
-            None => bundled::find()?,
+            None => bundled_for(args)?,
         };
         Ok(Self { model, prompt })
     }
 }
 
+/// The bundled model. A prompt that may have been meant for another one is told who answers it.
+fn bundled_for(args: &RunArgs) -> anyhow::Result<PathBuf> {
+    let path = bundled::find()?;
+    if let (Some(word), None, false) = (&args.first, &args.second, args.json) {
+        let name = path.file_name().unwrap_or_default().display();
+        let hint = if given::like_a_model(word) {
+            format!("; to ask a model called {word}, give its folder, its file or OWNER/NAME")
+        } else {
+            String::new()
+        };
+        terminal::aside(&format!("{name}, the bundled model, answers{hint}"));
+    }
+    Ok(path)
+}
+
 /// The model and the prompt text among options and positional arguments.
-fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)> {
+pub(super) fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)> {
     let option = args.prompt.clone();
     let only_one_prompt = |positional: Option<String>| match (positional, option.clone()) {
         (Some(_), Some(_)) => bail!("give the prompt as PROMPT or as --prompt, not both"),
@@ -76,16 +96,6 @@ fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)>
         (None, word, _) => Ok((None, only_one_prompt(word)?)),
         (Some(_), None, Some(_)) => unreachable!("positional arguments are filled in order"),
     }
-}
-
-/// What exists, or could be the name of a model on the hub: no other word has that form.
-fn is_model(word: &Path) -> bool {
-    word.exists() || hub_model::name_of(word).is_some()
-}
-
-fn looks_like_path(word: &str) -> bool {
-    let separated = word.contains(std::path::is_separator) && !word.contains(char::is_whitespace);
-    separated || word.ends_with(".safetensors") || word.ends_with(".gguf")
 }
 
 #[cfg(test)]

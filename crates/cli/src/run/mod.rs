@@ -9,6 +9,7 @@ mod one_shot;
 
 use crate::args::RunArgs;
 use crate::exit::{Outcome, usage};
+use crate::fetch::{self, Fetched};
 use crate::load::Source;
 use crate::{generation, sizing};
 use anyhow::{anyhow, bail};
@@ -19,7 +20,13 @@ use input::{Input, Prompt};
 use one_shot::Plan;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
-    let Input { model, prompt } = Input::from_args(args)?;
+    let (given, text) = input::sort_out(args).map_err(usage)?;
+    if let Some(model) = &given
+        && let Fetched::Stopped(outcome) = fetch::ensure(model, args.fetch.offline)?
+    {
+        return Ok(outcome);
+    }
+    let Input { model, prompt } = Input::new(args, given, text)?;
     let source = Source::open(&model, &args.model_options)?;
     let settings = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
     let settings = sizing::fit(settings, &args.engine, &source, args.device.device)?;

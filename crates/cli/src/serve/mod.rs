@@ -6,6 +6,7 @@ mod log;
 
 use crate::args::ServeArgs;
 use crate::exit::Outcome;
+use crate::fetch::{self, Fetched};
 use crate::load::Source;
 use crate::report::bytes_text;
 use crate::{bundled, sizing, terminal};
@@ -29,6 +30,9 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
         Some(path) => path.clone(),
         None => bundled::find()?,
     };
+    if let Fetched::Stopped(outcome) = fetch::ensure(&path, args.fetch.offline)? {
+        return Ok(outcome);
+    }
     let source = Source::open(&path, &args.model_options)?;
     let model = served(&args, &source, &path)?;
     let name = model.name.clone();
