@@ -77,7 +77,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with_all = ["raw", "ids"])]
     pub(crate) no_think: bool,
 
-    /// Longest answer in tokens [default: the model's max_new_tokens, else 512]
+    /// Longest answer in tokens [default: the model's max_new_tokens, else what the context leaves; 512 of raw text]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) max_tokens: Option<usize>,
 
