@@ -75,6 +75,11 @@ pub enum Error {
     /// A request that can never run: an empty prompt, one that is too long, a sampling parameter out of range.
     #[error(transparent)]
     Reject(#[from] RejectError),
+    /// A least length and a constraint, which alone says when an answer may end.
+    #[error(
+        "a least length goes with no grammar, no tool that must be called and no budget of reasoning"
+    )]
+    MinTokens,
     /// The constraint of an answer cannot go on; the same request ends the same way.
     #[error("the answer cannot go on: {0}")]
     Refused(String),

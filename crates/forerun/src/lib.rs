@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod answer_text;
+mod at_least;
 mod batch;
 mod cancel;
 mod chat;

@@ -7,6 +7,7 @@ mod client;
 mod document;
 mod documented;
 mod errors;
+mod fields;
 mod grammars;
 mod heads;
 mod hostile;
