@@ -51,8 +51,8 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
     }
 }
 
-/// The causes from the outermost to the innermost, each said once: many libraries have their cause in their own text and
-/// name it as their source, too.
+/// The causes from the outermost to the innermost, each said once: many libraries have their cause in their own text
+/// and name it as their source, too.
 fn message(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {

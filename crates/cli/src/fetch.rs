@@ -19,8 +19,8 @@ pub(crate) enum Fetched {
     Stopped(Outcome),
 }
 
-/// Sees to it that a model is here: one that is given by name and not in the cache is fetched, unless `offline`. Somebody
-/// at a terminal is asked first.
+/// Sees to it that a model is here: one that is given by name and not in the cache is fetched, unless `offline`.
+/// Somebody at a terminal is asked first.
 pub(crate) fn ensure(given: &Path, offline: bool) -> anyhow::Result<Fetched> {
     let Some(model) = name_of(given) else { return Ok(Fetched::Here) };
     if model.to_string() != given.to_string_lossy() {

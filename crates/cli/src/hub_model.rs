@@ -48,8 +48,8 @@ pub(crate) fn in_cache(model: &ModelName, part: RepoPart) -> Result<PathBuf, Hub
     Ok(hub.plan(&ask, &mut Unwatched)?.path())
 }
 
-/// The name, where a model is given by name: what is no path and can be one. A missing file of weights is a missing file
-/// and no name.
+/// The name, where a model is given by name: what is no path and can be one. A missing file of weights is a missing
+/// file and no name.
 pub(crate) fn name_of(given: &Path) -> Option<ModelName> {
     if given.exists() {
         return None;

@@ -118,8 +118,8 @@ fn number(path: &Path) -> Option<u64> {
     line(path)?.parse().ok()
 }
 
-/// What a group uses, without the pages of files that the system drops when memory is short: those of a model's file that
-/// was read are most of what a group seems to use.
+/// What a group uses, without the pages of files that the system drops when memory is short: those of a model's file
+/// that was read are most of what a group seems to use.
 fn working_set(folder: &Path, used: &str, droppable: &str) -> Option<u64> {
     let used = number(&folder.join(used))?;
     let about = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();

@@ -33,8 +33,8 @@ pub enum Error {
     Device(#[from] DeviceError),
     /// There is less free memory than the model and its caches need.
     #[error(
-        "{} are needed and {} are free: {} for weights, {} for caches, states and work at a context of {context}, {} to \
-         spare; {}",
+        "{} are needed and {} are free: {} for weights, {} for caches, states and work at a context of {context}, {} \
+         to spare; {}",
         bytes_text(need.total()), bytes_text(*free), bytes_text(need.weights), bytes_text(need.planned),
         bytes_text(need.spare), what_fits(*longest)
     )]

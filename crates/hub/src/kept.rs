@@ -47,8 +47,8 @@ impl Hub {
         Ok(repos)
     }
 
-    /// Takes a model away: the whole repository, or of one with several GGUF files the one that is named. Gives the bytes
-    /// that are free now.
+    /// Takes a model away: the whole repository, or of one with several GGUF files the one that is named. Gives the
+    /// bytes that are free now.
     ///
     /// # Errors
     /// When it is not in the cache, or cannot be removed.

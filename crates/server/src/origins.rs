@@ -1,8 +1,8 @@
 //! Whose pages may read what the server answers: cross-origin resource sharing.
 //!
 //! A browser asks before it lets a page of another origin send JSON or a key, and hides answers that do not name the
-//! origin. No origin is named unless the operator gave it, so that a page somebody happens to visit cannot use the model.
-//! Keys still count: they come in a header that the page itself sets, and cookies are not used.
+//! origin. No origin is named unless the operator gave it, so that a page somebody happens to visit cannot use the
+//! model. Keys still count: they come in a header that the page itself sets, and cookies are not used.
 
 use axum::body::Body;
 use axum::http::request::Parts;

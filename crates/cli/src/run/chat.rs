@@ -146,8 +146,8 @@ impl Terminal {
     }
 }
 
-/// A message of one line, or of several: a backslash at its end goes on, and three quotes open a block that three quotes
-/// close. What was typed until the end of the input counts.
+/// A message of one line, or of several: a backslash at its end goes on, and three quotes open a block that three
+/// quotes close. What was typed until the end of the input counts.
 fn whole_message(first: String, next: &mut dyn FnMut() -> Result<String, ReadlineError>) -> String {
     const QUOTES: &str = "\"\"\"";
     if let Some(opened) = first.trim_start().strip_prefix(QUOTES) {

@@ -39,8 +39,8 @@ fn merged(
     }
 }
 
-/// What is wrong, in the words of a file: its keys are options without dashes. The options that were typed had been read
-/// before, so that the fault is the file's.
+/// What is wrong, in the words of a file: its keys are options without dashes. The options that were typed had been
+/// read before, so that the fault is the file's.
 fn about_keys(error: &clap::Error) -> String {
     let key = |kind| error.get(kind).map(|value| value.to_string().replace("--", ""));
     if let (ErrorKind::UnknownArgument, Some(name)) = (error.kind(), key(ContextKind::InvalidArg)) {
