@@ -3,7 +3,9 @@
 use crate::interrupt::Answering;
 use crate::receipt;
 use crate::stats::Timings;
-use forerun::{Answer, Error, PromptKind, Sampling, SamplingSource, StreamEvent, TextProcessor};
+use forerun::{
+    Answer, Ending, Error, PromptKind, Sampling, SamplingSource, StreamEvent, TextProcessor,
+};
 use std::io;
 
 /// Shows an answer as it comes. Ctrl-C ends it.
@@ -22,7 +24,15 @@ pub(crate) fn show_answer(
 pub(crate) fn line(answer: &Answer, sampling: &str) -> String {
     let finish = &answer.finish;
     let drafts = receipt::line(&finish.receipt);
-    format!("{}{drafts}{sampling}", Timings::of(finish).line(finish.ending.reason()))
+    format!("{}{drafts}{sampling}", Timings::of(finish).line(&ending(&finish.ending)))
+}
+
+/// Why the answer ended; where a limit cut it, what lifts the limit.
+fn ending(ending: &Ending) -> String {
+    match ending {
+        Ending::Length => "length: cut here, --max-tokens and --ctx give more".to_owned(),
+        other => other.reason().to_owned(),
+    }
 }
 
 /// The part of that line that says how tokens were sampled; empty unless the model's files left it open.

@@ -5,7 +5,8 @@ use crate::interrupt;
 use forerun::{GenerationOptions, PromptKind, Sampling};
 use forerun_text::GenerationDefaults;
 
-const DEFAULT_MAX_TOKENS: usize = 512;
+/// Longest continuation of a text, where nothing else is said: many models never end one by themselves.
+const TEXT_TOKENS: usize = 512;
 
 /// The options of `run`. The seed is settled here, so that every answer of a chat has the same.
 pub(crate) fn options(
@@ -13,12 +14,14 @@ pub(crate) fn options(
     defaults: &GenerationDefaults,
     kind: PromptKind,
 ) -> GenerationOptions {
-    let length = defaults.max_new_tokens.map_or(DEFAULT_MAX_TOKENS, |n| n as usize);
+    // The answer to a question ends by itself, and reasoning before it may be long: the context is its limit.
+    let without = (kind == PromptKind::Text).then_some(TEXT_TOKENS);
+    let length = defaults.max_new_tokens.map(|n| n as usize).or(without);
     let mut overrides = args.sampling.overrides();
     overrides.seed = Some(overrides.resolve(defaults, kind).seed);
     GenerationOptions {
         sampling: overrides,
-        max_tokens: Some(args.max_tokens.unwrap_or(length)),
+        max_tokens: args.max_tokens.or(length),
         stops: args.stop.clone(),
         ignore_eos: args.ignore_eos,
         drafts: Some(args.speculation.draft),

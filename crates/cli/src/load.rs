@@ -3,7 +3,7 @@
 
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::{device, hub_model, terminal};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use forerun::{Depth, Model, ModelFiles, TextParts, TextProcessor};
 use forerun_backend::Backend;
 use forerun_engine::{Engine, ModelRunner, Settings};
@@ -106,7 +106,13 @@ impl Source {
 pub(crate) fn with_option(error: forerun::Error) -> anyhow::Error {
     use forerun::Error::{Memory, Prepare};
     match error {
-        Memory { .. } | Prepare(_) => anyhow::Error::from(error)
+        Memory { longest: Some(longest), .. } => {
+            anyhow!(
+                "{error}: --ctx {longest}; --kv i8 halves the KV cache, and --memory says how much may be used"
+            )
+        }
+        Memory { longest: None, .. } => anyhow!("{error}; --memory says how much may be used"),
+        Prepare(_) => anyhow::Error::from(error)
             .context("--ctx N gives a smaller context, --kv i8 an 8-bit KV cache"),
         error => error.into(),
     }

@@ -13,11 +13,14 @@ mod demo;
 mod device;
 mod doctor;
 mod exit;
+mod fetch;
 mod generation;
+mod given;
 mod hub_model;
 mod ids;
 mod inspect;
 mod interrupt;
+mod kept;
 mod load;
 mod mtp_state;
 mod pull;
@@ -27,6 +30,7 @@ mod report;
 mod run;
 mod score;
 mod serve;
+mod short_names;
 mod sizing;
 mod stats;
 mod stdin;
@@ -36,12 +40,11 @@ mod tokenize;
 mod verify;
 
 use args::{Cli, Command};
-use clap::Parser;
 use exit::Outcome;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    exit::code(dispatch(Cli::parse()))
+    exit::code(dispatch(args::typed()))
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
@@ -61,6 +64,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
         Some(Command::Synth(args)) => synth::synth(&args),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
         Some(Command::Pull(args)) => pull::pull(&args),
+        Some(Command::List(args)) => kept::list(&args),
+        Some(Command::Remove(args)) => kept::remove(&args),
         Some(Command::Tokenize(args)) => tokenize::tokenize(&args),
     }
 }

@@ -1,9 +1,11 @@
 //! From typed sizes to engine settings.
 
 use crate::args::{EngineArgs, SpeculationArgs};
+use crate::load::with_option;
+use crate::report::bytes_text;
 use crate::terminal;
 use anyhow::bail;
-use forerun::Options;
+use forerun::{DeviceName, ModelFiles, Options};
 use forerun_engine::Settings;
 use forerun_model::ModelSpec;
 
@@ -24,6 +26,26 @@ pub(crate) fn for_answers(
     let settings = options.settings(spec);
     warn_beyond(settings.context, spec);
     settings
+}
+
+/// Those sizes within the memory that may be used: a context that was not typed is shortened to what fits.
+pub(crate) fn fit(
+    settings: Settings,
+    args: &EngineArgs,
+    files: &ModelFiles,
+    device: DeviceName,
+) -> anyhow::Result<Settings> {
+    let Some(free) = args.room(device) else { return Ok(settings) };
+    let fitted = files.fit(settings, args.ctx.is_some(), free).map_err(with_option)?;
+    if fitted.context < settings.context {
+        terminal::note(&format!(
+            "context {} of {}: what fits into {} of free memory",
+            fitted.context,
+            settings.context,
+            bytes_text(free)
+        ));
+    }
+    Ok(fitted)
 }
 
 /// Sizes for one text of `tokens` tokens.

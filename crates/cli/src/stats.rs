@@ -25,7 +25,8 @@ pub(crate) struct TimingsReport {
     prompt_tokens_per_s: f64,
     decode_s: f64,
     decode_tokens_per_s: f64,
-    time_to_first_token_s: f64,
+    /// Null where none came.
+    time_to_first_token_s: Option<f64>,
 }
 
 impl Timings {
@@ -45,12 +46,18 @@ impl Timings {
             prompt_tokens_per_s: self.prompt_rate(),
             decode_s: self.decode.as_secs_f64(),
             decode_tokens_per_s: self.decode_rate(),
-            time_to_first_token_s: self.prompt.as_secs_f64(),
+            time_to_first_token_s: self.has_begun().then_some(self.prompt.as_secs_f64()),
         }
     }
 
+    /// Whether the prompt was read to its end: its last row gives the first token.
+    fn has_begun(&self) -> bool {
+        self.answer_tokens > 0
+    }
+
+    /// How much was read of a prompt that was given up is not known, so it has no rate.
     fn prompt_rate(&self) -> f64 {
-        rate(self.read_tokens, self.prompt)
+        if self.has_begun() { rate(self.read_tokens, self.prompt) } else { 0.0 }
     }
 
     /// The first token belongs to the prompt's time.
@@ -60,6 +67,10 @@ impl Timings {
 
     /// The line after an answer.
     pub(crate) fn line(&self, ending: &str) -> String {
+        if !self.has_begun() {
+            let (read, time) = (self.read_tokens, duration_text(self.prompt));
+            return format!("prompt {read} tok, not read to its end in {time} · {ending}");
+        }
         format!(
             "prompt {} tok, {} · answer {} tok, {} · first token {} · {ending}",
             self.read_tokens,
@@ -97,6 +108,18 @@ mod tests {
         let line =
             "prompt 16 tok, 1600 tok/s · answer 201 tok, 400 tok/s · first token 10 ms · stop";
         assert_eq!(timings.line("stop"), line);
+    }
+
+    #[test]
+    fn a_prompt_that_was_given_up_has_no_rate() {
+        let given_up =
+            Timings { read_tokens: 9000, prompt: Duration::from_millis(10), ..Timings::default() };
+        assert_eq!(
+            given_up.line("cancelled"),
+            "prompt 9000 tok, not read to its end in 10 ms · cancelled"
+        );
+        assert_eq!(given_up.prompt_rate(), 0.0);
+        assert_eq!(given_up.report(1.0).time_to_first_token_s, None);
     }
 
     #[test]

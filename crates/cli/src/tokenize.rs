@@ -1,8 +1,8 @@
 //! `forerun tokenize`: text to tokens and back, as the model's own tokenizer has it.
 
 use crate::args::TokenizeArgs;
-use crate::exit::Outcome;
-use crate::{hub_model, ids, stdin, terminal};
+use crate::exit::{Outcome, usage};
+use crate::{given, hub_model, ids, stdin, terminal};
 use anyhow::Context;
 use forerun::{ModelText, Token};
 use forerun_weights::Checkpoint;
@@ -16,7 +16,10 @@ struct TokenizeReport {
 }
 
 pub(crate) fn tokenize(args: &TokenizeArgs) -> anyhow::Result<Outcome> {
-    let path = hub_model::locate(&args.model)?;
+    let elsewhere = args.file.is_some() || args.decode.is_some();
+    let (first, second) = (args.first.as_deref(), args.second.as_deref());
+    let (model, typed) = given::model_and_text(first, second, elsewhere).map_err(usage)?;
+    let path = hub_model::locate(&model)?;
     let text = ModelText::open(&Checkpoint::open(&path)?)?;
     let tokenizer = text.need_tokenizer()?;
     if let Some(given) = &args.decode {
@@ -30,11 +33,11 @@ pub(crate) fn tokenize(args: &TokenizeArgs) -> anyhow::Result<Outcome> {
         }
         return Ok(Outcome::Done);
     }
-    let text = match (&args.text, &args.file) {
+    let text = match (typed, &args.file) {
         (_, Some(path)) => {
             forerun_base::read_regular_text(path).with_context(|| path.display().to_string())?
         }
-        (Some(text), _) if text != "-" => text.clone(),
+        (Some(text), _) if text != "-" => text,
         _ => stdin::read()?,
     };
     let token_ids = tokenizer.encode(&text, !args.no_special)?;

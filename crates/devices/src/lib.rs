@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 
 mod list;
+mod memory;
 mod name;
 mod open;
 mod processor;
 
 pub use forerun_backend_cpu::{Machine, return_freed_memory};
 pub use list::{DeviceEntry, DeviceState, list};
+pub use memory::{ContainerLimits, MemorySizes};
 pub use name::DeviceName;
 pub use open::{DeviceError, DeviceOptions, OpenedDevice, measure, open, open_cpu};
 pub use processor::{Processor, processor};

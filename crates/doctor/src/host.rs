@@ -1,5 +1,6 @@
 //! What the system says of the machine: memory, a container's limits, graphics adapters and their drivers.
 
+use forerun_devices::{ContainerLimits, MemorySizes};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,26 +22,6 @@ pub struct Host {
     pub nvidia_driver: Option<String>,
 }
 
-/// Main memory in bytes; null where the system does not tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MemorySizes {
-    /// Of the machine.
-    pub total_bytes: Option<u64>,
-    /// That programs could still get, within a container's limit.
-    pub available_bytes: Option<u64>,
-}
-
-/// Limits of the control group this process runs in; null where there is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct ContainerLimits {
-    /// Most memory of all its processes.
-    pub memory_bytes: Option<u64>,
-    /// What they use now.
-    pub memory_used_bytes: Option<u64>,
-    /// Most processor time, in processors.
-    pub cpus: Option<f64>,
-}
-
 /// A graphics adapter on the PCI bus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GraphicsAdapter {
@@ -60,11 +41,11 @@ impl Host {
 
     /// The same, with another root folder.
     fn under(root: &Path) -> Self {
-        let container = container(root);
+        let container = ContainerLimits::under(root);
         Self {
             system: std::env::consts::OS,
             release: line(&root.join("proc/sys/kernel/osrelease")),
-            memory: memory(root, &container),
+            memory: MemorySizes::under(root, &container),
             container,
             graphics: graphics(root),
             nvidia_driver: line(&root.join("proc/driver/nvidia/version")),
@@ -76,107 +57,6 @@ impl Host {
 fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
-}
-
-fn memory(root: &Path, container: &ContainerLimits) -> MemorySizes {
-    let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
-    let field = |name: &str| -> Option<u64> {
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-    };
-    let left = container.memory_bytes.zip(container.memory_used_bytes);
-    let left = left.map(|(most, used)| most.saturating_sub(used));
-    let available = field("MemAvailable");
-    MemorySizes {
-        total_bytes: field("MemTotal"),
-        available_bytes: available.map(|bytes| bytes.min(left.unwrap_or(bytes))).or(left),
-    }
-}
-
-/// The tightest limits of this process's control group and those above it.
-fn container(root: &Path) -> ContainerLimits {
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let mut limits = ContainerLimits::default();
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) =
-            (fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        let has = |name: &str| controllers.split(',').any(|controller| controller == name);
-        if controllers.is_empty() {
-            for folder in group_folders(&root.join("sys/fs/cgroup"), path) {
-                limits.tighten(unified(&folder));
-            }
-        } else if has("memory") {
-            for folder in group_folders(&root.join("sys/fs/cgroup/memory"), path) {
-                limits.tighten(first_version_memory(&folder));
-            }
-        } else if has("cpu") {
-            for folder in group_folders(&root.join("sys/fs/cgroup/cpu"), path) {
-                limits.tighten(first_version_cpu(&folder));
-            }
-        }
-    }
-    limits
-}
-
-/// A group's folder and all above it. Inside a container the group may be mounted as the root, so that its path is not
-/// there.
-fn group_folders(mount: &Path, path: &str) -> Vec<PathBuf> {
-    let group = mount.join(path.trim_start_matches('/'));
-    group.ancestors().take_while(|at| at.starts_with(mount)).map(Path::to_owned).collect()
-}
-
-impl ContainerLimits {
-    fn tighten(&mut self, other: Self) {
-        if let Some(memory) = other.memory_bytes
-            && self.memory_bytes.is_none_or(|known| memory < known)
-        {
-            self.memory_bytes = Some(memory);
-            self.memory_used_bytes = other.memory_used_bytes;
-        }
-        if let Some(cpus) = other.cpus {
-            self.cpus = Some(self.cpus.map_or(cpus, |known| known.min(cpus)));
-        }
-    }
-}
-
-fn number(path: &Path) -> Option<u64> {
-    line(path)?.parse().ok()
-}
-
-/// Limits of a group of version 2; `max` is none.
-fn unified(folder: &Path) -> ContainerLimits {
-    let cpus = line(&folder.join("cpu.max")).and_then(|text| {
-        let (quota, period) = text.split_once(' ')?;
-        share(quota.parse().ok()?, period.parse().ok()?)
-    });
-    ContainerLimits {
-        memory_bytes: number(&folder.join("memory.max")),
-        memory_used_bytes: number(&folder.join("memory.current")),
-        cpus,
-    }
-}
-
-fn first_version_memory(folder: &Path) -> ContainerLimits {
-    // What means no limit is a number near 2^63.
-    let limit = number(&folder.join("memory.limit_in_bytes")).filter(|&bytes| bytes < 1 << 60);
-    let used = number(&folder.join("memory.usage_in_bytes"));
-    ContainerLimits { memory_bytes: limit, memory_used_bytes: used, cpus: None }
-}
-
-fn first_version_cpu(folder: &Path) -> ContainerLimits {
-    let quota = line(&folder.join("cpu.cfs_quota_us")).and_then(|text| text.parse().ok());
-    let period = line(&folder.join("cpu.cfs_period_us")).and_then(|text| text.parse().ok());
-    let cpus = quota.zip(period).and_then(|(quota, period)| share(quota, period));
-    ContainerLimits { cpus, ..ContainerLimits::default() }
-}
-
-/// Processors' worth of time; a negative quota is none.
-fn share(quota: f64, period: f64) -> Option<f64> {
-    (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
 /// Adapters of the class of displays, by the system's list of the PCI bus.
@@ -227,51 +107,6 @@ mod tests {
         fn host(&self) -> Host {
             Host::under(self.0.path())
         }
-    }
-
-    const MEMORY: (&str, &str) =
-        ("proc/meminfo", "MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    600 kB");
-
-    #[test]
-    fn memory_is_what_is_left_within_the_tightest_limit_of_a_container() {
-        let free = Described::new(&[MEMORY]).host();
-        let sizes = |total: u64, available: u64| MemorySizes {
-            total_bytes: Some(total * 1024),
-            available_bytes: Some(available * 1024),
-        };
-        assert_eq!((free.memory, free.container), (sizes(1000, 600), ContainerLimits::default()));
-        let contained = Described::new(&[
-            MEMORY,
-            ("proc/self/cgroup", "0::/pod/box"),
-            ("sys/fs/cgroup/pod/memory.max", "409600"),
-            ("sys/fs/cgroup/pod/memory.current", "102400"),
-            ("sys/fs/cgroup/pod/box/memory.max", "max"),
-            ("sys/fs/cgroup/pod/box/cpu.max", "150000 100000"),
-            ("sys/fs/cgroup/pod/cpu.max", "max 100000"),
-        ])
-        .host();
-        assert_eq!(contained.memory, sizes(1000, 300));
-        assert_eq!(contained.container.memory_bytes, Some(409_600));
-        assert_eq!(contained.container.cpus, Some(1.5));
-    }
-
-    #[test]
-    fn control_groups_of_the_first_version_have_limits_too() {
-        let host = Described::new(&[
-            MEMORY,
-            ("proc/self/cgroup", "4:memory:/docker/1\n3:cpu,cpuacct:/docker/1"),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"),
-            ("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "204800"),
-            ("sys/fs/cgroup/memory/docker/1/memory.usage_in_bytes", "2048"),
-            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1"),
-            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000"),
-            ("sys/fs/cgroup/cpu/docker/1/cpu.cfs_quota_us", "50000"),
-            ("sys/fs/cgroup/cpu/docker/1/cpu.cfs_period_us", "100000"),
-        ])
-        .host();
-        assert_eq!(host.container.memory_bytes, Some(204_800));
-        assert_eq!(host.container.cpus, Some(0.5));
-        assert_eq!(host.memory.available_bytes, Some(202_752));
     }
 
     #[test]

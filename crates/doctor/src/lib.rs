@@ -14,7 +14,8 @@ mod rates;
 mod small_run;
 
 pub use conformance::{ConformanceReport, OperationReport};
-pub use host::{ContainerLimits, GraphicsAdapter, Host, MemorySizes};
+pub use forerun_devices::{ContainerLimits, MemorySizes};
+pub use host::{GraphicsAdapter, Host};
 pub use rates::{Bandwidth, ProductRate, RateReport};
 pub use small_run::SmallRunReport;
 

@@ -1,9 +1,11 @@
 //! Errors by type: what to change is in the variant, what happened in its text.
 
+use crate::MemoryNeed;
 use forerun_devices::DeviceError;
 use forerun_engine::{EngineError, RejectError};
 use forerun_grammar::GrammarError;
 use forerun_model::ModelError;
+use forerun_report::bytes_text;
 use forerun_text::TextError;
 
 /// Why a model cannot be opened, or a request has no answer.
@@ -11,7 +13,7 @@ use forerun_text::TextError;
 #[non_exhaustive]
 pub enum Error {
     /// The checkpoint cannot be read, or describes a network that is not supported.
-    #[error("{path}: {cause}")]
+    #[error("{}", named(path, cause))]
     Open {
         /// The model as it was given.
         path: String,
@@ -19,7 +21,7 @@ pub enum Error {
         cause: ModelError,
     },
     /// The drafter does not fit the model.
-    #[error("drafter {path}: {cause}")]
+    #[error("drafter {}", named(path, cause))]
     Drafter {
         /// The drafter as it was given.
         path: String,
@@ -29,24 +31,22 @@ pub enum Error {
     /// The device cannot be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device has less free memory than the model and its caches need.
+    /// There is less free memory than the model and its caches need.
     #[error(
-        "the device has {} free and {} are needed: {} for weights, {} for caches, states and work at a context of \
-         {context}, {} to spare; a smaller context or an 8-bit KV cache needs less",
-        mebibytes(*free), mebibytes(weights + planned + spare), mebibytes(*weights), mebibytes(*planned),
-        mebibytes(*spare)
+        "{} are needed and {} are free: {} for weights, {} for caches, states and work at a context of {context}, {} \
+         to spare; {}",
+        bytes_text(need.total()), bytes_text(*free), bytes_text(need.weights), bytes_text(need.planned),
+        bytes_text(need.spare), what_fits(*longest)
     )]
     Memory {
-        /// Free bytes of the device.
+        /// Free bytes.
         free: u64,
-        /// Bytes of the weights.
-        weights: u64,
-        /// Bytes of KV cache, recurrent state and scratch.
-        planned: u64,
-        /// Bytes for what kernels allocate themselves.
-        spare: u64,
-        /// Positions of the context those bytes are for.
+        /// What the engine takes.
+        need: MemoryNeed,
+        /// Positions of the context that is for.
         context: usize,
+        /// The longest context that fits, if one does.
+        longest: Option<usize>,
     },
     /// The engine cannot be built, or failed.
     #[error(transparent)]
@@ -75,6 +75,11 @@ pub enum Error {
     /// A request that can never run: an empty prompt, one that is too long, a sampling parameter out of range.
     #[error(transparent)]
     Reject(#[from] RejectError),
+    /// A least length and a constraint, which alone says when an answer may end.
+    #[error(
+        "a least length goes with no grammar, no tool that must be called and no budget of reasoning"
+    )]
+    MinTokens,
     /// The constraint of an answer cannot go on; the same request ends the same way.
     #[error("the answer cannot go on: {0}")]
     Refused(String),
@@ -99,6 +104,22 @@ pub struct TemplateError {
     pub cause: String,
 }
 
-fn mebibytes(bytes: u64) -> String {
-    format!("{} MiB", bytes.div_ceil(1 << 20))
+/// What is wrong with a model, under the name it was given by; said once where the cause begins with that name itself.
+fn named(given: &str, cause: &ModelError) -> String {
+    let text = cause.to_string();
+    match text.split_once(": ") {
+        Some((place, rest)) if given.split(' ').next_back() == Some(place) => {
+            format!("{given}: {rest}")
+        }
+        _ => format!("{given}: {text}"),
+    }
+}
+
+fn what_fits(longest: Option<usize>) -> String {
+    match longest {
+        Some(context) => format!("the longest context that fits is {context}"),
+        None => {
+            "no context is short enough; take a smaller model, or one with fewer bits".to_owned()
+        }
+    }
 }

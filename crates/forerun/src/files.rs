@@ -8,9 +8,6 @@ use forerun_model::{Blueprint, Model, RopeScale};
 use std::path::Path;
 use std::time::Duration;
 
-/// What kernels of a device allocate besides the plan.
-const SPARE_BYTES: u64 = 256 << 20;
-
 /// Time spent at most on pricing steps before the first answer.
 const CALIBRATION: Duration = Duration::from_millis(100);
 
@@ -78,15 +75,5 @@ impl ModelFiles {
         let model = Model::load(&self.blueprint, &mut *backend, progress)
             .map_err(|cause| Error::Open { path: self.path.clone(), cause })?;
         ModelRunner::new(backend, model, settings).map_err(Error::Prepare)
-    }
-
-    /// Refuses what does not fit into `free` bytes.
-    fn check_fits(&self, settings: &Settings, free: u64) -> Result<(), Error> {
-        let planned = ModelRunner::memory_plan(&self.blueprint.spec, settings)?.total();
-        let (weights, spare) = (self.blueprint.total_bytes(), SPARE_BYTES);
-        if weights.saturating_add(planned).saturating_add(spare) <= free {
-            return Ok(());
-        }
-        Err(Error::Memory { free, weights, planned, spare, context: settings.context })
     }
 }

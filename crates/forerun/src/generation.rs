@@ -27,6 +27,10 @@ pub struct GenerationOptions {
     pub max_tokens: Option<usize>,
     /// The answer ends before any of these texts.
     pub stops: Vec<String>,
+    /// Tokens that end the answer, beside the model's own end tokens.
+    pub stop_tokens: Vec<Token>,
+    /// Tokens before which no end token may come.
+    pub min_tokens: usize,
     /// Go on after the model's end tokens.
     pub ignore_eos: bool,
     /// What the answer must look like.

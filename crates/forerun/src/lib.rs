@@ -29,12 +29,14 @@
 #![forbid(unsafe_code)]
 
 mod answer_text;
+mod at_least;
 mod batch;
 mod cancel;
 mod chat;
 mod driver;
 mod error;
 mod files;
+mod fit;
 mod generation;
 pub mod gguf_text;
 mod messages;
@@ -52,6 +54,7 @@ pub use cancel::CancelToken;
 pub use chat::{Chat, Reply};
 pub use error::{Error, TemplateError};
 pub use files::ModelFiles;
+pub use fit::{MemoryNeed, free_host_memory};
 pub use forerun_devices::{DeviceError, DeviceName, DeviceOptions};
 pub use generation::{Generation, GenerationOptions};
 pub use messages::{Messages, PromptInput, Reasoning};

@@ -55,7 +55,7 @@ impl Model {
         if let Some(scale) = options.rope {
             files.extend_context(scale);
         }
-        let settings = options.settings(&files.blueprint.spec);
+        let settings = files.settings(options)?;
         let backend = forerun_devices::open(&options.device)?.backend;
         let engine = files.load(&settings, backend, &mut |_| {})?;
         let parts = TextParts::of(&files, settings.context);

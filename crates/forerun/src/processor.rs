@@ -1,6 +1,7 @@
 //! From prompts to generations: template, tokenizer, constraint, defaults. The command line and the server have no
 //! other way.
 
+use crate::at_least::AtLeast;
 use crate::sampling::{PromptKind, SamplingSource};
 use crate::{
     Error, Generation, GenerationOptions, Messages, PromptInput, Reasoning, TemplateError,
@@ -189,6 +190,27 @@ impl TextProcessor {
         Ok(RenderedChat { prompt, opening, reasoning })
     }
 
+    /// Lets the answer go on from `beginning`, as text that the model has said already. Reasoning that the template
+    /// opened is over then. Special tokens that the beginning spells are text, unless `parse_special`.
+    pub fn begin_answer(
+        &self,
+        chat: &mut RenderedChat,
+        beginning: &str,
+        parse_special: bool,
+    ) -> Result<(), Error> {
+        let (_, dialect) = self.chat()?;
+        if let (Opening::Open, Some(end)) = (chat.opening, dialect.reasoning_end()) {
+            chat.prompt.text.push_str(&format!("\n{end}\n\n"));
+            chat.opening = Opening::Closed;
+        }
+        let mut text = serde_json::Value::from(beginning);
+        if !parse_special {
+            chat.prompt.literals.hide(self.tokenizer()?, &mut text, &[]);
+        }
+        chat.prompt.text.push_str(text.as_str().unwrap_or_default());
+        Ok(())
+    }
+
     /// A rendered conversation in tokens.
     pub fn encode_chat(&self, chat: RenderedChat) -> Result<EncodedPrompt, Error> {
         let tokenizer = self.tokenizer()?;
@@ -235,11 +257,22 @@ impl TextProcessor {
         }
         let sampling = options.sampling.resolve(&self.parts.defaults, kind);
         sampling.check(self.parts.vocabulary)?;
+        check_tokens(&options.stop_tokens, self.parts.vocabulary)?;
+        let mut end_tokens = if options.ignore_eos { Vec::new() } else { self.end_tokens(kind) };
+        end_tokens.extend(&options.stop_tokens);
+        let constraint = match (options.min_tokens, constraint) {
+            (0, constraint) => constraint,
+            (least, None) => {
+                let least = AtLeast::new(least, end_tokens.clone(), self.parts.vocabulary);
+                Some(Box::new(least) as Box<dyn Constraint>)
+            }
+            (_, Some(_)) => return Err(Error::MinTokens),
+        };
         let default_length = self.parts.defaults.max_new_tokens.map_or(context, |n| n as usize);
         Ok(Generation {
             sampling,
             max_tokens: options.max_tokens.unwrap_or(default_length),
-            end_tokens: if options.ignore_eos { Vec::new() } else { self.end_tokens(kind) },
+            end_tokens,
             stops: options.stops.clone(),
             depth: options.drafts.unwrap_or(Depth::Auto),
             priority: options.priority,

@@ -41,7 +41,16 @@ impl RepoCache {
         Self { root: root.into(), repo: repo.clone() }
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn repo(&self) -> &RepoId {
+        &self.repo
+    }
+
+    /// The folder of its locks.
+    pub(crate) fn locks(&self) -> PathBuf {
+        self.root.join(".locks").join(self.repo.folder())
+    }
+
+    pub(crate) fn folder(&self) -> PathBuf {
         self.root.join(self.repo.folder())
     }
 
@@ -133,7 +142,7 @@ impl RepoCache {
 
     /// Waits until nobody else writes what `name` stands for.
     pub(crate) fn lock(&self, name: &str, watch: &mut dyn DownloadWatch) -> Result<Lock, HubError> {
-        let path = self.root.join(".locks").join(self.repo.folder()).join(format!("{name}.lock"));
+        let path = self.locks().join(format!("{name}.lock"));
         make_parent(&path)?;
         let file = File::options().create(true).append(true).open(&path);
         let file = file.map_err(|e| HubError::io(&path, e))?;

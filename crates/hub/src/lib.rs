@@ -16,6 +16,7 @@ mod error;
 mod fetch;
 mod graft;
 mod http;
+mod kept;
 mod link;
 mod listing;
 mod name;
@@ -29,6 +30,7 @@ mod watch;
 
 pub use error::HubError;
 pub use graft::Grafted;
+pub use kept::CachedRepo;
 pub use name::{ModelName, RepoId};
 pub use plan::{DownloadPlan, DownloadRequest, Downloaded, Hub, PlannedFile, RepoPart};
 pub use settings::{AccessToken, HubSettings, Proxies, Timeouts};

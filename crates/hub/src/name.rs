@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 /// The hub's own limit for an owner or a name.
 const MAX_PART: usize = 96;
+/// What folders of models begin with; data sets have another word.
+const MODELS: &str = "models--";
 
 /// A repository: `OWNER/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +28,12 @@ pub struct ModelName {
 impl RepoId {
     /// The folder of the cache that holds the repository.
     pub(crate) fn folder(&self) -> String {
-        format!("models--{}--{}", self.owner, self.name)
+        format!("{MODELS}{}--{}", self.owner, self.name)
+    }
+
+    /// The repository that such a folder holds.
+    pub(crate) fn of_folder(folder: &str) -> Option<Self> {
+        folder.strip_prefix(MODELS)?.replacen("--", "/", 1).parse().ok()
     }
 }
 

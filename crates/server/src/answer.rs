@@ -77,13 +77,15 @@ pub(crate) struct Reader {
     logprobs: Vec<TokenLogprobs>,
     calls: usize,
     reasoning_tokens: usize,
+    /// Whether the stop string that ends the answer is part of it.
+    include_stop: bool,
 }
 
 impl Reader {
     /// A reader; without a parser everything is content.
-    pub(crate) fn new(parser: Option<AnswerParser>) -> Self {
+    pub(crate) fn new(parser: Option<AnswerParser>, include_stop: bool) -> Self {
         let (parts, logprobs) = (Vec::new(), Vec::new());
-        Self { parser, parts, logprobs, calls: 0, reasoning_tokens: 0 }
+        Self { parser, parts, logprobs, calls: 0, reasoning_tokens: 0, include_stop }
     }
 
     fn tokens(&mut self, tokens: Vec<Said>, out: &mut Vec<AnswerEvent>) {
@@ -224,6 +226,9 @@ impl Answers {
             AnswerPiece::Rest(text) => reader.push(&text),
             AnswerPiece::Finished(end) => {
                 self.open -= 1;
+                if let (true, Ending::StopString(stop)) = (reader.include_stop, &end.ending) {
+                    reader.push(stop);
+                }
                 reader.end(end.ending == Ending::Length, &mut events);
                 let usage = Usage {
                     prompt_tokens: end.prompt_tokens,

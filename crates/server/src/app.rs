@@ -9,6 +9,7 @@ use crate::chat::{ChatRequest, CompletionRequest};
 use crate::error::ServerError;
 use crate::metrics::Metrics;
 use crate::model::{Facts, ModelNames};
+use crate::origins::Origins;
 use crate::prepare::{self, Prepared};
 use crate::server::Hosts;
 use crate::service::{Place, Places, Service};
@@ -32,6 +33,8 @@ pub(crate) struct App {
     pub(crate) keys: Keys,
     /// Under which names it answers.
     pub(crate) hosts: Hosts,
+    /// Whose pages may read what it answers.
+    pub(crate) origins: Origins,
     pub(crate) metrics: Arc<Metrics>,
     /// How the schemas of tools had to be loosened of late.
     pub(crate) loosened: Loosened,

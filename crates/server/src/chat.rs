@@ -23,6 +23,8 @@ pub(crate) struct ChatRequest {
     /// Several calls in one answer.
     pub(crate) parallel_tool_calls: bool,
     pub(crate) reasoning: ReasoningRequest,
+    /// What the model is taken to have said already: the answer goes on from there.
+    pub(crate) beginning: Option<String>,
     /// Further variables for the template.
     pub(crate) template_arguments: Map<String, Value>,
     pub(crate) generation: AnswerOptions,
@@ -41,6 +43,7 @@ impl ChatRequest {
             tool_choice: Some(ToolChoice::Auto),
             parallel_tool_calls: true,
             reasoning: ReasoningRequest::default(),
+            beginning: None,
             template_arguments: Map::new(),
             generation: AnswerOptions::default(),
             ignored: Ignored::default(),
@@ -98,6 +101,8 @@ pub(crate) struct AnswerOptions {
     pub(crate) options: GenerationOptions,
     /// Answers per prompt, seeded one after the other.
     pub(crate) choices: usize,
+    /// Whether the stop string that ends an answer is told as its last text.
+    pub(crate) include_stop: bool,
     /// What it takes from the prefix cache and leaves there.
     pub(crate) cache: CacheOverrides,
     /// The request's name, for whoever looks into what became of it.
@@ -127,6 +132,7 @@ impl Default for AnswerOptions {
         Self {
             options: GenerationOptions::default(),
             choices: 1,
+            include_stop: false,
             cache: CacheOverrides::default(),
             request_id: "".into(),
             owner: None,

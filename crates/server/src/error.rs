@@ -228,6 +228,7 @@ impl From<Error> for ServerError {
             Error::Text(error) => error.into(),
             Error::Grammar(error) => error.into(),
             Error::Reject(error) => error.into(),
+            Error::MinTokens => Self::invalid("min_tokens", error.to_string()),
             Error::Vocabulary(why) => Self::invalid("response_format", why),
             Error::NoTemplate => Self::invalid(
                 "messages",

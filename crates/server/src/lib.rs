@@ -23,6 +23,7 @@ mod ids;
 mod marks;
 mod metrics;
 mod model;
+mod origins;
 mod page;
 mod prepare;
 mod server;

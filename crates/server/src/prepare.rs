@@ -49,7 +49,7 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
     for choice in 0..request.generation.choices {
         let constraint = app.text.constraint(Some(chat), grammar.as_ref(), &is_wanted)?;
         prepared.jobs.push(outline.job(app, choice, constraint)?);
-        prepared.readers.push(Reader::new(parser.clone()));
+        prepared.readers.push(Reader::new(parser.clone(), request.generation.include_stop));
     }
     Ok(prepared)
 }
@@ -76,7 +76,7 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepa
             let grammar = generation.options.constraint.as_ref();
             let constraint = app.text.constraint(None, grammar, &is_wanted)?;
             prepared.jobs.push(outline.job(app, choice, constraint)?);
-            prepared.readers.push(Reader::new(None));
+            prepared.readers.push(Reader::new(None, generation.include_stop));
         }
     }
     Ok(prepared)
@@ -130,7 +130,10 @@ impl<'a> RequestContext<'a> {
             parse_special: app.settings.parse_special,
         };
         let ReasoningRequest { enabled, budget, .. } = request.reasoning;
-        let chat = app.text.render(&conversation, forerun::Reasoning { enabled, budget })?;
+        let mut chat = app.text.render(&conversation, forerun::Reasoning { enabled, budget })?;
+        if let Some(beginning) = &request.beginning {
+            app.text.begin_answer(&mut chat, beginning, app.settings.parse_special)?;
+        }
         let marked = marks::asked(&request.messages);
         Ok((Self { template, dialect, tools, marked, forbidden }, chat))
     }

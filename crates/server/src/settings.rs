@@ -16,6 +16,8 @@ pub struct Settings {
     pub admin_keys: Vec<String>,
     /// Names beside those of this machine under which it answers.
     pub hosts: Vec<String>,
+    /// Origins whose pages may read what it answers (CORS); `*` is any.
+    pub origins: Vec<String>,
     /// Whether requests with different API keys share the prefix cache.
     pub share_cache: bool,
     /// Requests that wait beyond those that run.
@@ -49,6 +51,7 @@ impl Default for Settings {
             api_keys: Vec::new(),
             admin_keys: Vec::new(),
             hosts: Vec::new(),
+            origins: Vec::new(),
             share_cache: false,
             queue: 256,
             body_bytes: 32 << 20,

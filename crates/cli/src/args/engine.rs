@@ -1,6 +1,7 @@
 //! Options that size the engine. None of them changes a token, except the precision of the cache.
 
 use clap::{Args, ValueEnum};
+use forerun::{DeviceName, free_host_memory};
 use forerun_base::DType;
 use forerun_engine::SubmissionBudget;
 use std::time::Duration;
@@ -10,10 +11,17 @@ use std::time::Duration;
 pub(crate) struct EngineArgs {
     /// Context in tokens: prompt and answer together
     ///
-    /// Sizes the key/value cache. `run` and `inspect` take the model's own context, at most 8192;
-    /// `score` takes what the text needs, `bench` what its longest measurement needs.
+    /// Sizes the key/value cache. `run`, `serve` and `inspect` take the model's own context, at most 8192 and
+    /// what fits into memory; `score` takes what the text needs, `bench` what its longest measurement needs.
     #[arg(long, value_name = "TOKENS", value_parser = at_least_one)]
     pub(crate) ctx: Option<usize>,
+
+    /// Memory that weights, caches and work may take: 12GiB, 800MiB, or `any` [default: what is free]
+    ///
+    /// What is free counts within a container's limit. Without --ctx the context is shortened to what fits; a plan that
+    /// does not fit is refused with the longest context that does.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) memory: Option<MemoryLimit>,
 
     /// Longest piece of a prompt read in one step
     #[arg(long, value_name = "TOKENS", default_value = "512", value_parser = at_least_one)]
@@ -32,6 +40,15 @@ pub(crate) struct EngineArgs {
 }
 
 impl EngineArgs {
+    /// Bytes that may be used on a device; `None` is any number, or what it tells once it is open.
+    pub(crate) fn room(&self, device: DeviceName) -> Option<u64> {
+        match self.memory {
+            Some(MemoryLimit::Bytes(bytes)) => Some(bytes),
+            Some(MemoryLimit::Any) => None,
+            None => free_host_memory(device),
+        }
+    }
+
     /// The most work that one submission may hold.
     pub(crate) fn submission_budget(&self) -> SubmissionBudget {
         SubmissionBudget::Time(Duration::from_millis(self.submission_ms.into()))
@@ -55,6 +72,36 @@ impl Kv {
             Self::Bf16 => DType::BF16,
             Self::I8 => DType::I8,
         }
+    }
+}
+
+/// How much memory may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryLimit {
+    Bytes(u64),
+    /// Whatever it takes.
+    Any,
+}
+
+/// A size with its unit; a bare number would be a guess.
+fn memory(text: &str) -> Result<MemoryLimit, String> {
+    if text == "any" {
+        return Ok(MemoryLimit::Any);
+    }
+    let (number, unit) =
+        text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "mib" | "m" => 1_u64 << 20,
+        "gib" | "g" => 1 << 30,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return Err("expected any, or a size such as 12GiB or 800MiB".to_owned()),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if number > 0.0 && number < 1e6 => {
+            Ok(MemoryLimit::Bytes((number * factor as f64) as u64))
+        }
+        _ => Err("expected any, or a size such as 12GiB or 800MiB".to_owned()),
     }
 }
 

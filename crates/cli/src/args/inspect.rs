@@ -17,9 +17,9 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache
+    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache [default: the bundled model]
     #[arg(value_name = "MODEL")]
-    pub(crate) model: PathBuf,
+    pub(crate) model: Option<PathBuf>,
 
     /// Sequences at a time in the memory plan
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]

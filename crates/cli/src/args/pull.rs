@@ -1,5 +1,6 @@
 //! `forerun pull`.
 
+use crate::hub_model;
 use clap::Args;
 use forerun_hub::{ModelName, RepoId};
 
@@ -24,8 +25,8 @@ A transfer that breaks goes on where it broke when the command is run again.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PullArgs {
-    /// The model; FILE is a file name or a quantisation such as Q4_K_M
-    #[arg(value_name = "OWNER/NAME[:FILE]")]
+    /// The model, or a short name such as llama3.2-1b; FILE is a file name or a quantisation such as Q4_K_M
+    #[arg(value_name = "OWNER/NAME[:FILE]", value_parser = hub_model::parse)]
     pub(crate) model: ModelName,
 
     /// A branch, a tag or a commit

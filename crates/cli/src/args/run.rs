@@ -1,7 +1,9 @@
 //! `forerun run`.
 
 use super::engine::at_least_one;
-use super::{DeviceArgs, EngineArgs, FormArgs, ModelArgs, SamplingArgs, SpeculationArgs};
+use super::{
+    DeviceArgs, EngineArgs, FetchArgs, FormArgs, ModelArgs, SamplingArgs, SpeculationArgs,
+};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use std::path::PathBuf;
@@ -17,8 +19,8 @@ Examples:
   forerun run \"Was it good?\" --choice yes --choice no
   forerun run \"Book a table\" --json-schema '{\"properties\": {\"seats\": {\"type\": \"integer\"}}}'
 
-With one argument: an existing path or OWNER/NAME is the model, anything else the prompt.
-OWNER/NAME is a model that `forerun pull` fetched.
+With one argument: an existing path, OWNER/NAME or a short name (llama3.2-1b) is the model, anything else the prompt.
+OWNER/NAME is a model of the hub; where it is not here it is fetched, at a terminal after a question.
 In the chat, /help lists the commands and Ctrl-C stops an answer.
 A model without a chat template continues the prompt as it stands.";
 
@@ -29,7 +31,7 @@ A model without a chat template continues the prompt as it stands.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache; the bundled model by default
+    /// Model folder, .safetensors or .gguf file, or a model of the hub: OWNER/NAME[:FILE]; the bundled model by default
     #[arg(value_name = "MODEL")]
     pub(crate) first: Option<String>,
 
@@ -75,7 +77,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with_all = ["raw", "ids"])]
     pub(crate) no_think: bool,
 
-    /// Longest answer in tokens [default: the model's max_new_tokens, else 512]
+    /// Longest answer in tokens [default: the model's max_new_tokens, else what the context leaves; 512 of raw text]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) max_tokens: Option<usize>,
 
@@ -95,6 +97,9 @@ pub(crate) struct RunArgs {
     /// what was not typed comes from: model, default, greedy), memory. An end token is in token_ids but not in text.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
 
     #[command(flatten)]
     pub(crate) model_options: ModelArgs,

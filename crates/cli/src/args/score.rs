@@ -16,13 +16,15 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ScoreArgs {
-    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache
+    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache; the bundled model by default
+    ///
+    /// A single word that is none of these is the text.
     #[arg(value_name = "MODEL")]
-    pub(crate) model: PathBuf,
+    pub(crate) first: Option<String>,
 
     /// The text; `-` reads stdin
     #[arg(value_name = "TEXT", conflicts_with_all = ["text", "file", "ids"])]
-    pub(crate) positional: Option<String>,
+    pub(crate) second: Option<String>,
 
     /// The text, where TEXT would be taken for an option
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]

@@ -1,9 +1,9 @@
 //! `forerun serve`.
 
 use super::engine::at_least_one;
-use super::{DeviceArgs, EngineArgs, ModelArgs, SpeculationArgs};
+use super::{DeviceArgs, EngineArgs, FetchArgs, ModelArgs, SpeculationArgs};
 use clap::{ArgAction, Args, ValueEnum};
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -26,7 +26,7 @@ Options that are typed win over the file.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, args_override_self = true)]
 pub(crate) struct ServeArgs {
-    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache; the bundled model by default
+    /// Model folder, .safetensors or .gguf file, or a model of the hub: OWNER/NAME[:FILE]; the bundled model by default
     #[arg(value_name = "MODEL")]
     pub(crate) positional: Option<PathBuf>,
 
@@ -38,8 +38,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Address to listen at
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1", help_heading = "Server")]
+    /// Address to listen at, or a name of this machine: of its addresses the first, IPv4 before IPv6
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", value_parser = host)]
+    #[arg(help_heading = "Server")]
     pub(crate) host: IpAddr,
 
     /// Port to listen at; 0 takes any free one
@@ -62,6 +63,11 @@ pub(crate) struct ServeArgs {
     /// name but localhost is refused; elsewhere, any is answered until one is given
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub(crate) allow_host: Vec<String>,
+
+    /// Origin whose pages a browser lets read the answers (CORS), such as http://localhost:3000; may be repeated,
+    /// `*` is any. By default none
+    #[arg(long, value_name = "ORIGIN", value_parser = origin, help_heading = "Server")]
+    pub(crate) allow_origin: Vec<String>,
 
     /// Let requests with different API keys share the prefix cache
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true")]
@@ -90,9 +96,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value = "256", help_heading = "Server")]
     pub(crate) queue: usize,
 
-    /// Host memory in MiB for what prompts have in common; 0 turns the prefix cache off
-    #[arg(long, value_name = "MIB", default_value = "1024", help_heading = "Server")]
-    pub(crate) cache: u32,
+    /// Host memory in MiB for what prompts have in common; 0 turns the prefix cache off [default: 1024, and at most
+    /// an eighth of free memory]
+    #[arg(long, value_name = "MIB", help_heading = "Server")]
+    pub(crate) cache: Option<u32>,
 
     /// Folder for the prefix cache, which outlives the process; it holds what was said
     #[arg(long, value_name = "FOLDER", help_heading = "Server")]
@@ -132,6 +139,9 @@ pub(crate) struct ServeArgs {
     pub(crate) log_level: LogLevel,
 
     #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
+
+    #[command(flatten)]
     pub(crate) model_options: ModelArgs,
 
     #[command(flatten)]
@@ -158,6 +168,30 @@ pub(crate) enum LogLevel {
     Warn,
     Info,
     Debug,
+}
+
+/// An address as it stands, in brackets or not, or what a name stands for.
+fn host(text: &str) -> Result<IpAddr, String> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    if let Ok(address) = bare.parse() {
+        return Ok(address);
+    }
+    let found =
+        (text, 0).to_socket_addrs().map_err(|why| format!("no address of that name: {why}"))?;
+    let mut found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    found.sort_by_key(IpAddr::is_ipv6);
+    found.first().copied().ok_or_else(|| "no address of that name".to_owned())
+}
+
+/// What browsers send: a scheme and a host, with a port or without, and no path.
+fn origin(text: &str) -> Result<String, String> {
+    let whole = text.split_once("://").is_some_and(|(scheme, host)| {
+        !scheme.is_empty() && !host.is_empty() && !host.contains(['/', ' ', '*'])
+    });
+    if text == "*" || whole {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err("expected `*`, or scheme and host without a path, such as http://localhost:3000".to_owned())
 }
 
 fn mebibytes(text: &str) -> Result<usize, String> {

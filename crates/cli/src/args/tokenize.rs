@@ -16,13 +16,15 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TokenizeArgs {
-    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache
+    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache; the bundled model by default
+    ///
+    /// A single word that is none of these is the text.
     #[arg(value_name = "MODEL")]
-    pub(crate) model: PathBuf,
+    pub(crate) first: Option<String>,
 
     /// The text; `-` reads stdin
     #[arg(value_name = "TEXT", conflicts_with_all = ["file", "decode"])]
-    pub(crate) text: Option<String>,
+    pub(crate) second: Option<String>,
 
     /// Read the text from a file
     #[arg(long, value_name = "FILE", conflicts_with = "decode")]

@@ -1,6 +1,6 @@
 //! The report for people.
 
-use super::report::Report;
+use super::report::{Report, Room};
 use crate::report::{bytes_text, count_text};
 
 pub(super) fn page(report: &Report) -> String {
@@ -71,7 +71,21 @@ fn memory(report: &Report) -> String {
     for item in &m.plan.items {
         page += &format!("  {:>12}  {}\n", bytes_text(item.bytes), item.label);
     }
-    page + &format!("  {:>12}  in all\n", bytes_text(m.plan.total_bytes))
+    page += &format!("  {:>12}  in all\n", bytes_text(m.plan.total_bytes));
+    page + &room(&m.room)
+}
+
+/// Whether that fits.
+fn room(room: &Room) -> String {
+    let (Some(free), Some(fits)) = (room.free_bytes, room.fits) else { return String::new() };
+    let verdict = match (fits, room.longest_context) {
+        (true, Some(longest)) => format!("it fits, and so would a context of {longest}"),
+        (false, Some(longest)) => {
+            format!("it does not fit; the longest context that does is {longest}")
+        }
+        (_, None) => "it does not fit, and neither does any shorter context".to_owned(),
+    };
+    format!("  {:>12}  free: {verdict}\n", bytes_text(free))
 }
 
 fn line(label: &str, value: &str) -> String {

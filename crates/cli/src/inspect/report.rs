@@ -2,10 +2,12 @@
 
 use super::inventory::{Amount, Inventory};
 use super::part::Part;
+use crate::args::InspectArgs;
 use crate::hub_model;
 use crate::load::Source;
 use crate::mtp_state::MtpState;
 use crate::report::{MemoryItem, MemoryReport};
+use forerun::DeviceName;
 use forerun_backend::MemoryPlan;
 use forerun_base::Token;
 use forerun_engine::Settings;
@@ -95,16 +97,30 @@ pub(super) struct Memory {
     pub(super) prefill_chunk: usize,
     pub(super) kv: String,
     #[serde(flatten)]
+    pub(super) room: Room,
+    #[serde(flatten)]
     pub(super) plan: MemoryReport,
 }
 
+/// What an engine is planned with.
+pub(super) struct Plan {
+    pub(super) settings: Settings,
+    pub(super) memory: MemoryPlan,
+    pub(super) room: Room,
+}
+
+/// Whether there is memory for it; null where the system does not tell, or any amount may be used.
+#[derive(Serialize)]
+pub(super) struct Room {
+    /// What is free, or what was typed.
+    pub(super) free_bytes: Option<u64>,
+    pub(super) fits: Option<bool>,
+    /// With the same settings otherwise; null where no context fits, too.
+    pub(super) longest_context: Option<usize>,
+}
+
 impl Report {
-    pub(super) fn new(
-        source: &Source,
-        inventory: &Inventory,
-        settings: &Settings,
-        plan: &MemoryPlan,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn new(source: &Source, inventory: &Inventory, plan: Plan) -> anyhow::Result<Self> {
         let Amount { parameters, loaded, .. } = inventory.used();
         let part = |(&part, amount): (&Part, &Amount)| PartReport {
             part,
@@ -127,7 +143,7 @@ impl Report {
             mtp: Mtp::new(source),
             text: Text::new(source)?,
             files: files(source),
-            memory: Memory::new(settings, plan, loaded),
+            memory: Memory::new(plan, loaded),
         })
     }
 }
@@ -211,8 +227,9 @@ fn files(source: &Source) -> Vec<FileReport> {
 
 impl Memory {
     /// Weights count as loaded; small vectors are wider still.
-    fn new(settings: &Settings, plan: &MemoryPlan, weights: u64) -> Self {
-        let mut plan = MemoryReport::from(plan);
+    fn new(plan: Plan, weights: u64) -> Self {
+        let Plan { settings, memory, room } = plan;
+        let mut plan = MemoryReport::from(&memory);
         plan.total_bytes += weights;
         plan.items.insert(0, MemoryItem { label: "weights".to_owned(), bytes: weights });
         Self {
@@ -220,7 +237,24 @@ impl Memory {
             sequences: settings.sequences,
             prefill_chunk: settings.prefill_chunk,
             kv: settings.kv.to_string().to_lowercase(),
+            room,
             plan,
         }
+    }
+}
+
+impl Room {
+    /// Compares what the engine takes with what may be used.
+    pub(super) fn take(
+        args: &InspectArgs,
+        source: &Source,
+        settings: &Settings,
+    ) -> anyhow::Result<Self> {
+        let Some(free) = args.engine.room(DeviceName::Cpu) else {
+            return Ok(Self { free_bytes: None, fits: None, longest_context: None });
+        };
+        let fits = source.memory_need(settings)?.total() <= free;
+        let longest_context = source.longest_context(settings, free)?;
+        Ok(Self { free_bytes: Some(free), fits: Some(fits), longest_context })
     }
 }

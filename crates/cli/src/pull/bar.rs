@@ -5,10 +5,10 @@ use forerun_hub::DownloadWatch;
 use indicatif::ProgressBar;
 
 /// A bar on stderr that can be asked to stop.
-pub(super) struct Bar(ProgressBar);
+pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    pub(super) fn of(bytes: u64) -> Self {
+    pub(crate) fn of(bytes: u64) -> Self {
         Self(terminal::bar(
             bytes,
             "fetching {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
@@ -16,15 +16,15 @@ impl Bar {
     }
 
     /// For a number of bytes that is not known yet.
-    pub(super) fn endless() -> Self {
+    pub(crate) fn endless() -> Self {
         Self(terminal::bar(0, "fetching the MTP head {binary_bytes} {binary_bytes_per_sec}"))
     }
 
-    pub(super) fn hidden() -> Self {
+    pub(crate) fn hidden() -> Self {
         Self(ProgressBar::hidden())
     }
 
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.0.finish_and_clear();
     }
 }

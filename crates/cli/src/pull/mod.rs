@@ -9,9 +9,9 @@ use crate::hub_model::{explained, settings};
 use crate::interrupt::Answering;
 use crate::mtp_state::MtpState;
 use crate::report::bytes_text;
-use crate::terminal;
+use crate::{fetch, terminal};
 use anyhow::bail;
-use bar::Bar;
+pub(crate) use bar::Bar;
 use forerun_hub::{DownloadPlan, DownloadRequest, Hub, HubError, HubSettings, RepoId, RepoPart};
 use forerun_model::ModelError;
 use forerun_weights::Checkpoint;
@@ -22,7 +22,7 @@ pub(crate) fn pull(args: &PullArgs) -> anyhow::Result<Outcome> {
         bail!("--mtp-only takes a whole repository, OWNER/NAME without :FILE");
     }
     let _answering = Answering::begin();
-    match fetch(args) {
+    match pull_model(args) {
         Err(error) if matches!(error.downcast_ref(), Some(HubError::Stopped)) => {
             terminal::note("stopped; what was fetched is kept, run the command again to go on");
             Ok(Outcome::Cancelled)
@@ -32,7 +32,7 @@ pub(crate) fn pull(args: &PullArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-fn fetch(args: &PullArgs) -> anyhow::Result<()> {
+fn pull_model(args: &PullArgs) -> anyhow::Result<()> {
     let settings = settings()?;
     let offline = settings.offline || args.offline;
     if let (true, Some(original)) = (offline, &args.mtp_from) {
@@ -45,16 +45,7 @@ fn fetch(args: &PullArgs) -> anyhow::Result<()> {
     if args.dry_run {
         return show(args, &plan, 0, None);
     }
-    let missing = plan.files.iter().filter(|file| !file.cached).count();
-    if missing > 0 {
-        let size = bytes_text(plan.missing_bytes());
-        let files = if missing == 1 { "file" } else { "files" };
-        terminal::aside(&format!("{}: fetching {missing} {files}, {size}", plan.repo));
-    }
-    let mut bar = Bar::of(plan.bytes());
-    let fetched = hub.fetch(&plan, &mut bar);
-    bar.clear();
-    let mut downloaded = fetched?.bytes;
+    let mut downloaded = fetch::download(&hub, &plan)?;
     let mut opened = (!args.mtp_only).then(|| forerun_model::open(&plan.path()));
     if let (Some(original), Some(Ok(checkpoint))) = (&args.mtp_from, &opened) {
         downloaded += add_head(&hub, &plan, checkpoint, original)?;

@@ -44,8 +44,9 @@ impl Terminal {
             match editor.readline("> ") {
                 Ok(line) => {
                     leaving = false;
-                    let _ = editor.add_history_entry(&line);
-                    if self.take(line.trim())?.is_break() {
+                    let message = whole_message(line, &mut || editor.readline(". "));
+                    let _ = editor.add_history_entry(&message);
+                    if self.take(message.trim())?.is_break() {
                         return Ok(Outcome::Done);
                     }
                 }
@@ -145,6 +146,27 @@ impl Terminal {
     }
 }
 
+/// A message of one line, or of several: a backslash at its end goes on, and three quotes open a block that three
+/// quotes close. What was typed until the end of the input counts.
+fn whole_message(first: String, next: &mut dyn FnMut() -> Result<String, ReadlineError>) -> String {
+    const QUOTES: &str = "\"\"\"";
+    if let Some(opened) = first.trim_start().strip_prefix(QUOTES) {
+        let mut block = opened.to_owned();
+        while !block.trim_end().ends_with(QUOTES) {
+            let Ok(line) = next() else { return block };
+            block = format!("{block}\n{line}");
+        }
+        let closed = block.trim_end();
+        return closed[..closed.len() - QUOTES.len()].trim_matches('\n').to_owned();
+    }
+    let mut message = first;
+    while let Some(open) = message.strip_suffix('\\') {
+        let Ok(line) = next() else { return open.to_owned() };
+        message = format!("{open}\n{line}");
+    }
+    message
+}
+
 /// Why a turn has no answer.
 fn explain(error: Error) {
     match error {
@@ -155,5 +177,28 @@ fn explain(error: Error) {
             ));
         }
         error => terminal::note(&format!("error: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_may_have_several_lines() {
+        for (lines, expected, left) in [
+            (&["one", "two"][..], "one", 1),
+            (&["one\\", "two\\", "three", "four"], "one\ntwo\nthree", 1),
+            (&["\"\"\"", "one", "", "two", "\"\"\"", "x"], "one\n\ntwo", 1),
+            (&["\"\"\"one", "two\"\"\""], "one\ntwo", 0),
+            (&["\"\"\"one\"\"\""], "one", 0),
+            (&["\"\"\"", "one"], "\none", 0),
+            (&["one\\"], "one", 0),
+        ] {
+            let mut rest = lines.iter().map(|&line| line.to_owned());
+            let first = rest.next().unwrap();
+            let message = whole_message(first, &mut || rest.next().ok_or(ReadlineError::Eof));
+            assert_eq!((message.as_str(), rest.count()), (expected, left), "{lines:?}");
+        }
     }
 }

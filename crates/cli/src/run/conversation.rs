@@ -1,6 +1,7 @@
 //! The conversation that the options describe.
 
 use crate::args::RunArgs;
+use crate::exit::usage;
 use anyhow::{Context, bail};
 use forerun::{EncodedPrompt, Error, Messages, Reasoning, TextError, TextProcessor};
 use serde_json::{Map, Value};
@@ -11,7 +12,7 @@ pub(super) fn messages(
     args: &RunArgs,
     processor: &TextProcessor,
 ) -> anyhow::Result<Option<Messages>> {
-    let variables = variables(args)?;
+    let variables = variables(args).map_err(usage)?;
     match processor.chat() {
         Ok(_) => {}
         Err(Error::NoTemplate) => {

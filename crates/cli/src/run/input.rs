@@ -1,8 +1,10 @@
 //! Which model and which prompt were meant.
 
 use crate::args::RunArgs;
-use crate::{bundled, hub_model, ids, stdin};
-use anyhow::bail;
+use crate::exit::usage;
+use crate::given::{self, is_model, looks_like_path};
+use crate::{bundled, ids, stdin, terminal};
+use anyhow::{anyhow, bail};
 use forerun_base::Token;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -24,11 +26,15 @@ pub(super) enum Prompt {
 }
 
 impl Input {
-    pub(super) fn from_args(args: &RunArgs) -> anyhow::Result<Self> {
-        let (model, text) = sort_out(args)?;
+    /// From what [`sort_out`] found.
+    pub(super) fn new(
+        args: &RunArgs,
+        model: Option<PathBuf>,
+        text: Option<String>,
+    ) -> anyhow::Result<Self> {
         let prompt = match (&args.ids, text) {
             (Some(ids), None) => Prompt::Ids(ids::read(ids)?),
-            (Some(_), Some(_)) => bail!("give a prompt or --ids, not both"),
+            (Some(_), Some(_)) => return Err(usage(anyhow!("give a prompt or --ids, not both"))),
             (None, Some(text)) if text == "-" => Prompt::Text(stdin::read()?),
             (None, Some(text)) => Prompt::Text(text),
             (None, None) if io::stdin().is_terminal() => Prompt::Chat,
@@ -39,14 +45,29 @@ impl Input {
         }
         let model = match model {
             Some(model) => model,
-            None => bundled::find()?,
+            None => bundled_for(args)?,
         };
         Ok(Self { model, prompt })
     }
 }
 
+/// The bundled model. A prompt that may have been meant for another one is told who answers it.
+fn bundled_for(args: &RunArgs) -> anyhow::Result<PathBuf> {
+    let path = bundled::find()?;
+    if let (Some(word), None, false) = (&args.first, &args.second, args.json) {
+        let name = path.file_name().unwrap_or_default().display();
+        let hint = if given::like_a_model(word) {
+            format!("; to ask a model called {word}, give its folder, its file or OWNER/NAME")
+        } else {
+            String::new()
+        };
+        terminal::aside(&format!("{name}, the bundled model, answers{hint}"));
+    }
+    Ok(path)
+}
+
 /// The model and the prompt text among options and positional arguments.
-fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)> {
+pub(super) fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)> {
     let option = args.prompt.clone();
     let only_one_prompt = |positional: Option<String>| match (positional, option.clone()) {
         (Some(_), Some(_)) => bail!("give the prompt as PROMPT or as --prompt, not both"),
@@ -56,6 +77,12 @@ fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)>
         (Some(_), Some(_), Some(_)) => bail!("give the model as MODEL or as --model, not both"),
         (Some(model), prompt, None) => Ok((Some(model), only_one_prompt(prompt)?)),
         (None, Some(model), Some(prompt)) => {
+            if !is_model(Path::new(&model)) && !looks_like_path(&model) {
+                bail!(
+                    "`{model}` is not a model; a prompt of several words goes in quotes:\n  \
+                     forerun run \"{model} {prompt}\""
+                );
+            }
             Ok((Some(model.into()), only_one_prompt(Some(prompt))?))
         }
         // The prompt is given elsewhere, so this one is the model.
@@ -71,25 +98,16 @@ fn sort_out(args: &RunArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)>
     }
 }
 
-/// What exists, or could be the name of a model on the hub: no other word has that form.
-fn is_model(word: &Path) -> bool {
-    word.exists() || hub_model::name_of(word).is_some()
-}
-
-fn looks_like_path(word: &str) -> bool {
-    let separated = word.contains(std::path::is_separator) && !word.contains(char::is_whitespace);
-    separated || word.ends_with(".safetensors") || word.ends_with(".gguf")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use clap::Parser;
+    use crate::args::{self, Command};
+    use std::ffi::OsString;
 
     fn sorted(words: &[&str]) -> Result<(Option<PathBuf>, Option<String>), String> {
         let words = ["forerun", "run"].iter().chain(words);
-        let Some(Command::Run(args)) = Cli::try_parse_from(words).unwrap().command else {
+        let Some(Command::Run(args)) = args::parse(words.map(OsString::from)).unwrap().command
+        else {
             panic!("not a run")
         };
         sort_out(&args).map_err(|e| e.to_string())
@@ -109,7 +127,9 @@ mod tests {
     #[test]
     fn options_settle_what_a_word_means() {
         let hello = || Some("Hello".to_owned());
-        assert_eq!(sorted(&["m", "Hello"]), Ok((Some("m".into()), hello())));
+        assert_eq!(sorted(&["o/m", "Hello"]), Ok((Some("o/m".into()), hello())));
+        assert!(sorted(&["hi", "there"]).unwrap_err().contains("forerun run \"hi there\""));
+        assert_eq!(sorted(&["-5"]), Ok((None, Some("-5".into()))));
         assert_eq!(sorted(&["--model", "m", "Hello"]), Ok((Some("m".into()), hello())));
         assert_eq!(sorted(&["m", "--prompt", "Hello"]), Ok((Some("m".into()), hello())));
         assert_eq!(sorted(&["m", "--ids", "1"]), Ok((Some("m".into()), None)));

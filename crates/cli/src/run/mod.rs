@@ -8,10 +8,11 @@ mod input;
 mod one_shot;
 
 use crate::args::RunArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, usage};
+use crate::fetch::{self, Fetched};
 use crate::load::Source;
 use crate::{generation, sizing};
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use forerun::{EncodedPrompt, GenerationOptions, PromptKind, TextProcessor};
 use forerun_engine::check_tokens;
 use form::{Form, constraint};
@@ -19,16 +20,25 @@ use input::{Input, Prompt};
 use one_shot::Plan;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
-    let Input { model, prompt } = Input::from_args(args)?;
+    let (given, text) = input::sort_out(args).map_err(usage)?;
+    if let Some(model) = &given
+        && let Fetched::Stopped(outcome) = fetch::ensure(model, args.fetch.offline)?
+    {
+        return Ok(outcome);
+    }
+    let Input { model, prompt } = Input::new(args, given, text)?;
     let source = Source::open(&model, &args.model_options)?;
     let settings = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
+    let settings = sizing::fit(settings, &args.engine, &source, args.device.device)?;
     let raw = args.raw || matches!(prompt, Prompt::Ids(_));
     let processor = source.processor(settings.context, raw)?;
     let messages = conversation::messages(args, &processor)?;
     let kind = messages.as_ref().map_or(PromptKind::Text, |_| PromptKind::Chat);
     let options = options(args, &processor, kind)?;
     let encoded = match prompt {
-        Prompt::Chat if args.json => bail!("--json needs a prompt: there is no chat in JSON"),
+        Prompt::Chat if args.json => {
+            return Err(usage(anyhow!("--json needs a prompt: there is no chat in JSON")));
+        }
         Prompt::Chat => {
             let form = Form::from_args(args, &processor)?;
             let options = GenerationOptions { constraint: form.map(|form| form.source), ..options };
@@ -57,6 +67,7 @@ fn options(
         bail!("--stop needs text, and this model has no tokenizer.json");
     }
     let options = generation::options(args, processor.defaults(), kind);
-    options.sampling.resolve(processor.defaults(), kind).check(processor.vocabulary())?;
+    let sampling = options.sampling.resolve(processor.defaults(), kind);
+    sampling.check(processor.vocabulary()).map_err(usage)?;
     Ok(options)
 }

@@ -3,10 +3,10 @@
 mod logits_file;
 
 use crate::args::ScoreArgs;
-use crate::exit::Outcome;
-use crate::load::{Loaded, Source};
+use crate::exit::{Outcome, usage};
+use crate::load::{Loaded, Source, with_option};
 use crate::report::MemoryReport;
-use crate::{ids, sizing, stats, stdin, terminal};
+use crate::{given, ids, sizing, stats, stdin, terminal};
 use anyhow::{Context, bail};
 use forerun_base::Token;
 use forerun_engine::check_tokens;
@@ -16,9 +16,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
-    let source = Source::open(&args.model, &args.model_options)?;
-    let tokens = tokens(args, &source)?;
+    let elsewhere = args.text.is_some() || args.file.is_some() || args.ids.is_some();
+    let (first, second) = (args.first.as_deref(), args.second.as_deref());
+    let (model, text) = given::model_and_text(first, second, elsewhere).map_err(usage)?;
+    let source = Source::open(&model, &args.model_options)?;
+    let tokens = tokens(args, text, &source)?;
     let settings = sizing::for_text(&args.engine, &source.blueprint.spec, tokens.len())?;
+    if let Some(free) = args.engine.room(args.device.device) {
+        source.check_fits(&settings, free).map_err(with_option)?;
+    }
     let mut loaded = source.load(&settings, args.device)?;
     let scores = TimedScores::compute(&source, &mut loaded, &tokens, args.logits.as_deref())?;
     if args.json {
@@ -33,8 +39,8 @@ pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
 }
 
 /// The tokens to score, checked before weights are read.
-fn tokens(args: &ScoreArgs, source: &Source) -> anyhow::Result<Vec<Token>> {
-    let text = match (&args.positional, &args.text, &args.file, &args.ids) {
+fn tokens(args: &ScoreArgs, typed: Option<String>, source: &Source) -> anyhow::Result<Vec<Token>> {
+    let text = match (&typed, &args.text, &args.file, &args.ids) {
         (_, _, _, Some(given)) => return checked(ids::read(given)?, source),
         (_, _, Some(path), _) => text_of(path)?,
         (Some(text), ..) if text == "-" => stdin::read()?,

@@ -1,8 +1,9 @@
 //! A config file: the options of `serve` by their names, as if they had been typed before the others.
 
-use crate::args::{Cli, Command, ServeArgs};
-use anyhow::{Context, bail};
-use clap::Parser;
+use crate::args::{self, Cli, Command, ServeArgs};
+use crate::exit::usage;
+use anyhow::{Context, anyhow, bail};
+use clap::error::{ContextKind, ErrorKind};
 use std::ffi::OsString;
 use std::path::Path;
 use toml::{Table, Value};
@@ -12,7 +13,7 @@ pub(super) fn with_file(args: ServeArgs) -> anyhow::Result<ServeArgs> {
     let Some(path) = &args.config else { return Ok(args) };
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     // What was typed follows the name of the command.
-    merged(&text, path, std::env::args_os().skip(2))
+    merged(&text, path, std::env::args_os().skip(2)).map_err(usage)
 }
 
 fn merged(
@@ -31,11 +32,25 @@ fn merged(
         words.extend(options(key, value).with_context(|| name.to_string())?);
     }
     words.extend(typed);
-    match Cli::try_parse_from(words) {
+    match args::parse(words) {
         Ok(Cli { command: Some(Command::Serve(args)) }) => Ok(*args),
         Ok(_) => unreachable!("the words begin with the command"),
-        Err(error) => Err(error).with_context(|| format!("with the options of {name}")),
+        Err(error) => Err(anyhow!("{name}: {}", about_keys(&error))),
     }
+}
+
+/// What is wrong, in the words of a file: its keys are options without dashes. The options that were typed had been
+/// read before, so that the fault is the file's.
+fn about_keys(error: &clap::Error) -> String {
+    let key = |kind| error.get(kind).map(|value| value.to_string().replace("--", ""));
+    if let (ErrorKind::UnknownArgument, Some(name)) = (error.kind(), key(ContextKind::InvalidArg)) {
+        let similar = key(ContextKind::SuggestedArg);
+        let similar = similar.map(|other| format!("; did you mean `{other}`?"));
+        return format!("there is no option `{name}`{}", similar.unwrap_or_default());
+    }
+    let text = error.to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    first.trim_start_matches("error: ").to_owned()
 }
 
 /// A key and its value as words of a command line; a list repeats the option.
@@ -86,7 +101,7 @@ mod tests {
     #[test]
     fn a_wrong_key_or_value_is_named_with_its_file() {
         for (file, word) in [
-            ("prot = 1", "--prot"),
+            ("prot = 1", "no option `prot`; did you mean `port`?"),
             ("port = 70000", "70000"),
             ("port = [{}]", "table"),
             ("port = true", "true"),

@@ -6,24 +6,33 @@ mod log;
 
 use crate::args::ServeArgs;
 use crate::exit::Outcome;
+use crate::fetch::{self, Fetched};
 use crate::load::Source;
 use crate::report::bytes_text;
 use crate::{bundled, sizing, terminal};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use forerun_engine::{CacheSettings, DiskSettings, Settings as EngineSettings};
 use forerun_server::{ServedModel, Server, Settings};
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
+
+/// Of the prefix cache, where nothing else is typed and memory is not short.
+const CACHE_BYTES: u64 = 1 << 30;
 
 pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     let args = config::with_file(args)?;
     log::start(args.log, args.log_level);
     let settings = settings(&args)?;
+    check_free(settings.address)?;
     let path = match args.positional.as_ref().or(args.model.as_ref()) {
         Some(path) => path.clone(),
         None => bundled::find()?,
     };
+    if let Fetched::Stopped(outcome) = fetch::ensure(&path, args.fetch.offline)? {
+        return Ok(outcome);
+    }
     let source = Source::open(&path, &args.model_options)?;
     let model = served(&args, &source, &path)?;
     let name = model.name.clone();
@@ -31,9 +40,10 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     let sized = EngineSettings {
         sequences: args.max_sequences,
         step_budget: EngineSettings::SHARED_STEP,
-        cache: CacheSettings { bytes: mebibytes(args.cache), ..CacheSettings::default() },
+        cache: CacheSettings { bytes: cache_bytes(&args), ..CacheSettings::default() },
         ..sized
     };
+    let sized = sizing::fit(sized, &args.engine, &source, args.device.device)?;
     let mut loaded = source.load(&sized, args.device)?;
     if let Some(folder) = &args.cache_dir {
         let found = loaded.engine.open_disk_cache(&DiskSettings {
@@ -51,6 +61,28 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Refuses an address that cannot be listened at before weights are read, which may take minutes.
+fn check_free(address: SocketAddr) -> anyhow::Result<()> {
+    let Err(error) = TcpListener::bind(address) else { return Ok(()) };
+    let advice = match error.kind() {
+        ErrorKind::AddrInUse => {
+            "another program listens there; --port N takes another port, --port 0 any free one"
+        }
+        ErrorKind::AddrNotAvailable => {
+            "this machine has no such address; --host 0.0.0.0 listens at all it has"
+        }
+        ErrorKind::PermissionDenied => "ports below 1024 need rights; --port N takes another",
+        _ => return Err(anyhow!(error).context(format!("cannot listen at {address}"))),
+    };
+    Err(anyhow!("cannot listen at {address}: {error}; {advice}"))
+}
+
+/// Bytes of the prefix cache: what was typed, or else [`CACHE_BYTES`] and at most an eighth of what is free.
+fn cache_bytes(args: &ServeArgs) -> u64 {
+    let room = || args.engine.room(args.device.device).unwrap_or(u64::MAX);
+    args.cache.map_or_else(|| CACHE_BYTES.min(room() / 8), mebibytes)
+}
+
 fn mebibytes(count: u32) -> u64 {
     u64::from(count) << 20
 }
@@ -61,6 +93,7 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
         api_keys: keys::api(args)?,
         admin_keys: keys::admin(args)?,
         hosts: args.allow_host.clone(),
+        origins: args.allow_origin.clone(),
         share_cache: args.share_cache,
         queue: args.queue,
         body_bytes: args.max_body << 20,

@@ -22,24 +22,64 @@ fn check(case: &Case<'_>) {
 
 #[test]
 fn models_that_are_not_there_are_named() {
-    check(&Case { words: &["run", "no/such/model"], code: 1, names: &["no/such/model"] });
+    check(&Case { words: &["run", "no/such/model"], code: 2, names: &["no/such/model"] });
     check(&Case { words: &["run", "no/such/model", "hi"], code: 1, names: &["no/such/model"] });
     check(&Case { words: &["score", "nowhere", "hi"], code: 1, names: &["nowhere"] });
     check(&Case { words: &["inspect", "nowhere"], code: 1, names: &["nowhere"] });
+    let quoted = "forerun run \"hi there\"";
+    check(&Case { words: &["run", "hi", "there"], code: 2, names: &["not a model", quoted] });
+    let file = &["nope/missing.gguf: does not exist"];
+    check(&Case { words: &["run", "nope/missing.gguf", "hi"], code: 1, names: file });
+}
+
+#[test]
+fn an_error_says_a_thing_once_and_gives_no_advice_that_misleads() {
+    let folder = tempfile::tempdir().unwrap();
+    let [text, config, empty] = ["text.gguf", "bad.toml", "empty.toml"]
+        .map(|name| folder.path().join(name).display().to_string());
+    std::fs::write(&text, "hello").unwrap();
+    std::fs::write(&config, "prot = 1\n").unwrap();
+    std::fs::write(&empty, "prot\n").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (words, code, once, never) in [
+        (&["run", &text, "hi"][..], 1, "begins with the bytes", "hub"),
+        (&["run", &text, "hi"], 1, "text.gguf", "hub"),
+        (&["run", "nowhere/m.gguf", "hi"], 1, "nowhere/m.gguf", "pull"),
+        (&["serve", "--port", &port], 1, "in use", "loading"),
+        (&["serve", "--port", &port], 1, "--port N", "loading"),
+        (&["serve", "--config", &config], 2, "did you mean `port`?", "--prot"),
+        (&["serve", "--config", &empty], 2, "empty.toml", "--"),
+        (
+            &["serve", "--host", "no.such.name.invalid"],
+            2,
+            "no.such.name.invalid",
+            "IP address syntax",
+        ),
+        (&["serve", "--allow-origin", "localhost"], 2, "http://localhost:3000", "tip"),
+        (&["run", "hi", "--speculate"], 2, "--speculate", "as a value"),
+    ] {
+        check(&Case { words, code, names: &[once] });
+        let said = stderr(&forerun(words));
+        assert_eq!(said.matches(once).count(), 1, "{words:?}: {said}");
+        assert!(!said.contains(never), "{words:?}: {said}");
+    }
 }
 
 #[test]
 fn values_out_of_range_are_named() {
     let cases: &[(&[&str], i32, &[&str])] = &[
-        (&["--temperature", "-1"], 1, &["temperature", "-1"]),
-        (&["--temperature", "nan"], 1, &["temperature", "NaN"]),
+        (&["--temperature", "-1"], 2, &["temperature", "-1"]),
+        (&["--temperature", "nan"], 2, &["temperature", "NaN"]),
         (&["--temperature", "warm"], 2, &["--temperature", "warm"]),
-        (&["--top-p", "0"], 1, &["top_p", "0"]),
-        (&["--min-p", "2"], 1, &["min_p", "2"]),
-        (&["--repetition-penalty", "0"], 1, &["repetition_penalty"]),
-        (&["--logit-bias", "9999=1"], 1, &["9999", "8192"]),
+        (&["--top-p", "0"], 2, &["top_p", "0"]),
+        (&["--min-p", "2"], 2, &["min_p", "2"]),
+        (&["--repetition-penalty", "0"], 2, &["repetition_penalty"]),
+        (&["--logit-bias", "9999=1"], 2, &["9999", "8192"]),
         (&["--logit-bias", "x"], 2, &["TOKEN=BIAS"]),
         (&["--max-tokens", "0"], 2, &["--max-tokens", "at least 1"]),
+        (&["--max-tokens", "-5"], 2, &["'-5' for '--max-tokens", "at least 1"]),
+        (&["--seed", "-1"], 2, &["'-1' for '--seed"]),
         (&["--ctx", "0"], 2, &["--ctx"]),
         (&["--prefill-chunk", "0"], 2, &["--prefill-chunk"]),
         (&["--submission-ms", "-1"], 2, &["--submission-ms"]),
@@ -53,7 +93,7 @@ fn values_out_of_range_are_named() {
         (&["--speculate"], 2, &["--speculate"]),
         (&["--think", "--no-think"], 2, &["--no-think"]),
         (&["--raw", "--system", "x"], 2, &["--system", "--raw"]),
-        (&["--think", "--template-arg", "enable_thinking=1"], 1, &["enable_thinking"]),
+        (&["--think", "--template-arg", "enable_thinking=1"], 2, &["enable_thinking"]),
         (&["--template-arg", "messages=1"], 1, &["messages"]),
     ];
     for &(options, code, names) in cases {
@@ -76,7 +116,7 @@ fn token_ids_that_are_none_are_named() {
         }
     }
     let both = ["run", &model, "hello", "--ids", "1"];
-    check(&Case { words: &both, code: 1, names: &["--ids"] });
+    check(&Case { words: &both, code: 2, names: &["--ids"] });
 }
 
 #[test]

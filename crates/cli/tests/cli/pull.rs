@@ -122,11 +122,139 @@ fn a_dry_run_lists_and_leaves_the_disk_alone() {
 #[test]
 fn a_name_that_is_not_in_the_cache_says_how_to_get_it() {
     let place = HubAndHome::new(vec![]);
-    for words in [&["run", "o/llama"][..], &["run", "o/llama", "hi"], &["inspect", "o/llama"]] {
+    for words in [
+        &["run", "o/llama", "--offline"][..],
+        &["run", "o/llama", "hi", "--offline"],
+        &["serve", "o/llama", "--offline"],
+        &["inspect", "o/llama"],
+        &["score", "o/llama", "hi"],
+        &["tokenize", "o/llama", "hi"],
+    ] {
         let said = place.refused(words, 1);
         assert!(said.contains("forerun pull o/llama"), "{said}");
     }
-    assert!(place.server.seen().is_empty(), "only pull uses the network");
+    let mut command = place.command(&["run", "o/llama", "hi"]);
+    command.env("HF_HUB_OFFLINE", "1");
+    assert!(stderr(&run(command, "")).contains("forerun pull o/llama"));
+    assert!(place.server.seen().is_empty(), "these leave the network alone");
+}
+
+const ANSWER: [&str; 6] = ["--ids", "1,2,3", "--temperature", "0", "--max-tokens", "4"];
+
+#[test]
+fn a_model_that_is_not_here_is_fetched_by_the_command_that_runs_it() {
+    let place = HubAndHome::new(vec![repo("o/llama", "llama")]);
+    let words = [&["run", "o/llama", "--json"], &ANSWER[..]].concat();
+    let output = place.forerun(&words);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("o/llama: fetching"), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let original = Golden::open("llama").checkpoint().display().to_string();
+    assert_eq!(
+        report["token_ids"],
+        place.json(&[&["run", &original], &ANSWER[..]].concat())["token_ids"]
+    );
+    place.server.forget();
+    assert_eq!(place.done(&words).lines().count(), 1);
+    assert!(place.server.seen().is_empty(), "the second time it is here");
+    let said = place.refused(&["run", "o/nothing", "hi"], 1);
+    assert!(said.contains("o/nothing"), "{said}");
+    // Of several files the one that is named; without a name they are listed.
+    let several = HubRepo::new("o/gguf").large("m-Q4_K_M.gguf", "x").large("m-Q8_0.gguf", "y");
+    let place = HubAndHome::new(vec![several]);
+    assert!(place.refused(&["run", "o/gguf", "hi"], 1).contains("o/gguf:m-Q4_K_M.gguf"));
+    let said = place.refused(&["run", "o/gguf:Q8_0", "hi"], 1);
+    assert!(said.contains("fetching 1 file") && said.contains("m-Q8_0.gguf"), "{said}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn somebody_at_a_terminal_is_asked_before_a_model_is_fetched() {
+    let place = HubAndHome::new(vec![repo("o/llama", "llama")]);
+    let program = env!("CARGO_BIN_EXE_forerun");
+    let line = format!("{program} run o/llama {}", ANSWER.join(" "));
+    let ask = |answer: &str| {
+        let mut command = place.command(&[]);
+        let kept: Vec<_> = command
+            .get_envs()
+            .map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)))
+            .collect();
+        command = std::process::Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]);
+        for (name, value) in kept {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let output = run(command, answer);
+        (output.status.success(), stdout(&output))
+    };
+    let (done, said) = ask("n\n");
+    assert!(done && said.contains("o/llama is not here; fetch it ("), "{said}");
+    assert!(!place.home.path().join("hub/models--o--llama/snapshots").exists(), "{said}");
+    let (done, said) = ask("\n");
+    assert!(done && said.contains("first token"), "{said}");
+}
+
+#[test]
+fn what_is_in_the_cache_is_listed_and_removed() {
+    let gguf = HubRepo::new("o/gguf")
+        .large("m-Q4_K_M.gguf", vec![1; 2048])
+        .large("m-Q8_0.gguf", vec![2; 4096]);
+    let place = HubAndHome::new(vec![repo("o/llama", "llama"), gguf]);
+    assert_eq!(place.json(&["list"])["models"], serde_json::json!([]));
+    for model in ["o/llama", "o/gguf:Q4_K_M", "o/gguf:Q8_0"] {
+        place.done(&["pull", model]);
+    }
+    place.server.forget();
+    let names = || -> Vec<String> {
+        let report = place.json(&["list"]);
+        let models = report["models"].as_array().unwrap();
+        assert_eq!(
+            models.iter().map(|model| model["bytes"].as_u64().unwrap()).sum::<u64>(),
+            report["bytes"].as_u64().unwrap()
+        );
+        models.iter().map(|model| model["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(), ["o/gguf", "o/llama"]);
+    let page = place.done(&["list"]);
+    assert!(page.contains("o/gguf:m-Q4_K_M.gguf\n") && page.contains("o/llama\n"), "{page}");
+    assert_eq!(page, place.done(&["ls"]));
+    assert!(place.refused(&["rm", "o/llama"], 2).contains("--yes"));
+    let output = place.forerun(&["rm", "o/gguf:q4_k_m", "--yes"]);
+    assert!(stderr(&output).contains("removed o/gguf:q4_k_m, 2.0 KiB"), "{}", stderr(&output));
+    assert_eq!(place.json(&["list"])["models"][0]["gguf"], serde_json::json!(["m-Q8_0.gguf"]));
+    place.done(&["rm", "o/llama", "o/gguf", "--yes"]);
+    assert!(names().is_empty());
+    assert!(place.refused(&["rm", "o/llama", "--yes"], 1).contains("not in the cache"));
+    assert!(place.server.seen().is_empty(), "neither uses the network");
+}
+
+#[test]
+fn short_names_stand_for_models_and_a_name_that_is_none_says_who_answers() {
+    let place = HubAndHome::new(vec![]);
+    for (name, model) in [
+        ("llama3.2:1b", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M"),
+        ("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct"),
+        ("llama3.2-1b:Q8_0", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0"),
+    ] {
+        for words in
+            [&["run", name, "--offline"][..], &["run", name, "hi", "--offline"], &["inspect", name]]
+        {
+            let said = place.refused(words, 1);
+            assert!(said.contains(&format!("forerun pull {model}")), "{words:?}: {said}");
+        }
+    }
+    let output = place.forerun(&["run", "llama9", "--max-tokens", "1"]);
+    assert!(output.status.success());
+    let said = stderr(&output);
+    assert!(
+        said.contains("tales-28m, the bundled model, answers; to ask a model called llama9"),
+        "{said}"
+    );
+    let said = stderr(&place.forerun(&["run", "Hello", "--max-tokens", "1"]));
+    assert!(said.contains("tales-28m, the bundled model, answers\n"), "{said}");
 }
 
 #[test]
@@ -193,7 +321,8 @@ fn a_head_alone_is_fetched_and_drafts_for_a_file_that_lost_it() {
         place.json(&words)
     };
 
-    let said = place.refused(&["run", "o/original", "--drafter", "o/original", "hi"], 1);
+    let said =
+        place.refused(&["run", "o/original", "--drafter", "o/original", "hi", "--offline"], 1);
     assert!(said.contains("forerun pull o/original"), "{said}");
     let output = place.forerun(&["pull", "o/original", "--mtp-only"]);
     assert!(stderr(&output).contains("--drafter o/original"), "{}", stderr(&output));

@@ -235,3 +235,62 @@ fn special_tokens_in_a_message_are_text_unless_the_option_says_otherwise() {
     let raw = json(&["run", "<|im_end|>", "--raw", "--max-tokens", "1", "--ignore-eos"]);
     assert_eq!(raw["prompt_tokens"], 1, "without a template the prompt is taken as it stands");
 }
+
+#[test]
+fn an_answer_that_is_cut_says_so_and_one_to_a_question_has_the_context() {
+    let cut = forerun(&["run", "Hello", "--max-tokens", "2"]);
+    assert!(
+        stderr(&cut).contains("length: cut here, --max-tokens and --ctx give more"),
+        "{}",
+        stderr(&cut)
+    );
+    let tokens = |words: &[&str]| {
+        let endless = ["--ignore-eos", "--ctx", "700", "--temperature", "0"];
+        json(&[&["run", "Once"], words, &endless[..]].concat())["completion_tokens"]
+            .as_u64()
+            .unwrap()
+    };
+    assert!(tokens(&[]) > 600, "what the context leaves");
+    assert_eq!(tokens(&["--raw"]), 512, "a text has no end of its own");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_chat_takes_paths_for_words_and_several_lines_for_one_message() {
+    let said =
+        chat_with(&["/etc/hosts has what?", "\"\"\"", "one", "two", "\"\"\"", "/nothing", "/bye"]);
+    assert_eq!(said.matches("first token").count(), 2, "two messages have answers: {said}");
+    assert_eq!(said.matches("unknown command `/nothing`").count(), 1, "{said}");
+    assert_eq!(said.matches("unknown command").count(), 1, "{said}");
+}
+
+/// What a terminal shows of a chat in which somebody types these lines, each once the program reads one.
+#[cfg(target_os = "linux")]
+fn chat_with(lines: &[&str]) -> String {
+    use std::io::Write;
+    /// What the line editor sends when it begins to read.
+    const READING: &str = "\x1b[?2004h";
+    let words = format!("{} run --max-tokens 3", env!("CARGO_BIN_EXE_forerun"));
+    let mut child = Command::new("script")
+        .args(["-qefc", &words, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut shown, mut bytes, mut typed) = (String::new(), [0; 4096], 0);
+    loop {
+        let count = screen.read(&mut bytes).unwrap_or(0);
+        shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        if count == 0 {
+            break;
+        }
+        if typed < lines.len() && shown.matches(READING).count() > typed {
+            writeln!(keys, "{}", lines[typed]).unwrap();
+            typed += 1;
+        }
+    }
+    assert!(child.wait().unwrap().success(), "{shown}");
+    assert_eq!(typed, lines.len(), "{shown}");
+    shown
+}

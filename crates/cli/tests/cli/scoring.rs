@@ -38,3 +38,18 @@ fn a_single_token_has_no_perplexity() {
     assert_eq!(report["logprobs"], serde_json::json!([null]));
     assert!(report["perplexity"].is_null());
 }
+
+#[test]
+fn the_bundled_model_scores_tokenizes_and_is_inspected_where_none_is_named() {
+    let model = bundled();
+    let same = |short: &[&str], long: &[&str], key: &str| {
+        let (short, long) = (json(short), json(long));
+        assert!(!short[key].is_null() && short[key] == long[key], "{key}: {short} {long}");
+    };
+    let text = "Once upon a time";
+    same(&["score", text], &["score", &model, text], "logprobs");
+    same(&["score", "--text", text], &["score", &model, "--text", text], "logprobs");
+    same(&["tokenize", text], &["tokenize", &model, text], "token_ids");
+    same(&["tokenize", "--decode", "5,6"], &["tokenize", &model, "--decode", "5,6"], "text");
+    same(&["inspect"], &["inspect", &model], "parameters");
+}

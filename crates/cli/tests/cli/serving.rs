@@ -38,7 +38,7 @@ impl Serving {
     }
 
     /// A GET with more header lines, each with its end.
-    fn get_with(&self, path: &str, headers: &str) -> String {
+    pub(crate) fn get_with(&self, path: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let host = if headers.contains("host:") { "" } else { "host: localhost\r\n" };
         write!(stream, "GET {path} HTTP/1.1\r\n{host}{headers}connection: close\r\n\r\n").unwrap();

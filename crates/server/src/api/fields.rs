@@ -7,6 +7,25 @@ use crate::error::ServerError;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+/// Fields that are not supported and that client libraries send as null where nobody set them: null asks for nothing.
+const UNSET: [&str; 15] = [
+    "audio",
+    "container",
+    "function_call",
+    "functions",
+    "inference_geo",
+    "max_tool_calls",
+    "mcp_servers",
+    "modalities",
+    "moderation",
+    "prompt",
+    "prompt_cache_options",
+    "reasoning",
+    "return_token_ids",
+    "top_logprobs",
+    "truncate_prompt_tokens",
+];
+
 /// The object of a request body, or one inside it.
 pub(crate) struct RequestFields {
     /// Where it is, with a dot at the end, or nothing.
@@ -110,8 +129,13 @@ impl RequestFields {
             let place = self.place_of(name);
             // Null is as good as absent, so it is only told whether the field is known.
             let null = value.is_null();
-            let known =
-                if null { self.ignored.knows(&place) } else { self.ignored.field(&place)? };
+            let known = if null && UNSET.contains(&place.as_str()) {
+                true
+            } else if null {
+                self.ignored.knows(&place)
+            } else {
+                self.ignored.field(&place)?
+            };
             if !known {
                 return Err(unsupported(&place));
             }

@@ -78,13 +78,15 @@ pub(crate) async fn name_and_explain(
     let started = Instant::now();
     let id = request_id(request.headers());
     let (mut parts, body) = request.into_parts();
-    let checked = check_head(&app, &parts);
+    let checked = check_head(&app, &parts).map(|()| app.origins.preflight(&parts));
+    let origin = app.origins.named(&parts.headers);
     parts.extensions.insert(RequestId(Arc::clone(&id)));
     let request = Request::from_parts(parts, body);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match checked {
-        Ok(()) => notes::with_notes(next.run(request)).await,
+        Ok(Some(preflight)) => preflight,
+        Ok(None) => notes::with_notes(next.run(request)).await,
         Err(error) => refused(&request, error),
     };
     let error = response.extensions_mut().remove::<ServerError>();
@@ -95,8 +97,9 @@ pub(crate) async fn name_and_explain(
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.remove(header::CONTENT_LENGTH);
     }
+    let headers = response.headers_mut();
+    app.origins.mark(origin, headers);
     if let Ok(value) = HeaderValue::from_str(&id) {
-        let headers = response.headers_mut();
         if ErrorForm::of(&path) == ErrorForm::Anthropic {
             headers.insert(ANTHROPIC_REQUEST_ID, value.clone());
         }

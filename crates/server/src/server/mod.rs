@@ -16,6 +16,7 @@ use crate::calls::Loosened;
 use crate::ids;
 use crate::metrics::Metrics;
 use crate::model::{Facts, ServedModel};
+use crate::origins::Origins;
 use crate::service::{Places, Service, Thread, Watchers};
 use crate::settings::Settings;
 use connection::Connections;
@@ -123,6 +124,7 @@ impl Server {
             looks: watchers.looks,
             keys: Keys::new(&settings.api_keys, &settings.admin_keys),
             hosts: Hosts::new(address.ip(), &settings.hosts),
+            origins: Origins::new(&settings.origins),
             memory: api::BodyMemory::new(settings.body_bytes, settings.return_memory),
             settings,
             since: ids::now(),

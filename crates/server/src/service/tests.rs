@@ -85,9 +85,11 @@ fn job(max_tokens: usize) -> Job {
 
 async fn ask(service: &Service, max_tokens: usize) -> Result<String, ServerError> {
     let places = service.places(1)?;
-    let mut answers =
-        Answers::accepted(service.submit(vec![job(max_tokens)], places)?, vec![Reader::new(None)])
-            .await?;
+    let mut answers = Answers::accepted(
+        service.submit(vec![job(max_tokens)], places)?,
+        vec![Reader::new(None, false)],
+    )
+    .await?;
     let mut text = String::new();
     while let Some(event) = answers.next().await {
         if let (_, AnswerEvent::Content { text: piece, .. }) = event? {

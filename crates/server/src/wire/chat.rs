@@ -24,6 +24,7 @@ pub(crate) struct NamedFunction {
 pub(crate) struct StreamOptions {
     pub(crate) include_usage: Option<bool>,
     pub(crate) include_obfuscation: Option<bool>,
+    pub(crate) continuous_usage_stats: Option<bool>,
 }
 
 /// A whole answer.

@@ -252,7 +252,8 @@ fn what_is_wrong_with_a_message_is_named_in_its_own_form() {
         (json!({"messages": []}), "messages"),
         (json!({"messages": [{"role": "robot", "content": "a"}]}), "messages[0].role"),
         (
-            json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}),
+            json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]}),
             "messages",
         ),
         (user(json!([])), "messages[0].content"),

@@ -232,7 +232,6 @@ fn what_is_wrong_with_a_response_is_named() {
         (json!({"max_output_tokens": 0}), "max_output_tokens"),
         (json!({"previous_response_id": "resp_1"}), "previous_response_id"),
         (json!({"conversation": "c"}), "conversation"),
-        (json!({"store": true}), "store"),
         (json!({"background": true}), "background"),
         (json!({"truncation": "auto"}), "truncation"),
         (json!({"include": ["message.output_text.logprobs"]}), "include[0]"),

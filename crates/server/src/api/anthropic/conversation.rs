@@ -3,7 +3,7 @@
 //! A result of a tool is a block of the user's here and a message of its own for templates; a call is a block of
 //! the assistant's here and a field there.
 
-use crate::api::fields;
+use crate::api::{Ignored, fields};
 use crate::error::ServerError;
 use crate::wire::anthropic::{Message, MessageRole, RequestBlock};
 use serde_json::{Map, Value, json};
@@ -15,18 +15,17 @@ const MESSAGES: usize = 10_000;
 pub(super) fn messages(
     system: Option<Value>,
     messages: Vec<Message>,
-) -> Result<Vec<Value>, ServerError> {
+    ignored: &Ignored,
+) -> Result<(Vec<Value>, Option<String>), ServerError> {
     if messages.is_empty() || messages.len() > MESSAGES {
         let message = format!("`messages` has {}; give 1 to {MESSAGES}", messages.len());
         return Err(ServerError::invalid("messages", message));
     }
-    if messages.last().is_some_and(|last| last.role == MessageRole::Assistant) {
-        let message = "the last of `messages` is the assistant's; end with one of the user's";
-        return Err(ServerError::invalid("messages", message));
-    }
+    let continued = messages.len() > 1
+        && messages.last().is_some_and(|last| last.role == MessageRole::Assistant);
     let mut out = Vec::new();
     if let Some(system) = system {
-        let blocks = blocks("system", system)?;
+        let blocks = without_billing(blocks("system", system)?, ignored)?;
         let marked = blocks.iter().any(is_marked);
         out.push(json!({"role": "system", "content": texts("system", blocks)?}));
         mark(&mut out, marked);
@@ -47,7 +46,37 @@ pub(super) fn messages(
         }
         mark(&mut out, marked);
     }
-    Ok(out)
+    let beginning = if continued { Some(beginning(&mut out)?) } else { None };
+    Ok((out, beginning))
+}
+
+/// Takes the last message out, of which the answer is the rest. It must be text alone.
+fn beginning(messages: &mut Vec<Value>) -> Result<String, ServerError> {
+    let last = messages.pop().unwrap_or_default();
+    let text = last["content"].as_str().filter(|_| last.get("tool_calls").is_none());
+    text.map(str::to_owned).ok_or_else(|| {
+        let message = "the last of `messages` is the assistant's and calls tools; give their results behind it";
+        ServerError::invalid("messages", message)
+    })
+}
+
+/// The system's words without a label for billing, which Claude Code puts first and which is another one in every
+/// session: with it, no session would find what the one before it left in the prefix cache.
+fn without_billing(
+    mut blocks: Vec<RequestBlock>,
+    ignored: &Ignored,
+) -> Result<Vec<RequestBlock>, ServerError> {
+    const LABEL: &str = "x-anthropic-billing-header:";
+    let label = |block: &RequestBlock| match block {
+        RequestBlock::Text { text, .. } => {
+            text.starts_with(LABEL) && !text.trim_end().contains('\n')
+        }
+        _ => false,
+    };
+    if blocks.first().is_some_and(label) && ignored.field("system[0]")? {
+        blocks.remove(0);
+    }
+    Ok(blocks)
 }
 
 /// Whether the prompt is worth keeping up to here.

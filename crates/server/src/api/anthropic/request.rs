@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub(super) fn prompt(fields: &mut RequestFields) -> Result<ChatRequest, ServerError> {
     let system = fields.take::<Value>("system")?;
     let messages: Vec<Message> = fields.need("messages")?;
-    let messages = conversation::messages(system, messages)?;
+    let (messages, beginning) = conversation::messages(system, messages, &fields.ignored)?;
     let tools = tools(fields)?;
     let (tool_choice, parallel_tool_calls) = choice(fields)?;
     let (format, effort) = output_config(fields)?;
@@ -34,6 +34,7 @@ pub(super) fn prompt(fields: &mut RequestFields) -> Result<ChatRequest, ServerEr
         tool_choice,
         parallel_tool_calls,
         reasoning: ReasoningRequest { effort, ..thinking(fields)? },
+        beginning,
         template_arguments: fields.take("chat_template_kwargs")?.unwrap_or_default(),
         generation,
         ignored: fields.ignored.clone(),

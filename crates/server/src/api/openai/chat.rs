@@ -48,10 +48,12 @@ pub(crate) async fn create(
 /// The request in neutral form.
 fn read(fields: &mut RequestFields) -> Result<(Streaming, ChatRequest), ServerError> {
     let streaming = generation::streaming(fields)?;
+    let continued = super::messages::continued(fields)?;
     let mut generation = generation::take(fields, &["max_tokens", "max_completion_tokens"])?;
     generation.options.logprobs = logprobs(fields)?;
-    let messages = messages(fields)?
+    let mut messages = messages(fields)?
         .ok_or_else(|| ServerError::invalid("messages", "`messages` is missing"))?;
+    let beginning = if continued { Some(super::messages::beginning(&mut messages)?) } else { None };
     let template_arguments = fields.take("chat_template_kwargs")?.unwrap_or_default();
     fields.only("modalities", &[value!(["text"])])?;
     let request = ChatRequest {
@@ -59,6 +61,7 @@ fn read(fields: &mut RequestFields) -> Result<(Streaming, ChatRequest), ServerEr
         tool_choice: tools::choice(fields)?,
         parallel_tool_calls: fields.take("parallel_tool_calls")?.unwrap_or(true),
         reasoning: tools::reasoning(fields)?,
+        beginning,
         template_arguments,
         generation,
         ignored: fields.ignored.clone(),

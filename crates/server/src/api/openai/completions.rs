@@ -47,6 +47,7 @@ pub(crate) async fn create(
     let prompts = prompts(fields)?;
     fields.only("best_of", &[value!(generation.choices)])?;
     fields.only("echo", &[value!(false)])?;
+    fields.only("continue_final_message", &[value!(false)])?;
     fields.only("suffix", &[value!("")])?;
     fields.finish()?;
     let ignored = fields.ignored.clone();

@@ -20,9 +20,8 @@ pub(super) const SERVICE_TIERS: &[&str] = &["auto", "default"];
 
 /// Fields of SGLang's API with the values that ask for what is done here anyway: its router adds them to
 /// requests that it passes on.
-const ROUTER_FIELDS: [(&str, bool); 6] = [
+const ROUTER_FIELDS: [(&str, bool); 5] = [
     ("no_stop_trim", false),
-    ("continue_final_message", false),
     ("skip_special_tokens", true),
     ("separate_reasoning", true),
     ("stream_reasoning", true),
@@ -38,7 +37,7 @@ pub(crate) struct Streaming {
 
 /// Takes everything about the answer. `max` are the names under which its length may be given.
 pub(crate) fn take(fields: &mut RequestFields, max: &[&str]) -> Result<AnswerOptions, ServerError> {
-    fields.only("store", &[json!(false)])?;
+    store(fields)?;
     fields.word("service_tier", SERVICE_TIERS)?;
     for (name, neutral) in ROUTER_FIELDS {
         fields.only(name, &[json!(neutral)])?;
@@ -58,10 +57,40 @@ pub(crate) fn take(fields: &mut RequestFields, max: &[&str]) -> Result<AnswerOpt
         return Err(ServerError::invalid("n", message));
     }
     let stops = stops(fields)?;
+    let include_stop = fields.take("include_stop_str_in_output")?.unwrap_or(false);
     let constraint = super::tools::format(fields)?;
     let AnswerOptions { options, cache, .. } = common(fields)?;
-    let options = GenerationOptions { max_tokens, stops, constraint, ..options };
-    Ok(AnswerOptions { options, cache, choices, ..AnswerOptions::default() })
+    let (stop_tokens, min_tokens) = (stop_tokens(fields)?, min_tokens(fields, max_tokens)?);
+    let options =
+        GenerationOptions { max_tokens, stops, stop_tokens, min_tokens, constraint, ..options };
+    Ok(AnswerOptions { options, cache, choices, include_stop, ..AnswerOptions::default() })
+}
+
+/// Takes `store`: nothing is stored, whatever it says.
+pub(crate) fn store(fields: &mut RequestFields) -> Result<(), ServerError> {
+    match fields.take::<bool>("store")? {
+        Some(true) => fields.ignored("store"),
+        _ => Ok(()),
+    }
+}
+
+fn stop_tokens(fields: &mut RequestFields) -> Result<Vec<Token>, ServerError> {
+    const NAME: &str = "stop_token_ids";
+    let tokens: Vec<Token> = fields.take(NAME)?.unwrap_or_default();
+    if tokens.len() > STOPS {
+        let message = format!("`{NAME}` has {} tokens; give at most {STOPS}", tokens.len());
+        return Err(ServerError::invalid(NAME, message));
+    }
+    Ok(tokens)
+}
+
+fn min_tokens(fields: &mut RequestFields, most: Option<usize>) -> Result<usize, ServerError> {
+    let least = fields.take::<usize>("min_tokens")?.unwrap_or(0);
+    if let Some(most) = most.filter(|&most| least > most) {
+        let message = format!("`min_tokens` is {least} and the longest answer has {most}");
+        return Err(ServerError::invalid("min_tokens", message));
+    }
+    Ok(least)
 }
 
 /// Takes what goes by the same name in every API.
@@ -107,6 +136,9 @@ pub(crate) fn streaming(fields: &mut RequestFields) -> Result<Streaming, ServerE
     if options.include_obfuscation == Some(true) {
         fields.ignored("stream_options.include_obfuscation")?;
     }
+    if options.continuous_usage_stats == Some(true) {
+        fields.ignored("stream_options.continuous_usage_stats")?;
+    }
     Ok(Streaming { on, usage: options.include_usage.unwrap_or(false) })
 }
 
@@ -116,13 +148,25 @@ fn sampling(fields: &mut RequestFields) -> Result<SamplingOverrides, ServerError
         top_k: top_k(fields)?,
         top_p: fields.take("top_p")?,
         min_p: fields.take("min_p")?,
-        repetition_penalty: fields.take("repetition_penalty")?,
+        repetition_penalty: repetition_penalty(fields)?,
         presence_penalty: fields.take("presence_penalty")?,
         frequency_penalty: fields.take("frequency_penalty")?,
         logit_bias: logit_bias(fields)?,
         // Negative seeds are as good as any.
         seed: fields.take::<i64>("seed")?.map(i64::cast_unsigned),
     })
+}
+
+/// Other servers call it `repeat_penalty`.
+fn repetition_penalty(fields: &mut RequestFields) -> Result<Option<f32>, ServerError> {
+    let (ours, theirs) = (fields.take("repetition_penalty")?, fields.take("repeat_penalty")?);
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) if ours != theirs => {
+            let message = "`repetition_penalty` and `repeat_penalty` contradict each other";
+            Err(ServerError::invalid("repeat_penalty", message))
+        }
+        (ours, theirs) => Ok(ours.or(theirs)),
+    }
 }
 
 /// Others say -1 for "all".

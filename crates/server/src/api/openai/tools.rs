@@ -84,6 +84,12 @@ pub(super) fn effort(
 pub(super) fn format(fields: &mut RequestFields) -> Result<Option<GrammarSource>, ServerError> {
     let response = response_format(fields)?;
     let structured = structured_outputs(fields)?;
+    let guided = guided(fields)?;
+    if structured.is_some() && guided.is_some() {
+        let message = "give `structured_outputs` or a field of its older form, not both";
+        return Err(ServerError::invalid("structured_outputs", message));
+    }
+    let structured = structured.or(guided);
     if response.is_some() && structured.is_some() {
         let message = "give `response_format` or `structured_outputs`, not both";
         return Err(ServerError::invalid("structured_outputs", message));
@@ -120,15 +126,47 @@ fn response_format(fields: &mut RequestFields) -> Result<Option<GrammarSource>, 
     Ok(source)
 }
 
+/// The names that other servers had for it.
+fn guided(fields: &mut RequestFields) -> Result<Option<GrammarSource>, ServerError> {
+    let mut sources = sources(fields, "guided_")?.into_iter().flatten();
+    match (sources.next(), sources.next()) {
+        (source, None) => Ok(source),
+        _ => {
+            let message =
+                "give one of `guided_json`, `guided_regex`, `guided_choice` and `guided_grammar`";
+            Err(ServerError::invalid("guided_json", message))
+        }
+    }
+}
+
+/// Takes what an answer may be held to, by names with this beginning.
+fn sources(
+    fields: &mut RequestFields,
+    beginning: &str,
+) -> Result<[Option<GrammarSource>; 4], ServerError> {
+    let name = |end: &str| format!("{beginning}{end}");
+    let json = fields.take(&name("json"))?;
+    let json = json.map(|given| schema(&name("json"), given)).transpose()?;
+    Ok([
+        json.map(GrammarSource::JsonSchema),
+        fields.take(&name("regex"))?.map(GrammarSource::Regex),
+        fields.take(&name("choice"))?.map(GrammarSource::Choice),
+        fields.take(&name("grammar"))?.map(GrammarSource::Lark),
+    ])
+}
+
+/// A schema; some clients send its text.
+fn schema(name: &str, given: Value) -> Result<Value, ServerError> {
+    let Value::String(text) = &given else { return Ok(given) };
+    serde_json::from_str(text).map_err(|error| {
+        ServerError::invalid(name, format!("`{name}` is the text of no schema: {error}"))
+    })
+}
+
 fn structured_outputs(fields: &mut RequestFields) -> Result<Option<GrammarSource>, ServerError> {
     const NAME: &str = "structured_outputs";
     let Some(mut asked) = fields.inside(NAME)? else { return Ok(None) };
-    let sources = [
-        asked.take("json")?.map(GrammarSource::JsonSchema),
-        asked.take("regex")?.map(GrammarSource::Regex),
-        asked.take("choice")?.map(GrammarSource::Choice),
-        asked.take("grammar")?.map(GrammarSource::Lark),
-    ];
+    let sources = sources(&mut asked, "")?;
     asked.finish()?;
     let mut sources = sources.into_iter().flatten();
     match (sources.next(), sources.next()) {

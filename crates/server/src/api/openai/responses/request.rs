@@ -71,12 +71,24 @@ pub(super) fn read(fields: &mut RequestFields) -> Result<ParsedRequest, ServerEr
 
 /// Takes what may only say that nothing special is wanted.
 fn nothing_else(fields: &mut RequestFields) -> Result<(), ServerError> {
-    fields.only("store", &[json!(false)])?;
+    generation::store(fields)?;
+    stored(fields)?;
     fields.only("background", &[json!(false)])?;
     fields.only("truncation", &[json!("disabled")])?;
     fields.word("service_tier", generation::SERVICE_TIERS)?;
     fields.only("top_logprobs", &[json!(0)])?;
     include(fields)
+}
+
+/// Refuses to go on from what would have to be stored.
+fn stored(fields: &mut RequestFields) -> Result<(), ServerError> {
+    for name in ["previous_response_id", "conversation"] {
+        if fields.take::<Value>(name)?.is_some() {
+            let why = "nothing is stored here; send the whole conversation as `input`";
+            return Err(ServerError::unsupported(name, why));
+        }
+    }
+    Ok(())
 }
 
 /// Takes what a response should have besides.
