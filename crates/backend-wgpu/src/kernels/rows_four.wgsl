@@ -8,16 +8,10 @@ fn rows_at(row: u32, k: u32) -> Rows {
   let at = vec4(p.x + k) + rows * p.cols;
   return vec4(x[at.x], x[at.y], x[at.z], x[at.w]);
 }
-
-fn put(row: u32, n: u32, sum: f32) {
-  if (row >= p.rows) { return; }
-  let at = p.out + row * p.height + n;
-  if (p.add == 1u) { out[at] = out[at] + sum; } else { out[at] = sum; }
-}
-
-fn store(row: u32, n: u32, sum: Rows) {
-  put(row, n, sum.x);
-  put(row + 1u, n, sum.y);
-  put(row + 2u, n, sum.z);
-  put(row + 3u, n, sum.w);
+fn row_of(rows: Rows, i: u32) -> f32 { return rows[i]; }
+fn norm_scales(lane: u32, row: u32) -> Rows {
+  var scales = Rows(1.0);
+  if ((p.flags & NORMED) == 0u) { return scales; }
+  for (var i = 0u; i < ROWS; i++) { scales[i] = inverse_rms(lane, min(row + i, p.rows - 1u)); }
+  return scales;
 }
