@@ -92,8 +92,11 @@ impl Bound {
     /// Learns from how long the adapter was busy with everything up to a ticket.
     pub(crate) fn wait(&mut self, ticket: Ticket, busy: Duration) {
         let mut work = Cost::default();
-        while let Some((_, done)) = self.submitted.pop_front_if(|(passed, _)| *passed <= ticket) {
+        while let Some(&(passed, done)) = self.submitted.front()
+            && passed <= ticket
+        {
             work = work + done;
+            self.submitted.pop_front();
         }
         let thought = self.rates.time(work);
         if busy < TELLING || thought < TELLING / 4 {

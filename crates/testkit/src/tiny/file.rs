@@ -42,15 +42,20 @@ pub(super) fn write_checkpoint(folder: &Path, tensors: &[StoredTensor], shards: 
     write(&folder.join("model.safetensors.index.json"), index.as_bytes());
 }
 
-/// A file that ends in a hole where the tensors' numbers would be.
-pub(super) fn write_hollow(path: &Path, tensors: &[StoredTensor]) {
-    let entry = |tensor: &StoredTensor| Entry {
+/// What a file's header says of tensors.
+fn described(tensors: &[StoredTensor]) -> Vec<NewTensor> {
+    let entry = |tensor: &StoredTensor| NewTensor {
         name: tensor.name.clone(),
         dtype: tensor.dtype,
         shape: tensor.shape.clone(),
     };
-    let entries: Vec<Entry> = tensors.iter().map(entry).collect();
-    let head = header(&entries, Some("pt")).expect("tensors in memory have a size");
+    tensors.iter().map(entry).collect()
+}
+
+/// A file that ends in a hole where the tensors' numbers would be.
+pub(super) fn write_hollow(path: &Path, tensors: &[StoredTensor]) {
+    let entries = described(tensors);
+    let head = header(&entries, Some("pt")).expect("tensors of a model have a size");
     let numbers: usize = entries.iter().map(|entry| entry.bytes().unwrap_or(0)).sum();
     write(path, &head);
     let file = std::fs::OpenOptions::new().write(true).open(path);
@@ -60,12 +65,7 @@ pub(super) fn write_hollow(path: &Path, tensors: &[StoredTensor]) {
 
 /// The bytes of a safetensors file.
 pub fn safetensors(tensors: &[StoredTensor]) -> Vec<u8> {
-    let entry = |tensor: &StoredTensor| NewTensor {
-        name: tensor.name.clone(),
-        dtype: tensor.dtype,
-        shape: tensor.shape.clone(),
-    };
-    let entries: Vec<NewTensor> = tensors.iter().map(entry).collect();
+    let entries = described(tensors);
     let mut file = header(&entries, Some("pt")).expect("tensors in memory have a size");
     for (tensor, entry) in tensors.iter().zip(&entries) {
         assert_eq!(Some(tensor.bytes.len()), entry.bytes(), "{}: bytes and shape", tensor.name);

@@ -1,4 +1,6 @@
-//! Every kernel is valid, and the texts that Metal, DX12 and Vulkan get of it can be written.
+//! Every kernel is valid, the texts that Metal gets of it can be written, and those of the hot ones run on the host.
+
+mod run;
 
 use forerun_backend_wgpu::{KERNELS, Kernel};
 use naga::back::pipeline_constants::process_overrides;
@@ -99,7 +101,11 @@ fn metal(kernel: &Kernel, constants: &[(&str, f64)]) -> String {
             resources.resources.insert(binding, target);
         }
     }
-    let mut options = msl::Options { lang_version: (2, 4), ..Default::default() };
+    let mut options = msl::Options {
+        lang_version: (2, 4),
+        zero_initialize_workgroup_memory: false,
+        ..Default::default()
+    };
     options.per_entry_point_map.insert(kernel.entry.to_owned(), resources);
     let pipeline = msl::PipelineOptions {
         entry_point: Some((ShaderStage::Compute, kernel.entry.to_owned())),
