@@ -70,6 +70,11 @@ kernels! {
         ["prelude", "reduce", "activation", "weight", "product", "rows_one", "weight_words", "product_part", "product_named", "product_gated"];
     GATED_FOUR: "gated_four", "gated", 2,
         ["prelude", "reduce", "activation", "weight", "product", "rows_four", "weight_words", "product_part", "product_named", "product_gated"];
+    GROUP: "group", "group", 1, ["prelude", "group"];
+    PRODUCT_GROUPED: "product_grouped", "product", 1,
+        ["prelude", "reduce", "weight", "product", "rows_grouped", "weight_words", "product_part", "product_named", "product_alone"];
+    GATED_GROUPED: "gated_grouped", "gated", 2,
+        ["prelude", "reduce", "activation", "weight", "product", "rows_grouped", "weight_words", "product_part", "product_named", "product_gated"];
     PRODUCTS_ONE: "products_one", "products", 4,
         ["prelude", "reduce", "weight", "product", "rows_one", "weight_words", "product_part", "product_parts", "product_beside", "product_side"];
     PRODUCTS_FOUR: "products_four", "products", 4,

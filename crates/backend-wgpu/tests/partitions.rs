@@ -4,7 +4,7 @@ mod common;
 
 use common::{contents, floats, integers, numbers, software};
 use forerun_backend::Backend;
-use forerun_backend::op::{Attention, CacheLayout};
+use forerun_backend::op::{Attention, AttentionPart, CacheLayout};
 use forerun_backend_wgpu::Wgpu;
 use forerun_testkit::tolerance::assert_same_bits;
 
@@ -34,8 +34,32 @@ fn operation(device: &mut Wgpu, window: Option<usize>) -> Attention {
     }
 }
 
+/// The attention of all rows, `rows` at a time and 1024 keys at a time.
+fn by_keys(device: &mut Wgpu, op: &Attention, rows: usize) -> Vec<f32> {
+    const KEYS: usize = 1024;
+    let wide = HEADS * LAYOUT.head_dim;
+    let state = floats(device, &vec![f32::NAN; rows * HEADS * AttentionPart::state_width(24)]);
+    let last = LAYOUT.blocks * LAYOUT.block;
+    for row in (0..ROWS).step_by(rows) {
+        let whole = Attention {
+            q: op.q.part(row * wide, rows * wide),
+            positions: op.positions.part(row, rows),
+            span_of: op.span_of.part(row, rows),
+            out: op.out.part(row * wide, rows * wide),
+            ..*op
+        };
+        for first in (0..last).step_by(KEYS) {
+            let end = first + KEYS;
+            let (begins, ends) = (first == 0, end >= last);
+            let part = AttentionPart { whole, first, end, begins, ends, state };
+            device.attention_part(part).expect("a part");
+        }
+    }
+    contents(device, op.out)
+}
+
 #[test]
-fn one_row_and_many_have_the_same_bits_over_several_partitions() {
+fn one_row_and_many_and_keys_in_parts_have_the_same_bits_over_several_partitions() {
     let mut device = software();
     for window in [None, Some(1500), Some(40)] {
         let op = operation(&mut device, window);
@@ -55,5 +79,9 @@ fn one_row_and_many_have_the_same_bits_over_several_partitions() {
         }
         let alone = contents(&mut device, op.out);
         assert_same_bits(&format!("window {window:?}"), &together, &alone);
+        for rows in [1, ROWS] {
+            let parts = by_keys(&mut device, &op, rows);
+            assert_same_bits(&format!("keys in parts, window {window:?}"), &together, &parts);
+        }
     }
 }

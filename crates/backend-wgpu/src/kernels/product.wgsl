@@ -12,6 +12,9 @@
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> norm: array<f32>;
 
+// No row, and no channel.
+const NONE: u32 = 0xffffffffu;
+
 struct Part { out: u32, height: u32, scales_at: u32, offsets_at: u32 }
 
 // Bits of `flags`; bit HAS_BIAS << i is of part i.

@@ -4,7 +4,7 @@
 fn product(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) t: vec3<u32>) {
   let n = p.channel + wg.x * 16u + t.x;
   let row = p.row + wg.y * ROWS;
-  let channel = channel_of(n, row, p.parts[0].height, p.base0, p.stride0);
+  let channel = channel_of(n, lane_row(row, 0u), p.parts[0].height, p.base0, p.stride0);
   let here = is_bound(channel);
   let scale = norm_scales(t.y * 16u + t.x, row);
   let sum = total_of(t, segment0(t, here, channel - p.first, row, scale));

@@ -53,10 +53,11 @@ fn segment$(t: vec3<u32>, here: bool, channel: u32, row: u32, scale: Rows) -> Ro
 
 fn store$(row: u32, n: u32, channel: u32, sums: Rows) {
   for (var i = 0u; i < ROWS; i++) {
-    if (row + i >= p.rows) { break; }
+    let number = lane_row(row, i);
+    if (number == NONE) { continue; }
     var sum = row_of(sums, i);
     if ((p.flags & (HAS_BIAS << $u)) != 0u) { sum += bias$[channel]; }
-    let at = p.parts[$].out + (row + i) * p.parts[$].height + n;
+    let at = p.parts[$].out + number * p.parts[$].height + n;
     if ((p.flags & ADD) != 0u) { sum = out$[at] + sum; }
     out$[at] = capped(sum);
   }

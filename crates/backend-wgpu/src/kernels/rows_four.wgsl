@@ -8,6 +8,7 @@ fn rows_at(row: u32, k: u32) -> Rows {
   let at = vec4(p.x + k) + rows * p.cols;
   return vec4(x[at.x], x[at.y], x[at.z], x[at.w]);
 }
+fn lane_row(row: u32, i: u32) -> u32 { return select(NONE, row + i, row + i < p.rows); }
 fn row_of(rows: Rows, i: u32) -> f32 { return rows[i]; }
 fn norm_scales(lane: u32, row: u32) -> Rows {
   var scales = Rows(1.0);

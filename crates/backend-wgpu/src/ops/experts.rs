@@ -1,25 +1,69 @@
 //! Products with channels that rows name: `product_named.wgsl`, `cluster.wgsl`.
 
-use super::products::{At, Gated, Input, Naming, Product, product, tiles};
+use super::products::{At, Gated, Input, Naming, Product, ROWS, product, tiles};
 use super::{Lowered, elementwise};
 use crate::kernels::{
-    CHOOSE, CLUSTER_FILL, CLUSTER_TOKENS, EXPERTS_SUM, GLU, PRODUCT_OF_PICKS, site,
+    CHOOSE, CLUSTER_FILL, CLUSTER_TOKENS, EXPERTS_SUM, GLU, GROUP, PRODUCT_OF_PICKS, site,
 };
 use crate::launch::{Call, Operand, Words, folded, invocations};
 use crate::layout::PANEL;
 use crate::lowering::{Lowering, bound};
+use forerun_backend::View;
 use forerun_backend::op::{ClusterHead, ExpertRows, Experts, Store};
 
 pub(super) fn experts(to: &mut Lowering<'_>, op: Experts) -> Lowered {
     if op.chosen.len == 0 {
         return Ok(());
     }
-    gate_and_up(to, &op)?;
+    let order = grouped(to, &op);
+    gate_and_up(to, &op, order)?;
+    if order.is_some() {
+        return down_and_sum(to, &op, order);
+    }
     let weights = to.layout(op.down.weight);
     if weights.pieces.len() == 1 {
         return weighed_down(to, &op);
     }
-    down_and_sum(to, &op)
+    down_and_sum(to, &op, None)
+}
+
+/// Most experts that are told apart while picks are grouped.
+const MOST: usize = 1024;
+
+/// Picks in tiles of one expert each, where there are enough of them to fill tiles.
+fn grouped(to: &mut Lowering<'_>, op: &Experts) -> Option<Group> {
+    let picks = op.chosen.len;
+    if picks < 2 * op.experts || op.experts > MOST {
+        return None;
+    }
+    // The last tile of an expert may be as good as empty.
+    let places = (picks.div_ceil(ROWS) + op.experts.min(picks)) * ROWS;
+    let order = to.scratch(1, 4 * places);
+    let sizes = [op.chosen.start, picks, op.experts, places, site("experts") as usize];
+    to.calls.push(Call {
+        kernel: &GROUP,
+        constants: Vec::new(),
+        operands: vec![bound(op.chosen), order],
+        words: Words::of(&sizes),
+        grid: [1, 1, 1],
+        work: to.elements(2 * picks * op.experts.div_ceil(64)),
+    });
+    Some(Group { order, places })
+}
+
+/// Picks in tiles.
+#[derive(Clone, Copy)]
+struct Group {
+    order: Operand,
+    places: usize,
+}
+
+impl Group {
+    /// The rows of a product of picks, one by one or in tiles.
+    fn input(group: Option<Self>, x: View, picks: usize, cols: usize) -> Input {
+        let rows = group.map_or(picks, |group| group.places);
+        Input { order: group.map(|group| group.order), ..Input::new(x, rows, cols) }
+    }
 }
 
 fn named(op: &Experts, at: ExpertRows) -> Naming {
@@ -27,9 +71,9 @@ fn named(op: &Experts, at: ExpertRows) -> Naming {
 }
 
 /// The hidden rows of all picks.
-fn gate_and_up(to: &mut Lowering<'_>, op: &Experts) -> Lowered {
+fn gate_and_up(to: &mut Lowering<'_>, op: &Experts, group: Option<Group>) -> Lowered {
     let picks = op.chosen.len;
-    let input = Input { share: op.top_k, ..Input::new(op.x, picks, op.dim) };
+    let input = Input { share: op.top_k, ..Group::input(group, op.x, picks, op.dim) };
     let naming = [op.gate, op.up].map(|at| named(op, at));
     let gated = Gated {
         input,
@@ -100,10 +144,10 @@ fn weighed_down(to: &mut Lowering<'_>, op: &Experts) -> Lowered {
     Ok(())
 }
 
-/// The last product of a weight in pieces: an expert of a row may be in any of them.
-fn down_and_sum(to: &mut Lowering<'_>, op: &Experts) -> Lowered {
+/// The last product, and then its sum: of a weight in pieces, any of which a row's experts may be in, or of picks in tiles.
+fn down_and_sum(to: &mut Lowering<'_>, op: &Experts, group: Option<Group>) -> Lowered {
     let last = Product {
-        input: Input::new(op.hidden, op.chosen.len, op.ffn),
+        input: Group::input(group, op.hidden, op.chosen.len, op.ffn),
         weight: op.down.weight,
         height: op.dim,
         naming: named(op, op.down),

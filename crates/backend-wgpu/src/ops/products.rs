@@ -2,8 +2,8 @@
 
 use super::{Lowered, elementwise, norm};
 use crate::kernels::{
-    EMBED, GATED_FOUR, GATED_ONE, Kernel, PRODUCT_FOUR, PRODUCT_ONE, PRODUCTS_FOUR, PRODUCTS_ONE,
-    site,
+    EMBED, GATED_FOUR, GATED_GROUPED, GATED_ONE, Kernel, PRODUCT_FOUR, PRODUCT_GROUPED,
+    PRODUCT_ONE, PRODUCTS_FOUR, PRODUCTS_ONE, site,
 };
 use crate::launch::{Call, Operand, Words, folded};
 use crate::layout::PANEL;
@@ -15,7 +15,7 @@ use forerun_backend::op::{
 use forerun_backend::{BackendError, Cost, View, WeightId};
 
 /// Rows of an invocation where there are more than one.
-const ROWS: usize = 4;
+pub(super) const ROWS: usize = 4;
 /// With more rows than this a norm is a call of its own: each workgroup of a product would make it again.
 const NORMED_ROWS: usize = 16;
 
@@ -103,11 +103,13 @@ pub(super) struct Input {
     /// Rows of the product share a row of `x` so many by so many.
     pub(super) share: usize,
     pub(super) norm: Option<(WeightId, f32)>,
+    /// Places of rows in tiles of one expert each; `rows` counts the places then.
+    pub(super) order: Option<Operand>,
 }
 
 impl Input {
     pub(super) fn new(x: impl Into<At>, rows: usize, cols: usize) -> Self {
-        Self { x: x.into(), rows, cols, share: 1, norm: None }
+        Self { x: x.into(), rows, cols, share: 1, norm: None, order: None }
     }
 
     /// The rows of a fused product; many rows are normed by a call of their own.
@@ -149,7 +151,12 @@ impl Input {
         named: bool,
     ) -> Cost {
         let (rows, cols) = (self.rows as u64, self.cols as u64);
-        let weights = to.info(weight).bytes_of(channels) * if named { rows } else { 1 };
+        let reads = match (named, self.order) {
+            (false, _) => 1,
+            (true, None) => rows,
+            (true, Some(_)) => rows / ROWS as u64,
+        };
+        let weights = to.info(weight).bytes_of(channels) * reads;
         let bytes = weights + 4 * rows * (cols + channels as u64);
         Cost { bytes, weights, state: 0, flops: 2 * rows * cols * channels as u64 }
     }
@@ -209,7 +216,11 @@ pub(super) fn product(to: &mut Lowering<'_>, product: &Product) -> Lowered {
     };
     let in_order = naming.number() == 0;
     let many = in_order && input.rows > 1;
-    let (kernel, each) = if many { (&PRODUCT_FOUR, ROWS) } else { (&PRODUCT_ONE, 1) };
+    let (kernel, each) = match (input.order, many) {
+        (Some(_), _) => (&PRODUCT_GROUPED, ROWS),
+        (None, true) => (&PRODUCT_FOUR, ROWS),
+        (None, false) => (&PRODUCT_ONE, 1),
+    };
     let constants = layout.constants.iter().copied().chain([("NAMING", naming.number())]);
     let constants: Vec<_> = constants.collect();
     let flags = if add { ADD } else { 0 } | if bias.is_some() { HAS_BIAS } else { 0 };
@@ -238,7 +249,7 @@ pub(super) fn product(to: &mut Lowering<'_>, product: &Product) -> Lowered {
             to.calls.push(Call {
                 kernel,
                 constants: constants.clone(),
-                operands: input.operands().into_iter().chain(operands).collect(),
+                operands: input.operands().into_iter().chain(operands).chain(input.order).collect(),
                 words,
                 grid: tile.grid,
                 work: tile.work,
@@ -395,7 +406,11 @@ impl Gated {
             Naming::From(_) | Naming::Listed { .. } => 0,
         };
         let many = gate.number() == 0 && input.rows > 1;
-        let (kernel, each) = if many { (&GATED_FOUR, ROWS) } else { (&GATED_ONE, 1) };
+        let (kernel, each) = match (input.order, many) {
+            (Some(_), _) => (&GATED_GROUPED, ROWS),
+            (None, true) => (&GATED_FOUR, ROWS),
+            (None, false) => (&GATED_ONE, 1),
+        };
         let flags = if activation == Activation::GeluTanh { GELU } else { 0 };
         let planes = [layouts[0].code_words, layouts[0].scale_words];
         let words = input.words(planes, flags, 0.0);
@@ -424,7 +439,7 @@ impl Gated {
             to.calls.push(Call {
                 kernel,
                 constants: constants.clone(),
-                operands: input.operands().into_iter().chain(operands).collect(),
+                operands: input.operands().into_iter().chain(operands).chain(input.order).collect(),
                 words: words.clone().and_then(|words| words.sizes(sizes.as_flattened())),
                 grid: tile.grid,
                 work: tile.work,
