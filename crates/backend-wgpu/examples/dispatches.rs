@@ -1,4 +1,5 @@
-//! Dispatches, submissions and bytes of a decoded token for networks of published shapes, as rows of a table. No device is needed: the
+//! Dispatches, submissions and bytes of a decoded token for networks of published shapes, as rows of a table. No device
+//! is needed: the
 //! program is lowered as it is for an adapter, and counted.
 //!
 //! ```text
@@ -54,7 +55,8 @@ fn sparse() -> Tiny {
     }
 }
 
-/// Bytes a second of an adapter with which a runner learns how much fits a submission: an Apple chip of the middle class.
+/// Bytes a second of an adapter with which a runner learns how much fits a submission: an Apple chip of the middle
+/// class.
 const SPEED: u64 = 250_000_000_000;
 /// Tokens after which it has learned.
 const LEARNED: usize = 100;
@@ -94,7 +96,8 @@ fn since(before: Counts, now: Counts) -> Counts {
     since
 }
 
-/// Dispatches, submissions and bytes of weights of a decoded token. A period of layers is what eight have more than four.
+/// Dispatches, submissions and bytes of weights of a decoded token. A period of layers is what eight have more than
+/// four.
 fn of_a_token(tiny: &Tiny) -> Result<[f64; 3], Box<dyn Error>> {
     const TOKENS: u64 = 4;
     let each = |[few, many]: [Counts; 2]| {

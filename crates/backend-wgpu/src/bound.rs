@@ -5,7 +5,8 @@ use forerun_backend::{Budget, Cost, Ticket};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a dispatch may take, unless told otherwise. Displays are refreshed by the same adapter, and some watchdogs look at single dispatches.
+/// How long a dispatch may take, unless told otherwise. Displays are refreshed by the same adapter, and some watchdogs
+/// look at single dispatches.
 const LONGEST: Duration = Duration::from_millis(50);
 /// Operations and bytes a second until something was measured: what a slow integrated adapter does.
 const SLOW: Rates = Rates { flops: 50e9, bytes: 10e9 };
@@ -39,7 +40,8 @@ impl Rates {
         Duration::from_secs_f64(seconds.min(1e6))
     }
 
-    /// Whether an adapter of these rates is slower than was thought by so much that what was cut for it is to be cut again.
+    /// Whether an adapter of these rates is slower than was thought by so much that what was cut for it is to be cut
+    /// again.
     pub(crate) fn is_behind(&self, thought: Self) -> bool {
         2.0 * self.flops < thought.flops
     }

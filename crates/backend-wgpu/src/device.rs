@@ -117,12 +117,14 @@ impl Wgpu {
         Ok(())
     }
 
-    /// How long the longest dispatch so far takes, by estimate: what the adapter was seen to do, and what the operation asks for.
+    /// How long the longest dispatch so far takes, by estimate: what the adapter was seen to do, and what the operation
+    /// asks for.
     pub fn longest_dispatch(&self) -> Duration {
         self.device.bound.longest()
     }
 
-    /// Cuts operations into dispatches that take at most so long each, by estimate. Programs that are prepared stay as they are.
+    /// Cuts operations into dispatches that take at most so long each, by estimate. Programs that are prepared stay as
+    /// they are.
     pub fn limit_dispatches(&mut self, limit: Duration) {
         self.device.bound.limit(limit);
     }

@@ -1,4 +1,5 @@
-//! Operations as calls of kernels. Nothing here needs a device: what a program costs in dispatches can be known without one.
+//! Operations as calls of kernels. Nothing here needs a device: what a program costs in dispatches can be known without
+//! one.
 
 use crate::launch::{Call, Operand};
 use crate::layout::Layout;

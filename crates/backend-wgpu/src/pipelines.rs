@@ -42,7 +42,8 @@ impl Pipelines {
         Self { device, layouts: HashMap::new(), pipelines: HashMap::new(), unread, unwritten }
     }
 
-    /// A launch of a call with everything it needs, or nothing where there are no workgroups. `operands` are the call's.
+    /// A launch of a call with everything it needs, or nothing where there are no workgroups. `operands` are the
+    /// call's.
     pub(crate) fn launch(
         &mut self,
         fault: &wgpu::Buffer,

@@ -1,6 +1,8 @@
-//! A device without an adapter: it lowers operations to dispatches as the real one does, counts them, and computes nothing.
+//! A device without an adapter: it lowers operations to dispatches as the real one does, counts them, and computes
+//! nothing.
 //!
-//! What a step costs in dispatches, submissions and bytes follows from the program alone, so it can be known, and held to, on any
+//! What a step costs in dispatches, submissions and bytes follows from the program alone, so it can be known, and held
+//! to, on any
 //! machine and for models that no machine at hand can hold.
 
 use crate::layout::{Layout, PANEL};

@@ -1,4 +1,5 @@
-//! What would keep an adapter busy for long is several dispatches, each within its time by estimate, with the same bits.
+//! What would keep an adapter busy for long is several dispatches, each within its time by estimate, with the same
+//! bits.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! The seam's conformance suite on an adapter: software unless `FORERUN_WGPU_ADAPTER` has the number of another. No adapter is a failure.
+//! The seam's conformance suite on an adapter: software unless `FORERUN_WGPU_ADAPTER` has the number of another. No
+//! adapter is a failure.
 
 use forerun_backend::conform::{
     ConformCase, ConformReport, Tolerances, cases, check, check_commits, check_copies,

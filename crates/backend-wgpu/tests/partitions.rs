@@ -1,4 +1,5 @@
-//! Partitions of keys that are spread over workgroups and partitions that one workgroup goes through give the same bits.
+//! Partitions of keys that are spread over workgroups and partitions that one workgroup goes through give the same
+//! bits.
 
 mod common;
 

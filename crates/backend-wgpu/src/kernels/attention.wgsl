@@ -2,13 +2,20 @@
 //
 // Math: forerun_backend::op::Attention.
 // Layout: forerun_backend::op::CacheLayout.
-// Numerics: f32. Keys are taken in chunks of 64 at absolute positions, chunks in partitions of 1024. Within a partition a chunk's maximum
-//   and sum join those of the chunks before it; partitions are merged ascending. A key that the row does not see takes no part, whatever is
-//   stored there. The order depends on the row's position alone: one workgroup for all partitions and one for each give the same bits.
-// Shape of the launch: `attention`: a workgroup of 64 invocations for each row and head, with SPLIT for each partition of them, which then
-//   leaves maximum, sum and mixed values in `out`. An invocation has a key of the chunk, then elements of the output. `merge`, after a
-//   split one: a workgroup for each row and head, whose `q` is what the partitions left. Calls of some rows begin at pair `number`,
-//   those of some partitions at partition `which`; partitions of what is left are counted from the first key of the call.
+// Numerics: f32. Keys are taken in chunks of 64 at absolute positions, chunks in partitions of 1024. Within a partition
+// a chunk's maximum
+//   and sum join those of the chunks before it; partitions are merged ascending. A key that the row does not see takes
+//   no part, whatever is
+//   stored there. The order depends on the row's position alone: one workgroup for all partitions and one for each give
+//   the same bits.
+// Shape of the launch: `attention`: a workgroup of 64 invocations for each row and head, with SPLIT for each partition
+// of them, which then
+//   leaves maximum, sum and mixed values in `out`. An invocation has a key of the chunk, then elements of the output.
+//   `merge`, after a
+//   split one: a workgroup for each row and head, whose `q` is what the partitions left. Calls of some rows begin at
+//   pair `number`,
+//   those of some partitions at partition `which`; partitions of what is left are counted from the first key of the
+//   call.
 // Limits: heads of at most 1024 elements.
 
 struct Sizes {
@@ -31,7 +38,8 @@ var<immediate> p: Sizes;
 override KIND: u32 = 0u;
 override SPLIT: bool = false;
 
-// Bits of `flags`: no keys come before the first partition, none come after the last one, a gate multiplies what comes out.
+// Bits of `flags`: no keys come before the first partition, none come after the last one, a gate multiplies what comes
+// out.
 const BEGINS: u32 = 1u;
 const ENDS: u32 = 2u;
 const GATED: u32 = 4u;
@@ -154,7 +162,8 @@ fn partitions_of(seen: Seen) -> vec2<u32> {
   return vec2(max(seen.first, p.first) / PARTITION, (min(seen.keys, p.end) + PARTITION - 1u) / PARTITION);
 }
 
-// Where what is carried from call to call lies for a row and head: the mixed values, the largest score, the sum of weights.
+// Where what is carried from call to call lies for a row and head: the mixed values, the largest score, the sum of
+// weights.
 fn state_of(number: u32) -> u32 { return p.state + number * (p.dim + 2u); }
 
 fn finished(number: u32, i: u32, mix: f32, sum: f32) {

@@ -1,8 +1,10 @@
 // Queries turned in place; keys and values to their places in the cache.
 //
 // Math: forerun_backend::op::AttentionInputs.
-// Layout: forerun_backend::op::CacheLayout: keys [head_dim, block] and values [block, head_dim] of a head's part of a block; with
-//   codes, the scales [group, block] after them. Elements smaller than a word share it with others', so they are put in by atomics, which
+// Layout: forerun_backend::op::CacheLayout: keys [head_dim, block] and values [block, head_dim] of a head's part of a
+// block; with
+//   codes, the scales [group, block] after them. Elements smaller than a word share it with others', so they are put in
+//   by atomics, which
 //   change the element's own bits alone.
 // Numerics: f32. The squares of a head are summed by 64 invocations, each over every 64th element, then by a tree.
 // Shape of the launch: a workgroup for each row and head of queries, keys and values.

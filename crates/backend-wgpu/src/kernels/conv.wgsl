@@ -2,7 +2,8 @@
 //
 // Math: forerun_backend::op::ShortConv.
 // Numerics: f32, taps ascending.
-// Shape of the launch: an invocation for each channel of each span, which goes through the span's rows and then moves window and
+// Shape of the launch: an invocation for each channel of each span, which goes through the span's rows and then moves
+// window and
 //   log on: nobody else touches a channel of a slot.
 
 struct Sizes {

@@ -2,10 +2,14 @@
 //
 // Math: forerun_backend::op::DeltaRule.
 // Layout: state [value_heads, dk, dv] of a slot; a log row is [k | v | decay | beta].
-// Numerics: f32, sequential over rows, sums over dk ascending. Columns of a state are independent, so any cut of them has the same bits.
-// Shape of the launch: a workgroup for COLUMNS columns of each head and span; an invocation has a column, which lies in workgroup
-//   memory while the span runs: the slot gets it back after the last confirmed row, so drafts never reach it. What takes long is several
-//   launches, of some heads or of confirmed rows `from_row..to_row` of each span. Drafts go to the log afterwards (delta_log.wgsl), since
+// Numerics: f32, sequential over rows, sums over dk ascending. Columns of a state are independent, so any cut of them
+// has the same bits.
+// Shape of the launch: a workgroup for COLUMNS columns of each head and span; an invocation has a column, which lies in
+// workgroup
+//   memory while the span runs: the slot gets it back after the last confirmed row, so drafts never reach it. What
+//   takes long is several
+//   launches, of some heads or of confirmed rows `from_row..to_row` of each span. Drafts go to the log afterwards
+//   (delta_log.wgsl), since
 //   all heads read the log before any row of it is replaced.
 // Limits: dk · COLUMNS is at most 4096.
 

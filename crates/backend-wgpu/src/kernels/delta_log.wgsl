@@ -3,7 +3,8 @@
 // Math: forerun_backend::op::{DeltaRule, GatedNorm}.
 // Layout: a log row is [k | v | decay | beta].
 // Numerics: those of norm.wgsl.
-// Shape of the launch: a workgroup for each row that a log holds and each span; then one for each head of `x`, if there are any.
+// Shape of the launch: a workgroup for each row that a log holds and each span; then one for each head of `x`, if there
+// are any.
 
 struct Sizes {
   qkv: u32, decay: u32, beta: u32, log: u32, spans: u32, rows: u32, count: u32, slots: u32,

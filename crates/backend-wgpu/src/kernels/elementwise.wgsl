@@ -1,7 +1,8 @@
 // Gates and caps, element by element.
 //
 // Math: forerun_backend::op::{Glu, Softcap, GateMul, AddGated, Experts}.
-// Layout: `x` is the view that is written; `up` of a glu has rows of `up_width`, of which the part from `up_first` takes part.
+// Layout: `x` is the view that is written; `up` of a glu has rows of `up_width`, of which the part from `up_first`
+// takes part.
 // Numerics: f32.
 // Shape of the launch: an invocation for each element.
 

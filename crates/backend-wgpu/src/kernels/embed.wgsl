@@ -2,7 +2,8 @@
 //
 // Math: forerun_backend::op::Embed.
 // Numerics: as the weight's definition, then one product with `factor`.
-// Shape of the launch: a workgroup for each row; one launch for each piece of the weight, which leaves other rows alone.
+// Shape of the launch: a workgroup for each row; one launch for each piece of the weight, which leaves other rows
+// alone.
 
 struct Sizes { ids: u32, out: u32, rows: u32, cols: u32, height: u32, first: u32, count: u32, site: u32, planes: Planes, factor: f32 }
 var<immediate> p: Sizes;

@@ -1,6 +1,7 @@
 // Picks of experts in fours that chose the same expert.
 //
-// Math: none. `order` gets tiles of four picks, experts ascending and picks of an expert ascending; places that nobody fills hold NONE.
+// Math: none. `order` gets tiles of four picks, experts ascending and picks of an expert ascending; places that nobody
+// fills hold NONE.
 // Shape of the launch: one workgroup; an invocation has every 64th expert.
 // Limits: at most 1024 experts.
 

@@ -1,11 +1,15 @@
 // Products of rows with channels of weights: what all of them share.
 //
 // Math: out[r][n] (+)= Σ_k x[r][k]·w[n][k] (+ bias[n]), where the rows of x are normed first if a norm is bound.
-// Numerics: f32. K is cut into 8 segments of whole units of 32 columns. A segment is summed from zero by `fma`, columns ascending, and
-//   segments are added ascending. The order depends on K alone: one row or four of an invocation, one weight or several of a launch,
-//   channels in order or those of experts have the same bits. A norm here has the bits of norm.wgsl: the squares of a row are summed by
+// Numerics: f32. K is cut into 8 segments of whole units of 32 columns. A segment is summed from zero by `fma`, columns
+// ascending, and
+//   segments are added ascending. The order depends on K alone: one row or four of an invocation, one weight or several
+//   of a launch,
+//   channels in order or those of experts have the same bits. A norm here has the bits of norm.wgsl: the squares of a
+//   row are summed by
 //   64 invocations, each over every 64th element, then by a tree.
-// Shape of the launch: workgroups of 16 channels × 8 segments, for ROWS rows. A step takes a unit of each segment: all invocations first
+// Shape of the launch: workgroups of 16 channels × 8 segments, for ROWS rows. A step takes a unit of each segment: all
+// invocations first
 //   lay its columns of x, normed, into workgroup memory.
 // Limits: none.
 

@@ -11,7 +11,8 @@ fn product(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) t
   if (t.y == 0u && here) { store0(row, n, channel, sum); }
 }
 
-// The products of a row's picks `stride1` at a time, each times its weight, which is bound as the norm from `base1` on, summed in the
+// The products of a row's picks `stride1` at a time, each times its weight, which is bound as the norm from `base1` on,
+// summed in the
 // order in which they were chosen.
 @compute @workgroup_size(16, 8)
 fn product_of_picks(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) t: vec3<u32>) {

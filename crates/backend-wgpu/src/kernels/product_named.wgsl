@@ -12,7 +12,8 @@ struct Sizes {
 var<immediate> p: Sizes;
 @group(0) @binding(3) var<storage, read> names: array<u32>;
 
-// 0: channel n is channel `base + n`. 1: it is channel `base + names[row]·stride + n`. 2: it is channel `names[row·height + n]`.
+// 0: channel n is channel `base + n`. 1: it is channel `base + names[row]·stride + n`. 2: it is channel
+// `names[row·height + n]`.
 override NAMING: u32 = 0u;
 
 // The channel of the weight that channel `n` of a row is, or NONE.

@@ -1,4 +1,5 @@
-// Reductions over the first LANES invocations of a workgroup, by a tree whose shape is fixed: the same bits on every adapter,
+// Reductions over the first LANES invocations of a workgroup, by a tree whose shape is fixed: the same bits on every
+// adapter,
 // whatever its subgroups. Invocations past them take part in barriers alone.
 
 const LANES: u32 = 64u;

@@ -1,9 +1,12 @@
 // Numbers of a weight, whatever its format.
 //
 // Math: forerun_base::Matrix: scale · value(code) + offset, in f32 by one `fma`.
-// Layout: a piece has whole panels of 16 channels; the words of a panel lie channel beside channel, so that neighbouring invocations
-//   read neighbouring words. Word w of plane words per channel is `at + (panel · words + w) · 16 + lane`. Three planes: codes (a
-//   stream of bits, rows padded to 32 columns), scales, offsets. Nested scales are halves, two a word, then i8, four a word.
+// Layout: a piece has whole panels of 16 channels; the words of a panel lie channel beside channel, so that
+// neighbouring invocations
+//   read neighbouring words. Word w of plane words per channel is `at + (panel · words + w) · 16 + lane`. Three planes:
+//   codes (a
+//   stream of bits, rows padded to 32 columns), scales, offsets. Nested scales are halves, two a word, then i8, four a
+//   word.
 // Limits: groups are multiples of 16 columns.
 
 override CODES: u32 = 0u;   // 0 uint, 1 int, 2 table, 3 e4m3, 4 f32, 5 f16, 6 bf16

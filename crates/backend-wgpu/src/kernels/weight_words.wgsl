@@ -1,4 +1,5 @@
-// The words of a weight of some number: `$` is the number, and the text is repeated for each weight that a kernel binds.
+// The words of a weight of some number: `$` is the number, and the text is repeated for each weight that a kernel
+// binds.
 //
 // Layout: see weight.wgsl.
 

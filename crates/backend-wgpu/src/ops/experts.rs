@@ -144,7 +144,8 @@ fn weighed_down(to: &mut Lowering<'_>, op: &Experts) -> Lowered {
     Ok(())
 }
 
-/// The last product, and then its sum: of a weight in pieces, any of which a row's experts may be in, or of picks in tiles.
+/// The last product, and then its sum: of a weight in pieces, any of which a row's experts may be in, or of picks in
+/// tiles.
 fn down_and_sum(to: &mut Lowering<'_>, op: &Experts, group: Option<Group>) -> Lowered {
     let last = Product {
         input: Group::input(group, op.hidden, op.chosen.len, op.ffn),

@@ -17,7 +17,8 @@ use forerun_backend::{BackendError, Op};
 /// What lowering leaves beside calls.
 pub(crate) type Lowered = Result<(), BackendError>;
 
-/// Lays down the calls of an operation, which was checked; of the next one as well if the two share a call. Whether they did.
+/// Lays down the calls of an operation, which was checked; of the next one as well if the two share a call. Whether
+/// they did.
 pub(crate) fn lower_pair(
     to: &mut Lowering<'_>,
     op: Op,

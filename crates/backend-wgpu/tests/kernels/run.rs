@@ -1,4 +1,5 @@
-//! The texts that Metal gets, compiled as C++ and run on the host: what is written for Metal computes what it should, to the bit.
+//! The texts that Metal gets, compiled as C++ and run on the host: what is written for Metal computes what it should,
+//! to the bit.
 
 use super::{metal, valid};
 use forerun_backend_wgpu::{KERNELS, Kernel};
