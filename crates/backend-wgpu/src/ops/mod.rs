@@ -29,7 +29,10 @@ pub(crate) fn lower_pair(
             attention::attention(to, op, Some(next.gate))?;
         }
         (Op::DeltaRule(op), Some(Op::GatedNorm(next)))
-            if next.x == op.out && next.dim == op.shape.dv =>
+            // The log is written beside the norm, so the gate must not lie in it.
+            if next.x == op.out
+                && next.dim == op.shape.dv
+                && next.gate.buffer != op.log.buffer =>
         {
             delta::delta_rule(to, op, Some(next))?;
         }
