@@ -1,15 +1,19 @@
 //! The device: every operation is checked by its description, lowered to launches, and queued.
 
 use crate::adapter::{self, AdapterChoice};
+use crate::bound::{Bound, Rates};
 use crate::launch::Launch;
+use crate::layout::PANEL;
+use crate::lowering::SCRATCH;
 use crate::memory::Memory;
-use crate::ops;
+use crate::ops::PARTITION;
 use crate::pipelines::{IMMEDIATES, Pipelines};
 use crate::queue::Queue;
 use crate::weights::Weights;
 use forerun_backend::{
-    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
-    Prepared, Program, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes, HostData,
+    HostDataMut, Op, PreparedProgram, Program, Ticket, View, WeightId, WeightInfo,
+    for_each_operation, op,
 };
 use forerun_base::Matrix;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +26,17 @@ pub(crate) struct Device {
     pub(crate) weights: Weights,
     pub(crate) pipelines: Pipelines,
     /// Memory that every operation may use and none may rely on, by purpose.
-    pub(crate) scratch: [Option<wgpu::Buffer>; 4],
-    /// Launches of the operations that are being lowered.
+    pub(crate) scratch: [Option<wgpu::Buffer>; SCRATCH],
+    pub(crate) bound: Bound,
+}
+
+/// Launches of operations that follow each other.
+pub(crate) struct Launches {
     pub(crate) launches: Vec<Launch>,
+    /// What they do together.
+    pub(crate) work: Cost,
+    /// What was known of the adapter when they were cut.
+    pub(crate) rates: Rates,
 }
 
 /// An adapter of wgpu.
@@ -34,7 +46,7 @@ pub struct Wgpu {
     /// Tells devices apart: two may run side by side.
     number: u64,
     /// By number: the launches of prepared programs.
-    programs: Vec<Option<Vec<Launch>>>,
+    programs: Vec<Option<Launches>>,
     stashes: forerun_backend::Stashes<forerun_base::Bytes>,
 }
 
@@ -55,7 +67,7 @@ impl Wgpu {
         }
         for (enough, what) in [
             (limits.max_immediate_size >= IMMEDIATES, "128 bytes of immediates"),
-            (limits.max_storage_buffers_per_shader_stage >= 8, "8 storage buffers for a kernel"),
+            (limits.max_storage_buffers_per_shader_stage >= 16, "16 storage buffers for a kernel"),
             (limits.max_compute_invocations_per_workgroup >= 256, "workgroups of 256 invocations"),
             (limits.max_compute_workgroup_storage_size >= 16_384, "16 KiB of workgroup memory"),
         ] {
@@ -78,8 +90,8 @@ impl Wgpu {
             queue: Queue::new(device, queue),
             memory: Memory::default(),
             weights: Weights::default(),
-            scratch: [const { None }; 4],
-            launches: Vec::new(),
+            scratch: [const { None }; SCRATCH],
+            bound: Bound::default(),
         };
         Ok(Self { device, info, number, programs: Vec::new(), stashes: Default::default() })
     }
@@ -90,20 +102,32 @@ impl Wgpu {
         discrete || self.info.backend == wgpu::Backend::Metal
     }
 
-    /// Checks an operation and lays down its launches.
-    fn lower(&mut self, op: Op) -> Result<(), BackendError> {
-        let device = &mut self.device;
-        device.launches.clear();
-        op.desc(device).check()?;
-        ops::lower(device, op)
+    /// Checks operations that follow each other and lays down their launches.
+    fn lower(&mut self, ops: &[Op]) -> Result<Launches, BackendError> {
+        for op in ops {
+            op.desc(&self.device).check()?;
+        }
+        self.device.lowered(ops)
     }
 
     /// Queues an operation.
     fn apply(&mut self, op: Op) -> Result<(), BackendError> {
-        self.lower(op)?;
-        let device = &mut self.device;
-        device.launches.drain(..).for_each(|launch| device.queue.push(launch));
+        let lowered = self.lower(&[op])?;
+        self.device.bound.queue(lowered.work);
+        lowered.launches.into_iter().for_each(|launch| self.device.queue.push(launch));
         Ok(())
+    }
+
+    /// How long the longest dispatch so far takes, by estimate: what the adapter was seen to do, and what the operation
+    /// asks for.
+    pub fn longest_dispatch(&self) -> Duration {
+        self.device.bound.longest()
+    }
+
+    /// Cuts operations into dispatches that take at most so long each, by estimate. Programs that are prepared stay as
+    /// they are.
+    pub fn limit_dispatches(&mut self, limit: Duration) {
+        self.device.bound.limit(limit);
     }
 
     /// The number of a program's launches here, if it is prepared.
@@ -120,7 +144,7 @@ impl Wgpu {
 
     /// Launches of a prepared program: dispatches each time it runs.
     pub fn dispatches(&self, program: &Program) -> Option<usize> {
-        self.programs.get(self.prepared(program)?)?.as_ref().map(Vec::len)
+        Some(self.programs.get(self.prepared(program)?)?.as_ref()?.launches.len())
     }
 }
 
@@ -163,6 +187,10 @@ impl Backend for Wgpu {
         format!("wgpu {} {backend} {name} {driver} {driver_info}", env!("CARGO_PKG_VERSION"))
     }
 
+    fn cut_sizes(&self, _block: usize) -> CutSizes {
+        CutSizes { keys: PARTITION, channels: PANEL }
+    }
+
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
         self.device.memory.alloc(&self.device.queue, spec)
     }
@@ -177,11 +205,15 @@ impl Backend for Wgpu {
     }
 
     fn submit(&mut self) -> Result<Ticket, BackendError> {
-        self.device.queue.submit()
+        let ticket = self.device.queue.submit()?;
+        self.device.bound.submit(ticket);
+        Ok(ticket)
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
-        self.device.queue.wait(ticket)
+        let busy = self.device.queue.wait(ticket)?;
+        self.device.bound.wait(ticket, busy);
+        Ok(busy)
     }
 
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
@@ -189,30 +221,30 @@ impl Backend for Wgpu {
     }
 
     fn prepare(&mut self, program: &mut Program) -> Result<(), BackendError> {
-        let mut all = Vec::new();
-        for op in program.ops() {
-            self.lower(*op)?;
-            all.append(&mut self.device.launches);
-        }
+        let all = self.lower(program.ops())?;
         let free = self.programs.iter().position(Option::is_none);
         let at = free.unwrap_or(self.programs.len());
         if at == self.programs.len() {
             self.programs.push(None);
         }
         self.programs[at] = Some(all);
-        program.set_prepared(Prepared { device: self.number, number: at as u64 });
+        program.set_prepared(PreparedProgram { device: self.number, number: at as u64 });
         Ok(())
     }
 
     fn run(&mut self, program: &Program) -> Result<(), BackendError> {
-        let launches = self.prepared(program).and_then(|at| self.programs.get(at)?.as_ref());
-        match launches {
-            Some(launches) => {
-                launches.iter().for_each(|launch| self.device.queue.push(launch.clone()));
-                Ok(())
-            }
-            None => program.ops().iter().try_for_each(|op| op.apply(self)),
+        let Some(at) = self.prepared(program).filter(|&at| self.programs[at].is_some()) else {
+            return program.ops().iter().try_for_each(|op| op.apply(self));
+        };
+        let rates = self.device.bound.rates();
+        if self.programs[at].as_ref().is_some_and(|known| rates.is_behind(known.rates)) {
+            self.programs[at] = Some(self.lower(program.ops())?);
         }
+        if let Some(Launches { launches, work, .. }) = &self.programs[at] {
+            self.device.bound.queue(*work);
+            launches.iter().for_each(|launch| self.device.queue.push(launch.clone()));
+        }
+        Ok(())
     }
 
     fn release(&mut self, program: &mut Program) {

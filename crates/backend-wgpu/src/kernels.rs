@@ -7,6 +7,8 @@ pub struct Kernel {
     pub name: &'static str,
     /// Function in the text.
     pub entry: &'static str,
+    /// How often texts with `$` are repeated.
+    pub copies: usize,
     /// Parts of the text, in order.
     pub texts: &'static [&'static str],
 }
@@ -14,8 +16,22 @@ pub struct Kernel {
 impl Kernel {
     /// The whole text.
     pub fn text(&self) -> String {
-        self.texts.join("\n")
+        let of = |text: &&str| match text.contains('$') {
+            true => (0..self.copies).map(|copy| numbered(text, copy)).collect(),
+            false => text.replace("COPIES", &self.copies.to_string()),
+        };
+        self.texts.iter().map(of).collect::<Vec<String>>().join("\n")
     }
+}
+
+/// A text for weight or cache number `copy`: its bindings follow those of the copies before it.
+fn numbered(text: &str, copy: usize) -> String {
+    let bindings =
+        [("WEIGHT$", 4, 3), ("BIAS$", 5, 3), ("OUT$", 6, 3), ("FROM$", 7, 2), ("CACHE$", 8, 2)];
+    let text = bindings.iter().fold(text.to_owned(), |text, (name, first, each)| {
+        text.replace(name, &(first + each * copy).to_string())
+    });
+    text.replace('$', &copy.to_string()) + "\n"
 }
 
 macro_rules! text {
@@ -23,8 +39,9 @@ macro_rules! text {
 }
 
 macro_rules! kernels {
-    ($($id:ident: $name:literal, $entry:literal, [$($text:literal),*];)*) => {
-        $(pub(crate) const $id: Kernel = Kernel { name: $name, entry: $entry, texts: text!($($text),*) };)*
+    ($($id:ident: $name:literal, $entry:literal, $copies:literal, [$($text:literal),*];)*) => {
+        $(pub(crate) const $id: Kernel =
+            Kernel { name: $name, entry: $entry, copies: $copies, texts: text!($($text),*) };)*
 
         /// All of them.
         pub const KERNELS: &[Kernel] = &[$($id),*];
@@ -32,43 +49,68 @@ macro_rules! kernels {
 }
 
 kernels! {
-    GLU: "glu", "glu", ["prelude", "elementwise"];
-    SOFTCAP: "softcap", "softcap", ["prelude", "elementwise"];
-    GATE_MUL: "gate_mul", "gate_mul", ["prelude", "elementwise"];
-    ADD_GATED: "add_gated", "add_gated", ["prelude", "elementwise"];
-    EXPERTS_SUM: "experts_sum", "experts_sum", ["prelude", "elementwise"];
-    NORM: "norm", "norm", ["prelude", "reduce", "norm"];
-    GATED_NORM: "gated_norm", "gated", ["prelude", "reduce", "norm"];
-    MOVE_ROWS: "move_rows", "move_rows", ["prelude", "rows"];
-    COPY: "copy", "copy", ["prelude", "copy"];
-    ROPE_TABLE: "rope_table", "rope_table", ["prelude", "rope"];
-    EMBED: "embed", "embed", ["prelude", "weight", "embed"];
-    PRODUCT_ONE: "product_one", "product", ["prelude", "weight", "product", "product_one"];
-    PRODUCT_FOUR: "product_four", "product", ["prelude", "weight", "product", "product_four"];
-    QUERIES: "queries", "queries", ["prelude", "reduce", "attention_inputs"];
-    KEEP: "keep", "keep", ["prelude", "reduce", "attention_inputs"];
-    ATTENTION: "attention", "attention", ["prelude", "reduce", "attention"];
-    ATTENTION_MERGE: "attention_merge", "merge", ["prelude", "reduce", "attention"];
-    CONV: "conv", "conv", ["prelude", "reduce", "spans", "conv"];
-    UNIT: "unit", "unit", ["prelude", "reduce", "spans", "conv"];
-    GATES: "gates", "gates", ["prelude", "spans", "gates"];
-    DELTA_RULE: "delta_rule", "rule", ["prelude", "spans", "delta"];
-    DELTA_LOG: "delta_log", "remember", ["prelude", "spans", "delta"];
-    CHOOSE: "choose", "choose", ["prelude", "reduce", "choose"];
-    CLUSTER_TOKENS: "cluster_tokens", "tokens", ["prelude", "reduce", "cluster"];
-    CLUSTER_FILL: "cluster_fill", "fill", ["prelude", "reduce", "cluster"];
-    SAMPLE: "sample", "sample", ["prelude", "integers", "sample"];
+    GLU: "glu", "glu", 1, ["prelude", "activation", "elementwise"];
+    SOFTCAP: "softcap", "softcap", 1, ["prelude", "activation", "elementwise"];
+    GATE_MUL: "gate_mul", "gate_mul", 1, ["prelude", "activation", "elementwise"];
+    ADD_GATED: "add_gated", "add_gated", 1, ["prelude", "activation", "elementwise"];
+    EXPERTS_SUM: "experts_sum", "experts_sum", 1, ["prelude", "activation", "elementwise"];
+    NORM: "norm", "norm", 1, ["prelude", "reduce", "norm"];
+    GATED_NORM: "gated_norm", "gated", 1, ["prelude", "reduce", "norm"];
+    MOVE_ROWS: "move_rows", "move_rows", 1, ["prelude", "rows"];
+    COPY: "copy", "copy", 1, ["prelude", "copy"];
+    ROPE_TABLE: "rope_table", "rope_table", 1, ["prelude", "rope"];
+    EMBED: "embed", "embed", 1, ["prelude", "weight", "weight_words", "embed"];
+    PRODUCT_ONE: "product_one", "product", 1,
+        ["prelude", "reduce", "weight", "product", "rows_one", "weight_words", "product_part",
+         "product_named", "product_alone"];
+    PRODUCT_FOUR: "product_four", "product", 1,
+        ["prelude", "reduce", "weight", "product", "rows_four", "weight_words", "product_part",
+         "product_named", "product_alone"];
+    PRODUCT_OF_PICKS: "product_of_picks", "product_of_picks", 1,
+        ["prelude", "reduce", "weight", "product", "rows_one", "weight_words", "product_part",
+         "product_named", "product_alone"];
+    GATED_ONE: "gated_one", "gated", 2,
+        ["prelude", "reduce", "activation", "weight", "product", "rows_one", "weight_words",
+         "product_part", "product_named", "product_gated"];
+    GATED_FOUR: "gated_four", "gated", 2,
+        ["prelude", "reduce", "activation", "weight", "product", "rows_four", "weight_words",
+         "product_part", "product_named", "product_gated"];
+    GROUP: "group", "group", 1, ["prelude", "group"];
+    PRODUCT_GROUPED: "product_grouped", "product", 1,
+        ["prelude", "reduce", "weight", "product", "rows_grouped", "weight_words", "product_part",
+         "product_named", "product_alone"];
+    GATED_GROUPED: "gated_grouped", "gated", 2,
+        ["prelude", "reduce", "activation", "weight", "product", "rows_grouped", "weight_words",
+         "product_part", "product_named", "product_gated"];
+    PRODUCTS_ONE: "products_one", "products", 4,
+        ["prelude", "reduce", "weight", "product", "rows_one", "weight_words", "product_part",
+         "product_parts", "product_beside", "product_side"];
+    PRODUCTS_FOUR: "products_four", "products", 4,
+        ["prelude", "reduce", "weight", "product", "rows_four", "weight_words", "product_part",
+         "product_parts", "product_beside", "product_side"];
+    ATTENTION_INPUTS: "attention_inputs", "inputs", 2, ["prelude", "reduce", "attention_inputs", "attention_keep"];
+    ATTENTION: "attention", "attention", 1, ["prelude", "reduce", "attention"];
+    ATTENTION_MERGE: "attention_merge", "merge", 1, ["prelude", "reduce", "attention"];
+    CONV: "conv", "conv", 1, ["prelude", "spans", "conv"];
+    DELTA_GATES: "delta_gates", "delta_gates", 1, ["prelude", "reduce", "spans", "delta_gates"];
+    DELTA_RULE: "delta_rule", "rule", 1, ["prelude", "spans", "delta"];
+    DELTA_LOG: "delta_log", "remember_and_norm", 1, ["prelude", "reduce", "spans", "delta_log"];
+    CHOOSE: "choose", "choose", 1, ["prelude", "reduce", "choose"];
+    CLUSTER_TOKENS: "cluster_tokens", "tokens", 1, ["prelude", "reduce", "cluster"];
+    CLUSTER_FILL: "cluster_fill", "fill", 1, ["prelude", "reduce", "cluster"];
+    SAMPLE: "sample", "sample", 1, ["prelude", "integers", "sample"];
 }
 
 /// Operands that hold indices, by operation. Kernels note them by number: see [`site`].
-const SITES: [(&str, &[&str]); 10] = [
+const SITES: [(&str, &[&str]); 11] = [
     ("embed", &["ids"]),
     ("gather_rows", &["rows"]),
     ("scatter_rows", &["rows"]),
     ("scatter_words", &["from", "to"]),
     ("attention_inputs", &["places"]),
     ("attention", &["span_of", "positions", "tables"]),
-    ("delta_inputs", SPANS),
+    ("short_conv", SPANS),
+    ("delta_gates", SPANS),
     ("delta_rule", SPANS),
     ("experts", &["chosen"]),
     ("sample", &["masks", "rows", "history", "ids"]),

@@ -1,4 +1,36 @@
-//! One dispatch, ready to be recorded.
+//! One dispatch: first as a call, which needs no device, then as a launch, ready to be recorded.
+
+use crate::kernels::Kernel;
+use crate::layout::Constant;
+use forerun_backend::{BufferId, Cost, WeightId};
+
+/// What a binding of a call stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    /// Nothing: the kernel does not touch it.
+    Absent,
+    Buffer(BufferId),
+    /// A piece of a weight, by its number.
+    Piece(WeightId, usize),
+    /// A weight's numbers in f32.
+    Plain(WeightId),
+    /// Scratch memory, by its number.
+    Scratch(usize),
+}
+
+/// One dispatch of a kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) kernel: &'static Kernel,
+    pub(crate) constants: Vec<Constant>,
+    /// In the order of the kernel's bindings, after the first, which is the word for bad indices.
+    pub(crate) operands: Vec<Operand>,
+    /// Sizes and offsets; `None` where 32 bits do not hold one.
+    pub(crate) words: Option<Words>,
+    pub(crate) grid: [usize; 3],
+    /// What it is estimated to do.
+    pub(crate) work: Cost,
+}
 
 /// A pipeline with what it reads and writes.
 #[derive(Clone, Debug)]
@@ -39,7 +71,7 @@ impl Words {
 }
 
 /// Most workgroups of a dimension on every adapter.
-const MOST: usize = 65_535;
+pub(crate) const MOST: usize = 65_535;
 
 /// A line of workgroups, folded where it is too long; kernels leave those past the end idle.
 pub(crate) fn folded(count: usize) -> [usize; 3] {

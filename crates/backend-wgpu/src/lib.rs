@@ -5,15 +5,21 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod bind;
+mod bound;
 mod device;
 mod kernels;
 mod launch;
+mod layout;
+mod lowering;
 mod memory;
 mod ops;
 mod pipelines;
+mod planned;
 mod queue;
 mod weights;
 
 pub use adapter::{AdapterChoice, AdapterError, Api, Pick, adapters};
 pub use device::Wgpu;
 pub use kernels::{KERNELS, Kernel};
+pub use planned::{Counts, Planned, PlannedCounts, PlannedLimits};

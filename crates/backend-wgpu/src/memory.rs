@@ -1,11 +1,11 @@
 //! Buffers by their ids, and what goes between them and the host.
 
 use crate::kernels;
-use crate::launch::{Words, invocations};
-use crate::pipelines::{Call, Pipelines};
+use crate::launch::{Call, Words, invocations};
+use crate::pipelines::Pipelines;
 use crate::queue::Queue;
 use forerun_backend::{
-    BackendError, BufferId, BufferInfo, BufferSpec, HostData, HostDataMut, View,
+    BackendError, BufferId, BufferInfo, BufferSpec, Cost, HostData, HostDataMut, View,
 };
 use forerun_base::{DType, bf16_to_f32, f16_to_f32};
 
@@ -28,9 +28,9 @@ impl Memory {
         (view.len > 0).then(|| &self.buffers[view.buffer.0 as usize].0)
     }
 
-    /// The type of a view's elements.
-    pub(crate) fn dtype(&self, view: View) -> DType {
-        self.buffers[view.buffer.0 as usize].1.dtype
+    /// A buffer that exists.
+    pub(crate) fn by_id(&self, id: BufferId) -> &wgpu::Buffer {
+        &self.buffers[id.0 as usize].0
     }
 
     /// The adapter clears memory before its first use, so what was never written is a number.
@@ -152,12 +152,14 @@ fn write_inside_words(
     let words = queue.staged(&padded)?;
     let call = Call {
         kernel: &kernels::COPY,
-        constants: &[],
-        operands: &[Some(&words), Some(buffer)],
+        constants: Vec::new(),
+        operands: Vec::new(),
         words: Words::of(&[first, count, head, tail]),
         grid: invocations(count),
+        work: Cost::default(),
     };
-    if let Some(launch) = pipelines.launch(&queue.fault, call)? {
+    let operands = [Some(words), Some(buffer.clone())];
+    if let Some(launch) = pipelines.launch(&queue.fault, &call, &operands)? {
         queue.push(launch);
     }
     Ok(())

@@ -1,43 +1,31 @@
 //! Compute pipelines by kernel and constants, made when they are first asked for.
 
 use crate::kernels::Kernel;
-use crate::launch::{Launch, Words};
+use crate::launch::{Call, Launch, MOST};
+use crate::layout::Constant;
 use forerun_backend::BackendError;
 use std::collections::HashMap;
 
 /// Bytes of immediates of every pipeline.
 pub(crate) const IMMEDIATES: u32 = 128;
 
-/// A constant of a kernel's text.
-pub(crate) type Constant = (&'static str, u32);
-
 /// What one kernel is bound to.
 struct Layout {
     group: wgpu::BindGroupLayout,
     pipeline: wgpu::PipelineLayout,
     module: wgpu::ShaderModule,
-    /// Whether each binding is written, by number.
-    written: Vec<bool>,
+    /// Numbers of the bindings, ascending, and whether each is written.
+    bindings: Vec<(u32, bool)>,
 }
 
 /// See the module's text.
 pub(crate) struct Pipelines {
     device: wgpu::Device,
-    layouts: HashMap<&'static [&'static str], Layout>,
+    layouts: HashMap<(usize, &'static [&'static str]), Layout>,
     pipelines: HashMap<(&'static str, Vec<Constant>), wgpu::ComputePipeline>,
     /// Stand in for operands that a call does not have; those that are written are each bound once.
     unread: wgpu::Buffer,
     unwritten: [wgpu::Buffer; 3],
-}
-
-/// One launch of a kernel.
-pub(crate) struct Call<'a> {
-    pub(crate) kernel: &'static Kernel,
-    pub(crate) constants: &'a [Constant],
-    /// In the order of the kernel's bindings, after the first, which is the word for bad indices.
-    pub(crate) operands: &'a [Option<&'a wgpu::Buffer>],
-    pub(crate) words: Option<Words>,
-    pub(crate) grid: [usize; 3],
 }
 
 impl Pipelines {
@@ -54,37 +42,35 @@ impl Pipelines {
         Self { device, layouts: HashMap::new(), pipelines: HashMap::new(), unread, unwritten }
     }
 
-    /// A launch with everything it needs, or nothing where there are no workgroups.
+    /// A launch of a call with everything it needs, or nothing where there are no workgroups. `operands` are the
+    /// call's.
     pub(crate) fn launch(
         &mut self,
         fault: &wgpu::Buffer,
-        call: Call<'_>,
+        call: &Call,
+        operands: &[Option<wgpu::Buffer>],
     ) -> Result<Option<Launch>, BackendError> {
-        let Call { kernel, constants, operands, words, grid } = call;
+        let Call { kernel, constants, words, grid, .. } = call;
         if grid.contains(&0) {
             return Ok(None);
         }
-        let too_large = || {
+        let words = words.as_ref().filter(|_| grid.iter().all(|&size| size <= MOST));
+        let words = words.cloned().ok_or_else(|| {
             let name = kernel.name;
             BackendError::Device(format!("{name}: a call of {grid:?} workgroups is too large"))
-        };
-        let words = words.ok_or_else(too_large)?;
-        if grid.iter().any(|&size| size > 65_535) {
-            return Err(too_large());
-        }
+        })?;
         let pipeline = self.pipeline(kernel, constants);
-        let layout = &self.layouts[kernel.texts];
+        let layout = &self.layouts[&(kernel.copies, kernel.texts)];
         let mut absent = self.unwritten.iter();
         let mut entries =
             vec![wgpu::BindGroupEntry { binding: 0, resource: fault.as_entire_binding() }];
-        for (i, operand) in operands.iter().enumerate() {
+        for (&(binding, written), operand) in layout.bindings[1..].iter().zip(operands) {
             let buffer = match operand {
                 Some(buffer) => buffer,
-                None if layout.written[i + 1] => absent.next().unwrap_or(&self.unwritten[0]),
+                None if written => absent.next().unwrap_or(&self.unwritten[0]),
                 None => &self.unread,
             };
-            let resource = buffer.as_entire_binding();
-            entries.push(wgpu::BindGroupEntry { binding: i as u32 + 1, resource });
+            entries.push(wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() });
         }
         let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(kernel.name),
@@ -105,7 +91,10 @@ impl Pipelines {
             return pipeline.clone();
         }
         let device = &self.device;
-        let layout = self.layouts.entry(kernel.texts).or_insert_with(|| layout(device, kernel));
+        let layout = self
+            .layouts
+            .entry((kernel.copies, kernel.texts))
+            .or_insert_with(|| layout(device, kernel));
         let numbers: Vec<(&str, f64)> =
             constants.iter().map(|(name, value)| (*name, f64::from(*value))).collect();
         let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
@@ -124,9 +113,9 @@ impl Pipelines {
     }
 }
 
-/// Whether each binding of a text is written, by number.
-fn written(text: &str) -> Vec<bool> {
-    let mut found: Vec<(usize, bool)> = text
+/// The numbers of a text's bindings, ascending, and whether each is written.
+pub(crate) fn bindings(text: &str) -> Vec<(u32, bool)> {
+    let mut found: Vec<(u32, bool)> = text
         .lines()
         .filter_map(|line| {
             let (number, rest) = line.strip_prefix("@group(0) @binding(")?.split_once(')')?;
@@ -134,17 +123,16 @@ fn written(text: &str) -> Vec<bool> {
         })
         .collect();
     found.sort_unstable();
-    found.into_iter().map(|(_, written)| written).collect()
+    found
 }
 
 fn layout(device: &wgpu::Device, kernel: &Kernel) -> Layout {
     let text = kernel.text();
-    let written = written(&text);
-    let entries: Vec<wgpu::BindGroupLayoutEntry> = written
+    let bindings = bindings(&text);
+    let entries: Vec<wgpu::BindGroupLayoutEntry> = bindings
         .iter()
-        .enumerate()
-        .map(|(i, written)| wgpu::BindGroupLayoutEntry {
-            binding: i as u32,
+        .map(|&(binding, written)| wgpu::BindGroupLayoutEntry {
+            binding,
             visibility: wgpu::ShaderStages::COMPUTE,
             ty: wgpu::BindingType::Buffer {
                 ty: wgpu::BufferBindingType::Storage { read_only: !written },
@@ -164,5 +152,5 @@ fn layout(device: &wgpu::Device, kernel: &Kernel) -> Layout {
     });
     let source = wgpu::ShaderSource::Wgsl(text.into());
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label, source });
-    Layout { group, pipeline, module, written }
+    Layout { group, pipeline, module, bindings }
 }

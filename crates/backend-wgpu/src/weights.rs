@@ -1,46 +1,21 @@
 //! Weights in panels of 16 channels: see `kernels/weight.wgsl`.
 
-use crate::pipelines::Constant;
+use crate::layout::{Layout, PANEL, Piece};
 use crate::queue::Queue;
 use forerun_backend::{BackendError, WeightId, WeightInfo};
-use forerun_base::{Codes, DType, Format, Matrix, SUPERBLOCK, ScaleKind, ScaleType};
+use forerun_base::{Format, Matrix, SUPERBLOCK, ScaleKind};
 
-/// Channels of a panel.
-pub(crate) const PANEL: usize = 16;
-/// Columns that rows of codes are padded to.
-const UNIT: usize = 32;
 /// Words that are copied at once.
 const WORDS: usize = 4 << 20;
-
-/// Some channels of a weight, in a buffer that can be bound.
-#[derive(Debug)]
-pub(crate) struct Piece {
-    pub(crate) buffer: wgpu::Buffer,
-    pub(crate) first: usize,
-    pub(crate) channels: usize,
-    /// Where the planes of scales and of offsets begin, in words.
-    pub(crate) scales_at: usize,
-    pub(crate) offsets_at: usize,
-}
 
 /// One weight.
 #[derive(Debug)]
 pub(crate) struct Weight {
-    pub(crate) info: WeightInfo,
-    pub(crate) constants: Vec<Constant>,
-    /// Words of a channel in the plane of codes, and in that of scales.
-    pub(crate) code_words: usize,
-    pub(crate) scale_words: usize,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) layout: Layout,
+    /// In the order of the layout's pieces.
+    pub(crate) buffers: Vec<wgpu::Buffer>,
     /// The same numbers in f32, row by row, where an operation has asked for them.
     pub(crate) plain: Option<wgpu::Buffer>,
-}
-
-impl Weight {
-    /// What a kernel is told of a piece's planes.
-    pub(crate) fn planes(&self, piece: &Piece) -> [usize; 4] {
-        [self.code_words, self.scale_words, piece.scales_at, piece.offsets_at]
-    }
 }
 
 /// All weights.
@@ -51,7 +26,7 @@ pub(crate) struct Weights {
 
 impl Weights {
     pub(crate) fn info(&self, id: WeightId) -> Option<WeightInfo> {
-        self.weights.get(id.0 as usize).map(|weight| weight.info)
+        self.weights.get(id.0 as usize).map(|weight| weight.layout.info)
     }
 
     /// A weight; operands were checked, so it exists.
@@ -70,85 +45,16 @@ impl Weights {
         matrix: &Matrix,
     ) -> Result<WeightId, BackendError> {
         let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());
-        let (constants, bits) = constants(format);
-        let code_words = cols.div_ceil(UNIT) * bits;
-        let scale_words = scale_words(format, cols);
-        let has_offset = matches!(format, Format::Grouped { offset: true, .. });
-        let planes = 1 + usize::from(has_offset);
-        let panel_words = PANEL * (code_words + planes * scale_words);
-        let most = queue.device.limits().max_storage_buffer_binding_size as usize / 4;
-        let panels = (most / panel_words.max(1)).max(1);
-        let mut weight = Weight {
-            info: WeightInfo { rows, cols, format, bytes: matrix.bytes() },
-            constants,
-            code_words,
-            scale_words,
-            pieces: Vec::new(),
-            plain: None,
-        };
-        for first in (0..rows).step_by(panels * PANEL) {
-            let channels = (rows - first).min(panels * PANEL);
-            let height = channels.div_ceil(PANEL);
-            let scales_at = height * PANEL * code_words;
-            let offsets_at = scales_at + height * PANEL * scale_words;
-            let buffer = queue.storage(label, 4 * (height * panel_words) as u64)?;
-            let piece = Piece { buffer, first, channels, scales_at, offsets_at };
-            pack_piece(queue, matrix, &weight, &piece)?;
-            weight.pieces.push(piece);
+        let info = WeightInfo { rows, cols, format, bytes: matrix.bytes() };
+        let layout = Layout::of(info, queue.device.limits().max_storage_buffer_binding_size);
+        let mut buffers = Vec::with_capacity(layout.pieces.len());
+        for piece in &layout.pieces {
+            let buffer = queue.storage(label, 4 * piece.words as u64)?;
+            pack_piece(queue, matrix, (&layout, piece), &buffer)?;
+            buffers.push(buffer);
         }
-        self.weights.push(weight);
+        self.weights.push(Weight { layout, buffers, plain: None });
         Ok(WeightId(self.weights.len() as u32 - 1))
-    }
-}
-
-/// A format as the constants of the kernels' text, and the bits of a code.
-fn constants(format: Format) -> (Vec<Constant>, usize) {
-    let (kind, bits) = match format {
-        Format::Dense(DType::F16) => (5, 16),
-        Format::Dense(DType::BF16) => (6, 16),
-        Format::Dense(_) => (4, 32),
-        Format::Grouped { codes, .. } => {
-            let kind = match codes {
-                Codes::Uint { .. } => 0,
-                Codes::Int { .. } => 1,
-                Codes::Table { .. } => 2,
-                Codes::E4m3 => 3,
-            };
-            (kind, codes.bits())
-        }
-    };
-    let mut constants = vec![("CODES", kind), ("BITS", bits as u32)];
-    let Format::Grouped { codes, group, scale, offset } = format else {
-        constants.push(("SCALE", 4));
-        return (constants, bits);
-    };
-    let scale = match scale {
-        ScaleKind::Float(ScaleType::F32) => 0,
-        ScaleKind::Float(ScaleType::F16) => 1,
-        ScaleKind::Float(ScaleType::BF16) => 2,
-        ScaleKind::Nested => 3,
-    };
-    constants.extend([("GROUP", group as u32), ("SCALE", scale), ("OFFSET", u32::from(offset))]);
-    if let Codes::Table { values } = codes {
-        let (words, _) = values.as_chunks::<4>();
-        let names = ["TABLE0", "TABLE1", "TABLE2", "TABLE3"];
-        let word = |bytes: &[i8; 4]| u32::from_le_bytes(bytes.map(|byte| byte as u8));
-        constants.extend(names.into_iter().zip(words.iter().map(word)));
-    }
-    (constants, bits)
-}
-
-/// Words of a channel in a plane of scales.
-fn scale_words(format: Format, cols: usize) -> usize {
-    let Format::Grouped { group, scale, .. } = format else { return 0 };
-    let groups = format.row_groups(cols);
-    match scale {
-        ScaleKind::Float(ScaleType::F32) => groups,
-        ScaleKind::Float(_) => groups.div_ceil(2),
-        ScaleKind::Nested => {
-            let blocks = cols / SUPERBLOCK;
-            blocks.div_ceil(2) + (blocks * (SUPERBLOCK / group)).div_ceil(4)
-        }
     }
 }
 
@@ -156,8 +62,8 @@ fn scale_words(format: Format, cols: usize) -> usize {
 fn pack_piece(
     queue: &mut Queue,
     matrix: &Matrix,
-    weight: &Weight,
-    piece: &Piece,
+    (weight, piece): (&Layout, &Piece),
+    buffer: &wgpu::Buffer,
 ) -> Result<(), BackendError> {
     let format = matrix.format();
     let cols = matrix.cols();
@@ -184,7 +90,7 @@ fn pack_piece(
             let lines = plane[rows.start * bytes..last * bytes].chunks_exact(bytes);
             let packed = pack_panels(lines, [count, words], rearrange);
             let to = (at + first * words * PANEL) * 4;
-            queue.write(&piece.buffer, to as u64, &packed)?;
+            queue.write(buffer, to as u64, &packed)?;
             if packed.len() >= 4 * WORDS / 2 {
                 queue.flush_writes()?;
             }

@@ -1,11 +1,12 @@
-//! Partitions of keys that are spread over workgroups and partitions that one workgroup goes through give the same bits.
+//! Partitions of keys that are spread over workgroups and partitions that one workgroup goes through give the same
+//! bits.
 
-use forerun_backend::op::{Attention, CacheLayout};
-use forerun_backend::{
-    Backend, BufferRole, BufferSpec, HostData, HostDataMut, View, submit_and_wait,
-};
-use forerun_backend_wgpu::{AdapterChoice, Api, Pick, Wgpu};
-use forerun_base::DType;
+mod common;
+
+use common::{contents, floats, integers, numbers, software};
+use forerun_backend::Backend;
+use forerun_backend::op::{Attention, AttentionPart, CacheLayout};
+use forerun_backend_wgpu::Wgpu;
 use forerun_testkit::tolerance::assert_same_bits;
 
 const HEADS: usize = 8;
@@ -13,31 +14,6 @@ const ROWS: usize = 66;
 const FIRST: usize = 3000;
 const LAYOUT: CacheLayout =
     CacheLayout { blocks: 60, kv_heads: 2, block: 64, head_dim: 24, coded: false };
-
-fn numbers(len: usize, salt: u32) -> Vec<f32> {
-    let mut state = salt;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / 8_388_608.0 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
-
-fn floats(device: &mut Wgpu, values: &[f32]) -> View {
-    let (dtype, len) = (DType::F32, values.len());
-    let spec = BufferSpec { label: "floats", dtype, len, role: BufferRole::Scratch };
-    let view = View::head(device.alloc(spec).expect("memory"), len);
-    device.write(view, HostData::F32(values)).expect("written");
-    view
-}
-
-fn integers(device: &mut Wgpu, values: &[u32]) -> View {
-    let (dtype, len) = (DType::U32, values.len());
-    let spec = BufferSpec { label: "integers", dtype, len, role: BufferRole::Scratch };
-    let view = View::head(device.alloc(spec).expect("memory"), len);
-    device.write(view, HostData::U32(values)).expect("written");
-    view
-}
 
 fn operation(device: &mut Wgpu, window: Option<usize>) -> Attention {
     let wide = ROWS * HEADS * LAYOUT.head_dim;
@@ -59,21 +35,37 @@ fn operation(device: &mut Wgpu, window: Option<usize>) -> Attention {
     }
 }
 
-fn result(device: &mut Wgpu, op: &Attention) -> Vec<f32> {
-    submit_and_wait(device).expect("attention");
-    let mut found = vec![0.0; op.out.len];
-    device.read(op.out, HostDataMut::F32(&mut found)).expect("read");
-    found
+/// The attention of all rows, `rows` at a time and 1024 keys at a time.
+fn by_keys(device: &mut Wgpu, op: &Attention, rows: usize) -> Vec<f32> {
+    const KEYS: usize = 1024;
+    let wide = HEADS * LAYOUT.head_dim;
+    let state = floats(device, &vec![f32::NAN; rows * HEADS * AttentionPart::state_width(24)]);
+    let last = LAYOUT.blocks * LAYOUT.block;
+    for row in (0..ROWS).step_by(rows) {
+        let whole = Attention {
+            q: op.q.part(row * wide, rows * wide),
+            positions: op.positions.part(row, rows),
+            span_of: op.span_of.part(row, rows),
+            out: op.out.part(row * wide, rows * wide),
+            ..*op
+        };
+        for first in (0..last).step_by(KEYS) {
+            let end = first + KEYS;
+            let (begins, ends) = (first == 0, end >= last);
+            let part = AttentionPart { whole, first, end, begins, ends, state };
+            device.attention_part(part).expect("a part");
+        }
+    }
+    contents(device, op.out)
 }
 
 #[test]
-fn one_row_and_many_have_the_same_bits_over_several_partitions() {
-    let choice = AdapterChoice { api: Api::Any, pick: Pick::Software };
-    let mut device = Wgpu::open(choice).expect("an adapter");
+fn one_row_and_many_and_keys_in_parts_have_the_same_bits_over_several_partitions() {
+    let mut device = software();
     for window in [None, Some(1500), Some(40)] {
         let op = operation(&mut device, window);
         device.attention(op).expect("attention");
-        let together = result(&mut device, &op);
+        let together = contents(&mut device, op.out);
         assert!(together.iter().all(|x| x.is_finite()));
         let wide = HEADS * LAYOUT.head_dim;
         for row in 0..ROWS {
@@ -86,7 +78,11 @@ fn one_row_and_many_have_the_same_bits_over_several_partitions() {
             };
             device.attention(one).expect("attention");
         }
-        let alone = result(&mut device, &op);
+        let alone = contents(&mut device, op.out);
         assert_same_bits(&format!("window {window:?}"), &together, &alone);
+        for rows in [1, ROWS] {
+            let parts = by_keys(&mut device, &op, rows);
+            assert_same_bits(&format!("keys in parts, window {window:?}"), &together, &parts);
+        }
     }
 }

@@ -2,18 +2,26 @@
 //
 // Math: forerun_backend::op::Attention.
 // Layout: forerun_backend::op::CacheLayout.
-// Numerics: f32. Keys are taken in chunks of 64 at absolute positions, chunks in partitions of 1024. Within a partition a chunk's maximum
-//   and sum join those of the chunks before it; partitions are merged ascending. A key that the row does not see takes no part, whatever is
-//   stored there. The order depends on the row's position alone: one workgroup for all partitions and one for each give the same bits.
-// Shape of the launch: `attention`: a workgroup of 64 invocations for each row and head, with SPLIT for each partition of them, which then
-//   leaves maximum, sum and mixed values in `out`. An invocation has a key of the chunk, then elements of the output. `merge`, after a
-//   split one: a workgroup for each row and head, whose `q` is what the partitions left.
+// Numerics: f32. Keys are taken in chunks of 64 at absolute positions, chunks in partitions of 1024. Within a partition
+// a chunk's maximum
+//   and sum join those of the chunks before it; partitions are merged ascending. A key that the row does not see takes
+//   no part, whatever is
+//   stored there. The order depends on the row's position alone: one workgroup for all partitions and one for each give
+//   the same bits.
+// Shape of the launch: `attention`: a workgroup of 64 invocations for each row and head, with SPLIT for each partition
+// of them, which then
+//   leaves maximum, sum and mixed values in `out`. An invocation has a key of the chunk, then elements of the output.
+//   `merge`, after a
+//   split one: a workgroup for each row and head, whose `q` is what the partitions left. Calls of some rows begin at
+//   pair `number`,
+//   those of some partitions at partition `which`; partitions of what is left are counted from the first key of the
+//   call.
 // Limits: heads of at most 1024 elements.
 
 struct Sizes {
   q: u32, k: u32, v: u32, positions: u32, span_of: u32, tables: u32, out: u32, rows: u32,
   heads: u32, kv_heads: u32, dim: u32, block: u32, blocks: u32, table_width: u32, lines: u32, window: u32,
-  scale: f32, site: u32, partitions: u32,
+  scale: f32, site: u32, partitions: u32, first: u32, end: u32, flags: u32, state: u32, gate: u32, number: u32, which: u32,
 }
 var<immediate> p: Sizes;
 @group(0) @binding(1) var<storage, read> q: array<f32>;
@@ -23,10 +31,18 @@ var<immediate> p: Sizes;
 @group(0) @binding(5) var<storage, read> span_of: array<u32>;
 @group(0) @binding(6) var<storage, read> tables: array<u32>;
 @group(0) @binding(7) var<storage, read_write> out: array<f32>;
+@group(0) @binding(8) var<storage, read_write> state: array<f32>;
+@group(0) @binding(9) var<storage, read> gate: array<f32>;
 
 // 0 f32, 1 f16, 2 bf16, 3 codes.
 override KIND: u32 = 0u;
 override SPLIT: bool = false;
+
+// Bits of `flags`: no keys come before the first partition, none come after the last one, a gate multiplies what comes
+// out.
+const BEGINS: u32 = 1u;
+const ENDS: u32 = 2u;
+const GATED: u32 = 4u;
 
 // Keys of a partition, which has 16 chunks.
 const PARTITION: u32 = 1024u;
@@ -141,6 +157,21 @@ fn partition_of(lane: u32, seen: Seen, head: u32, which: u32) -> vec2<f32> {
   return vec2(most, sum);
 }
 
+// The partitions of the call that a row sees.
+fn partitions_of(seen: Seen) -> vec2<u32> {
+  return vec2(max(seen.first, p.first) / PARTITION, (min(seen.keys, p.end) + PARTITION - 1u) / PARTITION);
+}
+
+// Where what is carried from call to call lies for a row and head: the mixed values, the largest score, the sum of
+// weights.
+fn state_of(number: u32) -> u32 { return p.state + number * (p.dim + 2u); }
+
+fn finished(number: u32, i: u32, mix: f32, sum: f32) {
+  let at = number * p.dim + i;
+  let value = mix / sum;
+  if ((p.flags & GATED) != 0u) { out[p.out + at] = value * sigmoid(gate[p.gate + at]); } else { out[p.out + at] = value; }
+}
+
 // What partitions so far are multiplied by, and the next one, and the larger maximum.
 fn factors(most: f32, next: f32) -> vec3<f32> {
   let larger = max(most, next);
@@ -149,27 +180,34 @@ fn factors(most: f32, next: f32) -> vec3<f32> {
 
 @compute @workgroup_size(64)
 fn attention(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  var number = flat(wg, n);
-  if (SPLIT) { number = wg.x; }
+  var number = p.number + flat(wg, n);
+  if (SPLIT) { number = p.number + wg.x; }
   let row = number / p.heads;
   let head = number % p.heads / (p.heads / p.kv_heads);
   let seen = seen_by(row);
   let here = seen.keys > 0u;
+  let resumes = here && !SPLIT && (p.flags & BEGINS) == 0u;
+  let kept = state_of(number);
   if (here) {
     for (var i = lane; i < p.dim; i += LANES) {
       query[i] = q[p.q + number * p.dim + i];
       total[i] = 0.0;
+      if (resumes) { total[i] = state[kept + i]; }
     }
   }
-  var range = vec2(seen.first / PARTITION, (seen.keys + PARTITION - 1u) / PARTITION);
-  if (SPLIT) { range = vec2(max(range.x, wg.y), min(range.y, wg.y + 1u)); }
+  var range = partitions_of(seen);
+  if (SPLIT) { range = vec2(max(range.x, p.which + wg.y), min(range.y, p.which + wg.y + 1u)); }
   range = agreed(lane, range);
   var most = bitcast<f32>(MINUS_INFINITY_BITS);
   var sum = 0.0;
+  if (resumes) {
+    most = state[kept + p.dim];
+    sum = state[kept + p.dim + 1u];
+  }
   for (var which = range.x; which < range.y; which++) {
     let next = partition_of(lane, seen, head, which);
     if (SPLIT) {
-      let to = p.out + (number * p.partitions + which) * (p.dim + 2u);
+      let to = p.out + (number * p.partitions + which - p.first / PARTITION) * (p.dim + 2u);
       if (lane == 0u) {
         out[to] = next.x;
         out[to + 1u] = next.y;
@@ -183,28 +221,53 @@ fn attention(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n: v
     }
     workgroupBarrier();
   }
-  if (!SPLIT && here) {
-    for (var i = lane; i < p.dim; i += LANES) { out[p.out + number * p.dim + i] = total[i] / sum; }
+  if (SPLIT || !here) { return; }
+  if ((p.flags & ENDS) != 0u) {
+    for (var i = lane; i < p.dim; i += LANES) { finished(number, i, total[i], sum); }
+  } else {
+    for (var i = lane; i < p.dim; i += LANES) { state[kept + i] = total[i]; }
+    if (lane == 0u) {
+      state[kept + p.dim] = most;
+      state[kept + p.dim + 1u] = sum;
+    }
   }
 }
 
 @compute @workgroup_size(64)
 fn merge(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let number = wg.x;
+  let number = p.number + wg.x;
   let seen = seen_by(number / p.heads);
-  if (seen.keys == 0u) { return; }
-  let end = (seen.keys + PARTITION - 1u) / PARTITION;
-  for (var i = lane; i < p.dim; i += LANES) {
-    var most = bitcast<f32>(MINUS_INFINITY_BITS);
-    var sum = 0.0;
+  let here = seen.keys > 0u;
+  let range = partitions_of(seen);
+  let kept = state_of(number);
+  var most_before = bitcast<f32>(MINUS_INFINITY_BITS);
+  var sum_before = 0.0;
+  if (here && (p.flags & BEGINS) == 0u) {
+    most_before = state[kept + p.dim];
+    sum_before = state[kept + p.dim + 1u];
+  }
+  // Every invocation has read them before the last one writes.
+  storageBarrier();
+  for (var i = lane; i < select(0u, p.dim, here); i += LANES) {
+    var most = most_before;
+    var sum = sum_before;
     var mix = 0.0;
-    for (var which = seen.first / PARTITION; which < end; which++) {
-      let at = p.q + (number * p.partitions + which) * (p.dim + 2u);
+    if ((p.flags & BEGINS) == 0u) { mix = state[kept + i]; }
+    for (var which = range.x; which < range.y; which++) {
+      let at = p.q + (number * p.partitions + which - p.first / PARTITION) * (p.dim + 2u);
       let by = factors(most, q[at]);
       mix = fma(mix, by.x, q[at + 2u + i] * by.y);
       sum = fma(sum, by.x, q[at + 1u] * by.y);
       most = by.z;
     }
-    out[p.out + number * p.dim + i] = mix / sum;
+    if ((p.flags & ENDS) != 0u) {
+      finished(number, i, mix, sum);
+    } else {
+      state[kept + i] = mix;
+      if (i == 0u) {
+        state[kept + p.dim] = most;
+        state[kept + p.dim + 1u] = sum;
+      }
+    }
   }
 }

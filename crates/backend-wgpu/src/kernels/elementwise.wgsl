@@ -1,7 +1,8 @@
 // Gates and caps, element by element.
 //
 // Math: forerun_backend::op::{Glu, Softcap, GateMul, AddGated, Experts}.
-// Layout: `x` is the view that is written; `up` of a glu has rows of `up_width`, of which the part from `up_first` takes part.
+// Layout: `x` is the view that is written; `up` of a glu has rows of `up_width`, of which the part from `up_first`
+// takes part.
 // Numerics: f32.
 // Shape of the launch: an invocation for each element.
 
@@ -11,18 +12,12 @@ var<immediate> p: Sizes;
 @group(0) @binding(2) var<storage, read> y: array<f32>;
 @group(0) @binding(3) var<storage, read> z: array<f32>;
 
-fn activate(v: f32) -> f32 {
-  if (p.mode == 0u) { return silu(v); }
-  let inner = 0.7978846 * (v + 0.044715 * v * v * v);
-  return 0.5 * v * (1.0 + tanh_of(inner));
-}
-
 @compute @workgroup_size(64)
 fn glu(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let i = flat(wg, n) * 64u + lane;
   if (i >= p.count) { return; }
   let up = y[p.y + i / p.dim * p.width + p.first + i % p.dim];
-  x[p.x + i] = activate(x[p.x + i]) * up;
+  x[p.x + i] = activate(p.mode, x[p.x + i]) * up;
 }
 
 @compute @workgroup_size(64)

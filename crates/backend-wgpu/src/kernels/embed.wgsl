@@ -2,12 +2,13 @@
 //
 // Math: forerun_backend::op::Embed.
 // Numerics: as the weight's definition, then one product with `factor`.
-// Shape of the launch: a workgroup for each row; one launch for each piece of the weight, which leaves other rows alone.
+// Shape of the launch: a workgroup for each row; one launch for each piece of the weight, which leaves other rows
+// alone.
 
 struct Sizes { ids: u32, out: u32, rows: u32, cols: u32, height: u32, first: u32, count: u32, site: u32, planes: Planes, factor: f32 }
 var<immediate> p: Sizes;
-@group(0) @binding(2) var<storage, read> ids: array<u32>;
-@group(0) @binding(3) var<storage, read_write> out: array<f32>;
+@group(0) @binding(1) var<storage, read> ids: array<u32>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
 // Whether rows are named; else row i is row i.
 override NAMED: bool = true;
@@ -22,7 +23,7 @@ fn embed(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n: vec3<
   if (id < p.first || id - p.first >= p.count) { return; }
   let at = channel_at(id - p.first, p.planes);
   for (var i = lane; i < p.cols; i += 64u) {
-    var number = number_of(code_at(at.x, i * BITS), scale_of(at, i, p.cols));
+    var number = number_of(code_at0(at.x, i * BITS), scale_of0(at, i, p.cols));
     // An offset of zero makes every zero positive; compilers leave the sum out.
     if (SCALE != 4u && (bitcast<u32>(number) & 0x7fffffffu) == 0u) { number = bitcast<f32>(0u); }
     out[p.out + row * p.cols + i] = number * p.factor;

@@ -1,92 +1,75 @@
-// Products of rows with channels of a weight: all channels in order, those of chosen experts, or those in a list.
+// Products of rows with channels of weights: what all of them share.
 //
-// Math: out[r][n] (+)= Σ_k x[r][k]·w[n][k] (+ bias[n]).
-// Numerics: f32. K is cut into 8 segments of whole units of 32 columns. A segment is summed from zero by `fma`, columns ascending, and
-//   segments are added ascending. The order depends on K alone: the text with one row and that with four rows of an invocation give the
-//   same bits, and so do all three ways to name channels.
-// Shape of the launch: workgroups of 16 channels × 8 segments, for ROWS rows; one launch for each piece of the weight.
+// Math: out[r][n] (+)= Σ_k x[r][k]·w[n][k] (+ bias[n]), where the rows of x are normed first if a norm is bound.
+// Numerics: f32. K is cut into 8 segments of whole units of 32 columns. A segment is summed from zero by `fma`, columns
+// ascending, and
+//   segments are added ascending. The order depends on K alone: one row or four of an invocation, one weight or several
+//   of a launch,
+//   channels in order or those of experts have the same bits. A norm here has the bits of norm.wgsl: the squares of a
+//   row are summed by
+//   64 invocations, each over every 64th element, then by a tree.
+// Shape of the launch: workgroups of 16 channels × 8 segments, for ROWS rows. A step takes a unit of each segment: all
+// invocations first
+//   lay its columns of x, normed, into workgroup memory.
 // Limits: none.
 
-struct Sizes {
-  x: u32, out: u32, names: u32, rows: u32, cols: u32, height: u32, first: u32, count: u32,
-  planes: Planes,
-  add: u32, has_bias: u32, share: u32, base: u32, stride: u32, limit: u32, site: u32, channel: u32,
-}
-var<immediate> p: Sizes;
-@group(0) @binding(2) var<storage, read> x: array<f32>;
-@group(0) @binding(3) var<storage, read> bias: array<f32>;
-@group(0) @binding(4) var<storage, read> names: array<u32>;
-@group(0) @binding(5) var<storage, read_write> out: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> norm: array<f32>;
 
-// 0: channel n is channel n. 1: it is channel `base + names[row]·stride + n`. 2: it is channel `names[row·height + n]`.
-override NAMING: u32 = 0u;
+// No row, and no channel.
+const NONE: u32 = 0xffffffffu;
+
+struct Part { out: u32, height: u32, scales_at: u32, offsets_at: u32 }
+
+// Bits of `flags`; bit HAS_BIAS << i is of part i.
+const NORMED: u32 = 1u;
+const ADD: u32 = 2u;
+const GELU: u32 = 4u;
+const HAS_BIAS: u32 = 16u;
 
 const SEGMENTS: u32 = 8u;
+var<workgroup> staged: array<Rows, 256>;
 var<workgroup> sums: array<Rows, 128>;
 
-// Columns from `k` to `k + 16`, or to the end, of a channel whose codes begin at `at`.
-fn half_unit(at: vec3<u32>, k: u32, row: u32, start: Rows) -> Rows {
-  var sum = start;
-  let scale = scale_of(at, k, p.cols);
-  let whole = k + 16u <= p.cols;
-  if (whole && (32u % BITS) == 0u) {
-    let words = BITS / 2u;
-    var column = k;
-    var word_at = at.x + (k * BITS >> 5u) * 16u;
-    for (var i = 0u; i < words; i++) {
-      var word = weight[word_at];
-      word_at += 16u;
-      for (var j = 0u; j < 32u / BITS; j++) {
-        var code = word;
-        if (BITS < 32u) {
-          code = word & ((1u << (BITS & 31u)) - 1u);
-          word >>= BITS & 31u;
-        }
-        sum = fma(Rows(number_of(code, scale)), rows_at(row, column), sum);
-        column++;
-      }
-    }
-  } else {
-    let end = min(k + 16u, p.cols);
-    for (var column = k; column < end; column++) {
-      let code = code_at(at.x, column * BITS);
-      sum = fma(Rows(number_of(code, scale)), rows_at(row, column), sum);
+fn units_each() -> u32 { return ((p.cols + 31u) / 32u + SEGMENTS - 1u) / SEGMENTS; }
+
+// The columns of step `step`, 32 of each segment.
+fn stage(lane: u32, step: u32, row: u32, scale: Rows) {
+  let each = units_each();
+  for (var i = lane; i < 256u; i += 128u) {
+    let unit = i / 32u * each + step;
+    let k = unit * 32u + i % 32u;
+    if (k < p.cols) {
+      var numbers = rows_at(row, k);
+      if ((p.flags & NORMED) != 0u) { numbers = numbers * scale * norm[k]; }
+      staged[i] = numbers;
     }
   }
-  return sum;
 }
 
-@compute @workgroup_size(16, 8)
-fn product(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) t: vec3<u32>) {
-  let n = p.channel + wg.x * 16u + t.x;
-  let row = wg.y * ROWS;
-  var channel = n;
-  var here = n < p.height;
-  if (NAMING == 1u && here) {
-    let name = names[p.names + row];
-    here = inside(p.site, name, p.limit);
-    channel = p.base + name * p.stride + n;
-  }
-  if (NAMING == 2u && here) {
-    channel = names[p.names + row * p.height + n];
-    here = channel < p.limit;
-  }
-  here = here && channel >= p.first && channel - p.first < p.count;
-  var sum = Rows(0.0);
-  if (here) {
-    let at = channel_at(channel - p.first, p.planes);
-    let units = (p.cols + 31u) / 32u;
-    let each = (units + SEGMENTS - 1u) / SEGMENTS;
-    let end = min(units, (t.y + 1u) * each) * 32u;
-    for (var k = t.y * each * 32u; k < end; k += 16u) {
-      if (k < p.cols) { sum = half_unit(at, k, row, sum); }
-    }
-  }
+// The sum of the segments' sums, in the invocations that have segment 0.
+fn total_of(t: vec3<u32>, sum: Rows) -> Rows {
+  workgroupBarrier();
   sums[t.y * 16u + t.x] = sum;
   workgroupBarrier();
-  if (t.y == 0u && here) {
-    for (var segment = 1u; segment < SEGMENTS; segment++) { sum += sums[segment * 16u + t.x]; }
-    if (p.has_bias == 1u) { sum += Rows(bias[channel]); }
-    store(row, n, sum);
+  var all = sums[t.x];
+  for (var segment = 1u; segment < SEGMENTS; segment++) { all += sums[segment * 16u + t.x]; }
+  return all;
+}
+
+// What makes a row of x one whose mean square is one; all invocations of a workgroup call it.
+fn inverse_rms(lane: u32, row: u32) -> f32 {
+  var squares = 0.0;
+  if (lane < LANES) {
+    for (var i = lane; i < p.cols; i += LANES) {
+      let number = x[p.x + row * p.cols + i];
+      squares = fma(number, number, squares);
+    }
   }
+  return 1.0 / sqrt(workgroup_sum(lane, squares) / f32(p.cols) + p.eps);
+}
+
+fn capped(sum: f32) -> f32 {
+  if (p.cap > 0.0) { return p.cap * tanh_of(sum / p.cap); }
+  return sum;
 }

@@ -1,9 +1,12 @@
 // Numbers of a weight, whatever its format.
 //
 // Math: forerun_base::Matrix: scale · value(code) + offset, in f32 by one `fma`.
-// Layout: a piece has whole panels of 16 channels; the words of a panel lie channel beside channel, so that neighbouring invocations
-//   read neighbouring words. Word w of plane words per channel is `at + (panel · words + w) · 16 + lane`. Three planes: codes (a
-//   stream of bits, rows padded to 32 columns), scales, offsets. Nested scales are halves, two a word, then i8, four a word.
+// Layout: a piece has whole panels of 16 channels; the words of a panel lie channel beside channel, so that
+// neighbouring invocations
+//   read neighbouring words. Word w of plane words per channel is `at + (panel · words + w) · 16 + lane`. Three planes:
+//   codes (a
+//   stream of bits, rows padded to 32 columns), scales, offsets. Nested scales are halves, two a word, then i8, four a
+//   word.
 // Limits: groups are multiples of 16 columns.
 
 override CODES: u32 = 0u;   // 0 uint, 1 int, 2 table, 3 e4m3, 4 f32, 5 f16, 6 bf16
@@ -15,8 +18,6 @@ override TABLE0: u32 = 0u;
 override TABLE1: u32 = 0u;
 override TABLE2: u32 = 0u;
 override TABLE3: u32 = 0u;
-
-@group(0) @binding(1) var<storage, read> weight: array<u32>;
 
 // Where the planes of a piece lie: words per channel of codes and of scales, and where scales and offsets begin.
 struct Planes { codes: u32, scales: u32, scales_at: u32, offsets_at: u32 }
@@ -45,46 +46,12 @@ fn value_of(code: u32) -> f32 {
   return bitcast<f32>(code);
 }
 
-// Number of group `group` in a plane of scales that begins at word `at` for this channel's lane.
-fn plane_number(at: u32, group: u32, cols: u32) -> f32 {
-  if (SCALE == 0u) { return bitcast<f32>(weight[at + group * 16u]); }
-  if (SCALE == 3u) {
-    let blocks = cols >> 8u;
-    let block = group * GROUP >> 8u;
-    let half = weight[at + (block >> 1u) * 16u] >> ((block & 1u) * 16u);
-    let byte = weight[at + ((blocks + 1u) / 2u + (group >> 2u)) * 16u] >> ((group & 3u) * 8u);
-    return f16_to_f32(half & 0xffffu) * f32(bitcast<i32>(byte << 24u) >> 24u);
-  }
-  let half = (weight[at + (group >> 1u) * 16u] >> ((group & 1u) * 16u)) & 0xffffu;
-  if (SCALE == 1u) { return f16_to_f32(half); }
-  return bf16_to_f32(half);
-}
-
 // Where a channel's words begin in the planes of codes, scales and offsets.
 fn channel_at(channel: u32, planes: Planes) -> vec3<u32> {
   let panel = channel >> 4u;
   let lane = channel & 15u;
   let scales = panel * planes.scales * 16u + lane;
   return vec3(panel * planes.codes * 16u + lane, planes.scales_at + scales, planes.offsets_at + scales);
-}
-
-// The code at a bit of a channel's stream.
-fn code_at(at: u32, bit: u32) -> u32 {
-  let word = at + (bit >> 5u) * 16u;
-  let shift = bit & 31u;
-  var code = weight[word] >> shift;
-  if (shift + BITS > 32u) { code |= weight[word + 16u] << (32u - shift); }
-  if (BITS < 32u) { code &= (1u << (BITS & 31u)) - 1u; }
-  return code;
-}
-
-// Scale and offset of a column.
-fn scale_of(at: vec3<u32>, column: u32, cols: u32) -> vec2<f32> {
-  if (SCALE == 4u) { return vec2(1.0, 0.0); }
-  let group = column / GROUP;
-  let scale = plane_number(at.y, group, cols);
-  if (OFFSET) { return vec2(scale, plane_number(at.z, group, cols)); }
-  return vec2(scale, 0.0);
 }
 
 fn number_of(code: u32, scale: vec2<f32>) -> f32 {

@@ -1,10 +1,9 @@
 //! Norms: `norm.wgsl`.
 
 use super::Lowered;
-use crate::device::Device;
 use crate::kernels::{GATED_NORM, Kernel, NORM};
-use crate::launch::{Words, folded};
-use crate::pipelines::Call;
+use crate::launch::{Call, Words, folded};
+use crate::lowering::{Lowering, bound, plain};
 use forerun_backend::op::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 use forerun_backend::{View, WeightId};
 
@@ -30,50 +29,49 @@ struct Rows {
     scale: f32,
 }
 
-fn launch(device: &mut Device, rows: Rows) -> Lowered {
+fn call(to: &mut Lowering<'_>, rows: Rows) -> Lowered {
     let Rows { kernel, x, weight, out, dim, place: [stride, side], mode, eps, scale } = rows;
-    let weight = weight.map(|id| device.plain(id)).transpose()?;
     let count = x.len / dim;
     let words = Words::of(&[x.start, out.start, 0, count, dim, stride, side, mode as usize]);
-    let memory = &device.memory;
-    let call = Call {
+    to.calls.push(Call {
         kernel,
-        constants: &[],
-        operands: &[memory.buffer(x), weight.as_ref(), memory.buffer(out)],
+        constants: Vec::new(),
+        operands: vec![bound(x), plain(weight), bound(out)],
         words: words.map(|words| words.float(eps).float(scale)),
         grid: folded(count),
-    };
-    Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)
+        work: to.elements(x.len),
+    });
+    Ok(())
 }
 
-pub(super) fn rms_norm(device: &mut Device, op: RmsNorm) -> Lowered {
+pub(super) fn rms_norm(to: &mut Lowering<'_>, op: RmsNorm) -> Lowered {
     let RmsNorm { x, weight, out, dim, eps } = op;
     let (weight, place) = (Some(weight), [1, 0]);
     let (kernel, mode, scale) = (&NORM, Mode::Set, 1.0);
-    launch(device, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })
+    call(to, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })
 }
 
-pub(super) fn add_norm(device: &mut Device, op: AddNorm) -> Lowered {
+pub(super) fn add_norm(to: &mut Lowering<'_>, op: AddNorm) -> Lowered {
     let AddNorm { x, weight, out, dim, eps, scale } = op;
     let (weight, place) = (Some(weight), [1, 0]);
     let (kernel, mode) = (&NORM, Mode::Add);
-    launch(device, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })
+    call(to, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })
 }
 
-pub(super) fn join_norm(device: &mut Device, op: JoinNorm) -> Lowered {
+pub(super) fn join_norm(to: &mut Lowering<'_>, op: JoinNorm) -> Lowered {
     let JoinNorm { a, b, norms, out, dim, eps } = op;
     for (side, x) in [a, b].into_iter().enumerate() {
         let weight = norms.map(|norms| norms[side]);
         let mode = if weight.is_some() { Mode::Set } else { Mode::Copy };
         let (kernel, place, scale) = (&NORM, [2, side], 1.0);
-        launch(device, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })?;
+        call(to, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })?;
     }
     Ok(())
 }
 
-pub(super) fn gated_norm(device: &mut Device, op: GatedNorm) -> Lowered {
+pub(super) fn gated_norm(to: &mut Lowering<'_>, op: GatedNorm) -> Lowered {
     let GatedNorm { x, gate, weight, dim, eps } = op;
     let (weight, place) = (Some(weight), [1, 0]);
     let (kernel, mode, scale) = (&GATED_NORM, Mode::Set, 1.0);
-    launch(device, Rows { kernel, x: gate, weight, out: x, dim, place, mode, eps, scale })
+    call(to, Rows { kernel, x: gate, weight, out: x, dim, place, mode, eps, scale })
 }

@@ -1,271 +1,450 @@
-//! Embedding and products with weights: `embed.wgsl`, `product.wgsl`, `cluster.wgsl`.
+//! Embedding and products with weights: `embed.wgsl`, `product*.wgsl`.
 
-use super::{Lowered, elementwise};
-use crate::device::Device;
+use super::{Lowered, elementwise, norm};
 use crate::kernels::{
-    CHOOSE, CLUSTER_FILL, CLUSTER_TOKENS, EMBED, EXPERTS_SUM, GLU, PRODUCT_FOUR, PRODUCT_ONE, site,
+    EMBED, GATED_FOUR, GATED_GROUPED, GATED_ONE, Kernel, PRODUCT_FOUR, PRODUCT_GROUPED,
+    PRODUCT_ONE, PRODUCTS_FOUR, PRODUCTS_ONE, site,
 };
-use crate::launch::{Words, folded, invocations};
-use crate::pipelines::Call;
-use crate::weights::PANEL;
-use forerun_backend::op::{ClusterHead, Embed, ExpertRows, Experts, Linear, Store};
-use forerun_backend::{BackendError, WeightId};
+use crate::launch::{Call, Operand, Words, folded};
+use crate::layout::PANEL;
+use crate::lowering::{Lowering, bound, plain};
+use forerun_backend::op::{
+    Activation, Channels, Embed, ExpertRows, GatedLinear, InputNorm, Linear, LinearPart, Linears,
+    RmsNorm, Store,
+};
+use forerun_backend::{BackendError, Cost, View, WeightId};
 
 /// Rows of an invocation where there are more than one.
-const ROWS: usize = 4;
+pub(super) const ROWS: usize = 4;
+/// With more rows than this a norm is a call of its own: each workgroup of a product would make it again.
+const NORMED_ROWS: usize = 16;
 
-pub(super) fn embed(device: &mut Device, op: Embed) -> Lowered {
-    let weight = device.weights.get(op.table);
-    let (rows, info) = (op.ids.len, weight.info);
-    for piece in &weight.pieces {
-        let sizes = [
-            op.ids.start,
-            op.out.start,
-            rows,
-            info.cols,
-            info.rows,
-            piece.first,
-            piece.channels,
-            site("embed") as usize,
-        ];
-        let words = Words::of(&sizes).and_then(|words| words.sizes(&weight.planes(piece)));
-        let constants: Vec<_> = weight.constants.iter().copied().chain([("NAMED", 1)]).collect();
-        let memory = &device.memory;
-        let call = Call {
+/// Bits of `flags` in the kernels' text.
+const NORMED: usize = 1;
+pub(super) const ADD: usize = 2;
+const GELU: usize = 4;
+const HAS_BIAS: usize = 16;
+
+pub(super) fn embed(to: &mut Lowering<'_>, op: Embed) -> Lowered {
+    let layout = to.layout(op.table);
+    let (rows, info) = (op.ids.len, layout.info);
+    for (number, piece) in layout.pieces.iter().enumerate() {
+        let site = site("embed") as usize;
+        let shape = [rows, info.cols, info.rows, piece.first, piece.channels, site];
+        let words = Words::of(&[op.ids.start, op.out.start]);
+        let words = words.and_then(|words| words.sizes(&shape)?.sizes(&layout.planes(piece)));
+        let constants = layout.constants.iter().copied().chain([("NAMED", 1)]);
+        to.calls.push(Call {
             kernel: &EMBED,
-            constants: &constants,
-            operands: &[Some(&piece.buffer), memory.buffer(op.ids), memory.buffer(op.out)],
+            constants: constants.collect(),
+            operands: vec![bound(op.ids), bound(op.out), Operand::Piece(op.table, number)],
             words: words.map(|words| words.float(op.scale)),
             grid: folded(rows),
-        };
-        Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)?;
+            work: to.elements(rows * info.cols),
+        });
     }
     Ok(())
 }
 
-/// A buffer and the first element of it that takes part.
-type At<'a> = (&'a wgpu::Buffer, usize);
+/// An operand and the first element of it that takes part.
+#[derive(Clone, Copy)]
+pub(super) struct At(pub(super) Operand, pub(super) usize);
+
+impl From<View> for At {
+    fn from(view: View) -> Self {
+        Self(bound(view), view.start)
+    }
+}
 
 /// Which channels of a weight a row meets.
 #[derive(Clone, Copy)]
-enum Naming<'a> {
-    /// The first so many.
-    All,
-    /// Those of the expert that the row names; rows share a row of `x` `share` by `share`.
-    Expert { names: At<'a>, at: ExpertRows, experts: usize, share: usize },
+pub(super) enum Naming {
+    /// So many from this one on.
+    From(usize),
+    /// Those of the expert that the row names.
+    Expert { names: At, at: ExpertRows, experts: usize },
     /// Those that the row lists.
-    Listed { names: At<'a> },
+    Listed { names: At },
 }
 
-/// Some rows times some channels.
-struct Product<'a> {
-    x: At<'a>,
-    rows: usize,
-    weight: WeightId,
+impl Naming {
+    /// The number in the kernels' text.
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Self::From(_) => 0,
+            Self::Expert { .. } => 1,
+            Self::Listed { .. } => 2,
+        }
+    }
+
+    pub(super) fn names(self) -> At {
+        match self {
+            Self::From(_) => At(Operand::Absent, 0),
+            Self::Expert { names, .. } | Self::Listed { names } => names,
+        }
+    }
+
+    /// First channel, channels from one expert to the next.
+    pub(super) fn base(self) -> [usize; 2] {
+        match self {
+            Self::From(first) => [first, 0],
+            Self::Expert { at, .. } => [at.first, at.stride],
+            Self::Listed { .. } => [0, 0],
+        }
+    }
+}
+
+/// Rows on their way into a product.
+#[derive(Clone, Copy)]
+pub(super) struct Input {
+    pub(super) x: At,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    /// Rows of the product share a row of `x` so many by so many.
+    pub(super) share: usize,
+    pub(super) norm: Option<(WeightId, f32)>,
+    /// Places of rows in tiles of one expert each; `rows` counts the places then.
+    pub(super) order: Option<Operand>,
+}
+
+impl Input {
+    pub(super) fn new(x: impl Into<At>, rows: usize, cols: usize) -> Self {
+        Self { x: x.into(), rows, cols, share: 1, norm: None, order: None }
+    }
+
+    /// The rows of a fused product; many rows are normed by a call of their own.
+    fn normed(
+        to: &mut Lowering<'_>,
+        x: View,
+        rows: usize,
+        cols: usize,
+        norm: Option<InputNorm>,
+    ) -> Result<Self, BackendError> {
+        let Some(InputNorm { weight, dim, eps, room }) = norm else {
+            return Ok(Self::new(x, rows, cols));
+        };
+        if rows <= NORMED_ROWS {
+            return Ok(Self { norm: Some((weight, eps)), ..Self::new(x, rows, cols) });
+        }
+        norm::rms_norm(to, RmsNorm { x, weight, out: room, dim, eps })?;
+        Ok(Self::new(room, rows, cols))
+    }
+
+    /// The words that all kernels of products begin with.
+    pub(super) fn words(&self, planes: [usize; 2], flags: usize, cap: f32) -> Option<Words> {
+        let normed = if self.norm.is_some() { NORMED } else { 0 };
+        let [codes, scales] = planes;
+        let words = Words::of(&[self.x.1, self.rows, self.cols, codes, scales, flags | normed])?;
+        Some(words.float(self.norm.map_or(0.0, |(_, eps)| eps)).float(cap))
+    }
+
+    pub(super) fn operands(&self) -> Vec<Operand> {
+        vec![self.x.0, plain(self.norm.map(|(weight, _)| weight))]
+    }
+
+    /// What a product of the rows with so many channels does; each row reads its own where it names them.
+    pub(super) fn work(
+        &self,
+        to: &Lowering<'_>,
+        weight: WeightId,
+        channels: usize,
+        named: bool,
+    ) -> Cost {
+        let (rows, cols) = (self.rows as u64, self.cols as u64);
+        let reads = match (named, self.order) {
+            (false, _) => 1,
+            (true, None) => rows,
+            (true, Some(_)) => rows / ROWS as u64,
+        };
+        let weights = to.info(weight).bytes_of(channels) * reads;
+        let bytes = weights + 4 * rows * (cols + channels as u64);
+        Cost { bytes, weights, state: 0, flops: 2 * rows * cols * channels as u64 }
+    }
+}
+
+/// Some workgroups of a product: blocks of 16 channels, and rows.
+pub(super) struct Tile {
+    pub(super) block: usize,
+    pub(super) row: usize,
+    pub(super) grid: [usize; 3],
+    pub(super) work: Cost,
+}
+
+/// The workgroups of a product of `blocks` times `rows`, in calls that a dispatch may hold.
+pub(super) fn tiles(
+    to: &Lowering<'_>,
+    work: Cost,
+    blocks: usize,
+    [rows, each]: [usize; 2],
+) -> Vec<Tile> {
+    let mut tiles = Vec::new();
+    for block in to.shares(work, blocks, 1) {
+        for row in to.shares(block.work, rows, each) {
+            tiles.push(Tile {
+                block: block.first,
+                row: row.first,
+                grid: [block.count, row.count.div_ceil(each), 1],
+                work: row.work,
+            });
+        }
+    }
+    tiles
+}
+
+/// Some rows times some channels of one weight.
+pub(super) struct Product {
+    pub(super) input: Input,
+    pub(super) weight: WeightId,
     /// Channels of a row of `out`.
-    height: usize,
-    naming: Naming<'a>,
-    bias: Option<&'a wgpu::Buffer>,
-    out: At<'a>,
-    add: bool,
+    pub(super) height: usize,
+    pub(super) naming: Naming,
+    pub(super) bias: Option<WeightId>,
+    pub(super) out: At,
+    pub(super) add: bool,
+    pub(super) cap: Option<f32>,
 }
 
-fn product(device: &mut Device, product: &Product<'_>) -> Lowered {
-    let Product { x, rows, weight, height, naming, bias, out, add } = *product;
-    let weight = device.weights.get(weight);
-    let (number, names, share) = match naming {
-        Naming::All => (0, None, 1),
-        Naming::Expert { names, share, .. } => (1, Some(names), share),
-        Naming::Listed { names } => (2, Some(names), 1),
+pub(super) fn product(to: &mut Lowering<'_>, product: &Product) -> Lowered {
+    let Product { input, weight, height, naming, bias, out, add, cap } = *product;
+    let layout = to.layout(weight);
+    let At(names, names_at) = naming.names();
+    let [base, stride] = naming.base();
+    let limit = match naming {
+        Naming::From(_) => 0,
+        Naming::Expert { experts, .. } => experts,
+        Naming::Listed { .. } => layout.info.rows,
     };
-    let (base, stride, limit) = match naming {
-        Naming::All => (0, 0, 0),
-        Naming::Expert { at, experts, .. } => (at.first, at.stride, experts),
-        Naming::Listed { .. } => (0, 0, weight.info.rows),
+    let in_order = naming.number() == 0;
+    let many = in_order && input.rows > 1;
+    let (kernel, each) = match (input.order, many) {
+        (Some(_), _) => (&PRODUCT_GROUPED, ROWS),
+        (None, true) => (&PRODUCT_FOUR, ROWS),
+        (None, false) => (&PRODUCT_ONE, 1),
     };
-    let many = number == 0 && rows > 1;
-    let (kernel, tile) = if many { (&PRODUCT_FOUR, ROWS) } else { (&PRODUCT_ONE, 1) };
-    let constants: Vec<_> = weight.constants.iter().copied().chain([("NAMING", number)]).collect();
-    for piece in &weight.pieces {
+    let constants = layout.constants.iter().copied().chain([("NAMING", naming.number())]);
+    let constants: Vec<_> = constants.collect();
+    let flags = if add { ADD } else { 0 } | if bias.is_some() { HAS_BIAS } else { 0 };
+    for (number, piece) in layout.pieces.iter().enumerate() {
         // Where channels are named, any piece may have one.
-        let (first, last) = if number == 0 {
-            (piece.first, (piece.first + piece.channels).min(height))
+        let (first, last) = if in_order {
+            let end = (piece.first + piece.channels).min(base + height);
+            (piece.first.max(base) - base, end.saturating_sub(base))
         } else {
             (0, height)
         };
         if first >= last {
             continue;
         }
-        let words = Words::of(&[
-            x.1,
-            out.1,
-            names.map_or(0, |names| names.1),
-            rows,
-            weight.info.cols,
-            height,
-            piece.first,
-            piece.channels,
-        ]);
-        let words = words.and_then(|words| words.sizes(&weight.planes(piece)));
-        let words = words.and_then(|words| {
-            let site = site("experts") as usize;
-            let (add, has_bias) = (usize::from(add), usize::from(bias.is_some()));
-            words.sizes(&[add, has_bias, share, base, stride, limit, site, first])
-        });
-        let call = Call {
-            kernel,
-            constants: &constants,
-            operands: &[
-                Some(&piece.buffer),
-                Some(x.0),
-                bias,
-                names.map(|names| names.0),
-                Some(out.0),
-            ],
-            words,
-            grid: [(last - first).div_ceil(PANEL), rows.div_ceil(tile), 1],
-        };
-        Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)?;
+        let words = input.words([layout.code_words, layout.scale_words], flags, cap.unwrap_or(0.0));
+        let work = input.work(to, weight, last - first, !in_order);
+        for tile in tiles(to, work, (last - first).div_ceil(PANEL), [input.rows, each]) {
+            let sizes = [
+                [out.1, height, piece.scales_at, piece.offsets_at],
+                [names_at, input.share, base, stride],
+                [0, 0, limit, site("experts") as usize],
+                [piece.first, piece.channels, first + tile.block * PANEL, tile.row],
+            ];
+            let words = words.clone().and_then(|words| words.sizes(sizes.as_flattened()));
+            let operands = [names, Operand::Piece(weight, number), plain(bias), out.0];
+            to.calls.push(Call {
+                kernel,
+                constants: constants.clone(),
+                operands: input.operands().into_iter().chain(operands).chain(input.order).collect(),
+                words,
+                grid: tile.grid,
+                work: tile.work,
+            });
+        }
     }
     Ok(())
 }
 
-pub(super) fn linear(device: &mut Device, op: Linear) -> Lowered {
-    let info = device.weights.get(op.weight).info;
-    let bias = op.bias.map(|id| device.plain(id)).transpose()?;
-    let buffers = [op.x, op.out].map(|view| device.memory.buffer(view).cloned());
-    let [Some(x), Some(out)] = &buffers else { return Ok(()) };
-    let call = Product {
-        x: (x, op.x.start),
-        rows: op.x.len / info.cols,
+fn linear_of(to: &Lowering<'_>, op: &Linear) -> Product {
+    let info = to.info(op.weight);
+    let Channels { first, count } = op.channels.unwrap_or(Channels::head(info.rows));
+    Product {
+        input: Input::new(op.x, op.x.len / info.cols, info.cols),
         weight: op.weight,
-        height: op.channels.unwrap_or(info.rows),
-        naming: Naming::All,
-        bias: bias.as_ref(),
-        out: (out, op.out.start),
+        height: count,
+        naming: Naming::From(first),
+        bias: op.bias,
+        out: op.out.into(),
         add: op.store == Store::Add,
-    };
-    product(device, &call)
-}
-
-pub(super) fn experts(device: &mut Device, op: Experts) -> Lowered {
-    let picks = op.chosen.len;
-    let views = [op.x, op.chosen, op.weights, op.hidden, op.partial, op.out];
-    let buffers = views.map(|view| device.memory.buffer(view).cloned());
-    let [Some(x), Some(chosen), Some(weights), Some(hidden), Some(partial), Some(out)] = &buffers
-    else {
-        return Ok(());
-    };
-    let up = device.scratch(0, 4 * picks * op.ffn)?;
-    let named = |at, share| Naming::Expert {
-        names: (chosen, op.chosen.start),
-        at,
-        experts: op.experts,
-        share,
-    };
-    let hidden_at = (hidden, op.hidden.start);
-    for (at, x, out, height, share) in [
-        (op.gate, (x, op.x.start), hidden_at, op.ffn, op.top_k),
-        (op.up, (x, op.x.start), (&up, 0), op.ffn, op.top_k),
-    ] {
-        let (naming, weight) = (named(at, share), at.weight);
-        let call = Product { x, rows: picks, weight, height, naming, bias: None, out, add: false };
-        product(device, &call)?;
+        cap: None,
     }
-    let count = picks * op.ffn;
-    let mode = elementwise::mode(op.activation);
-    let words = Words::of(&[op.hidden.start, 0, 0, count, op.ffn, op.ffn, 0, mode]);
-    let call = Call {
-        kernel: &GLU,
-        constants: &[],
-        operands: &[Some(hidden), Some(&up), None],
-        words: words.map(|words| words.float(0.0)),
-        grid: invocations(count),
-    };
-    Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)?;
-    let call = Product {
-        x: hidden_at,
-        rows: picks,
-        weight: op.down.weight,
-        height: op.dim,
-        naming: named(op.down, 1),
-        bias: None,
-        out: (partial, op.partial.start),
-        add: false,
-    };
-    product(device, &call)?;
-    let add = usize::from(op.store == Store::Add);
-    let starts = [op.out.start, op.partial.start, op.weights.start];
-    let [x, y, z] = starts;
-    let words = Words::of(&[x, y, z, op.out.len, op.dim, op.top_k, 0, add]);
-    let call = Call {
-        kernel: &EXPERTS_SUM,
-        constants: &[],
-        operands: &[Some(out), Some(partial), Some(weights)],
-        words: words.map(|words| words.float(0.0)),
-        grid: invocations(op.out.len),
-    };
-    Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)
 }
 
-pub(super) fn cluster_head(device: &mut Device, op: ClusterHead) -> Lowered {
-    let (members, head) = (device.weights.get(op.members).info, device.weights.get(op.head).info);
-    let rows = op.scores.len / op.clusters;
-    let share = op.top_k * members.cols;
-    let views = [op.x, op.scores, op.out];
-    let buffers = views.map(|view| device.memory.buffer(view).cloned());
-    let [Some(x), Some(scores), Some(out)] = &buffers else { return Ok(()) };
-    let members_plain = device.plain(op.members)?;
-    let chosen = device.scratch(1, 4 * rows * op.top_k)?;
-    let list = device.scratch(2, 4 * rows * share)?;
-    let logits = device.scratch(3, 4 * rows * share)?;
-    let call = Call {
-        kernel: &CHOOSE,
-        constants: &[],
-        operands: &[Some(scores), None, Some(&chosen), None],
-        words: Words::of(&[op.scores.start, 0, 0, rows, op.clusters, op.top_k, 0, 0, 0]),
-        grid: folded(rows),
-    };
-    Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)?;
-    let site = site("cluster_head") as usize;
-    let sizes = [0, 0, 0, op.out.start, rows, members.cols, op.top_k, head.rows, site];
-    let launch = |device: &mut Device, kernel, written: Option<At<'_>>, grid| {
-        // Each binding is bound as what the text says, so what a kernel does not use stays absent.
-        let logits = written.map(|_| &logits);
-        let call = Call {
-            kernel,
-            constants: &[],
-            operands: &[
-                Some(&chosen),
-                Some(&members_plain),
-                logits,
-                Some(&list),
-                written.map(|(buffer, _)| buffer),
-            ],
-            words: Words::of(&sizes),
-            grid,
+pub(super) fn linear(to: &mut Lowering<'_>, op: Linear) -> Lowered {
+    if op.x.len == 0 || op.out.len == 0 {
+        return Ok(());
+    }
+    product(to, &linear_of(to, &op))
+}
+
+/// A product whose logits are capped on their way out.
+pub(super) fn head(to: &mut Lowering<'_>, op: Linear, cap: Option<f32>) -> Lowered {
+    if op.x.len == 0 || op.out.len == 0 {
+        return Ok(());
+    }
+    product(to, &Product { cap, ..linear_of(to, &op) })
+}
+
+pub(super) fn linears(to: &mut Lowering<'_>, op: Linears) -> Lowered {
+    let parts: Vec<LinearPart> = op.parts.into_iter().flatten().collect();
+    let Some(first) = parts.first().filter(|_| op.x.len > 0) else { return Ok(()) };
+    let cols = to.info(first.weight).cols;
+    let rows = op.x.len / cols;
+    let input = Input::normed(to, op.x, rows, cols, op.norm)?;
+    // Weights of one format, each in one piece, are one call.
+    let mut groups: Vec<Vec<LinearPart>> = Vec::new();
+    for part in parts.into_iter().filter(|part| part.out.len > 0) {
+        let layout = to.layout(part.weight);
+        let alike = |group: &&mut Vec<LinearPart>| {
+            let other = to.layout(group[0].weight);
+            let whole = layout.pieces.len() == 1 && other.pieces.len() == 1;
+            whole && layout.constants == other.constants
         };
-        Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)
-    };
-    launch(device, &CLUSTER_TOKENS, None, invocations(rows * share))?;
-    let call = Product {
-        x: (x, op.x.start),
-        rows,
-        weight: op.head,
-        height: share,
-        naming: Naming::Listed { names: (&list, 0) },
-        bias: None,
-        out: (&logits, 0),
-        add: false,
-    };
-    product(device, &call)?;
-    launch(device, &CLUSTER_FILL, Some((out, op.out.start)), folded(rows))
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.push(part),
+            None => groups.push(vec![part]),
+        }
+    }
+    groups.iter().try_for_each(|group| match group[..] {
+        [LinearPart { weight, bias, out }] => {
+            let (height, naming) = (to.info(weight).rows, Naming::From(0));
+            let (out, add, cap) = (out.into(), false, None);
+            product(to, &Product { input, weight, height, naming, bias, out, add, cap })
+        }
+        _ => side_by_side(to, &input, group),
+    })
 }
 
-/// Kept beside the operations that need it: an error where a head is wider than a kernel's memory.
-pub(super) fn fits(op: &'static str, dim: usize, most: usize) -> Result<(), BackendError> {
-    if dim <= most {
+/// Products with weights of one format, each in one piece.
+fn side_by_side(to: &mut Lowering<'_>, input: &Input, group: &[LinearPart]) -> Lowered {
+    let layouts: Vec<_> = group.iter().map(|part| to.layout(part.weight)).collect();
+    let (kernel, each): (&'static Kernel, _) =
+        if input.rows > 1 { (&PRODUCTS_FOUR, ROWS) } else { (&PRODUCTS_ONE, 1) };
+    let (mut flags, mut blocks, mut work) = (0, 0, Cost::default());
+    let mut sizes = [[0; 4]; Linears::MOST];
+    let mut operands = input.operands();
+    for (i, (part, layout)) in group.iter().zip(&layouts).enumerate() {
+        let (height, piece) = (layout.info.rows, &layout.pieces[0]);
+        sizes[i] = [part.out.start, height, piece.scales_at, piece.offsets_at];
+        flags |= if part.bias.is_some() { HAS_BIAS << i } else { 0 };
+        blocks += height.div_ceil(PANEL);
+        work = work + input.work(to, part.weight, height, false);
+        operands.extend([Operand::Piece(part.weight, 0), plain(part.bias), bound(part.out)]);
+    }
+    operands.resize(2 + 3 * Linears::MOST, Operand::Absent);
+    let planes = [layouts[0].code_words, layouts[0].scale_words];
+    let words = input.words(planes, flags, 0.0).and_then(|words| words.sizes(sizes.as_flattened()));
+    for tile in tiles(to, work, blocks, [input.rows, each]) {
+        let place = [input.share, tile.block * PANEL, tile.row];
+        to.calls.push(Call {
+            kernel,
+            constants: layouts[0].constants.clone(),
+            operands: operands.clone(),
+            words: words.clone().and_then(|words| words.sizes(&place)),
+            grid: tile.grid,
+            work: tile.work,
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn gated_linear(to: &mut Lowering<'_>, op: GatedLinear) -> Lowered {
+    let info = to.info(op.gate);
+    let rows = op.x.len / info.cols;
+    if rows == 0 || info.rows == 0 {
         return Ok(());
     }
-    Err(BackendError::Device(format!("{op}: heads of {dim} elements; the kernels hold {most}")))
+    let input = Input::normed(to, op.x, rows, info.cols, op.norm)?;
+    let gated = Gated {
+        input,
+        weights: [op.gate, op.up],
+        naming: [Naming::From(0); 2],
+        height: info.rows,
+        out: op.out,
+        activation: op.activation,
+    };
+    if gated.is_one_call(to) {
+        return gated.lower(to);
+    }
+    let (_, products, glu) = op.parts();
+    for Linear { weight, out, .. } in products {
+        let (height, naming, bias) = (info.rows, Naming::From(0), None);
+        let (out, add, cap) = (out.into(), false, None);
+        product(to, &Product { input, weight, height, naming, bias, out, add, cap })?;
+    }
+    elementwise::glu(to, glu)
+}
+
+/// A gate and what it gates.
+pub(super) struct Gated {
+    pub(super) input: Input,
+    pub(super) weights: [WeightId; 2],
+    pub(super) naming: [Naming; 2],
+    pub(super) height: usize,
+    pub(super) out: View,
+    pub(super) activation: Activation,
+}
+
+impl Gated {
+    /// Whether one kernel has both: weights of one format, each in one piece.
+    pub(super) fn is_one_call(&self, to: &Lowering<'_>) -> bool {
+        let [gate, up] = self.weights.map(|weight| to.layout(weight));
+        gate.pieces.len() == 1 && up.pieces.len() == 1 && gate.constants == up.constants
+    }
+
+    pub(super) fn lower(&self, to: &mut Lowering<'_>) -> Lowered {
+        let Self { input, weights, naming: [gate, up], height, out, activation } = *self;
+        let layouts = weights.map(|weight| to.layout(weight));
+        let pieces = layouts.map(|layout| layout.pieces[0]);
+        let At(names, names_at) = gate.names();
+        let limit = match gate {
+            Naming::Expert { experts, .. } => experts,
+            Naming::From(_) | Naming::Listed { .. } => 0,
+        };
+        let many = gate.number() == 0 && input.rows > 1;
+        let (kernel, each) = match (input.order, many) {
+            (Some(_), _) => (&GATED_GROUPED, ROWS),
+            (None, true) => (&GATED_FOUR, ROWS),
+            (None, false) => (&GATED_ONE, 1),
+        };
+        let flags = if activation == Activation::GeluTanh { GELU } else { 0 };
+        let planes = [layouts[0].code_words, layouts[0].scale_words];
+        let words = input.words(planes, flags, 0.0);
+        let constants = layouts[0].constants.iter().copied().chain([("NAMING", gate.number())]);
+        let constants: Vec<_> = constants.collect();
+        let named = gate.number() != 0;
+        let work = weights.map(|weight| input.work(to, weight, height, named));
+        for tile in tiles(to, work[0] + work[1], height.div_ceil(PANEL), [input.rows, each]) {
+            let [[base0, stride0], [base1, stride1]] = [gate.base(), up.base()];
+            let sizes = [
+                [out.start, height, pieces[0].scales_at, pieces[0].offsets_at],
+                [0, height, pieces[1].scales_at, pieces[1].offsets_at],
+                [names_at, input.share, base0, stride0],
+                [base1, stride1, limit, site("experts") as usize],
+                [0, layouts[0].info.rows, tile.block * PANEL, tile.row],
+            ];
+            let operands = [
+                names,
+                Operand::Piece(weights[0], 0),
+                Operand::Absent,
+                bound(out),
+                Operand::Piece(weights[1], 0),
+                Operand::Absent,
+                Operand::Absent,
+            ];
+            to.calls.push(Call {
+                kernel,
+                constants: constants.clone(),
+                operands: input.operands().into_iter().chain(operands).chain(input.order).collect(),
+                words: words.clone().and_then(|words| words.sizes(sizes.as_flattened())),
+                grid: tile.grid,
+                work: tile.work,
+            });
+        }
+        Ok(())
+    }
 }

@@ -1,20 +1,21 @@
 //! Choosing tokens: `sample.wgsl`.
 
 use super::Lowered;
-use crate::device::Device;
 use crate::kernels::{SAMPLE, site};
-use crate::launch::Words;
-use crate::pipelines::Call;
+use crate::launch::{Call, Words};
+use crate::lowering::{Lowering, bound, portion};
 use forerun_backend::op::{HistoryEntry, Sample};
 
 /// Bytes of logits that are adjusted at once.
 const TOGETHER: usize = 64 << 20;
 
-pub(super) fn sample(device: &mut Device, op: Sample) -> Lowered {
+pub(super) fn sample(to: &mut Lowering<'_>, op: Sample) -> Lowered {
     let rows = op.out.len;
     let each = (TOGETHER / (4 * op.candidates)).clamp(1, rows.max(1));
-    let room = device.scratch(0, 4 * each * op.candidates)?;
+    let room = to.scratch(0, 4 * each * op.candidates);
+    let work = to.work(op);
     for first in (0..rows).step_by(each) {
+        let count = each.min(rows - first);
         let words = Words::of(&[
             op.logits.start,
             op.rows.start,
@@ -30,23 +31,15 @@ pub(super) fn sample(device: &mut Device, op: Sample) -> Lowered {
             site("sample") as usize,
             first,
         ]);
-        let memory = &device.memory;
-        let call = Call {
+        let views = [op.logits, op.rows, op.history, op.ids, op.masks, op.out];
+        to.calls.push(Call {
             kernel: &SAMPLE,
-            constants: &[],
-            operands: &[
-                memory.buffer(op.logits),
-                memory.buffer(op.rows),
-                memory.buffer(op.history),
-                memory.buffer(op.ids),
-                memory.buffer(op.masks),
-                memory.buffer(op.out),
-                Some(&room),
-            ],
+            constants: Vec::new(),
+            operands: views.into_iter().map(bound).chain([room]).collect(),
             words: words.map(|words| words.float(-0.0)),
-            grid: [each.min(rows - first), 1, 1],
-        };
-        Device::launch(&device.queue.fault, (&mut device.pipelines, &mut device.launches), call)?;
+            grid: [count, 1, 1],
+            work: portion(work, count, rows),
+        });
     }
     Ok(())
 }

@@ -42,14 +42,30 @@ pub(super) fn write_checkpoint(folder: &Path, tensors: &[StoredTensor], shards: 
     write(&folder.join("model.safetensors.index.json"), index.as_bytes());
 }
 
-/// The bytes of a safetensors file.
-pub fn safetensors(tensors: &[StoredTensor]) -> Vec<u8> {
+/// What a file's header says of tensors.
+fn described(tensors: &[StoredTensor]) -> Vec<NewTensor> {
     let entry = |tensor: &StoredTensor| NewTensor {
         name: tensor.name.clone(),
         dtype: tensor.dtype,
         shape: tensor.shape.clone(),
     };
-    let entries: Vec<NewTensor> = tensors.iter().map(entry).collect();
+    tensors.iter().map(entry).collect()
+}
+
+/// A file that ends in a hole where the tensors' numbers would be.
+pub(super) fn write_hollow(path: &Path, tensors: &[StoredTensor]) {
+    let entries = described(tensors);
+    let head = header(&entries, Some("pt")).expect("tensors of a model have a size");
+    let numbers: usize = entries.iter().map(|entry| entry.bytes().unwrap_or(0)).sum();
+    write(path, &head);
+    let file = std::fs::OpenOptions::new().write(true).open(path);
+    let grown = file.and_then(|file| file.set_len((head.len() + numbers) as u64));
+    grown.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}
+
+/// The bytes of a safetensors file.
+pub fn safetensors(tensors: &[StoredTensor]) -> Vec<u8> {
+    let entries = described(tensors);
     let mut file = header(&entries, Some("pt")).expect("tensors in memory have a size");
     for (tensor, entry) in tensors.iter().zip(&entries) {
         assert_eq!(Some(tensor.bytes.len()), entry.bytes(), "{}: bytes and shape", tensor.name);

@@ -206,6 +206,19 @@ impl Tiny {
         file::write_checkpoint(folder, &weights.into_tensors(), self.shards);
     }
 
+    /// Writes `config.json` and a weight file whose numbers are all zero and take no room, into an existing folder: a network of any
+    /// size, to count what it asks of a device. The file system must know files with holes.
+    ///
+    /// # Panics
+    /// When a file cannot be written or the shape contradicts itself.
+    pub fn write_hollow(&self, folder: &Path) {
+        let config = serde_json::to_vec_pretty(&self.config()).expect("a config is plain JSON");
+        file::write(&folder.join("config.json"), &config);
+        let mut weights = TinyWeights::hollow(self.dtype);
+        family::fill(self, &mut weights);
+        file::write_hollow(&folder.join("model.safetensors"), &weights.into_tensors());
+    }
+
     /// Whether layer `i` is full attention.
     fn is_attention(&self, i: usize) -> bool {
         let mixed = self.family.is_hybrid() || self.family == Family::Lfm2;

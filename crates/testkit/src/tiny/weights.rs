@@ -17,13 +17,20 @@ pub(super) enum NormInit {
 pub(super) struct TinyWeights {
     prefix: String,
     dtype: DType,
+    /// Whether tensors have shapes and no numbers.
+    hollow: bool,
     tensors: Vec<StoredTensor>,
 }
 
 impl TinyWeights {
     /// Tensors of `dtype`, drawn by `seed` and the model's name.
     pub(super) fn new(seed: u64, model: &str, dtype: DType) -> Self {
-        Self { prefix: format!("{seed}/{model}"), dtype, tensors: Vec::new() }
+        Self { prefix: format!("{seed}/{model}"), dtype, hollow: false, tensors: Vec::new() }
+    }
+
+    /// Tensors that have shapes and no numbers.
+    pub(super) fn hollow(dtype: DType) -> Self {
+        Self { prefix: String::new(), dtype, hollow: true, tensors: Vec::new() }
     }
 
     pub(super) fn into_tensors(self) -> Vec<StoredTensor> {
@@ -85,7 +92,7 @@ impl TinyWeights {
 
     fn put(&mut self, name: String, shape: &[usize], dtype: DType, draw: impl Fn(&mut Rng) -> f32) {
         let mut rng = Rng::named(&format!("{}/{name}", self.prefix));
-        let count = shape.iter().product::<usize>();
+        let count = if self.hollow { 0 } else { shape.iter().product::<usize>() };
         let values = (0..count).map(|_| draw(&mut rng));
         let bytes = match dtype {
             DType::F32 => values.flat_map(f32::to_le_bytes).collect(),

@@ -1,0 +1,93 @@
+//! From calls to launches: what a call's operands stand for, as buffers.
+
+use crate::device::{Device, Launches};
+use crate::kernels::EMBED;
+use crate::launch::{Call, Launch, Operand, Words, folded};
+use crate::layout::Layout;
+use crate::lowering::{Lowering, SCRATCH, Shapes};
+use forerun_backend::{BackendError, Cost, Op, WeightId};
+
+impl Shapes for Device {
+    fn layout(&self, id: WeightId) -> &Layout {
+        &self.weights.get(id).layout
+    }
+}
+
+impl Device {
+    /// Calls as launches, in order.
+    fn bind(
+        &mut self,
+        calls: &[Call],
+        scratch: [usize; SCRATCH],
+    ) -> Result<Vec<Launch>, BackendError> {
+        for (number, bytes) in scratch.into_iter().enumerate().filter(|(_, bytes)| *bytes > 0) {
+            self.scratch(number, bytes)?;
+        }
+        let mut launches = Vec::with_capacity(calls.len());
+        for call in calls {
+            let operands: Result<Vec<_>, _> =
+                call.operands.iter().map(|operand| self.operand(*operand)).collect();
+            launches.extend(self.pipelines.launch(&self.queue.fault, call, &operands?)?);
+        }
+        Ok(launches)
+    }
+
+    fn operand(&mut self, operand: Operand) -> Result<Option<wgpu::Buffer>, BackendError> {
+        Ok(match operand {
+            Operand::Absent => None,
+            Operand::Buffer(id) => Some(self.memory.by_id(id).clone()),
+            Operand::Piece(id, number) => Some(self.weights.get(id).buffers[number].clone()),
+            Operand::Plain(id) => Some(self.plain(id)?),
+            Operand::Scratch(number) => self.scratch[number].clone(),
+        })
+    }
+
+    /// A weight's numbers in f32, row by row. They are made when first asked for, ahead of whatever runs.
+    fn plain(&mut self, id: WeightId) -> Result<wgpu::Buffer, BackendError> {
+        let weight = self.weights.get(id);
+        if let Some(plain) = &weight.plain {
+            return Ok(plain.clone());
+        }
+        let (rows, cols) = (weight.layout.info.rows, weight.layout.info.cols);
+        let plain = self.queue.storage("numbers of a weight", 4 * (rows * cols) as u64)?;
+        for (piece, buffer) in weight.layout.pieces.iter().zip(&weight.buffers) {
+            let constants = weight.layout.constants.iter().copied();
+            let words = Words::of(&[0, 0, rows, cols, rows, piece.first, piece.channels, 0]);
+            let words = words.and_then(|words| words.sizes(&weight.layout.planes(piece)));
+            let call = Call {
+                kernel: &EMBED,
+                constants: constants.chain([("NAMED", 0)]).collect(),
+                operands: Vec::new(),
+                words: words.map(|words| words.float(1.0)),
+                grid: folded(rows),
+                work: Cost::default(),
+            };
+            let operands = [None, Some(plain.clone()), Some(buffer.clone())];
+            let launch = self.pipelines.launch(&self.queue.fault, &call, &operands)?;
+            launch.into_iter().for_each(|launch| self.queue.push(launch));
+        }
+        self.weights.get_mut(id).plain = Some(plain.clone());
+        Ok(plain)
+    }
+
+    /// Scratch memory number `number` of at least so many bytes. Whoever was given a smaller one keeps that.
+    fn scratch(&mut self, number: usize, bytes: usize) -> Result<(), BackendError> {
+        if self.scratch[number].as_ref().is_some_and(|buffer| buffer.size() >= bytes as u64) {
+            return Ok(());
+        }
+        let most = self.queue.device.limits().max_storage_buffer_binding_size;
+        let rounded = (bytes as u64).next_multiple_of(1 << 20);
+        let rounded = if rounded > most { bytes as u64 } else { rounded };
+        self.scratch[number] = Some(self.queue.storage("scratch", rounded)?);
+        Ok(())
+    }
+
+    /// Lowers operations that follow each other and were checked.
+    pub(crate) fn lowered(&mut self, ops: &[Op]) -> Result<Launches, BackendError> {
+        let mut lowering = Lowering::new(self, self.bound.most());
+        lowering.lower(ops)?;
+        let Lowering { calls, scratch, .. } = lowering;
+        let (work, rates) = (self.bound.note(&calls), self.bound.rates());
+        Ok(Launches { launches: self.bind(&calls, scratch)?, work, rates })
+    }
+}
