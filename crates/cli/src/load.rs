@@ -100,9 +100,9 @@ impl Source {
 
 /// An error with the option that mends it.
 pub(crate) fn with_option(error: forerun::Error) -> anyhow::Error {
-    use forerun::Error::{Memory, Prepare};
+    use forerun::Error::{Buffer, Memory, Prepare};
     match error {
-        Memory { .. } | Prepare(_) => anyhow::Error::from(error)
+        Buffer { .. } | Memory { .. } | Prepare(_) => anyhow::Error::from(error)
             .context("--ctx N gives a smaller context, --kv i8 an 8-bit KV cache"),
         error => error.into(),
     }

@@ -5,8 +5,9 @@ use crate::draft::{DepthChooser, RoundCosts};
 use crate::pace::{Pace, StepTimes};
 use crate::recover::{Stage, StepProgress};
 use crate::{
-    Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
-    Request, Runner, SampledTokens, Scheduler, Speculation, StateStore, Stats, StepPlan, accept,
+    Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, Recovery,
+    RejectError, Request, Runner, SampledTokens, Scheduler, Speculation, StateStore, Stats,
+    StepPlan, accept,
 };
 use forerun_base::{SeqId, Token};
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ pub struct Engine<R> {
     depths: DepthChooser,
     /// Steps that the device has not reported yet.
     pub(crate) unpriced: Unpriced,
+    /// Why the state of every sequence is gone, until they are ended.
+    pub(crate) lost: Option<String>,
 }
 
 /// Steps whose time is not known yet, together.
@@ -90,6 +93,7 @@ impl<R: Runner> Engine<R> {
             place: StepProgress::default(),
             depths: DepthChooser::with_capacity(limits.sequences),
             unpriced: Unpriced::default(),
+            lost: None,
             scheduler,
             states,
             runner,
@@ -162,9 +166,16 @@ impl<R: Runner> Engine<R> {
 
     /// One step, read top to bottom. Each line consumes the line above it.
     ///
-    /// A failed step ends the sequences it held, with the reason, and no others; so does one that panics.
+    /// A failed step ends the sequences it held, with the reason, and no others; so does one that panics. Where the
+    /// device itself is lost, it ends all that had state there.
     pub fn step(&mut self, events: &mut Vec<Event>) {
+        self.end_lost(events);
         self.contain(events, Self::step_through);
+        if self.runner.is_lost() {
+            // Copies for the prefix cache may fail without ending anything.
+            self.recover_device("the device was lost");
+        }
+        self.end_lost(events);
     }
 
     fn step_through(&mut self, events: &mut Vec<Event>) {
@@ -272,8 +283,11 @@ impl<R: Runner> Engine<R> {
 
     /// Brings the device to rest behind a step that broke off: what is queued belongs to requests that end here, and
     /// must not run under those that follow.
-    pub(crate) fn recover_device(&mut self) {
-        self.runner.recover();
+    pub(crate) fn recover_device(&mut self, why: &str) {
+        if self.runner.recover() == Recovery::Lost {
+            self.stats.devices_lost += 1;
+            self.lost = Some(why.to_owned());
+        }
         self.runner.take_busy();
         self.unpriced = Unpriced::default();
     }
@@ -304,8 +318,8 @@ impl<R: Runner> Engine<R> {
     }
 
     fn fail(&mut self, error: &EngineError, events: &mut Vec<Event>) {
-        self.recover_device();
         let why = error.to_string();
+        self.recover_device(&why);
         for span in &self.plan.spans {
             // An answer that ended before the device failed has its reason already.
             if self.scheduler.is_running(span.seq) {

@@ -7,8 +7,9 @@ use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
 use crate::submissions::{Purpose, Submissions};
 use crate::{
-    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, ExpertCost, Follow, Part, Runner,
-    SampleSpec, SampledTokens, Settings, Span, Speculation, StateShape, StepPlan, TokenLogprobs,
+    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, ExpertCost, Follow, Part, Recovery,
+    Reload, Runner, SampleSpec, SampledTokens, Settings, Span, Speculation, StateShape, StepPlan,
+    TokenLogprobs,
 };
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow, ScatterWords};
 use forerun_backend::{
@@ -38,21 +39,27 @@ pub struct ModelRunner {
     pub(crate) speculation: Speculation,
     pub(crate) step_budget: Duration,
     cache: CacheSettings,
-    plan: MemoryPlan,
+    pub(crate) settings: Settings,
+    pub(crate) plan: MemoryPlan,
     pub(crate) buffers: Buffers,
     pub(crate) copies: Copies,
     pub(crate) batch: Batch,
     pub(crate) block: InputBlock,
     pub(crate) tables: BlockTables,
-    steps: Programs,
+    pub(crate) steps: Programs,
     pub(crate) chains: Programs,
-    submissions: Submissions,
+    pub(crate) submissions: Submissions,
     pub(crate) history_words: Vec<u32>,
     /// A row of logits on the host; empty until someone asks for one.
     row: Vec<f32>,
     pub(crate) finite: FiniteCheck,
     pub(crate) draft: ChainScratch,
     tap: Option<Tap>,
+    pub(crate) reload: Option<Reload>,
+    /// Whether a call has found the device lost since it last recovered.
+    pub(crate) is_lost: bool,
+    /// Why the device is lost and not open again.
+    pub(crate) closed: Option<String>,
 }
 
 /// What a round of drafts keeps from pass to pass.
@@ -180,6 +187,46 @@ fn add_cache(plan: &mut MemoryPlan, settings: &Settings) {
     }
 }
 
+/// What is made anew with the device: memory on it, and whatever names that memory.
+pub(crate) struct OnDevice {
+    pub(crate) buffers: Buffers,
+    pub(crate) plan: MemoryPlan,
+    pub(crate) copies: Copies,
+    pub(crate) block: InputBlock,
+    pub(crate) tables: BlockTables,
+    pub(crate) steps: Programs,
+    pub(crate) chains: Programs,
+}
+
+impl OnDevice {
+    pub(crate) fn new(
+        backend: &mut dyn Backend,
+        model: &Model,
+        settings: &Settings,
+    ) -> Result<Self, EngineError> {
+        let limits = settings.limits(&model.spec)?;
+        let mut planner = Planner::on(backend);
+        let buffers = Buffers::new(&model.spec, settings, &mut planner)?;
+        let mut plan = MemoryPlan::default();
+        plan.add("weights", model.weight_bytes);
+        planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
+        add_programs(&mut plan, &model.spec, &limits);
+        add_cache(&mut plan, settings);
+        buffers.write_initial(backend)?;
+        let programs = program_sizes(&model.spec, &limits);
+        let [steps, chains] = programs.map(|(count, ops)| Programs::with_capacity(count, ops));
+        Ok(Self {
+            copies: Copies::new(&buffers.states, &limits),
+            block: buffers.space.input_block(settings.speculation.max_drafts),
+            tables: buffers.space.block_tables(),
+            buffers,
+            plan,
+            steps,
+            chains,
+        })
+    }
+}
+
 impl ModelRunner {
     /// Allocates everything the settings ask for.
     pub fn new(
@@ -188,25 +235,15 @@ impl ModelRunner {
         settings: &Settings,
     ) -> Result<Self, EngineError> {
         let limits = settings.limits(&model.spec)?;
-        let mut planner = Planner::on(&mut *backend);
-        let buffers = Buffers::new(&model.spec, settings, &mut planner)?;
-        let mut plan = MemoryPlan::default();
-        plan.add("weights", model.weight_bytes);
-        planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
-        add_programs(&mut plan, &model.spec, &limits);
-        add_cache(&mut plan, settings);
-        buffers.write_initial(&mut *backend)?;
-        let batch = Batch::with_capacity(&model.spec, &limits);
-        let drafts = settings.speculation.max_drafts;
-        let block = buffers.space.input_block(drafts);
-        let programs = program_sizes(&model.spec, &limits);
-        let [steps, chains] = programs.map(|(count, ops)| Programs::with_capacity(count, ops));
+        let fresh = OnDevice::new(&mut *backend, &model, settings)?;
+        let OnDevice { buffers, plan, copies, block, tables, steps, chains } = fresh;
         let hidden = model.spec.hidden;
         Ok(Self {
-            copies: Copies::new(&buffers.states, &limits),
-            block,
-            tables: buffers.space.block_tables(),
+            batch: Batch::with_capacity(&model.spec, &limits),
             submissions: Submissions::new(settings.submission_budget),
+            copies,
+            block,
+            tables,
             steps,
             chains,
             backend,
@@ -215,14 +252,17 @@ impl ModelRunner {
             speculation: settings.speculation,
             step_budget: settings.step_budget,
             cache: settings.cache,
+            settings: *settings,
             plan,
             buffers,
-            batch,
             history_words: Vec::new(),
             row: Vec::new(),
             finite: FiniteCheck::with_capacity(&limits, hidden),
             draft: ChainScratch::with_capacity(&limits, &settings.speculation),
             tap: None,
+            reload: None,
+            is_lost: false,
+            closed: None,
         })
     }
 
@@ -256,8 +296,8 @@ impl ModelRunner {
         self.speculation
     }
 
-    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost the head a second
-    /// time and a copy a row.
+    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost
+    /// the head a second time and a copy a row.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
         self.tap = tap;
     }
@@ -338,6 +378,7 @@ impl ModelRunner {
         plan: &StepPlan,
         sink: &mut dyn FnMut(&[f32]),
     ) -> Result<(), EngineError> {
+        self.check_open()?;
         self.fill(plan, |span| span.tokens.len())?;
         let inputs = self.lay_inputs();
         self.write_block()?;
@@ -568,8 +609,10 @@ fn sample_row(span: &Span, sample: &SampleSpec, first_row: u32, i: u32) -> Sampl
 
 impl Runner for ModelRunner {
     fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
+        self.check_open()?;
         sampled.reset(plan);
-        self.run_step(plan, sampled)
+        let done = self.run_step(plan, sampled);
+        self.note_loss(done)
     }
 
     fn draft(
@@ -578,7 +621,9 @@ impl Runner for ModelRunner {
         drafts: &mut DraftTokens,
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
-        self.run_draft(plan, drafts, follow)
+        self.check_open()?;
+        let done = self.run_draft(plan, drafts, follow);
+        self.note_loss(done)
     }
 
     fn take_busy(&mut self) -> Option<Busy> {
@@ -589,11 +634,21 @@ impl Runner for ModelRunner {
         ExpertCost::of(&self.model.spec)
     }
 
-    fn recover(&mut self) {
-        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the next plan. A
-        // device that fails says so then, too.
-        let _ = self.finish(Purpose::Other);
+    fn recover(&mut self) -> Recovery {
+        // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the
+        // next plan. A device that fails says so then, too.
+        let rest = self.check_open().and_then(|()| self.finish(Purpose::Other));
+        let _ = self.note_loss(rest);
         self.tables.forget();
+        if !std::mem::take(&mut self.is_lost) {
+            return Recovery::Kept;
+        }
+        self.reopen();
+        Recovery::Lost
+    }
+
+    fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     fn shape(&self) -> StateShape {
@@ -601,10 +656,14 @@ impl Runner for ModelRunner {
     }
 
     fn copy_out(&mut self, part: Part, bytes: &mut [u8]) -> Result<(), EngineError> {
-        self.part_to_host(part, bytes)
+        self.check_open()?;
+        let done = self.part_to_host(part, bytes);
+        self.note_loss(done)
     }
 
     fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError> {
-        self.parts_to_device(parts)
+        self.check_open()?;
+        let done = self.parts_to_device(parts);
+        self.note_loss(done)
     }
 }

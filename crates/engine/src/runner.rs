@@ -33,9 +33,15 @@ pub trait Runner: Send {
         None
     }
 
-    /// Forgets what an error or a panic left half done on the device, for the next plan to begin anew. State of leases
-    /// that no plan holds stays as it was.
-    fn recover(&mut self) {}
+    /// Forgets what an error or a panic left half done on the device, for the next plan to begin anew.
+    fn recover(&mut self) -> Recovery {
+        Recovery::Kept
+    }
+
+    /// Whether a call has found the device lost since it last recovered.
+    fn is_lost(&self) -> bool {
+        false
+    }
 
     /// Sizes of what a lease holds.
     fn shape(&self) -> StateShape;
@@ -45,6 +51,15 @@ pub trait Runner: Send {
 
     /// Copies parts back, perhaps into another lease. They are there when it returns.
     fn copy_in(&mut self, parts: &[(Part, Bytes)]) -> Result<(), EngineError>;
+}
+
+/// What is left on the device behind a step that broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// State of leases that no plan held stays as it was.
+    Kept,
+    /// Nothing: the device was lost.
+    Lost,
 }
 
 /// Hears the drafts made so far, the latest of which has this number (from 1), and lays down in the plan what the next

@@ -1,7 +1,8 @@
 //! What a runner hands to its device: how much of it at a time, and what it has not yet waited for.
 //!
-//! A submission holds at most what its budget allows, so that no watchdog fires and a cancel is quick. A prompt's chunks are submitted
-//! one behind the other, so that the device never waits for the host; at most [`Submissions::MOST`] are in flight.
+//! A submission holds at most what its budget allows, so that no watchdog fires and a cancel is quick. A prompt's
+//! chunks are submitted one behind the other, so that the device never waits for the host; at most
+//! [`Submissions::MOST`] are in flight.
 
 use crate::{Busy, EngineError, SubmissionBudget};
 use forerun_backend::{Backend, Budget, Cost, Ticket};
@@ -152,6 +153,12 @@ impl Submissions {
             }
         }
         Ok(())
+    }
+
+    /// Forgets everything queued and in flight: the device it was for is gone. What is known of its speed stays.
+    pub(crate) fn forget(&mut self) {
+        self.queued = Cost::default();
+        self.in_flight.clear();
     }
 
     /// What the device has done since the last call.

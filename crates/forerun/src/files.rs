@@ -67,21 +67,40 @@ impl ModelFiles {
     ) -> Result<ModelRunner, Error> {
         // What makes no engine is refused before weights are read.
         settings.limits(&self.blueprint.spec)?;
-        if let Some(free) = backend.free_memory() {
-            self.check_fits(settings, free)?;
-        }
+        self.check_fits(settings, &*backend)?;
         let model = Model::load(&self.blueprint, &mut *backend, progress)
             .map_err(|cause| Error::Open { path: self.path.clone(), cause })?;
-        ModelRunner::new(backend, model, settings).map_err(Error::Prepare)
+        let reopens = backend.reopens();
+        let mut runner = ModelRunner::new(backend, model, settings).map_err(Error::Prepare)?;
+        if reopens {
+            let blueprint = self.blueprint.clone();
+            runner
+                .set_reload(Box::new(move |backend| Model::load(&blueprint, backend, &mut |_| {})));
+        }
+        Ok(runner)
     }
 
-    /// Refuses what does not fit into `free` bytes.
-    fn check_fits(&self, settings: &Settings, free: u64) -> Result<(), Error> {
-        let planned = ModelRunner::memory_plan(&self.blueprint.spec, settings)?.total();
-        let (weights, spare) = (self.blueprint.total_bytes(), SPARE_BYTES);
+    /// Refuses what does not fit the device.
+    fn check_fits(&self, settings: &Settings, backend: &dyn Backend) -> Result<(), Error> {
+        let (free, most) = (backend.free_memory(), backend.largest_buffer());
+        if free.is_none() && most.is_none() {
+            return Ok(());
+        }
+        let plan = ModelRunner::memory_plan(&self.blueprint.spec, settings)?;
+        let context = settings.context;
+        if let Some((largest, most)) = plan.largest.as_ref().zip(most)
+            && largest.bytes > most
+        {
+            let label = largest.label.clone();
+            return Err(Error::Buffer { label, bytes: largest.bytes, most, context });
+        }
+        let Some(free) = free else { return Ok(()) };
+        let on_host = plan.get("programs") + plan.get("prefix cache");
+        let (planned, weights) = (plan.total() - on_host, self.blueprint.total_bytes());
+        let spare = SPARE_BYTES;
         if weights.saturating_add(planned).saturating_add(spare) <= free {
             return Ok(());
         }
-        Err(Error::Memory { free, weights, planned, spare, context: settings.context })
+        Err(Error::Memory { free, weights, planned, spare, context })
     }
 }

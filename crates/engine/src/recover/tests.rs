@@ -3,8 +3,8 @@
 use super::Stage;
 use crate::{
     Allowed, CacheSettings, Constraint, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event,
-    FinishReason, Follow, ModelRunner, Part, Request, Runner, SampledTokens, Sampling, Scheduler,
-    Settings, Speculation, StateShape, StateStore, StepPlan,
+    FinishReason, Follow, ModelRunner, Part, Recovery, Request, Runner, SampledTokens, Sampling,
+    Scheduler, Settings, Speculation, StateShape, StateStore, StepPlan,
 };
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
@@ -70,8 +70,8 @@ impl Runner for PanickingRunner {
         })
     }
 
-    fn recover(&mut self) {
-        self.inner.recover();
+    fn recover(&mut self) -> Recovery {
+        self.inner.recover()
     }
 
     fn shape(&self) -> StateShape {
