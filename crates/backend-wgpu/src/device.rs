@@ -1,6 +1,7 @@
 //! The device: every operation is checked by its description, lowered to launches, and queued.
 
-use crate::adapter::{self, AdapterChoice};
+use crate::adapter;
+use crate::choice::AdapterChoice;
 use crate::launch::Launch;
 use crate::memory::Memory;
 use crate::ops;
@@ -9,7 +10,7 @@ use crate::queue::Queue;
 use crate::weights::Weights;
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, HostData, HostDataMut, Op,
-    Prepared, Program, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    PreparedProgram, Program, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
 };
 use forerun_base::Matrix;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,10 +28,22 @@ pub(crate) struct Device {
     pub(crate) launches: Vec<Launch>,
 }
 
+/// Loses a device as a driver's reset does: for tests of what comes after.
+#[derive(Clone, Debug)]
+pub struct LossSwitch(wgpu::Device);
+
+impl LossSwitch {
+    /// Everything on the device is gone, and every call fails.
+    pub fn lose(&self) {
+        self.0.destroy();
+    }
+}
+
 /// An adapter of wgpu.
 pub struct Wgpu {
     device: Device,
     info: wgpu::AdapterInfo,
+    choice: AdapterChoice,
     /// Tells devices apart: two may run side by side.
     number: u64,
     /// By number: the launches of prepared programs.
@@ -44,7 +57,7 @@ impl Wgpu {
     /// When there is no such adapter, or it lacks what the kernels need.
     pub fn open(choice: AdapterChoice) -> Result<Self, BackendError> {
         let failed = |why: &dyn std::fmt::Display| BackendError::Device(why.to_string());
-        let adapter = adapter::find(choice).map_err(|why| failed(&why))?;
+        let adapter = adapter::find(choice).map_err(BackendError::Device)?;
         let (info, limits) = (adapter.get_info(), adapter.limits());
         let lacks = |what: &str| {
             BackendError::Device(format!("{} has no {what}, which the kernels need", info.name))
@@ -80,13 +93,19 @@ impl Wgpu {
             scratch: [const { None }; 4],
             launches: Vec::new(),
         };
-        Ok(Self { device, info, number, programs: Vec::new() })
+        Ok(Self { device, info, choice, number, programs: Vec::new() })
     }
 
-    /// Whether the adapter is likely faster than the processor beside it.
-    pub fn is_discrete_or_apple(&self) -> bool {
-        let discrete = self.info.device_type == wgpu::DeviceType::DiscreteGpu;
-        discrete || self.info.backend == wgpu::Backend::Metal
+    /// The same device, taking at most so many bytes where a number is given.
+    #[must_use]
+    pub fn with_memory_limit(mut self, bytes: Option<u64>) -> Self {
+        self.device.queue.memory_limit = bytes;
+        self
+    }
+
+    /// What loses this device, until it is opened again.
+    pub fn loss_switch(&self) -> LossSwitch {
+        LossSwitch(self.device.queue.device.clone())
     }
 
     /// Checks an operation and lays down its launches.
@@ -156,6 +175,38 @@ impl Backend for Wgpu {
         format!("wgpu {} {backend} {name} {driver} {driver_info}", env!("CARGO_PKG_VERSION"))
     }
 
+    fn free_memory(&self) -> Option<u64> {
+        self.device.queue.free_memory()
+    }
+
+    fn largest_buffer(&self) -> Option<u64> {
+        Some(self.device.queue.largest_buffer())
+    }
+
+    fn reopens(&self) -> bool {
+        true
+    }
+
+    fn reopen(&mut self) -> Result<(), BackendError> {
+        let before = self.arithmetic();
+        let device = &mut self.device;
+        // The lost device gives its memory back before the new one is asked for some.
+        device.queue.device.destroy();
+        (device.memory, device.weights) = (Memory::default(), Weights::default());
+        device.scratch.fill(None);
+        self.programs.clear();
+        let limit = device.queue.memory_limit;
+        let fresh = Self::open(self.choice)?.with_memory_limit(limit);
+        let after = fresh.arithmetic();
+        if after != before {
+            let why =
+                format!("{after} is there now, and results of {before} would not go on there");
+            return Err(BackendError::Device(why));
+        }
+        *self = fresh;
+        Ok(())
+    }
+
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {
         self.device.memory.alloc(&self.device.queue, spec)
     }
@@ -193,7 +244,7 @@ impl Backend for Wgpu {
             self.programs.push(None);
         }
         self.programs[at] = Some(all);
-        program.set_prepared(Prepared { device: self.number, number: at as u64 });
+        program.set_prepared(PreparedProgram { device: self.number, number: at as u64 });
         Ok(())
     }
 

@@ -1,7 +1,9 @@
-//! The seam's conformance suite on an adapter: software unless `FORERUN_WGPU_ADAPTER` has the number of another. No adapter is a failure.
+//! The seam's conformance suite on an adapter: software unless `FORERUN_WGPU_ADAPTER` has the number of another. No
+//! adapter is a failure.
 
 use forerun_backend::conform::{
-    Case, Report, Tolerances, cases, check, check_commits, check_copies, check_refusals,
+    ConformCase, ConformReport, Tolerances, cases, check, check_commits, check_copies,
+    check_refusals,
 };
 use forerun_backend_cpu::plain;
 use forerun_backend_wgpu::{AdapterChoice, Api, Pick, Wgpu};
@@ -16,14 +18,14 @@ fn device() -> Wgpu {
     Wgpu::open(AdapterChoice { api: Api::Any, pick }).expect("an adapter")
 }
 
-fn assert_passed(report: &Report) {
+fn assert_passed(report: &ConformReport) {
     assert!(report.checks > 0, "nothing was checked");
     assert!(report.failures.is_empty(), "{report}");
 }
 
 fn conform(op: &str) {
-    let mut report = Report::default();
-    let of_op = |case: &Case| case.op == op;
+    let mut report = ConformReport::default();
+    let of_op = |case: &ConformCase| case.op == op;
     for cases in cases().into_iter().filter(of_op).collect::<Vec<_>>().chunks(TOGETHER) {
         let mut device = device();
         for case in cases {

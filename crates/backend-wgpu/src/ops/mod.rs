@@ -39,6 +39,9 @@ pub(crate) fn lower(device: &mut Device, op: Op) -> Lowered {
         Op::RopeTable(op) => rows::rope_table(device, op),
         Op::AttentionInputs(op) => attention::attention_inputs(device, op),
         Op::Attention(op) => attention::attention(device, op),
+        Op::AttentionPart(_) | Op::ShortConv(_) | Op::DeltaGates(_) => {
+            Err(BackendError::Parameter { op: op.name(), what: "not on this device yet" })
+        }
         Op::DeltaInputs(op) => delta::delta_inputs(device, op),
         Op::DeltaRule(op) => delta::delta_rule(device, op),
         Op::GatedNorm(op) => norm::gated_norm(device, op),

@@ -8,7 +8,7 @@ use crate::kernels::{
 use crate::launch::{Words, folded, invocations};
 use crate::pipelines::Call;
 use crate::weights::PANEL;
-use forerun_backend::op::{ClusterHead, Embed, ExpertRows, Experts, Linear, Store};
+use forerun_backend::op::{Channels, ClusterHead, Embed, ExpertRows, Experts, Linear, Store};
 use forerun_backend::{BackendError, WeightId};
 
 /// Rows of an invocation where there are more than one.
@@ -132,6 +132,11 @@ fn product(device: &mut Device, product: &Product<'_>) -> Lowered {
 
 pub(super) fn linear(device: &mut Device, op: Linear) -> Lowered {
     let info = device.weights.get(op.weight).info;
+    let Channels { first, count } = op.channels.unwrap_or(Channels::head(info.rows));
+    if first > 0 {
+        let what = "this device does not cut products by channels";
+        return Err(BackendError::Parameter { op: "linear", what });
+    }
     let bias = op.bias.map(|id| device.plain(id)).transpose()?;
     let buffers = [op.x, op.out].map(|view| device.memory.buffer(view).cloned());
     let [Some(x), Some(out)] = &buffers else { return Ok(()) };
@@ -139,7 +144,7 @@ pub(super) fn linear(device: &mut Device, op: Linear) -> Lowered {
         x: (x, op.x.start),
         rows: op.x.len / info.cols,
         weight: op.weight,
-        height: op.channels.unwrap_or(info.rows),
+        height: count,
         naming: Naming::All,
         bias: bias.as_ref(),
         out: (out, op.out.start),
