@@ -22,3 +22,5 @@ mod sampling;
 mod scoring;
 mod serving;
 mod verify;
+#[cfg(feature = "wgpu")]
+mod wgpu;
