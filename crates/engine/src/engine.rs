@@ -171,9 +171,9 @@ impl<R: Runner> Engine<R> {
     pub fn step(&mut self, events: &mut Vec<Event>) {
         self.end_lost(events);
         self.contain(events, Self::step_through);
-        if self.runner.is_lost() {
+        if let Some(why) = self.runner.lost().map(str::to_owned) {
             // Copies for the prefix cache may fail without ending anything.
-            self.recover_device("the device was lost");
+            self.recover_device(&why);
         }
         self.end_lost(events);
     }

@@ -56,8 +56,8 @@ pub struct ModelRunner {
     pub(crate) draft: ChainScratch,
     tap: Option<Tap>,
     pub(crate) reload: Option<Reload>,
-    /// Whether a call has found the device lost since it last recovered.
-    pub(crate) is_lost: bool,
+    /// Why the device is lost, where a call has found it so since it last recovered.
+    pub(crate) lost: Option<String>,
     /// Why the device is lost and not open again.
     pub(crate) closed: Option<String>,
 }
@@ -261,7 +261,7 @@ impl ModelRunner {
             draft: ChainScratch::with_capacity(&limits, &settings.speculation),
             tap: None,
             reload: None,
-            is_lost: false,
+            lost: None,
             closed: None,
         })
     }
@@ -640,15 +640,15 @@ impl Runner for ModelRunner {
         let rest = self.check_open().and_then(|()| self.finish(Purpose::Other));
         let _ = self.note_loss(rest);
         self.tables.forget();
-        if !std::mem::take(&mut self.is_lost) {
+        if self.lost.take().is_none() {
             return Recovery::Kept;
         }
         self.reopen();
         Recovery::Lost
     }
 
-    fn is_lost(&self) -> bool {
-        self.is_lost
+    fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 
     fn shape(&self) -> StateShape {

@@ -25,7 +25,9 @@ impl ModelRunner {
 
     /// Passes an outcome on, and remembers where it says that the device is lost.
     pub(crate) fn note_loss<T>(&mut self, done: Result<T, EngineError>) -> Result<T, EngineError> {
-        self.is_lost |= matches!(done, Err(EngineError::Backend(BackendError::Lost(_))));
+        if let Err(EngineError::Backend(why @ BackendError::Lost(_))) = &done {
+            self.lost = Some(why.to_string());
+        }
         done
     }
 

@@ -38,9 +38,9 @@ pub trait Runner: Send {
         Recovery::Kept
     }
 
-    /// Whether a call has found the device lost since it last recovered.
-    fn is_lost(&self) -> bool {
-        false
+    /// Why the device is lost, where a call has found it so since it last recovered.
+    fn lost(&self) -> Option<&str> {
+        None
     }
 
     /// Sizes of what a lease holds.
