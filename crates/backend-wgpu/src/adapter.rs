@@ -96,7 +96,7 @@ fn found(adapter: &wgpu::Adapter) -> FoundAdapter {
         "driver {}; buffers up to {} MiB, bindings up to {} MiB, subgroups of {} to {}",
         driver.trim(),
         mebibytes(limits.max_buffer_size),
-        mebibytes(limits.max_storage_buffer_binding_size.into()),
+        mebibytes(limits.max_storage_buffer_binding_size),
         info.subgroup_min_size,
         info.subgroup_max_size,
     );
