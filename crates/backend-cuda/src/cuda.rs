@@ -35,6 +35,8 @@ pub struct Cuda {
     submitted: Vec<(Ticket, Instant)>,
     /// When the last of those that were waited for was done.
     done: Instant,
+    /// Bytes that it counts as its own, where they are fewer than the GPU has.
+    memory_limit: Option<u64>,
 }
 
 impl Cuda {
@@ -61,11 +63,19 @@ impl Cuda {
         let (products, precision) = (Products::default(), Precision::Exact);
         let device = Device { queue, memory, weights, products, precision };
         let (stashes, submitted) = (DeviceStashes::default(), Vec::with_capacity(8));
-        Ok(Self { device, stashes, began: None, submitted, done: Instant::now() })
+        let (began, done, memory_limit) = (None, Instant::now(), None);
+        Ok(Self { device, stashes, began, submitted, done, memory_limit })
     }
 
     fn begin(&mut self) {
         self.began.get_or_insert_with(Instant::now);
+    }
+
+    /// The same device, taking at most so many bytes where a number is given.
+    #[must_use]
+    pub fn with_memory_limit(mut self, bytes: Option<u64>) -> Self {
+        self.memory_limit = bytes;
+        self
     }
 
     /// The same device with activations of this precision.
@@ -134,7 +144,8 @@ impl Backend for Cuda {
     }
 
     fn free_memory(&self) -> Option<u64> {
-        self.device.queue.driver().memory().ok().map(|memory| memory.free)
+        let free = self.device.queue.driver().memory().ok().map(|memory| memory.free);
+        free.into_iter().chain(self.memory_limit).min()
     }
 
     fn cut_sizes(&self, _block: usize) -> CutSizes {

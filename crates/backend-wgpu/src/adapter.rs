@@ -1,124 +1,152 @@
-//! Which adapter to open.
+//! Which adapters there are, and finding the one to open.
 
-use std::fmt;
+use crate::choice::{AdapterChoice, Api, Pick};
 
-/// An interface of the operating system.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Api {
-    /// Whatever there is.
-    #[default]
-    Any,
-    /// Vulkan.
-    Vulkan,
-    /// Metal, of macOS.
-    Metal,
-    /// Direct3D 12, of Windows.
-    Dx12,
-}
-
-impl Api {
-    fn backends(self) -> wgpu::Backends {
-        match self {
-            Self::Any => wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
-            Self::Vulkan => wgpu::Backends::VULKAN,
-            Self::Metal => wgpu::Backends::METAL,
-            Self::Dx12 => wgpu::Backends::DX12,
-        }
-    }
-}
-
-impl fmt::Display for Api {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Any => "wgpu",
-            Self::Vulkan => "vulkan",
-            Self::Metal => "metal",
-            Self::Dx12 => "dx12",
-        })
-    }
-}
-
-/// One of the adapters of an interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pick {
-    /// The first discrete GPU, else the first that is no software.
-    #[default]
-    Best,
-    /// By its number in [`adapters`].
-    Number(usize),
-    /// The first that is software, which no other choice takes unless it names its number.
+/// What an adapter is, as far as choosing one goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdapterKind {
+    /// With memory of its own, or of Apple: likely faster than the processor beside it.
+    Fast,
+    /// Shares the processor's memory, or is not known to be fast.
+    Other,
+    /// A program of the processor.
     Software,
 }
 
-/// An adapter by interface and place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AdapterChoice {
-    /// The interface.
-    pub api: Api,
-    /// Which of its adapters.
-    pub pick: Pick,
+/// An adapter that was found, not opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundAdapter {
+    /// What it is.
+    pub kind: AdapterKind,
+    /// Its name and interface.
+    pub description: String,
+    /// Its driver and limits.
+    pub details: String,
 }
 
-/// Why no adapter was opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdapterError(String);
+/// The adapters of an interface, in the order of their numbers.
+pub fn adapters(api: Api) -> Vec<FoundAdapter> {
+    enumerate(api).iter().map(found).collect()
+}
 
-impl fmt::Display for AdapterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+/// The adapter that a choice names, or why there is none.
+pub(crate) fn find(choice: AdapterChoice) -> Result<wgpu::Adapter, String> {
+    let mut all = enumerate(choice.api);
+    let known: Vec<FoundAdapter> = all.iter().map(found).collect();
+    match position(choice.pick, &known) {
+        Some(at) => Ok(all.swap_remove(at)),
+        None => Err(why_none(choice, &known)),
     }
 }
 
-impl std::error::Error for AdapterError {}
+/// The number of what is picked.
+fn position(pick: Pick, all: &[FoundAdapter]) -> Option<usize> {
+    let first = |kind| all.iter().position(|adapter| adapter.kind == kind);
+    match pick {
+        Pick::Number(number) => (number < all.len()).then_some(number),
+        Pick::Software => first(AdapterKind::Software),
+        Pick::Best => first(AdapterKind::Fast).or_else(|| first(AdapterKind::Other)),
+    }
+}
+
+/// Why nothing is picked.
+fn why_none(choice: AdapterChoice, all: &[FoundAdapter]) -> String {
+    let api = choice.api;
+    if all.is_empty() {
+        let what =
+            if api == Api::Any { "Vulkan, Metal or DX12".to_owned() } else { api.to_string() };
+        return format!("there is no adapter: no driver for {what} was found");
+    }
+    let names = all.iter().enumerate().map(|(i, a)| format!("{api}:{i} is {}", a.description));
+    let names = names.collect::<Vec<_>>().join(", ");
+    match choice.pick {
+        Pick::Best => format!("there is no GPU: {names}, which is used only where it is named"),
+        Pick::Number(_) | Pick::Software => format!("there is no such adapter: {names}"),
+    }
+}
 
 fn enumerate(api: Api) -> Vec<wgpu::Adapter> {
+    let backends = match api {
+        Api::Any => wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
+        Api::Vulkan => wgpu::Backends::VULKAN,
+        Api::Metal => wgpu::Backends::METAL,
+        Api::Dx12 => wgpu::Backends::DX12,
+    };
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-    descriptor.backends = api.backends();
+    descriptor.backends = backends;
+    // Where the driver tells what is left, a buffer beyond it is refused instead of pushing out what others hold.
+    descriptor.memory_budget_thresholds.for_resource_creation = Some(95);
     let instance = wgpu::Instance::new(descriptor);
-    pollster::block_on(instance.enumerate_adapters(api.backends()))
+    pollster::block_on(instance.enumerate_adapters(backends))
 }
 
-fn described(adapter: &wgpu::Adapter) -> String {
-    let info = adapter.get_info();
-    let software = if is_software(adapter) { ", software" } else { "" };
-    format!("{} ({}{software})", info.name, info.backend)
+fn found(adapter: &wgpu::Adapter) -> FoundAdapter {
+    let (info, limits) = (adapter.get_info(), adapter.limits());
+    let apple = info.name.starts_with("Apple");
+    let kind = match info.device_type {
+        wgpu::DeviceType::Cpu => AdapterKind::Software,
+        wgpu::DeviceType::DiscreteGpu => AdapterKind::Fast,
+        _ if apple => AdapterKind::Fast,
+        _ => AdapterKind::Other,
+    };
+    let software = if kind == AdapterKind::Software { ", software" } else { "" };
+    let driver = format!("{} {}", info.driver, info.driver_info);
+    let mebibytes = |bytes: u64| bytes >> 20;
+    let details = format!(
+        "driver {}; buffers up to {} MiB, bindings up to {} MiB, subgroups of {} to {}",
+        driver.trim(),
+        mebibytes(limits.max_buffer_size),
+        mebibytes(limits.max_storage_buffer_binding_size),
+        info.subgroup_min_size,
+        info.subgroup_max_size,
+    );
+    FoundAdapter {
+        kind,
+        description: format!("{} ({}{software})", info.name, info.backend),
+        details,
+    }
 }
 
-fn is_software(adapter: &wgpu::Adapter) -> bool {
-    adapter.get_info().device_type == wgpu::DeviceType::Cpu
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The adapters of an interface in words, in the order of their numbers.
-pub fn adapters(api: Api) -> Vec<String> {
-    enumerate(api).iter().map(described).collect()
-}
+    fn of(kinds: &[AdapterKind]) -> Vec<FoundAdapter> {
+        let one = |(i, &kind): (usize, &AdapterKind)| FoundAdapter {
+            kind,
+            description: format!("adapter {i}"),
+            details: String::new(),
+        };
+        kinds.iter().enumerate().map(one).collect()
+    }
 
-/// The adapter that a choice names.
-pub(crate) fn find(choice: AdapterChoice) -> Result<wgpu::Adapter, AdapterError> {
-    let mut all = enumerate(choice.api);
-    let kind = |adapter: &wgpu::Adapter| adapter.get_info().device_type;
-    let found = match choice.pick {
-        Pick::Number(number) => (number < all.len()).then_some(number),
-        Pick::Software => all.iter().position(is_software),
-        Pick::Best => {
-            let discrete = all.iter().position(|a| kind(a) == wgpu::DeviceType::DiscreteGpu);
-            discrete.or_else(|| all.iter().position(|a| !is_software(a)))
+    #[test]
+    fn the_best_is_fast_or_at_least_no_software() {
+        use AdapterKind::{Fast, Other, Software};
+        for (kinds, best) in [
+            (&[Software, Other, Fast][..], Some(2)),
+            (&[Software, Other], Some(1)),
+            (&[Software], None),
+            (&[], None),
+        ] {
+            assert_eq!(position(Pick::Best, &of(kinds)), best, "{kinds:?}");
         }
-    };
-    let Some(found) = found else {
-        let there = match &all[..] {
-            [] => "there is none".to_owned(),
-            _ => {
-                let names = all.iter().enumerate().map(|(i, a)| format!("{i}: {}", described(a)));
-                format!("there are {}", names.collect::<Vec<_>>().join("; "))
-            }
-        };
-        let hint = if choice.pick == Pick::Best && !all.is_empty() {
-            "; software is used only when it is named"
-        } else {
-            ""
-        };
-        return Err(AdapterError(format!("no such adapter: {there}{hint}")));
-    };
-    Ok(all.swap_remove(found))
+        assert_eq!(position(Pick::Software, &of(&[Fast, Software])), Some(1));
+        assert_eq!(position(Pick::Number(1), &of(&[Fast, Software])), Some(1));
+        assert_eq!(position(Pick::Number(2), &of(&[Fast, Software])), None);
+    }
+
+    #[test]
+    fn where_nothing_is_picked_what_there_is_gets_named() {
+        let choice = |text: &str| text.parse::<AdapterChoice>().expect("a choice");
+        let none = why_none(choice("vulkan"), &[]);
+        assert_eq!(none, "there is no adapter: no driver for vulkan was found");
+        let software = why_none(choice("wgpu"), &of(&[AdapterKind::Software]));
+        assert!(
+            software.contains("wgpu:0 is adapter 0") && software.contains("named"),
+            "{software}"
+        );
+        let number = why_none(choice("metal:3"), &of(&[AdapterKind::Fast]));
+        assert!(number.starts_with("there is no such adapter: metal:0 is"), "{number}");
+    }
 }

@@ -1,7 +1,8 @@
 //! The device: every operation is checked by its description, lowered to launches, and queued.
 
-use crate::adapter::{self, AdapterChoice};
+use crate::adapter;
 use crate::bound::{Bound, Rates};
+use crate::choice::AdapterChoice;
 use crate::launch::Launch;
 use crate::layout::PANEL;
 use crate::lowering::SCRATCH;
@@ -39,15 +40,27 @@ pub(crate) struct Launches {
     pub(crate) rates: Rates,
 }
 
+/// Loses a device as a driver's reset does: for tests of what comes after.
+#[derive(Clone, Debug)]
+pub struct LossSwitch(wgpu::Device);
+
+impl LossSwitch {
+    /// Everything on the device is gone, and every call fails.
+    pub fn lose(&self) {
+        self.0.destroy();
+    }
+}
+
 /// An adapter of wgpu.
 pub struct Wgpu {
     device: Device,
     info: wgpu::AdapterInfo,
+    choice: AdapterChoice,
     /// Tells devices apart: two may run side by side.
     number: u64,
     /// By number: the launches of prepared programs.
     programs: Vec<Option<Launches>>,
-    stashes: forerun_backend::Stashes<forerun_base::Bytes>,
+    stashes: Stashes<Bytes>,
 }
 
 impl Wgpu {
@@ -57,7 +70,7 @@ impl Wgpu {
     /// When there is no such adapter, or it lacks what the kernels need.
     pub fn open(choice: AdapterChoice) -> Result<Self, BackendError> {
         let failed = |why: &dyn std::fmt::Display| BackendError::Device(why.to_string());
-        let adapter = adapter::find(choice).map_err(|why| failed(&why))?;
+        let adapter = adapter::find(choice).map_err(BackendError::Device)?;
         let (info, limits) = (adapter.get_info(), adapter.limits());
         let lacks = |what: &str| {
             BackendError::Device(format!("{} has no {what}, which the kernels need", info.name))
@@ -93,13 +106,20 @@ impl Wgpu {
             scratch: [const { None }; SCRATCH],
             bound: Bound::default(),
         };
-        Ok(Self { device, info, number, programs: Vec::new(), stashes: Default::default() })
+        let (programs, stashes) = (Vec::new(), Stashes::default());
+        Ok(Self { device, info, choice, number, programs, stashes })
     }
 
-    /// Whether the adapter is likely faster than the processor beside it.
-    pub fn is_discrete_or_apple(&self) -> bool {
-        let discrete = self.info.device_type == wgpu::DeviceType::DiscreteGpu;
-        discrete || self.info.backend == wgpu::Backend::Metal
+    /// The same device, taking at most so many bytes where a number is given.
+    #[must_use]
+    pub fn with_memory_limit(mut self, bytes: Option<u64>) -> Self {
+        self.device.queue.memory_limit = bytes;
+        self
+    }
+
+    /// What loses this device, until it is opened again.
+    pub fn loss_switch(&self) -> LossSwitch {
+        LossSwitch(self.device.queue.device.clone())
     }
 
     /// Checks operations that follow each other and lays down their launches.
@@ -189,6 +209,38 @@ impl Backend for Wgpu {
 
     fn cut_sizes(&self, _block: usize) -> CutSizes {
         CutSizes { keys: PARTITION, channels: PANEL }
+    }
+
+    fn free_memory(&self) -> Option<u64> {
+        self.device.queue.free_memory()
+    }
+
+    fn largest_buffer(&self) -> Option<u64> {
+        Some(self.device.queue.largest_buffer())
+    }
+
+    fn reopens(&self) -> bool {
+        true
+    }
+
+    fn reopen(&mut self) -> Result<(), BackendError> {
+        let before = self.arithmetic();
+        let device = &mut self.device;
+        // The lost device gives its memory back before the new one is asked for some.
+        device.queue.device.destroy();
+        (device.memory, device.weights) = (Memory::default(), Weights::default());
+        device.scratch.fill(None);
+        self.programs.clear();
+        let limit = device.queue.memory_limit;
+        let fresh = Self::open(self.choice)?.with_memory_limit(limit);
+        let after = fresh.arithmetic();
+        if after != before {
+            let why =
+                format!("{after} is there now, and results of {before} would not go on there");
+            return Err(BackendError::Device(why));
+        }
+        *self = Self { stashes: std::mem::take(&mut self.stashes), ..fresh };
+        Ok(())
     }
 
     fn alloc(&mut self, spec: BufferSpec<'_>) -> Result<BufferId, BackendError> {

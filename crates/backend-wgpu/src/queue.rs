@@ -2,12 +2,16 @@
 
 use crate::kernels::operand_of;
 use crate::launch::Launch;
+use crate::mark::{Mark, sign};
 use forerun_backend::{BackendError, Ticket};
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Words in which kernels note a bad index.
+/// Words in which kernels note a bad index, and the sign of a submission that ran to its end.
 const FAULT_BYTES: u64 = 16;
+/// Bytes from the host that one submission copies at most, but for a single copy that is larger.
+const COPIED: u64 = 32 << 20;
 
 /// Something to do, in the order in which it was asked for.
 enum Command {
@@ -27,6 +31,10 @@ impl Reported {
     fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+
+    fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Work that was handed over.
@@ -35,6 +43,8 @@ struct Submission {
     index: wgpu::SubmissionIndex,
     /// What kernels noted, once it is done.
     noted: wgpu::Buffer,
+    /// What it leaves there if it runs to its end.
+    sign: u32,
     began: Instant,
 }
 
@@ -43,7 +53,13 @@ pub(crate) struct Queue {
     pub(crate) device: wgpu::Device,
     queue: wgpu::Queue,
     pub(crate) fault: wgpu::Buffer,
+    mark: Mark,
     commands: Vec<Command>,
+    /// Bytes from the host since the last submission.
+    copied: u64,
+    /// Bytes that buffers and weights may take, and those that they have taken.
+    pub(crate) memory_limit: Option<u64>,
+    taken: Cell<u64>,
     began: Option<Instant>,
     submitted: Vec<Submission>,
     spare: Vec<wgpu::Buffer>,
@@ -61,7 +77,7 @@ impl Queue {
             .on_uncaptured_error(Arc::new(move |error: wgpu::Error| noted.note(error.to_string())));
         let noted = lost.clone();
         device.set_device_lost_callback(move |reason, why| {
-            noted.note(format!("the device was lost ({reason:?}): {why}"));
+            noted.note(format!("{reason:?}, {why}"));
         });
         let fault = device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("bad indices"),
@@ -72,10 +88,14 @@ impl Queue {
             mapped_at_creation: false,
         });
         Self {
+            mark: Mark::new(&device, &fault),
             device,
             queue,
             fault,
             commands: Vec::new(),
+            copied: 0,
+            memory_limit: None,
+            taken: Cell::new(0),
             began: None,
             submitted: Vec::new(),
             spare: Vec::new(),
@@ -94,8 +114,7 @@ impl Queue {
         usage: wgpu::BufferUsages,
     ) -> Result<wgpu::Buffer, BackendError> {
         let none = || BackendError::OutOfMemory { label: label.to_owned(), bytes: bytes as usize };
-        let limits = self.device.limits();
-        let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
+        let most = self.largest_buffer();
         if bytes > most {
             return Err(BackendError::Device(format!(
                 "`{label}` has {bytes} bytes, a buffer of this adapter at most {most}; ask for a smaller context or fewer sequences"
@@ -119,17 +138,45 @@ impl Queue {
         let usage = wgpu::BufferUsages::STORAGE
             | wgpu::BufferUsages::COPY_SRC
             | wgpu::BufferUsages::COPY_DST;
-        self.buffer(label, bytes, usage)
+        let taken = self.taken.get().saturating_add(bytes);
+        if self.memory_limit.is_some_and(|limit| taken > limit) {
+            let (label, bytes) = (label.to_owned(), bytes as usize);
+            return Err(BackendError::OutOfMemory { label, bytes });
+        }
+        let buffer = self.buffer(label, bytes, usage)?;
+        self.taken.set(taken);
+        Ok(buffer)
     }
 
-    /// What the adapter reported since it was last asked.
+    /// Bytes of the largest buffer that can be bound.
+    pub(crate) fn largest_buffer(&self) -> u64 {
+        let limits = self.device.limits();
+        limits.max_buffer_size.min(limits.max_storage_buffer_binding_size)
+    }
+
+    /// Bytes that can still be taken, where there is a limit.
+    pub(crate) fn free_memory(&self) -> Option<u64> {
+        self.memory_limit.map(|limit| limit.saturating_sub(self.taken.get()))
+    }
+
+    /// What the adapter reported since it was last asked. What is lost stays lost.
     fn check(&self) -> Result<(), BackendError> {
-        if let Some(lost) = self.lost.take() {
-            // It stays lost.
-            self.lost.note(lost.clone());
-            return Err(BackendError::Device(lost));
+        let error = self.errors.take();
+        if error.is_some() {
+            // Calls on a lost device fail before its loss is told.
+            let _ = self.device.poll(wgpu::PollType::Poll);
         }
-        self.errors.take().map_or(Ok(()), |error| Err(BackendError::Device(error)))
+        match (self.lost.get(), error) {
+            (Some(lost), _) => Err(BackendError::Lost(lost)),
+            (None, Some(error)) => Err(BackendError::Device(error)),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// An error of a call, or that the device is lost, where that is why.
+    fn failed(&self, why: &dyn std::fmt::Display) -> BackendError {
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        self.check().err().unwrap_or_else(|| BackendError::Device(why.to_string()))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -141,7 +188,8 @@ impl Queue {
         self.commands.push(Command::Launch(launch));
     }
 
-    /// Bytes into a buffer; place and length are multiples of four.
+    /// Bytes into a buffer; place and length are multiples of four. Many of them are handed over on the way, so that
+    /// neither copies on the host nor a submission grow without bound.
     pub(crate) fn write(
         &mut self,
         to: &wgpu::Buffer,
@@ -151,12 +199,17 @@ impl Queue {
         self.began.get_or_insert_with(Instant::now);
         if self.commands.is_empty() {
             self.queue.write_buffer(to, at, bytes);
+        } else {
+            // What is queued comes first, so these bytes wait their turn in a buffer of their own.
+            let from = self.staged(bytes)?;
+            self.commands.push(Command::Copy { from, to: to.clone(), at });
+        }
+        self.copied += bytes.len() as u64;
+        if self.copied < COPIED {
             return Ok(());
         }
-        // What is queued comes first, so these bytes wait their turn in a buffer of their own.
-        let from = self.staged(bytes)?;
-        self.commands.push(Command::Copy { from, to: to.clone(), at });
-        Ok(())
+        let ticket = self.submit()?;
+        self.wait(ticket).map(drop)
     }
 
     /// A buffer that holds bytes.
@@ -177,35 +230,35 @@ impl Queue {
 
     fn poll(&self, index: Option<wgpu::SubmissionIndex>) -> Result<(), BackendError> {
         let wait = wgpu::PollType::Wait { submission_index: index, timeout: None };
-        self.device.poll(wait).map_err(|why| BackendError::Device(why.to_string()))?;
+        self.device.poll(wait).map_err(|why| self.failed(&why))?;
         self.check()
     }
 
-    /// All commands in one command buffer, launches that follow each other in one pass.
-    fn encode(&mut self, encoder: &mut wgpu::CommandEncoder) {
+    /// All commands in one command buffer, launches that follow each other in one pass. Returns how many passes there
+    /// are.
+    fn encode(&mut self, encoder: &mut wgpu::CommandEncoder, ticket: u64) -> usize {
         let mut commands = self.commands.drain(..).peekable();
-        while let Some(command) = commands.next() {
-            match command {
-                Command::Copy { from, to, at } => {
-                    encoder.copy_buffer_to_buffer(&from, 0, &to, at, from.size());
-                }
-                Command::Launch(first) => {
-                    let descriptor = wgpu::ComputePassDescriptor::default();
-                    let mut pass = encoder.begin_compute_pass(&descriptor);
-                    let mut next = Some(first);
-                    while let Some(launch) = next {
-                        pass.set_pipeline(&launch.pipeline);
-                        pass.set_bind_group(0, &launch.group, &[]);
-                        pass.set_immediates(0, &launch.immediates);
-                        let [x, y, z] = launch.grid;
-                        pass.dispatch_workgroups(x, y, z);
-                        let more = commands.next_if(|c| matches!(c, Command::Launch(_)));
-                        next = match more {
-                            Some(Command::Launch(launch)) => Some(launch),
-                            _ => None,
-                        };
-                    }
-                }
+        let mut passes = 0;
+        loop {
+            while let Some(Command::Copy { from, to, at }) =
+                commands.next_if(|c| matches!(c, Command::Copy { .. }))
+            {
+                encoder.copy_buffer_to_buffer(&from, 0, &to, at, from.size());
+            }
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            passes += 1;
+            while let Some(Command::Launch(launch)) =
+                commands.next_if(|c| matches!(c, Command::Launch(_)))
+            {
+                pass.set_pipeline(&launch.pipeline);
+                pass.set_bind_group(0, &launch.group, &[]);
+                pass.set_immediates(0, &launch.immediates);
+                let [x, y, z] = launch.grid;
+                pass.dispatch_workgroups(x, y, z);
+            }
+            self.mark.leave(&mut pass, ticket);
+            if commands.peek().is_none() {
+                return passes;
             }
         }
     }
@@ -218,37 +271,37 @@ impl Queue {
                 self.buffer("bad indices, read back", FAULT_BYTES, usage)?
             }
         };
+        self.last += 1;
+        self.copied = 0;
         let mut encoder = self.device.create_command_encoder(&Default::default());
-        self.encode(&mut encoder);
+        let sign = sign(self.last, self.encode(&mut encoder, self.last));
         encoder.copy_buffer_to_buffer(&self.fault, 0, &noted, 0, FAULT_BYTES);
         encoder.clear_buffer(&self.fault, 0, None);
         let index = self.queue.submit([encoder.finish()]);
         noted.slice(..).map_async(wgpu::MapMode::Read, |_| {});
-        self.last += 1;
         let ticket = Ticket(self.last);
         let began = self.began.take().unwrap_or_else(Instant::now);
-        self.submitted.push(Submission { ticket, index, noted, began });
+        self.submitted.push(Submission { ticket, index, noted, sign, began });
         self.check().map(|()| ticket)
     }
 
-    /// The time is the host's, from the first command of a submission, or the end of the one before, to its end: at least what
-    /// the device was busy. What kernels noted until then is the error, once.
+    /// The time is the host's, from the first command of a submission, or the end of the one before, to its end: at
+    /// least what the device was busy. What kernels noted until then is the error, once.
     pub(crate) fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
         let passed = self.submitted.partition_point(|submission| submission.ticket <= ticket);
         let Some(last) = self.submitted[..passed].last() else {
             return self.check().map(|()| Duration::ZERO);
         };
         let polled = self.poll(Some(last.index.clone()));
-        let mut error = None;
-        let mut began = None;
+        let (mut error, mut unread, mut began) = (None, None, None);
         for submission in self.submitted.drain(..passed) {
             began.get_or_insert(submission.began);
             if polled.is_err() {
                 continue;
             }
             match submission.noted.slice(..).get_mapped_range() {
-                Ok(bytes) => error = error.or_else(|| noted(&bytes)),
-                Err(why) => error = error.or(Some(BackendError::Device(why.to_string()))),
+                Ok(bytes) => error = error.or_else(|| noted(&bytes, submission.sign)),
+                Err(why) => unread = Some(why.to_string()),
             }
             submission.noted.unmap();
             self.spare.push(submission.noted);
@@ -257,6 +310,12 @@ impl Queue {
         let began = began.unwrap_or(now).max(self.done);
         self.done = now;
         polled?;
+        if let Some(why) = unread {
+            return Err(self.failed(&why));
+        }
+        if let Some(BackendError::Lost(why)) = &error {
+            self.lost.note(why.clone());
+        }
         error.map_or(Ok(now - began), Err)
     }
 
@@ -275,17 +334,44 @@ impl Queue {
         to.slice(..).map_async(wgpu::MapMode::Read, |_| {});
         self.poll(Some(index))?;
         let bytes = to.slice(..len).get_mapped_range();
-        let bytes = bytes.map_err(|why| BackendError::Device(why.to_string()))?.to_vec();
+        let bytes = bytes.map_err(|why| self.failed(&why))?.to_vec();
         to.unmap();
         Ok(bytes)
     }
 }
 
-/// What kernels noted, as an error.
-fn noted(bytes: &[u8]) -> Option<BackendError> {
+/// What kernels noted, as an error; also that they did not come to their end.
+fn noted(bytes: &[u8], sign: u32) -> Option<BackendError> {
     let (words, _) = bytes.as_chunks::<4>();
-    let [site, index, limit] = [0, 1, 2].map(|i| u32::from_le_bytes(words[i]));
+    let [site, index, limit, found] = [0, 1, 2, 3].map(|i| u32::from_le_bytes(words[i]));
+    if found != sign {
+        let why = "the system stopped its work before the end, perhaps because it took too long; a smaller --submission-ms cuts it \
+                   into shorter runs";
+        return Some(BackendError::Lost(why.to_owned()));
+    }
     let (op, operand) = operand_of(site);
     let (index, limit) = (index as usize, limit as usize);
     (site != 0).then_some(BackendError::Index { op, operand, index, limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_run_to_its_end_counts_as_a_lost_device_whatever_else_it_left() {
+        let words = |words: [u32; 4]| words.map(u32::to_le_bytes).concat();
+        let sign = sign(7, 2);
+        assert_eq!(noted(&words([0, 0, 0, sign]), sign), None);
+        for stopped in
+            [[0; 4], [1, 9, 3, 0], [0, 0, 0, super::sign(7, 1)], [0, 0, 0, super::sign(5, 2)]]
+        {
+            assert!(
+                matches!(noted(&words(stopped), sign), Some(BackendError::Lost(_))),
+                "{stopped:?}"
+            );
+        }
+        let index = noted(&words([1, 9, 3, sign]), sign);
+        assert!(matches!(index, Some(BackendError::Index { index: 9, limit: 3, .. })), "{index:?}");
+    }
 }

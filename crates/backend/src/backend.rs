@@ -54,7 +54,7 @@ pub struct CutSizes {
 ///
 /// Calls are queued in order. A device may run them at once (a CPU does) or at `submit`;
 /// `read` is allowed only when everything submitted has been waited for and nothing is queued.
-/// An error leaves buffers unspecified but the device usable.
+/// An error leaves buffers unspecified but the device usable, unless it is [`BackendError::Lost`].
 ///
 /// Operands of numbers (F32, caches of any type) begin at a multiple of 16 elements of their buffer, or, where their
 /// length is no such multiple, at a multiple of the largest power of two in it: [`View::alignment`]. So a device may
@@ -74,6 +74,22 @@ pub trait Backend: Catalog + Send {
     /// Bytes that buffers and weights can still take, on a device with memory of its own.
     fn free_memory(&self) -> Option<u64> {
         None
+    }
+
+    /// Bytes of the largest buffer that the device can make, where it has such a limit. Weights may be larger.
+    fn largest_buffer(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether [`Self::reopen`] can succeed.
+    fn reopens(&self) -> bool {
+        false
+    }
+
+    /// Opens the device again after it was lost. Buffers, weights and programs are gone; stashes whose submission was
+    /// waited for stay, and so do results, or it is an error.
+    fn reopen(&mut self) -> Result<(), BackendError> {
+        Err(BackendError::Protocol("this device cannot be opened again".into()))
     }
 
     /// How finely a row of an operation may be cut, with a cache in blocks of so many positions. A device that does so

@@ -129,6 +129,10 @@ pub enum BackendError {
     /// The caller broke the protocol of the seam (for example a read before completion).
     #[error("{0}")]
     Protocol(String),
+    /// The device is gone, with everything on it: a driver was reset, an adapter was unplugged, work was stopped. Every
+    /// call fails from then on, until [`Backend::reopen`](crate::Backend::reopen).
+    #[error("the device was lost: {0}")]
+    Lost(String),
     /// The device itself reported a failure.
     #[error("device: {0}")]
     Device(String),

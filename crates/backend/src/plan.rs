@@ -14,6 +14,8 @@ pub struct PlanItem {
 pub struct MemoryPlan {
     /// Lines, largest concern first as added.
     pub items: Vec<PlanItem>,
+    /// The largest buffer, which some devices limit.
+    pub largest: Option<PlanItem>,
 }
 
 impl MemoryPlan {
@@ -22,6 +24,14 @@ impl MemoryPlan {
         match self.items.iter_mut().find(|item| item.label == label) {
             Some(item) => item.bytes += bytes,
             None => self.items.push(PlanItem { label: label.to_owned(), bytes }),
+        }
+    }
+
+    /// Adds a buffer to a line.
+    pub fn add_buffer(&mut self, line: &str, label: &str, bytes: u64) {
+        self.add(line, bytes);
+        if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
+            self.largest = Some(PlanItem { label: label.to_owned(), bytes });
         }
     }
 

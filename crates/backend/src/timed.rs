@@ -233,6 +233,18 @@ impl Backend for Timed {
         self.inner.free_memory()
     }
 
+    fn largest_buffer(&self) -> Option<u64> {
+        self.inner.largest_buffer()
+    }
+
+    fn reopens(&self) -> bool {
+        self.inner.reopens()
+    }
+
+    fn reopen(&mut self) -> Result<(), BackendError> {
+        self.inner.reopen()
+    }
+
     fn cut_sizes(&self, block: usize) -> CutSizes {
         self.inner.cut_sizes(block)
     }

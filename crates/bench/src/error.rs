@@ -48,7 +48,7 @@ pub enum BenchError {
     #[error("--roofline reads one prompt: give --read one length")]
     SeveralLengths,
     /// A figure of a GPU would stand beside the processor's best.
-    #[error("--device cuda: this benchmark compares with what the CPU can do; give --device cpu")]
+    #[error("this benchmark compares with what the CPU can do; give --device cpu")]
     NotTheCpu,
     /// All leases are taken.
     #[error("the engine has no room for {positions} positions")]

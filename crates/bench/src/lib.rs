@@ -34,7 +34,7 @@ pub use roofline::{RooflineReport, roofline};
 
 use forerun_backend::Backend;
 use forerun_base::DType;
-use forerun_devices::{DeviceName, DeviceOptions};
+use forerun_devices::DeviceOptions;
 use forerun_engine::{
     DraftVocabulary, Engine, ModelRunner, Sampling, ScriptedAcceptance, Settings, SubmissionBudget,
 };
@@ -126,7 +126,7 @@ pub enum BenchEvent<'a> {
 
 /// The CPU, for what sets its figures beside the processor's.
 fn open_measured(options: &BenchOptions) -> Result<Box<dyn Backend>, BenchError> {
-    if let DeviceName::Cuda(_) = options.device.device {
+    if options.device.device.is_gpu() {
         return Err(BenchError::NotTheCpu);
     }
     Ok(forerun_devices::open_cpu(&options.device)?)

@@ -104,7 +104,7 @@ impl Source {
 
 /// An error with the option that mends it.
 pub(crate) fn with_option(error: forerun::Error) -> anyhow::Error {
-    use forerun::Error::{Memory, Prepare};
+    use forerun::Error::{Buffer, Memory, Prepare};
     match error {
         Memory { longest: Some(longest), .. } => {
             anyhow!(
@@ -112,7 +112,7 @@ pub(crate) fn with_option(error: forerun::Error) -> anyhow::Error {
             )
         }
         Memory { longest: None, .. } => anyhow!("{error}; --memory says how much may be used"),
-        Prepare(_) => anyhow::Error::from(error)
+        Buffer { .. } | Prepare(_) => anyhow::Error::from(error)
             .context("--ctx N gives a smaller context, --kv i8 an 8-bit KV cache"),
         error => error.into(),
     }

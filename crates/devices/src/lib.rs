@@ -10,7 +10,14 @@ mod name;
 mod open;
 mod processor;
 
+#[cfg(not(any(feature = "wgpu", target_os = "macos")))]
+#[path = "no_wgpu.rs"]
+mod wgpu;
+#[cfg(any(feature = "wgpu", target_os = "macos"))]
+mod wgpu;
+
 pub use forerun_backend_cpu::{Machine, return_freed_memory};
+pub use forerun_backend_wgpu::{AdapterChoice, Api, Pick};
 pub use list::{DeviceEntry, DeviceState, list};
 pub use memory::{ContainerLimits, MemorySizes};
 pub use name::DeviceName;

@@ -1,6 +1,6 @@
 //! Every device this build knows, found or not.
 
-use crate::{DeviceName, Processor, processor};
+use crate::{DeviceName, Processor, processor, wgpu};
 use forerun_backend::Backend;
 use forerun_backend_cuda::Cuda;
 use serde::Serialize;
@@ -30,6 +30,11 @@ pub enum DeviceState {
         /// Free memory, if the driver tells.
         free_bytes: Option<u64>,
     },
+    /// A program that stands in for a GPU: it computes, slowly, and is used only where it is named.
+    Software {
+        /// In its own words.
+        description: String,
+    },
     /// Not found, or found and not usable.
     Unavailable {
         /// Why, and what helps.
@@ -38,10 +43,10 @@ pub enum DeviceState {
 }
 
 impl DeviceEntry {
-    /// Its name, where it can be used.
+    /// Its name, where it can be used without being named.
     pub fn usable(&self) -> Option<DeviceName> {
         match self.state {
-            DeviceState::Unavailable { .. } => None,
+            DeviceState::Unavailable { .. } | DeviceState::Software { .. } => None,
             DeviceState::Processor(_) | DeviceState::Gpu { .. } => self.name.parse().ok(),
         }
     }
@@ -52,6 +57,7 @@ pub fn list(threads: Option<usize>) -> Vec<DeviceEntry> {
     let cpu = DeviceState::Processor(processor(threads));
     let mut entries = vec![DeviceEntry { name: DeviceName::Cpu.to_string(), state: cpu }];
     entries.extend(cuda());
+    entries.extend(wgpu::entries());
     entries
 }
 
@@ -86,11 +92,17 @@ mod tests {
     fn the_processor_is_always_usable_and_every_other_device_is_found_or_says_why_not() {
         let entries = list(Some(1));
         assert_eq!(entries[0].usable(), Some(DeviceName::Cpu));
-        assert!(entries.len() >= 2, "every kind of device has an entry: {entries:?}");
+        for kind in ["cpu", "cuda", "wgpu"] {
+            let of_kind = |entry: &DeviceEntry| entry.name.starts_with(kind);
+            assert!(entries.iter().any(of_kind), "{kind} has an entry: {entries:?}");
+        }
         for entry in &entries {
             match &entry.state {
                 DeviceState::Unavailable { why } => {
                     assert!(entry.usable().is_none() && !why.is_empty(), "{entry:?}");
+                }
+                DeviceState::Software { description } => {
+                    assert!(entry.usable().is_none() && !description.is_empty(), "{entry:?}");
                 }
                 _ => assert!(entry.usable().is_some(), "{entry:?}"),
             }

@@ -1,5 +1,6 @@
 //! Names of devices, as they are typed and printed.
 
+use forerun_backend_wgpu::AdapterChoice;
 use std::fmt;
 use std::str::FromStr;
 
@@ -13,7 +14,18 @@ pub enum DeviceName {
     Cpu,
     /// A CUDA device by its number.
     Cuda(usize),
+    /// An adapter of Metal, Vulkan or DX12.
+    Wgpu(AdapterChoice),
 }
+
+impl DeviceName {
+    /// Whether it is neither the CPU nor left open.
+    pub fn is_gpu(self) -> bool {
+        matches!(self, Self::Cuda(_) | Self::Wgpu(_))
+    }
+}
+
+const EXPECTED: &str = "expected auto, cpu, cuda, cuda:N, or wgpu, vulkan, metal or dx12, each perhaps with :N or :software";
 
 impl FromStr for DeviceName {
     type Err = String;
@@ -26,7 +38,7 @@ impl FromStr for DeviceName {
             Some(("cuda", number)) if number.bytes().all(|b| b.is_ascii_digit()) => {
                 number.parse().map(Self::Cuda).map_err(|why| why.to_string())
             }
-            _ => Err("expected auto, cpu, cuda or cuda:N".to_owned()),
+            _ => text.parse().map(Self::Wgpu).map_err(|_| EXPECTED.to_owned()),
         }
     }
 }
@@ -37,6 +49,7 @@ impl fmt::Display for DeviceName {
             Self::Auto => f.write_str("auto"),
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(number) => write!(f, "cuda:{number}"),
+            Self::Wgpu(choice) => choice.fmt(f),
         }
     }
 }
@@ -44,6 +57,11 @@ impl fmt::Display for DeviceName {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forerun_backend_wgpu::{Api, Pick};
+
+    fn wgpu(api: Api, pick: Pick) -> Option<DeviceName> {
+        Some(DeviceName::Wgpu(AdapterChoice { api, pick }))
+    }
 
     #[test]
     fn devices_have_names_and_gpus_numbers() {
@@ -56,10 +74,16 @@ mod tests {
             ("cuda:+1", None),
             ("cpu:1", None),
             ("gpu", None),
+            ("wgpu", wgpu(Api::Any, Pick::Best)),
+            ("vulkan:1", wgpu(Api::Vulkan, Pick::Number(1))),
+            ("metal:software", wgpu(Api::Metal, Pick::Software)),
+            ("wgpu:x", None),
             ("", None),
         ] {
             assert_eq!(text.parse().ok(), name, "{text}");
         }
-        assert_eq!(DeviceName::Cuda(3).to_string(), "cuda:3");
+        for name in ["auto", "cpu", "cuda:3", "wgpu", "dx12:2", "vulkan:software"] {
+            assert_eq!(name.parse().map(|name: DeviceName| name.to_string()).as_deref(), Ok(name));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Opening a device by name.
 
-use crate::{DeviceName, Machine};
+use crate::{DeviceName, Machine, wgpu};
 use forerun_backend::{Backend, BackendError};
 use forerun_backend_cpu::{Cpu, Level, Tuned};
 use forerun_backend_cuda::Cuda;
@@ -14,6 +14,8 @@ pub struct DeviceOptions {
     pub threads: Option<usize>,
     /// Whether the CPU rounds activations to 8 bits where they meet quantised weights.
     pub int8: bool,
+    /// Bytes that a GPU may use at most.
+    pub gpu_memory: Option<u64>,
 }
 
 /// A device that is ready.
@@ -35,6 +37,9 @@ pub enum DeviceError {
         /// As it was typed.
         option: &'static str,
     },
+    /// An option that only GPUs have.
+    #[error("--gpu-memory is of a GPU; leave it out, or give --device cuda or --device wgpu")]
+    GpuOption,
     /// This processor gains nothing by rounding.
     #[error("--compute int8: this processor {why}; leave the option out")]
     Int8 {
@@ -70,39 +75,59 @@ impl DeviceOptions {
 /// # Errors
 /// When it is not there, or an option is not its own. `Auto` falls back to the CPU and says so in the note.
 pub fn open(options: &DeviceOptions) -> Result<OpenedDevice, DeviceError> {
-    let opened = |backend| OpenedDevice { backend, name: options.device, note: None };
-    match options.device {
-        DeviceName::Cpu => open_cpu(options).map(opened),
-        DeviceName::Cuda(number) => cuda(options, number).map(opened),
-        DeviceName::Auto => auto(options),
-    }
-}
-
-/// A GPU if there is one and no option is of the CPU, else the CPU.
-fn auto(options: &DeviceOptions) -> Result<OpenedDevice, DeviceError> {
-    let why = match (options.of_cpu(), Cuda::count()) {
-        (Some(option), _) => format!("{option} is of the CPU"),
-        (None, Ok(0)) => "no CUDA device".to_owned(),
-        (None, Err(why)) => why.to_string(),
-        (None, Ok(_)) => match Cuda::open(0) {
-            Ok(device) => {
-                let (name, note) = (DeviceName::Cuda(0), format!("cuda:0, {}", device.name()));
-                return Ok(OpenedDevice { backend: Box::new(device), name, note: Some(note) });
-            }
-            Err(why) => format!("cuda:0 cannot be used: {why}"),
-        },
-    };
-    let (backend, name) = (open_cpu(options)?, DeviceName::Cpu);
-    Ok(OpenedDevice { backend, name, note: Some(format!("cpu ({why})")) })
-}
-
-fn cuda(options: &DeviceOptions, number: usize) -> Result<Box<dyn Backend>, DeviceError> {
-    if let Some(option) = options.of_cpu() {
+    let name = options.device;
+    if let Some(option) = options.of_cpu().filter(|_| name.is_gpu()) {
         return Err(DeviceError::CpuOption { option });
     }
-    let name = DeviceName::Cuda(number);
-    let device = Cuda::open(number).map_err(|source| DeviceError::Open { name, source })?;
-    Ok(Box::new(device))
+    let failed = |source| DeviceError::Open { name, source };
+    let memory = options.gpu_memory;
+    let backend = match name {
+        DeviceName::Auto => return auto(options),
+        DeviceName::Cpu if memory.is_some() => return Err(DeviceError::GpuOption),
+        DeviceName::Cpu => open_cpu(options)?,
+        DeviceName::Cuda(number) => cuda(number, memory).map_err(failed)?,
+        DeviceName::Wgpu(choice) => wgpu::open(choice, memory).map_err(failed)?,
+    };
+    Ok(OpenedDevice { backend, name, note: None })
+}
+
+/// A GPU if there is one that is likely faster and no option is of the CPU, else the CPU.
+fn auto(options: &DeviceOptions) -> Result<OpenedDevice, DeviceError> {
+    let found = match options.of_cpu() {
+        Some(option) => Err(format!("{option} is of the CPU")),
+        None => first_gpu(options.gpu_memory),
+    };
+    found.or_else(|why| {
+        let (backend, name) = (open_cpu(options)?, DeviceName::Cpu);
+        Ok(OpenedDevice { backend, name, note: Some(format!("cpu ({why})")) })
+    })
+}
+
+/// The first CUDA device, else the first fast adapter of wgpu; or why there is neither.
+fn first_gpu(memory: Option<u64>) -> Result<OpenedDevice, String> {
+    let cuda = match Cuda::count() {
+        Ok(0) => Err("no CUDA device".to_owned()),
+        Ok(_) => noted(DeviceName::Cuda(0), cuda(0, memory)),
+        Err(why) => Err(why.to_string()),
+    };
+    cuda.or_else(|no_cuda| {
+        let wgpu = wgpu::fast().and_then(|c| noted(DeviceName::Wgpu(c), wgpu::open(c, memory)));
+        wgpu.map_err(|no_wgpu| format!("{no_cuda}; {no_wgpu}"))
+    })
+}
+
+/// A device that was chosen for the user, who is told which.
+fn noted(
+    name: DeviceName,
+    opened: Result<Box<dyn Backend>, BackendError>,
+) -> Result<OpenedDevice, String> {
+    let backend = opened.map_err(|why| format!("{name} cannot be used: {why}"))?;
+    let note = Some(format!("{name}, {}", backend.name()));
+    Ok(OpenedDevice { backend, name, note })
+}
+
+fn cuda(number: usize, memory: Option<u64>) -> Result<Box<dyn Backend>, BackendError> {
+    Ok(Box::new(Cuda::open(number)?.with_memory_limit(memory)))
 }
 
 /// Opens the CPU, whatever device is named.
@@ -143,6 +168,8 @@ mod tests {
         assert!(matches!(open(&gpu), Err(DeviceError::CpuOption { option: "--threads" })));
         let opened = open(&DeviceOptions { device: DeviceName::Auto, ..threads }).ok().unwrap();
         assert_eq!(opened.name, DeviceName::Cpu);
+        let limited = DeviceOptions { gpu_memory: Some(1 << 30), ..DeviceOptions::default() };
+        assert!(matches!(open(&limited), Err(DeviceError::GpuOption)));
         assert_eq!(opened.note.as_deref(), Some("cpu (--threads is of the CPU)"));
         assert!(opened.backend.name().contains("1 thread"), "{}", opened.backend.name());
     }

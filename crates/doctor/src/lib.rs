@@ -147,6 +147,8 @@ fn choose(
         None => Ok(usable),
         Some(DeviceName::Auto) => Ok(vec![gpu().unwrap_or(DeviceName::Cpu)]),
         Some(name) if usable.contains(&name) => Ok(vec![name]),
+        // Adapters have several names; opening one says what is wrong.
+        Some(name @ DeviceName::Wgpu(_)) => Ok(vec![name]),
         Some(name) => Err(DoctorError::Unavailable { name, why: why_not(name, devices) }),
     }
 }
@@ -188,7 +190,7 @@ fn examine_device(
     steps: &mut Steps<'_>,
 ) -> Result<DeviceReport, DoctorError> {
     let threads = options.threads.filter(|_| name == DeviceName::Cpu);
-    let device = DeviceOptions { device: name, threads, int8: false };
+    let device = DeviceOptions { device: name, threads, ..DeviceOptions::default() };
     let mut candidate = forerun_devices::open(&device)?.backend;
     let mut problems = Vec::new();
     let conformance = conformance::run(&mut *candidate, &mut plain(), options.quick, &mut |what| {
@@ -249,6 +251,8 @@ mod tests {
         assert_eq!(chosen(Some(cpu), &devices), Ok(vec![cpu]));
         let broken = chosen(Some(DeviceName::Cuda(0)), &devices).unwrap_err();
         assert_eq!(broken, "--device cuda:0: broken");
+        let metal = "metal".parse().ok();
+        assert_eq!(chosen(metal, &devices), Ok(metal.into_iter().collect()));
         let missing = chosen(Some(second), &devices[..1]).unwrap_err();
         assert_eq!(missing, "--device cuda:1: there is no such device");
     }

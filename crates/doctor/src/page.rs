@@ -55,10 +55,15 @@ fn host(host: &Host) -> String {
 fn device_entry(entry: &DeviceEntry) -> String {
     match &entry.state {
         DeviceState::Processor(processor) => processor_text(&entry.name, processor),
-        DeviceState::Gpu { description, arithmetic, free_bytes } => field(
-            &entry.name,
-            &format!("found: {description}, {} free, {arithmetic}", size(*free_bytes)),
-        ),
+        DeviceState::Gpu { description, arithmetic, free_bytes } => {
+            let free = free_bytes.map(|bytes| format!(", {} free", size(Some(bytes))));
+            let free = free.unwrap_or_default();
+            field(&entry.name, &format!("found: {description}{free}")) + &field("", arithmetic)
+        }
+        DeviceState::Software { description } => {
+            field(&entry.name, &format!("found: {description}"))
+                + &field("", &format!("slow; only --device {} uses it", entry.name))
+        }
         DeviceState::Unavailable { why } => field(&entry.name, &format!("not usable: {why}")),
     }
 }

@@ -119,12 +119,11 @@ fn spread_out(count: usize, vocabulary: usize) -> Vec<Token> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forerun_devices::DeviceName;
     use forerun_testkit::Golden;
 
     #[test]
     fn a_small_run_counts_its_submissions_and_times_the_longest() {
-        let device = DeviceOptions { device: DeviceName::Cpu, threads: Some(1), int8: false };
+        let device = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
         let report = run(Golden::open("qwen3_5").checkpoint(), &device, true).unwrap();
         assert_eq!((report.prompt_tokens, report.answer_tokens), (64, 16));
         assert!(report.submissions >= 2, "{report:?}");

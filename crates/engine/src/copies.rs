@@ -82,6 +82,12 @@ impl Copies {
         copies
     }
 
+    /// The buffers are others now; stashes stay.
+    pub(crate) fn renew(&mut self, fresh: Self) {
+        let live = std::mem::take(&mut self.live);
+        *self = Self { live, ..fresh };
+    }
+
     pub(crate) fn shape(&self) -> StateShape {
         self.shape
     }
@@ -148,11 +154,13 @@ impl StateCopies for ModelRunner {
     }
 
     fn stash(&mut self, part: Part) -> Result<StashId, EngineError> {
-        self.queue_copy(part)?;
-        self.copies.lay(part);
-        let stash = self.backend.stash(&self.copies.views)?;
-        self.copies.live.insert(stash);
-        Ok(stash)
+        self.noting_loss(|runner| {
+            runner.queue_copy(part)?;
+            runner.copies.lay(part);
+            let stash = runner.backend.stash(&runner.copies.views)?;
+            runner.copies.live.insert(stash);
+            Ok(stash)
+        })
     }
 
     fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, EngineError> {
@@ -162,20 +170,22 @@ impl StateCopies for ModelRunner {
     }
 
     fn unstash(&mut self, parts: &[(Part, StashId)]) -> Result<(), EngineError> {
-        for &(part, stash) in parts {
-            self.queue_copy(part)?;
-            self.copies.lay(part);
-            self.backend.unstash(stash, &self.copies.views)?;
-        }
-        self.submit_copies()
+        self.noting_loss(|runner| {
+            for &(part, stash) in parts {
+                runner.queue_copy(part)?;
+                runner.copies.lay(part);
+                runner.backend.unstash(stash, &runner.copies.views)?;
+            }
+            runner.submit_copies()
+        })
     }
 
     fn submit(&mut self) -> Result<(), EngineError> {
-        self.submit_copies()
+        self.noting_loss(Self::submit_copies)
     }
 
     fn read(&mut self, stash: StashId) -> Result<Bytes, EngineError> {
-        Ok(self.backend.read_stash(stash)?)
+        self.noting_loss(|runner| Ok(runner.backend.read_stash(stash)?))
     }
 
     fn release(&mut self, stash: StashId) {

@@ -5,9 +5,9 @@ use crate::draft::{DepthChooser, RoundCosts};
 use crate::pace::{Pace, StepTimes};
 use crate::recover::{Stage, StepProgress};
 use crate::{
-    Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, RejectError,
-    Request, Runner, SampledTokens, Scheduler, ScriptedAcceptance, Speculation, StateStore, Stats,
-    StepPlan, Verdict, accept,
+    Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, Recovery,
+    RejectError, Request, Runner, SampledTokens, Scheduler, ScriptedAcceptance, Speculation,
+    StateStore, Stats, StepPlan, Verdict, accept,
 };
 use forerun_base::{SeqId, Token};
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ pub struct Engine<R> {
     pub(crate) unpriced: Unpriced,
     /// Says how many drafts are taken, in place of the model.
     script: Option<ScriptedAcceptance>,
+    /// Why the state of every sequence is gone, until they are ended.
+    pub(crate) lost: Option<String>,
 }
 
 /// Steps whose time is not known yet, together.
@@ -94,6 +96,7 @@ impl<R: Runner> Engine<R> {
             depths: DepthChooser::with_capacity(limits.sequences),
             unpriced: Unpriced::default(),
             script: None,
+            lost: None,
             scheduler,
             states,
             runner,
@@ -172,9 +175,16 @@ impl<R: Runner> Engine<R> {
 
     /// One step, read top to bottom. Each line consumes the line above it.
     ///
-    /// A failed step ends the sequences it held, with the reason, and no others; so does one that panics.
+    /// A failed step ends the sequences it held, with the reason, and no others; so does one that panics. Where the
+    /// device itself is lost, it ends all that had state there.
     pub fn step(&mut self, events: &mut Vec<Event>) {
+        self.end_lost(events);
         self.contain(events, Self::step_through);
+        if let Some(why) = self.runner.lost().map(str::to_owned) {
+            // Copies for the prefix cache may fail without ending anything.
+            self.recover_device(&why);
+        }
+        self.end_lost(events);
     }
 
     fn step_through(&mut self, events: &mut Vec<Event>) {
@@ -318,8 +328,14 @@ impl<R: Runner> Engine<R> {
 
     /// Brings the device to rest behind a step that broke off: what is queued belongs to requests that end here, and
     /// must not run under those that follow.
-    pub(crate) fn recover_device(&mut self) {
-        self.runner.recover();
+    pub(crate) fn recover_device(&mut self, why: &str) {
+        if self.runner.recover() == Recovery::Lost {
+            self.stats.devices_lost += 1;
+            self.lost = Some(why.to_owned());
+            if let Some(cache) = &mut self.cache {
+                cache.forget_unsettled(self.runner.copies());
+            }
+        }
         self.runner.take_busy();
         self.unpriced = Unpriced::default();
     }
@@ -350,9 +366,9 @@ impl<R: Runner> Engine<R> {
     }
 
     fn fail(&mut self, error: &EngineError, events: &mut Vec<Event>) {
-        self.recover_device();
-        self.recover_cache();
         let why = error.to_string();
+        self.recover_device(&why);
+        self.recover_cache();
         for span in &self.plan.spans {
             // An answer that ended before the device failed has its reason already.
             if self.scheduler.is_running(span.seq) {

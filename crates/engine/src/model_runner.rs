@@ -6,9 +6,9 @@ use crate::programs::{Move, PassKey, PassKind, Programs};
 use crate::sampling::MAX_BIASES;
 use crate::submissions::{Purpose, Submissions};
 use crate::{
-    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, ExpertCost, Follow, Runner,
-    SampleSpec, SampledTokens, Settings, Span, Speculation, StateCopies, StateShape, StepPlan,
-    TokenLogprobs,
+    Busy, CacheSettings, DraftPlan, DraftTokens, EngineError, ExpertCost, Follow, Recovery, Reload,
+    Runner, SampleSpec, SampledTokens, Settings, Span, Speculation, StateCopies, StateShape,
+    StepPlan, TokenLogprobs,
 };
 use forerun_backend::op::{HistoryEntry, Sample, SampleRow, ScatterWords};
 use forerun_backend::{
@@ -38,13 +38,14 @@ pub struct ModelRunner {
     pub(crate) speculation: Speculation,
     pub(crate) step_budget: Duration,
     cache: CacheSettings,
-    plan: MemoryPlan,
+    pub(crate) settings: Settings,
+    pub(crate) plan: MemoryPlan,
     pub(crate) buffers: Buffers,
     pub(crate) copies: Copies,
     pub(crate) batch: Batch,
     pub(crate) block: InputBlock,
     pub(crate) tables: BlockTables,
-    steps: Programs,
+    pub(crate) steps: Programs,
     pub(crate) chains: Programs,
     pub(crate) submissions: Submissions,
     pub(crate) history_words: Vec<u32>,
@@ -52,6 +53,11 @@ pub struct ModelRunner {
     row: Vec<f32>,
     pub(crate) draft: ChainScratch,
     tap: Option<Tap>,
+    pub(crate) reload: Option<Reload>,
+    /// Why the device is lost, where a call has found it so since it last recovered.
+    pub(crate) lost: Option<String>,
+    /// Why the device is lost and not open again.
+    pub(crate) closed: Option<String>,
 }
 
 /// What a round of drafts keeps from pass to pass.
@@ -187,6 +193,46 @@ fn add_cache(plan: &mut MemoryPlan, settings: &Settings) {
     }
 }
 
+/// What is made anew with the device: memory on it, and whatever names that memory.
+pub(crate) struct OnDevice {
+    pub(crate) buffers: Buffers,
+    pub(crate) plan: MemoryPlan,
+    pub(crate) copies: Copies,
+    pub(crate) block: InputBlock,
+    pub(crate) tables: BlockTables,
+    pub(crate) steps: Programs,
+    pub(crate) chains: Programs,
+}
+
+impl OnDevice {
+    pub(crate) fn new(
+        backend: &mut dyn Backend,
+        model: &Model,
+        settings: &Settings,
+    ) -> Result<Self, EngineError> {
+        let limits = settings.limits(&model.spec)?;
+        let mut planner = Planner::on(backend);
+        let buffers = Buffers::new(&model.spec, settings, &mut planner)?;
+        let mut plan = MemoryPlan::default();
+        plan.add("weights", model.weight_bytes);
+        planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
+        add_programs(&mut plan, &model.spec, &limits);
+        add_cache(&mut plan, settings);
+        buffers.write_initial(backend)?;
+        let programs = program_sizes(&model.spec, &limits);
+        let [steps, chains] = programs.map(|(count, ops)| Programs::with_capacity(count, ops));
+        Ok(Self {
+            copies: Copies::new(&buffers.states, &limits),
+            block: buffers.space.input_block(settings.speculation.max_drafts),
+            tables: buffers.space.block_tables(),
+            buffers,
+            plan,
+            steps,
+            chains,
+        })
+    }
+}
+
 impl ModelRunner {
     /// Allocates everything the settings ask for.
     pub fn new(
@@ -195,25 +241,15 @@ impl ModelRunner {
         settings: &Settings,
     ) -> Result<Self, EngineError> {
         let limits = settings.limits(&model.spec)?;
-        let mut planner = Planner::on(&mut *backend);
-        let buffers = Buffers::new(&model.spec, settings, &mut planner)?;
-        let mut plan = MemoryPlan::default();
-        plan.add("weights", model.weight_bytes);
-        planner.finish().items.iter().for_each(|item| plan.add(&item.label, item.bytes));
-        add_programs(&mut plan, &model.spec, &limits);
-        add_cache(&mut plan, settings);
-        buffers.write_initial(&mut *backend)?;
-        let batch = Batch::with_capacity(&model.spec, &limits);
+        let fresh = OnDevice::new(&mut *backend, &model, settings)?;
+        let OnDevice { buffers, plan, copies, block, tables, steps, chains } = fresh;
         let draft = ChainScratch::with_capacity(&model.spec, &limits, &settings.speculation);
-        let drafts = settings.speculation.max_drafts;
-        let block = buffers.space.input_block(drafts);
-        let programs = program_sizes(&model.spec, &limits);
-        let [steps, chains] = programs.map(|(count, ops)| Programs::with_capacity(count, ops));
         Ok(Self {
-            copies: Copies::new(&buffers.states, &limits),
-            block,
-            tables: buffers.space.block_tables(),
+            batch: Batch::with_capacity(&model.spec, &limits),
             submissions: Submissions::new(settings.submission_budget),
+            copies,
+            block,
+            tables,
             steps,
             chains,
             backend,
@@ -222,13 +258,16 @@ impl ModelRunner {
             speculation: settings.speculation,
             step_budget: settings.step_budget,
             cache: settings.cache,
+            settings: *settings,
             plan,
             buffers,
-            batch,
             history_words: Vec::new(),
             row: Vec::new(),
             draft,
             tap: None,
+            reload: None,
+            lost: None,
+            closed: None,
         })
     }
 
@@ -344,6 +383,7 @@ impl ModelRunner {
         plan: &StepPlan,
         sink: &mut dyn FnMut(&[f32]),
     ) -> Result<(), EngineError> {
+        self.check_open()?;
         self.fill(plan, |span| span.tokens.len())?;
         let inputs = self.lay_inputs();
         self.write_block()?;
@@ -583,8 +623,10 @@ fn sample_row(span: &Span, sample: &SampleSpec, first_row: u32, i: u32) -> Sampl
 
 impl Runner for ModelRunner {
     fn run(&mut self, plan: &StepPlan, sampled: &mut SampledTokens) -> Result<(), EngineError> {
-        sampled.reset(plan);
-        self.run_step(plan, sampled)
+        self.noting_loss(|runner| {
+            sampled.reset(plan);
+            runner.run_step(plan, sampled)
+        })
     }
 
     fn draft(
@@ -593,7 +635,7 @@ impl Runner for ModelRunner {
         drafts: &mut DraftTokens,
         follow: &mut Follow<'_>,
     ) -> Result<usize, EngineError> {
-        self.run_draft(plan, drafts, follow)
+        self.noting_loss(|runner| runner.run_draft(plan, drafts, follow))
     }
 
     fn take_busy(&mut self) -> Option<Busy> {
@@ -604,11 +646,21 @@ impl Runner for ModelRunner {
         ExpertCost::of(&self.model.spec)
     }
 
-    fn recover(&mut self) {
+    fn recover(&mut self) -> Recovery {
         // What was queued writes nothing but scratch and leases that are released; it runs now rather than under the
         // next plan. A device that fails says so then, too.
-        let _ = self.finish(Purpose::Other);
+        let rest = self.check_open().and_then(|()| self.finish(Purpose::Other));
+        let _ = self.note_loss(rest);
         self.tables.forget();
+        if self.lost.take().is_none() {
+            return Recovery::Kept;
+        }
+        self.reopen();
+        Recovery::Lost
+    }
+
+    fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 
     fn shape(&self) -> StateShape {

@@ -1,4 +1,5 @@
-//! A panic in a step ends the requests of that step and nothing else.
+//! A panic in a step ends the requests of that step and nothing else. A device that is lost ends those that had state
+//! on it.
 //!
 //! Whatever a step was doing, three things can be left half done: the sequences it worked on, the pool of leases and
 //! blocks, and the prefix cache. The first are ended with the reason, the second is made anew of what the others
@@ -102,7 +103,7 @@ impl<R: Runner> Engine<R> {
 
     fn recover(&mut self, what: &str, events: &mut Vec<Event>) {
         let why = format!("the engine panicked while {}: {what}", self.place.stage.name());
-        let _ = catch_unwind(AssertUnwindSafe(|| self.recover_device()));
+        let _ = catch_unwind(AssertUnwindSafe(|| self.recover_device(&why)));
         let _ = catch_unwind(AssertUnwindSafe(|| self.recover_cache()));
         let touched = self.touched();
         self.scheduler.sequences.retain_mut(|sequence| {
@@ -120,6 +121,22 @@ impl<R: Runner> Engine<R> {
         self.plan.clear();
         self.draft_plan.clear();
         self.place.seq = None;
+    }
+
+    /// Ends every sequence whose state went with a device that was lost. Those that wait had none, and copies in the
+    /// prefix cache are the host's.
+    pub(crate) fn end_lost(&mut self, events: &mut Vec<Event>) {
+        let Some(why) = self.lost.take() else { return };
+        let held = self.scheduler.sequences.iter().filter(|s| lease_of(s).is_some());
+        for seq in held.map(|sequence| sequence.id).collect::<Vec<_>>() {
+            if self.scheduler.is_running(seq) {
+                let reason = FinishReason::Failed(why.clone());
+                self.scheduler.end(seq, reason, &mut self.states, events);
+            } else {
+                // Its answer is over; a continuation finds that it is unknown and reads everything.
+                self.scheduler.remove(seq, &mut self.states);
+            }
+        }
     }
 
     /// Sequences whose state or bookkeeping may be half done. Where none can be told from the plans, all that run;

@@ -34,9 +34,15 @@ pub trait Runner: Send {
         None
     }
 
-    /// Forgets what an error or a panic left half done on the device, for the next plan to begin anew. State of leases
-    /// that no plan holds stays as it was.
-    fn recover(&mut self) {}
+    /// Forgets what an error or a panic left half done on the device, for the next plan to begin anew.
+    fn recover(&mut self) -> Recovery {
+        Recovery::Kept
+    }
+
+    /// Why the device is lost, where a call has found it so since it last recovered.
+    fn lost(&self) -> Option<&str> {
+        None
+    }
 
     /// Sizes of what a lease holds.
     fn shape(&self) -> StateShape;
@@ -77,6 +83,15 @@ pub trait StateCopies {
 
     /// Whether the device is known to have passed everything that was submitted.
     fn is_settled(&self) -> bool;
+}
+
+/// What is left on the device behind a step that broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// State of leases that no plan held stays as it was.
+    Kept,
+    /// Nothing: the device was lost.
+    Lost,
 }
 
 /// Hears the drafts made so far, the latest of which has this number (from 1), and lays down in the plan what the next

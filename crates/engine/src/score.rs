@@ -29,8 +29,8 @@ impl Engine<ModelRunner> {
             let state = self.states.lease(lease);
             plan.set_single(lease, state, chunk.iter().copied(), 0, None);
             done = self.runner.logits(&plan, sink);
-            if done.is_err() {
-                self.recover_device();
+            if let Err(error) = &done {
+                self.recover_device(&error.to_string());
                 break;
             }
             self.states.commit(lease, chunk.len(), chunk.len());

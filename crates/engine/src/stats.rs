@@ -34,6 +34,8 @@ pub struct Stats {
     pub submission_time: Duration,
     /// The times of each: quantiles and the longest.
     pub submission_times: BusyTimes,
+    /// Times that the device was lost, with the state of every sequence on it.
+    pub devices_lost: u64,
     /// Runs that the device has been given and has not passed.
     pub in_flight: usize,
     /// Prompt tokens read.

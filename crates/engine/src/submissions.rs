@@ -165,6 +165,12 @@ impl Submissions {
         Ok(())
     }
 
+    /// Forgets everything queued and in flight: the device it was for is gone. What is known of its speed stays.
+    pub(crate) fn forget(&mut self) {
+        self.queued = Cost::default();
+        self.in_flight.clear();
+    }
+
     /// What the device has done since the last call.
     pub(crate) fn take_busy(&mut self) -> Busy {
         Busy { in_flight: self.in_flight.len(), ..std::mem::take(&mut self.busy) }

@@ -48,6 +48,22 @@ pub enum Error {
         /// The longest context that fits, if one does.
         longest: Option<usize>,
     },
+    /// The device makes no buffer as large as one of the caches.
+    #[error(
+        "`{label}` takes a buffer of {} at a context of {context}, and this device makes none beyond {}; a smaller context, \
+         fewer sequences or an 8-bit KV cache needs less",
+        bytes_text(*bytes), bytes_text(*most)
+    )]
+    Buffer {
+        /// What it is for.
+        label: String,
+        /// Bytes of it.
+        bytes: u64,
+        /// Bytes of the largest that the device makes.
+        most: u64,
+        /// Positions of the context those bytes are for.
+        context: usize,
+    },
     /// The engine cannot be built, or failed.
     #[error(transparent)]
     Engine(#[from] EngineError),

@@ -2,8 +2,8 @@
 //! complaint about options comes before [`ModelFiles::load`] reads gigabytes.
 
 use crate::{Error, ModelText};
-use forerun_backend::Backend;
-use forerun_engine::{Engine, ModelRunner, Settings};
+use forerun_backend::{Backend, PlanItem};
+use forerun_engine::{CacheSettings, Engine, ModelRunner, Settings};
 use forerun_model::{Blueprint, Model, RopeScale};
 use std::path::Path;
 use std::time::Duration;
@@ -69,11 +69,31 @@ impl ModelFiles {
     ) -> Result<ModelRunner, Error> {
         // What makes no engine is refused before weights are read.
         settings.limits(&self.blueprint.spec)?;
-        if let Some(free) = backend.free_memory() {
-            self.check_fits(settings, free)?;
-        }
+        self.check_device(settings, &*backend)?;
         let model = Model::load(&self.blueprint, &mut *backend, progress)
             .map_err(|cause| Error::Open { path: self.path.clone(), cause })?;
-        ModelRunner::new(backend, model, settings).map_err(Error::Prepare)
+        let reopens = backend.reopens();
+        let mut runner = ModelRunner::new(backend, model, settings).map_err(Error::Prepare)?;
+        if reopens {
+            let blueprint = self.blueprint.clone();
+            runner
+                .set_reload(Box::new(move |backend| Model::load(&blueprint, backend, &mut |_| {})));
+        }
+        Ok(runner)
+    }
+
+    /// Refuses what does not fit a device with limits of its own.
+    fn check_device(&self, settings: &Settings, backend: &dyn Backend) -> Result<(), Error> {
+        if let Some(most) = backend.largest_buffer()
+            && let Some(PlanItem { label, bytes }) =
+                ModelRunner::memory_plan(&self.blueprint.spec, settings)?.largest
+            && bytes > most
+        {
+            return Err(Error::Buffer { label, bytes, most, context: settings.context });
+        }
+        let Some(free) = backend.free_memory() else { return Ok(()) };
+        // The prefix cache lies in the memory of the machine.
+        let cache = CacheSettings { bytes: 0, ..settings.cache };
+        self.check_fits(&Settings { cache, ..*settings }, free)
     }
 }

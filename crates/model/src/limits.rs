@@ -120,7 +120,8 @@ impl<'a> Planner<'a> {
     }
 
     fn buffer(&mut self, line: &str, spec: BufferSpec<'_>) -> Result<BufferId, ModelError> {
-        self.plan.add(line, (spec.len as u64).saturating_mul(spec.dtype.size() as u64));
+        let bytes = (spec.len as u64).saturating_mul(spec.dtype.size() as u64);
+        self.plan.add_buffer(line, spec.label, bytes);
         match &mut self.backend {
             Some(backend) => Ok(backend.alloc(spec)?),
             None => Ok(BufferId(u32::MAX)),

@@ -133,6 +133,7 @@ impl Collector for EngineView {
             ("generation_tokens", "Tokens of answers", stats.generated_tokens),
             ("steps", "Steps of the engine", stats.steps),
             ("submissions", "Runs of the device", stats.submissions),
+            ("devices_lost", "Times that the device was lost", stats.devices_lost),
             ("spec_decode_num_drafts", "Rounds with drafts", rounds),
             ("spec_decode_num_draft_tokens", "Draft tokens proposed", speculation.drafted),
             ("spec_decode_num_accepted_tokens", "Draft tokens accepted", speculation.accepted),

@@ -6,13 +6,18 @@ use forerun_devices::{DeviceName, DeviceOptions};
 
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceArgs {
-    /// Where to run: cpu, cuda, cuda:N for GPU number N, or auto for a GPU if there is one
+    /// Where to run: cpu; cuda or cuda:N; wgpu (metal, vulkan and dx12 insist on one), wgpu:N or wgpu:software; auto
+    /// takes a GPU if there is a fast one
     #[arg(long, value_name = "DEVICE", default_value_t, help_heading = "Engine")]
     pub(crate) device: DeviceName,
 
     /// CPU threads [default: one per fast core of one socket]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Engine")]
     pub(crate) threads: Option<usize>,
+
+    /// Most memory of the GPU to use; what needs more is refused before weights are read
+    #[arg(long, value_name = "MIB", help_heading = "Engine")]
+    pub(crate) gpu_memory: Option<u32>,
 
     /// What activations become where they meet quantised weights
     #[arg(long, value_enum, default_value_t, help_heading = "Engine")]
@@ -22,8 +27,9 @@ pub(crate) struct DeviceArgs {
 impl DeviceArgs {
     /// What they mean.
     pub(crate) fn options(self) -> DeviceOptions {
-        let Self { device, threads, compute } = self;
-        DeviceOptions { device, threads, int8: compute == Compute::Int8 }
+        let Self { device, threads, compute, gpu_memory } = self;
+        let gpu_memory = gpu_memory.map(|mebibytes| u64::from(mebibytes) << 20);
+        DeviceOptions { device, threads, int8: compute == Compute::Int8, gpu_memory }
     }
 }
 

@@ -10,6 +10,7 @@ Examples:
   forerun doctor                       examine the machine and every device that can be used
   forerun doctor --quick               fewer checks and smaller measurements, in some seconds
   forerun doctor --device cuda:0       one device
+  forerun doctor --device wgpu         the GPU by way of Metal, Vulkan or DX12
   forerun doctor > report.txt          a page for a bug report
   forerun doctor --json
 
@@ -26,7 +27,8 @@ Exit status: 0 every check passed, 1 one failed or an error, 2 wrong usage, 130 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
-    /// One device: cpu, cuda, cuda:N, or auto for a GPU if there is one [default: every device that can be used]
+    /// One device: cpu, cuda, cuda:N, wgpu, wgpu:N, wgpu:software, or auto for a GPU if there is one [default: every
+    /// device that can be used]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceName>,
 

@@ -73,7 +73,7 @@ pub(crate) struct QuantizeArgs {
     #[arg(long, value_name = "TEXT-FILE")]
     pub(crate) check: Option<PathBuf>,
 
-    /// Where --check runs the models: cpu, cuda, cuda:N for GPU number N, or auto for a GPU if there is one
+    /// Where --check runs the models: cpu, cuda, cuda:N, wgpu, or auto for a GPU if there is a fast one
     #[arg(long, value_name = "DEVICE", default_value_t, requires = "check")]
     pub(crate) device: DeviceName,
 

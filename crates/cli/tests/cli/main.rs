@@ -23,3 +23,5 @@ mod scoring;
 mod serving;
 mod synth;
 mod verify;
+#[cfg(feature = "wgpu")]
+mod wgpu;

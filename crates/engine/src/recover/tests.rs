@@ -4,8 +4,9 @@ use super::Stage;
 use crate::cache::DiskTier;
 use crate::{
     Allowed, CacheSettings, Constraint, Depth, DiskSettings, DraftPlan, DraftTokens, Engine,
-    EngineError, Event, FinishReason, Follow, ModelRunner, Part, Request, Runner, SampledTokens,
-    Sampling, Scheduler, Settings, Speculation, StateCopies, StateShape, StateStore, StepPlan,
+    EngineError, Event, FinishReason, Follow, ModelRunner, Part, Recovery, Request, Runner,
+    SampledTokens, Sampling, Scheduler, Settings, Speculation, StateCopies, StateShape, StateStore,
+    StepPlan,
 };
 use forerun_backend::{Backend, StashId};
 use forerun_backend_cpu::tuned;
@@ -78,8 +79,8 @@ impl Runner for PanickingRunner {
         done
     }
 
-    fn recover(&mut self) {
-        self.inner.recover();
+    fn recover(&mut self) -> Recovery {
+        self.inner.recover()
     }
 
     fn shape(&self) -> StateShape {

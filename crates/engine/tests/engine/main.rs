@@ -13,6 +13,7 @@ mod golden;
 mod invariants;
 mod lag;
 mod late;
+mod lost;
 mod mtp;
 mod optimistic;
 mod rings;

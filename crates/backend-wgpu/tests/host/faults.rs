@@ -1,0 +1,197 @@
+//! Five ways in which engines on Macs went wrong, each held to what should have happened.
+
+use crate::common::{answers, device, engine, prompt, settings, text};
+use forerun_backend::op::{Attention, CacheLayout};
+use forerun_backend::{
+    Backend, Budget, BufferRole, BufferSpec, HostData, HostDataMut, View, submit_and_wait,
+};
+use forerun_backend_wgpu::Wgpu;
+use forerun_base::DType;
+use forerun_engine::{Depth, Mode, Request, Settings, Speculation, SubmissionBudget};
+use forerun_model::StateKind;
+use forerun_testkit::tolerance::{assert_close, assert_same_bits};
+
+/// Tokens of the long answer.
+const LONG: usize = 2000;
+
+#[test]
+fn mtp_rounds_over_a_long_answer_are_flushed_and_say_what_plain_decoding_says() {
+    let context = LONG + 64;
+    let request = |depth| Request { depth, ..Request::greedy(prompt(24), LONG) };
+    let (mut plain, _) = engine(&settings(context, 32));
+    let expected = text(&mut plain, request(Depth::Fixed(0)));
+    // Less than a step of this model, so that each is several submissions.
+    let budget = SubmissionBudget::Work(Budget { bytes: 200_000, flops: 2_000_000 });
+    let speculation = Speculation::mtp(3);
+    let bounded = Settings { submission_budget: budget, speculation, ..settings(context, 32) };
+    let (mut drafting, _) = engine(&bounded);
+    let mut most = 0;
+    let found = answers(&mut drafting, vec![request(Depth::Fixed(3))], &mut |engine| {
+        most = most.max(engine.stats().in_flight);
+    });
+    assert_eq!(found[0].0, expected);
+    let stats = drafting.stats();
+    assert!(stats.speculation.drafted as usize > LONG / 4, "{:?}", stats.speculation);
+    assert!(stats.submissions > 2 * stats.steps, "{} in {} steps", stats.submissions, stats.steps);
+    assert!(most <= 2, "{most} in flight");
+}
+
+/// Pages of this process that are in memory, in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    4096 * pages.expect("a number")
+}
+
+#[test]
+fn optimistic_drafts_keep_memory_flat_over_two_hundred_requests() {
+    let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(3) };
+    let (mut engine, _) = engine(&Settings { speculation, ..settings(128, 32) });
+    let mut run = |count: usize| {
+        for i in 0..count {
+            text(&mut engine, Request::greedy(prompt(10 + i % 7), 8));
+        }
+    };
+    run(60);
+    let before = resident();
+    run(200);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes more after 200 requests");
+}
+
+#[test]
+fn every_depth_and_small_chunk_says_the_same() {
+    let (mut plain, _) = engine(&settings(96, 64));
+    let expected = text(&mut plain, Request::greedy(prompt(19), 12));
+    for chunk in 1..=4 {
+        let speculation = Speculation { text: true, ..Speculation::mtp(8) };
+        let (mut engine, _) = engine(&Settings { speculation, ..settings(96, chunk) });
+        for depth in 0..=8 {
+            let depth = Depth::Fixed(depth);
+            let found = text(&mut engine, Request { depth, ..Request::greedy(prompt(19), 12) });
+            assert_eq!(found, expected, "{depth:?}, chunk {chunk}");
+        }
+    }
+}
+
+const KEYS: usize = 66_000;
+const HEADS: usize = 2;
+const LAYOUT: CacheLayout =
+    CacheLayout { blocks: 1040, kv_heads: 1, block: 64, head_dim: 16, coded: false };
+
+fn numbers(len: usize, mut state: u32) -> Vec<f32> {
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn buffer(device: &mut Wgpu, dtype: DType, len: usize) -> View {
+    let spec = BufferSpec { label: "operand", dtype, len, role: BufferRole::Scratch };
+    View::head(device.alloc(spec).expect("memory"), len)
+}
+
+fn floats(device: &mut Wgpu, values: &[f32]) -> View {
+    let view = buffer(device, DType::F32, values.len());
+    device.write(view, HostData::F32(values)).expect("written");
+    view
+}
+
+fn words(device: &mut Wgpu, values: &[u32]) -> View {
+    let view = buffer(device, DType::U32, values.len());
+    device.write(view, HostData::U32(values)).expect("written");
+    view
+}
+
+/// Attention of one head at a position, in f64.
+fn exact(q: &[f32], keys: &[f32], values: &[f32], position: usize, scale: f64) -> Vec<f32> {
+    let (dim, block) = (LAYOUT.head_dim, LAYOUT.block);
+    let key = |at: usize, i: usize| keys[(at / block * dim + i) * block + at % block];
+    let score = |at: usize| {
+        let sum: f64 = (0..dim).map(|i| f64::from(q[i]) * f64::from(key(at, i))).sum();
+        sum * scale
+    };
+    let scores: Vec<f64> = (0..=position).map(score).collect();
+    let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = scores.iter().map(|score| (score - most).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    let mixed = |i: usize| {
+        let parts = weights.iter().enumerate();
+        parts.map(|(at, weight)| weight * f64::from(values[at * dim + i])).sum::<f64>() / sum
+    };
+    (0..dim).map(|i| mixed(i) as f32).collect()
+}
+
+#[test]
+fn attention_over_66_000_keys_agrees_with_f64() {
+    let mut device = device();
+    let (dim, scale) = (LAYOUT.head_dim, 2.0_f32);
+    let positions = [7u32, 1023, 1024, 40_000, KEYS as u32 - 1];
+    let wide = HEADS * dim;
+    let q = numbers(positions.len() * wide, 1);
+    let (keys, values) = (numbers(LAYOUT.len(), 2), numbers(LAYOUT.len(), 3));
+    let blocks: Vec<u32> = (0..LAYOUT.blocks as u32).collect();
+    let op = Attention {
+        q: floats(&mut device, &q),
+        k_cache: floats(&mut device, &keys),
+        v_cache: floats(&mut device, &values),
+        layout: LAYOUT,
+        positions: words(&mut device, &positions),
+        span_of: words(&mut device, &[0; 5]),
+        tables: words(&mut device, &blocks),
+        table_width: LAYOUT.blocks,
+        heads: HEADS,
+        scale,
+        window: None,
+        out: floats(&mut device, &vec![f32::NAN; positions.len() * wide]),
+    };
+    device.attention(op).expect("attention");
+    submit_and_wait(&mut device).expect("attention");
+    let mut found = vec![0.0; op.out.len];
+    device.read(op.out, HostDataMut::F32(&mut found)).expect("read");
+    for (row, &position) in positions.iter().enumerate() {
+        for head in 0..HEADS {
+            let at = row * wide + head * dim;
+            let expected =
+                exact(&q[at..at + dim], &keys, &values, position as usize, f64::from(scale));
+            assert_close(&format!("position {position}"), &expected, &found[at..at + dim], 1e-4);
+        }
+    }
+}
+
+/// The recurrent state after a prompt was read in chunks of so many rows.
+fn state_after(chunk: usize) -> Vec<f32> {
+    let (mut engine, _) = engine(&settings(320, chunk));
+    engine.score(&prompt(300), &mut |_| {}).expect("scored");
+    let slots: Vec<View> = engine
+        .runner()
+        .states()
+        .buffers()
+        .filter(|buffer| buffer.kind == StateKind::Slot)
+        .map(|buffer| buffer.view)
+        .collect();
+    assert!(!slots.is_empty(), "a hybrid has recurrent state");
+    slots.into_iter().flat_map(|view| engine.runner().read(view).expect("read")).collect()
+}
+
+#[test]
+fn recurrent_state_is_finite_and_has_the_same_bits_over_many_chunks() {
+    let whole = state_after(300);
+    assert!(whole.iter().all(|x| x.is_finite()) && whole.iter().any(|&x| x != 0.0));
+    for chunk in [3, 16, 64] {
+        assert_same_bits(&format!("chunks of {chunk}"), &whole, &state_after(chunk));
+    }
+}
+
+#[test]
+fn chunks_of_a_prompt_overlap_two_at_a_time() {
+    let (mut engine, _) = engine(&settings(512, 16));
+    let mut most = 0;
+    let request = Request::greedy(prompt(400), 2);
+    let found = answers(&mut engine, vec![request], &mut |engine| {
+        most = most.max(engine.stats().in_flight);
+    });
+    assert!(!found[0].1.is_failure(), "{:?}", found[0].1);
+    assert_eq!(most, 2);
+}

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The device of Metal, Vulkan and DX12 on Mesa's software adapter: kernels against the reference, whole models, the
+# host's part, and the program with `--device wgpu`. No adapter is a failure. On Debian the adapter is installed when
+# root runs this. Then the types of what macOS builds, where its standard library can be had.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+driver() {
+    find /usr/share/vulkan/icd.d /usr/local/share/vulkan/icd.d -name 'lvp_icd*.json' 2>/dev/null | head -1
+}
+
+if [ -z "$(driver)" ]; then
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends mesa-vulkan-drivers libvulkan1 >/dev/null
+fi
+# No other driver, so that figures and failures are of this one.
+VK_ICD_FILENAMES=$(driver)
+[ -n "$VK_ICD_FILENAMES" ] || {
+    echo "tests/wgpu.sh: there is no software adapter: install mesa-vulkan-drivers" >&2
+    exit 1
+}
+export VK_ICD_FILENAMES VK_DRIVER_FILES=$VK_ICD_FILENAMES
+# Mesa's layer that sorts devices looks for a screen, and complains where there is none.
+export NODEVICE_SELECT=1
+
+# One invocation of cargo each for all of it, so that nothing is built twice.
+what=(--release --locked -p forerun-backend-wgpu -p forerun-devices -p forerun-doctor
+    --features forerun-backend-wgpu/device,forerun-devices/wgpu)
+cargo clippy "${what[@]}" --all-targets -- -D warnings
+cargo test "${what[@]}"
+cargo test --release --locked -p forerun-cli --features wgpu --test cli wgpu::
+
+tests/apple.sh || {
+    [ $? = 77 ] || exit 1
+    echo "tests/wgpu.sh: the types of the build for macOS were NOT checked" >&2
+}
