@@ -13,10 +13,10 @@ use crate::queue::Queue;
 use crate::weights::Weights;
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes, HostData,
-    HostDataMut, Op, PreparedProgram, Program, Ticket, View, WeightId, WeightInfo,
-    for_each_operation, op,
+    HostDataMut, Op, PreparedProgram, Program, Stashes, Ticket, View, WeightId, WeightInfo,
+    for_each_operation, op, stashes_on_the_host,
 };
-use forerun_base::Matrix;
+use forerun_base::{Bytes, Matrix};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -307,7 +307,7 @@ impl Backend for Wgpu {
         }
     }
 
-    forerun_backend::stashes_on_the_host! { stashes, Self::copied }
+    stashes_on_the_host! { stashes, Self::copied }
 
     for_each_operation! { applied }
 }

@@ -2,17 +2,17 @@
 //! nothing.
 //!
 //! What a step costs in dispatches, submissions and bytes follows from the program alone, so it can be known, and held
-//! to, on any
-//! machine and for models that no machine at hand can hold.
+//! to, on any machine and for models that no machine at hand can hold.
 
 use crate::layout::{Layout, PANEL};
 use crate::lowering::{Lowering, Shapes};
 use crate::ops::PARTITION;
 use forerun_backend::{
     Backend, BackendError, Budget, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes,
-    HostData, HostDataMut, Op, Program, Ticket, View, WeightId, WeightInfo, for_each_operation, op,
+    HostData, HostDataMut, Op, Program, Stashes, Ticket, View, WeightId, WeightInfo,
+    for_each_operation, op, read_views, stashes_on_the_host,
 };
-use forerun_base::{Format, Matrix};
+use forerun_base::{Bytes, Format, Matrix};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +77,7 @@ pub struct Planned {
     queued: bool,
     /// Bytes of work up to the last wait.
     waited: u64,
+    stashes: Stashes<Bytes>,
 }
 
 impl Planned {
@@ -193,6 +194,8 @@ impl Backend for Planned {
     fn run(&mut self, program: &Program) -> Result<(), BackendError> {
         self.count(program.ops())
     }
+
+    stashes_on_the_host! { stashes, read_views }
 
     for_each_operation! { counted }
 }

@@ -105,8 +105,8 @@ pub trait Backend: Catalog + Send {
     fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError>;
 
     /// Takes a weight matrix whose rows lie in several places. Defined as an `upload` of the whole. A device that packs
-    /// its weights asks for a few rows at a time, keeps no more than [`STAGING`] bytes of them, and releases what it has
-    /// packed; the conformance suite holds it to the definition.
+    /// its weights asks for a few rows at a time, keeps no more than [`STAGING`] bytes of them, and releases what it
+    /// has packed; the conformance suite holds it to the definition.
     fn upload_parts(&mut self, label: &str, parts: &MatrixParts) -> Result<WeightId, BackendError> {
         self.upload(label, parts.whole())
     }

@@ -1,6 +1,6 @@
 //! Words every crate shares: token and sequence ids, element types, and the
-//! one canonical layout of a weight matrix ([`Matrix`]) together with its plain decode. [`MatrixParts`] is a matrix whose
-//! rows lie in several places or are made when they are asked for.
+//! one canonical layout of a weight matrix ([`Matrix`]) together with its plain decode. [`MatrixParts`] is a matrix
+//! whose rows lie in several places or are made when they are asked for.
 //!
 //! This crate depends on nothing and knows no file format and no device. Files that somebody else put there are opened
 //! through [`open_regular`].

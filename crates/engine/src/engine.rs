@@ -108,8 +108,8 @@ impl<R: Runner> Engine<R> {
         self.pace = Pace::new(budget);
     }
 
-    /// From now on a script says how many drafts are taken, in place of the model: the text is not the model's any more. For
-    /// measurements alone.
+    /// From now on a script says how many drafts are taken, in place of the model: the text is not the model's any
+    /// more. For measurements alone.
     pub fn script_acceptance(&mut self, script: Option<ScriptedAcceptance>) {
         self.script = script;
     }

@@ -1,7 +1,7 @@
 //! Acceptance by a script, to measure rounds of models whose drafts mean nothing.
 //!
-//! A model of random weights accepts no draft, so what a round costs when some are taken could not be seen. A script says how
-//! many are: the text is then not the model's, which whoever shows a result has to say.
+//! A model of random weights accepts no draft, so what a round costs when some are taken could not be seen. A script
+//! says how many are: the text is then not the model's, which whoever shows a result has to say.
 
 use crate::{EngineError, Span};
 use forerun_base::LeaseId;

@@ -2,7 +2,8 @@
 //! size is at hand. What such a model says means nothing; how long it takes does.
 //!
 //! Every tensor is drawn by a counter keyed by seed and name, so any of its rows can be made alone and by any thread:
-//! into files ([`write_folder`]) or straight for a device ([`Synth`] is a [`TensorSource`](forerun_weights::TensorSource)).
+//! into files ([`write_folder`]) or straight for a device ([`Synth`] is a
+//! [`TensorSource`](forerun_weights::TensorSource)).
 #![forbid(unsafe_code)]
 
 mod config;

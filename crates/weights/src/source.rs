@@ -16,8 +16,8 @@ pub trait TensorSource: fmt::Debug + Send + Sync {
     /// Names, element types and shapes of all tensors.
     fn tensors(&self) -> Vec<(String, DType, Vec<usize>)>;
 
-    /// Some rows of a tensor as they would be stored; a row is its last axis. Threads ask for different rows at once, and the
-    /// same rows are always the same.
+    /// Some rows of a tensor as they would be stored; a row is its last axis. Threads ask for different rows at once,
+    /// and the same rows are always the same.
     fn rows(&self, name: &str, rows: Range<usize>) -> Vec<u8>;
 }
 

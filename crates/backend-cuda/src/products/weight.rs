@@ -90,8 +90,8 @@ impl DeviceWeight {
     }
 }
 
-/// Fills `out` with tiles, or rows of f32 where there is no layout. All cores share the work: a checkpoint has billions of
-/// numbers.
+/// Fills `out` with tiles, or rows of f32 where there is no layout. All cores share the work: a checkpoint has billions
+/// of numbers.
 fn stage(matrix: &MatrixParts, layout: Option<PackedLayout>, units: Range<usize>, out: &mut [u8]) {
     let each = units.len().div_ceil(threads_for(out.len())).max(1);
     let unit = out.len().checked_div(units.len()).unwrap_or(0);

@@ -21,6 +21,7 @@ var<immediate> p: Sizes;
 @group(0) @binding(7) var<storage, read_write> room: array<f32>;
 
 const WIDTH: u32 = 256u;
+const NO_TOKEN: u32 = 0xffffffffu;
 var<workgroup> pairs: array<vec2<u32>, 256>;
 var<workgroup> bad: atomic<u32>;
 
@@ -245,6 +246,7 @@ fn sample(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index)
   var largest = vec2(0u);
   for (var i = lane; i < p.candidates; i += WIDTH) {
     var x = room[at + i];
+    if (is_nan(x)) { x = bitcast<f32>(MINUS_INFINITY_BITS); }
     if (!greedy) {
       x = x / row.temperature;
       room[at + i] = x;
@@ -276,6 +278,9 @@ fn sample(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index)
     }
     best = largest_of(lane, best);
   }
-  // The token of the largest; 0 where there is none above minus infinity.
-  if (lane == 0u) { out[p.out + number] = select(0u, ~best.x, best.y > order_of(bitcast<f32>(MINUS_INFINITY_BITS))); }
+  // The token of the largest; none where no logit is above minus infinity.
+  if (lane == 0u) {
+    let any = largest.y > order_of(bitcast<f32>(MINUS_INFINITY_BITS));
+    out[p.out + number] = select(NO_TOKEN, ~best.x, any);
+  }
 }

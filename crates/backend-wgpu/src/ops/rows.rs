@@ -16,19 +16,24 @@ struct Moved {
     rows: usize,
     dim: usize,
     op: &'static str,
+    /// One past the largest word that moves as it is.
+    limit: Option<u32>,
 }
 
 fn move_rows(lowering: &mut Lowering<'_>, moved: Moved) -> Lowered {
-    let Moved { x, from, to, out, rows, dim, op } = moved;
+    let Moved { x, from, to, out, rows, dim, op, limit } = moved;
     let start = |view: Option<View>| view.map_or(0, |view| view.start);
     let site = site(op) as usize;
+    let (x_rows, out_rows) = (x.len / dim, out.len / dim);
+    let most = limit.unwrap_or(0) as usize;
     let sizes =
-        [x.start, start(from), start(to), out.start, rows, dim, x.len / dim, out.len / dim, site];
+        [x.start, start(from), start(to), out.start, rows, dim, x_rows, out_rows, site, most];
     lowering.calls.push(Call {
         kernel: &MOVE_ROWS,
         constants: vec![
             ("GATHER", u32::from(from.is_some())),
             ("SCATTER", u32::from(to.is_some())),
+            ("LIMITED", u32::from(limit.is_some())),
         ],
         operands: vec![bound(x), bound_or_absent(from), bound_or_absent(to), bound(out)],
         words: Words::of(&sizes),
@@ -41,19 +46,22 @@ fn move_rows(lowering: &mut Lowering<'_>, moved: Moved) -> Lowered {
 pub(super) fn gather_rows(lowering: &mut Lowering<'_>, op: GatherRows) -> Lowered {
     let GatherRows { x, rows, out, dim } = op;
     let (from, to, op) = (Some(rows), None, "gather_rows");
-    move_rows(lowering, Moved { x, from, to, out, rows: rows.len, dim, op })
+    move_rows(lowering, Moved { x, from, to, out, rows: rows.len, dim, op, limit: None })
 }
 
 pub(super) fn scatter_rows(lowering: &mut Lowering<'_>, op: ScatterRows) -> Lowered {
     let ScatterRows { x, rows, out, dim } = op;
     let (from, to, op) = (None, Some(rows), "scatter_rows");
-    move_rows(lowering, Moved { x, from, to, out, rows: rows.len, dim, op })
+    move_rows(lowering, Moved { x, from, to, out, rows: rows.len, dim, op, limit: None })
 }
 
 pub(super) fn scatter_words(lowering: &mut Lowering<'_>, op: ScatterWords) -> Lowered {
     let ScatterWords { words, from, to, out, limit } = op;
     let (rows, from, to) = (from.len, Some(from), Some(to));
-    move_rows(lowering, Moved { x: words, from, to, out, rows, dim: 1, op: "scatter_words" })
+    move_rows(
+        lowering,
+        Moved { x: words, from, to, out, rows, dim: 1, op: "scatter_words", limit: Some(limit) },
+    )
 }
 
 pub(super) fn rope_table(to: &mut Lowering<'_>, op: RopeTable) -> Lowered {

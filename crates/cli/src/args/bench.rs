@@ -144,8 +144,8 @@ pub(crate) struct BenchArgs {
     /// scripted_acceptance (the shares of --accept), arms, reading, cells (one
     /// per prompt, context and batch, with its arms and the token ids all of them gave), worst
     /// (the lowest median gain of each arm), measurements. With --roofline: version, model, device, kv, machine,
-    /// phases (prompt, decode, verify, batch, each with its operations), widths. With --long: version, model, device, kv,
-    /// machine, prompt_tokens, pieces, decode, memory.
+    /// phases (prompt, decode, verify, batch, each with its operations), widths. With --long: version, model, device,
+    /// kv, machine, prompt_tokens, pieces, decode, memory.
     #[arg(long)]
     pub(crate) json: bool,
 

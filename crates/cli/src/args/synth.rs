@@ -68,8 +68,9 @@ impl SynthShapeArgs {
 /// Write a model of random weights in the shape of a published one
 ///
 /// For measurements where no checkpoint of that size is at hand: what it says means nothing. The folder has a config,
-/// weights in several files and the tokenizer of the bundled model, and every command takes it. Any number is a function of
-/// the seed, the tensor's name and its place, so the same command writes the same bytes with any number of cores.
+/// weights in several files and the tokenizer of the bundled model, and every command takes it. Any number is a
+/// function of the seed, the tensor's name and its place, so the same command writes the same bytes with any number of
+/// cores.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SynthArgs {
@@ -94,8 +95,8 @@ pub(crate) struct SynthArgs {
 
     /// Print one JSON object and nothing else on stdout
     ///
-    /// Keys: like, dtype, random (always true), parameters, bytes, files, assumed (fields of the published shape that are
-    /// not certain), config.
+    /// Keys: like, dtype, random (always true), parameters, bytes, files, assumed (fields of the published shape that
+    /// are not certain), config.
     #[arg(long)]
     pub(crate) json: bool,
 }

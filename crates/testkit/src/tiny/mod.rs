@@ -206,8 +206,8 @@ impl Tiny {
         file::write_checkpoint(folder, &weights.into_tensors(), self.shards);
     }
 
-    /// Writes `config.json` and a weight file whose numbers are all zero and take no room, into an existing folder: a network of any
-    /// size, to count what it asks of a device. The file system must know files with holes.
+    /// Writes `config.json` and a weight file whose numbers are all zero and take no room, into an existing folder: a
+    /// network of any size, to count what it asks of a device. The file system must know files with holes.
     ///
     /// # Panics
     /// When a file cannot be written or the shape contradicts itself.

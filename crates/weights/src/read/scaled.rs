@@ -1,5 +1,5 @@
-//! Codes that are used where they lie, with scales that have to be brought to another form. That is done for the rows that a
-//! device asks for, so that no plane of scales of the whole is made.
+//! Codes that are used where they lie, with scales that have to be brought to another form. That is done for the rows
+//! that a device asks for, so that no plane of scales of the whole is made.
 
 use super::Target;
 use crate::{Tensor, WeightsError};
