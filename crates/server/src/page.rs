@@ -105,7 +105,9 @@ mod tests {
                     assert!(served.contains(&named.as_str()), "{} names {named}", file.path);
                 }
             }
-            for elsewhere in ["src=\"http", "href=\"http", "@import", "url("] {
+            // Scripts may speak of styles, and load none by that.
+            let loads = if file.kind.contains("javascript") { 2 } else { 4 };
+            for elsewhere in &["src=\"http", "href=\"http", "@import", "url("][..loads] {
                 assert!(!file.text.contains(elsewhere), "{} has {elsewhere}", file.path);
             }
         }

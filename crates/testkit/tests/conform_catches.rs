@@ -73,7 +73,8 @@ impl Kernels for FaultyKernels {
         if self.0 == Fault::LaterTokenWinsTies {
             memory.lend([op.out], |memory, [out]| {
                 let rows = memory.f32(op.logits).chunks_exact(op.vocabulary);
-                for (token, logits) in out.u32_mut(op.out).iter_mut().zip(rows) {
+                let sampled = out.u32_mut(op.out).iter_mut().zip(rows);
+                for (token, logits) in sampled.filter(|(token, _)| **token != Sample::NO_TOKEN) {
                     let equal = |other: &f32| *other == logits[*token as usize];
                     let last = logits.iter().rposition(equal).expect("a logit equals itself");
                     *token = last as u32;

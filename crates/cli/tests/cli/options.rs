@@ -404,6 +404,8 @@ fn every_command_that_runs_a_model_takes_the_device_by_name() {
         assert_eq!(output.status.code(), Some(2), "{command}");
         assert!(stderr(&output).contains("cuda:N"), "{command}: {}", stderr(&output));
     }
+    let limited = forerun(&["run", "A", "--device", "cpu", "--gpu-memory", "512"]);
+    assert!(stderr(&limited).contains("--gpu-memory"), "{}", stderr(&limited));
 }
 
 #[test]

@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn depth_is_none_where_no_depth_pays_and_never_one_that_is_slower_than_plain(
+    fn depth_is_the_best_where_one_pays_and_never_one_that_is_slower_than_plain(
         added in increments(), chances in chances(), pass in 0.0f32..0.3,
     ) {
         let (costs, acceptance) = (costs(curve(&added, 1.0), pass), known(&chances));
@@ -197,8 +197,13 @@ proptest! {
         let rate = |depth| search.round(&one, |_| depth, Outlook::Expected).0.rate();
         let pays = (1..=8).any(|depth| rate(depth) > TUNING.least_gain * rate(0));
         let chosen = depth(acceptance, &costs, 8);
-        prop_assert_eq!(chosen > 0, pays);
-        prop_assert!((1..=8).all(|other| chosen == 0 || rate(chosen) >= 0.9999 * rate(other)));
+        if pays {
+            prop_assert!(chosen > 0);
+            prop_assert!((1..=8).all(|other| rate(chosen) >= 0.9999 * rate(other)));
+        } else {
+            // What may pay, and is not expected to be slower, may be tried without credit.
+            prop_assert!(rate(chosen) >= 0.9999 * rate(0));
+        }
     }
 
     /// Whatever is accepted, no more is expected to be lost to exploration than its share of the rounds and what was

@@ -86,6 +86,7 @@ fn missing_keys_are_named() {
         "rope.freq_base_swa",
         "rope.scaling.factor",
         "rope.scaling.type",
+        "vocab_size",
     ];
     for (name, tiny) in shapes() {
         let file = file(&tiny);
@@ -130,7 +131,7 @@ fn unused(tiny: &Tiny, key: &str) -> bool {
     let (_, short) = key.split_once('.').expect("keys have a prefix");
     let all_sparse = tiny.family.is_sparse() && tiny.dense_layers.is_empty();
     match short {
-        "full_attention_interval" => true,
+        "full_attention_interval" | "vocab_size" => true,
         "rope.dimension_count_swa" | "attention.value_length_swa" => true,
         "rope.dimension_count" => tiny.family == Family::Gemma4,
         "feed_forward_length" => all_sparse,
