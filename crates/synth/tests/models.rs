@@ -11,7 +11,7 @@ use std::sync::Arc;
 const FORMS: [WeightForm; 3] = [WeightForm::Bf16, WeightForm::Fp8, WeightForm::FourBit];
 
 fn options(name: &str, form: WeightForm) -> SynthOptions {
-    let like = published(name).unwrap();
+    let like = published(name).expect("a published shape");
     // The most that its widths can be divided by.
     let narrow = match name {
         "qwen3.5-9b" => 16,
@@ -26,7 +26,7 @@ fn options(name: &str, form: WeightForm) -> SynthOptions {
 
 fn made(synth: Synth) -> Checkpoint {
     let config = synth.config.clone();
-    Checkpoint::made(Path::new("nowhere"), "synth", config, Arc::new(synth)).unwrap()
+    Checkpoint::made(Path::new("nowhere"), "synth", config, Arc::new(synth)).expect("a checkpoint")
 }
 
 #[test]
@@ -91,7 +91,8 @@ fn a_folder_holds_what_is_made_without_one() {
 
 /// KiB of the headers of all files.
 fn header(stored: &Checkpoint) -> u64 {
-    let data: u64 = stored.names().map(|name| stored.info(name).unwrap().bytes).sum();
+    let data: u64 =
+        stored.names().map(|name| stored.info(name).expect("a stored tensor").bytes).sum();
     stored.total_bytes() / 1024 - data / 1024
 }
 

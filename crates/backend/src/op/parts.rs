@@ -127,14 +127,12 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         }
         Op::GatherRows(op) => vec![shared(&mut op.x), by_row(&mut op.rows), by_row(&mut op.out)],
         Op::ScatterRows(op) => vec![by_row(&mut op.x), by_row(&mut op.rows), shared(&mut op.out)],
-        Op::ScatterWords(op) => {
-            let indices = [&mut op.from, &mut op.to].map(by_row);
-            [shared(&mut op.words)]
-                .into_iter()
-                .chain(indices)
-                .chain([shared(&mut op.out)])
-                .collect()
-        }
+        Op::ScatterWords(op) => vec![
+            shared(&mut op.words),
+            by_row(&mut op.from),
+            by_row(&mut op.to),
+            shared(&mut op.out),
+        ],
         Op::Sample(op) => choice(op).into(),
         Op::HeadSample(op) => {
             [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
