@@ -3,7 +3,7 @@
 //!
 //! Every tensor is drawn by a counter keyed by seed and name, so any of its rows can be made alone and by any thread:
 //! into files ([`write_folder`]) or straight for a device ([`Synth`] is a
-//! [`TensorSource`](forerun_weights::TensorSource)).
+//! [`TensorSource`]).
 #![forbid(unsafe_code)]
 
 mod config;
