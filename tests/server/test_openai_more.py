@@ -107,7 +107,6 @@ def test_a_response_keeps_a_schema(chatter, model):
 
 @pytest.mark.parametrize("fields, names", [
     ({"previous_response_id": "resp_1"}, "previous_response_id"),
-    ({"store": True}, "store"),
     ({"tools": [{"type": "computer_use_preview"}]}, "computer_use_preview"),
     ({"background": True}, "background"),
 ])
@@ -115,6 +114,12 @@ def test_what_a_response_cannot_do_is_refused_by_name(chatter, model, fields, na
     with pytest.raises(openai.BadRequestError) as refused:
         respond(chatter, model, **fields)
     assert names in str(refused.value)
+
+
+def test_nothing_is_stored_which_is_told(chatter, model):
+    raw = chatter.responses.with_raw_response.create(model=model, input="Hi", max_output_tokens=4, store=True)
+    assert raw.headers["x-forerun-notes"] == "ignored: store"
+    assert raw.parse().store is False
 
 
 def test_tools_of_another_server_are_ignored_and_told(chatter, model):
