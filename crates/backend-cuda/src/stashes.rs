@@ -19,7 +19,7 @@ struct Pinned {
 
 /// Where a stash is.
 #[derive(Debug)]
-enum Place {
+enum StashPlace {
     /// There when the mark is passed; none before it is submitted.
     Pinned(Pinned, Option<QueueMark>),
     Host(Bytes),
@@ -28,7 +28,7 @@ enum Place {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceStashes {
-    books: Stashes<Place>,
+    books: Stashes<StashPlace>,
     /// Made by the next submission.
     queued: Vec<StashId>,
     /// Pinned memory that no stash has.
@@ -76,7 +76,7 @@ impl DeviceStashes {
     ) -> Result<StashId, BackendError> {
         self.books.require_room(bytes)?;
         if bytes == 0 {
-            return self.books.insert(0, Place::Host(Vec::new().into()));
+            return self.books.insert(0, StashPlace::Host(Vec::new().into()));
         }
         let pinned = self.pin(queue, bytes)?;
         let copied = copy(queue, memory, views, pinned, Direction::ToHost);
@@ -84,13 +84,13 @@ impl DeviceStashes {
             self.spare.push(pinned);
             return Err(error);
         }
-        let stash = self.books.insert(bytes, Place::Pinned(pinned, None))?;
+        let stash = self.books.insert(bytes, StashPlace::Pinned(pinned, None))?;
         self.queued.push(stash);
         Ok(stash)
     }
 
     pub(crate) fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, BackendError> {
-        self.books.insert(bytes.len(), Place::Host(bytes))
+        self.books.insert(bytes.len(), StashPlace::Host(bytes))
     }
 
     /// Queues copying a stash to views of so many bytes.
@@ -102,8 +102,10 @@ impl DeviceStashes {
         bytes: usize,
     ) -> Result<(), BackendError> {
         match self.books.get_sized(stash, bytes)? {
-            Place::Pinned(pinned, _) => copy(queue, memory, views, *pinned, Direction::ToDevice),
-            Place::Host(bytes) => {
+            StashPlace::Pinned(pinned, _) => {
+                copy(queue, memory, views, *pinned, Direction::ToDevice)
+            }
+            StashPlace::Host(bytes) => {
                 let mut rest = &bytes[..];
                 for &view in views {
                     let (part, behind) = rest.split_at(view.len * memory.dtype(view).size());
@@ -120,7 +122,7 @@ impl DeviceStashes {
     pub(crate) fn submitted(&mut self, mark: QueueMark) {
         for stash in self.queued.drain(..) {
             // What was released since has no place.
-            if let Some(Place::Pinned(_, made)) = self.books.get_mut(stash) {
+            if let Some(StashPlace::Pinned(_, made)) = self.books.get_mut(stash) {
                 *made = Some(mark);
             }
         }
@@ -128,12 +130,12 @@ impl DeviceStashes {
 
     pub(crate) fn read(&self, queue: &mut Queue, stash: StashId) -> Result<Bytes, BackendError> {
         match self.books.get("read_stash", stash)? {
-            Place::Host(bytes) => Ok(bytes.clone()),
-            Place::Pinned(_, None) => Err(BackendError::Protocol(format!(
+            StashPlace::Host(bytes) => Ok(bytes.clone()),
+            StashPlace::Pinned(_, None) => Err(BackendError::Protocol(format!(
                 "read of stash {}, which was not submitted",
                 stash.0
             ))),
-            Place::Pinned(pinned, Some(mark)) => {
+            StashPlace::Pinned(pinned, Some(mark)) => {
                 let mut bytes = vec![0; pinned.bytes];
                 queue.driver_mut().reach(*mark)?;
                 // SAFETY: the memory came from `alloc_host` with this size; the copy that fills it ended before the
@@ -145,7 +147,7 @@ impl DeviceStashes {
     }
 
     pub(crate) fn release(&mut self, stash: StashId) -> Result<(), BackendError> {
-        if let Place::Pinned(pinned, _) = self.books.remove(stash)? {
+        if let StashPlace::Pinned(pinned, _) = self.books.remove(stash)? {
             self.spare.push(pinned);
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Which adapters there are, and finding the one to open.
 
-use crate::choice::{AdapterChoice, Api, Pick};
+use crate::choice::{AdapterChoice, AdapterSelector, Api};
 
 /// What an adapter is, as far as choosing one goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,23 +33,23 @@ pub fn adapters(api: Api) -> Vec<FoundAdapter> {
 pub(crate) fn find(choice: AdapterChoice) -> Result<wgpu::Adapter, String> {
     let mut all = enumerate(choice.api);
     let known: Vec<FoundAdapter> = all.iter().map(found).collect();
-    match position(choice.pick, &known) {
+    match position(choice.selector, &known) {
         Some(at) => Ok(all.swap_remove(at)),
         None => Err(why_none(choice, &known)),
     }
 }
 
-/// The number of what is picked.
-fn position(pick: Pick, all: &[FoundAdapter]) -> Option<usize> {
+/// The number of what is selected.
+fn position(selector: AdapterSelector, all: &[FoundAdapter]) -> Option<usize> {
     let first = |kind| all.iter().position(|adapter| adapter.kind == kind);
-    match pick {
-        Pick::Number(number) => (number < all.len()).then_some(number),
-        Pick::Software => first(AdapterKind::Software),
-        Pick::Best => first(AdapterKind::Fast).or_else(|| first(AdapterKind::Other)),
+    match selector {
+        AdapterSelector::Number(number) => (number < all.len()).then_some(number),
+        AdapterSelector::Software => first(AdapterKind::Software),
+        AdapterSelector::Best => first(AdapterKind::Fast).or_else(|| first(AdapterKind::Other)),
     }
 }
 
-/// Why nothing is picked.
+/// Why nothing is selected.
 fn why_none(choice: AdapterChoice, all: &[FoundAdapter]) -> String {
     let api = choice.api;
     if all.is_empty() {
@@ -59,9 +59,13 @@ fn why_none(choice: AdapterChoice, all: &[FoundAdapter]) -> String {
     }
     let names = all.iter().enumerate().map(|(i, a)| format!("{api}:{i} is {}", a.description));
     let names = names.collect::<Vec<_>>().join(", ");
-    match choice.pick {
-        Pick::Best => format!("there is no GPU: {names}, which is used only where it is named"),
-        Pick::Number(_) | Pick::Software => format!("there is no such adapter: {names}"),
+    match choice.selector {
+        AdapterSelector::Best => {
+            format!("there is no GPU: {names}, which is used only where it is named")
+        }
+        AdapterSelector::Number(_) | AdapterSelector::Software => {
+            format!("there is no such adapter: {names}")
+        }
     }
 }
 
@@ -129,15 +133,15 @@ mod tests {
             (&[Software], None),
             (&[], None),
         ] {
-            assert_eq!(position(Pick::Best, &of(kinds)), best, "{kinds:?}");
+            assert_eq!(position(AdapterSelector::Best, &of(kinds)), best, "{kinds:?}");
         }
-        assert_eq!(position(Pick::Software, &of(&[Fast, Software])), Some(1));
-        assert_eq!(position(Pick::Number(1), &of(&[Fast, Software])), Some(1));
-        assert_eq!(position(Pick::Number(2), &of(&[Fast, Software])), None);
+        assert_eq!(position(AdapterSelector::Software, &of(&[Fast, Software])), Some(1));
+        assert_eq!(position(AdapterSelector::Number(1), &of(&[Fast, Software])), Some(1));
+        assert_eq!(position(AdapterSelector::Number(2), &of(&[Fast, Software])), None);
     }
 
     #[test]
-    fn where_nothing_is_picked_what_there_is_gets_named() {
+    fn where_nothing_is_selected_what_there_is_gets_named() {
         let choice = |text: &str| text.parse::<AdapterChoice>().expect("a choice");
         let none = why_none(choice("vulkan"), &[]);
         assert_eq!(none, "there is no adapter: no driver for vulkan was found");

@@ -2,13 +2,13 @@
 
 use crate::device::{Device, Launches};
 use crate::kernels::EMBED;
-use crate::launch::{Call, Launch, Operand, Words, folded};
-use crate::layout::Layout;
-use crate::lowering::{Lowering, SCRATCH, Shapes};
+use crate::launch::{BoundOperand, Call, Launch, Words, folded};
+use crate::layout::WeightLayout;
+use crate::lowering::{LayoutLookup, Lowering, SCRATCH};
 use forerun_backend::{BackendError, Cost, Op, WeightId};
 
-impl Shapes for Device {
-    fn layout(&self, id: WeightId) -> &Layout {
+impl LayoutLookup for Device {
+    fn layout(&self, id: WeightId) -> &WeightLayout {
         &self.weights.get(id).layout
     }
 }
@@ -32,13 +32,15 @@ impl Device {
         Ok(launches)
     }
 
-    fn operand(&mut self, operand: Operand) -> Result<Option<wgpu::Buffer>, BackendError> {
+    fn operand(&mut self, operand: BoundOperand) -> Result<Option<wgpu::Buffer>, BackendError> {
         Ok(match operand {
-            Operand::Absent => None,
-            Operand::Buffer(id) => Some(self.memory.by_id(id).clone()),
-            Operand::Piece(id, number) => Some(self.weights.get(id).buffers[number].clone()),
-            Operand::Plain(id) => Some(self.plain(id)?),
-            Operand::Scratch(number) => self.scratch[number].clone(),
+            BoundOperand::Absent => None,
+            BoundOperand::Buffer(id) => Some(self.memory.by_id(id).clone()),
+            BoundOperand::WeightPiece(id, number) => {
+                Some(self.weights.get(id).buffers[number].clone())
+            }
+            BoundOperand::Plain(id) => Some(self.plain(id)?),
+            BoundOperand::Scratch(number) => self.scratch[number].clone(),
         })
     }
 

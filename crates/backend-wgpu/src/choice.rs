@@ -36,7 +36,7 @@ impl fmt::Display for Api {
 
 /// One of the adapters of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pick {
+pub enum AdapterSelector {
     /// The first discrete or Apple GPU, else the first that is no software.
     #[default]
     Best,
@@ -52,36 +52,36 @@ pub struct AdapterChoice {
     /// The interface.
     pub api: Api,
     /// Which of its adapters.
-    pub pick: Pick,
+    pub selector: AdapterSelector,
 }
 
 impl FromStr for AdapterChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (api, pick) =
-            text.split_once(':').map_or((text, None), |(api, pick)| (api, Some(pick)));
+        let (api, selector) =
+            text.split_once(':').map_or((text, None), |(api, selector)| (api, Some(selector)));
         let wrong =
             || "expected wgpu, vulkan, metal or dx12, and perhaps :N or :software".to_owned();
         let api = Api::ALL.into_iter().find(|known| known.to_string() == api).ok_or_else(wrong)?;
-        let pick = match pick {
-            None => Pick::Best,
-            Some("software") => Pick::Software,
+        let selector = match selector {
+            None => AdapterSelector::Best,
+            Some("software") => AdapterSelector::Software,
             Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Pick::Number(number.parse().map_err(|_| wrong())?)
+                AdapterSelector::Number(number.parse().map_err(|_| wrong())?)
             }
             Some(_) => return Err(wrong()),
         };
-        Ok(Self { api, pick })
+        Ok(Self { api, selector })
     }
 }
 
 impl fmt::Display for AdapterChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pick {
-            Pick::Best => write!(f, "{}", self.api),
-            Pick::Number(number) => write!(f, "{}:{number}", self.api),
-            Pick::Software => write!(f, "{}:software", self.api),
+        match self.selector {
+            AdapterSelector::Best => write!(f, "{}", self.api),
+            AdapterSelector::Number(number) => write!(f, "{}:{number}", self.api),
+            AdapterSelector::Software => write!(f, "{}:software", self.api),
         }
     }
 }
@@ -92,14 +92,14 @@ mod tests {
 
     #[test]
     fn a_choice_is_written_as_it_is_read() {
-        for (text, api, pick) in [
-            ("wgpu", Api::Any, Pick::Best),
-            ("metal", Api::Metal, Pick::Best),
-            ("dx12:0", Api::Dx12, Pick::Number(0)),
-            ("vulkan:12", Api::Vulkan, Pick::Number(12)),
-            ("wgpu:software", Api::Any, Pick::Software),
+        for (text, api, selector) in [
+            ("wgpu", Api::Any, AdapterSelector::Best),
+            ("metal", Api::Metal, AdapterSelector::Best),
+            ("dx12:0", Api::Dx12, AdapterSelector::Number(0)),
+            ("vulkan:12", Api::Vulkan, AdapterSelector::Number(12)),
+            ("wgpu:software", Api::Any, AdapterSelector::Software),
         ] {
-            let choice = AdapterChoice { api, pick };
+            let choice = AdapterChoice { api, selector };
             assert_eq!(text.parse(), Ok(choice));
             assert_eq!(choice.to_string(), text);
         }

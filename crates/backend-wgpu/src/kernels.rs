@@ -66,7 +66,7 @@ kernels! {
     PRODUCT_FOUR: "product_four", "product", 1,
         ["prelude", "reduce", "weight", "product", "rows_four", "weight_words", "product_part",
          "product_named", "product_alone"];
-    PRODUCT_OF_PICKS: "product_of_picks", "product_of_picks", 1,
+    PRODUCT_OF_CHOICES: "product_of_choices", "product_of_choices", 1,
         ["prelude", "reduce", "weight", "product", "rows_one", "weight_words", "product_part",
          "product_named", "product_alone"];
     GATED_ONE: "gated_one", "gated", 2,

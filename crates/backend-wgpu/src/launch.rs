@@ -6,12 +6,12 @@ use forerun_backend::{BufferId, Cost, WeightId};
 
 /// What a binding of a call stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operand {
+pub(crate) enum BoundOperand {
     /// Nothing: the kernel does not touch it.
     Absent,
     Buffer(BufferId),
     /// A piece of a weight, by its number.
-    Piece(WeightId, usize),
+    WeightPiece(WeightId, usize),
     /// A weight's numbers in f32.
     Plain(WeightId),
     /// Scratch memory, by its number.
@@ -24,7 +24,7 @@ pub(crate) struct Call {
     pub(crate) kernel: &'static Kernel,
     pub(crate) constants: Vec<Constant>,
     /// In the order of the kernel's bindings, after the first, which is the word for bad indices.
-    pub(crate) operands: Vec<Operand>,
+    pub(crate) operands: Vec<BoundOperand>,
     /// Sizes and offsets; `None` where 32 bits do not hold one.
     pub(crate) words: Option<Words>,
     pub(crate) grid: [usize; 3],

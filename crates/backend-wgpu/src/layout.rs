@@ -15,7 +15,7 @@ const UNIT: usize = 32;
 
 /// Some channels of a weight, in a buffer that can be bound.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct WeightPiece {
     pub(crate) first: usize,
     pub(crate) channels: usize,
     /// Where the planes of scales and of offsets begin, in words.
@@ -27,16 +27,16 @@ pub(crate) struct Piece {
 
 /// See the module's text.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct WeightLayout {
     pub(crate) info: WeightInfo,
     pub(crate) constants: Vec<Constant>,
     /// Words of a channel in the plane of codes, and in that of scales.
     pub(crate) code_words: usize,
     pub(crate) scale_words: usize,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<WeightPiece>,
 }
 
-impl Layout {
+impl WeightLayout {
     /// The layout of a weight where a binding has at most `most` bytes.
     pub(crate) fn of(info: WeightInfo, most: u64) -> Self {
         let WeightInfo { rows, cols, format, .. } = info;
@@ -53,14 +53,14 @@ impl Layout {
             let height = channels.div_ceil(PANEL);
             let scales_at = height * PANEL * code_words;
             let offsets_at = scales_at + height * PANEL * scale_words;
-            Piece { first, channels, scales_at, offsets_at, words: height * panel_words }
+            WeightPiece { first, channels, scales_at, offsets_at, words: height * panel_words }
         };
         let pieces = (0..rows).step_by(panels.saturating_mul(PANEL)).map(piece).collect();
         Self { info, constants, code_words, scale_words, pieces }
     }
 
     /// What a kernel is told of a piece's planes.
-    pub(crate) fn planes(&self, piece: &Piece) -> [usize; 4] {
+    pub(crate) fn planes(&self, piece: &WeightPiece) -> [usize; 4] {
         [self.code_words, self.scale_words, piece.scales_at, piece.offsets_at]
     }
 }

@@ -37,7 +37,7 @@ mod queue;
 #[cfg(any(feature = "device", target_os = "macos"))]
 mod weights;
 
-pub use choice::{AdapterChoice, Api, Pick};
+pub use choice::{AdapterChoice, AdapterSelector, Api};
 
 #[cfg(any(feature = "device", target_os = "macos"))]
 pub use adapter::{AdapterKind, FoundAdapter, adapters};

@@ -1,8 +1,8 @@
 //! Operations as calls of kernels. Nothing here needs a device: what a program costs in dispatches can be known without
 //! one.
 
-use crate::launch::{Call, Operand};
-use crate::layout::Layout;
+use crate::launch::{BoundOperand, Call};
+use crate::layout::WeightLayout;
 use crate::ops;
 use forerun_backend::{BackendError, Budget, Catalog, Cost, Op, View, WeightId, WeightInfo};
 use forerun_base::DType;
@@ -11,14 +11,14 @@ use forerun_base::DType;
 pub(crate) const SCRATCH: usize = 4;
 
 /// What a device knows, and how weights lie in it.
-pub(crate) trait Shapes: Catalog {
+pub(crate) trait LayoutLookup: Catalog {
     /// The layout of a weight that exists.
-    fn layout(&self, id: WeightId) -> &Layout;
+    fn layout(&self, id: WeightId) -> &WeightLayout;
 }
 
 /// Calls of the operations that are being lowered.
 pub(crate) struct Lowering<'a> {
-    shapes: &'a dyn Shapes,
+    shapes: &'a dyn LayoutLookup,
     /// What one dispatch may do, by estimate.
     most: Budget,
     pub(crate) calls: Vec<Call>,
@@ -35,7 +35,7 @@ pub(crate) struct Share {
 }
 
 impl<'a> Lowering<'a> {
-    pub(crate) fn new(shapes: &'a dyn Shapes, most: Budget) -> Self {
+    pub(crate) fn new(shapes: &'a dyn LayoutLookup, most: Budget) -> Self {
         Self { shapes, most, calls: Vec::new(), scratch: [0; SCRATCH] }
     }
 
@@ -52,7 +52,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    pub(crate) fn layout(&self, id: WeightId) -> &'a Layout {
+    pub(crate) fn layout(&self, id: WeightId) -> &'a WeightLayout {
         self.shapes.layout(id)
     }
 
@@ -77,9 +77,9 @@ impl<'a> Lowering<'a> {
     }
 
     /// Scratch memory of at least so many bytes.
-    pub(crate) fn scratch(&mut self, number: usize, bytes: usize) -> Operand {
+    pub(crate) fn scratch(&mut self, number: usize, bytes: usize) -> BoundOperand {
         self.scratch[number] = self.scratch[number].max(bytes);
-        Operand::Scratch(number)
+        BoundOperand::Scratch(number)
     }
 
     /// Shares of `count` units, whole `grain`s, each of which is within what a dispatch may do; a grain is never cut.
@@ -106,18 +106,18 @@ pub(crate) fn portion(work: Cost, part: usize, whole: usize) -> Cost {
 }
 
 /// Where a view lies; nothing where it is empty, since it may name any buffer.
-pub(crate) fn bound(view: View) -> Operand {
-    if view.len > 0 { Operand::Buffer(view.buffer) } else { Operand::Absent }
+pub(crate) fn bound(view: View) -> BoundOperand {
+    if view.len > 0 { BoundOperand::Buffer(view.buffer) } else { BoundOperand::Absent }
 }
 
 /// As [`bound`], of a view that may be missing.
-pub(crate) fn bound_or_absent(view: Option<View>) -> Operand {
-    view.map_or(Operand::Absent, bound)
+pub(crate) fn bound_or_absent(view: Option<View>) -> BoundOperand {
+    view.map_or(BoundOperand::Absent, bound)
 }
 
 /// A weight's numbers in f32, if there is one.
-pub(crate) fn plain(id: Option<WeightId>) -> Operand {
-    id.map_or(Operand::Absent, Operand::Plain)
+pub(crate) fn plain(id: Option<WeightId>) -> BoundOperand {
+    id.map_or(BoundOperand::Absent, BoundOperand::Plain)
 }
 
 #[cfg(test)]
@@ -137,8 +137,8 @@ mod tests {
         }
     }
 
-    impl Shapes for Nothing {
-        fn layout(&self, _: WeightId) -> &Layout {
+    impl LayoutLookup for Nothing {
+        fn layout(&self, _: WeightId) -> &WeightLayout {
             panic!("there is no weight")
         }
     }

@@ -4,8 +4,8 @@
 //! What a step costs in dispatches, submissions and bytes follows from the program alone, so it can be known, and held
 //! to, on any machine and for models that no machine at hand can hold.
 
-use crate::layout::{Layout, PANEL};
-use crate::lowering::{Lowering, Shapes};
+use crate::layout::{PANEL, WeightLayout};
+use crate::lowering::{LayoutLookup, Lowering};
 use crate::ops::PARTITION;
 use forerun_backend::{
     Backend, BackendError, Budget, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes,
@@ -72,7 +72,7 @@ pub struct Planned {
     limits: PlannedLimits,
     counts: PlannedCounts,
     buffers: Vec<BufferInfo>,
-    layouts: Vec<Layout>,
+    layouts: Vec<WeightLayout>,
     last: u64,
     queued: bool,
     /// Bytes of work up to the last wait.
@@ -122,8 +122,8 @@ impl Catalog for Planned {
     }
 }
 
-impl Shapes for Planned {
-    fn layout(&self, id: WeightId) -> &Layout {
+impl LayoutLookup for Planned {
+    fn layout(&self, id: WeightId) -> &WeightLayout {
         &self.layouts[id.0 as usize]
     }
 }
@@ -159,7 +159,7 @@ impl Backend for Planned {
             let row = format.row_bytes(cols) + (1 + offsets) * format.row_scale_bytes(cols);
             WeightInfo { format, bytes: rows * row, ..info }
         });
-        self.layouts.push(Layout::of(info, self.limits.binding));
+        self.layouts.push(WeightLayout::of(info, self.limits.binding));
         Ok(WeightId(self.layouts.len() as u32 - 1))
     }
 

@@ -14,7 +14,7 @@ const FAULT_BYTES: u64 = 16;
 const COPIED: u64 = 32 << 20;
 
 /// Something to do, in the order in which it was asked for.
-enum Command {
+enum QueuedWork {
     Launch(Launch),
     Copy { from: wgpu::Buffer, to: wgpu::Buffer, at: u64 },
 }
@@ -54,7 +54,7 @@ pub(crate) struct Queue {
     queue: wgpu::Queue,
     pub(crate) fault: wgpu::Buffer,
     mark: Mark,
-    commands: Vec<Command>,
+    commands: Vec<QueuedWork>,
     /// Bytes from the host since the last submission.
     copied: u64,
     /// Bytes that buffers and weights may take, and those that they have taken.
@@ -185,7 +185,7 @@ impl Queue {
 
     pub(crate) fn push(&mut self, launch: Launch) {
         self.began.get_or_insert_with(Instant::now);
-        self.commands.push(Command::Launch(launch));
+        self.commands.push(QueuedWork::Launch(launch));
     }
 
     /// Bytes into a buffer; place and length are multiples of four. Many of them are handed over on the way, so that
@@ -202,7 +202,7 @@ impl Queue {
         } else {
             // What is queued comes first, so these bytes wait their turn in a buffer of their own.
             let from = self.staged(bytes)?;
-            self.commands.push(Command::Copy { from, to: to.clone(), at });
+            self.commands.push(QueuedWork::Copy { from, to: to.clone(), at });
         }
         self.copied += bytes.len() as u64;
         if self.copied < COPIED {
@@ -240,15 +240,15 @@ impl Queue {
         let mut commands = self.commands.drain(..).peekable();
         let mut passes = 0;
         loop {
-            while let Some(Command::Copy { from, to, at }) =
-                commands.next_if(|c| matches!(c, Command::Copy { .. }))
+            while let Some(QueuedWork::Copy { from, to, at }) =
+                commands.next_if(|c| matches!(c, QueuedWork::Copy { .. }))
             {
                 encoder.copy_buffer_to_buffer(&from, 0, &to, at, from.size());
             }
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             passes += 1;
-            while let Some(Command::Launch(launch)) =
-                commands.next_if(|c| matches!(c, Command::Launch(_)))
+            while let Some(QueuedWork::Launch(launch)) =
+                commands.next_if(|c| matches!(c, QueuedWork::Launch(_)))
             {
                 pass.set_pipeline(&launch.pipeline);
                 pass.set_bind_group(0, &launch.group, &[]);

@@ -1,6 +1,6 @@
 //! Weights in panels of 16 channels: see `kernels/weight.wgsl`.
 
-use crate::layout::{Layout, PANEL, Piece};
+use crate::layout::{PANEL, WeightLayout, WeightPiece};
 use crate::queue::Queue;
 use forerun_backend::{BackendError, WeightId, WeightInfo};
 use forerun_base::{Format, Matrix, SUPERBLOCK, ScaleKind};
@@ -11,7 +11,7 @@ const WORDS: usize = 4 << 20;
 /// One weight.
 #[derive(Debug)]
 pub(crate) struct Weight {
-    pub(crate) layout: Layout,
+    pub(crate) layout: WeightLayout,
     /// In the order of the layout's pieces.
     pub(crate) buffers: Vec<wgpu::Buffer>,
     /// The same numbers in f32, row by row, where an operation has asked for them.
@@ -46,7 +46,7 @@ impl Weights {
     ) -> Result<WeightId, BackendError> {
         let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());
         let info = WeightInfo { rows, cols, format, bytes: matrix.bytes() };
-        let layout = Layout::of(info, queue.device.limits().max_storage_buffer_binding_size);
+        let layout = WeightLayout::of(info, queue.device.limits().max_storage_buffer_binding_size);
         let mut buffers = Vec::with_capacity(layout.pieces.len());
         for piece in &layout.pieces {
             let buffer = queue.storage(label, 4 * piece.words as u64)?;
@@ -62,7 +62,7 @@ impl Weights {
 fn pack_piece(
     queue: &mut Queue,
     matrix: &Matrix,
-    (weight, piece): (&Layout, &Piece),
+    (weight, piece): (&WeightLayout, &WeightPiece),
     buffer: &wgpu::Buffer,
 ) -> Result<(), BackendError> {
     let format = matrix.format();

@@ -6,16 +6,17 @@ use forerun_backend::conform::{
     check_refusals, check_uploads,
 };
 use forerun_backend_cpu::plain;
-use forerun_backend_wgpu::{AdapterChoice, Api, Pick, Wgpu};
+use forerun_backend_wgpu::{AdapterChoice, AdapterSelector, Api, Wgpu};
 
 /// Cases of a device: nothing is given back before it is.
 const TOGETHER: usize = 64;
 
 fn device() -> Wgpu {
     let number = std::env::var("FORERUN_WGPU_ADAPTER").ok();
-    let pick =
-        number.map_or(Pick::Software, |number| Pick::Number(number.parse().expect("a number")));
-    Wgpu::open(AdapterChoice { api: Api::Any, pick }).expect("an adapter")
+    let selector = number.map_or(AdapterSelector::Software, |number| {
+        AdapterSelector::Number(number.parse().expect("a number"))
+    });
+    Wgpu::open(AdapterChoice { api: Api::Any, selector }).expect("an adapter")
 }
 
 fn assert_passed(report: &ConformReport) {

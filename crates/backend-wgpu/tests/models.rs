@@ -1,6 +1,6 @@
 //! Whole models on an adapter: reference logits and text, and the same bits however a text is cut, drafted or batched.
 
-use forerun_backend_wgpu::{AdapterChoice, Api, Pick, Wgpu};
+use forerun_backend_wgpu::{AdapterChoice, AdapterSelector, Api, Wgpu};
 use forerun_base::{DType, Token};
 use forerun_engine::{Depth, Engine, Event, ModelRunner, Request, Sampling, Settings, Speculation};
 use forerun_model::{Blueprint, Model};
@@ -13,9 +13,10 @@ const CUBE: [&str; 3] = ["qwen3_5", "mlx_qwen3_5_moe_4bit", "gemma4_e"];
 
 fn device() -> Wgpu {
     let number = std::env::var("FORERUN_WGPU_ADAPTER").ok();
-    let pick =
-        number.map_or(Pick::Software, |number| Pick::Number(number.parse().expect("a number")));
-    Wgpu::open(AdapterChoice { api: Api::Any, pick }).expect("an adapter")
+    let selector = number.map_or(AdapterSelector::Software, |number| {
+        AdapterSelector::Number(number.parse().expect("a number"))
+    });
+    Wgpu::open(AdapterChoice { api: Api::Any, selector }).expect("an adapter")
 }
 
 fn settings(prefill_chunk: usize, kv: DType) -> Settings {

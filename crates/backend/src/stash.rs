@@ -10,14 +10,14 @@ pub struct StashId(pub u64);
 /// The books of a device's stashes: their numbers, their sizes, and the limit. `T` is where the bytes are.
 #[derive(Debug)]
 pub struct Stashes<T> {
-    kept: HashMap<StashId, Kept<T>>,
+    kept: HashMap<StashId, KeptStash<T>>,
     made: u64,
     bytes: u64,
     limit: u64,
 }
 
 #[derive(Debug)]
-struct Kept<T> {
+struct KeptStash<T> {
     bytes: usize,
     place: T,
 }
@@ -54,7 +54,7 @@ impl<T> Stashes<T> {
         self.made += 1;
         self.bytes += bytes as u64;
         let id = StashId(self.made);
-        self.kept.insert(id, Kept { bytes, place });
+        self.kept.insert(id, KeptStash { bytes, place });
         Ok(id)
     }
 
@@ -82,7 +82,7 @@ impl<T> Stashes<T> {
     /// Forgets a stash; where it was.
     pub fn remove(&mut self, stash: StashId) -> Result<T, BackendError> {
         let op = "release_stash";
-        let Kept { bytes, place } =
+        let KeptStash { bytes, place } =
             self.kept.remove(&stash).ok_or(BackendError::NoStash { op, stash })?;
         self.bytes -= bytes as u64;
         Ok(place)

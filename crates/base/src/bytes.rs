@@ -12,15 +12,15 @@ pub trait BytesOwner: AsRef<[u8]> + Send + Sync {
 }
 
 /// An owner that keeps its memory until it is dropped.
-struct Kept<T>(T);
+struct KeptBytes<T>(T);
 
-impl<T: AsRef<[u8]>> AsRef<[u8]> for Kept<T> {
+impl<T: AsRef<[u8]>> AsRef<[u8]> for KeptBytes<T> {
     fn as_ref(&self) -> &[u8] {
         self.0.as_ref()
     }
 }
 
-impl<T: AsRef<[u8]> + Send + Sync> BytesOwner for Kept<T> {}
+impl<T: AsRef<[u8]> + Send + Sync> BytesOwner for KeptBytes<T> {}
 
 /// Shared bytes. Cloning and slicing copy nothing; the owner lives as long as any window.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub struct Bytes {
 impl Bytes {
     /// Wraps something that keeps its bytes (a `Vec<u8>`) as a whole.
     pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        Self::owned_by(Kept(owner))
+        Self::owned_by(KeptBytes(owner))
     }
 
     /// Wraps an owner that may give memory back (a mapped file) as a whole.

@@ -1,6 +1,6 @@
 //! What is compared: a source of drafts and how many of them a round holds.
 
-use forerun_engine::{Depth, Mode, Speculation};
+use forerun_engine::{Depth, Speculation, SpeculationMode};
 use std::fmt;
 use std::str::FromStr;
 
@@ -67,7 +67,7 @@ impl ArmDrafters {
 
     pub(crate) fn speculation(self, max_drafts: usize) -> Speculation {
         let (mtp, text) = (self != Self::Text, self != Self::Mtp);
-        Speculation { mode: Mode::Verified, max_drafts, mtp, text, ..Speculation::OFF }
+        Speculation { mode: SpeculationMode::Verified, max_drafts, mtp, text, ..Speculation::OFF }
     }
 }
 

@@ -28,10 +28,10 @@ struct Chart {
     unit: String,
     /// A value to compare with, drawn as a line.
     reference: Option<f64>,
-    groups: Vec<Group>,
+    groups: Vec<BarGroup>,
 }
 
-struct Group {
+struct BarGroup {
     name: String,
     bars: Vec<ChartBar>,
 }
@@ -67,7 +67,7 @@ fn own(report: &Value, groups: &Value) -> Result<Chart, String> {
     };
     let group = |group: &Value| {
         let bars = list(&group["bars"], "bars")?.iter().map(bar).collect::<Result<_, String>>()?;
-        Ok(Group { name: text(group, "name")?, bars })
+        Ok(BarGroup { name: text(group, "name")?, bars })
     };
     Ok(Chart {
         title: text(report, "title")?,
@@ -89,7 +89,7 @@ fn measured(report: &Value, cells: &Value) -> Result<Chart, String> {
         let bars = list(&cell["arms"], "arms")?.iter().map(bar).collect::<Result<_, String>>()?;
         let (prompt, context) = (text(cell, "prompt")?, number(cell, "context")?);
         let name = format!("{prompt}, context {context}, batch {}", number(cell, "batch")?);
-        Ok(Group { name, bars })
+        Ok(BarGroup { name, bars })
     };
     // Reports of older versions do not say; they were all measured.
     let scripted = report["acceptance"] == SCRIPTED;

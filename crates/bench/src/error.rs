@@ -52,7 +52,7 @@ pub enum BenchError {
     NotTheCpu,
     /// All leases are taken.
     #[error("the engine has no room for {positions} positions")]
-    NoRoom { positions: usize },
+    DoesNotFit { positions: usize },
     /// Speed is worth nothing while answers differ.
     #[error(
         "arm {arm} gave other tokens than {reference} for the prompt `{prompt}` (context {context}, batch {batch}, \

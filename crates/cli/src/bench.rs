@@ -3,7 +3,7 @@
 
 use crate::args::BenchArgs;
 use crate::exit::Outcome;
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::{bundled, generation, ids, synth, terminal};
 use anyhow::{Context, anyhow, bail};
 use forerun::PromptKind;
@@ -30,10 +30,10 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let source = match synth::drawn(args.model.as_deref(), &args.synth)? {
-        Some(files) => Source::with_options(files, &args.model_options)?,
+        Some(files) => ModelSource::with_options(files, &args.model_options)?,
         None => {
             let path = args.model.clone().map_or_else(bundled::find, Ok)?;
-            Source::open(&path, &args.model_options)?
+            ModelSource::open(&path, &args.model_options)?
         }
     };
     let options = options(args, &source)?;
@@ -75,7 +75,7 @@ fn write_chart(report: &Value, path: &Path) -> anyhow::Result<()> {
     std::fs::write(path, svg).with_context(|| path.display().to_string())
 }
 
-fn options(args: &BenchArgs, source: &Source) -> anyhow::Result<BenchOptions> {
+fn options(args: &BenchArgs, source: &ModelSource) -> anyhow::Result<BenchOptions> {
     Ok(BenchOptions {
         prompts: prompts(args, source)?,
         arms: args.arms.clone(),
@@ -108,7 +108,7 @@ fn sampling(args: &BenchArgs) -> Sampling {
 }
 
 /// The prompts that were typed.
-fn prompts(args: &BenchArgs, source: &Source) -> anyhow::Result<Vec<BenchPrompt>> {
+fn prompts(args: &BenchArgs, source: &ModelSource) -> anyhow::Result<Vec<BenchPrompt>> {
     let mut prompts = Vec::new();
     for text in &args.prompt {
         prompts.push(BenchPrompt::of_text(text, source.text.encode_raw(text)?));
@@ -125,7 +125,7 @@ fn prompts(args: &BenchArgs, source: &Source) -> anyhow::Result<Vec<BenchPrompt>
 }
 
 struct BenchLoader<'a> {
-    source: &'a Source,
+    source: &'a ModelSource,
     args: &'a BenchArgs,
 }
 

@@ -3,7 +3,7 @@
 use crate::answer::{line, show_answer};
 use crate::args::{DeviceArgs, ModelArgs, SpeculationArgs};
 use crate::exit::Outcome;
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::{bundled, interrupt, terminal};
 use forerun::{Depth, Ending, GenerationOptions, PromptKind};
 use forerun_engine::Settings;
@@ -12,7 +12,7 @@ const OPENING: &str = "Once upon a time there was a little fox who lived beside 
 const MAX_TOKENS: usize = 200;
 
 pub(crate) fn tell_a_story() -> anyhow::Result<Outcome> {
-    let source = Source::open(&bundled::find()?, &ModelArgs::default())?;
+    let source = ModelSource::open(&bundled::find()?, &ModelArgs::default())?;
     let prompt = source.text.encode_raw(OPENING)?;
     let settings = Settings {
         context: prompt.len() + MAX_TOKENS,

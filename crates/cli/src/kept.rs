@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 #[derive(Serialize)]
-struct Report {
+struct KeptReport {
     cache: PathBuf,
     models: Vec<ModelReport>,
     bytes: u64,
@@ -33,7 +33,7 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
     let kept = hub.kept().map_err(explained)?;
     let models: Vec<ModelReport> = kept.iter().map(ModelReport::new).collect();
     let bytes = models.iter().map(|model| model.bytes).sum();
-    let report = Report { cache: hub.cache().to_owned(), models, bytes };
+    let report = KeptReport { cache: hub.cache().to_owned(), models, bytes };
     if args.json {
         terminal::show_json(&report)?;
         return Ok(Outcome::Done);

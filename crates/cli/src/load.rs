@@ -16,7 +16,7 @@ use std::time::Instant;
 const BAR_FROM_BYTES: u64 = 256 << 20;
 
 /// A model on disk.
-pub(crate) struct Source(ModelFiles);
+pub(crate) struct ModelSource(ModelFiles);
 
 /// A model on a device.
 pub(crate) struct Loaded {
@@ -24,7 +24,7 @@ pub(crate) struct Loaded {
     pub(crate) load_s: f64,
 }
 
-impl Deref for Source {
+impl Deref for ModelSource {
     type Target = ModelFiles;
 
     fn deref(&self) -> &ModelFiles {
@@ -32,7 +32,7 @@ impl Deref for Source {
     }
 }
 
-impl Source {
+impl ModelSource {
     /// Opens a path, or a model of the hub's cache by its name.
     pub(crate) fn open(path: &Path, options: &ModelArgs) -> anyhow::Result<Self> {
         let name = path.display().to_string();

@@ -3,7 +3,7 @@
 
 use crate::args::VerifyArgs;
 use crate::exit::Outcome;
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::{bundled, terminal};
 use forerun_engine::Settings;
 use forerun_verify::{LoadError, VerifiedModel, VerifyOptions, VerifyProgress, verify as prove};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<Outcome> {
     let path = args.model.clone().map_or_else(bundled::find, Ok)?;
-    let source = Source::open(&path, &args.model_options)?;
+    let source = ModelSource::open(&path, &args.model_options)?;
     let options = VerifyOptions {
         tokens: args.tokens,
         seed: args.seed,

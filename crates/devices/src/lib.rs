@@ -17,7 +17,7 @@ mod wgpu;
 mod wgpu;
 
 pub use forerun_backend_cpu::{Machine, return_freed_memory};
-pub use forerun_backend_wgpu::{AdapterChoice, Api, Pick};
+pub use forerun_backend_wgpu::{AdapterChoice, AdapterSelector, Api};
 pub use list::{DeviceEntry, DeviceState, list};
 pub use memory::{ContainerLimits, MemorySizes};
 pub use name::DeviceName;

@@ -57,10 +57,10 @@ impl fmt::Display for DeviceName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forerun_backend_wgpu::{Api, Pick};
+    use forerun_backend_wgpu::{AdapterSelector, Api};
 
-    fn wgpu(api: Api, pick: Pick) -> Option<DeviceName> {
-        Some(DeviceName::Wgpu(AdapterChoice { api, pick }))
+    fn wgpu(api: Api, selector: AdapterSelector) -> Option<DeviceName> {
+        Some(DeviceName::Wgpu(AdapterChoice { api, selector }))
     }
 
     #[test]
@@ -74,9 +74,9 @@ mod tests {
             ("cuda:+1", None),
             ("cpu:1", None),
             ("gpu", None),
-            ("wgpu", wgpu(Api::Any, Pick::Best)),
-            ("vulkan:1", wgpu(Api::Vulkan, Pick::Number(1))),
-            ("metal:software", wgpu(Api::Metal, Pick::Software)),
+            ("wgpu", wgpu(Api::Any, AdapterSelector::Best)),
+            ("vulkan:1", wgpu(Api::Vulkan, AdapterSelector::Number(1))),
+            ("metal:software", wgpu(Api::Metal, AdapterSelector::Software)),
             ("wgpu:x", None),
             ("", None),
         ] {

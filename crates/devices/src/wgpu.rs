@@ -2,7 +2,9 @@
 
 use crate::{DeviceEntry, DeviceName, DeviceState};
 use forerun_backend::{Backend, BackendError};
-use forerun_backend_wgpu::{AdapterChoice, AdapterKind, Api, FoundAdapter, Pick, Wgpu, adapters};
+use forerun_backend_wgpu::{
+    AdapterChoice, AdapterKind, AdapterSelector, Api, FoundAdapter, Wgpu, adapters,
+};
 
 /// Every adapter, found or not usable.
 pub(crate) fn entries() -> Vec<DeviceEntry> {
@@ -30,7 +32,7 @@ fn entry(number: usize, adapter: &FoundAdapter) -> DeviceEntry {
 }
 
 fn numbered(number: usize) -> AdapterChoice {
-    AdapterChoice { api: Api::Any, pick: Pick::Number(number) }
+    AdapterChoice { api: Api::Any, selector: AdapterSelector::Number(number) }
 }
 
 /// The first adapter that is likely faster than the processor, or why there is none.

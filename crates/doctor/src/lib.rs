@@ -120,7 +120,7 @@ pub fn examine(
     let host = Host::read();
     let devices = forerun_devices::list(options.threads);
     let chosen = choose(options, &devices)?;
-    let mut steps = Steps { watch, done: 0, total: chosen.len() * parts(options) };
+    let mut steps = DoctorSteps { watch, done: 0, total: chosen.len() * parts(options) };
     let mut examined = Vec::new();
     for &name in &chosen {
         examined.push(examine_device(options, name, &host, &mut steps)?);
@@ -169,13 +169,13 @@ fn parts(options: &DoctorOptions) -> usize {
 }
 
 /// Tells whoever watches.
-struct Steps<'a> {
+struct DoctorSteps<'a> {
     watch: &'a mut dyn FnMut(DoctorProgress<'_>),
     done: usize,
     total: usize,
 }
 
-impl Steps<'_> {
+impl DoctorSteps<'_> {
     /// One more part begins.
     fn next(&mut self, doing: &str) {
         (self.watch)(DoctorProgress { done: self.done, total: self.total, doing });
@@ -187,7 +187,7 @@ fn examine_device(
     options: &DoctorOptions,
     name: DeviceName,
     host: &Host,
-    steps: &mut Steps<'_>,
+    steps: &mut DoctorSteps<'_>,
 ) -> Result<DeviceReport, DoctorError> {
     let threads = options.threads.filter(|_| name == DeviceName::Cpu);
     let device = DeviceOptions { device: name, threads, ..DeviceOptions::default() };

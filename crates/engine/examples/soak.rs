@@ -6,7 +6,9 @@
 
 use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
-use forerun_engine::{Engine, Event, Mode, ModelRunner, Request, Sampling, Settings, Speculation};
+use forerun_engine::{
+    Engine, Event, ModelRunner, Request, Sampling, Settings, Speculation, SpeculationMode,
+};
 use forerun_model::{Blueprint, Model};
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,7 +26,9 @@ fn main() -> ExitCode {
     let chain = Speculation { text: true, ..Speculation::mtp(4) };
     let speculation = match args.next().as_deref() {
         None | Some("verified") => chain,
-        Some("optimistic") => Speculation { mode: Mode::Optimistic, ..Speculation::mtp(4) },
+        Some("optimistic") => {
+            Speculation { mode: SpeculationMode::Optimistic, ..Speculation::mtp(4) }
+        }
         Some("off") => Speculation::OFF,
         Some(other) => panic!("{other}: expected verified, optimistic or off"),
     };

@@ -1,7 +1,7 @@
 //! Parts of a lease's state that the device puts aside and copies back.
 
 use crate::submissions::Purpose;
-use crate::{EngineError, ModelRunner, Part, StateCopies, StateShape};
+use crate::{EngineError, ModelRunner, StateCopies, StatePart, StateShape};
 use forerun_backend::{Cost, StashId, View};
 use forerun_base::{Bytes, DType};
 use forerun_model::{Limits, StateBuffers, StateKind};
@@ -93,14 +93,14 @@ impl Copies {
     }
 
     /// Lays out the views of a part.
-    fn lay(&mut self, part: Part) {
+    fn lay(&mut self, part: StatePart) {
         let Self { blocks, slots, rings, hidden, views, shape, .. } = self;
         views.clear();
         let mut pieces =
             |all: &[Pieces], number: usize| views.extend(all.iter().map(|p| p.piece(number)));
         match part {
-            Part::Block(block) => pieces(blocks, block as usize),
-            Part::State { lease, position, filled } => {
+            StatePart::Block(block) => pieces(blocks, block as usize),
+            StatePart::State { lease, position, filled } => {
                 let slot = lease.0 as usize;
                 pieces(slots, slot);
                 for block in shape.ring_blocks(position as usize) {
@@ -115,10 +115,10 @@ impl Copies {
     }
 
     /// Bytes of a part.
-    fn bytes(&self, part: Part) -> usize {
+    fn bytes(&self, part: StatePart) -> usize {
         match part {
-            Part::Block(_) => self.shape.block,
-            Part::State { position, filled, .. } => {
+            StatePart::Block(_) => self.shape.block,
+            StatePart::State { position, filled, .. } => {
                 self.shape.state(position as usize, filled as usize)
             }
         }
@@ -127,7 +127,7 @@ impl Copies {
 
 impl ModelRunner {
     /// Counts a copy for the submission that is being queued, behind another one where it does not fit.
-    fn queue_copy(&mut self, part: Part) -> Result<(), EngineError> {
+    fn queue_copy(&mut self, part: StatePart) -> Result<(), EngineError> {
         let cost = Cost { bytes: self.copies.bytes(part) as u64, ..Cost::default() };
         if !self.submissions.fits(cost) {
             self.submit_copies()?;
@@ -153,7 +153,7 @@ impl StateCopies for ModelRunner {
         self.backend.stash_bytes()
     }
 
-    fn stash(&mut self, part: Part) -> Result<StashId, EngineError> {
+    fn stash(&mut self, part: StatePart) -> Result<StashId, EngineError> {
         self.noting_loss(|runner| {
             runner.queue_copy(part)?;
             runner.copies.lay(part);
@@ -169,7 +169,7 @@ impl StateCopies for ModelRunner {
         Ok(stash)
     }
 
-    fn unstash(&mut self, parts: &[(Part, StashId)]) -> Result<(), EngineError> {
+    fn unstash(&mut self, parts: &[(StatePart, StashId)]) -> Result<(), EngineError> {
         self.noting_loss(|runner| {
             for &(part, stash) in parts {
                 runner.queue_copy(part)?;

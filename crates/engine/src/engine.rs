@@ -5,9 +5,9 @@ use crate::draft::{DepthChooser, RoundCosts};
 use crate::pace::{Pace, StepTimes};
 use crate::recover::{Stage, StepProgress};
 use crate::{
-    Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, Mode, ModelRunner, Recovery,
+    Busy, DraftPlan, DraftTokens, EngineError, Event, FinishReason, ModelRunner, Recovery,
     RejectError, Request, Runner, SampledTokens, Scheduler, ScriptedAcceptance, Speculation,
-    StateStore, Stats, StepPlan, Verdict, accept,
+    SpeculationMode, StateStore, Stats, StepPlan, Verdict, accept,
 };
 use forerun_base::{SeqId, Token};
 use std::time::{Duration, Instant};
@@ -69,7 +69,7 @@ impl Engine<ModelRunner> {
         let Speculation { mode, text, mtp, .. } = self.runner.speculation();
         let limits = self.runner.limits();
         match mode {
-            Mode::Off => Some("turned off"),
+            SpeculationMode::Off => Some("turned off"),
             _ if limits.rows < 2 => Some("a prefill chunk of 1 leaves no row for drafts"),
             _ if self.scheduler.max_drafts() == 0 => Some("no drafts allowed"),
             _ if limits.mtp || text => None,
@@ -242,7 +242,7 @@ impl<R: Runner> Engine<R> {
         self.draft_plan.clear();
         for span in self.plan.spans.iter().filter(|span| span.taken > 0) {
             let Some(at) = self.scheduler.find(span.seq) else { continue };
-            self.scheduler.add_entry(&mut self.draft_plan, at, &self.states, [0, 0]);
+            self.scheduler.add_entry(&mut self.draft_plan, at, &self.states, 0, 0);
         }
         let busy = self.take_in()?;
         self.unpriced.reported.other += busy;

@@ -43,7 +43,7 @@ pub enum RejectError {
     NoTokens,
     /// No retained sequence of that id.
     #[error("sequence {} is not waiting to be continued", .0.0)]
-    NotParked(SeqId),
+    NotRetained(SeqId),
 }
 
 /// Why the engine itself failed.

@@ -42,12 +42,12 @@ pub use accept::{Verdict, accept};
 pub use busy::{Busy, BusyTimes};
 pub use cache::{
     CacheFile, CacheReport, CacheSalt, CacheSettings, CacheStats, CacheUse, DiskSettings,
-    DiskStats, Miss, MissReason, Part, StateShape, TierStats,
+    DiskStats, Miss, MissReason, StatePart, StateShape, TierStats,
 };
 pub use constraint::{Allowed, Constraint, Masks};
 pub use draft::{
-    Depth, DraftEntry, DraftPlan, DraftTokens, DraftVocabulary, ExpertCost, Mode, Receipt,
-    Speculation,
+    Depth, DraftEntry, DraftPlan, DraftTokens, DraftVocabulary, ExpertCost, Receipt, Speculation,
+    SpeculationMode,
 };
 pub use engine::Engine;
 pub use error::{EngineError, RejectError};

@@ -1,7 +1,7 @@
 //! The boundary to the device.
 
 use crate::{
-    Busy, DraftPlan, DraftTokens, EngineError, ExpertCost, Part, StateShape, StepPlan,
+    Busy, DraftPlan, DraftTokens, EngineError, ExpertCost, StatePart, StateShape, StepPlan,
     TokenLogprobs,
 };
 use forerun_backend::StashId;
@@ -61,13 +61,13 @@ pub trait StateCopies {
     fn bytes(&self) -> u64;
 
     /// Queues putting aside a part of a lease's state.
-    fn stash(&mut self, part: Part) -> Result<StashId, EngineError>;
+    fn stash(&mut self, part: StatePart) -> Result<StashId, EngineError>;
 
     /// The same of bytes that are on the host.
     fn stash_host(&mut self, bytes: Bytes) -> Result<StashId, EngineError>;
 
     /// Queues copying stashes into leases, and hands that to the device.
-    fn unstash(&mut self, parts: &[(Part, StashId)]) -> Result<(), EngineError>;
+    fn unstash(&mut self, parts: &[(StatePart, StashId)]) -> Result<(), EngineError>;
 
     /// Hands what was queued to the device.
     fn submit(&mut self) -> Result<(), EngineError>;

@@ -10,8 +10,8 @@ use crate::pace::StepTimes;
 use crate::sequence::{Sequence, SequenceSizes, Standing};
 use crate::share::{Claim, SHARE, share};
 use crate::{
-    Admission, Event, FinishReason, MAX_LOGPROBS, Mode, Receipt, RejectError, Request, SampleSpec,
-    Span, SpanTokens, Speculation, StateStore, StepPlan, Verdict, check_tokens,
+    Admission, Event, FinishReason, MAX_LOGPROBS, Receipt, RejectError, Request, SampleSpec, Span,
+    SpanTokens, Speculation, SpeculationMode, StateStore, StepPlan, Verdict, check_tokens,
 };
 use forerun_backend::op::{HistoryEntry, SampleRow};
 use forerun_base::{LeaseId, SeqId, Token};
@@ -76,9 +76,9 @@ impl Scheduler {
         mut request: Request,
         states: &StateStore,
     ) -> Result<(), RejectError> {
-        let at = self.find(id).ok_or(RejectError::NotParked(id))?;
+        let at = self.find(id).ok_or(RejectError::NotRetained(id))?;
         let Standing::Retained(lease) = self.sequences[at].standing else {
-            return Err(RejectError::NotParked(id));
+            return Err(RejectError::NotRetained(id));
         };
         let mut tokens = self.sequences[at].tokens.clone();
         tokens.append(&mut request.prompt);
@@ -100,7 +100,7 @@ impl Scheduler {
             context: self.limits.context,
             vocabulary: self.vocabulary,
             max_drafts: self.max_drafts(),
-            text_drafts: self.speculation.text && self.speculation.mode != Mode::Off,
+            text_drafts: self.speculation.text && self.speculation.mode != SpeculationMode::Off,
             acceptance: self.acceptance,
         }
     }
@@ -108,9 +108,9 @@ impl Scheduler {
     /// Most drafts of a round.
     pub(crate) fn max_drafts(&self) -> usize {
         match self.speculation.mode {
-            Mode::Off => 0,
-            Mode::Verified => self.limits.log_rows,
-            Mode::Optimistic => self.speculation.max_drafts.min(self.limits.rows - 1),
+            SpeculationMode::Off => 0,
+            SpeculationMode::Verified => self.limits.log_rows,
+            SpeculationMode::Optimistic => self.speculation.max_drafts.min(self.limits.rows - 1),
         }
     }
 
@@ -235,7 +235,7 @@ impl Scheduler {
             let drafts = if take == left { sequence.drafting.drafts.len().min(most) } else { 0 };
             rows -= take + drafts;
             spare -= drafts;
-            add_span(plan, sequence, states, [take, drafts]);
+            add_span(plan, sequence, states, take, drafts);
         }
     }
 
@@ -266,7 +266,7 @@ impl Scheduler {
             }
             if take > 0 {
                 plan.prompt_rows += take;
-                add_span(plan, &self.sequences[claim.at], states, [take, 0]);
+                add_span(plan, &self.sequences[claim.at], states, take, 0);
                 let takes_in = self.head_may_draft(claim.at, states);
                 if let Some(span) = plan.spans.last_mut().filter(|_| takes_in) {
                     span.taken = take - usize::from(span.next.is_none());
@@ -354,7 +354,8 @@ fn add_span(
     plan: &mut StepPlan,
     sequence: &Sequence,
     states: &StateStore,
-    [take, drafts]: [usize; 2],
+    take: usize,
+    drafts: usize,
 ) {
     let Standing::Running(id) = sequence.standing else {
         unreachable!("only what runs is planned")

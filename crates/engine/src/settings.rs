@@ -1,6 +1,6 @@
 //! What an engine is built for: sizes of memory and of steps. None of it changes a token.
 
-use crate::{CacheSettings, DraftVocabulary, EngineError, Mode, Speculation};
+use crate::{CacheSettings, DraftVocabulary, EngineError, Speculation, SpeculationMode};
 use forerun_backend::Budget;
 use forerun_base::DType;
 use forerun_model::{DrafterSpec, Limits, ModelSpec};
@@ -91,8 +91,8 @@ impl Settings {
         // Only drafts that may be rejected need a log. A smaller chunk lowers the depth of
         // drafts, never fails.
         let log_rows = match speculation.mode {
-            Mode::Verified => speculation.max_drafts.min(rows - 1),
-            Mode::Off | Mode::Optimistic => 0,
+            SpeculationMode::Verified => speculation.max_drafts.min(rows - 1),
+            SpeculationMode::Off | SpeculationMode::Optimistic => 0,
         };
         let decode = self.sequences.saturating_mul(log_rows + 1).min(rows);
         let affordable = LOGIT_BYTES / (4 * spec.vocabulary.max(1));
@@ -104,7 +104,7 @@ impl Settings {
             log_rows,
             kv: self.kv,
             mtp: speculation.mtp
-                && speculation.mode != Mode::Off
+                && speculation.mode != SpeculationMode::Off
                 && spec.drafter.is_some()
                 && rows > 1,
             window: spec.widest_window().unwrap_or(0),

@@ -4,8 +4,8 @@ use forerun_backend::Backend;
 use forerun_backend_cpu::tuned;
 use forerun_base::Token;
 use forerun_engine::{
-    Allowed, CacheSettings, Constraint, Depth, Engine, Event, Mode, ModelRunner, Request, Sampling,
-    Settings, Speculation,
+    Allowed, CacheSettings, Constraint, Depth, Engine, Event, ModelRunner, Request, Sampling,
+    Settings, Speculation, SpeculationMode,
 };
 use forerun_model::{Blueprint, Model};
 use forerun_testkit::Golden;
@@ -95,7 +95,7 @@ fn a_decode_step_allocates_nothing() {
         logit_bias: vec![(3, 1.0)],
         seed: 1,
     };
-    let optimistic = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(2) };
+    let optimistic = Speculation { mode: SpeculationMode::Optimistic, ..Speculation::mtp(2) };
     let chain = Speculation { text: true, ..Speculation::mtp(4) };
     let cached = CacheSettings { bytes: 1 << 30, interval: None };
     let none = CacheSettings::default();

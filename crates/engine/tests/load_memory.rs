@@ -24,26 +24,26 @@ fn taken(bytes: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         taken(layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: `layout` has a size above zero (contract of `GlobalAlloc::alloc`).
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         taken(layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: `layout` has a size above zero (contract of `GlobalAlloc::alloc_zeroed`).
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` was allocated here, so by `System`, with `layout` (contract of `dealloc`).
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         taken(size);
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` was allocated here, so by `System`, with `layout`; `size` is above zero (contract of `realloc`).
         unsafe { System.realloc(at, layout, size) }
     }
 }

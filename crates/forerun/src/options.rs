@@ -3,7 +3,9 @@
 
 use forerun_base::DType;
 use forerun_devices::DeviceOptions;
-use forerun_engine::{CacheSettings, Depth, DraftVocabulary, Mode, Settings, Speculation};
+use forerun_engine::{
+    CacheSettings, Depth, DraftVocabulary, Settings, Speculation, SpeculationMode,
+};
 use forerun_model::{ModelSpec, RopeScale};
 use std::path::PathBuf;
 
@@ -81,8 +83,8 @@ impl Drafting {
         }
         let (mode, text) = match self.mtp {
             // A repetition that is accepted unverified would repeat for ever.
-            MtpUse::Optimistic => (Mode::Optimistic, false),
-            MtpUse::Verified | MtpUse::Off => (Mode::Verified, text),
+            MtpUse::Optimistic => (SpeculationMode::Optimistic, false),
+            MtpUse::Verified | MtpUse::Off => (SpeculationMode::Verified, text),
         };
         Speculation { mode, max_drafts, mtp, text, vocabulary: self.vocabulary }
     }
@@ -142,7 +144,7 @@ mod tests {
     fn optimistic_drafts_never_come_from_the_text() {
         let optimistic = Drafting { mtp: MtpUse::Optimistic, ..Drafting::default() };
         let speculation = optimistic.speculation();
-        assert_eq!((speculation.mode, speculation.text), (Mode::Optimistic, false));
+        assert_eq!((speculation.mode, speculation.text), (SpeculationMode::Optimistic, false));
     }
 
     #[test]

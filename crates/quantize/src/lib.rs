@@ -7,12 +7,12 @@
 //! ```no_run
 //! use forerun_model::Blueprint;
 //! use forerun_quantize::{QuantizeOptions, Quantizer, WriteControl};
-//! use forerun_weights::config::{Mode, Scheme};
+//! use forerun_weights::config::{QuantMode, Scheme};
 //! use std::path::Path;
 //!
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let source = Blueprint::open(Path::new("qwen3.5"))?;
-//! let options = QuantizeOptions::new(Scheme { mode: Mode::Affine, bits: 4, group: 64 });
+//! let options = QuantizeOptions::new(Scheme { mode: QuantMode::Affine, bits: 4, group: 64 });
 //! let quantizer = Quantizer::prepare(&source, Path::new("qwen3.5-4bit"), &options)?;
 //! let mut watch = WriteControl { progress: &mut |_bytes| {}, cancelled: &|| false };
 //! let report = quantizer.write(&mut watch)?;
@@ -44,7 +44,7 @@ use forerun_weights::config::Scheme;
 /// How to quantise.
 #[derive(Clone, Debug)]
 pub struct QuantizeOptions {
-    /// Mode, bits and group of everything without a rule of its own.
+    /// QuantMode, bits and group of everything without a rule of its own.
     pub base: Scheme,
     /// Exceptions; the last one that matches counts.
     pub keep: Vec<Keep>,

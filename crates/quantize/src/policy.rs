@@ -13,7 +13,7 @@
 use super::keep::Keep;
 use super::plan::{CheckpointPlan, JobSource, ModuleJob};
 use crate::QuantizeError;
-use forerun_weights::config::{Mode, Scheme};
+use forerun_weights::config::{QuantMode, Scheme};
 
 /// What becomes of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,8 @@ fn choice(job: &ModuleJob, tied: bool, base: Scheme, keeps: &[Keep]) -> Option<M
         None => Some(least_bits(&job.target, tied, base.bits)).filter(|&bits| bits > base.bits),
     };
     let scheme = match bits {
-        Some(bits) if base.mode == Mode::Affine => Scheme { bits, ..base },
-        Some(bits) => Scheme { mode: Mode::Affine, bits, group: affine_group(cols) },
+        Some(bits) if base.mode == QuantMode::Affine => Scheme { bits, ..base },
+        Some(bits) => Scheme { mode: QuantMode::Affine, bits, group: affine_group(cols) },
         None => base,
     };
     let divides = cols > 0 && cols.is_multiple_of(scheme.group);
@@ -94,7 +94,7 @@ fn one_step_up(bits: usize) -> usize {
 mod tests {
     use super::*;
 
-    const AFFINE: Scheme = Scheme { mode: Mode::Affine, bits: 4, group: 64 };
+    const AFFINE: Scheme = Scheme { mode: QuantMode::Affine, bits: 4, group: 64 };
 
     fn job(target: &str, cols: usize) -> ModuleJob {
         let source = JobSource::Matrix { shape: vec![8, cols], parts: Vec::new() };
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_float_mode_is_raised_to_affine() {
-        let base = Mode::Mxfp4.usual();
+        let base = QuantMode::Mxfp4.usual();
         let scheme = |cols| choice(&job("mtp.fc", cols), false, base, &[]);
         assert_eq!(scheme(128), Some(ModulePrecision::Encode(Scheme { bits: 8, ..AFFINE })));
         assert_eq!(
@@ -145,8 +145,8 @@ mod tests {
         );
         let plain = choice(&job("a.mlp.up_proj", 128), false, base, &[]);
         assert_eq!(plain, Some(ModulePrecision::Encode(base)));
-        let eight = choice(&job("mtp.fc", 128), false, Mode::Mxfp8.usual(), &[]);
-        assert_eq!(eight, Some(ModulePrecision::Encode(Mode::Mxfp8.usual())));
+        let eight = choice(&job("mtp.fc", 128), false, QuantMode::Mxfp8.usual(), &[]);
+        assert_eq!(eight, Some(ModulePrecision::Encode(QuantMode::Mxfp8.usual())));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 #[derive(Debug)]
 pub(crate) enum AnswerEvent {
     /// It got its room: this much of the prompt was known, and the rest is being read.
-    Started(Usage),
+    Started(TokenUsage),
     /// What the model says to itself.
     Reasoning(String),
     /// Text of the answer, with what the model thought of its tokens where that was requested. Tokens may be known
@@ -33,14 +33,14 @@ pub(crate) enum AnswerEvent {
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerFinish {
     pub(crate) end: End,
-    pub(crate) usage: Usage,
+    pub(crate) usage: TokenUsage,
     /// Calls in the answer.
     pub(crate) calls: usize,
 }
 
 /// Tokens of one answer, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct TokenUsage {
     pub(crate) prompt_tokens: usize,
     pub(crate) completion_tokens: usize,
     /// Prompt tokens that were not read anew.
@@ -49,7 +49,7 @@ pub(crate) struct Usage {
     pub(crate) reasoning_tokens: usize,
 }
 
-impl Usage {
+impl TokenUsage {
     /// Counts another answer to the same prompt.
     pub(crate) fn add(&mut self, other: &Self) {
         self.prompt_tokens += other.prompt_tokens;
@@ -213,10 +213,10 @@ impl Answers {
         match piece {
             AnswerPiece::Accepted => {}
             AnswerPiece::Started(report) => {
-                events.push(AnswerEvent::Started(Usage {
+                events.push(AnswerEvent::Started(TokenUsage {
                     prompt_tokens: report.prompt_tokens,
                     cached_tokens: report.cached_tokens,
-                    ..Usage::default()
+                    ..TokenUsage::default()
                 }));
             }
             AnswerPiece::Rejected(error) => return Err(error.into()),
@@ -230,7 +230,7 @@ impl Answers {
                     reader.push(stop);
                 }
                 reader.end(end.ending == Ending::Length, &mut events);
-                let usage = Usage {
+                let usage = TokenUsage {
                     prompt_tokens: end.prompt_tokens,
                     completion_tokens: end.completion_tokens,
                     reasoning_tokens: reader.reasoning_tokens,

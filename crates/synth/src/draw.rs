@@ -18,7 +18,7 @@ pub(crate) fn key(seed: u64, name: &str) -> u64 {
     name.bytes().fold(word(STEP, seed), |key, byte| word(key, u64::from(byte) + 1))
 }
 
-/// `N` numbers of about the normal distribution: each the sum of twelve uniform ones, in whole numbers up to the last
+/// `N` numbers of about the normal distribution: each the sum of twelve uniform ones, as integers up to the last
 /// step, so that all machines make the same.
 pub(crate) fn normal<const N: usize>() -> [f32; N] {
     std::array::from_fn(|i| {

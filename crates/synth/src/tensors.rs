@@ -35,7 +35,7 @@ pub(crate) fn list(shape: &PublishedShape, options: &SynthOptions) -> TensorList
     };
     match (shape.delta, shape.gemma) {
         (Some(delta), _) => Qwen { shape, delta }.fill(&mut list),
-        (None, Some(gemma)) => Gemma { shape, gemma }.fill(&mut list),
+        (None, Some(gemma)) => GemmaTensors { shape, gemma }.fill(&mut list),
         (None, None) => unreachable!("every shape is one of these"),
     }
     list
@@ -225,13 +225,13 @@ impl Qwen<'_> {
     }
 }
 
-/// Gemma 4.
-struct Gemma<'a> {
+/// GemmaTensors 4.
+struct GemmaTensors<'a> {
     shape: &'a PublishedShape,
     gemma: GemmaShape,
 }
 
-impl Gemma<'_> {
+impl GemmaTensors<'_> {
     fn fill(&self, list: &mut TensorList) {
         let PublishedShape { hidden, vocabulary, .. } = *self.shape;
         let root = "model.language_model";

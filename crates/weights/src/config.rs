@@ -27,7 +27,7 @@ pub struct ConfigError(String);
 /// The element format of an MLX-packed weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are MLX's own")]
-pub enum Mode {
+pub enum QuantMode {
     Affine,
     Mxfp4,
     Nvfp4,
@@ -38,7 +38,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
     /// The element format.
-    pub mode: Mode,
+    pub mode: QuantMode,
     /// Bits per code.
     pub bits: usize,
     /// Columns that share a scale.
@@ -72,7 +72,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for QuantMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Affine => "affine",
@@ -169,8 +169,8 @@ impl Scheme {
     /// Reads a scheme; `place` names it in errors. Absent numbers are MLX's defaults.
     fn parse(place: &str, entry: &Map<String, Value>) -> Result<Self, ConfigError> {
         let mode = match entry.get("mode").unwrap_or(&Value::Null) {
-            Value::Null => Mode::Affine,
-            Value::String(name) => Mode::parse(name).ok_or_else(|| {
+            Value::Null => QuantMode::Affine,
+            Value::String(name) => QuantMode::parse(name).ok_or_else(|| {
                 ConfigError(format!(
                     "{place}: unknown mode `{name}`; known are affine, mxfp4, nvfp4, mxfp8"
                 ))
@@ -199,7 +199,7 @@ impl Scheme {
     /// Whether MLX can write this combination.
     pub fn is_known(self) -> bool {
         match self.mode {
-            Mode::Affine => {
+            QuantMode::Affine => {
                 matches!(self.bits, 2 | 3 | 4 | 5 | 6 | 8) && matches!(self.group, 32 | 64 | 128)
             }
             other => self == other.usual(),
@@ -207,7 +207,7 @@ impl Scheme {
     }
 }
 
-impl Mode {
+impl QuantMode {
     fn parse(name: &str) -> Option<Self> {
         [Self::Affine, Self::Mxfp4, Self::Nvfp4, Self::Mxfp8]
             .into_iter()
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     fn affine(bits: usize, group: usize) -> Scheme {
-        Scheme { mode: Mode::Affine, bits, group }
+        Scheme { mode: QuantMode::Affine, bits, group }
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
                 "a.gate": {"group_size": 64, "bits": 8}, "a.norm": false, "a.same": true}}"#,
         )
         .unwrap();
-        let mxfp4 = Scheme { mode: Mode::Mxfp4, bits: 4, group: 32 };
+        let mxfp4 = Scheme { mode: QuantMode::Mxfp4, bits: 4, group: 32 };
         assert_eq!(config.declared("a.gate"), Declared::Listed(affine(8, 64)));
         assert_eq!(config.declared("a.norm"), Declared::Plain);
         assert_eq!(config.declared("a.same"), Declared::Listed(mxfp4));

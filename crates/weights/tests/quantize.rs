@@ -6,7 +6,7 @@
 #![cfg(test)]
 
 use forerun_base::{Bytes, Codes, DType, Format, Matrix, ScaleKind, ScaleType};
-use forerun_weights::config::{Mode, Scheme};
+use forerun_weights::config::{QuantMode, Scheme};
 use forerun_weights::quantize::{EncodedPlanes, Encoder};
 use forerun_weights::safetensors::{SafetensorsHeader, parse_header};
 
@@ -33,11 +33,11 @@ fn numbers(header: &SafetensorsHeader, float: &str, dtype: DType) -> Matrix {
 }
 
 fn affine(bits: usize, group: usize) -> Scheme {
-    Scheme { mode: Mode::Affine, bits, group }
+    Scheme { mode: QuantMode::Affine, bits, group }
 }
 
 fn schemes() -> Vec<Scheme> {
-    let floats = [(Mode::Mxfp4, 4, 32), (Mode::Mxfp8, 8, 32), (Mode::Nvfp4, 4, 16)];
+    let floats = [(QuantMode::Mxfp4, 4, 32), (QuantMode::Mxfp8, 8, 32), (QuantMode::Nvfp4, 4, 16)];
     let floats = floats.map(|(mode, bits, group)| Scheme { mode, bits, group });
     let pairs = [2, 3, 4, 5, 6, 8].into_iter().flat_map(|bits| [32, 64, 128].map(|g| (bits, g)));
     pairs.map(|(bits, group)| affine(bits, group)).chain(floats).collect()
@@ -115,7 +115,7 @@ fn affine_is_off_by_half_a_step_inside_the_range_of_its_codes() {
     let header = fixture();
     let matrix = numbers(&header, "f32", DType::F32);
     let (rows, cols) = (matrix.rows(), matrix.cols());
-    for scheme in schemes().into_iter().filter(|s| s.mode == Mode::Affine) {
+    for scheme in schemes().into_iter().filter(|s| s.mode == QuantMode::Affine) {
         let encoder = Encoder::new(scheme, ScaleType::F32).unwrap();
         let planes = encoder.encode(&matrix, 0..rows, 1).unwrap();
         let decoded = decoded(scheme, rows, cols, &planes);
@@ -190,9 +190,9 @@ fn magnitudes_beyond_the_scales_stop_at_the_last_one() {
         let encoder = Encoder::new(Scheme { mode, bits, group }, ScaleType::F32).unwrap();
         encoder.encode(&matrix, 0..1, 1).unwrap()
     };
-    assert_eq!(encode(Mode::Mxfp4, 4, 32, 1e-40).scales, [0]);
-    assert_eq!(encode(Mode::Mxfp8, 8, 32, 1e-40).scales, [0]);
-    let large = encode(Mode::Nvfp4, 4, 16, 3e38);
+    assert_eq!(encode(QuantMode::Mxfp4, 4, 32, 1e-40).scales, [0]);
+    assert_eq!(encode(QuantMode::Mxfp8, 8, 32, 1e-40).scales, [0]);
+    let large = encode(QuantMode::Nvfp4, 4, 16, 3e38);
     assert_eq!((large.scales[0], large.codes[0]), (0x7e, 0x77));
 }
 
@@ -200,7 +200,7 @@ fn magnitudes_beyond_the_scales_stop_at_the_last_one() {
 fn only_schemes_of_mlx_have_an_encoder_and_only_whole_groups_are_encoded() {
     assert!(Encoder::new(affine(7, 64), ScaleType::F32).is_none());
     assert!(Encoder::new(affine(4, 16), ScaleType::F32).is_none());
-    let mixed = Scheme { mode: Mode::Mxfp4, bits: 4, group: 64 };
+    let mixed = Scheme { mode: QuantMode::Mxfp4, bits: 4, group: 64 };
     assert!(Encoder::new(mixed, ScaleType::F32).is_none());
     let encoder = Encoder::new(affine(3, 64), ScaleType::BF16).unwrap();
     assert_eq!(encoder.row_bytes(96), None);

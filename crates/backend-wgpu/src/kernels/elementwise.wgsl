@@ -50,8 +50,8 @@ fn experts_sum(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n:
   let row = i / p.dim;
   var sum = 0.0;
   for (var j = 0u; j < p.width; j++) {
-    let pick = row * p.width + j;
-    sum = fma(z[p.z + pick], y[p.y + pick * p.dim + i % p.dim], sum);
+    let choice = row * p.width + j;
+    sum = fma(z[p.z + choice], y[p.y + choice * p.dim + i % p.dim], sum);
   }
   if (p.mode == 1u) { sum += x[p.x + i]; }
   x[p.x + i] = sum;

@@ -1,4 +1,4 @@
-// Four picks of an invocation that chose the same expert; group.wgsl laid them beside each other.
+// Four choices of an invocation that chose the same expert; group.wgsl laid them beside each other.
 
 alias Rows = vec4<f32>;
 const ROWS: u32 = 4u;
@@ -7,8 +7,8 @@ const ROWS: u32 = 4u;
 fn rows_at(row: u32, k: u32) -> Rows {
   var numbers = Rows(0.0);
   for (var i = 0u; i < ROWS; i++) {
-    let pick = order[row + i];
-    if (pick != NONE) { numbers[i] = x[p.x + pick / p.share * p.cols + k]; }
+    let choice = order[row + i];
+    if (choice != NONE) { numbers[i] = x[p.x + choice / p.share * p.cols + k]; }
   }
   return numbers;
 }

@@ -2,7 +2,7 @@
 
 use super::Lowered;
 use crate::kernels::{ATTENTION, ATTENTION_INPUTS, ATTENTION_MERGE, Kernel, site};
-use crate::launch::{Call, MOST as MOST_GROUPS, Operand, Words, folded};
+use crate::launch::{BoundOperand, Call, MOST as MOST_GROUPS, Words, folded};
 use crate::lowering::{Lowering, Share, bound, bound_or_absent, plain, portion};
 use forerun_backend::op::{
     Attention, AttentionInputs, AttentionPart, CacheLayout, HeadNorm, NewKeys,
@@ -173,7 +173,7 @@ fn attend(to: &mut Lowering<'_>, part: &AttentionPart, gate: Option<View>, work:
 #[derive(Clone, Copy)]
 struct Run {
     kernel: &'static Kernel,
-    ends: [(Operand, usize); 2],
+    ends: [(BoundOperand, usize); 2],
     partitions: usize,
     split: bool,
     gate: Option<View>,

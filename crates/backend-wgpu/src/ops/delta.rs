@@ -3,7 +3,7 @@
 use super::Lowered;
 use super::attention::fits;
 use crate::kernels::{CONV, DELTA_GATES, DELTA_LOG, DELTA_RULE, site};
-use crate::launch::{Call, Operand, Words, folded};
+use crate::launch::{BoundOperand, Call, Words, folded};
 use crate::lowering::{Lowering, bound, bound_or_absent, plain, portion};
 use forerun_backend::op::{DeltaGates, DeltaRule, DeltaShape, GatedNorm, ShortConv};
 use forerun_backend::{Cost, View};
@@ -33,7 +33,7 @@ pub(super) fn short_conv(to: &mut Lowering<'_>, op: ShortConv) -> Lowered {
     let [gate_in, gate_out] = gates.map(bound_or_absent);
     let operands = vec![
         bound(op.x),
-        Operand::Plain(op.weight),
+        BoundOperand::Plain(op.weight),
         plain(op.bias),
         bound(op.spans.table),
         bound(op.window),
@@ -70,8 +70,8 @@ pub(super) fn delta_gates(to: &mut Lowering<'_>, op: DeltaGates) -> Lowered {
         operands: vec![
             bound(op.a),
             bound(op.b),
-            Operand::Plain(op.rate),
-            Operand::Plain(op.dt_bias),
+            BoundOperand::Plain(op.rate),
+            BoundOperand::Plain(op.dt_bias),
             bound(op.spans.table),
             bound(op.qkv),
             bound(op.decay),

@@ -1,11 +1,11 @@
 //! Products with channels that rows name: `product_named.wgsl`, `cluster.wgsl`.
 
-use super::products::{At, Gated, Input, Naming, Product, ROWS, product, tiles};
+use super::products::{At, GatedProduct, Naming, ProductCall, ProductInput, ROWS, product, tiles};
 use super::{Lowered, elementwise};
 use crate::kernels::{
-    CHOOSE, CLUSTER_FILL, CLUSTER_TOKENS, EXPERTS_SUM, GLU, GROUP, PRODUCT_OF_PICKS, site,
+    CHOOSE, CLUSTER_FILL, CLUSTER_TOKENS, EXPERTS_SUM, GLU, GROUP, PRODUCT_OF_CHOICES, site,
 };
-use crate::launch::{Call, Operand, Words, folded, invocations};
+use crate::launch::{BoundOperand, Call, Words, folded, invocations};
 use crate::layout::PANEL;
 use crate::lowering::{Lowering, bound};
 use forerun_backend::View;
@@ -27,42 +27,42 @@ pub(super) fn experts(to: &mut Lowering<'_>, op: Experts) -> Lowered {
     down_and_sum(to, &op, None)
 }
 
-/// Most experts that are told apart while picks are grouped.
+/// Most experts that are told apart while choices are grouped.
 const MOST: usize = 1024;
 
-/// Picks in tiles of one expert each, where there are enough of them to fill tiles.
+/// Choices in tiles of one expert each, where there are enough of them to fill tiles.
 fn grouped(to: &mut Lowering<'_>, op: &Experts) -> Option<Group> {
-    let picks = op.chosen.len;
-    if picks < 2 * op.experts || op.experts > MOST {
+    let choices = op.chosen.len;
+    if choices < 2 * op.experts || op.experts > MOST {
         return None;
     }
     // The last tile of an expert may be as good as empty.
-    let places = (picks.div_ceil(ROWS) + op.experts.min(picks)) * ROWS;
+    let places = (choices.div_ceil(ROWS) + op.experts.min(choices)) * ROWS;
     let order = to.scratch(1, 4 * places);
-    let sizes = [op.chosen.start, picks, op.experts, places, site("experts") as usize];
+    let sizes = [op.chosen.start, choices, op.experts, places, site("experts") as usize];
     to.calls.push(Call {
         kernel: &GROUP,
         constants: Vec::new(),
         operands: vec![bound(op.chosen), order],
         words: Words::of(&sizes),
         grid: [1, 1, 1],
-        work: to.elements(2 * picks * op.experts.div_ceil(64)),
+        work: to.elements(2 * choices * op.experts.div_ceil(64)),
     });
     Some(Group { order, places })
 }
 
-/// Picks in tiles.
+/// Choices in tiles.
 #[derive(Clone, Copy)]
 struct Group {
-    order: Operand,
+    order: BoundOperand,
     places: usize,
 }
 
 impl Group {
-    /// The rows of a product of picks, one by one or in tiles.
-    fn input(group: Option<Self>, x: View, picks: usize, cols: usize) -> Input {
-        let rows = group.map_or(picks, |group| group.places);
-        Input { order: group.map(|group| group.order), ..Input::new(x, rows, cols) }
+    /// The rows of a product of choices, one by one or in tiles.
+    fn input(group: Option<Self>, x: View, choices: usize, cols: usize) -> ProductInput {
+        let rows = group.map_or(choices, |group| group.places);
+        ProductInput { order: group.map(|group| group.order), ..ProductInput::new(x, rows, cols) }
     }
 }
 
@@ -70,12 +70,12 @@ fn named(op: &Experts, at: ExpertRows) -> Naming {
     Naming::Expert { names: op.chosen.into(), at, experts: op.experts }
 }
 
-/// The hidden rows of all picks.
+/// The hidden rows of all choices.
 fn gate_and_up(to: &mut Lowering<'_>, op: &Experts, group: Option<Group>) -> Lowered {
-    let picks = op.chosen.len;
-    let input = Input { share: op.top_k, ..Group::input(group, op.x, picks, op.dim) };
+    let choices = op.chosen.len;
+    let input = ProductInput { share: op.top_k, ..Group::input(group, op.x, choices, op.dim) };
     let naming = [op.gate, op.up].map(|at| named(op, at));
-    let gated = Gated {
+    let gated = GatedProduct {
         input,
         weights: [op.gate.weight, op.up.weight],
         naming,
@@ -86,19 +86,19 @@ fn gate_and_up(to: &mut Lowering<'_>, op: &Experts, group: Option<Group>) -> Low
     if gated.is_one_call(to) {
         return gated.lower(to);
     }
-    let count = picks * op.ffn;
+    let count = choices * op.ffn;
     let up = At(to.scratch(0, 4 * count), 0);
     for (at, naming, out) in [(op.gate, naming[0], op.hidden.into()), (op.up, naming[1], up)] {
         let (weight, height) = (at.weight, op.ffn);
         let (bias, add, cap) = (None, false, None);
-        product(to, &Product { input, weight, height, naming, bias, out, add, cap })?;
+        product(to, &ProductCall { input, weight, height, naming, bias, out, add, cap })?;
     }
     let mode = elementwise::mode(op.activation);
     let words = Words::of(&[op.hidden.start, 0, 0, count, op.ffn, op.ffn, 0, mode]);
     to.calls.push(Call {
         kernel: &GLU,
         constants: Vec::new(),
-        operands: vec![bound(op.hidden), up.0, Operand::Absent],
+        operands: vec![bound(op.hidden), up.0, BoundOperand::Absent],
         words: words.map(|words| words.float(0.0)),
         grid: invocations(count),
         work: to.elements(count),
@@ -111,9 +111,10 @@ fn weighed_down(to: &mut Lowering<'_>, op: &Experts) -> Lowered {
     let layout = to.layout(op.down.weight);
     let piece = &layout.pieces[0];
     let rows = op.x.len / op.dim;
-    let input = Input::new(op.hidden, op.chosen.len, op.ffn);
+    let input = ProductInput::new(op.hidden, op.chosen.len, op.ffn);
     let flags = if op.store == Store::Add { super::products::ADD } else { 0 };
-    let words = Input { rows, ..input }.words([layout.code_words, layout.scale_words], flags, 0.0);
+    let words =
+        ProductInput { rows, ..input }.words([layout.code_words, layout.scale_words], flags, 0.0);
     let constants = layout.constants.iter().copied().chain([("NAMING", 1)]);
     let constants: Vec<_> = constants.collect();
     let work = input.work(to, op.down.weight, op.dim, true);
@@ -126,14 +127,14 @@ fn weighed_down(to: &mut Lowering<'_>, op: &Experts) -> Lowered {
             [0, layout.info.rows, tile.block * PANEL, tile.row],
         ];
         to.calls.push(Call {
-            kernel: &PRODUCT_OF_PICKS,
+            kernel: &PRODUCT_OF_CHOICES,
             constants: constants.clone(),
             operands: vec![
                 bound(op.hidden),
                 bound(op.weights),
                 bound(op.chosen),
-                Operand::Piece(op.down.weight, 0),
-                Operand::Absent,
+                BoundOperand::WeightPiece(op.down.weight, 0),
+                BoundOperand::Absent,
                 bound(op.out),
             ],
             words: words.clone().and_then(|words| words.sizes(sizes.as_flattened())),
@@ -144,10 +145,10 @@ fn weighed_down(to: &mut Lowering<'_>, op: &Experts) -> Lowered {
     Ok(())
 }
 
-/// The last product, and then its sum: of a weight in pieces, any of which a row's experts may be in, or of picks in
+/// The last product, and then its sum: of a weight in pieces, any of which a row's experts may be in, or of choices in
 /// tiles.
 fn down_and_sum(to: &mut Lowering<'_>, op: &Experts, group: Option<Group>) -> Lowered {
-    let last = Product {
+    let last = ProductCall {
         input: Group::input(group, op.hidden, op.chosen.len, op.ffn),
         weight: op.down.weight,
         height: op.dim,
@@ -186,26 +187,31 @@ pub(super) fn cluster_head(to: &mut Lowering<'_>, op: ClusterHead) -> Lowered {
     to.calls.push(Call {
         kernel: &CHOOSE,
         constants: Vec::new(),
-        operands: vec![bound(op.scores), Operand::Absent, chosen, Operand::Absent],
+        operands: vec![bound(op.scores), BoundOperand::Absent, chosen, BoundOperand::Absent],
         words: Words::of(&[op.scores.start, 0, 0, rows, op.clusters, op.top_k, 0, 0, 0]),
         grid: folded(rows),
         work: to.elements(rows * op.clusters * op.top_k),
     });
     let site = site("cluster_head") as usize;
     let sizes = [0, 0, 0, op.out.start, rows, members.cols, op.top_k, head.rows, site];
-    let call = |kernel, [logits, out]: [Operand; 2], grid, work| Call {
+    let call = |kernel, [logits, out]: [BoundOperand; 2], grid, work| Call {
         kernel,
         constants: Vec::new(),
         // What a kernel does not use stays absent: nothing may be bound both as read and as written.
-        operands: vec![chosen, Operand::Plain(op.members), logits, list, out],
+        operands: vec![chosen, BoundOperand::Plain(op.members), logits, list, out],
         words: Words::of(&sizes),
         grid,
         work,
     };
     let work = [to.elements(rows * share), to.elements(op.out.len)];
-    to.calls.push(call(&CLUSTER_TOKENS, [Operand::Absent; 2], invocations(rows * share), work[0]));
-    let listed = Product {
-        input: Input::new(op.x, rows, head.cols),
+    to.calls.push(call(
+        &CLUSTER_TOKENS,
+        [BoundOperand::Absent; 2],
+        invocations(rows * share),
+        work[0],
+    ));
+    let listed = ProductCall {
+        input: ProductInput::new(op.x, rows, head.cols),
         weight: op.head,
         height: share,
         naming: Naming::Listed { names: At(list, 0) },

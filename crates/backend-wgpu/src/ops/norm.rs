@@ -9,7 +9,7 @@ use forerun_backend::{View, WeightId};
 
 /// How rows are stored.
 #[derive(Clone, Copy)]
-enum Mode {
+enum NormMode {
     Set = 0,
     Add = 1,
     Copy = 2,
@@ -24,7 +24,7 @@ struct Rows {
     dim: usize,
     /// Row `i` goes to row `i · place[0] + place[1]`.
     place: [usize; 2],
-    mode: Mode,
+    mode: NormMode,
     eps: f32,
     scale: f32,
 }
@@ -47,14 +47,14 @@ fn call(to: &mut Lowering<'_>, rows: Rows) -> Lowered {
 pub(super) fn rms_norm(to: &mut Lowering<'_>, op: RmsNorm) -> Lowered {
     let RmsNorm { x, weight, out, dim, eps } = op;
     let (weight, place) = (Some(weight), [1, 0]);
-    let (kernel, mode, scale) = (&NORM, Mode::Set, 1.0);
+    let (kernel, mode, scale) = (&NORM, NormMode::Set, 1.0);
     call(to, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })
 }
 
 pub(super) fn add_norm(to: &mut Lowering<'_>, op: AddNorm) -> Lowered {
     let AddNorm { x, weight, out, dim, eps, scale } = op;
     let (weight, place) = (Some(weight), [1, 0]);
-    let (kernel, mode) = (&NORM, Mode::Add);
+    let (kernel, mode) = (&NORM, NormMode::Add);
     call(to, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })
 }
 
@@ -62,7 +62,7 @@ pub(super) fn join_norm(to: &mut Lowering<'_>, op: JoinNorm) -> Lowered {
     let JoinNorm { a, b, norms, out, dim, eps } = op;
     for (side, x) in [a, b].into_iter().enumerate() {
         let weight = norms.map(|norms| norms[side]);
-        let mode = if weight.is_some() { Mode::Set } else { Mode::Copy };
+        let mode = if weight.is_some() { NormMode::Set } else { NormMode::Copy };
         let (kernel, place, scale) = (&NORM, [2, side], 1.0);
         call(to, Rows { kernel, x, weight, out, dim, place, mode, eps, scale })?;
     }
@@ -72,6 +72,6 @@ pub(super) fn join_norm(to: &mut Lowering<'_>, op: JoinNorm) -> Lowered {
 pub(super) fn gated_norm(to: &mut Lowering<'_>, op: GatedNorm) -> Lowered {
     let GatedNorm { x, gate, weight, dim, eps } = op;
     let (weight, place) = (Some(weight), [1, 0]);
-    let (kernel, mode, scale) = (&GATED_NORM, Mode::Set, 1.0);
+    let (kernel, mode, scale) = (&GATED_NORM, NormMode::Set, 1.0);
     call(to, Rows { kernel, x: gate, weight, out: x, dim, place, mode, eps, scale })
 }

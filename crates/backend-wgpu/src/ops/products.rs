@@ -5,7 +5,7 @@ use crate::kernels::{
     EMBED, GATED_FOUR, GATED_GROUPED, GATED_ONE, Kernel, PRODUCT_FOUR, PRODUCT_GROUPED,
     PRODUCT_ONE, PRODUCTS_FOUR, PRODUCTS_ONE, site,
 };
-use crate::launch::{Call, Operand, Words, folded};
+use crate::launch::{BoundOperand, Call, Words, folded};
 use crate::layout::PANEL;
 use crate::lowering::{Lowering, bound, plain};
 use forerun_backend::op::{
@@ -37,7 +37,11 @@ pub(super) fn embed(to: &mut Lowering<'_>, op: Embed) -> Lowered {
         to.calls.push(Call {
             kernel: &EMBED,
             constants: constants.collect(),
-            operands: vec![bound(op.ids), bound(op.out), Operand::Piece(op.table, number)],
+            operands: vec![
+                bound(op.ids),
+                bound(op.out),
+                BoundOperand::WeightPiece(op.table, number),
+            ],
             words: words.map(|words| words.float(op.scale)),
             grid: folded(rows),
             work: to.elements(rows * info.cols),
@@ -48,7 +52,7 @@ pub(super) fn embed(to: &mut Lowering<'_>, op: Embed) -> Lowered {
 
 /// An operand and the first element of it that takes part.
 #[derive(Clone, Copy)]
-pub(super) struct At(pub(super) Operand, pub(super) usize);
+pub(super) struct At(pub(super) BoundOperand, pub(super) usize);
 
 impl From<View> for At {
     fn from(view: View) -> Self {
@@ -79,7 +83,7 @@ impl Naming {
 
     pub(super) fn names(self) -> At {
         match self {
-            Self::From(_) => At(Operand::Absent, 0),
+            Self::From(_) => At(BoundOperand::Absent, 0),
             Self::Expert { names, .. } | Self::Listed { names } => names,
         }
     }
@@ -96,7 +100,7 @@ impl Naming {
 
 /// Rows on their way into a product.
 #[derive(Clone, Copy)]
-pub(super) struct Input {
+pub(super) struct ProductInput {
     pub(super) x: At,
     pub(super) rows: usize,
     pub(super) cols: usize,
@@ -104,10 +108,10 @@ pub(super) struct Input {
     pub(super) share: usize,
     pub(super) norm: Option<(WeightId, f32)>,
     /// Places of rows in tiles of one expert each; `rows` counts the places then.
-    pub(super) order: Option<Operand>,
+    pub(super) order: Option<BoundOperand>,
 }
 
-impl Input {
+impl ProductInput {
     pub(super) fn new(x: impl Into<At>, rows: usize, cols: usize) -> Self {
         Self { x: x.into(), rows, cols, share: 1, norm: None, order: None }
     }
@@ -138,7 +142,7 @@ impl Input {
         Some(words.float(self.norm.map_or(0.0, |(_, eps)| eps)).float(cap))
     }
 
-    pub(super) fn operands(&self) -> Vec<Operand> {
+    pub(super) fn operands(&self) -> Vec<BoundOperand> {
         vec![self.x.0, plain(self.norm.map(|(weight, _)| weight))]
     }
 
@@ -192,8 +196,8 @@ pub(super) fn tiles(
 }
 
 /// Some rows times some channels of one weight.
-pub(super) struct Product {
-    pub(super) input: Input,
+pub(super) struct ProductCall {
+    pub(super) input: ProductInput,
     pub(super) weight: WeightId,
     /// Channels of a row of `out`.
     pub(super) height: usize,
@@ -204,8 +208,8 @@ pub(super) struct Product {
     pub(super) cap: Option<f32>,
 }
 
-pub(super) fn product(to: &mut Lowering<'_>, product: &Product) -> Lowered {
-    let Product { input, weight, height, naming, bias, out, add, cap } = *product;
+pub(super) fn product(to: &mut Lowering<'_>, product: &ProductCall) -> Lowered {
+    let ProductCall { input, weight, height, naming, bias, out, add, cap } = *product;
     let layout = to.layout(weight);
     let At(names, names_at) = naming.names();
     let [base, stride] = naming.base();
@@ -245,7 +249,7 @@ pub(super) fn product(to: &mut Lowering<'_>, product: &Product) -> Lowered {
                 [piece.first, piece.channels, first + tile.block * PANEL, tile.row],
             ];
             let words = words.clone().and_then(|words| words.sizes(sizes.as_flattened()));
-            let operands = [names, Operand::Piece(weight, number), plain(bias), out.0];
+            let operands = [names, BoundOperand::WeightPiece(weight, number), plain(bias), out.0];
             to.calls.push(Call {
                 kernel,
                 constants: constants.clone(),
@@ -259,11 +263,11 @@ pub(super) fn product(to: &mut Lowering<'_>, product: &Product) -> Lowered {
     Ok(())
 }
 
-fn linear_of(to: &Lowering<'_>, op: &Linear) -> Product {
+fn linear_of(to: &Lowering<'_>, op: &Linear) -> ProductCall {
     let info = to.info(op.weight);
     let Channels { first, count } = op.channels.unwrap_or(Channels::head(info.rows));
-    Product {
-        input: Input::new(op.x, op.x.len / info.cols, info.cols),
+    ProductCall {
+        input: ProductInput::new(op.x, op.x.len / info.cols, info.cols),
         weight: op.weight,
         height: count,
         naming: Naming::From(first),
@@ -286,7 +290,7 @@ pub(super) fn head(to: &mut Lowering<'_>, op: Linear, cap: Option<f32>) -> Lower
     if op.x.len == 0 || op.out.len == 0 {
         return Ok(());
     }
-    product(to, &Product { cap, ..linear_of(to, &op) })
+    product(to, &ProductCall { cap, ..linear_of(to, &op) })
 }
 
 pub(super) fn linears(to: &mut Lowering<'_>, op: Linears) -> Lowered {
@@ -294,7 +298,7 @@ pub(super) fn linears(to: &mut Lowering<'_>, op: Linears) -> Lowered {
     let Some(first) = parts.first().filter(|_| op.x.len > 0) else { return Ok(()) };
     let cols = to.info(first.weight).cols;
     let rows = op.x.len / cols;
-    let input = Input::normed(to, op.x, rows, cols, op.norm)?;
+    let input = ProductInput::normed(to, op.x, rows, cols, op.norm)?;
     // Weights of one format, each in one piece, are one call.
     let mut groups: Vec<Vec<LinearPart>> = Vec::new();
     for part in parts.into_iter().filter(|part| part.out.len > 0) {
@@ -313,14 +317,14 @@ pub(super) fn linears(to: &mut Lowering<'_>, op: Linears) -> Lowered {
         [LinearPart { weight, bias, out }] => {
             let (height, naming) = (to.info(weight).rows, Naming::From(0));
             let (out, add, cap) = (out.into(), false, None);
-            product(to, &Product { input, weight, height, naming, bias, out, add, cap })
+            product(to, &ProductCall { input, weight, height, naming, bias, out, add, cap })
         }
         _ => side_by_side(to, &input, group),
     })
 }
 
 /// Products with weights of one format, each in one piece.
-fn side_by_side(to: &mut Lowering<'_>, input: &Input, group: &[LinearPart]) -> Lowered {
+fn side_by_side(to: &mut Lowering<'_>, input: &ProductInput, group: &[LinearPart]) -> Lowered {
     let layouts: Vec<_> = group.iter().map(|part| to.layout(part.weight)).collect();
     let (kernel, each): (&'static Kernel, _) =
         if input.rows > 1 { (&PRODUCTS_FOUR, ROWS) } else { (&PRODUCTS_ONE, 1) };
@@ -333,9 +337,13 @@ fn side_by_side(to: &mut Lowering<'_>, input: &Input, group: &[LinearPart]) -> L
         flags |= if part.bias.is_some() { HAS_BIAS << i } else { 0 };
         blocks += height.div_ceil(PANEL);
         work = work + input.work(to, part.weight, height, false);
-        operands.extend([Operand::Piece(part.weight, 0), plain(part.bias), bound(part.out)]);
+        operands.extend([
+            BoundOperand::WeightPiece(part.weight, 0),
+            plain(part.bias),
+            bound(part.out),
+        ]);
     }
-    operands.resize(2 + 3 * Linears::MOST, Operand::Absent);
+    operands.resize(2 + 3 * Linears::MOST, BoundOperand::Absent);
     let planes = [layouts[0].code_words, layouts[0].scale_words];
     let words = input.words(planes, flags, 0.0).and_then(|words| words.sizes(sizes.as_flattened()));
     for tile in tiles(to, work, blocks, [input.rows, each]) {
@@ -358,8 +366,8 @@ pub(super) fn gated_linear(to: &mut Lowering<'_>, op: GatedLinear) -> Lowered {
     if rows == 0 || info.rows == 0 {
         return Ok(());
     }
-    let input = Input::normed(to, op.x, rows, info.cols, op.norm)?;
-    let gated = Gated {
+    let input = ProductInput::normed(to, op.x, rows, info.cols, op.norm)?;
+    let gated = GatedProduct {
         input,
         weights: [op.gate, op.up],
         naming: [Naming::From(0); 2],
@@ -374,14 +382,14 @@ pub(super) fn gated_linear(to: &mut Lowering<'_>, op: GatedLinear) -> Lowered {
     for Linear { weight, out, .. } in products {
         let (height, naming, bias) = (info.rows, Naming::From(0), None);
         let (out, add, cap) = (out.into(), false, None);
-        product(to, &Product { input, weight, height, naming, bias, out, add, cap })?;
+        product(to, &ProductCall { input, weight, height, naming, bias, out, add, cap })?;
     }
     elementwise::glu(to, glu)
 }
 
 /// A gate and what it gates.
-pub(super) struct Gated {
-    pub(super) input: Input,
+pub(super) struct GatedProduct {
+    pub(super) input: ProductInput,
     pub(super) weights: [WeightId; 2],
     pub(super) naming: [Naming; 2],
     pub(super) height: usize,
@@ -389,7 +397,7 @@ pub(super) struct Gated {
     pub(super) activation: Activation,
 }
 
-impl Gated {
+impl GatedProduct {
     /// Whether one kernel has both: weights of one format, each in one piece.
     pub(super) fn is_one_call(&self, to: &Lowering<'_>) -> bool {
         let [gate, up] = self.weights.map(|weight| to.layout(weight));
@@ -429,12 +437,12 @@ impl Gated {
             ];
             let operands = [
                 names,
-                Operand::Piece(weights[0], 0),
-                Operand::Absent,
+                BoundOperand::WeightPiece(weights[0], 0),
+                BoundOperand::Absent,
                 bound(out),
-                Operand::Piece(weights[1], 0),
-                Operand::Absent,
-                Operand::Absent,
+                BoundOperand::WeightPiece(weights[1], 0),
+                BoundOperand::Absent,
+                BoundOperand::Absent,
             ];
             to.calls.push(Call {
                 kernel,

@@ -2,7 +2,7 @@
 
 use super::Lowered;
 use crate::kernels::{CHOOSE, MOVE_ROWS, ROPE_TABLE, site};
-use crate::launch::{Call, Operand, Words, folded, invocations};
+use crate::launch::{BoundOperand, Call, Words, folded, invocations};
 use crate::lowering::{Lowering, bound, bound_or_absent, plain};
 use forerun_backend::View;
 use forerun_backend::op::{GatherRows, RopeTable, Router, ScatterRows, ScatterWords};
@@ -74,7 +74,7 @@ pub(super) fn rope_table(to: &mut Lowering<'_>, op: RopeTable) -> Lowered {
     to.calls.push(Call {
         kernel: &ROPE_TABLE,
         constants: Vec::new(),
-        operands: vec![bound(op.positions), Operand::Plain(op.inv_freq), bound(op.out)],
+        operands: vec![bound(op.positions), BoundOperand::Plain(op.inv_freq), bound(op.out)],
         words: words.map(|words| words.float(op.scale)),
         grid: invocations(count),
         work: to.work(op),

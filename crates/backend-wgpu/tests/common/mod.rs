@@ -3,12 +3,13 @@
 use forerun_backend::{
     Backend, BufferRole, BufferSpec, HostData, HostDataMut, View, submit_and_wait,
 };
-use forerun_backend_wgpu::{AdapterChoice, Api, Pick, Wgpu};
+use forerun_backend_wgpu::{AdapterChoice, AdapterSelector, Api, Wgpu};
 use forerun_base::DType;
 
 /// The adapter that is software.
 pub(crate) fn software() -> Wgpu {
-    Wgpu::open(AdapterChoice { api: Api::Any, pick: Pick::Software }).expect("an adapter")
+    Wgpu::open(AdapterChoice { api: Api::Any, selector: AdapterSelector::Software })
+        .expect("an adapter")
 }
 
 /// Numbers between minus one and one.

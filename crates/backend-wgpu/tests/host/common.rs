@@ -1,6 +1,6 @@
 //! An engine on an adapter: software unless `FORERUN_WGPU_ADAPTER` has the number of another. No adapter is a failure.
 
-use forerun_backend_wgpu::{AdapterChoice, Api, LossSwitch, Pick, Wgpu};
+use forerun_backend_wgpu::{AdapterChoice, AdapterSelector, Api, LossSwitch, Wgpu};
 use forerun_base::{DType, SeqId, Token};
 use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Request, Settings};
 use forerun_model::{Blueprint, Model};
@@ -11,9 +11,10 @@ pub(crate) const MODEL: &str = "qwen3_5";
 
 pub(crate) fn device() -> Wgpu {
     let number = std::env::var("FORERUN_WGPU_ADAPTER").ok();
-    let pick =
-        number.map_or(Pick::Software, |number| Pick::Number(number.parse().expect("a number")));
-    Wgpu::open(AdapterChoice { api: Api::Any, pick }).expect("an adapter")
+    let selector = number.map_or(AdapterSelector::Software, |number| {
+        AdapterSelector::Number(number.parse().expect("a number"))
+    });
+    Wgpu::open(AdapterChoice { api: Api::Any, selector }).expect("an adapter")
 }
 
 pub(crate) fn settings(context: usize, prefill_chunk: usize) -> Settings {

@@ -7,7 +7,7 @@ use forerun_backend::{
 };
 use forerun_backend_wgpu::Wgpu;
 use forerun_base::DType;
-use forerun_engine::{Depth, Mode, Request, Settings, Speculation, SubmissionBudget};
+use forerun_engine::{Depth, Request, Settings, Speculation, SpeculationMode, SubmissionBudget};
 use forerun_model::StateKind;
 use forerun_testkit::tolerance::{assert_close, assert_same_bits};
 use std::process::Command;
@@ -56,7 +56,7 @@ fn optimistic_drafts_keep_memory_flat_over_two_hundred_requests() {
         assert!(child.status.success() && said.contains("1 passed"), "{said}");
         return;
     }
-    let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(3) };
+    let speculation = Speculation { mode: SpeculationMode::Optimistic, ..Speculation::mtp(3) };
     let (mut engine, _) = engine(&Settings { speculation, ..settings(128, 32) });
     let mut run = |count: usize| {
         for i in 0..count {

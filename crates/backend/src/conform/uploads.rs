@@ -26,9 +26,9 @@ pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
 
 /// Rows that are made when they are asked for.
 #[derive(Debug)]
-struct Made(Matrix);
+struct MadeUpload(Matrix);
 
-impl RowSource for Made {
+impl RowSource for MadeUpload {
     fn shape(&self) -> [usize; 2] {
         RowSource::shape(&self.0)
     }
@@ -51,7 +51,7 @@ fn in_parts(candidate: &mut dyn Backend, format: Format) -> Result<Option<String
     let matrix = random_matrix(&mut rng, [ROWS, cols], format);
     let matrix = matrix.map_err(|why| protocol(why.to_string()))?;
     let stored = MatrixParts::from(matrix.clone());
-    let made = MatrixParts::made(Arc::new(Made(matrix.clone())));
+    let made = MatrixParts::made(Arc::new(MadeUpload(matrix.clone())));
     let made = made.map_err(|why| protocol(why.to_string()))?;
     let x = rng.values(BATCH * cols);
     // In one part, turned around, and in pieces shorter and longer than a panel.

@@ -60,7 +60,7 @@ impl RowSource for Matrix {
 
 /// Some rows of a source.
 #[derive(Clone, Debug)]
-struct Part {
+struct MatrixPart {
     source: Arc<dyn RowSource>,
     /// Of the source.
     rows: Range<usize>,
@@ -75,7 +75,7 @@ pub struct MatrixParts {
     cols: usize,
     format: Format,
     /// In order and without empty ones.
-    parts: Vec<Part>,
+    parts: Vec<MatrixPart>,
     watch: Option<Arc<FiniteWatch>>,
 }
 
@@ -107,7 +107,7 @@ impl MatrixParts {
             Some(last) if Arc::ptr_eq(&last.source, &source) && last.rows.end == rows.start => {
                 last.rows.end = rows.end;
             }
-            _ => self.parts.push(Part { source, rows, first }),
+            _ => self.parts.push(MatrixPart { source, rows, first }),
         }
     }
 
@@ -198,7 +198,10 @@ impl MatrixParts {
     }
 
     /// The parts that hold rows of a range of the whole, and these rows of their sources.
-    fn overlapping(&self, range: Range<usize>) -> impl Iterator<Item = (&Part, Range<usize>)> {
+    fn overlapping(
+        &self,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = (&MatrixPart, Range<usize>)> {
         let from = self.parts.partition_point(|part| part.first + part.rows.len() <= range.start);
         let parts = self.parts[from..].iter().take_while(move |part| part.first < range.end);
         parts

@@ -31,7 +31,7 @@ impl SteppedSequence {
     fn new(states: &mut StateStore, positions: usize) -> Result<Self, BenchError> {
         match states.acquire(positions) {
             Admission::Ready(lease) => Ok(Self { lease, sampled: 0 }),
-            Admission::Wait => Err(BenchError::NoRoom { positions }),
+            Admission::Wait => Err(BenchError::DoesNotFit { positions }),
         }
     }
 }

@@ -83,7 +83,7 @@ pub(crate) enum MemoryLimit {
     Any,
 }
 
-/// A size with its unit; a bare number would be a guess.
+/// A size with its unit; a bare number could mean any.
 fn memory(text: &str) -> Result<MemoryLimit, String> {
     if text == "any" {
         return Ok(MemoryLimit::Any);

@@ -5,7 +5,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use forerun_devices::DeviceName;
 use forerun_quantize::Keep;
-use forerun_weights::config::{Mode, Scheme};
+use forerun_weights::config::{QuantMode, Scheme};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -111,7 +111,7 @@ impl QuantizeArgs {
     /// The scheme of everything without a rule of its own.
     pub(crate) fn scheme(&self) -> anyhow::Result<Scheme> {
         let mode = self.mode.mode();
-        if mode == Mode::Affine && self.bits.is_none() {
+        if mode == QuantMode::Affine && self.bits.is_none() {
             bail!("--mode affine needs --bits: 8, 6, 5, 4, 3 or 2");
         }
         let usual = mode.usual();
@@ -133,12 +133,12 @@ impl QuantizeArgs {
 }
 
 impl CodeMode {
-    fn mode(self) -> Mode {
+    fn mode(self) -> QuantMode {
         match self {
-            Self::Affine => Mode::Affine,
-            Self::Mxfp4 => Mode::Mxfp4,
-            Self::Mxfp8 => Mode::Mxfp8,
-            Self::Nvfp4 => Mode::Nvfp4,
+            Self::Affine => QuantMode::Affine,
+            Self::Mxfp4 => QuantMode::Mxfp4,
+            Self::Mxfp8 => QuantMode::Mxfp8,
+            Self::Nvfp4 => QuantMode::Nvfp4,
         }
     }
 }

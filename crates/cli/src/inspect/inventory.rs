@@ -3,7 +3,7 @@
 //! A packed weight is several tensors: codes, scales, perhaps biases. Its parameters are those of
 //! the matrix it stands for; all its bytes count, under the codes' format.
 
-use super::part::Part;
+use super::part::NetworkPart;
 use forerun_base::DType;
 use forerun_weights::config::{Declared, Scheme};
 use forerun_weights::{Checkpoint, Info, Storage, config, scaled_weight};
@@ -29,7 +29,7 @@ impl Amount {
 
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
-    pub(super) parts: BTreeMap<Part, Amount>,
+    pub(super) parts: BTreeMap<NetworkPart, Amount>,
     pub(super) formats: BTreeMap<String, Amount>,
 }
 
@@ -45,7 +45,7 @@ impl Inventory {
             };
             let amount = Amount { parameters, bytes: info.bytes, loaded };
             let format = format_of(checkpoint, name, &info)?;
-            inventory.parts.entry(Part::of(name)).or_default().add(amount);
+            inventory.parts.entry(NetworkPart::of(name)).or_default().add(amount);
             inventory.formats.entry(format).or_default().add(amount);
         }
         Ok(inventory)
@@ -54,7 +54,10 @@ impl Inventory {
     /// Everything the text model uses, MTP included.
     pub(super) fn used(&self) -> Amount {
         let mut sum = Amount::default();
-        self.parts.iter().filter(|(part, _)| **part != Part::Other).for_each(|(_, a)| sum.add(*a));
+        self.parts
+            .iter()
+            .filter(|(part, _)| **part != NetworkPart::Other)
+            .for_each(|(_, a)| sum.add(*a));
         sum
     }
 }
@@ -98,7 +101,7 @@ fn scheme(checkpoint: &Checkpoint, name: &str, info: &Info) -> anyhow::Result<Op
     let affine = scales.storage != Storage::Plain(DType::U8);
     let fits = |s: &Scheme| {
         s.is_known()
-            && (s.mode == config::Mode::Affine) == affine
+            && (s.mode == config::QuantMode::Affine) == affine
             && words * 32 == s.bits * s.group * groups
     };
     let said = match checkpoint.parsed_config().declared(path) {
@@ -110,7 +113,7 @@ fn scheme(checkpoint: &Checkpoint, name: &str, info: &Info) -> anyhow::Result<Op
 
 /// All schemes, the usual ones first.
 fn every_scheme() -> impl Iterator<Item = Scheme> {
-    use config::Mode::{Affine, Mxfp4, Mxfp8, Nvfp4};
+    use config::QuantMode::{Affine, Mxfp4, Mxfp8, Nvfp4};
     let pairs = [64, 32, 128, 16]
         .into_iter()
         .flat_map(|group| [4, 8, 6, 5, 3, 2].into_iter().map(move |bits| (bits, group)));

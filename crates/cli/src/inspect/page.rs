@@ -1,13 +1,13 @@
 //! The report for people.
 
-use super::report::{Report, Room};
+use super::report::{Headroom, InspectReport};
 use crate::report::{bytes_text, count_text};
 
-pub(super) fn page(report: &Report) -> String {
+pub(super) fn page(report: &InspectReport) -> String {
     [network(report), weights(report), text(report), files(report), memory(report)].join("\n")
 }
 
-fn network(report: &Report) -> String {
+fn network(report: &InspectReport) -> String {
     let a = &report.architecture;
     let tied = if a.tied_embeddings { "tied to the head" } else { "separate from the head" };
     let mut page = format!("{}\n", report.model);
@@ -31,7 +31,7 @@ fn network(report: &Report) -> String {
     page + &line("mtp head", &mtp)
 }
 
-fn weights(report: &Report) -> String {
+fn weights(report: &InspectReport) -> String {
     let mut page = format!("parameters    {}\n", count_text(report.parameters));
     for part in &report.parts {
         page += &amount(part.part.label(), part.parameters, part.bytes);
@@ -43,7 +43,7 @@ fn weights(report: &Report) -> String {
     page
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &InspectReport) -> String {
     let text = &report.text;
     let tokenizer = text.tokenizer_tokens.map_or("absent".to_owned(), |n| format!("{n} tokens"));
     let ends: Vec<String> = text.eos_token_ids.iter().map(u32::to_string).collect();
@@ -53,7 +53,7 @@ fn text(report: &Report) -> String {
         + &line("end tokens", &ends)
 }
 
-fn files(report: &Report) -> String {
+fn files(report: &InspectReport) -> String {
     let mut page = "files\n".to_owned();
     for file in &report.files {
         let size = bytes_text(file.bytes);
@@ -62,7 +62,7 @@ fn files(report: &Report) -> String {
     page
 }
 
-fn memory(report: &Report) -> String {
+fn memory(report: &InspectReport) -> String {
     let m = &report.memory;
     let mut page = format!(
         "memory for {} x {} tokens, prefill chunk {}, kv {}\n",
@@ -76,7 +76,7 @@ fn memory(report: &Report) -> String {
 }
 
 /// Whether that fits.
-fn room(room: &Room) -> String {
+fn room(room: &Headroom) -> String {
     let (Some(free), Some(fits)) = (room.free_bytes, room.fits) else { return String::new() };
     let verdict = match (fits, room.longest_context) {
         (true, Some(longest)) => format!("it fits, and so would a context of {longest}"),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Part {
+pub(super) enum NetworkPart {
     Embedding,
     PerLayer,
     Attention,
@@ -20,7 +20,7 @@ pub(super) enum Part {
     Other,
 }
 
-impl Part {
+impl NetworkPart {
     pub(super) fn of(name: &str) -> Self {
         let segments: Vec<&str> = name.split('.').collect();
         let has = |wanted: &str| segments.contains(&wanted);
@@ -79,35 +79,35 @@ mod tests {
     #[test]
     fn names_of_every_layout_find_their_part() {
         let cases = [
-            ("model.embed_tokens.weight", Part::Embedding),
-            ("language_model.model.layers.3.self_attn.q_norm.weight", Part::Attention),
-            ("model.layers.0.linear_attn.A_log", Part::DeltaNet),
-            ("model.layers.0.conv.in_proj.weight", Part::ShortConv),
-            ("model.layers.0.conv.conv.weight", Part::ShortConv),
-            ("model.layers.0.feed_forward.w1.weight", Part::Mlp),
-            ("model.layers.0.mlp.gate_proj.weight", Part::Mlp),
-            ("model.layers.0.mlp.gate.weight", Part::Router),
-            ("model.layers.0.mlp.shared_expert_gate.weight", Part::Router),
-            ("model.layers.0.mlp.experts.7.up_proj.weight", Part::Experts),
-            ("model.layers.0.mlp.switch_mlp.up_proj.scales", Part::Experts),
-            ("model.layers.0.mlp.shared_expert.up_proj.weight", Part::Experts),
-            ("model.layers.0.input_layernorm.weight", Part::Norms),
-            ("model.norm.weight", Part::Norms),
-            ("lm_head.weight", Part::Head),
-            ("model.embed_tokens_per_layer.weight", Part::Embedding),
-            ("model.per_layer_model_projection.weight", Part::PerLayer),
-            ("model.layers.0.per_layer_input_gate.weight", Part::PerLayer),
-            ("model.layers.0.post_feedforward_layernorm_1.weight", Part::Norms),
-            ("model.layers.0.post_per_layer_input_norm.weight", Part::Norms),
-            ("model.layers.0.layer_scalar", Part::Norms),
-            ("model.layers.0.router.per_expert_scale", Part::Router),
-            ("model.layers.0.experts.gate_up_proj", Part::Experts),
-            ("mtp.layers.0.self_attn.q_proj.weight", Part::Mtp),
-            ("language_model.mtp.fc.weight", Part::Mtp),
-            ("model.visual.patch_embed.weight", Part::Other),
+            ("model.embed_tokens.weight", NetworkPart::Embedding),
+            ("language_model.model.layers.3.self_attn.q_norm.weight", NetworkPart::Attention),
+            ("model.layers.0.linear_attn.A_log", NetworkPart::DeltaNet),
+            ("model.layers.0.conv.in_proj.weight", NetworkPart::ShortConv),
+            ("model.layers.0.conv.conv.weight", NetworkPart::ShortConv),
+            ("model.layers.0.feed_forward.w1.weight", NetworkPart::Mlp),
+            ("model.layers.0.mlp.gate_proj.weight", NetworkPart::Mlp),
+            ("model.layers.0.mlp.gate.weight", NetworkPart::Router),
+            ("model.layers.0.mlp.shared_expert_gate.weight", NetworkPart::Router),
+            ("model.layers.0.mlp.experts.7.up_proj.weight", NetworkPart::Experts),
+            ("model.layers.0.mlp.switch_mlp.up_proj.scales", NetworkPart::Experts),
+            ("model.layers.0.mlp.shared_expert.up_proj.weight", NetworkPart::Experts),
+            ("model.layers.0.input_layernorm.weight", NetworkPart::Norms),
+            ("model.norm.weight", NetworkPart::Norms),
+            ("lm_head.weight", NetworkPart::Head),
+            ("model.embed_tokens_per_layer.weight", NetworkPart::Embedding),
+            ("model.per_layer_model_projection.weight", NetworkPart::PerLayer),
+            ("model.layers.0.per_layer_input_gate.weight", NetworkPart::PerLayer),
+            ("model.layers.0.post_feedforward_layernorm_1.weight", NetworkPart::Norms),
+            ("model.layers.0.post_per_layer_input_norm.weight", NetworkPart::Norms),
+            ("model.layers.0.layer_scalar", NetworkPart::Norms),
+            ("model.layers.0.router.per_expert_scale", NetworkPart::Router),
+            ("model.layers.0.experts.gate_up_proj", NetworkPart::Experts),
+            ("mtp.layers.0.self_attn.q_proj.weight", NetworkPart::Mtp),
+            ("language_model.mtp.fc.weight", NetworkPart::Mtp),
+            ("model.visual.patch_embed.weight", NetworkPart::Other),
         ];
         for (name, part) in cases {
-            assert_eq!(Part::of(name), part, "{name}");
+            assert_eq!(NetworkPart::of(name), part, "{name}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Everything `inspect` says, as data: printed as JSON, or as a page.
 
 use super::inventory::{Amount, Inventory};
-use super::part::Part;
+use super::part::NetworkPart;
 use crate::args::InspectArgs;
 use crate::hub_model;
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::mtp_state::MtpState;
 use crate::report::{MemoryItem, MemoryReport};
 use forerun::DeviceName;
@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct InspectReport {
     pub(super) model: String,
     pub(super) architecture: Architecture,
     pub(super) parameters: u64,
@@ -52,7 +52,7 @@ pub(super) struct LayerKind {
 
 #[derive(Serialize)]
 pub(super) struct PartReport {
-    pub(super) part: Part,
+    pub(super) part: NetworkPart,
     pub(super) parameters: u64,
     pub(super) bytes: u64,
 }
@@ -97,7 +97,7 @@ pub(super) struct Memory {
     pub(super) prefill_chunk: usize,
     pub(super) kv: String,
     #[serde(flatten)]
-    pub(super) room: Room,
+    pub(super) room: Headroom,
     #[serde(flatten)]
     pub(super) plan: MemoryReport,
 }
@@ -106,12 +106,12 @@ pub(super) struct Memory {
 pub(super) struct Plan {
     pub(super) settings: Settings,
     pub(super) memory: MemoryPlan,
-    pub(super) room: Room,
+    pub(super) room: Headroom,
 }
 
 /// Whether there is memory for it; null where the system does not tell, or any amount may be used.
 #[derive(Serialize)]
-pub(super) struct Room {
+pub(super) struct Headroom {
     /// What is free, or what was typed.
     pub(super) free_bytes: Option<u64>,
     pub(super) fits: Option<bool>,
@@ -119,10 +119,14 @@ pub(super) struct Room {
     pub(super) longest_context: Option<usize>,
 }
 
-impl Report {
-    pub(super) fn new(source: &Source, inventory: &Inventory, plan: Plan) -> anyhow::Result<Self> {
+impl InspectReport {
+    pub(super) fn new(
+        source: &ModelSource,
+        inventory: &Inventory,
+        plan: Plan,
+    ) -> anyhow::Result<Self> {
         let Amount { parameters, loaded, .. } = inventory.used();
-        let part = |(&part, amount): (&Part, &Amount)| PartReport {
+        let part = |(&part, amount): (&NetworkPart, &Amount)| PartReport {
             part,
             parameters: amount.parameters,
             bytes: amount.bytes,
@@ -192,7 +196,7 @@ fn experts_text(moe: &MoeSpec) -> String {
 }
 
 impl Mtp {
-    fn new(source: &Source) -> Self {
+    fn new(source: &ModelSource) -> Self {
         let state = MtpState::of(&source.blueprint.checkpoint);
         let name = hub_model::name_of(Path::new(&source.path));
         let absence = state.remark(name.as_ref().map(|name| &name.repo), &[]);
@@ -206,7 +210,7 @@ impl Mtp {
 }
 
 impl Text {
-    fn new(source: &Source) -> anyhow::Result<Self> {
+    fn new(source: &ModelSource) -> anyhow::Result<Self> {
         let template = source.text.template()?;
         Ok(Self {
             tokenizer_tokens: source.text.tokenizer.as_ref().map(|t| t.vocab_size()),
@@ -216,7 +220,7 @@ impl Text {
     }
 }
 
-fn files(source: &Source) -> Vec<FileReport> {
+fn files(source: &ModelSource) -> Vec<FileReport> {
     let file = |file: &forerun_weights::WeightFile| FileReport {
         path: file.path().display().to_string(),
         bytes: file.bytes().len() as u64,
@@ -243,11 +247,11 @@ impl Memory {
     }
 }
 
-impl Room {
+impl Headroom {
     /// Compares what the engine takes with what may be used.
     pub(super) fn take(
         args: &InspectArgs,
-        source: &Source,
+        source: &ModelSource,
         settings: &Settings,
     ) -> anyhow::Result<Self> {
         let Some(free) = args.engine.room(DeviceName::Cpu) else {

@@ -15,7 +15,7 @@ pub(super) struct PullReport {
     revision: String,
     commit: String,
     path: PathBuf,
-    files: Vec<FileReport>,
+    files: Vec<PulledFile>,
     bytes: u64,
     downloaded_bytes: u64,
     /// `None` where no whole model was fetched.
@@ -23,7 +23,7 @@ pub(super) struct PullReport {
 }
 
 #[derive(Serialize)]
-struct FileReport {
+struct PulledFile {
     name: String,
     bytes: u64,
     /// Before this command.
@@ -45,7 +45,7 @@ pub(super) struct MtpReport {
 
 impl PullReport {
     pub(super) fn new(plan: &DownloadPlan, downloaded_bytes: u64, mtp: Option<MtpReport>) -> Self {
-        let file = |file: &forerun_hub::PlannedFile| FileReport {
+        let file = |file: &forerun_hub::PlannedFile| PulledFile {
             name: file.name.clone(),
             bytes: file.size,
             cached: file.cached,

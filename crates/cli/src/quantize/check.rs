@@ -1,7 +1,7 @@
 //! `--check`: what a text costs the model before and after.
 
 use crate::args::{DeviceArgs, ModelArgs};
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::score;
 use anyhow::{Context, bail};
 use forerun_base::Token;
@@ -19,7 +19,7 @@ pub(super) struct Check {
 impl Check {
     pub(super) fn prepare(
         path: &Path,
-        source: &Source,
+        source: &ModelSource,
         device: DeviceArgs,
     ) -> anyhow::Result<Self> {
         let shown = path.display();
@@ -39,10 +39,10 @@ impl Check {
     /// Loads one model, then the other.
     pub(super) fn compare(
         &self,
-        before: &Source,
+        before: &ModelSource,
         after: &Path,
     ) -> anyhow::Result<PerplexityChange> {
-        let after = Source::open(after, &ModelArgs::default())?;
+        let after = ModelSource::open(after, &ModelArgs::default())?;
         Ok(PerplexityChange {
             tokens: self.tokens.len(),
             before: self.perplexity(before)?,
@@ -50,7 +50,7 @@ impl Check {
         })
     }
 
-    fn perplexity(&self, source: &Source) -> anyhow::Result<f64> {
+    fn perplexity(&self, source: &ModelSource) -> anyhow::Result<f64> {
         let mut loaded = source.load(&self.settings, self.device)?;
         let perplexity = score::perplexity(source, &mut loaded, &self.tokens)?;
         perplexity.context("a text of at least two tokens has a perplexity")

@@ -6,7 +6,7 @@ mod check;
 use crate::args::{DeviceArgs, ModelArgs, QuantizeArgs};
 use crate::exit::Outcome;
 use crate::interrupt::{self, Answering};
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::terminal;
 use check::Check;
 use forerun_devices::DeviceName;
@@ -19,7 +19,7 @@ const BAR: &str =
 pub(crate) fn quantize(args: &QuantizeArgs) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let options = options(args)?;
-    let source = Source::open(&args.source, &ModelArgs::default())?;
+    let source = ModelSource::open(&args.source, &ModelArgs::default())?;
     // Threads are also those of encoding; a GPU has none.
     let threads = args.threads.filter(|_| args.device == DeviceName::Cpu);
     let device = DeviceArgs { device: args.device, threads, ..DeviceArgs::default() };

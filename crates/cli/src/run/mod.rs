@@ -10,7 +10,7 @@ mod one_shot;
 use crate::args::RunArgs;
 use crate::exit::{Outcome, usage};
 use crate::fetch::{self, Fetched};
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::{generation, sizing};
 use anyhow::{anyhow, bail};
 use forerun::{EncodedPrompt, GenerationOptions, PromptKind, TextProcessor};
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
         return Ok(outcome);
     }
     let Input { model, prompt } = Input::new(args, given, text)?;
-    let source = Source::open(&model, &args.model_options)?;
+    let source = ModelSource::open(&model, &args.model_options)?;
     let settings = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
     let settings = sizing::fit(settings, &args.engine, &source, args.device.device)?;
     let raw = args.raw || matches!(prompt, Prompt::Ids(_));

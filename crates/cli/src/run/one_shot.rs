@@ -3,7 +3,7 @@
 use crate::answer::{line, show_answer};
 use crate::args::RunArgs;
 use crate::exit::Outcome;
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::receipt::ReceiptReport;
 use crate::report::{MemoryReport, SamplingReport};
 use crate::stats::{Timings, TimingsReport};
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 /// Everything decided before weights are read.
 pub(super) struct Plan {
-    pub(super) source: Source,
+    pub(super) source: ModelSource,
     pub(super) processor: TextProcessor,
     pub(super) settings: Settings,
     pub(super) kind: PromptKind,

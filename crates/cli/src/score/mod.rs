@@ -4,7 +4,7 @@ mod logits_file;
 
 use crate::args::ScoreArgs;
 use crate::exit::{Outcome, usage};
-use crate::load::{Loaded, Source, with_option};
+use crate::load::{Loaded, ModelSource, with_option};
 use crate::report::MemoryReport;
 use crate::{given, ids, sizing, stats, stdin, terminal};
 use anyhow::{Context, bail};
@@ -19,7 +19,7 @@ pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
     let elsewhere = args.text.is_some() || args.file.is_some() || args.ids.is_some();
     let (first, second) = (args.first.as_deref(), args.second.as_deref());
     let (model, text) = given::model_and_text(first, second, elsewhere).map_err(usage)?;
-    let source = Source::open(&model, &args.model_options)?;
+    let source = ModelSource::open(&model, &args.model_options)?;
     let tokens = tokens(args, text, &source)?;
     let settings = sizing::for_text(&args.engine, &source.blueprint.spec, tokens.len())?;
     if let Some(free) = args.engine.room(args.device.device) {
@@ -39,7 +39,11 @@ pub(crate) fn score(args: &ScoreArgs) -> anyhow::Result<Outcome> {
 }
 
 /// The tokens to score, checked before weights are read.
-fn tokens(args: &ScoreArgs, typed: Option<String>, source: &Source) -> anyhow::Result<Vec<Token>> {
+fn tokens(
+    args: &ScoreArgs,
+    typed: Option<String>,
+    source: &ModelSource,
+) -> anyhow::Result<Vec<Token>> {
     let text = match (&typed, &args.text, &args.file, &args.ids) {
         (_, _, _, Some(given)) => return checked(ids::read(given)?, source),
         (_, _, Some(path), _) => text_of(path)?,
@@ -58,21 +62,21 @@ fn text_of(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The tokens of a text file.
-pub(crate) fn tokens_of_file(path: &Path, source: &Source) -> anyhow::Result<Vec<Token>> {
+pub(crate) fn tokens_of_file(path: &Path, source: &ModelSource) -> anyhow::Result<Vec<Token>> {
     let text = text_of(path)?;
     checked(source.text.encode_raw(&text)?, source)
 }
 
 /// The perplexity of a text; `None` when a single token leaves nothing to predict.
 pub(crate) fn perplexity(
-    source: &Source,
+    source: &ModelSource,
     loaded: &mut Loaded,
     tokens: &[Token],
 ) -> anyhow::Result<Option<f64>> {
     Ok(TimedScores::compute(source, loaded, tokens, None)?.perplexity())
 }
 
-fn checked(tokens: Vec<Token>, source: &Source) -> anyhow::Result<Vec<Token>> {
+fn checked(tokens: Vec<Token>, source: &ModelSource) -> anyhow::Result<Vec<Token>> {
     if tokens.is_empty() {
         bail!("the text is empty; at least one token is needed");
     }
@@ -88,7 +92,7 @@ struct TimedScores {
 
 impl TimedScores {
     fn compute(
-        source: &Source,
+        source: &ModelSource,
         loaded: &mut Loaded,
         tokens: &[Token],
         logits: Option<&Path>,
@@ -115,7 +119,7 @@ impl TimedScores {
         self.scores.perplexity()
     }
 
-    fn listing(&self, source: &Source, tokens: &[Token]) -> String {
+    fn listing(&self, source: &ModelSource, tokens: &[Token]) -> String {
         let mut lines = String::new();
         for (i, (&token, logprob)) in tokens.iter().zip(&self.scores.logprobs).enumerate() {
             let text = source.text.tokenizer.as_ref().map_or(Ok(String::new()), |tokenizer| {
@@ -140,7 +144,7 @@ impl TimedScores {
 
     fn report<'a>(
         &'a self,
-        source: &'a Source,
+        source: &'a ModelSource,
         loaded: &mut Loaded,
         tokens: &'a [Token],
     ) -> ScoreReport<'a> {

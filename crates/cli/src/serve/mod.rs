@@ -7,7 +7,7 @@ mod log;
 use crate::args::ServeArgs;
 use crate::exit::Outcome;
 use crate::fetch::{self, Fetched};
-use crate::load::Source;
+use crate::load::ModelSource;
 use crate::report::bytes_text;
 use crate::{bundled, sizing, terminal};
 use anyhow::{Context, anyhow};
@@ -33,7 +33,7 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     if let Fetched::Stopped(outcome) = fetch::ensure(&path, args.fetch.offline)? {
         return Ok(outcome);
     }
-    let source = Source::open(&path, &args.model_options)?;
+    let source = ModelSource::open(&path, &args.model_options)?;
     let model = served(&args, &source, &path)?;
     let name = model.name.clone();
     let sized = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
@@ -109,7 +109,7 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
 }
 
 /// The text side of the model.
-fn served(args: &ServeArgs, source: &Source, path: &Path) -> anyhow::Result<ServedModel> {
+fn served(args: &ServeArgs, source: &ModelSource, path: &Path) -> anyhow::Result<ServedModel> {
     let named = path.file_stem().filter(|_| path.is_file()).or_else(|| path.file_name());
     let own = || named.map_or_else(|| source.path.clone(), |n| n.to_string_lossy().into_owned());
     Ok(ServedModel {

@@ -224,7 +224,7 @@ impl<R: Runner> Engine<R> {
     /// Lets the MTP head take in what it missed of a sequence, so that what is published leaves room for a chunk.
     fn catch_up(&mut self, at: usize) -> Result<(), EngineError> {
         self.draft_plan.clear();
-        self.scheduler.add_entry(&mut self.draft_plan, at, &self.states, [0, MAX_LAG]);
+        self.scheduler.add_entry(&mut self.draft_plan, at, &self.states, 0, MAX_LAG);
         self.take_in().map(drop)
     }
 

@@ -22,7 +22,7 @@ mod tree;
 pub use disk::{CacheFile, DiskSettings};
 pub use report::{CacheReport, CacheStats, DiskStats, Miss, MissReason, TierStats};
 pub use settings::{CacheSalt, CacheSettings, CacheUse};
-pub use shape::{Part, StateShape};
+pub use shape::{StatePart, StateShape};
 
 #[cfg(test)]
 pub(crate) use disk::DiskTier;

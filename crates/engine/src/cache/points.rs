@@ -5,7 +5,7 @@
 //! between as leave no gap longer than the interval. A short prompt is not cut at all: it is read again sooner than
 //! it pays to stop.
 
-use super::prefix::Fetched;
+use super::prefix::FetchedEntry;
 use super::{CacheUse, StateShape};
 use forerun_model::KV_BLOCK;
 
@@ -17,7 +17,7 @@ pub(crate) struct Published {
     /// Whether the cache was asked; nothing is read before.
     pub(crate) started: bool,
     /// What came from disk before.
-    pub(crate) fetched: Fetched,
+    pub(crate) fetched: FetchedEntry,
     /// Up to where the text is in the cache, as far as is known.
     pub(crate) upto: usize,
     /// Whether steps publish at all.

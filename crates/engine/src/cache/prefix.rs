@@ -5,7 +5,7 @@ use super::disk::{DiskTier, Key, Record, TailBytes};
 use super::points::Rule;
 use super::tree::{EntryId, Match, Payload, Stash, Tail, Tree};
 use super::{
-    CacheReport, CacheSalt, CacheSettings, CacheStats, CacheUse, Miss, MissReason, Part,
+    CacheReport, CacheSalt, CacheSettings, CacheStats, CacheUse, Miss, MissReason, StatePart,
     StateShape, TierStats,
 };
 use crate::{EngineError, Lease, StateCopies};
@@ -53,12 +53,12 @@ pub(crate) struct Found {
     /// Positions the MTP head has taken in.
     pub(crate) filled: u32,
     /// What to copy into the lease.
-    pub(crate) parts: Vec<(Part, StashId)>,
+    pub(crate) parts: Vec<(StatePart, StashId)>,
 }
 
 /// What a sequence had from disk before it began.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchedEntry {
     /// How far memory alone reached.
     memory: Option<usize>,
     bytes: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Fetched {
 
 /// Where a text is added to, in memory and on disk.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct EntryPlace {
     at: EntryId,
     /// None when nothing goes to disk.
     key: Option<Key>,
@@ -77,12 +77,12 @@ struct Place {
 
 /// Where the bytes of an entry come from, and how many there are.
 #[derive(Clone, Debug)]
-enum Source {
-    Lease(Part, usize),
+enum EntrySource {
+    Lease(StatePart, usize),
     Host(Bytes),
 }
 
-impl Source {
+impl EntrySource {
     fn bytes(&self) -> usize {
         match self {
             Self::Lease(_, bytes) => *bytes,
@@ -104,18 +104,18 @@ impl Source {
 struct NewEntry {
     tokens: Vec<Token>,
     /// By blocks.
-    kv: Vec<Source>,
+    kv: Vec<EntrySource>,
     /// Of a tail: its state, where there is one, and what the MTP head has taken in.
-    tail: Option<(Option<Source>, u32)>,
+    tail: Option<(Option<EntrySource>, u32)>,
 }
 
 impl NewEntry {
-    fn sources(&self) -> impl Iterator<Item = &Source> {
+    fn sources(&self) -> impl Iterator<Item = &EntrySource> {
         self.kv.iter().chain(self.tail.iter().filter_map(|(state, _)| state.as_ref()))
     }
 
     fn cost(&self) -> u64 {
-        Payload::cost_of(self.tokens.len(), self.sources().map(Source::bytes).sum())
+        Payload::cost_of(self.tokens.len(), self.sources().map(EntrySource::bytes).sum())
     }
 }
 
@@ -242,7 +242,7 @@ impl PrefixCache {
         &mut self,
         prompt: &[Token],
         salt: Option<&CacheSalt>,
-        fetched: Fetched,
+        fetched: FetchedEntry,
         (id, lease): (LeaseId, &Lease),
     ) -> Found {
         let found = self.tree.find(salt, prompt);
@@ -295,20 +295,20 @@ impl PrefixCache {
     }
 
     /// What is copied into a lease, and how far the MTP head has taken it in.
-    fn parts(&self, found: &Match, id: LeaseId, lease: &Lease) -> (u32, Vec<(Part, StashId)>) {
+    fn parts(&self, found: &Match, id: LeaseId, lease: &Lease) -> (u32, Vec<(StatePart, StashId)>) {
         let position = found.position;
         let entries = found.blocks.iter().chain(&found.last);
         let kv = entries.flat_map(|&entry| &self.tree.payload(entry).kv);
         let needed = &lease.blocks[..position.div_ceil(KV_BLOCK)];
         let mut parts = Vec::with_capacity(needed.len() + 1);
-        parts.extend(needed.iter().zip(kv).map(|(&block, kv)| (Part::Block(block), kv.id)));
+        parts.extend(needed.iter().zip(kv).map(|(&block, kv)| (StatePart::Block(block), kv.id)));
         let mut filled = position as u32;
         if let Some(Tail { state, filled: taken_in }) =
             found.last.and_then(|last| self.tree.payload(last).tail)
             && self.shape.needs_state()
         {
             filled = taken_in;
-            let part = Part::State { lease: id, position: position as u32, filled };
+            let part = StatePart::State { lease: id, position: position as u32, filled };
             parts.extend(state.map(|state| (part, state.id)));
         }
         (filled, parts)
@@ -320,7 +320,7 @@ impl PrefixCache {
         &mut self,
         prompt: &[Token],
         salt: Option<&CacheSalt>,
-        fetched: &mut Fetched,
+        fetched: &mut FetchedEntry,
         copies: &mut dyn StateCopies,
     ) -> bool {
         let Some(disk) = &self.disk else { return false };
@@ -337,7 +337,7 @@ impl PrefixCache {
         self.sweep(copies);
         let Some(root) = root else { return false };
         let (at, _) = self.tree.leading(root, prompt);
-        let mut place = Place { at, key: None, since, keep: false };
+        let mut place = EntryPlace { at, key: None, since, keep: false };
         self.tree.touch(at, false);
         let end = fetched.bytes + PIECE;
         let blocks = wanted.blocks.iter().map(|&(number, key)| (number, key));
@@ -374,8 +374,8 @@ impl PrefixCache {
         let fits = fits && (!self.shape.needs_state() || rest.starts_with(&record.tokens));
         let kv = record.kv.first().filter(|_| fits)?;
         let blocks = if each > 0 { blocks } else { 0 };
-        let kv = (0..blocks).map(|i| kv.slice(i * each..(i + 1) * each).map(Source::Host));
-        let state = |state: Bytes| (!state.is_empty()).then_some(Source::Host(state));
+        let kv = (0..blocks).map(|i| kv.slice(i * each..(i + 1) * each).map(EntrySource::Host));
+        let state = |state: Bytes| (!state.is_empty()).then_some(EntrySource::Host(state));
         let tail = record.tail.map(|tail| (state(tail.state), filled));
         Some(NewEntry { tokens: record.tokens, kv: kv.collect::<Option<_>>()?, tail })
     }
@@ -396,7 +396,7 @@ impl PrefixCache {
         self.tree.touch(at, held.keep);
         let disk = self.disk.as_ref().filter(|disk| cost <= disk.limit());
         let key = disk.map(|disk| disk.root(salt));
-        let mut place = Place { at: root, key, since, keep: held.keep };
+        let mut place = EntryPlace { at: root, key, since, keep: held.keep };
         let whole = self.shape.whole_blocks(held.filled as usize);
         let mut published = 0;
         for number in 0..whole {
@@ -426,7 +426,7 @@ impl PrefixCache {
     fn publish_tail(
         &mut self,
         held: &Held<'_>,
-        place: &mut Place,
+        place: &mut EntryPlace,
         copies: &mut dyn StateCopies,
     ) -> bool {
         let whole = self.shape.whole_blocks(held.filled as usize);
@@ -440,28 +440,28 @@ impl PrefixCache {
         let kv = self.blocks(held, whole, held.tokens.len().div_ceil(KV_BLOCK));
         let (position, filled) = (held.tokens.len(), held.filled);
         let bytes = self.shape.state(position, filled as usize);
-        let part = Part::State { lease: held.id, position: position as u32, filled };
-        let state = (bytes > 0).then_some(Source::Lease(part, bytes));
+        let part = StatePart::State { lease: held.id, position: position as u32, filled };
+        let state = (bytes > 0).then_some(EntrySource::Lease(part, bytes));
         self.add(place, NewEntry { tokens: rest.to_vec(), kv, tail: Some((state, filled)) }, copies)
     }
 
     /// Blocks of a lease.
-    fn blocks(&self, held: &Held<'_>, first: usize, end: usize) -> Vec<Source> {
+    fn blocks(&self, held: &Held<'_>, first: usize, end: usize) -> Vec<EntrySource> {
         let bytes = self.shape.block;
-        let source = |&block: &u32| Source::Lease(Part::Block(block), bytes);
+        let source = |&block: &u32| EntrySource::Lease(StatePart::Block(block), bytes);
         let end = if bytes > 0 { end } else { first };
         held.lease.blocks[first..end].iter().map(source).collect()
     }
 
     /// Goes on to an entry that memory has; disk may have lost it.
-    fn pass(&mut self, place: &mut Place, entry: EntryId) -> bool {
+    fn pass(&mut self, place: &mut EntryPlace, entry: EntryId) -> bool {
         self.offer(place, entry);
         place.at = entry;
         true
     }
 
     /// Adds an entry and goes on to it; false without room, or when the device cannot copy.
-    fn add(&mut self, place: &mut Place, new: NewEntry, copies: &mut dyn StateCopies) -> bool {
+    fn add(&mut self, place: &mut EntryPlace, new: NewEntry, copies: &mut dyn StateCopies) -> bool {
         let room = self.tree.make_room(new.cost(), place.since);
         self.sweep(copies);
         let Some(payload) = room.then(|| self.stash(new, copies)).flatten() else { return false };
@@ -501,7 +501,7 @@ impl PrefixCache {
     }
 
     /// Notes that an entry is to go to disk, unless it is there.
-    fn offer(&mut self, place: &mut Place, entry: EntryId) {
+    fn offer(&mut self, place: &mut EntryPlace, entry: EntryId) {
         if let (Some(disk), Some(parent)) = (&self.disk, place.key) {
             let payload = self.tree.payload(entry);
             let key = parent.next(payload.is_tail(), &payload.tokens);

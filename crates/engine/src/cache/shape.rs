@@ -61,7 +61,7 @@ impl StateShape {
 
 /// A part of a lease's state that is copied as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum StatePart {
     /// A block of the pool.
     Block(u32),
     /// Everything besides: [`StateShape::state`] bytes.

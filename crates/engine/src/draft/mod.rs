@@ -27,7 +27,7 @@ mod tuning;
 
 pub use experts::ExpertCost;
 pub use plan::{DraftEntry, DraftPlan, DraftTokens};
-pub use policy::{Depth, DraftVocabulary, Mode, Speculation};
+pub use policy::{Depth, DraftVocabulary, Speculation, SpeculationMode};
 pub use receipt::Receipt;
 
 pub(crate) use acceptance::AcceptanceBySource;

@@ -6,7 +6,7 @@ use forerun_base::Token;
 
 /// What happens to drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum SpeculationMode {
     /// No drafts.
     Off,
     /// The model checks every draft: the text is exactly what it would be without.
@@ -91,7 +91,7 @@ impl DraftVocabulary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speculation {
     /// What happens to drafts.
-    pub mode: Mode,
+    pub mode: SpeculationMode,
     /// Most drafts in a round; sizes the log.
     pub max_drafts: usize,
     /// Draft with the model's MTP head, where it has one.
@@ -105,7 +105,7 @@ pub struct Speculation {
 impl Speculation {
     /// No drafts, no memory for them.
     pub const OFF: Self = Self {
-        mode: Mode::Off,
+        mode: SpeculationMode::Off,
         max_drafts: 0,
         mtp: false,
         text: false,
@@ -114,11 +114,11 @@ impl Speculation {
 
     /// Checked drafts from the MTP head.
     pub const fn mtp(max_drafts: usize) -> Self {
-        Self { mode: Mode::Verified, max_drafts, mtp: true, ..Self::OFF }
+        Self { mode: SpeculationMode::Verified, max_drafts, mtp: true, ..Self::OFF }
     }
 
     /// Checked n-gram drafts.
     pub const fn text(max_drafts: usize) -> Self {
-        Self { mode: Mode::Verified, max_drafts, text: true, ..Self::OFF }
+        Self { mode: SpeculationMode::Verified, max_drafts, text: true, ..Self::OFF }
     }
 }

@@ -8,7 +8,7 @@ use super::{DraftEntry, DraftPlan, DraftTokens, DraftVocabulary};
 use crate::constraint::allowed;
 use crate::scheduler::{lease_of, sample_spec};
 use crate::sequence::{DraftSource, Sequence, Standing};
-use crate::{Depth, Event, Mode, Scheduler, SpanTokens, StateStore, StepPlan};
+use crate::{Depth, Event, Scheduler, SpanTokens, SpeculationMode, StateStore, StepPlan};
 use forerun_base::Token;
 
 /// What the choice of depths keeps from step to step, besides what it learns of costs and acceptance.
@@ -85,7 +85,7 @@ impl Scheduler {
             }
         }
         // What is taken unchecked has no acceptance to go by.
-        if self.speculation.mode != Mode::Optimistic {
+        if self.speculation.mode != SpeculationMode::Optimistic {
             let (rows, context) = (self.limits.rows, step.context());
             chooser.choose(costs, StepShape { others, rows, context });
         }
@@ -103,7 +103,7 @@ impl Scheduler {
                 None => 0,
             };
             let lag = self.lag_allowed(at, plan);
-            self.add_entry(plan, at, states, [from_head, lag]);
+            self.add_entry(plan, at, states, from_head, lag);
         }
     }
 
@@ -129,13 +129,13 @@ impl Scheduler {
         let sequence = &mut self.sequences[at];
         let fixed = match (sequence.drafting.depth, mode) {
             // Unchecked drafts have no acceptance to go by; one does the least harm.
-            (Depth::Auto, Mode::Optimistic) => 1,
+            (Depth::Auto, SpeculationMode::Optimistic) => 1,
             (Depth::Auto, _) => usize::MAX,
             (Depth::Fixed(depth), _) => depth,
         };
         let limit = most.min(sequence.draft_capacity()).min(fixed);
         // What is taken unchecked has no row of logits to tell of.
-        if limit == 0 || (mode == Mode::Optimistic && sequence.logprobs.is_some()) {
+        if limit == 0 || (mode == SpeculationMode::Optimistic && sequence.logprobs.is_some()) {
             return None;
         }
         let auto = sequence.drafting.depth == Depth::Auto;
@@ -182,18 +182,20 @@ impl Scheduler {
     pub(super) fn draft_candidates(&self, text: &[Token]) -> usize {
         match (self.speculation.mode, self.speculation.vocabulary) {
             // Unchecked drafts are text, which should not lack a token because it is rare.
-            (Mode::Optimistic, DraftVocabulary::Auto) => self.vocabulary,
+            (SpeculationMode::Optimistic, DraftVocabulary::Auto) => self.vocabulary,
             (_, chosen) => chosen.tokens(self.vocabulary, text),
         }
     }
 
-    /// What the MTP head has to do for a sequence: nothing while it neither drafts nor lags more than it may.
+    /// What the MTP head has to do for a sequence, with `depth` drafts to make: nothing while it neither drafts nor is
+    /// more than `lag` positions behind.
     pub(crate) fn add_entry(
         &mut self,
         plan: &mut DraftPlan,
         at: usize,
         states: &StateStore,
-        [depth, lag]: [usize; 2],
+        depth: usize,
+        lag: usize,
     ) {
         if !self.head_may_draft(at, states) {
             return;
@@ -254,7 +256,7 @@ impl Scheduler {
                 self.speculated.note_host();
             }
         }
-        if self.speculation.mode != Mode::Optimistic {
+        if self.speculation.mode != SpeculationMode::Optimistic {
             return;
         }
         for sequence in &mut self.sequences {

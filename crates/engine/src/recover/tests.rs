@@ -4,9 +4,9 @@ use super::Stage;
 use crate::cache::DiskTier;
 use crate::{
     Allowed, CacheSettings, Constraint, Depth, DiskSettings, DraftPlan, DraftTokens, Engine,
-    EngineError, Event, FinishReason, Follow, ModelRunner, Part, Recovery, Request, Runner,
-    SampledTokens, Sampling, Scheduler, Settings, Speculation, StateCopies, StateShape, StateStore,
-    StepPlan,
+    EngineError, Event, FinishReason, Follow, ModelRunner, Recovery, Request, Runner,
+    SampledTokens, Sampling, Scheduler, Settings, Speculation, StateCopies, StatePart, StateShape,
+    StateStore, StepPlan,
 };
 use forerun_backend::{Backend, StashId};
 use forerun_backend_cpu::tuned;
@@ -101,7 +101,7 @@ impl StateCopies for PanickingRunner {
         self.inner.bytes()
     }
 
-    fn stash(&mut self, part: Part) -> Result<StashId, EngineError> {
+    fn stash(&mut self, part: StatePart) -> Result<StashId, EngineError> {
         self.around(RunnerCall::Stash, |inner| inner.copies().stash(part))
     }
 
@@ -109,7 +109,7 @@ impl StateCopies for PanickingRunner {
         self.inner.stash_host(bytes)
     }
 
-    fn unstash(&mut self, parts: &[(Part, StashId)]) -> Result<(), EngineError> {
+    fn unstash(&mut self, parts: &[(StatePart, StashId)]) -> Result<(), EngineError> {
         self.around(RunnerCall::Unstash, |inner| inner.unstash(parts))
     }
 

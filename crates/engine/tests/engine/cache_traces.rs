@@ -6,8 +6,8 @@ use forerun_backend::{StashId, Stashes};
 use forerun_base::{Bytes, DType, LeaseId, SeqId, Token};
 use forerun_engine::{
     CacheSalt, CacheSettings, CacheUse, Depth, DraftPlan, DraftTokens, Engine, EngineError, Event,
-    FinishReason, Follow, Part, Request, Runner, SampledTokens, Scheduler, Speculation,
-    StateCopies, StateShape, StateStore, StepPlan,
+    FinishReason, Follow, Request, Runner, SampledTokens, Scheduler, Speculation, StateCopies,
+    StatePart, StateShape, StateStore, StepPlan,
 };
 use forerun_model::{KV_BLOCK, Limits};
 use proptest::prelude::*;
@@ -152,17 +152,17 @@ impl Runner for MemoryRunner {
 }
 
 impl MemoryRunner {
-    fn part(&self, part: Part) -> Vec<u8> {
+    fn part(&self, part: StatePart) -> Vec<u8> {
         let mut out: Vec<u8> = Vec::new();
         match part {
-            Part::Block(block) => {
+            StatePart::Block(block) => {
                 let block = block as usize;
                 out.extend(self.blocks[block].iter().flat_map(|token| token.to_le_bytes()));
                 if self.limits.mtp {
                     out.extend(self.heads[block].iter().flat_map(|row| row.to_le_bytes()));
                 }
             }
-            Part::State { lease, position, filled } => {
+            StatePart::State { lease, position, filled } => {
                 let slot = lease.0 as usize;
                 if self.recurrent {
                     out.extend(self.slots[slot].state.to_le_bytes());
@@ -176,9 +176,9 @@ impl MemoryRunner {
         out
     }
 
-    fn set_part(&mut self, part: Part, bytes: &[u8]) {
+    fn set_part(&mut self, part: StatePart, bytes: &[u8]) {
         match part {
-            Part::Block(block) => {
+            StatePart::Block(block) => {
                 let (tokens, heads) = bytes.split_at(4 * KV_BLOCK);
                 let (words, _) = tokens.as_chunks::<4>();
                 for (to, from) in self.blocks[block as usize].iter_mut().zip(words) {
@@ -189,7 +189,7 @@ impl MemoryRunner {
                     *to = u64::from_le_bytes(*from);
                 }
             }
-            Part::State { lease, position, filled } => {
+            StatePart::State { lease, position, filled } => {
                 let slot = lease.0 as usize;
                 let (mut rows, _) = bytes.as_chunks::<8>();
                 if self.recurrent {
@@ -219,7 +219,7 @@ impl StateCopies for MemoryRunner {
         self.stashes.bytes()
     }
 
-    fn stash(&mut self, part: Part) -> Result<StashId, EngineError> {
+    fn stash(&mut self, part: StatePart) -> Result<StashId, EngineError> {
         if self.fails_copies {
             return Err(EngineError::Settings("no copies today".to_owned()));
         }
@@ -231,7 +231,7 @@ impl StateCopies for MemoryRunner {
         self.keep(bytes)
     }
 
-    fn unstash(&mut self, parts: &[(Part, StashId)]) -> Result<(), EngineError> {
+    fn unstash(&mut self, parts: &[(StatePart, StashId)]) -> Result<(), EngineError> {
         for &(part, stash) in parts {
             let bytes = self.stashes.get_sized(stash, self.part(part).len())?.clone();
             self.set_part(part, &bytes);
@@ -514,9 +514,9 @@ fn a_device_that_fails_to_copy_loses_nothing_but_the_cache() {
 
 #[test]
 fn leases_are_named_by_parts() {
-    let part = Part::State { lease: LeaseId(3), position: 9, filled: 8 };
+    let part = StatePart::State { lease: LeaseId(3), position: 9, filled: 8 };
     let shape = StateShape { recurrent: 100, hidden: 10, ring_block: 1000, window: 20, block: 5 };
-    let Part::State { position, filled, .. } = part else { unreachable!() };
+    let StatePart::State { position, filled, .. } = part else { unreachable!() };
     assert_eq!(shape.state(position as usize, filled as usize), 100 + 1000 + 10);
     // 43..64 and 64..128 are seen from 128 with a window of 84 and a key more.
     assert_eq!(StateShape { window: 84, ..shape }.ring_blocks(128), 0..2);

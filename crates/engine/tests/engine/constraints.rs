@@ -3,8 +3,8 @@
 use crate::common::{Device, answers, engine, finish, prompt, score};
 use forerun_base::{DType, SeqId, Token};
 use forerun_engine::{
-    Allowed, Constraint, Depth, Engine, Event, FinishReason, Mode, ModelRunner, Receipt,
-    RejectError, Request, Sampling, Settings, Speculation, TokenLogprobs, log_probability,
+    Allowed, Constraint, Depth, Engine, Event, FinishReason, ModelRunner, Receipt, RejectError,
+    Request, Sampling, Settings, Speculation, SpeculationMode, TokenLogprobs, log_probability,
 };
 
 /// Allows the tokens whose remainder by `period` is that of their place; the place that ends a run of `free` is forced,
@@ -295,7 +295,7 @@ fn a_constraint_that_fails_ends_its_own_answer_only() {
 #[test]
 fn unchecked_drafts_keep_to_the_constraint_and_stand_back_for_log_probabilities() {
     let name = "qwen3_5";
-    let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(3) };
+    let speculation = Speculation { mode: SpeculationMode::Optimistic, ..Speculation::mtp(3) };
     let mut engine = engine(name, Device::Tuned, &settings(64, speculation));
     let pattern = Pattern::new(2, 2);
     let depth = Depth::Fixed(3);
@@ -341,7 +341,8 @@ fn every_draft_of_a_round_may_come_after_those_before_it() {
     let name = "qwen3_5";
     let pattern = Pattern::new(5, 100);
     for drafts in [2, 3, 8] {
-        let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(drafts) };
+        let speculation =
+            Speculation { mode: SpeculationMode::Optimistic, ..Speculation::mtp(drafts) };
         let mut engine = engine(name, Device::Tuned, &settings(64, speculation));
         let rounds = 4;
         let request = Request {

@@ -2,11 +2,11 @@
 
 use crate::common::{Device, engine, prompt, score};
 use forerun_base::{DType, Token};
-use forerun_engine::{Depth, Event, Mode, Request, Settings, Speculation};
+use forerun_engine::{Depth, Event, Request, Settings, Speculation, SpeculationMode};
 use std::time::Duration;
 
 fn settings(depth: usize) -> Settings {
-    let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(depth) };
+    let speculation = Speculation { mode: SpeculationMode::Optimistic, ..Speculation::mtp(depth) };
     let kv = DType::F32;
     Settings {
         context: 128,

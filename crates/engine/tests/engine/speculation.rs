@@ -4,8 +4,8 @@ use crate::common::{Device, answers, engine, finish, golden_runner, prompt, reta
 use forerun_base::{DType, Token};
 use forerun_engine::{
     Depth, DraftPlan, DraftTokens, DraftVocabulary, Engine, EngineError, Event, FinishReason,
-    Follow, Mode, ModelRunner, Receipt, Request, Runner, SampledTokens, Sampling, Scheduler,
-    Settings, Speculation, StateCopies, StateShape, StateStore, StepPlan,
+    Follow, ModelRunner, Receipt, Request, Runner, SampledTokens, Sampling, Scheduler, Settings,
+    Speculation, SpeculationMode, StateCopies, StateShape, StateStore, StepPlan,
 };
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
@@ -421,7 +421,7 @@ fn many_seeds_give_the_same_histogram_and_the_models_probabilities() {
 
 #[test]
 fn optimistic_mode_keeps_every_draft_and_needs_no_log() {
-    let speculation = Speculation { mode: Mode::Optimistic, ..Speculation::mtp(3) };
+    let speculation = Speculation { mode: SpeculationMode::Optimistic, ..Speculation::mtp(3) };
     let settings = settings(64, speculation);
     let mut engine = engine("qwen3_5", Device::Tuned, &settings);
     assert_eq!(engine.runner().limits().log_rows, 0);

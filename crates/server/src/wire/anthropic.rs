@@ -195,8 +195,8 @@ pub(crate) struct ThinkingUsage {
     pub(crate) thinking_tokens: usize,
 }
 
-impl From<answer::Usage> for MessagesUsage {
-    fn from(usage: answer::Usage) -> Self {
+impl From<answer::TokenUsage> for MessagesUsage {
+    fn from(usage: answer::TokenUsage) -> Self {
         Self {
             input_tokens: usage.prompt_tokens.saturating_sub(usage.cached_tokens),
             output_tokens: usage.completion_tokens,

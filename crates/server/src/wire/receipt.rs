@@ -24,8 +24,8 @@ pub(crate) struct CompletionDetails {
     pub(crate) reasoning_tokens: usize,
 }
 
-impl From<answer::Usage> for CompletionUsage {
-    fn from(usage: answer::Usage) -> Self {
+impl From<answer::TokenUsage> for CompletionUsage {
+    fn from(usage: answer::TokenUsage) -> Self {
         Self {
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,

@@ -285,8 +285,8 @@ struct ReasoningUsage {
     reasoning_tokens: usize,
 }
 
-impl From<answer::Usage> for ResponsesUsage {
-    fn from(usage: answer::Usage) -> Self {
+impl From<answer::TokenUsage> for ResponsesUsage {
+    fn from(usage: answer::TokenUsage) -> Self {
         Self {
             input_tokens: usage.prompt_tokens,
             input_tokens_details: InputDetails { cached_tokens: usage.cached_tokens },

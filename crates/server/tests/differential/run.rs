@@ -7,7 +7,7 @@ use forerun_backend_cpu::tuned;
 use forerun_base::{DType, SeqId, Token};
 use forerun_engine::{
     CacheSettings, CacheUse, Depth, DiskSettings, DraftVocabulary, Engine, Event, FinishReason,
-    Mode, ModelRunner, Request, Sampling, Settings, Speculation, SubmissionBudget,
+    ModelRunner, Request, Sampling, Settings, Speculation, SpeculationMode, SubmissionBudget,
 };
 use forerun_grammar::{GrammarSource, Grammars};
 use forerun_model::{Blueprint, Model};
@@ -113,16 +113,16 @@ fn opened(choice: &ModelChoice) -> Opened {
 
 fn settings(choice: &EngineChoice, vocabulary: usize) -> Settings {
     let mode = match (choice.drafts, choice.head || choice.ngram, choice.optimistic) {
-        (0, ..) | (_, false, _) => Mode::Off,
-        (_, _, true) => Mode::Optimistic,
-        _ => Mode::Verified,
+        (0, ..) | (_, false, _) => SpeculationMode::Off,
+        (_, _, true) => SpeculationMode::Optimistic,
+        _ => SpeculationMode::Verified,
     };
     let speculation = Speculation {
         mode,
         max_drafts: choice.drafts,
         mtp: choice.head,
         // A repetition taken unchecked would repeat for ever.
-        text: choice.ngram && mode == Mode::Verified,
+        text: choice.ngram && mode == SpeculationMode::Verified,
         vocabulary: match choice.draft_vocabulary {
             0 => DraftVocabulary::Auto,
             tokens => DraftVocabulary::First(tokens.min(vocabulary)),
@@ -132,7 +132,7 @@ fn settings(choice: &EngineChoice, vocabulary: usize) -> Settings {
         context: choice.context,
         sequences: choice.sequences,
         prefill_chunk: choice.chunk,
-        speculation: if mode == Mode::Off { Speculation::OFF } else { speculation },
+        speculation: if mode == SpeculationMode::Off { Speculation::OFF } else { speculation },
         kv: kv(&choice.kv),
         step_budget: Duration::from_millis(choice.budget),
         submission_budget: SubmissionBudget::default(),

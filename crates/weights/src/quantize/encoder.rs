@@ -1,7 +1,7 @@
 //! One scheme applied to rows, on several threads.
 
 use super::{affine, mxfp4, mxfp8, nvfp4};
-use crate::config::{Mode, Scheme};
+use crate::config::{QuantMode, Scheme};
 use forerun_base::{DType, Matrix, ScaleType};
 use std::ops::Range;
 
@@ -47,16 +47,16 @@ impl Encoder {
     /// The element type of the scales, and of the biases where there are any.
     pub fn scale_dtype(&self) -> DType {
         match (self.scheme.mode, self.float) {
-            (Mode::Affine, ScaleType::F32) => DType::F32,
-            (Mode::Affine, ScaleType::F16) => DType::F16,
-            (Mode::Affine, ScaleType::BF16) => DType::BF16,
+            (QuantMode::Affine, ScaleType::F32) => DType::F32,
+            (QuantMode::Affine, ScaleType::F16) => DType::F16,
+            (QuantMode::Affine, ScaleType::BF16) => DType::BF16,
             _ => DType::U8,
         }
     }
 
     /// Whether there are biases.
     pub fn has_biases(&self) -> bool {
-        self.scheme.mode == Mode::Affine
+        self.scheme.mode == QuantMode::Affine
     }
 
     /// Bytes of codes, scales and biases in a row of `cols` numbers; `None` when groups do not
@@ -130,15 +130,15 @@ impl Encoder {
     fn row(&self, row: Row<'_>) -> Result<(), EncodeError> {
         let Scheme { mode, bits, group } = self.scheme;
         match (mode, bits) {
-            (Mode::Affine, 2) => affine::encode::<2>(group, row),
-            (Mode::Affine, 3) => affine::encode::<3>(group, row),
-            (Mode::Affine, 4) => affine::encode::<4>(group, row),
-            (Mode::Affine, 5) => affine::encode::<5>(group, row),
-            (Mode::Affine, 6) => affine::encode::<6>(group, row),
-            (Mode::Affine, _) => affine::encode::<8>(group, row),
-            (Mode::Mxfp4, _) => mxfp4::encode(row),
-            (Mode::Mxfp8, _) => mxfp8::encode(row),
-            (Mode::Nvfp4, _) => nvfp4::encode(row),
+            (QuantMode::Affine, 2) => affine::encode::<2>(group, row),
+            (QuantMode::Affine, 3) => affine::encode::<3>(group, row),
+            (QuantMode::Affine, 4) => affine::encode::<4>(group, row),
+            (QuantMode::Affine, 5) => affine::encode::<5>(group, row),
+            (QuantMode::Affine, 6) => affine::encode::<6>(group, row),
+            (QuantMode::Affine, _) => affine::encode::<8>(group, row),
+            (QuantMode::Mxfp4, _) => mxfp4::encode(row),
+            (QuantMode::Mxfp8, _) => mxfp8::encode(row),
+            (QuantMode::Nvfp4, _) => nvfp4::encode(row),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The shape of the matrix that a stored weight stands for.
 
-use crate::config::{Declared, Mode, Scheme};
+use crate::config::{Declared, QuantMode, Scheme};
 use crate::{Checkpoint, Storage, Tensor, WeightsError};
 use forerun_base::DType;
 
@@ -40,7 +40,7 @@ pub fn logical_shape(checkpoint: &Checkpoint, path: &str) -> Result<Vec<usize>, 
 fn fits(scheme: Scheme, words: usize, groups: usize, scales: DType) -> bool {
     let bits = groups.checked_mul(scheme.group * scheme.bits);
     scheme.is_known()
-        && (scheme.mode == Mode::Affine) == (scales != DType::U8)
+        && (scheme.mode == QuantMode::Affine) == (scales != DType::U8)
         && bits.is_some_and(|bits| words.checked_mul(32) == Some(bits))
 }
 
@@ -58,9 +58,11 @@ fn only_one(
 }
 
 fn every_scheme() -> impl Iterator<Item = Scheme> {
-    [Mode::Affine, Mode::Mxfp4, Mode::Mxfp8, Mode::Nvfp4].into_iter().flat_map(|mode| {
-        [2, 3, 4, 5, 6, 8].into_iter().flat_map(move |bits| {
-            [16, 32, 64, 128].into_iter().map(move |group| Scheme { mode, bits, group })
-        })
-    })
+    [QuantMode::Affine, QuantMode::Mxfp4, QuantMode::Mxfp8, QuantMode::Nvfp4].into_iter().flat_map(
+        |mode| {
+            [2, 3, 4, 5, 6, 8].into_iter().flat_map(move |bits| {
+                [16, 32, 64, 128].into_iter().map(move |group| Scheme { mode, bits, group })
+            })
+        },
+    )
 }

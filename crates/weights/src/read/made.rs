@@ -2,7 +2,7 @@
 
 use super::scaled::RowScales;
 use super::{Target, fp8, mlx};
-use crate::config::Mode;
+use crate::config::QuantMode;
 use crate::{Checkpoint, TensorSource, WeightsError};
 use forerun_base::{Bytes, DType, Format, Matrix, MatrixParts, RowSource};
 use std::fmt;
@@ -22,7 +22,7 @@ pub(super) fn read(
         let (scales, biases) =
             (checkpoint.header(&part("scales"))?, checkpoint.header(&part("biases"))?);
         let scheme = mlx::scheme(checkpoint, target, &weight, &scales)?;
-        if scheme.mode != Mode::Affine {
+        if scheme.mode != QuantMode::Affine {
             return Err(weight.fault(format!("{scheme} weights are not made")));
         }
         (mlx::affine_format(scheme, &scales, &biases)?, Scales::Stored([scales.name, biases.name]))

@@ -16,7 +16,7 @@
 
 use super::scaled::{self, RowScales};
 use super::{RowFactors, Target, scale_type};
-use crate::config::{Declared, Mode, Scheme};
+use crate::config::{Declared, QuantMode, Scheme};
 use crate::{Checkpoint, Tensor, WeightsError};
 use forerun_base::{
     Bytes, Codes, DType, Format, MatrixParts, ScaleKind, e4m3_to_f32, f32_to_bf16, find_first,
@@ -34,7 +34,7 @@ pub(super) fn read(
     let scheme = scheme(checkpoint, target, weight, scales)?;
     let part = |name: &str| format!("{}.{name}", target.path);
     let biases = part("biases");
-    if scheme.mode == Mode::Affine {
+    if scheme.mode == QuantMode::Affine {
         return affine(target, scheme, [weight, scales, &checkpoint.tensor(&biases)?]);
     }
     if checkpoint.contains(&biases) {
@@ -42,12 +42,12 @@ pub(super) fn read(
     }
     let global_name = part("global_scale");
     let global = match checkpoint.contains(&global_name) {
-        true if scheme.mode == Mode::Nvfp4 => Some(checkpoint.tensor(&global_name)?),
+        true if scheme.mode == QuantMode::Nvfp4 => Some(checkpoint.tensor(&global_name)?),
         true => return Err(weight.fault(format!("{scheme} has no `{global_name}`"))),
         false => None,
     };
     let (codes, factor) = match scheme.mode {
-        Mode::Mxfp8 => (Codes::E4m3, 1.0),
+        QuantMode::Mxfp8 => (Codes::E4m3, 1.0),
         _ => (Codes::Table { values: DOUBLED_E2M1 }, 0.5),
     };
     let table = scale_values(scales, scheme.mode, factor)?;
@@ -109,10 +109,10 @@ fn infer(target: Target<'_>, weight: &Tensor, scales: &Tensor) -> Result<Scheme,
         scales.fault(format!("{groups} scales in a row do not divide {cols} columns"))
     })?;
     let mode = match (scales.dtype, bits, group) {
-        (DType::U8, 4, 16) => Mode::Nvfp4,
-        (DType::U8, 8, 32) => Mode::Mxfp8,
-        (DType::U8, ..) => Mode::Mxfp4,
-        _ => Mode::Affine,
+        (DType::U8, 4, 16) => QuantMode::Nvfp4,
+        (DType::U8, 8, 32) => QuantMode::Mxfp8,
+        (DType::U8, ..) => QuantMode::Mxfp4,
+        _ => QuantMode::Affine,
     };
     let scheme = Scheme { mode, bits, group };
     if !scheme.is_known() {
@@ -165,8 +165,8 @@ fn check_config(
 }
 
 /// What byte scales stand for, times `factor`, a power of two.
-fn scale_values(scales: &Tensor, mode: Mode, factor: f32) -> Result<[f32; 256], WeightsError> {
-    let decode = if mode == Mode::Nvfp4 { e4m3_to_f32 } else { e8m0_to_f32 };
+fn scale_values(scales: &Tensor, mode: QuantMode, factor: f32) -> Result<[f32; 256], WeightsError> {
+    let decode = if mode == QuantMode::Nvfp4 { e4m3_to_f32 } else { e8m0_to_f32 };
     let mut table = [0.0; 256];
     for (code, value) in (0..=u8::MAX).zip(&mut table) {
         *value = decode(code) * factor;

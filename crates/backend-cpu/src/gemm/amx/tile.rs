@@ -11,7 +11,7 @@ const WEIGHT_TILES: Range<usize> = 4..6;
 
 /// Tile configuration, as `ldtilecfg` reads it.
 #[repr(C, align(64))]
-struct Shapes {
+struct TileShapes {
     palette: u8,
     start: u8,
     reserved: [u8; 14],
@@ -51,8 +51,13 @@ impl Configured {
     /// # Safety
     /// As for [`Configured::bytes`].
     unsafe fn shaped(rows: usize, bytes: usize) -> Self {
-        let mut shapes =
-            Shapes { palette: 1, start: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        let mut shapes = TileShapes {
+            palette: 1,
+            start: 0,
+            reserved: [0; 14],
+            row_bytes: [0; 16],
+            rows: [0; 16],
+        };
         for tile in 0..8 {
             let is_weight = WEIGHT_TILES.contains(&tile);
             shapes.rows[tile] = if is_weight { bytes / 4 } else { rows } as u8;

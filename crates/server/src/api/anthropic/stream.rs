@@ -1,7 +1,7 @@
 //! An answer as the events of the Messages API.
 
 use super::messages::{SIGNATURE, stop_reason, stop_sequence};
-use crate::answer::{AnswerEvent, Answers, Usage};
+use crate::answer::{AnswerEvent, Answers, TokenUsage};
 use crate::api::sse::{Outbox, Teller};
 use crate::app::App;
 use crate::error::ErrorForm;
@@ -36,7 +36,7 @@ impl MessageStream {
         Self { app: Arc::clone(app), answers, id, blocks: 0, open: None }
     }
 
-    fn start(&self, out: &mut Outbox, usage: Usage) {
+    fn start(&self, out: &mut Outbox, usage: TokenUsage) {
         let message = MessageResponse {
             id: &self.id,
             kind: "message",

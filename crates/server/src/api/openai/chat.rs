@@ -4,7 +4,7 @@ use super::chat_stream::ChatStream;
 use super::generation::{self, Streaming};
 pub(crate) use super::messages;
 use super::tools;
-use crate::answer::{AnswerEvent, AnswerFinish, Answers, Usage};
+use crate::answer::{AnswerEvent, AnswerFinish, Answers, TokenUsage};
 use crate::api::{JsonBody, RequestFields, RequestId, json, sse};
 use crate::app::App;
 use crate::auth::Caller;
@@ -123,7 +123,7 @@ async fn whole(
             AnswerEvent::Finished(finish) => parts[choice].finish = Some(finish),
         }
     }
-    let mut usage = Usage::default();
+    let mut usage = TokenUsage::default();
     let mut timings = None;
     let mut told = Vec::new();
     for (index, part) in parts.into_iter().enumerate() {
@@ -165,7 +165,7 @@ pub(super) fn stop_reason(finish: &AnswerFinish) -> Option<String> {
 }
 
 /// Counts an answer; several to one prompt count the prompt once.
-pub(super) fn add_usage(sum: &mut Usage, place_in_prompt: usize, usage: &Usage) {
+pub(super) fn add_usage(sum: &mut TokenUsage, place_in_prompt: usize, usage: &TokenUsage) {
     let mut counted = *usage;
     if place_in_prompt > 0 {
         (counted.prompt_tokens, counted.cached_tokens) = (0, 0);

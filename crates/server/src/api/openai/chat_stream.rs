@@ -1,7 +1,7 @@
 //! A chat answer as chunks.
 
 use super::chat::{add_usage, stop_reason};
-use crate::answer::{AnswerEvent, Answers, Usage};
+use crate::answer::{AnswerEvent, Answers, TokenUsage};
 use crate::api::sse::{Outbox, Teller};
 use crate::app::App;
 use crate::error::ErrorForm;
@@ -21,7 +21,7 @@ pub(super) struct ChatStream {
     unopened: usize,
     with_usage: bool,
     with_logprobs: bool,
-    usage: Usage,
+    usage: TokenUsage,
 }
 
 impl ChatStream {
@@ -39,7 +39,7 @@ impl ChatStream {
             created: ids::now(),
             with_usage,
             with_logprobs,
-            usage: Usage::default(),
+            usage: TokenUsage::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::chat::{add_usage, stop_reason};
 use super::generation;
-use crate::answer::{AnswerEvent, AnswerFinish, Answers, Usage};
+use crate::answer::{AnswerEvent, AnswerFinish, Answers, TokenUsage};
 use crate::api::sse::{self, Outbox, Teller};
 use crate::api::{JsonBody, RequestFields, RequestId, fields, json};
 use crate::app::App;
@@ -63,7 +63,7 @@ pub(crate) async fn create(
         per_prompt,
         with_usage: streaming.usage,
         with_logprobs,
-        usage: Usage::default(),
+        usage: TokenUsage::default(),
     };
     let response = if streaming.on { sse::response(&app, told) } else { told.whole().await? };
     ignored.add_to_notes();
@@ -103,7 +103,7 @@ struct CompletionAnswers {
     with_logprobs: bool,
     /// Where in each answer the next token with log-probabilities begins.
     offsets: Vec<usize>,
-    usage: Usage,
+    usage: TokenUsage,
 }
 
 impl CompletionAnswers {
