@@ -108,10 +108,12 @@ pub(crate) fn with_option(error: forerun::Error) -> anyhow::Error {
     match error {
         Memory { longest: Some(longest), .. } => {
             anyhow!(
-                "{error}: --ctx {longest}; --kv i8 halves the KV cache, and --memory says how much may be used"
+                "{error}: --ctx {longest}; --kv i8 halves the KV cache, and --memory (a GPU: --gpu-memory) says how much may be used"
             )
         }
-        Memory { longest: None, .. } => anyhow!("{error}; --memory says how much may be used"),
+        Memory { longest: None, .. } => {
+            anyhow!("{error}; --memory (a GPU: --gpu-memory) says how much may be used")
+        }
         Buffer { .. } | Prepare(_) => anyhow::Error::from(error)
             .context("--ctx N gives a smaller context, --kv i8 an 8-bit KV cache"),
         error => error.into(),
