@@ -72,9 +72,9 @@ impl ReasoningGate {
 }
 
 impl Constraint for ReasoningGate {
-    fn ready(&mut self, patience: Duration) -> bool {
+    fn ready(&mut self, timeout: Duration) -> bool {
         let open = self.behind.is_some();
-        !open || self.inner.as_mut().is_none_or(|inner| inner.ready(patience))
+        !open || self.inner.as_mut().is_none_or(|inner| inner.ready(timeout))
     }
 
     fn glimpse(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {

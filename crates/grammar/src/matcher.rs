@@ -44,10 +44,10 @@ impl GrammarConstraint {
     }
 
     /// Takes what a thread sent back; false if it has not within the time.
-    fn receive(&mut self, patience: Option<Duration>) -> bool {
+    fn receive(&mut self, timeout: Option<Duration>) -> bool {
         let ParserHandle::Away(from) = &self.walker else { return true };
-        let said = match patience {
-            Some(patience) => from.recv_timeout(patience),
+        let said = match timeout {
+            Some(timeout) => from.recv_timeout(timeout),
             None => from.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match said {
@@ -74,7 +74,7 @@ impl GrammarConstraint {
     }
 
     /// Sends the walk to the present place.
-    fn send(&mut self, certain: bool) {
+    fn send(&mut self, confirmed: bool) {
         let (tell, from) = channel();
         let ParserHandle::Here(mut walk) =
             std::mem::replace(&mut self.walker, ParserHandle::Away(from))
@@ -85,7 +85,7 @@ impl GrammarConstraint {
         self.pool.run(Box::new(move || {
             let cancel = Arc::clone(&walk.cancel);
             let _lane = (walk.took > SLOW).then(|| pool.slow_lane(|| cancel.is_asked()));
-            let learned = walk.learn(&tokens, certain);
+            let learned = walk.learn(&tokens, confirmed);
             // Nobody may be left to hear it.
             let _ = tell.send((walk, place, learned));
         }));
@@ -93,13 +93,13 @@ impl GrammarConstraint {
 
     /// What the grammar says here, if that is known within the time. A place that only a draft leads to may be
     /// declined.
-    fn learn(&mut self, certain: bool, patience: Option<Duration>) -> Option<&Arc<NextTokens>> {
-        if self.way.here().is_none() && self.receive(patience) && self.way.here().is_none() {
-            if !certain && (!self.start.rolls_back || self.tokens.len() <= self.cautious) {
+    fn learn(&mut self, confirmed: bool, timeout: Option<Duration>) -> Option<&Arc<NextTokens>> {
+        if self.way.here().is_none() && self.receive(timeout) && self.way.here().is_none() {
+            if !confirmed && (!self.start.rolls_back || self.tokens.len() <= self.cautious) {
                 return None;
             }
-            self.send(certain);
-            self.receive(patience);
+            self.send(confirmed);
+            self.receive(timeout);
         }
         self.way.here()
     }
@@ -124,11 +124,11 @@ impl Drop for GrammarConstraint {
 }
 
 impl Constraint for GrammarConstraint {
-    fn ready(&mut self, patience: Duration) -> bool {
+    fn ready(&mut self, timeout: Duration) -> bool {
         if matches!(self.walker, ParserHandle::Here(_)) {
             self.way.settle();
         }
-        self.has_ended() || self.learn(true, Some(patience)).is_some()
+        self.has_ended() || self.learn(true, Some(timeout)).is_some()
     }
 
     fn mask(&mut self, mask: &mut [u32]) -> Result<Allowed, String> {
@@ -172,8 +172,8 @@ impl Constraint for GrammarConstraint {
     }
 
     fn is_done(&mut self) -> bool {
-        let patience = if self.slow { Duration::ZERO } else { PATIENCE };
-        self.has_ended() || self.learn(true, Some(patience)).is_some_and(|here| here.done)
+        let timeout = if self.slow { Duration::ZERO } else { PATIENCE };
+        self.has_ended() || self.learn(true, Some(timeout)).is_some_and(|here| here.done)
     }
 
     fn is_done_ahead(&mut self) -> bool {

@@ -68,10 +68,10 @@ impl GrammarParser {
     }
 
     /// What the grammar says after some tokens. A place that only a draft leads to may be declined.
-    pub(crate) fn learn(&mut self, tokens: &[Token], certain: bool) -> Option<NextTokens> {
+    pub(crate) fn learn(&mut self, tokens: &[Token], confirmed: bool) -> Option<NextTokens> {
         let begun = Instant::now();
         let known = catch_unwind(AssertUnwindSafe(|| self.warm(tokens).ok())).ok().flatten();
-        let learned = if known.is_some() || !certain {
+        let learned = if known.is_some() || !confirmed {
             if known.is_none() {
                 self.parser = None;
             }

@@ -26,7 +26,7 @@ pub(super) struct GemmaCall {
     open: Vec<bool>,
     /// Whether the innermost open one has an item already.
     filled: bool,
-    certain: bool,
+    recognized: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +50,12 @@ impl GemmaCall {
             text: String::new(),
             open: Vec::new(),
             filled: false,
-            certain: false,
+            recognized: false,
         }
     }
 
     pub(super) fn is_certain(&self) -> bool {
-        self.certain
+        self.recognized
     }
 
     pub(super) fn take(&mut self, c: char, out: &mut PieceList<'_>) -> CallStep {
@@ -95,7 +95,7 @@ impl GemmaCall {
         match c {
             '{' if !name.is_empty() => {
                 out.call(name);
-                self.certain = true;
+                self.recognized = true;
                 self.text.clear();
                 self.opens(true, out)
             }

@@ -1,6 +1,6 @@
 //! Reads one call written as a JSON object with a name and arguments, character by character.
 //!
-//! Nothing is said before it is certain that this is a call: the name is known and the arguments
+//! Nothing is said before it is recognized that this is a call: the name is known and the arguments
 //! have begun, or the object is complete. From there the text of the arguments is passed on as it
 //! comes. The order of the keys does not matter; further keys are read over.
 

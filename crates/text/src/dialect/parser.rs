@@ -1,7 +1,7 @@
 //! Reads an answer as it comes: what is reasoning, what is content, what is a call.
 //!
 //! The text goes through character by character, so the result does not depend on how it was cut
-//! into pieces. A piece is given out as soon as it is certain; no mark is ever shown in part.
+//! into pieces. A piece is given out as soon as it is recognized; no mark is ever shown in part.
 //! White space next to a mark belongs to the mark. What looks like a call and is none comes out
 //! as content, word for word.
 //!
@@ -17,7 +17,7 @@ use super::{PYTHON_TAG, Thinking};
 
 /// White space held back because a mark may follow. More of it than this is text.
 const MAX_HELD_SPACE: usize = 64;
-/// A call that has not become certain by then is none.
+/// A call that has not become recognized by then is none.
 const MAX_UNCERTAIN_BYTES: usize = 1 << 20;
 
 /// Reads one answer: finds reasoning and tool calls in it, in the dialect of the model.
@@ -30,7 +30,7 @@ pub struct AnswerParser {
     place: Preceding,
     /// White space and the beginning of a mark.
     held: String,
-    /// The text of a call that is not certain yet.
+    /// The text of a call that is not recognized yet.
     raw: String,
 }
 
@@ -290,12 +290,12 @@ impl PendingCall {
         match self {
             Self::Json(call) => call.name(),
             Self::Xml(call) => call.name(),
-            // Gemma's is certain with its name.
+            // Gemma's is recognized with its name.
             Self::Gemma(_) => None,
         }
     }
 
-    /// What was taken of a certain call that went wrong, without being passed on.
+    /// What was taken of a recognized call that went wrong, without being passed on.
     fn loose(&mut self) -> String {
         match self {
             Self::Json(call) => call.loose(),
@@ -304,7 +304,7 @@ impl PendingCall {
         }
     }
 
-    /// The answer ended inside a certain call: what waited of a value comes out.
+    /// The answer ended inside a recognized call: what waited of a value comes out.
     fn cut(&mut self, out: &mut PieceList<'_>) {
         match self {
             Self::Json(_) => {}

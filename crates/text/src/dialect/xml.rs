@@ -33,7 +33,7 @@ pub(super) struct XmlCall {
     /// The end of a value that may be its closing tag.
     tail: String,
     parameters: usize,
-    certain: bool,
+    recognized: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +52,11 @@ impl XmlCall {
     pub(super) fn new(opener: &str) -> Self {
         let at = if opener == FUNCTION_OPEN { XmlState::Name } else { XmlState::Open };
         let (text, name, tail) = Default::default();
-        Self { at, text, name, kinds: TEXT_ONLY, tail, parameters: 0, certain: false }
+        Self { at, text, name, kinds: TEXT_ONLY, tail, parameters: 0, recognized: false }
     }
 
     pub(super) fn is_certain(&self) -> bool {
-        self.certain
+        self.recognized
     }
 
     /// The name, once it is whole.
@@ -94,8 +94,8 @@ impl XmlCall {
             self.at = XmlState::Name;
             return CallStep::More;
         }
-        if !self.certain {
-            self.certain = true;
+        if !self.recognized {
+            self.recognized = true;
             out.call(&self.name);
         }
         if tag == PARAMETER_OPEN {
