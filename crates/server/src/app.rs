@@ -39,7 +39,7 @@ pub(crate) struct App {
     /// How the schemas of tools had to be loosened of late.
     pub(crate) loosened: Loosened,
     /// What the prefix cache did of late.
-    pub(crate) looks: Arc<CacheTraces>,
+    pub(crate) traces: Arc<CacheTraces>,
     /// The OpenAPI document.
     pub(crate) openapi: String,
     /// Memory for what clients send.

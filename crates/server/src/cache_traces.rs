@@ -15,11 +15,11 @@ const REMEMBERED: usize = 128;
 const BEFORE: usize = 16;
 const AFTER: usize = 8;
 
-/// The latest looks into the cache, oldest first.
+/// What the latest requests found in the cache, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct CacheTraces(Mutex<VecDeque<CacheTrace>>);
 
-/// One request's look.
+/// What one request found in the cache.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CacheTrace {
     #[serde(skip)]
@@ -52,7 +52,7 @@ struct Spelled {
 }
 
 impl CacheTraces {
-    /// Remembers a look at a prompt.
+    /// Remembers what a prompt found.
     pub(crate) fn note(
         &self,
         (owner, request_id): (Option<Owner>, &str),
@@ -60,7 +60,7 @@ impl CacheTraces {
         prompt: &[Token],
         tokenizer: &Tokenizer,
     ) {
-        let look = CacheTrace {
+        let trace = CacheTrace {
             owner,
             request_id: request_id.to_owned(),
             prompt_tokens: report.prompt_tokens,
@@ -68,16 +68,16 @@ impl CacheTraces {
             from_disk: report.from_disk,
             miss: report.miss.map(|miss| TraceMiss::new(&miss, prompt, tokenizer)),
         };
-        let mut looks = lock(&self.0);
-        if looks.len() == REMEMBERED {
-            looks.pop_front();
+        let mut traces = lock(&self.0);
+        if traces.len() == REMEMBERED {
+            traces.pop_front();
         }
-        looks.push_back(look);
+        traces.push_back(trace);
     }
 
     /// All that are remembered, or those of one request.
     pub(crate) fn of(&self, request_id: Option<&str>) -> Vec<CacheTrace> {
-        let wanted = |look: &&CacheTrace| request_id.is_none_or(|id| look.request_id == id);
+        let wanted = |trace: &&CacheTrace| request_id.is_none_or(|id| trace.request_id == id);
         lock(&self.0).iter().filter(wanted).cloned().collect()
     }
 }

@@ -16,7 +16,7 @@ pub(crate) async fn all(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ServerError> {
-    Ok(super::json(&json!({"requests": looks(&app, &caller, None)?})))
+    Ok(super::json(&json!({"requests": traces(&app, &caller, None)?})))
 }
 
 pub(crate) async fn one(
@@ -24,16 +24,16 @@ pub(crate) async fn one(
     Extension(caller): Extension<Caller>,
     Path(request_id): Path<String>,
 ) -> Result<Response, ServerError> {
-    let looks = looks(&app, &caller, Some(&request_id))?;
-    if looks.is_empty() {
+    let traces = traces(&app, &caller, Some(&request_id))?;
+    if traces.is_empty() {
         let request_id = crate::app::shortened(&request_id);
         return Err(ServerError::UnknownRequest { request_id });
     }
-    Ok(super::json(&json!({"requests": looks})))
+    Ok(super::json(&json!({"requests": traces})))
 }
 
 /// What a caller may see of the requests that are remembered.
-fn looks(
+fn traces(
     app: &App,
     caller: &Caller,
     request_id: Option<&str>,
@@ -41,15 +41,15 @@ fn looks(
     // Without any key on a machine of one's own, everyone who asks is the one who owns it.
     let nobody_else = app.hosts.is_local() && !app.keys.is_closed() && !app.keys.has_admins();
     if caller.admin || nobody_else {
-        return Ok(app.looks.of(request_id));
+        return Ok(app.traces.of(request_id));
     }
     if !app.keys.has_admins() {
         let why = "this shows text of prompts and is off; start the server with --admin-key-file";
         return Err(ServerError::Forbidden(why));
     }
     let owner = caller.owner.ok_or(ServerError::Forbidden("this needs an admin key"))?;
-    let mut own = app.looks.of(request_id);
-    own.retain(|look| look.is_of(owner));
+    let mut own = app.traces.of(request_id);
+    own.retain(|trace| trace.is_of(owner));
     if app.settings.share_cache {
         // What the cache has may be somebody else's.
         own.iter_mut().for_each(CacheTrace::hide_expected);

@@ -101,7 +101,7 @@ impl Server {
         };
         let facts = Facts::of(&mut engine);
         let places = Places::new(facts.sequences.saturating_add(settings.queue));
-        let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), looks: Arc::default() };
+        let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), traces: Arc::default() };
         let tokenizer = model.tokenizer.clone();
         let (model, text) = model.into_parts(&facts);
         let started =
@@ -121,7 +121,7 @@ impl Server {
             places,
             metrics: watchers.metrics,
             loosened: Loosened::default(),
-            looks: watchers.looks,
+            traces: watchers.traces,
             keys: Keys::new(&settings.api_keys, &settings.admin_keys),
             hosts: Hosts::new(address.ip(), &settings.hosts),
             origins: Origins::new(&settings.origins),

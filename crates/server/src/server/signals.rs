@@ -1,4 +1,5 @@
-//! The system's wish that the server ends. Handlers stand before anybody can learn the address, so no wish is lost.
+//! The system's request that the server ends. Handlers stand before anybody can learn the address, so no request is
+//! lost.
 
 use std::io;
 

@@ -83,10 +83,10 @@ impl Live {
         &mut self,
         began: Instant,
         cached: CacheReport,
-        looks: &CacheTraces,
+        traces: &CacheTraces,
         tokenizer: &Tokenizer,
     ) {
-        looks.note(
+        traces.note(
             (self.owner, &self.request_id),
             &cached,
             &std::mem::take(&mut self.prompt),

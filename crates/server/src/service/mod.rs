@@ -115,7 +115,7 @@ pub(crate) type Thread = JoinHandle<Result<(), String>>;
 #[derive(Clone)]
 pub(crate) struct Watchers {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) looks: Arc<CacheTraces>,
+    pub(crate) traces: Arc<CacheTraces>,
 }
 
 /// Takes a lock; a panic elsewhere leaves nothing half done in what is locked here.

@@ -73,7 +73,7 @@ fn start(fails: Option<usize>, panics: Option<usize>) -> Started {
         memory: Default::default(),
         speculation_off: None,
     };
-    let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), looks: Arc::default() };
+    let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), traces: Arc::default() };
     let tokenizer = Tokenizer::from_bytes(tokenizer).unwrap();
     Service::start(engine, tokenizer, Places::new(2), watchers).unwrap()
 }

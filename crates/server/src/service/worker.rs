@@ -187,7 +187,7 @@ impl<R: Runner> Worker<R> {
         match event {
             Event::Started { seq, cached } => {
                 if let Some(live) = self.answers.get_mut(&seq) {
-                    live.start(began, *cached, &self.watchers.looks, &self.tokenizer);
+                    live.start(began, *cached, &self.watchers.traces, &self.tokenizer);
                 }
             }
             Event::Token { seq, token, logprobs } => {
