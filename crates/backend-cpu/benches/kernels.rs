@@ -142,6 +142,7 @@ impl Bench {
             block,
             head_dim,
             coded: dtype == DType::I8,
+            ..CacheLayout::NONE
         };
         let [k_cache, v_cache] = self.caches(layout, dtype);
         let tables: Vec<u32> = (0..layout.blocks as u32).collect();
@@ -179,7 +180,14 @@ impl Bench {
         }
         let (heads, head_dim) = (16, 128);
         let coded = dtype == DType::I8;
-        let layout = CacheLayout { blocks: 512, kv_heads: 4, block: 64, head_dim, coded };
+        let layout = CacheLayout {
+            blocks: 512,
+            kv_heads: 4,
+            block: 64,
+            head_dim,
+            coded,
+            ..CacheLayout::NONE
+        };
         let caches = self.caches(layout, dtype);
         let each = self.noise(rows * layout.kv_heads * head_dim);
         let (q, table) = (self.noise(rows * heads * head_dim), self.noise(rows * head_dim));

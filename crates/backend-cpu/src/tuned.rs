@@ -519,11 +519,13 @@ impl Kernels for Tuned {
     }
 
     fn router(&mut self, memory: &mut Memory, op: Router) -> OpResult {
+        for id in [op.bias, op.expert_scale].into_iter().flatten() {
+            self.vectors.prepare(memory, id, false);
+        }
         memory.lend([op.chosen, op.weights], |memory, [chosen, weights]| {
-            let Router { experts, top_k, renormalise, .. } = op;
-            let logits = memory.f32(op.logits);
-            let scales = op.expert_scale.map_or(&[][..], |id| self.vectors.vector(memory, id));
-            let route = simd::Route { logits, experts, top_k, renormalise, scales };
+            let numbers = |id: Option<WeightId>| id.map_or(&[][..], |id| self.vectors.get(id));
+            let [bias, scales] = [op.bias, op.expert_scale].map(numbers);
+            let route = simd::Route { op, logits: memory.f32(op.logits), bias, scales };
             let (chosen, weights) = (chosen.u32_mut(op.chosen), weights.f32_mut(op.weights));
             simd::router(&mut self.ctx, route, chosen, weights);
             Ok(())

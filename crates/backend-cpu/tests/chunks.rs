@@ -28,7 +28,7 @@ const SHAPES: [ChunkShape; 6] = [
 ];
 
 const fn layout(blocks: usize, kv_heads: usize, block: usize, head_dim: usize) -> CacheLayout {
-    CacheLayout { blocks, kv_heads, block, head_dim, coded: false }
+    CacheLayout { blocks, kv_heads, block, head_dim, ..CacheLayout::NONE }
 }
 
 const fn coded(blocks: usize, kv_heads: usize, block: usize, head_dim: usize) -> CacheLayout {

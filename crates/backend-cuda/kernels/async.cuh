@@ -35,8 +35,7 @@ __device__ inline void copy_async(u32 to, const void* from, u32 bytes, u32 barri
   emulated::owed[barrier / 8] -= bytes;
   emulated::settle(barrier);
 }
-__device__ inline void wait_for_previous() {}
-__device__ inline void let_next_start() {}
+__device__ inline void prefetch_run(const u8*, u32) {}
 __device__ inline void group_barrier(u32 id, u32 threads) { emulated::barrier(id, threads); }
 __device__ inline void fewer_registers() {}
 __device__ inline void more_registers() {}
@@ -67,10 +66,10 @@ __device__ __forceinline__ void copy_async(u32 to, const void* from, u32 bytes, 
                "l"((u64)__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
                : "memory");
 }
-// A kernel that was launched to start early waits here until the one ahead has ended and its results are seen.
-__device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// The kernel behind may start; what it needs of this one it waits for.
-__device__ __forceinline__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// Brings a run of bytes, a multiple of 16, to the cache that all multiprocessors share.
+__device__ __forceinline__ void prefetch_run(const u8* from, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((u64)__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+}
 __device__ __forceinline__ void group_barrier(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -79,7 +78,4 @@ __device__ __forceinline__ void group_barrier(u32 id, u32 threads) {
 __device__ __forceinline__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
 __device__ __forceinline__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 #endif
-#else
-__device__ __forceinline__ void wait_for_previous() {}
-__device__ __forceinline__ void let_next_start() {}
 #endif

@@ -1,12 +1,13 @@
-// Causal attention over the paged cache.
+// Causal attention over the paged cache, for any width of head and any type of cache; and the merging of chunks.
 //
 // Math: forerun_backend::op::Attention.
 // Some keys at a time: forerun_backend::op::AttentionPart; first_key and end_key are multiples of CHUNK, or beyond all keys.
-// Layout: forerun_backend::op::CacheLayout. KIND says what the caches hold: 0 f32, 1 f16, 2 bf16, 3 codes with scales.
+// Layout: forerun_backend::op::CacheOrder::Swizzled. KIND says what the caches hold: 0 f32, 1 f16, 2 bf16, 3 codes with scales.
 //   Partial results are [row, head, chunk, head_dim + 2]: the sums of values, the maximum, the sum of weights.
-// Numerics: f32. Keys are cut at absolute multiples of CHUNK. Within a chunk: scores, their maximum, weights and sums of
-//   values, keys in ascending order within each of some groups that depend on head_dim alone. Chunks are merged in ascending
-//   order, as they come or from partial results: the same operations. So a row's bits depend on its own keys alone.
+// Numerics: f32, weights as powers of two. Keys are cut at absolute multiples of CHUNK. Within a chunk: scores, their maximum,
+//   weights and sums of values, keys in ascending order within each of some groups that depend on head_dim alone. Chunks are
+//   merged in ascending order, as they come or from partial results: the same operations. So a row's bits depend on its own
+//   keys alone.
 // Shape of the launch: a block of 256 threads for each row, key head and up to HEADS of its query heads, and
 //   for each chunk where chunks are spread over blocks (gridDim.z > 1).
 // Limits: head_dim up to 512.
@@ -27,8 +28,11 @@ struct Attention {
   u64 window, first_key, end_key;
   u32 begins, ends;
   u32 site, heads, kv_heads, head_dim, blocks, block, table_width, spans, chunks;
-  float scale;
+  float scale;  // of scores as powers of two
 };
+
+// The largest score of no keys.
+#define NO_SCORE -3e38f
 
 // What a row sees: keys first..end of one line of the tables.
 struct Sight {
@@ -62,19 +66,43 @@ __device__ inline u64 stored(const Attention& a) {
 #endif
 }
 
-// Element `at` of a cache, `place` elements into a part of codes that has its scale for `key` and `element`.
-__device__ inline float number(const Attention& a, const u8* cache, u64 part, u64 place, u32 key,
-                               u32 element) {
+// Where element `element` of the key or value at place `at` of a part lies.
+__device__ __forceinline__ u64 place_in_part(const Attention& a, u32 at, u32 element) {
+  if (a.head_dim % 64) return (u64)at * a.head_dim + element;
+  return ((u64)(element / 64) * a.block + at) * 64 + ((element % 64 / 8) ^ (at % 8)) * 8 + element % 8;
+}
+
+// That element, of a part that begins at `part`.
+__device__ __forceinline__ float number(const Attention& a, const u8* cache, u64 part, u32 at, u32 element) {
+  const u64 place = part + place_in_part(a, at, element);
 #if KIND == 0
-  return ((const float*)cache)[part + place];
+  return ((const float*)cache)[place];
 #elif KIND == 1
-  return f16_to_f32(((const u16*)cache)[part + place]);
+  return f16_to_f32(((const u16*)cache)[place]);
 #elif KIND == 2
-  return bf16_to_f32(((const u16*)cache)[part + place]);
+  return bf16_to_f32(((const u16*)cache)[place]);
 #else
-  u64 at = part + (u64)a.block * a.head_dim + 2 * ((u64)(element / 32) * a.block + key);
-  float scale = bf16_to_f32((u16)(cache[at] | cache[at + 1] << 8));
-  return (float)(i8)cache[part + place] * scale;
+  u64 scale = part + (u64)a.block * a.head_dim + 2 * ((u64)(element / 32) * a.block + at);
+  return (float)(i8)cache[place] * bf16_to_f32((u16)(cache[scale] | cache[scale + 1] << 8));
+#endif
+}
+
+// Eight elements that follow each other in memory, too, from a multiple of eight on.
+__device__ __forceinline__ void eight(const Attention& a, const u8* cache, u64 part, u32 at, u32 element, float (&v)[8]) {
+#if KIND == 0
+  const float4* from = (const float4*)((const float*)cache + part + place_in_part(a, at, element));
+  const float4 x = from[0], y = from[1];
+  v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w, v[4] = y.x, v[5] = y.y, v[6] = y.z, v[7] = y.w;
+#elif KIND == 3
+  for (u32 i = 0; i < 8; i++) v[i] = number(a, cache, part, at, element + i);
+#else
+  const uint4 x = *(const uint4*)((const u16*)cache + part + place_in_part(a, at, element));
+  const u32 words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+  for (u32 i = 0; i < 8; i++) {
+    const u16 bits = (u16)(words[i / 2] >> i % 2 * 16);
+    v[i] = KIND == 1 ? f16_to_f32(bits) : bf16_to_f32(bits);
+  }
 #endif
 }
 
@@ -88,8 +116,8 @@ __device__ inline void chunks_of(const Sight& sight, u64& from, u64& to) {
 __device__ inline void merge(float m, float l, float& most, float& sum, float& before,
                              float& here) {
   float new_most = fmaxf(most, m);
-  before = exp_down(most - new_most);
-  here = exp_down(m - new_most);
+  before = exp2_down(most - new_most);
+  here = exp2_down(m - new_most);
   sum = fmaf(sum, before, l * here);
   most = new_most;
 }
@@ -129,7 +157,7 @@ __device__ inline void attend(const Attention& a) {
   float most[HEADS], sum[HEADS], values[HEADS][2];
 #pragma unroll
   for (int h = 0; h < HEADS; h++) {
-    most[h] = -INFINITE;
+    most[h] = NO_SCORE;
     sum[h] = 0.0f;
     values[h][0] = values[h][1] = 0.0f;
     if (a.begins || spread || h >= count) continue;
@@ -158,11 +186,22 @@ __device__ inline void attend(const Attention& a) {
       places[j] = at;
       float dots[HEADS];
       for (int h = 0; h < HEADS; h++) dots[h] = 0.0f;
-#pragma unroll 8
-      for (u32 e = 0; e < dim; e++) {
-        float k = number(a, a.k_cache, part, (u64)e * a.block + at, at, e);
+      if (dim % 8 == 0) {
+#pragma unroll 4
+        for (u32 e = 0; e < dim; e += 8) {
+          float k[8];
+          eight(a, a.k_cache, part, at, e, k);
 #pragma unroll
-        for (int h = 0; h < HEADS; h++) dots[h] = fmaf(q[h * dim + e], k, dots[h]);
+          for (int i = 0; i < 8; i++)
+#pragma unroll
+            for (int h = 0; h < HEADS; h++) dots[h] = fmaf(q[h * dim + e + i], k[i], dots[h]);
+        }
+      } else {
+        for (u32 e = 0; e < dim; e++) {
+          float k = number(a, a.k_cache, part, at, e);
+#pragma unroll
+          for (int h = 0; h < HEADS; h++) dots[h] = fmaf(q[h * dim + e], k, dots[h]);
+        }
       }
 #pragma unroll
       for (int h = 0; h < HEADS; h++) scores[h * CHUNK + j] = dots[h] * a.scale;
@@ -177,7 +216,7 @@ __device__ inline void attend(const Attention& a) {
       m = warp_max(m);
       for (u32 j = lane(); j < high; j += 32) {
         if (j < low) continue;
-        float p = exp_down(scores[h * CHUNK + j] - m);
+        float p = exp2_down(scores[h * CHUNK + j] - m);
         scores[h * CHUNK + j] = p;
         l += p;
       }
@@ -201,7 +240,7 @@ __device__ inline void attend(const Attention& a) {
       if (d < dim) {
 #pragma unroll 4
         for (u32 j = start; j < high; j += stride) {
-          float v = number(a, a.v_cache, parts[j], (u64)places[j] * dim + d, places[j], d);
+          float v = number(a, a.v_cache, parts[j], places[j], d);
 #pragma unroll
           for (int h = 0; h < HEADS; h++) mixed[h] = fmaf(scores[h * CHUNK + j], v, mixed[h]);
         }
@@ -258,35 +297,63 @@ KERNEL(attention_1, Attention, 256) { attend<1>(a); }
 KERNEL(attention_4, Attention, 256) { attend<4>(a); }
 KERNEL(attention_8, Attention, 256) { attend<8>(a); }
 
-// Merges the chunks of a row and head: a block of 256 threads for each.
+// Merges the chunks of a row and head: a block of 256 threads for each. Factors are made for 256 chunks at a time, whose
+// largest scores so far are a scan; the sums are chains over the chunks.
 KERNEL(attention_merge, Attention, 256) {
-  u32 row = blockIdx.x, dim = a.head_dim;
+  __shared__ float befores[256], heres[256], weights[256], of_warps[8];
+  u32 row = blockIdx.x, dim = a.head_dim, t = threadIdx.x;
   u64 head = (u64)row * a.heads + blockIdx.y;
   Sight sight = sight_of(a, row, 0);
   if (!sight.ok) return;
-  float most = -INFINITE, sum = 0.0f, values[2] = {0.0f, 0.0f};
+  float most = NO_SCORE, sum = 0.0f, values[2] = {0.0f, 0.0f};
   float* state = a.state + head * (dim + 2);
   if (!a.begins) {
     most = state[dim];
     sum = state[dim + 1];
     for (u32 pass = 0; pass < 2; pass++)
-      if (threadIdx.x + 256 * pass < dim) values[pass] = state[threadIdx.x + 256 * pass];
+      if (t + 256 * pass < dim) values[pass] = state[t + 256 * pass];
   }
   u64 from, to;
   chunks_of(sight, from, to);
-  for (u64 chunk = from; chunk < to; chunk++) {
-    const float* part = a.partial + (head * a.chunks + chunk) * (dim + 2);
-    float before, here;
-    merge(part[dim], part[dim + 1], most, sum, before, here);
+  const float* parts = a.partial + head * a.chunks * (dim + 2);
+  for (u64 first = from; first < to; first += 256) {
+    const u32 count = (u32)min(to - first, (u64)256);
+    float m = NO_SCORE, l = 0.0f;
+    if (t < count) {
+      const float* part = parts + (first + t) * (dim + 2);
+      m = part[dim], l = part[dim + 1];
+    }
+    float largest = m;
+    for (u32 by = 1; by < 32; by <<= 1) {
+      float other = __shfl_up_sync(ALL_LANES, largest, by);
+      if (lane() >= by) largest = fmaxf(largest, other);
+    }
+    __syncthreads();
+    if (lane() == 31) of_warps[warp()] = largest;
+    __syncthreads();
+    float earlier = most;
+    for (u32 i = 0; i < warp(); i++) earlier = fmaxf(earlier, of_warps[i]);
+    float previous = __shfl_up_sync(ALL_LANES, largest, 1);
+    previous = lane() == 0 ? earlier : fmaxf(earlier, previous);
+    largest = fmaxf(earlier, largest);
+    befores[t] = exp2_down(previous - largest);
+    heres[t] = exp2_down(m - largest);
+    weights[t] = l * heres[t];
+    for (u32 i = 0; i < 8; i++) most = fmaxf(most, of_warps[i]);
+    __syncthreads();
+    for (u32 i = 0; i < count; i++) sum = fmaf(sum, befores[i], weights[i]);
 #pragma unroll
     for (u32 pass = 0; pass < 2; pass++) {
-      u32 d = threadIdx.x + 256 * pass;
-      if (d < dim) values[pass] = fmaf(values[pass], before, part[d] * here);
+      u32 d = t + 256 * pass;
+      if (d >= dim) continue;
+      const float* part = parts + first * (dim + 2) + d;
+#pragma unroll 8
+      for (u32 i = 0; i < count; i++) values[pass] = fmaf(values[pass], befores[i], part[(u64)i * (dim + 2)] * heres[i]);
     }
   }
 #pragma unroll
   for (u32 pass = 0; pass < 2; pass++) {
-    u32 d = threadIdx.x + 256 * pass;
+    u32 d = t + 256 * pass;
     if (d >= dim) continue;
     if (a.ends) {
       a.out[head * dim + d] = values[pass] / sum;
@@ -296,7 +363,7 @@ KERNEL(attention_merge, Attention, 256) {
   }
   if (a.ends) return;
   __syncthreads();
-  if (threadIdx.x == 0) {
+  if (t == 0) {
     state[dim] = most;
     state[dim + 1] = sum;
   }

@@ -1,8 +1,7 @@
 // Rotary position embedding of queries in place; keys and values to their slots of the cache.
 //
 // Math: forerun_backend::op::AttentionInputs.
-// Layout: forerun_backend::op::CacheLayout: keys [head_dim, block] and values [block, head_dim] of a head's part of a block;
-//   with codes, the scales [group, block] after them.
+// Layout: forerun_backend::op::CacheOrder::Swizzled; with codes, the scales [group, block] after a head's part of a block.
 // Numerics: f32. The squares of a head are summed by 128 threads, each over every 128th element, then by a tree.
 // Shape of the launch: a block of 128 threads for each row and head; heads of queries, then of keys, then of values.
 // Limits: none.
@@ -54,6 +53,12 @@ __device__ inline float rotated(const float* x, u32 i, float scale, const float*
   return own * angles[i - half] + normed(x, i - half, scale, weight) * angles[i];
 }
 
+// Where element `element` of the key or value at place `at` of a part lies.
+__device__ inline u64 place_in_part(const AttentionInputs& a, u32 at, u32 element) {
+  if (a.head_dim % 64) return (u64)at * a.head_dim + element;
+  return ((u64)(element / 64) * a.block + at) * 64 + ((element % 64 / 8) ^ (at % 8)) * 8 + element % 8;
+}
+
 // Writes one element of a cache of floats.
 __device__ inline void put(u8* cache, u32 kind, u64 at, float x) {
   if (kind == CACHE_F32) ((float*)cache)[at] = x;
@@ -94,8 +99,7 @@ KERNEL(attention_inputs, AttentionInputs, 128) {
   u64 part = ((u64)id * side.heads + head) * a.block * stored;
   if (a.kind != CACHE_CODES) {
     for (u32 i = threadIdx.x; i < dim; i += 128) {
-      u64 to = part + (key ? (u64)i * a.block + at : (u64)at * dim + i);
-      put(cache, a.kind, to, rotated(x, i, scale, side.weight, angles, rotary));
+      put(cache, a.kind, part + place_in_part(a, at, i), rotated(x, i, scale, side.weight, angles, rotary));
     }
     return;
   }
@@ -115,6 +119,6 @@ KERNEL(attention_inputs, AttentionInputs, 128) {
     float code = rintf(y * inverse);
     // As the host converts: what is no number is 0, what is too large the largest.
     code = code != code ? 0.0f : clamp(-128.0f, 127.0f, code);
-    cache[part + (key ? (u64)i * a.block + at : (u64)at * dim + i)] = (u8)(i8)(int)code;
+    cache[part + place_in_part(a, at, i)] = (u8)(i8)(int)code;
   }
 }

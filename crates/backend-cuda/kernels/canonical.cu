@@ -19,7 +19,7 @@ KERNEL(embed, Embed, 256) {
   u32 id = a.ids[blockIdx.x], dim = a.table.cols;
   if (!inside(a.fault, a.site, id, a.table.rows)) return;
   float* out = a.out + (u64)blockIdx.x * dim;
-  for (u32 i = threadIdx.x; i < dim; i += 256) out[i] = element(a.table, id, i) * a.scale;
+  for (u32 i = blockIdx.y * 256 + threadIdx.x; i < dim; i += gridDim.y * 256) out[i] = element(a.table, id, i) * a.scale;
 }
 
 __device__ inline float dot(const Weight& w, u64 row, const float* x) {

@@ -1,4 +1,4 @@
-// Elementwise functions and gates: glu, softcap, gate_mul, add_gated.
+// Elementwise functions and gates: glu, softcap, gate_mul, add_gated and the same with its gate's product.
 //
 // Math: forerun_backend::op::activation.
 // Layout: row-major f32.
@@ -54,4 +54,28 @@ struct AddGated {
 KERNEL(add_gated, AddGated, 256) {
   u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
   if (i < a.len) a.out[i] = a.out[i] + sigmoid(a.gate[i / a.dim]) * a.x[i];
+}
+
+// The same with the gate's product before it: a weight of one row, kept as f32. Each block of a row makes it again.
+struct AddGatedBy {
+  const float* x;
+  const float* weight;  // [columns]
+  const float* gated;   // [rows, columns]: what the weight is multiplied with
+  float* gate;          // [rows]
+  float* out;
+  u32 dim, columns;
+};
+
+KERNEL(add_gated_by, AddGatedBy, 256) {
+  __shared__ float gate;
+  const u32 row = blockIdx.x, i = blockIdx.y * 256 + threadIdx.x;
+  const u64 at = (u64)row * a.dim + i;
+  const float x = i < a.dim ? a.x[at] : 0.0f, old = i < a.dim ? a.out[at] : 0.0f;
+  if (warp() == 0) {
+    const float sum = dot_of(a.weight, a.gated + (u64)row * a.columns, a.columns);
+    if (lane() == 0) gate = sum;
+    if (lane() == 0 && blockIdx.y == 0) a.gate[row] = sum;
+  }
+  __syncthreads();
+  if (i < a.dim) a.out[at] = old + sigmoid(gate) * x;
 }

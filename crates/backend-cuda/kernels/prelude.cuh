@@ -11,6 +11,26 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef signed char i8;
+typedef int i32;
+
+// Programmatic dependent launch: a kernel's blocks may start when all blocks of the kernel ahead have, which hides the time
+// of a launch. KERNEL waits for the results of the kernel ahead before it does anything; OVERLAPPED_KERNEL calls
+// `let_next_start` and `wait_for_previous` itself, and before the latter reads nothing but weights.
+#if !defined(FORERUN_EMULATED) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+__device__ inline void wait_for_previous() {}
+__device__ inline void let_next_start() {}
+#endif
+// Brings a line to the cache that all multiprocessors share, which holds whatever is written meanwhile, too.
+#ifdef FORERUN_EMULATED
+__device__ inline void prefetch(const void*) {}
+#else
+__device__ __forceinline__ void prefetch(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"((u64)__cvta_generic_to_global(at)));
+}
+#endif
 
 #ifdef FORERUN_EMULATED
 // A kernel: its thread's body, and an entry that the emulation finds by name.
@@ -20,11 +40,20 @@ typedef signed char i8;
   extern "C" const u32 name##_bytes;                                            \
   const u32 name##_bytes = sizeof(Args);                                        \
   static void name##_thread(const Args& a)
+#define OVERLAPPED_KERNEL KERNEL
 // Dynamic shared memory.
 #define DYNAMIC_SHARED(type, name) type* name = (type*)emulated::dynamic()
 #else
-#define KERNEL(name, Args, threads) \
+#define OVERLAPPED_KERNEL(name, Args, threads) \
   extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a)
+#define KERNEL(name, Args, threads)                          \
+  static __device__ __forceinline__ void name##_thread(const Args& a); \
+  OVERLAPPED_KERNEL(name, Args, threads) {                   \
+    let_next_start();                                        \
+    wait_for_previous();                                     \
+    name##_thread(a);                                        \
+  }                                                          \
+  static __device__ __forceinline__ void name##_thread(const Args& a)
 extern __shared__ __align__(128) unsigned char forerun_dynamic[];
 #define DYNAMIC_SHARED(type, name) type* name = (type*)forerun_dynamic
 #endif
@@ -35,6 +64,25 @@ extern __shared__ __align__(128) unsigned char forerun_dynamic[];
 __device__ inline u32 lane() { return threadIdx.x & 31; }
 __device__ inline u32 warp() { return threadIdx.x >> 5; }
 __device__ inline u64 ceil_div(u64 a, u64 b) { return (a + b - 1) / b; }
+
+// ---- copies to shared memory that run beside the arithmetic, in groups
+
+#ifdef FORERUN_EMULATED
+// One number, or four.
+__device__ inline void copy_floats(float* to, const float* from, bool four) { memcpy(to, from, four ? 16 : 4); }
+__device__ inline void copies_commit() {}
+template <int N> __device__ inline void copies_wait() {}
+#else
+__device__ __forceinline__ void copy_floats(float* to, const float* from, bool four) {
+  const u32 at = (u32)__cvta_generic_to_shared(to);
+  const u64 source = (u64)__cvta_generic_to_global(from);
+  if (four) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(source) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(source) : "memory");
+}
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for this thread's copies but those of the last N groups.
+template <int N> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+#endif
 
 // ---- indices that come from device memory
 
@@ -133,6 +181,21 @@ __device__ inline float exp_down(float x) {
   return fmaf(fmaf(p, r, 1.0f), r, 1.0f) * pow2(n);
 }
 
+// 2^x for x <= 0, zero below the normal numbers: what a softmax in powers of two needs.
+__device__ __forceinline__ float exp2_down(float x) {
+  const float round = 12582912.0f, near = -126.0f > x ? -126.0f : x, shifted = near + round, r = near - (shifted - round);
+  float p = 0.00015353362f;
+  p = fmaf(p, r, 0.0013398875f);
+  p = fmaf(p, r, 0.00961843692f);
+  p = fmaf(p, r, 0.0555033237f);
+  p = fmaf(p, r, 0.240226477f);
+  p = fmaf(p, r, 0.693147182f);
+  p = fmaf(p, r, 1.0f);
+  // The rounded exponent is in the low bits of `shifted`.
+  const float power = __uint_as_float((__float_as_uint(shifted) << 23) + 0x3f800000);
+  return x < -126.0f ? 0.0f : p * power;
+}
+
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + exp_of(0.0f - x)); }
 __device__ inline float silu(float x) { return x * sigmoid(x); }
 
@@ -190,6 +253,9 @@ __device__ inline float ln_1p(float x) {
   return w == INFINITE ? w : ln_of(w) - ((w - 1.0f) - x) / w;
 }
 
+// ln (1 + e^x), the identity where that is exact.
+__device__ inline float softplus(float x) { return x > 20.0f ? x : ln_1p(exp_of(x)); }
+
 // ---- reductions in a fixed order
 
 struct Add { static __device__ inline float of(float a, float b) { return a + b; } };
@@ -231,13 +297,28 @@ __device__ inline float of_order(u32 order) {
   return __uint_as_float(order >> 31 ? order & 0x7fffffff : ~order);
 }
 
-// One step of a top-k by a warp: the largest key below `last` among `count` scores. A key is a score's order in the high
-// word and its inverted index in the low one, so equal scores go to the lower index; the index is `~(u32)key`.
-__device__ inline u64 next_largest(const float* scores, u32 count, u64 last) {
+// The product of two rows of f32 by a warp, in every lane: each lane adds every 32nd product in ascending order, then a tree.
+__device__ __forceinline__ float dot_of(const float* w, const float* x, u32 columns) {
+  float sum = 0.0f;
+#pragma unroll 16
+  for (u32 k = lane(); k < columns; k += 32) sum = fmaf(w[k], x[k], sum);
+  return warp_sum(sum);
+}
+
+// One step of a top-k: the largest key below `last` among the scores `first`, `first + step`, ... below `end`, of one thread. A
+// key is a score's order in the high word and its inverted index in the low one, so equal scores go to the lower index;
+// the index is `~(u32)key`. `scores` is anything that has a number in brackets.
+template <class Scores>
+__device__ inline u64 largest_below(const Scores& scores, u32 first, u32 end, u32 step, u64 last) {
   u64 best = 0;
-  for (u32 i = lane(); i < count; i += 32) {
+  for (u32 i = first; i < end; i += step) {
     u64 key = (u64)order_of(scores[i]) << 32 | (u32)~i;
     if (key < last && key > best) best = key;
   }
-  return warp_reduce<Max>(best);
+  return best;
+}
+
+// The same of `count` scores by a warp.
+template <class Scores> __device__ inline u64 next_largest(const Scores& scores, u32 count, u64 last) {
+  return warp_reduce<Max>(largest_below(scores, lane(), count, 32, last));
 }

@@ -1,4 +1,4 @@
-// What the products share: the tensor core's step, codes made bfloat16, sums of groups, and what is done with a sum.
+// What the products share: codes made bfloat16, sums of groups, and what is done with a sum.
 //
 // # Numerics
 // A segment of the columns is a chain of k16 steps from zero, ascending. Codes are summed group by group; a group's sum is
@@ -8,89 +8,7 @@
 
 #define TILE_ROWS 16
 
-// ---- the step of the tensor core: c += a b, 16 rows, 8 columns, 16 deep, bfloat16
-
 #ifdef FORERUN_EMULATED
-// What the chip computes: products and c cut toward zero at 25 binary places below the largest exponent (of a product: the
-// sum of its factors'), summed exactly, the sum cut toward zero to 24 bits. Held to the chip bit for bit on finite numbers.
-namespace emulated {
-struct Operand { u32 a[4], b[2]; };
-static Operand operands[MOST_THREADS];
-
-static void wide(u32 word, i32* mantissa, i32* exponent) {
-  for (u32 i = 0; i < 2; i++, word >>= 16) {
-    i32 e = word >> 7 & 255, m = (word & 127) | (e ? 128 : 0);
-    mantissa[i] = word & 0x8000 ? -m : m;
-    exponent[i] = e ? e : 1;
-  }
-}
-#ifdef __FMA__
-__attribute__((optimize("O3"), target("avx2")))
-#else
-__attribute__((optimize("O3")))
-#endif
-static float step(const i32* am, const i32* ae, const i32* bm, const i32* be, float c) {
-  i32 p[16], e[16], top = -1000;
-  for (u32 i = 0; i < 16; i++) {
-    p[i] = am[i] * bm[i];
-    e[i] = ae[i] + be[i] - 254;
-    i32 seen = p[i] ? e[i] : -1000;
-    top = seen > top ? seen : top;
-  }
-  u32 bits = __builtin_bit_cast(u32, c);
-  i32 ce = bits >> 23 & 255, cm = (bits & 0x7fffff) | (ce ? 0x800000 : 0);
-  ce = (ce ? ce : 1) - 127;
-  if (cm) {
-    // The exponent of a subnormal number is that of its first bit.
-    i32 first = ce - (__builtin_clz(cm) - 8);
-    top = first > top ? first : top;
-  }
-  if (top == -1000) return c;
-  i32 sums[16];
-  long long sum = 0;
-  for (u32 i = 0; i < 16; i++) {
-    i32 by = top - e[i], size = p[i] < 0 ? -p[i] : p[i];
-    size = by > 31 ? 0 : (size << 11) >> (by & 31);
-    sums[i] = p[i] < 0 ? -size : size;
-  }
-  for (u32 i = 0; i < 16; i++) sum += sums[i];
-  i32 by = top - ce;
-  long long own = by > 31 ? 0 : ((long long)cm << 2) >> by;
-  sum += bits >> 31 ? -own : own;
-  if (sum == 0) return 0;
-  unsigned long long size = sum < 0 ? -sum : sum;
-  i32 over = 40 - __builtin_clzll(size);
-  if (over > 0) size = size >> over << over;
-  float value = __builtin_ldexpf((float)size, top - 25);
-  return sum < 0 ? -value : value;
-}
-static bool finite_pair(u32 w) { return (w & 0x7f80) != 0x7f80 && (w & 0x7f800000) != 0x7f800000; }
-}  // namespace emulated
-__device__ inline void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  using namespace emulated;
-  u32 first = state.current & ~31u, l = ::lane(), g = l / 4, t = l % 4;
-  operands[state.current] = {{a0, a1, a2, a3}, {b0, b1}};
-  __syncwarp();
-  i32 am[2][16], ae[2][16], bm[2][16], be[2][16];
-  bool row[2] = {true, true}, col[2] = {true, true};
-  for (u32 q = 0; q < 4; q++) {
-    const Operand& x = operands[first + g * 4 + q];
-    for (u32 i = 0; i < 4; i++) wide(x.a[i], am[i & 1] + i / 2 * 8 + 2 * q, ae[i & 1] + i / 2 * 8 + 2 * q);
-    for (u32 i = 0; i < 4; i++) row[i & 1] &= finite_pair(x.a[i]);
-    for (u32 n = 0; n < 2; n++) {
-      const Operand& y = operands[first + (2 * t + n) * 4 + q];
-      for (u32 i = 0; i < 2; i++) {
-        wide(y.b[i], bm[n] + i * 8 + 2 * q, be[n] + i * 8 + 2 * q);
-        col[n] &= finite_pair(y.b[i]);
-      }
-    }
-  }
-  for (u32 i = 0; i < 4; i++) {
-    bool known = row[i / 2] && col[i % 2] && !isnan(c[i]) && !isinf(c[i]);
-    c[i] = known ? step(am[i / 2], ae[i / 2], bm[i % 2], be[i % 2], c[i]) : __uint_as_float(0x7fffffff);
-  }
-  __syncwarp();
-}
 __device__ __forceinline__ u32 bf16_pair_times(u32 a, u32 b) {
   float low = bf16_to_f32(a & 0xffff) * bf16_to_f32(b & 0xffff), high = bf16_to_f32(a >> 16) * bf16_to_f32(b >> 16);
   return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000);
@@ -102,11 +20,6 @@ __device__ __forceinline__ u32 bf16_pair_minus(u32 a, u32 b) {
 template <u32 M> __device__ __forceinline__ u32 and_or(u32 w, u32 o) { return (w & M) | o; }
 template <u32 V> __device__ __forceinline__ u32 kept() { return V; }
 #else
-__device__ __forceinline__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 // Before sm_90 products and differences are fused multiply-adds with -0 and -1; all are exact here.
 __device__ __forceinline__ u32 bf16_pair_times(u32 a, u32 b) {
   u32 d;
@@ -225,6 +138,16 @@ struct Product {
 };
 
 __device__ __forceinline__ float activate(u32 kind, float x) { return kind == 1 ? silu(x) : gelu_tanh(x); }
+
+// A result as an activation of the next product, in `split` limbs.
+__device__ __forceinline__ void store_column(u16* columns, u32 depth, u32 split, u32 row, u64 token, float result) {
+  float rest = result;
+  for (u32 h = 0; h < split; h++) {
+    const u16 limb = f32_to_bf16(rest);
+    rest = rest - bf16_to_f32(limb);
+    columns[(token * split + h) * depth + place(row)] = limb;
+  }
+}
 
 __device__ __forceinline__ void store(const Product& a, const WeightPart& p, u32 row, u64 token, float sum) {
   if (p.bias) sum = sum + p.bias[row];

@@ -139,12 +139,7 @@ template <int T> __device__ __forceinline__ void expert_gemv(const ExpertGemvArg
             store(p, p.part[0], row0 + r, token(i), result);
             continue;
           }
-          float rest = result;
-          for (u32 h = 0; h < p.split; h++) {
-            const u16 term = f32_to_bf16(rest);
-            rest = rest - bf16_to_f32(term);
-            a.columns[((u64)token(i) * p.split + h) * a.next_depth + place(row0 + r)] = term;
-          }
+          store_column(a.columns, a.next_depth, p.split, row0 + r, token(i), result);
         }
       }
     }
@@ -152,4 +147,4 @@ template <int T> __device__ __forceinline__ void expert_gemv(const ExpertGemvArg
 }
 
 #define EXPERT_GEMV_THREADS 384, 1
-KERNEL(product_expert_gemv, ExpertGemvArgs, EXPERT_GEMV_THREADS) { expert_gemv<TILES>(a); }
+OVERLAPPED_KERNEL(product_expert_gemv, ExpertGemvArgs, EXPERT_GEMV_THREADS) { expert_gemv<TILES>(a); }

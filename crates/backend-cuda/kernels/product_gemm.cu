@@ -278,7 +278,7 @@ __device__ __forceinline__ void finish(const GemmArgs& a, const Place& place, fl
 }
 
 #define GEMM_THREADS 384, 1
-KERNEL(product_gemm, GemmArgs, GEMM_THREADS) {
+OVERLAPPED_KERNEL(product_gemm, GemmArgs, GEMM_THREADS) {
   DYNAMIC_SHARED(u8, dynamic);
   u8* shared = dynamic + (1024 - shared_address(dynamic) % 1024) % 1024;
   const u32 base = shared_address(shared), group = warp() / 4;

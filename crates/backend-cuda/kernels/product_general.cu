@@ -123,8 +123,6 @@ template <int F, int T> __device__ void unit(const Product& a) {
 }
 
 template <int T> __device__ __forceinline__ void any(const Product& a) {
-  let_next_start();
-  wait_for_previous();
   if (a.family == BF16) unit<BF16, T>(a);
   else if (a.family == E4M3) unit<E4M3, T>(a);
   else if (a.family == I8) unit<I8, T>(a);
@@ -144,15 +142,11 @@ struct Plain {
 };
 
 KERNEL(product_plain, Plain, 128) {
-  let_next_start();
-  wait_for_previous();
   u64 i = (u64)blockIdx.x * 4 + warp();
   if (i >= (u64)a.rows * a.tokens) return;
   u32 row = i % a.rows, token = i / a.rows;
   const float *w = a.w + (u64)row * a.cols, *x = a.x + (u64)token * a.cols;
-  float sum = 0;
-  for (u32 k = lane(); k < a.cols; k += 32) sum = fmaf(w[k], x[k], sum);
-  for (u32 by = 16; by; by >>= 1) sum = sum + __shfl_xor_sync(ALL_LANES, sum, by);
+  float sum = dot_of(w, x, a.cols);
   if (lane()) return;
   if (a.bias) sum = sum + a.bias[row];
   a.out[i] = a.add ? a.out[i] + sum : sum;

@@ -13,8 +13,6 @@ struct Route {
 
 // One block. A pair's column in its tile changes no bit, so ranks may come in any order.
 KERNEL(product_route, Route, 1024) {
-  let_next_start();
-  wait_for_previous();
   __shared__ u32 count[MOST_EXPERTS], at[MOST_EXPERTS], tile[MOST_EXPERTS];
   for (u32 e = threadIdx.x; e < a.experts; e += blockDim.x) count[e] = 0;
   __syncthreads();
@@ -58,8 +56,6 @@ struct Combine {
 
 // The experts' rows in the order chosen.
 KERNEL(product_combine, Combine, 256) {
-  let_next_start();
-  wait_for_previous();
   u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= (u64)a.rows * a.dim) return;
   u64 row = i / a.dim, channel = i % a.dim;

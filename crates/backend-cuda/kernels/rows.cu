@@ -3,7 +3,7 @@
 // Math: forerun_backend::op::{rows, rope}.
 // Layout: row-major; rows are copied as words.
 // Numerics: copies are exact. Angles are f32 products, as everywhere; their cosines and sines are computed in f64 and rounded.
-// Shape of the launch: a block of 256 threads for each row; a thread for each word and each angle.
+// Shape of the launch: blocks of 256 threads, gridDim.y of them for each row; a thread for each word and each angle.
 // Limits: none.
 
 struct MoveRows {
@@ -19,7 +19,8 @@ KERNEL(gather_rows, MoveRows, 256) {
   if (!inside(a.fault, a.site, row, a.limit)) return;
   const u32* from = a.x + (u64)row * a.dim;
   u32* to = a.out + (u64)blockIdx.x * a.dim;
-  for (u32 i = threadIdx.x; i < a.dim; i += 256) to[i] = from[i];
+#pragma unroll 4
+  for (u32 i = blockIdx.y * 256 + threadIdx.x; i < a.dim; i += gridDim.y * 256) to[i] = from[i];
 }
 
 KERNEL(scatter_rows, MoveRows, 256) {
@@ -27,7 +28,8 @@ KERNEL(scatter_rows, MoveRows, 256) {
   if (!inside(a.fault, a.site, row, a.limit)) return;
   const u32* from = a.x + (u64)blockIdx.x * a.dim;
   u32* to = a.out + (u64)row * a.dim;
-  for (u32 i = threadIdx.x; i < a.dim; i += 256) to[i] = from[i];
+#pragma unroll 4
+  for (u32 i = blockIdx.y * 256 + threadIdx.x; i < a.dim; i += gridDim.y * 256) to[i] = from[i];
 }
 
 struct MoveWords {

@@ -4,9 +4,16 @@
 // Layout: rows and history are words as SampleRow and HistoryEntry have them; `scratch` is scratch of [rows, candidates].
 // Numerics: logits are adjusted in f32 as the definition does. Noise and the weights of filters are the definition's, to the bit:
 //   f32 without fused operations, weights as integers, whose sums have no order. So equal logits give equal tokens.
-// Shape of the launch: a block of 512 threads for each row. Filters find the least key that is kept, digit by digit: a
-//   key orders logits, ties by the lower token.
+// Shape of the launch: blocks of 512 threads, gridDim.y of them for a row, which share the search for the largest logit; other
+//   rows are the first one's. Filters find the least key that is kept, digit by digit: a key orders logits, ties by the lower
+//   token.
 // Limits: none.
+
+// The largest key that blocks of a row have found, and how many of them have.
+struct BestSoFar {
+  u64 key;
+  u32 blocks, none;
+};
 
 struct Sample {
   const float* logits;
@@ -16,6 +23,7 @@ struct Sample {
   const u32* masks;
   u32* out;
   float* scratch;
+  BestSoFar* best;  // [rows]; zeros between launches
   u32* fault;
   u32 site, candidates, vocabulary, entries, id_count, mask_count;
 };
@@ -217,14 +225,24 @@ KERNEL(sample, Sample, 512) {
   bool penalties = row.repetition != 1.0f || row.presence != 0.0f || row.frequency != 0.0f;
   u64 best = 0;
   if (row.temperature == 0.0f && row.history_len == 0 && !penalties) {
-    for (u32 i = t; i < count; i += blockDim.x) {
+    u32 each = (u32)ceil_div(count, gridDim.y), first = min(blockIdx.y * each, count);
+#pragma unroll 8
+    for (u32 i = first + t; i < min(first + each, count); i += 512) {
       u64 key = allowed(mask, i) ? best_key(logits[i], i) : 0;
       best = key > best ? key : best;
     }
     best = block_max_u64(best);
-    if (t == 0) a.out[number] = token_of(best);
+    if (t > 0) return;
+    BestSoFar* all = a.best + number;
+    atomicMax(&all->key, best);
+    __threadfence();
+    if (atomicAdd(&all->blocks, 1u) + 1 < gridDim.y) return;
+    __threadfence();
+    a.out[number] = token_of(atomicExch(&all->key, (u64)0));
+    all->blocks = 0;
     return;
   }
+  if (blockIdx.y > 0) return;
   float* scratch = a.scratch + (u64)number * count;
   for (u32 i = t; i < count; i += blockDim.x) scratch[i] = allowed(mask, i) ? logits[i] : -INFINITE;
   __syncthreads();

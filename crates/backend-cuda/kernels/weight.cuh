@@ -13,8 +13,6 @@
 #define SCALES_F16 3
 #define SCALES_F32 4
 
-typedef int i32;
-
 __device__ __forceinline__ u32 rotate_right(u32 w, u32 by) { return w >> (by & 31) | w << (-by & 31); }
 
 struct Weight {

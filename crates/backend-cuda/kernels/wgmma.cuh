@@ -15,8 +15,8 @@ template <int N> struct Wgmma {
     for (u32 q = 0; q < 4; q++) {
       const Operand& x = operands[first + g * 4 + q];
       for (u32 i = 0; i < 4; i++) {
-        wide(x.a[i], am[i & 1] + i / 2 * 8 + 2 * q, ae[i & 1] + i / 2 * 8 + 2 * q);
-        row[i & 1] &= finite_pair(x.a[i]);
+        wide<false>(x.a[i], am[i & 1] + i / 2 * 8 + 2 * q, ae[i & 1] + i / 2 * 8 + 2 * q);
+        row[i & 1] &= finite_pair<false>(x.a[i]);
       }
     }
     for (u32 j = 0; j < N / 8; j++)
@@ -25,14 +25,14 @@ template <int N> struct Wgmma {
         for (u32 k = 0; k < 16; k += 2) {
           u32 line = at + (8 * j + 2 * t + n) * 128 + k * 2, word;
           memcpy(&word, state.shared + (line ^ (line >> 7 & 7) << 4), 4);
-          wide(word, bm + k, be + k);
-          col &= finite_pair(word);
+          wide<false>(word, bm + k, be + k);
+          col &= finite_pair<false>(word);
         }
         for (u32 h = 0; h < 2; h++) {
           float& sum = c[4 * j + 2 * h + n];
           if (!more) sum = 0;
           bool known = row[h] && col && !isnan(sum) && !isinf(sum);
-          sum = known ? emulated::step(am[h], ae[h], bm, be, sum) : __uint_as_float(0x7fffffff);
+          sum = known ? emulated::step<false>(am[h], ae[h], bm, be, sum) : __uint_as_float(0x7fffffff);
         }
       }
     __syncwarp();

@@ -4,16 +4,18 @@ use crate::driver::{Driver, DriverError, Gpu, QueueMark};
 use crate::memory::DeviceBuffers;
 use crate::ops;
 use crate::products::{KernelChoice, Precision, Products};
+use crate::programs::{self, Graphs, Programs, Stage};
 use crate::queue::Queue;
 use crate::stashes::DeviceStashes;
 use crate::weights::DeviceWeights;
+use forerun_backend::op::CacheOrder;
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, CutSizes, HostData,
-    HostDataMut, Op, StashId, Ticket, View, WeightId, WeightInfo, bytes_of_views,
+    HostDataMut, Op, Program, StashId, Ticket, View, WeightId, WeightInfo, bytes_of_views,
     for_each_operation, op,
 };
 use forerun_base::{Bytes, Matrix, MatrixParts};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The state that operations work with.
 pub(crate) struct Device {
@@ -29,12 +31,7 @@ pub(crate) struct Device {
 pub struct Cuda {
     device: Device,
     stashes: DeviceStashes,
-    /// When the first command since the last submission was queued.
-    began: Option<Instant>,
-    /// Submissions that were not waited for, oldest first, and when they began.
-    submitted: Vec<(Ticket, Instant)>,
-    /// When the last of those that were waited for was done.
-    done: Instant,
+    programs: Programs,
     /// Bytes that it counts as its own, where they are fewer than the GPU has.
     memory_limit: Option<u64>,
 }
@@ -62,13 +59,73 @@ impl Cuda {
         let (memory, weights) = (DeviceBuffers::default(), DeviceWeights::default());
         let (products, precision) = (Products::default(), Precision::Exact);
         let device = Device { queue, memory, weights, products, precision };
-        let (stashes, submitted) = (DeviceStashes::default(), Vec::with_capacity(8));
-        let (began, done, memory_limit) = (None, Instant::now(), None);
-        Ok(Self { device, stashes, began, submitted, done, memory_limit })
+        let (stashes, programs) = (DeviceStashes::default(), Programs::new());
+        Ok(Self { device, stashes, programs, memory_limit: None })
     }
 
-    fn begin(&mut self) {
-        self.began.get_or_insert_with(Instant::now);
+    /// Notes that the device has work from here on.
+    fn begin(&mut self) -> Result<(), BackendError> {
+        Ok(self.device.queue.driver_mut().begin()?)
+    }
+
+    /// Queues the operations of a program, some of them together.
+    fn apply(&mut self, program: &Program) -> Result<(), BackendError> {
+        self.in_program(program, |cuda| {
+            let mut rest = program.ops();
+            cuda.apply_some(&mut rest, usize::MAX)
+        })
+    }
+
+    /// Runs `apply` with what a program lets the device know: which rows are multiplied again, and with what next.
+    fn in_program<T>(
+        &mut self,
+        program: &Program,
+        apply: impl FnOnce(&mut Self) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        let weights = program.ops().iter().map(|op| ops::weights_of(&self.device, op));
+        let weights = weights.filter(|weights| !weights.is_empty()).collect();
+        self.device.products.keep_columns(true);
+        self.device.products.plan_weights(weights);
+        let done = apply(self);
+        self.device.products.keep_columns(false);
+        self.device.products.plan_weights(Vec::new());
+        done
+    }
+
+    /// Queues the first operations of `rest`, at least `count` of them if there are so many, and takes them off.
+    fn apply_some(&mut self, rest: &mut &[Op], count: usize) -> Result<(), BackendError> {
+        let wanted = rest.len().saturating_sub(count);
+        while let Some(first) = rest.first().filter(|_| rest.len() > wanted) {
+            self.device.forget_written(first);
+            let together = ops::run_chain(&mut self.device, rest)?;
+            if together == 0 {
+                first.apply(self)?;
+            }
+            let (done, later) = rest.split_at(together.max(1));
+            // Columns that a chain made are of rows that its first operation wrote.
+            done.iter().skip(1).for_each(|op| self.device.forget_written(op));
+            *rest = later;
+        }
+        Ok(())
+    }
+
+    /// Records a program that has run before.
+    fn record(&mut self, program: &Program) -> Result<Graphs, BackendError> {
+        self.in_program(program, |cuda| {
+            let (mut rest, mut graphs) = (program.ops(), Graphs::default());
+            for (graph, count) in graphs.iter_mut().zip(programs::GRAPH_OPS) {
+                if rest.is_empty() {
+                    break;
+                }
+                cuda.device.queue.driver_mut().begin_recording()?;
+                let outcome = cuda.apply_some(&mut rest, count);
+                // The recording ends whatever went wrong in it.
+                let recorded = cuda.device.queue.driver_mut().end_recording();
+                outcome?;
+                *graph = Some(recorded?);
+            }
+            Ok(graphs)
+        })
     }
 
     /// The same device, taking at most so many bytes where a number is given.
@@ -98,6 +155,18 @@ impl Cuda {
     }
 }
 
+impl Device {
+    /// Forgets columns of rows that an operation is about to write.
+    fn forget_written(&mut self, op: &Op) {
+        let desc = op.desc(self);
+        let written = desc.operands().iter().filter(|operand| operand.access.writes());
+        let ranges: Vec<_> = written.map(|operand| self.memory.range(operand.view)).collect();
+        for range in ranges {
+            self.products.forget(range);
+        }
+    }
+}
+
 impl Catalog for Device {
     fn buffer(&self, id: BufferId) -> Option<BufferInfo> {
         self.memory.info(id)
@@ -105,6 +174,10 @@ impl Catalog for Device {
 
     fn weight(&self, id: WeightId) -> Option<WeightInfo> {
         self.weights.info(id)
+    }
+
+    fn cache_order(&self) -> CacheOrder {
+        CacheOrder::Swizzled
     }
 }
 
@@ -116,12 +189,16 @@ impl Catalog for Cuda {
     fn weight(&self, id: WeightId) -> Option<WeightInfo> {
         self.device.weight(id)
     }
+
+    fn cache_order(&self) -> CacheOrder {
+        self.device.cache_order()
+    }
 }
 
 macro_rules! checked {
     ($($name:ident: $op:ident),* $(,)?) => {$(
         fn $name(&mut self, op: op::$op) -> Result<(), BackendError> {
-            self.begin();
+            self.begin()?;
             Op::from(op).desc(&self.device).check()?;
             ops::$name(&mut self.device, op)
         }
@@ -166,28 +243,59 @@ impl Backend for Cuda {
     }
 
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {
-        self.begin();
+        self.begin()?;
         self.device.memory.write(&mut self.device.queue, dst, src)
     }
 
     fn submit(&mut self) -> Result<Ticket, BackendError> {
         let mark = self.device.queue.mark()?;
         self.stashes.submitted(mark);
-        let ticket = Ticket(mark.0);
-        self.submitted.push((ticket, self.began.take().unwrap_or_else(Instant::now)));
-        Ok(ticket)
+        Ok(Ticket(mark.0))
     }
 
-    /// The time is the host's, from the first command of a submission, or the end of the one before, to its end: at
-    /// least what the device was busy.
     fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
-        let outcome = self.device.queue.wait(QueueMark(ticket.0));
-        let passed = self.submitted.partition_point(|&(submitted, _)| submitted <= ticket);
-        let first = self.submitted.drain(..passed).map(|(_, began)| began).next();
-        let now = Instant::now();
-        let began = first.unwrap_or(now).max(self.done);
-        self.done = now;
-        outcome.map(|()| now - began)
+        self.device.queue.wait(QueueMark(ticket.0))
+    }
+
+    fn prepare(&mut self, program: &mut Program) -> Result<(), BackendError> {
+        for op in program.ops() {
+            op.desc(&self.device).check()?;
+        }
+        program.set_prepared(self.programs.add());
+        Ok(())
+    }
+
+    fn run(&mut self, program: &Program) -> Result<(), BackendError> {
+        self.begin()?;
+        let Some((number, stage)) = self.programs.stage(program) else {
+            return self.apply(program);
+        };
+        let graphs = match stage {
+            Stage::New => {
+                self.apply(program)?;
+                self.programs.set(number, Stage::Warm);
+                return Ok(());
+            }
+            Stage::Warm => {
+                let graphs = self.record(program)?;
+                self.programs.set(number, Stage::Recorded(graphs));
+                graphs
+            }
+            Stage::Recorded(graphs) => graphs,
+        };
+        for graph in graphs.into_iter().flatten() {
+            // SAFETY: the operations were checked when they were recorded. Buffers and weights are never freed, and
+            // scratch that is replaced is kept (`GrowingBuffer`), so the recorded addresses are memory of this driver.
+            unsafe { self.device.queue.driver_mut().replay(graph) }?;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, program: &mut Program) {
+        for graph in self.programs.remove(program).into_iter().flatten() {
+            // A graph that cannot be destroyed is a device that was lost, which the next call reports.
+            let _ = self.device.queue.driver_mut().release(graph);
+        }
     }
 
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
@@ -195,7 +303,7 @@ impl Backend for Cuda {
     }
 
     fn stash(&mut self, views: &[View]) -> Result<StashId, BackendError> {
-        self.begin();
+        self.begin()?;
         let bytes = bytes_of_views(self, "stash", views)?;
         let Device { queue, memory, .. } = &mut self.device;
         self.stashes.stash((queue, memory), views, bytes)
@@ -206,7 +314,7 @@ impl Backend for Cuda {
     }
 
     fn unstash(&mut self, stash: StashId, views: &[View]) -> Result<(), BackendError> {
-        self.begin();
+        self.begin()?;
         let bytes = bytes_of_views(self, "unstash", views)?;
         let Device { queue, memory, .. } = &mut self.device;
         self.stashes.unstash((queue, memory), stash, views, bytes)

@@ -39,8 +39,20 @@ impl KernelCache {
 /// the only PTX there is.
 pub const PRELUDE: &str = include_str!("../kernels/prelude.cuh");
 
+/// The root mean square of wide rows.
+pub(crate) const ROW_NORM: &str = include_str!("../kernels/row_norm.cuh");
+
 /// The layout of packed weights, and the decoding of single elements.
 pub(crate) const WEIGHT: &str = include_str!("../kernels/weight.cuh");
+
+/// Rows of f32 as columns of bfloat16.
+pub(crate) const LIMBS: &str = include_str!("../kernels/limbs.cuh");
+
+/// Copies to shared memory that run beside the arithmetic.
+pub(crate) const ASYNC: &str = include_str!("../kernels/async.cuh");
+
+/// The step of the tensor core.
+pub(crate) const MMA: &str = include_str!("../kernels/mma.cuh");
 
 macro_rules! family {
     ($name:ident, $file:literal) => {
@@ -52,12 +64,14 @@ macro_rules! family {
 }
 
 family!(ELEMENTWISE, "elementwise");
-family!(NORM, "norm");
 family!(ROWS, "rows");
 family!(ATTENTION_INPUTS, "attention_inputs");
 family!(DELTA, "delta");
 family!(ROUTER, "router");
 family!(SAMPLE, "sample");
+
+pub(crate) const NORM: KernelSource =
+    KernelSource::new("norm", &[PRELUDE, ROW_NORM, include_str!("../kernels/norm.cu")]);
 
 /// Embedding and products of single elements.
 pub(crate) const CANONICAL: KernelSource =
@@ -73,6 +87,15 @@ pub(crate) const ATTENTION: [KernelSource; 4] = [
     KernelSource::new("attention", ATTENTION_PARTS).with("KIND", 3),
 ];
 
+/// Attention by the tensor core: for heads `dim` wide, caches of kind 1 or 2, and so many limbs.
+pub(crate) const fn attention_mma(dim: usize, kind: u32, limbs: usize) -> KernelSource {
+    const PARTS: &[&str] = &[PRELUDE, ASYNC, MMA, include_str!("../kernels/attention_mma.cu")];
+    KernelSource::new("attention_mma", PARTS)
+        .with("DIM", dim as i64)
+        .with("KIND", kind as i64)
+        .with("LIMBS", limbs as i64)
+}
+
 /// How kernels number the types of caches.
 pub(crate) const fn cache_kind(dtype: DType) -> u32 {
     match dtype {
@@ -85,7 +108,11 @@ pub(crate) const fn cache_kind(dtype: DType) -> u32 {
 
 /// All families of an architecture such as `sm_90a`, with products of typical weights.
 pub fn families_of(arch: &str) -> Vec<KernelSource> {
-    families().into_iter().chain(sources::of_arch(arch)).collect()
+    let newer = matches!(arch, "sm_90a" | "sm_100" | "sm_120");
+    let attention = [(64, 1, 1), (128, 2, 3), (256, 1, 1), (256, 1, 2)];
+    let attention = attention.into_iter().filter(|_| newer);
+    let attention = attention.map(|(dim, kind, limbs)| attention_mma(dim, kind, limbs));
+    families().into_iter().chain(sources::of_arch(arch)).chain(attention).collect()
 }
 
 /// The families of every architecture, to compile them without a device.

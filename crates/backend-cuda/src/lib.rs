@@ -6,10 +6,12 @@
 
 mod cuda;
 pub mod driver;
+mod growing_buffer;
 mod kernels;
 mod memory;
 mod ops;
 pub mod products;
+mod programs;
 mod queue;
 mod stashes;
 mod weights;

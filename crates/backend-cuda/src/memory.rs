@@ -6,6 +6,7 @@ use forerun_backend::{
     BackendError, BufferId, BufferInfo, BufferRole, BufferSpec, HostData, HostDataMut, View,
 };
 use forerun_base::{DType, bf16_to_f32, f16_to_f32};
+use std::ops::Range;
 
 /// All buffers of the device.
 #[derive(Debug, Default)]
@@ -24,6 +25,12 @@ impl DeviceBuffers {
         // An empty view may begin anywhere and is never dereferenced.
         let start = if view.len == 0 { 0 } else { view.start };
         address.offset((start * info.dtype.size()) as u64)
+    }
+
+    /// The addresses of a view.
+    pub(crate) fn range(&self, view: View) -> Range<u64> {
+        let at = self.at(view).0;
+        at..at + (view.len * self.dtype(view).size()) as u64
     }
 
     /// The type of a view's elements.

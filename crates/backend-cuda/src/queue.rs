@@ -1,10 +1,13 @@
 //! The driver with its compiled kernels, scratch memory, and the report in which kernels record bad indices.
 
 use crate::driver::{
-    Address, Args, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, QueueMark,
+    Address, Args, Driver, DriverError, FaultReport, KernelId, KernelSource, Launch, Passed,
+    QueueMark,
 };
+use crate::growing_buffer::GrowingBuffer;
 use crate::kernels::KernelCache;
 use forerun_backend::BackendError;
+use std::time::Duration;
 
 /// Operands that hold indices, by operation. A fault report names them by number: see [`site`].
 const SITES: [(&str, &[&str]); 12] = [
@@ -54,7 +57,8 @@ pub(crate) struct Queue {
     kernels: KernelCache,
     /// Where kernels record a bad index: [`FaultReport`].
     pub(crate) fault: Address,
-    scratch: (Address, u64),
+    scratch: GrowingBuffer,
+    counters: GrowingBuffer,
 }
 
 impl Queue {
@@ -62,8 +66,8 @@ impl Queue {
         let fault = driver.alloc(size_of::<FaultReport>() as u64)?;
         // SAFETY: `fault` was just allocated with this size.
         unsafe { driver.fill(fault, 0, size_of::<FaultReport>() as u64) }?;
-        let kernels = KernelCache::default();
-        Ok(Self { driver, kernels, fault, scratch: (Address::NULL, 0) })
+        let (kernels, scratch) = (KernelCache::default(), GrowingBuffer::default());
+        Ok(Self { driver, kernels, fault, scratch, counters: GrowingBuffer::zeroed() })
     }
 
     pub(crate) fn driver(&self) -> &dyn Driver {
@@ -123,20 +127,16 @@ impl Queue {
         self.launch(&Launch { grid, ..Launch::line(kernel, 1, threads, args) })
     }
 
-    /// Scratch memory, shared by all operations: its contents last for one call. It grows to the largest size
-    /// requested.
+    /// Scratch memory, shared by all operations: its contents last for one call.
     pub(crate) fn scratch(&mut self, bytes: u64) -> Result<Address, BackendError> {
-        if self.scratch.1 < bytes {
-            let bytes = bytes.next_multiple_of(1 << 20);
-            let new = self.alloc("scratch", bytes)?;
-            let (old, size) = std::mem::replace(&mut self.scratch, (new, bytes));
-            if size > 0 {
-                // SAFETY: `old` came from `alloc` of this driver, the only copy of its address was just replaced, and
-                // `free` waits until the queue, which may still use it, is empty.
-                unsafe { self.driver.free(old) }?;
-            }
-        }
-        Ok(self.scratch.0)
+        let bytes = bytes as usize;
+        self.scratch.of(&mut *self.driver, bytes).map_err(|error| Self::named("scratch", error))
+    }
+
+    /// So many u32 that are zero whenever a launch begins: a kernel that counts with them sets them back.
+    pub(crate) fn counters(&mut self, count: usize) -> Result<Address, BackendError> {
+        let counters = self.counters.of(&mut *self.driver, count * 4);
+        counters.map_err(|error| Self::named("counters", error))
     }
 
     /// Marks the end of the queue.
@@ -145,11 +145,12 @@ impl Queue {
         Ok(unsafe { self.driver.mark(self.fault) }?)
     }
 
-    /// Waits for a mark. A bad index that a kernel recorded before it is the error, reported once.
-    pub(crate) fn wait(&mut self, mark: QueueMark) -> Result<(), BackendError> {
-        let report = self.driver.wait(mark)?;
+    /// Waits for a mark; how long the device was busy. A bad index that a kernel recorded before it is the error,
+    /// reported once.
+    pub(crate) fn wait(&mut self, mark: QueueMark) -> Result<Duration, BackendError> {
+        let Passed { report, busy } = self.driver.wait(mark)?;
         if report[0] == 0 {
-            return Ok(());
+            return Ok(busy);
         }
         // SAFETY: `fault` was allocated as a `FaultReport` and lives as long as the queue.
         unsafe { self.driver.fill(self.fault, 0, size_of::<FaultReport>() as u64) }?;

@@ -10,6 +10,7 @@ use forerun_backend::conform::{
 };
 use forerun_backend_cpu::plain;
 use forerun_backend_cuda::Cuda;
+use forerun_backend_cuda::products::Precision;
 
 /// Cases per device: buffers are freed with the device only.
 const TOGETHER: usize = 64;
@@ -143,4 +144,18 @@ fn what_makes_no_sense_is_refused() {
 #[ignore = "needs a GPU"]
 fn what_makes_no_sense_is_refused_on_a_gpu() {
     assert_passed(&check_refusals(&mut on_a_gpu()));
+}
+
+/// Queries and weights of one limb: the tensor core's attention as it runs by default.
+#[test]
+fn attention_in_half_precision_is_near_and_batch_invariant() {
+    let mut report = ConformReport::default();
+    let wide = |case: &ConformCase| {
+        case.op == "attention" && case.name.contains("F16") && case.name.contains("block: 64")
+    };
+    let mut device = on_the_cpu().with_precision(Precision::Half);
+    for case in cases().into_iter().filter(wide) {
+        report.merge(check(&case, &mut device, &mut plain(), &Tolerances::general(1e-2)));
+    }
+    assert_passed(&report);
 }

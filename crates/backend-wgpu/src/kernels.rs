@@ -95,7 +95,8 @@ kernels! {
     DELTA_GATES: "delta_gates", "delta_gates", 1, ["prelude", "reduce", "spans", "delta_gates"];
     DELTA_RULE: "delta_rule", "rule", 1, ["prelude", "spans", "delta"];
     DELTA_LOG: "delta_log", "remember_and_norm", 1, ["prelude", "reduce", "spans", "delta_log"];
-    CHOOSE: "choose", "choose", 1, ["prelude", "reduce", "choose"];
+    CHOOSE: "choose", "choose", 1, ["prelude", "reduce", "best", "choose"];
+    ROUTER: "router", "router", 1, ["prelude", "reduce", "best", "router"];
     CLUSTER_TOKENS: "cluster_tokens", "tokens", 1, ["prelude", "reduce", "cluster"];
     CLUSTER_FILL: "cluster_fill", "fill", 1, ["prelude", "reduce", "cluster"];
     SAMPLE: "sample", "sample", 1, ["prelude", "integers", "sample"];

@@ -122,7 +122,7 @@ fn pack_panels<'a>(
     out
 }
 
-/// Nested scales of a row: all halves, then all i8, each from a word on.
+/// Nested scales of a row: all f16, then all i8, each from a word on.
 fn nested_row(format: Format, bytes: &[u8], to: &mut [u8]) {
     let Format::Grouped { group, .. } = format else { return };
     let groups = SUPERBLOCK / group;

@@ -15,7 +15,7 @@ const ROWS: usize = 2;
 const HEADS: usize = 4;
 const DIM: usize = 32;
 const LAYOUT: CacheLayout =
-    CacheLayout { blocks: 1032, kv_heads: 2, block: 64, head_dim: DIM, coded: false };
+    CacheLayout { blocks: 1032, kv_heads: 2, block: 64, head_dim: DIM, ..CacheLayout::NONE };
 
 fn attention(device: &mut Wgpu) -> Attention {
     let blocks: Vec<u32> = (0..LAYOUT.blocks as u32).rev().collect();

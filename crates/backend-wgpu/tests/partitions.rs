@@ -13,7 +13,7 @@ const HEADS: usize = 8;
 const ROWS: usize = 66;
 const FIRST: usize = 3000;
 const LAYOUT: CacheLayout =
-    CacheLayout { blocks: 60, kv_heads: 2, block: 64, head_dim: 24, coded: false };
+    CacheLayout { blocks: 60, kv_heads: 2, block: 64, head_dim: 24, ..CacheLayout::NONE };
 
 fn operation(device: &mut Wgpu, window: Option<usize>) -> Attention {
     let wide = ROWS * HEADS * LAYOUT.head_dim;

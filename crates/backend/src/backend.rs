@@ -81,6 +81,13 @@ pub trait Backend: Catalog + Send {
         None
     }
 
+    /// Operations that the device does not have, by name: it answers them with [`BackendError::Missing`]. A model that
+    /// needs one of them is refused before its weights are uploaded. The conformance suite holds a device to the
+    /// others.
+    fn missing(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether [`Self::reopen`] can succeed.
     fn reopens(&self) -> bool {
         false

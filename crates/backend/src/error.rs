@@ -78,6 +78,12 @@ pub enum BackendError {
         /// What is wrong.
         what: &'static str,
     },
+    /// An operation that the device does not have: see [`Backend::missing`](crate::Backend::missing).
+    #[error("{op}: this device does not have the operation")]
+    Missing {
+        /// Operation.
+        op: &'static str,
+    },
     /// An index held in device memory points nowhere.
     #[error("{op}: index {index} in `{operand}` is outside 0..{limit}")]
     Index {

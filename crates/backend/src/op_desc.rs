@@ -6,7 +6,7 @@
 //! buffer that is written appears once among an operation's operands. Operands of numbers begin where vectors do
 //! ([`View::alignment`]).
 
-use crate::op::CacheLayout;
+use crate::op::{CacheLayout, CacheOrder};
 use crate::{BackendError, BufferId, BufferInfo, View, WeightId, WeightInfo};
 use forerun_base::DType;
 
@@ -20,6 +20,10 @@ pub trait Catalog {
     /// then, and upper bounds otherwise.
     fn words(&self, _view: View) -> Option<&[u32]> {
         None
+    }
+    /// How keys and values lie in the device's caches; an operation on caches of another order is an error.
+    fn cache_order(&self) -> CacheOrder {
+        CacheOrder::Transposed
     }
 }
 
@@ -274,6 +278,11 @@ impl<'a> OpDesc<'a> {
     /// Element bytes of a buffer, for costs of indexed operands.
     pub fn element_bytes(&self, view: View) -> u64 {
         self.catalog.buffer(view.buffer).map_or(0, |info| info.dtype.size() as u64)
+    }
+
+    /// The order of the device's caches.
+    pub fn cache_order(&self) -> CacheOrder {
+        self.catalog.cache_order()
     }
 
     /// The contents of a u32 view, where the device has them at hand.

@@ -210,6 +210,10 @@ impl Catalog for Timed {
     fn words(&self, view: View) -> Option<&[u32]> {
         self.peeked.iter().find(|(known, _)| *known == view).map(|(_, words)| &words[..])
     }
+
+    fn cache_order(&self) -> op::CacheOrder {
+        self.inner.cache_order()
+    }
 }
 
 macro_rules! timed {
@@ -235,6 +239,10 @@ impl Backend for Timed {
 
     fn largest_buffer(&self) -> Option<u64> {
         self.inner.largest_buffer()
+    }
+
+    fn missing(&self) -> &'static [&'static str] {
+        self.inner.missing()
     }
 
     fn reopens(&self) -> bool {

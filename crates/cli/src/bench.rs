@@ -4,7 +4,7 @@
 use crate::args::BenchArgs;
 use crate::exit::Outcome;
 use crate::load::ModelSource;
-use crate::{bundled, generation, ids, synth, terminal};
+use crate::{generation, ids, synth, terminal};
 use anyhow::{Context, anyhow, bail};
 use forerun::PromptKind;
 use forerun_backend::Backend;
@@ -29,13 +29,7 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<Outcome> {
         redraw(report, chart)?;
         return Ok(Outcome::Done);
     }
-    let source = match synth::drawn(args.model.as_deref(), &args.synth)? {
-        Some(files) => ModelSource::with_options(files, &args.model_options)?,
-        None => {
-            let path = args.model.clone().map_or_else(bundled::find, Ok)?;
-            ModelSource::open(&path, &args.model_options)?
-        }
-    };
+    let source = synth::source(args.model.as_deref(), &args.synth, &args.model_options)?;
     let options = options(args, &source)?;
     let model = BenchModel {
         name: &source.path,

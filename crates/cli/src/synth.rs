@@ -1,7 +1,8 @@
-//! `forerun synth`: a folder of random weights; and the same without a folder, for `bench synth:NAME`.
+//! `forerun synth`: a folder of random weights; and the same without a folder, for `synth:NAME`.
 
-use crate::args::{SynthArgs, SynthShapeArgs};
+use crate::args::{ModelArgs, SynthArgs, SynthShapeArgs};
 use crate::exit::Outcome;
+use crate::load::ModelSource;
 use crate::report::bytes_text;
 use crate::{bundled, terminal};
 use anyhow::{Context, bail};
@@ -104,11 +105,21 @@ fn copy_text(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The model that `synth:NAME` stands for, with the bundled model's tokenizer; `None` for any other model.
-pub(crate) fn drawn(
+/// A model by its name, which may be `synth:NAME`; the bundled model where there is none.
+pub(crate) fn source(
     model: Option<&Path>,
     shape: &SynthShapeArgs,
-) -> anyhow::Result<Option<ModelFiles>> {
+    options: &ModelArgs,
+) -> anyhow::Result<ModelSource> {
+    match (drawn(model, shape)?, model) {
+        (Some(files), _) => ModelSource::with_options(files, options),
+        (None, Some(path)) => ModelSource::open(path, options),
+        (None, None) => ModelSource::open(&bundled::find()?, options),
+    }
+}
+
+/// The model that `synth:NAME` stands for, with the bundled model's tokenizer; `None` for any other model.
+fn drawn(model: Option<&Path>, shape: &SynthShapeArgs) -> anyhow::Result<Option<ModelFiles>> {
     let name = model.and_then(Path::to_str).and_then(|model| model.strip_prefix(PREFIX));
     let Some(name) = name else {
         return match shape.typed() {

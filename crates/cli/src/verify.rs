@@ -3,15 +3,13 @@
 
 use crate::args::VerifyArgs;
 use crate::exit::Outcome;
-use crate::load::ModelSource;
-use crate::{bundled, terminal};
+use crate::{synth, terminal};
 use forerun_engine::Settings;
 use forerun_verify::{LoadError, VerifiedModel, VerifyOptions, VerifyProgress, verify as prove};
 use std::time::Duration;
 
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<Outcome> {
-    let path = args.model.clone().map_or_else(bundled::find, Ok)?;
-    let source = ModelSource::open(&path, &args.model_options)?;
+    let source = synth::source(args.model.as_deref(), &args.synth, &args.model_options)?;
     let options = VerifyOptions {
         tokens: args.tokens,
         seed: args.seed,

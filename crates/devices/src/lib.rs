@@ -4,6 +4,7 @@
 //! [`open`] makes the chosen one ready. A new backend gets a [`DeviceName`], an arm in [`open`] and a line in [`list`].
 #![forbid(unsafe_code)]
 
+mod compute;
 mod list;
 mod memory;
 mod name;
@@ -16,6 +17,7 @@ mod wgpu;
 #[cfg(any(feature = "wgpu", target_os = "macos"))]
 mod wgpu;
 
+pub use compute::Compute;
 pub use forerun_backend_cpu::{Machine, return_freed_memory};
 pub use forerun_backend_wgpu::{AdapterChoice, AdapterSelector, Api};
 pub use list::{DeviceEntry, DeviceState, list};

@@ -1,9 +1,10 @@
 //! Opening a device by name.
 
-use crate::{DeviceName, Machine, wgpu};
+use crate::{Compute, DeviceName, Machine, wgpu};
 use forerun_backend::{Backend, BackendError};
 use forerun_backend_cpu::{Cpu, Level, Tuned};
 use forerun_backend_cuda::Cuda;
+use forerun_backend_cuda::products::Precision;
 
 /// Which device, and how it computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,8 +13,8 @@ pub struct DeviceOptions {
     pub device: DeviceName,
     /// Threads of the CPU; `None` is one per fast core of one socket.
     pub threads: Option<usize>,
-    /// Whether the CPU rounds activations to 8 bits where they meet quantised weights.
-    pub int8: bool,
+    /// What activations become in products; `None` is what the device does by itself.
+    pub compute: Option<Compute>,
     /// Bytes that a GPU may use at most.
     pub gpu_memory: Option<u64>,
 }
@@ -36,6 +37,16 @@ pub enum DeviceError {
     CpuOption {
         /// As it was typed.
         option: &'static str,
+    },
+    /// An arithmetic that the device does not have.
+    #[error("--compute {compute} is not of --device {device}; leave it out, or give --device {of}")]
+    Compute {
+        /// As it was typed.
+        compute: Compute,
+        /// The device.
+        device: DeviceName,
+        /// A device that has it.
+        of: &'static str,
     },
     /// An option that only GPUs have.
     #[error("--gpu-memory is of a GPU; leave it out, or give --device cuda or --device wgpu")]
@@ -66,7 +77,17 @@ impl DeviceOptions {
     /// The option that only the CPU has, if one was given.
     fn of_cpu(&self) -> Option<&'static str> {
         let threads = self.threads.map(|_| "--threads");
-        threads.or(self.int8.then_some("--compute int8"))
+        threads.or((self.compute == Some(Compute::Int8)).then_some("--compute int8"))
+    }
+
+    /// Refuses an arithmetic that a device does not have.
+    fn check_compute(&self, device: DeviceName) -> Result<(), DeviceError> {
+        match self.compute {
+            Some(Compute::Half) if !matches!(device, DeviceName::Cuda(_)) => {
+                Err(DeviceError::Compute { compute: Compute::Half, device, of: "cuda" })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -79,13 +100,16 @@ pub fn open(options: &DeviceOptions) -> Result<OpenedDevice, DeviceError> {
     if let Some(option) = options.of_cpu().filter(|_| name.is_gpu()) {
         return Err(DeviceError::CpuOption { option });
     }
+    if name != DeviceName::Auto {
+        options.check_compute(name)?;
+    }
     let failed = |source| DeviceError::Open { name, source };
     let memory = options.gpu_memory;
     let backend = match name {
         DeviceName::Auto => return auto(options),
         DeviceName::Cpu if memory.is_some() => return Err(DeviceError::GpuOption),
         DeviceName::Cpu => open_cpu(options)?,
-        DeviceName::Cuda(number) => cuda(number, memory).map_err(failed)?,
+        DeviceName::Cuda(number) => cuda(number, options).map_err(failed)?,
         DeviceName::Wgpu(choice) => wgpu::open(choice, memory).map_err(failed)?,
     };
     Ok(OpenedDevice { backend, name, note: None })
@@ -95,22 +119,27 @@ pub fn open(options: &DeviceOptions) -> Result<OpenedDevice, DeviceError> {
 fn auto(options: &DeviceOptions) -> Result<OpenedDevice, DeviceError> {
     let found = match options.of_cpu() {
         Some(option) => Err(format!("{option} is of the CPU")),
-        None => first_gpu(options.gpu_memory),
+        None => first_gpu(options),
     };
     found.or_else(|why| {
+        options.check_compute(DeviceName::Cpu)?;
         let (backend, name) = (open_cpu(options)?, DeviceName::Cpu);
         Ok(OpenedDevice { backend, name, note: Some(format!("cpu ({why})")) })
     })
 }
 
 /// The first CUDA device, else the first fast adapter of wgpu; or why there is neither.
-fn first_gpu(memory: Option<u64>) -> Result<OpenedDevice, String> {
+fn first_gpu(options: &DeviceOptions) -> Result<OpenedDevice, String> {
     let cuda = match Cuda::count() {
         Ok(0) => Err("no CUDA device".to_owned()),
-        Ok(_) => noted(DeviceName::Cuda(0), cuda(0, memory)),
+        Ok(_) => noted(DeviceName::Cuda(0), cuda(0, options)),
         Err(why) => Err(why.to_string()),
     };
     cuda.or_else(|no_cuda| {
+        if options.compute == Some(Compute::Half) {
+            return Err(no_cuda);
+        }
+        let memory = options.gpu_memory;
         let wgpu = wgpu::fast().and_then(|c| noted(DeviceName::Wgpu(c), wgpu::open(c, memory)));
         wgpu.map_err(|no_wgpu| format!("{no_cuda}; {no_wgpu}"))
     })
@@ -126,8 +155,13 @@ fn noted(
     Ok(OpenedDevice { backend, name, note })
 }
 
-fn cuda(number: usize, memory: Option<u64>) -> Result<Box<dyn Backend>, BackendError> {
-    Ok(Box::new(Cuda::open(number)?.with_memory_limit(memory)))
+fn cuda(number: usize, options: &DeviceOptions) -> Result<Box<dyn Backend>, BackendError> {
+    let precision = match options.compute {
+        Some(Compute::Exact) => Precision::Exact,
+        _ => Precision::Half,
+    };
+    let device = Cuda::open(number)?.with_memory_limit(options.gpu_memory);
+    Ok(Box::new(device.with_precision(precision)))
 }
 
 /// Opens the CPU, whatever device is named.
@@ -136,7 +170,7 @@ fn cuda(number: usize, memory: Option<u64>) -> Result<Box<dyn Backend>, BackendE
 /// When activations are to be rounded and this processor gains nothing by it.
 pub fn open_cpu(options: &DeviceOptions) -> Result<Box<dyn Backend>, DeviceError> {
     let kernels = Tuned::new(options.threads);
-    let kernels = if options.int8 {
+    let kernels = if options.compute == Some(Compute::Int8) {
         let why = if Level::Amx.available() {
             "has tiles, whose exact products are faster"
         } else {
@@ -172,5 +206,23 @@ mod tests {
         assert!(matches!(open(&limited), Err(DeviceError::GpuOption)));
         assert_eq!(opened.note.as_deref(), Some("cpu (--threads is of the CPU)"));
         assert!(opened.backend.name().contains("1 thread"), "{}", opened.backend.name());
+    }
+
+    #[test]
+    fn half_precision_is_refused_where_it_does_not_exist() {
+        for device in [DeviceName::Cpu, DeviceName::Auto] {
+            let half = Some(Compute::Half);
+            let options = DeviceOptions { device, compute: half, ..DeviceOptions::default() };
+            match open(&options) {
+                Err(why) => {
+                    let why = why.to_string();
+                    assert!(
+                        why.contains("--compute half") && why.contains("--device cuda"),
+                        "{why}"
+                    );
+                }
+                Ok(opened) => assert!(matches!(opened.name, DeviceName::Cuda(_)), "{device}"),
+            }
+        }
     }
 }

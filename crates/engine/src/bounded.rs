@@ -9,7 +9,7 @@
 use crate::EngineError;
 use crate::programs::{PreparedPass, varies};
 use crate::submissions::{Purpose, Submissions};
-use forerun_backend::op::{Attention, AttentionPart, Channels, Linear};
+use forerun_backend::op::{Attention, AttentionPart, CacheOrder, Channels, Linear};
 use forerun_backend::{
     Backend, BufferId, BufferInfo, Catalog, Cost, Op, View, WeightId, WeightInfo,
 };
@@ -32,6 +32,10 @@ impl Catalog for KnownWords<'_> {
 
     fn words(&self, view: View) -> Option<&[u32]> {
         self.block.words(view)
+    }
+
+    fn cache_order(&self) -> CacheOrder {
+        self.device.cache_order()
     }
 }
 

@@ -301,8 +301,8 @@ impl ModelRunner {
         self.speculation
     }
 
-    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Picks are made as ever, so logits cost
-    /// the head a second time and a copy a row.
+    /// Shows the logits of every sampled row to `tap` from now on, for proofs. Tokens are sampled as ever, so logits
+    /// cost the head a second time and a copy a row.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
         self.tap = tap;
     }
@@ -369,7 +369,7 @@ impl ModelRunner {
         &self.buffers.states
     }
 
-    /// Reads f32 numbers (halves widened) from a buffer.
+    /// Reads f32 numbers (f16 widened) from a buffer.
     pub fn read(&mut self, view: View) -> Result<Vec<f32>, EngineError> {
         self.settle()?;
         let mut out = vec![0.0; view.len];

@@ -4,6 +4,7 @@
 //! new shape allocates nothing.
 
 use crate::EngineError;
+use forerun_backend::op::CacheOrder;
 use forerun_backend::{
     Backend, BufferId, BufferInfo, Catalog, Cost, Op, Program, View, WeightId, WeightInfo,
 };
@@ -95,6 +96,10 @@ impl Catalog for Shapes<'_> {
 
     fn weight(&self, id: WeightId) -> Option<WeightInfo> {
         self.0.weight(id)
+    }
+
+    fn cache_order(&self) -> CacheOrder {
+        self.0.cache_order()
     }
 }
 

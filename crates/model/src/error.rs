@@ -41,6 +41,18 @@ pub enum ModelError {
         /// The row of the matrix.
         row: usize,
     },
+    /// A device that lacks an operation of a part of the network.
+    #[error(
+        "{device} cannot run {part}: it does not have the operation `{op}`; --device cpu has all of them"
+    )]
+    Missing {
+        /// The device.
+        device: String,
+        /// The part, in words.
+        part: String,
+        /// The operation.
+        op: &'static str,
+    },
     /// A drafter where a model is expected.
     #[error("{path} is a drafter; give it with --drafter beside the model it was made for", path = .0.display())]
     IsDrafter(PathBuf),

@@ -1,6 +1,7 @@
 //! Sizes fixed at load, and the one place that turns them into buffers or into a plan.
 
 use crate::ModelError;
+use forerun_backend::op::CacheOrder;
 use forerun_backend::{Backend, BufferId, BufferRole, BufferSpec, MemoryPlan};
 use forerun_base::DType;
 
@@ -85,6 +86,11 @@ impl<'a> Planner<'a> {
     /// Allocates on a device.
     pub fn on(backend: &'a mut dyn Backend) -> Self {
         Self { backend: Some(backend), plan: MemoryPlan::default() }
+    }
+
+    /// How keys and values will lie in the caches.
+    pub(crate) fn cache_order(&self) -> CacheOrder {
+        self.backend.as_ref().map_or(CacheOrder::default(), |backend| backend.cache_order())
     }
 
     /// What was noted.

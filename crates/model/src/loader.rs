@@ -131,7 +131,7 @@ impl<'a> Loader<'a> {
     ) -> Result<WeightId, ModelError> {
         let mut parts = matrix.into();
         // A large dense matrix would take as long again as it takes to map it, and shows in the first step. The
-        // tables show in the tokens that are picked, so they are always searched.
+        // tables show in the tokens that are sampled, so they are always searched.
         let dense = matches!(parts.format(), Format::Dense(_));
         let table = label.ends_with("embed_tokens") || label.ends_with("lm_head");
         let watch = (!dense || table || parts.bytes() <= SEARCHED).then(|| parts.watch());

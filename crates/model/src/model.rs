@@ -44,6 +44,8 @@ impl Model {
         progress: &'a mut Progress<'a>,
     ) -> Result<Self, ModelError> {
         let (spec, layout) = (blueprint.spec.clone(), &blueprint.layout);
+        let blocks = spec.layers.iter().chain(spec.head_block());
+        blocks.map(|block| &block.mixer).try_for_each(|mixer| mixer.check(&*backend))?;
         let names = ModuleNames::of(&spec.family);
         let mut loader = Loader::new(&blueprint.checkpoint, names, backend, progress);
         loader.set_norm_offset(layout.norm_offset);

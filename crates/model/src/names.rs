@@ -10,6 +10,13 @@ pub(crate) struct ModuleNames {
     /// The norm before the MLP, in a block without norms after its parts.
     pub(crate) mlp_norm: &'static str,
     pub(crate) mlp: &'static str,
+    /// A mixture, where a block has one in place of the MLP.
+    pub(crate) moe: &'static str,
+    /// What is added to a router's scores, in the mixture.
+    pub(crate) router_bias: &'static str,
+    /// Gate, up and down of an expert that is a module of its own.
+    pub(crate) expert: [&'static str; 3],
+    pub(crate) shared_expert: &'static str,
     pub(crate) gate_proj: &'static str,
     pub(crate) up_proj: &'static str,
     pub(crate) down_proj: &'static str,
@@ -23,6 +30,10 @@ const COMMON: ModuleNames = ModuleNames {
     mixer_norm: "input_layernorm",
     mlp_norm: "post_attention_layernorm",
     mlp: "mlp",
+    moe: "mlp",
+    router_bias: "gate.e_score_correction_bias",
+    expert: ["gate_proj", "up_proj", "down_proj"],
+    shared_expert: "shared_expert",
     gate_proj: "gate_proj",
     up_proj: "up_proj",
     down_proj: "down_proj",
@@ -36,12 +47,16 @@ const LFM2: ModuleNames = ModuleNames {
     mixer_norm: "operator_norm",
     mlp_norm: "ffn_norm",
     mlp: "feed_forward",
+    moe: "feed_forward",
+    router_bias: "expert_bias",
+    expert: ["w1", "w3", "w2"],
     gate_proj: "w1",
     up_proj: "w3",
     down_proj: "w2",
     q_norm: "q_layernorm",
     k_norm: "k_layernorm",
     o_proj: "out_proj",
+    ..COMMON
 };
 
 impl ModuleNames {

@@ -1,7 +1,7 @@
 //! The network as data: everything the forward pass asks, nothing a file format knows.
 
 use crate::{RopeRule, RopeScale, RopeSpec};
-use forerun_backend::op::{Activation, DeltaShape};
+use forerun_backend::op::{Activation, DeltaShape, ExpertGroups, Scores};
 use forerun_base::Token;
 
 /// A decoder-only network.
@@ -234,10 +234,42 @@ pub struct MoeSpec {
     pub top_k: usize,
     /// Width inside an expert.
     pub ffn: usize,
-    /// Whether the chosen weights are divided by their sum.
-    pub renormalise: bool,
-    /// Width of the gated shared expert, where there is one.
-    pub shared: Option<usize>,
+    /// How experts are chosen, and what they weigh.
+    pub router: RouterSpec,
+    /// An expert that every row goes through.
+    pub shared: Option<SharedExpertSpec>,
+}
+
+/// How experts are chosen, and what they weigh: a [`Router`](forerun_backend::op::Router) without its operands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RouterSpec {
+    /// What logits become.
+    pub scores: Scores,
+    /// A stored number for each expert, added to its score for the choice alone.
+    pub bias: bool,
+    /// Which experts may be chosen.
+    pub groups: Option<ExpertGroups>,
+    /// Added to the sum of the chosen weights, by which they are divided; absent where they are not.
+    pub renormalise: Option<f32>,
+    /// Factor on all weights.
+    pub scale: f32,
+}
+
+impl RouterSpec {
+    /// Weights that are the softmax itself, or divided by their sum.
+    pub const fn softmax(renormalise: bool) -> Self {
+        let renormalise = if renormalise { Some(0.0) } else { None };
+        Self { scores: Scores::Softmax, bias: false, groups: None, renormalise, scale: 1.0 }
+    }
+}
+
+/// An expert that every row goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedExpertSpec {
+    /// Its width inside.
+    pub width: usize,
+    /// Whether its output is multiplied by the sigmoid of a projection.
+    pub gated: bool,
 }
 
 impl ModelSpec {

@@ -3,7 +3,7 @@
 
 use crate::{LayerSpec, Limits, ModelError, ModelSpec, Planner};
 use forerun_backend::View;
-use forerun_backend::op::CacheLayout;
+use forerun_backend::op::{CacheLayout, CacheOrder};
 use forerun_base::DType;
 
 /// How the pieces of a state buffer belong to sequences.
@@ -17,6 +17,17 @@ pub enum StateKind {
     Slot,
     /// A piece for each slot: inputs of tentative rows, which mean nothing once they are folded.
     Log,
+}
+
+impl StateKind {
+    /// The same with caches in a device's order.
+    fn ordered(self, order: CacheOrder) -> Self {
+        match self {
+            Self::Paged(layout) => Self::Paged(CacheLayout { order, ..layout }),
+            Self::Ring(layout) => Self::Ring(CacheLayout { order, ..layout }),
+            Self::Slot | Self::Log => self,
+        }
+    }
 }
 
 /// A buffer that a mixer declares.
@@ -50,6 +61,7 @@ impl StateBuffer {
         planner: &mut Planner<'_>,
     ) -> Result<Self, ModelError> {
         let StateDecl { name, kind, len } = decl;
+        let kind = kind.ordered(planner.cache_order());
         let (line, dtype, pieces, len) = match kind {
             StateKind::Paged(layout) => ("kv cache", limits.kv, layout.blocks, layout.len()),
             StateKind::Ring(layout) => {

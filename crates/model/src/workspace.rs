@@ -2,7 +2,7 @@
 
 use crate::{
     BlockTables, DrafterSpec, Frame, InputBlock, LayerSpec, Limits, MlpSpec, ModelError, ModelSpec,
-    MoeSpec, Planner,
+    MoeSpec, Planner, SharedExpertSpec,
 };
 use forerun_backend::{Backend, BackendError, BufferId, HostData, View};
 use forerun_base::DType;
@@ -169,8 +169,8 @@ impl MoeBuffers {
         rows: usize,
         planner: &mut Planner<'_>,
     ) -> Result<Self, ModelError> {
-        let Widths { experts, top_k, expert_hidden, shared, .. } = *widths;
-        let shared_rows = if shared { rows } else { 0 };
+        let Widths { experts, top_k, expert_hidden, gated_shared, .. } = *widths;
+        let shared_rows = if gated_shared { rows } else { 0 };
         Ok(Self {
             logits: planner.scratch("router logits", rows * experts)?,
             chosen: planner.index("chosen experts", rows * top_k)?,
@@ -195,7 +195,7 @@ struct Widths {
     experts: usize,
     top_k: usize,
     expert_hidden: usize,
-    shared: bool,
+    gated_shared: bool,
     clusters: usize,
     drafted: usize,
 }
@@ -253,7 +253,9 @@ impl Widths {
         widen(&mut self.experts, experts);
         widen(&mut self.top_k, top_k);
         widen(&mut self.expert_hidden, top_k * ffn);
-        widen(&mut self.ffn, shared.unwrap_or(0));
-        self.shared |= shared.is_some();
+        if let Some(SharedExpertSpec { width, gated }) = shared {
+            widen(&mut self.ffn, width);
+            self.gated_shared |= gated;
+        }
     }
 }

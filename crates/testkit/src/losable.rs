@@ -95,6 +95,10 @@ impl Catalog for Losable {
     fn weight(&self, id: WeightId) -> Option<WeightInfo> {
         self.inner.weight(id)
     }
+
+    fn cache_order(&self) -> op::CacheOrder {
+        self.inner.cache_order()
+    }
 }
 
 macro_rules! passed_on {
@@ -128,6 +132,10 @@ impl Backend for Losable {
         (state.lost, state.reopened) = (false, state.reopened + 1);
         self.inner = (self.make)();
         Ok(())
+    }
+
+    fn missing(&self) -> &'static [&'static str] {
+        self.inner.missing()
     }
 
     fn cut_sizes(&self, block: usize) -> CutSizes {

@@ -21,6 +21,9 @@ enum Fault {
     LaterTokenWinsTies,
     MaskForgotten,
     LaterExpertWinsTies,
+    GroupsForgotten,
+    BiasForgotten,
+    BiasWeighs,
     AttentionScaleSlightlyOff,
     WindowOneKeyShort,
     WindowOneKeyLong,
@@ -84,7 +87,13 @@ impl Kernels for FaultyKernels {
         Ok(())
     }
 
-    fn router(&mut self, memory: &mut Memory, op: Router) -> Done {
+    fn router(&mut self, memory: &mut Memory, mut op: Router) -> Done {
+        match self.0 {
+            Fault::GroupsForgotten => op.groups = None,
+            Fault::BiasForgotten => op.bias = None,
+            Fault::BiasWeighs if op.bias.is_some() => op.expert_scale = op.bias,
+            _ => {}
+        }
         Plain.router(memory, op)?;
         if self.0 == Fault::LaterExpertWinsTies {
             memory.lend([op.chosen], |memory, [chosen]| {
@@ -166,6 +175,9 @@ fn each_fault_is_found_by_the_check_meant_for_it() {
         CaughtCase { fault: Fault::LaterTokenWinsTies, op: "sample", check: "reference" },
         CaughtCase { fault: Fault::MaskForgotten, op: "sample", check: "reference" },
         CaughtCase { fault: Fault::LaterExpertWinsTies, op: "router", check: "reference" },
+        CaughtCase { fault: Fault::GroupsForgotten, op: "router", check: "reference" },
+        CaughtCase { fault: Fault::BiasForgotten, op: "router", check: "reference" },
+        CaughtCase { fault: Fault::BiasWeighs, op: "router", check: "reference" },
         CaughtCase { fault: Fault::AttentionScaleSlightlyOff, op: "attention", check: "reference" },
         CaughtCase { fault: Fault::WindowOneKeyShort, op: "attention", check: "reference" },
         CaughtCase { fault: Fault::WindowOneKeyLong, op: "attention", check: "reference" },

@@ -73,7 +73,7 @@ fn keep(
     [k_cache, v_cache]: [&mut BufferStorage; 2],
 ) -> Result<(), BackendError> {
     let layout = keys.layout;
-    let CacheLayout { blocks, kv_heads, block, head_dim, coded } = layout;
+    let CacheLayout { blocks, kv_heads, block, head_dim, coded, .. } = layout;
     for (row, &place) in memory.u32(keys.places).iter().enumerate() {
         let place = index("attention_inputs", "places", place, blocks * block)?;
         let (id, at) = (place / block, place % block);

@@ -1,8 +1,8 @@
 use super::linear::dot;
-use super::{activate, index};
+use super::{activate, index, sigmoid, softplus};
 use crate::Memory;
-use forerun_backend::BackendError;
-use forerun_backend::op::{ExpertRows, Experts, Router, Store};
+use forerun_backend::op::{ExpertGroups, ExpertRows, Experts, Router, Scores, Store};
+use forerun_backend::{BackendError, WeightId};
 
 /// Indices of `scores`, the largest score first; of equal ones the lower index.
 pub(super) fn best_first(scores: &[f32]) -> Vec<u32> {
@@ -12,30 +12,63 @@ pub(super) fn best_first(scores: &[f32]) -> Vec<u32> {
     order
 }
 
-pub(crate) fn router(memory: &mut Memory, op: Router) -> Result<(), BackendError> {
-    let mut scales = vec![1.0; op.experts];
-    if let Some(id) = op.expert_scale {
-        memory.vector(id, &mut scales);
+/// What a router's logits become.
+fn scores_of(kind: Scores, logits: &[f32]) -> Vec<f32> {
+    match kind {
+        Scores::Softmax => {
+            let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f32 = logits.iter().map(|l| (l - max).exp()).sum();
+            logits.iter().map(|l| (l - max).exp() / sum).collect()
+        }
+        Scores::Sigmoid => logits.iter().copied().map(sigmoid).collect(),
+        Scores::SqrtSoftplus => logits.iter().map(|&l| softplus(l).sqrt()).collect(),
     }
+}
+
+/// Ranks experts of all but the open groups below all others.
+fn close_groups(groups: ExpertGroups, ranks: &mut [f32]) {
+    let size = groups.size(ranks.len());
+    let sum = |group: &[f32]| -> f32 {
+        best_first(group)[..groups.ranked_by].iter().map(|&expert| group[expert as usize]).sum()
+    };
+    let sums: Vec<f32> = ranks.chunks_exact(size).map(sum).collect();
+    for &closed in &best_first(&sums)[groups.open..] {
+        ranks[closed as usize * size..][..size].fill(f32::NEG_INFINITY);
+    }
+}
+
+pub(crate) fn router(memory: &mut Memory, op: Router) -> Result<(), BackendError> {
+    let vector = |id: Option<WeightId>, absent: f32| {
+        let mut numbers = vec![absent; op.experts];
+        if let Some(id) = id {
+            memory.vector(id, &mut numbers);
+        }
+        numbers
+    };
+    let (bias, scales) = (vector(op.bias, 0.0), vector(op.expert_scale, 1.0));
     memory.lend([op.chosen, op.weights], |memory, [chosen, weights]| {
         let chosen = chosen.u32_mut(op.chosen).chunks_exact_mut(op.top_k);
         let weights = weights.f32_mut(op.weights).chunks_exact_mut(op.top_k);
         let rows = memory.f32(op.logits).chunks_exact(op.experts);
         for ((logits, chosen), weights) in rows.zip(chosen).zip(weights) {
-            let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f32 = logits.iter().map(|l| (l - max).exp()).sum();
-            // Probabilities order as logits do.
-            let order = best_first(logits);
-            for ((chosen, weight), &expert) in chosen.iter_mut().zip(&mut *weights).zip(&order) {
-                *chosen = expert;
-                *weight = (logits[expert as usize] - max).exp() / sum;
+            let scores = scores_of(op.scores, logits);
+            let mut ranks = logits.to_vec();
+            if op.ranks_scores() {
+                ranks = scores.iter().zip(&bias).map(|(score, bias)| score + bias).collect();
             }
-            if op.renormalise {
-                let total: f32 = weights.iter().sum();
+            if let Some(groups) = op.groups {
+                close_groups(groups, &mut ranks);
+            }
+            chosen.copy_from_slice(&best_first(&ranks)[..op.top_k]);
+            for (weight, &expert) in weights.iter_mut().zip(&*chosen) {
+                *weight = scores[expert as usize];
+            }
+            if let Some(added) = op.renormalise {
+                let total = weights.iter().sum::<f32>() + added;
                 weights.iter_mut().for_each(|w| *w /= total);
             }
             for (weight, &expert) in weights.iter_mut().zip(&*chosen) {
-                *weight *= scales[expert as usize];
+                *weight = *weight * op.scale * scales[expert as usize];
             }
         }
         Ok(())

@@ -6,7 +6,7 @@
 
 use super::Scratch;
 use super::isa::{Isa, Task};
-use super::moe::select;
+use super::router::select;
 use crate::gemm::linear::{GemmPartition, GemmShape};
 use crate::gemm::product::{ChannelMap, GemmInput, GemmOutput, Product, RowMap};
 use crate::pool::SharedSlice;

@@ -53,14 +53,14 @@ fn reduced<S: Isa>(simd: S, near: S::F) -> (S::F, S::F) {
 
 /// `x` where it is between the two, the nearer one elsewhere; NaN stays NaN.
 #[inline(always)]
-fn clamp<S: Isa>(simd: S, [lowest, highest]: [f32; 2], x: S::F) -> S::F {
+fn clamp<S: Isa>(simd: S, lowest: f32, highest: f32, x: S::F) -> S::F {
     simd.max(simd.splat(lowest), simd.min(simd.splat(highest), x))
 }
 
 /// `eˣ`.
 #[inline(always)]
 pub(crate) fn exp<S: Isa>(simd: S, x: S::F) -> S::F {
-    let (n, p) = reduced(simd, clamp(simd, [LOWEST, HIGHEST], x));
+    let (n, p) = reduced(simd, clamp(simd, LOWEST, HIGHEST, x));
     let p = simd.add(p, simd.splat(1.0));
     // A NaN has no integer part; its power is any number and the product still NaN.
     let scaled = simd.mul(p, simd.pow2(n));
@@ -93,7 +93,7 @@ pub(crate) fn silu<S: Isa>(simd: S, x: S::F) -> S::F {
 /// `(e²ˣ − 1) / (e²ˣ + 1)`.
 #[inline(always)]
 pub(crate) fn tanh<S: Isa>(simd: S, x: S::F) -> S::F {
-    let near = clamp(simd, [-TANH_FLAT, TANH_FLAT], x);
+    let near = clamp(simd, -TANH_FLAT, TANH_FLAT, x);
     let (n, p) = reduced(simd, simd.add(near, near));
     // `e²ˣ − 1` without ever adding 1 to something small.
     let power = simd.pow2(n);
@@ -110,7 +110,7 @@ pub(crate) fn gelu_tanh<S: Isa>(simd: S, x: S::F) -> S::F {
     let (zero, one) = (simd.splat(0.0), simd.splat(1.0));
     let ([a, a_rest], [b, b_rest]) = (GELU_LINEAR, GELU_CUBIC);
     let (a, b) = (simd.splat(a), simd.splat(b));
-    let near = clamp(simd, [-GELU_FLAT, GELU_FLAT], x);
+    let near = clamp(simd, -GELU_FLAT, GELU_FLAT, x);
     let square = simd.mul(near, near);
     let square_rest = simd.fma(near, near, simd.sub(zero, square));
     let cubic = simd.mul(b, square);

@@ -7,7 +7,6 @@
 
 use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};
-use super::math::exp;
 use crate::gemm::linear::{Gated, GemmPartition, GemmShape};
 use crate::gemm::product::{ChannelMap, GemmInput, GemmOutput, Product, RowMap};
 use crate::pool::SharedSlice;
@@ -231,101 +230,4 @@ pub(crate) fn experts(
     let parts = ctx.parts(op.weights.len() / op.top_k, 8, 2);
     ctx.run(parts, &AddTask { op, partial, out: SharedSlice::new(out), parts });
     Ok(())
-}
-
-/// How rows are routed.
-#[derive(Clone, Copy)]
-pub(crate) struct Route<'a> {
-    pub(crate) logits: &'a [f32],
-    pub(crate) experts: usize,
-    pub(crate) top_k: usize,
-    pub(crate) renormalise: bool,
-    /// One factor per expert, or empty.
-    pub(crate) scales: &'a [f32],
-}
-
-struct RouteTask<'a> {
-    op: Route<'a>,
-    chosen: SharedSlice<'a, u32>,
-    weights: SharedSlice<'a, f32>,
-    parts: usize,
-}
-
-impl Task for RouteTask<'_> {
-    fn run<S: Isa>(&self, simd: S, index: usize, _scratch: &mut Scratch) {
-        let Route { logits, experts, top_k, renormalise, scales } = self.op;
-        for row in part_of(logits.len() / experts, self.parts, 1, index) {
-            let logits = &logits[row * experts..(row + 1) * experts];
-            // SAFETY: a row belongs to one task.
-            let (chosen, weights) = unsafe {
-                (self.chosen.part(row * top_k, top_k), self.weights.part(row * top_k, top_k))
-            };
-            select(logits, chosen);
-            for (weight, &expert) in weights.iter_mut().zip(&*chosen) {
-                *weight = logits[expert as usize];
-            }
-            simd.call(SoftmaxOf { logits, weights });
-            if renormalise {
-                let total: f32 = weights.iter().sum();
-                weights.iter_mut().for_each(|w| *w /= total);
-            }
-            if !scales.is_empty() {
-                for (weight, &expert) in weights.iter_mut().zip(&*chosen) {
-                    *weight *= scales[expert as usize];
-                }
-            }
-        }
-    }
-}
-
-/// The largest logits, best first, ties to the lower index.
-pub(crate) fn select(logits: &[f32], chosen: &mut [u32]) {
-    let mut filled = 0;
-    for (expert, logit) in logits.iter().enumerate() {
-        let better = |&other: &u32| logit.total_cmp(&logits[other as usize]).is_gt();
-        let at = chosen[..filled].iter().position(better).unwrap_or(filled);
-        if at < chosen.len() {
-            filled = (filled + 1).min(chosen.len());
-            chosen.copy_within(at..filled - 1, at + 1);
-            chosen[at] = expert as u32;
-        }
-    }
-}
-
-/// `weights ← softmax(logits)` at the logits that `weights` holds.
-struct SoftmaxOf<'a> {
-    logits: &'a [f32],
-    weights: &'a mut [f32],
-}
-
-impl Kernel for SoftmaxOf<'_> {
-    type Out = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, simd: S) {
-        let max = simd.splat(self.logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-        let mut sum = simd.splat(0.0);
-        for part in self.logits.chunks(LANES) {
-            let mut lanes = [f32::NEG_INFINITY; LANES];
-            lanes[..part.len()].copy_from_slice(part);
-            // SAFETY: sixteen f32.
-            let x = unsafe { simd.load(lanes.as_ptr()) };
-            sum = simd.add(sum, exp(simd, simd.sub(x, max)));
-        }
-        let sum = simd.splat(simd.sum(sum));
-        for part in self.weights.chunks_mut(LANES) {
-            let (at, count) = (part.as_mut_ptr(), part.len());
-            // SAFETY: a chunk is touched as far as it goes.
-            unsafe {
-                let p = exp(simd, simd.sub(simd.load_part(at, count), max));
-                simd.store_part(at, count, simd.div(p, sum));
-            }
-        }
-    }
-}
-
-/// The top experts of each row and their weights.
-pub(crate) fn router(ctx: &mut ExecCtx, op: Route<'_>, chosen: &mut [u32], weights: &mut [f32]) {
-    let parts = ctx.parts(op.logits.len() / op.experts, 16, 2);
-    let (chosen, weights) = (SharedSlice::new(chosen), SharedSlice::new(weights));
-    ctx.run(parts, &RouteTask { op, chosen, weights, parts });
 }

@@ -83,7 +83,8 @@ impl CheckRun<'_> {
         unsafe {
             self.driver.fill(self.out[0], 0xff, numbers as u64 * 4)?;
             if let [gate, up] = outputs[..] {
-                self.products.gated(self.driver, x, [gate, up], Activation::Silu, precision)?;
+                let how = (precision, None);
+                self.products.gated(self.driver, x, [gate, up], Activation::Silu, how)?;
             } else {
                 self.products.linears(self.driver, x, &outputs, precision)?;
             }
@@ -108,7 +109,7 @@ pub(crate) fn run(driver: &mut dyn Driver, widths: bool) -> Result<(), Box<dyn E
             let pair = [weight, DeviceWeight::upload(run.driver, &other.clone().into())?];
             let x = rng.values(most * cols);
             let at = put(run.driver, &x)?;
-            let input = |rows| ProductInput { at, rows, dim: cols, norm: None };
+            let input = |rows| ProductInput::plain(at, rows, cols);
             for precision in [Precision::Half, Precision::Exact] {
                 for weights in [&pair[..1], &pair[..]] {
                     let all =

@@ -4,8 +4,8 @@
 //! that follows from the text, so a text is compiled once.
 
 use super::{
-    Address, Driver, DriverError, FaultReport, HostAddress, KernelId, KernelSource, Launch,
-    MemoryInfo, ModuleId, Properties, QueueMark, cache,
+    Address, Args, Driver, DriverError, FaultReport, GraphId, HostAddress, KernelId, KernelSource,
+    Launch, MemoryInfo, ModuleId, Passed, Properties, QueueMark, cache,
 };
 use libloading::{Library, Symbol};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -14,6 +14,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use std::{fs, process, ptr, slice};
 
 /// CUDA's built-ins.
@@ -49,9 +50,25 @@ pub struct Emulated {
     kernels: Vec<LoadedKernel>,
     memory: HashMap<u64, Layout>,
     pinned: HashMap<u64, Layout>,
+    staged: Vec<u8>,
     /// Bytes allocated, of [`Emulated::TOTAL`].
     taken: u64,
     marks: Vec<FaultReport>,
+    /// When the work of the next mark began.
+    began: Option<Instant>,
+    /// How long the work of marks took that nobody has waited for.
+    busy: Duration,
+    /// What is being recorded.
+    recording: Option<Vec<Recorded>>,
+    graphs: Vec<Vec<Recorded>>,
+}
+
+/// Something that can be recorded.
+#[derive(Clone, Debug)]
+enum Recorded {
+    Launch { kernel: KernelId, grid: [u32; 3], block: [u32; 3], shared: u32, args: Box<Args> },
+    Copy { to: Address, from: Address, bytes: u64 },
+    Fill { to: Address, value: u8, bytes: u64 },
 }
 
 /// Libraries of this process by file: a second copy would be the same one, with the same shared memory.
@@ -75,8 +92,13 @@ impl Emulated {
             kernels: Vec::new(),
             memory: HashMap::new(),
             pinned: HashMap::new(),
+            staged: Vec::new(),
             taken: 0,
             marks: Vec::new(),
+            began: None,
+            busy: Duration::ZERO,
+            recording: None,
+            graphs: Vec::new(),
         }
     }
 
@@ -188,6 +210,19 @@ impl Driver for Emulated {
         Ok(())
     }
 
+    fn stage(&mut self, bytes: usize) -> Result<&mut [u8], DriverError> {
+        self.staged.resize(bytes, 0);
+        Ok(&mut self.staged)
+    }
+
+    unsafe fn copy_staged(&mut self, to: Address, bytes: usize) -> Result<(), DriverError> {
+        let staged = std::mem::take(&mut self.staged);
+        // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_staged`).
+        let done = unsafe { self.copy_in(to, &staged[..bytes]) };
+        self.staged = staged;
+        done
+    }
+
     unsafe fn copy_in(&mut self, to: Address, from: &[u8]) -> Result<(), DriverError> {
         // SAFETY: the bytes at `to` are memory of this driver (contract of `copy_in`), which no slice of the caller
         // overlaps.
@@ -205,12 +240,20 @@ impl Driver for Emulated {
     }
 
     unsafe fn copy(&mut self, to: Address, from: Address, bytes: u64) -> Result<(), DriverError> {
+        if let Some(recording) = &mut self.recording {
+            recording.push(Recorded::Copy { to, from, bytes });
+            return Ok(());
+        }
         // SAFETY: both ranges are memory of this driver and do not overlap (contract of `copy`).
         unsafe { ptr::copy_nonoverlapping(from.0 as *const u8, to.0 as *mut u8, bytes as usize) };
         Ok(())
     }
 
     unsafe fn fill(&mut self, to: Address, value: u8, bytes: u64) -> Result<(), DriverError> {
+        if let Some(recording) = &mut self.recording {
+            recording.push(Recorded::Fill { to, value, bytes });
+            return Ok(());
+        }
         // SAFETY: the bytes are memory of this driver (contract of `fill`).
         unsafe { ptr::write_bytes(to.0 as *mut u8, value, bytes as usize) };
         Ok(())
@@ -294,6 +337,12 @@ impl Driver for Emulated {
     }
 
     unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DriverError> {
+        if let Some(recording) = &mut self.recording {
+            let Launch { kernel, grid, block, shared, args, .. } = *launch;
+            let args = Box::new(args.clone());
+            recording.push(Recorded::Launch { kernel, grid, block, shared, args });
+            return Ok(());
+        }
         let kernel = &self.kernels[launch.kernel.0];
         let failed = |why: &str| Err(DriverError::call(format!("kernel {}", kernel.name), why));
         let args = launch.args.bytes();
@@ -324,16 +373,60 @@ impl Driver for Emulated {
         failed(&unsafe { CStr::from_ptr(why) }.to_string_lossy())
     }
 
+    fn begin(&mut self) -> Result<(), DriverError> {
+        self.began.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    fn begin_recording(&mut self) -> Result<(), DriverError> {
+        self.recording = Some(Vec::new());
+        Ok(())
+    }
+
+    fn end_recording(&mut self) -> Result<GraphId, DriverError> {
+        let none = || DriverError::call("end_recording", "nothing is recorded");
+        self.graphs.push(self.recording.take().ok_or_else(none)?);
+        Ok(GraphId(self.graphs.len() as u64 - 1))
+    }
+
+    unsafe fn replay(&mut self, graph: GraphId) -> Result<(), DriverError> {
+        let none = || DriverError::call("replay", "a graph that was not recorded");
+        let graph = self.graphs.get(graph.0 as usize).cloned().ok_or_else(none)?;
+        for recorded in graph {
+            // SAFETY: the contracts of what was recorded hold still (contract of `replay`).
+            unsafe {
+                match recorded {
+                    Recorded::Copy { to, from, bytes } => self.copy(to, from, bytes)?,
+                    Recorded::Fill { to, value, bytes } => self.fill(to, value, bytes)?,
+                    Recorded::Launch { kernel, grid, block, shared, args } => {
+                        let line = Launch::line(kernel, 1, 1, &args);
+                        self.launch(&Launch { grid, block, shared, ..line })?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, graph: GraphId) -> Result<(), DriverError> {
+        if let Some(graph) = self.graphs.get_mut(graph.0 as usize) {
+            graph.clear();
+        }
+        Ok(())
+    }
+
     unsafe fn mark(&mut self, report: Address) -> Result<QueueMark, DriverError> {
         // SAFETY: `report` is a `FaultReport` in memory of this driver (contract of `mark`).
         let words = unsafe { ptr::read_unaligned(report.0 as *const FaultReport) };
         self.marks.push(words);
+        self.busy += self.began.take().map_or(Duration::ZERO, |began| began.elapsed());
         Ok(QueueMark(self.marks.len() as u64))
     }
 
-    fn wait(&mut self, mark: QueueMark) -> Result<FaultReport, DriverError> {
+    fn wait(&mut self, mark: QueueMark) -> Result<Passed, DriverError> {
         let at = usize::try_from(mark.0).ok().and_then(|number| number.checked_sub(1));
-        Ok(at.and_then(|at| self.marks.get(at)).copied().unwrap_or_default())
+        let report = at.and_then(|at| self.marks.get(at)).copied().unwrap_or_default();
+        Ok(Passed { report, busy: std::mem::take(&mut self.busy) })
     }
 
     fn reach(&mut self, _mark: QueueMark) -> Result<(), DriverError> {

@@ -1,23 +1,22 @@
-//! The driver of a GPU: the only file that names cudarc.
+//! The driver of a GPU: this file and `nvrtc.rs` alone name cudarc.
 //!
 //! CUDA's libraries are loaded when a device is opened; the binary runs without them. Kernels go through NVRTC to
 //! machine code, which is kept on disk under a name that follows from the text, the architecture and the compiler's
 //! version.
 
+use super::nvrtc::{self, OPTIONS};
 use super::{
-    Address, Driver, DriverError, FaultReport, HostAddress, KernelId, KernelSource, Launch,
-    MemoryInfo, ModuleId, Properties, QueueMark, cache,
+    Address, Driver, DriverError, FaultReport, GraphId, HostAddress, KernelId, KernelSource,
+    Launch, MemoryInfo, ModuleId, Passed, Properties, QueueMark, STAGE, cache,
 };
 use cudarc::driver::{result, sys};
-use cudarc::nvrtc;
-use std::collections::{HashSet, VecDeque};
-use std::ffi::{CStr, CString, c_void};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::{CString, c_void};
 use std::path::PathBuf;
 use std::ptr;
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
-/// How kernels are compiled for either driver's arithmetic: see `prelude.cuh`.
-const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--device-as-default-execution-space"];
 /// Bytes of pinned memory through which results come to the host.
 const STAGING: usize = 1 << 20;
 
@@ -40,71 +39,6 @@ fn libraries() -> Result<(), DriverError> {
     Ok(())
 }
 
-fn compiler() -> Result<(), DriverError> {
-    // SAFETY: the question only opens a library of the system.
-    if !unsafe { nvrtc::sys::is_culib_present() } {
-        return Err(DriverError::Missing {
-            library: "NVRTC (libnvrtc)",
-            hint: "install the CUDA 13 toolkit's nvrtc, or PyPI's nvidia-cuda-nvrtc, and let the loader find it \
-                   (LD_LIBRARY_PATH)",
-        });
-    }
-    Ok(())
-}
-
-/// Compiles a source to machine code of an architecture such as `sm_90a`; no device is needed.
-pub fn compile(source: &KernelSource, arch: &str) -> Result<Vec<u8>, DriverError> {
-    compiler()?;
-    let why = |call: &str, error: nvrtc::result::NvrtcError| DriverError::call(call, error);
-    let text = CString::new(source.text()).map_err(|e| DriverError::call("the text", e))?;
-    let program = nvrtc::result::create_program(&text, None)
-        .map_err(|error| why("nvrtcCreateProgram", error))?;
-    let mut options: Vec<String> = OPTIONS.map(str::to_owned).into();
-    options.push(format!("--gpu-architecture={arch}"));
-    // SAFETY: the program was just made, and is destroyed at the end.
-    let compiled = unsafe { nvrtc::result::compile_program(program, &options) };
-    let code = compiled.map_err(|_| DriverError::Compile {
-        name: source.name.to_owned(),
-        arch: arch.to_owned(),
-        log: log(program),
-    });
-    let code = code.and_then(|()| {
-        let mut len = 0;
-        // SAFETY: the program is compiled, and `code` has the size that NVRTC returned for it.
-        unsafe {
-            let size = nvrtc::sys::nvrtcGetCUBINSize(program, &mut len).result();
-            size.map_err(|error| why("nvrtcGetCUBINSize", error))?;
-            let mut code = vec![0_u8; len];
-            let got = nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()).result();
-            got.map_err(|error| why("nvrtcGetCUBIN", error))?;
-            Ok(code)
-        }
-    });
-    // SAFETY: the program is not used again.
-    unsafe { nvrtc::result::destroy_program(program) }
-        .map_err(|error| why("nvrtcDestroyProgram", error))?;
-    code
-}
-
-fn log(program: nvrtc::sys::nvrtcProgram) -> String {
-    // SAFETY: `program` was created and not destroyed.
-    unsafe { nvrtc::result::get_program_log(program) }.map_or_else(
-        |error| error.to_string(),
-        // SAFETY: NVRTC ends its log with a zero byte.
-        |log| unsafe { CStr::from_ptr(log.as_ptr()) }.to_string_lossy().into_owned(),
-    )
-}
-
-fn compiler_version() -> Result<String, DriverError> {
-    compiler()?;
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: both are written.
-    unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) }
-        .result()
-        .map_err(|error| DriverError::call("nvrtcVersion", error))?;
-    Ok(format!("{major}.{minor}"))
-}
-
 /// See the module's text.
 pub struct Gpu {
     properties: Properties,
@@ -121,18 +55,47 @@ pub struct Gpu {
     /// To use again.
     signals: Vec<Signal>,
     last_mark: u64,
-    /// What the last mark that was waited for reported.
-    report: FaultReport,
+    /// That of the next mark, once its work has begun.
+    began: Option<Signal>,
+    /// What the marks that were waited for reported, and how long their work took.
+    passed: Passed,
+    graphs: HashMap<u64, sys::CUgraphExec>,
+    last_graph: u64,
     staging: *mut u8,
     /// Pinned memory that was given out.
     pinned: HashSet<u64>,
+    /// Through which weights come, and the one that was taken last.
+    pieces: Vec<Piece>,
+    piece: usize,
 }
 
-/// What a mark is made of: an event, and pinned memory for its report.
+/// Pinned memory on its way to the device, and the event behind its copy.
+#[derive(Clone, Copy)]
+struct Piece {
+    at: *mut u8,
+    copied: sys::CUevent,
+}
+
+impl Piece {
+    /// A new piece; a context is current.
+    fn new() -> Result<Self, DriverError> {
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
+        let copied = result::event::create(flags).map_err(failed("cuEventCreate"))?;
+        // SAFETY: a context is current.
+        let at = unsafe { result::malloc_host(STAGE, 0) };
+        Ok(Self { at: at.map_err(failed("cuMemHostAlloc"))?.cast(), copied })
+    }
+}
+
+/// What a mark is made of: events before and behind its work, pinned memory for its report, and an event behind that.
 #[derive(Clone, Copy)]
 struct Signal {
-    event: sys::CUevent,
+    start: sys::CUevent,
+    end: sys::CUevent,
+    reported: sys::CUevent,
     report: *mut FaultReport,
+    /// Whether `start` was recorded.
+    timed: bool,
 }
 
 struct LoadedKernel {
@@ -177,9 +140,14 @@ impl Gpu {
             marks: VecDeque::new(),
             signals: Vec::new(),
             last_mark: 0,
-            report: FaultReport::default(),
+            began: None,
+            passed: Passed::default(),
+            graphs: HashMap::new(),
+            last_graph: 0,
             staging: ptr::null_mut(),
             pinned: HashSet::new(),
+            pieces: Vec::new(),
+            piece: 0,
         };
         gpu.bind()?;
         let kind = result::stream::StreamKind::NonBlocking;
@@ -201,10 +169,15 @@ impl Gpu {
         Ok(())
     }
 
+    /// A signal that nothing waits for; the context is current.
+    fn unused_signal(&mut self) -> Result<Signal, DriverError> {
+        self.signals.pop().map_or_else(signal, Ok)
+    }
+
     /// The machine code of a source, from disk or compiled.
     fn code(&self, source: &KernelSource) -> Result<Vec<u8>, DriverError> {
         let arch = self.properties.arch();
-        let (text, version) = (source.text(), compiler_version()?);
+        let (text, version) = (source.text(), nvrtc::version()?);
         let key = cache::key(&[
             text.as_bytes(),
             arch.as_bytes(),
@@ -215,7 +188,7 @@ impl Gpu {
         if let Some(code) = self.folder.as_ref().and_then(|folder| cache::read(folder, &name)) {
             return Ok(code);
         }
-        let code = compile(source, &arch)?;
+        let code = nvrtc::compile(source, &arch)?;
         if let Some(folder) = &self.folder {
             // A folder that cannot be written costs time, nothing else.
             let _ = cache::write(folder, &name, &code);
@@ -246,25 +219,24 @@ fn properties(device: sys::CUdevice) -> Result<Properties, DriverError> {
 
 /// A new signal; a context is current.
 fn signal() -> Result<Signal, DriverError> {
-    let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
-    let event = result::event::create(flags).map_err(failed("cuEventCreate"))?;
+    use sys::CUevent_flags::{CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING};
+    let event = |flags| result::event::create(flags).map_err(failed("cuEventCreate"));
+    let (start, end) = (event(CU_EVENT_DEFAULT)?, event(CU_EVENT_DEFAULT)?);
+    let reported = event(CU_EVENT_DISABLE_TIMING)?;
     // SAFETY: a context is current.
     let report = unsafe { result::malloc_host(size_of::<FaultReport>(), 0) };
-    Ok(Signal { event, report: report.map_err(failed("cuMemHostAlloc"))?.cast() })
+    let report = report.map_err(failed("cuMemHostAlloc"))?.cast();
+    Ok(Signal { start, end, reported, report, timed: false })
 }
 
 /// Attributes of a launch on a device of this compute capability.
 ///
 /// Programmatic dependent launch exists from sm_90 on. Below it the driver refuses the attribute, and
-/// `wait_for_previous` is empty (see `async.cuh`), so a kernel must start after the one before it.
-fn attributes(launch: &Launch<'_>, [major, _]: [u32; 2]) -> Vec<sys::CUlaunchAttribute> {
-    let mut attributes = Vec::new();
-    if launch.dependent && major >= 9 {
-        let value = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
-        let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attributes.push(sys::CUlaunchAttribute { id, pad: [0; 4], value });
-    }
-    attributes
+/// `wait_for_previous` is empty (see `prelude.cuh`), so a kernel must start after the one before it.
+fn attributes([major, _]: [u32; 2]) -> Option<sys::CUlaunchAttribute> {
+    let value = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+    let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    (major >= 9).then_some(sys::CUlaunchAttribute { id, pad: [0; 4], value })
 }
 
 impl Driver for Gpu {
@@ -308,6 +280,39 @@ impl Driver for Gpu {
         // returns: CUDA stages memory that is not pinned.
         unsafe { result::memcpy_htod_async(to.0, from, self.stream) }
             .map_err(failed("cuMemcpyHtoDAsync"))
+    }
+
+    fn stage(&mut self, bytes: usize) -> Result<&mut [u8], DriverError> {
+        self.bind()?;
+        debug_assert!(bytes <= STAGE, "a piece has {STAGE} bytes");
+        let piece = match self.pieces.len() {
+            0 | 1 => {
+                self.pieces.push(Piece::new()?);
+                self.pieces.len() - 1
+            }
+            count => (self.piece + 1) % count,
+        };
+        self.piece = piece;
+        let Piece { at, copied } = self.pieces[piece];
+        // SAFETY: the event exists, and the piece has `STAGE` bytes, which the queue no longer reads once the event is
+        // passed; an event that was never recorded is.
+        unsafe {
+            result::event::synchronize(copied).map_err(failed("cuEventSynchronize"))?;
+            Ok(std::slice::from_raw_parts_mut(at, bytes))
+        }
+    }
+
+    unsafe fn copy_staged(&mut self, to: Address, bytes: usize) -> Result<(), DriverError> {
+        self.bind()?;
+        let Piece { at, copied } = self.pieces[self.piece];
+        // SAFETY: the piece has `STAGE >= bytes` bytes, which nobody writes to before `stage` has waited for `copied`;
+        // those at `to` are memory of this driver (contract of `copy_staged`).
+        unsafe {
+            let from = std::slice::from_raw_parts(at.cast_const(), bytes);
+            result::memcpy_htod_async(to.0, from, self.stream)
+                .map_err(failed("cuMemcpyHtoDAsync"))?;
+            result::event::record(copied, self.stream).map_err(failed("cuEventRecord"))
+        }
     }
 
     unsafe fn copy_out(&mut self, from: Address, to: &mut [u8]) -> Result<(), DriverError> {
@@ -465,7 +470,7 @@ impl Driver for Gpu {
             kernel.shared = launch.shared;
         }
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
-        let mut attributes = attributes(launch, self.properties.capability);
+        let mut attributes = attributes(self.properties.capability);
         let config = sys::CUlaunchConfig {
             gridDimX: gx,
             gridDimY: gy,
@@ -475,8 +480,8 @@ impl Driver for Gpu {
             blockDimZ: bz,
             sharedMemBytes: launch.shared,
             hStream: self.stream,
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as u32,
+            numAttrs: u32::from(attributes.is_some()),
+            attrs: attributes.as_mut().map_or(ptr::null_mut(), ptr::from_mut),
         };
         let mut params = [args.as_ptr().cast_mut().cast::<c_void>()];
         // SAFETY: `args` has the size of the kernel's only parameter (compared above), and the call copies it; what its
@@ -488,41 +493,64 @@ impl Driver for Gpu {
         .map_err(|error| why(&failed("cuLaunchKernelEx")(error)))
     }
 
+    fn begin(&mut self) -> Result<(), DriverError> {
+        if self.began.is_some() {
+            return Ok(());
+        }
+        self.bind()?;
+        let mut signal = self.unused_signal()?;
+        // SAFETY: the signal was taken from the unused ones, so nothing waits for its events.
+        unsafe { result::event::record(signal.start, self.stream) }
+            .map_err(failed("cuEventRecord"))?;
+        signal.timed = true;
+        self.began = Some(signal);
+        Ok(())
+    }
+
     unsafe fn mark(&mut self, report: Address) -> Result<QueueMark, DriverError> {
         self.bind()?;
-        let signal = match self.signals.pop() {
+        let signal = match self.began.take() {
             Some(signal) => signal,
-            None => signal()?,
+            None => self.unused_signal()?,
         };
         // SAFETY: the signal was taken from the unused ones, so nothing waits for its event or writes its `report`,
         // which is pinned memory of this size; `report` on the device is a `FaultReport` (contract of `mark`).
         unsafe {
+            // The time ends before the report is copied: what is measured is the work.
+            result::event::record(signal.end, self.stream).map_err(failed("cuEventRecord"))?;
             let words = &mut *signal.report;
             result::memcpy_dtoh_async(words, report.0, self.stream)
                 .map_err(failed("cuMemcpyDtoHAsync"))?;
-            result::event::record(signal.event, self.stream).map_err(failed("cuEventRecord"))?;
+            result::event::record(signal.reported, self.stream).map_err(failed("cuEventRecord"))?;
         }
         self.last_mark += 1;
         self.marks.push_back((self.last_mark, signal));
         Ok(QueueMark(self.last_mark))
     }
 
-    fn wait(&mut self, mark: QueueMark) -> Result<FaultReport, DriverError> {
+    fn wait(&mut self, mark: QueueMark) -> Result<Passed, DriverError> {
         self.bind()?;
         while let Some(&(_, signal)) = self.marks.front().filter(|(number, _)| *number <= mark.0) {
-            // SAFETY: the event exists, and its report is written before it is passed.
+            // SAFETY: the events exist, and the report is written before the second one is passed.
             unsafe {
-                result::event::synchronize(signal.event).map_err(failed("cuEventSynchronize"))?;
+                result::event::synchronize(signal.reported)
+                    .map_err(failed("cuEventSynchronize"))?;
                 let report = signal.report.read();
                 // A fault reported at an earlier mark is kept until someone waits.
-                if report != FaultReport::default() || self.report == FaultReport::default() {
-                    self.report = report;
+                if report != FaultReport::default() || self.passed.report == FaultReport::default()
+                {
+                    self.passed.report = report;
+                }
+                if signal.timed {
+                    let ms = result::event::elapsed(signal.start, signal.end)
+                        .map_err(failed("cuEventElapsedTime"))?;
+                    self.passed.busy += Duration::from_secs_f32(ms.max(0.0) / 1e3);
                 }
             }
             self.marks.pop_front();
-            self.signals.push(signal);
+            self.signals.push(Signal { timed: false, ..signal });
         }
-        Ok(std::mem::take(&mut self.report))
+        Ok(std::mem::take(&mut self.passed))
     }
 
     fn reach(&mut self, mark: QueueMark) -> Result<(), DriverError> {
@@ -532,7 +560,48 @@ impl Driver for Gpu {
             return Ok(());
         };
         // SAFETY: the event exists: its mark was not waited for.
-        unsafe { result::event::synchronize(signal.event) }.map_err(failed("cuEventSynchronize"))
+        unsafe { result::event::synchronize(signal.reported) }.map_err(failed("cuEventSynchronize"))
+    }
+
+    fn begin_recording(&mut self) -> Result<(), DriverError> {
+        self.bind()?;
+        // Other threads may go on: a relaxed capture forbids them nothing.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream exists.
+        unsafe { result::stream::begin_capture(self.stream, mode) }
+            .map_err(failed("cuStreamBeginCapture"))
+    }
+
+    fn end_recording(&mut self) -> Result<GraphId, DriverError> {
+        self.bind()?;
+        let mut ready = ptr::null_mut();
+        // SAFETY: the stream is being captured; the graph is destroyed once it was instantiated.
+        unsafe {
+            let graph =
+                result::stream::end_capture(self.stream).map_err(failed("cuStreamEndCapture"))?;
+            let made = sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0).result();
+            let _ = result::graph::destroy(graph);
+            made.map_err(failed("cuGraphInstantiate"))?;
+        }
+        self.last_graph += 1;
+        self.graphs.insert(self.last_graph, ready);
+        Ok(GraphId(self.last_graph))
+    }
+
+    unsafe fn replay(&mut self, graph: GraphId) -> Result<(), DriverError> {
+        self.bind()?;
+        let missing = || DriverError::call("cuGraphLaunch", "a graph that was released");
+        let ready = *self.graphs.get(&graph.0).ok_or_else(missing)?;
+        // SAFETY: the graph was instantiated and not destroyed; what its launches refer to is memory of this driver
+        // (contract of `replay`).
+        unsafe { result::graph::launch(ready, self.stream) }.map_err(failed("cuGraphLaunch"))
+    }
+
+    fn release(&mut self, graph: GraphId) -> Result<(), DriverError> {
+        self.bind()?;
+        let Some(ready) = self.graphs.remove(&graph.0) else { return Ok(()) };
+        // SAFETY: the graph was instantiated, and nobody finds it again; CUDA keeps what runs until it has ended.
+        unsafe { result::graph::exec_destroy(ready) }.map_err(failed("cuGraphExecDestroy"))
     }
 
     fn synchronize(&mut self) -> Result<(), DriverError> {
@@ -555,10 +624,14 @@ impl Drop for Gpu {
         // them.
         unsafe {
             let _ = result::stream::synchronize(self.stream);
-            for signal in
-                self.marks.drain(..).map(|(_, signal)| signal).chain(self.signals.drain(..))
-            {
-                let _ = result::event::destroy(signal.event);
+            for (_, graph) in self.graphs.drain() {
+                let _ = result::graph::exec_destroy(graph);
+            }
+            let marks = self.marks.drain(..).map(|(_, signal)| signal);
+            for signal in marks.chain(self.signals.drain(..)).chain(self.began.take()) {
+                for event in [signal.start, signal.end, signal.reported] {
+                    let _ = result::event::destroy(event);
+                }
                 let _ = result::free_host(signal.report.cast());
             }
             for module in self.modules.drain(..) {
@@ -566,6 +639,10 @@ impl Drop for Gpu {
             }
             for at in self.pinned.drain() {
                 let _ = result::free_host(at as *mut c_void);
+            }
+            for piece in self.pieces.drain(..) {
+                let _ = result::event::destroy(piece.copied);
+                let _ = result::free_host(piece.at.cast());
             }
             if !self.staging.is_null() {
                 let _ = result::free_host(self.staging.cast());
@@ -584,12 +661,10 @@ mod tests {
 
     #[test]
     fn dependent_launches_are_requested_from_sm_90_on() {
-        let args = super::super::Args::new();
-        let launch = Launch::line(KernelId(0), 1, 32, &args);
-        let dependent = Launch { dependent: true, ..launch.clone() };
-        for (capability, count) in [([8, 0], 0), ([8, 9], 0), ([9, 0], 1), ([12, 0], 1)] {
-            assert_eq!(attributes(&dependent, capability).len(), count, "{capability:?}");
-            assert!(attributes(&launch, capability).is_empty(), "{capability:?}");
+        for (capability, dependent) in
+            [([8, 0], false), ([8, 9], false), ([9, 0], true), ([12, 0], true)]
+        {
+            assert_eq!(attributes(capability).is_some(), dependent, "{capability:?}");
         }
     }
 }

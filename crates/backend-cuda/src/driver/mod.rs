@@ -8,13 +8,19 @@ mod cache;
 #[cfg(feature = "emulated")]
 mod emulated;
 mod gpu;
+mod nvrtc;
 
 pub use args::{Args, Argument};
 #[cfg(feature = "emulated")]
 pub use emulated::Emulated;
-pub use gpu::{Gpu, compile};
+pub use gpu::Gpu;
+pub use nvrtc::compile;
 
 use std::fmt;
+use std::time::Duration;
+
+/// Most bytes of a piece of memory through which weights reach the device.
+pub const STAGE: usize = forerun_backend::STAGING / 2;
 
 /// Device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,6 +58,19 @@ pub struct KernelId(pub(crate) usize);
 /// A point in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueMark(pub u64);
+
+/// Work that was recorded, to be run any number of times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphId(pub(crate) u64);
+
+/// What [`Driver::wait`] tells of the work up to a mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// The first bad index.
+    pub report: FaultReport,
+    /// How long the device itself was at it, from each [`Driver::begin`] to its mark.
+    pub busy: Duration,
+}
 
 /// The words in which kernels record the first bad index: where it was found, the index, its limit; zero without one.
 pub type FaultReport = [u32; 4];
@@ -115,7 +134,8 @@ impl KernelSource {
     }
 }
 
-/// A kernel's run.
+/// A kernel's run. From sm_90 on a kernel may start before the one queued before it has ended (programmatic dependent
+/// launch): each calls `wait_for_previous` before it reads that kernel's results, see `prelude.cuh`.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
     /// The kernel.
@@ -126,9 +146,6 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Whether the kernel may start before the one queued before it has ended (programmatic dependent launch, from
-    /// sm_90 on); it calls `wait_for_previous` before it reads that kernel's results.
-    pub dependent: bool,
     /// The kernel's struct.
     pub args: &'a Args,
 }
@@ -136,14 +153,7 @@ pub struct Launch<'a> {
 impl<'a> Launch<'a> {
     /// Blocks of threads in one dimension, nothing else.
     pub const fn line(kernel: KernelId, blocks: u32, threads: u32, args: &'a Args) -> Self {
-        Self {
-            kernel,
-            grid: [blocks, 1, 1],
-            block: [threads, 1, 1],
-            shared: 0,
-            dependent: false,
-            args,
-        }
+        Self { kernel, grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0, args }
     }
 }
 
@@ -257,6 +267,17 @@ pub trait Driver: Send {
     /// The `from.len()` bytes at `to` are memory of this driver.
     unsafe fn copy_in(&mut self, to: Address, from: &[u8]) -> Result<(), DriverError>;
 
+    /// Pinned memory of the host to fill for [`Driver::copy_staged`]: `bytes` of them, at most [`STAGE`]. Two pieces
+    /// take turns; waits until the copy that had this one is over.
+    fn stage(&mut self, bytes: usize) -> Result<&mut [u8], DriverError>;
+
+    /// Queues a copy of the first bytes of the piece that was taken last, which nobody writes to before the next
+    /// [`Driver::stage`].
+    ///
+    /// # Safety
+    /// The `bytes` bytes at `to` are memory of this driver.
+    unsafe fn copy_staged(&mut self, to: Address, bytes: usize) -> Result<(), DriverError>;
+
     /// Copies to the host, and waits for it.
     ///
     /// # Safety
@@ -328,14 +349,33 @@ pub trait Driver: Send {
     /// reads and writes through their addresses, for this grid, is memory of this driver.
     unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DriverError>;
 
+    /// Notes that the work of the next mark begins here, unless it has begun.
+    fn begin(&mut self) -> Result<(), DriverError>;
+
+    /// Records what is queued from now on instead of running it. Only launches, copies within the device and fills may
+    /// follow, of kernels that have run before.
+    fn begin_recording(&mut self) -> Result<(), DriverError>;
+
+    /// Ends the recording, and makes it ready to run.
+    fn end_recording(&mut self) -> Result<GraphId, DriverError>;
+
+    /// Queues what was recorded, with the same arguments.
+    ///
+    /// # Safety
+    /// The contracts of what was recorded hold still: in particular its memory was not freed.
+    unsafe fn replay(&mut self, graph: GraphId) -> Result<(), DriverError>;
+
+    /// Forgets a recording; one that is queued still runs.
+    fn release(&mut self, graph: GraphId) -> Result<(), DriverError>;
+
     /// Marks the end of the queue, and has the words at `report` brought to the host by then.
     ///
     /// # Safety
     /// `report` is a [`FaultReport`] in memory of this driver.
     unsafe fn mark(&mut self, report: Address) -> Result<QueueMark, DriverError>;
 
-    /// Waits until a mark is passed; the words reported there.
-    fn wait(&mut self, mark: QueueMark) -> Result<FaultReport, DriverError>;
+    /// Waits until a mark is passed; what is known of the work up to there since the last wait.
+    fn wait(&mut self, mark: QueueMark) -> Result<Passed, DriverError>;
 
     /// Waits until a mark is passed, and leaves its report to `wait`.
     fn reach(&mut self, mark: QueueMark) -> Result<(), DriverError>;

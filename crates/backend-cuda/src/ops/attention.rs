@@ -1,6 +1,6 @@
 //! Attention and its inputs: `attention_inputs.cu`, `attention.cu`.
 
-use super::Done;
+use super::{Done, attention_mma};
 use crate::cuda::Device;
 use crate::driver::{Address, Args, Launch};
 use crate::kernels::{ATTENTION, ATTENTION_INPUTS, cache_kind};
@@ -29,7 +29,7 @@ pub(crate) fn attention_inputs(device: &mut Device, op: AttentionInputs) -> Done
         let eps = norm.map_or(0.0, |norm| norm.eps);
         Ok(args.with(weight.transpose()?.unwrap_or(Address::NULL)).with(eps).size(heads))
     };
-    let none = CacheLayout { blocks: 0, kv_heads: 0, block: 1, head_dim, coded: false };
+    let none = CacheLayout { head_dim, ..CacheLayout::NONE };
     let layout = keys.map_or(none, |keys| keys.layout);
     let query_heads = queries.map_or(0, |queries| queries.heads);
     let args = Args::new()
@@ -79,32 +79,33 @@ pub(crate) fn attention_part(device: &mut Device, op: AttentionPart) -> Done {
     Err(BackendError::Parameter { op: "attention_part", what })
 }
 
+/// Powers of two in a natural exponent.
+const LOG2_E: f32 = std::f32::consts::LOG2_E;
+
 fn attend(device: &mut Device, part: AttentionPart) -> Done {
     let op = part.whole;
-    let CacheLayout { blocks, kv_heads, block, head_dim, .. } = op.layout;
-    if head_dim > WIDEST {
+    if op.layout.head_dim > WIDEST {
         let what = "heads wider than 512";
         return Err(BackendError::Parameter { op: "attention", what });
     }
     let kind = cache_kind(device.memory.dtype(op.k_cache));
     same_kind("attention", kind, cache_kind(device.memory.dtype(op.v_cache)))?;
-    let rows = op.positions.len;
-    let chunks = (op.table_width * block).div_ceil(CHUNK);
-    let per_key = op.heads / kv_heads;
-    let (name, together) = match per_key {
-        1 => ("attention_1", 1),
-        2..=4 => ("attention_4", 4),
-        _ => ("attention_8", 8),
-    };
-    let blocks_of_row = kv_heads * per_key.div_ceil(together);
-    // Few rows fill the device only if their chunks are blocks of their own.
-    let few =
-        rows * blocks_of_row < 2 * device.queue.driver().properties().multiprocessors as usize;
-    let partial = (rows * op.heads * chunks * (head_dim + 2)).saturating_mul(4);
-    let spread = few && chunks > 1 && chunks < 65536 && partial <= MOST_PARTIAL;
-    let scratch = if spread { device.queue.scratch(partial as u64)? } else { Address::NULL };
-    let memory = &device.memory;
-    let args = Args::new()
+    match attention_mma::plan(device, &op, kind) {
+        Some(plan) => attention_mma::attend(device, &part, kind, plan),
+        None => attend_by_element(device, &part, kind),
+    }
+}
+
+/// Chunks that a line of the tables has.
+pub(super) fn chunks_of(op: &Attention) -> usize {
+    (op.table_width * op.layout.block).div_ceil(CHUNK)
+}
+
+/// The fields of `Attention` in `attention.cu`.
+pub(super) fn arguments(device: &Device, part: &AttentionPart, partial: Address) -> Args {
+    let (op, memory) = (&part.whole, &device.memory);
+    let CacheLayout { blocks, kv_heads, block, head_dim, .. } = op.layout;
+    Args::new()
         .with(memory.at(op.q))
         .with(memory.at(op.k_cache))
         .with(memory.at(op.v_cache))
@@ -112,7 +113,7 @@ fn attend(device: &mut Device, part: AttentionPart) -> Done {
         .with(memory.at(op.span_of))
         .with(memory.at(op.tables))
         .with(memory.at(op.out))
-        .with(scratch)
+        .with(partial)
         .with(memory.at(part.state))
         .with(device.queue.fault)
         .with(op.window.map_or(u64::MAX, |window| window as u64))
@@ -128,15 +129,39 @@ fn attend(device: &mut Device, part: AttentionPart) -> Done {
         .size(block)
         .size(op.table_width)
         .size(op.tables.len / op.table_width)
-        .size(chunks)
-        .with(op.scale);
+        .size(chunks_of(op))
+        .with(op.scale * LOG2_E)
+}
+
+/// Attention of any width over any cache.
+fn attend_by_element(device: &mut Device, part: &AttentionPart, kind: u32) -> Done {
+    let op = &part.whole;
+    let CacheLayout { kv_heads, head_dim, .. } = op.layout;
+    let (rows, chunks) = (op.positions.len, chunks_of(op));
+    let per_key = op.heads / kv_heads;
+    let (name, together) = match per_key {
+        1 => ("attention_1", 1),
+        2..=4 => ("attention_4", 4),
+        _ => ("attention_8", 8),
+    };
+    let blocks_of_row = kv_heads * per_key.div_ceil(together);
+    // Few rows fill the device only if their chunks are blocks of their own.
+    let few =
+        rows * blocks_of_row < 2 * device.queue.driver().properties().multiprocessors as usize;
+    let partial = (rows * op.heads * chunks * (head_dim + 2)).saturating_mul(4);
+    let spread = few && chunks > 1 && chunks < 65536 && partial <= MOST_PARTIAL;
+    let scratch = if spread { device.queue.scratch(partial as u64)? } else { Address::NULL };
+    let args = arguments(device, part, scratch);
     let source = &ATTENTION[kind as usize];
     let kernel = device.queue.kernel(source, name)?;
     let grid = grid_of(name, [rows, blocks_of_row, if spread { chunks } else { 1 }])?;
     let shared = (together * (head_dim + CHUNK) * 4) as u32;
     device.queue.launch(&Launch { grid, shared, ..Launch::line(kernel, 1, 256, &args) })?;
-    if spread {
-        device.queue.run((source, "attention_merge"), [rows, op.heads, 1], 256, &args)?;
-    }
-    Ok(())
+    if spread { merge(device, op, kind, &args) } else { Ok(()) }
+}
+
+/// Merges the chunks of every row and head.
+pub(super) fn merge(device: &mut Device, op: &Attention, kind: u32, args: &Args) -> Done {
+    let grid = [op.positions.len, op.heads, 1];
+    device.queue.run((&ATTENTION[kind as usize], "attention_merge"), grid, 256, args)
 }

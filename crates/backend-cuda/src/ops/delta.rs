@@ -10,6 +10,9 @@ use forerun_backend::{BackendError, WeightId};
 
 /// Most taps of a convolution.
 const TAPS: usize = 16;
+/// Rows up to which a span's rows are convolved one after another, by the threads that then move its window on, with
+/// four taps and keys up to 128.
+const FEW_ROWS: usize = 64;
 
 fn spans(device: &Device, args: Args, op: &str, spans: &Spans, rows: usize) -> Args {
     args.with(device.memory.at(spans.table))
@@ -98,13 +101,17 @@ pub(crate) fn delta_inputs(device: &mut Device, op: DeltaInputs) -> Done {
         .with(memory.at(op.beta));
     let args = heads(spans(device, args, name, &op.spans, rows), &shape).size(taps);
     let parts = 2 * shape.key_heads + (shape.value_heads * shape.dv).div_ceil(128);
+    if rows <= FEW_ROWS && taps == 4 && shape.dk <= 128 {
+        let grid = [op.spans.count(), parts, 1];
+        return device.queue.run((&DELTA, "delta_inputs_few"), grid, 128, &args);
+    }
     device.queue.run((&DELTA, "delta_inputs"), [rows, parts, 1], 128, &args)?;
     let grid = [channels.div_ceil(128), op.spans.count(), 1];
     device.queue.run((&DELTA, "delta_window"), grid, 128, &args)
 }
 
 pub(crate) fn delta_rule(device: &mut Device, op: DeltaRule) -> Done {
-    let (shape, memory) = (op.shape, &device.memory);
+    let shape = op.shape;
     let rows = op.qkv.len / shape.channels();
     let kernel = match shape.dk {
         ..=16 => "delta_rule_4",
@@ -116,18 +123,17 @@ pub(crate) fn delta_rule(device: &mut Device, op: DeltaRule) -> Done {
             return Err(BackendError::Parameter { op: "delta_rule", what });
         }
     };
+    let arrived = device.queue.counters(op.spans.count() * shape.key_heads)?;
+    let memory = &device.memory;
     let args = Args::new()
         .with(memory.at(op.qkv))
         .with(memory.at(op.decay))
         .with(memory.at(op.beta))
         .with(memory.at(op.state))
         .with(memory.at(op.log))
-        .with(memory.at(op.out));
+        .with(memory.at(op.out))
+        .with(arrived);
     let args = heads(spans(device, args, "delta_rule", &op.spans, rows), &shape);
     let grid = [op.spans.count(), shape.value_heads, shape.dv.div_ceil(32)];
-    device.queue.run((&DELTA, kernel), grid, 128, &args)?;
-    if op.spans.log_rows == 0 {
-        return Ok(());
-    }
-    device.queue.run((&DELTA, "delta_log"), [rows, 1, 1], 128, &args)
+    device.queue.run((&DELTA, kernel), grid, 128, &args)
 }

@@ -4,7 +4,8 @@ use super::Done;
 use crate::cuda::Device;
 use crate::driver::Args;
 use crate::kernels::ELEMENTWISE;
-use forerun_backend::op::{Activation, AddGated, GateMul, Glu, Softcap};
+use forerun_backend::BackendError;
+use forerun_backend::op::{Activation, AddGated, GateMul, Glu, Linear, Softcap, Store};
 
 /// A thread for each of `len` elements.
 fn each(device: &mut Device, name: &'static str, len: usize, args: &Args) -> Done {
@@ -52,4 +53,31 @@ pub(crate) fn add_gated(device: &mut Device, op: AddGated) -> Done {
         .with(op.x.len as u64)
         .size(op.x.len / op.gate.len);
     each(device, "add_gated", op.x.len, &args)
+}
+
+/// `add_gated` with the product that makes its gate, where that has a plain weight; false, and nothing done, elsewhere.
+pub(super) fn add_gated_by(
+    device: &mut Device,
+    linear: Linear,
+    op: AddGated,
+) -> Result<bool, BackendError> {
+    let weight = device.weights.get(linear.weight);
+    let Linear { bias: None, channels: None, store: Store::Set, .. } = linear else {
+        return Ok(false);
+    };
+    if weight.layout.is_some() || weight.rows != 1 || op.x.len == 0 {
+        return Ok(false);
+    }
+    let memory = &device.memory;
+    let (rows, dim) = (op.gate.len, op.x.len / op.gate.len);
+    let args = Args::new()
+        .with(memory.at(op.x))
+        .with(weight.at)
+        .with(memory.at(linear.x))
+        .with(memory.at(op.gate))
+        .with(memory.at(op.out))
+        .size(dim)
+        .size(weight.cols);
+    let grid = [rows, dim.div_ceil(256), 1];
+    device.queue.run((&ELEMENTWISE, "add_gated_by"), grid, 256, &args).map(|()| true)
 }

@@ -1,6 +1,8 @@
 //! Operations as launches. Operands were checked by the operation's desc.
 
 mod attention;
+mod attention_mma;
+mod chains;
 mod delta;
 mod elementwise;
 mod norm;
@@ -9,10 +11,13 @@ mod rows;
 mod sample;
 
 pub(crate) use attention::{CHUNK as ATTENTION_CHUNK, attention, attention_inputs, attention_part};
+pub(crate) use chains::run_chain;
 pub(crate) use delta::{delta_gates, delta_inputs, delta_rule, short_conv};
 pub(crate) use elementwise::{add_gated, gate_mul, glu, softcap};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};
-pub(crate) use products::{cluster_head, embed, experts, gated_linear, linear, linears};
+pub(crate) use products::{
+    cluster_head, embed, experts, gated_linear, linear, linears, weights_of,
+};
 pub(crate) use rows::{gather_rows, rope_table, router, scatter_rows, scatter_words};
 pub(crate) use sample::{head_sample, sample};
 

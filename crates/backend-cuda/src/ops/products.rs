@@ -6,14 +6,32 @@ use crate::cuda::Device;
 use crate::driver::Args;
 use crate::kernels::CANONICAL;
 use crate::products::{
-    self, ExpertStack, GatheredRows, Precision, ProductInput, ProductNorm, ProductOutput,
+    self, ChangeKind, Columns, DeviceWeight, ExpertStack, GatedOutcome, GatheredRows, Precision,
+    ProductInput, ProductNorm, ProductOutput, RowChange, WeightRun,
 };
 use crate::queue::site;
 use forerun_backend::op::{
     ClusterHead, Embed, ExpertRows, Experts, GatedLinear, Glu, InputNorm, Linear, LinearPart,
     Linears, Store,
 };
-use forerun_backend::{BackendError, View};
+use forerun_backend::{BackendError, Op, View, WeightId};
+
+/// The packed weights of a product that reads all of them.
+pub(crate) fn weights_of(device: &Device, op: &Op) -> Vec<WeightRun> {
+    let ids: Vec<WeightId> = match op {
+        Op::Linear(op) => vec![op.weight],
+        Op::Linears(op) => op.parts.iter().flatten().map(|part| part.weight).collect(),
+        Op::GatedLinear(op) => vec![op.gate, op.up],
+        Op::HeadSample(op) => vec![op.weight],
+        _ => Vec::new(),
+    };
+    let weights = ids.into_iter().map(|id| device.weights.get(id));
+    let packed = weights.filter(|weight| weight.layout.is_some());
+    packed.map(|DeviceWeight { at, bytes, .. }| WeightRun { at, bytes }).collect()
+}
+
+/// Rows below which one is shared by several blocks.
+const FEW_ROWS: usize = 64;
 
 pub(crate) fn embed(device: &mut Device, op: Embed) -> Done {
     let args = device
@@ -24,7 +42,10 @@ pub(crate) fn embed(device: &mut Device, op: Embed) -> Done {
         .with(device.queue.fault)
         .with(site("embed"))
         .with(op.scale);
-    device.queue.run((&CANONICAL, "embed"), [op.ids.len, 1, 1], 256, &args)
+    // Few rows are shared by several blocks.
+    let dim = device.weights.get(op.table).cols;
+    let pieces = if op.ids.len < FEW_ROWS { dim.div_ceil(256) } else { 1 };
+    device.queue.run((&CANONICAL, "embed"), [op.ids.len, pieces, 1], 256, &args)
 }
 
 /// One weight of a call.
@@ -41,17 +62,19 @@ fn output(
 }
 
 /// Rows that are multiplied, of a weight's width.
-fn input(
+pub(super) fn input(
     device: &Device,
     x: View,
     cols: usize,
     norm: Option<InputNorm>,
 ) -> Result<ProductInput, BackendError> {
-    let norm = norm.map(|InputNorm { weight, eps, .. }| {
-        device.weights.small("input_norm", weight).map(|weight| ProductNorm { weight, eps })
+    let change = norm.map(|InputNorm { weight, eps, .. }| {
+        let weight = device.weights.small("input_norm", weight)?;
+        let kind = ChangeKind::Norm(ProductNorm { weight, eps });
+        Ok::<_, BackendError>(RowChange { kind, into: None })
     });
-    let at = device.memory.at(x);
-    Ok(ProductInput { at, rows: x.len / cols, dim: cols, norm: norm.transpose()? })
+    let plain = ProductInput::plain(device.memory.at(x), x.len / cols, cols);
+    Ok(ProductInput { change: change.transpose()?, ..plain })
 }
 
 fn multiply(
@@ -72,17 +95,29 @@ pub(crate) fn linear(device: &mut Device, op: Linear) -> Done {
 
 /// A product in a precision of its own.
 pub(super) fn linear_in(device: &mut Device, op: Linear, precision: Precision) -> Done {
-    let Linear { x, weight, bias, channels, out, store } = op;
+    let output = output_of(device, &op)?;
+    let x = input(device, op.x, output.weight.cols, None)?;
+    multiply(device, x, &[output], precision)
+}
+
+/// A product of rows that are changed first: those of `op.x`, or others that become them.
+pub(super) fn linear_of(device: &mut Device, op: Linear, at: View, change: RowChange) -> Done {
+    let output = output_of(device, &op)?;
+    let x = input(device, at, output.weight.cols, None)?;
+    let precision = device.precision;
+    multiply(device, ProductInput { change: Some(change), ..x }, &[output], precision)
+}
+
+fn output_of(device: &Device, op: &Linear) -> Result<ProductOutput, BackendError> {
+    let Linear { weight, bias, channels, out, store, .. } = *op;
     if channels.is_some_and(|channels| channels.first > 0) {
         let what = "channels from the middle of a weight";
         return Err(BackendError::Parameter { op: "linear", what });
     }
     let channels = channels.map(|channels| channels.count);
     let part = LinearPart { weight, bias, out };
-    let output =
-        ProductOutput { add: store == Store::Add, ..output(device, "linear", part, channels)? };
-    let x = input(device, x, output.weight.cols, None)?;
-    multiply(device, x, &[output], precision)
+    let output = output(device, "linear", part, channels)?;
+    Ok(ProductOutput { add: store == Store::Add, ..output })
 }
 
 pub(crate) fn linears(device: &mut Device, op: Linears) -> Done {
@@ -96,19 +131,44 @@ pub(crate) fn linears(device: &mut Device, op: Linears) -> Done {
 }
 
 pub(crate) fn gated_linear(device: &mut Device, op: GatedLinear) -> Done {
+    gated_columns(device, op, None).map(drop)
+}
+
+/// A gated product and the one that follows it, which takes what the first leaves without a kernel between them where
+/// it can.
+pub(super) fn gated_and_down(device: &mut Device, op: GatedLinear, down: Linear) -> Done {
+    let output = output_of(device, &down)?;
+    let Some(columns) = gated_columns(device, op, Some(&output))? else {
+        return linear(device, down);
+    };
+    let rows = op.out.len / output.weight.cols;
+    let driver = device.queue.driver_mut();
+    // SAFETY: `OpDesc::check` has compared the views' lengths with the weights' shapes, so the output is valid; the
+    // columns were just made for its weight.
+    Ok(unsafe { device.products.linear_of_columns(driver, (columns, rows), &output) }?)
+}
+
+fn gated_columns(
+    device: &mut Device,
+    op: GatedLinear,
+    next: Option<&ProductOutput>,
+) -> Result<Option<Columns>, BackendError> {
     let pair = [(op.gate, op.out), (op.up, op.scratch)];
     let [gate, up] = pair.map(|(weight, out)| LinearPart { weight, bias: None, out });
     let gate = output(device, "gated_linear", gate, None)?;
     let up = output(device, "gated_linear", up, None)?;
     let x = input(device, op.x, gate.weight.cols, op.norm)?;
+    let how = (device.precision, next.and_then(|next| next.weight.layout));
     let driver = device.queue.driver_mut();
     // SAFETY: `OpDesc::check` has compared the views' lengths with the weights' shapes, so the operands are valid.
-    if unsafe { device.products.gated(driver, x, [gate, up], op.activation, device.precision) }? {
-        return Ok(());
+    let outcome = unsafe { device.products.gated(driver, x, [gate, up], op.activation, how) }?;
+    if let GatedOutcome::Done(columns) = outcome {
+        return Ok(columns);
     }
     // Weights of two kinds are multiplied one after the other.
     multiply(device, x, &[gate, up], device.precision)?;
-    glu(device, Glu::same(op.out, op.scratch, op.activation))
+    glu(device, Glu::same(op.out, op.scratch, op.activation))?;
+    Ok(None)
 }
 
 pub(crate) fn experts(device: &mut Device, op: Experts) -> Done {
@@ -119,7 +179,7 @@ pub(crate) fn experts(device: &mut Device, op: Experts) -> Done {
     };
     let memory = &device.memory;
     let call = products::ExpertsCall {
-        x: ProductInput { at: memory.at(op.x), rows: op.x.len / op.dim, dim: op.dim, norm: None },
+        x: ProductInput::plain(memory.at(op.x), op.x.len / op.dim, op.dim),
         chosen: memory.at(op.chosen),
         weights: memory.at(op.weights),
         gate: stack(op.gate),

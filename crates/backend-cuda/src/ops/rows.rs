@@ -5,8 +5,10 @@ use crate::cuda::Device;
 use crate::driver::{Address, Args};
 use crate::kernels::{ROUTER, ROWS};
 use crate::queue::site;
-use forerun_backend::View;
-use forerun_backend::op::{GatherRows, RopeTable, Router, ScatterRows, ScatterWords};
+use forerun_backend::op::{
+    ExpertGroups, GatherRows, RopeTable, Router, ScatterRows, ScatterWords, Scores,
+};
+use forerun_backend::{BackendError, View, WeightId};
 
 pub(crate) fn gather_rows(device: &mut Device, op: GatherRows) -> Done {
     let GatherRows { x, rows, out, dim } = op;
@@ -17,6 +19,9 @@ pub(crate) fn scatter_rows(device: &mut Device, op: ScatterRows) -> Done {
     let ScatterRows { x, rows, out, dim } = op;
     move_rows(device, "scatter_rows", RowMove { x, rows, out, dim, limit: out.len / dim })
 }
+
+/// Rows below which one is shared by several blocks.
+const FEW_ROWS: usize = 64;
 
 /// The operands of both; an index in `rows` is below `limit`.
 struct RowMove {
@@ -37,7 +42,9 @@ fn move_rows(device: &mut Device, name: &'static str, op: RowMove) -> Done {
         .with(site(name))
         .size(op.limit)
         .size(op.dim);
-    device.queue.run((&ROWS, name), [op.rows.len, 1, 1], 256, &args)
+    // Few rows are shared by several blocks.
+    let pieces = if op.rows.len < FEW_ROWS { op.dim.div_ceil(1024) } else { 1 };
+    device.queue.run((&ROWS, name), [op.rows.len, pieces, 1], 256, &args)
 }
 
 pub(crate) fn scatter_words(device: &mut Device, op: ScatterWords) -> Done {
@@ -73,17 +80,42 @@ pub(crate) fn rope_table(device: &mut Device, op: RopeTable) -> Done {
     device.queue.run((&ROWS, "rope_table"), [count.div_ceil(256), 1, 1], 256, &args)
 }
 
+/// Groups of experts that the kernel ranks.
+const GROUPS: usize = 32;
+
 pub(crate) fn router(device: &mut Device, op: Router) -> Done {
     let rows = op.logits.len / op.experts;
-    let scale = op.expert_scale.map(|id| device.weights.small("router", id)).transpose()?;
+    let ExpertGroups { count, open, ranked_by } =
+        op.groups.unwrap_or(ExpertGroups { count: 0, open: 0, ranked_by: 0 });
+    if count > GROUPS {
+        let what = "more than 32 groups of experts";
+        return Err(BackendError::Parameter { op: "router", what });
+    }
+    let numbers = |id: Option<WeightId>| {
+        let found = id.map(|id| device.weights.small("router", id)).transpose()?;
+        Ok::<_, BackendError>(found.unwrap_or(Address::NULL))
+    };
+    let (bias, scale) = (numbers(op.bias)?, numbers(op.expert_scale)?);
+    let scores = match op.scores {
+        Scores::Softmax => 0_u32,
+        Scores::Sigmoid => 1,
+        Scores::SqrtSoftplus => 2,
+    };
     let args = Args::new()
         .with(device.memory.at(op.logits))
-        .with(scale.unwrap_or(Address::NULL))
+        .with(bias)
+        .with(scale)
         .with(device.memory.at(op.chosen))
         .with(device.memory.at(op.weights))
         .size(rows)
         .size(op.experts)
         .size(op.top_k)
-        .with(u32::from(op.renormalise));
+        .with(scores)
+        .size(count)
+        .size(open)
+        .size(ranked_by)
+        .with(u32::from(op.renormalise.is_some()))
+        .with(op.renormalise.unwrap_or(0.0))
+        .with(op.scale);
     device.queue.run((&ROUTER, "router"), [rows.div_ceil(4), 1, 1], 128, &args)
 }

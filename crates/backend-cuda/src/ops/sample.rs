@@ -26,7 +26,13 @@ pub(crate) fn head_sample(device: &mut Device, op: HeadSample) -> Done {
     choose(device, choice, scratch)
 }
 
+/// Logits that a block looks through for the largest.
+const SHARE: usize = 4096;
+/// Bytes of what blocks of a row have in common.
+const BEST: usize = 16;
+
 fn choose(device: &mut Device, op: Sample, scratch: Address) -> Done {
+    let best = device.queue.counters(op.out.len * BEST / 4)?;
     let memory = &device.memory;
     let args = Args::new()
         .with(memory.at(op.logits))
@@ -36,6 +42,7 @@ fn choose(device: &mut Device, op: Sample, scratch: Address) -> Done {
         .with(memory.at(op.masks))
         .with(memory.at(op.out))
         .with(scratch)
+        .with(best)
         .with(device.queue.fault)
         .with(site("sample"))
         .size(op.candidates)
@@ -43,5 +50,6 @@ fn choose(device: &mut Device, op: Sample, scratch: Address) -> Done {
         .size(op.history.len / HistoryEntry::WORDS)
         .size(op.ids.len)
         .size(op.masks.len / Sample::mask_words(op.vocabulary));
-    device.queue.run((&SAMPLE, "sample"), [op.out.len, 1, 1], 512, &args)
+    let shares = op.candidates.div_ceil(SHARE).max(1);
+    device.queue.run((&SAMPLE, "sample"), [op.out.len, shares, 1], 512, &args)
 }

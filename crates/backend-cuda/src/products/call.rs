@@ -1,8 +1,7 @@
 //! Calls that multiply rows with one or several weights.
 
-use super::after;
-use super::gemm::ColumnTiles;
 use super::layout::{BLOCK, PackedFormat, PackedLayout};
+use super::rows::{ColumnOrder, ColumnSpec, Columns, ProductInput, level};
 use super::{DeviceWeight, Precision, Products, sources};
 use crate::driver::{Address, Args, Driver, DriverError, Launch};
 use forerun_backend::op::Activation;
@@ -11,30 +10,10 @@ use forerun_backend::op::Activation;
 const STEP_COLUMNS: usize = 8;
 /// Columns of a block of the general kernel where there are as many.
 const WIDE_COLUMNS: usize = 32;
+/// Most channels of a weight that is multiplied beside another.
+const SIDE_CHANNELS: usize = 512;
 /// CUDA's limit of a grid's y dimension.
 const MOST_Y: usize = 65535;
-
-/// Rows to be multiplied.
-#[derive(Clone, Copy, Debug)]
-pub struct ProductInput {
-    /// f32 `[rows, dim]`.
-    pub at: Address,
-    /// How many there are.
-    pub rows: usize,
-    /// Their width.
-    pub dim: usize,
-    /// The RMS norm that is applied first.
-    pub norm: Option<ProductNorm>,
-}
-
-/// `x / sqrt(mean(x²) + eps) · weight`.
-#[derive(Clone, Copy, Debug)]
-pub struct ProductNorm {
-    /// f32 `[dim]`.
-    pub weight: Address,
-    /// Added to the mean square.
-    pub eps: f32,
-}
 
 /// One weight of a call, and where its product goes.
 #[derive(Clone, Copy, Debug)]
@@ -51,52 +30,6 @@ pub struct ProductOutput {
     pub add: bool,
 }
 
-/// Columns made of rows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Columns {
-    pub(super) at: Address,
-    pub(super) sums: Address,
-    /// Columns of a row of sums (leading dimension).
-    pub(super) ld: usize,
-    pub(super) depth: usize,
-    pub(super) parts: usize,
-    /// Tiles, where the columns are in the order of the kernel for many.
-    pub(super) tiles: Option<ColumnTiles>,
-}
-
-impl Columns {
-    /// Sums of groups of this width.
-    fn sums_of(&self, group: usize) -> Address {
-        let level = (group / 16).trailing_zeros() as usize;
-        self.sums.offset((level * (self.depth / 16) * self.ld * 4) as u64)
-    }
-}
-
-/// In which order columns may be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ColumnOrder {
-    /// As the steps of the tensor core take them: every kernel but that for many.
-    Steps,
-    /// In tiles, where the kernel for many is the one.
-    Tiled,
-}
-
-/// How rows of activations become columns.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ColumnSpec {
-    /// Which sums of groups are made: bit `i` for groups of `16 << i`.
-    pub(super) levels: u32,
-    pub(super) order: ColumnOrder,
-    pub(super) precision: Precision,
-}
-
-impl ColumnSpec {
-    /// For every kernel but that for many columns, and weights of one packed format.
-    pub(super) const fn steps(format: PackedFormat, precision: Precision) -> Self {
-        Self { levels: level(format), order: ColumnOrder::Steps, precision }
-    }
-}
-
 /// What a product computes besides the sums: gate, accumulation, pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProductSpec {
@@ -108,6 +41,8 @@ pub(super) struct ProductSpec {
     pub(super) groups: Option<PairGroups>,
     /// Tokens that share a row: the experts that a row chose. None is one.
     pub(super) share: usize,
+    /// The next product's columns and their depth, written besides f32.
+    pub(super) next: Option<(Address, usize)>,
 }
 
 /// Pairs of a row and an expert, sorted by expert.
@@ -131,6 +66,48 @@ pub(super) struct WeightPart {
     pub(super) first: usize,
     pub(super) stride: usize,
     pub(super) rows: usize,
+}
+
+impl WeightPart {
+    pub(super) const NONE: Self =
+        Self { at: Address::NULL, bias: None, out: Address::NULL, first: 0, stride: 0, rows: 0 };
+
+    /// The fields of a kernel's `WeightPart` but for the last.
+    pub(super) fn fields(&self, args: Args) -> Args {
+        args.with(self.at)
+            .with(self.bias.unwrap_or(Address::NULL))
+            .with(self.out)
+            .size(self.first)
+            .size(self.stride)
+            .size(self.rows)
+    }
+}
+
+/// Columns multiplied with weights of one packed format, and beside them with a few rows of bfloat16.
+///
+/// Whoever launches it relies on this: `columns` were made by [`Products::split`] for this layout and hold
+/// `shape.tokens` rows (divided by `shape.share`), or `rows` are [valid](super#safety) and as wide as the weights; each
+/// part is a [valid](super#safety) output whose weight has the packed format of `layout`, and each of `side` one of a
+/// single plane of bfloat16; `shape.groups` hold tiles, their count and a list of all pairs, as `product_route` writes
+/// them; `shape.next` has `tokens · parts · depth` bf16.
+#[derive(Clone, Copy)]
+pub(super) struct ProductCall<'a> {
+    pub(super) layout: &'a PackedLayout,
+    pub(super) columns: Columns,
+    pub(super) parts: &'a [WeightPart],
+    pub(super) side: &'a [WeightPart],
+    pub(super) shape: ProductSpec,
+    /// Rows whose columns are still to be made, where the GEMV kernel does so.
+    pub(super) rows: Option<ProductInput>,
+}
+
+/// What became of a gated product.
+#[derive(Clone, Copy, Debug)]
+pub enum GatedOutcome {
+    /// Nothing was done: the two weights have no kernel in common.
+    Apart,
+    /// It was made, and perhaps the columns of the next product.
+    Done(Option<Columns>),
 }
 
 impl From<&ProductOutput> for WeightPart {
@@ -163,54 +140,73 @@ impl Products {
         if x.rows == 0 {
             return Ok(());
         }
+        self.begin_call();
+        let mut x = x;
         let mut rest: Vec<&ProductOutput> =
             outputs.iter().filter(|output| output.channels > 0).collect();
-        let mut columns: Option<(usize, Columns)> = None;
+        let planes =
+            |output: &&ProductOutput| output.weight.layout.map(|layout| layout.kind.planes);
+        if x.is_gated() && !rest.iter().all(|output| planes(output) == Some(1)) {
+            // SAFETY: `x` is valid by the contract of this function.
+            x = unsafe { self.change_rows(driver, x)? };
+        }
+        // The largest first: a small one may go along with it.
+        rest.sort_by_key(|output| std::cmp::Reverse(output.weight.bytes));
         while let Some(first) = rest.first().copied() {
             let Some(layout) = first.weight.layout else {
                 rest.remove(0);
                 // SAFETY: `x` and `first` are valid by the contract of this function, and `first` has no layout.
                 unsafe { self.plain(driver, x, first)? };
+                x = x.changed();
                 continue;
             };
             // Weights with the same kernels share a launch.
-            let kind = layout.kind;
             let same = |output: &&ProductOutput| {
-                output.add == first.add && output.weight.layout.is_some_and(|l| l.kind == kind)
+                output.add == first.add
+                    && output.weight.layout.is_some_and(|other| other.kind == layout.kind)
             };
             let (now, later): (Vec<_>, Vec<_>) = rest.iter().partition(|output| same(output));
             rest = later;
-            let count = x.rows * precision.parts();
-            let tiles = self.tiles(&layout, count, precision.parts(), driver.properties());
-            let made = match columns {
-                Some((planes, columns)) if planes == kind.planes && columns.tiles == tiles => {
-                    columns
-                }
-                _ => {
-                    let levels = levels(outputs, kind.planes);
-                    // SAFETY: `x` is valid by the contract of this function.
-                    unsafe {
-                        self.split(
-                            driver,
-                            x,
-                            &layout,
-                            ColumnSpec { levels, order: ColumnOrder::Tiled, precision },
-                        )?
-                    }
-                }
-            };
-            columns = Some((kind.planes, made));
             let shape = ProductSpec { tokens: x.rows, add: first.add, ..ProductSpec::default() };
             let parts: Vec<WeightPart> = now.into_iter().map(WeightPart::from).collect();
-            // SAFETY: `made` are the columns of `x` for this layout's planes and tiles; `parts` are outputs with
-            // weights of this packed format, valid by the contract of this function.
-            unsafe { self.multiply(driver, &layout, made, &parts, shape)? };
+            let (beside, others): (Vec<_>, Vec<_>) =
+                rest.iter().partition(|output| output.add == first.add && goes_beside(output));
+            let side: Vec<WeightPart> = beside.into_iter().map(WeightPart::from).collect();
+            let call = |columns, side, rows| ProductCall {
+                layout: &layout,
+                columns,
+                parts: &parts,
+                side,
+                shape,
+                rows,
+            };
+            let levels = levels(outputs, layout.kind.planes);
+            let spec = ColumnSpec { levels, order: ColumnOrder::Tiled, precision };
+            let alone = others.is_empty() && self.found(driver, x, &layout, spec).is_none();
+            if let Some(columns) = x.in_place(&layout, precision).filter(|_| alone) {
+                // SAFETY: `x` is valid by the contract of this function; `parts` are outputs with weights of this
+                // packed format, `side` of one plane of bfloat16.
+                if unsafe { self.gemv(driver, &call(columns, &side, Some(x)))? } {
+                    return Ok(());
+                }
+            }
+            // SAFETY: `x` is valid by the contract of this function.
+            let columns = unsafe { self.split(driver, x, &layout, spec)? };
+            x = x.changed();
+            // SAFETY: as above, and `columns` are those of `x` for this layout's planes and tiles.
+            unsafe {
+                if !side.is_empty() && self.gemv(driver, &call(columns, &side, None))? {
+                    rest = others;
+                } else {
+                    self.multiply(driver, &call(columns, &[], None))?;
+                }
+            }
         }
         Ok(())
     }
 
-    /// `out = act(x Gᵀ) · (x Uᵀ)` with gate and up as `outputs`; false, and nothing done, where the two weights have no
-    /// kernel in common.
+    /// `out = act(x Gᵀ) · (x Uᵀ)` with gate and up as `outputs`, f32 and, where it can be done in passing, as the
+    /// columns of a product with a weight of the layout `next`.
     ///
     /// # Safety
     /// `x` and `outputs` are [valid](super#safety).
@@ -220,111 +216,120 @@ impl Products {
         x: ProductInput,
         outputs: [ProductOutput; 2],
         activation: Activation,
-        precision: Precision,
-    ) -> Result<bool, DriverError> {
+        (precision, next): (Precision, Option<PackedLayout>),
+    ) -> Result<GatedOutcome, DriverError> {
         let [gate, up] = outputs;
         let (Some(layout), Some(other)) = (gate.weight.layout, up.weight.layout) else {
-            return Ok(false);
+            return Ok(GatedOutcome::Apart);
         };
         if layout.kind != other.kind {
-            return Ok(false);
+            return Ok(GatedOutcome::Apart);
         }
-        if x.rows > 0 && gate.channels > 0 {
-            let levels = levels(&[gate], layout.kind.planes);
-            // SAFETY: `x` is valid by the contract of this function.
-            let columns = unsafe {
-                self.split(
-                    driver,
-                    x,
-                    &layout,
-                    ColumnSpec { levels, order: ColumnOrder::Tiled, precision },
-                )?
-            };
-            let gate_of = Some(activation);
-            let shape = ProductSpec { tokens: x.rows, gate: gate_of, ..ProductSpec::default() };
-            let parts = [WeightPart::from(&gate), WeightPart::from(&up)];
-            // SAFETY: `columns` were made of `x` for this layout; both parts are valid outputs of the same packed
-            // format.
-            unsafe { self.multiply(driver, &layout, columns, &parts, shape)? };
+        if x.rows == 0 || gate.channels == 0 {
+            return Ok(GatedOutcome::Done(None));
         }
-        Ok(true)
+        self.begin_call();
+        let parts = [WeightPart::from(&gate), WeightPart::from(&up)];
+        let gate_of = Some(activation);
+        let shape = ProductSpec { tokens: x.rows, gate: gate_of, ..ProductSpec::default() };
+        let call = |columns, shape, rows| ProductCall {
+            layout: &layout,
+            columns,
+            parts: &parts,
+            side: &[],
+            shape,
+            rows,
+        };
+        let next = next.filter(|next| next.takes_columns_of(gate.channels));
+        let levels = levels(&[gate], layout.kind.planes);
+        let spec = ColumnSpec { levels, order: ColumnOrder::Tiled, precision };
+        let alone = self.found(driver, x, &layout, spec).is_none();
+        let made = x.in_place(&layout, precision).filter(|_| alone);
+        let made = made.map(|columns| (columns, Some(x))).filter(|(columns, rows)| {
+            self.takes_gemv(driver.properties(), &call(*columns, shape, *rows))
+        });
+        let (columns, rows) = match made {
+            Some(made) => made,
+            None => {
+                // SAFETY: `x` is valid by the contract of this function.
+                (unsafe { self.split(driver, x, &layout, spec)? }, None)
+            }
+        };
+        let joins = self.takes_gemv(driver.properties(), &call(columns, shape, rows));
+        let made = match next.filter(|_| joins) {
+            Some(next) => Some(self.next_columns(driver, x.rows, &next, precision)?),
+            None => None,
+        };
+        let shape = ProductSpec { next: made.map(|made| (made.at, made.depth)), ..shape };
+        // SAFETY: `columns` were made of `x` for this layout, or `rows` are `x`; both parts are valid outputs of the
+        // same packed format; `next` has a column for each limb of each row.
+        unsafe { self.multiply(driver, &call(columns, shape, rows))? };
+        Ok(GatedOutcome::Done(made))
     }
 
-    /// Makes the columns of a product from rows.
-    ///
-    /// # Safety
-    /// `x` is [valid](super#safety) and `x.dim` is the layout's `cols`.
-    pub(super) unsafe fn split(
+    /// Memory for the columns that one product leaves to the next.
+    fn next_columns(
         &mut self,
         driver: &mut dyn Driver,
-        x: ProductInput,
-        layout: &PackedLayout,
-        spec: ColumnSpec,
+        rows: usize,
+        next: &PackedLayout,
+        precision: Precision,
     ) -> Result<Columns, DriverError> {
-        let ColumnSpec { levels, order, precision } = spec;
-        let (depth, parts) = (layout.depth(), precision.parts());
-        let columns = x.rows * parts;
-        let tiles = match order {
-            ColumnOrder::Tiled => self.tiles(layout, columns, parts, driver.properties()),
-            ColumnOrder::Steps => None,
+        let (parts, depth) = (precision.parts(), next.depth());
+        let at = self.hidden.of(driver, rows * parts * depth * 2)?;
+        Ok(Columns { at, sums: Address::NULL, ld: 0, depth, parts, tiles: None })
+    }
+
+    /// `out (+)= x Wᵀ (+ bias)` with the columns that [`Products::gated`] made of `rows` rows for this weight.
+    ///
+    /// # Safety
+    /// `output` is [valid](super#safety), and nothing was multiplied since the columns were made.
+    pub unsafe fn linear_of_columns(
+        &mut self,
+        driver: &mut dyn Driver,
+        (columns, rows): (Columns, usize),
+        output: &ProductOutput,
+    ) -> Result<(), DriverError> {
+        let Some(layout) = output.weight.layout.filter(|_| output.channels > 0) else {
+            return Ok(());
         };
-        let ld = tiles.map_or(columns.next_multiple_of(STEP_COLUMNS), |tiles| tiles.padded_rows());
-        let at = self.columns.of(driver, ld * depth * 2)?;
-        let sums = if levels == 0 { 0 } else { 4 * (depth / 16) * ld * 4 };
-        let sums = self.sums.of(driver, sums)?;
-        let kernel = self.kernel(driver, &sources::SPLIT, "product_split")?;
-        let args = Args::new()
-            .with(x.at)
-            .with(x.norm.map_or(Address::NULL, |norm| norm.weight))
-            .with(at)
-            .with(sums)
-            .size(x.dim)
-            .size(depth)
-            .size(layout.kind.planes)
-            .size(parts)
-            .size(ld)
-            .with(levels)
-            .with(u32::from(tiles.is_some()))
-            .with(x.norm.map_or(0.0, |norm| norm.eps));
-        // SAFETY: `at` has `ld · depth` bf16 and `sums` the four levels of groups; `x` is valid by the contract of this
-        // function.
-        unsafe { driver.launch(&after(kernel, x.rows as u32, 256, &args))? };
-        Ok(Columns { at, sums, ld, depth, parts, tiles })
+        let parts = [WeightPart::from(output)];
+        let shape = ProductSpec { tokens: rows, add: output.add, ..ProductSpec::default() };
+        let call = ProductCall::of(&layout, columns, &parts, shape);
+        // SAFETY: the columns were made for this layout, and the output is valid by the contract of this function.
+        unsafe { self.multiply(driver, &call) }
     }
 
     /// Multiplies columns with weights of one kind.
     ///
     /// # Safety
-    /// `columns` were made by [`Products::split`] for this layout and hold `shape.tokens` rows (divided by
-    /// `shape.share`); each part is a [valid](super#safety) output whose weight has the packed format of `layout`;
-    /// `shape.groups` hold tiles, their count and a list of all pairs, as `product_route` writes them.
+    /// `call` is as [`ProductCall`] says.
     pub(super) unsafe fn multiply(
         &mut self,
         driver: &mut dyn Driver,
-        layout: &PackedLayout,
-        columns: Columns,
-        parts: &[WeightPart],
-        shape: ProductSpec,
+        call: &ProductCall<'_>,
     ) -> Result<(), DriverError> {
+        let ProductCall { layout, columns, shape, .. } = *call;
         if let Some(tiles) = columns.tiles {
+            self.ahead_of(call.parts[0].at);
             // SAFETY: the operands are this function's own, under the same contract; the columns are in tiles.
-            return unsafe { self.gemm(driver, layout, (columns, tiles), parts, shape) };
+            return unsafe { self.gemm(driver, call, tiles) };
         }
         // SAFETY: the operands are this function's own, under the same contract.
-        if unsafe { self.gemv(driver, layout, columns, parts, shape)? } {
+        if unsafe { self.gemv(driver, call)? } {
             return Ok(());
         }
         let all = general_columns(shape.tokens * columns.parts);
         let most = shape.groups.map_or(all, |groups| groups.columns);
         let name = if most == WIDE_COLUMNS { "product_general_32" } else { "product_general_8" };
         let kernel = self.kernel(driver, &sources::GENERAL, name)?;
-        let (args, units) = arguments(layout, columns, parts, shape);
+        let (args, units) = call.arguments();
         let tiles = shape
             .groups
             .map_or_else(|| shape.tokens.div_ceil(most / columns.parts), |groups| groups.most);
         let launch = Launch {
             grid: [units, tiles.min(MOST_Y) as u32, 1],
-            ..after(kernel, 1, 32 * layout.segments() as u32, &args)
+            ..Launch::line(kernel, 1, 32 * layout.segments() as u32, &args)
         };
         // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function;
         // `grid.x` are the units of all parts.
@@ -341,16 +346,8 @@ impl Products {
         x: ProductInput,
         output: &ProductOutput,
     ) -> Result<(), DriverError> {
-        let mut rows = x;
-        if x.norm.is_some() {
-            let at = self.columns.of(driver, x.rows * x.dim * 4)?;
-            let kernel = self.kernel(driver, &sources::SPLIT, "product_norm")?;
-            let norm = x.norm.map_or((Address::NULL, 0.0), |norm| (norm.weight, norm.eps));
-            let args = Args::new().with(x.at).with(norm.0).with(at).size(x.dim).with(norm.1);
-            // SAFETY: `at` has `rows · dim` f32; `x` is valid by the contract of this function.
-            unsafe { driver.launch(&after(kernel, x.rows as u32, 256, &args))? };
-            rows.at = at;
-        }
+        // SAFETY: `x` is valid by the contract of this function.
+        let rows = unsafe { self.change_rows(driver, x)? };
         let kernel = self.kernel(driver, &sources::GENERAL, "product_plain")?;
         let args = Args::new()
             .with(output.weight.at)
@@ -363,7 +360,7 @@ impl Products {
             .with(u32::from(output.add));
         let blocks = (output.channels * x.rows).div_ceil(4);
         // SAFETY: `rows` and `output` are valid, and the grid has one warp for each of the `channels · rows` results.
-        unsafe { driver.launch(&after(kernel, blocks as u32, 128, &args)) }
+        unsafe { driver.launch(&Launch::line(kernel, blocks as u32, 128, &args)) }
     }
 }
 
@@ -379,69 +376,64 @@ fn levels(outputs: &[ProductOutput], planes: usize) -> u32 {
     kinds.fold(0, |levels, kind| levels | level(kind))
 }
 
-pub(super) const fn level(kind: PackedFormat) -> u32 {
-    if kind.offset { 1 << (kind.group / 16).trailing_zeros() } else { 0 }
+/// Whether a weight is small, and of one plane of bfloat16: such a one may be multiplied beside a larger one of another
+/// format.
+fn goes_beside(output: &ProductOutput) -> bool {
+    let plain = |layout: PackedLayout| layout.kind == PackedFormat::BF16 && layout.segments() == 1;
+    output.weight.layout.is_some_and(plain) && output.channels <= SIDE_CHANNELS
 }
 
-/// The fields of a kernel's `Product`, and its units of 16 rows.
-pub(super) fn arguments(
-    layout: &PackedLayout,
-    columns: Columns,
-    parts: &[WeightPart],
-    shape: ProductSpec,
-) -> (Args, u32) {
-    let kind = layout.kind;
-    debug_assert!(columns.depth.is_multiple_of(BLOCK), "blocks are whole");
-    let mut args = Args::new();
-    let mut units = 0;
-    for i in 0..4 {
-        let part = parts.get(i).copied();
-        let none = WeightPart {
-            at: Address::NULL,
-            bias: None,
-            out: Address::NULL,
-            first: 0,
-            stride: 0,
-            rows: 0,
-        };
-        let part = part.unwrap_or(none);
-        args = args
-            .with(part.at)
-            .with(part.bias.unwrap_or(Address::NULL))
-            .with(part.out)
-            .size(part.first)
-            .size(part.stride)
-            .size(part.rows)
-            .with(units);
-        // The two weights of a pair share their units.
-        if shape.gate.is_none() || i == 0 {
-            units += DeviceWeight::units(part.rows);
+impl<'a> ProductCall<'a> {
+    /// A product of columns that were made.
+    pub(super) const fn of(
+        layout: &'a PackedLayout,
+        columns: Columns,
+        parts: &'a [WeightPart],
+        shape: ProductSpec,
+    ) -> Self {
+        Self { layout, columns, parts, side: &[], shape, rows: None }
+    }
+
+    /// The fields of a kernel's `Product`, and its units of 16 rows.
+    pub(super) fn arguments(&self) -> (Args, u32) {
+        let Self { layout, columns, parts, shape, .. } = *self;
+        let kind = layout.kind;
+        debug_assert!(columns.depth.is_multiple_of(BLOCK), "blocks are whole");
+        let mut args = Args::new();
+        let mut units = 0;
+        for i in 0..4 {
+            let part = parts.get(i).copied().unwrap_or(WeightPart::NONE);
+            args = part.fields(args).with(units);
+            // The two weights of a pair share their units.
+            if shape.gate.is_none() || i == 0 {
+                units += DeviceWeight::units(part.rows);
+            }
         }
+        if shape.gate.is_some() {
+            units = DeviceWeight::units(parts[0].rows);
+        }
+        let groups = shape.groups;
+        let address = |of: fn(&PairGroups) -> Address| groups.as_ref().map_or(Address::NULL, of);
+        let args = args
+            .with(columns.at)
+            .with(columns.sums_of(kind.group))
+            .with(address(|g| g.tiles))
+            .with(address(|g| g.count))
+            .with(address(|g| g.list))
+            .size(parts.len())
+            .size(shape.tokens)
+            .size(columns.parts)
+            .size(columns.depth)
+            .size(layout.segments())
+            .size(columns.ld)
+            .size(kind.group)
+            .with(kind.scales as u32)
+            .with(u32::from(kind.offset))
+            .with(kind.family as u32)
+            .with(kind.bias)
+            .with(gate_number(shape.gate))
+            .with(u32::from(shape.add))
+            .size(shape.share.max(1));
+        (args, units)
     }
-    if shape.gate.is_some() {
-        units = DeviceWeight::units(parts[0].rows);
-    }
-    let groups = shape.groups;
-    let address = |of: fn(&PairGroups) -> Address| groups.as_ref().map_or(Address::NULL, of);
-    let args = args
-        .with(columns.at)
-        .with(columns.sums_of(kind.group))
-        .with(address(|g| g.tiles))
-        .with(address(|g| g.count))
-        .with(address(|g| g.list))
-        .size(parts.len())
-        .size(shape.tokens)
-        .size(columns.parts)
-        .size(columns.depth)
-        .size(layout.segments())
-        .size(columns.ld)
-        .size(kind.group)
-        .with(kind.scales as u32)
-        .with(u32::from(kind.offset))
-        .with(kind.family as u32)
-        .with(kind.bias)
-        .with(gate_number(shape.gate))
-        .with(u32::from(shape.add))
-        .size(shape.share.max(1));
-    (args, units)
 }

@@ -1,7 +1,7 @@
 //! The GEMV kernel for the experts that rows chose.
 
-use super::call::{Columns, ProductSpec, WeightPart, arguments};
-use super::layout::{PackedFormat, PackedLayout, TILE};
+use super::call::ProductCall;
+use super::layout::{PackedFormat, TILE};
 use super::{KernelChoice, Products, gemv, sources};
 use crate::driver::{Address, Driver, DriverError, KernelSource, Launch, Properties};
 
@@ -48,11 +48,10 @@ impl Products {
     pub(super) unsafe fn expert_gemv(
         &mut self,
         driver: &mut dyn Driver,
-        (layout, columns): (&PackedLayout, Columns),
-        parts: &[WeightPart],
-        shape: ProductSpec,
+        call: &ProductCall<'_>,
         chosen: ExpertGemv,
     ) -> Result<(), DriverError> {
+        let ProductCall { layout, parts, shape, .. } = *call;
         let properties = driver.properties();
         let (segments, tiles) = (layout.segments(), chosen.columns / 8);
         let blocks = layout.blocks() / segments;
@@ -68,7 +67,7 @@ impl Products {
         let row_units = parts[0].rows.div_ceil(TILE);
         let most = shape.groups.map_or(shape.tokens, |groups| groups.most) * row_units;
         let grid = (properties.multiprocessors as usize).min(most).max(1);
-        let (args, _) = arguments(layout, columns, parts, shape);
+        let (args, _) = call.arguments();
         let (next, next_depth) = chosen.next.unwrap_or((Address::NULL, 0));
         let args = args
             .with(chosen.chosen)
@@ -85,7 +84,6 @@ impl Products {
             self.kernel(driver, &source(layout.kind, stage, tiles), "product_expert_gemv")?;
         let launch = Launch {
             shared: (at_total + total).max(ALONE) as u32,
-            dependent: true,
             ..Launch::line(kernel, grid as u32, 32 * warps as u32, &args)
         };
         // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function;

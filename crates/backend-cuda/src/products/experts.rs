@@ -1,13 +1,11 @@
 //! The experts that rows chose.
 
-use super::after;
-use super::call::{
-    ColumnSpec, Columns, PairGroups, ProductInput, ProductSpec, WeightPart, general_columns,
-};
+use super::call::{PairGroups, ProductCall, ProductSpec, WeightPart, general_columns};
 use super::expert_gemv::{ExpertGemv, aligned};
 use super::layout::PackedLayout;
+use super::rows::{ColumnSpec, Columns, ProductInput};
 use super::{DeviceWeight, Precision, Products, sources};
-use crate::driver::{Address, Args, Driver, DriverError};
+use crate::driver::{Address, Args, Driver, DriverError, Launch};
 use forerun_backend::op::Activation;
 
 /// Rows up to which pairs are not sorted by expert: few rows rarely choose the same one.
@@ -80,13 +78,13 @@ impl ExpertsCall {
 
     /// The rows between the two.
     fn inner(&self) -> ProductInput {
-        ProductInput { at: self.hidden, rows: self.x.rows * self.top_k, dim: self.ffn, norm: None }
+        ProductInput::plain(self.hidden, self.x.rows * self.top_k, self.ffn)
     }
 
     /// The first product's, without its groups.
     fn shape(&self) -> ProductSpec {
         let (tokens, gate) = (self.x.rows * self.top_k, Some(self.activation));
-        ProductSpec { tokens, gate, add: false, groups: None, share: self.top_k }
+        ProductSpec { tokens, gate, share: self.top_k, ..ProductSpec::default() }
     }
 }
 
@@ -109,6 +107,7 @@ impl Products {
         if op.x.rows == 0 {
             return Ok(true);
         }
+        self.begin_call();
         let fast = self.has_expert_gemv(driver.properties())
             && [op.gate, op.up, op.down].iter().all(|stack| aligned(stack.first, stack.stride));
         // SAFETY: `op` is valid by the contract of this function, and the three stacks are packed. `combine` runs after
@@ -144,17 +143,12 @@ impl Products {
             let groups = Some(self.route(driver, op, columns, precision.parts())?);
             let spec = ColumnSpec::steps(gate.kind, precision);
             let columns = self.split(driver, op.x, gate, spec)?;
-            self.multiply(
-                driver,
-                gate,
-                columns,
-                &op.first(),
-                ProductSpec { groups, ..op.shape() },
-            )?;
+            let shape = ProductSpec { groups, ..op.shape() };
+            self.multiply(driver, &ProductCall::of(gate, columns, &op.first(), shape))?;
             let spec = ColumnSpec::steps(down.kind, precision);
             let columns = self.split(driver, op.inner(), down, spec)?;
             let shape = ProductSpec { gate: None, share: 1, groups, ..op.shape() };
-            self.multiply(driver, down, columns, &op.second(), shape)
+            self.multiply(driver, &ProductCall::of(down, columns, &op.second(), shape))
         }
     }
 
@@ -177,7 +171,7 @@ impl Products {
         let columns = if parts == 1 || direct { 8 } else { 16 };
         // The first product can write the second's columns directly where the second needs no group sums and no
         // padding.
-        let joined = down.kind.planes == 1 && !down.kind.offset && down.depth() == op.ffn;
+        let joined = down.takes_columns_of(op.ffn);
         // SAFETY: `op` is valid by the contract of this function; columns are made for the layout they are multiplied
         // with, the first product writes `op.hidden` (or the next columns), which the second reads, and the second
         // writes `op.partial`.
@@ -198,7 +192,9 @@ impl Products {
                 chosen.next = Some((at, op.ffn));
             }
             let shape = ProductSpec { groups, ..op.shape() };
-            self.expert_gemv(driver, (gate, x), &op.first(), shape, chosen)?;
+            let first = op.first();
+            let call = ProductCall::of(gate, x, &first, shape);
+            self.expert_gemv(driver, &call, chosen)?;
             let hidden = match chosen.next.take() {
                 Some((at, depth)) => {
                     Columns { at, sums: Address::NULL, ld: 0, depth, parts, tiles: None }
@@ -210,7 +206,9 @@ impl Products {
             };
             let shape = ProductSpec { gate: None, share: 1, groups, ..op.shape() };
             let chosen = ExpertGemv { early: joined, ..chosen };
-            self.expert_gemv(driver, (down, hidden), &op.second(), shape, chosen)
+            let second = op.second();
+            let call = ProductCall::of(down, hidden, &second, shape);
+            self.expert_gemv(driver, &call, chosen)
         }
     }
 
@@ -249,7 +247,7 @@ impl Products {
             .size(most);
         // SAFETY: `at` has 256 bytes for the count, 16 for each tile and 4 for each pair; `op.chosen` is valid by the
         // contract of this function, and the kernel checks the experts in it.
-        unsafe { driver.launch(&after(kernel, 1, 1024, &args))? };
+        unsafe { driver.launch(&Launch::line(kernel, 1, 1024, &args))? };
         Ok(groups)
     }
 
@@ -277,6 +275,6 @@ impl Products {
         let blocks = (op.x.rows * op.x.dim).div_ceil(256) as u32;
         // SAFETY: `partial`, `weights` and `out` have the sizes that their fields state, and the grid has a thread for
         // each f32 of `out`.
-        unsafe { driver.launch(&after(kernel, blocks, 256, &args)) }
+        unsafe { driver.launch(&Launch::line(kernel, blocks, 256, &args)) }
     }
 }

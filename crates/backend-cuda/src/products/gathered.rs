@@ -1,6 +1,7 @@
 //! Products with single rows of a weight, chosen on the device.
 
-use super::call::{ColumnSpec, PairGroups, ProductInput, ProductSpec, WeightPart};
+use super::call::{PairGroups, ProductCall, ProductSpec, WeightPart};
+use super::rows::{ColumnSpec, ProductInput};
 use super::{DeviceWeight, Precision, Products};
 use crate::driver::{Address, Driver, DriverError};
 
@@ -41,6 +42,7 @@ impl Products {
         if op.pairs == 0 {
             return Ok(true);
         }
+        self.begin_call();
         let GatheredRows { tiles, count, list, .. } = *op;
         let groups = PairGroups { tiles, count, list, most: op.pairs, columns: 8 };
         let (tokens, share) = (op.pairs, op.share);
@@ -53,7 +55,7 @@ impl Products {
         // it for this layout, and the part writes `op.pairs` f32 at `op.out`.
         unsafe {
             let columns = self.split(driver, op.x, &layout, spec)?;
-            self.multiply(driver, &layout, columns, &[part], shape)?;
+            self.multiply(driver, &ProductCall::of(&layout, columns, &[part], shape))?;
         }
         Ok(true)
     }

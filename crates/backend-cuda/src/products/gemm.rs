@@ -1,6 +1,6 @@
 //! The GEMM kernel for many columns on Hopper (wgmma): when it is chosen, and its tiles.
 
-use super::call::{Columns, ProductSpec, WeightPart, arguments};
+use super::call::ProductCall;
 use super::gemv::MOST_COLUMNS;
 use super::layout::{BLOCK, CodeFamily, PackedFormat, PackedLayout, TILE};
 use super::{KernelChoice, Products, sources};
@@ -93,13 +93,12 @@ impl Products {
     pub(super) unsafe fn gemm(
         &mut self,
         driver: &mut dyn Driver,
-        layout: &PackedLayout,
-        (columns, tiles): (Columns, ColumnTiles),
-        parts: &[WeightPart],
-        shape: ProductSpec,
+        call: &ProductCall<'_>,
+        tiles: ColumnTiles,
     ) -> Result<(), DriverError> {
+        let ProductCall { layout, parts, shape, .. } = *call;
         debug_assert!(parts.iter().all(|part| part.first.is_multiple_of(TILE)), "whole tiles");
-        let (args, _) = arguments(layout, columns, parts, shape);
+        let (args, _) = call.arguments();
         let row_tiles: usize = match shape.gate {
             Some(_) => parts[0].rows.div_ceil(GROUP_ROWS),
             None => parts.iter().map(|part| part.rows.div_ceil(2 * GROUP_ROWS)).sum(),
@@ -112,11 +111,8 @@ impl Products {
         let (slots, shared) = tiles.shared(layout, driver.properties());
         let args = args.size(slots).size(tiles.used).size(row_tiles).size(AHEAD / tiles.columns);
         let blocks = (driver.properties().multiprocessors as usize).min(row_tiles * tiles.count);
-        let launch = Launch {
-            shared: shared as u32,
-            dependent: true,
-            ..Launch::line(kernel, blocks as u32, 384, &args)
-        };
+        let launch =
+            Launch { shared: shared as u32, ..Launch::line(kernel, blocks as u32, 384, &args) };
         // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function;
         // `shared` bytes hold the barriers, `slots` stages and what lies behind them (`ColumnTiles::shared`).
         unsafe { driver.launch(&launch) }

@@ -1,21 +1,29 @@
 //! The GEMV kernel for few columns: when it is chosen, and its plan of shared memory.
 
-use super::call::{Columns, ProductSpec, WeightPart, arguments};
-use super::layout::{CodeFamily, PackedFormat, PackedLayout, TILE};
-use super::{KernelChoice, Products, sources};
-use crate::driver::{Driver, DriverError, KernelSource, Launch, Properties};
+use super::call::{ProductCall, WeightPart};
+use super::layout::{CodeFamily, PackedFormat, TILE};
+use super::{DeviceWeight, KernelChoice, Products, sources};
+use crate::driver::{Address, Driver, DriverError, KernelSource, Launch, Properties};
 
 /// Most columns that it takes.
 pub(super) const MOST_COLUMNS: usize = 32;
 /// Most warps of a block; more would have too few registers.
-const MOST_WARPS: usize = 12;
+const MOST_WARPS: usize = 16;
 /// Most stages of a ring.
 const MOST_SLOTS: usize = 24;
 /// So much shared memory keeps a second block off a multiprocessor. Two blocks that wait for each other's launch get in
 /// each other's way.
 const ALONE: usize = 118_000;
+/// Bytes of shared memory that the kernel has of its own.
+const STATIC: usize = 2048;
 /// Bytes that a lane stores of 8 columns' sums.
 const SUMS: usize = 16;
+/// Weights that are multiplied beside the others at most.
+const MOST_BESIDE: usize = 2;
+/// Columns up to which they are: a thirteenth warp leaves each fewer registers.
+const MOST_COLUMNS_BESIDE: usize = 16;
+/// Stages of the ring of the warp that multiplies them, each a block of bfloat16.
+const SIDE_SLOTS: usize = 8;
 
 /// Offsets in the shared memory of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,8 +38,23 @@ pub(super) struct SharedMemoryPlan {
     x: usize,
     sums: usize,
     total: usize,
+    side: usize,
     saved: usize,
     bytes: usize,
+}
+
+/// Threads that add up a row's squares.
+const NORM_THREADS: usize = 256;
+/// Numbers of a row that a thread makes columns of.
+const NUMBERS: usize = 16;
+
+impl SharedMemoryPlan {
+    /// Whether a block can make the columns of a row: all at once, with as many threads as that takes.
+    fn makes_columns(&self, sizes: &GemvSizes, depth: usize) -> bool {
+        let threads = 32 * (self.warps + usize::from(sizes.side));
+        let whole = self.page * self.stage == sizes.blocks;
+        whole && threads >= NORM_THREADS && threads * NUMBERS >= depth
+    }
 }
 
 /// What a plan follows from.
@@ -46,6 +69,8 @@ struct GemvSizes {
     units: usize,
     /// Tiles of a unit.
     subs: usize,
+    /// Whether weights of bfloat16 are multiplied beside.
+    side: bool,
     multiprocessors: usize,
     shared: usize,
 }
@@ -107,15 +132,20 @@ impl GemvSizes {
         let SharedMemoryPlan { stage, warps, slots, page, batch: items, .. } = plan;
         let tiles = self.columns.div_ceil(8);
         let group_sums = if self.kind.offset { 128 / self.kind.group * 8 * tiles * 4 } else { 0 };
-        let ring = (warps * slots * 8 + 8).next_multiple_of(1024);
+        let side_slots = if self.side { SIDE_SLOTS } else { 0 };
+        let ring = ((warps * slots + 1 + side_slots) * 8).next_multiple_of(1024);
         let x = ring + up(warps * slots * stage * self.kind.block_bytes());
         let sums = x + up(self.segments * self.columns * (page * stage * 256 + 64));
         let total = sums + up(self.segments * page * stage * group_sums);
-        let saved = total + up(warps * tiles * 32 * SUMS);
+        let side = total + up(warps * tiles * 32 * SUMS);
+        let of_side = side_slots * PackedFormat::BF16.block_bytes() + tiles * 32 * SUMS;
+        let saved = side + if self.side { up(of_side) } else { 0 };
         let available = self.shared.checked_sub(saved)?;
         let item = warps * tiles * 32 * SUMS;
         let batch = match pages {
             1 => items,
+            // The warp beside the others needs all of the activations.
+            _ if self.side => return None,
             // A pair's two items stay together.
             _ => items.min(available / item / self.subs * self.subs),
         };
@@ -124,36 +154,86 @@ impl GemvSizes {
             return None;
         }
         let bytes = saved + if pages > 1 { batch * item } else { 0 };
-        Some(SharedMemoryPlan { batch, ring, x, sums, total, saved, bytes, ..plan })
+        Some(SharedMemoryPlan { batch, ring, x, sums, total, side, saved, bytes, ..plan })
     }
 }
 
 impl Products {
+    /// The plan of a call, where the kernel is for it.
+    fn gemv_plan(
+        &self,
+        properties: &Properties,
+        call: &ProductCall<'_>,
+    ) -> Option<SharedMemoryPlan> {
+        let ProductCall { layout, columns, parts, side, shape, rows } = *call;
+        let count = shape.tokens * columns.parts;
+        let aligned = parts.iter().all(|part| part.first.is_multiple_of(TILE));
+        let able = properties.capability[0] >= 9 && self.choice == KernelChoice::Fastest;
+        let few = (1..=MOST_COLUMNS).contains(&count) && columns.tiles.is_none();
+        if !aligned || !able || !few || shape.groups.is_some() {
+            return None;
+        }
+        let units = call.arguments().1;
+        // Blocks that multiply nothing else have no activations.
+        let besides: u32 = side.iter().map(|part| DeviceWeight::units(part.rows)).sum();
+        let able = side.len() <= MOST_BESIDE && besides <= units && count <= MOST_COLUMNS_BESIDE;
+        if besides > 0 && (!able || layout.kind.planes > 1) {
+            return None;
+        }
+        let segments = layout.segments();
+        let sizes = GemvSizes {
+            kind: layout.kind,
+            segments,
+            blocks: layout.blocks() / segments,
+            columns: count,
+            units: units as usize,
+            subs: 1 + usize::from(shape.gate.is_some()),
+            side: !side.is_empty(),
+            multiprocessors: properties.multiprocessors as usize,
+            shared: properties.shared_per_block as usize - STATIC,
+        };
+        let plan = sizes.plan()?;
+        (rows.is_none() || plan.makes_columns(&sizes, layout.depth())).then_some(plan)
+    }
+
+    /// Whether a call goes to the GEMV kernel.
+    pub(super) fn takes_gemv(&self, properties: &Properties, call: &ProductCall<'_>) -> bool {
+        self.gemv_plan(properties, call).is_some()
+    }
+
     /// Launches the GEMV kernel; false where it does not apply.
     ///
     /// # Safety
-    /// As [`Products::multiply`].
+    /// `call` is as [`ProductCall`] says.
     pub(super) unsafe fn gemv(
         &mut self,
         driver: &mut dyn Driver,
-        layout: &PackedLayout,
-        columns: Columns,
-        parts: &[WeightPart],
-        shape: ProductSpec,
+        call: &ProductCall<'_>,
     ) -> Result<bool, DriverError> {
-        let count = shape.tokens * columns.parts;
-        let aligned = parts.iter().all(|part| part.first.is_multiple_of(TILE));
-        let able = driver.properties().capability[0] >= 9;
-        if self.choice == KernelChoice::General || shape.groups.is_some() || !aligned || !able {
-            return Ok(false);
-        }
-        let (args, units) = arguments(layout, columns, parts, shape);
-        let subs = 1 + usize::from(shape.gate.is_some());
-        let plan = sizes(layout, count, units as usize, subs, driver.properties());
-        let Some(plan) = plan.and_then(|sizes| sizes.plan()) else { return Ok(false) };
-        let source = source(layout.kind, plan.stage, count.div_ceil(8));
+        let ProductCall { layout, columns, side, shape, rows, .. } = *call;
+        let Some(plan) = self.gemv_plan(driver.properties(), call) else { return Ok(false) };
+        let tiles = (shape.tokens * columns.parts).div_ceil(8);
+        let source =
+            source(layout.kind, plan.stage, tiles).with("BESIDE", i64::from(!side.is_empty()));
         let kernel = self.kernel(driver, &source, "product_gemv")?;
+        let (mut args, units) = call.arguments();
+        let mut side_units = 0;
+        for i in 0..MOST_BESIDE {
+            let part = side.get(i).copied().unwrap_or(WeightPart::NONE);
+            args = part.fields(args).with(side_units);
+            side_units += DeviceWeight::units(part.rows);
+        }
+        let args = self.ahead_of(call.parts[0].at).fields(args);
+        let (next, next_depth) = shape.next.unwrap_or((Address::NULL, 0));
+        let norm = rows.and_then(|rows| rows.norm());
         let args = args
+            .with(rows.map_or(Address::NULL, |rows| rows.at))
+            .with(norm.map_or(Address::NULL, |norm| norm.weight))
+            .size(rows.map_or(0, |rows| rows.dim))
+            .with(norm.map_or(0.0, |norm| norm.eps))
+            .with(next)
+            .size(next_depth)
+            .with(side_units)
             .with(units)
             .size(plan.slots)
             .size(plan.page)
@@ -162,12 +242,13 @@ impl Products {
             .size(plan.x)
             .size(plan.sums)
             .size(plan.total)
+            .size(plan.side)
             .size(plan.saved);
         let blocks = driver.properties().multiprocessors.min(units);
+        let warps = plan.warps + usize::from(side_units > 0);
         let launch = Launch {
             shared: plan.bytes.max(ALONE) as u32,
-            dependent: true,
-            ..Launch::line(kernel, blocks, 32 * plan.warps as u32, &args)
+            ..Launch::line(kernel, blocks, 32 * warps as u32, &args)
         };
         // SAFETY: `arguments` writes `Product` with the operands, which are valid by the contract of this function; the
         // plan's offsets end at `plan.bytes`, which `SharedMemoryPlan` keeps within a block's shared memory.
@@ -176,27 +257,7 @@ impl Products {
     }
 }
 
-fn sizes(
-    layout: &PackedLayout,
-    columns: usize,
-    units: usize,
-    subs: usize,
-    properties: &Properties,
-) -> Option<GemvSizes> {
-    let segments = layout.segments();
-    (columns <= MOST_COLUMNS && columns > 0).then(|| GemvSizes {
-        kind: layout.kind,
-        segments,
-        blocks: layout.blocks() / segments,
-        columns,
-        units,
-        subs,
-        multiprocessors: properties.multiprocessors as usize,
-        shared: properties.shared_per_block as usize,
-    })
-}
-
-/// The kernel for one kind of weight, blocks of a stage and tiles of eight columns.
+/// The kernel for one kind of weight, blocks of a stage and tiles of eight columns; `BESIDE` is left to say.
 pub fn source(of: PackedFormat, stage: usize, tiles: usize) -> KernelSource {
     kind(sources::GEMV, of).with("STAGE", stage as i64).with("TILES", tiles as i64)
 }

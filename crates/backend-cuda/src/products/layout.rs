@@ -64,6 +64,16 @@ pub struct PackedFormat {
 }
 
 impl PackedFormat {
+    /// Dense bfloat16.
+    pub const BF16: Self = Self {
+        family: CodeFamily::Bf16,
+        planes: 1,
+        group: BLOCK,
+        scales: ScaleForm::None,
+        offset: false,
+        bias: 0,
+    };
+
     /// Bytes of a block's codes.
     pub const fn code_bytes(self) -> usize {
         match self.family {
@@ -166,6 +176,12 @@ impl PackedLayout {
         if !plain && depth >= 2048 && depth.is_multiple_of(512) { 4 } else { 1 }
     }
 
+    /// Whether another product's rows of this width can be left as columns for this one: without padding, and without
+    /// sums of groups.
+    pub const fn takes_columns_of(&self, width: usize) -> bool {
+        self.kind.planes == 1 && !self.kind.offset && self.depth() == width
+    }
+
     /// A readable name, for `inspect` and tests.
     pub fn name(&self) -> String {
         let PackedFormat { family, planes, group, scales, offset, .. } = self.kind;
@@ -195,8 +211,7 @@ fn dense(dtype: DType) -> PackedFormat {
         DType::F16 => 2,
         _ => 3,
     };
-    let (family, scales) = (CodeFamily::Bf16, ScaleForm::None);
-    PackedFormat { family, planes, group: BLOCK, scales, offset: false, bias: 0 }
+    PackedFormat { planes, ..PackedFormat::BF16 }
 }
 
 /// The family that holds these codes, and the bias of its values.

@@ -2,15 +2,16 @@
 //!
 //! # Numerics
 //! Weights are the 16-row operand of the tensor core, rows of activations its columns. Which sums are made in which
-//! order follows from the weight alone (see `product.cuh`), and every kernel keeps to it, so a row has the same bits in
-//! any number of rows, whichever kernel is chosen. In [`Precision::Half`] an activation is the bfloat16 nearest to it;
-//! in [`Precision::Exact`] it is the sum of three, each a column of its own.
+//! order follows from the weight alone (see `product.cuh`), and every kernel keeps to it, so a row has the same bits
+//! in any number of rows, whichever kernel is chosen. In [`Precision::Half`] an activation is the bfloat16 nearest to
+//! it; in [`Precision::Exact`] it is the sum of three, each a column of its own.
 //!
 //! # Safety
 //! A kernel checks no sizes, so the functions that launch one are unsafe. Their operands are *valid* when all of this
 //! lies in memory of the driver that they are given (see [`Driver`]):
 //!
-//! - [`ProductInput`]: `rows · dim` f32 at `at`; `dim` f32 at the norm's weight, if there is one.
+//! - [`ProductInput`]: `rows · dim` f32 at `at`, at the gate and at `into`, if there are such; as many f32 at the
+//!   norm's weight as are normed together, with heads of one of the widths in [`HEADS`] that divides `dim`.
 //! - [`DeviceWeight`]: made by [`DeviceWeight::upload`] on this driver.
 //! - [`ProductOutput`]: `weight.cols` is the input's `dim`, `channels <= weight.rows`; `rows · channels` f32 at `at`,
 //!   which no other operand of the call overlaps; `channels` f32 at `bias`, if there is one.
@@ -18,27 +19,30 @@
 //!   written overlap no other operand; `fault` is a fault report, and every stack holds `first + experts · stride`
 //!   rows.
 
+mod ahead;
 mod call;
 pub mod expert_gemv;
 mod experts;
 mod gathered;
 pub mod gemm;
 pub mod gemv;
-mod growing_buffer;
 pub mod layout;
 pub mod pack;
+mod rows;
 mod scales;
 pub mod sources;
 mod weight;
 
-pub use call::{ProductInput, ProductNorm, ProductOutput};
+pub(crate) use ahead::WeightRun;
+pub use call::{GatedOutcome, ProductOutput};
 pub use experts::{ExpertStack, ExpertsCall};
 pub use gathered::GatheredRows;
+pub use rows::{ChangeKind, Columns, HEADS, ProductInput, ProductNorm, RowChange};
 pub use weight::DeviceWeight;
 
-use crate::driver::{Args, Driver, DriverError, KernelId, KernelSource, Launch};
+use crate::driver::{Driver, DriverError, KernelId, KernelSource};
+use crate::growing_buffer::GrowingBuffer;
 use crate::kernels::KernelCache;
-use growing_buffer::GrowingBuffer;
 
 /// The precision of activations in a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +79,11 @@ pub struct Products {
     kernels: KernelCache,
     columns: GrowingBuffer,
     sums: GrowingBuffer,
+    /// What `columns` and `sums` were made of, while it is unchanged.
+    split: Option<rows::SplitRows>,
+    keeps_columns: bool,
+    /// What will be multiplied with, where a program says so.
+    plan: ahead::WeightPlan,
     route: GrowingBuffer,
     hidden: GrowingBuffer,
     /// Which kernels may be used.
@@ -91,9 +100,4 @@ impl Products {
     ) -> Result<KernelId, DriverError> {
         self.kernels.get(driver, source, name)
     }
-}
-
-/// A launch in one dimension with programmatic dependent launch: every kernel of products calls `wait_for_previous`.
-fn after<'a>(kernel: KernelId, blocks: u32, threads: u32, args: &'a Args) -> Launch<'a> {
-    Launch { dependent: true, ..Launch::line(kernel, blocks, threads, args) }
 }

@@ -3,24 +3,23 @@
 use super::layout::{BLOCK, CodeFamily, PackedFormat, ScaleForm};
 use super::{expert_gemv, gemm, gemv};
 use crate::driver::KernelSource;
-use crate::kernels::{PRELUDE, WEIGHT};
+use crate::kernels::{ASYNC, LIMBS, MMA, PRELUDE, ROW_NORM, WEIGHT};
 
 const PRODUCT: &str = include_str!("../../kernels/product.cuh");
 
 const PACKED_FORMAT: &str = include_str!("../../kernels/packed_format.cuh");
 const WGMMA: &str = include_str!("../../kernels/wgmma.cuh");
-const ASYNC: &str = include_str!("../../kernels/async.cuh");
 
 /// Rows of activations to columns.
 pub const SPLIT: KernelSource = KernelSource::new(
     "product_split",
-    &[PRELUDE, WEIGHT, ASYNC, include_str!("../../kernels/product_split.cu")],
+    &[PRELUDE, ROW_NORM, LIMBS, include_str!("../../kernels/product_split.cu")],
 );
 
 /// The general kernel: any weight, any number of columns.
 pub const GENERAL: KernelSource = KernelSource::new(
     "product_general",
-    &[PRELUDE, WEIGHT, ASYNC, PRODUCT, include_str!("../../kernels/product_general.cu")],
+    &[PRELUDE, WEIGHT, ASYNC, MMA, PRODUCT, include_str!("../../kernels/product_general.cu")],
 );
 
 /// GEMV: few columns, for one packed format.
@@ -30,8 +29,11 @@ pub const GEMV: KernelSource = KernelSource::new(
         PRELUDE,
         WEIGHT,
         ASYNC,
+        MMA,
         PRODUCT,
         PACKED_FORMAT,
+        ROW_NORM,
+        LIMBS,
         include_str!("../../kernels/product_gemv.cu"),
     ],
 );
@@ -43,6 +45,7 @@ pub const EXPERT_GEMV: KernelSource = KernelSource::new(
         PRELUDE,
         WEIGHT,
         ASYNC,
+        MMA,
         PRODUCT,
         PACKED_FORMAT,
         include_str!("../../kernels/product_expert_gemv.cu"),
@@ -56,6 +59,7 @@ pub const GEMM: KernelSource = KernelSource::new(
         PRELUDE,
         WEIGHT,
         ASYNC,
+        MMA,
         PRODUCT,
         PACKED_FORMAT,
         WGMMA,
@@ -72,12 +76,15 @@ pub const ROUTE: KernelSource = KernelSource::new(
 /// The kernels of an architecture such as `sm_90a` beyond those that all architectures share, for typical packed
 /// formats: to compile them without a device.
 pub fn of_arch(arch: &str) -> Vec<KernelSource> {
-    let kind = |family, group, scales, offset| {
-        let (planes, bias) = (1, 0);
-        PackedFormat { family, planes, group, scales, offset, bias }
+    let kind = |family, group, scales, offset| PackedFormat {
+        family,
+        group,
+        scales,
+        offset,
+        ..PackedFormat::BF16
     };
     let kinds = [
-        kind(CodeFamily::Bf16, BLOCK, ScaleForm::None, false),
+        PackedFormat::BF16,
         kind(CodeFamily::E4m3, BLOCK, ScaleForm::Tile, false),
         kind(CodeFamily::I8, 64, ScaleForm::Bf16, false),
         kind(CodeFamily::I8, 16, ScaleForm::F32, false),
@@ -87,7 +94,9 @@ pub fn of_arch(arch: &str) -> Vec<KernelSource> {
     let number = arch.trim_start_matches("sm_").trim_end_matches('a').parse().unwrap_or(0);
     let mut all = Vec::new();
     for kind in kinds.into_iter().filter(|_| number >= 90) {
-        all.extend([(2, 1), (1, 2), (1, 4)].map(|(stage, tiles)| gemv::source(kind, stage, tiles)));
+        let beside = i64::from(kind.family == CodeFamily::E4m3);
+        let gemv = |(stage, tiles)| gemv::source(kind, stage, tiles).with("BESIDE", beside);
+        all.extend([(2, 1), (1, 2), (1, 4)].map(gemv));
         all.extend([(2, 1), (1, 2)].map(|(stage, tiles)| expert_gemv::source(kind, stage, tiles)));
         if arch == "sm_90a" {
             let segments = if kind.family == CodeFamily::Bf16 { 1 } else { 4 };

@@ -2,8 +2,7 @@
 
 use super::layout::{PackedLayout, TILE};
 use super::pack::pack;
-use crate::driver::{Address, Args, Driver, DriverError};
-use forerun_backend::STAGING;
+use crate::driver::{Address, Args, Driver, DriverError, STAGE};
 use forerun_base::{Format, MatrixParts, on_threads, threads_for};
 use std::ops::Range;
 
@@ -39,15 +38,16 @@ impl DeviceWeight {
         let unit = layout.map_or(cols * 4, |layout| layout.tile_bytes());
         let units = layout.map_or(rows, |layout| layout.tiles());
         let unit_rows = if layout.is_some() { TILE } else { 1 };
-        let step = (STAGING / unit.max(1)).max(1);
-        let mut staging = vec![0; step.min(units) * unit];
-        for first in (0..units).step_by(step) {
-            let range = first..units.min(first + step);
-            let part = &mut staging[..range.len() * unit];
-            stage(matrix, layout, range.clone(), part);
+        let step = STAGE / unit.max(1);
+        let mut whole = Vec::new();
+        for first in (0..units).step_by(step.max(1)) {
+            let range = first..units.min(first + step.max(1));
+            let bytes = range.len() * unit;
             let to = at.offset((first * unit) as u64);
+            let fill = |part: &mut [u8]| stage(matrix, layout, range.clone(), part);
             // SAFETY: unit `i` begins at `i · unit`, and `units · unit` bytes were allocated.
-            let copied = unsafe { driver.copy_in(to, part) };
+            let copied =
+                unsafe { send(driver, to, bytes, (step == 0).then_some(&mut whole), fill) };
             if let Err(error) = copied {
                 // SAFETY: `at` was just allocated, and its address was given to nobody.
                 unsafe { driver.free(at)? };
@@ -88,6 +88,29 @@ impl DeviceWeight {
     pub(super) fn units(rows: usize) -> u32 {
         rows.div_ceil(TILE) as u32
     }
+}
+
+/// Copies what `fill` makes to the device: through the driver's pinned memory, or through `whole` where it is too much
+/// for that, a unit that is larger than any known weight's.
+///
+/// # Safety
+/// The `bytes` bytes at `to` are memory of the driver.
+unsafe fn send(
+    driver: &mut dyn Driver,
+    to: Address,
+    bytes: usize,
+    whole: Option<&mut Vec<u8>>,
+    fill: impl Fn(&mut [u8]),
+) -> Result<(), DriverError> {
+    let Some(whole) = whole else {
+        fill(driver.stage(bytes)?);
+        // SAFETY: the contract of this function.
+        return unsafe { driver.copy_staged(to, bytes) };
+    };
+    whole.resize(bytes, 0);
+    fill(whole);
+    // SAFETY: the contract of this function.
+    unsafe { driver.copy_in(to, whole) }
 }
 
 /// Fills `out` with tiles, or rows of f32 where there is no layout. All cores share the work: a checkpoint has billions

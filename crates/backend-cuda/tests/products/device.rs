@@ -12,29 +12,34 @@ use forerun_backend_cuda::driver::Emulated;
 use forerun_base::{Codes, DType, Format, ScaleKind};
 use std::path::Path;
 
-struct DeviceStage<'a> {
+/// A device with random operands.
+pub(crate) struct DeviceStage<'a> {
     device: &'a mut dyn Backend,
     rng: Rng,
 }
 
-impl DeviceStage<'_> {
+impl<'a> DeviceStage<'a> {
+    pub(crate) fn new(device: &'a mut dyn Backend, name: &str) -> Self {
+        Self { device, rng: Rng::named(name) }
+    }
+
     fn view(&mut self, dtype: DType, len: usize) -> View {
         let spec = BufferSpec { label: "stage", dtype, len, role: BufferRole::Scratch };
         View::head(self.device.alloc(spec).unwrap(), len)
     }
 
-    fn numbers(&mut self, len: usize) -> View {
+    pub(crate) fn numbers(&mut self, len: usize) -> View {
         let view = self.view(DType::F32, len);
         self.device.write(view, HostData::F32(&self.rng.values(len))).unwrap();
         view
     }
 
-    fn weight(&mut self, shape: [usize; 2], format: Format) -> WeightId {
+    pub(crate) fn weight(&mut self, shape: [usize; 2], format: Format) -> WeightId {
         let matrix = random_matrix(&mut self.rng, shape, format).unwrap();
         self.device.upload("weight", matrix).unwrap()
     }
 
-    fn read(&mut self, view: View) -> Vec<f32> {
+    pub(crate) fn read(&mut self, view: View) -> Vec<f32> {
         let mut out = vec![0.0; view.len];
         submit_and_wait(self.device).unwrap();
         self.device.read(view, HostDataMut::F32(&mut out)).unwrap();
@@ -44,7 +49,7 @@ impl DeviceStage<'_> {
 
 /// Experts and a gated product with gate and up in different formats.
 fn mixed(device: &mut dyn Backend) -> Vec<f32> {
-    let mut stage = DeviceStage { device, rng: Rng::named("mixed") };
+    let mut stage = DeviceStage::new(device, "mixed");
     let (rows, experts, top_k, ffn, dim) = (3, 3, 2, 19, 33);
     let bf16 = Format::Dense(DType::BF16);
     let (codes, scale) = (Codes::Uint { bits: 4 }, ScaleKind::BF16);
@@ -85,7 +90,7 @@ fn mixed(device: &mut dyn Backend) -> Vec<f32> {
     found
 }
 
-fn emulated() -> Cuda {
+pub(crate) fn emulated() -> Cuda {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated");
     Cuda::with_driver(Box::new(Emulated::new(&folder))).unwrap()
 }

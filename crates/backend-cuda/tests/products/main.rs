@@ -1,6 +1,7 @@
 //! Products run as CUDA kernels on the CPU, with the arithmetic of the tensor core.
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its stage has failed")]
 
+mod chains;
 mod device;
 mod experts;
 mod gathered;
@@ -8,7 +9,10 @@ mod stage;
 
 use forerun_backend::conform::{all_formats, fitting_columns, typical_formats};
 use forerun_backend::op::Activation;
-use forerun_backend_cuda::products::{DeviceWeight, KernelChoice, Precision, ProductOutput};
+use forerun_backend_cuda::products::{
+    ChangeKind, DeviceWeight, GatedOutcome, KernelChoice, Precision, ProductInput, ProductOutput,
+    RowChange,
+};
 use forerun_base::{Codes, DType, Format, ScaleKind};
 use stage::{ProductStage, bits, check, product};
 
@@ -168,7 +172,8 @@ fn a_norm_gates_and_several_weights_are_taken_along() {
         let x = stage.rng.values(tokens * cols);
         let (norm, factors) = stage.norm(cols);
         let input = stage.input(&x, cols);
-        let input = forerun_backend_cuda::products::ProductInput { norm: Some(norm), ..input };
+        let change = Some(RowChange { kind: ChangeKind::Norm(norm), into: None });
+        let input = ProductInput { change, ..input };
         let normed: Vec<f32> = x
             .chunks_exact(cols)
             .flat_map(|row| {
@@ -185,9 +190,10 @@ fn a_norm_gates_and_several_weights_are_taken_along() {
             // SAFETY: the stage made the memory for these sizes.
             let done = unsafe {
                 let (products, driver) = (&mut stage.products, &mut stage.driver);
-                products.gated(driver, input, outputs, activation, Precision::Exact).unwrap()
+                let how = (Precision::Exact, None);
+                products.gated(driver, input, outputs, activation, how).unwrap()
             };
-            assert!(done, "both weights have the same kernels");
+            assert!(matches!(done, GatedOutcome::Done(None)), "both weights have the same kernels");
             let function = |x: f64| match activation {
                 Activation::Silu => x / (1.0 + (-x).exp()),
                 Activation::GeluTanh => {

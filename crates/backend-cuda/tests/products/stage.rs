@@ -55,7 +55,7 @@ impl ProductStage {
     }
 
     pub(crate) fn input(&mut self, x: &[f32], dim: usize) -> ProductInput {
-        ProductInput { at: self.put(x), rows: x.len() / dim, dim, norm: None }
+        ProductInput::plain(self.put(x), x.len() / dim, dim)
     }
 
     pub(crate) fn norm(&mut self, dim: usize) -> (ProductNorm, Vec<f32>) {

@@ -1,4 +1,4 @@
-// Queries turned in place; keys and values to their places in the cache.
+// Queries rotated in place; keys and values to their places in the cache.
 //
 // Math: forerun_backend::op::AttentionInputs.
 // Layout: forerun_backend::op::CacheLayout: keys [head_dim, block] and values [block, head_dim] of a head's part of a

@@ -18,11 +18,6 @@ var<immediate> p: Sizes;
 @group(0) @binding(7) var<storage, read_write> decay: array<f32>;
 @group(0) @binding(8) var<storage, read_write> beta: array<f32>;
 
-fn softplus(x: f32) -> f32 {
-  if (x > 20.0) { return x; }
-  return ln_1p_of(exp_of(x));
-}
-
 @compute @workgroup_size(64)
 fn delta_gates(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let number = flat(wg, n);

@@ -78,6 +78,12 @@ fn ln_1p_of(x: f32) -> f32 {
   return (z + y) + e * 0.693359375 + lost / u;
 }
 
+// ln(1 + e^x), the identity where that is exact.
+fn softplus(x: f32) -> f32 {
+  if (x > 20.0) { return x; }
+  return ln_1p_of(exp_of(x));
+}
+
 fn sigmoid(x: f32) -> f32 { return 1.0 / (1.0 + exp_of(-x)); }
 fn silu(x: f32) -> f32 { return x * sigmoid(x); }
 
@@ -96,7 +102,7 @@ fn tanh_of(x: f32) -> f32 {
   return select(most, -most, x < 0.0);
 }
 
-// Halves by their bits: a driver may flush small ones that it converts itself.
+// f16 by its bits: a driver may flush small ones that it converts itself.
 fn f16_to_f32(h: u32) -> f32 {
   let sign = (h & 0x8000u) << 16u;
   let rest = h & 0x7fffu;

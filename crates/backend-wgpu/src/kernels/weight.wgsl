@@ -5,7 +5,7 @@
 // neighbouring invocations
 //   read neighbouring words. Word w of plane words per channel is `at + (panel · words + w) · 16 + lane`. Three planes:
 //   codes (a
-//   stream of bits, rows padded to 32 columns), scales, offsets. Nested scales are halves, two a word, then i8, four a
+//   stream of bits, rows padded to 32 columns), scales, offsets. Nested scales are f16, two a word, then i8, four a
 //   word.
 // Limits: groups are multiples of 16 columns.
 

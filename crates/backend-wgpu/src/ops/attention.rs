@@ -45,7 +45,7 @@ pub(super) fn fits(op: &'static str, dim: usize, most: usize) -> Lowered {
 pub(super) fn attention_inputs(to: &mut Lowering<'_>, op: AttentionInputs) -> Lowered {
     let work = to.work(op);
     let Some(keys) = op.keys else { return inputs(to, &op, work) };
-    let CacheLayout { blocks, kv_heads, block, head_dim, coded } = keys.layout;
+    let CacheLayout { blocks, kv_heads, block, head_dim, coded, .. } = keys.layout;
     // A row that is only moved may be as wide as a buffer: it is moved in parts that a kernel has memory for.
     let plain = op.rotary == 0 && keys.k_norm.is_none() && keys.v_norm.is_none();
     let whole = [kv_heads, block, blocks] == [1; 3] && plain && op.queries.is_none() && !coded;
@@ -72,7 +72,7 @@ fn inputs(to: &mut Lowering<'_>, op: &AttentionInputs, work: Cost) -> Lowered {
         (Some(queries), None) => queries.q.len / (heads * head_dim),
         (None, None) => 0,
     };
-    let none = CacheLayout { blocks: 0, kv_heads: 0, block: 1, head_dim, coded: false };
+    let none = CacheLayout { head_dim, ..CacheLayout::NONE };
     let layout = keys.map_or(none, |keys| keys.layout);
     let CacheLayout { kv_heads, .. } = layout;
     let of_keys = |view: fn(&NewKeys) -> View| keys.as_ref().map(view);

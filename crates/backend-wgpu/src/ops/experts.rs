@@ -187,8 +187,8 @@ pub(super) fn cluster_head(to: &mut Lowering<'_>, op: ClusterHead) -> Lowered {
     to.calls.push(Call {
         kernel: &CHOOSE,
         constants: Vec::new(),
-        operands: vec![bound(op.scores), BoundOperand::Absent, chosen, BoundOperand::Absent],
-        words: Words::of(&[op.scores.start, 0, 0, rows, op.clusters, op.top_k, 0, 0, 0]),
+        operands: vec![bound(op.scores), chosen],
+        words: Words::of(&[op.scores.start, 0, rows, op.clusters, op.top_k]),
         grid: folded(rows),
         work: to.elements(rows * op.clusters * op.top_k),
     });

@@ -1,11 +1,13 @@
-//! Rows by index, rotary angles and the router: `rows.wgsl`, `rope.wgsl`, `choose.wgsl`.
+//! Rows by index, rotary angles and the router: `rows.wgsl`, `rope.wgsl`, `router.wgsl`.
 
 use super::Lowered;
-use crate::kernels::{CHOOSE, MOVE_ROWS, ROPE_TABLE, site};
+use crate::kernels::{MOVE_ROWS, ROPE_TABLE, ROUTER, site};
 use crate::launch::{BoundOperand, Call, Words, folded, invocations};
 use crate::lowering::{Lowering, bound, bound_or_absent, plain};
-use forerun_backend::View;
-use forerun_backend::op::{GatherRows, RopeTable, Router, ScatterRows, ScatterWords};
+use forerun_backend::op::{
+    ExpertGroups, GatherRows, RopeTable, Router, ScatterRows, ScatterWords, Scores,
+};
+use forerun_backend::{BackendError, View};
 
 /// Rows of `dim` words that move.
 struct Moved {
@@ -82,8 +84,22 @@ pub(super) fn rope_table(to: &mut Lowering<'_>, op: RopeTable) -> Lowered {
     Ok(())
 }
 
+/// Groups of experts that the kernel ranks: one for each invocation.
+const GROUPS: usize = 64;
+
 pub(super) fn router(to: &mut Lowering<'_>, op: Router) -> Lowered {
     let rows = op.logits.len / op.experts;
+    let ExpertGroups { count, open, ranked_by } =
+        op.groups.unwrap_or(ExpertGroups { count: 0, open: 0, ranked_by: 0 });
+    if count > GROUPS {
+        let what = "more than 64 groups of experts";
+        return Err(BackendError::Parameter { op: "router", what });
+    }
+    let scores = match op.scores {
+        Scores::Softmax => 0,
+        Scores::Sigmoid => 1,
+        Scores::SqrtSoftplus => 2,
+    };
     let words = Words::of(&[
         op.logits.start,
         op.chosen.start,
@@ -91,20 +107,25 @@ pub(super) fn router(to: &mut Lowering<'_>, op: Router) -> Lowered {
         rows,
         op.experts,
         op.top_k,
-        1,
-        usize::from(op.renormalise),
+        scores,
+        count,
+        open,
+        ranked_by,
+        usize::from(op.renormalise.is_some()),
+        usize::from(op.bias.is_some()),
         usize::from(op.expert_scale.is_some()),
     ]);
     to.calls.push(Call {
-        kernel: &CHOOSE,
+        kernel: &ROUTER,
         constants: Vec::new(),
         operands: vec![
             bound(op.logits),
+            plain(op.bias),
             plain(op.expert_scale),
             bound(op.chosen),
             bound(op.weights),
         ],
-        words,
+        words: words.map(|words| words.float(op.renormalise.unwrap_or(0.0)).float(op.scale)),
         grid: folded(rows),
         work: to.work(op),
     });

@@ -88,7 +88,7 @@ fn every_depth_and_small_chunk_says_the_same() {
 const KEYS: usize = 66_000;
 const HEADS: usize = 2;
 const LAYOUT: CacheLayout =
-    CacheLayout { blocks: 1040, kv_heads: 1, block: 64, head_dim: 16, coded: false };
+    CacheLayout { blocks: 1040, kv_heads: 1, block: 64, head_dim: 16, ..CacheLayout::NONE };
 
 fn numbers(len: usize, mut state: u32) -> Vec<f32> {
     let mut next = || {

@@ -17,6 +17,9 @@
 //! 7. **Refusals**: wrong lengths, types, shared buffers, missing weights and indices that point
 //!    nowhere are errors, and the device works afterwards.
 //!
+//! Of an operation that a device says it does not have ([`Backend::missing`]), each case has to be answered so; the
+//! report lists them.
+//!
 //! The table also drives benchmarks: a [`ConformCase`] can set a stage on any device and hand out its
 //! operation.
 
@@ -81,6 +84,8 @@ pub struct ConformReport {
     pub failures: Vec<Failure>,
     /// By operation, in order of first case.
     pub deviations: Vec<Deviation>,
+    /// Operations that the device does not have.
+    pub missing: Vec<&'static str>,
 }
 
 impl ConformReport {
@@ -89,6 +94,13 @@ impl ConformReport {
         self.checks += other.checks;
         self.failures.extend(other.failures);
         other.deviations.into_iter().for_each(|deviation| self.note_deviation(deviation));
+        other.missing.into_iter().for_each(|op| self.note_missing(op));
+    }
+
+    fn note_missing(&mut self, op: &'static str) {
+        if !self.missing.contains(&op) {
+            self.missing.push(op);
+        }
     }
 
     fn note_deviation(&mut self, new: Deviation) {
@@ -121,6 +133,9 @@ impl ConformReport {
 impl fmt::Display for ConformReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} of {} checks failed", self.failures.len(), self.checks)?;
+        if !self.missing.is_empty() {
+            writeln!(f, "the device does not have {}", self.missing.join(", "))?;
+        }
         self.failures.iter().try_for_each(|failure| writeln!(f, "  {failure}"))
     }
 }
@@ -152,6 +167,11 @@ pub fn check(
     tolerances: &Tolerances,
 ) -> ConformReport {
     let mut report = ConformReport::default();
+    if candidate.missing().contains(&case.op) {
+        report.note_missing(case.op);
+        report.note(&case.name, "missing", answered_as_missing(case, candidate));
+        return report;
+    }
     let allowed = tolerances.of(case.op);
     let compared = against_reference(case, candidate, reference, allowed);
     if let Ok((worst, _)) = compared {
@@ -166,6 +186,19 @@ pub fn check(
     report.note(&case.name, "channels", invariance::by_channels(case, candidate));
     report.note(&case.name, "spans", invariance::by_spans(case, candidate));
     report
+}
+
+/// What is wrong with the answer to an operation that the device does not have.
+fn answered_as_missing(
+    case: &ConformCase,
+    candidate: &mut dyn Backend,
+) -> Result<Option<String>, BackendError> {
+    let op = case.op;
+    Ok(match case.play(candidate) {
+        Err(BackendError::Missing { op: named }) if named == op => None,
+        Err(other) => Some(format!("answered with: {other}")),
+        Ok(_) => Some("done, though the device says it does not have it".to_owned()),
+    })
 }
 
 fn against_reference(

@@ -33,7 +33,7 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::GatedNorm(op) => vec![&mut op.weight],
         Op::ClusterHead(op) => vec![&mut op.members, &mut op.head],
         Op::HeadSample(op) => vec![&mut op.weight],
-        Op::Router(op) => op.expert_scale.iter_mut().collect(),
+        Op::Router(op) => op.bias.iter_mut().chain(&mut op.expert_scale).collect(),
         Op::Experts(op) => vec![&mut op.gate.weight, &mut op.up.weight, &mut op.down.weight],
         Op::Attention(_)
         | Op::AttentionPart(_)

@@ -5,7 +5,7 @@
 
 use super::Rng;
 use super::matrices::random_matrix;
-use crate::op::{AttentionInputs, CacheLayout, NewKeys, SpanEntry, Spans};
+use crate::op::{AttentionInputs, CacheLayout, CacheOrder, NewKeys, SpanEntry, Spans};
 use crate::{
     Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, HostDataMut, Op, View,
     WeightId, submit_and_wait,
@@ -22,6 +22,8 @@ const GUARD_INDEX: u32 = 0xdead_beef;
 const GUARD_BYTE: u8 = 0xa5;
 /// What outputs hold before the call.
 const UNWRITTEN: u32 = 0x7fff_ffff;
+/// Names of the two caches.
+const CACHES: [&str; 2] = ["k_cache", "v_cache"];
 
 /// What a buffer must hold after the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,31 @@ struct Made {
     len: usize,
     dtype: DType,
     expect: Expect,
+    cache: Option<CacheContents>,
+}
+
+/// What a buffer is a cache of. A case thinks of it in the order of [`CacheOrder::Transposed`], whatever the device's
+/// order is: contents are reordered on their way there and back.
+#[derive(Clone, Copy, Debug)]
+struct CacheContents {
+    layout: CacheLayout,
+    keys: bool,
+}
+
+impl CacheContents {
+    /// Where each element lies on the device.
+    fn places(&self, order: CacheOrder) -> Vec<usize> {
+        let (from, to) = (self.layout, CacheLayout { order, ..self.layout });
+        let place = if self.keys { CacheLayout::key } else { CacheLayout::value };
+        // Scales lie where they lie.
+        let mut places: Vec<usize> = (0..from.len()).collect();
+        for (id, head) in (0..from.blocks).flat_map(|id| (0..from.kv_heads).map(move |h| (id, h))) {
+            for (at, i) in (0..from.block).flat_map(|at| (0..from.head_dim).map(move |i| (at, i))) {
+                places[place(&from, id, head, at, i)] = place(&to, id, head, at, i);
+            }
+        }
+        places
+    }
 }
 
 /// One buffer after the call.
@@ -86,7 +113,7 @@ impl<'a> ConformStage<'a> {
         let whole = len + 2 * guard;
         let spec = BufferSpec { label, dtype, len: whole, role: BufferRole::Scratch };
         let view = View { buffer: self.backend.alloc(spec)?, start: guard, len };
-        self.made.push(Made { label, view, len: whole, dtype, expect });
+        self.made.push(Made { label, view, len: whole, dtype, expect, cache: None });
         Ok(view)
     }
 
@@ -111,13 +138,38 @@ impl<'a> ConformStage<'a> {
         Ok(view)
     }
 
-    /// A cache of codes, of which each byte is read, or replaced by one byte alone.
-    pub fn codes(&mut self, label: &'static str, values: &[u8]) -> Result<View, BackendError> {
-        let view = self.make(label, DType::I8, values.len(), Expect::Same)?;
-        let guard = [GUARD_BYTE; GUARD];
-        let whole = [&guard, values, &guard].concat();
-        self.backend.write(View::head(view.buffer, whole.len()), HostData::Bytes(&whole))?;
-        Ok(view)
+    /// Caches of keys and values that hold codes, of which each byte is read, or replaced by one byte alone.
+    pub fn coded_caches(
+        &mut self,
+        layout: CacheLayout,
+        codes: [&[u8]; 2],
+    ) -> Result<[View; 2], BackendError> {
+        let mut cache = |i: usize| {
+            let view = self.make(CACHES[i], DType::I8, codes[i].len(), Expect::Same)?;
+            let there = self.reordered(CacheContents { layout, keys: i == 0 }, codes[i]);
+            let guard = [GUARD_BYTE; GUARD];
+            let whole = [&guard[..], &there, &guard].concat();
+            self.backend.write(View::head(view.buffer, whole.len()), HostData::Bytes(&whole))?;
+            Ok::<_, BackendError>(view)
+        };
+        Ok([cache(0)?, cache(1)?])
+    }
+
+    /// A cache's layout on this device.
+    pub fn layout(&self, layout: CacheLayout) -> CacheLayout {
+        CacheLayout { order: self.backend.cache_order(), ..layout }
+    }
+
+    /// Contents in the device's order; the buffer that was made last is read back in the case's.
+    fn reordered<T: Copy>(&mut self, cache: CacheContents, contents: &[T]) -> Vec<T> {
+        if let Some(made) = self.made.last_mut() {
+            made.cache = Some(cache);
+        }
+        let mut there = contents.to_vec();
+        for (from, to) in cache.places(self.backend.cache_order()).into_iter().enumerate() {
+            there[to] = contents[from];
+        }
+        there
     }
 
     /// Numbers that are only read.
@@ -211,22 +263,40 @@ impl<'a> ConformStage<'a> {
         found.map(|(_, entries)| entries.clone()).unwrap_or_default()
     }
 
-    /// Two caches `[k, v]` of the same type of floats that hold `values`, in the layout's own order.
+    /// Two caches `[k, v]` of f32 that hold `values` and are changed.
+    pub fn updated_caches(
+        &mut self,
+        layout: CacheLayout,
+        values: [&[f32]; 2],
+    ) -> Result<[View; 2], BackendError> {
+        let mut cache = |i: usize| {
+            let view = self.updated(CACHES[i], values[i])?;
+            let there = self.reordered(CacheContents { layout, keys: i == 0 }, values[i]);
+            self.backend.write(view, HostData::F32(&there))?;
+            Ok::<_, BackendError>(view)
+        };
+        Ok([cache(0)?, cache(1)?])
+    }
+
+    /// Two caches `[k, v]` of the same type of floats that hold `values`.
     pub fn caches(
         &mut self,
         dtype: DType,
         layout: CacheLayout,
         values: [&[f32]; 2],
     ) -> Result<[View; 2], BackendError> {
-        let k_cache = self.make("k_cache", dtype, layout.len(), Expect::Same)?;
-        let v_cache = self.make("v_cache", dtype, layout.len(), Expect::Same)?;
+        let k_cache = self.make(CACHES[0], dtype, layout.len(), Expect::Same)?;
+        let keys = self.reordered(CacheContents { layout, keys: true }, values[0]);
+        let v_cache = self.make(CACHES[1], dtype, layout.len(), Expect::Same)?;
+        let values = self.reordered(CacheContents { layout, keys: false }, values[1]);
         // Half buffers are filled as a model fills them. One big row will do;
         // the guards, which it cannot reach, are filled through views of their own.
         let whole = layout.len() + 2 * GUARD;
         let guarded =
             |values: &[f32]| [&[GUARD_VALUE; GUARD], values, &[GUARD_VALUE; GUARD]].concat();
-        let k = self.input("keys", &guarded(values[0]))?;
-        let v = self.input("values", &guarded(values[1]))?;
+        // Their order is the device's own.
+        let k = self.floats("keys", &guarded(&keys), Expect::Whatever)?;
+        let v = self.floats("values", &guarded(&values), Expect::Whatever)?;
         let places = self.indices("places", &[0])?;
         self.backend.attention_inputs(AttentionInputs::plain(NewKeys {
             k,
@@ -236,7 +306,12 @@ impl<'a> ConformStage<'a> {
             places,
             k_cache: View::head(k_cache.buffer, whole),
             v_cache: View::head(v_cache.buffer, whole),
-            layout: CacheLayout { blocks: 1, kv_heads: 1, block: 1, head_dim: whole, coded: false },
+            layout: self.layout(CacheLayout {
+                blocks: 1,
+                kv_heads: 1,
+                head_dim: whole,
+                ..CacheLayout::NONE
+            }),
         }))?;
         Ok([k_cache, v_cache])
     }
@@ -275,7 +350,29 @@ impl<'a> ConformStage<'a> {
             }
             BufferContents::F32(values)
         };
+        let numbers = match made.cache {
+            Some(cache) => numbers.reordered(view.start, &cache.places(self.backend.cache_order())),
+            None => numbers,
+        };
         Ok(BufferOutcome { label: made.label, expect: made.expect, view, numbers })
+    }
+}
+
+impl BufferContents {
+    /// Element `i` of a view that begins at `start` comes from `places[i]` of it.
+    fn reordered(mut self, start: usize, places: &[usize]) -> Self {
+        fn of<T: Copy>(numbers: &mut [T], start: usize, places: &[usize]) {
+            let there = numbers.to_vec();
+            places
+                .iter()
+                .enumerate()
+                .for_each(|(i, from)| numbers[start + i] = there[start + from]);
+        }
+        match &mut self {
+            Self::F32(numbers) => of(numbers, start, places),
+            Self::U32(numbers) => of(numbers, start, places),
+        }
+        self
     }
 }
 

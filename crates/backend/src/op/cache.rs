@@ -3,11 +3,8 @@
 use crate::OpDesc;
 use forerun_base::{bf16_to_f32, f32_to_bf16};
 
-/// Shape of one layer's cache: keys are `[blocks, kv_heads, head_dim, block]`, values
-/// `[blocks, kv_heads, block, head_dim]`.
-///
-/// In both, what lies side by side is what attention computes side by side: the scores of a block's keys, and
-/// the elements of a mixed value.
+/// Shape of one layer's cache: `[blocks, kv_heads]` parts of a block's keys, or values, in an order that the device
+/// chooses ([`CacheOrder`]).
 ///
 /// # Codes
 /// A cache of codes is a buffer of bytes. [`CacheLayout::GROUP`] elements of a key or value, the last ones of a head
@@ -25,9 +22,35 @@ pub struct CacheLayout {
     pub head_dim: usize,
     /// Whether numbers are codes with scales, in buffers of I8; else they are floats.
     pub coded: bool,
+    /// How a part's elements lie.
+    pub order: CacheOrder,
+}
+
+/// How the elements of a head's part of a block lie in a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheOrder {
+    /// Keys `[head_dim, block]`, values `[block, head_dim]`: what lies side by side is what attention computes side by
+    /// side, the scores of a block's keys and the elements of a mixed value.
+    #[default]
+    Transposed,
+    /// Keys and values `[head_dim / 64, block, 64]`, where the eight runs of eight elements of position `p` are
+    /// exchanged: run `r` lies at `r ^ (p mod 8)`. So 128 bytes of 16-bit numbers are read by columns without a bank
+    /// conflict, and it is the order in which a tensor core reads them from shared memory. Heads of other widths are
+    /// `[block, head_dim]`.
+    Swizzled,
 }
 
 impl CacheLayout {
+    /// No cache at all.
+    pub const NONE: Self = Self {
+        blocks: 0,
+        kv_heads: 0,
+        block: 1,
+        head_dim: 0,
+        coded: false,
+        order: CacheOrder::Transposed,
+    };
+
     /// Elements that share a scale.
     pub const GROUP: usize = 32;
 
@@ -53,12 +76,28 @@ impl CacheLayout {
 
     /// Element `element` of the key at place `at` of block `id`.
     pub const fn key(&self, id: usize, head: usize, at: usize, element: usize) -> usize {
-        self.part(id, head) + element * self.block + at
+        let part = self.part(id, head);
+        match self.order {
+            CacheOrder::Transposed => part + element * self.block + at,
+            CacheOrder::Swizzled => part + self.swizzled(at, element),
+        }
     }
 
     /// Element `element` of the value at place `at` of block `id`.
     pub const fn value(&self, id: usize, head: usize, at: usize, element: usize) -> usize {
-        self.part(id, head) + at * self.head_dim + element
+        let part = self.part(id, head);
+        match self.order {
+            CacheOrder::Transposed => part + at * self.head_dim + element,
+            CacheOrder::Swizzled => part + self.swizzled(at, element),
+        }
+    }
+
+    const fn swizzled(&self, at: usize, element: usize) -> usize {
+        if !self.head_dim.is_multiple_of(64) {
+            return at * self.head_dim + element;
+        }
+        let run = (element % 64 / 8) ^ (at % 8);
+        (element / 64 * self.block + at) * 64 + run * 8 + element % 8
     }
 
     /// First of the scales in a part.
@@ -72,7 +111,8 @@ impl CacheLayout {
     }
 
     pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
-        let Self { kv_heads, block, head_dim, .. } = *self;
+        let Self { kv_heads, block, head_dim, order, .. } = *self;
+        desc.require(order == desc.cache_order(), "caches in an order that is not the device's");
         desc.require(
             kv_heads > 0 && block > 0 && head_dim > 0,
             "heads, block and head width must not be zero",
@@ -110,9 +150,34 @@ pub fn code(x: f32, inverse: f32) -> i8 {
 mod tests {
     use super::*;
 
+    fn small(order: CacheOrder) -> CacheLayout {
+        CacheLayout { blocks: 3, kv_heads: 2, block: 5, head_dim: 4, coded: false, order }
+    }
+
+    #[test]
+    fn swizzled_keys_and_values_fill_their_caches_and_runs_of_a_column_lie_apart() {
+        for head_dim in [40, 64, 192] {
+            let layout = CacheLayout { head_dim, ..small(CacheOrder::Swizzled) };
+            let mut taken = vec![0; layout.len()];
+            for (id, head) in (0..layout.blocks).flat_map(|id| [(id, 0), (id, 1)]) {
+                for at in 0..layout.block {
+                    for element in 0..head_dim {
+                        let place = layout.key(id, head, at, element);
+                        assert_eq!(place, layout.value(id, head, at, element));
+                        taken[place] += 1;
+                    }
+                }
+            }
+            assert!(taken.iter().all(|&count| count == 1), "{head_dim}");
+        }
+        let layout = CacheLayout { block: 64, head_dim: 128, ..small(CacheOrder::Swizzled) };
+        let runs: Vec<usize> = (0..8).map(|at| layout.key(0, 0, at, 72) % 64 / 8).collect();
+        assert_eq!(runs, [1, 0, 3, 2, 5, 4, 7, 6]);
+    }
+
     #[test]
     fn keys_and_values_fill_their_caches_each_in_its_own_order() {
-        let layout = CacheLayout { blocks: 3, kv_heads: 2, block: 5, head_dim: 4, coded: false };
+        let layout = small(CacheOrder::Transposed);
         let mut keys = Vec::new();
         let mut values = Vec::new();
         for id in 0..layout.blocks {
@@ -133,7 +198,7 @@ mod tests {
 
     #[test]
     fn codes_and_scales_fill_their_caches_without_meeting() {
-        let layout = CacheLayout { blocks: 3, kv_heads: 2, block: 5, head_dim: 40, coded: true };
+        let layout = CacheLayout { head_dim: 40, coded: true, ..small(CacheOrder::Transposed) };
         let mut taken = [vec![0; layout.len()], vec![0; layout.len()]];
         for (id, head) in (0..layout.blocks).flat_map(|id| [(id, 0), (id, 1)]) {
             for at in 0..layout.block {

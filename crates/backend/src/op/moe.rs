@@ -3,8 +3,38 @@
 use crate::op::{Activation, Glu, Store};
 use crate::{Access, OpDesc, View, WeightId};
 
-/// Softmax over all experts, then the `top_k` largest (ties: the lower index first). Their weights are divided by
-/// their sum where wanted, then multiplied by a number of each expert's own if there is one.
+/// How a router's logits become scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scores {
+    /// `exp(l) / Σ exp(l)` over all experts of the layer.
+    Softmax,
+    /// `1 / (1 + exp(−l))`.
+    Sigmoid,
+    /// `√ln(1 + exp(l))`.
+    SqrtSoftplus,
+}
+
+/// Experts in groups of equal size, in order, of which only some may be chosen from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// How many groups there are.
+    pub count: usize,
+    /// How many of them are open, those with the largest sums.
+    pub open: usize,
+    /// How many of a group's best experts add up to what it is ranked by.
+    pub ranked_by: usize,
+}
+
+/// The `top_k` best experts of each row, and what they weigh.
+///
+/// # Math
+/// Experts are ranked by their scores, plus `bias` where there is one; with groups, only those of open groups take
+/// part. Equal ranks fall to the lower index, of groups as well. A chosen expert weighs its score, without the bias;
+/// these are divided by their sum plus a number where wanted, then multiplied by `scale`, and last by a number of each
+/// expert's own if there is one.
+///
+/// # Numerics
+/// f32. Without bias and groups the logits themselves are ranked, as which scores order.
 #[derive(Clone, Copy, Debug)]
 pub struct Router {
     /// `[rows, experts]`.
@@ -13,8 +43,16 @@ pub struct Router {
     pub experts: usize,
     /// Experts chosen per row.
     pub top_k: usize,
-    /// Whether the chosen weights are divided by their sum.
-    pub renormalise: bool,
+    /// What logits become.
+    pub scores: Scores,
+    /// `[1, experts]`: added to scores for the choice alone.
+    pub bias: Option<WeightId>,
+    /// Which experts may be chosen.
+    pub groups: Option<ExpertGroups>,
+    /// Added to the sum of the chosen weights, by which they are divided; absent where they are not.
+    pub renormalise: Option<f32>,
+    /// Factor on all weights.
+    pub scale: f32,
     /// `[1, experts]`: factors on the weights, last of all.
     pub expert_scale: Option<WeightId>,
     /// u32 `[rows, top_k]`, best first.
@@ -24,19 +62,51 @@ pub struct Router {
 }
 
 impl Router {
+    /// Whether scores are ranked, and not the logits.
+    pub const fn ranks_scores(&self) -> bool {
+        self.bias.is_some() || self.groups.is_some()
+    }
+
     pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         desc.require(
             self.top_k > 0 && self.top_k <= self.experts,
             "top_k must be between 1 and the number of experts",
         );
+        if let Some(groups) = self.groups {
+            groups.describe(desc, self.experts, self.top_k);
+        }
         let rows = self.logits.len / self.experts.max(1);
         desc.f32("logits", self.logits, Access::Read, rows * self.experts);
+        if let Some(bias) = self.bias {
+            desc.weight("bias", bias, [1, self.experts]);
+        }
         if let Some(scale) = self.expert_scale {
             desc.weight("expert_scale", scale, [1, self.experts]);
         }
         desc.u32("chosen", self.chosen, Access::Write, rows * self.top_k);
         desc.f32("weights", self.weights, Access::Write, rows * self.top_k);
-        desc.work(0, (self.logits.len * (10 + self.top_k)) as u64);
+        let ranked = self.groups.map_or(0, |groups| groups.open + groups.ranked_by);
+        desc.work(0, (self.logits.len * (10 + ranked + self.top_k)) as u64);
+    }
+}
+
+impl ExpertGroups {
+    /// Experts of a group.
+    pub const fn size(&self, experts: usize) -> usize {
+        experts / self.count
+    }
+
+    fn describe(self, desc: &mut OpDesc<'_>, experts: usize, top_k: usize) {
+        let Self { count, open, ranked_by } = self;
+        let even = count > 0 && experts.is_multiple_of(count.max(1));
+        desc.require(even, "experts do not make groups of equal size");
+        desc.require(open > 0 && open <= count, "open groups must be between 1 and all groups");
+        let size = experts / count.max(1);
+        desc.require(
+            ranked_by > 0 && ranked_by <= size,
+            "a group must be ranked by 1 to all of its experts",
+        );
+        desc.require(top_k <= open * size, "open groups have fewer experts than are chosen");
     }
 }
 

@@ -140,7 +140,8 @@ fn a_token_that_repeats_is_looked_up_once() {
 
 /// Two key heads of width 8 in f16, four query heads, blocks of 16.
 fn attention(shelf: &mut Shelf, rows: &[(u32, u32)], known: bool, window: Option<usize>) -> Cost {
-    let layout = CacheLayout { blocks: 64, kv_heads: 2, block: 16, head_dim: 8, coded: false };
+    let layout =
+        CacheLayout { blocks: 64, kv_heads: 2, block: 16, head_dim: 8, ..CacheLayout::NONE };
     let (spans, positions): (Vec<u32>, Vec<u32>) = rows.iter().copied().unzip();
     let index = |shelf: &mut Shelf, words: &[u32]| {
         if known { shelf.known(words) } else { shelf.u32(words.len()) }
@@ -272,7 +273,14 @@ fn what_an_operation_passes_over_costs_nothing() {
 fn new_keys_cost_what_is_stored_of_them() {
     for (dtype, coded, stored) in [(DType::F16, false, 2 * 40), (DType::I8, true, 40 + 2 * 2)] {
         let mut shelf = Shelf::default();
-        let layout = CacheLayout { blocks: 3, kv_heads: 2, block: 8, head_dim: 40, coded };
+        let layout = CacheLayout {
+            blocks: 3,
+            kv_heads: 2,
+            block: 8,
+            head_dim: 40,
+            coded,
+            ..CacheLayout::NONE
+        };
         let [k, v] = [(); 2].map(|()| shelf.f32(5 * 2 * 40));
         let [k_cache, v_cache] = [(); 2].map(|()| shelf.view_of(dtype, layout.len()));
         let (places, table) = (shelf.u32(5), shelf.f32(5 * 16));

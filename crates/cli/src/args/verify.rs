@@ -1,7 +1,7 @@
 //! `forerun verify`.
 
 use super::engine::{Kv, at_least_one};
-use super::{DeviceArgs, DraftVocabularyArgs, ModelArgs};
+use super::{DeviceArgs, DraftVocabularyArgs, ModelArgs, SynthShapeArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ Examples:
   forerun verify ~/models/qwen3.5 --quick    fewer arms, for a large model
   forerun verify ~/models/qwen3.5 --tokens 128 --seed 7 --kv bf16
   forerun verify --draft-vocabulary 1000     with drafts of 1000 tokens alone
+  forerun verify synth:qwen3.5-9b --layers 8 --quick
   forerun verify --json > proof.json
 
 Exit status: 0 everything identical, 1 a difference or an error, 2 wrong usage, 130 cancelled.";
@@ -28,7 +29,8 @@ Exit status: 0 everything identical, 1 a difference or an error, 2 wrong usage, 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// Model folder, .safetensors or .gguf file, or OWNER/NAME in the hub's cache [default: the bundled model]
+    /// Model folder, .safetensors or .gguf file, OWNER/NAME in the hub's cache, or synth:NAME for random weights in a
+    /// published shape (see `forerun synth --help`) [default: the bundled model]
     #[arg(value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
 
@@ -50,6 +52,9 @@ pub(crate) struct VerifyArgs {
     /// drafted, accepted, difference, seconds), requests, model, device, settings, seconds.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) synth: SynthShapeArgs,
 
     #[command(flatten)]
     pub(crate) model_options: ModelArgs,

@@ -190,9 +190,12 @@ fn mlp_text(mlp: &MlpSpec) -> String {
 }
 
 fn experts_text(moe: &MoeSpec) -> String {
-    let shared = moe.shared.map(|w| format!(", shared expert of width {w}"));
+    let shared = moe.shared.map(|shared| format!(", shared expert of width {}", shared.width));
+    let groups = moe.router.groups.filter(|groups| groups.open < groups.count);
+    let groups = groups.map(|groups| format!(" in {} of {} groups", groups.open, groups.count));
     let (top_k, experts, ffn) = (moe.top_k, moe.experts, moe.ffn);
-    format!("{top_k} of {experts} experts, width {ffn}{}", shared.unwrap_or_default())
+    let (groups, shared) = (groups.unwrap_or_default(), shared.unwrap_or_default());
+    format!("{top_k} of {experts} experts{groups}, width {ffn}{shared}")
 }
 
 impl Mtp {

@@ -122,14 +122,14 @@ impl<R: Runner> Engine<R> {
     fn waits_for_another(&self, at: usize) -> bool {
         let Some(cache) = &self.cache else { return false };
         let sequence = &self.scheduler.sequences[at];
-        if !sequence.published.wish.read {
+        if !sequence.published.cache_use.read {
             return false;
         }
         let mut reach = None;
         self.scheduler.sequences.iter().any(|other| {
             let reads = other.published.started && matches!(other.standing, Standing::Running(_));
             // Who matters more does not wait for who matters less, and nobody for what it will not find.
-            let shares = other.published.wish.salt == sequence.published.wish.salt;
+            let shares = other.published.cache_use.salt == sequence.published.cache_use.salt;
             if !reads || !shares || other.priority > sequence.priority {
                 return false;
             }
@@ -138,8 +138,9 @@ impl<R: Runner> Engine<R> {
             let Some(promised) = other.published.promises(limit, other.prompt_len) else {
                 return false;
             };
-            let reach = *reach
-                .get_or_insert_with(|| cache.reach(&sequence.published.wish, &sequence.tokens));
+            let reach = *reach.get_or_insert_with(|| {
+                cache.reach(&sequence.published.cache_use, &sequence.tokens)
+            });
             promised >= reach + cache.rule().short()
         })
     }
@@ -149,9 +150,9 @@ impl<R: Runner> Engine<R> {
         let Self { scheduler, cache, runner, .. } = self;
         let sequence = &mut scheduler.sequences[at];
         match cache {
-            Some(cache) if sequence.published.wish.read => {
-                let Published { wish, fetched, .. } = &mut sequence.published;
-                cache.fetch(&sequence.tokens, wish.salt.as_ref(), fetched, runner.copies())
+            Some(cache) if sequence.published.cache_use.read => {
+                let Published { cache_use, fetched, .. } = &mut sequence.published;
+                cache.fetch(&sequence.tokens, cache_use.salt.as_ref(), fetched, runner.copies())
             }
             _ => false,
         }
@@ -162,10 +163,10 @@ impl<R: Runner> Engine<R> {
         let Self { scheduler, states, cache, runner, .. } = self;
         let sequence = &mut scheduler.sequences[at];
         let found = match cache.as_mut() {
-            Some(cache) if sequence.published.wish.read => {
-                let Published { wish, fetched, .. } = &sequence.published;
+            Some(cache) if sequence.published.cache_use.read => {
+                let Published { cache_use, fetched, .. } = &sequence.published;
                 let lease = (id, states.lease(id));
-                cache.find(&sequence.tokens, wish.salt.as_ref(), *fetched, lease)
+                cache.find(&sequence.tokens, cache_use.salt.as_ref(), *fetched, lease)
             }
             cache => {
                 cache.into_iter().for_each(PrefixCache::note_disabled);
@@ -248,8 +249,8 @@ impl<R: Runner> Engine<R> {
                 id,
                 lease: states.lease(id),
                 filled,
-                keep: sequence.published.wish.keep,
-                salt: sequence.published.wish.salt,
+                keep: sequence.published.cache_use.keep,
+                salt: sequence.published.cache_use.salt,
             };
             cache.publish(&held, runner.copies())
         };

@@ -13,7 +13,7 @@ use forerun_model::KV_BLOCK;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Published {
     /// What the request wants.
-    pub(crate) wish: CacheUse,
+    pub(crate) cache_use: CacheUse,
     /// Whether the cache was asked; nothing is read before.
     pub(crate) started: bool,
     /// What came from disk before.
@@ -71,17 +71,17 @@ impl Rule {
 }
 
 impl Published {
-    pub(crate) fn new(wish: CacheUse) -> Self {
-        Self { wish, ..Self::default() }
+    pub(crate) fn new(cache_use: CacheUse) -> Self {
+        Self { cache_use, ..Self::default() }
     }
 
     /// The sequence begins at `from`, with a cache that keeps what it publishes.
     pub(crate) fn begin(&mut self, from: usize, prompt: usize, rule: Rule) {
         self.upto = from;
         self.rule = rule;
-        self.active = self.wish.write;
+        self.active = self.cache_use.write;
         self.stops = if rule.states && self.active {
-            rule.stops(from, prompt, &self.wish.marks)
+            rule.stops(from, prompt, &self.cache_use.marks)
         } else {
             Vec::new()
         };
@@ -91,7 +91,7 @@ impl Published {
     pub(crate) fn resume(&mut self, before: &Self, prompt: usize) {
         if before.rule.interval > 0 {
             // What was published under another salt is not in reach of this one.
-            let upto = if self.wish.salt == before.wish.salt { before.upto } else { 0 };
+            let upto = if self.cache_use.salt == before.cache_use.salt { before.upto } else { 0 };
             self.begin(upto, prompt, before.rule);
         }
     }

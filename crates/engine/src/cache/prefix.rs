@@ -233,8 +233,8 @@ impl PrefixCache {
     }
 
     /// Positions of `prompt` that need not be read, without using anything.
-    pub(crate) fn reach(&self, wish: &CacheUse, prompt: &[Token]) -> usize {
-        self.tree.find(wish.salt.as_ref(), prompt).position
+    pub(crate) fn reach(&self, cache_use: &CacheUse, prompt: &[Token]) -> usize {
+        self.tree.find(cache_use.salt.as_ref(), prompt).position
     }
 
     /// Where a sequence with this prompt begins. What it finds is used now.

@@ -21,12 +21,13 @@ impl ExpertCost {
         for layer in &spec.layers {
             let (dense, moe) = match &layer.mlp {
                 MlpSpec::Dense(width) => (*width, None),
-                MlpSpec::Moe(moe) => (moe.shared.unwrap_or(0), Some(moe)),
-                MlpSpec::Beside { dense, moe } => (dense + moe.shared.unwrap_or(0), Some(moe)),
+                MlpSpec::Moe(moe) => (0, Some(moe)),
+                MlpSpec::Beside { dense, moe } => (*dense, Some(moe)),
             };
+            let shared = moe.and_then(|moe| moe.shared).map_or(0, |shared| shared.width);
             let routed = moe.map_or(0, |moe| 3 * spec.hidden * moe.top_k * moe.ffn);
             chosen += routed;
-            all += routed + 3 * spec.hidden * dense + layer.mixer.weights(spec.hidden);
+            all += routed + 3 * spec.hidden * (dense + shared) + layer.mixer.weights(spec.hidden);
             mixture = mixture.or(moe);
         }
         let moe = mixture?;

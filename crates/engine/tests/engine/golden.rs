@@ -10,7 +10,7 @@ fn settings(kv: DType) -> Settings {
     Settings { context: 256, prefill_chunk: 48, kv, ..Settings::default() }
 }
 
-/// Folders whose closest choice of experts is a tie to within 1e-4: rounding keys to halves turns it.
+/// Folders whose closest choice of experts is a tie to within 1e-4: rounding keys to f16 turns it.
 const CLOSE_ROUTERS: [&str; 3] = ["gemma4_moe", "gguf_gemma4_moe_q4_0", "mlx_gemma4_moe_8bit"];
 
 fn same_bits(a: &[f32], b: &[f32]) -> bool {

@@ -28,7 +28,7 @@ fn settings(prefill_chunk: usize, kv: DType) -> Settings {
     Settings { context: 256, prefill_chunk, speculation, kv, ..Settings::default() }
 }
 
-/// Halves, or codes whose scales a key or value must not share with its neighbours.
+/// f16, or codes whose scales a key or value must not share with its neighbours.
 fn kv() -> impl Strategy<Value = DType> {
     prop_oneof![Just(DType::F16), Just(DType::I8)]
 }

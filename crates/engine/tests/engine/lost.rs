@@ -117,12 +117,12 @@ fn whenever_the_device_is_lost_those_on_it_end_and_the_next_answers_are_those_of
 fn a_parked_sequence_goes_with_the_device() {
     let (mut engine, switch) = engine();
     let found = answers(&mut engine);
-    let parked = found[1].0;
-    assert!(engine.tokens(parked).is_some());
+    let retained = found[1].0;
+    assert!(engine.tokens(retained).is_some());
     switch.lose_after(0);
     engine.submit(requests().swap_remove(0)).expect("fits");
     engine.step(&mut Vec::new());
-    assert!(engine.tokens(parked).is_none());
+    assert!(engine.tokens(retained).is_none());
 }
 
 #[test]

@@ -84,8 +84,8 @@ fn publishing_and_restoring_8k_tokens_of_a_hybrid_is_at_most_two_waits_each() {
         assert!(waits <= 2 * 2, "depth {depth}: {waits} waits for two publications");
         assert_eq!(first.counts.reads, expected.counts.reads, "depth {depth}");
 
-        let wish = CacheUse { write: false, ..CacheUse::default() };
-        let again = ask(&mut engine, &watch, request(&text, depth, wish));
+        let cache_use = CacheUse { write: false, ..CacheUse::default() };
+        let again = ask(&mut engine, &watch, request(&text, depth, cache_use));
         assert_eq!(again.tokens, expected.tokens, "depth {depth}");
         assert_eq!(again.cached, LONG, "depth {depth}");
         assert!(again.counts.unstashes >= 128, "{} copied back", again.counts.unstashes);

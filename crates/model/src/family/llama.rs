@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::rope::{RopeDefaults, RopeSource};
 use crate::{
     AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, MoeSpec,
-    Placeholders,
+    Placeholders, RouterSpec,
 };
 use forerun_backend::op::Activation;
 
@@ -60,11 +60,8 @@ fn mlp(family: &str, config: &Config<'_>, layer: usize) -> Result<MlpSpec, Model
     if family != "qwen3_moe" || !is_sparse(config, layer)? {
         return Ok(MlpSpec::Dense(config.count("intermediate_size")?));
     }
-    Ok(MlpSpec::Moe(MoeSpec {
-        renormalise: config.flag("norm_topk_prob", false)?,
-        shared: None,
-        ..experts(config, "num_experts_per_tok")?
-    }))
+    let router = RouterSpec::softmax(config.flag("norm_topk_prob", false)?);
+    Ok(MlpSpec::Moe(MoeSpec { router, ..experts(config, "num_experts_per_tok")? }))
 }
 
 /// Whether block `layer` has experts: not when listed as dense or off the sparse step.
@@ -83,5 +80,5 @@ pub(super) fn experts(config: &Config<'_>, top_k_key: &str) -> Result<MoeSpec, M
         return Err(config.bad(top_k_key, problem));
     }
     let ffn = config.count("moe_intermediate_size")?;
-    Ok(MoeSpec { experts, top_k, ffn, renormalise: true, shared: None })
+    Ok(MoeSpec { experts, top_k, ffn, router: RouterSpec::softmax(true), shared: None })
 }

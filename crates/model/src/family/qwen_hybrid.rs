@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::rope::{RopeDefaults, RopeSource};
 use crate::{
     AttentionSpec, DeltaSpec, DrafterSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError,
-    ModelSpec, MoeSpec, Placeholders,
+    ModelSpec, MoeSpec, Placeholders, RouterSpec, SharedExpertSpec,
 };
 use forerun_backend::op::{Activation, DeltaShape};
 
@@ -113,7 +113,8 @@ fn mlp(family: &str, config: &Config<'_>, layer: usize) -> Result<MlpSpec, Model
         return Ok(MlpSpec::Dense(config.count("intermediate_size")?));
     }
     // Qwen3.5-MoE always divides by the sum; Qwen3-Next asks its config.
-    let renormalise = !next || config.flag("norm_topk_prob", true)?;
-    let shared = Some(config.count("shared_expert_intermediate_size")?);
-    Ok(MlpSpec::Moe(MoeSpec { renormalise, shared, ..experts(config, "num_experts_per_tok")? }))
+    let router = RouterSpec::softmax(!next || config.flag("norm_topk_prob", true)?);
+    let width = config.count("shared_expert_intermediate_size")?;
+    let shared = Some(SharedExpertSpec { width, gated: true });
+    Ok(MlpSpec::Moe(MoeSpec { router, shared, ..experts(config, "num_experts_per_tok")? }))
 }

@@ -7,8 +7,8 @@ use crate::loader::Loader;
 use crate::state::{StateDecl, StateKind};
 use crate::{AttentionSpec, KV_BLOCK, LayerState, Limits, ModelError, Values};
 use forerun_backend::op::{
-    self, AttentionInputs, CacheLayout, GateMul, HeadNorm, Linear, LinearPart, Linears, NewKeys,
-    Queries,
+    self, AttentionInputs, CacheLayout, CacheOrder, GateMul, HeadNorm, Linear, LinearPart, Linears,
+    NewKeys, Queries,
 };
 use forerun_backend::{View, WeightId};
 use forerun_base::DType;
@@ -42,11 +42,9 @@ struct OwnKeys {
 /// Keys and values of a layer, its own or another's.
 #[derive(Clone, Copy, Debug)]
 struct KvCache {
-    /// `[blocks, kv_heads, head_dim, block]`.
     k: View,
-    /// `[blocks, kv_heads, block, head_dim]`.
     v: View,
-    /// Both shapes.
+    /// The shape of both.
     layout: CacheLayout,
     /// Whether each slot has a ring of blocks of its own.
     ring: bool,
@@ -78,6 +76,7 @@ impl AttentionSpec {
             block: KV_BLOCK,
             head_dim: self.head_dim,
             coded: limits.kv == DType::I8,
+            order: CacheOrder::default(),
         };
         let kind = if ring { StateKind::Ring(layout) } else { StateKind::Paged(layout) };
         ["k", "v"].map(|name| StateDecl { name, kind, len: layout.len() })

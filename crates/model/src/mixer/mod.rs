@@ -17,6 +17,7 @@ use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::state::StateDecl;
 use crate::{AttentionSpec, LayerState, Limits, MixerSpec, ModelError};
+use forerun_backend::Backend;
 use std::fmt;
 
 /// A mixer's weights on the device.
@@ -50,6 +51,22 @@ impl MixerSpec {
             Self::Attention(spec) => spec.weights(hidden),
             Self::Delta(spec) => spec.weights(hidden),
             Self::ShortConv(spec) => spec.weights(hidden),
+        }
+    }
+
+    /// Operations of it that a device may lack.
+    fn operations(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Refuses a device that lacks one of its operations.
+    pub(crate) fn check(&self, backend: &dyn Backend) -> Result<(), ModelError> {
+        let missing = backend.missing();
+        match self.operations().iter().find(|op| missing.contains(op)) {
+            None => Ok(()),
+            Some(op) => {
+                Err(ModelError::Missing { device: backend.name(), part: self.to_string(), op })
+            }
         }
     }
 

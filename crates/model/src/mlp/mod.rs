@@ -31,10 +31,16 @@ impl Mlp {
         spec: &MlpSpec,
         hidden: usize,
     ) -> Result<Self, ModelError> {
-        let path = format!("{block}.{}", loader.names.mlp);
+        let names = loader.names;
         Ok(match spec {
-            MlpSpec::Dense(ffn) => Self::Dense(Dense::load(loader, &path, *ffn, hidden)?),
-            MlpSpec::Moe(spec) => Self::Moe(Moe::load(loader, &path, spec, hidden)?),
+            MlpSpec::Dense(ffn) => {
+                let path = format!("{block}.{}", names.mlp);
+                Self::Dense(Dense::load(loader, &path, *ffn, hidden)?)
+            }
+            MlpSpec::Moe(spec) => {
+                let path = format!("{block}.{}", names.moe);
+                Self::Moe(Moe::load(loader, &path, spec, hidden)?)
+            }
             MlpSpec::Beside { dense, moe } => {
                 Self::Beside(Beside::load(loader, block, *dense, moe, hidden)?)
             }

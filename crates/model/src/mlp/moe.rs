@@ -1,11 +1,11 @@
-//! A mixture of experts with an optional gated shared expert.
+//! A mixture of experts, and an expert that every row goes through.
 
 use super::Dense;
 use crate::forward::{Output, Pass};
 use crate::loader::Loader;
-use crate::{ModelError, MoeSpec};
+use crate::{ModelError, MoeSpec, RouterSpec, SharedExpertSpec};
 use forerun_backend::WeightId;
-use forerun_backend::op::{AddGated, ExpertRows, Experts, Linear, Router};
+use forerun_backend::op::{AddGated, ExpertRows, Experts, Linear, Router, Store};
 use forerun_base::MatrixParts;
 
 /// Weights of one mixture.
@@ -13,10 +13,19 @@ use forerun_base::MatrixParts;
 pub(crate) struct Moe {
     spec: MoeSpec,
     router: WeightId,
+    /// A number for each expert, added to its score for the choice.
+    router_bias: Option<WeightId>,
     stacks: Stacks,
     /// A factor on each expert's weight.
     expert_scale: Option<WeightId>,
-    shared: Option<(Dense, WeightId)>,
+    shared: Option<SharedExpert>,
+}
+
+/// The expert that every row goes through.
+#[derive(Clone, Copy, Debug)]
+struct SharedExpert {
+    mlp: Dense,
+    gate: Option<WeightId>,
 }
 
 /// The experts' matrices.
@@ -35,16 +44,18 @@ impl Moe {
         hidden: usize,
     ) -> Result<Self, ModelError> {
         let router = loader.matrix(&format!("{path}.gate"), [spec.experts, hidden])?;
+        let bias = format!("{path}.{}", loader.names.router_bias);
+        let bias = spec.router.bias.then(|| loader.vector(&bias, spec.experts, |b| b));
         let stacks = Stacks::load(loader, path, spec, hidden)?;
-        let shared = match spec.shared {
-            Some(ffn) => {
-                let mlp = Dense::load(loader, &format!("{path}.shared_expert"), ffn, hidden)?;
-                let gate = loader.matrix(&format!("{path}.shared_expert_gate"), [1, hidden])?;
-                Some((mlp, gate))
-            }
-            None => None,
-        };
-        Ok(Self { spec: spec.clone(), router, stacks, expert_scale: None, shared })
+        let shared = spec.shared.map(|shared| SharedExpert::load(loader, path, shared, hidden));
+        Ok(Self {
+            spec: spec.clone(),
+            router,
+            router_bias: bias.transpose()?,
+            stacks,
+            expert_scale: None,
+            shared: shared.transpose()?,
+        })
     }
 
     /// A mixture that stands beside an MLP: its router is a module of its own.
@@ -58,27 +69,32 @@ impl Moe {
         let name = format!("{block}.router.per_expert_scale");
         let expert_scale = Some(loader.vector(&name, spec.experts, |s| s)?);
         let stacks = Stacks::load(loader, block, spec, hidden)?;
-        Ok(Self { spec: spec.clone(), router, stacks, expert_scale, shared: None })
+        let spec = spec.clone();
+        Ok(Self { spec, router, router_bias: None, stacks, expert_scale, shared: None })
     }
 
-    /// `Σ experts(normed) + σ(gate)·shared(normed)` to `out`.
+    /// `Σ experts(normed) + shared(normed)` to `out`, the latter perhaps times `σ(gate)`.
     pub(super) fn forward(&self, pass: &mut Pass<'_>, out: Output) {
         self.route(pass);
         self.mix(pass, out);
-        let Some((mlp, gate_weight)) = &self.shared else { return };
+        let Some(SharedExpert { mlp, gate }) = self.shared else { return };
         let (moe, dim) = (pass.space.moe, pass.sizes.hidden);
         let input = pass.normed();
+        let Some(gate_weight) = gate else {
+            return mlp.forward(pass, input, Output { store: Store::Add, ..out });
+        };
         let activated = mlp.activate(pass, input);
         let shared = pass.rows_of(moe.shared, dim);
         let gate = pass.rows_of(moe.shared_gate, 1);
         pass.push(Linear::set(activated, mlp.down, shared));
-        pass.push(Linear::set(input.x, *gate_weight, gate));
+        pass.push(Linear::set(input.x, gate_weight, gate));
         pass.push(AddGated { x: shared, gate, out: out.view });
     }
 
     /// Chooses experts for the rows in `normed`.
     pub(super) fn route(&self, pass: &mut Pass<'_>) {
-        let MoeSpec { experts, top_k, renormalise, .. } = self.spec;
+        let MoeSpec { experts, top_k, router, .. } = self.spec;
+        let RouterSpec { scores, groups, renormalise, scale, .. } = router;
         let moe = pass.space.moe;
         let x = pass.rows_of(pass.space.normed, pass.sizes.hidden);
         let logits = pass.rows_of(moe.logits, experts);
@@ -89,7 +105,11 @@ impl Moe {
             logits,
             experts,
             top_k,
+            scores,
+            bias: self.router_bias,
+            groups,
             renormalise,
+            scale,
             expert_scale: self.expert_scale,
             chosen,
             weights,
@@ -121,6 +141,20 @@ impl Moe {
     }
 }
 
+impl SharedExpert {
+    fn load(
+        loader: &mut Loader<'_>,
+        path: &str,
+        spec: SharedExpertSpec,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let path = format!("{path}.{}", loader.names.shared_expert);
+        let mlp = Dense::load(loader, &path, spec.width, hidden)?;
+        let gate = spec.gated.then(|| loader.matrix(&format!("{path}_gate"), [1, hidden]));
+        Ok(Self { mlp, gate: gate.transpose()? })
+    }
+}
+
 impl Stacks {
     /// Accepts the layouts found in files: stacked per projection (`switch_mlp`, `switch_glu`), gate and up
     /// fused (`experts.gate_up_proj`), and one module per expert.
@@ -144,7 +178,9 @@ impl Stacks {
                 down: whole(loader.upload(&name, down)?, hidden),
             });
         }
-        let mut stack = |name: &str, [rows, cols]: [usize; 2]| -> Result<ExpertRows, ModelError> {
+        let own = loader.names.expert;
+        let mut stack = |number: usize, [rows, cols]: [usize; 2]| {
+            let name = ["gate_proj", "up_proj", "down_proj"][number];
             let stacks = ["switch_mlp", "experts.switch_glu"];
             let stacks = stacks.map(|stack| format!("{path}.{stack}.{name}"));
             let found = stacks.iter().find(|path| loader.checkpoint.has_matrix(path));
@@ -153,7 +189,8 @@ impl Stacks {
                 loader.checkpoint.parts(together, &[experts, rows, cols])?
             } else {
                 let one = |e: usize| {
-                    loader.checkpoint.parts(&format!("{path}.experts.{e}.{name}"), &[rows, cols])
+                    let module = format!("{path}.experts.{e}.{}", own[number]);
+                    loader.checkpoint.parts(&module, &[rows, cols])
                 };
                 let parts = (0..experts).map(one).collect::<Result<Vec<MatrixParts>, _>>()?;
                 MatrixParts::stack(&parts).ok_or_else(|| {
@@ -162,12 +199,12 @@ impl Stacks {
                     ))
                 })?
             };
-            Ok(whole(loader.upload(&label, parts)?, rows))
+            Ok::<_, ModelError>(whole(loader.upload(&label, parts)?, rows))
         };
         Ok(Self {
-            gate: stack("gate_proj", [ffn, hidden])?,
-            up: stack("up_proj", [ffn, hidden])?,
-            down: stack("down_proj", [hidden, ffn])?,
+            gate: stack(0, [ffn, hidden])?,
+            up: stack(1, [ffn, hidden])?,
+            down: stack(2, [hidden, ffn])?,
         })
     }
 }

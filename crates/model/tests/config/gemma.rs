@@ -3,7 +3,7 @@
 use crate::{assert_refusals, case, read, with};
 use forerun_backend::op::Activation;
 use forerun_model::{
-    AttentionSpec, Frame, MixerSpec, MlpSpec, ModelSpec, RopeRule, RopeSpec, Values,
+    AttentionSpec, Frame, MixerSpec, MlpSpec, ModelSpec, RopeRule, RopeSpec, RouterSpec, Values,
 };
 use serde_json::{Value, json};
 
@@ -171,7 +171,8 @@ fn gemma4_makes_values_from_keys_only_where_it_sees_everything() {
     assert_eq!((attention(&spec, 0).values, attention(&spec, 0).kv_heads), (Values::Normed, 2));
     assert_eq!((attention(&spec, 3).values, attention(&spec, 3).kv_heads), (Values::FromKeys, 1));
     let MlpSpec::Beside { dense: 128, moe } = &spec.layers[0].mlp else { panic!("no experts") };
-    assert_eq!((moe.experts, moe.top_k, moe.ffn, moe.renormalise), (8, 3, 24, true));
+    assert_eq!((moe.experts, moe.top_k, moe.ffn), (8, 3, 24));
+    assert_eq!(moe.router, RouterSpec::softmax(true));
     assert_eq!(spec.per_layer, None);
     // Without values from keys the other number of heads does not count.
     let spec = read(&with(gemma4_moe(), "attention_k_eq_v", json!(false)));

@@ -40,23 +40,23 @@ fn made(name: &str, ready: &mut BTreeMap<String, PathBuf>) -> PathBuf {
     let folder = match fs::read(tracked.join("weights.json")) {
         Err(_) => tracked,
         Ok(text) => {
-            let recipe = serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
-            let recipe = CheckpointRecipe { name: name.to_owned(), recipe, tracked };
-            let source = recipe.recipe["source"].as_str().map(|source| made(source, ready));
-            recipe.folder(source.as_deref())
+            let manifest = serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let manifest = WeightsManifest { name: name.to_owned(), manifest, tracked };
+            let source = manifest.manifest["source"].as_str().map(|source| made(source, ready));
+            manifest.folder(source.as_deref())
         }
     };
     ready.insert(name.to_owned(), folder.clone());
     folder
 }
 
-struct CheckpointRecipe {
+struct WeightsManifest {
     name: String,
-    recipe: Value,
+    manifest: Value,
     tracked: PathBuf,
 }
 
-impl CheckpointRecipe {
+impl WeightsManifest {
     fn folder(&self, source: Option<&Path>) -> PathBuf {
         let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/goldens");
         fs::create_dir_all(&all).unwrap_or_else(|e| panic!("{}: {e}", all.display()));
@@ -97,7 +97,7 @@ impl CheckpointRecipe {
 
     /// Files that several goldens have in common: name and where it is tracked.
     fn shared(&self) -> impl Iterator<Item = (&str, PathBuf)> {
-        let entries = self.recipe["shared"].as_object().expect("`shared` in weights.json");
+        let entries = self.manifest["shared"].as_object().expect("`shared` in weights.json");
         let path = |file: &Value| tracked("shared").join(file.as_str().expect("a file's name"));
         entries.iter().map(move |(name, file)| (name.as_str(), path(file)))
     }
@@ -113,7 +113,7 @@ impl CheckpointRecipe {
             fs::copy(&file, folder.join(name))
                 .unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         }
-        for file in self.recipe["files"].as_array().expect("`files` in weights.json") {
+        for file in self.manifest["files"].as_array().expect("`files` in weights.json") {
             let name = file["name"].as_str().expect("a file's name");
             let rest = read(&self.tracked.join(format!("{name}.rest")));
             let bytes = match source {
@@ -153,7 +153,7 @@ impl CheckpointRecipe {
 
     /// The entry of `draws` for a tensor: under its name, or with a `#` for each number.
     fn draw(&self, name: &str) -> Option<&Value> {
-        let draws = &self.recipe["draws"];
+        let draws = &self.manifest["draws"];
         draws.get(name).or_else(|| draws.get(pattern(name)))
     }
 
@@ -186,7 +186,7 @@ impl CheckpointRecipe {
 
     /// What is drawn for a tensor. What FP8 is made from was rounded to bf16 first.
     fn values(&self, name: &str, shape: &[usize], draw: &Value) -> Vec<f32> {
-        let (seed, model) = (&self.recipe["seed"], self.recipe["model"].as_str());
+        let (seed, model) = (&self.manifest["seed"], self.manifest["model"].as_str());
         let label = format!("{seed}/{}/{name}", model.expect("`model` in weights.json"));
         let distribution = Draw::parse(draw).unwrap_or_else(|| panic!("{label}: {draw}"));
         let width = shape.last().copied().unwrap_or(1);

@@ -244,6 +244,10 @@ impl Catalog for Recorder {
     fn words(&self, view: View) -> Option<&[u32]> {
         self.words.get(&view.buffer)?.get(view.start..view.start + view.len)
     }
+
+    fn cache_order(&self) -> op::CacheOrder {
+        self.inner.cache_order()
+    }
 }
 
 macro_rules! recorded {
@@ -261,6 +265,10 @@ impl Backend for Recorder {
 
     fn arithmetic(&self) -> String {
         self.inner.arithmetic()
+    }
+
+    fn missing(&self) -> &'static [&'static str] {
+        self.inner.missing()
     }
 
     fn cut_sizes(&self, block: usize) -> CutSizes {

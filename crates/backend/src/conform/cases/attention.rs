@@ -5,7 +5,7 @@
 
 use super::ConformCase;
 use crate::conform::Rng;
-use crate::op::{Attention, CacheLayout};
+use crate::op::{Attention, CacheLayout, CacheOrder};
 use forerun_base::{DType, f32_to_bf16};
 use std::ops::Range;
 
@@ -66,6 +66,18 @@ pub(super) fn cases() -> Vec<ConformCase> {
             cases.push(attention(dtype, shape, what, spans, window));
         }
     }
+    // Widths and blocks that matrix units take.
+    for dtype in [DType::F16, DType::BF16] {
+        for (shape, what, spans, window) in [
+            (heads(6, 1, 64, 64), "long", &LONG[..], ALL),
+            (heads(3, 3, 64, 64), "long", &LONG, Some(300)),
+            (heads(4, 2, 128, 64), "many", &MANY, ALL),
+            (heads(16, 2, 256, 64), "verified", &[(508, 514), (3, 7), (127, 128)], ALL),
+            (heads(40, 1, 128, 64), "prompt", &[(0, 70)], Some(17)),
+        ] {
+            cases.push(attention(dtype, shape, what, spans, window));
+        }
+    }
     cases
 }
 
@@ -101,7 +113,8 @@ impl ScatteredBlocks {
                 });
             }
         }
-        let layout = CacheLayout { blocks, kv_heads, block, head_dim, coded };
+        let order = CacheOrder::Transposed;
+        let layout = CacheLayout { blocks, kv_heads, block, head_dim, coded, order };
         Self { layout, width, tables }
     }
 
@@ -171,7 +184,7 @@ fn attention(
             let [k_cache, v_cache] = if pool.layout.coded {
                 let keys = pool.codes(&mut stage.rng, &seen);
                 let values = pool.codes(&mut stage.rng, &seen);
-                [stage.codes("k_cache", &keys)?, stage.codes("v_cache", &values)?]
+                stage.coded_caches(pool.layout, [&keys, &values])?
             } else {
                 let keys = pool.contents(&mut stage.rng, &seen, CacheLayout::key);
                 let values = pool.contents(&mut stage.rng, &seen, CacheLayout::value);
@@ -188,7 +201,7 @@ fn attention(
                 q: stage.input("q", &q)?,
                 k_cache,
                 v_cache,
-                layout: pool.layout,
+                layout: stage.layout(pool.layout),
                 positions: stage.indices("positions", &positions)?,
                 span_of: stage.indices("span_of", &span_of)?,
                 tables: stage.indices("tables", &pool.tables)?,

@@ -79,7 +79,7 @@ fn keys(rows: usize, dtype: DType, turn: RotaryShape, values: ValueSource) -> Co
         let caches = if layout.coded {
             // Any but the lowest, which is no code.
             let before = super::attention::random_bytes(&mut stage.rng, layout.len());
-            [stage.codes("k_cache", &before)?, stage.codes("v_cache", &before)?]
+            stage.coded_caches(layout, [&before, &before])?
         } else {
             let before = stage.rng.values(layout.len());
             stage.caches(dtype, layout, [&before, &before])?
@@ -97,7 +97,7 @@ fn both(rows: usize, turn: RotaryShape, values: ValueSource) -> ConformCase {
     let name = format!("both, {rows} rows, {turn:?}, values {values:?}");
     ConformCase::new("attention_inputs", name, rows, move |stage| {
         let before = stage.rng.values(layout.len());
-        let caches = [stage.updated("k_cache", &before)?, stage.updated("v_cache", &before)?];
+        let caches = stage.updated_caches(layout, [&before, &before])?;
         let table = angles(stage, rows, turn)?;
         let queries =
             Some(rotated_queries(stage, rows, RotaryShape { heads: 2 * turn.heads, ..turn })?);
@@ -108,7 +108,8 @@ fn both(rows: usize, turn: RotaryShape, values: ValueSource) -> ConformCase {
 }
 
 fn layout(turn: RotaryShape, coded: bool) -> CacheLayout {
-    CacheLayout { blocks: 9, kv_heads: turn.heads, block: 8, head_dim: turn.head_dim, coded }
+    let RotaryShape { heads: kv_heads, head_dim, .. } = turn;
+    CacheLayout { blocks: 9, kv_heads, block: 8, head_dim, coded, ..CacheLayout::NONE }
 }
 
 fn angles(
@@ -156,6 +157,6 @@ fn new_keys(
     };
     let k_norm = turn.norm.then(|| norm(stage, head_dim)).transpose()?;
     let v_norm = (values != ValueSource::Own).then(|| norm(stage, head_dim)).transpose()?;
-    let places = stage.indices("places", &places)?;
+    let (places, layout) = (stage.indices("places", &places)?, stage.layout(layout));
     Ok(NewKeys { k, v, k_norm, v_norm, places, k_cache, v_cache, layout })
 }

@@ -2,21 +2,28 @@
 
 use super::ConformCase;
 use crate::conform::matrices::{fitting_columns, format_name, typical_formats};
-use crate::op::{Activation, ExpertRows, Experts, Router, Store};
+use crate::op::{Activation, ExpertGroups, ExpertRows, Experts, Router, Scores, Store};
 use forerun_base::{DType, Format};
 
 pub(super) fn cases() -> Vec<ConformCase> {
-    let mut cases = Vec::new();
+    // First what uses every operand, since the first cases are also spoiled.
+    let mut cases: Vec<ConformCase> =
+        routings(Scores::Sigmoid).map(|routing| router(2, routing)).into();
     for rows in [0, 1, 3, 65] {
         for (experts, top_k) in [(1, 1), (8, 3), (129, 8), (5, 5)] {
-            for renormalise in [true, false] {
-                for scaled in [false, true] {
-                    cases.push(router(rows, experts, top_k, renormalise, scaled));
+            for renormalise in [Some(0.0), None] {
+                for own_scales in [false, true] {
+                    let plain = Routing::plain(experts, top_k);
+                    cases.push(router(rows, Routing { renormalise, own_scales, ..plain }));
                 }
             }
         }
+        for scores in [Scores::Softmax, Scores::Sigmoid, Scores::SqrtSoftplus] {
+            cases.extend(routings(scores).map(|routing| router(rows, routing)));
+        }
     }
-    cases.push(router_ties());
+    cases.push(router_ties(None));
+    cases.push(router_ties(Some(ExpertGroups { count: 3, open: 2, ranked_by: 1 })));
     let silu = (Activation::Silu, Store::Add);
     let gelu = (Activation::GeluTanh, Store::Set);
     // Superblocks make every size the same large one, so these have few cases.
@@ -50,36 +57,89 @@ pub(super) fn cases() -> Vec<ConformCase> {
     cases
 }
 
-fn router(
-    rows: usize,
+/// What a router does, but for its rows.
+#[derive(Clone, Copy, Debug)]
+struct Routing {
     experts: usize,
     top_k: usize,
-    renormalise: bool,
-    scaled: bool,
-) -> ConformCase {
-    let divided = if renormalise { ", renormalised" } else { "" };
-    let times = if scaled { ", scaled" } else { "" };
-    let sizes = format!("{rows} rows, {top_k} of {experts}{divided}{times}");
-    ConformCase::new("router", sizes, rows, move |stage| {
-        let logits = stage.rng.values(rows * experts);
-        let logits: Vec<f32> = logits.iter().map(|v| 5.0 * v).collect();
+    scores: Scores,
+    biased: bool,
+    groups: Option<ExpertGroups>,
+    renormalise: Option<f32>,
+    scale: f32,
+    own_scales: bool,
+}
+
+impl Routing {
+    const fn plain(experts: usize, top_k: usize) -> Self {
+        Self {
+            experts,
+            top_k,
+            scores: Scores::Softmax,
+            biased: false,
+            groups: None,
+            renormalise: None,
+            scale: 1.0,
+            own_scales: false,
+        }
+    }
+}
+
+/// Everything but the plain softmax, for one kind of scores.
+fn routings(scores: Scores) -> [Routing; 7] {
+    let of = |experts, top_k| Routing { scores, ..Routing::plain(experts, top_k) };
+    let groups = |count, open, ranked_by| Some(ExpertGroups { count, open, ranked_by });
+    [
+        Routing { biased: true, renormalise: Some(0.5), scale: 0.5, own_scales: true, ..of(8, 8) },
+        Routing { scale: 2.5, ..of(8, 3) },
+        Routing { biased: true, renormalise: Some(1e-20), ..of(129, 8) },
+        Routing { groups: groups(4, 2, 2), renormalise: Some(0.0), ..of(32, 5) },
+        Routing { groups: groups(3, 1, 1), biased: true, ..of(15, 5) },
+        Routing { groups: groups(1, 1, 6), biased: true, scale: 1.5, ..of(6, 2) },
+        Routing { groups: groups(32, 7, 3), biased: true, scale: 2.0, ..of(160, 6) },
+    ]
+}
+
+fn router(rows: usize, routing: Routing) -> ConformCase {
+    let Routing { experts, top_k, scores, groups, renormalise, scale, .. } = routing;
+    ConformCase::new("router", format!("{rows} rows, {routing:?}"), rows, move |stage| {
+        // On a grid that is not symmetric: sums of scores that are equal but for their rounding could be ranked
+        // either way.
+        let logit = |v: f32| (20.0 * v).round() / 4.0 + 0.07;
+        let logits: Vec<f32> = stage.rng.values(rows * experts).into_iter().map(logit).collect();
         let logits = stage.input("logits", &logits)?;
         let chosen = stage.chosen("chosen", rows * top_k)?;
         let weights = stage.output("weights", rows * top_k)?;
-        let expert_scale = if scaled { Some(stage.norm_weight(experts)?) } else { None };
-        Ok(Router { logits, experts, top_k, renormalise, expert_scale, chosen, weights }.into())
+        let bias = routing.biased.then(|| stage.matrix([1, experts], BIAS)).transpose()?;
+        let own = routing.own_scales.then(|| stage.norm_weight(experts)).transpose()?;
+        Ok(Router {
+            logits,
+            experts,
+            top_k,
+            scores,
+            bias,
+            groups,
+            renormalise,
+            scale,
+            expert_scale: own,
+            chosen,
+            weights,
+        }
+        .into())
     })
 }
 
-/// Equal logits in every arrangement: the lower index comes first.
-fn router_ties() -> ConformCase {
+const BIAS: Format = Format::Dense(DType::F32);
+
+/// Equal logits in every arrangement: the lower index comes first, of groups too.
+fn router_ties(groups: Option<ExpertGroups>) -> ConformCase {
     const LOGITS: [[f32; 6]; 4] = [
         [1.0; 6],
         [0.0, 2.0, 2.0, 0.0, 2.0, 2.0],
         [3.0, 1.0, 3.0, 1.0, 1.0, 1.0],
         [-1.0, -1.0, -2.0, -1.0, -1.0, 5.0],
     ];
-    ConformCase::new("router", "ties", LOGITS.len(), |stage| {
+    ConformCase::new("router", format!("ties, {groups:?}"), LOGITS.len(), move |stage| {
         let (experts, top_k) = (6, 3);
         let logits = stage.input("logits", LOGITS.as_flattened())?;
         let chosen = stage.chosen("chosen", LOGITS.len() * top_k)?;
@@ -88,7 +148,11 @@ fn router_ties() -> ConformCase {
             logits,
             experts,
             top_k,
-            renormalise: true,
+            scores: Scores::Softmax,
+            bias: None,
+            groups,
+            renormalise: Some(0.0),
+            scale: 1.0,
             expert_scale: None,
             chosen,
             weights,

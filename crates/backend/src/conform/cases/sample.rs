@@ -49,14 +49,14 @@ pub(super) fn cases() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for SamplingWay { name, row } in SAMPLING_WAYS {
         for (rows, vocabulary) in [(1, 1), (5, 33), (3, 1000), (0, 7)] {
-            cases.push(sampled(name, row, rows, [vocabulary; 2]));
+            cases.push(sampled(name, row, rows, Sizes::all(vocabulary)));
         }
         // Histories and spans name tokens that are no candidates.
-        for (rows, first) in [(4, [1, 9]), (5, [12, 33]), (3, [500, 1000])] {
-            cases.push(sampled(name, row, rows, first));
+        for (rows, candidates, vocabulary) in [(4, 1, 9), (5, 12, 33), (3, 500, 1000)] {
+            cases.push(sampled(name, row, rows, Sizes { candidates, vocabulary }));
         }
     }
-    cases.push(sampled("plain", HOT, 66, [40; 2]));
+    cases.push(sampled("plain", HOT, 66, Sizes::all(40)));
     cases.push(greedy_ties());
     cases.extend(SAMPLING_WAYS.map(|SamplingWay { name, row }| without_numbers(name, row)));
     cases.extend([false, true].map(heads_without_numbers));
@@ -65,12 +65,25 @@ pub(super) fn cases() -> Vec<ConformCase> {
     cases
 }
 
+/// Tokens that have logits, the first ones of a vocabulary.
+#[derive(Clone, Copy)]
+struct Sizes {
+    candidates: usize,
+    vocabulary: usize,
+}
+
+impl Sizes {
+    const fn all(vocabulary: usize) -> Self {
+        Self { candidates: vocabulary, vocabulary }
+    }
+}
+
 /// Rows of logits for the first `candidates` tokens of a vocabulary.
 fn sampled(
     name: &str,
     row: SampleRow,
     rows: usize,
-    [candidates, vocabulary]: [usize; 2],
+    Sizes { candidates, vocabulary }: Sizes,
 ) -> ConformCase {
     let sizes = format!("{name}, {rows} rows of {candidates} of {vocabulary}");
     ConformCase::new("sample", sizes, rows, move |stage| {
@@ -202,7 +215,7 @@ fn heads_without_numbers(integers: bool) -> ConformCase {
         x[k + 3] = f32::NAN;
         x[4 * k..].fill(f32::NAN);
         let x = stage.input("x", &x)?;
-        plain_greedy(stage, (x, rows), weight, [vocabulary; 2], None)
+        plain_greedy(stage, (x, rows), weight, Sizes::all(vocabulary), None)
     })
 }
 
@@ -210,15 +223,17 @@ fn heads_without_numbers(integers: bool) -> ConformCase {
 fn heads() -> Vec<ConformCase> {
     let mut cases = Vec::new();
     for format in typical_formats() {
-        for (rows, sizes) in [(1, [40, 40]), (3, [1000, 1000]), (7, [333, 1000]), (0, [7, 9])] {
+        for (rows, candidates, vocabulary) in
+            [(1, 40, 40), (3, 1000, 1000), (7, 333, 1000), (0, 7, 9)]
+        {
             for cap in [None, Some(30.0)] {
-                cases.push(head(format, rows, sizes, cap));
+                cases.push(head(format, rows, Sizes { candidates, vocabulary }, cap));
             }
         }
-        cases.push(head(format, 70, [600, 600], None));
+        cases.push(head(format, 70, Sizes::all(600), None));
     }
-    cases.push(tied_head(1, [2000, 2000]));
-    cases.push(tied_head(5, [1501, 2000]));
+    cases.push(tied_head(1, Sizes::all(2000)));
+    cases.push(tied_head(5, Sizes { candidates: 1501, vocabulary: 2000 }));
     for SamplingWay { name, row } in SAMPLING_WAYS {
         cases.push(unlike_head(name, row));
     }
@@ -231,7 +246,7 @@ pub(super) const K: usize = 96;
 fn head(
     format: Format,
     rows: usize,
-    [candidates, vocabulary]: [usize; 2],
+    Sizes { candidates, vocabulary }: Sizes,
     cap: Option<f32>,
 ) -> ConformCase {
     let capped = if cap.is_some() { ", capped" } else { "" };
@@ -241,19 +256,19 @@ fn head(
         let k = fitting_columns(format, K);
         let weight = stage.matrix([vocabulary, k], format)?;
         let x = stage.random("x", rows * k)?;
-        plain_greedy(stage, (x, rows), weight, [candidates, vocabulary], cap)
+        plain_greedy(stage, (x, rows), weight, Sizes { candidates, vocabulary }, cap)
     })
 }
 
 /// Eight different rows over and over, so that every maximum is a tie.
-fn tied_head(rows: usize, [candidates, vocabulary]: [usize; 2]) -> ConformCase {
+fn tied_head(rows: usize, Sizes { candidates, vocabulary }: Sizes) -> ConformCase {
     let name = format!("ties, {rows} rows of {candidates} of {vocabulary}");
     ConformCase::new("head_sample", name, rows, move |stage| {
         let few = stage.rng.values(8 * K);
         let all: Vec<f32> = few.iter().copied().cycle().take(vocabulary * K).collect();
         let weight = stage.table([vocabulary, K], &all)?;
         let x = stage.random("x", rows * K)?;
-        plain_greedy(stage, (x, rows), weight, [candidates, vocabulary], None)
+        plain_greedy(stage, (x, rows), weight, Sizes { candidates, vocabulary }, None)
     })
 }
 
@@ -261,7 +276,7 @@ fn plain_greedy(
     stage: &mut ConformStage<'_>,
     (x, rows): (View, usize),
     weight: WeightId,
-    [candidates, vocabulary]: [usize; 2],
+    Sizes { candidates, vocabulary }: Sizes,
     cap: Option<f32>,
 ) -> Result<Op, BackendError> {
     let words: Vec<u32> = (0..rows).flat_map(|_| SampleRow::GREEDY.words()).collect();
@@ -280,7 +295,7 @@ fn plain_greedy(
 
 /// Rows of all kinds: every other one is plain greedy.
 fn unlike_head(name: &str, row: SampleRow) -> ConformCase {
-    let (rows, [candidates, vocabulary]) = (5, [70, 100]);
+    let (rows, candidates, vocabulary) = (5, 70, 100);
     let name = format!("{name} beside plain greedy, {rows} rows of {candidates} of {vocabulary}");
     ConformCase::new("head_sample", name, rows, move |stage| {
         let weight = stage.matrix([vocabulary, K], Format::Dense(DType::BF16))?;
