@@ -111,3 +111,15 @@ fn activations_of_eight_bits_pass_every_arm_or_are_refused_by_name() {
     assert_eq!(report["identical"], true, "{report}");
     assert!(report["device"].as_str().unwrap().contains("int8"), "{report}");
 }
+
+#[test]
+fn random_weights_in_a_published_shape_pass_every_arm_without_a_file() {
+    let shape = ["--dtype", "fp8", "--layers", "4", "--narrow", "16", "--vocabulary", "8192"];
+    let how = ["--quick", "--tokens", "6"];
+    let report = json(&[&["verify", "synth:qwen3.5-9b"], &shape[..], &how].concat());
+    assert_eq!(report["identical"], true, "{report}");
+    assert!(report["model"].as_str().unwrap().starts_with("synth:qwen3.5-9b"), "{report}");
+    let refused = forerun(&["verify", "--narrow", "2"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("give synth:NAME"), "{}", stderr(&refused));
+}

@@ -118,6 +118,7 @@ fn engine(dice: &mut Dice) -> EngineChoice {
         calibrate: dice.once_in(3),
         budget: if dice.once_in(4) { 1 } else { 0 },
         threads: dice.between(1, 2),
+        cut: dice.once_in(4),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::answer::{ObservedAnswer, ObservedEnding, differs};
 use crate::trace::{Action, Ask, EngineChoice, GrammarForm, ModelChoice, Trace};
-use forerun_backend::Backend;
+use forerun_backend::{Backend, Budget};
 use forerun_backend_cpu::tuned;
 use forerun_base::{DType, SeqId, Token};
 use forerun_engine::{
@@ -135,7 +135,11 @@ fn settings(choice: &EngineChoice, vocabulary: usize) -> Settings {
         speculation: if mode == SpeculationMode::Off { Speculation::OFF } else { speculation },
         kv: kv(&choice.kv),
         step_budget: Duration::from_millis(choice.budget),
-        submission_budget: SubmissionBudget::default(),
+        submission_budget: if choice.cut {
+            SubmissionBudget::Work(Budget { bytes: 1, flops: 1 })
+        } else {
+            SubmissionBudget::default()
+        },
         cache: CacheSettings {
             bytes: choice.cache << 10,
             interval: Some(choice.interval).filter(|&tokens| tokens > 0),

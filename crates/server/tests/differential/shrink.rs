@@ -83,6 +83,7 @@ fn engines(engine: &EngineChoice) -> Vec<EngineChoice> {
         less(|e| e.interval = 0),
         less(|e| e.calibrate = false),
         less(|e| e.budget = 0),
+        less(|e| e.cut = false),
         less(|e| e.threads = e.threads.min(1)),
         less(|e| e.kv = "f32".into()),
     ]

@@ -64,6 +64,9 @@ pub(crate) struct EngineChoice {
     /// Milliseconds of a step; 0 is no limit.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) budget: u64,
+    /// So little work a submission that every operation is cut.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) cut: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) threads: usize,
 }
