@@ -35,7 +35,6 @@ __device__ inline void copy_async(u32 to, const void* from, u32 bytes, u32 barri
   emulated::owed[barrier / 8] -= bytes;
   emulated::settle(barrier);
 }
-__device__ inline void prefetch_run(const u8*, u32) {}
 __device__ inline void group_barrier(u32 id, u32 threads) { emulated::barrier(id, threads); }
 __device__ inline void fewer_registers() {}
 __device__ inline void more_registers() {}
@@ -65,10 +64,6 @@ __device__ __forceinline__ void copy_async(u32 to, const void* from, u32 bytes, 
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"((u64)__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
                : "memory");
-}
-// Brings a run of bytes, a multiple of 16, to the cache that all multiprocessors share.
-__device__ __forceinline__ void prefetch_run(const u8* from, u32 bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"((u64)__cvta_generic_to_global(from)), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void group_barrier(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

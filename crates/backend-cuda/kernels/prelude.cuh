@@ -299,9 +299,20 @@ __device__ inline float of_order(u32 order) {
 
 // The product of two rows of f32 by a warp, in every lane: each lane adds every 32nd product in ascending order, then a tree.
 __device__ __forceinline__ float dot_of(const float* w, const float* x, u32 columns) {
+  // Counted in whole runs, since a compiler does not unroll a counter that may wrap; one wait for memory a run.
+  constexpr u32 RUN = 16;
+  const u32 runs = columns / (32 * RUN);
   float sum = 0.0f;
-#pragma unroll 16
-  for (u32 k = lane(); k < columns; k += 32) sum = fmaf(w[k], x[k], sum);
+  w += lane(), x += lane();
+  for (u32 run = 0; run < runs; run++, w += 32 * RUN, x += 32 * RUN) {
+    float ws[RUN], xs[RUN];
+#pragma unroll
+    for (u32 i = 0; i < RUN; i++) ws[i] = w[32 * i], xs[i] = x[32 * i];
+#pragma unroll
+    for (u32 i = 0; i < RUN; i++) sum = fmaf(ws[i], xs[i], sum);
+  }
+  const u32 rest = columns % (32 * RUN);
+  for (u32 k = 0; lane() + k < rest; k += 32) sum = fmaf(w[k], x[k], sum);
   return warp_sum(sum);
 }
 

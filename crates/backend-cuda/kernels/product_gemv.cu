@@ -7,24 +7,16 @@
 // About one block a multiprocessor, each of groups of warps, a warp for each segment. A group makes units of 16 rows, one
 // after another. Each warp has a ring of stages that bulk copies fill ahead of it, across units, before the kernel ahead has
 // ended. Activations of the segments stay in shared memory; where they do not fit they come in pages, and unfinished sums
-// wait in shared memory. A warp that has asked for its last weights prefetches its share of the next product's, so that memory
-// is busy while this kernel ends, through the small ones behind it and while the next one begins. Each block may make the columns of a row itself, while its rings fill: that saves the kernel that
+// wait in shared memory. Each block may make the columns of a row itself, while its rings fill: that saves the kernel that
 // makes them for all. Rows of bfloat16 are a chain over all columns, too long to follow the rest: one more warp in some
 // blocks makes them meanwhile.
 //
 // # Limits
 // Weights begin with a tile; the tokens' columns are at most 8 · TILES. Beside others goes bfloat16 of one segment.
 
-// Weights of the next product: a multiple of 16 bytes.
-struct WeightAhead {
-  const u8* at;
-  u64 bytes;
-};
-
 struct GemvArgs {
   Product p;
   WeightPart side[2];
-  WeightAhead ahead[4];
   const float* rows;                       // null, or [tokens, dim]: what p.x would be made of
   const float* norm;                       // null, or [dim]
   u32 dim;
@@ -191,13 +183,6 @@ template <int T> __device__ __forceinline__ void gemv(const GemvArgs& a) {
   // The producer walks items and stages in the order of the loops below.
   u32 item = 0, page = 0, from = 0, to = min(items, a.batch), left = 0;
   bool on = to > 0;
-  auto prefetch_ahead = [&]() {
-    if (l >= 4) return;
-    const WeightAhead& run = a.ahead[l];
-    const u64 share = ceil_div(ceil_div(run.bytes, (u64)gridDim.x * warps), 128) * 128, first = (w * gridDim.x + blockIdx.x) * share;
-    if (first < run.bytes) prefetch_run(run.at + first, (u32)min(share, run.bytes - first));
-  };
-  if (!on) prefetch_ahead();
   const u8* next = nullptr;
   auto seek = [&]() {
     u32 row;
@@ -218,7 +203,6 @@ template <int T> __device__ __forceinline__ void gemv(const GemvArgs& a) {
       if (++page == pages) {
         page = 0, from = to, to = min(items, to + a.batch);
         on = from < to;
-        if (!on) prefetch_ahead();
       }
       item = from;
     }

@@ -11,6 +11,8 @@ enum Scores { SOFTMAX, SIGMOID, SQRT_SOFTPLUS };
 
 // Experts whose logits fit into shared memory.
 #define STAGED 1024
+// Logits of a lane that one wait for memory brings.
+#define RUN 8
 
 struct Router {
   const float* logits;
@@ -71,8 +73,14 @@ KERNEL(router, Router, 128) {
   const float* logits = a.logits + (u64)row * a.experts;
   // Every choice looks at all of them again.
   if (a.experts <= STAGED) {
-#pragma unroll 8
-    for (u32 i = lane(); i < a.experts; i += 32) staged[warp()][i] = logits[i];
+    for (u32 first = 0; first < a.experts; first += 32 * RUN) {
+      float run[RUN];
+#pragma unroll
+      for (u32 i = 0; i < RUN; i++) run[i] = first + 32 * i + lane() < a.experts ? logits[first + 32 * i + lane()] : 0.0f;
+#pragma unroll
+      for (u32 i = 0; i < RUN; i++)
+        if (first + 32 * i + lane() < a.experts) staged[warp()][first + 32 * i + lane()] = run[i];
+    }
     __syncwarp();
     logits = staged[warp()];
   }

@@ -1,6 +1,7 @@
 //! The device: every operation is checked by its description, then queued on one stream.
 
 use crate::driver::{Driver, DriverError, Gpu, QueueMark};
+use crate::mailbox::Mailbox;
 use crate::memory::DeviceBuffers;
 use crate::ops;
 use crate::products::{KernelChoice, Precision, Products};
@@ -31,6 +32,7 @@ pub(crate) struct Device {
 pub struct Cuda {
     device: Device,
     stashes: DeviceStashes,
+    mailbox: Mailbox,
     programs: Programs,
     /// Bytes that it counts as its own, where they are fewer than the GPU has.
     memory_limit: Option<u64>,
@@ -60,35 +62,32 @@ impl Cuda {
         let (products, precision) = (Products::default(), Precision::Exact);
         let device = Device { queue, memory, weights, products, precision };
         let (stashes, programs) = (DeviceStashes::default(), Programs::new());
-        Ok(Self { device, stashes, programs, memory_limit: None })
+        let mailbox = Mailbox::default();
+        Ok(Self { device, stashes, mailbox, programs, memory_limit: None })
     }
 
     /// Notes that the device has work from here on.
     fn begin(&mut self) -> Result<(), BackendError> {
+        self.mailbox.clear();
         Ok(self.device.queue.driver_mut().begin()?)
     }
 
     /// Queues the operations of a program, some of them together.
     fn apply(&mut self, program: &Program) -> Result<(), BackendError> {
-        self.in_program(program, |cuda| {
+        self.in_program(|cuda| {
             let mut rest = program.ops();
             cuda.apply_some(&mut rest, usize::MAX)
         })
     }
 
-    /// Runs `apply` with what a program lets the device know: which rows are multiplied again, and with what next.
+    /// Runs `apply` with what a program lets the device know: which rows are multiplied again.
     fn in_program<T>(
         &mut self,
-        program: &Program,
         apply: impl FnOnce(&mut Self) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        let weights = program.ops().iter().map(|op| ops::weights_of(&self.device, op));
-        let weights = weights.filter(|weights| !weights.is_empty()).collect();
         self.device.products.keep_columns(true);
-        self.device.products.plan_weights(weights);
         let done = apply(self);
         self.device.products.keep_columns(false);
-        self.device.products.plan_weights(Vec::new());
         done
     }
 
@@ -111,7 +110,7 @@ impl Cuda {
 
     /// Records a program that has run before.
     fn record(&mut self, program: &Program) -> Result<Graphs, BackendError> {
-        self.in_program(program, |cuda| {
+        self.in_program(|cuda| {
             let (mut rest, mut graphs) = (program.ops(), Graphs::default());
             for (graph, count) in graphs.iter_mut().zip(programs::GRAPH_OPS) {
                 if rest.is_empty() {
@@ -250,11 +249,15 @@ impl Backend for Cuda {
     fn submit(&mut self) -> Result<Ticket, BackendError> {
         let mark = self.device.queue.mark()?;
         self.stashes.submitted(mark);
+        self.mailbox.submitted(mark);
         Ok(Ticket(mark.0))
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
-        self.device.queue.wait(QueueMark(ticket.0))
+        let mark = QueueMark(ticket.0);
+        let busy = self.device.queue.wait(mark)?;
+        self.mailbox.passed(mark);
+        Ok(busy)
     }
 
     fn prepare(&mut self, program: &mut Program) -> Result<(), BackendError> {
@@ -298,8 +301,15 @@ impl Backend for Cuda {
         }
     }
 
+    fn post(&mut self, src: View) -> Result<(), BackendError> {
+        let Device { queue, memory, .. } = &mut self.device;
+        let bytes = memory.check("post", src)?.size() * src.len;
+        self.mailbox.post(queue, src, (memory.at(src), bytes))
+    }
+
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
-        self.device.memory.read(&mut self.device.queue, src, dst)
+        let Device { queue, memory, .. } = &mut self.device;
+        memory.read((queue, &mut self.mailbox), src, dst)
     }
 
     fn stash(&mut self, views: &[View]) -> Result<StashId, BackendError> {

@@ -8,6 +8,7 @@ mod cuda;
 pub mod driver;
 mod growing_buffer;
 mod kernels;
+mod mailbox;
 mod memory;
 mod ops;
 pub mod products;

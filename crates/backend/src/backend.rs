@@ -38,7 +38,7 @@ pub enum HostDataMut<'a> {
 }
 
 /// A point in a device's queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
 /// How finely a device cuts a single row of an operation. Zero: not at all.
@@ -127,6 +127,14 @@ pub trait Backend: Catalog + Send {
     /// Waits until the device has passed `ticket`. Returns how long the device itself was busy with what it has passed
     /// since the last wait, which is what a step costs: the host's clock also counts what the host did meanwhile.
     fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError>;
+
+    /// Queues a copy of a small view to memory of the host. Once the submission that holds it was waited for, a `read`
+    /// of exactly this view takes that copy, whatever was submitted since, and asks nothing of the device; what is
+    /// queued behind it must not write the view before. Defined as nothing: a `read` waits for all that was submitted.
+    fn post(&mut self, src: View) -> Result<(), BackendError> {
+        let _ = src;
+        Ok(())
+    }
 
     /// Copies to the host.
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError>;

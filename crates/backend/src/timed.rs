@@ -281,6 +281,10 @@ impl Backend for Timed {
         self.inner.wait(ticket)
     }
 
+    fn post(&mut self, src: View) -> Result<(), BackendError> {
+        self.inner.post(src)
+    }
+
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
         self.inner.read(src, dst)
     }

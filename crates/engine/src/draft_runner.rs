@@ -97,8 +97,7 @@ impl ModelRunner {
         let done = passes.iter().try_for_each(|&pass| self.run_pass(pass));
         self.draft.passes = passes;
         done?;
-        self.finish(Purpose::Other)?;
-        let sampled = self.read_drafted(first)?;
+        let sampled = self.drafted(first)?;
         let mut tokens = sampled.iter();
         for number in 1..=depth {
             let entries = plan.entries.iter().enumerate().filter(|(_, e)| e.depth >= number);
@@ -325,8 +324,7 @@ impl ModelRunner {
         let out = View::head(self.buffers.drafted, inputs.sampled.len);
         let kind = PassKind::Draft { source, candidates: plan.candidates() };
         self.run_pass(PassKey { kind, inputs, ids, out, before: None, after: None, taken: None })?;
-        self.finish(Purpose::Other)?;
-        let sampled = self.read_drafted(self.draft.active.len())?;
+        let sampled = self.drafted(self.draft.active.len())?;
         let line = self.line();
         for (&i, &token) in self.draft.active.iter().zip(&sampled) {
             if token == Sample::NO_TOKEN {

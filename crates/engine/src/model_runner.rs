@@ -495,13 +495,17 @@ impl ModelRunner {
         Ok(self.tables.set(lease.0 as usize, blocks, &mut *self.backend)?)
     }
 
-    /// Tokens that a chain has sampled, in scratch that the caller puts back to `draft.sampled`.
-    pub(crate) fn read_drafted(&mut self, count: usize) -> Result<Vec<u32>, EngineError> {
+    /// Runs what is queued; tokens that it has sampled, in scratch that the caller puts back to `draft.sampled`.
+    pub(crate) fn drafted(&mut self, count: usize) -> Result<Vec<u32>, EngineError> {
+        let all = View::head(self.buffers.drafted, count);
+        if count > 0 {
+            self.backend.post(all)?;
+        }
+        self.finish(Purpose::Other)?;
         let mut sampled = std::mem::take(&mut self.draft.sampled);
         sampled.clear();
         sampled.resize(count, 0);
         if count > 0 {
-            let all = View::head(self.buffers.drafted, count);
             self.backend.read(all, HostDataMut::U32(&mut sampled))?;
         }
         Ok(sampled)
@@ -553,6 +557,7 @@ impl ModelRunner {
         if out.len == 0 {
             return self.submit(Purpose::Step { ends: true });
         }
+        self.backend.post(out)?;
         self.finish(Purpose::Step { ends: true })?;
         self.backend.read(out, HostDataMut::U32(&mut sampled.tokens))?;
         self.note_not_finite(plan, sampled);

@@ -172,6 +172,11 @@ impl Backend for Losable {
         self.inner.wait(ticket)
     }
 
+    fn post(&mut self, src: View) -> Result<(), BackendError> {
+        self.switch.pass()?;
+        self.inner.post(src)
+    }
+
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
         self.switch.pass()?;
         self.inner.read(src, dst)

@@ -15,9 +15,7 @@ pub(crate) use chains::run_chain;
 pub(crate) use delta::{delta_gates, delta_inputs, delta_rule, short_conv};
 pub(crate) use elementwise::{add_gated, gate_mul, glu, softcap};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};
-pub(crate) use products::{
-    cluster_head, embed, experts, gated_linear, linear, linears, weights_of,
-};
+pub(crate) use products::{cluster_head, embed, experts, gated_linear, linear, linears};
 pub(crate) use rows::{gather_rows, rope_table, router, scatter_rows, scatter_words};
 pub(crate) use sample::{head_sample, sample};
 

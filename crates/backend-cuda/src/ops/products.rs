@@ -6,29 +6,15 @@ use crate::cuda::Device;
 use crate::driver::Args;
 use crate::kernels::CANONICAL;
 use crate::products::{
-    self, ChangeKind, Columns, DeviceWeight, ExpertStack, GatedOutcome, GatheredRows, Precision,
-    ProductInput, ProductNorm, ProductOutput, RowChange, WeightRun,
+    self, ChangeKind, Columns, ExpertStack, GatedOutcome, GatheredRows, Precision, ProductInput,
+    ProductNorm, ProductOutput, RowChange,
 };
 use crate::queue::site;
 use forerun_backend::op::{
     ClusterHead, Embed, ExpertRows, Experts, GatedLinear, Glu, InputNorm, Linear, LinearPart,
     Linears, Store,
 };
-use forerun_backend::{BackendError, Op, View, WeightId};
-
-/// The packed weights of a product that reads all of them.
-pub(crate) fn weights_of(device: &Device, op: &Op) -> Vec<WeightRun> {
-    let ids: Vec<WeightId> = match op {
-        Op::Linear(op) => vec![op.weight],
-        Op::Linears(op) => op.parts.iter().flatten().map(|part| part.weight).collect(),
-        Op::GatedLinear(op) => vec![op.gate, op.up],
-        Op::HeadSample(op) => vec![op.weight],
-        _ => Vec::new(),
-    };
-    let weights = ids.into_iter().map(|id| device.weights.get(id));
-    let packed = weights.filter(|weight| weight.layout.is_some());
-    packed.map(|DeviceWeight { at, bytes, .. }| WeightRun { at, bytes }).collect()
-}
+use forerun_backend::{BackendError, View};
 
 /// Rows below which one is shared by several blocks.
 const FEW_ROWS: usize = 64;

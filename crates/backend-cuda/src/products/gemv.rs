@@ -223,7 +223,6 @@ impl Products {
             args = part.fields(args).with(side_units);
             side_units += DeviceWeight::units(part.rows);
         }
-        let args = self.ahead_of(call.parts[0].at).fields(args);
         let (next, next_depth) = shape.next.unwrap_or((Address::NULL, 0));
         let norm = rows.and_then(|rows| rows.norm());
         let args = args

@@ -19,7 +19,6 @@
 //!   written overlap no other operand; `fault` is a fault report, and every stack holds `first + experts · stride`
 //!   rows.
 
-mod ahead;
 mod call;
 pub mod expert_gemv;
 mod experts;
@@ -33,7 +32,6 @@ mod scales;
 pub mod sources;
 mod weight;
 
-pub(crate) use ahead::WeightRun;
 pub use call::{GatedOutcome, ProductOutput};
 pub use experts::{ExpertStack, ExpertsCall};
 pub use gathered::GatheredRows;
@@ -82,8 +80,6 @@ pub struct Products {
     /// What `columns` and `sums` were made of, while it is unchanged.
     split: Option<rows::SplitRows>,
     keeps_columns: bool,
-    /// What will be multiplied with, where a program says so.
-    plan: ahead::WeightPlan,
     route: GrowingBuffer,
     hidden: GrowingBuffer,
     /// Which kernels may be used.

@@ -30,6 +30,7 @@ mod copies;
 mod invariance;
 mod matrices;
 mod operands;
+mod posts;
 mod refusals;
 mod rng;
 mod stage;
@@ -221,6 +222,7 @@ pub fn check_commits(candidate: &mut dyn Backend) -> ConformReport {
 pub fn check_copies(candidate: &mut dyn Backend) -> ConformReport {
     let mut report = copies::check(candidate);
     report.merge(stashes::check(candidate));
+    report.merge(posts::check(candidate));
     report
 }
 

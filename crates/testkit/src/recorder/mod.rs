@@ -18,6 +18,7 @@
 
 mod paranoia;
 mod poison;
+mod posts;
 mod queue;
 mod shadow;
 mod stashes;
@@ -35,6 +36,7 @@ use forerun_backend::{
 };
 use forerun_base::{Bytes, DType, Matrix, MatrixParts};
 use paranoia::Snapshots;
+use posts::Posts;
 use queue::{Queued, QueuedCommand};
 use shadow::{Shadow, Shadows};
 use stashes::RecordedStashes;
@@ -60,6 +62,7 @@ pub struct Recorder {
     words: HashMap<BufferId, Vec<u32>>,
     snapshots: Option<Snapshots>,
     stashes: RecordedStashes,
+    posts: Posts,
     queue: Vec<Queued>,
     in_flight: Vec<InFlight>,
     tickets: u64,
@@ -86,6 +89,7 @@ impl Recorder {
             words: HashMap::new(),
             snapshots: None,
             stashes: RecordedStashes::default(),
+            posts: Posts::default(),
             queue: Vec::new(),
             in_flight: Vec::new(),
             tickets: 0,
@@ -126,6 +130,7 @@ impl Recorder {
         self.shadows.follow(&op, &operands)?;
         for operand in operands.iter().filter(|operand| operand.access.writes()) {
             self.words.remove(&operand.view.buffer);
+            self.posts.written(operand.view)?;
         }
         self.queue.push(Queued { command: QueuedCommand::Run(op), cost });
         Ok(())
@@ -314,6 +319,7 @@ impl Backend for Recorder {
             return Err(BackendError::Protocol("write: type or length differ".into()));
         }
         self.begin_step()?;
+        self.posts.written(dst)?;
         self.shadows.written(dst);
         if let HostData::U32(values) = src {
             let words = self.words.entry(dst.buffer).or_default();
@@ -332,11 +338,13 @@ impl Backend for Recorder {
         let inner = self.run_queue(&queue);
         if inner.is_err() {
             self.stashes.abandon(&mut *self.inner, &queue);
+            self.posts.abandon();
         }
         let inner = inner?;
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.stashes.submitted(&queue, ticket);
+        self.posts.submitted(ticket);
         self.watch.count(|stats| {
             stats.submit_calls += 1;
             stats.bytes_in_flight += bytes;
@@ -354,6 +362,7 @@ impl Backend for Recorder {
         if ticket.0 > self.tickets {
             return Err(BackendError::Protocol(format!("wait for {ticket:?}, never given out")));
         }
+        self.posts.passed(ticket);
         let busy = !self.in_flight.is_empty();
         let (passed, rest) = std::mem::take(&mut self.in_flight)
             .into_iter()
@@ -376,7 +385,18 @@ impl Backend for Recorder {
         Ok(time)
     }
 
+    fn post(&mut self, src: View) -> Result<(), BackendError> {
+        self.shadows.check("post", src)?;
+        self.shadows.require_written("post", src)?;
+        self.posts.post(src);
+        Ok(())
+    }
+
     fn read(&mut self, src: View, dst: HostDataMut<'_>) -> Result<(), BackendError> {
+        if self.posts.take(src) {
+            self.watch.count(|stats| stats.reads += 1);
+            return self.inner.read(src, dst);
+        }
         if !self.queue.is_empty() {
             return Err(BackendError::Protocol(format!(
                 "read while {} commands are queued; submit and wait first",

@@ -89,6 +89,24 @@ fn reading_before_the_wait_is_refused() {
 }
 
 #[test]
+fn what_was_posted_is_read_while_more_is_in_flight_and_written_over_only_then() {
+    let mut device = recorder();
+    let (op, other) = (gated(&mut device), gated(&mut device));
+    device.glu(op).unwrap();
+    device.post(op.gate).unwrap();
+    let first = device.submit().unwrap();
+    assert!(complaint(device.glu(op)).contains("posted and not yet waited for"));
+    device.glu(other).unwrap();
+    let second = device.submit().unwrap();
+    device.wait(first).unwrap();
+    let silu = 1.0 / (1.0 + (-1.0f32).exp());
+    assert_eq!(read(&mut device, op.gate).unwrap(), [silu * 2.0; WIDTH]);
+    assert!(complaint(read(&mut device, op.gate)).contains("1 submissions are in flight"));
+    device.wait(second).unwrap();
+    device.write(op.gate, HostData::F32(&[3.0; WIDTH])).unwrap();
+}
+
+#[test]
 fn waiting_for_a_ticket_never_given_out_is_refused() {
     let mut device = recorder();
     assert!(complaint(device.wait(Ticket(1))).contains("never given out"));
