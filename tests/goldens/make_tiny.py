@@ -466,6 +466,18 @@ AUTO = {
                  num_key_value_heads=2, conv_L_cache=3, conv_bias=False, block_auto_adjust_ff_dim=False,
                  layer_types=["conv", "conv", "full_attention", "conv"], norm_eps=1e-5, rope_theta=1000000.0,
                  tie_word_embeddings=True),
+    "olmo_hybrid": dict(_B, model_type="olmo_hybrid", intermediate_size=128, num_hidden_layers=4,
+                        num_attention_heads=4, num_key_value_heads=4,
+                        layer_types=["linear_attention"] * 3 + ["full_attention"], linear_num_key_heads=4,
+                        linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
+                        linear_conv_kernel_dim=4, linear_allow_neg_eigval=True),
+    "gemma3n": dict(_B, model_type="gemma3n_text", intermediate_size=[96] * 5, num_hidden_layers=5,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size_per_layer_input=VOCAB,
+                    hidden_size_per_layer_input=16, laurel_rank=8, altup_num_inputs=3, altup_active_idx=0,
+                    num_kv_shared_layers=2, sliding_window=16, final_logit_softcapping=30.0, tie_word_embeddings=True,
+                    activation_sparsity_pattern=[0.9, 0.9, 0.0, 0.0, 0.0], rope_theta=1000000.0,
+                    layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention",
+                                 "full_attention"]),
     "lfm2_moe": dict(_B, model_type="lfm2_moe", intermediate_size=128, moe_intermediate_size=32, num_hidden_layers=4,
                      num_attention_heads=4, num_key_value_heads=2, conv_L_cache=3, conv_bias=False,
                      layer_types=["conv", "conv", "full_attention", "conv"], norm_eps=1e-5, num_dense_layers=1,
@@ -477,6 +489,10 @@ AUTO = {
 def draw_for(model, name, p):
     """How the parameter `name` of shape `p` is drawn."""
     leaf = name.split(".")[-1]
+    if leaf == "A_log":
+        return {"log_uniform": [0.5, 8.0]}
+    if leaf == "dt_bias":
+        return {"log_expm1_uniform": [0.01, 0.3]}
     if "norm" in name and p.ndim == 1:
         return {"normal": [p.float().mean().item(), 0.15]}
     if leaf == "expert_bias":
@@ -503,6 +519,8 @@ def randomize_from_classes(name, spec, seed, out):
     with torch.no_grad():
         for n, p in list(model.named_parameters()) + list(model.named_buffers()):
             if not p.is_floating_point() or "rotary" in n or "inv_freq" in n or n.endswith("embed_scale"):
+                continue
+            if p.numel() == 1 and "scal" in n.split(".")[-1]:
                 continue
             draws[n] = draw_for(name, n, p)
             v = drawn(rng_for(seed, f"{name}/{n}"), draws[n], tuple(p.shape))

@@ -214,7 +214,8 @@ def results(path, all_rows):
         if name in ("logits", "peer.logits") and not all_rows:
             out[name] = x[ROWS] if name == "logits" else x[-1:]
         elif name.startswith(("hidden.", "router.")) or name in ("peer.logits", "mtp.prefill.hidden"):
-            out[name] = x[-1:]
+            # A hidden state of several streams is that of the first one, and has an axis more.
+            out[name] = x.reshape(-1, x.shape[-1])[-1:]
         else:
             out[name] = x
     if "logits" in t and not all_rows:

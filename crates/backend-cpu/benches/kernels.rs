@@ -311,6 +311,7 @@ impl Bench {
             weight: kernel[0],
             rate: self.ones(heads),
             dt_bias: self.ones(heads),
+            beta_scale: 1.0,
             window: self.alloc(DType::F32, (taps - 1) * channels),
             log: self.alloc(DType::F32, log_rows * channels),
             spans,

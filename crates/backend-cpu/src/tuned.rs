@@ -13,9 +13,10 @@ use crate::weight::WeightForm;
 use crate::{BufferStorage, Cpu, Kernels, Memory, Weight, reference};
 use forerun_backend::op::{
     AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, Channels, ClusterHead,
-    DeltaGates, DeltaInputs, DeltaRule, Embed, ExpertRows, Experts, GateMul, GatedLinear,
-    GatedNorm, Glu, HeadSample, InputNorm, JoinNorm, Linear, Linears, RmsNorm, RopeTable, Router,
-    Sample, ShortConv, Softcap, SpanEntry, Spans,
+    CorrectStreams, DeltaGates, DeltaInputs, DeltaRule, Embed, ExpertRows, Experts, GateMul,
+    GatedLinear, GatedNorm, Glu, HeadSample, InputNorm, JoinNorm, Linear, Linears, MatchRms,
+    PredictStreams, RmsNorm, RopeTable, Router, Sample, ShortConv, Softcap, SpanEntry, Spans,
+    Threshold,
 };
 use forerun_backend::{BackendError, CutSizes, View, WeightId};
 use forerun_base::MatrixParts;
@@ -159,6 +160,18 @@ fn disjoint(
             rows && a.slot != b.slot
         })
     }))
+}
+
+/// The numbers of operands that were lent.
+fn mutable<const N: usize>(
+    lent: [&mut BufferStorage; N],
+    views: [View; N],
+) -> [SharedSlice<'_, f32>; N] {
+    let mut views = views.into_iter();
+    lent.map(|storage| {
+        let view = views.next().expect("there is a view for each");
+        SharedSlice::new(storage.f32_mut(view))
+    })
 }
 
 /// Rows that a product reads.
@@ -407,6 +420,53 @@ impl Kernels for Tuned {
         })
     }
 
+    fn predict_streams(&mut self, memory: &mut Memory, op: PredictStreams) -> OpResult {
+        self.vectors.prepare(memory, op.weight, false);
+        let views = reference::lent(&op.streams, op.router, op.out);
+        memory.lend(views, |memory, lent| {
+            let weight = self.vectors.get(op.weight);
+            let coefficients = reference::Coefficients { weight, one: 0.0 };
+            let router = memory.f32(op.router);
+            let mix = simd::StreamMix { streams: &op.streams, coefficients, router };
+            simd::predict_streams(&mut self.ctx, mix, mutable(lent, views));
+            Ok(())
+        })
+    }
+
+    fn correct_streams(&mut self, memory: &mut Memory, op: CorrectStreams) -> OpResult {
+        self.vectors.prepare(memory, op.weight, false);
+        if let Some(scale) = op.scale {
+            self.vectors.prepare(memory, scale, false);
+        }
+        let views = reference::lent(&op.streams, op.router, op.out);
+        memory.lend(views, |memory, lent| {
+            let weight = self.vectors.get(op.weight);
+            let coefficients = reference::Coefficients { weight, one: 1.0 };
+            let (router, x) = (memory.f32(op.router), memory.f32(op.x));
+            let mix = simd::StreamMix { streams: &op.streams, coefficients, router };
+            let scale = op.scale.map(|scale| self.vectors.get(scale));
+            simd::correct_streams(&mut self.ctx, mix, (x, scale), mutable(lent, views));
+            Ok(())
+        })
+    }
+
+    fn match_rms(&mut self, memory: &mut Memory, op: MatchRms) -> OpResult {
+        memory.lend([op.out], |memory, [out]| {
+            let rows = [memory.f32(op.x), memory.f32(op.like)];
+            let MatchRms { dim, floor, scale, store, .. } = op;
+            let args = simd::MatchArgs { rows, dim, floor, scale, store };
+            simd::match_rms(&mut self.ctx, args, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn threshold(&mut self, memory: &mut Memory, op: Threshold) -> OpResult {
+        memory.lend([op.x], |_, [x]| {
+            simd::threshold(&mut self.ctx, op.dim, op.deviations, x.f32_mut(op.x));
+            Ok(())
+        })
+    }
+
     fn delta_gates(&mut self, memory: &mut Memory, op: DeltaGates) -> OpResult {
         let rows = op.decay.len / op.shape.value_heads;
         if !disjoint("delta_gates", &op.spans, memory.u32(op.spans.table), rows)? {
@@ -420,6 +480,7 @@ impl Kernels for Tuned {
                 b: memory.f32(op.b),
                 rate: self.vectors.get(op.rate),
                 dt_bias: self.vectors.get(op.dt_bias),
+                beta_scale: op.beta_scale,
                 shape: op.shape,
             };
             let to = [qkv.f32_mut(op.qkv), decay.f32_mut(op.decay), beta.f32_mut(op.beta)];
@@ -446,6 +507,7 @@ impl Kernels for Tuned {
                     b: memory.f32(op.b),
                     rate: self.vectors.get(op.rate),
                     dt_bias: self.vectors.get(op.dt_bias),
+                    beta_scale: op.beta_scale,
                     shape: op.shape,
                 },
                 spans: memory.u32(op.spans.table),

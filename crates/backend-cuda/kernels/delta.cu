@@ -136,7 +136,9 @@ struct DeltaInputs {
   float* decay;
   float* beta;
   Spans spans;
-  u32 key_heads, value_heads, dk, dv, taps;
+  u32 key_heads, value_heads, dk, dv;
+  float beta_scale;
+  u32 taps;
 };
 
 __device__ inline u32 channels(const DeltaInputs& a) {
@@ -167,7 +169,7 @@ __device__ inline float convolved(const DeltaInputs& a, const Span& span, u32 ro
 // Decay and write strength of value head `head` in a row: element `at` of both.
 template <class Args> __device__ inline void gates_of(const Args& a, u64 at, u32 head) {
   a.decay[at] = exp_of(a.rate[head] * softplus(a.gate_a[at] + a.dt_bias[head]));
-  a.beta[at] = sigmoid(a.gate_b[at]);
+  a.beta[at] = a.beta_scale * sigmoid(a.gate_b[at]);
 }
 
 struct DeltaGates {
@@ -180,6 +182,7 @@ struct DeltaGates {
   float* beta;
   Spans spans;
   u32 key_heads, value_heads, dk, dv;
+  float beta_scale;
 };
 
 KERNEL(delta_gates, DeltaGates, 128) {

@@ -69,6 +69,7 @@ family!(ATTENTION_INPUTS, "attention_inputs");
 family!(DELTA, "delta");
 family!(ROUTER, "router");
 family!(SAMPLE, "sample");
+family!(STREAMS, "streams");
 
 pub(crate) const NORM: KernelSource =
     KernelSource::new("norm", &[PRELUDE, ROW_NORM, include_str!("../kernels/norm.cu")]);
@@ -117,7 +118,8 @@ pub fn families_of(arch: &str) -> Vec<KernelSource> {
 
 /// The families of every architecture, to compile them without a device.
 pub fn families() -> Vec<KernelSource> {
-    let single = [ELEMENTWISE, NORM, ROWS, ATTENTION_INPUTS, DELTA, ROUTER, SAMPLE, CANONICAL];
+    let single =
+        [ELEMENTWISE, NORM, ROWS, ATTENTION_INPUTS, DELTA, ROUTER, SAMPLE, STREAMS, CANONICAL];
     let products = [sources::SPLIT, sources::GENERAL, sources::ROUTE];
     single.into_iter().chain(ATTENTION).chain(products).collect()
 }

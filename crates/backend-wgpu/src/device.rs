@@ -7,7 +7,7 @@ use crate::launch::Launch;
 use crate::layout::PANEL;
 use crate::lowering::SCRATCH;
 use crate::memory::Memory;
-use crate::ops::PARTITION;
+use crate::ops::{MISSING, PARTITION};
 use crate::pipelines::{IMMEDIATES, Pipelines};
 use crate::queue::Queue;
 use crate::weights::Weights;
@@ -217,6 +217,10 @@ impl Backend for Wgpu {
 
     fn largest_buffer(&self) -> Option<u64> {
         Some(self.device.queue.largest_buffer())
+    }
+
+    fn missing(&self) -> &'static [&'static str] {
+        MISSING
     }
 
     fn reopens(&self) -> bool {

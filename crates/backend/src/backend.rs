@@ -1,10 +1,10 @@
 //! The trait a device implements.
 
 use crate::op::{
-    AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, ClusterHead, DeltaGates,
-    DeltaInputs, DeltaRule, Embed, Experts, GateMul, GatedLinear, GatedNorm, GatherRows, Glu,
-    HeadSample, JoinNorm, Linear, Linears, RmsNorm, RopeTable, Router, Sample, ScatterRows,
-    ScatterWords, ShortConv, Softcap,
+    AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, ClusterHead, CorrectStreams,
+    DeltaGates, DeltaInputs, DeltaRule, Embed, Experts, GateMul, GatedLinear, GatedNorm,
+    GatherRows, Glu, HeadSample, JoinNorm, Linear, Linears, MatchRms, PredictStreams, RmsNorm,
+    RopeTable, Router, Sample, ScatterRows, ScatterWords, ShortConv, Softcap, Threshold,
 };
 use crate::{
     BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, StashId, View, WeightId,
@@ -223,6 +223,15 @@ pub trait Backend: Catalog + Send {
     fn scatter_words(&mut self, op: ScatterWords) -> Result<(), BackendError>;
     /// One token per row of logits.
     fn sample(&mut self, op: Sample) -> Result<(), BackendError>;
+
+    /// Streams as they are expected to be after a layer.
+    fn predict_streams(&mut self, op: PredictStreams) -> Result<(), BackendError>;
+    /// Streams as they are after a layer.
+    fn correct_streams(&mut self, op: CorrectStreams) -> Result<(), BackendError>;
+    /// Rows brought to the size of others.
+    fn match_rms(&mut self, op: MatchRms) -> Result<(), BackendError>;
+    /// What lies far above a row's mean.
+    fn threshold(&mut self, op: Threshold) -> Result<(), BackendError>;
 
     /// Some of the keys of an `attention`. Required of a device whose [`Self::cut_sizes`] have keys.
     fn attention_part(&mut self, _op: AttentionPart) -> Result<(), BackendError> {

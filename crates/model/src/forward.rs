@@ -70,6 +70,14 @@ impl Pass<'_> {
         Input { x, norm: Some(InputNorm { weight, dim, eps, room }) }
     }
 
+    /// The residual stream, behind a norm where there is one.
+    pub(crate) fn input_of(&self, norm: Option<WeightId>) -> Input {
+        match norm {
+            Some(weight) => self.norm_of(weight),
+            None => Input { x: self.rows_of(self.space.x, self.sizes.hidden), norm: None },
+        }
+    }
+
     /// The batch's rows in a scratch buffer of rows `width` wide.
     pub(crate) fn rows_of(&self, buffer: BufferId, width: usize) -> View {
         View::head(buffer, self.inputs.rows() * width)
@@ -126,19 +134,33 @@ impl Model {
         inputs: PassInputs,
     ) -> Head {
         let mut pass = self.pass(ops, space, inputs);
-        self.embed(&mut pass, inputs.embedded, self.embedding, space.x);
-        pass.turn_tables(0);
-        if let Some(per_layer) = &self.per_layer {
-            per_layer.prepare(&mut pass);
-        }
-        for (layer, state) in self.layers.iter().zip(&states.layers) {
-            layer.forward(&mut pass, state);
-        }
+        self.first_layers(&mut pass, states, self.layers.len());
         pass.norm(space.x, self.norm, space.final_hidden);
         if let Some(draft) = &states.draft {
             self.keep_hidden(&mut pass, draft.hidden);
         }
         self.head(&mut pass, self.head)
+    }
+
+    /// From tokens to the residual stream in `x` after the first so many layers.
+    pub(crate) fn first_layers(&self, pass: &mut Pass<'_>, states: &StateBuffers, layers: usize) {
+        let (space, ids) = (pass.space, pass.inputs.embedded);
+        self.embed(pass, ids, self.embedding, space.x);
+        pass.turn_tables(0);
+        if let Some(per_layer) = &self.per_layer {
+            per_layer.prepare(pass);
+        }
+        if let Some(altup) = &self.altup {
+            let (table, scale) = (self.embedding, self.spec.embed_scale);
+            let out = pass.rows_of(space.x, self.spec.hidden);
+            altup.spread(pass, Embed { ids, table, scale, out });
+        }
+        for (layer, state) in self.layers.iter().zip(&states.layers).take(layers) {
+            layer.forward(pass, state);
+        }
+        if let Some(altup) = &self.altup {
+            altup.merge(pass);
+        }
     }
 
     /// Hidden states that the drafter will want to the window.

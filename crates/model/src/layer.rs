@@ -1,23 +1,51 @@
 //! One block: a mixer and an MLP, and how they meet the residual stream.
 
+use crate::altup::{self, AltUpBlock};
 use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::mixer::Mixer;
 use crate::mlp::Mlp;
+use crate::names::ModuleNames;
 use crate::per_layer::PerLayerBlock;
-use crate::{Frame, LayerSpec, LayerState, ModelError};
-use forerun_backend::WeightId;
+use crate::{Frame, LayerSpec, LayerState, MlpSpec, ModelError};
 use forerun_backend::op::Store;
+use forerun_backend::{Backend, WeightId};
+
+impl LayerSpec {
+    /// Refuses a device that lacks an operation of one of the block's parts.
+    pub(crate) fn check(&self, backend: &dyn Backend) -> Result<(), ModelError> {
+        self.mixer.check(backend)?;
+        let frame: &[&str] = match self.frame {
+            Frame::AltUp(_) => altup::OPERATIONS,
+            _ => &[],
+        };
+        let mlp: &[&str] = match self.mlp {
+            MlpSpec::Sparse { .. } => &["threshold"],
+            _ => &[],
+        };
+        let parts = [("a residual of several streams", frame), ("a sparse mlp", mlp)];
+        for (part, operations) in parts {
+            if let Some(op) = operations.iter().find(|op| backend.missing().contains(op)) {
+                let part = part.to_owned();
+                return Err(ModelError::Missing { device: backend.name(), part, op });
+            }
+        }
+        Ok(())
+    }
+}
 
 /// One block's weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
-    mixer_norm: WeightId,
+    /// The norm before the mixer, where there is one.
+    mixer_norm: Option<WeightId>,
     mixer: Mixer,
-    mlp_norm: WeightId,
+    mlp_norm: Option<WeightId>,
     mlp: Mlp,
-    /// Norms of what mixer and MLP give, in a sandwich.
+    /// Norms of what mixer and MLP give, where they stand there.
     after: Option<AfterNorms>,
+    /// What goes on between several streams.
+    altup: Option<AltUpBlock>,
     /// What the token's own vector for this layer adds.
     pub(crate) per_layer: Option<PerLayerBlock>,
     /// What the stream is multiplied by at the end.
@@ -38,26 +66,51 @@ impl Layer {
         hidden: usize,
     ) -> Result<Self, ModelError> {
         let names = loader.names;
-        let norm =
-            |loader: &mut Loader<'_>, name: &str| loader.norm(&format!("{block}.{name}"), hidden);
-        let (mlp_norm, after, scale) = match spec.frame {
-            Frame::Pre => (norm(loader, names.mlp_norm)?, None, 1.0),
-            Frame::Sandwich { scaled } => {
+        let norm = |loader: &mut Loader<'_>, name: &'static str| {
+            let path = |name: &str| format!("{block}.{name}");
+            let stored = loader.checkpoint.contains(&format!("{}.weight", path(name)));
+            loader.norm(&path(if stored { name } else { ModuleNames::common(name) }), hidden)
+        };
+        let before = |loader: &mut Loader<'_>, name| norm(loader, name).map(Some);
+        let (norms, after, scale) = match spec.frame {
+            Frame::Pre => {
+                ([before(loader, names.mixer_norm)?, before(loader, names.mlp_norm)?], None, 1.0)
+            }
+            Frame::Post => {
+                // The norm behind attention is called what the one before the MLP is called elsewhere.
+                let after = AfterNorms {
+                    mixer: norm(loader, names.mlp_norm)?,
+                    mlp: norm(loader, "post_feedforward_layernorm")?,
+                };
+                ([None; 2], Some(after), 1.0)
+            }
+            Frame::Sandwich { .. } | Frame::AltUp(_) => {
                 let after = AfterNorms {
                     mixer: norm(loader, "post_attention_layernorm")?,
                     mlp: norm(loader, "post_feedforward_layernorm")?,
                 };
+                let scaled = spec.frame == Frame::Sandwich { scaled: true };
                 let scale =
                     if scaled { loader.number(&format!("{block}.layer_scalar"))? } else { 1.0 };
-                (norm(loader, "pre_feedforward_layernorm")?, Some(after), scale)
+                let norms = [
+                    before(loader, names.mixer_norm)?,
+                    before(loader, "pre_feedforward_layernorm")?,
+                ];
+                (norms, Some(after), scale)
             }
         };
+        let [mixer_norm, mlp_norm] = norms;
+        let altup = match spec.frame {
+            Frame::AltUp(spec) => Some(AltUpBlock::load(loader, block, spec, hidden)?),
+            _ => None,
+        };
         Ok(Self {
-            mixer_norm: norm(loader, names.mixer_norm)?,
+            mixer_norm,
             mixer: Mixer::load(loader, block, &spec.mixer, hidden)?,
             mlp_norm,
             mlp: Mlp::load(loader, block, &spec.mlp, hidden)?,
             after,
+            altup,
             per_layer: None,
             scale,
         })
@@ -65,7 +118,7 @@ impl Layer {
 
     /// Keys and values of the rows in `x`, for rows of which nothing else is wanted.
     pub(crate) fn remember(&self, pass: &mut Pass<'_>, state: &LayerState) {
-        self.mixer.remember(pass, pass.norm_of(self.mixer_norm), state)
+        self.mixer.remember(pass, pass.input_of(self.mixer_norm), state)
     }
 
     /// One block over the residual stream in `x`.
@@ -77,12 +130,24 @@ impl Layer {
                 Output { view: pass.rows_of(space.branch, pass.sizes.hidden), store: Store::Set }
             }
         };
-        self.mixer.forward(pass, pass.norm_of(self.mixer_norm), state, out);
+        let streams = self.altup.as_ref().zip(self.mixer_norm);
+        if let Some((altup, norm)) = streams {
+            altup.predict(pass);
+            altup.narrow(pass, norm);
+        }
+        self.mixer.forward(pass, pass.input_of(self.mixer_norm), state, out);
         if let Some(after) = self.after {
             pass.add_norm(space.branch, after.mixer, space.x, 1.0);
         }
+        if let Some((altup, norm)) = streams {
+            altup.widen(pass, norm);
+        }
         self.mlp.forward(pass, self.mlp_norm, out);
         let Some(after) = self.after else { return };
+        if let Some(altup) = &self.altup {
+            pass.add_norm(space.branch, after.mlp, space.x, 1.0);
+            return altup.correct(pass, self.per_layer.as_ref());
+        }
         match &self.per_layer {
             None => pass.add_norm(space.branch, after.mlp, space.x, self.scale),
             Some(block) => {

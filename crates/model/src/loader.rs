@@ -186,11 +186,20 @@ impl<'a> Loader<'a> {
         name: &str,
         [channels, taps]: [usize; 2],
     ) -> Result<WeightId, ModelError> {
+        let kernel = self.conv_values(name, [channels, taps])?;
+        self.numbers(name, channels, &kernel)
+    }
+
+    /// The numbers of such a kernel.
+    pub(crate) fn conv_values(
+        &self,
+        name: &str,
+        [channels, taps]: [usize; 2],
+    ) -> Result<Vec<f32>, ModelError> {
         // [C, 1, K] as published and [C, K, 1] as converted hold the same bytes.
         let converted = self.checkpoint.info(name)?.shape.last() == Some(&1);
         let stored = if converted { [channels, taps, 1] } else { [channels, 1, taps] };
-        let kernel = self.checkpoint.values(name, &stored)?;
-        self.numbers(name, channels, &kernel)
+        Ok(self.checkpoint.values(name, &stored)?)
     }
 
     /// A single stored number.
@@ -218,6 +227,16 @@ impl<'a> Loader<'a> {
         let place = |n: i64| u32::try_from(n).ok().filter(|&n| (n as usize) < len);
         let places = numbers.into_iter().map(place).collect::<Option<_>>();
         places.ok_or_else(|| wrong(format!("holds a number outside 0..{len}")))
+    }
+
+    /// The weight of module `path` as f32; so small that no file quantises it.
+    pub(crate) fn small_matrix(
+        &mut self,
+        path: &str,
+        [rows, cols]: [usize; 2],
+    ) -> Result<WeightId, ModelError> {
+        let values = self.checkpoint.values(&format!("{path}.weight"), &[rows, cols])?;
+        self.numbers(path, rows, &values)
     }
 
     /// A small vector as f32, each number mapped.

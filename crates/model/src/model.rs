@@ -1,5 +1,6 @@
 //! A network's weights on a device.
 
+use crate::altup::AltUp;
 use crate::blueprint::Blueprint;
 use crate::forward::RopeWeight;
 use crate::layer::Layer;
@@ -22,6 +23,7 @@ pub struct Model {
     pub(crate) ropes: Vec<RopeWeight>,
     pub(crate) layers: Vec<Layer>,
     pub(crate) per_layer: Option<PerLayerInputs>,
+    pub(crate) altup: Option<AltUp>,
     pub(crate) norm: WeightId,
     pub(crate) head: WeightId,
     pub(crate) drafter: Option<Drafter>,
@@ -45,7 +47,7 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let (spec, layout) = (blueprint.spec.clone(), &blueprint.layout);
         let blocks = spec.layers.iter().chain(spec.head_block());
-        blocks.map(|block| &block.mixer).try_for_each(|mixer| mixer.check(&*backend))?;
+        blocks.into_iter().try_for_each(|block| block.check(&*backend))?;
         let names = ModuleNames::of(&spec.family);
         let mut loader = Loader::new(&blueprint.checkpoint, names, backend, progress);
         loader.set_norm_offset(layout.norm_offset);
@@ -56,6 +58,10 @@ impl Model {
             if spec.tied { embedding } else { loader.matrix(head.unwrap_or("lm_head"), table)? };
         let per_layer = match spec.per_layer {
             Some(inputs) => Some(PerLayerInputs::load(&mut loader, trunk, &spec, inputs)?),
+            None => None,
+        };
+        let altup = match spec.altup() {
+            Some(altup) => Some(AltUp::load(&mut loader, trunk, altup, spec.hidden)?),
             None => None,
         };
         let layers = load_layers(&mut loader, trunk, &spec)?;
@@ -71,6 +77,7 @@ impl Model {
             ropes,
             layers,
             per_layer,
+            altup,
             norm,
             head,
             drafter,

@@ -59,9 +59,29 @@ const LFM2: ModuleNames = ModuleNames {
     ..COMMON
 };
 
+/// As published; what was saved again has the common names.
+const OLMO: ModuleNames = ModuleNames {
+    mixer_norm: "attention_layer_norm",
+    mlp_norm: "feedforward_layer_norm",
+    ..COMMON
+};
+
 impl ModuleNames {
     /// Those of a family.
     pub(crate) fn of(family: &str) -> &'static Self {
-        if family.starts_with("lfm2") { &LFM2 } else { &COMMON }
+        match family {
+            "olmo_hybrid" => &OLMO,
+            _ if family.starts_with("lfm2") => &LFM2,
+            _ => &COMMON,
+        }
+    }
+
+    /// What the norm before a mixer or an MLP is called in any file of any family.
+    pub(crate) fn common(name: &'static str) -> &'static str {
+        match name {
+            _ if name == OLMO.mixer_norm => COMMON.mixer_norm,
+            _ if name == OLMO.mlp_norm => COMMON.mlp_norm,
+            _ => name,
+        }
     }
 }

@@ -9,11 +9,12 @@
 //! The factor H^-½ stands under a norm, where it only changes the weight of `eps`: `norm(c·s)` with `eps` is
 //! `norm(c)` with `eps / s²`.
 
-use crate::forward::Pass;
+use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::{ModelError, ModelSpec, PerLayerSpec};
-use forerun_backend::WeightId;
-use forerun_backend::op::{AddNorm, Embed, Glu, Linear};
+use forerun_backend::op::{AddNorm, Embed, Glu, Linear, Store};
+use forerun_backend::{View, WeightId};
+use std::ops::Range;
 
 /// What all layers share.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,12 @@ impl PerLayerInputs {
         Ok(Self {
             spec,
             layers,
-            table: loader.matrix(&at("embed_tokens_per_layer"), [spec.vocabulary, all])?,
+            table: load_table(
+                loader,
+                &at("embed_tokens_per_layer"),
+                model.vocabulary,
+                [spec.vocabulary, all],
+            )?,
             projection: loader.matrix(&at("per_layer_model_projection"), [all, model.hidden])?,
             norm: loader.norm(&at("per_layer_projection_norm"), spec.width)?,
         })
@@ -77,6 +83,23 @@ impl PerLayerInputs {
     }
 }
 
+/// The table; tokens past its end have its first row.
+fn load_table(
+    loader: &mut Loader<'_>,
+    path: &str,
+    tokens: usize,
+    [rows, width]: [usize; 2],
+) -> Result<WeightId, ModelError> {
+    let past = tokens.saturating_sub(rows);
+    if past == 0 {
+        return loader.matrix(path, [rows, width]);
+    }
+    let table = loader.checkpoint.parts(path, &[rows, width])?;
+    let ranges: Vec<Range<usize>> =
+        std::iter::once(0..rows).chain(std::iter::repeat_n(0..1, past)).collect();
+    loader.rows(path, &table, &ranges)
+}
+
 impl PerLayerBlock {
     pub(crate) fn load(
         loader: &mut Loader<'_>,
@@ -97,16 +120,23 @@ impl PerLayerBlock {
         })
     }
 
+    /// What it adds to the residual stream in `x`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, scale: f32) {
+        let (space, dim) = (pass.space, pass.sizes.hidden);
+        let [x, view] = [space.x, space.branch].map(|buffer| pass.rows_of(buffer, dim));
+        let norm = self.bring(pass, x, Output { view, store: Store::Set });
+        pass.add_norm(space.branch, norm, space.x, scale)
+    }
+
+    /// What it makes of the rows in `x`, to `out`; the norm that is left to do.
+    pub(crate) fn bring(&self, pass: &mut Pass<'_>, x: View, out: Output) -> WeightId {
         let (space, activation) = (pass.space, pass.sizes.activation);
-        let x = pass.rows_of(space.x, pass.sizes.hidden);
         let gate = pass.rows_of(space.per_layer.gate, self.width);
         let up = pass.rows_of(space.per_layer.vectors, self.all);
-        let branch = pass.rows_of(space.branch, pass.sizes.hidden);
         pass.push(Linear::set(x, self.gate, gate));
         let (dim, up_width, up_first) = (self.width, self.all, self.first);
         pass.push(Glu { gate, up, dim, up_width, up_first, activation });
-        pass.push(Linear::set(gate, self.back, branch));
-        pass.add_norm(space.branch, self.norm, space.x, scale)
+        pass.push(Linear { store: out.store, ..Linear::set(gate, self.back, out.view) });
+        self.norm
     }
 }

@@ -17,7 +17,7 @@ impl Model {
         is_finite: &mut IsFinite<'_>,
     ) -> Result<String, BackendError> {
         let mut is_finite = |layers| {
-            let (ops, rows) = self.first_layers(layers, space, states, inputs);
+            let (ops, rows) = self.part(layers, space, states, inputs);
             is_finite(&ops, rows)
         };
         // What is not finite stays so in all layers behind.
@@ -36,7 +36,7 @@ impl Model {
     }
 
     /// A pass through the first so many layers, and where it leaves the residual stream.
-    fn first_layers(
+    fn part(
         &self,
         layers: usize,
         space: &Workspace,
@@ -45,14 +45,7 @@ impl Model {
     ) -> (Vec<Op>, View) {
         let mut ops = Vec::new();
         let mut pass = self.pass(&mut ops, space, inputs);
-        self.embed(&mut pass, inputs.embedded, self.embedding, space.x);
-        pass.turn_tables(0);
-        if let Some(per_layer) = &self.per_layer {
-            per_layer.prepare(&mut pass);
-        }
-        for (layer, state) in self.layers.iter().zip(&states.layers).take(layers) {
-            layer.forward(&mut pass, state);
-        }
+        self.first_layers(&mut pass, states, layers);
         let rows = pass.rows_of(space.x, self.spec.hidden);
         (ops, rows)
     }

@@ -114,11 +114,28 @@ pub struct LayerSpec {
 pub enum Frame {
     /// `x += f(norm(x))`, for mixer and MLP.
     Pre,
+    /// `x += norm(f(x))`.
+    Post,
     /// `x += norm(f(norm(x)))`.
     Sandwich {
         /// Whether the stream is scaled by a stored number at the end of the block.
         scaled: bool,
     },
+    /// A sandwich around one of several streams.
+    AltUp(AltUpSpec),
+}
+
+/// A residual of several streams, and a low-rank path beside attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AltUpSpec {
+    /// How many streams there are.
+    pub streams: usize,
+    /// The one that layers work on.
+    pub active: usize,
+    /// Whether what the token's own vector is gated by is scaled by stored numbers.
+    pub scaled: bool,
+    /// Width of the path beside attention.
+    pub laurel: usize,
 }
 
 /// What mixes positions.
@@ -145,6 +162,8 @@ pub struct AttentionSpec {
     pub scale: f32,
     /// Norm of each query and key head before rope.
     pub qk_norm: bool,
+    /// Whether that norm is one over all heads together.
+    pub norm_whole: bool,
     /// A sigmoid gate on each head's output, stored beside the query rows.
     pub gated: bool,
     /// Biases on the four projections.
@@ -168,6 +187,7 @@ impl AttentionSpec {
             head_dim,
             scale: 1.0 / (head_dim as f32).sqrt(),
             qk_norm: false,
+            norm_whole: false,
             gated: false,
             bias: false,
             window: None,
@@ -196,6 +216,10 @@ pub struct DeltaSpec {
     pub shape: DeltaShape,
     /// Taps of the short convolution.
     pub taps: usize,
+    /// Factor on write strengths, which are between 0 and 1 without one.
+    pub beta_scale: f32,
+    /// What the norm of its output adds to mean squares, where that is not what the model's other norms add.
+    pub norm_eps: Option<f32>,
 }
 
 /// A gated short convolution.
@@ -214,6 +238,13 @@ pub struct ShortConvSpec {
 pub enum MlpSpec {
     /// A gated MLP of the given width.
     Dense(usize),
+    /// The same, of whose gates only what lies far above their mean passes.
+    Sparse {
+        /// Width.
+        ffn: usize,
+        /// How far, in standard deviations.
+        deviations: f32,
+    },
     /// A mixture of experts.
     Moe(MoeSpec),
     /// A gated MLP and, beside it, a mixture with norms of its own; their outputs are added.
@@ -293,6 +324,14 @@ impl ModelSpec {
             stretch(&mut drafter.ropes, &drafter.layers, &rule);
         }
         self.max_positions = (self.max_positions as f64 * scale.factor()) as usize;
+    }
+
+    /// The streams of the residual, where there are several.
+    pub fn altup(&self) -> Option<AltUpSpec> {
+        self.layers.iter().find_map(|layer| match layer.frame {
+            Frame::AltUp(spec) => Some(spec),
+            _ => None,
+        })
     }
 
     /// The block of the multi-token-prediction head, when that is the drafter.

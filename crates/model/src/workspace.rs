@@ -32,6 +32,7 @@ pub struct Workspace {
     pub(crate) up: BufferId,
     pub(crate) moe: MoeBuffers,
     pub(crate) per_layer: PerLayerBuffers,
+    pub(crate) streams: StreamBuffers,
     /// Two hidden states side by side, for the drafter.
     pub(crate) joined: BufferId,
     pub(crate) final_hidden: BufferId,
@@ -50,6 +51,15 @@ pub(crate) struct PerLayerBuffers {
     pub(crate) vectors: BufferId,
     pub(crate) context: BufferId,
     pub(crate) gate: BufferId,
+}
+
+/// A residual of several streams.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamBuffers {
+    pub(crate) all: Vec<BufferId>,
+    pub(crate) router: BufferId,
+    /// What the path beside attention is projected to.
+    pub(crate) laurel: BufferId,
 }
 
 /// What a mixture of experts needs besides.
@@ -82,6 +92,7 @@ impl Workspace {
         let ring_tables = planner.kept_index("ring tables", rings * lines)?;
         let moe = MoeBuffers::new(&widths, spec.hidden, rows, planner)?;
         let per_layer = PerLayerBuffers::new(spec, rows, planner)?;
+        let streams = StreamBuffers::new(spec, rows, planner)?;
         let ropes = widths.ropes.iter().map(|&width| planner.scratch("rope", rows * width));
         let ropes = ropes.collect::<Result<_, _>>()?;
         let sampled = |width: usize| limits.sampled * width;
@@ -107,6 +118,7 @@ impl Workspace {
             up: scratch("up", widths.ffn)?,
             moe,
             per_layer,
+            streams,
             joined: scratch("joined", if limits.mtp { 2 * spec.hidden } else { 0 })?,
             final_hidden: scratch("final_hidden", stream)?,
             sampled_hidden,
@@ -158,6 +170,18 @@ impl PerLayerBuffers {
             vectors: planner.scratch("per-layer vectors", all)?,
             context: planner.scratch("per-layer context", all)?,
             gate: planner.scratch("per-layer gate", rows * width)?,
+        })
+    }
+}
+
+impl StreamBuffers {
+    fn new(spec: &ModelSpec, rows: usize, planner: &mut Planner<'_>) -> Result<Self, ModelError> {
+        let (count, laurel) = spec.altup().map_or((0, 0), |spec| (spec.streams, spec.laurel));
+        let each = (0..count).map(|_| planner.scratch("stream", rows * spec.hidden));
+        Ok(Self {
+            all: each.collect::<Result<_, _>>()?,
+            router: planner.scratch("stream router", rows * count)?,
+            laurel: planner.scratch("laurel", rows * laurel)?,
         })
     }
 }
@@ -238,7 +262,7 @@ impl Widths {
             }
         }
         match &layer.mlp {
-            MlpSpec::Dense(ffn) => widen(&mut self.ffn, *ffn),
+            MlpSpec::Dense(ffn) | MlpSpec::Sparse { ffn, .. } => widen(&mut self.ffn, *ffn),
             MlpSpec::Moe(moe) => self.include_experts(moe),
             MlpSpec::Beside { dense, moe } => {
                 widen(&mut self.ffn, *dense);

@@ -39,7 +39,7 @@ pub(crate) fn delta_gates(memory: &mut Memory, op: DeltaGates) -> Result<(), Bac
                 for head in 0..value_heads {
                     let at = row * value_heads + head;
                     decay[at] = (rate[head] * softplus(a[at] + dt_bias[head])).exp();
-                    beta[at] = sigmoid(b[at]);
+                    beta[at] = op.beta_scale * sigmoid(b[at]);
                 }
             }
         }

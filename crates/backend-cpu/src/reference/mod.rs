@@ -13,6 +13,7 @@ mod norm;
 mod rope;
 mod rows;
 mod sample;
+mod streams;
 
 pub(crate) use activation::{add_gated, gate_mul, glu, softcap};
 pub(crate) use attention::{attention, attention_part, check_part};
@@ -27,6 +28,9 @@ pub(crate) use norm::{add_norm, gated_norm, join_norm, join_rows, rms_norm};
 pub(crate) use rope::{rope_table, shifted};
 pub(crate) use rows::{embed, gather_rows, scatter_rows, scatter_words};
 pub(crate) use sample::{Before, adjust, head_sample, mask_out, sample};
+pub(crate) use streams::{
+    Coefficients, correct_streams, lent, match_rms, predict_streams, threshold,
+};
 
 use forerun_backend::BackendError;
 use forerun_backend::op::{Activation, SpanEntry, Spans};

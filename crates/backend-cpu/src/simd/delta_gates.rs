@@ -17,6 +17,7 @@ pub(crate) struct GateArgs<'a> {
     pub(crate) b: &'a [f32],
     pub(crate) rate: &'a [f32],
     pub(crate) dt_bias: &'a [f32],
+    pub(crate) beta_scale: f32,
     pub(crate) shape: DeltaShape,
 }
 
@@ -27,7 +28,7 @@ impl GateArgs<'_> {
         for head in 0..self.shape.value_heads {
             let step = softplus(self.a[at + head] + self.dt_bias[head]);
             decay[head] = (self.rate[head] * step).exp();
-            beta[head] = sigmoid(self.b[at + head]);
+            beta[head] = self.beta_scale * sigmoid(self.b[at + head]);
         }
     }
 }

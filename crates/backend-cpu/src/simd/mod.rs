@@ -41,6 +41,7 @@ mod router;
 mod sample;
 mod scratch;
 mod short_conv;
+mod streams;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -71,3 +72,6 @@ pub(crate) use router::{Route, router};
 pub(crate) use sample::{SampleArgs, sample};
 pub(crate) use scratch::Scratch;
 pub(crate) use short_conv::{ConvArgs, short_conv};
+pub(crate) use streams::{
+    MatchArgs, StreamMix, correct_streams, match_rms, predict_streams, threshold,
+};

@@ -77,7 +77,7 @@ pub(crate) fn delta_gates(device: &mut Device, op: DeltaGates) -> Done {
         .with(weights.small(name, op.dt_bias)?)
         .with(memory.at(op.decay))
         .with(memory.at(op.beta));
-    let args = heads(spans(device, args, name, &op.spans, rows), &shape);
+    let args = heads(spans(device, args, name, &op.spans, rows), &shape).with(op.beta_scale);
     device.queue.run((&DELTA, "delta_gates"), [rows, 2 * shape.key_heads, 1], 128, &args)
 }
 
@@ -99,7 +99,8 @@ pub(crate) fn delta_inputs(device: &mut Device, op: DeltaInputs) -> Done {
         .with(memory.at(op.qkv))
         .with(memory.at(op.decay))
         .with(memory.at(op.beta));
-    let args = heads(spans(device, args, name, &op.spans, rows), &shape).size(taps);
+    let args =
+        heads(spans(device, args, name, &op.spans, rows), &shape).with(op.beta_scale).size(taps);
     let parts = 2 * shape.key_heads + (shape.value_heads * shape.dv).div_ceil(128);
     if rows <= FEW_ROWS && taps == 4 && shape.dk <= 128 {
         let grid = [op.spans.count(), parts, 1];

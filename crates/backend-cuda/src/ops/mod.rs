@@ -9,6 +9,7 @@ mod norm;
 mod products;
 mod rows;
 mod sample;
+mod streams;
 
 pub(crate) use attention::{CHUNK as ATTENTION_CHUNK, attention, attention_inputs, attention_part};
 pub(crate) use chains::run_chain;
@@ -18,6 +19,7 @@ pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};
 pub(crate) use products::{cluster_head, embed, experts, gated_linear, linear, linears};
 pub(crate) use rows::{gather_rows, rope_table, router, scatter_rows, scatter_words};
 pub(crate) use sample::{head_sample, sample};
+pub(crate) use streams::{correct_streams, match_rms, predict_streams, threshold};
 
 /// What every operation returns.
 type Done = Result<(), forerun_backend::BackendError>;

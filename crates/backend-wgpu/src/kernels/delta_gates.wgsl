@@ -7,6 +7,7 @@
 struct Sizes {
   qkv: u32, a: u32, b: u32, spans: u32, decay: u32, beta: u32, rows: u32, count: u32,
   slots: u32, log_rows: u32, key_heads: u32, value_heads: u32, dk: u32, channels: u32, site: u32,
+  beta_scale: f32,
 }
 var<immediate> p: Sizes;
 @group(0) @binding(1) var<storage, read> a: array<f32>;
@@ -42,6 +43,6 @@ fn delta_gates(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) n:
   for (var value_head = lane; value_head < p.value_heads; value_head += LANES) {
     let i = row * p.value_heads + value_head;
     decay[p.decay + i] = exp_of(rate[value_head] * softplus(a[p.a + i] + bias[value_head]));
-    beta[p.beta + i] = sigmoid(b[p.b + i]);
+    beta[p.beta + i] = p.beta_scale * sigmoid(b[p.b + i]);
   }
 }

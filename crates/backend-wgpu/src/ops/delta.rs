@@ -62,7 +62,8 @@ pub(super) fn delta_gates(to: &mut Lowering<'_>, op: DeltaGates) -> Lowered {
     let views = [op.qkv, op.a, op.b, op.spans.table, op.decay, op.beta];
     let words = Words::of(&views.map(|view| view.start)).and_then(|words| {
         let words = words.sizes(&[rows, spans, op.spans.slots, op.spans.log_rows])?;
-        words.sizes(&[key_heads, value_heads, dk, channels, site("delta_gates") as usize])
+        let sizes = [key_heads, value_heads, dk, channels, site("delta_gates") as usize];
+        Some(words.sizes(&sizes)?.float(op.beta_scale))
     });
     to.calls.push(Call {
         kernel: &DELTA_GATES,

@@ -14,6 +14,10 @@ pub(crate) use attention::PARTITION;
 use crate::lowering::Lowering;
 use forerun_backend::{BackendError, Op};
 
+/// Operations that there is no kernel for, see [`Backend::missing`](forerun_backend::Backend::missing).
+pub(crate) const MISSING: &[&str] =
+    &["predict_streams", "correct_streams", "match_rms", "threshold"];
+
 /// What lowering leaves beside calls.
 pub(crate) type Lowered = Result<(), BackendError>;
 
@@ -78,6 +82,9 @@ fn lower(to: &mut Lowering<'_>, op: Op) -> Lowered {
             let (product, cap, choice) = op.parts();
             products::head(to, product, cap.map(|cap| cap.cap))?;
             sample::sample(to, choice)
+        }
+        Op::PredictStreams(_) | Op::CorrectStreams(_) | Op::MatchRms(_) | Op::Threshold(_) => {
+            Err(BackendError::Missing { op: op.name() })
         }
     }
 }

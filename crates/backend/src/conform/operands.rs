@@ -30,6 +30,8 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::ShortConv(op) => [&mut op.weight].into_iter().chain(&mut op.bias).collect(),
         Op::DeltaGates(op) => vec![&mut op.rate, &mut op.dt_bias],
         Op::DeltaInputs(op) => vec![&mut op.weight, &mut op.rate, &mut op.dt_bias],
+        Op::PredictStreams(op) => vec![&mut op.weight],
+        Op::CorrectStreams(op) => [&mut op.weight].into_iter().chain(&mut op.scale).collect(),
         Op::GatedNorm(op) => vec![&mut op.weight],
         Op::ClusterHead(op) => vec![&mut op.members, &mut op.head],
         Op::HeadSample(op) => vec![&mut op.weight],
@@ -42,6 +44,8 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         | Op::Glu(_)
         | Op::Softcap(_)
         | Op::AddGated(_)
+        | Op::MatchRms(_)
+        | Op::Threshold(_)
         | Op::GatherRows(_)
         | Op::ScatterRows(_)
         | Op::ScatterWords(_)

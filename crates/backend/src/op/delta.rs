@@ -48,7 +48,7 @@ impl DeltaShape {
 ///
 /// # Math
 /// Each head of q and k, in place: `u / sqrt(Σu² + 1e-6)`, q also times `dk^-½`.
-/// `decay = exp(rate · softplus(a + dt_bias))`, `beta = σ(b)`, per value head.
+/// `decay = exp(rate · softplus(a + dt_bias))`, `beta = beta_scale · σ(b)`, per value head.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaGates {
     /// `[rows, q | k | v]`, q and k in place.
@@ -61,6 +61,8 @@ pub struct DeltaGates {
     pub rate: WeightId,
     /// `[1, value_heads]`.
     pub dt_bias: WeightId,
+    /// Factor on write strengths; up to 2, where a write may turn what is remembered around.
+    pub beta_scale: f32,
     /// Which rows there are.
     pub spans: Spans,
     /// Heads.
@@ -105,6 +107,8 @@ pub struct DeltaInputs {
     pub rate: WeightId,
     /// `[1, value_heads]`.
     pub dt_bias: WeightId,
+    /// Factor on write strengths; up to 2, where a write may turn what is remembered around.
+    pub beta_scale: f32,
     /// `[slots, K − 1, channels]`.
     pub window: View,
     /// `[slots, log_rows, channels]`.
@@ -125,10 +129,10 @@ impl DeltaInputs {
     /// The operations it is defined as.
     pub const fn parts(self) -> (ShortConv, DeltaGates) {
         let Self { x, a, b, weight, rate, dt_bias, window, log, spans, shape, .. } = self;
-        let Self { qkv, decay, beta, .. } = self;
+        let Self { beta_scale, qkv, decay, beta, .. } = self;
         let (channels, gates, bias, silu, out) = (shape.channels(), None, None, true, qkv);
         let conv = ShortConv { x, gates, weight, bias, silu, channels, window, log, spans, out };
-        (conv, DeltaGates { qkv, a, b, rate, dt_bias, spans, shape, decay, beta })
+        (conv, DeltaGates { qkv, a, b, rate, dt_bias, beta_scale, spans, shape, decay, beta })
     }
 
     pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {

@@ -20,6 +20,7 @@ mod rope;
 mod rows;
 mod sample;
 mod spans;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +40,7 @@ pub use sample::{
     HeadSample, HistoryEntry, Sample, SampleRow, gumbel, passes, reaches, uniform, weight,
 };
 pub use spans::{SpanEntry, Spans};
+pub use streams::{CorrectStreams, MatchRms, PredictStreams, Streams, Threshold};
 
 use crate::{Backend, BackendError, OpDesc};
 
@@ -75,6 +77,10 @@ macro_rules! for_each_operation {
             scatter_words: ScatterWords,
             sample: Sample,
             head_sample: HeadSample,
+            predict_streams: PredictStreams,
+            correct_streams: CorrectStreams,
+            match_rms: MatchRms,
+            threshold: Threshold,
         }
     };
 }

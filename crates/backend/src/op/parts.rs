@@ -1,6 +1,6 @@
 //! An operation on some of its rows: what an operation is cut into that is too large for one submission.
 
-use super::{Attention, InputNorm, LinearPart, NewKeys, Sample};
+use super::{Attention, InputNorm, LinearPart, NewKeys, Sample, Streams};
 use crate::{Catalog, Op, View};
 
 impl Op {
@@ -90,17 +90,11 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             let inputs = [&mut op.qkv, &mut op.a, &mut op.b, &mut op.spans.table];
             inputs.into_iter().chain([&mut op.decay, &mut op.beta]).map(shared).collect()
         }
-        Op::DeltaInputs(op) => vec![
-            shared(&mut op.x),
-            shared(&mut op.a),
-            shared(&mut op.b),
-            shared(&mut op.window),
-            shared(&mut op.log),
-            shared(&mut op.spans.table),
-            shared(&mut op.qkv),
-            shared(&mut op.decay),
-            shared(&mut op.beta),
-        ],
+        Op::DeltaInputs(op) => {
+            let inputs = [&mut op.x, &mut op.a, &mut op.b, &mut op.window, &mut op.log];
+            let rest = [&mut op.spans.table, &mut op.qkv, &mut op.decay, &mut op.beta];
+            inputs.into_iter().chain(rest).map(shared).collect()
+        }
         Op::DeltaRule(op) => {
             let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
             let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
@@ -137,7 +131,36 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         Op::HeadSample(op) => {
             [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
         }
+        Op::PredictStreams(_) | Op::CorrectStreams(_) | Op::MatchRms(_) | Op::Threshold(_) => {
+            of_streams(op)
+        }
     }
+}
+
+/// Of the operations in a file of their own.
+fn of_streams(op: &mut Op) -> Vec<OperandView<'_>> {
+    match op {
+        Op::PredictStreams(op) => {
+            let streams = streams(&mut op.streams);
+            [by_row(&mut op.router)]
+                .into_iter()
+                .chain(streams)
+                .chain([by_row(&mut op.out)])
+                .collect()
+        }
+        Op::CorrectStreams(op) => {
+            let rest = [&mut op.x, &mut op.out].map(by_row);
+            let streams = streams(&mut op.streams);
+            [by_row(&mut op.router)].into_iter().chain(streams).chain(rest).collect()
+        }
+        Op::MatchRms(op) => [&mut op.x, &mut op.like, &mut op.out].map(by_row).into(),
+        Op::Threshold(op) => vec![by_row(&mut op.x)],
+        _ => Vec::new(),
+    }
+}
+
+fn streams(streams: &mut Streams) -> impl Iterator<Item = OperandView<'_>> {
+    streams.views.iter_mut().flatten().map(by_row)
 }
 
 fn attention(op: &mut Attention) -> [OperandView<'_>; 7] {

@@ -242,7 +242,23 @@ fn delta_inputs(shelf: &mut Shelf, shape: DeltaShape, rows: usize, spans: Spans)
     let [rate, dt_bias] = [(); 2].map(|()| shelf.matrix(1, heads, 8));
     let window = shelf.f32(spans.slots * 3 * channels);
     let log = shelf.f32(spans.slots * spans.log_rows * channels);
-    DeltaInputs { x, a, b, weight, rate, dt_bias, window, log, spans, shape, qkv, decay, beta }
+    let beta_scale = 1.0;
+    DeltaInputs {
+        x,
+        a,
+        b,
+        weight,
+        rate,
+        dt_bias,
+        beta_scale,
+        window,
+        log,
+        spans,
+        shape,
+        qkv,
+        decay,
+        beta,
+    }
 }
 
 #[test]

@@ -182,6 +182,9 @@ fn layer_kinds(layers: &[LayerSpec]) -> Vec<LayerKind> {
 fn mlp_text(mlp: &MlpSpec) -> String {
     match mlp {
         MlpSpec::Dense(width) => format!("mlp, width {width}"),
+        MlpSpec::Sparse { ffn, deviations } => {
+            format!("sparse mlp, width {ffn}, gates from {deviations:.2} deviations on")
+        }
         MlpSpec::Moe(moe) => experts_text(moe),
         MlpSpec::Beside { dense, moe } => {
             format!("mlp, width {dense}, beside {}", experts_text(moe))

@@ -20,7 +20,7 @@ impl ExpertCost {
         let mut mixture = None;
         for layer in &spec.layers {
             let (dense, moe) = match &layer.mlp {
-                MlpSpec::Dense(width) => (*width, None),
+                MlpSpec::Dense(width) | MlpSpec::Sparse { ffn: width, .. } => (*width, None),
                 MlpSpec::Moe(moe) => (0, Some(moe)),
                 MlpSpec::Beside { dense, moe } => (*dense, Some(moe)),
             };

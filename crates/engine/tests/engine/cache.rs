@@ -10,10 +10,12 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Short convolutions, hybrid with a head (dense, experts in both layouts), hybrid without, attention only, windows
-/// with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 9] = [
+/// Short convolutions, doubled write strengths, several streams, hybrid with a head (dense, experts in both
+/// layouts), hybrid without, attention only, windows with shared keys, with experts, with a separate drafter.
+const MODELS: [&str; 11] = [
     "lfm2",
+    "olmo_hybrid",
+    "gemma3n",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

@@ -7,10 +7,13 @@ use forerun_testkit::tolerance::assert_same_bits;
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// One of each kind of network: short convolutions, hybrid dense, hybrid with experts (both layouts), packed (both
-/// formats), attention only, and windows with per-layer inputs and shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 11] = [
+/// One of each kind of network: short convolutions, doubled write strengths, several streams, hybrid dense, hybrid
+/// with experts (both layouts), packed (both formats), attention only, and windows with per-layer inputs and shared
+/// keys, with experts, with a separate drafter.
+const MODELS: [&str; 13] = [
     "lfm2",
+    "olmo_hybrid",
+    "gemma3n",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

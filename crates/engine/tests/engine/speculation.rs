@@ -10,10 +10,13 @@ use forerun_engine::{
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
 
-/// Short convolutions, hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only,
-/// and windows with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 9] = [
+/// Short convolutions, doubled write strengths, several streams, hybrid dense, hybrid with experts, hybrid packed
+/// without a head and with one, attention only, and windows with shared keys, with experts, with a separate
+/// drafter.
+const MODELS: [&str; 11] = [
     "lfm2",
+    "olmo_hybrid",
+    "gemma3n",
     "qwen3_5",
     "qwen3_next",
     "mlx_qwen3_5_4bit",

@@ -67,7 +67,7 @@ pub(super) fn read(family: &str, root: &Config<'_>) -> Result<ModelSpec, ModelEr
 }
 
 /// Newer configs have a section per kind of layer; older ones scale only layers that see everything.
-fn ropes(config: &Config<'_>, head_dim: usize) -> Result<Vec<RopeSpec>, ModelError> {
+pub(super) fn ropes(config: &Config<'_>, head_dim: usize) -> Result<Vec<RopeSpec>, ModelError> {
     let parameters = config.section("rope_parameters");
     let section = |kind: &str| parameters.as_ref().and_then(|p| p.section(kind));
     let windowed = match section("sliding_attention") {

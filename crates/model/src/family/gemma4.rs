@@ -54,7 +54,7 @@ pub(super) fn read(family: &str, root: &Config<'_>) -> Result<ModelSpec, ModelEr
 }
 
 /// Images, sound and video where the outer config names their tokens.
-fn placeholders(
+pub(super) fn placeholders(
     root: &Config<'_>,
     config: &Config<'_>,
     vocabulary: usize,

@@ -17,7 +17,7 @@ impl MlxForm {
         Self {
             nested: family.starts_with("qwen3_5")
                 || ["gemma3", "gemma4", "gemma4_unified"].contains(&family),
-            norm_offset: if family.starts_with("gemma3") { 1.0 } else { 0.0 },
+            norm_offset: if ["gemma3", "gemma3_text"].contains(&family) { 1.0 } else { 0.0 },
             vocabulary_at_root: family.starts_with("gemma4"),
         }
     }

@@ -2,10 +2,12 @@
 
 pub(crate) mod assistant;
 mod gemma3;
+mod gemma3n;
 mod gemma4;
 mod lfm2;
 mod llama;
 mod mlx;
+mod olmo_hybrid;
 mod qwen_hybrid;
 
 pub use mlx::MlxForm;
@@ -16,7 +18,7 @@ use crate::{ModelError, ModelSpec};
 use forerun_weights::Checkpoint;
 
 /// For error messages.
-pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified, lfm2";
+pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified, lfm2, olmo_hybrid, gemma3n(_text)";
 
 /// The network that a config describes, without looking at tensors; `has_mtp` says whether the
 /// checkpoint holds an MTP head.
@@ -33,7 +35,9 @@ pub fn spec_from_config(
         }
         "gemma3" | "gemma3_text" => gemma3::read(family, &root),
         "gemma4" | "gemma4_text" | "gemma4_unified" => gemma4::read(family, &root),
+        "gemma3n" | "gemma3n_text" => gemma3n::read(family, &root),
         "lfm2" => lfm2::read(family, &root),
+        "olmo_hybrid" => olmo_hybrid::read(family, &root),
         other => Err(ModelError::UnknownFamily(other.to_owned())),
     }
 }
@@ -57,7 +61,7 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<(ModelSpec, Layout), Model
     let mut spec = spec_from_config(checkpoint.config(), layout.mtp.is_some())?;
     if spec.family.starts_with("qwen3_next") || spec.family.starts_with("qwen3_5") {
         layout.decide_norms(checkpoint)?;
-    } else if spec.family.starts_with("gemma3") && !layout.gamma {
+    } else if ["gemma3", "gemma3_text"].contains(&spec.family.as_str()) && !layout.gamma {
         layout.norm_offset = 1.0;
     }
     // A file without a head can only be tied, whatever the config leaves unsaid.

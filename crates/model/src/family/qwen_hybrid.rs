@@ -84,7 +84,7 @@ fn delta(config: &Config<'_>) -> Result<DeltaSpec, ModelError> {
     if taps < 2 {
         return Err(config.bad("linear_conv_kernel_dim", "is 1, expected at least 2"));
     }
-    Ok(DeltaSpec { shape, taps })
+    Ok(DeltaSpec { shape, taps, beta_scale: 1.0, norm_eps: None })
 }
 
 /// Which layers attend: `layer_types`, or every `full_attention_interval`-th.

@@ -32,6 +32,7 @@ impl GgufSource<'_> {
                 self.hybrid(&mut config, layers)?;
             }
             Arch::Gemma3 => self.gemma3(&mut config)?,
+            Arch::Gemma3n => self.gemma3n(&mut config, layers)?,
             Arch::Gemma4 => self.gemma4(&mut config, layers)?,
             Arch::Lfm2 => self.lfm2(&mut config, layers)?,
         }
@@ -290,6 +291,50 @@ impl GgufSource<'_> {
             ("norm_eps", json!(eps)),
             // The width in the file is the one that its tensors have.
             ("block_auto_adjust_ff_dim", json!(false)),
+        ] {
+            config.insert(key.into(), value);
+        }
+        Ok(())
+    }
+
+    fn gemma3n(&self, config: &mut Object, layers: usize) -> Result<(), ModelError> {
+        let count = |name: &str| self.count(name);
+        let rows = |name: &str| self.shape(name).map(|shape| shape[0]);
+        config.remove("rope_scaling");
+        config.remove("partial_rotary_factor");
+        let theta = self.number("rope.freq_base").unwrap_or(1e6);
+        let local = self.number("rope.freq_base_swa").unwrap_or(1e4);
+        let name = "activation_sparsity_scale";
+        let scales = self.metadata.numbers(&self.key(name)).unwrap_or_default();
+        if scales.len() < layers {
+            return Err(self.bad(name, format!("is no list of {layers} numbers")));
+        }
+        // Minus infinity, which JSON does not have, lets all gates pass.
+        let scales: Vec<Option<f64>> =
+            scales[..layers].iter().map(|&scale| scale.is_finite().then_some(scale)).collect();
+        for (key, value) in [
+            ("model_type", json!("gemma3n_text")),
+            ("layer_types", json!(self.window_pattern(layers)?)),
+            ("intermediate_size", json!(self.widths(layers)?)),
+            ("sliding_window", json!(count("attention.sliding_window")?)),
+            ("num_kv_shared_layers", json!(count("attention.shared_kv_layers")?)),
+            ("altup_num_inputs", json!(count("altup.num_inputs")?)),
+            ("altup_active_idx", json!(count("altup.active_idx")?)),
+            ("laurel_rank", json!(rows("blk.0.laurel_l.weight")?)),
+            ("hidden_size_per_layer_input", json!(count("embedding_length_per_layer_input")?)),
+            ("vocab_size_per_layer_input", json!(rows("per_layer_token_embd.weight")?)),
+            ("activation_sparsity_scale", json!(scales)),
+            (
+                "final_logit_softcapping",
+                json!(self.number("final_logit_softcapping").unwrap_or(30.0)),
+            ),
+            (
+                "rope_parameters",
+                json!({
+                    "full_attention": { "rope_type": "default", "rope_theta": theta },
+                    "sliding_attention": { "rope_type": "default", "rope_theta": local },
+                }),
+            ),
         ] {
             config.insert(key.into(), value);
         }

@@ -23,12 +23,13 @@ enum Arch {
     Qwen35,
     Qwen35Moe,
     Gemma3,
+    Gemma3n,
     Gemma4,
     Lfm2,
 }
 
 impl Arch {
-    const ALL: [(&'static str, Self); 9] = [
+    const ALL: [(&'static str, Self); 10] = [
         ("llama", Self::Llama),
         ("qwen3", Self::Qwen3),
         ("qwen3moe", Self::Qwen3Moe),
@@ -36,6 +37,7 @@ impl Arch {
         ("qwen35", Self::Qwen35),
         ("qwen35moe", Self::Qwen35Moe),
         ("gemma3", Self::Gemma3),
+        ("gemma3n", Self::Gemma3n),
         ("gemma4", Self::Gemma4),
         ("lfm2", Self::Lfm2),
     ];

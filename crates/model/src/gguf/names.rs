@@ -54,6 +54,16 @@ const GEMMA: [(&str, &str); 13] = [
     ("ffn_down_exps", "experts.switch_glu.down_proj"),
 ];
 
+const GEMMA3N: [(&str, &str); 7] = [
+    ("altup_router", "altup.modality_router"),
+    ("altup_router_norm", "altup.router_norm"),
+    ("altup_predict_coef", "altup.prediction_coefs"),
+    ("altup_correct_coef", "altup.correction_coefs"),
+    ("laurel_l", "laurel.linear_left"),
+    ("laurel_r", "laurel.linear_right"),
+    ("laurel_post_norm", "laurel.post_laurel_norm"),
+];
+
 const LFM2: [(&str, &str); 11] = [
     ("attn_norm", "operator_norm"),
     ("attn_output", "self_attn.out_proj"),
@@ -77,13 +87,15 @@ const NEXTN: [(&str, &str); 6] = [
     ("nextn.shared_head_head", "lm_head"),
 ];
 
-const OUTSIDE: [(&str, &str); 6] = [
+const OUTSIDE: [(&str, &str); 8] = [
     ("token_embd", "model.embed_tokens"),
     ("output_norm", "model.norm"),
     ("output", "lm_head"),
     ("per_layer_token_embd", "model.embed_tokens_per_layer"),
     ("per_layer_model_proj", "model.per_layer_model_projection"),
     ("per_layer_proj_norm", "model.per_layer_projection_norm"),
+    ("altup_proj", "model.altup_projections"),
+    ("altup_unembd_proj", "model.altup_unembed_projections"),
 ];
 
 /// The norm at the end, which LFM2 files keep under the name of another one.
@@ -165,6 +177,10 @@ impl GgufSource<'_> {
             tensors.push(plain(&format!("{path}.{name}"), stored));
             return true;
         }
+        if self.arch == Arch::Gemma3n && rest == "altup_correct_scale.weight" {
+            tensors.push(plain(&format!("{path}.altup.correct_output_scale"), stored));
+            return true;
+        }
         if let Some(name) = find(&NEXTN, module).filter(|_| path.starts_with("mtp.")) {
             tensors.push(plain(&format!("mtp.{name}.{kind}"), stored));
             return true;
@@ -208,6 +224,10 @@ impl GgufSource<'_> {
     /// The published name of a block's module.
     fn module(&self, module: &str) -> Option<&'static str> {
         let own: &[(&str, &str)] = match self.arch {
+            Arch::Gemma3n => match find(&GEMMA3N, module) {
+                Some(name) => return Some(name),
+                None => &GEMMA,
+            },
             Arch::Gemma3 | Arch::Gemma4 => &GEMMA,
             Arch::Lfm2 => &LFM2,
             _ if self.arch.is_hybrid() => &HYBRID,

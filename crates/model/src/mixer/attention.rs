@@ -8,7 +8,7 @@ use crate::state::{StateDecl, StateKind};
 use crate::{AttentionSpec, KV_BLOCK, LayerState, Limits, ModelError, Values};
 use forerun_backend::op::{
     self, AttentionInputs, CacheLayout, CacheOrder, GateMul, HeadNorm, Linear, LinearPart, Linears,
-    NewKeys, Queries,
+    NewKeys, Queries, RmsNorm,
 };
 use forerun_backend::{View, WeightId};
 use forerun_base::DType;
@@ -82,10 +82,17 @@ impl AttentionSpec {
         ["k", "v"].map(|name| StateDecl { name, kind, len: layout.len() })
     }
 
-    /// Queries, their gate, what attention gives, keys, values.
-    pub(super) fn scratch(&self) -> [usize; 5] {
+    /// Queries, their gate, what attention gives, keys, values, keys before a norm of the whole.
+    pub(super) fn scratch(&self) -> [usize; 6] {
         let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        [queries, if self.gated { queries } else { 0 }, queries, keys, keys]
+        let if_any = |there: bool, width: usize| if there { width } else { 0 };
+        let raw = if_any(self.norm_whole, keys);
+        [queries, if_any(self.gated, queries), queries, keys, keys, raw]
+    }
+
+    /// Width of what the norm of queries or keys goes over, for so many heads.
+    fn normed_width(&self, heads: usize) -> usize {
+        if self.norm_whole { heads * self.head_dim } else { self.head_dim }
     }
 }
 
@@ -122,7 +129,8 @@ impl AttentionMixer {
             Some(_) => None,
         };
         let names = loader.names;
-        let q_norm = spec.qk_norm.then(|| loader.norm(&at(names.q_norm), head_dim)).transpose()?;
+        let normed = spec.normed_width(heads);
+        let q_norm = spec.qk_norm.then(|| loader.norm(&at(names.q_norm), normed)).transpose()?;
         let o = Projection::load(loader, &at(names.o_proj), [hidden, width], bias)?;
         Ok(Self { spec: spec.clone(), q, gate, own, o, q_norm })
     }
@@ -139,8 +147,11 @@ impl AttentionMixer {
         let (space, cache) = (pass.space, KvCache::of(state));
         let [q, gate, mixed, ..] = pass.scratch(self.spec.scratch());
         let gated = self.gate.as_ref().map(|projection| projection.to(gate));
-        self.project(pass, input, [Some(self.q.to(q)), gated]);
-        let norm = head_norm(pass, self.q_norm);
+        // What attention gives is not there yet.
+        let raw = if self.spec.norm_whole { mixed } else { q };
+        self.project(pass, input, [Some(self.q.to(raw)), gated]);
+        self.norm_whole(pass, self.q_norm, heads, [raw, q]);
+        let norm = self.head_norm(pass, self.q_norm);
         self.rotate_and_store(pass, Some(Queries { q, heads, norm }), cache);
         pass.push(op::Attention {
             q,
@@ -178,14 +189,39 @@ impl AttentionMixer {
     ) {
         let [k, v] = self.projected_kv(pass);
         let own = self.own.as_ref();
-        let keys = own.map(|own| own.k.to(k));
+        let [.., raw] = pass.scratch(self.spec.scratch());
+        let raw = if self.spec.norm_whole { raw } else { k };
+        let keys = own.map(|own| own.k.to(raw));
         let values = own.and_then(|own| own.v.as_ref().map(|projection| projection.to(v)));
         pass.push(Linears { x, norm, parts: [q, gate, keys, values] });
+        if let Some(own) = own {
+            self.norm_whole(pass, own.k_norm, self.spec.kv_heads, [raw, k]);
+        }
+    }
+
+    /// Norms so many heads as one row, where the layer does that.
+    fn norm_whole(
+        &self,
+        pass: &mut Pass<'_>,
+        weight: Option<WeightId>,
+        heads: usize,
+        [x, out]: [View; 2],
+    ) {
+        if let Some(weight) = weight.filter(|_| self.spec.norm_whole) {
+            let (dim, eps) = (heads * self.spec.head_dim, pass.sizes.eps);
+            pass.push(RmsNorm { x, weight, out, dim, eps });
+        }
+    }
+
+    /// The norm of each head, where the layer does that.
+    fn head_norm(&self, pass: &Pass<'_>, weight: Option<WeightId>) -> Option<HeadNorm> {
+        let weight = weight.filter(|_| !self.spec.norm_whole);
+        weight.map(|weight| HeadNorm { weight, eps: pass.sizes.eps })
     }
 
     /// Scratch for keys and values on their way to the cache.
     fn projected_kv(&self, pass: &Pass<'_>) -> [View; 2] {
-        let [_, _, _, k, v] = pass.scratch(self.spec.scratch());
+        let [_, _, _, k, v, _] = pass.scratch(self.spec.scratch());
         [k, v]
     }
 
@@ -198,8 +234,8 @@ impl AttentionMixer {
             NewKeys {
                 k,
                 v: if own.v.is_some() { v } else { k },
-                k_norm: head_norm(pass, own.k_norm),
-                v_norm: head_norm(pass, own.v_norm),
+                k_norm: self.head_norm(pass, own.k_norm),
+                v_norm: own.v_norm.map(|weight| HeadNorm { weight, eps: pass.sizes.eps }),
                 places: pass.inputs.places_of(ring),
                 k_cache,
                 v_cache,
@@ -214,10 +250,6 @@ impl AttentionMixer {
     }
 }
 
-fn head_norm(pass: &Pass<'_>, weight: Option<WeightId>) -> Option<HeadNorm> {
-    weight.map(|weight| HeadNorm { weight, eps: pass.sizes.eps })
-}
-
 impl OwnKeys {
     fn load(
         loader: &mut Loader<'_>,
@@ -230,7 +262,8 @@ impl OwnKeys {
         let shape = [kv_heads * head_dim, hidden];
         let k = Projection::load(loader, &at("k_proj"), shape, bias)?;
         let names = loader.names;
-        let k_norm = spec.qk_norm.then(|| loader.norm(&at(names.k_norm), head_dim)).transpose()?;
+        let normed = spec.normed_width(kv_heads);
+        let k_norm = spec.qk_norm.then(|| loader.norm(&at(names.k_norm), normed)).transpose()?;
         let v = match values {
             Values::FromKeys => None,
             _ => Some(Projection::load(loader, &at("v_proj"), shape, bias)?),

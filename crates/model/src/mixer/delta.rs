@@ -8,6 +8,7 @@ use forerun_backend::WeightId;
 use forerun_backend::op::{
     DeltaInputs, DeltaRule, DeltaShape, GatedNorm, Linear, LinearPart, Linears,
 };
+use forerun_base::MatrixParts;
 use std::fmt;
 use std::ops::Range;
 
@@ -42,7 +43,7 @@ impl DeltaSpec {
     }
 
     pub(super) fn state(&self, limits: &Limits) -> [StateDecl; 4] {
-        let Self { shape, taps } = self;
+        let Self { shape, taps, .. } = self;
         let (log, channels) = (limits.log_rows, shape.channels());
         let decl = |name, kind, len| StateDecl { name, kind, len };
         [
@@ -81,19 +82,22 @@ impl Delta {
     ) -> Result<Self, ModelError> {
         let shape = spec.shape;
         let at = |name: &str| format!("{path}.{name}");
+        let [norm, out] = output_names(loader, path);
         let inputs = if loader.checkpoint.has_matrix(&at("in_proj_qkvz")) {
             Inputs::load_grouped(loader, path, &shape, hidden)?
+        } else if loader.checkpoint.has_matrix(&at("q_proj")) {
+            Inputs::load_separate(loader, path, &shape, hidden)?
         } else {
             Inputs::load_split(loader, path, &shape, hidden)?
         };
         Ok(Self {
             spec: spec.clone(),
             inputs,
-            conv: loader.conv_kernel(&at("conv1d.weight"), [shape.channels(), spec.taps])?,
+            conv: load_conv(loader, path, spec)?,
             rate: load_rate(loader, path, shape.value_heads)?,
             dt_bias: loader.vector(&at("dt_bias"), shape.value_heads, |b| b)?,
-            norm: loader.plain_norm(&at("norm"), shape.dv)?,
-            out: loader.matrix(&at("out_proj"), [hidden, shape.value_heads * shape.dv])?,
+            norm: loader.plain_norm(&at(norm), shape.dv)?,
+            out: loader.matrix(&at(out), [hidden, shape.value_heads * shape.dv])?,
         })
     }
 
@@ -121,6 +125,7 @@ impl Delta {
             weight,
             rate,
             dt_bias,
+            beta_scale: self.spec.beta_scale,
             window,
             log: window_log,
             spans,
@@ -131,12 +136,39 @@ impl Delta {
         });
         let log = state_log;
         pass.push(DeltaRule { qkv, decay, beta, state, log, spans, shape, out: mixed });
-        let (weight, dim, eps) = (self.norm, shape.dv, pass.sizes.eps);
+        let eps = self.spec.norm_eps.unwrap_or(pass.sizes.eps);
+        let (weight, dim) = (self.norm, shape.dv);
         pass.push(GatedNorm { x: mixed, gate: z, weight, dim, eps });
         let Output { view, store } = out;
         let (weight, bias) = (self.out, None);
         pass.push(Linear { x: mixed, weight, bias, channels: None, out: view, store });
     }
+}
+
+/// What the norm and the projection of the output are called: with projections that are separate, after attention's.
+fn output_names(loader: &Loader<'_>, path: &str) -> [&'static str; 2] {
+    let separate = loader.checkpoint.has_matrix(&format!("{path}.o_proj"));
+    if separate { ["o_norm", "o_proj"] } else { ["norm", "out_proj"] }
+}
+
+/// One convolution over `[q | k | v]`, or one for each of the three.
+fn load_conv(
+    loader: &mut Loader<'_>,
+    path: &str,
+    spec: &DeltaSpec,
+) -> Result<WeightId, ModelError> {
+    let DeltaShape { key_heads, value_heads, dk, dv } = spec.shape;
+    let whole = format!("{path}.conv1d.weight");
+    let separate = ["q", "k", "v"].map(|name| format!("{path}.{name}_conv1d.weight"));
+    if loader.checkpoint.contains(&whole) || !loader.checkpoint.contains(&separate[0]) {
+        return loader.conv_kernel(&whole, [spec.shape.channels(), spec.taps]);
+    }
+    let (keys, values) = (key_heads * dk, value_heads * dv);
+    let mut kernel = Vec::with_capacity(spec.shape.channels() * spec.taps);
+    for (name, channels) in separate.iter().zip([keys, keys, values]) {
+        kernel.extend(loader.conv_values(name, [channels, spec.taps])?);
+    }
+    loader.numbers(&whole, spec.shape.channels(), &kernel)
 }
 
 /// The decay's rate `−exp(A_log)`, or stored as it is.
@@ -163,6 +195,31 @@ impl Inputs {
             z: project("z", shape.value_heads * shape.dv)?,
             a: project("a", shape.value_heads)?,
             b: project("b", shape.value_heads)?,
+        })
+    }
+
+    /// Queries, keys and values projected separately, the gate and the two numbers of a head as well. The first three
+    /// become one matrix, so they have to be of one format.
+    fn load_separate(
+        loader: &mut Loader<'_>,
+        path: &str,
+        shape: &DeltaShape,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let DeltaShape { key_heads, value_heads, dk, dv } = *shape;
+        let (keys, values) = (key_heads * dk, value_heads * dv);
+        let at = |name: &str| format!("{path}.{name}_proj");
+        let part = |name: &str, rows: usize| loader.checkpoint.parts(&at(name), &[rows, hidden]);
+        let parts = [part("q", keys)?, part("k", keys)?, part("v", values)?];
+        let qkv = MatrixParts::stack(&parts).ok_or_else(|| {
+            let what = "q_proj, k_proj and v_proj are not of one format";
+            ModelError::Layout(format!("{path}: {what}"))
+        })?;
+        Ok(Self {
+            qkv: loader.upload(&at("qkv"), qkv)?,
+            z: loader.matrix(&at("g"), [values, hidden])?,
+            a: loader.matrix(&at("a"), [value_heads, hidden])?,
+            b: loader.matrix(&at("b"), [value_heads, hidden])?,
         })
     }
 

@@ -3,7 +3,7 @@
 use crate::ModelError;
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
-use forerun_backend::op::{GatedLinear, Linear};
+use forerun_backend::op::{GatedLinear, Glu, Linear, LinearPart, Linears, Threshold};
 use forerun_backend::{View, WeightId};
 
 /// Weights of one gated MLP.
@@ -14,6 +14,8 @@ pub(crate) struct Dense {
     up: WeightId,
     /// The projection back to the residual stream.
     pub(super) down: WeightId,
+    /// How far above their mean gates must be to pass, in standard deviations; all pass without.
+    pub(super) deviations: Option<f32>,
 }
 
 impl Dense {
@@ -29,6 +31,7 @@ impl Dense {
             gate: loader.matrix(&format!("{path}.{}", names.gate_proj), [ffn, hidden])?,
             up: loader.matrix(&format!("{path}.{}", names.up_proj), [ffn, hidden])?,
             down: loader.matrix(&format!("{path}.{}", names.down_proj), [hidden, ffn])?,
+            deviations: None,
         })
     }
 
@@ -37,6 +40,13 @@ impl Dense {
         let out = pass.rows_of(pass.space.activated, self.ffn);
         let scratch = pass.rows_of(pass.space.up, self.ffn);
         let (Self { gate, up, .. }, activation) = (*self, pass.sizes.activation);
+        if let Some(deviations) = self.deviations {
+            let part = |weight, out| Some(LinearPart { weight, bias: None, out });
+            pass.push(Linears { x, norm, parts: [part(gate, out), part(up, scratch), None, None] });
+            pass.push(Threshold { x: out, dim: self.ffn, deviations });
+            pass.push(Glu::same(out, scratch, activation));
+            return out;
+        }
         pass.push(GatedLinear { x, norm, gate, up, activation, scratch, out });
         out
     }

@@ -37,6 +37,12 @@ impl Mlp {
                 let path = format!("{block}.{}", names.mlp);
                 Self::Dense(Dense::load(loader, &path, *ffn, hidden)?)
             }
+            MlpSpec::Sparse { ffn, deviations } => {
+                let path = format!("{block}.{}", names.mlp);
+                let mut mlp = Dense::load(loader, &path, *ffn, hidden)?;
+                mlp.deviations = Some(*deviations);
+                Self::Dense(mlp)
+            }
             MlpSpec::Moe(spec) => {
                 let path = format!("{block}.{}", names.moe);
                 Self::Moe(Moe::load(loader, &path, spec, hidden)?)
@@ -47,8 +53,16 @@ impl Mlp {
         })
     }
 
-    /// `mlp(norm(x))` to `out`, with `x` the residual stream.
-    pub(crate) fn forward(&self, pass: &mut Pass<'_>, norm: WeightId, out: Output) {
+    /// `mlp(norm(x))` to `out`, with `x` the residual stream; experts need the norm.
+    pub(crate) fn forward(&self, pass: &mut Pass<'_>, norm: Option<WeightId>, out: Output) {
+        let Some(norm) = norm else {
+            return match self {
+                Self::Dense(mlp) => mlp.forward(pass, pass.input_of(None), out),
+                _ => {
+                    unreachable!("no family has experts in a block without norms before its parts")
+                }
+            };
+        };
         match self {
             Self::Dense(mlp) => mlp.forward(pass, pass.norm_of(norm), out),
             Self::Moe(mlp) => {

@@ -27,6 +27,11 @@ impl RopeSpec {
         Self { rotary, inv_freq: (0..rotary / 2).map(inv).collect(), scale: 1.0, theta }
     }
 
+    /// Nothing turns: positions do not count.
+    pub(crate) fn none(head_dim: usize) -> Self {
+        Self::new(head_dim / 2 * 2, 1e4).standing(|_| true)
+    }
+
     /// The same with some pairs standing still, whatever rule follows.
     fn standing(mut self, stands: impl Fn(usize) -> bool) -> Self {
         let stopped = self.inv_freq.iter_mut().enumerate().filter(|(i, _)| stands(*i));

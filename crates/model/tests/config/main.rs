@@ -1,7 +1,9 @@
 //! Configs: what they mean, and what they must not do.
 
 mod gemma;
+mod gemma3n;
 mod lfm2;
+mod olmo_hybrid;
 mod rope;
 
 use forerun_model::{MixerSpec, MlpSpec, ModelSpec, published_with_mtp, spec_from_config};

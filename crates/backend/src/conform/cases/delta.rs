@@ -145,8 +145,23 @@ pub(in crate::conform) fn inputs_op(
     let qkv = stage.output("qkv", rows * channels)?;
     let decay = stage.output("decay", rows * heads)?;
     let beta = stage.output("beta", rows * heads)?;
-    Ok(DeltaInputs { x, a, b, weight, rate, dt_bias, window, log, spans, shape, qkv, decay, beta }
-        .into())
+    Ok(DeltaInputs {
+        x,
+        a,
+        b,
+        weight,
+        rate,
+        dt_bias,
+        beta_scale: beta_scale(shape),
+        window,
+        log,
+        spans,
+        shape,
+        qkv,
+        decay,
+        beta,
+    }
+    .into())
 }
 
 /// What decay and write strength are made from.
@@ -154,6 +169,11 @@ fn gates(stage: &mut ConformStage<'_>, len: usize) -> Result<(View, View), Backe
     // Beyond ±20 the usual formulas for softplus overflow or lose everything.
     let a: Vec<f32> = stage.rng.values(len).iter().map(|v| 30.0 * v).collect();
     Ok((stage.input("a", &a)?, stage.random("b", len)?))
+}
+
+/// The factor on write strengths: with and without one, by what the heads are.
+fn beta_scale(shape: DeltaShape) -> f32 {
+    if shape.dk.is_multiple_of(16) { 1.0 } else { 2.0 }
 }
 
 /// `rate` and `dt_bias`.
@@ -178,7 +198,8 @@ fn delta_gates(
         let spans = Spans { table: stage.span_table(&entries)?, slots: SLOTS, log_rows };
         let decay = stage.output("decay", heads)?;
         let beta = stage.output("beta", heads)?;
-        Ok(DeltaGates { qkv, a, b, rate, dt_bias, spans, shape, decay, beta }.into())
+        let beta_scale = beta_scale(shape);
+        Ok(DeltaGates { qkv, a, b, rate, dt_bias, beta_scale, spans, shape, decay, beta }.into())
     })
 }
 

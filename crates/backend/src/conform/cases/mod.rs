@@ -12,6 +12,7 @@ mod moe;
 mod rope;
 mod rows;
 mod sample;
+mod streams;
 
 pub(super) use conv::{ConvKind, conv_op};
 pub(super) use delta::{Batch, delta_op, inputs_op};
@@ -82,6 +83,7 @@ pub fn cases() -> Vec<ConformCase> {
         cluster::cases(),
         masks::cases(),
         sample::cases(),
+        streams::cases(),
     ];
     parts.into_iter().flatten().collect()
 }

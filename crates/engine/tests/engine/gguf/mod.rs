@@ -2,6 +2,7 @@
 
 mod convert;
 mod families;
+mod gemma3n;
 mod hostile;
 
 use crate::common::{Device, babble, built, runner, score};
