@@ -14,6 +14,10 @@ pub(crate) use attention::PARTITION;
 use crate::lowering::Lowering;
 use forerun_backend::{BackendError, Op};
 
+/// Operations that have no kernels yet, by name.
+pub(crate) const MISSING: &[&str] =
+    &["head_linear", "latent_inputs", "latent_attention", "kda_gates", "kda_rule"];
+
 /// What lowering leaves beside calls.
 pub(crate) type Lowered = Result<(), BackendError>;
 
@@ -79,5 +83,10 @@ fn lower(to: &mut Lowering<'_>, op: Op) -> Lowered {
             products::head(to, product, cap.map(|cap| cap.cap))?;
             sample::sample(to, choice)
         }
+        Op::HeadLinear(_)
+        | Op::LatentInputs(_)
+        | Op::LatentAttention(_)
+        | Op::KdaGates(_)
+        | Op::KdaRule(_) => Err(BackendError::Missing { op: op.name() }),
     }
 }

@@ -12,8 +12,11 @@ use forerun_testkit::Golden;
 
 /// Short convolutions, hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only,
 /// and windows with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 9] = [
+const MODELS: [&str; 12] = [
     "lfm2",
+    "glm4_moe",
+    "deepseek_v3",
+    "kimi_linear",
     "qwen3_5",
     "qwen3_next",
     "mlx_qwen3_5_4bit",

@@ -6,6 +6,8 @@ mod cluster;
 mod conv;
 mod delta;
 mod elementwise;
+mod kda;
+mod latent;
 mod linear;
 mod masks;
 mod moe;
@@ -15,6 +17,7 @@ mod sample;
 
 pub(super) use conv::{ConvKind, conv_op};
 pub(super) use delta::{Batch, delta_op, inputs_op};
+pub(super) use kda::kda_op;
 
 use super::ConformStage;
 use super::stage::BufferOutcome;
@@ -82,6 +85,8 @@ pub fn cases() -> Vec<ConformCase> {
         cluster::cases(),
         masks::cases(),
         sample::cases(),
+        latent::cases(),
+        kda::cases(),
     ];
     parts.into_iter().flatten().collect()
 }
