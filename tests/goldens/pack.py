@@ -39,14 +39,15 @@ def pattern(name):
 
 # ---------------------------------------------------------------- weights that are drawn
 
-def shorten(draws):
-    """Names that differ in numbers alone share an entry where they share the draw."""
+def shorten(draws, stored):
+    """Names that differ in numbers alone share an entry where all that are stored share the draw."""
+    left = {pattern(name) for name in stored if name not in draws}
     groups = {}
     for name, draw in draws.items():
         groups.setdefault(pattern(name), []).append((name, draw))
     out = {}
     for p, members in groups.items():
-        if all(d == members[0][1] for _, d in members):
+        if p not in left and all(d == members[0][1] for _, d in members):
             out[p] = members[0][1]
         else:
             out.update(members)
@@ -250,7 +251,7 @@ def pack(done, tracked, named, all_rows):
         recipe = json.load(open(draws))
     source = info.get("peer", {}).get("from")
     sources = Sources(named[source]) if source in named else None
-    files, links = [], {}
+    files, links, stored = [], {}, set()
     for fn in sorted(os.listdir(done)):
         path, target = os.path.join(done, fn), os.path.join(tracked, fn)
         if fn in ("draws.json", "source_config.json") or fn.startswith("model") and fn.endswith(".rest"):
@@ -268,6 +269,7 @@ def pack(done, tracked, named, all_rows):
                 file["copies"] = sorted(c for some in found if some for c in some)
                 rest = packed_file(raw, file["copies"], sources)
             elif recipe:
+                stored.update(read_header(raw)[1])
                 rest = drawn_file(raw, recipe["draws"])
             else:
                 rest = raw
@@ -281,7 +283,7 @@ def pack(done, tracked, named, all_rows):
             shutil.copyfile(path, target)
     out = {}
     if recipe:
-        out = {"model": recipe["model"], "seed": recipe["seed"], "draws": shorten(recipe["draws"])}
+        out = {"model": recipe["model"], "seed": recipe["seed"], "draws": shorten(recipe["draws"], stored)}
     if sources:
         out["source"] = source
     out.update(files=files, shared=links)

@@ -7,8 +7,8 @@
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{
     Activation, AddNorm, Attention, AttentionInputs, CacheLayout, ClusterHead, ConvGates,
-    DeltaInputs, DeltaRule, DeltaShape, Glu, HeadNorm, Linear, NewKeys, Queries, ShortConv,
-    SpanEntry, Spans,
+    DeltaInputs, DeltaRule, DeltaShape, Glu, HeadLinear, HeadNorm, KdaGates, KdaRule,
+    LatentAttention, Linear, NewKeys, Queries, ShortConv, SpanEntry, Spans, kda_log_len,
 };
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
 use forerun_backend_cpu::{Cpu, Level, Machine, Tuned};
@@ -170,6 +170,95 @@ impl Bench {
         let bytes = (seen(context - 1) * stored) as f64 / seconds / 1e9;
         let us = seconds * 1e6;
         println!("{name}: {us:.0} us, {flops:.1} GFLOP/s, {bytes:.1} GB/s");
+        self.device = device(self.threads);
+    }
+
+    /// Heads of Kimi-Linear over a cache of latents, and the products on both sides.
+    fn latent(&mut self, dtype: DType, rows: usize, context: usize) {
+        let name = format!("latent {dtype} rows {rows} context {context}");
+        if !wanted(&name) {
+            return;
+        }
+        let (heads, block, rope, latent, nope) = (32, 64, 64, 512, 128);
+        let (blocks, coded) = (context.div_ceil(block), dtype == DType::I8);
+        let head_dim = rope + latent;
+        let layout =
+            CacheLayout { blocks, kv_heads: 1, block, head_dim, coded, ..CacheLayout::NONE };
+        let [_, cache] = self.caches(layout, dtype);
+        let tables: Vec<u32> = (0..blocks as u32).collect();
+        let positions: Vec<u32> = (context - rows..context).map(|p| p as u32).collect();
+        let attention = Op::from(LatentAttention {
+            q: self.noise(rows * heads * head_dim),
+            cache,
+            layout,
+            latent,
+            positions: self.words(&positions),
+            span_of: self.words(&vec![0; rows]),
+            tables: self.words(&tables),
+            table_width: blocks,
+            heads,
+            scale: 0.1,
+            out: self.alloc(DType::F32, rows * heads * latent),
+        });
+        let flops = attention.desc(&self.device).cost().flops as f64;
+        let seconds = self.time(&[attention]);
+        let stored = context * layout.stored() * dtype.size();
+        let (us, gflops, bytes) =
+            (seconds * 1e6, flops / seconds / 1e9, stored as f64 / seconds / 1e9);
+        println!("{name}: {us:.0} us, {gflops:.1} GFLOP/s, {bytes:.1} GB/s");
+        let format = Format::Dense(DType::BF16);
+        let (weights, bytes) = self.weights(format, heads * latent, nope, FAR_BYTES);
+        let x = self.noise(rows * heads * (rope + nope));
+        let out = self.alloc(DType::F32, rows * heads * head_dim);
+        let product = |&weight| Op::from(HeadLinear { x, weight, heads, carry: rope, out });
+        let ops: Vec<Op> = weights.iter().map(product).collect();
+        let seconds = self.time(&ops);
+        println!(
+            "{name}, head_linear: {:.1} us, {:.1} GB/s",
+            seconds * 1e6,
+            bytes as f64 / seconds / 1e9
+        );
+        self.device = device(self.threads);
+    }
+
+    /// The rule with a decay of each key channel, 32 heads of 128.
+    fn kda(&mut self, rows: usize) {
+        let heads = 32;
+        let shape = DeltaShape { key_heads: heads, value_heads: heads, dk: 128, dv: 128 };
+        let (wide, log_rows) = (heads * shape.dk, 8);
+        let rows_u32 = rows as u32;
+        let (first_row, pending, slot, start) = (0, 0, 0, 1);
+        let entry =
+            SpanEntry { first_row, rows: rows_u32, confirmed: rows_u32, pending, slot, start };
+        let spans = Spans { table: self.words(&entry.words()), slots: 1, log_rows };
+        let qkv = self.noise(rows * shape.channels());
+        let [decay, beta] = [wide, heads].map(|width| self.alloc(DType::F32, rows * width));
+        let gates = KdaGates {
+            qkv,
+            a: self.noise(rows * wide),
+            b: self.noise(rows * heads),
+            rate: self.ones(heads),
+            dt_bias: self.ones(wide),
+            spans,
+            shape,
+            decay,
+            beta,
+        };
+        let rule = KdaRule {
+            qkv,
+            decay: self.alloc(DType::F32, rows * wide),
+            beta,
+            state: self.alloc(DType::F32, shape.state_len()),
+            log: self.alloc(DType::F32, log_rows * kda_log_len(&shape)),
+            spans,
+            shape,
+            out: self.alloc(DType::F32, rows * wide),
+        };
+        for (name, op) in [("kda_gates", Op::from(gates)), ("kda_rule", Op::from(rule))] {
+            if wanted(name) {
+                println!("{name} rows {rows}: {:.1} us", self.time(&[op]) * 1e6);
+            }
+        }
         self.device = device(self.threads);
     }
 
@@ -462,5 +551,9 @@ fn main() {
     for (rows, confirmed) in [(1, 1), (4, 1), (512, 512)] {
         bench.delta(rows, confirmed);
         bench.short_conv(rows);
+        bench.kda(rows);
+    }
+    for (rows, context) in [(1, 1024), (1, 16384), (4, 4096), (512, 2048)] {
+        bench.latent(DType::F16, rows, context);
     }
 }

@@ -17,6 +17,7 @@ mod memory;
 mod pool;
 mod reference;
 mod simd;
+mod small_weights;
 mod tuned;
 mod weight;
 

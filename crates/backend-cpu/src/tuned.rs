@@ -9,14 +9,15 @@ use crate::gemm::packed_weight::PackedWeight;
 use crate::kernels::OpResult;
 use crate::pool::SharedSlice;
 use crate::simd::{self, ExecCtx, FusedNorm, Gate, Level, Norm, Partners, Scratch, Stack};
+use crate::small_weights::SmallWeights;
 use crate::weight::WeightForm;
 use crate::{BufferStorage, Cpu, Kernels, Memory, Weight, reference};
 use forerun_backend::op::{
     AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, Channels, ClusterHead,
     CorrectStreams, DeltaGates, DeltaInputs, DeltaRule, Embed, ExpertRows, Experts, GateMul,
-    GatedLinear, GatedNorm, Glu, HeadSample, InputNorm, JoinNorm, Linear, Linears, MatchRms,
-    PredictStreams, RmsNorm, RopeTable, Router, Sample, ShortConv, Softcap, SpanEntry, Spans,
-    Threshold,
+    GatedLinear, GatedNorm, Glu, HeadLinear, HeadSample, InputNorm, JoinNorm, KdaGates, KdaRule,
+    LatentAttention, LatentInputs, Linear, Linears, MatchRms, PredictStreams, RmsNorm, RopeTable,
+    Router, Sample, ShortConv, Softcap, SpanEntry, Spans, Threshold,
 };
 use forerun_backend::{BackendError, CutSizes, View, WeightId};
 use forerun_base::MatrixParts;
@@ -31,6 +32,8 @@ pub struct Tuned {
     vectors: SmallWeights,
     /// Convolution weights as `[taps][channels]`.
     taps: SmallWeights,
+    /// What each row of an attention over latents sees: its line of the tables and how many keys.
+    seen: Vec<(usize, usize)>,
 }
 
 /// A device with tuned kernels on `threads` threads; `None` asks the machine.
@@ -49,7 +52,7 @@ impl Tuned {
     pub fn with_isa(level: Level, threads: Option<usize>) -> Option<Self> {
         let ctx = ExecCtx::new(level, threads)?;
         let (vectors, taps) = (SmallWeights::default(), SmallWeights::default());
-        Some(Self { ctx, shared: Scratch::default(), vectors, taps })
+        Some(Self { ctx, shared: Scratch::default(), vectors, taps, seen: Vec::new() })
     }
 
     /// Rounds activations to int8 where they meet weights with integer codes: faster, and no longer exact, but still
@@ -103,43 +106,6 @@ struct KeyRange {
     keys: Range<usize>,
     /// Where a call takes some keys only: whether it begins, and whether it ends.
     state: Option<(bool, bool)>,
-}
-
-/// Small weights as f32, decoded when first used.
-#[derive(Debug, Default)]
-struct SmallWeights(Vec<Box<[f32]>>);
-
-impl SmallWeights {
-    fn get(&self, id: WeightId) -> &[f32] {
-        &self.0[id.0 as usize]
-    }
-
-    /// Decodes a weight unless that was done; with `transposed` its columns become rows.
-    fn prepare(&mut self, memory: &Memory, id: WeightId, transposed: bool) {
-        let (at, matrix) = (id.0 as usize, memory.matrix(id));
-        let (rows, cols) = (matrix.rows(), matrix.cols());
-        if self.0.len() <= at {
-            self.0.resize_with(at + 1, Box::default);
-        }
-        if self.0[at].len() == rows * cols {
-            return;
-        }
-        let mut all = vec![0.0; rows * cols];
-        let mut line = vec![0.0; cols];
-        for row in 0..rows {
-            matrix.decode_row(row, &mut line);
-            for (col, &x) in line.iter().enumerate() {
-                all[if transposed { col * rows + row } else { row * cols + col }] = x;
-            }
-        }
-        self.0[at] = all.into();
-    }
-
-    /// All rows of a weight, most often one.
-    fn vector(&mut self, memory: &Memory, id: WeightId) -> &[f32] {
-        self.prepare(memory, id, false);
-        self.get(id)
-    }
 }
 
 /// Whether the entries are valid, and no two of them share a slot or a row, so that spans may run in parallel.
@@ -538,11 +504,114 @@ impl Kernels for Tuned {
                 beta: memory.f32(op.beta),
                 spans: memory.u32(op.spans.table),
                 log_rows: op.spans.log_rows,
+                by_channel: false,
             };
             let (state, log) = (state.f32_mut(op.state), log.f32_mut(op.log));
             simd::delta_rule(&mut self.ctx, &operands, state, log, out.f32_mut(op.out));
             Ok(())
         })
+    }
+
+    fn kda_gates(&mut self, memory: &mut Memory, op: KdaGates) -> OpResult {
+        let rows = op.beta.len / op.shape.value_heads;
+        if !disjoint("kda_gates", &op.spans, memory.u32(op.spans.table), rows)? {
+            return reference::kda_gates(memory, op);
+        }
+        self.vectors.prepare(memory, op.rate, false);
+        self.vectors.prepare(memory, op.dt_bias, false);
+        memory.lend([op.qkv, op.decay, op.beta], |memory, [qkv, decay, beta]| {
+            let operands = simd::KdaGateArgs {
+                a: memory.f32(op.a),
+                b: memory.f32(op.b),
+                rate: self.vectors.get(op.rate),
+                dt_bias: self.vectors.get(op.dt_bias),
+                shape: op.shape,
+                spans: memory.u32(op.spans.table),
+            };
+            let to = [qkv.f32_mut(op.qkv), decay.f32_mut(op.decay), beta.f32_mut(op.beta)];
+            simd::kda_gates(&mut self.ctx, &operands, to);
+            Ok(())
+        })
+    }
+
+    fn kda_rule(&mut self, memory: &mut Memory, op: KdaRule) -> OpResult {
+        let rows = op.beta.len / op.shape.value_heads;
+        if !disjoint("kda_rule", &op.spans, memory.u32(op.spans.table), rows)? {
+            return reference::kda_rule(memory, op);
+        }
+        memory.lend([op.state, op.log, op.out], |memory, [state, log, out]| {
+            let operands = simd::DeltaArgs {
+                shape: op.shape,
+                qkv: memory.f32(op.qkv),
+                decay: memory.f32(op.decay),
+                beta: memory.f32(op.beta),
+                spans: memory.u32(op.spans.table),
+                log_rows: op.spans.log_rows,
+                by_channel: true,
+            };
+            let (state, log) = (state.f32_mut(op.state), log.f32_mut(op.log));
+            simd::delta_rule(&mut self.ctx, &operands, state, log, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn head_linear(&mut self, memory: &mut Memory, op: HeadLinear) -> OpResult {
+        memory.lend([op.out], |memory, [out]| {
+            let (x, weight) = (memory.f32(op.x), memory.matrix(op.weight));
+            let HeadLinear { heads, carry, .. } = op;
+            let operands = simd::HeadLinearArgs { x, weight, heads, carry };
+            simd::head_linear(&mut self.ctx, &operands, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn latent_inputs(&mut self, memory: &mut Memory, op: LatentInputs) -> OpResult {
+        self.vectors.prepare(memory, op.norm.weight, false);
+        memory.lend([op.q, op.cache], |memory, [q, cache]| {
+            let (rotary, layout) = (op.rotary, op.layout);
+            let (table, places) = (memory.f32(op.table), memory.u32(op.places));
+            for &place in places {
+                reference::index("latent_inputs", "places", place, layout.blocks * layout.block)?;
+            }
+            let rotation = simd::Rotation { table, rotary, head_dim: layout.head_dim };
+            let (q, heads) = (q.f32_mut(op.q), op.heads);
+            let queries = (rotary > 0).then_some(simd::QueryHeads { q, heads, norm: None });
+            simd::attention_inputs(&mut self.ctx, rotation, queries, None)?;
+            let norm = Norm { weight: self.vectors.get(op.norm.weight), eps: op.norm.eps };
+            let kv = memory.f32(op.kv);
+            let rows = simd::LatentRows { kv, table, rotary, norm, places, layout };
+            simd::store_latents(&mut self.ctx, rows, cache, op.cache.start);
+            Ok(())
+        })
+    }
+
+    fn latent_attention(&mut self, memory: &mut Memory, op: LatentAttention) -> OpResult {
+        let tables = memory.u32(op.tables);
+        let mut seen = std::mem::take(&mut self.seen);
+        seen.clear();
+        for row in 0..op.positions.len {
+            let (line, keys) = reference::seen_keys(memory, &op, row)?;
+            for &id in &tables[line..line + keys.div_ceil(op.layout.block)] {
+                reference::index("latent_attention", "tables", id, op.layout.blocks)?;
+            }
+            seen.push((line, keys));
+        }
+        memory.lend([op.out], |memory, [out]| {
+            let operands = simd::LatentArgs {
+                q: memory.f32(op.q),
+                cache: memory.storage(op.cache.buffer),
+                start: op.cache.start,
+                layout: op.layout,
+                latent: op.latent,
+                seen: &seen,
+                tables: memory.u32(op.tables),
+                heads: op.heads,
+                scale: op.scale,
+            };
+            simd::latent_attention(&mut self.ctx, &operands, out.f32_mut(op.out));
+        });
+        self.seen = seen;
+        Ok(())
     }
 
     fn gate_mul(&mut self, memory: &mut Memory, op: GateMul) -> OpResult {

@@ -100,6 +100,11 @@ conforms!(
     scatter_words,
     sample,
     head_sample,
+    head_linear,
+    latent_inputs,
+    latent_attention,
+    kda_gates,
+    kda_rule,
 );
 
 #[test]

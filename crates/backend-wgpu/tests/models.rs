@@ -8,11 +8,15 @@ use forerun_testkit::tolerance::{assert_close, assert_same_bits};
 use forerun_testkit::{GOLDENS, Golden};
 use std::collections::BTreeMap;
 
-/// Goldens with an operation that there is no kernel for. That they are refused is a test in `dispatches.rs`.
-const REFUSED: [&str; 1] = ["gemma3n"];
-
 /// A hybrid with an MTP head, one with experts, and attention with windows.
 const CUBE: [&str; 3] = ["qwen3_5", "mlx_qwen3_5_moe_4bit", "gemma4_e"];
+
+/// Goldens with operations that the device lacks, and what it says of them.
+const REFUSED: [(&str, &str); 3] = [
+    ("gemma3n", "predict_streams"),
+    ("deepseek_v3", "latent_attention"),
+    ("kimi_linear", "kda_rule"),
+];
 
 fn device() -> Wgpu {
     let number = std::env::var("FORERUN_WGPU_ADAPTER").ok();
@@ -59,7 +63,7 @@ fn texts(engine: &mut Engine<ModelRunner>, requests: Vec<Request>) -> Vec<Vec<To
 
 #[test]
 fn logits_and_greedy_text_are_those_of_the_reference() {
-    for name in GOLDENS.into_iter().filter(|name| !REFUSED.contains(name)) {
+    for name in GOLDENS.into_iter().filter(|name| REFUSED.iter().all(|(no, _)| no != name)) {
         let golden = Golden::open(name);
         let (prompt, expected) = (golden.tokens("input_ids"), golden.logits());
         let mut engine = engine(name, &settings(48, DType::F32));
@@ -67,6 +71,15 @@ fn logits_and_greedy_text_are_those_of_the_reference() {
         assert_close(name, &expected.values, &found, 2e-3);
         let found = texts(&mut engine, vec![Request::greedy(prompt, 32)]);
         assert_eq!(found, [golden.tokens("greedy.ids")], "{name}");
+    }
+}
+
+#[test]
+fn a_model_with_operations_that_are_missing_is_refused_by_their_names() {
+    for (name, op) in REFUSED {
+        let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");
+        let refused = Model::load(&blueprint, &mut device(), &mut |_| {}).expect_err("refused");
+        assert!(refused.to_string().contains(&format!("operation `{op}`")), "{name}: {refused}");
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::op::{
     AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, ClusterHead, CorrectStreams,
     DeltaGates, DeltaInputs, DeltaRule, Embed, Experts, GateMul, GatedLinear, GatedNorm,
-    GatherRows, Glu, HeadSample, JoinNorm, Linear, Linears, MatchRms, PredictStreams, RmsNorm,
-    RopeTable, Router, Sample, ScatterRows, ScatterWords, ShortConv, Softcap, Threshold,
+    GatherRows, Glu, HeadLinear, HeadSample, JoinNorm, KdaGates, KdaRule, LatentAttention,
+    LatentInputs, Linear, Linears, MatchRms, PredictStreams, RmsNorm, RopeTable, Router, Sample,
+    ScatterRows, ScatterWords, ShortConv, Softcap, Threshold,
 };
 use crate::{
     BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, StashId, View, WeightId,
@@ -232,6 +233,27 @@ pub trait Backend: Catalog + Send {
     fn match_rms(&mut self, op: MatchRms) -> Result<(), BackendError>;
     /// What lies far above a row's mean.
     fn threshold(&mut self, op: Threshold) -> Result<(), BackendError>;
+
+    /// A product of each head with a matrix of its own.
+    fn head_linear(&mut self, _op: HeadLinear) -> Result<(), BackendError> {
+        Err(BackendError::Missing { op: "head_linear" })
+    }
+    /// Queries rotated; new rows normed, rotated and into a latent cache.
+    fn latent_inputs(&mut self, _op: LatentInputs) -> Result<(), BackendError> {
+        Err(BackendError::Missing { op: "latent_inputs" })
+    }
+    /// Causal attention over a latent cache.
+    fn latent_attention(&mut self, _op: LatentAttention) -> Result<(), BackendError> {
+        Err(BackendError::Missing { op: "latent_attention" })
+    }
+    /// q and k of unit length, decay of each key channel and write strength.
+    fn kda_gates(&mut self, _op: KdaGates) -> Result<(), BackendError> {
+        Err(BackendError::Missing { op: "kda_gates" })
+    }
+    /// The delta rule with a decay of each key channel over spans.
+    fn kda_rule(&mut self, _op: KdaRule) -> Result<(), BackendError> {
+        Err(BackendError::Missing { op: "kda_rule" })
+    }
 
     /// Some of the keys of an `attention`. Required of a device whose [`Self::cut_sizes`] have keys.
     fn attention_part(&mut self, _op: AttentionPart) -> Result<(), BackendError> {

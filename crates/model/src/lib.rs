@@ -48,9 +48,9 @@ pub use model::Model;
 pub use probe::IsFinite;
 pub use rope::{RopeRule, RopeScale, RopeSpec};
 pub use spec::{
-    AltUpSpec, AssistantSpec, AttentionSpec, ClusterSpec, DeltaSpec, DrafterSpec, Frame, LayerSpec,
-    MixerSpec, MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders, RouterSpec,
-    SharedExpertSpec, ShortConvSpec, Values,
+    AltUpSpec, AssistantSpec, AttentionSpec, ClusterSpec, DeltaSpec, DrafterSpec, Frame, KdaSpec,
+    LatentSpec, LayerSpec, MixerSpec, MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders,
+    RouterSpec, SharedExpertSpec, ShortConvSpec, Values,
 };
 pub use state::{DraftState, LayerState, StateBuffer, StateBuffers, StateKind};
 pub use step_input::{BlockTables, InputBlock, PassInputs};

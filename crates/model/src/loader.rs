@@ -22,6 +22,8 @@ pub(crate) struct Layout {
     pub(crate) head: Option<&'static str>,
     /// Prefix of the MTP part, when stored.
     pub(crate) mtp: Option<&'static str>,
+    /// Path of the MTP block, when it is stored as one more layer of the trunk.
+    pub(crate) mtp_layer: Option<String>,
     /// Whether the file format itself stores norms as the factor, whatever the family publishes.
     pub(crate) gamma: bool,
     /// Added to the trunk's norm weights: 1 where files hold `w − 1`.
@@ -37,14 +39,25 @@ impl Layout {
             prefixes.iter().copied().find(|p| checkpoint.contains(&format!("{p}{suffix}")))
         };
         let trunks = ["model.language_model", "language_model.model", "model"];
+        let trunk = holds(".embed_tokens.weight", &trunks).unwrap_or("model");
+        let layers = |config: &serde_json::Value| config.get("num_hidden_layers")?.as_u64();
+        let config = checkpoint.config();
+        let layers = layers(config).or_else(|| layers(config.get("text_config")?));
+        let behind = layers.map(|layers| format!("{trunk}.layers.{layers}"));
         Self {
-            trunk: holds(".embed_tokens.weight", &trunks).unwrap_or("model"),
+            trunk,
             head: holds(".weight", &["lm_head", "language_model.lm_head"]),
             mtp: holds(".fc.weight", &["mtp", "language_model.mtp", "model.mtp"]),
+            mtp_layer: behind.filter(|path| checkpoint.contains(&format!("{path}.eh_proj.weight"))),
             gamma: checkpoint.layout() == forerun_weights::CheckpointLayout::Gguf,
             norm_offset: 0.0,
             mtp_norm_offset: 0.0,
         }
+    }
+
+    /// Whether an MTP head is stored.
+    pub(crate) fn has_mtp(&self) -> bool {
+        self.mtp.is_some() || self.mtp_layer.is_some()
     }
 
     /// Decides the norm convention of a Qwen hybrid.
@@ -153,6 +166,17 @@ impl<'a> Loader<'a> {
         self.upload(path, matrix)
     }
 
+    /// Whether two modules hold the same weight, byte for byte.
+    pub(crate) fn is_copy(&self, path: &str, of: &str) -> bool {
+        let tensor = |path: &str| self.checkpoint.tensor(&format!("{path}.weight"));
+        match (tensor(path), tensor(of)) {
+            (Ok(a), Ok(b)) => {
+                (a.dtype, &a.shape) == (b.dtype, &b.shape) && a.bytes[..] == b.bytes[..]
+            }
+            _ => false,
+        }
+    }
+
     /// Some rows of a matrix, in the order of `ranges`.
     pub(crate) fn rows(
         &mut self,
@@ -200,6 +224,14 @@ impl<'a> Loader<'a> {
         let converted = self.checkpoint.info(name)?.shape.last() == Some(&1);
         let stored = if converted { [channels, taps, 1] } else { [channels, 1, taps] };
         Ok(self.checkpoint.values(name, &stored)?)
+    }
+
+    /// A vector of `len` numbers, whatever axes of one it is stored with.
+    pub(crate) fn flat(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        let stored = self.checkpoint.info(name)?.shape;
+        let whole = stored.iter().product::<usize>() == len && stored.contains(&len);
+        let shape = if whole { &stored[..] } else { &[len] };
+        Ok(self.checkpoint.values(name, shape)?)
     }
 
     /// A single stored number.

@@ -126,9 +126,13 @@ fn load_drafter<'a>(
     match &spec.drafter {
         None => Ok(None),
         Some(DrafterSpec::Head(block)) => {
-            let path = layout.mtp.expect("the head was found by this prefix");
+            let path = layout.mtp_layer.as_deref().or(layout.mtp);
+            let path = path.expect("the head was found by this prefix");
             loader.set_norm_offset(layout.mtp_norm_offset);
-            Ok(Some(Drafter::Head(Box::new(Mtp::load(loader, path, block, spec)?))))
+            let embedding = format!("{}.embed_tokens", layout.trunk);
+            let tied = spec.tied.then_some(embedding.as_str());
+            let trunk = [Some(embedding.as_str()), layout.head.or(tied)];
+            Ok(Some(Drafter::Head(Box::new(Mtp::load(loader, path, block, spec, trunk)?))))
         }
         Some(DrafterSpec::Assistant(assistant)) => {
             Ok(Some(Drafter::Assistant(Assistant::load(loader, assistant, spec)?)))

@@ -1,5 +1,8 @@
 //! The multi-token-prediction head: two norms, a joining projection, one attention block.
 //!
+//! DeepSeek's kind is stored as one more layer of the trunk, with copies of the embedding and the head, which are read
+//! only where they differ. Of several modules the first drafts every token: drafts are verified whoever made them.
+//!
 //! Row `p` pairs the trunk's final hidden state of position `p` with the token at `p + 1` and predicts the
 //! token at `p + 2`. The first draft after a verdict comes from the newest true hidden state; each
 //! further one from the head's own output, at the next position. Rows made from true hidden states
@@ -28,27 +31,37 @@ pub(crate) struct Mtp {
 }
 
 impl Mtp {
+    /// `trunk` names the trunk's embedding and head, of which the head may hold copies.
     pub(crate) fn load(
         loader: &mut Loader<'_>,
         path: &str,
         block: &LayerSpec,
         model: &ModelSpec,
+        trunk: [Option<&str>; 2],
     ) -> Result<Self, ModelError> {
-        let (hidden, at) = (model.hidden, |name: &str| format!("{path}.{name}"));
-        let own = |loader: &mut Loader<'_>, name: &str| {
-            let stored = loader.checkpoint.has_matrix(&at(name));
-            stored.then(|| loader.matrix(&at(name), [model.vocabulary, hidden])).transpose()
+        let (hidden, names) = (model.hidden, &loader.names.mtp);
+        let at =
+            |name: &str| if name.is_empty() { path.to_owned() } else { format!("{path}.{name}") };
+        let own = |loader: &mut Loader<'_>, name: &str, trunk: Option<&str>| {
+            let path = at(name);
+            let stored = loader.checkpoint.has_matrix(&path);
+            let copied = || trunk.is_some_and(|trunk| loader.is_copy(&path, trunk));
+            if !stored || copied() {
+                return Ok(None);
+            }
+            loader.matrix(&path, [model.vocabulary, hidden]).map(Some)
         };
+        let [trunk_embedding, trunk_head] = trunk;
         Ok(Self {
             norms: [
-                loader.norm(&at("pre_fc_norm_embedding"), hidden)?,
-                loader.norm(&at("pre_fc_norm_hidden"), hidden)?,
+                loader.norm(&at(names.embedding_norm), hidden)?,
+                loader.norm(&at(names.hidden_norm), hidden)?,
             ],
-            join: loader.matrix(&at("fc"), [hidden, 2 * hidden])?,
-            layer: Layer::load(loader, &at("layers.0"), block, hidden)?,
-            norm: loader.norm(&at("norm"), hidden)?,
-            embedding: own(loader, "embed_tokens")?,
-            head: own(loader, "lm_head")?,
+            join: loader.matrix(&at(names.join), [hidden, 2 * hidden])?,
+            layer: Layer::load(loader, &at(names.block), block, hidden)?,
+            norm: loader.norm(&at(names.norm), hidden)?,
+            embedding: own(loader, "embed_tokens", trunk_embedding)?,
+            head: own(loader, names.head, trunk_head)?,
         })
     }
 

@@ -23,6 +23,22 @@ pub(crate) struct ModuleNames {
     pub(crate) q_norm: &'static str,
     pub(crate) k_norm: &'static str,
     pub(crate) o_proj: &'static str,
+    pub(crate) mtp: MtpNames,
+}
+
+/// What the modules of an MTP head are called, below its path.
+#[derive(Debug)]
+pub(crate) struct MtpNames {
+    pub(crate) embedding_norm: &'static str,
+    pub(crate) hidden_norm: &'static str,
+    /// The projection of both halves.
+    pub(crate) join: &'static str,
+    /// The block; empty where its modules stand beside the others.
+    pub(crate) block: &'static str,
+    /// The norm of the block's output.
+    pub(crate) norm: &'static str,
+    /// A head of its own.
+    pub(crate) head: &'static str,
 }
 
 const COMMON: ModuleNames = ModuleNames {
@@ -40,6 +56,14 @@ const COMMON: ModuleNames = ModuleNames {
     q_norm: "q_norm",
     k_norm: "k_norm",
     o_proj: "o_proj",
+    mtp: MtpNames {
+        embedding_norm: "pre_fc_norm_embedding",
+        hidden_norm: "pre_fc_norm_hidden",
+        join: "fc",
+        block: "layers.0",
+        norm: "norm",
+        head: "lm_head",
+    },
 };
 
 const LFM2: ModuleNames = ModuleNames {
@@ -66,11 +90,29 @@ const OLMO: ModuleNames = ModuleNames {
     ..COMMON
 };
 
+const DEEPSEEK: ModuleNames = ModuleNames {
+    shared_expert: "shared_experts",
+    mtp: MtpNames {
+        embedding_norm: "enorm",
+        hidden_norm: "hnorm",
+        join: "eh_proj",
+        block: "",
+        norm: "shared_head.norm",
+        head: "shared_head.head",
+    },
+    ..COMMON
+};
+
+const KIMI: ModuleNames =
+    ModuleNames { moe: "block_sparse_moe", expert: ["w1", "w3", "w2"], ..DEEPSEEK };
+
 impl ModuleNames {
     /// Those of a family.
     pub(crate) fn of(family: &str) -> &'static Self {
         match family {
             "olmo_hybrid" => &OLMO,
+            "glm4_moe" | "deepseek_v3" => &DEEPSEEK,
+            "kimi_linear" => &KIMI,
             _ if family.starts_with("lfm2") => &LFM2,
             _ => &COMMON,
         }

@@ -147,6 +147,10 @@ pub enum MixerSpec {
     Delta(DeltaSpec),
     /// A gated short convolution with a window of its inputs.
     ShortConv(ShortConvSpec),
+    /// Attention over a cache of latents.
+    Latent(LatentSpec),
+    /// The delta rule with a decay of each key channel.
+    Kda(KdaSpec),
 }
 
 /// Softmax attention.
@@ -168,6 +172,8 @@ pub struct AttentionSpec {
     pub gated: bool,
     /// Biases on the four projections.
     pub bias: bool,
+    /// No bias on the output projection, although the others have one.
+    pub bare_out: bool,
     /// Keys a row sees, itself included; all when there is no window.
     pub window: Option<usize>,
     /// Which of the model's ropes turns queries and keys.
@@ -190,6 +196,7 @@ impl AttentionSpec {
             norm_whole: false,
             gated: false,
             bias: false,
+            bare_out: false,
             window: None,
             rope: 0,
             values: Values::Projected,
@@ -231,6 +238,42 @@ pub struct ShortConvSpec {
     pub taps: usize,
     /// Biases on the projections and the convolution.
     pub bias: bool,
+}
+
+/// Latent attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatentSpec {
+    /// Query heads.
+    pub heads: usize,
+    /// Width of the queries' own latent; absent where they are projected at once.
+    pub q_latent: Option<usize>,
+    /// Width of the latent.
+    pub latent: usize,
+    /// Width of the rope key, which all heads share, and of the part of a query that meets it.
+    pub rope_dim: usize,
+    /// Width of a head's other key.
+    pub nope: usize,
+    /// Width of a head's value.
+    pub value: usize,
+    /// Factor on scores.
+    pub scale: f32,
+    /// Which of the model's ropes turns rope keys; they stand still where there is none.
+    pub rope: Option<usize>,
+    /// Whether pairs lie side by side in stored rows.
+    pub interleaved: bool,
+    /// Biases on the projections to latents and on the output's.
+    pub bias: bool,
+}
+
+/// Kimi Delta Attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KdaSpec {
+    /// Heads, of keys and of values.
+    pub heads: usize,
+    /// Width of a head.
+    pub dim: usize,
+    /// Taps of the short convolutions.
+    pub taps: usize,
 }
 
 /// What follows the mixer.
@@ -306,7 +349,7 @@ pub struct SharedExpertSpec {
 impl ModelSpec {
     /// Whether any block keeps a recurrent state.
     pub fn is_recurrent(&self) -> bool {
-        self.layers.iter().any(|layer| layer.mixer.attention().is_none())
+        self.layers.iter().any(|layer| layer.mixer.is_recurrent())
     }
 
     /// The widest attention window, when any layer has one.
@@ -345,9 +388,10 @@ impl ModelSpec {
 
 /// Puts the ropes of layers without a window under a rule.
 fn stretch(ropes: &mut [RopeSpec], layers: &[LayerSpec], rule: &RopeRule) {
-    let whole = |layer: &LayerSpec| {
-        let attention = layer.mixer.attention()?;
-        attention.window.is_none().then_some(attention.rope)
+    let whole = |layer: &LayerSpec| match &layer.mixer {
+        MixerSpec::Attention(attention) => attention.window.is_none().then_some(attention.rope),
+        MixerSpec::Latent(latent) => latent.rope,
+        _ => None,
     };
     let mut stretched: Vec<usize> = layers.iter().filter_map(whole).collect();
     stretched.sort_unstable();

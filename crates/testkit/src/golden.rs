@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Every golden folder in this crate.
-pub const GOLDENS: [&str; 39] = [
+pub const GOLDENS: [&str; 42] = [
     "llama",
     "qwen3",
     "qwen3_yarn",
@@ -26,6 +26,9 @@ pub const GOLDENS: [&str; 39] = [
     "lfm2",
     "olmo_hybrid",
     "gemma3n",
+    "glm4_moe",
+    "deepseek_v3",
+    "kimi_linear",
     "gemma3",
     "gemma4_dense",
     "gemma4_dense_2",

@@ -47,13 +47,13 @@ fn apply_norm(head: &mut [f32], norm: &NormWeights) {
 }
 
 /// Cosines and sines, `rotary` for each row.
-struct RotationTable<'a> {
-    table: &'a [f32],
-    rotary: usize,
+pub(super) struct RotationTable<'a> {
+    pub(super) table: &'a [f32],
+    pub(super) rotary: usize,
 }
 
 impl RotationTable<'_> {
-    fn rotate(&self, head: &mut [f32], row: usize) {
+    pub(super) fn rotate(&self, head: &mut [f32], row: usize) {
         let half = self.rotary / 2;
         let (cos, sin) = self.table[row * self.rotary..(row + 1) * self.rotary].split_at(half);
         for j in 0..half {
@@ -102,7 +102,7 @@ fn keep(
 }
 
 /// Writes a key or value as codes, whose places `place` gives, and scales, whose places `scale` gives.
-fn write_codes(
+pub(super) fn write_codes(
     x: &[f32],
     to: &mut [u8],
     place: impl Fn(usize) -> usize,

@@ -140,10 +140,10 @@ impl HeadRows<'_> {
 }
 
 /// Norms a head, then rotates its first elements by cosines and sines.
-struct NormRotate<'a> {
-    x: &'a mut [f32],
-    norm: Option<Norm<'a>>,
-    angles: [&'a [f32]; 2],
+pub(crate) struct NormRotate<'a> {
+    pub(crate) x: &'a mut [f32],
+    pub(crate) norm: Option<Norm<'a>>,
+    pub(crate) angles: [&'a [f32]; 2],
 }
 
 impl Kernel for NormRotate<'_> {

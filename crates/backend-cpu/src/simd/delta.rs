@@ -1,4 +1,5 @@
-//! The gated delta rule. See [`forerun_backend::op::DeltaRule`] for the math.
+//! The gated delta rule. See [`forerun_backend::op::DeltaRule`] for the math, and [`forerun_backend::op::KdaRule`] for
+//! the rule with a decay of each key channel, which differs in what a line of the state is multiplied by.
 //!
 //! # Layout
 //! A task is one span, some value heads one after the other, and up to 64 value channels. Pending and confirmed rows
@@ -8,7 +9,8 @@
 //!
 //! # Numerics
 //! f32, one row after the other. Per channel, sums over `dk` run in two interleaved chains (even and odd), added at the
-//! end. Recall is taken before the decay and multiplied by it: `decay·(Sᵀk)`. A pass over the state writes a row and
+//! end. Recall is taken before the decay and multiplied by it: `decay·(Sᵀk)`; with a decay of each channel the key is
+//! multiplied instead. A pass over the state writes a row and
 //! recalls for the next one, which reads the state once a row and changes no bit.
 
 use super::Scratch;
@@ -16,7 +18,7 @@ use super::delta_pass::{DeltaKeys, DeltaRow, StateRows, advance, error, lanes, r
 use super::isa::{Isa, Kernel, LANES, Task};
 use crate::pool::SharedSlice;
 use crate::simd::exec_ctx::ExecCtx;
-use forerun_backend::op::{DeltaShape, SpanEntry};
+use forerun_backend::op::{DeltaShape, SpanEntry, kda_log_len};
 use std::ops::Range;
 
 /// Vectors of value channels in a task.
@@ -35,6 +37,20 @@ pub(crate) struct DeltaArgs<'a> {
     /// Span entries, no two of the same slot or row.
     pub(crate) spans: &'a [u32],
     pub(crate) log_rows: usize,
+    /// Whether each key channel has a decay of its own.
+    pub(crate) by_channel: bool,
+}
+
+impl DeltaArgs<'_> {
+    /// Decays of a value head.
+    fn decays(&self) -> usize {
+        if self.by_channel { self.shape.dk } else { 1 }
+    }
+
+    /// Elements of a log row.
+    fn log_len(&self) -> usize {
+        if self.by_channel { kda_log_len(&self.shape) } else { self.shape.log_len() }
+    }
 }
 
 struct DeltaTask<'a> {
@@ -62,10 +78,13 @@ impl Task for DeltaTask<'_> {
             let more = i + 1 < self.heads;
             let part = DeltaPart { task: self, span, head, first, count, more };
             let scratch = scratch.floats();
-            match count.div_ceil(LANES) {
-                1 => simd.call(DeltaKernel::<1> { part, scratch }),
-                2 => simd.call(DeltaKernel::<2> { part, scratch }),
-                _ => simd.call(DeltaKernel::<WIDE> { part, scratch }),
+            match (count.div_ceil(LANES), self.op.by_channel) {
+                (1, false) => simd.call(DeltaKernel::<1, false> { part, scratch }),
+                (2, false) => simd.call(DeltaKernel::<2, false> { part, scratch }),
+                (_, false) => simd.call(DeltaKernel::<WIDE, false> { part, scratch }),
+                (1, true) => simd.call(DeltaKernel::<1, true> { part, scratch }),
+                (2, true) => simd.call(DeltaKernel::<2, true> { part, scratch }),
+                (_, true) => simd.call(DeltaKernel::<WIDE, true> { part, scratch }),
             }
         }
     }
@@ -102,17 +121,17 @@ impl DeltaPart<'_> {
 
     /// Pending row `i` of the slot's log.
     fn logged(&self, i: usize) -> DeltaRow<'_> {
-        let shape = self.task.op.shape;
-        let DeltaShape { key_heads, value_heads, dk, dv } = shape;
-        let at = (self.span.slot as usize * self.task.op.log_rows + i) * shape.log_len();
-        let line = &self.task.log[at..at + shape.log_len()];
+        let (op, log_len) = (self.task.op, self.task.op.log_len());
+        let DeltaShape { key_heads, value_heads, dk, dv } = op.shape;
+        let at = (self.span.slot as usize * op.log_rows + i) * log_len;
+        let line = &self.task.log[at..at + log_len];
         let (keys, rest) = line.split_at(key_heads * dk);
         let (values, gates) = rest.split_at(value_heads * dv);
         DeltaRow {
             k: &keys[self.key_at()..self.key_at() + dk],
             v: &values[self.head * dv + self.first..][..self.count],
-            decay: gates[self.head],
-            beta: gates[value_heads + self.head],
+            decay: &gates[self.head * op.decays()..][..op.decays()],
+            beta: gates[value_heads * op.decays() + self.head],
         }
     }
 
@@ -126,19 +145,19 @@ impl DeltaPart<'_> {
         let row = DeltaRow {
             k: &keys[self.key_at()..self.key_at() + dk],
             v: &values[self.head * dv + self.first..][..self.count],
-            decay: op.decay[row * value_heads + self.head],
+            decay: &op.decay[(row * value_heads + self.head) * op.decays()..][..op.decays()],
             beta: op.beta[row * value_heads + self.head],
         };
         (row, &queries[self.key_at()..self.key_at() + dk])
     }
 }
 
-struct DeltaKernel<'a, const W: usize> {
+struct DeltaKernel<'a, const W: usize, const C: bool> {
     part: DeltaPart<'a>,
     scratch: &'a mut [f32],
 }
 
-impl<const W: usize> DeltaKernel<'_, W> {
+impl<const W: usize, const C: bool> DeltaKernel<'_, W, C> {
     /// Where the task's channels of line `i` of the slot's state begin.
     #[inline(always)]
     fn place(&self, i: usize) -> usize {
@@ -213,16 +232,16 @@ impl<const W: usize> DeltaKernel<'_, W> {
             return;
         }
         // SAFETY: the state is `dk` lines of `W` vectors that no other thread uses.
-        let mut recall = unsafe { recall::<S, W>(simd, state, self.part.row(rows.start).0.k) };
+        let mut recall = unsafe { recall::<S, W, C>(simd, state, &self.part.row(rows.start).0) };
         for i in rows.clone() {
             let (row, q, at) = self.part.row(i);
             // The last row's own key stands in, and what it recalls is dropped.
-            let next = if i + 1 < rows.end { self.part.row(i + 1).0.k } else { row.k };
+            let next = if i + 1 < rows.end { self.part.row(i + 1).0 } else { row };
             // A pending row has no query; its key stands in, and the answer is dropped.
-            let keys = DeltaKeys { k: row.k, q: q.unwrap_or(row.k), next };
-            let write = error::<S, W>(simd, &row, &recall);
+            let keys = DeltaKeys { q: q.unwrap_or(row.k), row, next };
+            let write = error::<S, W, C>(simd, &row, &recall);
             // SAFETY: the state is `dk` lines of `W` vectors that no other thread uses.
-            let (answer, recalled) = unsafe { advance::<S, W>(simd, state, keys, &write) };
+            let (answer, recalled) = unsafe { advance::<S, W, C>(simd, state, keys, &write) };
             recall = recalled;
             let Some(at) = at else { continue };
             // SAFETY: no two spans share a row, so this part of the output is this task's alone.
@@ -236,7 +255,7 @@ impl<const W: usize> DeltaKernel<'_, W> {
     }
 }
 
-impl<const W: usize> Kernel for DeltaKernel<'_, W> {
+impl<const W: usize, const C: bool> Kernel for DeltaKernel<'_, W, C> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(mut self, simd: S) {
@@ -281,7 +300,7 @@ pub(crate) fn delta_rule(
     ctx.reserve(dk * WIDE * LANES, 0);
     let (states, out) = (SharedSlice::new(states), SharedSlice::new(out));
     let task = DeltaTask { op, states, log, out, parts, heads };
-    let work = op.decay.len() * dk * dv;
+    let work = op.beta.len() * dk * dv;
     ctx.run_if(work >= SMALLEST, tasks, &task);
     for words in op.spans.chunks_exact(SpanEntry::WORDS) {
         keep_drafts(op, &SpanEntry::from_words(words), log);
@@ -291,15 +310,16 @@ pub(crate) fn delta_rule(
 /// Copies k, v, decay and beta of a span's drafts to its slot's log.
 fn keep_drafts(op: &DeltaArgs<'_>, span: &SpanEntry, log: &mut [f32]) {
     let DeltaShape { key_heads, value_heads, dk, .. } = op.shape;
-    let (channels, log_len) = (op.shape.channels(), op.shape.log_len());
+    let (channels, log_len, decays) =
+        (op.shape.channels(), op.log_len(), value_heads * op.decays());
     let confirmed = span.confirmed as usize;
     for i in confirmed..span.rows as usize {
         let row = span.first_row as usize + i;
         let at = (span.slot as usize * op.log_rows + i - confirmed) * log_len;
-        let (kv, gates) = log[at..at + log_len].split_at_mut(log_len - 2 * value_heads);
+        let (kv, gates) = log[at..at + log_len].split_at_mut(log_len - decays - value_heads);
         kv.copy_from_slice(&op.qkv[row * channels + key_heads * dk..(row + 1) * channels]);
-        let heads = row * value_heads..(row + 1) * value_heads;
-        gates[..value_heads].copy_from_slice(&op.decay[heads.clone()]);
-        gates[value_heads..].copy_from_slice(&op.beta[heads]);
+        let (decay, beta) = gates.split_at_mut(decays);
+        decay.copy_from_slice(&op.decay[row * decays..(row + 1) * decays]);
+        beta.copy_from_slice(&op.beta[row * value_heads..(row + 1) * value_heads]);
     }
 }

@@ -72,11 +72,11 @@ impl Task for EmbedTask<'_> {
 }
 
 /// Decodes a row to the front of `scratch`; its scales lie behind it.
-struct ToScratch<'a, S> {
-    simd: S,
-    matrix: &'a Matrix,
-    row: usize,
-    scratch: &'a mut [f32],
+pub(crate) struct ToScratch<'a, S> {
+    pub(crate) simd: S,
+    pub(crate) matrix: &'a Matrix,
+    pub(crate) row: usize,
+    pub(crate) scratch: &'a mut [f32],
 }
 
 impl<S: Isa> WithDecode for ToScratch<'_, S> {

@@ -5,6 +5,7 @@ mod attention_mma;
 mod chains;
 mod delta;
 mod elementwise;
+mod missing;
 mod norm;
 mod products;
 mod rows;
@@ -15,6 +16,9 @@ pub(crate) use attention::{CHUNK as ATTENTION_CHUNK, attention, attention_inputs
 pub(crate) use chains::run_chain;
 pub(crate) use delta::{delta_gates, delta_inputs, delta_rule, short_conv};
 pub(crate) use elementwise::{add_gated, gate_mul, glu, softcap};
+pub(crate) use missing::{
+    MISSING, head_linear, kda_gates, kda_rule, latent_attention, latent_inputs,
+};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};
 pub(crate) use products::{cluster_head, embed, experts, gated_linear, linear, linears};
 pub(crate) use rows::{gather_rows, rope_table, router, scatter_rows, scatter_words};

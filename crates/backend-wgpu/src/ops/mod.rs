@@ -15,8 +15,17 @@ use crate::lowering::Lowering;
 use forerun_backend::{BackendError, Op};
 
 /// Operations that there is no kernel for, see [`Backend::missing`](forerun_backend::Backend::missing).
-pub(crate) const MISSING: &[&str] =
-    &["predict_streams", "correct_streams", "match_rms", "threshold"];
+pub(crate) const MISSING: &[&str] = &[
+    "predict_streams",
+    "correct_streams",
+    "match_rms",
+    "threshold",
+    "head_linear",
+    "latent_inputs",
+    "latent_attention",
+    "kda_gates",
+    "kda_rule",
+];
 
 /// What lowering leaves beside calls.
 pub(crate) type Lowered = Result<(), BackendError>;
@@ -83,8 +92,14 @@ fn lower(to: &mut Lowering<'_>, op: Op) -> Lowered {
             products::head(to, product, cap.map(|cap| cap.cap))?;
             sample::sample(to, choice)
         }
-        Op::PredictStreams(_) | Op::CorrectStreams(_) | Op::MatchRms(_) | Op::Threshold(_) => {
-            Err(BackendError::Missing { op: op.name() })
-        }
+        Op::PredictStreams(_)
+        | Op::CorrectStreams(_)
+        | Op::MatchRms(_)
+        | Op::Threshold(_)
+        | Op::HeadLinear(_)
+        | Op::LatentInputs(_)
+        | Op::LatentAttention(_)
+        | Op::KdaGates(_)
+        | Op::KdaRule(_) => Err(BackendError::Missing { op: op.name() }),
     }
 }

@@ -4,7 +4,7 @@
 //! run as confirmed rows on a second stage. State and outputs must have the same bits for every
 //! number of accepted drafts.
 
-use super::cases::{Batch, ConvKind, conv_op, delta_op, inputs_op};
+use super::cases::{Batch, ConvKind, conv_op, delta_op, inputs_op, kda_op};
 use super::operands::spans;
 use super::stage::{BufferContents, BufferOutcome};
 use super::{ConformReport, ConformStage};
@@ -22,6 +22,8 @@ enum RecurrentOp {
     /// With a convolution of so many taps.
     Inputs(DeltaShape, usize),
     Rule(DeltaShape),
+    /// With a decay of each key channel.
+    Kda(DeltaShape),
 }
 
 impl RecurrentOp {
@@ -30,6 +32,7 @@ impl RecurrentOp {
             Self::Conv(kind) => conv_op(stage, kind, batch),
             Self::Inputs(shape, taps) => inputs_op(stage, (shape, taps), batch),
             Self::Rule(shape) => delta_op(stage, shape, batch),
+            Self::Kda(shape) => kda_op(stage, shape, batch),
         }
     }
 }
@@ -88,8 +91,14 @@ pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
         RecurrentOp::Rule(shape(1, 3, 5, 9)),
         RecurrentOp::Rule(shape(2, 4, 16, 16)),
         RecurrentOp::Rule(shape(2, 2, 64, 128)),
+        RecurrentOp::Kda(shape(1, 3, 5, 9)),
+        RecurrentOp::Kda(shape(2, 2, 64, 128)),
     ];
+    let missing = candidate.missing();
     for kind in kinds {
+        if matches!(kind, RecurrentOp::Kda(_)) && missing.contains(&"kda_rule") {
+            continue;
+        }
         for (confirmed, pending, start) in [(1, 0, 9), (3, 2, 9), (0, 1, 4), (2, 0, 0)] {
             for keep in 0..=DRAFTS {
                 let story = Story { confirmed, pending, start, keep };

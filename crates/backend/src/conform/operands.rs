@@ -37,8 +37,13 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::HeadSample(op) => vec![&mut op.weight],
         Op::Router(op) => op.bias.iter_mut().chain(&mut op.expert_scale).collect(),
         Op::Experts(op) => vec![&mut op.gate.weight, &mut op.up.weight, &mut op.down.weight],
+        Op::HeadLinear(op) => vec![&mut op.weight],
+        Op::LatentInputs(op) => vec![&mut op.norm.weight],
+        Op::KdaGates(op) => vec![&mut op.rate, &mut op.dt_bias],
         Op::Attention(_)
         | Op::AttentionPart(_)
+        | Op::LatentAttention(_)
+        | Op::KdaRule(_)
         | Op::DeltaRule(_)
         | Op::GateMul(_)
         | Op::Glu(_)
@@ -60,6 +65,8 @@ pub(super) fn spans(op: &mut Op) -> Option<&mut Spans> {
         Op::DeltaGates(op) => Some(&mut op.spans),
         Op::DeltaInputs(op) => Some(&mut op.spans),
         Op::DeltaRule(op) => Some(&mut op.spans),
+        Op::KdaGates(op) => Some(&mut op.spans),
+        Op::KdaRule(op) => Some(&mut op.spans),
         _ => None,
     }
 }

@@ -47,7 +47,7 @@ const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> 
 /// Larger than anything a case holds, small enough to be multiplied without overflow.
 const FAR: u32 = 1_000_000;
 
-const BAD_INDICES: [BadIndex; 44] = [
+const BAD_INDICES: [BadIndex; 51] = [
     bad("embed", "ids", 0, 23),
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
@@ -93,6 +93,13 @@ const BAD_INDICES: [BadIndex; 44] = [
     BadIndex { case: "greedy with penalties", ..bad("head_sample", "history", 0, FAR) },
     bad("head_sample", "rows", 15, FAR),
     BadIndex { case: "masked", ..bad("head_sample", "rows", 15, u32::MAX) },
+    bad("latent_inputs", "places", 3, FAR),
+    bad("latent_attention", "positions", 0, FAR),
+    bad("latent_attention", "span_of", 2, FAR),
+    bad("latent_attention", "tables", 0, FAR),
+    BadIndex { case: "mixed", ..bad("kda_gates", "spans", 0, FAR) },
+    BadIndex { case: "mixed", ..bad("kda_rule", "spans", 1, FAR) },
+    BadIndex { case: "mixed", ..bad("kda_rule", "spans", 3, u32::MAX) },
 ];
 
 pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {

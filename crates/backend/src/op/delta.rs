@@ -33,7 +33,7 @@ impl DeltaShape {
         self.key_heads * self.dk + self.value_heads * (self.dv + 2)
     }
 
-    fn describe(&self, desc: &mut OpDesc<'_>) {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
         desc.require(
             self.key_heads > 0
                 && self.value_heads > 0

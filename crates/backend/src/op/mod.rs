@@ -12,6 +12,8 @@ mod cache;
 mod cluster;
 mod conv;
 mod delta;
+mod kda;
+mod latent;
 mod linear;
 mod moe;
 mod norm;
@@ -31,6 +33,8 @@ pub use cache::{CacheLayout, CacheOrder, code, encode};
 pub use cluster::ClusterHead;
 pub use conv::{ConvGates, ShortConv};
 pub use delta::{DeltaGates, DeltaInputs, DeltaRule, DeltaShape};
+pub use kda::{KdaGates, KdaRule, kda_log_len};
+pub use latent::{HeadLinear, LatentAttention, LatentInputs};
 pub use linear::{Channels, GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
 pub use moe::{ExpertGroups, ExpertRows, Experts, Router, Scores};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
@@ -81,6 +85,11 @@ macro_rules! for_each_operation {
             correct_streams: CorrectStreams,
             match_rms: MatchRms,
             threshold: Threshold,
+            head_linear: HeadLinear,
+            latent_inputs: LatentInputs,
+            latent_attention: LatentAttention,
+            kda_gates: KdaGates,
+            kda_rule: KdaRule,
         }
     };
 }

@@ -15,6 +15,11 @@ impl Op {
             Self::HeadSample(op) => Some(op.sample.out.len),
             Self::Attention(op) => Some(op.positions.len),
             Self::Experts(op) => Some(op.x.len / op.dim.max(1)),
+            Self::LatentAttention(op) => Some(op.positions.len),
+            Self::HeadLinear(op) => {
+                let inner = catalog.weight(op.weight)?.cols;
+                Some(op.x.len / (op.heads * (op.carry + inner)).max(1))
+            }
             _ => None,
         }
     }
@@ -133,6 +138,31 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         }
         Op::PredictStreams(_) | Op::CorrectStreams(_) | Op::MatchRms(_) | Op::Threshold(_) => {
             of_streams(op)
+        }
+        Op::HeadLinear(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
+        Op::LatentInputs(op) => vec![
+            by_row(&mut op.table),
+            by_row(&mut op.q),
+            by_row(&mut op.kv),
+            by_row(&mut op.places),
+            shared(&mut op.cache),
+        ],
+        Op::LatentAttention(op) => vec![
+            by_row(&mut op.q),
+            shared(&mut op.cache),
+            by_row(&mut op.positions),
+            by_row(&mut op.span_of),
+            shared(&mut op.tables),
+            by_row(&mut op.out),
+        ],
+        Op::KdaGates(op) => {
+            let inputs = [&mut op.qkv, &mut op.a, &mut op.b, &mut op.spans.table];
+            inputs.into_iter().chain([&mut op.decay, &mut op.beta]).map(shared).collect()
+        }
+        Op::KdaRule(op) => {
+            let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
+            let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
+            inputs.into_iter().chain(state).map(shared).collect()
         }
     }
 }

@@ -24,10 +24,12 @@ impl NetworkPart {
     pub(super) fn of(name: &str) -> Self {
         let segments: Vec<&str> = name.split('.').collect();
         let has = |wanted: &str| segments.contains(&wanted);
+        let mixture = has("mlp") || has("block_sparse_moe");
+        let shared = has("shared_expert") || has("shared_experts");
         // The order matters: an MTP block holds attention, a mixture holds gates.
         if has("visual") || has("vision_tower") || has("audio_tower") {
             Self::Other
-        } else if has("mtp") {
+        } else if has("mtp") || ["eh_proj", "enorm", "hnorm", "shared_head"].into_iter().any(has) {
             Self::Mtp
         } else if has("embed_tokens") || has("embed_tokens_per_layer") {
             Self::Embedding
@@ -39,9 +41,9 @@ impl NetworkPart {
             Self::Attention
         } else if segments.iter().any(|s| s.starts_with("per_layer_") && !s.ends_with("norm")) {
             Self::PerLayer
-        } else if has("router") || has("mlp") && (has("gate") || has("shared_expert_gate")) {
+        } else if has("router") || mixture && (has("gate") || has("shared_expert_gate")) {
             Self::Router
-        } else if has("experts") || has("switch_mlp") || has("shared_expert") {
+        } else if has("experts") || has("switch_mlp") || shared {
             Self::Experts
         } else if has("mlp") || has("feed_forward") {
             Self::Mlp
@@ -104,6 +106,11 @@ mod tests {
             ("model.layers.0.experts.gate_up_proj", NetworkPart::Experts),
             ("mtp.layers.0.self_attn.q_proj.weight", NetworkPart::Mtp),
             ("language_model.mtp.fc.weight", NetworkPart::Mtp),
+            ("model.layers.61.eh_proj.weight", NetworkPart::Mtp),
+            ("model.layers.61.shared_head.norm.weight", NetworkPart::Mtp),
+            ("model.layers.3.mlp.shared_experts.up_proj.weight", NetworkPart::Experts),
+            ("model.layers.1.block_sparse_moe.experts.0.w1.weight", NetworkPart::Experts),
+            ("model.layers.1.block_sparse_moe.gate.e_score_correction_bias", NetworkPart::Router),
             ("model.visual.patch_embed.weight", NetworkPart::Other),
         ];
         for (name, part) in cases {

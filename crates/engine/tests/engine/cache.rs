@@ -12,10 +12,13 @@ use std::sync::{Arc, Mutex};
 
 /// Short convolutions, doubled write strengths, several streams, hybrid with a head (dense, experts in both
 /// layouts), hybrid without, attention only, windows with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 11] = [
+const MODELS: [&str; 14] = [
     "lfm2",
     "olmo_hybrid",
     "gemma3n",
+    "glm4_moe",
+    "deepseek_v3",
+    "kimi_linear",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

@@ -84,7 +84,9 @@ fn check_state(golden: &Golden, engine: &mut Engine<ModelRunner>, when: &str, wh
     let runner = engine.runner();
     let mut seen = 0;
     for layer in 0..runner.model().spec.layers.len() {
-        for (part, found) in remembered(runner, &states, LeaseId(0), layer).parts {
+        let parts = remembered(runner, &states, LeaseId(0), layer).parts;
+        let parts = parts.into_iter().flat_map(|part| halves(golden, when, layer, part));
+        for (part, found) in parts {
             let name = format!("{when}.{layer}.{part}");
             // Not every folder records every state; what is there is counted below.
             if !golden.has(&name) {
@@ -103,6 +105,24 @@ fn check_state(golden: &Golden, engine: &mut Engine<ModelRunner>, when: &str, wh
     }
     let recorded = golden.names().filter(|n| n.starts_with(&format!("{when}."))).count();
     assert_eq!(seen, recorded, "{what}: everything recorded was compared");
+}
+
+/// Rows `[rope key | latent]` as the library names their halves: the latent `k`, the rope key `v`.
+fn halves(
+    golden: &Golden,
+    when: &str,
+    layer: usize,
+    (part, found): (&'static str, Vec<f32>),
+) -> Vec<(&'static str, Vec<f32>)> {
+    let name = format!("{when}.{layer}.v");
+    if part != "latent" || !golden.has(&name) {
+        return vec![(part, found)];
+    }
+    let (rope, latent) = (golden.f32(&name), golden.f32(&format!("{when}.{layer}.k")));
+    let (rope, latent) = (rope.shape[2], latent.shape[2]);
+    let rows = || found.chunks_exact(rope + latent);
+    let latents = rows().flat_map(|row| &row[rope..]).copied().collect();
+    vec![("k", latents), ("v", rows().flat_map(|row| &row[..rope]).copied().collect())]
 }
 
 /// `[heads, rows, width]` twice, of which both sides may have dropped the oldest rows: the rows both hold.

@@ -10,10 +10,13 @@ use std::time::Duration;
 /// One of each kind of network: short convolutions, doubled write strengths, several streams, hybrid dense, hybrid
 /// with experts (both layouts), packed (both formats), attention only, and windows with per-layer inputs and shared
 /// keys, with experts, with a separate drafter.
-const MODELS: [&str; 13] = [
+const MODELS: [&str; 16] = [
     "lfm2",
     "olmo_hybrid",
     "gemma3n",
+    "glm4_moe",
+    "deepseek_v3",
+    "kimi_linear",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

@@ -13,10 +13,13 @@ use forerun_testkit::Golden;
 /// Short convolutions, doubled write strengths, several streams, hybrid dense, hybrid with experts, hybrid packed
 /// without a head and with one, attention only, and windows with shared keys, with experts, with a separate
 /// drafter.
-const MODELS: [&str; 11] = [
+const MODELS: [&str; 14] = [
     "lfm2",
     "olmo_hybrid",
     "gemma3n",
+    "glm4_moe",
+    "deepseek_v3",
+    "kimi_linear",
     "qwen3_5",
     "qwen3_next",
     "mlx_qwen3_5_4bit",

@@ -1,14 +1,18 @@
 //! Families: each reads one kind of config into a [`ModelSpec`]. The only place that knows model names.
 
 pub(crate) mod assistant;
+mod deepseek_v3;
 mod gemma3;
 mod gemma3n;
 mod gemma4;
+mod glm4_moe;
+mod kimi_linear;
 mod lfm2;
 mod llama;
 mod mlx;
 mod olmo_hybrid;
 mod qwen_hybrid;
+mod routed;
 
 pub use mlx::MlxForm;
 
@@ -18,7 +22,7 @@ use crate::{ModelError, ModelSpec};
 use forerun_weights::Checkpoint;
 
 /// For error messages.
-pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified, lfm2, olmo_hybrid, gemma3n(_text)";
+pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified, lfm2, olmo_hybrid, gemma3n(_text), glm4_moe, deepseek_v3, kimi_linear";
 
 /// The network that a config describes, without looking at tensors; `has_mtp` says whether the
 /// checkpoint holds an MTP head.
@@ -38,6 +42,9 @@ pub fn spec_from_config(
         "gemma3n" | "gemma3n_text" => gemma3n::read(family, &root),
         "lfm2" => lfm2::read(family, &root),
         "olmo_hybrid" => olmo_hybrid::read(family, &root),
+        "glm4_moe" => glm4_moe::read(family, &root, has_mtp),
+        "deepseek_v3" => deepseek_v3::read(family, &root, has_mtp),
+        "kimi_linear" => kimi_linear::read(family, &root),
         other => Err(ModelError::UnknownFamily(other.to_owned())),
     }
 }
@@ -45,7 +52,10 @@ pub fn spec_from_config(
 /// Whether a config is of a model that was published with an MTP head, whatever its files hold.
 pub fn published_with_mtp(config: &serde_json::Value) -> bool {
     let text = config.get("text_config").unwrap_or(&serde_json::Value::Null);
-    let layers = |config: &serde_json::Value| config.get("mtp_num_hidden_layers")?.as_u64();
+    let layers = |config: &serde_json::Value| {
+        let keys = ["mtp_num_hidden_layers", "num_nextn_predict_layers"];
+        keys.iter().find_map(|key| config.get(key)?.as_u64())
+    };
     match layers(config).or_else(|| layers(text)) {
         Some(layers) => layers >= 1,
         None => config
@@ -58,7 +68,7 @@ pub fn published_with_mtp(config: &serde_json::Value) -> bool {
 /// The network and how its tensors are named and stored.
 pub(crate) fn read(checkpoint: &Checkpoint) -> Result<(ModelSpec, Layout), ModelError> {
     let mut layout = Layout::find(checkpoint);
-    let mut spec = spec_from_config(checkpoint.config(), layout.mtp.is_some())?;
+    let mut spec = spec_from_config(checkpoint.config(), layout.has_mtp())?;
     if spec.family.starts_with("qwen3_next") || spec.family.starts_with("qwen3_5") {
         layout.decide_norms(checkpoint)?;
     } else if ["gemma3", "gemma3_text"].contains(&spec.family.as_str()) && !layout.gamma {

@@ -131,7 +131,8 @@ impl AttentionMixer {
         let names = loader.names;
         let normed = spec.normed_width(heads);
         let q_norm = spec.qk_norm.then(|| loader.norm(&at(names.q_norm), normed)).transpose()?;
-        let o = Projection::load(loader, &at(names.o_proj), [hidden, width], bias)?;
+        let out_bias = bias && !spec.bare_out;
+        let o = Projection::load(loader, &at(names.o_proj), [hidden, width], out_bias)?;
         Ok(Self { spec: spec.clone(), q, gate, own, o, q_norm })
     }
 

@@ -1,16 +1,20 @@
-//! What mixes positions: softmax attention, Gated DeltaNet and gated short convolutions.
+//! What mixes positions: softmax attention over keys or latents, Gated DeltaNet, KDA and gated short convolutions.
 //!
 //! A mixer is one file: its weights, its operations, and, for [`MixerSpec`], what it keeps of a sequence, the scratch
 //! it needs and what it says of itself. Nothing outside this folder asks which mixer a layer has.
 
 mod attention;
 mod delta;
+mod kda;
+mod latent;
 mod projection;
 mod short_conv;
 
 pub(crate) use attention::AttentionMixer;
 pub use delta::DELTA_RATE;
 pub(crate) use delta::Delta;
+pub(crate) use kda::Kda;
+pub(crate) use latent::Latent;
 pub(crate) use short_conv::GatedConv;
 
 use crate::forward::{Input, Output, Pass};
@@ -29,6 +33,10 @@ pub(crate) enum Mixer {
     Delta(Delta),
     /// A gated short convolution.
     ShortConv(GatedConv),
+    /// Attention over latents.
+    Latent(Latent),
+    /// KDA.
+    Kda(Kda),
 }
 
 impl MixerSpec {
@@ -51,12 +59,23 @@ impl MixerSpec {
             Self::Attention(spec) => spec.weights(hidden),
             Self::Delta(spec) => spec.weights(hidden),
             Self::ShortConv(spec) => spec.weights(hidden),
+            Self::Latent(spec) => spec.weights(hidden),
+            Self::Kda(spec) => spec.weights(hidden),
         }
     }
 
     /// Operations of it that a device may lack.
     fn operations(&self) -> &'static [&'static str] {
-        &[]
+        match self {
+            Self::Latent(_) => &["latent_attention", "latent_inputs", "head_linear"],
+            Self::Kda(_) => &["kda_rule", "kda_gates"],
+            _ => &[],
+        }
+    }
+
+    /// Whether it keeps a state that cannot be cut at a position.
+    pub(crate) fn is_recurrent(&self) -> bool {
+        matches!(self, Self::Delta(_) | Self::ShortConv(_) | Self::Kda(_))
     }
 
     /// Refuses a device that lacks one of its operations.
@@ -76,6 +95,8 @@ impl MixerSpec {
             Self::Attention(spec) => spec.state(limits).into(),
             Self::Delta(spec) => spec.state(limits).into(),
             Self::ShortConv(spec) => spec.state(limits).into(),
+            Self::Latent(spec) => spec.state(limits).into(),
+            Self::Kda(spec) => spec.state(limits).into(),
         }
     }
 
@@ -85,6 +106,8 @@ impl MixerSpec {
             Self::Attention(spec) => spec.scratch().into(),
             Self::Delta(spec) => spec.scratch().into(),
             Self::ShortConv(spec) => spec.scratch().into(),
+            Self::Latent(spec) => spec.scratch().into(),
+            Self::Kda(spec) => spec.scratch().into(),
         }
     }
 }
@@ -96,6 +119,8 @@ impl fmt::Display for MixerSpec {
             Self::Attention(spec) => spec.fmt(f),
             Self::Delta(spec) => spec.fmt(f),
             Self::ShortConv(spec) => spec.fmt(f),
+            Self::Latent(spec) => spec.fmt(f),
+            Self::Kda(spec) => spec.fmt(f),
         }
     }
 }
@@ -120,6 +145,14 @@ impl Mixer {
                 let path = format!("{block}.conv");
                 Self::ShortConv(GatedConv::load(loader, &path, spec, hidden)?)
             }
+            MixerSpec::Latent(spec) => {
+                let path = format!("{block}.self_attn");
+                Self::Latent(Latent::load(loader, &path, spec, hidden)?)
+            }
+            MixerSpec::Kda(spec) => {
+                let path = format!("{block}.self_attn");
+                Self::Kda(Kda::load(loader, &path, spec, hidden)?)
+            }
         })
     }
 
@@ -127,6 +160,7 @@ impl Mixer {
     pub(crate) fn remember(&self, pass: &mut Pass<'_>, input: Input, state: &LayerState) {
         match self {
             Self::Attention(mixer) => mixer.remember(pass, input, state),
+            Self::Latent(mixer) => mixer.remember(pass, input, state),
             _ => unreachable!("a recurrent mixer's memory is made with its output"),
         }
     }
@@ -143,6 +177,8 @@ impl Mixer {
             Self::Attention(mixer) => mixer.forward(pass, input, state, out),
             Self::Delta(mixer) => mixer.forward(pass, input, state, out),
             Self::ShortConv(mixer) => mixer.forward(pass, input, state, out),
+            Self::Latent(mixer) => mixer.forward(pass, input, state, out),
+            Self::Kda(mixer) => mixer.forward(pass, input, state, out),
         }
     }
 }

@@ -4,6 +4,7 @@ mod read;
 mod rule;
 
 pub(crate) use read::{RopeDefaults, RopeSource};
+pub(crate) use rule::yarn_strength;
 pub use rule::{RopeRule, RopeScale};
 
 /// Which dims are rotated, and how fast.

@@ -111,7 +111,7 @@ impl RopeRule {
 }
 
 /// `0.1·m·ln(factor) + 1`: how much sharper YaRN makes attention.
-pub(super) fn yarn_strength(factor: f64, m: f64) -> f64 {
+pub(crate) fn yarn_strength(factor: f64, m: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * m * factor.ln() + 1.0 }
 }
 

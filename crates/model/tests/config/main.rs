@@ -1,5 +1,6 @@
 //! Configs: what they mean, and what they must not do.
 
+mod deepseek;
 mod gemma;
 mod gemma3n;
 mod lfm2;

@@ -9,26 +9,26 @@ use crate::op::{Attention, CacheLayout, CacheOrder};
 use forerun_base::{DType, f32_to_bf16};
 use std::ops::Range;
 
-const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I8];
+pub(super) const TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::I8];
 
 /// First position of a sequence's rows and one past the last.
-type StartAndRows = (u32, u32);
+pub(super) type StartAndRows = (u32, u32);
 
 /// All keys up to a row's own.
 const ALL: Option<usize> = None;
 
 /// Spans of every kind in one call, an empty one among them.
-const MANY: [StartAndRows; 5] = [(0, 21), (15, 18), (77, 78), (16, 16), (3, 9)];
+pub(super) const MANY: [StartAndRows; 5] = [(0, 21), (15, 18), (77, 78), (16, 16), (3, 9)];
 
 /// Spans around multiples of larger powers of two, where a kernel may cut keys.
-const LONG: [StartAndRows; 4] = [(250, 260), (509, 515), (1022, 1026), (300, 301)];
+pub(super) const LONG: [StartAndRows; 4] = [(250, 260), (509, 515), (1022, 1026), (300, 301)];
 
 #[derive(Clone, Copy, Debug)]
-struct HeadCounts {
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    block: usize,
+pub(super) struct HeadCounts {
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+    pub(super) block: usize,
 }
 
 pub(super) fn cases() -> Vec<ConformCase> {
@@ -82,19 +82,24 @@ pub(super) fn cases() -> Vec<ConformCase> {
 }
 
 /// Where an element lies in a cache: block, head, place in the block, element.
-type ElementIndex = fn(&CacheLayout, usize, usize, usize, usize) -> usize;
+pub(super) type ElementIndex = fn(&CacheLayout, usize, usize, usize, usize) -> usize;
 
 /// Block tables of some sequences over a shuffled pool.
-struct ScatteredBlocks {
-    layout: CacheLayout,
+pub(super) struct ScatteredBlocks {
+    pub(super) layout: CacheLayout,
     /// Blocks per line of `tables`.
-    width: usize,
-    tables: Vec<u32>,
+    pub(super) width: usize,
+    pub(super) tables: Vec<u32>,
 }
 
 impl ScatteredBlocks {
     /// `seen` is what any row may see of each sequence, ending at its length.
-    fn new(rng: &mut Rng, shape: HeadCounts, coded: bool, seen: &[Range<usize>]) -> Self {
+    pub(super) fn new(
+        rng: &mut Rng,
+        shape: HeadCounts,
+        coded: bool,
+        seen: &[Range<usize>],
+    ) -> Self {
         let HeadCounts { kv_heads, head_dim, block, .. } = shape;
         let used: Vec<Range<usize>> =
             seen.iter().map(|seen| seen.start / block..seen.end.div_ceil(block)).collect();
@@ -133,7 +138,12 @@ impl ScatteredBlocks {
     }
 
     /// Random numbers where some row may look, NaN elsewhere, each at its `place`.
-    fn contents(&self, rng: &mut Rng, seen: &[Range<usize>], place: ElementIndex) -> Vec<f32> {
+    pub(super) fn contents(
+        &self,
+        rng: &mut Rng,
+        seen: &[Range<usize>],
+        place: ElementIndex,
+    ) -> Vec<f32> {
         let mut values = vec![f32::NAN; self.layout.len()];
         for (id, head, at) in self.seen(seen) {
             for (i, value) in rng.values(self.layout.head_dim).into_iter().enumerate() {
@@ -144,7 +154,7 @@ impl ScatteredBlocks {
     }
 
     /// Random codes, with random scales where some row may look and NaN elsewhere.
-    fn codes(&self, rng: &mut Rng, seen: &[Range<usize>]) -> Vec<u8> {
+    pub(super) fn codes(&self, rng: &mut Rng, seen: &[Range<usize>]) -> Vec<u8> {
         let mut bytes = random_bytes(rng, self.layout.len());
         let part = self.layout.block * self.layout.stored();
         bytes.chunks_mut(part).for_each(|part| part[self.layout.scales()..].fill(0xff));

@@ -165,7 +165,10 @@ pub(in crate::conform) fn inputs_op(
 }
 
 /// What decay and write strength are made from.
-fn gates(stage: &mut ConformStage<'_>, len: usize) -> Result<(View, View), BackendError> {
+pub(super) fn gates(
+    stage: &mut ConformStage<'_>,
+    len: usize,
+) -> Result<(View, View), BackendError> {
     // Beyond ±20 the usual formulas for softplus overflow or lose everything.
     let a: Vec<f32> = stage.rng.values(len).iter().map(|v| 30.0 * v).collect();
     Ok((stage.input("a", &a)?, stage.random("b", len)?))
@@ -204,7 +207,7 @@ fn delta_gates(
 }
 
 /// Rows as `delta_inputs` makes them: unit keys, small queries, decay and beta in (0, 1).
-fn prepared(
+pub(super) fn prepared(
     stage: &mut ConformStage<'_>,
     rows: usize,
     shape: DeltaShape,

@@ -6,6 +6,8 @@ mod cluster;
 mod conv;
 mod delta;
 mod elementwise;
+mod kda;
+mod latent;
 mod linear;
 mod masks;
 mod moe;
@@ -16,6 +18,7 @@ mod streams;
 
 pub(super) use conv::{ConvKind, conv_op};
 pub(super) use delta::{Batch, delta_op, inputs_op};
+pub(super) use kda::kda_op;
 
 use super::ConformStage;
 use super::stage::BufferOutcome;
@@ -84,6 +87,8 @@ pub fn cases() -> Vec<ConformCase> {
         masks::cases(),
         sample::cases(),
         streams::cases(),
+        latent::cases(),
+        kda::cases(),
     ];
     parts.into_iter().flatten().collect()
 }
