@@ -7,7 +7,7 @@ use crate::launch::Launch;
 use crate::layout::PANEL;
 use crate::lowering::SCRATCH;
 use crate::memory::Memory;
-use crate::ops::PARTITION;
+use crate::ops::{MISSING, PARTITION};
 use crate::pipelines::{IMMEDIATES, Pipelines};
 use crate::queue::Queue;
 use crate::weights::Weights;
@@ -205,6 +205,10 @@ impl Backend for Wgpu {
         // Compilers of drivers may join operations each in their own way.
         let wgpu::AdapterInfo { name, backend, driver, driver_info, .. } = &self.info;
         format!("wgpu {} {backend} {name} {driver} {driver_info}", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn missing(&self) -> &'static [&'static str] {
+        &MISSING
     }
 
     fn cut_sizes(&self, _block: usize) -> CutSizes {

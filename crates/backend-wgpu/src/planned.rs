@@ -6,7 +6,7 @@
 
 use crate::layout::{PANEL, WeightLayout};
 use crate::lowering::{LayoutLookup, Lowering};
-use crate::ops::PARTITION;
+use crate::ops::{MISSING, PARTITION};
 use forerun_backend::{
     Backend, BackendError, Budget, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes,
     HostData, HostDataMut, Op, Program, Stashes, Ticket, View, WeightId, WeightInfo,
@@ -139,6 +139,10 @@ macro_rules! counted {
 impl Backend for Planned {
     fn name(&self) -> String {
         "a device that only counts".into()
+    }
+
+    fn missing(&self) -> &'static [&'static str] {
+        &MISSING
     }
 
     fn cut_sizes(&self, _block: usize) -> CutSizes {

@@ -12,10 +12,10 @@ use forerun_backend::op::Store;
 /// One block's weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
-    mixer_norm: WeightId,
-    mixer: Mixer,
-    mlp_norm: WeightId,
-    mlp: Mlp,
+    /// The mixer behind its norm, in a block that has one.
+    mixer: Option<(WeightId, Mixer)>,
+    /// The MLP behind its norm, in a block that has one.
+    mlp: Option<(WeightId, Mlp)>,
     /// Norms of what mixer and MLP give, in a sandwich.
     after: Option<AfterNorms>,
     /// What the token's own vector for this layer adds.
@@ -41,7 +41,7 @@ impl Layer {
         let norm =
             |loader: &mut Loader<'_>, name: &str| loader.norm(&format!("{block}.{name}"), hidden);
         let (mlp_norm, after, scale) = match spec.frame {
-            Frame::Pre => (norm(loader, names.mlp_norm)?, None, 1.0),
+            Frame::Pre => (names.mlp_norm, None, 1.0),
             Frame::Sandwich { scaled } => {
                 let after = AfterNorms {
                     mixer: norm(loader, "post_attention_layernorm")?,
@@ -49,23 +49,25 @@ impl Layer {
                 };
                 let scale =
                     if scaled { loader.number(&format!("{block}.layer_scalar"))? } else { 1.0 };
-                (norm(loader, "pre_feedforward_layernorm")?, Some(after), scale)
+                ("pre_feedforward_layernorm", Some(after), scale)
             }
         };
-        Ok(Self {
-            mixer_norm: norm(loader, names.mixer_norm)?,
-            mixer: Mixer::load(loader, block, &spec.mixer, hidden)?,
-            mlp_norm,
-            mlp: Mlp::load(loader, block, &spec.mlp, hidden)?,
-            after,
-            per_layer: None,
-            scale,
-        })
+        let mixer = match Mixer::load(loader, block, &spec.mixer, hidden)? {
+            Some(mixer) => Some((norm(loader, names.mixer_norm)?, mixer)),
+            None => None,
+        };
+        let mlp = match Mlp::load(loader, block, &spec.mlp, hidden)? {
+            Some(mlp) => Some((norm(loader, mlp_norm)?, mlp)),
+            None => None,
+        };
+        Ok(Self { mixer, mlp, after, per_layer: None, scale })
     }
 
     /// Keys and values of the rows in `x`, for rows of which nothing else is wanted.
     pub(crate) fn remember(&self, pass: &mut Pass<'_>, state: &LayerState) {
-        self.mixer.remember(pass, pass.norm_of(self.mixer_norm), state)
+        if let Some((norm, mixer)) = &self.mixer {
+            mixer.remember(pass, pass.norm_of(*norm), state);
+        }
     }
 
     /// One block over the residual stream in `x`.
@@ -77,11 +79,15 @@ impl Layer {
                 Output { view: pass.rows_of(space.branch, pass.sizes.hidden), store: Store::Set }
             }
         };
-        self.mixer.forward(pass, pass.norm_of(self.mixer_norm), state, out);
+        if let Some((norm, mixer)) = &self.mixer {
+            mixer.forward(pass, pass.norm_of(*norm), state, out);
+        }
         if let Some(after) = self.after {
             pass.add_norm(space.branch, after.mixer, space.x, 1.0);
         }
-        self.mlp.forward(pass, self.mlp_norm, out);
+        if let Some((norm, mlp)) = &self.mlp {
+            mlp.forward(pass, *norm, out);
+        }
         let Some(after) = self.after else { return };
         match &self.per_layer {
             None => pass.add_norm(space.branch, after.mlp, space.x, self.scale),

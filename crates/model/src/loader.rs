@@ -38,7 +38,9 @@ impl Layout {
         };
         let trunks = ["model.language_model", "language_model.model", "model"];
         Self {
-            trunk: holds(".embed_tokens.weight", &trunks).unwrap_or("model"),
+            trunk: holds(".embed_tokens.weight", &trunks)
+                .or_else(|| holds(".embeddings.weight", &["backbone", "model"]))
+                .unwrap_or("model"),
             head: holds(".weight", &["lm_head", "language_model.lm_head"]),
             mtp: holds(".fc.weight", &["mtp", "language_model.mtp", "model.mtp"]),
             gamma: checkpoint.layout() == forerun_weights::CheckpointLayout::Gguf,
@@ -133,7 +135,8 @@ impl<'a> Loader<'a> {
         // A large dense matrix would take as long again as it takes to map it, and shows in the first step. The
         // tables show in the tokens that are sampled, so they are always searched.
         let dense = matches!(parts.format(), Format::Dense(_));
-        let table = label.ends_with("embed_tokens") || label.ends_with("lm_head");
+        let tables = ["embed_tokens", "embeddings", "lm_head"];
+        let table = tables.iter().any(|table| label.ends_with(table));
         let watch = (!dense || table || parts.bytes() <= SEARCHED).then(|| parts.watch());
         // The device reads every row once, and rows are searched as they are read.
         let uploaded = self.backend.upload_parts(label, &parts);
@@ -173,6 +176,17 @@ impl<'a> Loader<'a> {
     pub(crate) fn norm(&mut self, path: &str, len: usize) -> Result<WeightId, ModelError> {
         let offset = self.norm_offset;
         self.vector(&format!("{path}.weight"), len, |w| w + offset)
+    }
+
+    /// The same, times a factor.
+    pub(crate) fn scaled_norm(
+        &mut self,
+        path: &str,
+        len: usize,
+        factor: f32,
+    ) -> Result<WeightId, ModelError> {
+        let offset = self.norm_offset;
+        self.vector(&format!("{path}.weight"), len, |w| (w + offset) * factor)
     }
 
     /// A norm weight that every convention stores as it is.

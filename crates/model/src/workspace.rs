@@ -240,6 +240,7 @@ impl Widths {
         match &layer.mlp {
             MlpSpec::Dense(ffn) => widen(&mut self.ffn, *ffn),
             MlpSpec::Moe(moe) => self.include_experts(moe),
+            MlpSpec::None => {}
             MlpSpec::Beside { dense, moe } => {
                 widen(&mut self.ffn, *dense);
                 widen(&mut self.raw, hidden);

@@ -13,6 +13,7 @@ mod norm;
 mod rope;
 mod rows;
 mod sample;
+mod scan;
 
 pub(crate) use activation::{add_gated, gate_mul, glu, softcap};
 pub(crate) use attention::{attention, attention_part, check_part};
@@ -27,6 +28,7 @@ pub(crate) use norm::{add_norm, gated_norm, join_norm, join_rows, rms_norm};
 pub(crate) use rope::{rope_table, shifted};
 pub(crate) use rows::{embed, gather_rows, scatter_rows, scatter_words};
 pub(crate) use sample::{Before, adjust, head_sample, mask_out, sample};
+pub(crate) use scan::{gated_group_norm, scan_gates, selective_scan};
 
 use forerun_backend::BackendError;
 use forerun_backend::op::{Activation, SpanEntry, Spans};
@@ -77,5 +79,6 @@ pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
             let inner = GELU_SLOPE * (x + 0.044_715 * x * x * x);
             0.5 * x * (1.0 + inner.tanh())
         }
+        Activation::Relu => x.max(0.0),
     }
 }

@@ -14,6 +14,9 @@ pub(crate) use attention::PARTITION;
 use crate::lowering::Lowering;
 use forerun_backend::{BackendError, Op};
 
+/// Operations that there are no kernels for.
+pub(crate) const MISSING: [&str; 3] = ["scan_gates", "selective_scan", "gated_group_norm"];
+
 /// What lowering leaves beside calls.
 pub(crate) type Lowered = Result<(), BackendError>;
 
@@ -63,6 +66,9 @@ fn lower(to: &mut Lowering<'_>, op: Op) -> Lowered {
         }
         Op::DeltaRule(op) => delta::delta_rule(to, op, None),
         Op::GatedNorm(op) => norm::gated_norm(to, op),
+        Op::ScanGates(_) | Op::SelectiveScan(_) | Op::GatedGroupNorm(_) => {
+            Err(BackendError::Missing { op: op.name() })
+        }
         Op::GateMul(op) => elementwise::gate_mul(to, op),
         Op::Glu(op) => elementwise::glu(to, op),
         Op::Softcap(op) => elementwise::softcap(to, op),

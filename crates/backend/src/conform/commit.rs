@@ -4,11 +4,11 @@
 //! run as confirmed rows on a second stage. State and outputs must have the same bits for every
 //! number of accepted drafts.
 
-use super::cases::{Batch, ConvKind, conv_op, delta_op, inputs_op};
+use super::cases::{Batch, ConvKind, conv_op, delta_op, inputs_op, scan_op};
 use super::operands::spans;
 use super::stage::{BufferContents, BufferOutcome};
 use super::{ConformReport, ConformStage};
-use crate::op::{DeltaShape, SpanEntry};
+use crate::op::{DeltaShape, ScanShape, SpanEntry};
 use crate::{Backend, BackendError, Op};
 
 const DRAFTS: u32 = 4;
@@ -22,6 +22,7 @@ enum RecurrentOp {
     /// With a convolution of so many taps.
     Inputs(DeltaShape, usize),
     Rule(DeltaShape),
+    Scan(ScanShape),
 }
 
 impl RecurrentOp {
@@ -30,7 +31,13 @@ impl RecurrentOp {
             Self::Conv(kind) => conv_op(stage, kind, batch),
             Self::Inputs(shape, taps) => inputs_op(stage, (shape, taps), batch),
             Self::Rule(shape) => delta_op(stage, shape, batch),
+            Self::Scan(shape) => scan_op(stage, shape, batch),
         }
+    }
+
+    /// The operation, where a device may lack it.
+    fn name(self) -> Option<&'static str> {
+        if let Self::Scan(_) = self { Some("selective_scan") } else { None }
     }
 }
 
@@ -88,7 +95,12 @@ pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
         RecurrentOp::Rule(shape(1, 3, 5, 9)),
         RecurrentOp::Rule(shape(2, 4, 16, 16)),
         RecurrentOp::Rule(shape(2, 2, 64, 128)),
+        RecurrentOp::Scan(ScanShape { heads: 3, groups: 1, width: 5, state: 9 }),
+        RecurrentOp::Scan(ScanShape { heads: 4, groups: 2, width: 16, state: 32 }),
     ];
+    let missing = candidate.missing();
+    let kinds =
+        kinds.into_iter().filter(|kind| kind.name().is_none_or(|op| !missing.contains(&op)));
     for kind in kinds {
         for (confirmed, pending, start) in [(1, 0, 9), (3, 2, 9), (0, 1, 4), (2, 0, 0)] {
             for keep in 0..=DRAFTS {

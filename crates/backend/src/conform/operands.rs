@@ -31,6 +31,9 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::DeltaGates(op) => vec![&mut op.rate, &mut op.dt_bias],
         Op::DeltaInputs(op) => vec![&mut op.weight, &mut op.rate, &mut op.dt_bias],
         Op::GatedNorm(op) => vec![&mut op.weight],
+        Op::ScanGates(op) => vec![&mut op.rate, &mut op.bias],
+        Op::SelectiveScan(op) => vec![&mut op.skip],
+        Op::GatedGroupNorm(op) => vec![&mut op.weight],
         Op::ClusterHead(op) => vec![&mut op.members, &mut op.head],
         Op::HeadSample(op) => vec![&mut op.weight],
         Op::Router(op) => op.bias.iter_mut().chain(&mut op.expert_scale).collect(),
@@ -56,6 +59,7 @@ pub(super) fn spans(op: &mut Op) -> Option<&mut Spans> {
         Op::DeltaGates(op) => Some(&mut op.spans),
         Op::DeltaInputs(op) => Some(&mut op.spans),
         Op::DeltaRule(op) => Some(&mut op.spans),
+        Op::SelectiveScan(op) => Some(&mut op.spans),
         _ => None,
     }
 }

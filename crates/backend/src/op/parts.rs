@@ -1,6 +1,6 @@
 //! An operation on some of its rows: what an operation is cut into that is too large for one submission.
 
-use super::{Attention, InputNorm, LinearPart, NewKeys, Sample};
+use super::{Attention, DeltaRule, InputNorm, LinearPart, NewKeys, Sample, SelectiveScan};
 use crate::{Catalog, Op, View};
 
 impl Op {
@@ -101,12 +101,11 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             shared(&mut op.decay),
             shared(&mut op.beta),
         ],
-        Op::DeltaRule(op) => {
-            let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
-            let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
-            inputs.into_iter().chain(state).map(shared).collect()
-        }
+        Op::DeltaRule(op) => delta_rule(op).into(),
         Op::GatedNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
+        Op::ScanGates(op) => vec![by_row(&mut op.step), by_row(&mut op.decay)],
+        Op::SelectiveScan(op) => scan(op).into(),
+        Op::GatedGroupNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::GateMul(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::Glu(op) => vec![by_row(&mut op.gate), by_row(&mut op.up)],
         Op::Softcap(op) => vec![by_row(&mut op.x)],
@@ -138,6 +137,20 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
         }
     }
+}
+
+fn scan(op: &mut SelectiveScan) -> [OperandView<'_>; 7] {
+    let inputs = [&mut op.xbc, &mut op.step, &mut op.decay];
+    let [xbc, step, decay] = inputs.map(shared);
+    let [state, log] = [&mut op.state, &mut op.log].map(shared);
+    [xbc, step, decay, state, log, shared(&mut op.spans.table), shared(&mut op.out)]
+}
+
+fn delta_rule(op: &mut DeltaRule) -> [OperandView<'_>; 7] {
+    let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
+    let [qkv, decay, beta] = inputs.map(shared);
+    let [state, log] = [&mut op.state, &mut op.log].map(shared);
+    [qkv, decay, beta, state, log, shared(&mut op.spans.table), shared(&mut op.out)]
 }
 
 fn attention(op: &mut Attention) -> [OperandView<'_>; 7] {

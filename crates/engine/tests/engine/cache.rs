@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex};
 
 /// Short convolutions, hybrid with a head (dense, experts in both layouts), hybrid without, attention only, windows
 /// with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 9] = [
+const MODELS: [&str; 11] = [
     "lfm2",
+    "granitemoehybrid",
+    "nemotron_h",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

@@ -9,8 +9,11 @@ use std::time::Duration;
 
 /// One of each kind of network: short convolutions, hybrid dense, hybrid with experts (both layouts), packed (both
 /// formats), attention only, and windows with per-layer inputs and shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 11] = [
+const MODELS: [&str; 14] = [
     "lfm2",
+    "lfm2_moe",
+    "granitemoehybrid",
+    "nemotron_h",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

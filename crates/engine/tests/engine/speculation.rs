@@ -12,8 +12,10 @@ use forerun_testkit::Golden;
 
 /// Short convolutions, hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only,
 /// and windows with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 9] = [
+const MODELS: [&str; 11] = [
     "lfm2",
+    "granitemoehybrid",
+    "nemotron_h",
     "qwen3_5",
     "qwen3_next",
     "mlx_qwen3_5_4bit",

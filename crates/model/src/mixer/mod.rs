@@ -1,4 +1,4 @@
-//! What mixes positions: softmax attention, Gated DeltaNet and gated short convolutions.
+//! What mixes positions: softmax attention, Gated DeltaNet, gated short convolutions and Mamba-2.
 //!
 //! A mixer is one file: its weights, its operations, and, for [`MixerSpec`], what it keeps of a sequence, the scratch
 //! it needs and what it says of itself. Nothing outside this folder asks which mixer a layer has.
@@ -6,11 +6,14 @@
 mod attention;
 mod delta;
 mod projection;
+mod scan;
 mod short_conv;
 
 pub(crate) use attention::AttentionMixer;
 pub use delta::DELTA_RATE;
 pub(crate) use delta::Delta;
+pub(crate) use scan::Mamba;
+pub use scan::SCAN_RATE;
 pub(crate) use short_conv::GatedConv;
 
 use crate::forward::{Input, Output, Pass};
@@ -29,6 +32,8 @@ pub(crate) enum Mixer {
     Delta(Delta),
     /// A gated short convolution.
     ShortConv(GatedConv),
+    /// Mamba-2.
+    Scan(Mamba),
 }
 
 impl MixerSpec {
@@ -38,6 +43,11 @@ impl MixerSpec {
             Self::Attention(spec) => Some(spec),
             _ => None,
         }
+    }
+
+    /// Whether it keeps a state that cannot be cut at a position.
+    pub(crate) fn is_recurrent(&self) -> bool {
+        !matches!(self, Self::Attention(_) | Self::None)
     }
 
     /// The layer whose state this one reads instead of having its own.
@@ -51,12 +61,17 @@ impl MixerSpec {
             Self::Attention(spec) => spec.weights(hidden),
             Self::Delta(spec) => spec.weights(hidden),
             Self::ShortConv(spec) => spec.weights(hidden),
+            Self::Scan(spec) => spec.weights(hidden),
+            Self::None => 0,
         }
     }
 
     /// Operations of it that a device may lack.
     fn operations(&self) -> &'static [&'static str] {
-        &[]
+        match self {
+            Self::Scan(_) => &["scan_gates", "selective_scan", "gated_group_norm"],
+            _ => &[],
+        }
     }
 
     /// Refuses a device that lacks one of its operations.
@@ -76,6 +91,8 @@ impl MixerSpec {
             Self::Attention(spec) => spec.state(limits).into(),
             Self::Delta(spec) => spec.state(limits).into(),
             Self::ShortConv(spec) => spec.state(limits).into(),
+            Self::Scan(spec) => spec.state(limits).into(),
+            Self::None => Vec::new(),
         }
     }
 
@@ -85,6 +102,8 @@ impl MixerSpec {
             Self::Attention(spec) => spec.scratch().into(),
             Self::Delta(spec) => spec.scratch().into(),
             Self::ShortConv(spec) => spec.scratch().into(),
+            Self::Scan(spec) => spec.scratch().into(),
+            Self::None => Vec::new(),
         }
     }
 }
@@ -96,20 +115,23 @@ impl fmt::Display for MixerSpec {
             Self::Attention(spec) => spec.fmt(f),
             Self::Delta(spec) => spec.fmt(f),
             Self::ShortConv(spec) => spec.fmt(f),
+            Self::Scan(spec) => spec.fmt(f),
+            Self::None => f.write_str("no mixer"),
         }
     }
 }
 
 impl Mixer {
+    /// The mixer of a spec, where that has one.
     pub(crate) fn load(
         loader: &mut Loader<'_>,
         block: &str,
         spec: &MixerSpec,
         hidden: usize,
-    ) -> Result<Self, ModelError> {
-        Ok(match spec {
+    ) -> Result<Option<Self>, ModelError> {
+        Ok(Some(match spec {
             MixerSpec::Attention(spec) => {
-                let path = format!("{block}.self_attn");
+                let path = format!("{block}.{}", loader.names.attention);
                 Self::Attention(AttentionMixer::load(loader, &path, spec, hidden)?)
             }
             MixerSpec::Delta(spec) => {
@@ -120,7 +142,12 @@ impl Mixer {
                 let path = format!("{block}.conv");
                 Self::ShortConv(GatedConv::load(loader, &path, spec, hidden)?)
             }
-        })
+            MixerSpec::Scan(spec) => {
+                let path = format!("{block}.{}", loader.names.scan);
+                Self::Scan(Mamba::load(loader, &path, spec, hidden)?)
+            }
+            MixerSpec::None => return Ok(None),
+        }))
     }
 
     /// What attention needs to know of its input later, and nothing else.
@@ -143,6 +170,7 @@ impl Mixer {
             Self::Attention(mixer) => mixer.forward(pass, input, state, out),
             Self::Delta(mixer) => mixer.forward(pass, input, state, out),
             Self::ShortConv(mixer) => mixer.forward(pass, input, state, out),
+            Self::Scan(mixer) => mixer.forward(pass, input, state, out),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Configs: what they mean, and what they must not do.
 
 mod gemma;
+mod granite;
 mod lfm2;
+mod nemotron_h;
 mod rope;
 
 use forerun_model::{MixerSpec, MlpSpec, ModelSpec, published_with_mtp, spec_from_config};

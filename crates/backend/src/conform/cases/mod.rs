@@ -12,9 +12,11 @@ mod moe;
 mod rope;
 mod rows;
 mod sample;
+mod scan;
 
 pub(super) use conv::{ConvKind, conv_op};
 pub(super) use delta::{Batch, delta_op, inputs_op};
+pub(super) use scan::scan_op;
 
 use super::ConformStage;
 use super::stage::BufferOutcome;
@@ -82,6 +84,7 @@ pub fn cases() -> Vec<ConformCase> {
         cluster::cases(),
         masks::cases(),
         sample::cases(),
+        scan::cases(),
     ];
     parts.into_iter().flatten().collect()
 }
