@@ -173,13 +173,16 @@ fn check_scan(
 /// The smallest and the largest step of Mamba-2; any where nothing is said.
 fn step_limits(config: &Config<'_>, key: &str) -> Result<[f32; 2], ModelError> {
     let Some(list) = config.list(key)? else { return Ok([0.0, f32::INFINITY]) };
-    // Infinity is no JSON; transformers stores it as an object.
+    // Infinity is no JSON: transformers stores it as an object or as a bare word, which is read as null.
     let number = |value: &serde_json::Value| match value.get("__float__").and_then(|v| v.as_str()) {
         Some("Infinity") => Some(f64::INFINITY),
+        _ if value.is_null() => Some(f64::INFINITY),
         _ => value.as_f64(),
     };
     match list.iter().map(number).collect::<Option<Vec<_>>>().as_deref() {
-        Some(&[least, most]) if least >= 0.0 && least <= most => Ok([least as f32, most as f32]),
+        Some(&[least, most]) if (0.0..=most).contains(&least) && least.is_finite() => {
+            Ok([least as f32, most as f32])
+        }
         _ => Err(config.bad(key, "is not a smallest and a largest step")),
     }
 }

@@ -45,6 +45,8 @@ fn steps_are_limited_as_either_spelling_says() {
         scan.limits
     };
     assert_eq!(limits(json!([0.0, {"__float__": "Infinity"}])), [0.0, f32::INFINITY]);
+    // A bare `Infinity` in a file is read as null.
+    assert_eq!(limits(json!([0.0, null])), [0.0, f32::INFINITY]);
     assert_eq!(limits(json!([0.125, 0.5])), [0.125, 0.5]);
 }
 
@@ -74,6 +76,7 @@ fn what_is_not_done_is_refused_by_key() {
         case(changed("logits_scaling", json!(0.0)), "logits_scaling"),
         case(changed("time_step_limit", json!([0.5, 0.25])), "time_step_limit"),
         case(changed("time_step_limit", json!([0.5])), "time_step_limit"),
+        case(changed("time_step_limit", json!([null, null])), "time_step_limit"),
         case(changed("num_experts_per_tok", json!(65)), "num_experts_per_tok"),
     ]);
 }
