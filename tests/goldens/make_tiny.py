@@ -483,6 +483,19 @@ AUTO = {
                      layer_types=["conv", "conv", "full_attention", "conv"], norm_eps=1e-5, num_dense_layers=1,
                      num_experts=8, num_experts_per_tok=3, use_expert_bias=True, norm_topk_prob=True,
                      routed_scaling_factor=1.0, rope_theta=1000000.0, tie_word_embeddings=True),
+    "granitemoehybrid": dict(_B, model_type="granitemoehybrid", intermediate_size=32, shared_intermediate_size=64,
+                             num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, num_local_experts=4,
+                             num_experts_per_tok=2, layer_types=["mamba", "mamba", "attention", "mamba"],
+                             mamba_n_heads=8, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=16, mamba_d_conv=4,
+                             mamba_expand=2, mamba_chunk_size=32, position_embedding_type="nope",
+                             embedding_multiplier=2.0, residual_multiplier=0.6, logits_scaling=2.0,
+                             attention_multiplier=0.25),
+    "nemotron_h": dict(_B, model_type="nemotron_h", intermediate_size=96, num_hidden_layers=6,
+                       hybrid_override_pattern="M-M*-E", num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                       mamba_num_heads=8, mamba_head_dim=16, n_groups=2, ssm_state_size=16, conv_kernel=4,
+                       chunk_size=32, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
+                       moe_shared_expert_intermediate_size=32, n_group=1, topk_group=1, norm_topk_prob=True,
+                       routed_scaling_factor=1.5, layer_norm_epsilon=1e-5),
 }
 
 
@@ -493,9 +506,9 @@ def draw_for(model, name, p):
         return {"log_uniform": [0.5, 8.0]}
     if leaf == "dt_bias":
         return {"log_expm1_uniform": [0.01, 0.3]}
-    if "norm" in name and p.ndim == 1:
+    if (leaf == "D" or "norm" in name) and p.ndim == 1:
         return {"normal": [p.float().mean().item(), 0.15]}
-    if leaf == "expert_bias":
+    if leaf in ("e_score_correction_bias", "expert_bias"):
         return {"normal": [0.0, 0.05]}
     if p.ndim <= 1:
         return {"normal": [0.0, 0.1]}

@@ -15,9 +15,10 @@ use crate::{BufferStorage, Cpu, Kernels, Memory, Weight, reference};
 use forerun_backend::op::{
     AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, Channels, ClusterHead,
     CorrectStreams, DeltaGates, DeltaInputs, DeltaRule, Embed, ExpertRows, Experts, GateMul,
-    GatedLinear, GatedNorm, Glu, HeadLinear, HeadSample, InputNorm, JoinNorm, KdaGates, KdaRule,
-    LatentAttention, LatentInputs, Linear, Linears, MatchRms, PredictStreams, RmsNorm, RopeTable,
-    Router, Sample, ShortConv, Softcap, SpanEntry, Spans, Threshold,
+    GatedGroupNorm, GatedLinear, GatedNorm, Glu, HeadLinear, HeadSample, InputNorm, JoinNorm,
+    KdaGates, KdaRule, LatentAttention, LatentInputs, Linear, Linears, MatchRms, PredictStreams,
+    RmsNorm, RopeTable, Router, Sample, ScanGates, SelectiveScan, ShortConv, Softcap, SpanEntry,
+    Spans, Threshold,
 };
 use forerun_backend::{BackendError, CutSizes, View, WeightId};
 use forerun_base::MatrixParts;
@@ -612,6 +613,49 @@ impl Kernels for Tuned {
         });
         self.seen = seen;
         Ok(())
+    }
+
+    fn scan_gates(&mut self, memory: &mut Memory, op: ScanGates) -> OpResult {
+        self.vectors.prepare(memory, op.rate, false);
+        self.vectors.prepare(memory, op.bias, false);
+        memory.lend([op.step, op.decay], |_, [step, decay]| {
+            let (rate, bias) = (self.vectors.get(op.rate), self.vectors.get(op.bias));
+            let operands = simd::ScanGateArgs { rate, bias, least: op.least, most: op.most };
+            let to = [step.f32_mut(op.step), decay.f32_mut(op.decay)];
+            simd::scan_gates(&mut self.ctx, &operands, to);
+            Ok(())
+        })
+    }
+
+    fn selective_scan(&mut self, memory: &mut Memory, op: SelectiveScan) -> OpResult {
+        let rows = op.step.len / op.shape.heads;
+        if !disjoint("selective_scan", &op.spans, memory.u32(op.spans.table), rows)? {
+            return reference::selective_scan(memory, op);
+        }
+        self.vectors.prepare(memory, op.skip, false);
+        memory.lend([op.state, op.log, op.out], |memory, [state, log, out]| {
+            let operands = simd::ScanArgs {
+                shape: op.shape,
+                xbc: memory.f32(op.xbc),
+                step: memory.f32(op.step),
+                decay: memory.f32(op.decay),
+                skip: self.vectors.get(op.skip),
+                spans: memory.u32(op.spans.table),
+                log_rows: op.spans.log_rows,
+            };
+            let (state, log) = (state.f32_mut(op.state), log.f32_mut(op.log));
+            simd::selective_scan(&mut self.ctx, &operands, state, log, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn gated_group_norm(&mut self, memory: &mut Memory, op: GatedGroupNorm) -> OpResult {
+        memory.lend([op.x], |memory, [x]| {
+            let norm = Norm { weight: self.vectors.vector(memory, op.weight), eps: op.eps };
+            let gate = memory.f32(op.gate);
+            simd::gated_group_norm(&mut self.ctx, norm, op.dim, gate, x.f32_mut(op.x));
+            Ok(())
+        })
     }
 
     fn gate_mul(&mut self, memory: &mut Memory, op: GateMul) -> OpResult {

@@ -41,7 +41,7 @@ struct Experts {
   float* hidden;
   float* partial;
   u32* fault;
-  u32 site, experts, top_k, ffn, dim, gelu;
+  u32 site, experts, top_k, ffn, dim, activation;
 };
 
 __device__ inline u64 expert_row(const ExpertRows& rows, u32 expert, u32 channel) {
@@ -55,7 +55,7 @@ KERNEL(experts_hidden, Experts, 256) {
   float gate = dot(a.gate.weight, expert_row(a.gate, expert, channel), x);
   float up = dot(a.up.weight, expert_row(a.up, expert, channel), x);
   if (lane() == 0)
-    a.hidden[(u64)routed * a.ffn + channel] = (a.gelu ? gelu_tanh(gate) : silu(gate)) * up;
+    a.hidden[(u64)routed * a.ffn + channel] = activated(a.activation, gate) * up;
 }
 
 KERNEL(experts_down, Experts, 256) {

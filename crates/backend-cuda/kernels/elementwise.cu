@@ -10,7 +10,7 @@ struct Glu {
   float* gate;
   const float* up;
   u64 len;
-  u32 dim, up_width, up_first, gelu;
+  u32 dim, up_width, up_first, activation;
 };
 
 KERNEL(glu, Glu, 256) {
@@ -18,7 +18,7 @@ KERNEL(glu, Glu, 256) {
   if (i >= a.len) return;
   u64 row = i / a.dim, column = i % a.dim;
   float gate = a.gate[i], up = a.up[row * a.up_width + a.up_first + column];
-  a.gate[i] = (a.gelu ? gelu_tanh(gate) : silu(gate)) * up;
+  a.gate[i] = activated(a.activation, gate) * up;
 }
 
 struct Softcap {

@@ -224,6 +224,12 @@ __device__ inline float gelu_tanh(float x) {
   return x * (x < -10.03f ? 0.0f : 1.0f / (1.0f + e));
 }
 
+// The function of this number on a gate: silu, gelu by tanh, relu.
+__device__ inline float activated(u32 number, float x) {
+  if (number == 2) return x > 0.0f ? x : 0.0f;
+  return number == 1 ? gelu_tanh(x) : silu(x);
+}
+
 // ln x of a normal number. Products and sums are apart: the CPU has the same definition.
 __device__ inline float ln_of(float x) {
   if (x == 0.0f) return -INFINITE;

@@ -132,12 +132,12 @@ struct Product {
   u32 depth, segments, ld;
   u32 group, scales, offset, family;
   i32 bias;
-  u32 pair;          // 0: none, 1: silu, 2: gelu by tanh
+  u32 pair;          // 0: none, 1: silu, 2: gelu by tanh, 3: relu
   u32 add;           // 1: out += sum
   u32 share;         // pairs that share a column of x: the choices of a token, or 1
 };
 
-__device__ __forceinline__ float activate(u32 kind, float x) { return kind == 1 ? silu(x) : gelu_tanh(x); }
+__device__ __forceinline__ float activate(u32 kind, float x) { return activated(kind - 1, x); }
 
 // A result as an activation of the next product, in `split` limbs.
 __device__ __forceinline__ void store_column(u16* columns, u32 depth, u32 split, u32 row, u64 token, float result) {

@@ -9,10 +9,12 @@ use forerun_model::{Blueprint, Model};
 use forerun_testkit::{GOLDENS, Golden};
 
 /// Goldens with operations that the device lacks, and the first of them.
-const REFUSED: [(&str, &str); 3] = [
+const REFUSED: [(&str, &str); 5] = [
     ("gemma3n", "predict_streams"),
     ("deepseek_v3", "latent_inputs"),
     ("kimi_linear", "kda_gates"),
+    ("granitemoehybrid", "scan_gates"),
+    ("nemotron_h", "scan_gates"),
 ];
 
 /// What decoding takes: the name of a golden, dispatches and submissions of a token.
@@ -28,6 +30,7 @@ const TOKENS: &[(&str, u64, u64)] = &[
     ("qwen3_5_moe", 122, 1),
     ("lfm2", 27, 1),
     ("olmo_hybrid", 0, 1),
+    ("lfm2_moe", 36, 1),
     ("gemma3", 55, 1),
     ("gemma4_dense", 55, 1),
     ("gemma4_dense_2", 47, 1),

@@ -2,10 +2,11 @@
 
 use crate::op::{
     AddGated, AddNorm, Attention, AttentionInputs, AttentionPart, ClusterHead, CorrectStreams,
-    DeltaGates, DeltaInputs, DeltaRule, Embed, Experts, GateMul, GatedLinear, GatedNorm,
-    GatherRows, Glu, HeadLinear, HeadSample, JoinNorm, KdaGates, KdaRule, LatentAttention,
-    LatentInputs, Linear, Linears, MatchRms, PredictStreams, RmsNorm, RopeTable, Router, Sample,
-    ScatterRows, ScatterWords, ShortConv, Softcap, Threshold,
+    DeltaGates, DeltaInputs, DeltaRule, Embed, Experts, GateMul, GatedGroupNorm, GatedLinear,
+    GatedNorm, GatherRows, Glu, HeadLinear, HeadSample, JoinNorm, KdaGates, KdaRule,
+    LatentAttention, LatentInputs, Linear, Linears, MatchRms, PredictStreams, RmsNorm, RopeTable,
+    Router, Sample, ScanGates, ScatterRows, ScatterWords, SelectiveScan, ShortConv, Softcap,
+    Threshold,
 };
 use crate::{
     BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, StashId, View, WeightId,
@@ -202,6 +203,12 @@ pub trait Backend: Catalog + Send {
     fn delta_rule(&mut self, op: DeltaRule) -> Result<(), BackendError>;
     /// `rms(x)·w·silu(gate)`.
     fn gated_norm(&mut self, op: GatedNorm) -> Result<(), BackendError>;
+    /// Steps and decays of the selective scan.
+    fn scan_gates(&mut self, op: ScanGates) -> Result<(), BackendError>;
+    /// The selective scan over spans.
+    fn selective_scan(&mut self, op: SelectiveScan) -> Result<(), BackendError>;
+    /// `rms(x·silu(gate))·w`, group by group.
+    fn gated_group_norm(&mut self, op: GatedGroupNorm) -> Result<(), BackendError>;
     /// `x ← x·σ(gate)`.
     fn gate_mul(&mut self, op: GateMul) -> Result<(), BackendError>;
     /// `gate ← act(gate)·up`.

@@ -37,11 +37,10 @@ impl LayerSpec {
 /// One block's weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
-    /// The norm before the mixer, where there is one.
-    mixer_norm: Option<WeightId>,
-    mixer: Mixer,
-    mlp_norm: Option<WeightId>,
-    mlp: Mlp,
+    /// The mixer, in a block that has one, and the norm before it where there is one.
+    mixer: Option<(Mixer, Option<WeightId>)>,
+    /// The same of the MLP.
+    mlp: Option<(Mlp, Option<WeightId>)>,
     /// Norms of what mixer and MLP give, where they stand there.
     after: Option<AfterNorms>,
     /// What goes on between several streams.
@@ -71,11 +70,8 @@ impl Layer {
             let stored = loader.checkpoint.contains(&format!("{}.weight", path(name)));
             loader.norm(&path(if stored { name } else { ModuleNames::common(name) }), hidden)
         };
-        let before = |loader: &mut Loader<'_>, name| norm(loader, name).map(Some);
-        let (norms, after, scale) = match spec.frame {
-            Frame::Pre => {
-                ([before(loader, names.mixer_norm)?, before(loader, names.mlp_norm)?], None, 1.0)
-            }
+        let (before, after, scale) = match spec.frame {
+            Frame::Pre => ([Some(names.mixer_norm), Some(names.mlp_norm)], None, 1.0),
             Frame::Post => {
                 // The norm behind attention is called what the one before the MLP is called elsewhere.
                 let after = AfterNorms {
@@ -92,33 +88,30 @@ impl Layer {
                 let scaled = spec.frame == Frame::Sandwich { scaled: true };
                 let scale =
                     if scaled { loader.number(&format!("{block}.layer_scalar"))? } else { 1.0 };
-                let norms = [
-                    before(loader, names.mixer_norm)?,
-                    before(loader, "pre_feedforward_layernorm")?,
-                ];
-                (norms, Some(after), scale)
+                ([Some(names.mixer_norm), Some("pre_feedforward_layernorm")], Some(after), scale)
             }
         };
-        let [mixer_norm, mlp_norm] = norms;
+        let [before_mixer, before_mlp] = before;
         let altup = match spec.frame {
             Frame::AltUp(spec) => Some(AltUpBlock::load(loader, block, spec, hidden)?),
             _ => None,
         };
-        Ok(Self {
-            mixer_norm,
-            mixer: Mixer::load(loader, block, &spec.mixer, hidden)?,
-            mlp_norm,
-            mlp: Mlp::load(loader, block, &spec.mlp, hidden)?,
-            after,
-            altup,
-            per_layer: None,
-            scale,
-        })
+        let mixer = match Mixer::load(loader, block, &spec.mixer, hidden)? {
+            Some(mixer) => Some((mixer, before_mixer.map(|name| norm(loader, name)).transpose()?)),
+            None => None,
+        };
+        let mlp = match Mlp::load(loader, block, &spec.mlp, hidden)? {
+            Some(mlp) => Some((mlp, before_mlp.map(|name| norm(loader, name)).transpose()?)),
+            None => None,
+        };
+        Ok(Self { mixer, mlp, after, altup, per_layer: None, scale })
     }
 
     /// Keys and values of the rows in `x`, for rows of which nothing else is wanted.
     pub(crate) fn remember(&self, pass: &mut Pass<'_>, state: &LayerState) {
-        self.mixer.remember(pass, pass.input_of(self.mixer_norm), state)
+        if let Some((mixer, norm)) = &self.mixer {
+            mixer.remember(pass, pass.input_of(*norm), state);
+        }
     }
 
     /// One block over the residual stream in `x`.
@@ -130,19 +123,23 @@ impl Layer {
                 Output { view: pass.rows_of(space.branch, pass.sizes.hidden), store: Store::Set }
             }
         };
-        let streams = self.altup.as_ref().zip(self.mixer_norm);
+        let streams = self.altup.as_ref().zip(self.mixer.as_ref().and_then(|(_, norm)| *norm));
         if let Some((altup, norm)) = streams {
             altup.predict(pass);
             altup.narrow(pass, norm);
         }
-        self.mixer.forward(pass, pass.input_of(self.mixer_norm), state, out);
+        if let Some((mixer, norm)) = &self.mixer {
+            mixer.forward(pass, pass.input_of(*norm), state, out);
+        }
         if let Some(after) = self.after {
             pass.add_norm(space.branch, after.mixer, space.x, 1.0);
         }
         if let Some((altup, norm)) = streams {
             altup.widen(pass, norm);
         }
-        self.mlp.forward(pass, self.mlp_norm, out);
+        if let Some((mlp, norm)) = &self.mlp {
+            mlp.forward(pass, *norm, out);
+        }
         let Some(after) = self.after else { return };
         if let Some(altup) = &self.altup {
             pass.add_norm(space.branch, after.mlp, space.x, 1.0);

@@ -43,14 +43,14 @@ pub use family::{MlxForm, published_with_mtp, spec_from_config};
 pub use head::{Choice, Head, HeadProduct};
 pub use limits::{KV_BLOCK, Limits, MAX_LAG, Planner};
 pub use loader::Progress;
-pub use mixer::DELTA_RATE;
+pub use mixer::{DELTA_RATE, SCAN_RATE};
 pub use model::Model;
 pub use probe::IsFinite;
 pub use rope::{RopeRule, RopeScale, RopeSpec};
 pub use spec::{
     AltUpSpec, AssistantSpec, AttentionSpec, ClusterSpec, DeltaSpec, DrafterSpec, Frame, KdaSpec,
     LatentSpec, LayerSpec, MixerSpec, MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders,
-    RouterSpec, SharedExpertSpec, ShortConvSpec, Values,
+    RouterSpec, ScanSpec, SharedExpertSpec, ShortConvSpec, Values,
 };
 pub use state::{DraftState, LayerState, StateBuffer, StateBuffers, StateKind};
 pub use step_input::{BlockTables, InputBlock, PassInputs};

@@ -39,7 +39,9 @@ impl Layout {
             prefixes.iter().copied().find(|p| checkpoint.contains(&format!("{p}{suffix}")))
         };
         let trunks = ["model.language_model", "language_model.model", "model"];
-        let trunk = holds(".embed_tokens.weight", &trunks).unwrap_or("model");
+        let trunk = holds(".embed_tokens.weight", &trunks)
+            .or_else(|| holds(".embeddings.weight", &["backbone", "model"]))
+            .unwrap_or("model");
         let layers = |config: &serde_json::Value| config.get("num_hidden_layers")?.as_u64();
         let config = checkpoint.config();
         let layers = layers(config).or_else(|| layers(config.get("text_config")?));
@@ -146,7 +148,8 @@ impl<'a> Loader<'a> {
         // A large dense matrix would take as long again as it takes to map it, and shows in the first step. The
         // tables show in the tokens that are sampled, so they are always searched.
         let dense = matches!(parts.format(), Format::Dense(_));
-        let table = label.ends_with("embed_tokens") || label.ends_with("lm_head");
+        let tables = ["embed_tokens", "embeddings", "lm_head"];
+        let table = tables.iter().any(|table| label.ends_with(table));
         let watch = (!dense || table || parts.bytes() <= SEARCHED).then(|| parts.watch());
         // The device reads every row once, and rows are searched as they are read.
         let uploaded = self.backend.upload_parts(label, &parts);
@@ -197,6 +200,17 @@ impl<'a> Loader<'a> {
     pub(crate) fn norm(&mut self, path: &str, len: usize) -> Result<WeightId, ModelError> {
         let offset = self.norm_offset;
         self.vector(&format!("{path}.weight"), len, |w| w + offset)
+    }
+
+    /// The same, times a factor.
+    pub(crate) fn scaled_norm(
+        &mut self,
+        path: &str,
+        len: usize,
+        factor: f32,
+    ) -> Result<WeightId, ModelError> {
+        let offset = self.norm_offset;
+        self.vector(&format!("{path}.weight"), len, |w| (w + offset) * factor)
     }
 
     /// A norm weight that every convention stores as it is.

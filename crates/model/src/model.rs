@@ -53,7 +53,7 @@ impl Model {
         loader.set_norm_offset(layout.norm_offset);
         let Layout { trunk, head, .. } = *layout;
         let table = [spec.vocabulary, spec.hidden];
-        let embedding = loader.matrix(&format!("{trunk}.embed_tokens"), table)?;
+        let embedding = loader.matrix(&format!("{trunk}.{}", names.embedding), table)?;
         let head =
             if spec.tied { embedding } else { loader.matrix(head.unwrap_or("lm_head"), table)? };
         let per_layer = match spec.per_layer {
@@ -65,7 +65,8 @@ impl Model {
             None => None,
         };
         let layers = load_layers(&mut loader, trunk, &spec)?;
-        let norm = loader.norm(&format!("{trunk}.{}", names.final_norm), spec.hidden)?;
+        let norm = format!("{trunk}.{}", names.final_norm);
+        let norm = loader.scaled_norm(&norm, spec.hidden, spec.logit_scale)?;
         let ropes = load_ropes(&mut loader, &spec.ropes)?;
         let drafter = load_drafter(&mut loader, blueprint)?;
         let (weight_bytes, parameters) = loader.totals();

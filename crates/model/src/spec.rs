@@ -1,7 +1,7 @@
 //! The network as data: everything the forward pass asks, nothing a file format knows.
 
 use crate::{RopeRule, RopeScale, RopeSpec};
-use forerun_backend::op::{Activation, DeltaShape, ExpertGroups, Scores};
+use forerun_backend::op::{Activation, DeltaShape, ExpertGroups, ScanShape, Scores};
 use forerun_base::Token;
 
 /// A decoder-only network.
@@ -23,6 +23,8 @@ pub struct ModelSpec {
     pub placeholders: Placeholders,
     /// Factor on embeddings.
     pub embed_scale: f32,
+    /// Factor on logits, which the norm before the head is multiplied by.
+    pub logit_scale: f32,
     /// Logits are bent to stay within ± this.
     pub logit_cap: Option<f32>,
     /// Activation of every MLP.
@@ -151,6 +153,10 @@ pub enum MixerSpec {
     Latent(LatentSpec),
     /// The delta rule with a decay of each key channel.
     Kda(KdaSpec),
+    /// Mamba-2 with a recurrent state.
+    Scan(ScanSpec),
+    /// Nothing: the block is its MLP.
+    None,
 }
 
 /// Softmax attention.
@@ -276,6 +282,25 @@ pub struct KdaSpec {
     pub taps: usize,
 }
 
+/// Mamba-2: a selective scan behind a short convolution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScanSpec {
+    /// Heads.
+    pub shape: ScanShape,
+    /// Taps of the short convolution.
+    pub taps: usize,
+    /// A bias on the convolution.
+    pub conv_bias: bool,
+    /// Biases on the projections.
+    pub bias: bool,
+    /// The smallest step and the largest.
+    pub limits: [f32; 2],
+    /// Groups of channels, in order, that are normed together.
+    pub norms: usize,
+    /// Added to mean squares in that norm.
+    pub eps: f32,
+}
+
 /// What follows the mixer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MlpSpec {
@@ -297,6 +322,8 @@ pub enum MlpSpec {
         /// The mixture.
         moe: MoeSpec,
     },
+    /// Nothing: the block is its mixer.
+    None,
 }
 
 /// A mixture of experts.

@@ -264,6 +264,7 @@ impl Widths {
         match &layer.mlp {
             MlpSpec::Dense(ffn) | MlpSpec::Sparse { ffn, .. } => widen(&mut self.ffn, *ffn),
             MlpSpec::Moe(moe) => self.include_experts(moe),
+            MlpSpec::None => {}
             MlpSpec::Beside { dense, moe } => {
                 widen(&mut self.ffn, *dense);
                 widen(&mut self.raw, hidden);

@@ -30,6 +30,9 @@ pub enum QuantizeError {
     /// A file that would be removed is being read.
     #[error("{} is a file of the source; give another folder", .0.display())]
     SourceFile(PathBuf),
+    /// A family whose form in MLX is not written here.
+    #[error("models of the family `{0}` are read, but not written; quantise with mlx-lm instead")]
+    Family(&'static str),
     /// Two tensors would have one name.
     #[error("{0}: stored twice, under two names")]
     StoredTwice(String),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Every golden folder in this crate.
-pub const GOLDENS: [&str; 42] = [
+pub const GOLDENS: [&str; 45] = [
     "llama",
     "qwen3",
     "qwen3_yarn",
@@ -29,6 +29,9 @@ pub const GOLDENS: [&str; 42] = [
     "glm4_moe",
     "deepseek_v3",
     "kimi_linear",
+    "lfm2_moe",
+    "granitemoehybrid",
+    "nemotron_h",
     "gemma3",
     "gemma4_dense",
     "gemma4_dense_2",

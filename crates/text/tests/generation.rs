@@ -94,3 +94,10 @@ fn the_tokenizers_eos_is_a_further_end_token_for_chat() {
     assert_eq!(defaults(379).with_chat_eos(&tokenizer, &special).eos_token_ids, [379, 381]);
     assert_eq!(defaults(381).with_chat_eos(&tokenizer, &special).eos_token_ids, [381]);
 }
+
+#[test]
+fn a_config_with_pythons_words_for_infinity_is_read() {
+    let config = br#"{"eos_token_id": 7, "time_step_limit": [0.0, Infinity]}"#;
+    let defaults = GenerationDefaults::from_bytes(None, Some(config)).unwrap();
+    assert_eq!(defaults.eos_token_ids, [7]);
+}

@@ -4,6 +4,7 @@
 //! are checked when the checkpoint is opened, so an unreadable scheme is refused before
 //! any weight is touched.
 
+use forerun_base::null_for_non_finite;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fmt;
@@ -256,29 +257,6 @@ fn check_foreign(config: &Value) -> Result<[usize; 2], ConfigError> {
             "weight_block_size is {block}; expected [rows, columns], columns a multiple of 16"
         )),
     }
-}
-
-/// Replaces the words Python's JSON writer uses for non-finite numbers, outside strings.
-fn null_for_non_finite(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut at = 0;
-    let mut in_string = false;
-    while let Some(&byte) = text.get(at) {
-        let rest = &text[at..];
-        let word =
-            [&b"-Infinity"[..], b"Infinity", b"NaN"].into_iter().find(|w| rest.starts_with(w));
-        if let Some(word) = word.filter(|_| !in_string) {
-            out.extend_from_slice(b"null");
-            at += word.len();
-            continue;
-        }
-        let escaped = in_string && byte == b'\\';
-        in_string ^= byte == b'"';
-        let step = if escaped { rest.len().min(2) } else { 1 };
-        out.extend_from_slice(&rest[..step]);
-        at += step;
-    }
-    out
 }
 
 #[cfg(test)]

@@ -296,7 +296,10 @@ impl Gated<'_> {
             first: self.channels.start,
             ..output
         };
-        for ((matrix, base), output) in [(gate, output), (up, local)] {
+        // Of a weight with itself, as relu squared is made of, one product is enough.
+        let same = std::ptr::eq(gate.0, up.0) && gate.1 == up.1;
+        let products = [(gate, output), (up, local)].into_iter().take(if same { 1 } else { 2 });
+        for ((matrix, base), output) in products {
             let (rows, channels) = (self.rows.clone(), self.channels.clone());
             let channel_map = ChannelMap::Offset(base);
             // SAFETY: the gate writes the outputs that this function's contract gives to this thread; `local` is this
@@ -309,7 +312,10 @@ impl Gated<'_> {
             let at = output.row_map.at(row) * output.stride + self.channels.start - output.first;
             // SAFETY: these are the outputs that the gate's product has just written; no reference to them is left.
             let out = unsafe { output.data.part(at, wide) };
-            let up = &ups[(row - start) * wide..(row - start + 1) * wide];
+            let up = &mut ups[(row - start) * wide..(row - start + 1) * wide];
+            if same {
+                up.copy_from_slice(out);
+            }
             activate(simd, self.activation, out, up);
         }
     }

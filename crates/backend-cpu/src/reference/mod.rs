@@ -15,6 +15,7 @@ mod norm;
 mod rope;
 mod rows;
 mod sample;
+mod scan;
 mod streams;
 
 pub(crate) use activation::{add_gated, gate_mul, glu, softcap};
@@ -32,6 +33,7 @@ pub(crate) use norm::{add_norm, gated_norm, join_norm, join_rows, rms_norm};
 pub(crate) use rope::{rope_table, shifted};
 pub(crate) use rows::{embed, gather_rows, scatter_rows, scatter_words};
 pub(crate) use sample::{Before, adjust, head_sample, mask_out, sample};
+pub(crate) use scan::{gated_group_norm, scan_gates, selective_scan};
 pub(crate) use streams::{
     Coefficients, correct_streams, lent, match_rms, predict_streams, threshold,
 };
@@ -85,5 +87,6 @@ pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
             let inner = GELU_SLOPE * (x + 0.044_715 * x * x * x);
             0.5 * x * (1.0 + inner.tanh())
         }
+        Activation::Relu => x.max(0.0),
     }
 }

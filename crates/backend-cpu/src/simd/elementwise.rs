@@ -3,7 +3,8 @@
 use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};
 use super::math::{
-    Cap, GeluTimes, PlusGated, ScaledTimes, SiluTimes, TimesSigmoid, TimesSilu, Zip, squares, zip,
+    Cap, GeluTimes, PlusGated, ReluTimes, ScaledTimes, SiluTimes, TimesSigmoid, TimesSilu, Zip,
+    squares, zip,
 };
 use crate::pool::SharedSlice;
 use crate::simd::exec_ctx::{ExecCtx, part_of};
@@ -42,6 +43,7 @@ pub(crate) fn activate<S: Isa>(simd: S, activation: Activation, out: &mut [f32],
     match activation {
         Activation::Silu => simd.call(Zip { out, other, pair: SiluTimes }),
         Activation::GeluTanh => simd.call(Zip { out, other, pair: GeluTimes }),
+        Activation::Relu => simd.call(Zip { out, other, pair: ReluTimes }),
     }
 }
 

@@ -153,6 +153,9 @@ macro_rules! pairwise {
 
 pairwise!("`silu(x) · y`.", SiluTimes, |_this, simd, x, y| simd.mul(silu(simd, x), y));
 pairwise!("`gelu(x) · y`.", GeluTimes, |_this, simd, x, y| simd.mul(gelu_tanh(simd, x), y));
+pairwise!("`max(x, 0) · y`.", ReluTimes, |_this, simd, x, y| {
+    simd.mul(simd.max(simd.splat(0.0), x), y)
+});
 pairwise!("`x · y`.", Times, |_this, simd, x, y| simd.mul(x, y));
 pairwise!("`x · silu(y)`.", TimesSilu, |_this, simd, x, y| simd.mul(x, silu(simd, y)));
 pairwise!("`x · σ(y)`.", TimesSigmoid, |_this, simd, x, y| simd.mul(x, sigmoid(simd, y)));

@@ -13,8 +13,12 @@ fn each(device: &mut Device, name: &'static str, len: usize, args: &Args) -> Don
 }
 
 /// How kernels number functions.
-pub(super) fn is_gelu(activation: Activation) -> u32 {
-    u32::from(activation == Activation::GeluTanh)
+pub(super) fn number_of(activation: Activation) -> u32 {
+    match activation {
+        Activation::Silu => 0,
+        Activation::GeluTanh => 1,
+        Activation::Relu => 2,
+    }
 }
 
 pub(crate) fn glu(device: &mut Device, op: Glu) -> Done {
@@ -26,7 +30,7 @@ pub(crate) fn glu(device: &mut Device, op: Glu) -> Done {
         .size(op.dim.min(u32::MAX as usize))
         .size(op.up_width.min(u32::MAX as usize))
         .size(op.up_first)
-        .with(is_gelu(op.activation));
+        .with(number_of(op.activation));
     each(device, "glu", op.gate.len, &args)
 }
 

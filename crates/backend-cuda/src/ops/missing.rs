@@ -22,4 +22,7 @@ missing! {
     latent_attention: LatentAttention,
     kda_gates: KdaGates,
     kda_rule: KdaRule,
+    scan_gates: ScanGates,
+    selective_scan: SelectiveScan,
+    gated_group_norm: GatedGroupNorm,
 }

@@ -17,7 +17,8 @@ pub(crate) use chains::run_chain;
 pub(crate) use delta::{delta_gates, delta_inputs, delta_rule, short_conv};
 pub(crate) use elementwise::{add_gated, gate_mul, glu, softcap};
 pub(crate) use missing::{
-    MISSING, head_linear, kda_gates, kda_rule, latent_attention, latent_inputs,
+    MISSING, gated_group_norm, head_linear, kda_gates, kda_rule, latent_attention, latent_inputs,
+    scan_gates, selective_scan,
 };
 pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};
 pub(crate) use products::{cluster_head, embed, experts, gated_linear, linear, linears};

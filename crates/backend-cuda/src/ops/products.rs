@@ -1,6 +1,6 @@
 //! Embedding and products with weights.
 
-use super::elementwise::is_gelu;
+use super::elementwise::number_of;
 use super::{Done, glu};
 use crate::cuda::Device;
 use crate::driver::Args;
@@ -209,7 +209,7 @@ fn experts_by_element(device: &mut Device, op: Experts, call: &products::Experts
         .size(op.top_k)
         .size(op.ffn)
         .size(op.dim)
-        .with(is_gelu(op.activation));
+        .with(number_of(op.activation));
     let queue = &mut device.queue;
     queue.run((&CANONICAL, "experts_hidden"), [op.ffn.div_ceil(8), routed, 1], 256, &args)?;
     queue.run((&CANONICAL, "experts_down"), [op.dim.div_ceil(8), routed, 1], 256, &args)?;

@@ -122,6 +122,7 @@ pub(super) const fn gate_number(gate: Option<Activation>) -> u32 {
         None => 0,
         Some(Activation::Silu) => 1,
         Some(Activation::GeluTanh) => 2,
+        Some(Activation::Relu) => 3,
     }
 }
 

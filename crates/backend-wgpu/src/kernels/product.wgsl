@@ -25,6 +25,7 @@ struct Part { out: u32, height: u32, scales_at: u32, offsets_at: u32 }
 const NORMED: u32 = 1u;
 const ADD: u32 = 2u;
 const GELU: u32 = 4u;
+const RELU: u32 = 8u;
 const HAS_BIAS: u32 = 16u;
 
 const SEGMENTS: u32 = 8u;

@@ -11,7 +11,7 @@ fn gated(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_id) t: 
   let gate = total_of(t, segment0(t, here, gate_channel, row, scale));
   let up = total_of(t, segment1(t, here, up_channel, row, scale));
   if (t.y != 0u || !here) { return; }
-  let mode = select(0u, 1u, (p.flags & GELU) != 0u);
+  let mode = select(select(0u, 1u, (p.flags & GELU) != 0u), 2u, (p.flags & RELU) != 0u);
   for (var i = 0u; i < ROWS; i++) {
     let number = lane_row(row, i);
     if (number == NONE) { continue; }

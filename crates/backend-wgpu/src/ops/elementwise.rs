@@ -38,6 +38,7 @@ pub(super) fn mode(activation: Activation) -> usize {
     match activation {
         Activation::Silu => 0,
         Activation::GeluTanh => 1,
+        Activation::Relu => 2,
     }
 }
 

@@ -25,6 +25,9 @@ pub(crate) const MISSING: &[&str] = &[
     "latent_attention",
     "kda_gates",
     "kda_rule",
+    "scan_gates",
+    "selective_scan",
+    "gated_group_norm",
 ];
 
 /// What lowering leaves beside calls.
@@ -100,6 +103,9 @@ fn lower(to: &mut Lowering<'_>, op: Op) -> Lowered {
         | Op::LatentInputs(_)
         | Op::LatentAttention(_)
         | Op::KdaGates(_)
-        | Op::KdaRule(_) => Err(BackendError::Missing { op: op.name() }),
+        | Op::KdaRule(_)
+        | Op::ScanGates(_)
+        | Op::SelectiveScan(_)
+        | Op::GatedGroupNorm(_) => Err(BackendError::Missing { op: op.name() }),
     }
 }

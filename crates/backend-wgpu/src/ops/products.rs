@@ -23,6 +23,7 @@ const NORMED_ROWS: usize = 16;
 const NORMED: usize = 1;
 pub(super) const ADD: usize = 2;
 const GELU: usize = 4;
+const RELU: usize = 8;
 const HAS_BIAS: usize = 16;
 
 pub(super) fn embed(to: &mut Lowering<'_>, op: Embed) -> Lowered {
@@ -419,7 +420,11 @@ impl GatedProduct {
             (None, true) => (&GATED_FOUR, ROWS),
             (None, false) => (&GATED_ONE, 1),
         };
-        let flags = if activation == Activation::GeluTanh { GELU } else { 0 };
+        let flags = match activation {
+            Activation::Silu => 0,
+            Activation::GeluTanh => GELU,
+            Activation::Relu => RELU,
+        };
         let planes = [layouts[0].code_words, layouts[0].scale_words];
         let words = input.words(planes, flags, 0.0);
         let constants = layouts[0].constants.iter().copied().chain([("NAMING", gate.number())]);

@@ -4,11 +4,11 @@
 //! run as confirmed rows on a second stage. State and outputs must have the same bits for every
 //! number of accepted drafts.
 
-use super::cases::{Batch, ConvKind, conv_op, delta_op, inputs_op, kda_op};
+use super::cases::{Batch, ConvKind, conv_op, delta_op, inputs_op, kda_op, scan_op};
 use super::operands::spans;
 use super::stage::{BufferContents, BufferOutcome};
 use super::{ConformReport, ConformStage};
-use crate::op::{DeltaShape, SpanEntry};
+use crate::op::{DeltaShape, ScanShape, SpanEntry};
 use crate::{Backend, BackendError, Op};
 
 const DRAFTS: u32 = 4;
@@ -24,6 +24,7 @@ enum RecurrentOp {
     Rule(DeltaShape),
     /// With a decay of each key channel.
     Kda(DeltaShape),
+    Scan(ScanShape),
 }
 
 impl RecurrentOp {
@@ -33,6 +34,16 @@ impl RecurrentOp {
             Self::Inputs(shape, taps) => inputs_op(stage, (shape, taps), batch),
             Self::Rule(shape) => delta_op(stage, shape, batch),
             Self::Kda(shape) => kda_op(stage, shape, batch),
+            Self::Scan(shape) => scan_op(stage, shape, batch),
+        }
+    }
+
+    /// The operation, where a device may lack it.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Kda(_) => Some("kda_rule"),
+            Self::Scan(_) => Some("selective_scan"),
+            _ => None,
         }
     }
 }
@@ -93,12 +104,13 @@ pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
         RecurrentOp::Rule(shape(2, 2, 64, 128)),
         RecurrentOp::Kda(shape(1, 3, 5, 9)),
         RecurrentOp::Kda(shape(2, 2, 64, 128)),
+        RecurrentOp::Scan(ScanShape { heads: 3, groups: 1, width: 5, state: 9 }),
+        RecurrentOp::Scan(ScanShape { heads: 4, groups: 2, width: 16, state: 32 }),
     ];
     let missing = candidate.missing();
+    let kinds =
+        kinds.into_iter().filter(|kind| kind.name().is_none_or(|op| !missing.contains(&op)));
     for kind in kinds {
-        if matches!(kind, RecurrentOp::Kda(_)) && missing.contains(&"kda_rule") {
-            continue;
-        }
         for (confirmed, pending, start) in [(1, 0, 9), (3, 2, 9), (0, 1, 4), (2, 0, 0)] {
             for keep in 0..=DRAFTS {
                 let story = Story { confirmed, pending, start, keep };

@@ -33,6 +33,9 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::PredictStreams(op) => vec![&mut op.weight],
         Op::CorrectStreams(op) => [&mut op.weight].into_iter().chain(&mut op.scale).collect(),
         Op::GatedNorm(op) => vec![&mut op.weight],
+        Op::ScanGates(op) => vec![&mut op.rate, &mut op.bias],
+        Op::SelectiveScan(op) => vec![&mut op.skip],
+        Op::GatedGroupNorm(op) => vec![&mut op.weight],
         Op::ClusterHead(op) => vec![&mut op.members, &mut op.head],
         Op::HeadSample(op) => vec![&mut op.weight],
         Op::Router(op) => op.bias.iter_mut().chain(&mut op.expert_scale).collect(),
@@ -67,6 +70,7 @@ pub(super) fn spans(op: &mut Op) -> Option<&mut Spans> {
         Op::DeltaRule(op) => Some(&mut op.spans),
         Op::KdaGates(op) => Some(&mut op.spans),
         Op::KdaRule(op) => Some(&mut op.spans),
+        Op::SelectiveScan(op) => Some(&mut op.spans),
         _ => None,
     }
 }

@@ -6,7 +6,8 @@ use super::{ConformCase, ConformReport, ConformStage, compare, invariance};
 use crate::op::parts::views;
 use crate::op::{
     AddNorm, Attention, AttentionPart, Channels, ClusterHead, DeltaInputs, DeltaRule, ExpertGroups,
-    Glu, HeadSample, Linear, Router, Sample, ShortConv, Softcap,
+    GatedGroupNorm, Glu, HeadSample, Linear, Router, Sample, ScanGates, SelectiveScan, ShortConv,
+    Softcap,
 };
 use crate::{
     Backend, BackendError, BufferId, BufferRole, BufferSpec, HostData, Op, View, WeightId,
@@ -47,7 +48,7 @@ const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> 
 /// Larger than anything a case holds, small enough to be multiplied without overflow.
 const FAR: u32 = 1_000_000;
 
-const BAD_INDICES: [BadIndex; 51] = [
+const BAD_INDICES: [BadIndex; 56] = [
     bad("embed", "ids", 0, 23),
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
@@ -80,6 +81,11 @@ const BAD_INDICES: [BadIndex; 51] = [
     BadIndex { case: "mixed", ..bad("delta_rule", "spans", 2, u32::MAX) },
     BadIndex { case: "mixed", ..bad("delta_rule", "spans", 3, u32::MAX) },
     BadIndex { case: "mixed", ..bad("delta_rule", "spans", 4, FAR) },
+    BadIndex { case: "mixed", ..bad("selective_scan", "spans", 0, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("selective_scan", "spans", 1, FAR) },
+    BadIndex { case: "mixed", ..bad("selective_scan", "spans", 2, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("selective_scan", "spans", 3, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("selective_scan", "spans", 4, FAR) },
     bad("experts", "chosen", 1, 6),
     bad("sample", "rows", 10, FAR),
     bad("sample", "rows", 11, u32::MAX),
@@ -143,6 +149,9 @@ fn empty_log_in_state(
         Op::ShortConv(op) => Op::ShortConv(ShortConv { log: op.window.part(0, 0), ..op }),
         Op::DeltaInputs(op) => Op::DeltaInputs(DeltaInputs { log: op.window.part(0, 0), ..op }),
         Op::DeltaRule(op) => Op::DeltaRule(DeltaRule { log: op.state.part(0, 0), ..op }),
+        Op::SelectiveScan(op) => {
+            Op::SelectiveScan(SelectiveScan { log: op.state.part(0, 0), ..op })
+        }
         other => other,
     };
     match run(&[op], stage.backend) {
@@ -255,6 +264,19 @@ fn wrong_parameters(op: Op) -> Vec<(&'static str, Op)> {
         Op::ShortConv(op) => [("no channels", 0), ("endless channels", usize::MAX)]
             .map(|(what, channels)| (what, ShortConv { channels, ..op }.into()))
             .into(),
+        Op::ScanGates(op) => {
+            let with = |least, most| Op::from(ScanGates { least, most, ..op });
+            vec![
+                ("steps below 0", with(-1.0, 1.0)),
+                ("no step", with(2.0, 1.0)),
+                ("a limit of NaN", with(0.0, f32::NAN)),
+                ("no heads", ScanGates { heads: 0, ..op }.into()),
+            ]
+        }
+        Op::GatedGroupNorm(op) => vec![
+            ("groups of 0", GatedGroupNorm { dim: 0, ..op }.into()),
+            ("endless groups", GatedGroupNorm { dim: usize::MAX, ..op }.into()),
+        ],
         Op::AddNorm(op) => vec![("rows of 0", AddNorm { dim: 0, ..op }.into())],
         Op::Softcap(op) => [("0", 0.0), ("−1", -1.0), ("NaN", f32::NAN), ("∞", f32::INFINITY)]
             .map(|(what, cap)| (what, Softcap { cap, ..op }.into()))

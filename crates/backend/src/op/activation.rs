@@ -9,6 +9,8 @@ pub enum Activation {
     Silu,
     /// `½x · (1 + tanh(√(2/π)·(x + 0.044715·x³)))`.
     GeluTanh,
+    /// `max(x, 0)`.
+    Relu,
 }
 
 /// `gate[r][i] ← act(gate[r][i]) · up[r][up_first + i]`.

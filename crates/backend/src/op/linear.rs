@@ -220,9 +220,14 @@ impl GatedLinear {
             norm.describe(desc, [rows, gate.cols]);
         }
         desc.weight("gate", self.gate, [gate.rows, gate.cols]);
-        desc.weight("up", self.up, [gate.rows, gate.cols]);
+        // A weight that is both is read and multiplied once.
+        let products = if self.gate == self.up { 1 } else { 2 };
+        match products {
+            1 => desc.shape("up", self.up, [gate.rows, gate.cols]),
+            _ => desc.weight("up", self.up, [gate.rows, gate.cols]),
+        }
         desc.f32_part("scratch", self.scratch, Access::Write, rows * gate.rows, 0);
         desc.f32("out", self.out, Access::Write, rows * gate.rows);
-        desc.work(0, (rows * gate.rows * (4 * gate.cols + Glu::FLOPS)) as u64);
+        desc.work(0, (rows * gate.rows * (2 * products * gate.cols + Glu::FLOPS)) as u64);
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod parts;
 mod rope;
 mod rows;
 mod sample;
+mod scan;
 mod spans;
 mod streams;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use rows::{Embed, GatherRows, ScatterRows, ScatterWords};
 pub use sample::{
     HeadSample, HistoryEntry, Sample, SampleRow, gumbel, passes, reaches, uniform, weight,
 };
+pub use scan::{GatedGroupNorm, ScanGates, ScanShape, SelectiveScan};
 pub use spans::{SpanEntry, Spans};
 pub use streams::{CorrectStreams, MatchRms, PredictStreams, Streams, Threshold};
 
@@ -69,6 +71,9 @@ macro_rules! for_each_operation {
             delta_inputs: DeltaInputs,
             delta_rule: DeltaRule,
             gated_norm: GatedNorm,
+            scan_gates: ScanGates,
+            selective_scan: SelectiveScan,
+            gated_group_norm: GatedGroupNorm,
             gate_mul: GateMul,
             glu: Glu,
             softcap: Softcap,

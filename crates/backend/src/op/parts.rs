@@ -1,6 +1,6 @@
 //! An operation on some of its rows: what an operation is cut into that is too large for one submission.
 
-use super::{Attention, InputNorm, LinearPart, NewKeys, Sample, Streams};
+use super::{Attention, DeltaRule, InputNorm, LinearPart, NewKeys, Sample, SelectiveScan, Streams};
 use crate::{Catalog, Op, View};
 
 impl Op {
@@ -100,12 +100,11 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             let rest = [&mut op.spans.table, &mut op.qkv, &mut op.decay, &mut op.beta];
             inputs.into_iter().chain(rest).map(shared).collect()
         }
-        Op::DeltaRule(op) => {
-            let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
-            let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
-            inputs.into_iter().chain(state).map(shared).collect()
-        }
+        Op::DeltaRule(op) => delta_rule(op).into(),
         Op::GatedNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
+        Op::ScanGates(op) => vec![by_row(&mut op.step), by_row(&mut op.decay)],
+        Op::SelectiveScan(op) => scan(op).into(),
+        Op::GatedGroupNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::GateMul(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::Glu(op) => vec![by_row(&mut op.gate), by_row(&mut op.up)],
         Op::Softcap(op) => vec![by_row(&mut op.x)],
@@ -191,6 +190,20 @@ fn of_streams(op: &mut Op) -> Vec<OperandView<'_>> {
 
 fn streams(streams: &mut Streams) -> impl Iterator<Item = OperandView<'_>> {
     streams.views.iter_mut().flatten().map(by_row)
+}
+
+fn scan(op: &mut SelectiveScan) -> [OperandView<'_>; 7] {
+    let inputs = [&mut op.xbc, &mut op.step, &mut op.decay];
+    let [xbc, step, decay] = inputs.map(shared);
+    let [state, log] = [&mut op.state, &mut op.log].map(shared);
+    [xbc, step, decay, state, log, shared(&mut op.spans.table), shared(&mut op.out)]
+}
+
+fn delta_rule(op: &mut DeltaRule) -> [OperandView<'_>; 7] {
+    let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
+    let [qkv, decay, beta] = inputs.map(shared);
+    let [state, log] = [&mut op.state, &mut op.log].map(shared);
+    [qkv, decay, beta, state, log, shared(&mut op.spans.table), shared(&mut op.out)]
 }
 
 fn attention(op: &mut Attention) -> [OperandView<'_>; 7] {

@@ -10,6 +10,7 @@ pub(super) enum NetworkPart {
     Attention,
     DeltaNet,
     ShortConv,
+    Mamba,
     Mlp,
     Experts,
     Router,
@@ -20,32 +21,42 @@ pub(super) enum NetworkPart {
     Other,
 }
 
+/// What a block of Nemotron-H calls `mixer` is told by what is in it: this, if it is Mamba-2.
+const MAMBA: [&str; 7] = ["A_log", "D", "conv1d", "dt_bias", "in_proj", "norm", "out_proj"];
+const MLPS: [&str; 4] = ["mlp", "feed_forward", "shared_mlp", "mixer"];
+const GATES: [&str; 2] = ["gate", "shared_expert_gate"];
+const EXPERTS: [&str; 5] =
+    ["experts", "switch_mlp", "shared_expert", "shared_experts", "block_sparse_moe"];
+
 impl NetworkPart {
     pub(super) fn of(name: &str) -> Self {
         let segments: Vec<&str> = name.split('.').collect();
         let has = |wanted: &str| segments.contains(&wanted);
-        let mixture = has("mlp") || has("block_sparse_moe");
-        let shared = has("shared_expert") || has("shared_experts");
+        let any = |wanted: &[&str]| segments.iter().any(|segment| wanted.contains(segment));
+        let mixture = has("block_sparse_moe") || any(&MLPS);
         // The order matters: an MTP block holds attention, a mixture holds gates.
         if has("visual") || has("vision_tower") || has("audio_tower") {
             Self::Other
         } else if has("mtp") || ["eh_proj", "enorm", "hnorm", "shared_head"].into_iter().any(has) {
             Self::Mtp
-        } else if has("embed_tokens") || has("embed_tokens_per_layer") {
+        } else if any(&["embed_tokens", "embeddings", "embed_tokens_per_layer"]) {
             Self::Embedding
         } else if has("lm_head") {
             Self::Head
         } else if has("linear_attn") {
             Self::DeltaNet
-        } else if has("self_attn") {
+        } else if has("mamba") || has("mixer") && any(&MAMBA) {
+            Self::Mamba
+        } else if has("self_attn") || has("mixer") && any(&["q_proj", "k_proj", "v_proj", "o_proj"])
+        {
             Self::Attention
         } else if segments.iter().any(|s| s.starts_with("per_layer_") && !s.ends_with("norm")) {
             Self::PerLayer
-        } else if has("router") || mixture && (has("gate") || has("shared_expert_gate")) {
+        } else if has("router") || has("expert_bias") || mixture && any(&GATES) {
             Self::Router
-        } else if has("experts") || has("switch_mlp") || shared {
+        } else if any(&EXPERTS) {
             Self::Experts
-        } else if has("mlp") || has("feed_forward") {
+        } else if any(&MLPS) {
             Self::Mlp
         } else if has("conv") {
             Self::ShortConv
@@ -63,6 +74,7 @@ impl NetworkPart {
             Self::Attention => "attention",
             Self::DeltaNet => "delta net",
             Self::ShortConv => "short convolution",
+            Self::Mamba => "mamba-2",
             Self::Mlp => "mlp",
             Self::Experts => "experts",
             Self::Router => "router",
@@ -104,6 +116,23 @@ mod tests {
             ("model.layers.0.layer_scalar", NetworkPart::Norms),
             ("model.layers.0.router.per_expert_scale", NetworkPart::Router),
             ("model.layers.0.experts.gate_up_proj", NetworkPart::Experts),
+            ("model.layers.1.feed_forward.gate.weight", NetworkPart::Router),
+            ("model.layers.1.feed_forward.expert_bias", NetworkPart::Router),
+            ("model.layers.1.feed_forward.experts.0.w1.weight", NetworkPart::Experts),
+            ("model.layers.0.mamba.norm.weight", NetworkPart::Mamba),
+            ("model.layers.0.block_sparse_moe.router.layer.weight", NetworkPart::Router),
+            ("model.layers.0.block_sparse_moe.input_linear.weight", NetworkPart::Experts),
+            ("model.layers.0.shared_mlp.input_linear.weight", NetworkPart::Mlp),
+            ("backbone.embeddings.weight", NetworkPart::Embedding),
+            ("backbone.layers.0.norm.weight", NetworkPart::Norms),
+            ("backbone.norm_f.weight", NetworkPart::Norms),
+            ("backbone.layers.0.mixer.A_log", NetworkPart::Mamba),
+            ("backbone.layers.0.mixer.norm.weight", NetworkPart::Mamba),
+            ("backbone.layers.1.mixer.q_proj.weight", NetworkPart::Attention),
+            ("backbone.layers.2.mixer.up_proj.weight", NetworkPart::Mlp),
+            ("backbone.layers.3.mixer.gate.e_score_correction_bias", NetworkPart::Router),
+            ("backbone.layers.3.mixer.experts.0.up_proj.weight", NetworkPart::Experts),
+            ("backbone.layers.3.mixer.shared_experts.up_proj.weight", NetworkPart::Experts),
             ("mtp.layers.0.self_attn.q_proj.weight", NetworkPart::Mtp),
             ("language_model.mtp.fc.weight", NetworkPart::Mtp),
             ("model.layers.61.eh_proj.weight", NetworkPart::Mtp),

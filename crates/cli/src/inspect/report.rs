@@ -186,6 +186,7 @@ fn mlp_text(mlp: &MlpSpec) -> String {
             format!("sparse mlp, width {ffn}, gates from {deviations:.2} deviations on")
         }
         MlpSpec::Moe(moe) => experts_text(moe),
+        MlpSpec::None => "no mlp".to_owned(),
         MlpSpec::Beside { dense, moe } => {
             format!("mlp, width {dense}, beside {}", experts_text(moe))
         }

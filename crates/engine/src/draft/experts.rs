@@ -23,6 +23,7 @@ impl ExpertCost {
                 MlpSpec::Dense(width) | MlpSpec::Sparse { ffn: width, .. } => (*width, None),
                 MlpSpec::Moe(moe) => (0, Some(moe)),
                 MlpSpec::Beside { dense, moe } => (*dense, Some(moe)),
+                MlpSpec::None => (0, None),
             };
             let shared = moe.and_then(|moe| moe.shared).map_or(0, |shared| shared.width);
             let routed = moe.map_or(0, |moe| 3 * spec.hidden * moe.top_k * moe.ffn);

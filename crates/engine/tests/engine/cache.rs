@@ -12,13 +12,15 @@ use std::sync::{Arc, Mutex};
 
 /// Short convolutions, doubled write strengths, several streams, hybrid with a head (dense, experts in both
 /// layouts), hybrid without, attention only, windows with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 14] = [
+const MODELS: [&str; 16] = [
     "lfm2",
     "olmo_hybrid",
     "gemma3n",
     "glm4_moe",
     "deepseek_v3",
     "kimi_linear",
+    "granitemoehybrid",
+    "nemotron_h",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

@@ -10,13 +10,16 @@ use std::time::Duration;
 /// One of each kind of network: short convolutions, doubled write strengths, several streams, hybrid dense, hybrid
 /// with experts (both layouts), packed (both formats), attention only, and windows with per-layer inputs and shared
 /// keys, with experts, with a separate drafter.
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 19] = [
     "lfm2",
     "olmo_hybrid",
     "gemma3n",
     "glm4_moe",
     "deepseek_v3",
     "kimi_linear",
+    "lfm2_moe",
+    "granitemoehybrid",
+    "nemotron_h",
     "qwen3_5",
     "qwen3_next",
     "qwen3_5_moe",

@@ -27,8 +27,11 @@ fn tiny(families: &'static [Family]) -> impl Strategy<Value = Tiny> {
         let family = families[family];
         Tiny {
             seed,
-            // Widths that no tile divides.
-            hidden: 40 + 12 * dim,
+            // Widths that no tile divides. The channels of Granite's Mamba-2 expand the stream.
+            hidden: match family {
+                Family::Granite => key_heads * ratio * (20 - 4 * dim),
+                _ => 40 + 12 * dim,
+            },
             layers,
             heads: kv * group,
             kv_heads: kv,

@@ -13,13 +13,15 @@ use forerun_testkit::Golden;
 /// Short convolutions, doubled write strengths, several streams, hybrid dense, hybrid with experts, hybrid packed
 /// without a head and with one, attention only, and windows with shared keys, with experts, with a separate
 /// drafter.
-const MODELS: [&str; 14] = [
+const MODELS: [&str; 16] = [
     "lfm2",
     "olmo_hybrid",
     "gemma3n",
     "glm4_moe",
     "deepseek_v3",
     "kimi_linear",
+    "granitemoehybrid",
+    "nemotron_h",
     "qwen3_5",
     "qwen3_next",
     "mlx_qwen3_5_4bit",

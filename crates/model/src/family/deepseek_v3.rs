@@ -45,6 +45,7 @@ pub(super) fn read(
         placeholders: Placeholders::default(),
         embed_scale: 1.0,
         logit_cap: None,
+        logit_scale: 1.0,
         activation: Activation::Silu,
         ropes: vec![rope],
         layers: (0..layers).map(layer).collect::<Result<_, _>>()?,

@@ -57,6 +57,7 @@ pub(super) fn read(family: &str, root: &Config<'_>) -> Result<ModelSpec, ModelEr
         tied: tied(root, config, true)?,
         placeholders: Placeholders::default(),
         embed_scale: (hidden as f32).sqrt(),
+        logit_scale: 1.0,
         logit_cap: config.cap("final_logit_softcapping")?,
         activation: Activation::GeluTanh,
         ropes: ropes(config, head_dim)?,

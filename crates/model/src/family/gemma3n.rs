@@ -35,6 +35,7 @@ pub(super) fn read(family: &str, root: &Config<'_>) -> Result<ModelSpec, ModelEr
         placeholders: placeholders(root, config, vocabulary)?,
         embed_scale: (hidden as f32).sqrt(),
         logit_cap: text.cap()?,
+        logit_scale: 1.0,
         activation: Activation::GeluTanh,
         ropes: ropes(config, head_dim)?,
         layers: text.layers(head_dim)?,

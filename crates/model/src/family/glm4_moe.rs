@@ -48,6 +48,7 @@ pub(super) fn read(
         placeholders: Placeholders::default(),
         embed_scale: 1.0,
         logit_cap: None,
+        logit_scale: 1.0,
         activation: Activation::Silu,
         ropes: vec![
             RopeSource::of(config).read(head_dim, RopeDefaults { theta: 1e4, fraction: 0.5 })?,

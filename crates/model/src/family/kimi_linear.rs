@@ -47,6 +47,7 @@ pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, Model
         placeholders: Placeholders::default(),
         embed_scale: 1.0,
         logit_cap: None,
+        logit_scale: 1.0,
         activation: Activation::Silu,
         ropes: Vec::new(),
         layers: (0..layers).map(layer).collect::<Result<_, _>>()?,
@@ -73,7 +74,7 @@ fn kda(config: &Config<'_>) -> Result<KdaSpec, ModelError> {
 /// Which layers attend: `layer_types`, or the lists of `linear_attn_config`, which count from one, or every fourth but
 /// the first.
 fn attention_layers(config: &Config<'_>, layers: usize) -> Result<Vec<bool>, ModelError> {
-    if let Some(types) = layer_types(config, layers)? {
+    if let Some(types) = layer_types(config, "layer_types", layers)? {
         let kind = |name: &str| match name {
             "full_attention" => Ok(true),
             "linear_attention" => Ok(false),

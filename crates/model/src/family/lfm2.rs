@@ -1,13 +1,15 @@
-//! LFM2: gated short convolutions, and attention with normed queries and keys in some layers.
+//! LFM2: gated short convolutions, and attention with normed queries and keys in some layers; experts in all but the
+//! first layers of LFM2-MoE.
 
+use super::llama::experts;
 use super::{check_heads, layer_types, only_silu};
 use crate::config::Config;
 use crate::rope::{RopeDefaults, RopeSource};
 use crate::{
-    AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, Placeholders,
-    ShortConvSpec,
+    AttentionSpec, Frame, LayerSpec, MixerSpec, MlpSpec, ModelError, ModelSpec, MoeSpec,
+    Placeholders, RouterSpec, ShortConvSpec,
 };
-use forerun_backend::op::Activation;
+use forerun_backend::op::{Activation, Scores};
 
 pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, ModelError> {
     only_silu(config)?;
@@ -31,13 +33,18 @@ pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, Model
         taps: config.maybe_count("conv_L_cache")?.unwrap_or(3),
         bias: config.flag("conv_bias", false)?,
     };
-    let ffn = ffn(config)?;
-    let layer = |attends: bool| {
+    let sparse = family == "lfm2_moe";
+    let dense =
+        MlpSpec::Dense(if sparse { config.count("intermediate_size")? } else { ffn(config)? });
+    let moe = if sparse { Some(MlpSpec::Moe(mixture(config)?)) } else { None };
+    let dense_layers = config.maybe_count("num_dense_layers")?.unwrap_or(2);
+    let layer = |(number, attends): (usize, bool)| {
         let mixer = match attends {
             true => MixerSpec::Attention(attention.clone()),
             false => MixerSpec::ShortConv(conv.clone()),
         };
-        LayerSpec { mixer, mlp: MlpSpec::Dense(ffn), frame: Frame::Pre }
+        let mlp = moe.as_ref().filter(|_| number >= dense_layers).unwrap_or(&dense).clone();
+        LayerSpec { mixer, mlp, frame: Frame::Pre }
     };
     let attends = attention_layers(config)?;
     if conv.taps < 2 && attends.contains(&false) {
@@ -53,21 +60,34 @@ pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, Model
         tied: config.flag("tie_embedding", config.flag("tie_word_embeddings", true)?)?,
         placeholders: Placeholders::default(),
         embed_scale: 1.0,
+        logit_scale: 1.0,
         logit_cap: None,
         activation: Activation::Silu,
         ropes: vec![
             RopeSource::of(config).read(head_dim, RopeDefaults { theta: 1e6, fraction: 1.0 })?,
         ],
-        layers: attends.into_iter().map(layer).collect(),
+        layers: attends.into_iter().enumerate().map(layer).collect(),
         per_layer: None,
         drafter: None,
     })
 }
 
+/// A router by sigmoid, perhaps with a bias on the choice.
+fn mixture(config: &Config<'_>) -> Result<MoeSpec, ModelError> {
+    let router = RouterSpec {
+        scores: Scores::Sigmoid,
+        bias: config.flag("use_expert_bias", true)?,
+        groups: None,
+        renormalise: config.flag("norm_topk_prob", true)?.then_some(1e-6),
+        scale: config.positive("routed_scaling_factor", Some(1.0))? as f32,
+    };
+    Ok(MoeSpec { router, ..experts(config, "num_experts_per_tok")? })
+}
+
 /// Which layers attend: `layer_types`, or else those in `full_attn_idxs`, or else all.
 fn attention_layers(config: &Config<'_>) -> Result<Vec<bool>, ModelError> {
     let layers = config.layers("num_hidden_layers")?;
-    if let Some(types) = layer_types(config, layers)? {
+    if let Some(types) = layer_types(config, "layer_types", layers)? {
         let kind = |name: &str| match name {
             "full_attention" => Ok(true),
             "conv" => Ok(false),

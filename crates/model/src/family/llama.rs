@@ -45,6 +45,7 @@ pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, Model
         tied: config.flag("tie_word_embeddings", false)?,
         placeholders: Placeholders::default(),
         embed_scale: 1.0,
+        logit_scale: 1.0,
         logit_cap: None,
         activation: Activation::Silu,
         ropes: vec![

@@ -6,10 +6,12 @@ mod gemma3;
 mod gemma3n;
 mod gemma4;
 mod glm4_moe;
+mod granite;
 mod kimi_linear;
 mod lfm2;
 mod llama;
 mod mlx;
+mod nemotron_h;
 mod olmo_hybrid;
 mod qwen_hybrid;
 mod routed;
@@ -19,10 +21,11 @@ pub use mlx::MlxForm;
 use crate::config::Config;
 use crate::loader::Layout;
 use crate::{ModelError, ModelSpec};
+use forerun_backend::op::ScanShape;
 use forerun_weights::Checkpoint;
 
 /// For error messages.
-pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified, lfm2, olmo_hybrid, gemma3n(_text), glm4_moe, deepseek_v3, kimi_linear";
+pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma3n(_text), gemma4(_text), gemma4_unified, lfm2, lfm2_moe, olmo_hybrid, granitemoehybrid, nemotron_h, glm4_moe, deepseek_v3, kimi_linear";
 
 /// The network that a config describes, without looking at tensors; `has_mtp` says whether the
 /// checkpoint holds an MTP head.
@@ -40,7 +43,9 @@ pub fn spec_from_config(
         "gemma3" | "gemma3_text" => gemma3::read(family, &root),
         "gemma4" | "gemma4_text" | "gemma4_unified" => gemma4::read(family, &root),
         "gemma3n" | "gemma3n_text" => gemma3n::read(family, &root),
-        "lfm2" => lfm2::read(family, &root),
+        "granitemoehybrid" => granite::read(family, &root),
+        "lfm2" | "lfm2_moe" => lfm2::read(family, &root),
+        "nemotron_h" => nemotron_h::read(family, &root),
         "olmo_hybrid" => olmo_hybrid::read(family, &root),
         "glm4_moe" => glm4_moe::read(family, &root, has_mtp),
         "deepseek_v3" => deepseek_v3::read(family, &root, has_mtp),
@@ -120,7 +125,7 @@ fn windowed_layers(
         "full_attention" => Ok(false),
         other => Err(config.bad("layer_types", format!("names the unknown mixer `{other}`"))),
     };
-    let mut windowed: Vec<bool> = match layer_types(config, layers)? {
+    let mut windowed: Vec<bool> = match layer_types(config, "layer_types", layers)? {
         Some(types) => types.into_iter().map(kind).collect::<Result<_, _>>()?,
         None => (1..=layers).map(|i| !i.is_multiple_of(pattern)).collect(),
     };
@@ -130,15 +135,19 @@ fn windowed_layers(
     Ok(windowed)
 }
 
-/// `layer_types`, one name per layer, where it is given.
-fn layer_types<'a>(config: &Config<'a>, layers: usize) -> Result<Option<Vec<&'a str>>, ModelError> {
-    let Some(types) = config.list("layer_types")? else { return Ok(None) };
+/// `layer_types`, or what else the key is, one name per layer, where it is given.
+fn layer_types<'a>(
+    config: &Config<'a>,
+    key: &str,
+    layers: usize,
+) -> Result<Option<Vec<&'a str>>, ModelError> {
+    let Some(types) = config.list(key)? else { return Ok(None) };
     if types.len() != layers {
         let problem = format!("has {} entries for {layers} layers", types.len());
-        return Err(config.bad("layer_types", problem));
+        return Err(config.bad(key, problem));
     }
     let name = |value: &'a serde_json::Value| {
-        let wrong = || config.bad("layer_types", format!("names the unknown mixer {value}"));
+        let wrong = || config.bad(key, format!("names the unknown mixer {value}"));
         value.as_str().ok_or_else(wrong)
     };
     types.iter().map(name).collect::<Result<_, _>>().map(Some)
@@ -156,4 +165,38 @@ fn check_heads(config: &Config<'_>, heads: usize, kv_heads: usize) -> Result<(),
     }
     let problem = format!("is {kv_heads}, which does not divide num_attention_heads = {heads}");
     Err(config.bad("num_key_value_heads", problem))
+}
+
+/// Checks what the sizes of Mamba-2 need to fit together, by the keys of groups and of taps.
+fn check_scan(
+    config: &Config<'_>,
+    [groups, conv]: [&str; 2],
+    shape: &ScanShape,
+    taps: usize,
+) -> Result<(), ModelError> {
+    if !shape.heads.is_multiple_of(shape.groups) {
+        let problem = format!("is {}, which does not divide {} heads", shape.groups, shape.heads);
+        return Err(config.bad(groups, problem));
+    }
+    match taps {
+        0 | 1 => Err(config.bad(conv, format!("is {taps}, expected at least 2"))),
+        _ => Ok(()),
+    }
+}
+
+/// The smallest and the largest step of Mamba-2; any where nothing is said.
+fn step_limits(config: &Config<'_>, key: &str) -> Result<[f32; 2], ModelError> {
+    let Some(list) = config.list(key)? else { return Ok([0.0, f32::INFINITY]) };
+    // Infinity is no JSON: transformers stores it as an object or as a bare word, which is read as null.
+    let number = |value: &serde_json::Value| match value.get("__float__").and_then(|v| v.as_str()) {
+        Some("Infinity") => Some(f64::INFINITY),
+        _ if value.is_null() => Some(f64::INFINITY),
+        _ => value.as_f64(),
+    };
+    match list.iter().map(number).collect::<Option<Vec<_>>>().as_deref() {
+        Some(&[least, most]) if (0.0..=most).contains(&least) && least.is_finite() => {
+            Ok([least as f32, most as f32])
+        }
+        _ => Err(config.bad(key, "is not a smallest and a largest step")),
+    }
 }

@@ -52,6 +52,7 @@ pub(super) fn read(family: &str, config: &Config<'_>) -> Result<ModelSpec, Model
         placeholders: Placeholders::default(),
         embed_scale: 1.0,
         logit_cap: None,
+        logit_scale: 1.0,
         activation: Activation::Silu,
         ropes: vec![rope(config, head_dim)?],
         layers: attention_layers(config)?.into_iter().map(layer).collect(),
@@ -92,7 +93,7 @@ fn delta(config: &Config<'_>, [hidden, heads]: [usize; 2]) -> Result<DeltaSpec, 
 /// Which layers attend: those `layer_types` names, or every fourth and, where that is none, the last.
 fn attention_layers(config: &Config<'_>) -> Result<Vec<bool>, ModelError> {
     let layers = config.layers("num_hidden_layers")?;
-    let Some(types) = layer_types(config, layers)? else {
+    let Some(types) = layer_types(config, "layer_types", layers)? else {
         return Ok((1..=layers).map(|i| i % 4 == 0 || layers < 4 && i == layers).collect());
     };
     let kind = |name: &str| match name {

@@ -48,6 +48,7 @@ pub(super) fn read(
         tied: tied(root, config, false)?,
         placeholders: Placeholders::default(),
         embed_scale: 1.0,
+        logit_scale: 1.0,
         logit_cap: None,
         activation: Activation::Silu,
         ropes: vec![
@@ -89,7 +90,7 @@ fn delta(config: &Config<'_>) -> Result<DeltaSpec, ModelError> {
 
 /// Which layers attend: `layer_types`, or every `full_attention_interval`-th.
 fn attention_layers(config: &Config<'_>, layers: usize) -> Result<Vec<bool>, ModelError> {
-    let Some(types) = layer_types(config, layers)? else {
+    let Some(types) = layer_types(config, "layer_types", layers)? else {
         let interval = config.maybe_count("full_attention_interval")?.unwrap_or(4).max(1);
         return Ok((0..layers).map(|i| (i + 1).is_multiple_of(interval)).collect());
     };

@@ -34,7 +34,9 @@ impl GgufSource<'_> {
             Arch::Gemma3 => self.gemma3(&mut config)?,
             Arch::Gemma3n => self.gemma3n(&mut config, layers)?,
             Arch::Gemma4 => self.gemma4(&mut config, layers)?,
-            Arch::Lfm2 => self.lfm2(&mut config, layers)?,
+            Arch::GraniteHybrid => self.granite(&mut config, layers)?,
+            Arch::Lfm2 | Arch::Lfm2Moe => self.lfm2(&mut config, layers)?,
+            Arch::NemotronH | Arch::NemotronHMoe => self.nemotron(&mut config, layers)?,
         }
         Ok(match self.arch {
             // Published with the text part nested, and other readers expect it so.
@@ -60,6 +62,9 @@ impl GgufSource<'_> {
         }
         let turning = self.maybe_count("rope.dimension_count").unwrap_or(head_dim);
         let eps = self.number("attention.layer_norm_rms_epsilon");
+        // Nemotron-H's norms go by this name, which elsewhere is that of another kind of norm.
+        let other = || self.number("attention.layer_norm_epsilon");
+        let eps = if self.arch.is_nemotron() { other().or(eps) } else { eps };
         let mut config = Object::new();
         for (key, value) in [
             ("vocab_size", json!(self.vocabulary()?)),
@@ -284,13 +289,27 @@ impl GgufSource<'_> {
         let bias = (0..layers).any(|i| self.has(&format!("blk.{i}.shortconv.conv.bias")));
         let eps = config.get("rms_norm_eps").cloned();
         for (key, value) in [
-            ("model_type", json!("lfm2")),
+            ("model_type", json!(if self.arch == Arch::Lfm2 { "lfm2" } else { "lfm2_moe" })),
             ("layer_types", json!(types)),
             ("conv_L_cache", json!(self.count("shortconv.l_cache")?)),
             ("conv_bias", json!(bias)),
             ("norm_eps", json!(eps)),
             // The width in the file is the one that its tensors have.
             ("block_auto_adjust_ff_dim", json!(false)),
+        ] {
+            config.insert(key.into(), value);
+        }
+        if self.arch == Arch::Lfm2 {
+            return Ok(());
+        }
+        self.experts(config)?;
+        let biased = (0..layers).any(|i| self.has(&format!("blk.{i}.exp_probs_b.bias")));
+        let dense = self.maybe_count("leading_dense_block_count").unwrap_or(0);
+        let scale = self.number("expert_weights_scale").filter(|&scale| scale > 0.0);
+        for (key, value) in [
+            ("num_dense_layers", json!(dense)),
+            ("use_expert_bias", json!(biased)),
+            ("routed_scaling_factor", json!(scale.unwrap_or(1.0))),
         ] {
             config.insert(key.into(), value);
         }

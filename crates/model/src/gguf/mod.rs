@@ -7,6 +7,7 @@
 mod config;
 mod heads;
 mod names;
+mod scan;
 
 use crate::ModelError;
 use forerun_weights::gguf::Metadata;
@@ -25,11 +26,15 @@ enum Arch {
     Gemma3,
     Gemma3n,
     Gemma4,
+    GraniteHybrid,
     Lfm2,
+    Lfm2Moe,
+    NemotronH,
+    NemotronHMoe,
 }
 
 impl Arch {
-    const ALL: [(&'static str, Self); 10] = [
+    const ALL: [(&'static str, Self); 14] = [
         ("llama", Self::Llama),
         ("qwen3", Self::Qwen3),
         ("qwen3moe", Self::Qwen3Moe),
@@ -39,12 +44,32 @@ impl Arch {
         ("gemma3", Self::Gemma3),
         ("gemma3n", Self::Gemma3n),
         ("gemma4", Self::Gemma4),
+        ("granitehybrid", Self::GraniteHybrid),
         ("lfm2", Self::Lfm2),
+        ("lfm2moe", Self::Lfm2Moe),
+        ("nemotron_h", Self::NemotronH),
+        ("nemotron_h_moe", Self::NemotronHMoe),
     ];
 
     /// Whether the network has Gated DeltaNet layers.
     const fn is_hybrid(self) -> bool {
         matches!(self, Self::Qwen3Next | Self::Qwen35 | Self::Qwen35Moe)
+    }
+
+    /// Whether the network is LFM2, with experts or without.
+    const fn is_lfm2(self) -> bool {
+        matches!(self, Self::Lfm2 | Self::Lfm2Moe)
+    }
+
+    /// Whether a block is one part alone.
+    const fn is_nemotron(self) -> bool {
+        matches!(self, Self::NemotronH | Self::NemotronHMoe)
+    }
+
+    /// Whether the network has Mamba-2 layers, and heads in the order for interleaved pairing though they may not be
+    /// rotated.
+    const fn has_scans(self) -> bool {
+        matches!(self, Self::GraniteHybrid) || self.is_nemotron()
     }
 
     /// Whether value heads are stored round-robin over key heads.

@@ -1,6 +1,7 @@
 //! Where each tensor of a GGUF file belongs in the published form.
 
 use super::heads::{grouped, half_of, halves};
+use super::scan::NEMOTRON_OUTSIDE;
 use super::{Arch, GgufSource, config_count};
 use crate::ModelError;
 use crate::mixer::DELTA_RATE;
@@ -64,7 +65,7 @@ const GEMMA3N: [(&str, &str); 7] = [
     ("laurel_post_norm", "laurel.post_laurel_norm"),
 ];
 
-const LFM2: [(&str, &str); 11] = [
+const LFM2: [(&str, &str); 15] = [
     ("attn_norm", "operator_norm"),
     ("attn_output", "self_attn.out_proj"),
     ("attn_q_norm", "self_attn.q_layernorm"),
@@ -76,6 +77,10 @@ const LFM2: [(&str, &str); 11] = [
     ("ffn_gate", "feed_forward.w1"),
     ("ffn_up", "feed_forward.w3"),
     ("ffn_down", "feed_forward.w2"),
+    ("ffn_gate_inp", "feed_forward.gate"),
+    ("ffn_gate_exps", "feed_forward.switch_mlp.gate_proj"),
+    ("ffn_up_exps", "feed_forward.switch_mlp.up_proj"),
+    ("ffn_down_exps", "feed_forward.switch_mlp.down_proj"),
 ];
 
 const NEXTN: [(&str, &str); 6] = [
@@ -154,7 +159,11 @@ impl GgufSource<'_> {
     ) -> bool {
         let Some((block, rest)) = block_of(stored) else {
             let Some((module, kind)) = stored.rsplit_once('.') else { return false };
-            let own: &[(&str, &str)] = if self.arch == Arch::Lfm2 { &LFM2_OUTSIDE } else { &[] };
+            let own: &[(&str, &str)] = match self.arch {
+                arch if arch.is_lfm2() => &LFM2_OUTSIDE,
+                arch if arch.is_nemotron() => &NEMOTRON_OUTSIDE,
+                _ => &[],
+            };
             let found = find(own, module).or_else(|| find(&OUTSIDE, module));
             let Some(name) = found else { return false };
             tensors.push(plain(&format!("{name}.{kind}"), stored));
@@ -170,7 +179,14 @@ impl GgufSource<'_> {
         if self.arch.is_hybrid() && self.place_delta(stored, rest, &path, config, tensors) {
             return true;
         }
+        if self.arch.has_scans() && self.place_scan(stored, rest, &path, config, tensors) {
+            return true;
+        }
         let Some((module, kind)) = rest.rsplit_once('.') else { return false };
+        if self.arch == Arch::Lfm2Moe && rest == "exp_probs_b.bias" {
+            tensors.push(plain(&format!("{path}.feed_forward.expert_bias"), stored));
+            return true;
+        }
         if self.arch == Arch::Gemma4
             && let Some(name) = gemma4_number(rest)
         {
@@ -229,7 +245,10 @@ impl GgufSource<'_> {
                 None => &GEMMA,
             },
             Arch::Gemma3 | Arch::Gemma4 => &GEMMA,
-            Arch::Lfm2 => &LFM2,
+            Arch::Lfm2 | Arch::Lfm2Moe => &LFM2,
+            _ if self.arch.has_scans() => {
+                return self.scan_module(module).or_else(|| find(&COMMON, module));
+            }
             _ if self.arch.is_hybrid() => &HYBRID,
             _ => &[],
         };
@@ -240,9 +259,15 @@ impl GgufSource<'_> {
     fn reorder(&self, module: &str, config: &Value, tensor: &mut Renamed) {
         let count = |key: &str| config_count(config, key);
         let heads = match (self.arch, module) {
-            (Arch::Llama, "attn_q") => count("num_attention_heads"),
-            (Arch::Llama, "attn_k") => count("num_key_value_heads"),
-            (Arch::Lfm2, "shortconv.conv") if tensor.stored.ends_with(".weight") => {
+            (arch, "attn_q") if arch == Arch::Llama || arch.has_scans() => {
+                count("num_attention_heads")
+            }
+            (arch, "attn_k") if arch == Arch::Llama || arch.has_scans() => {
+                count("num_key_value_heads")
+            }
+            (Arch::Lfm2 | Arch::Lfm2Moe, "shortconv.conv")
+                if tensor.stored.ends_with(".weight") =>
+            {
                 tensor.shape = Some(vec![count("hidden_size"), 1, count("conv_L_cache")]);
                 return;
             }
@@ -360,12 +385,12 @@ fn gemma4_number(rest: &str) -> Option<&'static str> {
     }
 }
 
-fn plain(name: &str, stored: &str) -> Renamed {
+pub(super) fn plain(name: &str, stored: &str) -> Renamed {
     let (name, stored) = (name.to_owned(), stored.to_owned());
     Renamed { name, stored, shape: None, rows: Vec::new(), columns: Vec::new() }
 }
 
-fn find<'a>(table: &[(&str, &'a str)], module: &str) -> Option<&'a str> {
+pub(super) fn find<'a>(table: &[(&str, &'a str)], module: &str) -> Option<&'a str> {
     table.iter().find(|(ours, _)| *ours == module).map(|(_, published)| *published)
 }
 

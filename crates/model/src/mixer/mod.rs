@@ -1,4 +1,5 @@
-//! What mixes positions: softmax attention over keys or latents, Gated DeltaNet, KDA and gated short convolutions.
+//! What mixes positions: softmax attention over keys or latents, Gated DeltaNet, KDA, gated short convolutions and
+//! Mamba-2.
 //!
 //! A mixer is one file: its weights, its operations, and, for [`MixerSpec`], what it keeps of a sequence, the scratch
 //! it needs and what it says of itself. Nothing outside this folder asks which mixer a layer has.
@@ -8,6 +9,7 @@ mod delta;
 mod kda;
 mod latent;
 mod projection;
+mod scan;
 mod short_conv;
 
 pub(crate) use attention::AttentionMixer;
@@ -15,6 +17,8 @@ pub use delta::DELTA_RATE;
 pub(crate) use delta::Delta;
 pub(crate) use kda::Kda;
 pub(crate) use latent::Latent;
+pub(crate) use scan::Mamba;
+pub use scan::SCAN_RATE;
 pub(crate) use short_conv::GatedConv;
 
 use crate::forward::{Input, Output, Pass};
@@ -37,6 +41,8 @@ pub(crate) enum Mixer {
     Latent(Latent),
     /// KDA.
     Kda(Kda),
+    /// Mamba-2.
+    Scan(Mamba),
 }
 
 impl MixerSpec {
@@ -46,6 +52,11 @@ impl MixerSpec {
             Self::Attention(spec) => Some(spec),
             _ => None,
         }
+    }
+
+    /// Whether it keeps a state that cannot be cut at a position.
+    pub(crate) fn is_recurrent(&self) -> bool {
+        !matches!(self, Self::Attention(_) | Self::Latent(_) | Self::None)
     }
 
     /// The layer whose state this one reads instead of having its own.
@@ -61,6 +72,8 @@ impl MixerSpec {
             Self::ShortConv(spec) => spec.weights(hidden),
             Self::Latent(spec) => spec.weights(hidden),
             Self::Kda(spec) => spec.weights(hidden),
+            Self::Scan(spec) => spec.weights(hidden),
+            Self::None => 0,
         }
     }
 
@@ -69,13 +82,9 @@ impl MixerSpec {
         match self {
             Self::Latent(_) => &["latent_attention", "latent_inputs", "head_linear"],
             Self::Kda(_) => &["kda_rule", "kda_gates"],
+            Self::Scan(_) => &["scan_gates", "selective_scan", "gated_group_norm"],
             _ => &[],
         }
-    }
-
-    /// Whether it keeps a state that cannot be cut at a position.
-    pub(crate) fn is_recurrent(&self) -> bool {
-        matches!(self, Self::Delta(_) | Self::ShortConv(_) | Self::Kda(_))
     }
 
     /// Refuses a device that lacks one of its operations.
@@ -97,6 +106,8 @@ impl MixerSpec {
             Self::ShortConv(spec) => spec.state(limits).into(),
             Self::Latent(spec) => spec.state(limits).into(),
             Self::Kda(spec) => spec.state(limits).into(),
+            Self::Scan(spec) => spec.state(limits).into(),
+            Self::None => Vec::new(),
         }
     }
 
@@ -108,6 +119,8 @@ impl MixerSpec {
             Self::ShortConv(spec) => spec.scratch().into(),
             Self::Latent(spec) => spec.scratch().into(),
             Self::Kda(spec) => spec.scratch().into(),
+            Self::Scan(spec) => spec.scratch().into(),
+            Self::None => Vec::new(),
         }
     }
 }
@@ -121,20 +134,23 @@ impl fmt::Display for MixerSpec {
             Self::ShortConv(spec) => spec.fmt(f),
             Self::Latent(spec) => spec.fmt(f),
             Self::Kda(spec) => spec.fmt(f),
+            Self::Scan(spec) => spec.fmt(f),
+            Self::None => f.write_str("no mixer"),
         }
     }
 }
 
 impl Mixer {
+    /// The mixer of a spec, where that has one.
     pub(crate) fn load(
         loader: &mut Loader<'_>,
         block: &str,
         spec: &MixerSpec,
         hidden: usize,
-    ) -> Result<Self, ModelError> {
-        Ok(match spec {
+    ) -> Result<Option<Self>, ModelError> {
+        Ok(Some(match spec {
             MixerSpec::Attention(spec) => {
-                let path = format!("{block}.self_attn");
+                let path = format!("{block}.{}", loader.names.attention);
                 Self::Attention(AttentionMixer::load(loader, &path, spec, hidden)?)
             }
             MixerSpec::Delta(spec) => {
@@ -153,7 +169,12 @@ impl Mixer {
                 let path = format!("{block}.self_attn");
                 Self::Kda(Kda::load(loader, &path, spec, hidden)?)
             }
-        })
+            MixerSpec::Scan(spec) => {
+                let path = format!("{block}.{}", loader.names.scan);
+                Self::Scan(Mamba::load(loader, &path, spec, hidden)?)
+            }
+            MixerSpec::None => return Ok(None),
+        }))
     }
 
     /// What attention needs to know of its input later, and nothing else.
@@ -179,6 +200,7 @@ impl Mixer {
             Self::ShortConv(mixer) => mixer.forward(pass, input, state, out),
             Self::Latent(mixer) => mixer.forward(pass, input, state, out),
             Self::Kda(mixer) => mixer.forward(pass, input, state, out),
+            Self::Scan(mixer) => mixer.forward(pass, input, state, out),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A gated MLP.
+//! A gated MLP, or one whose gate is its own input: relu squared is relu of a product times the product.
 
 use crate::ModelError;
 use crate::forward::{Input, Output, Pass};
@@ -26,13 +26,27 @@ impl Dense {
         hidden: usize,
     ) -> Result<Self, ModelError> {
         let names = loader.names;
-        Ok(Self {
-            ffn,
-            gate: loader.matrix(&format!("{path}.{}", names.gate_proj), [ffn, hidden])?,
-            up: loader.matrix(&format!("{path}.{}", names.up_proj), [ffn, hidden])?,
-            down: loader.matrix(&format!("{path}.{}", names.down_proj), [hidden, ffn])?,
-            deviations: None,
-        })
+        let at = |name: &str| format!("{path}.{name}");
+        let fused = names.gate_up_proj.map(at).filter(|both| loader.checkpoint.has_matrix(both));
+        if let Some(both) = fused {
+            let matrix = loader.checkpoint.parts(&both, &[2 * ffn, hidden])?;
+            let mut half = |name: &str, rows| {
+                loader.rows(&format!("{both} ({name})"), &matrix, std::slice::from_ref(&rows))
+            };
+            let (gate, up) = (half("gate", 0..ffn)?, half("up", ffn..2 * ffn)?);
+            let down = loader.matrix(&at(names.down_proj), [hidden, ffn])?;
+            return Ok(Self { ffn, gate, up, down, deviations: None });
+        }
+        let published = [names.gate_proj, names.up_proj, names.down_proj];
+        // MLX may write the common names, whatever a family publishes.
+        let common = ["gate_proj", "up_proj", "down_proj"];
+        let converted = loader.checkpoint.has_matrix(&at(common[0]));
+        let [gate, up, down] = if converted { common } else { published };
+        let alone = gate == up;
+        let gate = loader.matrix(&at(gate), [ffn, hidden])?;
+        let up = if alone { gate } else { loader.matrix(&at(up), [ffn, hidden])? };
+        let down = loader.matrix(&at(down), [hidden, ffn])?;
+        Ok(Self { ffn, gate, up, down, deviations: None })
     }
 
     /// `act(gate input) · (up input)`.

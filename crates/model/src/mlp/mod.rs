@@ -25,16 +25,21 @@ pub(crate) enum Mlp {
 }
 
 impl Mlp {
+    /// The MLP of a spec, where that has one.
     pub(crate) fn load(
         loader: &mut Loader<'_>,
         block: &str,
         spec: &MlpSpec,
         hidden: usize,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Option<Self>, ModelError> {
         let names = loader.names;
-        Ok(match spec {
+        Ok(Some(match spec {
             MlpSpec::Dense(ffn) => {
-                let path = format!("{block}.{}", names.mlp);
+                // MLX calls Granite's shared MLP by the common name where nothing stands beside it.
+                let converted = format!("{block}.mlp");
+                let published = format!("{block}.{}", names.mlp);
+                let is_converted = loader.checkpoint.has_matrix(&format!("{converted}.gate_proj"));
+                let path = if is_converted { converted } else { published };
                 Self::Dense(Dense::load(loader, &path, *ffn, hidden)?)
             }
             MlpSpec::Sparse { ffn, deviations } => {
@@ -45,12 +50,14 @@ impl Mlp {
             }
             MlpSpec::Moe(spec) => {
                 let path = format!("{block}.{}", names.moe);
-                Self::Moe(Moe::load(loader, &path, spec, hidden)?)
+                let shared = format!("{block}.{}", names.shared_expert);
+                Self::Moe(Moe::load(loader, [&path, &shared], spec, hidden)?)
             }
             MlpSpec::Beside { dense, moe } => {
                 Self::Beside(Beside::load(loader, block, *dense, moe, hidden)?)
             }
-        })
+            MlpSpec::None => return Ok(None),
+        }))
     }
 
     /// `mlp(norm(x))` to `out`, with `x` the residual stream; experts need the norm.

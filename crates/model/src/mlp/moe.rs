@@ -39,15 +39,17 @@ struct Stacks {
 impl Moe {
     pub(super) fn load(
         loader: &mut Loader<'_>,
-        path: &str,
+        [path, shared_path]: [&str; 2],
         spec: &MoeSpec,
         hidden: usize,
     ) -> Result<Self, ModelError> {
-        let router = loader.matrix(&format!("{path}.gate"), [spec.experts, hidden])?;
+        let router = format!("{path}.{}", loader.names.router);
+        let router = loader.matrix(&router, [spec.experts, hidden])?;
         let bias = format!("{path}.{}", loader.names.router_bias);
         let bias = spec.router.bias.then(|| loader.vector(&bias, spec.experts, |b| b));
         let stacks = Stacks::load(loader, path, spec, hidden)?;
-        let shared = spec.shared.map(|shared| SharedExpert::load(loader, path, shared, hidden));
+        let shared =
+            spec.shared.map(|shared| SharedExpert::load(loader, shared_path, shared, hidden));
         Ok(Self {
             spec: spec.clone(),
             router,
@@ -148,8 +150,7 @@ impl SharedExpert {
         spec: SharedExpertSpec,
         hidden: usize,
     ) -> Result<Self, ModelError> {
-        let path = format!("{path}.{}", loader.names.shared_expert);
-        let mlp = Dense::load(loader, &path, spec.width, hidden)?;
+        let mlp = Dense::load(loader, path, spec.width, hidden)?;
         let gate = spec.gated.then(|| loader.matrix(&format!("{path}_gate"), [1, hidden]));
         Ok(Self { mlp, gate: gate.transpose()? })
     }
@@ -157,7 +158,7 @@ impl SharedExpert {
 
 impl Stacks {
     /// Accepts the layouts found in files: stacked per projection (`switch_mlp`, `switch_glu`), gate and up
-    /// fused (`experts.gate_up_proj`), and one module per expert.
+    /// fused (as the family calls them), and one module per expert.
     fn load(
         loader: &mut Loader<'_>,
         path: &str,
@@ -166,23 +167,28 @@ impl Stacks {
     ) -> Result<Self, ModelError> {
         let MoeSpec { experts, ffn, .. } = *spec;
         let whole = |weight, stride| ExpertRows { weight, first: 0, stride };
-        let fused = format!("{path}.experts.gate_up_proj");
+        let names = loader.names;
+        let [fused, downs] = names.stacks.map(|stack| format!("{path}.{stack}"));
+        let alone = names.expert[0] == names.expert[1];
         if loader.checkpoint.has_matrix(&fused) {
-            let both = loader.checkpoint.parts(&fused, &[experts, 2 * ffn, hidden])?;
+            let rows = if alone { ffn } else { 2 * ffn };
+            let both = loader.checkpoint.parts(&fused, &[experts, rows, hidden])?;
             let weight = loader.upload(&fused, both)?;
-            let name = format!("{path}.experts.down_proj");
-            let down = loader.checkpoint.parts(&name, &[experts, hidden, ffn])?;
+            let down = loader.checkpoint.parts(&downs, &[experts, hidden, ffn])?;
             return Ok(Self {
-                gate: ExpertRows { weight, first: 0, stride: 2 * ffn },
-                up: ExpertRows { weight, first: ffn, stride: 2 * ffn },
-                down: whole(loader.upload(&name, down)?, hidden),
+                gate: ExpertRows { weight, first: 0, stride: rows },
+                up: ExpertRows { weight, first: rows - ffn, stride: rows },
+                down: whole(loader.upload(&downs, down)?, hidden),
             });
         }
-        let own = loader.names.expert;
+        let own = names.expert;
         let mut stack = |number: usize, [rows, cols]: [usize; 2]| {
             let name = ["gate_proj", "up_proj", "down_proj"][number];
-            let stacks = ["switch_mlp", "experts.switch_glu"];
-            let stacks = stacks.map(|stack| format!("{path}.{stack}.{name}"));
+            // Without gates MLX numbers the layers.
+            let numbered = if alone { ["", "fc1", "fc2"][number] } else { name };
+            let stacks =
+                [("switch_mlp", name), ("experts.switch_glu", name), ("switch_mlp", numbered)];
+            let stacks = stacks.map(|(stack, name)| format!("{path}.{stack}.{name}"));
             let found = stacks.iter().find(|path| loader.checkpoint.has_matrix(path));
             let label = found.unwrap_or(&stacks[0]).clone();
             let parts = if let Some(together) = found {
@@ -201,10 +207,8 @@ impl Stacks {
             };
             Ok::<_, ModelError>(whole(loader.upload(&label, parts)?, rows))
         };
-        Ok(Self {
-            gate: stack(0, [ffn, hidden])?,
-            up: stack(1, [ffn, hidden])?,
-            down: stack(2, [hidden, ffn])?,
-        })
+        let gate = stack(if alone { 1 } else { 0 }, [ffn, hidden])?;
+        let up = if alone { gate } else { stack(1, [ffn, hidden])? };
+        Ok(Self { gate, up, down: stack(2, [hidden, ffn])? })
     }
 }

@@ -33,6 +33,11 @@ impl RopeSpec {
         Self::new(head_dim / 2 * 2, 1e4).standing(|_| true)
     }
 
+    /// One pair that stands still, for heads that are not rotated.
+    pub fn still() -> Self {
+        Self { rotary: 2, inv_freq: vec![0.0], scale: 1.0, theta: 1.0 }
+    }
+
     /// The same with some pairs standing still, whatever rule follows.
     fn standing(mut self, stands: impl Fn(usize) -> bool) -> Self {
         let stopped = self.inv_freq.iter_mut().enumerate().filter(|(i, _)| stands(*i));
@@ -45,9 +50,13 @@ impl RopeSpec {
         2 * self.inv_freq.iter().filter(|&&inv| inv != 0.0).count()
     }
 
-    /// The frequencies under a rule, on top of those that hold already. A pair that stands still stays so.
+    /// The frequencies under a rule, on top of those that hold already. A pair that stands still stays so, and heads of
+    /// which all do are left as they are.
     #[must_use]
     pub fn rescaled(mut self, rule: &RopeRule) -> Self {
+        if self.rotated_dims() == 0 {
+            return self;
+        }
         self.scale *= rule.apply(&mut self.inv_freq, self.rotary, self.theta);
         self
     }

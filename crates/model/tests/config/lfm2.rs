@@ -87,3 +87,25 @@ fn what_the_network_cannot_be_is_refused() {
         case(with(lfm2(), "norm_eps", json!(0)), "norm_eps"),
     ]);
 }
+
+#[test]
+fn lfm2_moe_has_experts_behind_its_dense_layers() {
+    let config = json!({
+        "model_type": "lfm2_moe", "vocab_size": 65536, "hidden_size": 2048,
+        "num_hidden_layers": 4, "layer_types": ["conv", "conv", "full_attention", "conv"],
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 7168,
+        "moe_intermediate_size": 1792, "num_dense_layers": 2, "num_experts": 32,
+        "num_experts_per_tok": 4, "norm_topk_prob": true, "use_expert_bias": true,
+        "routed_scaling_factor": 1.5, "conv_L_cache": 3, "norm_eps": 1e-5
+    });
+    let spec = read(&config);
+    assert_eq!(width(&spec), 7168, "taken as it is");
+    let MlpSpec::Moe(moe) = &spec.layers[2].mlp else { panic!("experts") };
+    assert_eq!((moe.experts, moe.top_k, moe.ffn, moe.shared), (32, 4, 1792, None));
+    assert_eq!((moe.router.bias, moe.router.scale), (true, 1.5));
+    assert_eq!(moe.router.renormalise, Some(1e-6));
+    let all = read(&with(config.clone(), "num_dense_layers", json!(0)));
+    assert!(matches!(all.layers[0].mlp, MlpSpec::Moe(_)));
+    let plain = read(&with(config, "use_expert_bias", json!(false)));
+    assert!(matches!(&plain.layers[3].mlp, MlpSpec::Moe(moe) if !moe.router.bias));
+}

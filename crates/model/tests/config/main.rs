@@ -3,7 +3,9 @@
 mod deepseek;
 mod gemma;
 mod gemma3n;
+mod granite;
 mod lfm2;
+mod nemotron_h;
 mod olmo_hybrid;
 mod rope;
 

@@ -120,6 +120,9 @@ pub(super) fn plan(
     checkpoint: &Checkpoint,
     storage: &StorageForm,
 ) -> Result<CheckpointPlan, QuantizeError> {
+    if let Some(family) = storage.mlx.read_only {
+        return Err(QuantizeError::Family(family));
+    }
     let names = Names::new(storage);
     let mut experts = ExpertStacks::default();
     let mut plan = CheckpointPlan {

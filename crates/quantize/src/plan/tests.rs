@@ -97,6 +97,15 @@ fn experts_must_be_complete_and_alike() {
 }
 
 #[test]
+fn a_family_whose_form_is_not_written_is_refused_by_name() {
+    let config = json!({"model_type": "nemotron_h"});
+    let (_folder, checkpoint) = checkpoint(&config, &[("backbone.embeddings.weight", &[8, 32])]);
+    let mlx = MlxForm { read_only: Some("nemotron_h"), ..MlxForm::default() };
+    let error = plan(&checkpoint, &StorageForm { mlx, ..storage("backbone") }).unwrap_err();
+    assert!(error.to_string().contains("nemotron_h"), "{error}");
+}
+
+#[test]
 fn an_empty_axis_is_refused() {
     let config = json!({"model_type": "qwen3_5_moe"});
     let tensors: &[(&str, &[usize])] = &[

@@ -17,7 +17,10 @@ impl Tiny {
             Family::Qwen35 | Family::Qwen35Moe => self.qwen3_5(),
             Family::Gemma3 => self.gemma3(),
             Family::Gemma4 => self.gemma4(),
+            Family::Granite => merged([self.common(), self.granite()]),
             Family::Lfm2 => self.lfm2(),
+            Family::Lfm2Moe => self.lfm2_moe(),
+            Family::NemotronH => merged([self.common(), self.nemotron()]),
         }
     }
 
@@ -130,6 +133,25 @@ impl Tiny {
             "dtype": if self.dtype == DType::F32 { "float32" } else { "bfloat16" },
         });
         merged([own, head_dim])
+    }
+
+    fn lfm2_moe(&self) -> Value {
+        let dense = (0..self.layers).take_while(|&i| !self.has_experts(i)).count();
+        let mut base = self.lfm2();
+        // Widths are taken as they are.
+        base.as_object_mut().map(|base| base.remove("block_auto_adjust_ff_dim"));
+        let own = json!({
+            "architectures": ["Lfm2MoeForCausalLM"],
+            "model_type": "lfm2_moe",
+            "num_dense_layers": dense,
+            "num_experts": self.experts.count,
+            "num_experts_per_tok": self.experts.top_k,
+            "moe_intermediate_size": self.experts.ffn,
+            "norm_topk_prob": true,
+            "use_expert_bias": true,
+            "routed_scaling_factor": 1.0,
+        });
+        merged([base, own])
     }
 
     fn qwen3_5(&self) -> Value {

@@ -1,15 +1,18 @@
 //! Which tensors each family stores.
 
 use super::weights::{NormInit, TinyWeights};
-use super::{Family, Tiny, gemma, lfm2};
+use super::{Family, Tiny, gemma, lfm2, scan};
 use forerun_base::DType;
 
 pub(super) fn fill(tiny: &Tiny, weights: &mut TinyWeights) {
     if tiny.family.is_gemma() {
         return gemma::fill(tiny, weights);
     }
-    if tiny.family == Family::Lfm2 {
+    if tiny.family.is_lfm2() {
         return lfm2::fill(tiny, weights);
+    }
+    if tiny.family.has_scans() {
+        return scan::fill(tiny, weights);
     }
     let root = match tiny.family {
         Family::Qwen35 | Family::Qwen35Moe => "model.language_model",

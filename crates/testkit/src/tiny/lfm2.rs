@@ -16,15 +16,29 @@ pub(super) fn fill(tiny: &Tiny, weights: &mut TinyWeights) {
             short_conv(tiny, weights, &format!("{at}.conv"));
         }
         weights.norm(format!("{at}.ffn_norm.weight"), hidden, NormInit::Plain);
-        for (name, shape, gain) in
-            [("w1", [ffn, hidden], 1.0), ("w3", [ffn, hidden], 1.0), ("w2", [hidden, ffn], 1.5)]
-        {
-            weights.projection(format!("{at}.feed_forward.{name}.weight"), shape, gain);
+        let at = format!("{at}.feed_forward");
+        if !tiny.has_experts(i) {
+            mlp(weights, &at, [hidden, ffn]);
+            continue;
+        }
+        let experts = tiny.experts;
+        weights.projection(format!("{at}.gate.weight"), [experts.count, hidden], 2.0);
+        weights.near(format!("{at}.expert_bias"), experts.count, 0.0, 0.1);
+        for e in 0..experts.count {
+            mlp(weights, &format!("{at}.experts.{e}"), [hidden, experts.ffn]);
         }
     }
     weights.norm("model.embedding_norm.weight".into(), hidden, NormInit::Plain);
     if !tiny.tied {
         weights.projection("lm_head.weight".into(), [vocabulary, hidden], 3.0);
+    }
+}
+
+fn mlp(weights: &mut TinyWeights, at: &str, [hidden, ffn]: [usize; 2]) {
+    for (name, shape, gain) in
+        [("w1", [ffn, hidden], 1.0), ("w3", [ffn, hidden], 1.0), ("w2", [hidden, ffn], 1.5)]
+    {
+        weights.projection(format!("{at}.{name}.weight"), shape, gain);
     }
 }
 

@@ -11,6 +11,7 @@ mod file;
 mod gemma;
 mod gguf;
 mod lfm2;
+mod scan;
 mod weights;
 
 pub use file::{StoredTensor, safetensors};
@@ -33,12 +34,15 @@ pub enum Family {
     Qwen35Moe,
     Gemma3,
     Gemma4,
+    Granite,
     Lfm2,
+    Lfm2Moe,
+    NemotronH,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Llama,
         Self::Qwen3,
         Self::Qwen3Moe,
@@ -48,6 +52,9 @@ impl Family {
         Self::Gemma3,
         Self::Gemma4,
         Self::Lfm2,
+        Self::Granite,
+        Self::Lfm2Moe,
+        Self::NemotronH,
     ];
 
     /// `model_type` in `config.json`.
@@ -61,7 +68,10 @@ impl Family {
             Self::Qwen35Moe => "qwen3_5_moe",
             Self::Gemma3 => "gemma3_text",
             Self::Gemma4 => "gemma4",
+            Self::Granite => "granitemoehybrid",
             Self::Lfm2 => "lfm2",
+            Self::Lfm2Moe => "lfm2_moe",
+            Self::NemotronH => "nemotron_h",
         }
     }
 
@@ -77,7 +87,25 @@ impl Family {
 
     /// Whether MLPs are mixtures of experts.
     pub const fn is_sparse(self) -> bool {
-        matches!(self, Self::Qwen3Moe | Self::Qwen3Next | Self::Qwen35Moe)
+        matches!(
+            self,
+            Self::Qwen3Moe
+                | Self::Qwen3Next
+                | Self::Qwen35Moe
+                | Self::Granite
+                | Self::Lfm2Moe
+                | Self::NemotronH
+        )
+    }
+
+    /// Whether most layers are gated short convolutions.
+    pub const fn is_lfm2(self) -> bool {
+        matches!(self, Self::Lfm2 | Self::Lfm2Moe)
+    }
+
+    /// Whether most layers, or blocks, are Mamba-2.
+    pub const fn has_scans(self) -> bool {
+        matches!(self, Self::Granite | Self::NemotronH)
     }
 }
 
@@ -132,9 +160,10 @@ pub struct Tiny {
     pub ffn: usize,
     /// Layers that are dense although the family is sparse (not in Qwen3.5).
     pub dense_layers: Vec<usize>,
-    /// Delta-net layers; used by hybrids. LFM2 uses its taps and its interval.
+    /// Delta-net layers; used by hybrids. LFM2 uses its taps and its interval. Mamba-2 has value heads in as many
+    /// groups as there are key heads, with a state as wide as a key.
     pub linear: TinyLinear,
-    /// Whether the short convolutions of LFM2 and their projections have biases.
+    /// Whether the short convolutions of LFM2 and their projections have biases, or those of Mamba-2.
     pub conv_bias: bool,
     /// Experts; used by sparse families, and by Gemma 4 where it says so.
     pub experts: TinyExperts,
@@ -167,25 +196,29 @@ impl Tiny {
             heads: 4,
             kv_heads: 2,
             head_dim: match family {
-                Family::Llama | Family::Lfm2 => 16,
-                _ if family.is_gemma() => 16,
+                Family::Llama => 16,
+                _ if family.is_gemma() || family.is_lfm2() || family.has_scans() => 16,
                 _ => 32,
             },
             ffn: 128,
-            dense_layers: if family == Family::Qwen3Moe { vec![1] } else { Vec::new() },
+            dense_layers: match family {
+                Family::Qwen3Moe => vec![1],
+                Family::Lfm2Moe => vec![0],
+                _ => Vec::new(),
+            },
             linear: TinyLinear {
                 key_heads: 2,
                 value_heads: 4,
                 key_dim: 16,
                 value_dim: 16,
-                taps: if family == Family::Lfm2 { 3 } else { 4 },
-                interval: if family == Family::Lfm2 { 3 } else { 4 },
+                taps: if family.is_lfm2() { 3 } else { 4 },
+                interval: if family.is_lfm2() || family == Family::Granite { 3 } else { 4 },
             },
-            conv_bias: false,
+            conv_bias: family.has_scans(),
             experts: TinyExperts { count: 6, top_k: 3, ffn: 32, shared_ffn: 48 },
             gemma: Gemma::default(),
             vocabulary: 400,
-            tied: family.is_gemma() || family == Family::Lfm2,
+            tied: family.is_gemma() || family.is_lfm2(),
             mtp: family.is_hybrid(),
             dtype: DType::BF16,
             shards: 1,
@@ -221,7 +254,7 @@ impl Tiny {
 
     /// Whether layer `i` is full attention.
     fn is_attention(&self, i: usize) -> bool {
-        let mixed = self.family.is_hybrid() || self.family == Family::Lfm2;
+        let mixed = self.family.is_hybrid() || self.family.is_lfm2() || self.family.has_scans();
         !mixed || (i + 1).is_multiple_of(self.linear.interval)
     }
 

@@ -50,6 +50,10 @@ fn golden_shapes() -> Vec<(&'static str, Tiny)> {
         ),
         ("qwen3_next", Tiny { ffn: 160, ..usual(Family::Qwen3Next) }),
         ("lfm2", usual(Family::Lfm2)),
+        (
+            "lfm2_moe",
+            Tiny { experts: TinyExperts { count: 8, ..sparse.experts }, ..usual(Family::Lfm2Moe) },
+        ),
         ("qwen3_5", usual(Family::Qwen35)),
         ("qwen3_5_moe", usual(Family::Qwen35Moe)),
         ("gemma4_dense", gemma(keys.clone())),

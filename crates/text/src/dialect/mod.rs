@@ -19,6 +19,7 @@ mod parser;
 mod piece;
 mod probe;
 mod prompt;
+mod python;
 mod schema;
 mod tool;
 mod xml;
@@ -67,6 +68,8 @@ enum CallForm {
     Bare,
     /// `<|tool_call>call:name{key:<|"|>text<|"|>}<tool_call|>` (Gemma 4)
     Gemma,
+    /// `<|tool_call_start|>[name(key='text')]<|tool_call_end|>` (LFM2)
+    Python,
 }
 
 /// What the end of a prompt says about reasoning.
@@ -92,9 +95,11 @@ const GEMMA_OPEN: &str = "<|tool_call>";
 const GEMMA_CLOSE: &str = "<tool_call|>";
 const GEMMA_QUOTE: &str = "<|\"|>";
 const CHANNEL_OPEN: &str = "<|channel>";
+const PYTHON_OPEN: &str = "<|tool_call_start|>";
+const PYTHON_CLOSE: &str = "<|tool_call_end|>";
 
 /// Everything that may be a special token.
-const MARKS: [&str; 9] = [
+const MARKS: [&str; 11] = [
     THINK.open,
     THINK.close,
     CHANNEL_OPEN,
@@ -104,6 +109,8 @@ const MARKS: [&str; 9] = [
     GEMMA_OPEN,
     GEMMA_CLOSE,
     PYTHON_TAG,
+    PYTHON_OPEN,
+    PYTHON_CLOSE,
 ];
 
 impl Dialect {
@@ -171,6 +178,7 @@ impl Dialect {
             CallForm::Gemma => self.special_token(GEMMA_OPEN),
             CallForm::Marked | CallForm::Xml => self.special_token(CALL_OPEN),
             CallForm::Bare => self.special_token(PYTHON_TAG),
+            CallForm::Python => self.special_token(PYTHON_OPEN),
         }
     }
 
@@ -182,6 +190,8 @@ impl Dialect {
 fn call_form(says: &dyn Fn(&str) -> bool) -> Option<CallForm> {
     if says(GEMMA_OPEN) && says(GEMMA_CLOSE) {
         Some(CallForm::Gemma)
+    } else if says(PYTHON_OPEN) && says(PYTHON_CLOSE) {
+        Some(CallForm::Python)
     } else if says(FUNCTION_OPEN) && says("<parameter=") {
         Some(CallForm::Xml)
     } else if says(CALL_OPEN) && !says("<arg_key>") {

@@ -10,10 +10,11 @@
 use super::gemma::GemmaCall;
 use super::json::JsonCall;
 use super::piece::{CallStep, Piece, PieceList};
+use super::python::PythonCalls;
 use super::tool::Tool;
 use super::xml::XmlCall;
 use super::{CALL_CLOSE, CALL_OPEN, CallForm, Dialect, FUNCTION_OPEN, GEMMA_CLOSE, GEMMA_OPEN};
-use super::{PYTHON_TAG, Thinking};
+use super::{PYTHON_CLOSE, PYTHON_OPEN, PYTHON_TAG, Thinking};
 
 /// White space held back because a mark may follow. More of it than this is text.
 const MAX_HELD_SPACE: usize = 64;
@@ -46,6 +47,7 @@ enum PendingCall {
     Json(JsonCall),
     Xml(XmlCall),
     Gemma(GemmaCall),
+    Python(PythonCalls),
 }
 
 /// What came right before, white space apart.
@@ -202,6 +204,9 @@ impl AnswerParser {
             Some(CallForm::Gemma) => {
                 [think, Some(GEMMA_OPEN), after_call.then_some(GEMMA_CLOSE), None]
             }
+            Some(CallForm::Python) => {
+                [think, Some(PYTHON_OPEN), after_call.then_some(PYTHON_CLOSE), None]
+            }
             Some(CallForm::Bare) => {
                 let open = fresh.then_some("{");
                 [think, open, fresh.then_some(PYTHON_TAG), after_call.then_some(";")]
@@ -219,7 +224,7 @@ impl AnswerParser {
             self.place = Preceding::Mark;
             return;
         }
-        if matches!(mark, CALL_CLOSE | GEMMA_CLOSE | ";") {
+        if matches!(mark, CALL_CLOSE | GEMMA_CLOSE | PYTHON_CLOSE | ";") {
             self.place = Preceding::CallMark;
             return;
         }
@@ -227,6 +232,7 @@ impl AnswerParser {
         let call = match self.calls {
             Some(CallForm::Xml) => PendingCall::Xml(XmlCall::new(mark)),
             Some(CallForm::Gemma) => PendingCall::Gemma(GemmaCall::new()),
+            Some(CallForm::Python) => PendingCall::Python(PythonCalls::new()),
             _ => PendingCall::Json(JsonCall::new()),
         };
         self.mode = ParserMode::Call(call);
@@ -245,6 +251,7 @@ impl AnswerParser {
             PendingCall::Json(call) => call.take(c, &known, out),
             PendingCall::Xml(call) => call.take(c, tools, out),
             PendingCall::Gemma(call) => call.take(c, out),
+            PendingCall::Python(call) => call.take(c, out),
         };
         if call.is_certain() {
             self.raw.clear();
@@ -282,6 +289,7 @@ impl PendingCall {
             Self::Json(call) => call.is_certain(),
             Self::Xml(call) => call.is_certain(),
             Self::Gemma(call) => call.is_certain(),
+            Self::Python(call) => call.is_certain(),
         }
     }
 
@@ -290,8 +298,8 @@ impl PendingCall {
         match self {
             Self::Json(call) => call.name(),
             Self::Xml(call) => call.name(),
-            // Gemma's is recognized with its name.
-            Self::Gemma(_) => None,
+            // These are recognized with their names.
+            Self::Gemma(_) | Self::Python(_) => None,
         }
     }
 
@@ -301,13 +309,14 @@ impl PendingCall {
             Self::Json(call) => call.loose(),
             Self::Xml(call) => call.loose(),
             Self::Gemma(call) => call.loose(),
+            Self::Python(call) => call.loose(),
         }
     }
 
     /// The answer ended inside a recognized call: what waited of a value comes out.
     fn cut(&mut self, out: &mut PieceList<'_>) {
         match self {
-            Self::Json(_) => {}
+            Self::Json(_) | Self::Python(_) => {}
             Self::Xml(call) => call.cut(out),
             Self::Gemma(call) => call.cut(out),
         }

@@ -5,6 +5,7 @@
 mod answers;
 mod bundled;
 mod grammars;
+mod hybrids;
 mod messages;
 mod prompts;
 mod streaming;

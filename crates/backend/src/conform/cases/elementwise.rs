@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<ConformCase> {
             cases.push(softcap(rows, dim));
             cases.push(gated_norm(rows, dim));
             cases.push(gate_mul(rows, dim));
-            for activation in [Activation::Silu, Activation::GeluTanh] {
+            for activation in [Activation::Silu, Activation::GeluTanh, Activation::Relu] {
                 cases.push(glu(rows, dim, activation, [0, 0]));
                 cases.push(glu(rows, dim, activation, [dim + 2, 5]));
             }

@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<ConformCase> {
             cases.push(linear(format, LinearSizes { rows, n: 131, k: 257 }, Store::Set, false));
             cases.push(linear(format, LinearSizes { rows, n: 64, k: 256 }, Store::Add, false));
             cases.push(linear(format, LinearSizes { rows, n: 48, k: 320 }, Store::Set, true));
-            for activation in [Activation::Silu, Activation::GeluTanh] {
+            for activation in [Activation::Silu, Activation::GeluTanh, Activation::Relu] {
                 cases.push(gated_linear(
                     format,
                     LinearSizes { rows, n: 33, k: 65 },
@@ -142,7 +142,9 @@ fn gated_linear(
         let x = stage.random("x", rows * k)?;
         let norm = if normed { input_norm(stage, [rows, k])? } else { None };
         let gate = stage.matrix([n, k], format)?;
-        let up = stage.matrix([n, k], format)?;
+        // Relu of a product times itself: an MLP without a gate.
+        let alone = activation == Activation::Relu;
+        let up = if alone { gate } else { stage.matrix([n, k], format)? };
         let scratch = stage.scratch("scratch", rows * n)?;
         let out = stage.output("out", rows * n)?;
         Ok(GatedLinear { x, norm, gate, up, scratch, out, activation }.into())

@@ -14,11 +14,13 @@ mod moe;
 mod rope;
 mod rows;
 mod sample;
+mod scan;
 mod streams;
 
 pub(super) use conv::{ConvKind, conv_op};
 pub(super) use delta::{Batch, delta_op, inputs_op};
 pub(super) use kda::kda_op;
+pub(super) use scan::scan_op;
 
 use super::ConformStage;
 use super::stage::BufferOutcome;
@@ -89,6 +91,7 @@ pub fn cases() -> Vec<ConformCase> {
         streams::cases(),
         latent::cases(),
         kda::cases(),
+        scan::cases(),
     ];
     parts.into_iter().flatten().collect()
 }

@@ -45,6 +45,7 @@ pub(super) fn cases() -> Vec<ConformCase> {
             let sizes = MoeSizes { rows: 3, experts: 4, top_k: 4, ffn: 19, dim: 33 };
             cases.push(experts(format, fused, sizes, silu));
             cases.push(experts(format, fused, sizes, gelu));
+            cases.push(experts(format, fused, sizes, (Activation::Relu, Store::Add)));
             let sizes = MoeSizes { rows: 2, experts: 1, top_k: 1, ffn: 130, dim: 200 };
             cases.push(experts(format, fused, sizes, silu));
             cases.push(experts(format, fused, MoeSizes { rows: 17, ..sizes }, gelu));
@@ -198,7 +199,9 @@ fn experts(
             (at(BEFORE), at(BEFORE + ffn))
         } else {
             let gate = stage.matrix([experts * ffn, dim], format)?;
-            let up = stage.matrix([experts * ffn, dim], format)?;
+            // Relu of a product times itself: experts without gates.
+            let alone = activation == Activation::Relu;
+            let up = if alone { gate } else { stage.matrix([experts * ffn, dim], format)? };
             let at = |weight| ExpertRows { weight, first: 0, stride: ffn };
             (at(gate), at(up))
         };

@@ -77,7 +77,10 @@ impl<'a> Converter<'a> {
             Family::Qwen35Moe => ("qwen35moe", "model.language_model"),
             Family::Gemma3 => ("gemma3", "model"),
             Family::Gemma4 => ("gemma4", "model.language_model"),
+            Family::Granite => ("granitehybrid", "model"),
             Family::Lfm2 => ("lfm2", "model"),
+            Family::Lfm2Moe => ("lfm2moe", "model"),
+            Family::NemotronH => ("nemotron_h_moe", "backbone"),
         };
         let source = Checkpoint::open(folder).expect("a checkpoint");
         let file = GgufFile::default().with("general.architecture", GgufValue::text(arch));
@@ -153,14 +156,15 @@ impl<'a> Converter<'a> {
 
     /// Projections and norms of an attention mixer.
     pub(super) fn attention(&mut self, at: &str, b: &str) {
-        let interleaved = self.tiny.family == Family::Llama;
+        let interleaved = self.tiny.family == Family::Llama || self.tiny.family.has_scans();
+        let mixer = if self.tiny.family == Family::NemotronH { "mixer" } else { "self_attn" };
         for (name, stored, heads) in [
             ("q_proj", "attn_q", Some(self.tiny.heads)),
             ("k_proj", "attn_k", Some(self.tiny.kv_heads)),
             ("v_proj", "attn_v", None),
             ("o_proj", "attn_output", None),
         ] {
-            let from = format!("{at}.self_attn.{name}.weight");
+            let from = format!("{at}.{mixer}.{name}.weight");
             match heads.filter(|_| interleaved) {
                 Some(heads) => {
                     let order = interleaved_rows(heads, self.tiny.head_dim);
@@ -245,6 +249,45 @@ impl<'a> Converter<'a> {
         ] {
             self.put(&format!("{b}.{name}"), &numbers);
         }
+    }
+
+    /// A Mamba-2 mixer.
+    pub(super) fn scan(&mut self, at: &str, b: &str) {
+        let linear = self.tiny.linear;
+        let (groups, heads) = (linear.key_heads, linear.value_heads);
+        let inner = heads * linear.value_dim;
+        let channels = inner + 2 * groups * linear.key_dim;
+        let of = |name: &str| format!("{at}.{name}");
+        let kernel = self.take(&of("conv1d.weight")).shaped(&[channels, linear.taps]);
+        let rate = self.take(&of("A_log")).map(|a| -a.exp()).shaped(&[heads, 1]);
+        for (name, numbers) in [
+            ("ssm_conv1d.weight", kernel),
+            ("ssm_a", rate),
+            ("ssm_d", self.take(&of("D")).shaped(&[heads, 1])),
+            ("ssm_norm.weight", self.take(&of("norm.weight")).shaped(&[groups, inner / groups])),
+        ] {
+            self.put(&format!("{b}.{name}"), &numbers);
+        }
+        self.copy(&format!("{b}.ssm_in.weight"), &of("in_proj.weight"));
+        self.copy(&format!("{b}.ssm_conv1d.bias"), &of("conv1d.bias"));
+        self.copy(&format!("{b}.ssm_dt.bias"), &of("dt_bias"));
+        self.copy(&format!("{b}.ssm_out.weight"), &of("out_proj.weight"));
+    }
+
+    /// Matrices of all experts as one.
+    pub(super) fn stacked(&mut self, name: &str, from: impl Fn(usize) -> String) {
+        let stack = (0..self.tiny.experts.count).map(|e| self.take(&from(e))).collect();
+        self.put(name, &NumberArray::stack(stack));
+    }
+
+    /// Some rows of every matrix of a stack, or of a matrix.
+    pub(super) fn some_rows(&mut self, name: &str, from: &str, rows: std::ops::Range<usize>) {
+        let all = self.take(from);
+        let part = match all.shape.len() {
+            2 => all.rows(&rows.collect::<Vec<_>>()),
+            _ => all.part_of_each(rows),
+        };
+        self.put(name, &part);
     }
 
     /// The kernel of a short convolution, without the axis of length one.

@@ -9,7 +9,9 @@ pub(super) fn converted(tiny: &Tiny, folder: &Path) -> GgufFile {
     let mut converter = Converter::new(tiny, folder);
     match tiny.family {
         Family::Gemma3 | Family::Gemma4 => gemma(&mut converter),
-        Family::Lfm2 => lfm2(&mut converter),
+        Family::Lfm2 | Family::Lfm2Moe => lfm2(&mut converter),
+        Family::Granite => granite(&mut converter),
+        Family::NemotronH => nemotron(&mut converter),
         _ => qwen(&mut converter),
     }
     converter.file
@@ -32,8 +34,21 @@ fn lfm2(c: &mut Converter<'_>) {
     let kv_heads = (0..tiny.layers).map(|i| if attends(i) { tiny.kv_heads as i32 } else { 0 });
     let kv_heads = GgufValue::i32s(&kv_heads.collect::<Vec<_>>());
     c.key("attention.head_count_kv", kv_heads);
+    if tiny.family == Family::Lfm2Moe {
+        experts(c);
+        c.counts(&[("leading_dense_block_count", tiny.dense_layers.len())]);
+    }
     for i in 0..tiny.layers {
         let (at, b) = (c.block(i), format!("blk.{i}"));
+        if c.holds(&format!("{at}.feed_forward.gate.weight")) {
+            let at = format!("{at}.feed_forward");
+            c.copy(&format!("{b}.ffn_gate_inp.weight"), &format!("{at}.gate.weight"));
+            c.copy(&format!("{b}.exp_probs_b.bias"), &format!("{at}.expert_bias"));
+            for (own, stored) in [("w1", "gate"), ("w3", "up"), ("w2", "down")] {
+                let from = |e| format!("{at}.experts.{e}.{own}.weight");
+                c.stacked(&format!("{b}.ffn_{stored}_exps.weight"), from);
+            }
+        }
         c.conv_kernel_of(&at, &b);
         for (published, stored) in [
             ("operator_norm", "attn_norm"),
@@ -54,6 +69,116 @@ fn lfm2(c: &mut Converter<'_>) {
         }
         for name in ["in_proj", "conv", "out_proj"] {
             c.copy(&format!("{b}.shortconv.{name}.bias"), &format!("{at}.conv.{name}.bias"));
+        }
+    }
+}
+
+/// Mamba-2's sizes, and heads of keys in the blocks that attend.
+fn scans(c: &mut Converter<'_>, attends: &dyn Fn(&Converter<'_>, usize) -> bool) {
+    let (tiny, linear) = (c.tiny, c.tiny.linear);
+    c.counts(&[
+        ("block_count", tiny.layers),
+        ("attention.key_length", tiny.head_dim),
+        ("attention.value_length", tiny.head_dim),
+        ("ssm.conv_kernel", linear.taps),
+        ("ssm.state_size", linear.key_dim),
+        ("ssm.group_count", linear.key_heads),
+        ("ssm.time_step_rank", linear.value_heads),
+        ("ssm.inner_size", linear.value_heads * linear.value_dim),
+        ("expert_shared_feed_forward_length", tiny.experts.shared_ffn),
+    ]);
+    let heads = (0..tiny.layers).map(|i| if attends(c, i) { tiny.kv_heads as i32 } else { 0 });
+    let heads = GgufValue::i32s(&heads.collect::<Vec<_>>());
+    c.key("attention.head_count_kv", heads);
+    c.key("rope.scaling.finetuned", GgufValue::Bool(false));
+}
+
+fn granite(c: &mut Converter<'_>) {
+    let (tiny, experts) = (c.tiny, c.tiny.experts);
+    c.outside(1e-6, 1e4);
+    scans(c, &|c, i| c.holds(&format!("model.layers.{i}.self_attn.q_proj.weight")));
+    c.counts(&[("feed_forward_length", experts.ffn)]);
+    let sparse = c.holds("model.layers.0.block_sparse_moe.router.layer.weight");
+    if sparse {
+        c.counts(&[("expert_count", experts.count), ("expert_used_count", experts.top_k)]);
+    }
+    for (key, factor) in [
+        ("attention.scale", 0.25),
+        ("embedding_scale", 2.0),
+        ("residual_scale", 0.6),
+        ("logit_scale", 2.0),
+    ] {
+        c.key(key, GgufValue::F32(factor));
+    }
+    for i in 0..tiny.layers {
+        let (at, b) = (c.block(i), format!("blk.{i}"));
+        c.copy(&format!("{b}.attn_norm.weight"), &format!("{at}.input_layernorm.weight"));
+        c.copy(&format!("{b}.ffn_norm.weight"), &format!("{at}.post_attention_layernorm.weight"));
+        if c.holds(&format!("{at}.mamba.in_proj.weight")) {
+            c.scan(&format!("{at}.mamba"), &b);
+        } else {
+            c.attention(&at, &b);
+        }
+        let (moe, shared) = (format!("{at}.block_sparse_moe"), format!("{at}.shared_mlp"));
+        if sparse {
+            c.copy(&format!("{b}.ffn_gate_inp.weight"), &format!("{moe}.router.layer.weight"));
+            halves(c, &format!("{b}.ffn_{{}}_exps.weight"), &moe, experts.ffn);
+        }
+        let suffix = if sparse { "_shexp" } else { "" };
+        halves(c, &format!("{b}.ffn_{{}}{suffix}.weight"), &shared, experts.shared_ffn);
+    }
+}
+
+/// Gate and up of an MLP that stores them as one, and its down.
+fn halves(c: &mut Converter<'_>, name: &str, at: &str, ffn: usize) {
+    let both = format!("{at}.input_linear.weight");
+    c.some_rows(&name.replace("{}", "gate"), &both, 0..ffn);
+    c.some_rows(&name.replace("{}", "up"), &both, ffn..2 * ffn);
+    c.copy(&name.replace("{}", "down"), &format!("{at}.output_linear.weight"));
+}
+
+fn nemotron(c: &mut Converter<'_>) {
+    let (tiny, experts) = (c.tiny, c.tiny.experts);
+    c.outside(1e-5, 1e4);
+    c.key("attention.layer_norm_epsilon", GgufValue::F32(1e-5));
+    c.copy("token_embd.weight", "backbone.embeddings.weight");
+    c.copy("output_norm.weight", "backbone.norm_f.weight");
+    scans(c, &|c, i| c.holds(&format!("backbone.layers.{i}.mixer.q_proj.weight")));
+    let width = |i: usize| match () {
+        () if c.holds(&format!("backbone.layers.{i}.mixer.gate.weight")) => experts.ffn as i32,
+        () if c.holds(&format!("backbone.layers.{i}.mixer.up_proj.weight")) => tiny.ffn as i32,
+        () => 0,
+    };
+    let widths = GgufValue::i32s(&(0..tiny.layers).map(width).collect::<Vec<_>>());
+    c.key("feed_forward_length", widths);
+    c.counts(&[
+        ("expert_count", experts.count),
+        ("expert_used_count", experts.top_k),
+        ("expert_feed_forward_length", experts.ffn),
+        ("expert_group_count", 1),
+    ]);
+    c.key("expert_weights_norm", GgufValue::Bool(true));
+    c.key("expert_weights_scale", GgufValue::F32(1.5));
+    for i in 0..tiny.layers {
+        let (at, b) = (c.block(i), format!("blk.{i}"));
+        c.copy(&format!("{b}.attn_norm.weight"), &format!("{at}.norm.weight"));
+        let mixer = format!("{at}.mixer");
+        if c.holds(&format!("{mixer}.in_proj.weight")) {
+            c.scan(&mixer, &b);
+        } else if c.holds(&format!("{mixer}.q_proj.weight")) {
+            c.attention(&at, &b);
+        }
+        c.copy(&format!("{b}.ffn_gate_inp.weight"), &format!("{mixer}.gate.weight"));
+        let bias = format!("{mixer}.gate.e_score_correction_bias");
+        c.copy(&format!("{b}.exp_probs_b.bias"), &bias);
+        for name in ["up", "down"] {
+            c.copy(&format!("{b}.ffn_{name}.weight"), &format!("{mixer}.{name}_proj.weight"));
+            let shared = format!("{mixer}.shared_experts.{name}_proj.weight");
+            c.copy(&format!("{b}.ffn_{name}_shexp.weight"), &shared);
+            if c.holds(&bias) {
+                let from = |e| format!("{mixer}.experts.{e}.{name}_proj.weight");
+                c.stacked(&format!("{b}.ffn_{name}_exps.weight"), from);
+            }
         }
     }
 }

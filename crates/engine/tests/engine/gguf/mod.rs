@@ -63,6 +63,9 @@ fn shapes() -> Vec<(&'static str, Tiny)> {
         rope_factor: Some(8.0),
         ..Gemma::default()
     };
+    // Three heads to a group, and channels that expand the stream twice.
+    let linear = TinyLinear { value_dim: 14, ..usual(Family::Granite).linear };
+    let granite = Tiny { hidden: 42, linear, conv_bias: true, ..usual(Family::Granite) };
     vec![
         ("llama", usual(Family::Llama)),
         ("qwen3", Tiny { tied: true, ..usual(Family::Qwen3) }),
@@ -72,6 +75,9 @@ fn shapes() -> Vec<(&'static str, Tiny)> {
         ("qwen35", usual(Family::Qwen35)),
         ("qwen35moe", usual(Family::Qwen35Moe)),
         ("lfm2", Tiny { tied: true, ..usual(Family::Lfm2) }),
+        ("granite", granite.clone()),
+        ("lfm2moe", Tiny { tied: true, dense_layers: vec![0], ..usual(Family::Lfm2Moe) }),
+        ("nemotron_h_moe", Tiny { layers: 6, conv_bias: true, ..usual(Family::NemotronH) }),
         ("lfm2 with biases", Tiny { conv_bias: true, ..usual(Family::Lfm2) }),
         ("gemma3", Tiny { gemma: gemma3, ..usual(Family::Gemma3) }),
         ("gemma4 E", gemma(e)),

@@ -8,12 +8,14 @@
 //! `allOf` and conditions add.
 
 mod gemma;
+mod python;
 mod strings;
 mod xml;
 
 use super::tool::refused;
 use super::{
     CALL_CLOSE, CALL_OPEN, CHANNEL, CHANNEL_OPEN, CallForm, Dialect, GEMMA_CLOSE, GEMMA_OPEN,
+    PYTHON_CLOSE, PYTHON_OPEN,
 };
 use super::{Opening, Tool, ToolChoice};
 use crate::error::TextError;
@@ -97,7 +99,9 @@ impl Dialect {
         for (n, tool) in tools.into_iter().enumerate() {
             match self.calls {
                 // Arguments are written one by one, so they have to be known.
-                Some(CallForm::Xml | CallForm::Gemma) => lark.call(n, &tool.flattened())?,
+                Some(CallForm::Xml | CallForm::Gemma | CallForm::Python) => {
+                    lark.call(n, &tool.flattened())?
+                }
                 _ => lark.call(n, tool)?,
             }
         }
@@ -128,6 +132,7 @@ impl Lark<'_> {
         match self.dialect.calls {
             Some(CallForm::Gemma) => (Some(GEMMA_OPEN), Some(GEMMA_CLOSE)),
             Some(CallForm::Marked | CallForm::Xml) => (Some(CALL_OPEN), Some(CALL_CLOSE)),
+            Some(CallForm::Python) => (Some(PYTHON_OPEN), Some(PYTHON_CLOSE)),
             _ => (None, None),
         }
     }
@@ -213,6 +218,10 @@ impl Lark<'_> {
             Some(CallForm::Gemma) => {
                 let arguments = gemma::arguments(self, n, tool)?;
                 self.rule(&rule, &format!(r#""call:{name}" {arguments} {close}"#));
+            }
+            Some(CallForm::Python) => {
+                let arguments = python::arguments(self, n, tool)?;
+                self.rule(&rule, &format!(r#""[{name}(" {arguments} "]" {close}"#));
             }
             None => {}
         }

@@ -1,0 +1,24 @@
+//! JSON as Python writes it.
+
+/// Replaces the words Python's JSON writer uses for non-finite numbers, outside strings, by `null`.
+pub fn null_for_non_finite(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    let mut in_string = false;
+    while let Some(&byte) = text.get(at) {
+        let rest = &text[at..];
+        let word =
+            [&b"-Infinity"[..], b"Infinity", b"NaN"].into_iter().find(|w| rest.starts_with(w));
+        if let Some(word) = word.filter(|_| !in_string) {
+            out.extend_from_slice(b"null");
+            at += word.len();
+            continue;
+        }
+        let escaped = in_string && byte == b'\\';
+        in_string ^= byte == b'"';
+        let step = if escaped { rest.len().min(2) } else { 1 };
+        out.extend_from_slice(&rest[..step]);
+        at += step;
+    }
+    out
+}
