@@ -225,6 +225,10 @@ impl Backend for Cuda {
         free.into_iter().chain(self.memory_limit).min()
     }
 
+    fn missing(&self) -> &'static [&'static str] {
+        ops::MISSING
+    }
+
     fn cut_sizes(&self, _block: usize) -> CutSizes {
         // No row of a product takes a thousandth of a submission's time.
         CutSizes { keys: ops::ATTENTION_CHUNK, channels: 0 }

@@ -100,6 +100,20 @@ conforms!(
     scatter_words,
     sample,
     head_sample,
+    group_norm,
+    silu_rows,
+    mix_streams,
+    update_streams,
+    collapse_streams,
+    ngram_embed,
+    ngram_gate,
+    pool_entries,
+    choose_entries,
+    sparse_attention,
+    compressed_attention,
+    turn_tails,
+    grouped_linear,
+    hash_router,
 );
 
 #[test]

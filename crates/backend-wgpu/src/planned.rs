@@ -141,6 +141,10 @@ impl Backend for Planned {
         "a device that only counts".into()
     }
 
+    fn missing(&self) -> &'static [&'static str] {
+        crate::ops::MISSING
+    }
+
     fn cut_sizes(&self, _block: usize) -> CutSizes {
         CutSizes { keys: PARTITION, channels: PANEL }
     }

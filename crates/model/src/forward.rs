@@ -1,6 +1,7 @@
 //! One step: rows in, hidden states and logits out.
 
-use crate::{Head, HeadProduct, Model, ModelSpec, PassInputs, StateBuffers, Workspace};
+use crate::model::StreamEnd;
+use crate::{Head, HeadProduct, Model, ModelSpec, PassInputs, StateBuffers, Workspace, streams};
 use forerun_backend::op::{
     Activation, AddNorm, Embed, GatherRows, InputNorm, RmsNorm, RopeTable, ScatterRows, Spans,
     Store,
@@ -80,6 +81,16 @@ impl Pass<'_> {
         std::array::from_fn(|i| self.rows_of(self.space.mixer[i], widths[i]))
     }
 
+    /// Scratch between streams and a block's parts, rows of these widths.
+    pub(crate) fn frame_scratch(&self, widths: [usize; 7]) -> [View; 7] {
+        std::array::from_fn(|i| self.rows_of(self.space.frame[i], widths[i]))
+    }
+
+    /// Room for the entries that are chosen for each row.
+    pub(crate) fn chosen_entries(&self, most: usize) -> View {
+        self.rows_of(self.space.chosen_entries, most)
+    }
+
     /// The batch's span table.
     pub(crate) fn span_table(&self) -> Spans {
         let limits = &self.space.limits;
@@ -126,19 +137,31 @@ impl Model {
         inputs: PassInputs,
     ) -> Head {
         let mut pass = self.pass(ops, space, inputs);
-        self.embed(&mut pass, inputs.embedded, self.embedding, space.x);
-        pass.turn_tables(0);
-        if let Some(per_layer) = &self.per_layer {
-            per_layer.prepare(&mut pass);
+        self.first_layers(self.layers.len(), &mut pass, states);
+        match &self.end {
+            StreamEnd::One(norm) => pass.norm(space.x, *norm, space.final_hidden),
+            StreamEnd::Several(merge) => merge.forward(&mut pass),
         }
-        for (layer, state) in self.layers.iter().zip(&states.layers) {
-            layer.forward(&mut pass, state);
-        }
-        pass.norm(space.x, self.norm, space.final_hidden);
         if let Some(draft) = &states.draft {
             self.keep_hidden(&mut pass, draft.hidden);
         }
         self.head(&mut pass, self.head)
+    }
+
+    /// The embedding and so many layers.
+    pub(crate) fn first_layers(&self, count: usize, pass: &mut Pass<'_>, states: &StateBuffers) {
+        let x = pass.space.x;
+        self.embed(pass, pass.inputs.embedded, self.embedding, x);
+        if let StreamEnd::Several(merge) = &self.end {
+            streams::begin(pass, merge.streams(), x);
+        }
+        pass.turn_tables(0);
+        if let Some(per_layer) = &self.per_layer {
+            per_layer.prepare(pass);
+        }
+        for (layer, state) in self.layers.iter().zip(&states.layers).take(count) {
+            layer.forward(pass, state);
+        }
     }
 
     /// Hidden states that the drafter will want to the window.

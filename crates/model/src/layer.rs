@@ -51,6 +51,7 @@ impl Layer {
                     if scaled { loader.number(&format!("{block}.layer_scalar"))? } else { 1.0 };
                 (norm(loader, "pre_feedforward_layernorm")?, Some(after), scale)
             }
+            Frame::Streams(_) => unreachable!("a block on several streams is loaded as such"),
         };
         Ok(Self {
             mixer_norm: norm(loader, names.mixer_norm)?,

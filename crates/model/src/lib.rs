@@ -32,6 +32,7 @@ mod spec;
 mod state;
 mod step_input;
 mod storage;
+mod streams;
 mod workspace;
 
 pub use batch::{Batch, BatchShape, NewSpan};
@@ -47,9 +48,10 @@ pub use model::Model;
 pub use probe::IsFinite;
 pub use rope::{RopeRule, RopeScale, RopeSpec};
 pub use spec::{
-    AssistantSpec, AttentionSpec, ClusterSpec, DeltaSpec, DrafterSpec, Frame, LayerSpec, MixerSpec,
-    MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders, RouterSpec, SharedExpertSpec,
-    ShortConvSpec, Values,
+    AssistantSpec, AttentionSpec, ClusterSpec, CompressSpec, CompressedSpec, DeltaSpec,
+    DrafterSpec, Frame, IndexSpec, IndexedSpec, LayerSpec, MixerSpec, MlpSpec, ModelSpec, MoeSpec,
+    NgramSpec, PerLayerSpec, Placeholders, RouterSpec, SharedExpertSpec, ShortConvSpec, StreamMix,
+    StreamsSpec, Values,
 };
 pub use state::{DraftState, LayerState, StateBuffer, StateBuffers, StateKind};
 pub use step_input::{BlockTables, InputBlock, PassInputs};

@@ -23,6 +23,8 @@ pub(crate) struct ModuleNames {
     pub(crate) q_norm: &'static str,
     pub(crate) k_norm: &'static str,
     pub(crate) o_proj: &'static str,
+    /// What stands between parallel residual streams and a block's mixer and MLP.
+    pub(crate) connections: [&'static str; 2],
 }
 
 const COMMON: ModuleNames = ModuleNames {
@@ -40,6 +42,7 @@ const COMMON: ModuleNames = ModuleNames {
     q_norm: "q_norm",
     k_norm: "k_norm",
     o_proj: "o_proj",
+    connections: ["attn_hyper_connection", "mlp_hyper_connection"],
 };
 
 const LFM2: ModuleNames = ModuleNames {
@@ -59,9 +62,16 @@ const LFM2: ModuleNames = ModuleNames {
     ..COMMON
 };
 
+const DEEPSEEK_V4: ModuleNames =
+    ModuleNames { shared_expert: "shared_experts", connections: ["attn_hc", "ffn_hc"], ..COMMON };
+
 impl ModuleNames {
     /// Those of a family.
     pub(crate) fn of(family: &str) -> &'static Self {
-        if family.starts_with("lfm2") { &LFM2 } else { &COMMON }
+        match family {
+            "deepseek_v4" => &DEEPSEEK_V4,
+            _ if family.starts_with("lfm2") => &LFM2,
+            _ => &COMMON,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Where numbers stop being finite.
 
+use crate::model::StreamEnd;
 use crate::{Model, PassInputs, StateBuffers, Workspace};
 use forerun_backend::{BackendError, Op, View};
 
@@ -17,7 +18,7 @@ impl Model {
         is_finite: &mut IsFinite<'_>,
     ) -> Result<String, BackendError> {
         let mut is_finite = |layers| {
-            let (ops, rows) = self.first_layers(layers, space, states, inputs);
+            let (ops, rows) = self.rows_behind(layers, space, states, inputs);
             is_finite(&ops, rows)
         };
         // What is not finite stays so in all layers behind.
@@ -36,7 +37,7 @@ impl Model {
     }
 
     /// A pass through the first so many layers, and where it leaves the residual stream.
-    fn first_layers(
+    fn rows_behind(
         &self,
         layers: usize,
         space: &Workspace,
@@ -45,15 +46,13 @@ impl Model {
     ) -> (Vec<Op>, View) {
         let mut ops = Vec::new();
         let mut pass = self.pass(&mut ops, space, inputs);
-        self.embed(&mut pass, inputs.embedded, self.embedding, space.x);
-        pass.turn_tables(0);
-        if let Some(per_layer) = &self.per_layer {
-            per_layer.prepare(&mut pass);
-        }
-        for (layer, state) in self.layers.iter().zip(&states.layers).take(layers) {
-            layer.forward(&mut pass, state);
-        }
-        let rows = pass.rows_of(space.x, self.spec.hidden);
+        self.first_layers(layers, &mut pass, states);
+        let rows = match &self.end {
+            StreamEnd::One(_) => pass.rows_of(space.x, self.spec.hidden),
+            StreamEnd::Several(merge) => {
+                pass.rows_of(space.streams, merge.streams() * self.spec.hidden)
+            }
+        };
         (ops, rows)
     }
 }

@@ -28,6 +28,12 @@ pub struct Workspace {
     pub(crate) raw: BufferId,
     /// Scratch of mixers: buffer `i` is as wide as the widest `i`-th that any layer's mixer declares.
     pub(crate) mixer: Vec<BufferId>,
+    /// Parallel residual streams, where a model has them.
+    pub(crate) streams: BufferId,
+    /// Scratch of what stands between them and a block's parts, by number as above.
+    pub(crate) frame: Vec<BufferId>,
+    /// Entries that an index chose, u32.
+    pub(crate) chosen_entries: BufferId,
     pub(crate) activated: BufferId,
     pub(crate) up: BufferId,
     pub(crate) moe: MoeBuffers,
@@ -89,7 +95,10 @@ impl Workspace {
         let logits = planner.scratch("logits", sampled(spec.vocabulary))?;
         let cluster_scores = planner.scratch("cluster scores", sampled(widths.clusters))?;
         let drafted_hidden = planner.scratch("drafted hidden", sampled(widths.drafted))?;
+        let chosen_entries = planner.index("chosen entries", rows * widths.chosen)?;
         let mut scratch = |label: &str, width: usize| planner.scratch(label, rows * width);
+        let frame = widths.frame.iter().map(|&width| scratch("streams", width));
+        let frame = frame.collect::<Result<_, _>>()?;
         let mixer = widths.mixer.iter().map(|&width| scratch("mixer", width));
         let mixer = mixer.collect::<Result<_, _>>()?;
         Ok(Self {
@@ -103,6 +112,9 @@ impl Workspace {
             branch: scratch("branch", widths.branch)?,
             raw: scratch("raw", widths.raw)?,
             mixer,
+            streams: scratch("streams", widths.streams)?,
+            frame,
+            chosen_entries,
             activated: scratch("activated", widths.ffn)?,
             up: scratch("up", widths.ffn)?,
             moe,
@@ -191,6 +203,9 @@ struct Widths {
     raw: usize,
     /// By number of the mixer's scratch.
     mixer: Vec<usize>,
+    streams: usize,
+    frame: [usize; 7],
+    chosen: usize,
     ffn: usize,
     experts: usize,
     top_k: usize,
@@ -231,6 +246,12 @@ impl Widths {
         if layer.frame != Frame::Pre {
             widen(&mut self.branch, hidden);
         }
+        if let Frame::Streams(streams) = layer.frame {
+            widen(&mut self.streams, streams.count * hidden);
+            let widths = self.frame.iter_mut().zip(streams.scratch(hidden));
+            widths.for_each(|(widest, width)| widen(widest, width));
+        }
+        widen(&mut self.chosen, layer.mixer.chosen());
         for (i, width) in layer.mixer.scratch().into_iter().enumerate() {
             match self.mixer.get_mut(i) {
                 Some(widest) => widen(widest, width),
@@ -239,7 +260,7 @@ impl Widths {
         }
         match &layer.mlp {
             MlpSpec::Dense(ffn) => widen(&mut self.ffn, *ffn),
-            MlpSpec::Moe(moe) => self.include_experts(moe),
+            MlpSpec::Moe(moe) | MlpSpec::Hashed(moe) => self.include_experts(moe),
             MlpSpec::Beside { dense, moe } => {
                 widen(&mut self.ffn, *dense);
                 widen(&mut self.raw, hidden);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Every golden folder in this crate.
-pub const GOLDENS: [&str; 37] = [
+pub const GOLDENS: [&str; 39] = [
     "llama",
     "qwen3",
     "qwen3_yarn",
@@ -24,6 +24,8 @@ pub const GOLDENS: [&str; 37] = [
     "qwen3_5_odd",
     "qwen3_5_moe",
     "lfm2",
+    "qwen4_exp",
+    "deepseek_v4",
     "gemma3",
     "gemma4_dense",
     "gemma4_dense_2",

@@ -3,7 +3,8 @@
 use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};
 use super::math::{
-    Cap, GeluTimes, PlusGated, ScaledTimes, SiluTimes, TimesSigmoid, TimesSilu, Zip, squares, zip,
+    Cap, ClampedSiluTimes, GeluTimes, PlusGated, ScaledTimes, SiluTimes, TimesSigmoid, TimesSilu,
+    Zip, squares, zip,
 };
 use crate::pool::SharedSlice;
 use crate::simd::exec_ctx::{ExecCtx, part_of};
@@ -42,6 +43,9 @@ pub(crate) fn activate<S: Isa>(simd: S, activation: Activation, out: &mut [f32],
     match activation {
         Activation::Silu => simd.call(Zip { out, other, pair: SiluTimes }),
         Activation::GeluTanh => simd.call(Zip { out, other, pair: GeluTimes }),
+        Activation::ClampedSilu { limit } => {
+            simd.call(Zip { out, other, pair: ClampedSiluTimes(limit) })
+        }
     }
 }
 
@@ -193,6 +197,11 @@ impl<'a> FusedNorm<'a> {
             self.out.done(0, len)
         }
     }
+}
+
+/// Norms one head, or group, or row of `x` to `out`.
+pub(crate) fn norm_head<S: Isa>(simd: S, norm: Norm<'_>, x: &[f32], out: &mut [f32]) {
+    simd.call(NormHead { norm, x: Some(x), gate: None, out });
 }
 
 struct NormTask<'a> {

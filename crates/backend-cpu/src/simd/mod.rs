@@ -29,6 +29,7 @@ pub(crate) mod elementwise;
 pub(crate) mod embed;
 pub(crate) mod exec_ctx;
 mod greedy;
+mod hyper;
 pub(crate) mod isa;
 mod math;
 mod moe;
@@ -41,6 +42,7 @@ mod router;
 mod sample;
 mod scratch;
 mod short_conv;
+mod sparse;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -65,9 +67,11 @@ pub(crate) use embed::embed;
 pub(crate) use exec_ctx::ExecCtx;
 pub use exec_ctx::Level;
 pub(crate) use greedy::{GreedyHead, greedy_head};
+pub(crate) use hyper::{group_norm, mix_streams, silu_rows, turn_tails, update_streams};
 pub(crate) use moe::{Mixture, Stack, experts};
 pub(crate) use rope::{Angles, rope_table};
 pub(crate) use router::{Route, router};
 pub(crate) use sample::{SampleArgs, sample};
 pub(crate) use scratch::Scratch;
 pub(crate) use short_conv::{ConvArgs, short_conv};
+pub(crate) use sparse::{SparseQueries, attend_to, choose_entries, sparse_attention};

@@ -18,6 +18,7 @@ pub(super) fn is_gelu(activation: Activation) -> u32 {
 }
 
 pub(crate) fn glu(device: &mut Device, op: Glu) -> Done {
+    op.activation.unclamped("glu")?;
     let memory = &device.memory;
     let args = Args::new()
         .with(memory.at(op.gate))

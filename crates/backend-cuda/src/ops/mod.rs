@@ -5,6 +5,7 @@ mod attention_mma;
 mod chains;
 mod delta;
 mod elementwise;
+mod missing;
 mod norm;
 mod products;
 mod rows;
@@ -14,6 +15,11 @@ pub(crate) use attention::{CHUNK as ATTENTION_CHUNK, attention, attention_inputs
 pub(crate) use chains::run_chain;
 pub(crate) use delta::{delta_gates, delta_inputs, delta_rule, short_conv};
 pub(crate) use elementwise::{add_gated, gate_mul, glu, softcap};
+pub(crate) use missing::{
+    MISSING, choose_entries, collapse_streams, compressed_attention, group_norm, grouped_linear,
+    hash_router, mix_streams, ngram_embed, ngram_gate, pool_entries, silu_rows, sparse_attention,
+    turn_tails, update_streams,
+};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};
 pub(crate) use products::{
     cluster_head, embed, experts, gated_linear, linear, linears, weights_of,

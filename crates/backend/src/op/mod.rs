@@ -12,16 +12,21 @@ mod cache;
 mod cluster;
 mod conv;
 mod delta;
+mod entries;
+mod hyper;
 mod linear;
 mod moe;
+mod ngram;
 mod norm;
 pub(crate) mod parts;
 mod rope;
 mod rows;
 mod sample;
 mod spans;
+mod sparse;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 pub use activation::{Activation, AddGated, GateMul, Glu, Softcap};
 pub use attention::{Attention, AttentionPart};
@@ -30,8 +35,15 @@ pub use cache::{CacheLayout, CacheOrder, code, encode};
 pub use cluster::ClusterHead;
 pub use conv::{ConvGates, ShortConv};
 pub use delta::{DeltaGates, DeltaInputs, DeltaRule, DeltaShape};
-pub use linear::{Channels, GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
-pub use moe::{ExpertGroups, ExpertRows, Experts, Router, Scores};
+pub use entries::{ChooseEntries, EntryLayout, PoolEntries, Turned};
+pub use hyper::{
+    CollapseStreams, GroupNorm, MixStreams, SiluRows, StreamMixing, StreamUpdate, UpdateStreams,
+};
+pub use linear::{
+    Channels, GatedLinear, GroupedLinear, InputNorm, Linear, LinearPart, Linears, Store,
+};
+pub use moe::{ExpertGroups, ExpertRows, Experts, HashRouter, Router, Scores};
+pub use ngram::{NgramEmbed, NgramGate, NgramHash};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 pub use rope::RopeTable;
 pub use rows::{Embed, GatherRows, ScatterRows, ScatterWords};
@@ -39,6 +51,8 @@ pub use sample::{
     HeadSample, HistoryEntry, Sample, SampleRow, gumbel, passes, reaches, uniform, weight,
 };
 pub use spans::{SpanEntry, Spans};
+pub use sparse::{CompressedAttention, SeenEntries, SparseAttention};
+pub use turn::TurnTails;
 
 use crate::{Backend, BackendError, OpDesc};
 
@@ -75,6 +89,20 @@ macro_rules! for_each_operation {
             scatter_words: ScatterWords,
             sample: Sample,
             head_sample: HeadSample,
+            group_norm: GroupNorm,
+            silu_rows: SiluRows,
+            mix_streams: MixStreams,
+            update_streams: UpdateStreams,
+            collapse_streams: CollapseStreams,
+            ngram_embed: NgramEmbed,
+            ngram_gate: NgramGate,
+            pool_entries: PoolEntries,
+            choose_entries: ChooseEntries,
+            sparse_attention: SparseAttention,
+            compressed_attention: CompressedAttention,
+            turn_tails: TurnTails,
+            grouped_linear: GroupedLinear,
+            hash_router: HashRouter,
         }
     };
 }

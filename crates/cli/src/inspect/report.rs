@@ -183,6 +183,7 @@ fn mlp_text(mlp: &MlpSpec) -> String {
     match mlp {
         MlpSpec::Dense(width) => format!("mlp, width {width}"),
         MlpSpec::Moe(moe) => experts_text(moe),
+        MlpSpec::Hashed(moe) => format!("{}, by token", experts_text(moe)),
         MlpSpec::Beside { dense, moe } => {
             format!("mlp, width {dense}, beside {}", experts_text(moe))
         }

@@ -10,9 +10,11 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Short convolutions, hybrid with a head (dense, experts in both layouts), hybrid without, attention only, windows
-/// with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 9] = [
+/// An index over keys, compressed keys, short convolutions, hybrid with a head (dense, experts in both layouts), hybrid
+/// without, attention only, windows with shared keys, with experts, with a separate drafter.
+const MODELS: [&str; 11] = [
+    "qwen4_exp",
+    "deepseek_v4",
     "lfm2",
     "qwen3_5",
     "qwen3_next",

@@ -7,9 +7,12 @@ use forerun_testkit::tolerance::assert_same_bits;
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// One of each kind of network: short convolutions, hybrid dense, hybrid with experts (both layouts), packed (both
-/// formats), attention only, and windows with per-layer inputs and shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 11] = [
+/// One of each kind of network: an index over keys, compressed keys, short convolutions, hybrid dense, hybrid with
+/// experts (both layouts), packed (both formats), attention only, and windows with per-layer inputs and shared keys,
+/// with experts, with a separate drafter.
+const MODELS: [&str; 13] = [
+    "qwen4_exp",
+    "deepseek_v4",
     "lfm2",
     "qwen3_5",
     "qwen3_next",

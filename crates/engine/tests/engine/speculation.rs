@@ -10,9 +10,11 @@ use forerun_engine::{
 use forerun_model::Blueprint;
 use forerun_testkit::Golden;
 
-/// Short convolutions, hybrid dense, hybrid with experts, hybrid packed without a head and with one, attention only,
-/// and windows with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 9] = [
+/// An index over keys, compressed keys, short convolutions, hybrid dense, hybrid with experts, hybrid packed without a
+/// head and with one, attention only, and windows with shared keys, with experts, with a separate drafter.
+const MODELS: [&str; 11] = [
+    "qwen4_exp",
+    "deepseek_v4",
     "lfm2",
     "qwen3_5",
     "qwen3_next",

@@ -1,11 +1,13 @@
 //! Families: each reads one kind of config into a [`ModelSpec`]. The only place that knows model names.
 
 pub(crate) mod assistant;
+pub(crate) mod deepseek_v4;
 mod gemma3;
 mod gemma4;
 mod lfm2;
 mod llama;
 mod mlx;
+mod qwen4_exp;
 mod qwen_hybrid;
 
 pub use mlx::MlxForm;
@@ -16,7 +18,7 @@ use crate::{ModelError, ModelSpec};
 use forerun_weights::Checkpoint;
 
 /// For error messages.
-pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified, lfm2";
+pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma4(_text), gemma4_unified, lfm2, qwen4_exp(_text), deepseek_v4";
 
 /// The network that a config describes, without looking at tensors; `has_mtp` says whether the
 /// checkpoint holds an MTP head.
@@ -34,6 +36,8 @@ pub fn spec_from_config(
         "gemma3" | "gemma3_text" => gemma3::read(family, &root),
         "gemma4" | "gemma4_text" | "gemma4_unified" => gemma4::read(family, &root),
         "lfm2" => lfm2::read(family, &root),
+        "qwen4_exp" | "qwen4_exp_text" => qwen4_exp::read(family, &root),
+        "deepseek_v4" => deepseek_v4::read(family, &root),
         other => Err(ModelError::UnknownFamily(other.to_owned())),
     }
 }
@@ -55,7 +59,8 @@ pub fn published_with_mtp(config: &serde_json::Value) -> bool {
 pub(crate) fn read(checkpoint: &Checkpoint) -> Result<(ModelSpec, Layout), ModelError> {
     let mut layout = Layout::find(checkpoint);
     let mut spec = spec_from_config(checkpoint.config(), layout.mtp.is_some())?;
-    if spec.family.starts_with("qwen3_next") || spec.family.starts_with("qwen3_5") {
+    let offset_norms = ["qwen3_next", "qwen3_5", "qwen4_exp"];
+    if offset_norms.iter().any(|family| spec.family.starts_with(family)) {
         layout.decide_norms(checkpoint)?;
     } else if spec.family.starts_with("gemma3") && !layout.gamma {
         layout.norm_offset = 1.0;

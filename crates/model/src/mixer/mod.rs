@@ -4,19 +4,25 @@
 //! it needs and what it says of itself. Nothing outside this folder asks which mixer a layer has.
 
 mod attention;
+mod compressed;
 mod delta;
+mod indexed;
 mod projection;
 mod short_conv;
 
 pub(crate) use attention::AttentionMixer;
+pub(crate) use compressed::CompressedMixer;
 pub use delta::DELTA_RATE;
 pub(crate) use delta::Delta;
+pub(crate) use indexed::IndexedMixer;
 pub(crate) use short_conv::GatedConv;
 
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::state::StateDecl;
-use crate::{AttentionSpec, LayerState, Limits, MixerSpec, ModelError};
+use crate::{
+    AttentionSpec, CompressedSpec, IndexedSpec, LayerState, Limits, MixerSpec, ModelError,
+};
 use forerun_backend::Backend;
 use std::fmt;
 
@@ -29,6 +35,10 @@ pub(crate) enum Mixer {
     Delta(Delta),
     /// A gated short convolution.
     ShortConv(GatedConv),
+    /// Attention to groups that an index chooses.
+    Indexed(IndexedMixer),
+    /// Attention to the last keys and to compressed ones.
+    Compressed(Box<CompressedMixer>),
 }
 
 impl MixerSpec {
@@ -36,6 +46,7 @@ impl MixerSpec {
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match self {
             Self::Attention(spec) => Some(spec),
+            Self::Indexed(spec) => Some(&spec.attention),
             _ => None,
         }
     }
@@ -51,12 +62,18 @@ impl MixerSpec {
             Self::Attention(spec) => spec.weights(hidden),
             Self::Delta(spec) => spec.weights(hidden),
             Self::ShortConv(spec) => spec.weights(hidden),
+            Self::Indexed(spec) => spec.weights(hidden),
+            Self::Compressed(spec) => spec.weights(hidden),
         }
     }
 
     /// Operations of it that a device may lack.
     fn operations(&self) -> &'static [&'static str] {
-        &[]
+        match self {
+            Self::Indexed(_) => IndexedSpec::OPERATIONS,
+            Self::Compressed(_) => CompressedSpec::OPERATIONS,
+            _ => &[],
+        }
     }
 
     /// Refuses a device that lacks one of its operations.
@@ -76,6 +93,8 @@ impl MixerSpec {
             Self::Attention(spec) => spec.state(limits).into(),
             Self::Delta(spec) => spec.state(limits).into(),
             Self::ShortConv(spec) => spec.state(limits).into(),
+            Self::Indexed(spec) => spec.state(limits),
+            Self::Compressed(spec) => spec.state(limits),
         }
     }
 
@@ -85,6 +104,17 @@ impl MixerSpec {
             Self::Attention(spec) => spec.scratch().into(),
             Self::Delta(spec) => spec.scratch().into(),
             Self::ShortConv(spec) => spec.scratch().into(),
+            Self::Indexed(spec) => spec.scratch().into(),
+            Self::Compressed(spec) => spec.scratch().into(),
+        }
+    }
+
+    /// Entries that it chooses for a row at most.
+    pub(crate) fn chosen(&self) -> usize {
+        match self {
+            Self::Indexed(spec) => spec.most,
+            Self::Compressed(spec) => spec.chosen(),
+            _ => 0,
         }
     }
 }
@@ -96,6 +126,8 @@ impl fmt::Display for MixerSpec {
             Self::Attention(spec) => spec.fmt(f),
             Self::Delta(spec) => spec.fmt(f),
             Self::ShortConv(spec) => spec.fmt(f),
+            Self::Indexed(spec) => spec.fmt(f),
+            Self::Compressed(spec) => spec.fmt(f),
         }
     }
 }
@@ -120,6 +152,14 @@ impl Mixer {
                 let path = format!("{block}.conv");
                 Self::ShortConv(GatedConv::load(loader, &path, spec, hidden)?)
             }
+            MixerSpec::Indexed(spec) => {
+                let path = format!("{block}.self_attn");
+                Self::Indexed(IndexedMixer::load(loader, &path, spec, hidden)?)
+            }
+            MixerSpec::Compressed(spec) => {
+                let path = format!("{block}.self_attn");
+                Self::Compressed(Box::new(CompressedMixer::load(loader, &path, spec, hidden)?))
+            }
         })
     }
 
@@ -143,6 +183,8 @@ impl Mixer {
             Self::Attention(mixer) => mixer.forward(pass, input, state, out),
             Self::Delta(mixer) => mixer.forward(pass, input, state, out),
             Self::ShortConv(mixer) => mixer.forward(pass, input, state, out),
+            Self::Indexed(mixer) => mixer.forward(pass, input, state, out),
+            Self::Compressed(mixer) => mixer.forward(pass, input, state, out),
         }
     }
 }

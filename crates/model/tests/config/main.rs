@@ -1,6 +1,7 @@
 //! Configs: what they mean, and what they must not do.
 
 mod gemma;
+mod hyper;
 mod lfm2;
 mod rope;
 

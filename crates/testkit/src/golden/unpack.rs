@@ -185,12 +185,22 @@ impl WeightsManifest {
     }
 
     /// What is drawn for a tensor. What FP8 is made from was rounded to bf16 first.
+    ///
+    /// `of` is what the library calls it, with a `#` for each number of the name in turn. `rows` says how many rows of
+    /// that belong to an expert, and at which of them the tensor begins: experts are drawn together and stored apart.
     fn values(&self, name: &str, shape: &[usize], draw: &Value) -> Vec<f32> {
         let (seed, model) = (&self.manifest["seed"], self.manifest["model"].as_str());
-        let label = format!("{seed}/{}/{name}", model.expect("`model` in weights.json"));
+        let drawn = draw["of"].as_str().map_or_else(|| name.to_owned(), |of| numbered(of, name));
+        let label = format!("{seed}/{}/{drawn}", model.expect("`model` in weights.json"));
+        let row = |i: usize| draw["rows"][i].as_u64().map(|row| row as usize);
+        let skipped = row(0).map_or(0, |each| {
+            let expert = numbers(name).last().and_then(|e| e.parse::<usize>().ok());
+            each * expert.expect("an expert's number") + row(1).expect("its first row")
+        });
         let distribution = Draw::parse(draw).unwrap_or_else(|| panic!("{label}: {draw}"));
         let width = shape.last().copied().unwrap_or(1);
-        let mut values = distribution.values(&label, shape.iter().product(), width);
+        let count = skipped * width + shape.iter().product::<usize>();
+        let mut values = distribution.values(&label, count, width).split_off(skipped * width);
         if draw.get("fp8_block").is_some() {
             values.iter_mut().for_each(|x| *x = bf16_to_f32(f32_to_bf16(*x)));
         }
@@ -217,6 +227,18 @@ fn pattern(name: &str) -> String {
         }
     }
     out
+}
+
+/// The numbers between dots of a name.
+fn numbers(name: &str) -> impl Iterator<Item = &str> {
+    name.split('.').filter(|part| part.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// A name whose `#`s are filled with another one's numbers in turn.
+fn numbered(of: &str, name: &str) -> String {
+    let mut numbers = numbers(name);
+    let part = |part| if part == "#" { numbers.next().unwrap_or("#") } else { part };
+    of.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
 /// Matrices of the checkpoint that others were packed from.

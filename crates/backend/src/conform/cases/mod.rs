@@ -6,6 +6,8 @@ mod cluster;
 mod conv;
 mod delta;
 mod elementwise;
+mod entries;
+mod hyper;
 mod linear;
 mod masks;
 mod moe;
@@ -15,6 +17,8 @@ mod sample;
 
 pub(super) use conv::{ConvKind, conv_op};
 pub(super) use delta::{Batch, delta_op, inputs_op};
+pub(super) use entries::{AttendKind, PoolKind, attend_op, pool_op};
+pub(super) use hyper::ngram_op;
 
 use super::ConformStage;
 use super::stage::BufferOutcome;
@@ -82,6 +86,8 @@ pub fn cases() -> Vec<ConformCase> {
         cluster::cases(),
         masks::cases(),
         sample::cases(),
+        hyper::cases(),
+        entries::cases(),
     ];
     parts.into_iter().flatten().collect()
 }
