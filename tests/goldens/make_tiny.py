@@ -496,6 +496,24 @@ AUTO = {
                        chunk_size=32, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
                        moe_shared_expert_intermediate_size=32, n_group=1, topk_group=1, norm_topk_prob=True,
                        routed_scaling_factor=1.5, layer_norm_epsilon=1e-5),
+    "deepseek_v4": dict(_B, model_type="deepseek_v4", moe_intermediate_size=32, num_hidden_layers=4,
+                        num_attention_heads=4, num_key_value_heads=1, head_dim=32, q_lora_rank=32, qk_rope_head_dim=8,
+                        num_experts_per_tok=2, n_routed_experts=8, n_shared_experts=1, sliding_window=16, o_groups=2,
+                        o_lora_rank=16, index_n_heads=4, index_head_dim=16, index_topk=6, hc_mult=2,
+                        hc_sinkhorn_iters=4, mlp_layer_types=["hash_moe", "moe", "moe", "moe"],
+                        compress_rates=dict(compressed_sparse_attention=4, heavily_compressed_attention=16),
+                        layer_types=["sliding_attention", "heavily_compressed_attention",
+                                     "compressed_sparse_attention", "compressed_sparse_attention"]),
+    "qwen4_exp": dict(_B, model_type="qwen4_exp_text", num_hidden_layers=4, num_attention_heads=4,
+                      num_key_value_heads=2, head_dim=32, linear_key_head_dim=16, linear_value_head_dim=16,
+                      linear_num_key_heads=2, linear_num_value_heads=4, moe_intermediate_size=32,
+                      shared_expert_intermediate_size=32, num_experts=8, num_experts_per_tok=3, hc_count=2,
+                      hc_lowrank=8, ple_layer_ids=[2], ple_embed_dim=64, ngram_size=3, heads_per_ngram=2,
+                      ngram_vocab_size_base=200, make_ngram_vocab_size_divisible_by=8, split_ngram_parts=2,
+                      indexer_n_heads=2, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=16,
+                      indexer_compress_ratio=4,
+                      rope_parameters=dict(rope_type="default", rope_theta=10000000, partial_rotary_factor=0.25,
+                                           mrope_interleaved=True, mrope_section=[2, 1, 1])),
 }
 
 
@@ -508,7 +526,7 @@ def draw_for(model, name, p):
         return {"log_expm1_uniform": [0.01, 0.3]}
     if (leaf == "D" or "norm" in name) and p.ndim == 1:
         return {"normal": [p.float().mean().item(), 0.15]}
-    if leaf in ("e_score_correction_bias", "expert_bias"):
+    if leaf in ("expert_bias", "e_score_correction_bias"):
         return {"normal": [0.0, 0.05]}
     if p.ndim <= 1:
         return {"normal": [0.0, 0.1]}

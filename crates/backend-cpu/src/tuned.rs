@@ -20,6 +20,10 @@ use forerun_backend::op::{
     RmsNorm, RopeTable, Router, Sample, ScanGates, SelectiveScan, ShortConv, Softcap, SpanEntry,
     Spans, Threshold,
 };
+use forerun_backend::op::{
+    ChooseEntries, CollapseStreams, CompressedAttention, GroupNorm, GroupedLinear, MixStreams,
+    PoolEntries, SiluRows, SparseAttention, TurnTails, UpdateStreams,
+};
 use forerun_backend::{BackendError, CutSizes, View, WeightId};
 use forerun_base::MatrixParts;
 use std::ops::Range;
@@ -772,5 +776,101 @@ impl Kernels for Tuned {
             simd::greedy_head(&mut self.ctx, &head, &mut self.shared, out.u32_mut(sample.out));
             Ok(())
         })
+    }
+
+    fn group_norm(&mut self, memory: &mut Memory, op: GroupNorm) -> OpResult {
+        memory.lend([op.out], |memory, [out]| {
+            let weight = self.vectors.vector(memory, op.weight);
+            let (x, out) = (memory.f32(op.x), out.f32_mut(op.out));
+            simd::group_norm(&mut self.ctx, (weight, op.eps), op.group, x, out);
+            Ok(())
+        })
+    }
+
+    fn silu_rows(&mut self, memory: &mut Memory, op: SiluRows) -> OpResult {
+        memory.lend([op.x], |_, [x]| {
+            simd::silu_rows(&mut self.ctx, x.f32_mut(op.x));
+            Ok(())
+        })
+    }
+
+    fn mix_streams(&mut self, memory: &mut Memory, op: MixStreams) -> OpResult {
+        memory.lend([op.out], |memory, [out]| {
+            let rows = [op.x, op.gates].map(|view| memory.f32(view));
+            let widths = [op.streams * op.dim, op.dim];
+            simd::mix_streams(&mut self.ctx, rows, widths, out.f32_mut(op.out));
+            Ok(())
+        })
+    }
+
+    fn update_streams(&mut self, memory: &mut Memory, op: UpdateStreams) -> OpResult {
+        memory.lend([op.x], |memory, [x]| {
+            let update = reference::UpdateRows::new(memory, &op);
+            simd::update_streams(&mut self.ctx, update, op.streams * op.dim, x.f32_mut(op.x));
+            Ok(())
+        })
+    }
+
+    fn collapse_streams(&mut self, memory: &mut Memory, op: CollapseStreams) -> OpResult {
+        let ids = [op.scale, op.base];
+        ids.into_iter().for_each(|id| self.vectors.prepare(memory, id, false));
+        reference::collapse(memory, op, ids.map(|id| self.vectors.get(id)))
+    }
+
+    fn pool_entries(&mut self, memory: &mut Memory, op: PoolEntries) -> OpResult {
+        let bias = op.gates.map(|(_, bias)| bias);
+        for id in bias.into_iter().chain([op.norm.weight, op.inv_freq]) {
+            self.vectors.prepare(memory, id, false);
+        }
+        let weights = reference::EntryWeights {
+            bias: bias.map_or(&[], |bias| self.vectors.get(bias)),
+            norm: self.vectors.get(op.norm.weight),
+            inv_freq: self.vectors.get(op.inv_freq),
+        };
+        reference::pool(memory, op, weights)
+    }
+
+    fn choose_entries(&mut self, memory: &mut Memory, op: ChooseEntries) -> OpResult {
+        memory.lend([op.chosen], |memory, [chosen]| {
+            let rows = reference::EntryRows::new(memory, &op);
+            let chosen = chosen.u32_mut(op.chosen);
+            simd::choose_entries(&mut self.ctx, &rows, &mut self.shared, op.most, chosen)
+        })
+    }
+
+    fn sparse_attention(&mut self, memory: &mut Memory, op: SparseAttention) -> OpResult {
+        memory.lend([op.whole.out], |memory, [out]| {
+            let rows = reference::SparseRows::new(memory, &op);
+            let queries = simd::SparseQueries {
+                q: memory.f32(op.whole.q),
+                heads: op.whole.heads,
+                kv_heads: op.whole.layout.kv_heads,
+                dim: op.whole.layout.head_dim,
+                scale: op.whole.scale,
+            };
+            let out = out.f32_mut(op.whole.out);
+            simd::sparse_attention(&mut self.ctx, &rows, queries, &mut self.shared, out)
+        })
+    }
+
+    fn compressed_attention(&mut self, memory: &mut Memory, op: CompressedAttention) -> OpResult {
+        let Self { ctx, vectors, .. } = self;
+        let sinks = vectors.vector(memory, op.sinks);
+        reference::each_row(memory, op, |q, keys, out| {
+            simd::attend_to(ctx, [q, sinks], keys, op.scale, out);
+        })
+    }
+
+    fn turn_tails(&mut self, memory: &mut Memory, op: TurnTails) -> OpResult {
+        memory.lend([op.x], |memory, [x]| {
+            let weight = op.norm.map_or(&[][..], |norm| self.vectors.vector(memory, norm.weight));
+            let operands = [weight, memory.f32(op.table)];
+            simd::turn_tails(&mut self.ctx, op, operands, x.f32_mut(op.x));
+            Ok(())
+        })
+    }
+
+    fn grouped_linear(&mut self, memory: &mut Memory, op: GroupedLinear) -> OpResult {
+        reference::in_groups(memory, op, |memory, linear| self.linear(memory, linear))
     }
 }

@@ -13,8 +13,15 @@ fn levels() -> impl Iterator<Item = Level> {
 }
 
 /// Operations that use packed weights where there are some, which have bits of their own.
-const PRODUCTS: [&str; 6] =
-    ["linear", "linears", "gated_linear", "experts", "cluster_head", "head_sample"];
+const PRODUCTS: [&str; 7] = [
+    "linear",
+    "linears",
+    "gated_linear",
+    "experts",
+    "cluster_head",
+    "head_sample",
+    "grouped_linear",
+];
 
 #[test]
 fn tuned_kernels_conform() {

@@ -207,6 +207,10 @@ impl Backend for Wgpu {
         format!("wgpu {} {backend} {name} {driver} {driver_info}", env!("CARGO_PKG_VERSION"))
     }
 
+    fn missing(&self) -> &'static [&'static str] {
+        crate::ops::MISSING
+    }
+
     fn cut_sizes(&self, _block: usize) -> CutSizes {
         CutSizes { keys: PARTITION, channels: PANEL }
     }
@@ -217,10 +221,6 @@ impl Backend for Wgpu {
 
     fn largest_buffer(&self) -> Option<u64> {
         Some(self.device.queue.largest_buffer())
-    }
-
-    fn missing(&self) -> &'static [&'static str] {
-        MISSING
     }
 
     fn reopens(&self) -> bool {

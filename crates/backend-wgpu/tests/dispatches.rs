@@ -9,12 +9,14 @@ use forerun_model::{Blueprint, Model};
 use forerun_testkit::{GOLDENS, Golden};
 
 /// Goldens with operations that the device lacks, and the first of them.
-const REFUSED: [(&str, &str); 5] = [
+const REFUSED: [(&str, &str); 7] = [
     ("gemma3n", "predict_streams"),
     ("deepseek_v3", "latent_inputs"),
     ("kimi_linear", "kda_gates"),
     ("granitemoehybrid", "scan_gates"),
     ("nemotron_h", "scan_gates"),
+    ("qwen4_exp", "group_norm"),
+    ("deepseek_v4", "turn_tails"),
 ];
 
 /// What decoding takes: the name of a golden, dispatches and submissions of a token.

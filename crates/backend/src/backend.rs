@@ -8,6 +8,11 @@ use crate::op::{
     Router, Sample, ScanGates, ScatterRows, ScatterWords, SelectiveScan, ShortConv, Softcap,
     Threshold,
 };
+use crate::op::{
+    ChooseEntries, CollapseStreams, CompressedAttention, GroupNorm, GroupedLinear, HashRouter,
+    MixStreams, NgramEmbed, NgramGate, PoolEntries, SiluRows, SparseAttention, TurnTails,
+    UpdateStreams,
+};
 use crate::{
     BackendError, BufferId, BufferSpec, Catalog, Op, OpDesc, Program, StashId, View, WeightId,
 };
@@ -231,6 +236,34 @@ pub trait Backend: Catalog + Send {
     fn scatter_words(&mut self, op: ScatterWords) -> Result<(), BackendError>;
     /// One token per row of logits.
     fn sample(&mut self, op: Sample) -> Result<(), BackendError>;
+    /// Root-mean-square norm of groups.
+    fn group_norm(&mut self, op: GroupNorm) -> Result<(), BackendError>;
+    /// `x ← x·σ(x)`.
+    fn silu_rows(&mut self, op: SiluRows) -> Result<(), BackendError>;
+    /// Several streams to one, each number by a gate of its own.
+    fn mix_streams(&mut self, op: MixStreams) -> Result<(), BackendError>;
+    /// A block's output to several streams.
+    fn update_streams(&mut self, op: UpdateStreams) -> Result<(), BackendError>;
+    /// Several streams to one, and how they will be mixed.
+    fn collapse_streams(&mut self, op: CollapseStreams) -> Result<(), BackendError>;
+    /// Rows of a table for the last tokens together.
+    fn ngram_embed(&mut self, op: NgramEmbed) -> Result<(), BackendError>;
+    /// Values for each stream, by how well keys fit queries.
+    fn ngram_gate(&mut self, op: NgramGate) -> Result<(), BackendError>;
+    /// Entries of neighbouring keys.
+    fn pool_entries(&mut self, op: PoolEntries) -> Result<(), BackendError>;
+    /// The entries with the best scores.
+    fn choose_entries(&mut self, op: ChooseEntries) -> Result<(), BackendError>;
+    /// Attention to chosen groups of keys.
+    fn sparse_attention(&mut self, op: SparseAttention) -> Result<(), BackendError>;
+    /// Attention to the last keys, entries and a sink.
+    fn compressed_attention(&mut self, op: CompressedAttention) -> Result<(), BackendError>;
+    /// Head norms, and rotary embedding of the last numbers of heads.
+    fn turn_tails(&mut self, op: TurnTails) -> Result<(), BackendError>;
+    /// Products of parts of a row with parts of a weight.
+    fn grouped_linear(&mut self, op: GroupedLinear) -> Result<(), BackendError>;
+    /// Experts by a table of tokens.
+    fn hash_router(&mut self, op: HashRouter) -> Result<(), BackendError>;
 
     /// Streams as they are expected to be after a layer.
     fn predict_streams(&mut self, op: PredictStreams) -> Result<(), BackendError>;

@@ -57,7 +57,7 @@ impl Copies {
         };
         for buffer in states.buffers() {
             let to = match buffer.kind {
-                StateKind::Paged(_) => &mut copies.blocks,
+                StateKind::Paged(_) | StateKind::Entries(_) => &mut copies.blocks,
                 StateKind::Ring(_) => &mut copies.rings,
                 StateKind::Slot => &mut copies.slots,
                 // What is published is folded.

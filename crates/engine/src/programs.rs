@@ -83,7 +83,18 @@ pub(crate) struct PreparedPass {
 /// Whether an operation's cost follows from the positions or spans of a step: how many keys there are, how many rows
 /// are folded.
 pub(crate) fn varies(op: &Op) -> bool {
-    matches!(op, Op::Attention(_) | Op::ShortConv(_) | Op::DeltaInputs(_) | Op::DeltaRule(_))
+    matches!(
+        op,
+        Op::Attention(_)
+            | Op::ShortConv(_)
+            | Op::DeltaInputs(_)
+            | Op::DeltaRule(_)
+            | Op::NgramEmbed(_)
+            | Op::PoolEntries(_)
+            | Op::ChooseEntries(_)
+            | Op::SparseAttention(_)
+            | Op::CompressedAttention(_)
+    )
 }
 
 /// What a device knows of sizes. What its buffers hold just now is another matter in the next step.

@@ -125,7 +125,7 @@ fn matched(x: View, like: View, out: View, dim: usize) -> MatchRms {
 fn streams(pass: &Pass<'_>, spec: AltUpSpec) -> Streams {
     let dim = pass.sizes.hidden;
     let mut views = [None; Streams::MOST];
-    for (view, &buffer) in views.iter_mut().zip(&pass.space.streams.all) {
+    for (view, &buffer) in views.iter_mut().zip(&pass.space.altup.all) {
         *view = Some(pass.rows_of(buffer, dim));
     }
     Streams { views, dim, active: spec.active }
@@ -162,7 +162,7 @@ impl AltUpBlock {
 
     /// What the router says of the rows in `x`.
     fn route(&self, pass: &mut Pass<'_>, x: View) -> View {
-        let out = pass.rows_of(pass.space.streams.router, self.spec.streams);
+        let out = pass.rows_of(pass.space.altup.router, self.spec.streams);
         let norm = pass.norm_of(self.router_norm).norm;
         let part = LinearPart { weight: self.router, bias: None, out };
         pass.push(Linears { x, norm, parts: [Some(part), None, None, None] });
@@ -181,7 +181,7 @@ impl AltUpBlock {
     /// The low-rank path of the rows in `x`, as far as its few dims.
     pub(crate) fn narrow(&self, pass: &mut Pass<'_>, norm: WeightId) {
         let input = pass.norm_of(norm);
-        let out = pass.rows_of(pass.space.streams.laurel, self.spec.laurel);
+        let out = pass.rows_of(pass.space.altup.laurel, self.spec.laurel);
         let part = LinearPart { weight: self.laurel.left, bias: None, out };
         pass.push(Linears { x: input.x, norm: input.norm, parts: [Some(part), None, None, None] });
     }
@@ -194,7 +194,7 @@ impl AltUpBlock {
         let x = streams(pass, self.spec).views[self.spec.active];
         let x = x.expect("the active stream is one of them");
         pass.push(AddNorm { x, weight: norm, out, dim, eps, scale: 1.0 });
-        let narrow = pass.rows_of(space.streams.laurel, self.spec.laurel);
+        let narrow = pass.rows_of(space.altup.laurel, self.spec.laurel);
         pass.push(Linear::set(narrow, self.laurel.right, branch));
         pass.add_norm(space.branch, self.laurel.norm, space.x, std::f32::consts::FRAC_1_SQRT_2);
     }
@@ -211,7 +211,7 @@ impl AltUpBlock {
         let Some(vectors) = vectors else { return };
         let branch = Output { view: pass.rows_of(space.branch, dim), store: Store::Set };
         let norm = vectors.bring(pass, out, branch);
-        for &stream in &space.streams.all[1..] {
+        for &stream in &space.altup.all[1..] {
             pass.add_norm(space.branch, norm, stream, 1.0);
         }
     }

@@ -1,6 +1,6 @@
 //! A checkpoint and the network it describes, before anything is on a device.
 
-use crate::family::{self, assistant};
+use crate::family::{self, assistant, deepseek_v4};
 use crate::loader::Layout;
 use crate::{DrafterSpec, ModelError, ModelSpec, RopeScale, gguf};
 use forerun_weights::Checkpoint;
@@ -97,6 +97,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, ModelError> {
 fn translated(checkpoint: Checkpoint) -> Result<Checkpoint, ModelError> {
     match checkpoint.gguf() {
         Some(_) => gguf::translate(checkpoint),
+        None if deepseek_v4::is_it(checkpoint.config()) => deepseek_v4::translate(checkpoint),
         None => Ok(checkpoint),
     }
 }

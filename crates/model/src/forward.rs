@@ -1,6 +1,7 @@
 //! One step: rows in, hidden states and logits out.
 
-use crate::{Head, HeadProduct, Model, ModelSpec, PassInputs, StateBuffers, Workspace};
+use crate::model::StreamEnd;
+use crate::{Head, HeadProduct, Model, ModelSpec, PassInputs, StateBuffers, Workspace, streams};
 use forerun_backend::op::{
     Activation, AddNorm, Embed, GatherRows, InputNorm, RmsNorm, RopeTable, ScatterRows, Spans,
     Store,
@@ -88,6 +89,16 @@ impl Pass<'_> {
         std::array::from_fn(|i| self.rows_of(self.space.mixer[i], widths[i]))
     }
 
+    /// Scratch between streams and a block's parts, rows of these widths.
+    pub(crate) fn frame_scratch(&self, widths: [usize; 7]) -> [View; 7] {
+        std::array::from_fn(|i| self.rows_of(self.space.frame[i], widths[i]))
+    }
+
+    /// Room for the entries that are chosen for each row.
+    pub(crate) fn chosen_entries(&self, most: usize) -> View {
+        self.rows_of(self.space.chosen_entries, most)
+    }
+
     /// The batch's span table.
     pub(crate) fn span_table(&self) -> Spans {
         let limits = &self.space.limits;
@@ -135,7 +146,10 @@ impl Model {
     ) -> Head {
         let mut pass = self.pass(ops, space, inputs);
         self.first_layers(&mut pass, states, self.layers.len());
-        pass.norm(space.x, self.norm, space.final_hidden);
+        match &self.end {
+            StreamEnd::One(norm) => pass.norm(space.x, *norm, space.final_hidden),
+            StreamEnd::Several(merge) => merge.forward(&mut pass),
+        }
         if let Some(draft) = &states.draft {
             self.keep_hidden(&mut pass, draft.hidden);
         }
@@ -146,6 +160,9 @@ impl Model {
     pub(crate) fn first_layers(&self, pass: &mut Pass<'_>, states: &StateBuffers, layers: usize) {
         let (space, ids) = (pass.space, pass.inputs.embedded);
         self.embed(pass, ids, self.embedding, space.x);
+        if let StreamEnd::Several(merge) = &self.end {
+            streams::begin(pass, merge.streams(), space.x);
+        }
         pass.turn_tables(0);
         if let Some(per_layer) = &self.per_layer {
             per_layer.prepare(pass);

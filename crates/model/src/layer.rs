@@ -17,6 +17,7 @@ impl LayerSpec {
         self.mixer.check(backend)?;
         let frame: &[&str] = match self.frame {
             Frame::AltUp(_) => altup::OPERATIONS,
+            Frame::Streams(streams) => streams.operations(),
             _ => &[],
         };
         let mlp: &[&str] = match self.mlp {
@@ -90,6 +91,7 @@ impl Layer {
                     if scaled { loader.number(&format!("{block}.layer_scalar"))? } else { 1.0 };
                 ([Some(names.mixer_norm), Some("pre_feedforward_layernorm")], Some(after), scale)
             }
+            Frame::Streams(_) => unreachable!("a block on several streams is loaded as such"),
         };
         let [before_mixer, before_mlp] = before;
         let altup = match spec.frame {

@@ -33,6 +33,7 @@ mod spec;
 mod state;
 mod step_input;
 mod storage;
+mod streams;
 mod workspace;
 
 pub use batch::{Batch, BatchShape, NewSpan};
@@ -48,9 +49,10 @@ pub use model::Model;
 pub use probe::IsFinite;
 pub use rope::{RopeRule, RopeScale, RopeSpec};
 pub use spec::{
-    AltUpSpec, AssistantSpec, AttentionSpec, ClusterSpec, DeltaSpec, DrafterSpec, Frame, KdaSpec,
-    LatentSpec, LayerSpec, MixerSpec, MlpSpec, ModelSpec, MoeSpec, PerLayerSpec, Placeholders,
-    RouterSpec, ScanSpec, SharedExpertSpec, ShortConvSpec, Values,
+    AltUpSpec, AssistantSpec, AttentionSpec, ClusterSpec, CompressSpec, CompressedSpec, DeltaSpec,
+    DrafterSpec, Frame, IndexSpec, IndexedSpec, KdaSpec, LatentSpec, LayerSpec, MixerSpec, MlpSpec,
+    ModelSpec, MoeSpec, NgramSpec, PerLayerSpec, Placeholders, RouterSpec, ScanSpec,
+    SharedExpertSpec, ShortConvSpec, StreamMix, StreamsSpec, Values,
 };
 pub use state::{DraftState, LayerState, StateBuffer, StateBuffers, StateKind};
 pub use step_input::{BlockTables, InputBlock, PassInputs};

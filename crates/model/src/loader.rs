@@ -106,6 +106,8 @@ pub(crate) struct Loader<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
     /// What the family calls its modules.
     pub(crate) names: &'static ModuleNames,
+    /// Tokens there are.
+    pub(crate) vocabulary: usize,
     backend: &'a mut dyn Backend,
     progress: &'a mut Progress<'a>,
     norm_offset: f32,
@@ -120,7 +122,8 @@ impl<'a> Loader<'a> {
         backend: &'a mut dyn Backend,
         progress: &'a mut Progress<'a>,
     ) -> Self {
-        Self { checkpoint, names, backend, progress, norm_offset: 0.0, bytes: 0, parameters: 0 }
+        let (norm_offset, bytes, parameters, vocabulary) = (0.0, 0, 0, 0);
+        Self { checkpoint, names, vocabulary, backend, progress, norm_offset, bytes, parameters }
     }
 
     /// What is added to norm weights from here on.
@@ -255,24 +258,31 @@ impl<'a> Loader<'a> {
 
     /// Stored integers that are places in a list of `len`.
     pub(crate) fn places(&self, name: &str, len: usize) -> Result<Vec<u32>, ModelError> {
-        let tensor = self.checkpoint.tensor(name)?;
         let wrong = |why: String| ModelError::Layout(format!("{name}: {why}"));
-        if tensor.shape != [len] {
-            return Err(wrong(format!("has shape {:?}, expected [{len}]", tensor.shape)));
+        let shape = self.checkpoint.info(name)?.shape;
+        if shape != [len] {
+            return Err(wrong(format!("has shape {shape:?}, expected [{len}]")));
         }
-        let numbers: Vec<i64> = match tensor.dtype {
-            DType::I64 => {
-                tensor.bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect()
-            }
-            DType::I32 => {
-                let words = tensor.bytes.as_chunks::<4>().0;
-                words.iter().map(|b| i64::from(i32::from_le_bytes(*b))).collect()
-            }
-            _ => return Err(wrong("is not I64 or I32".to_owned())),
-        };
+        let numbers = self.integers(name)?;
         let place = |n: i64| u32::try_from(n).ok().filter(|&n| (n as usize) < len);
         let places = numbers.into_iter().map(place).collect::<Option<_>>();
         places.ok_or_else(|| wrong(format!("holds a number outside 0..{len}")))
+    }
+
+    /// Stored integers.
+    pub(crate) fn integers(&self, name: &str) -> Result<Vec<i64>, ModelError> {
+        let tensor = self.checkpoint.tensor(name)?;
+        match tensor.dtype {
+            DType::I64 => {
+                let words = tensor.bytes.as_chunks::<8>().0;
+                Ok(words.iter().map(|b| i64::from_le_bytes(*b)).collect())
+            }
+            DType::I32 => {
+                let words = tensor.bytes.as_chunks::<4>().0;
+                Ok(words.iter().map(|b| i64::from(i32::from_le_bytes(*b))).collect())
+            }
+            _ => Err(ModelError::Layout(format!("{name}: is not I64 or I32"))),
+        }
     }
 
     /// The weight of module `path` as f32; so small that no file quantises it.

@@ -3,11 +3,11 @@
 use crate::altup::AltUp;
 use crate::blueprint::Blueprint;
 use crate::forward::RopeWeight;
-use crate::layer::Layer;
 use crate::loader::{Layout, Loader, Progress};
 use crate::names::ModuleNames;
 use crate::per_layer::{PerLayerBlock, PerLayerInputs};
-use crate::{Assistant, DrafterSpec, ModelError, ModelSpec, Mtp, RopeSpec};
+use crate::streams::{Block, StreamMerge};
+use crate::{Assistant, DrafterSpec, Frame, ModelError, ModelSpec, Mtp, RopeSpec};
 use forerun_backend::{Backend, WeightId};
 
 /// A loaded network. Immutable: what sequences remember lives elsewhere.
@@ -21,12 +21,21 @@ pub struct Model {
     pub parameters: u64,
     pub(crate) embedding: WeightId,
     pub(crate) ropes: Vec<RopeWeight>,
-    pub(crate) layers: Vec<Layer>,
+    pub(crate) layers: Vec<Block>,
     pub(crate) per_layer: Option<PerLayerInputs>,
     pub(crate) altup: Option<AltUp>,
-    pub(crate) norm: WeightId,
+    pub(crate) end: StreamEnd,
     pub(crate) head: WeightId,
     pub(crate) drafter: Option<Drafter>,
+}
+
+/// How the residual stream ends.
+#[derive(Clone, Debug)]
+pub(crate) enum StreamEnd {
+    /// In a norm.
+    One(WeightId),
+    /// Several end in one.
+    Several(StreamMerge),
 }
 
 /// What drafts ahead.
@@ -50,6 +59,7 @@ impl Model {
         blocks.into_iter().try_for_each(|block| block.check(&*backend))?;
         let names = ModuleNames::of(&spec.family);
         let mut loader = Loader::new(&blueprint.checkpoint, names, backend, progress);
+        loader.vocabulary = spec.vocabulary;
         loader.set_norm_offset(layout.norm_offset);
         let Layout { trunk, head, .. } = *layout;
         let table = [spec.vocabulary, spec.hidden];
@@ -65,8 +75,16 @@ impl Model {
             None => None,
         };
         let layers = load_layers(&mut loader, trunk, &spec)?;
-        let norm = format!("{trunk}.{}", names.final_norm);
-        let norm = loader.scaled_norm(&norm, spec.hidden, spec.logit_scale)?;
+        let end = match spec.layers.first().map(|layer| layer.frame) {
+            Some(Frame::Streams(streams)) => {
+                let merge = StreamMerge::load(&mut loader, trunk, streams, spec.hidden)?;
+                StreamEnd::Several(merge)
+            }
+            _ => {
+                let norm = format!("{trunk}.{}", names.final_norm);
+                StreamEnd::One(loader.scaled_norm(&norm, spec.hidden, spec.logit_scale)?)
+            }
+        };
         let ropes = load_ropes(&mut loader, &spec.ropes)?;
         let drafter = load_drafter(&mut loader, blueprint)?;
         let (weight_bytes, parameters) = loader.totals();
@@ -79,7 +97,7 @@ impl Model {
             layers,
             per_layer,
             altup,
-            norm,
+            end,
             head,
             drafter,
         })
@@ -90,12 +108,12 @@ fn load_layers(
     loader: &mut Loader<'_>,
     trunk: &str,
     spec: &ModelSpec,
-) -> Result<Vec<Layer>, ModelError> {
+) -> Result<Vec<Block>, ModelError> {
     let mut layers = Vec::with_capacity(spec.layers.len());
     for (i, layer) in spec.layers.iter().enumerate() {
         let block = format!("{trunk}.layers.{i}");
-        let mut layer = Layer::load(loader, &block, layer, spec.hidden)?;
-        if let Some(inputs) = spec.per_layer {
+        let mut layer = Block::load(loader, &block, layer, spec.hidden)?;
+        if let (Some(inputs), Block::Plain(layer)) = (spec.per_layer, &mut layer) {
             layer.per_layer = Some(PerLayerBlock::load(loader, &block, spec, inputs, i)?);
         }
         layers.push(layer);

@@ -38,6 +38,8 @@ pub(crate) struct ModuleNames {
     pub(crate) k_norm: &'static str,
     pub(crate) o_proj: &'static str,
     pub(crate) mtp: MtpNames,
+    /// What stands between parallel residual streams and a block's mixer and MLP.
+    pub(crate) connections: [&'static str; 2],
 }
 
 /// What the modules of an MTP head are called, below its path.
@@ -84,6 +86,7 @@ const COMMON: ModuleNames = ModuleNames {
         norm: "norm",
         head: "lm_head",
     },
+    connections: ["attn_hyper_connection", "mlp_hyper_connection"],
 };
 
 const LFM2: ModuleNames = ModuleNames {
@@ -111,7 +114,7 @@ const OLMO: ModuleNames = ModuleNames {
 };
 
 const DEEPSEEK: ModuleNames = ModuleNames {
-    shared_expert: "shared_experts",
+    shared_expert: "mlp.shared_experts",
     mtp: MtpNames {
         embedding_norm: "enorm",
         hidden_norm: "hnorm",
@@ -123,8 +126,12 @@ const DEEPSEEK: ModuleNames = ModuleNames {
     ..COMMON
 };
 
-const KIMI: ModuleNames =
-    ModuleNames { moe: "block_sparse_moe", expert: ["w1", "w3", "w2"], ..DEEPSEEK };
+const KIMI: ModuleNames = ModuleNames {
+    moe: "block_sparse_moe",
+    shared_expert: "block_sparse_moe.shared_experts",
+    expert: ["w1", "w3", "w2"],
+    ..DEEPSEEK
+};
 
 const GRANITE: ModuleNames = ModuleNames {
     moe: "block_sparse_moe",
@@ -154,12 +161,19 @@ const NEMOTRON_H: ModuleNames = ModuleNames {
     ..COMMON
 };
 
+const DEEPSEEK_V4: ModuleNames = ModuleNames {
+    shared_expert: "mlp.shared_experts",
+    connections: ["attn_hc", "ffn_hc"],
+    ..COMMON
+};
+
 impl ModuleNames {
     /// Those of a family.
     pub(crate) fn of(family: &str) -> &'static Self {
         match family {
             "olmo_hybrid" => &OLMO,
             "glm4_moe" | "deepseek_v3" => &DEEPSEEK,
+            "deepseek_v4" => &DEEPSEEK_V4,
             "kimi_linear" => &KIMI,
             "lfm2" | "lfm2_moe" => &LFM2,
             "granitemoehybrid" => &GRANITE,

@@ -1,5 +1,6 @@
 //! Where numbers stop being finite.
 
+use crate::model::StreamEnd;
 use crate::{Model, PassInputs, StateBuffers, Workspace};
 use forerun_backend::{BackendError, Op, View};
 
@@ -17,7 +18,7 @@ impl Model {
         is_finite: &mut IsFinite<'_>,
     ) -> Result<String, BackendError> {
         let mut is_finite = |layers| {
-            let (ops, rows) = self.part(layers, space, states, inputs);
+            let (ops, rows) = self.rows_behind(layers, space, states, inputs);
             is_finite(&ops, rows)
         };
         // What is not finite stays so in all layers behind.
@@ -36,7 +37,7 @@ impl Model {
     }
 
     /// A pass through the first so many layers, and where it leaves the residual stream.
-    fn part(
+    fn rows_behind(
         &self,
         layers: usize,
         space: &Workspace,
@@ -46,7 +47,12 @@ impl Model {
         let mut ops = Vec::new();
         let mut pass = self.pass(&mut ops, space, inputs);
         self.first_layers(&mut pass, states, layers);
-        let rows = pass.rows_of(space.x, self.spec.hidden);
+        let rows = match &self.end {
+            StreamEnd::One(_) => pass.rows_of(space.x, self.spec.hidden),
+            StreamEnd::Several(merge) => {
+                pass.rows_of(space.streams, merge.streams() * self.spec.hidden)
+            }
+        };
         (ops, rows)
     }
 }

@@ -112,7 +112,7 @@ pub struct LayerSpec {
 }
 
 /// How a block's branches meet the residual stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Frame {
     /// `x += f(norm(x))`, for mixer and MLP.
     Pre,
@@ -125,6 +125,8 @@ pub enum Frame {
     },
     /// A sandwich around one of several streams.
     AltUp(AltUpSpec),
+    /// Several streams, of which each part reads a mixture.
+    Streams(StreamsSpec),
 }
 
 /// A residual of several streams, and a low-rank path beside attention.
@@ -138,6 +140,63 @@ pub struct AltUpSpec {
     pub scaled: bool,
     /// Width of the path beside attention.
     pub laurel: usize,
+}
+
+/// Parallel residual streams.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StreamsSpec {
+    /// How many there are; the same in all blocks.
+    pub count: usize,
+    /// How they meet a part of a block.
+    pub mix: StreamMix,
+    /// What is added to them first.
+    pub ngram: Option<NgramSpec>,
+}
+
+/// How streams meet a part of a block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StreamMix {
+    /// A gate for each number on the way in, one for each stream on the way out.
+    Gated {
+        /// Width inside the product that makes the gates.
+        rank: usize,
+    },
+    /// A weight for each stream both ways, and a matrix of weights between them whose rows and columns sum to 1.
+    Balanced {
+        /// Rounds in which sums become 1.
+        iterations: usize,
+        /// Added to weights and sums.
+        eps: f32,
+    },
+}
+
+/// Embeddings of the last tokens together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NgramSpec {
+    /// Width of a stream.
+    pub hidden: usize,
+    /// Width of all heads' rows together.
+    pub width: usize,
+    /// Taps of the convolution, `order` rows apart.
+    pub taps: usize,
+    /// The most tokens taken together.
+    pub order: usize,
+    /// Heads of each order from 2 on.
+    pub heads: usize,
+    /// Tokens there are.
+    pub vocabulary: usize,
+    /// Heads have primes from here on as sizes.
+    pub base: u32,
+    /// Where factors come from.
+    pub seed: u64,
+    /// Which of such layers this is.
+    pub index: usize,
+    /// What the number of the table's rows is a multiple of.
+    pub divisor: usize,
+    /// Shards of the table.
+    pub parts: usize,
+    /// The token behind which nothing is seen.
+    pub boundary: u32,
 }
 
 /// What mixes positions.
@@ -157,6 +216,69 @@ pub enum MixerSpec {
     Scan(ScanSpec),
     /// Nothing: the block is its MLP.
     None,
+    /// Softmax attention to groups of positions that an index chooses.
+    Indexed(IndexedSpec),
+    /// Softmax attention to the last keys and to compressed ones.
+    Compressed(CompressedSpec),
+}
+
+/// Attention to the last keys, to entries made of neighbouring ones, and to a sink; one key for all heads, which is
+/// its own value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompressedSpec {
+    /// Query heads.
+    pub heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Width of what queries are made of.
+    pub q_rank: usize,
+    /// Keys a row sees as they are, its own included.
+    pub window: usize,
+    /// Which of the model's ropes turns queries, keys and entries.
+    pub rope: usize,
+    /// Groups of heads that are projected each by itself.
+    pub groups: usize,
+    /// What a group is projected to.
+    pub out_rank: usize,
+    /// How entries are made, where there are any.
+    pub compress: Option<CompressSpec>,
+}
+
+/// Entries made of neighbouring positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompressSpec {
+    /// Positions of an entry.
+    pub every: usize,
+    /// Whether an entry also takes from the positions of the one before.
+    pub overlaps: bool,
+    /// What chooses entries; all are seen without.
+    pub index: Option<IndexSpec>,
+}
+
+/// Queries and entries of their own by which entries are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexSpec {
+    /// Query heads.
+    pub heads: usize,
+    /// Their width.
+    pub head_dim: usize,
+    /// Entries a row sees at most.
+    pub most: usize,
+}
+
+/// Attention to the best groups of positions, and to the last positions that are no whole group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexedSpec {
+    /// The attention; without a window.
+    pub attention: AttentionSpec,
+    /// Query heads of the index.
+    pub heads: usize,
+    /// Their width.
+    pub head_dim: usize,
+    /// Positions of a group.
+    pub every: usize,
+    /// Groups a row sees at most.
+    pub most: usize,
 }
 
 /// Softmax attention.
@@ -315,6 +437,8 @@ pub enum MlpSpec {
     },
     /// A mixture of experts.
     Moe(MoeSpec),
+    /// The same, with experts that a stored table names for each token.
+    Hashed(MoeSpec),
     /// A gated MLP and, beside it, a mixture with norms of its own; their outputs are added.
     Beside {
         /// Width of the MLP.

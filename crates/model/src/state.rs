@@ -3,7 +3,7 @@
 
 use crate::{LayerSpec, Limits, ModelError, ModelSpec, Planner};
 use forerun_backend::View;
-use forerun_backend::op::{CacheLayout, CacheOrder};
+use forerun_backend::op::{CacheLayout, CacheOrder, EntryLayout};
 use forerun_base::DType;
 
 /// How the pieces of a state buffer belong to sequences.
@@ -13,6 +13,8 @@ pub enum StateKind {
     Paged(CacheLayout),
     /// A piece for each block of the slots' rings: the keys before a window are overwritten.
     Ring(CacheLayout),
+    /// A piece for each block of the pool: entries of f32, which belong to positions as keys do.
+    Entries(EntryLayout),
     /// A piece for each slot: the state at the committed position, less pending log rows.
     Slot,
     /// A piece for each slot: inputs of tentative rows, which mean nothing once they are folded.
@@ -25,7 +27,7 @@ impl StateKind {
         match self {
             Self::Paged(layout) => Self::Paged(CacheLayout { order, ..layout }),
             Self::Ring(layout) => Self::Ring(CacheLayout { order, ..layout }),
-            Self::Slot | Self::Log => self,
+            Self::Entries(_) | Self::Slot | Self::Log => self,
         }
     }
 }
@@ -67,6 +69,7 @@ impl StateBuffer {
             StateKind::Ring(layout) => {
                 ("kv cache, windows", limits.kv, layout.blocks, layout.len())
             }
+            StateKind::Entries(layout) => ("kv cache", DType::F32, layout.blocks, layout.len()),
             StateKind::Slot => {
                 ("recurrent state", DType::F32, limits.sequences, limits.sequences * len)
             }
@@ -112,6 +115,15 @@ impl LayerState {
     /// When there are fewer: a mixer asks for what it declares.
     pub(crate) fn views<const N: usize>(&self) -> [View; N] {
         std::array::from_fn(|i| self.buffers[i].view)
+    }
+
+    /// The views of the last `N` buffers.
+    ///
+    /// # Panics
+    /// As above.
+    pub(crate) fn last_views<const N: usize>(&self) -> [View; N] {
+        let first = self.buffers.len() - N;
+        std::array::from_fn(|i| self.buffers[first + i].view)
     }
 }
 
@@ -175,7 +187,7 @@ fn layer_state(
     if let Some(owner) = layer.mixer.shares() {
         return Ok(LayerState { shared: true, ..earlier[owner].clone() });
     }
-    let declared = layer.mixer.state(limits).into_iter();
+    let declared = layer.state(limits).into_iter();
     let buffers = declared.map(|decl| StateBuffer::new(decl, limits, planner));
     Ok(LayerState { buffers: buffers.collect::<Result<_, _>>()?, shared: false })
 }

@@ -28,11 +28,17 @@ pub struct Workspace {
     pub(crate) raw: BufferId,
     /// Scratch of mixers: buffer `i` is as wide as the widest `i`-th that any layer's mixer declares.
     pub(crate) mixer: Vec<BufferId>,
+    /// Parallel residual streams, where a model has them.
+    pub(crate) streams: BufferId,
+    /// Scratch of what stands between them and a block's parts, by number as above.
+    pub(crate) frame: Vec<BufferId>,
+    /// Entries that an index chose, u32.
+    pub(crate) chosen_entries: BufferId,
     pub(crate) activated: BufferId,
     pub(crate) up: BufferId,
     pub(crate) moe: MoeBuffers,
     pub(crate) per_layer: PerLayerBuffers,
-    pub(crate) streams: StreamBuffers,
+    pub(crate) altup: StreamBuffers,
     /// Two hidden states side by side, for the drafter.
     pub(crate) joined: BufferId,
     pub(crate) final_hidden: BufferId,
@@ -92,7 +98,7 @@ impl Workspace {
         let ring_tables = planner.kept_index("ring tables", rings * lines)?;
         let moe = MoeBuffers::new(&widths, spec.hidden, rows, planner)?;
         let per_layer = PerLayerBuffers::new(spec, rows, planner)?;
-        let streams = StreamBuffers::new(spec, rows, planner)?;
+        let altup = StreamBuffers::new(spec, rows, planner)?;
         let ropes = widths.ropes.iter().map(|&width| planner.scratch("rope", rows * width));
         let ropes = ropes.collect::<Result<_, _>>()?;
         let sampled = |width: usize| limits.sampled * width;
@@ -100,7 +106,10 @@ impl Workspace {
         let logits = planner.scratch("logits", sampled(spec.vocabulary))?;
         let cluster_scores = planner.scratch("cluster scores", sampled(widths.clusters))?;
         let drafted_hidden = planner.scratch("drafted hidden", sampled(widths.drafted))?;
+        let chosen_entries = planner.index("chosen entries", rows * widths.chosen)?;
         let mut scratch = |label: &str, width: usize| planner.scratch(label, rows * width);
+        let frame = widths.frame.iter().map(|&width| scratch("streams", width));
+        let frame = frame.collect::<Result<_, _>>()?;
         let mixer = widths.mixer.iter().map(|&width| scratch("mixer", width));
         let mixer = mixer.collect::<Result<_, _>>()?;
         Ok(Self {
@@ -114,11 +123,14 @@ impl Workspace {
             branch: scratch("branch", widths.branch)?,
             raw: scratch("raw", widths.raw)?,
             mixer,
+            streams: scratch("streams", widths.streams)?,
+            frame,
+            chosen_entries,
             activated: scratch("activated", widths.ffn)?,
             up: scratch("up", widths.ffn)?,
             moe,
             per_layer,
-            streams,
+            altup,
             joined: scratch("joined", if limits.mtp { 2 * spec.hidden } else { 0 })?,
             final_hidden: scratch("final_hidden", stream)?,
             sampled_hidden,
@@ -215,6 +227,9 @@ struct Widths {
     raw: usize,
     /// By number of the mixer's scratch.
     mixer: Vec<usize>,
+    streams: usize,
+    frame: [usize; 7],
+    chosen: usize,
     ffn: usize,
     experts: usize,
     top_k: usize,
@@ -255,6 +270,12 @@ impl Widths {
         if layer.frame != Frame::Pre {
             widen(&mut self.branch, hidden);
         }
+        if let Frame::Streams(streams) = layer.frame {
+            widen(&mut self.streams, streams.count * hidden);
+            let widths = self.frame.iter_mut().zip(streams.scratch(hidden));
+            widths.for_each(|(widest, width)| widen(widest, width));
+        }
+        widen(&mut self.chosen, layer.mixer.chosen());
         for (i, width) in layer.mixer.scratch().into_iter().enumerate() {
             match self.mixer.get_mut(i) {
                 Some(widest) => widen(widest, width),
@@ -263,7 +284,7 @@ impl Widths {
         }
         match &layer.mlp {
             MlpSpec::Dense(ffn) | MlpSpec::Sparse { ffn, .. } => widen(&mut self.ffn, *ffn),
-            MlpSpec::Moe(moe) => self.include_experts(moe),
+            MlpSpec::Moe(moe) | MlpSpec::Hashed(moe) => self.include_experts(moe),
             MlpSpec::None => {}
             MlpSpec::Beside { dense, moe } => {
                 widen(&mut self.ffn, *dense);

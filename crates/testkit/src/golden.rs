@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Every golden folder in this crate.
-pub const GOLDENS: [&str; 45] = [
+pub const GOLDENS: [&str; 47] = [
     "llama",
     "qwen3",
     "qwen3_yarn",
@@ -32,6 +32,8 @@ pub const GOLDENS: [&str; 45] = [
     "lfm2_moe",
     "granitemoehybrid",
     "nemotron_h",
+    "qwen4_exp",
+    "deepseek_v4",
     "gemma3",
     "gemma4_dense",
     "gemma4_dense_2",

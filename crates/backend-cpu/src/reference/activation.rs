@@ -1,4 +1,4 @@
-use super::{activate, sigmoid};
+use super::{gated, sigmoid};
 use crate::Memory;
 use forerun_backend::BackendError;
 use forerun_backend::op::{AddGated, GateMul, Glu, Softcap};
@@ -8,7 +8,8 @@ pub(crate) fn glu(memory: &mut Memory, op: Glu) -> Result<(), BackendError> {
         let up = memory.f32(op.up);
         for (i, gate) in gate.f32_mut(op.gate).iter_mut().enumerate() {
             let (row, column) = (i / op.dim, i % op.dim);
-            *gate = activate(op.activation, *gate) * up[row * op.up_width + op.up_first + column];
+            let up = up[row * op.up_width + op.up_first + column];
+            *gate = gated(op.activation, *gate, up);
         }
         Ok(())
     })

@@ -7,16 +7,21 @@ mod cluster;
 mod conv;
 mod delta;
 mod delta_inputs;
+mod entries;
+mod hyper;
 mod kda;
 mod latent;
 mod linear;
 mod moe;
+mod ngram;
 mod norm;
 mod rope;
 mod rows;
 mod sample;
 mod scan;
+mod sparse;
 mod streams;
+mod turn;
 
 pub(crate) use activation::{add_gated, gate_mul, glu, softcap};
 pub(crate) use attention::{attention, attention_part, check_part};
@@ -25,18 +30,25 @@ pub(crate) use cluster::{cluster_head, member};
 pub(crate) use conv::short_conv;
 pub(crate) use delta::delta_rule;
 pub(crate) use delta_inputs::{delta_gates, delta_inputs, softplus};
+pub(crate) use entries::{EntryRows, EntryWeights, choose_entries, pool, pool_entries};
+pub(crate) use hyper::{
+    UpdateRows, collapse, collapse_streams, group_norm, mix_streams, silu_rows, update_streams,
+};
 pub(crate) use kda::{kda_gates, kda_rule};
 pub(crate) use latent::{head_linear, latent_attention, latent_inputs, seen_keys};
-pub(crate) use linear::{gated_linear, linear, linears};
-pub(crate) use moe::{experts, router};
+pub(crate) use linear::{gated_linear, grouped_linear, in_groups, linear, linears};
+pub(crate) use moe::{experts, hash_router, router};
+pub(crate) use ngram::{ngram_embed, ngram_gate};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, join_rows, rms_norm};
 pub(crate) use rope::{rope_table, shifted};
 pub(crate) use rows::{embed, gather_rows, scatter_rows, scatter_words};
 pub(crate) use sample::{Before, adjust, head_sample, mask_out, sample};
 pub(crate) use scan::{gated_group_norm, scan_gates, selective_scan};
+pub(crate) use sparse::{SparseRows, compressed_attention, each_row, sparse_attention};
 pub(crate) use streams::{
     Coefficients, correct_streams, lent, match_rms, predict_streams, threshold,
 };
+pub(crate) use turn::{turn_tail, turn_tails};
 
 use forerun_backend::BackendError;
 use forerun_backend::op::{Activation, SpanEntry, Spans};
@@ -80,9 +92,17 @@ pub(crate) fn silu(x: f32) -> f32 {
 /// `√(2/π)`.
 const GELU_SLOPE: f32 = 0.797_884_6;
 
-pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
+/// `act(gate) · up`.
+pub(crate) fn gated(activation: Activation, gate: f32, up: f32) -> f32 {
     match activation {
-        Activation::Silu => silu(x),
+        Activation::ClampedSilu { limit } => silu(gate.min(limit)) * up.clamp(-limit, limit),
+        _ => activate(activation, gate) * up,
+    }
+}
+
+fn activate(activation: Activation, x: f32) -> f32 {
+    match activation {
+        Activation::Silu | Activation::ClampedSilu { .. } => silu(x),
         Activation::GeluTanh => {
             let inner = GELU_SLOPE * (x + 0.044_715 * x * x * x);
             0.5 * x * (1.0 + inner.tanh())

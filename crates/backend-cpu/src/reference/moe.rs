@@ -1,7 +1,7 @@
 use super::linear::dot;
-use super::{activate, index, sigmoid, softplus};
+use super::{gated, index, sigmoid, softplus};
 use crate::Memory;
-use forerun_backend::op::{ExpertGroups, ExpertRows, Experts, Router, Scores, Store};
+use forerun_backend::op::{ExpertGroups, ExpertRows, Experts, HashRouter, Router, Scores, Store};
 use forerun_backend::{BackendError, WeightId};
 
 /// Indices of `scores`, the largest score first; of equal ones the lower index.
@@ -92,7 +92,7 @@ pub(crate) fn experts(memory: &mut Memory, op: Experts) -> Result<(), BackendErr
             let expert = index("experts", "chosen", chosen[assignment], op.experts)?;
             for (channel, hidden) in hidden.iter_mut().enumerate() {
                 let gate = product(op.gate, expert, channel, x);
-                *hidden = activate(op.activation, gate) * product(op.up, expert, channel, x);
+                *hidden = gated(op.activation, gate, product(op.up, expert, channel, x));
             }
             for (channel, partial) in partial.iter_mut().enumerate() {
                 *partial = product(op.down, expert, channel, hidden);
@@ -104,6 +104,35 @@ pub(crate) fn experts(memory: &mut Memory, op: Experts) -> Result<(), BackendErr
             let assignments = row * op.top_k..(row + 1) * op.top_k;
             let sum: f32 = assignments.map(|p| weights[p] * partial[p * op.dim + channel]).sum();
             *out = if op.store == Store::Add { *out + sum } else { sum };
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn hash_router(memory: &mut Memory, op: HashRouter) -> Result<(), BackendError> {
+    memory.lend([op.chosen, op.weights], |memory, [chosen, weights]| {
+        let table = memory.matrix(op.table);
+        let mut line = vec![0.0; op.top_k];
+        let chosen = chosen.u32_mut(op.chosen).chunks_exact_mut(op.top_k);
+        let weights = weights.f32_mut(op.weights).chunks_exact_mut(op.top_k);
+        let rows = memory.u32(op.ids).iter().zip(memory.f32(op.logits).chunks_exact(op.experts));
+        for (((&id, logits), chosen), weights) in rows.zip(chosen).zip(weights) {
+            table.decode_row(index("hash_router", "ids", id, table.rows())?, &mut line);
+            let scores = scores_of(op.scores, logits);
+            for ((chosen, weight), &expert) in chosen.iter_mut().zip(&mut *weights).zip(&line) {
+                let whole = expert >= 0.0 && expert < op.experts as f32 && expert.fract() == 0.0;
+                if !whole {
+                    let what = "the table names an expert that there is not";
+                    return Err(BackendError::Parameter { op: "hash_router", what });
+                }
+                *chosen = expert as u32;
+                *weight = scores[expert as usize];
+            }
+            if let Some(added) = op.renormalise {
+                let total = weights.iter().sum::<f32>() + added;
+                weights.iter_mut().for_each(|w| *w /= total);
+            }
+            weights.iter_mut().for_each(|w| *w *= op.scale);
         }
         Ok(())
     })

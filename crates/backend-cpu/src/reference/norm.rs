@@ -54,7 +54,7 @@ pub(crate) fn join_rows(
     }
 }
 
-fn norm_row(x: &[f32], (weight, eps): (&[f32], f32), out: &mut [f32]) {
+pub(super) fn norm_row(x: &[f32], (weight, eps): (&[f32], f32), out: &mut [f32]) {
     let scale = inverse_rms(x, eps);
     for ((o, &x), &w) in out.iter_mut().zip(x).zip(weight) {
         *o = x * scale * w;

@@ -3,8 +3,8 @@
 use super::Scratch;
 use super::isa::{Isa, Kernel, LANES, Task};
 use super::math::{
-    Cap, GeluTimes, PlusGated, ReluTimes, ScaledTimes, SiluTimes, TimesSigmoid, TimesSilu, Zip,
-    squares, zip,
+    Cap, ClampedSiluTimes, GeluTimes, PlusGated, ReluTimes, ScaledTimes, SiluTimes, TimesSigmoid,
+    TimesSilu, Zip, squares, zip,
 };
 use crate::pool::SharedSlice;
 use crate::simd::exec_ctx::{ExecCtx, part_of};
@@ -44,6 +44,9 @@ pub(crate) fn activate<S: Isa>(simd: S, activation: Activation, out: &mut [f32],
         Activation::Silu => simd.call(Zip { out, other, pair: SiluTimes }),
         Activation::GeluTanh => simd.call(Zip { out, other, pair: GeluTimes }),
         Activation::Relu => simd.call(Zip { out, other, pair: ReluTimes }),
+        Activation::ClampedSilu { limit } => {
+            simd.call(Zip { out, other, pair: ClampedSiluTimes(limit) })
+        }
     }
 }
 
@@ -195,6 +198,11 @@ impl<'a> FusedNorm<'a> {
             self.out.done(0, len)
         }
     }
+}
+
+/// Norms one head, or group, or row of `x` to `out`.
+pub(crate) fn norm_head<S: Isa>(simd: S, norm: Norm<'_>, x: &[f32], out: &mut [f32]) {
+    simd.call(NormHead { norm, x: Some(x), gate: None, out });
 }
 
 struct NormTask<'a> {

@@ -152,6 +152,15 @@ macro_rules! pairwise {
 }
 
 pairwise!("`silu(x) · y`.", SiluTimes, |_this, simd, x, y| simd.mul(silu(simd, x), y));
+pairwise!(
+    "`silu(min(x, limit)) · y`, y between ± limit.",
+    ClampedSiluTimes(f32),
+    |this, simd, x, y| {
+        let (least, most) = (simd.splat(-this.0), simd.splat(this.0));
+        let y = simd.max(least, simd.min(most, y));
+        simd.mul(silu(simd, simd.min(most, x)), y)
+    }
+);
 pairwise!("`gelu(x) · y`.", GeluTimes, |_this, simd, x, y| simd.mul(gelu_tanh(simd, x), y));
 pairwise!("`max(x, 0) · y`.", ReluTimes, |_this, simd, x, y| {
     simd.mul(simd.max(simd.splat(0.0), x), y)

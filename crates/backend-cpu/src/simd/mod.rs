@@ -31,6 +31,7 @@ pub(crate) mod exec_ctx;
 mod greedy;
 mod group_norm;
 mod head_linear;
+mod hyper;
 pub(crate) mod isa;
 mod kda_gates;
 mod latent;
@@ -46,6 +47,7 @@ mod sample;
 mod scan;
 mod scratch;
 mod short_conv;
+mod sparse;
 mod streams;
 
 #[cfg(target_arch = "x86_64")]
@@ -73,6 +75,7 @@ pub use exec_ctx::Level;
 pub(crate) use greedy::{GreedyHead, greedy_head};
 pub(crate) use group_norm::gated_group_norm;
 pub(crate) use head_linear::{HeadLinearArgs, head_linear};
+pub(crate) use hyper::{group_norm, mix_streams, silu_rows, turn_tails, update_streams};
 pub(crate) use kda_gates::{KdaGateArgs, kda_gates};
 pub(crate) use latent::{LatentArgs, LatentRows, latent_attention, store_latents};
 pub(crate) use moe::{Mixture, Stack, experts};
@@ -82,6 +85,7 @@ pub(crate) use sample::{SampleArgs, sample};
 pub(crate) use scan::{ScanArgs, ScanGateArgs, scan_gates, selective_scan};
 pub(crate) use scratch::Scratch;
 pub(crate) use short_conv::{ConvArgs, short_conv};
+pub(crate) use sparse::{SparseQueries, attend_to, choose_entries, sparse_attention};
 pub(crate) use streams::{
     MatchArgs, StreamMix, correct_streams, match_rms, predict_streams, threshold,
 };

@@ -12,16 +12,17 @@ fn each(device: &mut Device, name: &'static str, len: usize, args: &Args) -> Don
     device.queue.run((&ELEMENTWISE, name), [len.div_ceil(256), 1, 1], 256, args)
 }
 
-/// How kernels number functions.
+/// How kernels number functions; one with a clamp is refused before.
 pub(super) fn number_of(activation: Activation) -> u32 {
     match activation {
-        Activation::Silu => 0,
+        Activation::Silu | Activation::ClampedSilu { .. } => 0,
         Activation::GeluTanh => 1,
         Activation::Relu => 2,
     }
 }
 
 pub(crate) fn glu(device: &mut Device, op: Glu) -> Done {
+    op.activation.unclamped("glu")?;
     let memory = &device.memory;
     let args = Args::new()
         .with(memory.at(op.gate))

@@ -17,8 +17,10 @@ pub(crate) use chains::run_chain;
 pub(crate) use delta::{delta_gates, delta_inputs, delta_rule, short_conv};
 pub(crate) use elementwise::{add_gated, gate_mul, glu, softcap};
 pub(crate) use missing::{
-    MISSING, gated_group_norm, head_linear, kda_gates, kda_rule, latent_attention, latent_inputs,
-    scan_gates, selective_scan,
+    MISSING, choose_entries, collapse_streams, compressed_attention, gated_group_norm, group_norm,
+    grouped_linear, hash_router, head_linear, kda_gates, kda_rule, latent_attention, latent_inputs,
+    mix_streams, ngram_embed, ngram_gate, pool_entries, scan_gates, selective_scan, silu_rows,
+    sparse_attention, turn_tails, update_streams,
 };
 pub(crate) use norm::{add_norm, gated_norm, join_norm, rms_norm};
 pub(crate) use products::{cluster_head, embed, experts, gated_linear, linear, linears};

@@ -139,6 +139,7 @@ fn gated_columns(
     op: GatedLinear,
     next: Option<&ProductOutput>,
 ) -> Result<Option<Columns>, BackendError> {
+    op.activation.unclamped("gated_linear")?;
     let pair = [(op.gate, op.out), (op.up, op.scratch)];
     let [gate, up] = pair.map(|(weight, out)| LinearPart { weight, bias: None, out });
     let gate = output(device, "gated_linear", gate, None)?;
@@ -158,6 +159,7 @@ fn gated_columns(
 }
 
 pub(crate) fn experts(device: &mut Device, op: Experts) -> Done {
+    op.activation.unclamped("experts")?;
     let stack = |rows: ExpertRows| ExpertStack {
         weight: device.weights.get(rows.weight),
         first: rows.first,

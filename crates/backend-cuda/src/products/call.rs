@@ -120,7 +120,8 @@ impl From<&ProductOutput> for WeightPart {
 pub(super) const fn gate_number(gate: Option<Activation>) -> u32 {
     match gate {
         None => 0,
-        Some(Activation::Silu) => 1,
+        // Clamped gates were refused.
+        Some(Activation::Silu | Activation::ClampedSilu { .. }) => 1,
         Some(Activation::GeluTanh) => 2,
         Some(Activation::Relu) => 3,
     }

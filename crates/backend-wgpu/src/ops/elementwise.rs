@@ -36,7 +36,8 @@ fn call(to: &mut Lowering<'_>, kernel: &'static Kernel, elements: Elements) -> L
 /// The number of a function on gates.
 pub(super) fn mode(activation: Activation) -> usize {
     match activation {
-        Activation::Silu => 0,
+        // Clamped gates were refused.
+        Activation::Silu | Activation::ClampedSilu { .. } => 0,
         Activation::GeluTanh => 1,
         Activation::Relu => 2,
     }

@@ -12,6 +12,7 @@ mod sample;
 pub(crate) use attention::PARTITION;
 
 use crate::lowering::Lowering;
+use forerun_backend::op::Activation;
 use forerun_backend::{BackendError, Op};
 
 /// Operations that there is no kernel for, see [`Backend::missing`](forerun_backend::Backend::missing).
@@ -28,6 +29,20 @@ pub(crate) const MISSING: &[&str] = &[
     "scan_gates",
     "selective_scan",
     "gated_group_norm",
+    "group_norm",
+    "silu_rows",
+    "mix_streams",
+    "update_streams",
+    "collapse_streams",
+    "ngram_embed",
+    "ngram_gate",
+    "pool_entries",
+    "choose_entries",
+    "sparse_attention",
+    "compressed_attention",
+    "turn_tails",
+    "grouped_linear",
+    "hash_router",
 ];
 
 /// What lowering leaves beside calls.
@@ -58,6 +73,12 @@ pub(crate) fn lower_pair(
 }
 
 fn lower(to: &mut Lowering<'_>, op: Op) -> Lowered {
+    match op {
+        Op::Glu(op) => op.activation.unclamped("glu")?,
+        Op::GatedLinear(op) => op.activation.unclamped("gated_linear")?,
+        Op::Experts(op) => op.activation.unclamped("experts")?,
+        _ => Activation::Silu,
+    };
     match op {
         Op::Embed(op) => products::embed(to, op),
         Op::RmsNorm(op) => norm::rms_norm(to, op),
@@ -106,6 +127,20 @@ fn lower(to: &mut Lowering<'_>, op: Op) -> Lowered {
         | Op::KdaRule(_)
         | Op::ScanGates(_)
         | Op::SelectiveScan(_)
-        | Op::GatedGroupNorm(_) => Err(BackendError::Missing { op: op.name() }),
+        | Op::GatedGroupNorm(_)
+        | Op::GroupNorm(_)
+        | Op::SiluRows(_)
+        | Op::MixStreams(_)
+        | Op::UpdateStreams(_)
+        | Op::CollapseStreams(_)
+        | Op::NgramEmbed(_)
+        | Op::NgramGate(_)
+        | Op::PoolEntries(_)
+        | Op::ChooseEntries(_)
+        | Op::SparseAttention(_)
+        | Op::CompressedAttention(_)
+        | Op::TurnTails(_)
+        | Op::GroupedLinear(_)
+        | Op::HashRouter(_) => Err(BackendError::Missing { op: op.name() }),
     }
 }

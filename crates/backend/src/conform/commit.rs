@@ -4,7 +4,10 @@
 //! run as confirmed rows on a second stage. State and outputs must have the same bits for every
 //! number of accepted drafts.
 
-use super::cases::{Batch, ConvKind, conv_op, delta_op, inputs_op, kda_op, scan_op};
+use super::cases::{
+    AttendKind, Batch, ConvKind, PoolKind, attend_op, conv_op, delta_op, inputs_op, kda_op,
+    ngram_op, pool_op, scan_op,
+};
 use super::operands::spans;
 use super::stage::{BufferContents, BufferOutcome};
 use super::{ConformReport, ConformStage};
@@ -25,9 +28,26 @@ enum RecurrentOp {
     /// With a decay of each key channel.
     Kda(DeltaShape),
     Scan(ScanShape),
+    /// Of so many tokens, by so many heads each.
+    Ngram(usize, usize),
+    Pool(PoolKind),
+    Attend(AttendKind),
 }
 
 impl RecurrentOp {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Conv(_) => "short_conv",
+            Self::Inputs(..) => "delta_inputs",
+            Self::Rule(_) => "delta_rule",
+            Self::Kda(_) => "kda_rule",
+            Self::Scan(_) => "selective_scan",
+            Self::Ngram(..) => "ngram_embed",
+            Self::Pool(_) => "pool_entries",
+            Self::Attend(_) => "compressed_attention",
+        }
+    }
+
     fn set(self, stage: &mut ConformStage<'_>, batch: &Batch) -> Result<Op, BackendError> {
         match self {
             Self::Conv(kind) => conv_op(stage, kind, batch),
@@ -35,15 +55,9 @@ impl RecurrentOp {
             Self::Rule(shape) => delta_op(stage, shape, batch),
             Self::Kda(shape) => kda_op(stage, shape, batch),
             Self::Scan(shape) => scan_op(stage, shape, batch),
-        }
-    }
-
-    /// The operation, where a device may lack it.
-    fn name(self) -> Option<&'static str> {
-        match self {
-            Self::Kda(_) => Some("kda_rule"),
-            Self::Scan(_) => Some("selective_scan"),
-            _ => None,
+            Self::Ngram(order, heads) => ngram_op(stage, (order, heads), batch),
+            Self::Pool(kind) => pool_op(stage, kind, batch),
+            Self::Attend(kind) => attend_op(stage, kind, batch),
         }
     }
 }
@@ -106,11 +120,14 @@ pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {
         RecurrentOp::Kda(shape(2, 2, 64, 128)),
         RecurrentOp::Scan(ScanShape { heads: 3, groups: 1, width: 5, state: 9 }),
         RecurrentOp::Scan(ScanShape { heads: 4, groups: 2, width: 16, state: 32 }),
+        RecurrentOp::Ngram(3, 2),
+        RecurrentOp::Pool(PoolKind { every: 3, dim: 8, series: 2, gated: true }),
+        RecurrentOp::Pool(PoolKind { every: 4, dim: 5, series: 1, gated: false }),
+        RecurrentOp::Attend(AttendKind { heads: 2, dim: 8, keys: 4, entries: Some(false) }),
     ];
     let missing = candidate.missing();
-    let kinds =
-        kinds.into_iter().filter(|kind| kind.name().is_none_or(|op| !missing.contains(&op)));
-    for kind in kinds {
+    let there = |kind: &RecurrentOp| !missing.contains(&kind.name());
+    for kind in kinds.into_iter().filter(there) {
         for (confirmed, pending, start) in [(1, 0, 9), (3, 2, 9), (0, 1, 4), (2, 0, 0)] {
             for keep in 0..=DRAFTS {
                 let story = Story { confirmed, pending, start, keep };
@@ -143,8 +160,8 @@ fn compare(
         let parts = match confirmed.label {
             // Only the rows that both ran.
             "out" | "qkv" | "decay" | "beta" => [0..kept * row, next * row..a.len()],
-            // Rows past the last draft hold what was there before.
-            "log" => [0..0, 0..0],
+            // Rows past the last draft hold what was there before, and entries behind what was kept are anybody's.
+            "log" | "cache" => [0..0, 0..0],
             _ => [0..a.len(), 0..0],
         };
         parts.into_iter().flatten().find(|&i| a[i].to_bits() != b[i].to_bits()).map(|i| {

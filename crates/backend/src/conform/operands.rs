@@ -43,6 +43,17 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         Op::HeadLinear(op) => vec![&mut op.weight],
         Op::LatentInputs(op) => vec![&mut op.norm.weight],
         Op::KdaGates(op) => vec![&mut op.rate, &mut op.dt_bias],
+        Op::GroupNorm(op) => vec![&mut op.weight],
+        Op::CollapseStreams(op) => vec![&mut op.scale, &mut op.base],
+        Op::NgramEmbed(op) => vec![&mut op.table],
+        Op::PoolEntries(op) => {
+            let bias = op.gates.as_mut().map(|(_, bias)| bias);
+            bias.into_iter().chain([&mut op.norm.weight, &mut op.inv_freq]).collect()
+        }
+        Op::CompressedAttention(op) => vec![&mut op.sinks],
+        Op::TurnTails(op) => op.norm.iter_mut().map(|norm| &mut norm.weight).collect(),
+        Op::GroupedLinear(op) => vec![&mut op.weight],
+        Op::HashRouter(op) => vec![&mut op.table],
         Op::Attention(_)
         | Op::AttentionPart(_)
         | Op::LatentAttention(_)
@@ -57,7 +68,13 @@ pub(super) fn weights(op: &mut Op) -> Vec<&mut WeightId> {
         | Op::GatherRows(_)
         | Op::ScatterRows(_)
         | Op::ScatterWords(_)
-        | Op::Sample(_) => Vec::new(),
+        | Op::Sample(_)
+        | Op::SiluRows(_)
+        | Op::MixStreams(_)
+        | Op::UpdateStreams(_)
+        | Op::NgramGate(_)
+        | Op::ChooseEntries(_)
+        | Op::SparseAttention(_) => Vec::new(),
     }
 }
 
@@ -71,6 +88,9 @@ pub(super) fn spans(op: &mut Op) -> Option<&mut Spans> {
         Op::KdaGates(op) => Some(&mut op.spans),
         Op::KdaRule(op) => Some(&mut op.spans),
         Op::SelectiveScan(op) => Some(&mut op.spans),
+        Op::NgramEmbed(op) => Some(&mut op.spans),
+        Op::PoolEntries(op) => Some(&mut op.spans),
+        Op::CompressedAttention(op) => Some(&mut op.spans),
         _ => None,
     }
 }

@@ -20,8 +20,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const CASES_PER_OP: usize = 3;
 
 /// Operands whose length is free: any number of them is a sensible call.
-const FREE_LENGTHS: [(&str, &str); 8] = [
+const FREE_LENGTHS: [(&str, &str); 9] = [
     ("softcap", "x"),
+    ("silu_rows", "x"),
     ("sample", "ids"),
     ("head_sample", "ids"),
     ("add_gated", "gate"),
@@ -48,7 +49,7 @@ const fn bad(op: &'static str, operand: &'static str, at: usize, value: u32) -> 
 /// Larger than anything a case holds, small enough to be multiplied without overflow.
 const FAR: u32 = 1_000_000;
 
-const BAD_INDICES: [BadIndex; 56] = [
+const BAD_INDICES: [BadIndex; 72] = [
     bad("embed", "ids", 0, 23),
     bad("embed", "ids", 2, u32::MAX),
     bad("gather_rows", "rows", 1, 9),
@@ -106,6 +107,22 @@ const BAD_INDICES: [BadIndex; 56] = [
     BadIndex { case: "mixed", ..bad("kda_gates", "spans", 0, FAR) },
     BadIndex { case: "mixed", ..bad("kda_rule", "spans", 1, FAR) },
     BadIndex { case: "mixed", ..bad("kda_rule", "spans", 3, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("ngram_embed", "spans", 0, FAR) },
+    BadIndex { case: "mixed", ..bad("ngram_embed", "spans", 4, 6) },
+    BadIndex { case: "mixed", ..bad("pool_entries", "spans", 1, u32::MAX) },
+    BadIndex { case: "mixed", ..bad("pool_entries", "spans", 3, 5) },
+    BadIndex { case: "prompt", ..bad("pool_entries", "tables", 30, FAR) },
+    bad("choose_entries", "positions", 0, FAR),
+    bad("choose_entries", "span_of", 2, FAR),
+    bad("choose_entries", "tables", 5, FAR),
+    bad("sparse_attention", "positions", 0, u32::MAX),
+    bad("sparse_attention", "span_of", 1, FAR),
+    bad("sparse_attention", "tables", 0, FAR),
+    bad("sparse_attention", "chosen", 0, FAR),
+    BadIndex { case: "mixed", ..bad("compressed_attention", "spans", 0, FAR) },
+    BadIndex { case: "mixed", ..bad("compressed_attention", "spans", 2, 6) },
+    BadIndex { case: "prompt", ..bad("compressed_attention", "chosen", 120, FAR) },
+    bad("hash_router", "ids", 1, FAR),
 ];
 
 pub(super) fn check(candidate: &mut dyn Backend) -> ConformReport {

@@ -1,9 +1,9 @@
 //! Elementwise functions and gates.
 
-use crate::{Access, OpDesc, View};
+use crate::{Access, BackendError, OpDesc, View};
 
 /// The function on the gate of a gated MLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// `x · σ(x)`.
     Silu,
@@ -11,6 +11,23 @@ pub enum Activation {
     GeluTanh,
     /// `max(x, 0)`.
     Relu,
+    /// [`Self::Silu`] of a gate that is no larger than a limit; what it is multiplied with lies between ± that.
+    ClampedSilu {
+        /// The limit, above 0.
+        limit: f32,
+    },
+}
+
+impl Activation {
+    /// Refuses a function that a device has no code for.
+    pub fn unclamped(self, op: &'static str) -> Result<Self, BackendError> {
+        match self {
+            Self::ClampedSilu { .. } => {
+                Err(BackendError::Parameter { op, what: "the device has no clamped gates" })
+            }
+            _ => Ok(self),
+        }
+    }
 }
 
 /// `gate[r][i] ← act(gate[r][i]) · up[r][up_first + i]`.

@@ -231,3 +231,40 @@ impl GatedLinear {
         desc.work(0, (rows * gate.rows * (2 * products * gate.cols + Glu::FLOPS)) as u64);
     }
 }
+
+/// `out[r][g] = x[r][g] · W_gᵀ`, with `W_g` the `g`-th run of rows of a weight: heads projected in groups.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupedLinear {
+    /// `[rows, groups, in]`.
+    pub x: View,
+    /// `[groups·out, in]`.
+    pub weight: WeightId,
+    /// How many groups there are.
+    pub groups: usize,
+    /// Scratch as large as `x`.
+    pub gathered: View,
+    /// Scratch as large as `out`.
+    pub products: View,
+    /// `[rows, groups, out]`.
+    pub out: View,
+}
+
+impl GroupedLinear {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        let Some(weight) = desc.weight_info("weight", self.weight) else { return };
+        let groups = self.groups;
+        desc.require(
+            groups > 0 && weight.cols > 0 && weight.rows.is_multiple_of(groups.max(1)),
+            "the weight is not whole groups",
+        );
+        let wide = groups.saturating_mul(weight.cols).max(1);
+        desc.require(self.x.len.is_multiple_of(wide), "x is not whole rows");
+        let rows = self.x.len / wide;
+        desc.f32("x", self.x, Access::Read, rows * wide);
+        desc.weight("weight", self.weight, [weight.rows, weight.cols]);
+        desc.f32_part("gathered", self.gathered, Access::Write, rows * wide, 0);
+        desc.f32_part("products", self.products, Access::Write, rows * weight.rows, 0);
+        desc.f32("out", self.out, Access::Write, rows * weight.rows);
+        desc.work(0, (2 * rows * weight.rows * weight.cols) as u64);
+    }
+}

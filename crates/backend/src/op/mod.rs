@@ -12,10 +12,13 @@ mod cache;
 mod cluster;
 mod conv;
 mod delta;
+mod entries;
+mod hyper;
 mod kda;
 mod latent;
 mod linear;
 mod moe;
+mod ngram;
 mod norm;
 pub(crate) mod parts;
 mod rope;
@@ -23,9 +26,11 @@ mod rows;
 mod sample;
 mod scan;
 mod spans;
+mod sparse;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 pub use activation::{Activation, AddGated, GateMul, Glu, Softcap};
 pub use attention::{Attention, AttentionPart};
@@ -34,10 +39,17 @@ pub use cache::{CacheLayout, CacheOrder, code, encode};
 pub use cluster::ClusterHead;
 pub use conv::{ConvGates, ShortConv};
 pub use delta::{DeltaGates, DeltaInputs, DeltaRule, DeltaShape};
+pub use entries::{ChooseEntries, EntryLayout, PoolEntries, Turned};
+pub use hyper::{
+    CollapseStreams, GroupNorm, MixStreams, SiluRows, StreamMixing, StreamUpdate, UpdateStreams,
+};
 pub use kda::{KdaGates, KdaRule, kda_log_len};
 pub use latent::{HeadLinear, LatentAttention, LatentInputs};
-pub use linear::{Channels, GatedLinear, InputNorm, Linear, LinearPart, Linears, Store};
-pub use moe::{ExpertGroups, ExpertRows, Experts, Router, Scores};
+pub use linear::{
+    Channels, GatedLinear, GroupedLinear, InputNorm, Linear, LinearPart, Linears, Store,
+};
+pub use moe::{ExpertGroups, ExpertRows, Experts, HashRouter, Router, Scores};
+pub use ngram::{NgramEmbed, NgramGate, NgramHash};
 pub use norm::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 pub use rope::RopeTable;
 pub use rows::{Embed, GatherRows, ScatterRows, ScatterWords};
@@ -46,7 +58,9 @@ pub use sample::{
 };
 pub use scan::{GatedGroupNorm, ScanGates, ScanShape, SelectiveScan};
 pub use spans::{SpanEntry, Spans};
+pub use sparse::{CompressedAttention, SeenEntries, SparseAttention};
 pub use streams::{CorrectStreams, MatchRms, PredictStreams, Streams, Threshold};
+pub use turn::TurnTails;
 
 use crate::{Backend, BackendError, OpDesc};
 
@@ -95,6 +109,20 @@ macro_rules! for_each_operation {
             latent_attention: LatentAttention,
             kda_gates: KdaGates,
             kda_rule: KdaRule,
+            group_norm: GroupNorm,
+            silu_rows: SiluRows,
+            mix_streams: MixStreams,
+            update_streams: UpdateStreams,
+            collapse_streams: CollapseStreams,
+            ngram_embed: NgramEmbed,
+            ngram_gate: NgramGate,
+            pool_entries: PoolEntries,
+            choose_entries: ChooseEntries,
+            sparse_attention: SparseAttention,
+            compressed_attention: CompressedAttention,
+            turn_tails: TurnTails,
+            grouped_linear: GroupedLinear,
+            hash_router: HashRouter,
         }
     };
 }

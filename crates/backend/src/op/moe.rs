@@ -197,3 +197,51 @@ impl Experts {
         desc.work(0, (routed * (Glu::FLOPS * self.ffn + 2 * self.dim)) as u64);
     }
 }
+
+/// The experts that a table names for each row's token, and what they weigh.
+///
+/// # Math
+/// A chosen expert weighs its score; these are divided by their sum plus a number where wanted, then multiplied by
+/// `scale`, as in [`Router`].
+#[derive(Clone, Copy, Debug)]
+pub struct HashRouter {
+    /// Tokens, u32 `[rows]`.
+    pub ids: View,
+    /// `[vocabulary, top_k]`: whole numbers below `experts`.
+    pub table: WeightId,
+    /// `[rows, experts]`.
+    pub logits: View,
+    /// Experts in the layer.
+    pub experts: usize,
+    /// Experts chosen per row.
+    pub top_k: usize,
+    /// What logits become.
+    pub scores: Scores,
+    /// Added to the sum of the weights, by which they are divided; absent where they are not.
+    pub renormalise: Option<f32>,
+    /// Factor on all weights.
+    pub scale: f32,
+    /// u32 `[rows, top_k]`, in the table's order.
+    pub chosen: View,
+    /// `[rows, top_k]`.
+    pub weights: View,
+}
+
+impl HashRouter {
+    pub(super) fn describe(&self, desc: &mut OpDesc<'_>) {
+        let Self { experts, top_k, .. } = *self;
+        desc.require(
+            top_k > 0 && top_k <= experts,
+            "top_k must be between 1 and the number of experts",
+        );
+        let rows = self.ids.len;
+        desc.u32("ids", self.ids, Access::Read, rows);
+        if let Some(table) = desc.weight_info("table", self.table) {
+            desc.shape("table", self.table, [table.rows, top_k]);
+        }
+        desc.f32("logits", self.logits, Access::Read, rows.saturating_mul(experts));
+        desc.u32("chosen", self.chosen, Access::Write, rows.saturating_mul(top_k));
+        desc.f32("weights", self.weights, Access::Write, rows.saturating_mul(top_k));
+        desc.work(0, (self.logits.len * 10) as u64);
+    }
+}

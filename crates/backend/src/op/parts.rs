@@ -1,6 +1,9 @@
 //! An operation on some of its rows: what an operation is cut into that is too large for one submission.
 
-use super::{Attention, DeltaRule, InputNorm, LinearPart, NewKeys, Sample, SelectiveScan, Streams};
+use super::{
+    Attention, DeltaRule, InputNorm, LinearPart, NewKeys, Sample, SelectiveScan, StreamUpdate,
+    Streams,
+};
 use crate::{Catalog, Op, View};
 
 impl Op {
@@ -20,6 +23,8 @@ impl Op {
                 let inner = catalog.weight(op.weight)?.cols;
                 Some(op.x.len / (op.heads * (op.carry + inner)).max(1))
             }
+            Self::SparseAttention(op) => Some(op.whole.positions.len),
+            Self::ChooseEntries(op) => Some(op.positions.len),
             _ => None,
         }
     }
@@ -135,6 +140,20 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         Op::HeadSample(op) => {
             [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
         }
+        Op::GroupNorm(_)
+        | Op::SiluRows(_)
+        | Op::MixStreams(_)
+        | Op::UpdateStreams(_)
+        | Op::CollapseStreams(_)
+        | Op::NgramEmbed(_)
+        | Op::NgramGate(_)
+        | Op::PoolEntries(_)
+        | Op::ChooseEntries(_)
+        | Op::SparseAttention(_)
+        | Op::CompressedAttention(_)
+        | Op::TurnTails(_)
+        | Op::GroupedLinear(_)
+        | Op::HashRouter(_) => of_entries(op),
         Op::PredictStreams(_) | Op::CorrectStreams(_) | Op::MatchRms(_) | Op::Threshold(_) => {
             of_streams(op)
         }
@@ -184,6 +203,71 @@ fn of_streams(op: &mut Op) -> Vec<OperandView<'_>> {
         }
         Op::MatchRms(op) => [&mut op.x, &mut op.like, &mut op.out].map(by_row).into(),
         Op::Threshold(op) => vec![by_row(&mut op.x)],
+        _ => Vec::new(),
+    }
+}
+
+/// Of streams that are mixed, and of entries that are chosen.
+fn of_entries(op: &mut Op) -> Vec<OperandView<'_>> {
+    match op {
+        Op::GroupNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
+        Op::SiluRows(op) => vec![by_row(&mut op.x)],
+        Op::MixStreams(op) => [&mut op.x, &mut op.gates, &mut op.out].map(by_row).into(),
+        Op::UpdateStreams(op) => {
+            let more = match &mut op.update {
+                StreamUpdate::Set | StreamUpdate::Add => [None, None],
+                StreamUpdate::Gated { gates } => [Some(gates), None],
+                StreamUpdate::Mixed { post, comb } => [Some(post), Some(comb)],
+            };
+            let more = more.into_iter().flatten();
+            [&mut op.y].into_iter().chain(more).chain([&mut op.x]).map(by_row).collect()
+        }
+        Op::CollapseStreams(op) => {
+            let mixing = op.mixing.as_mut().map(|mixing| [&mut mixing.post, &mut mixing.comb]);
+            let inputs = [&mut op.x, &mut op.logits].into_iter();
+            inputs.chain(mixing.into_iter().flatten()).chain([&mut op.out]).map(by_row).collect()
+        }
+        Op::NgramEmbed(op) => {
+            let state = [&mut op.window, &mut op.log, &mut op.spans.table, &mut op.out];
+            [&mut op.ids].into_iter().chain(state).map(shared).collect()
+        }
+        Op::NgramGate(op) => {
+            [&mut op.keys, &mut op.queries, &mut op.values, &mut op.out].map(by_row).into()
+        }
+        Op::PoolEntries(op) => {
+            let gates = op.gates.as_mut().map(|(gates, _)| gates);
+            let state = [&mut op.window, &mut op.log, &mut op.spans.table];
+            let inputs = [&mut op.keys].into_iter().chain(gates).chain(state);
+            inputs.chain([&mut op.tables, &mut op.cache]).map(shared).collect()
+        }
+        Op::ChooseEntries(op) => {
+            let weights = op.weights.as_mut().map(by_row);
+            let rows = [&mut op.positions, &mut op.span_of].map(by_row);
+            let mut all = vec![by_row(&mut op.q)];
+            all.extend(weights.into_iter().chain([shared(&mut op.cache)]).chain(rows));
+            all.extend([shared(&mut op.tables), by_row(&mut op.chosen)]);
+            all
+        }
+        Op::SparseAttention(op) => {
+            attention(&mut op.whole).into_iter().chain([by_row(&mut op.chosen)]).collect()
+        }
+        Op::CompressedAttention(op) => {
+            let mut all = vec![&mut op.q, &mut op.kv, &mut op.window, &mut op.log];
+            all.push(&mut op.spans.table);
+            if let Some(entries) = &mut op.entries {
+                all.extend([&mut entries.cache, &mut entries.tables]);
+                all.extend(entries.chosen.as_mut().map(|(chosen, _)| chosen));
+            }
+            all.push(&mut op.out);
+            all.into_iter().map(shared).collect()
+        }
+        Op::TurnTails(op) => vec![by_row(&mut op.table), by_row(&mut op.x)],
+        Op::GroupedLinear(op) => {
+            [&mut op.x, &mut op.gathered, &mut op.products, &mut op.out].map(by_row).into()
+        }
+        Op::HashRouter(op) => {
+            [&mut op.ids, &mut op.logits, &mut op.chosen, &mut op.weights].map(by_row).into()
+        }
         _ => Vec::new(),
     }
 }

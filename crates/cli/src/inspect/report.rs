@@ -187,6 +187,7 @@ fn mlp_text(mlp: &MlpSpec) -> String {
         }
         MlpSpec::Moe(moe) => experts_text(moe),
         MlpSpec::None => "no mlp".to_owned(),
+        MlpSpec::Hashed(moe) => format!("{}, by token", experts_text(moe)),
         MlpSpec::Beside { dense, moe } => {
             format!("mlp, width {dense}, beside {}", experts_text(moe))
         }

@@ -21,7 +21,7 @@ impl ExpertCost {
         for layer in &spec.layers {
             let (dense, moe) = match &layer.mlp {
                 MlpSpec::Dense(width) | MlpSpec::Sparse { ffn: width, .. } => (*width, None),
-                MlpSpec::Moe(moe) => (0, Some(moe)),
+                MlpSpec::Moe(moe) | MlpSpec::Hashed(moe) => (0, Some(moe)),
                 MlpSpec::Beside { dense, moe } => (*dense, Some(moe)),
                 MlpSpec::None => (0, None),
             };

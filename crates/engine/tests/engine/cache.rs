@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 
 /// Short convolutions, doubled write strengths, several streams, hybrid with a head (dense, experts in both
 /// layouts), hybrid without, attention only, windows with shared keys, with experts, with a separate drafter.
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 18] = [
+    "qwen4_exp",
+    "deepseek_v4",
     "lfm2",
     "olmo_hybrid",
     "gemma3n",

@@ -229,7 +229,8 @@ pub(crate) fn remembered(
                 parts.push((buffer.name, runner.read(buffer.piece(slot)).expect("state")));
                 continue;
             }
-            StateKind::Log => continue,
+            // What is made of keys shows in what is chosen, and so in logits.
+            StateKind::Entries(_) | StateKind::Log => continue,
         };
         let kept = runner.read(buffer.view).expect("keys or values");
         let place: ElementIndex =

@@ -10,7 +10,9 @@ use std::time::Duration;
 /// One of each kind of network: short convolutions, doubled write strengths, several streams, hybrid dense, hybrid
 /// with experts (both layouts), packed (both formats), attention only, and windows with per-layer inputs and shared
 /// keys, with experts, with a separate drafter.
-const MODELS: [&str; 19] = [
+const MODELS: [&str; 21] = [
+    "qwen4_exp",
+    "deepseek_v4",
     "lfm2",
     "olmo_hybrid",
     "gemma3n",

@@ -13,7 +13,9 @@ use forerun_testkit::Golden;
 /// Short convolutions, doubled write strengths, several streams, hybrid dense, hybrid with experts, hybrid packed
 /// without a head and with one, attention only, and windows with shared keys, with experts, with a separate
 /// drafter.
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 18] = [
+    "qwen4_exp",
+    "deepseek_v4",
     "lfm2",
     "olmo_hybrid",
     "gemma3n",

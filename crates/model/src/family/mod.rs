@@ -2,6 +2,7 @@
 
 pub(crate) mod assistant;
 mod deepseek_v3;
+pub(crate) mod deepseek_v4;
 mod gemma3;
 mod gemma3n;
 mod gemma4;
@@ -13,6 +14,7 @@ mod llama;
 mod mlx;
 mod nemotron_h;
 mod olmo_hybrid;
+mod qwen4_exp;
 mod qwen_hybrid;
 mod routed;
 
@@ -25,7 +27,7 @@ use forerun_backend::op::ScanShape;
 use forerun_weights::Checkpoint;
 
 /// For error messages.
-pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), gemma3(_text), gemma3n(_text), gemma4(_text), gemma4_unified, lfm2, lfm2_moe, olmo_hybrid, granitemoehybrid, nemotron_h, glm4_moe, deepseek_v3, kimi_linear";
+pub(crate) const SUPPORTED: &str = "llama, qwen3, qwen3_moe, qwen3_next, qwen3_5(_text), qwen3_5_moe(_text), qwen4_exp(_text), gemma3(_text), gemma3n(_text), gemma4(_text), gemma4_unified, lfm2, lfm2_moe, olmo_hybrid, granitemoehybrid, nemotron_h, glm4_moe, deepseek_v3, deepseek_v4, kimi_linear";
 
 /// The network that a config describes, without looking at tensors; `has_mtp` says whether the
 /// checkpoint holds an MTP head.
@@ -50,6 +52,8 @@ pub fn spec_from_config(
         "glm4_moe" => glm4_moe::read(family, &root, has_mtp),
         "deepseek_v3" => deepseek_v3::read(family, &root, has_mtp),
         "kimi_linear" => kimi_linear::read(family, &root),
+        "qwen4_exp" | "qwen4_exp_text" => qwen4_exp::read(family, &root),
+        "deepseek_v4" => deepseek_v4::read(family, &root),
         other => Err(ModelError::UnknownFamily(other.to_owned())),
     }
 }
@@ -74,7 +78,8 @@ pub fn published_with_mtp(config: &serde_json::Value) -> bool {
 pub(crate) fn read(checkpoint: &Checkpoint) -> Result<(ModelSpec, Layout), ModelError> {
     let mut layout = Layout::find(checkpoint);
     let mut spec = spec_from_config(checkpoint.config(), layout.has_mtp())?;
-    if spec.family.starts_with("qwen3_next") || spec.family.starts_with("qwen3_5") {
+    let offset_norms = ["qwen3_next", "qwen3_5", "qwen4_exp"];
+    if offset_norms.iter().any(|family| spec.family.starts_with(family)) {
         layout.decide_norms(checkpoint)?;
     } else if ["gemma3", "gemma3_text"].contains(&spec.family.as_str()) && !layout.gamma {
         layout.norm_offset = 1.0;

@@ -70,7 +70,7 @@ fn check_features(config: &Config<'_>) -> Result<(), ModelError> {
     config.only("mtp_num_hidden_layers", &[0.into(), 1.into()])
 }
 
-fn delta(config: &Config<'_>) -> Result<DeltaSpec, ModelError> {
+pub(super) fn delta(config: &Config<'_>) -> Result<DeltaSpec, ModelError> {
     let shape = DeltaShape {
         key_heads: config.count("linear_num_key_heads")?,
         value_heads: config.count("linear_num_value_heads")?,

@@ -144,6 +144,18 @@ impl AttentionMixer {
         state: &LayerState,
         out: Output,
     ) {
+        let whole = self.begin(pass, input, state);
+        pass.push(whole);
+        self.finish(pass, out);
+    }
+
+    /// Queries, keys and values of `input`; the attention that is to follow.
+    pub(super) fn begin(
+        &self,
+        pass: &mut Pass<'_>,
+        input: Input,
+        state: &LayerState,
+    ) -> op::Attention {
         let AttentionSpec { heads, scale, window, .. } = self.spec;
         let (space, cache) = (pass.space, KvCache::of(state));
         let [q, gate, mixed, ..] = pass.scratch(self.spec.scratch());
@@ -154,7 +166,7 @@ impl AttentionMixer {
         self.norm_whole(pass, self.q_norm, heads, [raw, q]);
         let norm = self.head_norm(pass, self.q_norm);
         self.rotate_and_store(pass, Some(Queries { q, heads, norm }), cache);
-        pass.push(op::Attention {
+        op::Attention {
             q,
             k_cache: cache.k,
             v_cache: cache.v,
@@ -167,12 +179,22 @@ impl AttentionMixer {
             scale,
             window,
             out: mixed,
-        });
+        }
+    }
+
+    /// What attention gave, perhaps gated, through the last projection.
+    pub(super) fn finish(&self, pass: &mut Pass<'_>, out: Output) {
+        let [_, gate, mixed, ..] = pass.scratch(self.spec.scratch());
         if self.gate.is_some() {
             pass.push(GateMul { x: mixed, gate });
         }
         let (Projection { weight, bias }, Output { view, store }) = (self.o, out);
         pass.push(Linear { x: mixed, weight, bias, channels: None, out: view, store });
+    }
+
+    /// Which of the model's ropes turns queries and keys.
+    pub(super) fn rope(&self) -> usize {
+        self.spec.rope
     }
 
     /// Keys and values of `input` to the cache.

@@ -5,7 +5,9 @@
 //! it needs and what it says of itself. Nothing outside this folder asks which mixer a layer has.
 
 mod attention;
+mod compressed;
 mod delta;
+mod indexed;
 mod kda;
 mod latent;
 mod projection;
@@ -13,8 +15,10 @@ mod scan;
 mod short_conv;
 
 pub(crate) use attention::AttentionMixer;
+pub(crate) use compressed::CompressedMixer;
 pub use delta::DELTA_RATE;
 pub(crate) use delta::Delta;
+pub(crate) use indexed::IndexedMixer;
 pub(crate) use kda::Kda;
 pub(crate) use latent::Latent;
 pub(crate) use scan::Mamba;
@@ -24,7 +28,9 @@ pub(crate) use short_conv::GatedConv;
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
 use crate::state::StateDecl;
-use crate::{AttentionSpec, LayerState, Limits, MixerSpec, ModelError};
+use crate::{
+    AttentionSpec, CompressedSpec, IndexedSpec, LayerState, Limits, MixerSpec, ModelError,
+};
 use forerun_backend::Backend;
 use std::fmt;
 
@@ -43,6 +49,10 @@ pub(crate) enum Mixer {
     Kda(Kda),
     /// Mamba-2.
     Scan(Mamba),
+    /// Attention to groups that an index chooses.
+    Indexed(IndexedMixer),
+    /// Attention to the last keys and to compressed ones.
+    Compressed(Box<CompressedMixer>),
 }
 
 impl MixerSpec {
@@ -50,6 +60,7 @@ impl MixerSpec {
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match self {
             Self::Attention(spec) => Some(spec),
+            Self::Indexed(spec) => Some(&spec.attention),
             _ => None,
         }
     }
@@ -74,6 +85,8 @@ impl MixerSpec {
             Self::Kda(spec) => spec.weights(hidden),
             Self::Scan(spec) => spec.weights(hidden),
             Self::None => 0,
+            Self::Indexed(spec) => spec.weights(hidden),
+            Self::Compressed(spec) => spec.weights(hidden),
         }
     }
 
@@ -83,6 +96,8 @@ impl MixerSpec {
             Self::Latent(_) => &["latent_attention", "latent_inputs", "head_linear"],
             Self::Kda(_) => &["kda_rule", "kda_gates"],
             Self::Scan(_) => &["scan_gates", "selective_scan", "gated_group_norm"],
+            Self::Indexed(_) => IndexedSpec::OPERATIONS,
+            Self::Compressed(_) => CompressedSpec::OPERATIONS,
             _ => &[],
         }
     }
@@ -108,6 +123,8 @@ impl MixerSpec {
             Self::Kda(spec) => spec.state(limits).into(),
             Self::Scan(spec) => spec.state(limits).into(),
             Self::None => Vec::new(),
+            Self::Indexed(spec) => spec.state(limits),
+            Self::Compressed(spec) => spec.state(limits),
         }
     }
 
@@ -121,6 +138,17 @@ impl MixerSpec {
             Self::Kda(spec) => spec.scratch().into(),
             Self::Scan(spec) => spec.scratch().into(),
             Self::None => Vec::new(),
+            Self::Indexed(spec) => spec.scratch().into(),
+            Self::Compressed(spec) => spec.scratch().into(),
+        }
+    }
+
+    /// Entries that it chooses for a row at most.
+    pub(crate) fn chosen(&self) -> usize {
+        match self {
+            Self::Indexed(spec) => spec.most,
+            Self::Compressed(spec) => spec.chosen(),
+            _ => 0,
         }
     }
 }
@@ -136,6 +164,8 @@ impl fmt::Display for MixerSpec {
             Self::Kda(spec) => spec.fmt(f),
             Self::Scan(spec) => spec.fmt(f),
             Self::None => f.write_str("no mixer"),
+            Self::Indexed(spec) => spec.fmt(f),
+            Self::Compressed(spec) => spec.fmt(f),
         }
     }
 }
@@ -173,6 +203,14 @@ impl Mixer {
                 let path = format!("{block}.{}", loader.names.scan);
                 Self::Scan(Mamba::load(loader, &path, spec, hidden)?)
             }
+            MixerSpec::Indexed(spec) => {
+                let path = format!("{block}.self_attn");
+                Self::Indexed(IndexedMixer::load(loader, &path, spec, hidden)?)
+            }
+            MixerSpec::Compressed(spec) => {
+                let path = format!("{block}.self_attn");
+                Self::Compressed(Box::new(CompressedMixer::load(loader, &path, spec, hidden)?))
+            }
             MixerSpec::None => return Ok(None),
         }))
     }
@@ -201,6 +239,8 @@ impl Mixer {
             Self::Latent(mixer) => mixer.forward(pass, input, state, out),
             Self::Kda(mixer) => mixer.forward(pass, input, state, out),
             Self::Scan(mixer) => mixer.forward(pass, input, state, out),
+            Self::Indexed(mixer) => mixer.forward(pass, input, state, out),
+            Self::Compressed(mixer) => mixer.forward(pass, input, state, out),
         }
     }
 }

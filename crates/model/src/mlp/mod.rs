@@ -53,6 +53,11 @@ impl Mlp {
                 let shared = format!("{block}.{}", names.shared_expert);
                 Self::Moe(Moe::load(loader, [&path, &shared], spec, hidden)?)
             }
+            MlpSpec::Hashed(spec) => {
+                let path = format!("{block}.{}", names.moe);
+                let shared = format!("{block}.{}", names.shared_expert);
+                Self::Moe(Moe::load_hashed(loader, [&path, &shared], spec, hidden)?)
+            }
             MlpSpec::Beside { dense, moe } => {
                 Self::Beside(Beside::load(loader, block, *dense, moe, hidden)?)
             }
@@ -77,6 +82,15 @@ impl Mlp {
                 mlp.forward(pass, out)
             }
             Self::Beside(mlp) => mlp.forward(pass, pass.norm_of(norm), out),
+        }
+    }
+
+    /// `mlp(normed)` to `out`, where that is not the residual stream.
+    pub(crate) fn forward_normed(&self, pass: &mut Pass<'_>, out: Output) {
+        match self {
+            Self::Dense(mlp) => mlp.forward(pass, pass.normed(), out),
+            Self::Moe(mlp) => mlp.forward(pass, out),
+            Self::Beside(_) => unreachable!("two parts side by side read the residual stream"),
         }
     }
 }

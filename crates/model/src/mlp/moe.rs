@@ -5,7 +5,7 @@ use crate::forward::{Output, Pass};
 use crate::loader::Loader;
 use crate::{ModelError, MoeSpec, RouterSpec, SharedExpertSpec};
 use forerun_backend::WeightId;
-use forerun_backend::op::{AddGated, ExpertRows, Experts, Linear, Router, Store};
+use forerun_backend::op::{AddGated, ExpertRows, Experts, HashRouter, Linear, Router, Store};
 use forerun_base::MatrixParts;
 
 /// Weights of one mixture.
@@ -15,6 +15,8 @@ pub(crate) struct Moe {
     router: WeightId,
     /// A number for each expert, added to its score for the choice.
     router_bias: Option<WeightId>,
+    /// The experts of each token, where a table names them.
+    table: Option<WeightId>,
     stacks: Stacks,
     /// A factor on each expert's weight.
     expert_scale: Option<WeightId>,
@@ -54,10 +56,40 @@ impl Moe {
             spec: spec.clone(),
             router,
             router_bias: bias.transpose()?,
+            table: None,
             stacks,
             expert_scale: None,
             shared: shared.transpose()?,
         })
+    }
+
+    /// A mixture whose experts a stored table names for each token.
+    pub(super) fn load_hashed(
+        loader: &mut Loader<'_>,
+        [path, shared_path]: [&str; 2],
+        spec: &MoeSpec,
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let name = format!("{path}.gate.tid2eid");
+        let shape = loader.checkpoint.info(&name)?.shape;
+        let wrong = |why: String| ModelError::Layout(format!("{name}: {why}"));
+        let &[rows, columns] = &shape[..] else {
+            return Err(wrong(format!("has shape {shape:?}")));
+        };
+        let (vocabulary, experts) = (loader.vocabulary, spec.experts);
+        if [rows, columns] != [vocabulary, spec.top_k] {
+            return Err(wrong(format!(
+                "has shape {shape:?}, expected [{vocabulary}, {}]",
+                spec.top_k
+            )));
+        }
+        let numbers = loader.integers(&name)?;
+        if numbers.iter().any(|&expert| usize::try_from(expert).map_or(true, |e| e >= experts)) {
+            return Err(wrong(format!("names an expert outside 0..{experts}")));
+        }
+        let numbers: Vec<f32> = numbers.into_iter().map(|expert| expert as f32).collect();
+        let table = Some(loader.numbers(&name, rows, &numbers)?);
+        Ok(Self { table, ..Self::load(loader, [path, shared_path], spec, hidden)? })
     }
 
     /// A mixture that stands beside an MLP: its router is a module of its own.
@@ -72,7 +104,8 @@ impl Moe {
         let expert_scale = Some(loader.vector(&name, spec.experts, |s| s)?);
         let stacks = Stacks::load(loader, block, spec, hidden)?;
         let spec = spec.clone();
-        Ok(Self { spec, router, router_bias: None, stacks, expert_scale, shared: None })
+        let (router_bias, table, shared) = (None, None, None);
+        Ok(Self { spec, router, router_bias, table, stacks, expert_scale, shared })
     }
 
     /// `Σ experts(normed) + shared(normed)` to `out`, the latter perhaps times `σ(gate)`.
@@ -103,6 +136,20 @@ impl Moe {
         let chosen = pass.rows_of(moe.chosen, top_k);
         let weights = pass.rows_of(moe.weights, top_k);
         pass.push(Linear::set(x, self.router, logits));
+        if let Some(table) = self.table {
+            return pass.push(HashRouter {
+                ids: pass.inputs.embedded,
+                table,
+                logits,
+                experts,
+                top_k,
+                scores,
+                renormalise,
+                scale,
+                chosen,
+                weights,
+            });
+        }
         pass.push(Router {
             logits,
             experts,

@@ -65,6 +65,13 @@ impl<'a> RopeSource<'a> {
         Err(self.config.bad("partial_rotary_factor", problem))
     }
 
+    /// Frequencies under the section's rule.
+    pub(crate) fn rule_on(&self, spec: RopeSpec) -> Result<RopeSpec, ModelError> {
+        let Some(section) = &self.parameters else { return Ok(spec) };
+        let rule = rule(section, &self.config, spec.rotary / 2)?;
+        Ok(spec.rescaled(&rule))
+    }
+
     /// The frequencies of heads `head_dim` wide.
     pub(crate) fn read(
         &self,

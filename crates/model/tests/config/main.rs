@@ -4,6 +4,7 @@ mod deepseek;
 mod gemma;
 mod gemma3n;
 mod granite;
+mod hyper;
 mod lfm2;
 mod nemotron_h;
 mod olmo_hybrid;

@@ -115,6 +115,7 @@ fn left_unspecified(op: &Op) -> Vec<View> {
         Op::Experts(op) => vec![op.hidden, op.partial],
         Op::HeadSample(op) => vec![op.sample.logits],
         Op::AttentionPart(op) if !op.ends => vec![op.whole.out],
+        Op::GroupedLinear(op) => vec![op.gathered, op.products],
         _ => Vec::new(),
     }
 }

@@ -6,6 +6,8 @@ mod cluster;
 mod conv;
 mod delta;
 mod elementwise;
+mod entries;
+mod hyper;
 mod kda;
 mod latent;
 mod linear;
@@ -19,6 +21,8 @@ mod streams;
 
 pub(super) use conv::{ConvKind, conv_op};
 pub(super) use delta::{Batch, delta_op, inputs_op};
+pub(super) use entries::{AttendKind, PoolKind, attend_op, pool_op};
+pub(super) use hyper::ngram_op;
 pub(super) use kda::kda_op;
 pub(super) use scan::scan_op;
 
@@ -92,6 +96,8 @@ pub fn cases() -> Vec<ConformCase> {
         latent::cases(),
         kda::cases(),
         scan::cases(),
+        hyper::cases(),
+        entries::cases(),
     ];
     parts.into_iter().flatten().collect()
 }
