@@ -100,6 +100,10 @@ conforms!(
     scatter_words,
     sample,
     head_sample,
+    predict_streams,
+    correct_streams,
+    match_rms,
+    threshold,
 );
 
 #[test]

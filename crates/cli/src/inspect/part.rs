@@ -10,6 +10,7 @@ pub(super) enum NetworkPart {
     Attention,
     DeltaNet,
     ShortConv,
+    Streams,
     Mlp,
     Experts,
     Router,
@@ -37,6 +38,8 @@ impl NetworkPart {
             Self::DeltaNet
         } else if has("self_attn") {
             Self::Attention
+        } else if has("laurel") || segments.iter().any(|s| s.starts_with("altup")) {
+            Self::Streams
         } else if segments.iter().any(|s| s.starts_with("per_layer_") && !s.ends_with("norm")) {
             Self::PerLayer
         } else if has("router") || has("mlp") && (has("gate") || has("shared_expert_gate")) {
@@ -61,6 +64,7 @@ impl NetworkPart {
             Self::Attention => "attention",
             Self::DeltaNet => "delta net",
             Self::ShortConv => "short convolution",
+            Self::Streams => "streams",
             Self::Mlp => "mlp",
             Self::Experts => "experts",
             Self::Router => "router",
@@ -84,6 +88,9 @@ mod tests {
             ("model.layers.0.linear_attn.A_log", NetworkPart::DeltaNet),
             ("model.layers.0.conv.in_proj.weight", NetworkPart::ShortConv),
             ("model.layers.0.conv.conv.weight", NetworkPart::ShortConv),
+            ("model.altup_projections.0.weight", NetworkPart::Streams),
+            ("model.layers.0.altup.router_norm.weight", NetworkPart::Streams),
+            ("model.layers.0.laurel.linear_left.weight", NetworkPart::Streams),
             ("model.layers.0.feed_forward.w1.weight", NetworkPart::Mlp),
             ("model.layers.0.mlp.gate_proj.weight", NetworkPart::Mlp),
             ("model.layers.0.mlp.gate.weight", NetworkPart::Router),
