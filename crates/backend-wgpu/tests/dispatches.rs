@@ -31,7 +31,7 @@ const TOKENS: &[(&str, u64, u64)] = &[
     ("qwen3_5_odd", 34, 1),
     ("qwen3_5_moe", 122, 1),
     ("lfm2", 27, 1),
-    ("olmo_hybrid", 0, 1),
+    ("olmo_hybrid", 40, 1),
     ("lfm2_moe", 36, 1),
     ("gemma3", 55, 1),
     ("gemma4_dense", 55, 1),

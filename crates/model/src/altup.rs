@@ -6,7 +6,7 @@
 //! n = norm(x);  x ← (x + norm(attention(n)) + n + norm(n · leftᵀ · rightᵀ))·2^-½
 //! x ← x + norm(mlp(norm(x)))
 //! s ← correct(s, x)
-//! sᵢ ← sᵢ + norm((gelu(s_active·scale · gateᵀ)·vector) · backᵀ)          for i > 0; the token's own vector for the layer
+//! sᵢ ← sᵢ + norm((gelu(s_active·scale · gateᵀ)·vector) · backᵀ)         for i > 0; the token's vector for the layer
 //! x = mean(s₀, (sᵢ · unembedᵢᵀ) as large as s₀)                          after the last layer
 //! ```
 

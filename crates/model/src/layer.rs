@@ -15,6 +15,17 @@ impl LayerSpec {
     /// Refuses a device that lacks an operation of one of the block's parts.
     pub(crate) fn check(&self, backend: &dyn Backend) -> Result<(), ModelError> {
         self.mixer.check(backend)?;
+        match self.lacked(backend.missing()) {
+            None => Ok(()),
+            Some((part, op)) => {
+                let (device, part) = (backend.name(), part.to_owned());
+                Err(ModelError::Missing { device, part, op })
+            }
+        }
+    }
+
+    /// The first part besides the mixer that needs one of these operations, in words, and the operation.
+    fn lacked(&self, missing: &[&str]) -> Option<(&'static str, &'static str)> {
         let frame: &[&str] = match self.frame {
             Frame::AltUp(_) => altup::OPERATIONS,
             Frame::Streams(streams) => streams.operations(),
@@ -25,13 +36,10 @@ impl LayerSpec {
             _ => &[],
         };
         let parts = [("a residual of several streams", frame), ("a sparse mlp", mlp)];
-        for (part, operations) in parts {
-            if let Some(op) = operations.iter().find(|op| backend.missing().contains(op)) {
-                let part = part.to_owned();
-                return Err(ModelError::Missing { device: backend.name(), part, op });
-            }
-        }
-        Ok(())
+        parts.into_iter().find_map(|(part, operations)| {
+            let op = operations.iter().find(|op| missing.contains(op))?;
+            Some((part, *op))
+        })
     }
 }
 
@@ -154,5 +162,29 @@ impl Layer {
                 block.forward(pass, self.scale)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AltUpSpec, AttentionSpec, MixerSpec};
+
+    #[test]
+    fn a_part_is_named_with_the_operation_that_it_lacks() {
+        let mixer = MixerSpec::Attention(AttentionSpec::plain(1, 1, 8));
+        let altup = AltUpSpec { streams: 2, active: 0, scaled: true, laurel: 4 };
+        let plain = LayerSpec { mixer, mlp: MlpSpec::Dense(8), frame: Frame::Pre };
+        let sparse =
+            LayerSpec { mlp: MlpSpec::Sparse { ffn: 8, deviations: 1.0 }, ..plain.clone() };
+        let streams = LayerSpec { frame: Frame::AltUp(altup), ..sparse.clone() };
+        let all = ["threshold", "correct_streams"];
+        assert_eq!(plain.lacked(&all), None);
+        assert_eq!(sparse.lacked(&all), Some(("a sparse mlp", "threshold")));
+        assert_eq!(
+            streams.lacked(&all),
+            Some(("a residual of several streams", "correct_streams"))
+        );
+        assert_eq!(streams.lacked(&["delta_rule"]), None);
     }
 }

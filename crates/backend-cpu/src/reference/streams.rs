@@ -120,9 +120,12 @@ pub(crate) fn match_rms(memory: &mut Memory, op: MatchRms) -> Result<(), Backend
 pub(crate) fn threshold(memory: &mut Memory, op: Threshold) -> Result<(), BackendError> {
     memory.lend([op.x], |_, [x]| {
         for x in x.f32_mut(op.x).chunks_exact_mut(op.dim) {
-            let mean = x.iter().sum::<f32>() / op.dim as f32;
-            let spread = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>();
-            let least = mean + op.deviations * (spread / op.dim as f32).sqrt();
+            // One sum of many numbers that all have one sign would lose digits in f32.
+            let numbers = || x.iter().map(|v| f64::from(*v));
+            let mean = numbers().sum::<f64>() / op.dim as f64;
+            let spread = numbers().map(|v| (v - mean) * (v - mean)).sum::<f64>();
+            let far = f64::from(op.deviations) * (spread / op.dim as f64).sqrt();
+            let least = (mean + far) as f32;
             // Not `max`, which would turn a NaN into zero.
             x.iter_mut().for_each(|x| *x = if *x <= least { 0.0 } else { *x - least });
         }

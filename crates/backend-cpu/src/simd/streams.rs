@@ -165,8 +165,8 @@ impl Kernel for CorrectRow<'_> {
         let at = rows.map(|row| row.as_mut_ptr());
         for first in (0..x.len()).step_by(LANES) {
             let lanes = LANES.min(x.len() - first);
-            // SAFETY: rows that are there, `x` and `scale` have as many elements, of which `lanes` are left from `first`
-            // on.
+            // SAFETY: rows that are there, `x` and `scale` have as many elements, of which `lanes` are left from
+            // `first` on.
             unsafe {
                 let made = simd.load_part(x.as_ptr().add(first), lanes);
                 let news = simd.sub(made, simd.load_part(at[active].add(first), lanes));

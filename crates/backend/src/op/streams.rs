@@ -115,8 +115,8 @@ impl CorrectStreams {
     }
 }
 
-/// Rows brought to the size of others: `out (+)= x · sqrt(mean(like²) / max(mean(x²), floor)) · scale`, per row of `dim`.
-/// A row that is matched to itself is copied.
+/// Rows brought to the size of others: `out (+)= x · sqrt(mean(like²) / max(mean(x²), floor)) · scale`, per row of
+/// `dim`. A row that is matched to itself is copied.
 #[derive(Clone, Copy, Debug)]
 pub struct MatchRms {
     /// `[rows, dim]`.

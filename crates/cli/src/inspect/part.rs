@@ -11,6 +11,7 @@ pub(super) enum NetworkPart {
     DeltaNet,
     ShortConv,
     Mamba,
+    Streams,
     Mlp,
     Experts,
     Router,
@@ -50,6 +51,8 @@ impl NetworkPart {
         } else if has("self_attn") || has("mixer") && any(&["q_proj", "k_proj", "v_proj", "o_proj"])
         {
             Self::Attention
+        } else if has("laurel") || segments.iter().any(|s| s.starts_with("altup")) {
+            Self::Streams
         } else if segments.iter().any(|s| s.starts_with("per_layer_") && !s.ends_with("norm")) {
             Self::PerLayer
         } else if has("router") || has("expert_bias") || mixture && any(&GATES) {
@@ -75,6 +78,7 @@ impl NetworkPart {
             Self::DeltaNet => "delta net",
             Self::ShortConv => "short convolution",
             Self::Mamba => "mamba-2",
+            Self::Streams => "streams",
             Self::Mlp => "mlp",
             Self::Experts => "experts",
             Self::Router => "router",
@@ -98,6 +102,9 @@ mod tests {
             ("model.layers.0.linear_attn.A_log", NetworkPart::DeltaNet),
             ("model.layers.0.conv.in_proj.weight", NetworkPart::ShortConv),
             ("model.layers.0.conv.conv.weight", NetworkPart::ShortConv),
+            ("model.altup_projections.0.weight", NetworkPart::Streams),
+            ("model.layers.0.altup.router_norm.weight", NetworkPart::Streams),
+            ("model.layers.0.laurel.linear_left.weight", NetworkPart::Streams),
             ("model.layers.0.feed_forward.w1.weight", NetworkPart::Mlp),
             ("model.layers.0.mlp.gate_proj.weight", NetworkPart::Mlp),
             ("model.layers.0.mlp.gate.weight", NetworkPart::Router),

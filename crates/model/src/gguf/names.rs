@@ -92,13 +92,17 @@ const NEXTN: [(&str, &str); 6] = [
     ("nextn.shared_head_head", "lm_head"),
 ];
 
-const OUTSIDE: [(&str, &str); 8] = [
+const OUTSIDE: [(&str, &str); 6] = [
     ("token_embd", "model.embed_tokens"),
     ("output_norm", "model.norm"),
     ("output", "lm_head"),
     ("per_layer_token_embd", "model.embed_tokens_per_layer"),
     ("per_layer_model_proj", "model.per_layer_model_projection"),
     ("per_layer_proj_norm", "model.per_layer_projection_norm"),
+];
+
+/// What makes streams and one of them, each in one tensor.
+const GEMMA3N_OUTSIDE: [(&str, &str); 2] = [
     ("altup_proj", "model.altup_projections"),
     ("altup_unembd_proj", "model.altup_unembed_projections"),
 ];
@@ -160,6 +164,7 @@ impl GgufSource<'_> {
         let Some((block, rest)) = block_of(stored) else {
             let Some((module, kind)) = stored.rsplit_once('.') else { return false };
             let own: &[(&str, &str)] = match self.arch {
+                Arch::Gemma3n => &GEMMA3N_OUTSIDE,
                 arch if arch.is_lfm2() => &LFM2_OUTSIDE,
                 arch if arch.is_nemotron() => &NEMOTRON_OUTSIDE,
                 _ => &[],

@@ -147,7 +147,7 @@ pub(super) fn plan(
         }
         let shape = logical_shape(checkpoint, module)?;
         let is_matrix = new.target.ends_with(".weight") && shape.len() >= 2;
-        let is_conv = [".conv1d.weight", ".conv.conv.weight"];
+        let is_conv = ["conv1d.weight", ".conv.conv.weight"];
         let is_conv = is_conv.iter().any(|name| new.target.ends_with(name));
         let (target, source) = if is_matrix && !is_conv {
             plan.repacked |= is_packed(checkpoint, module)?;
