@@ -139,6 +139,13 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         Op::HeadSample(op) => {
             [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
         }
+        _ => views_of_streams(op),
+    }
+}
+
+/// The same of operations on streams, entries and tokens together.
+fn views_of_streams(op: &mut Op) -> Vec<OperandView<'_>> {
+    match op {
         Op::GroupNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
         Op::SiluRows(op) => vec![by_row(&mut op.x)],
         Op::MixStreams(op) => [&mut op.x, &mut op.gates, &mut op.out].map(by_row).into(),
@@ -197,6 +204,7 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         Op::HashRouter(op) => {
             [&mut op.ids, &mut op.logits, &mut op.chosen, &mut op.weights].map(by_row).into()
         }
+        _ => unreachable!("listed above"),
     }
 }
 

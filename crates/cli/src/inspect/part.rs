@@ -10,6 +10,7 @@ pub(super) enum NetworkPart {
     Attention,
     DeltaNet,
     ShortConv,
+    Streams,
     Mlp,
     Experts,
     Router,
@@ -19,6 +20,9 @@ pub(super) enum NetworkPart {
     /// Stored but not part of the text model.
     Other,
 }
+
+/// What stands between parallel residual streams and the parts of a block.
+const STREAMS: [&str; 3] = ["attn_hc", "ffn_hc", "hc_head"];
 
 impl NetworkPart {
     pub(super) fn of(name: &str) -> Self {
@@ -37,11 +41,19 @@ impl NetworkPart {
             Self::DeltaNet
         } else if has("self_attn") {
             Self::Attention
-        } else if segments.iter().any(|s| s.starts_with("per_layer_") && !s.ends_with("norm")) {
+        } else if segments.iter().any(|s| s.contains("hyper_connection") || STREAMS.contains(s)) {
+            Self::Streams
+        } else if has("ple")
+            || segments.iter().any(|s| s.starts_with("per_layer_") && !s.ends_with("norm"))
+        {
             Self::PerLayer
         } else if has("router") || has("mlp") && (has("gate") || has("shared_expert_gate")) {
             Self::Router
-        } else if has("experts") || has("switch_mlp") || has("shared_expert") {
+        } else if has("experts")
+            || has("switch_mlp")
+            || has("shared_expert")
+            || has("shared_experts")
+        {
             Self::Experts
         } else if has("mlp") || has("feed_forward") {
             Self::Mlp
@@ -61,6 +73,7 @@ impl NetworkPart {
             Self::Attention => "attention",
             Self::DeltaNet => "delta net",
             Self::ShortConv => "short convolution",
+            Self::Streams => "streams",
             Self::Mlp => "mlp",
             Self::Experts => "experts",
             Self::Router => "router",
@@ -93,6 +106,10 @@ mod tests {
             ("model.layers.0.mlp.shared_expert.up_proj.weight", NetworkPart::Experts),
             ("model.layers.0.input_layernorm.weight", NetworkPart::Norms),
             ("model.norm.weight", NetworkPart::Norms),
+            ("model.layers.0.mlp.shared_experts.up_proj.weight", NetworkPart::Experts),
+            ("model.layers.0.mlp_hyper_connection.hc_norm.weight", NetworkPart::Streams),
+            ("model.layers.0.attn_hc.fn", NetworkPart::Streams),
+            ("model.layers.1.ple.norm_key.weight", NetworkPart::PerLayer),
             ("lm_head.weight", NetworkPart::Head),
             ("model.embed_tokens_per_layer.weight", NetworkPart::Embedding),
             ("model.per_layer_model_projection.weight", NetworkPart::PerLayer),

@@ -70,7 +70,7 @@ fn qwen4_attends_through_an_index_and_embeds_tokens_together() {
 
 #[test]
 fn what_qwen4_cannot_be_is_refused() {
-    let of = |key: &str, value: Value| case(with(qwen4(), key, value), key);
+    let of = |key: &'static str, value: Value| case(with(qwen4(), key, value), key);
     assert_refusals(vec![
         of("hc_count", json!(1)),
         of("indexer_kv_heads", json!(2)),
@@ -167,7 +167,7 @@ fn deepseek_v4_chooses_experts_by_token_in_the_first_layers() {
 
 #[test]
 fn what_deepseek_v4_cannot_be_is_refused() {
-    let of = |key: &str, value: Value| case(with(deepseek_v4(), key, value), key);
+    let of = |key: &'static str, value: Value| case(with(deepseek_v4(), key, value), key);
     assert_refusals(vec![
         of("num_key_value_heads", json!(2)),
         of("scoring_func", json!("tanh")),
