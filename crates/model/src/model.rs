@@ -44,7 +44,7 @@ pub(crate) enum Drafter {
     /// The model's own head.
     Head(Box<Mtp>),
     /// A small network beside it.
-    Assistant(Assistant),
+    Assistant(Box<Assistant>),
 }
 
 impl Model {
@@ -154,7 +154,8 @@ fn load_drafter<'a>(
             Ok(Some(Drafter::Head(Box::new(Mtp::load(loader, path, block, spec, trunk)?))))
         }
         Some(DrafterSpec::Assistant(assistant)) => {
-            Ok(Some(Drafter::Assistant(Assistant::load(loader, assistant, spec)?)))
+            let assistant = Assistant::load(loader, assistant, spec)?;
+            Ok(Some(Drafter::Assistant(Box::new(assistant))))
         }
     }
 }

@@ -58,6 +58,7 @@ impl Placeholders {
 
 /// What drafts ahead with weights of its own.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a model has one of these")]
 pub enum DrafterSpec {
     /// A multi-token-prediction head: one block with a cache of its own.
     Head(LayerSpec),

@@ -157,6 +157,17 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         Op::PredictStreams(_) | Op::CorrectStreams(_) | Op::MatchRms(_) | Op::Threshold(_) => {
             of_streams(op)
         }
+        Op::HeadLinear(_)
+        | Op::LatentInputs(_)
+        | Op::LatentAttention(_)
+        | Op::KdaGates(_)
+        | Op::KdaRule(_) => of_latents(op),
+    }
+}
+
+/// Of attention to latents, and of the delta rule with a decay of each channel.
+fn of_latents(op: &mut Op) -> Vec<OperandView<'_>> {
+    match op {
         Op::HeadLinear(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
         Op::LatentInputs(op) => vec![
             by_row(&mut op.table),
@@ -182,10 +193,11 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
             inputs.into_iter().chain(state).map(shared).collect()
         }
+        _ => unreachable!("`views` hands on no other"),
     }
 }
 
-/// Of the operations in a file of their own.
+/// Of streams that are predicted and corrected.
 fn of_streams(op: &mut Op) -> Vec<OperandView<'_>> {
     match op {
         Op::PredictStreams(op) => {
@@ -203,7 +215,7 @@ fn of_streams(op: &mut Op) -> Vec<OperandView<'_>> {
         }
         Op::MatchRms(op) => [&mut op.x, &mut op.like, &mut op.out].map(by_row).into(),
         Op::Threshold(op) => vec![by_row(&mut op.x)],
-        _ => Vec::new(),
+        _ => unreachable!("`views` hands on no other"),
     }
 }
 
@@ -268,7 +280,7 @@ fn of_entries(op: &mut Op) -> Vec<OperandView<'_>> {
         Op::HashRouter(op) => {
             [&mut op.ids, &mut op.logits, &mut op.chosen, &mut op.weights].map(by_row).into()
         }
-        _ => Vec::new(),
+        _ => unreachable!("`views` hands on no other"),
     }
 }
 

@@ -29,6 +29,9 @@ const GATES: [&str; 2] = ["gate", "shared_expert_gate"];
 const EXPERTS: [&str; 5] =
     ["experts", "switch_mlp", "shared_expert", "shared_experts", "block_sparse_moe"];
 
+/// What stands between parallel residual streams and the parts of a block.
+const STREAMS: [&str; 3] = ["attn_hc", "ffn_hc", "hc_head"];
+
 impl NetworkPart {
     pub(super) fn of(name: &str) -> Self {
         let segments: Vec<&str> = name.split('.').collect();
@@ -51,9 +54,15 @@ impl NetworkPart {
         } else if has("self_attn") || has("mixer") && any(&["q_proj", "k_proj", "v_proj", "o_proj"])
         {
             Self::Attention
-        } else if has("laurel") || segments.iter().any(|s| s.starts_with("altup")) {
+        } else if has("laurel")
+            || segments.iter().any(|s| {
+                s.starts_with("altup") || s.contains("hyper_connection") || STREAMS.contains(s)
+            })
+        {
             Self::Streams
-        } else if segments.iter().any(|s| s.starts_with("per_layer_") && !s.ends_with("norm")) {
+        } else if has("ple")
+            || segments.iter().any(|s| s.starts_with("per_layer_") && !s.ends_with("norm"))
+        {
             Self::PerLayer
         } else if has("router") || has("expert_bias") || mixture && any(&GATES) {
             Self::Router
@@ -114,6 +123,10 @@ mod tests {
             ("model.layers.0.mlp.shared_expert.up_proj.weight", NetworkPart::Experts),
             ("model.layers.0.input_layernorm.weight", NetworkPart::Norms),
             ("model.norm.weight", NetworkPart::Norms),
+            ("model.layers.0.mlp.shared_experts.up_proj.weight", NetworkPart::Experts),
+            ("model.layers.0.mlp_hyper_connection.hc_norm.weight", NetworkPart::Streams),
+            ("model.layers.0.attn_hc.fn", NetworkPart::Streams),
+            ("model.layers.1.ple.norm_key.weight", NetworkPart::PerLayer),
             ("lm_head.weight", NetworkPart::Head),
             ("model.embed_tokens_per_layer.weight", NetworkPart::Embedding),
             ("model.per_layer_model_projection.weight", NetworkPart::PerLayer),

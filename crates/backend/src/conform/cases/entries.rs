@@ -156,7 +156,7 @@ fn places(stage: &mut ConformStage<'_>, rows: usize) -> Result<[View; 2], Backen
 
 /// Where a row stands: at the end, at the beginning, and in between.
 fn position(row: usize) -> usize {
-    [WIDTH * BLOCK - 1, 0, 40][row % 3] + row / 3 % 7 * usize::from(row % 3 > 0)
+    [WIDTH * BLOCK - 1, 0, 40][row % 3] + row / 3 % 7 * usize::from(!row.is_multiple_of(3))
 }
 
 fn sparse(
@@ -254,7 +254,7 @@ pub(in crate::conform) fn attend_op(
                     let row = (span.first_row + i) as usize;
                     let complete = entry_layout.complete((span.start + i) as usize);
                     let last = (complete > 1).then(|| complete as u32 - 1);
-                    let first = (complete > 0 && row % 3 > 0).then_some(0);
+                    let first = (complete > 0 && !row.is_multiple_of(3)).then_some(0);
                     let chosen = first.into_iter().chain(last.filter(|_| row % 3 > 1));
                     words[row * most..].iter_mut().zip(chosen).for_each(|(to, e)| *to = e);
                 }
