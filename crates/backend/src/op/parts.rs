@@ -1,6 +1,9 @@
 //! An operation on some of its rows: what an operation is cut into that is too large for one submission.
 
-use super::{Attention, InputNorm, LinearPart, NewKeys, Sample};
+use super::{
+    Attention, DeltaInputs, InputNorm, KdaGates, KdaRule, LatentAttention, LatentInputs,
+    LinearPart, NewKeys, Sample,
+};
 use crate::{Catalog, Op, View};
 
 impl Op {
@@ -95,17 +98,7 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             let inputs = [&mut op.qkv, &mut op.a, &mut op.b, &mut op.spans.table];
             inputs.into_iter().chain([&mut op.decay, &mut op.beta]).map(shared).collect()
         }
-        Op::DeltaInputs(op) => vec![
-            shared(&mut op.x),
-            shared(&mut op.a),
-            shared(&mut op.b),
-            shared(&mut op.window),
-            shared(&mut op.log),
-            shared(&mut op.spans.table),
-            shared(&mut op.qkv),
-            shared(&mut op.decay),
-            shared(&mut op.beta),
-        ],
+        Op::DeltaInputs(op) => delta_inputs(op).map(shared).into(),
         Op::DeltaRule(op) => {
             let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
             let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
@@ -143,30 +136,10 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
             [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
         }
         Op::HeadLinear(op) => vec![by_row(&mut op.x), by_row(&mut op.out)],
-        Op::LatentInputs(op) => vec![
-            by_row(&mut op.table),
-            by_row(&mut op.q),
-            by_row(&mut op.kv),
-            by_row(&mut op.places),
-            shared(&mut op.cache),
-        ],
-        Op::LatentAttention(op) => vec![
-            by_row(&mut op.q),
-            shared(&mut op.cache),
-            by_row(&mut op.positions),
-            by_row(&mut op.span_of),
-            shared(&mut op.tables),
-            by_row(&mut op.out),
-        ],
-        Op::KdaGates(op) => {
-            let inputs = [&mut op.qkv, &mut op.a, &mut op.b, &mut op.spans.table];
-            inputs.into_iter().chain([&mut op.decay, &mut op.beta]).map(shared).collect()
-        }
-        Op::KdaRule(op) => {
-            let inputs = [&mut op.qkv, &mut op.decay, &mut op.beta];
-            let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
-            inputs.into_iter().chain(state).map(shared).collect()
-        }
+        Op::LatentInputs(op) => latent_inputs(op).into(),
+        Op::LatentAttention(op) => latent_attention(op).into(),
+        Op::KdaGates(op) => kda_gates(op).map(shared).into(),
+        Op::KdaRule(op) => kda_rule(op).map(shared).into(),
     }
 }
 
@@ -201,4 +174,29 @@ fn choice(op: &mut Sample) -> [OperandView<'_>; 6] {
         shared(&mut op.masks),
         by_row(&mut op.out),
     ]
+}
+
+fn delta_inputs(op: &mut DeltaInputs) -> [&mut View; 9] {
+    let DeltaInputs { x, a, b, window, log, spans, qkv, decay, beta, .. } = op;
+    [x, a, b, window, log, &mut spans.table, qkv, decay, beta]
+}
+
+fn latent_inputs(op: &mut LatentInputs) -> [OperandView<'_>; 5] {
+    let LatentInputs { table, q, kv, places, cache, .. } = op;
+    [by_row(table), by_row(q), by_row(kv), by_row(places), shared(cache)]
+}
+
+fn latent_attention(op: &mut LatentAttention) -> [OperandView<'_>; 6] {
+    let LatentAttention { q, cache, positions, span_of, tables, out, .. } = op;
+    [by_row(q), shared(cache), by_row(positions), by_row(span_of), shared(tables), by_row(out)]
+}
+
+fn kda_gates(op: &mut KdaGates) -> [&mut View; 6] {
+    let KdaGates { qkv, a, b, spans, decay, beta, .. } = op;
+    [qkv, a, b, &mut spans.table, decay, beta]
+}
+
+fn kda_rule(op: &mut KdaRule) -> [&mut View; 7] {
+    let KdaRule { qkv, decay, beta, state, log, spans, out, .. } = op;
+    [qkv, decay, beta, state, log, &mut spans.table, out]
 }
