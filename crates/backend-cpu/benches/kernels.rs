@@ -7,8 +7,7 @@
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{
     Activation, AddNorm, Attention, AttentionInputs, CacheLayout, ClusterHead, ConvGates,
-    DeltaInputs, DeltaRule, DeltaShape, Glu, HeadLinear, HeadNorm, KdaGates, KdaRule,
-    LatentAttention, Linear, NewKeys, Queries, ShortConv, SpanEntry, Spans, kda_log_len,
+    DeltaInputs, DeltaRule, DeltaShape, GatedGroupNorm, Glu, HeadLinear, HeadNorm, KdaGates, KdaRule, LatentAttention, Linear, NewKeys, Queries, ScanGates, ScanShape, SelectiveScan, ShortConv, SpanEntry, Spans, kda_log_len,
 };
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
 use forerun_backend_cpu::{Cpu, Level, Machine, Tuned};
@@ -439,6 +438,63 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// Mamba-2 with a state as large as that of the delta rule here: 64 heads of 64, a state of 128, eight groups.
+    fn scan(&mut self, rows: usize, confirmed: usize) {
+        let shape = ScanShape { heads: 64, groups: 8, width: 64, state: 128 };
+        let (heads, log_rows) = (shape.heads, 8);
+        let (rows_u32, confirmed_u32) = (rows as u32, confirmed as u32);
+        let (first_row, pending, slot, start) = (0, 0, 0, 1);
+        let entry =
+            SpanEntry { first_row, rows: rows_u32, confirmed: confirmed_u32, pending, slot, start };
+        let spans = Spans { table: self.words(&entry.words()), slots: 1, log_rows };
+        let [step, decay] = [0; 2].map(|_| self.alloc(DType::F32, rows * heads));
+        let gates = ScanGates {
+            step: self.noise(rows * heads),
+            rate: self.ones(heads),
+            bias: self.ones(heads),
+            heads,
+            least: 0.0,
+            most: f32::INFINITY,
+            decay,
+        };
+        let scan = SelectiveScan {
+            xbc: self.noise(rows * shape.channels()),
+            step,
+            decay: self.alloc(DType::F32, rows * heads),
+            skip: self.ones(heads),
+            state: self.alloc(DType::F32, shape.state_len()),
+            log: self.alloc(DType::F32, log_rows * shape.log_len()),
+            spans,
+            shape,
+            out: self.alloc(DType::F32, rows * shape.inner()),
+        };
+        let norm = GatedGroupNorm {
+            x: self.noise(rows * shape.inner()),
+            gate: self.noise(rows * shape.inner()),
+            weight: self.ones(shape.inner()),
+            dim: shape.inner() / shape.groups,
+            eps: 1e-5,
+        };
+        let ops: [(&str, Op); 3] = [
+            ("scan_gates", gates.into()),
+            ("selective_scan", scan.into()),
+            ("gated_group_norm", norm.into()),
+        ];
+        for (name, op) in ops.into_iter().filter(|(name, _)| wanted(name)) {
+            let cost = op.desc(&self.device).cost();
+            let seconds = self.time(&[op]);
+            println!(
+                "{name} rows {rows} confirmed {confirmed}: {:.1} us, {:.1} GFLOP/s, {:.1} GB/s",
+                seconds * 1e6,
+                cost.flops as f64 / seconds / 1e9,
+                cost.bytes as f64 / seconds / 1e9
+            );
+        }
+        self.device = device(self.threads);
+    }
+}
+
 /// Keys that are values too, without a norm.
 fn plain_keys(
     each: View,
@@ -550,6 +606,7 @@ fn main() {
     }
     for (rows, confirmed) in [(1, 1), (4, 1), (512, 512)] {
         bench.delta(rows, confirmed);
+        bench.scan(rows, confirmed);
         bench.short_conv(rows);
         bench.kda(rows);
     }
