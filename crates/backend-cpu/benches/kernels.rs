@@ -7,7 +7,9 @@
 use forerun_backend::conform::{Rng, random_matrix};
 use forerun_backend::op::{
     Activation, AddNorm, Attention, AttentionInputs, CacheLayout, ClusterHead, ConvGates,
-    DeltaInputs, DeltaRule, DeltaShape, GatedGroupNorm, Glu, HeadLinear, HeadNorm, KdaGates, KdaRule, LatentAttention, Linear, NewKeys, Queries, ScanGates, ScanShape, SelectiveScan, ShortConv, SpanEntry, Spans, kda_log_len,
+    DeltaInputs, DeltaRule, DeltaShape, GatedGroupNorm, Glu, HeadLinear, HeadNorm, KdaGates,
+    KdaRule, LatentAttention, Linear, NewKeys, Queries, ScanGates, ScanShape, SelectiveScan,
+    ShortConv, SpanEntry, Spans, kda_log_len,
 };
 use forerun_backend::{Backend, BufferRole, BufferSpec, HostData, Op, View, WeightId};
 use forerun_backend_cpu::{Cpu, Level, Machine, Tuned};
