@@ -107,9 +107,6 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         }
         Op::DeltaRule(op) => delta_rule(op).into(),
         Op::GatedNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
-        Op::ScanGates(op) => vec![by_row(&mut op.step), by_row(&mut op.decay)],
-        Op::SelectiveScan(op) => scan(op).into(),
-        Op::GatedGroupNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::GateMul(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::Glu(op) => vec![by_row(&mut op.gate), by_row(&mut op.up)],
         Op::Softcap(op) => vec![by_row(&mut op.x)],
@@ -140,20 +137,16 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         Op::HeadSample(op) => {
             [by_row(&mut op.x)].into_iter().chain(choice(&mut op.sample)).collect()
         }
-        Op::GroupNorm(_)
-        | Op::SiluRows(_)
-        | Op::MixStreams(_)
-        | Op::UpdateStreams(_)
-        | Op::CollapseStreams(_)
-        | Op::NgramEmbed(_)
-        | Op::NgramGate(_)
-        | Op::PoolEntries(_)
-        | Op::ChooseEntries(_)
-        | Op::SparseAttention(_)
-        | Op::CompressedAttention(_)
-        | Op::TurnTails(_)
-        | Op::GroupedLinear(_)
-        | Op::HashRouter(_) => of_entries(op),
+        _ => of_families(op),
+    }
+}
+
+/// Of operations that few families have.
+fn of_families(op: &mut Op) -> Vec<OperandView<'_>> {
+    match op {
+        Op::ScanGates(op) => vec![by_row(&mut op.step), by_row(&mut op.decay)],
+        Op::SelectiveScan(op) => scan(op).into(),
+        Op::GatedGroupNorm(op) => vec![by_row(&mut op.x), by_row(&mut op.gate)],
         Op::PredictStreams(_) | Op::CorrectStreams(_) | Op::MatchRms(_) | Op::Threshold(_) => {
             of_streams(op)
         }
@@ -162,6 +155,7 @@ pub(crate) fn views(op: &mut Op) -> Vec<OperandView<'_>> {
         | Op::LatentAttention(_)
         | Op::KdaGates(_)
         | Op::KdaRule(_) => of_latents(op),
+        _ => of_entries(op),
     }
 }
 
@@ -193,7 +187,7 @@ fn of_latents(op: &mut Op) -> Vec<OperandView<'_>> {
             let state = [&mut op.state, &mut op.log, &mut op.spans.table, &mut op.out];
             inputs.into_iter().chain(state).map(shared).collect()
         }
-        _ => unreachable!("`views` hands on no other"),
+        _ => unreachable!("the caller hands on no other"),
     }
 }
 
@@ -215,7 +209,7 @@ fn of_streams(op: &mut Op) -> Vec<OperandView<'_>> {
         }
         Op::MatchRms(op) => [&mut op.x, &mut op.like, &mut op.out].map(by_row).into(),
         Op::Threshold(op) => vec![by_row(&mut op.x)],
-        _ => unreachable!("`views` hands on no other"),
+        _ => unreachable!("the caller hands on no other"),
     }
 }
 
@@ -280,7 +274,7 @@ fn of_entries(op: &mut Op) -> Vec<OperandView<'_>> {
         Op::HashRouter(op) => {
             [&mut op.ids, &mut op.logits, &mut op.chosen, &mut op.weights].map(by_row).into()
         }
-        _ => unreachable!("`views` hands on no other"),
+        _ => unreachable!("the caller hands on no other"),
     }
 }
 

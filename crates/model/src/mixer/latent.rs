@@ -98,7 +98,7 @@ impl Latent {
         let queries: Vec<Range<usize>> = (0..heads)
             .flat_map(|head| {
                 let first = head * (nope + rope_dim);
-                spec.rope_rows(first + nope).chain([first..first + nope])
+                spec.rope_rows(first + nope).chain(std::iter::once(first..first + nope))
             })
             .collect();
         let wide = heads * (nope + rope_dim);
@@ -114,7 +114,7 @@ impl Latent {
                 (None, loader.rows(&at("q_proj"), &up, &queries)?)
             }
         };
-        let rows: Vec<_> = spec.rope_rows(latent).chain([0..latent]).collect();
+        let rows: Vec<_> = spec.rope_rows(latent).chain(std::iter::once(0..latent)).collect();
         let kv = at("kv_a_proj_with_mqa");
         let down = loader.checkpoint.parts(&kv, &[latent + rope_dim, hidden])?;
         let kv_bias = match bias {
