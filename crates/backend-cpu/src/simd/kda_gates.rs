@@ -1,8 +1,8 @@
 //! Convolved rows made ready for KDA's delta rule. See [`forerun_backend::op::KdaGates`] for the math.
 //!
 //! # Numerics
-//! `softplus(x) = max(x, 0) + ln(1 + t)` with `t = e^−|x|`, and `ln(1 + t) = 2·artanh(t / (2 + t))`, whose argument is at
-//! most a third: nine terms of its series reach the last place of an f32.
+//! `softplus(x) = max(x, 0) + ln(1 + t)` with `t = e^−|x|`, and `ln(1 + t) = 2·artanh(t / (2 + t))`, whose argument is
+//! at most a third: nine terms of its series reach the last place of an f32.
 
 use super::Scratch;
 use super::delta_gates::unit_heads;

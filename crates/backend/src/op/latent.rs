@@ -1,4 +1,4 @@
-//! Latent attention: one key of all heads, whose values are a part of it, and a matrix of each head's own on both sides.
+//! Latent attention: one key of all heads, whose values are a part of it, and each head's own matrix on both sides.
 
 use super::{CacheLayout, HeadNorm};
 use crate::{Access, OpDesc, View, WeightId};

@@ -1,5 +1,5 @@
-//! Mixtures as DeepSeek-V3 has them, which GLM and Kimi took over: sigmoid scores, a correction of the choice, limits by
-//! group, shared experts, dense layers first.
+//! Mixtures as DeepSeek-V3 has them, which GLM and Kimi took over: sigmoid scores, a correction of the choice, limits
+//! by group, shared experts, dense layers first.
 
 use crate::config::Config;
 use crate::{MlpSpec, ModelError, MoeSpec, RouterSpec, SharedExpertSpec};

@@ -1,4 +1,4 @@
-//! Kimi Delta Attention: the delta rule with a decay of each key channel, a convolution before it and a gated norm after.
+//! Kimi Delta Attention: the delta rule with a decay of each key channel, after a convolution and before a gated norm.
 
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;

@@ -22,6 +22,7 @@ use forerun_backend::op::{
 };
 use forerun_base::{DType, Matrix};
 use std::fmt;
+use std::iter::once;
 use std::ops::Range;
 
 /// Added to mean squares in the norms of the latent and of the query's, whatever the config says of other norms.
@@ -98,7 +99,7 @@ impl Latent {
         let queries: Vec<Range<usize>> = (0..heads)
             .flat_map(|head| {
                 let first = head * (nope + rope_dim);
-                spec.rope_rows(first + nope).chain(std::iter::once(first..first + nope))
+                spec.rope_rows(first + nope).chain(once(first..first + nope))
             })
             .collect();
         let wide = heads * (nope + rope_dim);
@@ -114,7 +115,7 @@ impl Latent {
                 (None, loader.rows(&at("q_proj"), &up, &queries)?)
             }
         };
-        let rows: Vec<_> = spec.rope_rows(latent).chain(std::iter::once(0..latent)).collect();
+        let rows: Vec<_> = spec.rope_rows(latent).chain(once(0..latent)).collect();
         let kv = at("kv_a_proj_with_mqa");
         let down = loader.checkpoint.parts(&kv, &[latent + rope_dim, hidden])?;
         let kv_bias = match bias {
