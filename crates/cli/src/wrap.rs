@@ -1,6 +1,6 @@
 //! Soft wrapping: a text that comes in pieces, broken between words at the width of a terminal.
 //!
-//! A word is held back until what follows shows that it is whole, so that nothing on the screen is ever moved. Blocks of
+//! A word is held back until what follows shows that it is whole, so that nothing on the screen is moved. Blocks of
 //! code (between lines that begin with three backquotes) pass as they are: a line that is copied from one has no breaks
 //! of ours in it.
 

@@ -69,9 +69,10 @@ impl Command {
             let form = if matches!(name, "save" | "load") { " FILE" } else { "" };
             return format!("it is `{word}{form}`; /help lists the commands");
         }
-        let near = nearest(name, &NAMES);
-        let near = near.map(|near| format!("; did you mean `/{near}`?")).unwrap_or_default();
-        format!("unknown command `{word}`{near} /help lists the known ones")
+        match nearest(name, &NAMES) {
+            Some(near) => format!("unknown command `{word}`; did you mean `/{near}`?"),
+            None => format!("unknown command `{word}`; /help lists the known ones"),
+        }
     }
 }
 
@@ -118,7 +119,7 @@ mod tests {
     fn an_unknown_command_names_the_nearest_one() {
         for (line, says) in [
             ("/regn", "unknown command `/regn`; did you mean `/regen`?"),
-            ("/zzz x", "unknown command `/zzz` /help"),
+            ("/zzz x", "unknown command `/zzz`; /help"),
             ("/save", "`/save FILE`"),
             ("/bye now", "`/bye`"),
         ] {

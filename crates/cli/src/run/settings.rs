@@ -219,8 +219,10 @@ fn known(name: &str) -> anyhow::Result<&'static str> {
     if let Some(known) = NAMES.iter().find(|known| **known == name) {
         return Ok(known);
     }
-    let near = nearest(&name, &NAMES).map(|near| format!("; did you mean `{near}`?"));
-    bail!("there is no option `{name}`{} /set lists them", near.unwrap_or_default())
+    match nearest(&name, &NAMES) {
+        Some(near) => bail!("there is no option `{name}`; did you mean `{near}`?"),
+        None => bail!("there is no option `{name}`; /set lists them"),
+    }
 }
 
 /// What is wrong with a value, without the words of a command line around it.
