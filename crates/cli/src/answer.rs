@@ -1,23 +1,16 @@
-//! An answer on the terminal: its text as it comes, the line after it.
+//! What is said about an answer after it.
 
-use crate::interrupt::Answering;
 use crate::receipt;
 use crate::stats::Timings;
-use forerun::{
-    Answer, Ending, Error, PromptKind, Sampling, SamplingSource, StreamEvent, TextProcessor,
-};
-use std::io;
+use crate::terminal;
+use forerun::{Answer, Ending, PromptKind, Sampling, SamplingSource, TextProcessor};
 
-/// Shows an answer as it comes. Ctrl-C ends it.
-pub(crate) fn show_answer(
-    events: &mut dyn Iterator<Item = Result<StreamEvent, Error>>,
-    show: &mut dyn FnMut(&str) -> io::Result<()>,
-) -> anyhow::Result<()> {
-    let _answering = Answering::begin();
-    for event in events {
-        show(event?.text())?;
+/// Says below an answer how it went.
+pub(crate) fn remark(answer: &Answer, sampling: &str) {
+    terminal::aside(&line(answer, sampling));
+    if answer.content.is_empty() && !answer.reasoning.is_empty() {
+        terminal::aside("it ended while the model was reasoning; --no-think asks for none");
     }
-    Ok(())
 }
 
 /// The line after an answer: times, drafts, sampling.

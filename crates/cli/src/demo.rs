@@ -1,9 +1,10 @@
 //! `forerun` without a command: the bundled model tells a story.
 
-use crate::answer::{line, show_answer};
+use crate::answer::remark;
 use crate::args::{DeviceArgs, ModelArgs, SpeculationArgs};
 use crate::exit::Outcome;
 use crate::load::ModelSource;
+use crate::screen::Screen;
 use crate::{bundled, interrupt, terminal};
 use forerun::{Depth, Ending, GenerationOptions, PromptKind};
 use forerun_engine::Settings;
@@ -24,12 +25,13 @@ pub(crate) fn tell_a_story() -> anyhow::Result<Outcome> {
         GenerationOptions::new().max_tokens(MAX_TOKENS).cancel(interrupt::token().clone());
     let generation = processor.generation(prompt, PromptKind::Text, &options, None)?;
     let (model, _) = source.model(processor, &settings, DeviceArgs::default(), Depth::Auto)?;
-    terminal::show(OPENING)?;
+    let mut screen = Screen::stdout(None);
+    screen.say(OPENING)?;
     let mut stream = model.generate(generation)?;
-    show_answer(&mut stream, &mut terminal::show)?;
+    screen.follow(&mut stream)?;
     let told = stream.answer()?;
-    terminal::end_line(&told.text)?;
-    terminal::aside(&line(&told, ""));
+    screen.end_line()?;
+    remark(&told, "");
     terminal::aside("try next: `forerun run` to chat, `forerun --help` for the rest");
     let cancelled = told.finish.ending == Ending::Cancelled;
     Ok(if cancelled { Outcome::Cancelled } else { Outcome::Done })

@@ -25,7 +25,6 @@ pub(crate) fn options(
         stops: args.stop.clone(),
         ignore_eos: args.ignore_eos,
         drafts: Some(args.speculation.draft),
-        hide_marks: true,
         cancel: Some(interrupt::token().clone()),
         ..GenerationOptions::default()
     }

@@ -29,7 +29,9 @@ mod receipt;
 mod report;
 mod run;
 mod score;
+mod screen;
 mod serve;
+mod shell;
 mod short_names;
 mod sizing;
 mod stats;
@@ -38,6 +40,7 @@ mod synth;
 mod terminal;
 mod tokenize;
 mod verify;
+mod wrap;
 
 use args::{Cli, Command};
 use exit::Outcome;
@@ -67,5 +70,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Outcome> {
         Some(Command::List(args)) => kept::list(&args),
         Some(Command::Remove(args)) => kept::remove(&args),
         Some(Command::Tokenize(args)) => tokenize::tokenize(&args),
+        Some(Command::Completions(args)) => shell::completions(args),
+        Some(Command::Man(args)) => shell::man(&args),
     }
 }

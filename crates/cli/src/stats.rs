@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The times of one answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timings {
-    /// Prompt tokens that were read, less than the prompt when a chat goes on.
+    /// Prompt tokens that were read, less than the prompt when a chat goes on or when the answer was given up.
     pub(crate) read_tokens: usize,
     pub(crate) answer_tokens: usize,
     /// Until the first token.
@@ -55,7 +55,7 @@ impl Timings {
         self.answer_tokens > 0
     }
 
-    /// How much was read of a prompt that was given up is not known, so it has no rate.
+    /// A prompt that was given up has no rate: the step that was cut short counts for its time alone.
     fn prompt_rate(&self) -> f64 {
         if self.has_begun() { rate(self.read_tokens, self.prompt) } else { 0.0 }
     }
@@ -69,7 +69,7 @@ impl Timings {
     pub(crate) fn line(&self, ending: &str) -> String {
         if !self.has_begun() {
             let (read, time) = (self.read_tokens, duration_text(self.prompt));
-            return format!("prompt {read} tok, not read to its end in {time} · {ending}");
+            return format!("prompt given up after {read} tok, {time} · {ending}");
         }
         format!(
             "prompt {} tok, {} · answer {} tok, {} · first token {} · {ending}",
@@ -82,7 +82,8 @@ impl Timings {
     }
 }
 
-fn rate_text(rate: f64) -> String {
+/// A rate for people.
+pub(crate) fn rate_text(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.1} tok/s") } else { format!("{rate:.0} tok/s") }
 }
 
@@ -114,10 +115,7 @@ mod tests {
     fn a_prompt_that_was_given_up_has_no_rate() {
         let given_up =
             Timings { read_tokens: 9000, prompt: Duration::from_millis(10), ..Timings::default() };
-        assert_eq!(
-            given_up.line("cancelled"),
-            "prompt 9000 tok, not read to its end in 10 ms · cancelled"
-        );
+        assert_eq!(given_up.line("cancelled"), "prompt given up after 9000 tok, 10 ms · cancelled");
         assert_eq!(given_up.prompt_rate(), 0.0);
         assert_eq!(given_up.report(1.0).time_to_first_token_s, None);
     }

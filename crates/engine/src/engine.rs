@@ -168,6 +168,12 @@ impl<R: Runner> Engine<R> {
         self.scheduler.tokens(seq)
     }
 
+    /// Positions of a sequence whose state the device holds: how much of its prompt was read, the prefix cache's part
+    /// included.
+    pub fn committed(&self, seq: SeqId) -> usize {
+        self.scheduler.lease(seq).map_or(0, |lease| self.states.lease(lease).committed as usize)
+    }
+
     /// Whether there is nothing to do: no request waits or runs, and nothing published waits to go to disk.
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle() && !self.cache.as_ref().is_some_and(PrefixCache::has_backlog)

@@ -143,6 +143,11 @@ impl Scheduler {
         self.find(id).map(|at| (&self.sequences[at].tokens[..], self.sequences[at].prompt_len))
     }
 
+    /// What a sequence holds, once it has it.
+    pub(crate) fn lease(&self, id: SeqId) -> Option<LeaseId> {
+        self.find(id).and_then(|at| lease_of(&self.sequences[at]))
+    }
+
     /// How many sequences run, wait and are retained.
     pub(crate) fn standings(&self) -> [usize; 3] {
         let mut counts = [0; 3];

@@ -3,7 +3,7 @@ use forerun::{GenerationOptions, Model};
 use std::io::Write;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let model = Model::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tales-28m"))?;
+    let model = Model::open("models/tales-28m")?;
     let mut chat = model.chat().with_options(GenerationOptions::new().max_tokens(60).seed(1));
     for message in ["I want to book a table for two.", "In Berkeley, please.", "At seven."] {
         println!("> {message}");

@@ -1,7 +1,8 @@
 //! A chat: messages that are remembered, and the state that goes with them.
 
 use crate::{
-    Answer, AnswerStream, Error, GenerationOptions, Messages, Model, PromptInput, StreamEvent,
+    Answer, AnswerStream, Error, GenerationOptions, Messages, Model, PromptInput, Reasoning,
+    StreamEvent,
 };
 use forerun_base::SeqId;
 use forerun_engine::Sampling;
@@ -70,6 +71,16 @@ impl Chat {
         }
     }
 
+    /// Replaces the options of the answers to come.
+    pub fn set_options(&mut self, options: GenerationOptions) {
+        self.options = options;
+    }
+
+    /// Sets whether and how long the model reasons.
+    pub fn set_reasoning(&mut self, reasoning: Reasoning) {
+        self.messages.reasoning = reasoning;
+    }
+
     /// Forgets every turn; the system message stays.
     pub fn reset(&mut self) {
         self.messages.list.retain(is_system);
@@ -78,6 +89,19 @@ impl Chat {
     /// What was said so far.
     pub fn messages(&self) -> &[Value] {
         &self.messages.list
+    }
+
+    /// Replaces what was said, the system message included.
+    pub fn set_messages(&mut self, list: Vec<Value>) {
+        self.messages.list = list;
+    }
+
+    /// Takes the last turn back, if there is one: what the user said.
+    pub fn take_back(&mut self) -> Option<String> {
+        let list = &mut self.messages.list;
+        let user = list.iter().rposition(|message| message["role"] == "user")?;
+        let said = list.drain(user..).next()?;
+        Some(said["content"].as_str().unwrap_or_default().to_owned())
     }
 
     /// Sends a message of the user. The turn is remembered once the reply is dropped, unless it has no token.
@@ -126,6 +150,16 @@ impl Reply<'_> {
         self.stream.sampling()
     }
 
+    /// Tokens that are to be read: what is new, where the state of the last answer is still on the device.
+    pub fn to_read(&self) -> usize {
+        self.stream.to_read()
+    }
+
+    /// What has come of the answer so far.
+    pub fn so_far(&self) -> &Answer {
+        self.stream.so_far()
+    }
+
     /// Adds the turn to the conversation.
     fn remember(&mut self) -> Answer {
         let answer = self.stream.take_answer();
@@ -133,7 +167,11 @@ impl Reply<'_> {
             // Ended before the first token, it is as if the message had not been sent.
             && !answer.token_ids.is_empty()
         {
-            let turn = json!({"role": "assistant", "content": answer.text});
+            let mut turn = json!({"role": "assistant", "content": answer.content});
+            if !answer.reasoning.is_empty() {
+                // Templates decide what of it a later turn is shown.
+                turn["reasoning_content"] = answer.reasoning.clone().into();
+            }
             self.chat.messages.list.extend([message, turn]);
         }
         answer

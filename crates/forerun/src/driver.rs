@@ -2,7 +2,7 @@
 //! them.
 
 use crate::answer_text::AnswerText;
-use crate::stream::{Finish, StreamEvent, TokenEvent};
+use crate::stream::{Finish, Progress, StreamEvent, TokenEvent};
 use crate::{CancelToken, Error, Generation};
 use forerun_base::{SeqId, Token};
 use forerun_engine::{
@@ -30,6 +30,8 @@ struct LiveAnswer {
     ready: VecDeque<Result<StreamEvent, Error>>,
     over: bool,
     finish: Finish,
+    /// Tokens of the prompt that are read, of those that are to be.
+    read: usize,
     started: Instant,
     first_token: Option<Instant>,
 }
@@ -42,12 +44,13 @@ impl EngineDriver {
     }
 
     /// Hands a generation to the engine. It goes on from a retained sequence where its prompt begins with that one's
-    /// tokens, and is read anew where it does not, with the same answer either way.
+    /// tokens, and is read anew where it does not, with the same answer either way. The number is that of the tokens
+    /// that are to be read.
     pub(crate) fn submit(
         &mut self,
         generation: Generation,
         retained: Option<SeqId>,
-    ) -> Result<SeqId, Error> {
+    ) -> Result<(SeqId, usize), Error> {
         let cancel = generation.cancel.clone();
         let prompt_tokens = generation.prompt.len();
         let (text, mut request) = AnswerText::begin(generation, self.tokenizer.as_ref())?;
@@ -75,12 +78,13 @@ impl EngineDriver {
             ready: VecDeque::new(),
             over: false,
             finish,
+            read: 0,
             started: Instant::now(),
             first_token: None,
         };
         self.answers.insert(seq, answer);
         self.make_room();
-        Ok(seq)
+        Ok((seq, read_tokens))
     }
 
     /// Forgets retained sequences, the oldest first, until every answer that is not over can have its place on the
@@ -138,6 +142,9 @@ impl EngineDriver {
             self.take(event);
         }
         self.events = events;
+        for (&seq, answer) in &mut self.answers {
+            answer.note_progress(self.engine.committed(seq));
+        }
     }
 
     fn take(&mut self, event: Event) {
@@ -182,6 +189,19 @@ impl LiveAnswer {
         self.ready.push_back(Ok(StreamEvent::Started(Box::new(cached))));
     }
 
+    /// Tells how much of the prompt is read, until its answer begins.
+    fn note_progress(&mut self, committed: usize) {
+        let of = self.finish.read_tokens;
+        let read = (committed + of).saturating_sub(self.finish.prompt_tokens);
+        if self.over || self.first_token.is_some() || read <= self.read {
+            return;
+        }
+        self.read = read;
+        // Whoever reads slowly wants the newest only.
+        self.ready.retain(|event| !matches!(event, Ok(StreamEvent::Reading(_))));
+        self.ready.push_back(Ok(StreamEvent::Reading(Progress { read, of })));
+    }
+
     fn token(&mut self, token: Token, logprobs: Option<Box<TokenLogprobs>>) {
         self.first_token.get_or_insert_with(Instant::now);
         self.finish.completion_tokens += 1;
@@ -201,6 +221,9 @@ impl LiveAnswer {
         let now = Instant::now();
         let first = self.first_token.unwrap_or(now);
         let mut finish = std::mem::take(&mut self.finish);
+        if self.first_token.is_none() {
+            finish.read_tokens = self.read;
+        }
         finish.ending = ending;
         finish.receipt = receipt;
         finish.prompt_time = first - self.started;

@@ -64,7 +64,7 @@ pub use options::{Drafting, MtpUse, Options};
 pub use processor::{EncodedPrompt, RenderedChat, TextParts, TextProcessor};
 pub use sampling::{PromptKind, SamplingOverrides, SamplingSource};
 pub use score::Scores;
-pub use stream::{Answer, AnswerStream, Finish, StreamEvent, TokenEvent};
+pub use stream::{Answer, AnswerStream, Finish, Progress, StreamEvent, TokenEvent};
 
 pub use forerun_base::{DType, Token};
 pub use forerun_engine::{

@@ -143,8 +143,8 @@ impl Model {
         parser: Option<AnswerParser>,
     ) -> Result<AnswerStream, Error> {
         let sampling = generation.sampling.clone();
-        let seq = self.driver().submit(generation, retained)?;
-        Ok(AnswerStream::new(self.clone(), seq, sampling, Collector::new(parser)))
+        let (seq, to_read) = self.driver().submit(generation, retained)?;
+        Ok(AnswerStream::new(self.clone(), seq, sampling, Collector::new(parser, to_read)))
     }
 
     fn start(

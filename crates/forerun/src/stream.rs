@@ -6,18 +6,30 @@ use forerun_engine::{CacheReport, Receipt, Sampling, TokenLogprobs};
 use forerun_text::{AnswerParser, Piece};
 use std::time::Duration;
 
-/// What becomes known of an answer, in order: one `Started`, tokens, perhaps a `Rest`, one `Finished`.
+/// What becomes known of an answer, in order: one `Started`, `Reading` while a prompt takes more than one step, tokens,
+/// perhaps a `Rest`, one `Finished`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StreamEvent {
     /// The prompt is about to be read; what the prefix cache had of it.
     Started(Box<CacheReport>),
+    /// So much of the prompt is read.
+    Reading(Progress),
     /// A token.
     Token(TokenEvent),
     /// Text that was held back until the end, where a stop string might have come.
     Rest(String),
     /// The answer is over.
     Finished(Box<Finish>),
+}
+
+/// How much of a prompt is read. Where a chat goes on, both numbers leave out what it has read before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Tokens that are read.
+    pub read: usize,
+    /// Tokens that are to be read.
+    pub of: usize,
 }
 
 /// A token of an answer.
@@ -38,7 +50,8 @@ pub struct Finish {
     pub ending: Ending,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens that were read: less than the prompt where a chat goes on.
+    /// Tokens that were read: less than the prompt where a chat goes on, or where the answer was ended before its first
+    /// token.
     pub read_tokens: usize,
     /// Tokens of the answer, an end token included.
     pub completion_tokens: usize,
@@ -76,7 +89,7 @@ impl StreamEvent {
         match self {
             Self::Token(token) => &token.text,
             Self::Rest(text) => text,
-            Self::Started(_) | Self::Finished(_) => "",
+            Self::Started(_) | Self::Reading(_) | Self::Finished(_) => "",
         }
     }
 
@@ -112,11 +125,12 @@ pub(crate) struct Collector {
     answer: Answer,
     parser: Option<AnswerParser>,
     pieces: Vec<Piece>,
+    to_read: usize,
 }
 
 impl Collector {
-    pub(crate) fn new(parser: Option<AnswerParser>) -> Self {
-        Self { answer: Answer::default(), parser, pieces: Vec::new() }
+    pub(crate) fn new(parser: Option<AnswerParser>, to_read: usize) -> Self {
+        Self { parser, to_read, ..Self::default() }
     }
 
     fn take(&mut self, event: &StreamEvent) {
@@ -128,29 +142,41 @@ impl Collector {
                 answer.logprobs.extend(token.logprobs.as_deref().cloned());
             }
             StreamEvent::Finished(finish) => answer.finish = Finish::clone(finish),
-            StreamEvent::Started(_) | StreamEvent::Rest(_) => {}
+            StreamEvent::Started(_) | StreamEvent::Reading(_) | StreamEvent::Rest(_) => {}
         }
-        if let Some(parser) = &mut self.parser {
-            parser.push(event.text(), &mut self.pieces);
+        match &mut self.parser {
+            Some(parser) => parser.push(event.text(), &mut self.pieces),
+            None => answer.content.push_str(event.text()),
+        }
+        match event {
+            StreamEvent::Finished(_) => self.end(),
+            _ => self.sort(),
+        }
+    }
+
+    /// What the parser held back is settled by the end of the answer.
+    fn end(&mut self) {
+        if let Some(mut parser) = self.parser.take() {
+            match self.answer.finish.ending {
+                Ending::EndToken | Ending::StopString(_) => parser.finish(&mut self.pieces),
+                Ending::Length | Ending::Cancelled => parser.cut(&mut self.pieces),
+            }
+        }
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        for piece in self.pieces.drain(..) {
+            match piece {
+                Piece::Content(text) => self.answer.content.push_str(&text),
+                Piece::Reasoning(text) => self.answer.reasoning.push_str(&text),
+                Piece::ToolCall { .. } | Piece::ToolArguments(_) | Piece::ToolEnd => {}
+            }
         }
     }
 
     fn answer(mut self) -> Answer {
-        let Some(mut parser) = self.parser.take() else {
-            self.answer.content = self.answer.text.clone();
-            return self.answer;
-        };
-        match self.answer.finish.ending {
-            Ending::EndToken | Ending::StopString(_) => parser.finish(&mut self.pieces),
-            Ending::Length | Ending::Cancelled => parser.cut(&mut self.pieces),
-        }
-        for piece in &self.pieces {
-            match piece {
-                Piece::Content(text) => self.answer.content.push_str(text),
-                Piece::Reasoning(text) => self.answer.reasoning.push_str(text),
-                Piece::ToolCall { .. } | Piece::ToolArguments(_) | Piece::ToolEnd => {}
-            }
-        }
+        self.end();
         self.answer
     }
 }
@@ -174,6 +200,23 @@ impl AnswerStream {
     /// How tokens are sampled, the seed included.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
+    }
+
+    /// Reads reasoning apart from content. To be set before the first event.
+    #[must_use]
+    pub fn with_parser(mut self, parser: Option<AnswerParser>) -> Self {
+        self.collector.parser = parser;
+        self
+    }
+
+    /// Tokens of the prompt that are to be read: less than the prompt where a chat goes on.
+    pub fn to_read(&self) -> usize {
+        self.collector.to_read
+    }
+
+    /// What has come of the answer so far.
+    pub fn so_far(&self) -> &Answer {
+        &self.collector.answer
     }
 
     /// The whole answer, what was read of it included.

@@ -28,13 +28,16 @@ fn hello_continues_its_prompt() {
 }
 
 #[test]
-fn the_readme_shows_hello_as_it_is() {
-    let hello = std::fs::read_to_string(root().join("crates/forerun/examples/hello.rs")).unwrap();
-    assert!(hello.lines().count() <= 25, "{} lines", hello.lines().count());
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let blocks: Vec<&str> = readme.split("```rust\n").skip(1).collect();
-    let shown = blocks.iter().filter_map(|block| block.split_once("```")).map(|(code, _)| code);
-    assert!(shown.into_iter().any(|code| code == hello), "README.md does not show hello.rs");
+fn pages_show_examples_as_they_are() {
+    for (page, example) in [("README.md", "hello.rs"), ("docs/guides/embedding.md", "chat.rs")] {
+        let file = root().join("crates/forerun/examples").join(example);
+        let code = std::fs::read_to_string(file).unwrap();
+        assert!(code.lines().count() <= 25, "{example}: {} lines", code.lines().count());
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        let blocks = text.split("```rust\n").skip(1);
+        let mut shown = blocks.filter_map(|block| block.split_once("```")).map(|(block, _)| block);
+        assert!(shown.any(|block| block == code), "{page} does not show {example}");
+    }
 }
 
 #[test]

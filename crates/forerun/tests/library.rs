@@ -185,3 +185,45 @@ fn a_text_is_scored_while_chats_are_open() {
     chat.send("Are you still there?").unwrap().answer().unwrap();
     assert_eq!(chat.messages().len(), 4);
 }
+
+#[test]
+fn a_long_prompt_tells_how_much_is_read_and_a_cancelled_one_how_much_was() {
+    let options_of_model =
+        Options { context: Some(512), prefill_chunk: 32, sequences: 1, ..Options::default() };
+    let model = Model::open_with(folder(), &options_of_model).unwrap();
+    let prompt = "The king had three sons. ".repeat(20);
+    let mut stream = model.complete(prompt.as_str(), options(2)).unwrap();
+    let of = stream.to_read();
+    let mut told = Vec::new();
+    while let Some(event) = stream.next() {
+        if let StreamEvent::Reading(progress) = event.unwrap() {
+            assert_eq!((progress.of, stream.so_far().token_ids.len()), (of, 0));
+            told.push(progress.read);
+        }
+    }
+    assert!(told.len() > 2 && told.is_sorted() && told.iter().all(|&read| read < of), "{told:?}");
+    let cancel = CancelToken::new();
+    let mut stream = model.complete(prompt.as_str(), options(2).cancel(cancel.clone())).unwrap();
+    let read = stream.find_map(|event| match event.unwrap() {
+        StreamEvent::Reading(progress) => Some(progress.read),
+        _ => None,
+    });
+    cancel.cancel();
+    let finish = stream.answer().unwrap().finish;
+    assert_eq!((finish.ending, Some(finish.read_tokens)), (Ending::Cancelled, read));
+}
+
+#[test]
+fn a_turn_that_is_taken_back_is_as_if_it_had_not_been() {
+    let model = model(1);
+    let mut chat = model.chat().with_options(options(6));
+    assert_eq!(chat.take_back(), None);
+    let first = chat.send("Hello").unwrap().answer().unwrap();
+    let before = chat.messages().to_vec();
+    let second = chat.send("A table").unwrap().answer().unwrap();
+    assert_eq!(chat.take_back().as_deref(), Some("A table"));
+    assert_eq!(chat.messages(), before);
+    assert_eq!(told(&chat.send("A table").unwrap().answer().unwrap()), told(&second));
+    chat.set_messages(Vec::new());
+    assert_eq!(told(&chat.send("Hello").unwrap().answer().unwrap()), told(&first));
+}

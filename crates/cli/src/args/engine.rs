@@ -106,7 +106,7 @@ fn memory(text: &str) -> Result<MemoryLimit, String> {
 }
 
 /// A count that cannot be zero.
-pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("expected at least 1".to_owned()),
         Ok(n) => Ok(n),

@@ -15,6 +15,7 @@ mod run;
 mod sampling;
 mod score;
 mod serve;
+mod shell;
 mod speculation;
 mod synth;
 mod tokenize;
@@ -23,7 +24,7 @@ mod verify;
 pub(crate) use bench::BenchArgs;
 pub(crate) use device::DeviceArgs;
 pub(crate) use doctor::DoctorArgs;
-pub(crate) use engine::EngineArgs;
+pub(crate) use engine::{EngineArgs, at_least_one};
 pub(crate) use fetch::FetchArgs;
 pub(crate) use form::FormArgs;
 pub(crate) use inspect::InspectArgs;
@@ -31,10 +32,11 @@ pub(crate) use kept::{ListArgs, RemoveArgs};
 pub(crate) use model::ModelArgs;
 pub(crate) use pull::PullArgs;
 pub(crate) use quantize::QuantizeArgs;
-pub(crate) use run::RunArgs;
+pub(crate) use run::{ReasoningView, RunArgs};
 pub(crate) use sampling::SamplingArgs;
 pub(crate) use score::ScoreArgs;
 pub(crate) use serve::{LogForm, LogLevel, ServeArgs};
+pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use speculation::{DraftVocabularyArgs, SpeculationArgs};
 pub(crate) use synth::{SynthArgs, SynthShapeArgs};
 pub(crate) use tokenize::TokenizeArgs;
@@ -88,6 +90,8 @@ pub(crate) enum Command {
     #[command(name = "rm")]
     Remove(RemoveArgs),
     Tokenize(TokenizeArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// What was typed; where that has no meaning, the program ends here and says why.

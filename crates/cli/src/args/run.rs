@@ -4,8 +4,8 @@ use super::engine::at_least_one;
 use super::{
     DeviceArgs, EngineArgs, FetchArgs, FormArgs, ModelArgs, SamplingArgs, SpeculationArgs,
 };
-use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -90,10 +90,23 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) ignore_eos: bool,
 
+    /// What is shown of the model's reasoning [default: show at a terminal, hide elsewhere]
+    ///
+    /// Where it cannot be dimmed it stands between lines of <think> and </think>.
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub(crate) reasoning: Option<ReasoningView>,
+
+    /// Keep nothing of what is typed in the chat
+    ///
+    /// Otherwise it is kept for later chats in forerun/history of the user's state folder (XDG_STATE_HOME, or
+    /// ~/.local/state), which nobody else may read.
+    #[arg(long)]
+    pub(crate) no_history: bool,
+
     /// Print one JSON object and nothing else on stdout
     ///
-    /// Keys: text, token_ids, finish_reason (stop, length, cancelled), stop_string, prompt_tokens,
-    /// completion_tokens, timings, speculation, model, device, seed, sampling, sampling_source (where
+    /// Keys: text, reasoning (null if none), token_ids, finish_reason (stop, length, cancelled), stop_string,
+    /// prompt_tokens, completion_tokens, timings, speculation, model, device, seed, sampling, sampling_source (where
     /// what was not typed comes from: model, default, greedy), memory. An end token is in token_ids but not in text.
     #[arg(long)]
     pub(crate) json: bool,
@@ -118,6 +131,17 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+}
+
+/// What is shown of reasoning, which is apart from the answer always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReasoningView {
+    /// Before the answer, dimmed
+    Show,
+    /// One line: how much there was
+    Fold,
+    /// Nothing
+    Hide,
 }
 
 fn template_arg(text: &str) -> Result<(String, serde_json::Value), String> {

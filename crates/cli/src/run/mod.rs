@@ -4,8 +4,11 @@ mod chat;
 mod command;
 mod conversation;
 mod form;
+mod history;
 mod input;
 mod one_shot;
+mod saved;
+mod settings;
 
 use crate::args::RunArgs;
 use crate::exit::{Outcome, usage};
@@ -13,11 +16,12 @@ use crate::fetch::{self, Fetched};
 use crate::load::ModelSource;
 use crate::{generation, sizing};
 use anyhow::{anyhow, bail};
-use forerun::{EncodedPrompt, GenerationOptions, PromptKind, TextProcessor};
+use forerun::{EncodedPrompt, GenerationOptions, PromptKind, Reasoning, TextProcessor};
 use forerun_engine::check_tokens;
 use form::{Form, constraint};
 use input::{Input, Prompt};
 use one_shot::Plan;
+use settings::ChatSettings;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let (given, text) = input::sort_out(args).map_err(usage)?;
@@ -44,7 +48,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
             let options = GenerationOptions { constraint: form.map(|form| form.source), ..options };
             let depth = args.speculation.draft;
             let (model, _) = source.model(processor, &settings, args.device, depth)?;
-            return chat::Terminal::new(model, messages, options).talk();
+            let reasoning = messages.as_ref().map_or_else(Reasoning::default, |m| m.reasoning);
+            let settings = ChatSettings { options, reasoning, view: args.reasoning };
+            return chat::Terminal::new(model, messages, settings).talk(!args.no_history);
         }
         Prompt::Ids(ids) => EncodedPrompt::of_tokens(ids),
         Prompt::Text(text) => conversation::encode(&processor, messages.as_ref(), &text)?,
@@ -53,8 +59,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let constraint = constraint(form.as_ref(), &processor, encoded.chat.as_ref())?;
     check_tokens(&encoded.tokens, source.blueprint.spec.vocabulary)?;
     sizing::check_fits(encoded.tokens.len(), &settings, &source.blueprint.spec)?;
+    let parser = encoded.chat.as_ref().and_then(|chat| processor.answer_parser(chat, &[]));
     let generation = processor.generation(encoded.tokens, kind, &options, constraint)?;
-    one_shot::run(args, Plan { source, processor, settings, kind, generation })
+    one_shot::run(args, Plan { source, processor, settings, kind, generation, parser })
 }
 
 /// The options of the answers, checked before weights are read.

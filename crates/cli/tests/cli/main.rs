@@ -2,6 +2,8 @@
 #![cfg(test)]
 
 mod bench;
+#[cfg(target_os = "linux")]
+mod chatting;
 mod doctor;
 mod errors;
 mod formats;
@@ -16,11 +18,14 @@ mod program;
 mod pull;
 mod quantizing;
 mod quantizing_gguf;
+#[cfg(target_os = "linux")]
+mod reasoning;
 mod roofline;
 mod running;
 mod sampling;
 mod scoring;
 mod serving;
+mod shells;
 mod synth;
 mod verify;
 #[cfg(feature = "wgpu")]

@@ -481,9 +481,11 @@ fn quantize_writes_the_same_bytes_with_any_number_of_threads() {
 }
 
 /// Files that test options, with their text.
-const FILES: [(&str, &str); 17] = [
+const FILES: [(&str, &str); 19] = [
     ("options", include_str!("options.rs")),
     ("running", include_str!("running.rs")),
+    ("chatting", include_str!("chatting.rs")),
+    ("reasoning", include_str!("reasoning.rs")),
     ("forms", include_str!("forms.rs")),
     ("formats", include_str!("formats.rs")),
     ("serving", include_str!("serving.rs")),
@@ -503,7 +505,7 @@ const FILES: [(&str, &str); 17] = [
 
 /// Which files use each command's options on a model.
 const TESTED: [(&str, &[&str]); 13] = [
-    ("run", &["options", "running", "forms", "program", "pull"]),
+    ("run", &["options", "running", "chatting", "reasoning", "forms", "program", "pull"]),
     ("serve", &["options", "serving", "pull"]),
     ("score", &["options", "scoring", "golden", "program"]),
     ("inspect", &["options", "inspecting", "program"]),
@@ -518,13 +520,16 @@ const TESTED: [(&str, &[&str]); 13] = [
     ("tokenize", &["options", "formats", "program"]),
 ];
 
+/// Commands that take none; `shells` and `--help` test them.
+const WITHOUT_OPTIONS: [&str; 3] = ["completions", "man", "help"];
+
 #[test]
 fn every_option_in_the_help_of_a_command_is_used_by_a_test_of_it() {
     let commands = stdout(&forerun(&["--help"]));
     let (_, listed) = commands.split_once("Commands:").unwrap();
     let listed = listed.lines().skip(1).take_while(|line| !line.is_empty());
     let names: Vec<&str> = listed.filter_map(|line| line.split_whitespace().next()).collect();
-    let known = TESTED.iter().map(|(command, _)| *command).chain(["help"]);
+    let known = TESTED.iter().map(|(command, _)| *command).chain(WITHOUT_OPTIONS);
     assert_eq!(names.len(), known.clone().count(), "{names:?}");
     for (command, files) in TESTED {
         assert!(names.contains(&command), "{command}");
