@@ -60,6 +60,7 @@ pub use request::{Event, FinishReason, Request, Watch, check_tokens};
 pub use runner::{Follow, Recovery, Runner, SampledTokens, SpanTokens, StateCopies};
 pub use sampling::Sampling;
 pub use scheduler::Scheduler;
+pub use score::{Reading, ReadingProgress, RowKind};
 pub use script::ScriptedAcceptance;
 pub use settings::{Settings, SubmissionBudget};
 pub use state::{Admission, Lease, StateStore};

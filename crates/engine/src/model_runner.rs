@@ -391,6 +391,26 @@ impl ModelRunner {
         self.read_rows(sink)
     }
 
+    /// Runs the plan's rows and hands the hidden state of every row behind the last norm to `sink`, row by row.
+    pub fn hidden(
+        &mut self,
+        plan: &StepPlan,
+        sink: &mut dyn FnMut(&[f32]),
+    ) -> Result<(), EngineError> {
+        self.check_open()?;
+        self.fill(plan, |_| 0)?;
+        let inputs = self.lay_inputs();
+        self.write_block()?;
+        self.run_pass(PassKey::without_tokens(PassKind::Score, inputs))?;
+        self.finish(Purpose::Other)?;
+        let width = self.model.spec.hidden;
+        let mut states = vec![0.0; self.batch.rows() * width];
+        let view = self.buffers.space.final_hidden(states.len());
+        self.backend.read(view, HostDataMut::F32(&mut states))?;
+        states.chunks_exact(width).for_each(sink);
+        Ok(())
+    }
+
     /// Waits for rows of logits and hands them over one by one.
     pub(crate) fn read_rows(&mut self, sink: &mut dyn FnMut(&[f32])) -> Result<(), EngineError> {
         self.finish(Purpose::Other)?;

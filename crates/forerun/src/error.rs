@@ -102,6 +102,11 @@ pub enum Error {
     /// The engine or its device failed under an answer.
     #[error("the answer failed: {0}")]
     Failed(String),
+    /// Hidden states that are not numbers, or all zero.
+    #[error(
+        "the hidden states of the text are not finite or all zero: a weight is broken or too large"
+    )]
+    Hidden,
     /// Logits that are not numbers.
     #[error("the logits at position {position} are not finite: a weight is broken or too large")]
     NotFinite {

@@ -1,5 +1,6 @@
 //! The text side of a GGUF file, from its metadata.
 
+use crate::Pooling;
 use crate::model_text::{ModelText, Origin};
 use forerun_base::Token;
 use forerun_text::{GenerationDefaults, SpecialTokens, TextError, Tokenizer, Vocabulary};
@@ -31,7 +32,17 @@ pub(crate) fn read(metadata: &Metadata, file: &str) -> Result<ModelText, TextErr
     let warnings = unsupported(metadata).map(ignored).collect();
     let settings = sampling_of(metadata);
     let defaults = defaults.with_settings(&format!("{file} general.sampling.*"), settings)?;
-    Ok(ModelText { origin, tokenizer, defaults, warnings })
+    let pooling = pooling_of(metadata);
+    Ok(ModelText { origin, tokenizer, defaults, pooling, warnings })
+}
+
+/// How the file wants embeddings to be pooled: 1 is the mean, 3 the last token.
+fn pooling_of(metadata: &Metadata) -> Pooling {
+    let architecture = metadata.text("general.architecture").unwrap_or_default();
+    match metadata.number(&format!("{architecture}.pooling_type")) {
+        Some(3.0) => Pooling::Last,
+        _ => Pooling::Mean,
+    }
 }
 
 /// How the file wants tokens to be sampled, under the names of `generation_config.json`.

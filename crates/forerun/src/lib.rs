@@ -20,6 +20,7 @@
 //! - [`GenerationOptions`]: sampling, stop strings, length, constraints ([`GrammarSource`]), log-probabilities, drafts
 //! - [`Finish`]: why an answer ended, its times, what drafting and the prefix cache did for it
 //! - [`Scores`]: log-probabilities of a given text
+//! - [`Embedding`]: hidden states of a text, pooled to one vector
 //!
 //! A stream is read like any iterator. There is no thread behind it: whoever reads one steps the engine, for all
 //! answers that are open. Drafts, batches, chunks and caches change the time of an answer and never its tokens.
@@ -34,6 +35,7 @@ mod batch;
 mod cancel;
 mod chat;
 mod driver;
+mod embedding;
 mod error;
 mod files;
 mod fit;
@@ -52,6 +54,7 @@ pub use answer_text::{AnswerText, Ending};
 pub use batch::Batch;
 pub use cancel::CancelToken;
 pub use chat::{Chat, Reply};
+pub use embedding::{Embedding, PooledRows, Pooling};
 pub use error::{Error, TemplateError};
 pub use files::ModelFiles;
 pub use fit::{MemoryNeed, free_host_memory};

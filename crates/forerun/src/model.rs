@@ -3,8 +3,8 @@
 use crate::driver::EngineDriver;
 use crate::stream::Collector;
 use crate::{
-    AnswerStream, Batch, Chat, Error, Generation, GenerationOptions, ModelFiles, Options,
-    PromptInput, Scores, TextParts, TextProcessor,
+    AnswerStream, Batch, Chat, Embedding, Error, Generation, GenerationOptions, ModelFiles,
+    Options, Pooling, PromptInput, Scores, TextParts, TextProcessor,
 };
 use forerun_backend::MemoryPlan;
 use forerun_base::{SeqId, Token};
@@ -119,6 +119,18 @@ impl Model {
         let mut driver = self.driver();
         driver.forget_all();
         Scores::compute(&mut driver.engine, tokens, &mut |_| {})
+    }
+
+    /// The hidden states of a text as one vector of length 1.
+    pub fn embed(&self, text: &str, pooling: Pooling) -> Result<Embedding, Error> {
+        self.embed_tokens(self.0.processor.encode(text, true)?, pooling)
+    }
+
+    /// The same for token ids.
+    pub fn embed_tokens(&self, tokens: Vec<Token>, pooling: Pooling) -> Result<Embedding, Error> {
+        let mut driver = self.driver();
+        driver.forget_all();
+        Embedding::compute(&mut driver.engine, &tokens, pooling)
     }
 
     /// Text to token ids, with the special tokens that the tokenizer adds.

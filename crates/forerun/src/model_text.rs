@@ -1,7 +1,7 @@
 //! The text side of a model: tokenizer, chat template, defaults, from the files of a folder or from a GGUF file.
 
 use crate::processor::end_tokens;
-use crate::{Error, TemplateError, gguf_text};
+use crate::{Error, Pooling, TemplateError, gguf_text};
 use forerun_base::Token;
 use forerun_text::{ChatTemplate, GenerationDefaults, SpecialTokens, TextError, Tokenizer};
 use forerun_weights::Checkpoint;
@@ -15,6 +15,8 @@ pub struct ModelText {
     pub tokenizer: Option<Tokenizer>,
     /// End tokens and sampling settings.
     pub defaults: GenerationDefaults,
+    /// How the model was made to be pooled where its text becomes a vector; the mean where its files do not say.
+    pub pooling: Pooling,
     /// What the files ask for and nobody does.
     pub warnings: Vec<String>,
 }
@@ -50,7 +52,8 @@ impl ModelText {
         };
         let defaults = GenerationDefaults::load(folder)?;
         let origin = Origin::Folder(folder.to_owned());
-        Ok(Self { origin, tokenizer, defaults, warnings: Vec::new() })
+        let pooling = pooling_of(folder);
+        Ok(Self { origin, tokenizer, defaults, pooling, warnings: Vec::new() })
     }
 
     /// The tokenizer, where there is no going on without.
@@ -90,4 +93,11 @@ impl ModelText {
     pub fn end_tokens(&self, chat: Option<&ChatTemplate>) -> Vec<Token> {
         end_tokens(&self.defaults, chat.zip(self.tokenizer.as_ref()))
     }
+}
+
+/// As models for sentences have it: a folder beside the weights. One that cannot be read says nothing.
+fn pooling_of(folder: &Path) -> Pooling {
+    let text = std::fs::read(folder.join("1_Pooling/config.json")).unwrap_or_default();
+    let config: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    if config["pooling_mode_lasttoken"] == true { Pooling::Last } else { Pooling::Mean }
 }

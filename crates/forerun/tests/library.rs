@@ -3,7 +3,7 @@
 
 use forerun::{
     Answer, CancelToken, Ending, Error, GenerationOptions, GrammarSource, Messages, Model, Options,
-    RejectError, StreamEvent,
+    Pooling, RejectError, StreamEvent,
 };
 use std::path::{Path, PathBuf};
 
@@ -226,4 +226,24 @@ fn a_turn_that_is_taken_back_is_as_if_it_had_not_been() {
     assert_eq!(told(&chat.send("A table").unwrap().answer().unwrap()), told(&second));
     chat.set_messages(Vec::new());
     assert_eq!(told(&chat.send("Hello").unwrap().answer().unwrap()), told(&first));
+}
+
+#[test]
+fn an_embedding_is_the_same_bits_whatever_the_chunk_and_says_what_is_alike() {
+    let text = "The king had three sons, and the youngest was called Hans. ".repeat(3);
+    let with = |prefill_chunk| {
+        let options =
+            Options { sequences: 1, context: Some(256), prefill_chunk, ..Options::default() };
+        let model = Model::open_with(folder(), &options).unwrap();
+        [Pooling::Mean, Pooling::Last].map(|pooling| model.embed(&text, pooling).unwrap())
+    };
+    let [mean, last] = with(512);
+    assert_eq!(with(7), [mean.clone(), last.clone()]);
+    assert!(mean.tokens > 20 && mean != last);
+    let model = model(1);
+    let embed = |text: &str| model.embed(text, Pooling::Mean).unwrap();
+    let (king, queen, bread) =
+        (embed("The king was old."), embed("The queen was old."), embed("Bake it."));
+    assert!(king.cosine(&queen) > king.cosine(&bread));
+    assert!(matches!(model.embed_tokens(Vec::new(), Pooling::Mean), Err(Error::Engine(_))));
 }

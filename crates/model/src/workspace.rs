@@ -167,6 +167,11 @@ impl Workspace {
         View::head(self.logits, len)
     }
 
+    /// Where a pass leaves the hidden states of its rows behind the last norm.
+    pub fn final_hidden(&self, len: usize) -> View {
+        View::head(self.final_hidden, len)
+    }
+
     /// The tables of layers whose cache is a ring, or of the others.
     pub(crate) fn tables_of(&self, ring: bool) -> View {
         let buffer = if ring { self.ring_tables } else { self.tables };

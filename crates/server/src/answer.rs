@@ -3,17 +3,19 @@
 use crate::error::ServerError;
 use crate::ids;
 use crate::service::{AnswerPiece, End, Said};
-use forerun::Ending;
+use forerun::{Ending, Token};
 use forerun_engine::TokenLogprobs;
 use forerun_text::{AnswerParser, Piece as Part};
 use std::collections::VecDeque;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// What becomes known of one answer, in order, and at last how it ended.
 #[derive(Debug)]
 pub(crate) enum AnswerEvent {
     /// It got its room: this much of the prompt was known, and the rest is being read.
     Started(TokenUsage),
+    /// Tokens that a step decided, before their text; so many of them were reasoning.
+    Tokens { ids: Vec<Token>, reasoning: usize },
     /// What the model says to itself.
     Reasoning(String),
     /// Text of the answer, with what the model thought of its tokens where that was requested. Tokens may be known
@@ -89,12 +91,15 @@ impl Reader {
     }
 
     fn tokens(&mut self, tokens: Vec<Said>, out: &mut Vec<AnswerEvent>) {
-        for Said { text, logprobs } in tokens {
+        let (mut ids, before) = (Vec::with_capacity(tokens.len()), self.reasoning_tokens);
+        for Said { token, text, logprobs } in tokens {
+            ids.push(token);
             let reasons = self.parser.as_ref().is_some_and(AnswerParser::is_reasoning);
             self.reasoning_tokens += usize::from(reasons);
             self.logprobs.extend(logprobs.filter(|_| !reasons).map(|boxed| *boxed));
             self.push(&text);
         }
+        out.push(AnswerEvent::Tokens { ids, reasoning: self.reasoning_tokens - before });
         self.tell(out);
     }
 
@@ -150,6 +155,8 @@ pub(crate) struct Answers {
     /// Answers that are not over.
     open: usize,
     ready: VecDeque<(usize, AnswerEvent)>,
+    /// The tokens of each prompt, where they are told.
+    pub(crate) prompts: Vec<Vec<Token>>,
 }
 
 impl Answers {
@@ -173,11 +180,24 @@ impl Answers {
             }
         }
         let open = readers.len();
-        let mut this = Self { pieces, readers, open, ready: VecDeque::new() };
+        let (ready, prompts) = (VecDeque::new(), Vec::new());
+        let mut this = Self { pieces, readers, open, ready, prompts };
         for (choice, piece) in early {
             this.take(choice, piece)?;
         }
         Ok(this)
+    }
+
+    /// No answers at all.
+    pub(crate) fn none() -> Self {
+        let (_, pieces) = unbounded_channel();
+        let (readers, prompts) = (Vec::new(), Vec::new());
+        Self { pieces, readers, open: 0, ready: VecDeque::new(), prompts }
+    }
+
+    /// The same with the tokens of their prompts.
+    pub(crate) fn with_prompts(self, prompts: Vec<Vec<Token>>) -> Self {
+        Self { prompts, ..self }
     }
 
     /// How many answers there are in all.

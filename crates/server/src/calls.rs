@@ -4,9 +4,9 @@
 //! named and refused. Where the model decides, the schema is loosened as far as it has to be, and the answer tells of
 //! it: an agent with thirty tools must not fail for one keyword in one of them.
 
-use crate::app::App;
-use crate::chat::ChatRequest;
+use crate::chat::{AnswerOptions, ChatRequest};
 use crate::error::ServerError;
+use crate::models::LiveModel;
 use crate::prepare;
 use forerun_grammar::{GrammarError, GrammarSource, Grammars, Loosen, loosen};
 use forerun_text::{Dialect, Opening, Tool, ToolChoice};
@@ -55,14 +55,14 @@ pub(crate) struct Asked<'a> {
 
 impl Asked<'_> {
     /// What the answer has to look like.
-    pub(crate) fn held(&self, app: &App) -> Result<AnswerRules, ServerError> {
-        let format = self.request.generation.options.constraint.as_ref();
-        let plain = || AnswerRules { grammar: format.cloned(), notes: Vec::new() };
+    pub(crate) fn held(&self, model: &LiveModel) -> Result<AnswerRules, ServerError> {
         match &self.request.tool_choice {
-            None => Ok(plain()),
-            Some(ToolChoice::Auto) if self.tools.is_empty() => Ok(plain()),
-            Some(ToolChoice::Auto) => self.loosened(&app.grammars(), &app.loosened),
-            Some(choice) => self.forced(&app.grammars(), choice),
+            None => format_rules(model, &self.request.generation),
+            Some(ToolChoice::Auto) if self.tools.is_empty() => {
+                format_rules(model, &self.request.generation)
+            }
+            Some(ToolChoice::Auto) => self.loosened(&model.grammars(), &model.loosened),
+            Some(choice) => self.forced(&model.grammars(), choice),
         }
     }
 
@@ -255,6 +255,33 @@ fn why(grammars: &Grammars, schema: Value, error: &GrammarError) -> Result<Strin
         Some(lost) if !said.contains("#/") => format!("{said}, at {}", lost.path),
         _ => said,
     })
+}
+
+/// The form of an answer beside which nothing is called. A schema that may be loosened is, as far as it has to be.
+pub(crate) fn format_rules(
+    model: &LiveModel,
+    generation: &AnswerOptions,
+) -> Result<AnswerRules, ServerError> {
+    let format = generation.options.constraint.as_ref();
+    let plain = || AnswerRules { grammar: format.cloned(), notes: Vec::new() };
+    let Some(whole @ GrammarSource::JsonSchema(schema)) = format.filter(|_| generation.lenient)
+    else {
+        return Ok(plain());
+    };
+    let grammars = model.grammars()?;
+    let Err(mut refused) = tried(grammars, whole)? else { return Ok(plain()) };
+    for how in [Loosen::Unsupported, Loosen::Uncertain] {
+        let (loose, lost) = loosen(schema, how);
+        let grammar = GrammarSource::JsonSchema(loose);
+        match tried(grammars, &grammar)? {
+            Ok(()) => {
+                let notes = lost.iter().map(|lost| format!("the schema of the answer: {lost}"));
+                return Ok(AnswerRules { grammar: Some(grammar), notes: notes.collect() });
+            }
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused.into())
 }
 
 /// What the compiler says of something. The outer error is that nobody waits any more, which says nothing of it.

@@ -103,6 +103,12 @@ pub(crate) struct AnswerOptions {
     pub(crate) choices: usize,
     /// Whether the stop string that ends an answer is told as its last text.
     pub(crate) include_stop: bool,
+    /// Whether log-probabilities are told of an end token, too.
+    pub(crate) tell_end: bool,
+    /// Whether the schema of an answer may be loosened where the grammar compiler cannot do all of it.
+    pub(crate) lenient: bool,
+    /// Whether the tokens of prompts are told.
+    pub(crate) tell_prompt: bool,
     /// What it takes from the prefix cache and leaves there.
     pub(crate) cache: CacheOverrides,
     /// The request's name, for whoever looks into what became of it.
@@ -133,6 +139,9 @@ impl Default for AnswerOptions {
             options: GenerationOptions::default(),
             choices: 1,
             include_stop: false,
+            tell_end: false,
+            lenient: false,
+            tell_prompt: false,
             cache: CacheOverrides::default(),
             request_id: "".into(),
             owner: None,

@@ -26,8 +26,14 @@ pub(crate) enum ServerError {
         at_least(*.exact)
     )]
     ContextLength { prompt: usize, exact: bool, context: usize },
-    #[error("the model `{asked}` is not served here; ask for `{served}`")]
+    #[error("the model `{asked}` is not served here; ask for {served}")]
     UnknownModel { asked: String, served: String },
+    /// The operator has to act, or the model's files have to change.
+    #[error("the model `{model}` cannot be loaded: {why}")]
+    ModelFailed { model: String, why: String },
+    /// Other models answer in its place.
+    #[error("there is no room beside the models that are answering: {0}")]
+    NoRoom(String),
     #[error("the request `{request_id}` is not remembered; only the latest are")]
     UnknownRequest { request_id: String },
     #[error("a key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`")]
@@ -72,12 +78,19 @@ pub(crate) enum ServerError {
 pub(crate) enum ErrorForm {
     OpenAi,
     Anthropic,
+    Ollama,
 }
 
 impl ErrorForm {
     /// The form of the API that lives at a path.
     pub(crate) fn of(path: &str) -> Self {
-        if path.starts_with("/v1/messages") { Self::Anthropic } else { Self::OpenAi }
+        if path.starts_with("/v1/messages") {
+            Self::Anthropic
+        } else if path.starts_with("/api/") {
+            Self::Ollama
+        } else {
+            Self::OpenAi
+        }
     }
 }
 
@@ -108,8 +121,8 @@ impl ServerError {
             Self::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::MediaType(_) | Self::Encoding(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unavailable(_) | Self::NoRoom(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Failed(_) | Self::ModelFailed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
@@ -140,6 +153,8 @@ impl ServerError {
             Self::MediaType(_) | Self::Encoding(_) => Some("unsupported_media_type"),
             Self::Busy { .. } => Some("queue_full"),
             Self::Unavailable(_) => Some("unavailable"),
+            Self::ModelFailed { .. } => Some("model_failed"),
+            Self::NoRoom(_) => Some("no_room"),
             Self::Failed(_) => Some("engine_failed"),
         }
     }
@@ -154,6 +169,7 @@ impl ServerError {
                 "param": self.param(),
                 "code": self.code(),
             }}),
+            ErrorForm::Ollama => json!({"error": message}),
             ErrorForm::Anthropic => json!({
                 "type": "error",
                 "error": {"type": self.anthropic_type(), "message": self.anthropic_message()},
@@ -262,7 +278,7 @@ impl IntoResponse for ServerError {
         let headers = response.headers_mut();
         match self {
             Self::Busy { .. } => headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1")),
-            Self::Unavailable(_) => {
+            Self::Unavailable(_) | Self::NoRoom(_) => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"))
             }
             Self::NoKey | Self::WrongKey => {

@@ -3,7 +3,8 @@
 //! ```text
 //!   wire      what bodies look like, serde only        api     one file per endpoint
 //!   chat      a question, whatever API asked it        answer  its answer, whatever API tells it
-//!   service   the thread that owns the engine          server  listening, limits, shutdown
+//!   models    which are served, and which are loaded   service the thread that owns an engine
+//!   server    listening, limits, shutdown
 //! ```
 //!
 //! A handler turns a wire type into a `chat::ChatRequest`, asks, and writes `answer::AnswerEvent`s in its
@@ -23,14 +24,17 @@ mod ids;
 mod marks;
 mod metrics;
 mod model;
+mod models;
 mod origins;
 mod page;
 mod prepare;
+mod responses_store;
 mod server;
 mod service;
 mod settings;
 mod wire;
 
 pub use model::{Facts, ServedModel};
+pub use models::{LoadError, LoadModel, LoadedModel, ModelDetails, ModelEntry, RoomLeft};
 pub use server::{Handle, Server, StartError};
 pub use settings::Settings;

@@ -3,7 +3,7 @@
 //! A boundary is found by rendering the conversation as it would be with another message there, or with none, and
 //! taking what both renderings have in common. So it holds whatever a template does.
 
-use crate::app::App;
+use crate::models::LiveModel;
 use forerun::{RenderedChat, Token};
 use forerun_text::{ChatInput, ChatTemplate};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub(crate) struct Rendered<'a> {
 
 impl Rendered<'_> {
     /// Positions in `tokens`, ascending. `asked` are the numbers of messages after which the client set a mark.
-    pub(crate) fn marks(&self, app: &App, tokens: &[Token], asked: &[usize]) -> Vec<u32> {
+    pub(crate) fn marks(&self, model: &LiveModel, tokens: &[Token], asked: &[usize]) -> Vec<u32> {
         if tokens.len() < SHORT {
             return Vec::new();
         }
@@ -35,9 +35,9 @@ impl Rendered<'_> {
         ends.sort_unstable();
         ends.dedup();
         let mut marks: Vec<u32> =
-            ends.into_iter().filter_map(|end| self.mark(app, tokens, end)).collect();
+            ends.into_iter().filter_map(|end| self.mark(model, tokens, end)).collect();
         // The last message may be asked anew, or be one of several that follow the same beginning; if it is long.
-        let before_last = self.mark(app, tokens, count - 1);
+        let before_last = self.mark(model, tokens, count - 1);
         let apart = |at: &u32| marks.iter().all(|mark| mark.abs_diff(*at) >= SHORT as u32);
         marks.extend(before_last.filter(apart));
         marks.sort_unstable();
@@ -46,7 +46,7 @@ impl Rendered<'_> {
     }
 
     /// The position after the first `end` messages.
-    fn mark(&self, app: &App, tokens: &[Token], end: usize) -> Option<u32> {
+    fn mark(&self, model: &LiveModel, tokens: &[Token], end: usize) -> Option<u32> {
         let prompt = &self.chat.prompt;
         let mut messages = prompt.messages[..end].to_vec();
         if let Some(next) = prompt.messages.get(end) {
@@ -60,7 +60,7 @@ impl Rendered<'_> {
         });
         // A template may refuse what is no whole conversation; then there is no boundary to be had.
         let common = common_text(&prompt.text, &rendered.ok()?).to_owned();
-        let begun = app.tokenizer.encode_chat(&common, &prompt.literals).ok()?;
+        let begun = model.tokenizer.encode_chat(&common, &prompt.literals).ok()?;
         let same = begun.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         u32::try_from(same).ok().filter(|&at| at > 0 && (at as usize) < tokens.len())
     }

@@ -1,6 +1,7 @@
 //! The model behind the server.
 
-use forerun::{TextParts, TextProcessor};
+use crate::models::{LoadedModel, ModelDetails, ModelNames};
+use forerun::Pooling;
 use forerun_backend::MemoryPlan;
 use forerun_engine::{Engine, ModelRunner};
 use forerun_text::{ChatTemplate, GenerationDefaults, Tokenizer};
@@ -18,45 +19,22 @@ pub struct ServedModel {
     pub template: Option<ChatTemplate>,
     /// What holds where a request does not say.
     pub defaults: GenerationDefaults,
-}
-
-/// The names that the model answers to.
-#[derive(Debug)]
-pub(crate) struct ModelNames {
-    pub(crate) name: String,
-    aliases: Vec<String>,
+    /// How embeddings are pooled where a request does not say.
+    pub pooling: Pooling,
+    /// What is known of it besides.
+    pub details: ModelDetails,
 }
 
 impl ServedModel {
-    /// Its names and its text side, for an engine that was built like this.
-    pub(crate) fn into_parts(self, facts: &Facts) -> (ModelNames, TextProcessor) {
-        let Self { name, aliases, tokenizer, template, defaults } = self;
-        let (vocabulary, context) = (facts.vocabulary, facts.context);
-        let (tokenizer, template) = (Ok(tokenizer), Ok(template));
-        let parts = TextParts { tokenizer, template, defaults, vocabulary, context };
-        (ModelNames { name, aliases }, TextProcessor::new(parts))
-    }
-}
-
-impl ModelNames {
-    /// Whether a client's name for a model is this one.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
-        let is = |alias: &String| match alias.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => alias == name,
-        };
-        self.name == name || self.aliases.iter().any(is)
-    }
-
-    /// The names that can be listed: its own, and aliases that stand for one name.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let aliases = self.aliases.iter().filter(|alias| !alias.ends_with('*'));
-        std::iter::once(&self.name).chain(aliases).map(String::as_str)
-    }
-
-    /// Whether it answers to names that cannot be listed.
-    pub(crate) fn has_open_names(&self) -> bool {
-        self.aliases.iter().any(|alias| alias.ends_with('*'))
+    /// Its names, and the rest beside its engine.
+    pub(crate) fn with_engine(
+        self,
+        engine: Engine<ModelRunner>,
+    ) -> ((ModelNames, ModelDetails), LoadedModel) {
+        let Self { name, aliases, tokenizer, template, defaults, pooling, details } = self;
+        // What it takes is asked of nobody: it stays.
+        let loaded = LoadedModel { engine, tokenizer, template, defaults, pooling, bytes: 0 };
+        ((ModelNames { name, aliases }, details), loaded)
     }
 }
 
@@ -67,6 +45,8 @@ pub struct Facts {
     pub context: usize,
     /// Tokens in the vocabulary.
     pub vocabulary: usize,
+    /// Width of its hidden states.
+    pub hidden: usize,
     /// Sequences that run at a time.
     pub sequences: usize,
     /// The device in words.
@@ -87,6 +67,7 @@ impl Facts {
         Self {
             context: runner.limits().context,
             vocabulary: runner.model().spec.vocabulary,
+            hidden: runner.model().spec.hidden,
             sequences: runner.limits().sequences,
             device: runner.device(),
             cache_bytes: runner.cache_settings().bytes,

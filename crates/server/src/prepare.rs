@@ -1,12 +1,13 @@
 //! From a request to jobs for the engine: what the APIs add to the library's way from prompts to generations.
 
 use crate::answer::Reader;
-use crate::app::{App, is_wanted};
+use crate::app::is_wanted;
 use crate::auth;
-use crate::calls::{AnswerRules, Asked};
+use crate::calls::{self, AnswerRules, Asked};
 use crate::chat::{AnswerOptions, ChatRequest, CompletionRequest, Effort, ReasoningRequest};
 use crate::error::ServerError;
 use crate::marks::{self, Rendered};
+use crate::models::LiveModel;
 use crate::service::Job;
 use forerun::{PromptKind, RenderedChat, Token};
 use forerun_engine::{CacheUse, Constraint};
@@ -20,21 +21,23 @@ use std::sync::Arc;
 pub(crate) struct Prepared {
     pub(crate) jobs: Vec<Job>,
     pub(crate) readers: Vec<Reader>,
+    /// The tokens of each prompt, where they are told.
+    pub(crate) prompts: Vec<Vec<Token>>,
     /// What of the request is not done to the letter, for its client to know.
     pub(crate) notes: Vec<String>,
 }
 
 /// Jobs for a conversation.
-pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerError> {
-    let (conversation, chat) = RequestContext::render(app, request)?;
-    let encoded = app.text.encode_chat(chat)?;
+pub(crate) fn chat(model: &LiveModel, request: &ChatRequest) -> Result<Prepared, ServerError> {
+    let (conversation, chat) = RequestContext::render(model, request)?;
+    let encoded = model.text.encode_chat(chat)?;
     let Some(chat) = &encoded.chat else { unreachable!("a chat was encoded") };
-    let parser = app.text.answer_parser(chat, &conversation.tools);
+    let parser = model.text.answer_parser(chat, &conversation.tools);
     let rendered = Rendered { template: conversation.template, chat };
     let marked: Vec<usize> =
         conversation.marked.iter().map(|&message| chat.prompt.end_of(message)).collect();
-    let marks = || rendered.marks(app, &encoded.tokens, &marked);
-    let mut cache = cache(app, &request.generation, marks);
+    let marks = || rendered.marks(model, &encoded.tokens, &marked);
+    let mut cache = cache(model, &request.generation, marks);
     cache.keep |= !marked.is_empty();
     let outline = Outline {
         generation: &request.generation,
@@ -43,39 +46,49 @@ pub(crate) fn chat(app: &App, request: &ChatRequest) -> Result<Prepared, ServerE
         cache,
         forbidden: conversation.forbidden,
     };
-    let AnswerRules { grammar, notes } = conversation.held(app, chat, request)?;
+    let AnswerRules { grammar, notes } = conversation.held(model, chat, request)?;
     let changed = chat.prompt.notes.iter().map(|note| (*note).to_owned());
     let mut prepared = Prepared { notes: changed.chain(notes).collect(), ..Prepared::default() };
+    prepared.prompts.extend(request.generation.tell_prompt.then(|| encoded.tokens.clone()));
     for choice in 0..request.generation.choices {
-        let constraint = app.text.constraint(Some(chat), grammar.as_ref(), &is_wanted)?;
-        prepared.jobs.push(outline.job(app, choice, constraint)?);
+        let constraint = model.text.constraint(Some(chat), grammar.as_ref(), &is_wanted)?;
+        prepared.jobs.push(outline.job(model, choice, constraint)?);
         prepared.readers.push(Reader::new(parser.clone(), request.generation.include_stop));
     }
     Ok(prepared)
 }
 
 /// The tokens of a conversation, up to the opening of the answer.
-pub(crate) fn chat_prompt(app: &App, request: &ChatRequest) -> Result<Vec<Token>, ServerError> {
-    let (_, chat) = RequestContext::render(app, request)?;
-    Ok(app.text.encode_chat(chat)?.tokens)
+pub(crate) fn chat_prompt(
+    model: &LiveModel,
+    request: &ChatRequest,
+) -> Result<Vec<Token>, ServerError> {
+    let (_, chat) = RequestContext::render(model, request)?;
+    Ok(model.text.encode_chat(chat)?.tokens)
 }
 
 /// Jobs for texts, prompt by prompt.
-pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepared, ServerError> {
+pub(crate) fn completion(
+    model: &LiveModel,
+    request: &CompletionRequest,
+) -> Result<Prepared, ServerError> {
     let mut prepared = Prepared::default();
     let generation = &request.generation;
+    let AnswerRules { grammar, notes } = calls::format_rules(model, generation)?;
+    prepared.notes = notes;
     for prompt in &request.prompts {
+        let tokens = model.text.encode_prompt(prompt)?.tokens;
+        prepared.prompts.extend(generation.tell_prompt.then(|| tokens.clone()));
         let outline = Outline {
             generation,
             kind: PromptKind::Text,
-            prompt: &app.text.encode_prompt(prompt)?.tokens,
-            cache: cache(app, generation, Vec::new),
+            prompt: &tokens,
+            cache: cache(model, generation, Vec::new),
             forbidden: None,
         };
         for choice in 0..generation.choices {
-            let grammar = generation.options.constraint.as_ref();
-            let constraint = app.text.constraint(None, grammar, &is_wanted)?;
-            prepared.jobs.push(outline.job(app, choice, constraint)?);
+            let constraint = model.text.constraint(None, grammar.as_ref(), &is_wanted)?;
+            prepared.jobs.push(outline.job(model, choice, constraint)?);
             prepared.readers.push(Reader::new(None, generation.include_stop));
         }
     }
@@ -83,12 +96,12 @@ pub(crate) fn completion(app: &App, request: &CompletionRequest) -> Result<Prepa
 }
 
 /// How the cache is used; marks are looked for only where they may be of use.
-fn cache(app: &App, generation: &AnswerOptions, marks: impl Fn() -> Vec<u32>) -> CacheUse {
+fn cache(model: &LiveModel, generation: &AnswerOptions, marks: impl Fn() -> Vec<u32>) -> CacheUse {
     if !generation.cache.on {
         return CacheUse::OFF;
     }
-    let marks = if app.facts.cache_bytes > 0 { marks() } else { Vec::new() };
-    let owner = generation.owner.filter(|_| !app.settings.share_cache);
+    let marks = if model.facts.cache_bytes > 0 { marks() } else { Vec::new() };
+    let owner = generation.owner.filter(|_| !model.settings.share_cache);
     let salt = auth::cache_salt(owner, generation.cache.salt.as_deref());
     CacheUse { marks, keep: generation.cache.keep, salt, ..CacheUse::default() }
 }
@@ -107,8 +120,11 @@ struct RequestContext<'a> {
 
 impl<'a> RequestContext<'a> {
     /// The conversation of a request, and what the template writes for it.
-    fn render(app: &'a App, request: &ChatRequest) -> Result<(Self, RenderedChat), ServerError> {
-        let (template, dialect) = app.text.chat()?;
+    fn render(
+        model: &'a LiveModel,
+        request: &ChatRequest,
+    ) -> Result<(Self, RenderedChat), ServerError> {
+        let (template, dialect) = model.text.chat()?;
         let own = |error| match error {
             TextError::Message { path, problem } => {
                 TextError::Message { path: request.own_place(&path), problem }
@@ -127,12 +143,12 @@ impl<'a> RequestContext<'a> {
             messages: &request.messages,
             tools: &request.tools,
             variables: &variables,
-            parse_special: app.settings.parse_special,
+            parse_special: model.settings.parse_special,
         };
         let ReasoningRequest { enabled, budget, .. } = request.reasoning;
-        let mut chat = app.text.render(&conversation, forerun::Reasoning { enabled, budget })?;
+        let mut chat = model.text.render(&conversation, forerun::Reasoning { enabled, budget })?;
         if let Some(beginning) = &request.beginning {
-            app.text.begin_answer(&mut chat, beginning, app.settings.parse_special)?;
+            model.text.begin_answer(&mut chat, beginning, model.settings.parse_special)?;
         }
         let marked = marks::asked(&request.messages);
         Ok((Self { template, dialect, tools, marked, forbidden }, chat))
@@ -141,12 +157,12 @@ impl<'a> RequestContext<'a> {
     /// What the answer must look like, reasoning apart.
     fn held(
         &self,
-        app: &App,
+        model: &LiveModel,
         chat: &RenderedChat,
         request: &ChatRequest,
     ) -> Result<AnswerRules, ServerError> {
         let (dialect, tools, opening) = (self.dialect, &self.tools[..], chat.opening);
-        Asked { dialect, tools, opening, request }.held(app)
+        Asked { dialect, tools, opening, request }.held(model)
     }
 }
 
@@ -204,22 +220,23 @@ struct Outline<'a> {
 impl Outline<'_> {
     fn job(
         &self,
-        app: &App,
+        model: &LiveModel,
         choice: usize,
         constraint: Option<Box<dyn Constraint>>,
     ) -> Result<Job, ServerError> {
         let options = &self.generation.options;
         let prompt = self.prompt.to_vec();
-        let mut generation = app.text.generation(prompt, self.kind, options, constraint)?;
+        let mut generation = model.text.generation(prompt, self.kind, options, constraint)?;
         if let Some(forbidden) = self.forbidden {
             generation.forbid(forbidden);
         }
         let sampling = &mut generation.sampling;
         sampling.seed = sampling.seed.wrapping_add(choice as u64);
-        sampling.check(app.facts.vocabulary)?;
-        generation.depth = options.drafts.unwrap_or(app.settings.depth);
+        sampling.check(model.facts.vocabulary)?;
+        generation.depth = options.drafts.unwrap_or(model.settings.depth);
         generation.cache = self.cache.clone();
         let request_id = Arc::clone(&self.generation.request_id);
-        Ok(Job { generation, request_id, owner: self.generation.owner })
+        let AnswerOptions { tell_end, owner, .. } = *self.generation;
+        Ok(Job { generation, tell_end, request_id, owner })
     }
 }

@@ -22,6 +22,8 @@ pub struct Settings {
     pub share_cache: bool,
     /// Requests that wait beyond those that run.
     pub queue: usize,
+    /// Memory for each API key's conversations of the Responses API, which later requests go on from; 0 keeps none.
+    pub response_bytes: usize,
     /// Longest request body.
     pub body_bytes: usize,
     /// Connections at a time.
@@ -32,6 +34,8 @@ pub struct Settings {
     pub keep_alive: Duration,
     /// How long a shutdown waits for answers to end.
     pub drain: Duration,
+    /// How long a model stays loaded when nobody uses it, where models come and go; none is for good.
+    pub unload_after: Option<Duration>,
     /// Whether special tokens that messages spell are special tokens; otherwise they are text.
     pub parse_special: bool,
     /// Drafts of a round where a request does not say.
@@ -54,11 +58,13 @@ impl Default for Settings {
             origins: Vec::new(),
             share_cache: false,
             queue: 256,
+            response_bytes: 0,
             body_bytes: 32 << 20,
             connections: 1024,
             patience: Duration::from_secs(30),
             keep_alive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
+            unload_after: Some(Duration::from_secs(300)),
             parse_special: false,
             depth: Depth::Auto,
             signals: false,

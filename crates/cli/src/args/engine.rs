@@ -49,6 +49,12 @@ impl EngineArgs {
         }
     }
 
+    /// The same beside models that take `others` of it. What is free is less already; a limit is for all together.
+    pub(crate) fn room_beside(&self, device: DeviceName, others: u64) -> Option<u64> {
+        let taken = if self.memory.is_some() { others } else { 0 };
+        self.room(device).map(|room| room.saturating_sub(taken))
+    }
+
     /// The most work that one submission may hold.
     pub(crate) fn submission_budget(&self) -> SubmissionBudget {
         SubmissionBudget::Time(Duration::from_millis(self.submission_ms.into()))

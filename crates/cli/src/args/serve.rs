@@ -11,6 +11,7 @@ Examples:
   forerun serve                                    the bundled model at http://127.0.0.1:8080
   forerun serve ~/models/qwen3.5 --ctx 32768 --max-sequences 4
   forerun serve ~/models/qwen3.5 --host 0.0.0.0 --api-key-file keys.txt
+  forerun serve --models ~/models                  each model when a request names it
   forerun serve --config forerun.toml
 
 A config file holds the same names as the options, without the dashes in front:
@@ -33,6 +34,16 @@ pub(crate) struct ServeArgs {
     /// The model, where a config file names it
     #[arg(long, value_name = "PATH", conflicts_with = "positional", hide = true)]
     pub(crate) model: Option<PathBuf>,
+
+    /// Serve several models: a folder with model folders and .gguf files, or a TOML or JSON file that names them
+    ///
+    /// Each is loaded when a request names it, and unloaded when it is idle or another needs its memory.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["positional", "model", "name", "alias", "drafter"])]
+    pub(crate) models: Option<PathBuf>,
+
+    /// Seconds after which a model that nobody uses is unloaded, with --models; 0 is never
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, help_heading = "Server")]
+    pub(crate) unload_after: u32,
 
     /// Read options from this TOML file
     #[arg(long, value_name = "FILE")]
@@ -109,6 +120,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB", default_value = "4096", requires = "cache_dir")]
     #[arg(help_heading = "Server")]
     pub(crate) cache_disk: u32,
+
+    /// Memory in MiB for each API key's conversations of the Responses API, which `previous_response_id` goes on from;
+    /// by default nothing that was said is kept
+    #[arg(long, value_name = "MIB", default_value = "0", help_heading = "Server")]
+    pub(crate) store_responses: u32,
 
     /// Connections at a time
     #[arg(long, value_name = "N", default_value = "1024", value_parser = at_least_one)]

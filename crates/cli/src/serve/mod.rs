@@ -1,10 +1,11 @@
 //! `forerun serve`: a model behind HTTP.
 
+mod catalogue;
 mod config;
 mod keys;
 mod log;
 
-use crate::args::ServeArgs;
+use crate::args::{EngineArgs, ServeArgs};
 use crate::exit::Outcome;
 use crate::fetch::{self, Fetched};
 use crate::load::ModelSource;
@@ -12,10 +13,12 @@ use crate::report::bytes_text;
 use crate::{bundled, sizing, terminal};
 use anyhow::{Context, anyhow};
 use forerun_engine::{CacheSettings, DiskSettings, Settings as EngineSettings};
-use forerun_server::{ServedModel, Server, Settings};
+use forerun_server::{ModelDetails, ServedModel, Server, Settings};
+use forerun_text::{ChatTemplate, GenerationDefaults, Tokenizer};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Of the prefix cache, where nothing else is typed and memory is not short.
@@ -26,6 +29,9 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     log::start(args.log, args.log_level);
     let settings = settings(&args)?;
     check_free(settings.address)?;
+    if let Some(models) = args.models.clone() {
+        return serve_several(&models, &Arc::new(args), settings);
+    }
     let path = match args.positional.as_ref().or(args.model.as_ref()) {
         Some(path) => path.clone(),
         None => bundled::find()?,
@@ -36,13 +42,7 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     let source = ModelSource::open(&path, &args.model_options)?;
     let model = served(&args, &source, &path)?;
     let name = model.name.clone();
-    let sized = sizing::for_answers(&args.engine, &args.speculation, &source.blueprint.spec);
-    let sized = EngineSettings {
-        sequences: args.max_sequences,
-        step_budget: EngineSettings::SHARED_STEP,
-        cache: CacheSettings { bytes: cache_bytes(&args), ..CacheSettings::default() },
-        ..sized
-    };
+    let sized = sizes(&args, &args.engine, &source);
     let sized = sizing::fit(sized, &args.engine, &source, args.device.device)?;
     let mut loaded = source.load(&sized, args.device)?;
     if let Some(folder) = &args.cache_dir {
@@ -59,6 +59,35 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<Outcome> {
     tell(&server, &name, open)?;
     server.run()?;
     Ok(Outcome::Done)
+}
+
+/// Serves models that are loaded when they are asked for.
+fn serve_several(
+    models: &Path,
+    args: &Arc<ServeArgs>,
+    settings: Settings,
+) -> anyhow::Result<Outcome> {
+    let open = settings.api_keys.is_empty();
+    let entries = catalogue::entries(models, args)?;
+    let names: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+    let server = Server::bind_models(entries, settings)?;
+    let address = server.address()?;
+    terminal::show(&format!("http://{address}\n"))?;
+    terminal::note(&format!("models       {}", names.join(", ")));
+    warn_if_open(open, address);
+    server.run()?;
+    Ok(Outcome::Done)
+}
+
+/// The sizes of an engine that serves.
+fn sizes(args: &ServeArgs, engine: &EngineArgs, source: &ModelSource) -> EngineSettings {
+    let sized = sizing::for_answers(engine, &args.speculation, &source.blueprint.spec);
+    EngineSettings {
+        sequences: args.max_sequences,
+        step_budget: EngineSettings::SHARED_STEP,
+        cache: CacheSettings { bytes: cache_bytes(args), ..CacheSettings::default() },
+        ..sized
+    }
 }
 
 /// Refuses an address that cannot be listened at before weights are read, which may take minutes.
@@ -96,9 +125,12 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
         origins: args.allow_origin.clone(),
         share_cache: args.share_cache,
         queue: args.queue,
+        response_bytes: (args.store_responses as usize) << 20,
         body_bytes: args.max_body << 20,
         connections: args.max_connections,
         drain: Duration::from_secs(args.drain.into()),
+        unload_after: (args.unload_after > 0)
+            .then(|| Duration::from_secs(args.unload_after.into())),
         depth: args.speculation.draft,
         parse_special: args.parse_special,
         signals: true,
@@ -112,6 +144,7 @@ fn settings(args: &ServeArgs) -> anyhow::Result<Settings> {
 fn served(args: &ServeArgs, source: &ModelSource, path: &Path) -> anyhow::Result<ServedModel> {
     let named = path.file_stem().filter(|_| path.is_file()).or_else(|| path.file_name());
     let own = || named.map_or_else(|| source.path.clone(), |n| n.to_string_lossy().into_owned());
+    let (tokenizer, template, defaults) = text_of(source)?;
     Ok(ServedModel {
         // A name of the hub is the model's name as it stands.
         name: match &args.name {
@@ -120,15 +153,25 @@ fn served(args: &ServeArgs, source: &ModelSource, path: &Path) -> anyhow::Result
             None => source.path.clone(),
         },
         aliases: args.alias.clone(),
-        tokenizer: source.text.need_tokenizer().context("a server needs text")?.clone(),
-        template: source.text.template()?,
-        defaults: source.text.defaults.clone(),
+        tokenizer,
+        template,
+        defaults,
+        pooling: source.text.pooling,
+        details: ModelDetails::of(source),
     })
+}
+
+fn text_of(
+    source: &ModelSource,
+) -> anyhow::Result<(Tokenizer, Option<ChatTemplate>, GenerationDefaults)> {
+    let tokenizer = source.text.need_tokenizer().context("a server needs text")?.clone();
+    Ok((tokenizer, source.text.template()?, source.text.defaults.clone()))
 }
 
 /// Says what is served, where, and what it takes.
 fn tell(server: &Server, name: &str, open: bool) -> anyhow::Result<()> {
-    let (address, facts) = (server.address()?, server.facts());
+    let address = server.address()?;
+    let facts = server.facts().context("the model is gone")?;
     terminal::show(&format!("http://{address}\n"))?;
     let memory: Vec<String> =
         facts.memory.items.iter().map(|i| format!("{} {}", i.label, bytes_text(i.bytes))).collect();
@@ -145,8 +188,12 @@ fn tell(server: &Server, name: &str, open: bool) -> anyhow::Result<()> {
         memory.join(", "),
         facts.speculation_off.map_or("on".to_owned(), |why| format!("off: {why}")),
     ));
+    warn_if_open(open, address);
+    Ok(())
+}
+
+fn warn_if_open(open: bool, address: SocketAddr) {
     if open && !address.ip().is_loopback() {
         terminal::note("warning: everyone who reaches this address is let in; give --api-key");
     }
-    Ok(())
 }

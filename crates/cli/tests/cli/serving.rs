@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A server on a free port.
 pub(crate) struct Serving {
@@ -261,4 +262,58 @@ fn documented_options_of_the_server_do_what_they_say() {
     let (status, log) = server.terminate();
     assert_eq!(status, Some(0), "{log}");
     assert!(log.contains("disk cache"), "{log}");
+}
+
+#[test]
+fn several_models_are_served_from_a_file_and_one_makes_room_for_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundled = repository("models/tales-28m");
+    let file = folder.path().join("models.toml");
+    let text = format!(
+        "first = {bundled:?}\n[second]\npath = {bundled:?}\naliases = [\"gpt-*\"]\nctx = 128\n\
+         [broken]\npath = \"nowhere\"\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    // One fits and two do not.
+    let file = file.to_str().unwrap();
+    let sizes = ["--memory", "520MiB", "--cache", "0", "--unload-after", "3"];
+    let kept = ["--store-responses", "1"];
+    let server = Serving::start(&[&["--models", file], &sizes[..], &kept].concat());
+    let ask = |model: &str| {
+        let body = serde_json::json!({"model": model, "prompt": "Once", "max_tokens": 2});
+        server.post("/v1/completions", &body)
+    };
+    let state = |model: &str| {
+        let card = server.get(&format!("/v1/models/{model}"));
+        let (_, card) = card.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str::<Value>(card).unwrap()
+    };
+    let (status, body) = ask("broken");
+    let message = body["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(status == 500 && message.contains("nowhere"), "{status}: {body}");
+    assert_eq!(ask("first").0, 200);
+    assert_eq!(state("first")["max_model_len"], 256);
+    let (status, body) = ask("gpt-4o");
+    assert_eq!((status, &body["model"]), (200, &Value::from("second")), "{body}");
+    assert_eq!(state("second")["max_model_len"], 128);
+    assert_eq!(
+        (&state("first")["state"], &state("broken")["state"]),
+        (&"unloaded".into(), &"failed".into())
+    );
+    let first = serde_json::json!({"model": "second", "input": "Hi", "max_output_tokens": 2});
+    let (_, first) = server.post("/v1/responses", &first);
+    let next = serde_json::json!({"model": "second", "input": "And?", "max_output_tokens": 2,
+                                  "previous_response_id": first["id"]});
+    assert_eq!(server.post("/v1/responses", &next).0, 200);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while state("second")["state"] != "unloaded" {
+        assert!(Instant::now() < deadline, "{}", state("second"));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let (status, log) = server.terminate();
+    assert_eq!(status, Some(0), "{log}");
+    assert!(
+        log.contains("first, second, broken") || log.contains("broken, first, second"),
+        "{log}"
+    );
 }

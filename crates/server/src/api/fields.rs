@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// Fields that are not supported and that client libraries send as null where nobody set them: null asks for nothing.
-const UNSET: [&str; 15] = [
+const UNSET: [&str; 14] = [
     "audio",
     "container",
     "function_call",
@@ -21,7 +21,6 @@ const UNSET: [&str; 15] = [
     "prompt",
     "prompt_cache_options",
     "reasoning",
-    "return_token_ids",
     "top_logprobs",
     "truncate_prompt_tokens",
 ];
@@ -61,6 +60,15 @@ impl RequestFields {
             None | Some(Value::Null) => Ok(None),
             Some(value) => read(&self.place_of(name), value).map(Some),
         }
+    }
+
+    /// Takes a field where it has this value; whether it had.
+    pub(crate) fn take_only(&mut self, name: &str, value: &Value) -> bool {
+        let has = self.fields.get(name) == Some(value);
+        if has {
+            self.fields.shift_remove(name);
+        }
+        has
     }
 
     /// Takes a field that must be there.

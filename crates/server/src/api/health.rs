@@ -18,10 +18,11 @@ pub(crate) async fn live() -> Response {
 
 /// A token can be generated now: one was at start, and the engine's thread is at work.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ServerError> {
-    if app.places.is_closed() {
+    if app.models.is_closed() {
         return Err(ServerError::Unavailable("the server is shutting down"));
     }
-    if !app.service.answers_within(BOUND).await {
+    // A model that is not loaded, or broke where it can be loaded again, is loaded when it is asked for.
+    if !app.models.answer_within(BOUND).await {
         return Err(ServerError::Unavailable("the engine does not answer"));
     }
     Ok(super::json(&json!({"status": "ready"})))

@@ -15,9 +15,11 @@ pub(crate) enum Api {
     Completions,
     Responses,
     Messages,
+    Ollama,
+    Embeddings,
 }
 
-use Api::{Chat, Completions, Messages, Responses};
+use Api::{Chat, Completions, Embeddings, Messages, Ollama, Responses};
 
 /// The path of a field (`[]` is any index), or a request header, and why it has no effect.
 struct IgnoredField {
@@ -36,6 +38,7 @@ const PRICE: &str = "every request is served alike";
 const LOADED: &str = "all tools are in the prompt from the beginning";
 const REASONING: &str = "this model's chat template has no form for it";
 const ELSEWHERE: &str = "only tools of the client can be called";
+const PLANNED: &str = "how a model is loaded is decided by the server's options";
 const AT_ONCE: &str = "all tools there are must be in the request";
 
 /// Every field that is ignored.
@@ -45,7 +48,6 @@ const FIELDS: &[IgnoredField] = &[
     row(OPENAI, "service_tier", PRICE),
     row(&[Chat, Completions], "metadata", LABEL),
     row(OPENAI, "store", "nothing is stored here; send the conversation with each request"),
-    row(OPENAI, "stream_options.continuous_usage_stats", "usage is told once, at the end"),
     row(&[Chat], "messages[].id", LABEL),
     row(&[Chat], "messages[].reasoning_details", "`reasoning_content` is what templates read"),
     row(&[Chat], "messages[].provider_specific_fields", "templates have no path for it"),
@@ -85,6 +87,25 @@ const FIELDS: &[IgnoredField] = &[
     row(&[Messages], "tools[].defer_loading", LOADED),
     row(&[Messages], "tools[].allowed_callers", "the model is the only caller"),
     row(&[Messages], "tools[].input_examples", "templates have no path for it"),
+    row(&[Embeddings], "user", LABEL),
+    row(&[Ollama], "think", REASONING),
+    row(&[Ollama], "keep_alive", "this model stays loaded"),
+    row(&[Ollama], "truncate", "a text that is too long is refused"),
+    row(&[Ollama], "shift", "an answer ends where the context does"),
+    row(&[Ollama], "verbose", "all there is to show is shown"),
+    row(&[Ollama], "options.num_ctx", PLANNED),
+    row(&[Ollama], "options.num_batch", PLANNED),
+    row(&[Ollama], "options.num_gpu", PLANNED),
+    row(&[Ollama], "options.main_gpu", PLANNED),
+    row(&[Ollama], "options.num_thread", PLANNED),
+    row(&[Ollama], "options.num_keep", "an answer ends where the context does"),
+    row(&[Ollama], "options.use_mmap", PLANNED),
+    row(&[Ollama], "options.use_mlock", PLANNED),
+    row(&[Ollama], "options.vocab_only", PLANNED),
+    row(&[Ollama], "options.low_vram", PLANNED),
+    row(&[Ollama], "options.f16_kv", PLANNED),
+    row(&[Ollama], "options.numa", PLANNED),
+    row(&[Ollama], "options.logits_all", PLANNED),
 ];
 
 /// Types of tools that another server would run and that clients offer without being asked to. A star is any ending.
@@ -129,6 +150,8 @@ impl Api {
             "/v1/completions" => Some(Completions),
             "/v1/responses" => Some(Responses),
             "/v1/messages" | "/v1/messages/count_tokens" => Some(Messages),
+            url if url.starts_with("/api/") => Some(Ollama),
+            "/v1/embeddings" | "/v1/rerank" => Some(Embeddings),
             _ => None,
         }
     }

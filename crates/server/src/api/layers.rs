@@ -109,7 +109,7 @@ pub(crate) async fn name_and_explain(
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     // Methods are counted only where they led somewhere: a client may make up any number of them.
     let verb = if status == 405 || status == 404 { "any" } else { method.as_str() };
-    app.metrics.note_http(verb, route, status);
+    app.metrics.note(verb, route, status);
     let error = error.map(|error| error.to_string());
     let notes = response.headers().get(notes::HEADER).and_then(|value| value.to_str().ok());
     tracing::info!(request_id = %id, %method, path, status, ms, error, notes, "request");

@@ -10,8 +10,10 @@ mod layers;
 mod metrics;
 mod models;
 pub(crate) mod notes;
+mod ollama;
 mod openai;
 pub(crate) mod openapi;
+mod rerank;
 mod sse;
 mod tokens;
 mod version;
@@ -29,7 +31,7 @@ use axum::Router;
 use axum::http::{Method, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -41,6 +43,17 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/responses", post(openai::responses::create))
         .route("/v1/messages", post(anthropic::messages::create))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens::count))
+        .route("/v1/embeddings", post(openai::embeddings::create))
+        .route("/v1/rerank", post(rerank::create))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(ollama::embed))
+        .route("/api/embeddings", post(ollama::embeddings))
+        .route("/api/show", post(ollama::show))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::ps))
+        .route("/api/version", get(ollama::version))
+        .route("/api/{pull}", any(ollama::refused))
         .route("/v1/models", get(models::list))
         // Names of models have slashes in them.
         .route("/v1/models/{*name}", get(models::one))

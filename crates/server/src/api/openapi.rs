@@ -1,4 +1,4 @@
-//! The description of everything the server answers to, made once for the model that is served.
+//! The description of everything the server answers to, made once for the models that are served.
 //!
 //! The parts are files in `openapi/`: one with what all APIs share, one per API. A schema marked
 //! `x-generation` gets the fields of `generation.json`, all or those it lists, and every operation the refusals
@@ -7,7 +7,7 @@
 use super::ignored;
 use crate::app::App;
 use crate::error::ErrorForm;
-use crate::model::{Facts, ModelNames};
+use crate::models::{ModelNames, Models};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -17,11 +17,13 @@ use std::sync::Arc;
 
 const SHARED: &str = include_str!("../../openapi/shared.json");
 const GENERATION: &str = include_str!("../../openapi/generation.json");
-const APIS: [&str; 4] = [
+const APIS: [&str; 6] = [
     include_str!("../../openapi/chat.json"),
     include_str!("../../openapi/completions.json"),
     include_str!("../../openapi/responses.json"),
     include_str!("../../openapi/messages.json"),
+    include_str!("../../openapi/embeddings.json"),
+    include_str!("../../openapi/ollama.json"),
 ];
 
 pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
@@ -29,7 +31,13 @@ pub(crate) async fn openapi(State(app): State<Arc<App>>) -> Response {
 }
 
 /// The whole document as text.
-pub(crate) fn document(model: &ModelNames, facts: &Facts, most_answers: usize) -> String {
+pub(crate) fn document(models: &Models) -> String {
+    // What holds for the one model that is served; of several, each has limits of its own.
+    let only = match models.entries() {
+        [only] => only.loaded(),
+        _ => None,
+    };
+    let most_answers = only.as_ref().map_or(usize::MAX, |model| model.places.capacity());
     let mut document = parse(SHARED);
     for api in APIS.map(parse) {
         for place in ["/paths", "/components/schemas", "/components/responses"] {
@@ -42,8 +50,11 @@ pub(crate) fn document(model: &ModelNames, facts: &Facts, most_answers: usize) -
     generation["n"]["maximum"] = most_answers.min(128).into();
     generation["speculation"]["anyOf"][2]["maximum"] = Depth::MOST.into();
     describe_ignored(&mut document);
-    let ids = json!({"pattern": format!("^({})$", up_to(facts.vocabulary.saturating_sub(1)))});
-    generation["logit_bias"]["propertyNames"] = ids;
+    if let Some(model) = &only {
+        let last = model.facts.vocabulary.saturating_sub(1);
+        generation["logit_bias"]["propertyNames"] =
+            json!({"pattern": format!("^({})$", up_to(last))});
+    }
     let schemas = object(&mut document, "/components/schemas");
     for schema in schemas.values_mut().filter_map(Value::as_object_mut) {
         if let Some(wanted) = schema.remove("x-generation") {
@@ -55,12 +66,15 @@ pub(crate) fn document(model: &ModelNames, facts: &Facts, most_answers: usize) -
             own.extend(shared);
         }
     }
-    let names: Vec<&str> = model.names().collect();
+    let all = || models.entries().iter().map(|entry| &entry.names);
+    let names: Vec<&str> = all().flat_map(ModelNames::names).collect();
     // Where any name will do, those that are known are examples.
-    let key = if model.has_open_names() { "examples" } else { "enum" };
-    schemas["ModelName"][key] = json!(names);
-    schemas["TokenId"]["maximum"] = facts.vocabulary.saturating_sub(1).into();
-    schemas["PromptTokens"]["maxItems"] = facts.context.saturating_sub(1).into();
+    let open = all().any(ModelNames::has_open_names);
+    schemas["ModelName"][if open { "examples" } else { "enum" }] = json!(names);
+    if let Some(model) = &only {
+        schemas["TokenId"]["maximum"] = model.facts.vocabulary.saturating_sub(1).into();
+        schemas["PromptTokens"]["maxItems"] = model.facts.context.saturating_sub(1).into();
+    }
     refusals(object(&mut document, "/paths"));
     document.to_string()
 }
@@ -91,6 +105,7 @@ fn refusals(paths: &mut Map<String, Value>) {
         let form = match ErrorForm::of(path) {
             ErrorForm::OpenAi => "",
             ErrorForm::Anthropic => "Anthropic",
+            ErrorForm::Ollama => "Ollama",
         };
         for (method, operation) in methods.as_object_mut().expect("a path has methods") {
             let responses = operation["responses"].as_object_mut().expect("responses are listed");

@@ -1,6 +1,8 @@
-//! Server-sent events.
+//! Answers as they come: server-sent events, or lines of JSON.
 
 use crate::app::App;
+use axum::body::{Body, Bytes};
+use axum::http::header;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
@@ -10,14 +12,14 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 
 /// Tells events as they come. `more` puts the next ones into the queue and says whether there may be others.
-pub(crate) trait Teller: Send + 'static {
+pub(crate) trait Teller<T = Event>: Send + 'static {
     /// Waits for what comes next; false when it was the last.
-    fn more(&mut self, out: &mut Outbox) -> impl Future<Output = bool> + Send;
+    fn more(&mut self, out: &mut Outbox<T>) -> impl Future<Output = bool> + Send;
 }
 
 /// Events to be sent.
 #[derive(Default)]
-pub(crate) struct Outbox(VecDeque<Event>);
+pub(crate) struct Outbox<T = Event>(VecDeque<T>);
 
 impl Outbox {
     /// An event of JSON.
@@ -50,15 +52,30 @@ impl Outbox {
 /// A stream of events, with comments while there is nothing to tell.
 pub(crate) fn response(app: &App, teller: impl Teller) -> Response {
     let keep_alive = KeepAlive::new().interval(app.settings.keep_alive).text("keep-alive");
-    let mut response = Sse::new(events(teller)).keep_alive(keep_alive).into_response();
+    let mut response = Sse::new(told(teller)).keep_alive(keep_alive).into_response();
     // Proxies that collect responses would turn a stream into a wait.
     response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
     response
 }
 
-fn events(teller: impl Teller) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+/// A stream of lines.
+pub(crate) fn lines(teller: impl Teller<Bytes>) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    (kind, Body::from_stream(told(teller))).into_response()
+}
+
+impl Outbox<Bytes> {
+    /// A line of JSON.
+    pub(crate) fn line(&mut self, value: &Value) {
+        self.0.push_back(format!("{value}\n").into());
+    }
+}
+
+fn told<T: Send + 'static>(
+    teller: impl Teller<T>,
+) -> impl Stream<Item = Result<T, Infallible>> + Send {
     stream::unfold(
-        (teller, Outbox::default(), true),
+        (teller, Outbox(VecDeque::new()), true),
         |(mut teller, mut out, mut going)| async move {
             loop {
                 if let Some(event) = out.0.pop_front() {

@@ -18,7 +18,7 @@ pub(crate) async fn tokenize(
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     let fields = &mut body.fields;
-    app.check_model(fields.take::<String>("model")?.as_deref())?;
+    let entry = app.find(fields.take("model")?)?;
     let text: Option<String> = fields.take("prompt")?;
     let messages = super::openai::chat::messages(fields)?;
     let tools = fields.take("tools")?.unwrap_or_default();
@@ -26,27 +26,26 @@ pub(crate) async fn tokenize(
     let add_special = fields.take("add_special_tokens")?.unwrap_or(true);
     let spelled = fields.take("return_token_strs")?.unwrap_or(false);
     fields.finish()?;
-    let side = Arc::clone(&app);
+    let model = app.ready(&entry).await?;
     let tokenized = on_the_side(move || {
-        let app = &side;
         let tokens = match (text, messages) {
-            (Some(text), None) => app.text.encode(&text, add_special)?,
+            (Some(text), None) => model.text.encode(&text, add_special)?,
             (None, Some(messages)) => {
                 let template_arguments = arguments;
                 let request =
                     ChatRequest { tools, template_arguments, ..ChatRequest::new(messages) };
-                prepare::chat_prompt(app, &request)?
+                prepare::chat_prompt(&model, &request)?
             }
             _ => {
                 let message = "give `prompt`, a text, or `messages`, a conversation, and not both";
                 return Err(ServerError::invalid("prompt", message));
             }
         };
-        let tokenizer = &app.tokenizer;
+        let tokenizer = &model.tokenizer;
         let spelling = |&token: &Token| tokenizer.token_text(token).unwrap_or_default();
         Ok(Tokenized {
             count: tokens.len(),
-            max_model_len: app.facts.context,
+            max_model_len: model.facts.context,
             token_strs: spelled.then(|| tokens.iter().map(spelling).collect()),
             tokens,
         })
@@ -60,13 +59,13 @@ pub(crate) async fn detokenize(
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     let fields = &mut body.fields;
-    app.check_model(fields.take::<String>("model")?.as_deref())?;
+    let entry = app.find(fields.take("model")?)?;
     let tokens: Vec<Token> = fields.need("tokens")?;
     fields.finish()?;
-    let side = Arc::clone(&app);
+    let model = app.ready(&entry).await?;
     let prompt = on_the_side(move || {
-        check_tokens(&tokens, side.facts.vocabulary)?;
-        Ok(side.tokenizer.decode(&tokens, false)?)
+        check_tokens(&tokens, model.facts.vocabulary)?;
+        Ok(model.tokenizer.decode(&tokens, false)?)
     })
     .await?;
     Ok(super::json(&Detokenized { prompt }))

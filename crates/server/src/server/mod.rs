@@ -12,12 +12,13 @@ pub(crate) use slots::ConnectionSlot;
 use crate::api;
 use crate::app::App;
 use crate::auth::Keys;
-use crate::calls::Loosened;
+use crate::cache_traces::CacheTraces;
 use crate::ids;
-use crate::metrics::Metrics;
+use crate::metrics::HttpMetrics;
 use crate::model::{Facts, ServedModel};
+use crate::models::{ModelEntry, Models, Shared};
 use crate::origins::Origins;
-use crate::service::{Places, Service, Thread, Watchers};
+use crate::responses_store::ResponsesStore;
 use crate::settings::Settings;
 use connection::Connections;
 use forerun_engine::{Engine, ModelRunner};
@@ -56,13 +57,13 @@ pub enum StartError {
     Engine(String),
 }
 
-/// A bound server whose engine has generated its first token.
+/// A bound server. A model that it serves for good has generated its first token.
 pub struct Server {
     runtime: Runtime,
     listener: TcpListener,
     app: Arc<App>,
-    thread: Thread,
-    gone: oneshot::Receiver<()>,
+    /// Ends with the thread of a model that is served for good.
+    gone: Option<oneshot::Receiver<()>>,
     stop: watch::Sender<bool>,
     signals: Option<Signals>,
 }
@@ -81,10 +82,87 @@ impl Handle {
 impl Server {
     /// Listens and brings the engine to its thread.
     pub fn bind(
-        mut engine: Engine<ModelRunner>,
+        engine: Engine<ModelRunner>,
         model: ServedModel,
         settings: Settings,
     ) -> Result<Self, StartError> {
+        let socket = Socket::open(settings)?;
+        let (known, loaded) = model.with_engine(engine);
+        let pinned = Models::pinned(known, loaded, socket.shared());
+        let (models, gone) = socket.runtime.block_on(pinned).map_err(StartError::Engine)?;
+        Ok(socket.serve(models, Some(gone)))
+    }
+
+    /// Listens; models are loaded when they are asked for, and unloaded when they are not used or others need their
+    /// memory.
+    pub fn bind_models(models: Vec<ModelEntry>, settings: Settings) -> Result<Self, StartError> {
+        let socket = Socket::open(settings)?;
+        let models = Models::on_demand(models, socket.shared());
+        Ok(socket.serve(models, None))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What the engine of a model that is served for good was built for.
+    pub fn facts(&self) -> Option<Facts> {
+        match self.app.models.entries() {
+            [only] => only.loaded().map(|model| model.facts.clone()),
+            _ => None,
+        }
+    }
+
+    /// A way to stop it.
+    pub fn handle(&self) -> Handle {
+        Handle(self.stop.clone())
+    }
+
+    /// Answers until it is stopped; then lets answers end, for as long as the settings say.
+    pub fn run(self) -> Result<(), StartError> {
+        let Self { runtime, listener, app, gone, stop, mut signals } = self;
+        let router = api::router(Arc::clone(&app));
+        let mut stopped = stop.subscribe();
+        let broke = runtime.block_on(async {
+            let connections = Connections::new(&app.settings, router);
+            let accepting = tokio::spawn(connections.clone().accept(listener));
+            if app.models.is_on_demand() {
+                tokio::spawn(Arc::clone(&app.models).tend());
+            }
+            let broke = tokio::select! {
+                _ = stopped.wait_for(|&stop| stop) => false,
+                () = asked(&mut signals) => false,
+                () = ended(gone) => true,
+            };
+            if !broke {
+                drain(&app, &mut signals).await;
+            }
+            app.models.tell_to_stop();
+            accepting.abort();
+            connections.close(CLOSING).await;
+            broke
+        });
+        runtime.shutdown_timeout(CLOSING);
+        match app.models.join() {
+            Ok(()) if !broke => Ok(()),
+            Ok(()) => Err(StartError::Engine("the engine's thread ended".to_owned())),
+            Err(why) => Err(StartError::Engine(why)),
+        }
+    }
+}
+
+/// Listens, and knows the rules; no model yet.
+struct Socket {
+    runtime: Runtime,
+    listener: TcpListener,
+    signals: Option<Signals>,
+    settings: Arc<Settings>,
+    traces: Arc<CacheTraces>,
+}
+
+impl Socket {
+    fn open(settings: Settings) -> Result<Self, StartError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .max_blocking_threads(SIDE_THREADS)
@@ -99,108 +177,58 @@ impl Server {
             let _inside = runtime.enter();
             settings.signals.then(Signals::new).transpose()?
         };
-        let facts = Facts::of(&mut engine);
-        let places = Places::new(facts.sequences.saturating_add(settings.queue));
-        let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), traces: Arc::default() };
-        let tokenizer = model.tokenizer.clone();
-        let (model, text) = model.into_parts(&facts);
-        let started =
-            Service::start(engine, tokenizer.clone(), Arc::clone(&places), watchers.clone())?;
-        if started.warmed.blocking_recv().is_err() {
-            return Err(StartError::Engine(last_words(started.thread)));
-        }
-        // Learnt before the first request needs it; without, requests with a grammar are told why.
-        let _ = text.grammars();
+        let (settings, traces) = (Arc::new(settings), Arc::default());
+        Ok(Self { runtime, listener, signals, settings, traces })
+    }
+
+    fn shared(&self) -> Arc<Shared> {
+        let (settings, traces) = (Arc::clone(&self.settings), Arc::clone(&self.traces));
+        Arc::new(Shared { settings, traces })
+    }
+
+    fn serve(self, models: Arc<Models>, gone: Option<oneshot::Receiver<()>>) -> Server {
+        let Self { runtime, listener, signals, settings, traces } = self;
         let app = Arc::new(App {
-            text,
-            tokenizer,
-            openapi: api::openapi::document(&model, &facts, places.capacity()),
-            model,
-            facts,
-            service: started.service,
-            places,
-            metrics: watchers.metrics,
-            loosened: Loosened::default(),
-            traces: watchers.traces,
+            openapi: api::openapi::document(&models),
+            models,
+            metrics: HttpMetrics::new(),
+            traces,
+            responses: ResponsesStore::new(settings.response_bytes),
             keys: Keys::new(&settings.api_keys, &settings.admin_keys),
-            hosts: Hosts::new(address.ip(), &settings.hosts),
+            hosts: Hosts::new(settings.address.ip(), &settings.hosts),
             origins: Origins::new(&settings.origins),
             memory: api::BodyMemory::new(settings.body_bytes, settings.return_memory),
             settings,
             since: ids::now(),
         });
         let (stop, _) = watch::channel(false);
-        let (thread, gone) = (started.thread, started.gone);
-        Ok(Self { runtime, listener, app, thread, gone, stop, signals })
+        Server { runtime, listener, app, gone, stop, signals }
     }
+}
 
-    /// Where it listens.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
-    /// What its engine was built for.
-    pub fn facts(&self) -> &Facts {
-        &self.app.facts
-    }
-
-    /// A way to stop it.
-    pub fn handle(&self) -> Handle {
-        Handle(self.stop.clone())
-    }
-
-    /// Answers until it is stopped; then lets answers end, for as long as the settings say.
-    pub fn run(self) -> Result<(), StartError> {
-        let Self { runtime, listener, app, thread, gone, stop, mut signals } = self;
-        let router = api::router(Arc::clone(&app));
-        let mut stopped = stop.subscribe();
-        let broke = runtime.block_on(async {
-            let connections = Connections::new(&app.settings, router);
-            let accepting = tokio::spawn(connections.clone().accept(listener));
-            let broke = tokio::select! {
-                _ = stopped.wait_for(|&stop| stop) => false,
-                () = asked(&mut signals) => false,
-                _ = gone => true,
-            };
-            if !broke {
-                drain(&app, &mut signals).await;
-            }
-            app.service.stop();
-            accepting.abort();
-            connections.close(CLOSING).await;
-            broke
-        });
-        runtime.shutdown_timeout(CLOSING);
-        match thread.join() {
-            Ok(Ok(())) if !broke => Ok(()),
-            Ok(Ok(())) => Err(StartError::Engine("the engine's thread ended".to_owned())),
-            Ok(Err(why)) => Err(StartError::Engine(why)),
-            Err(_) => Err(StartError::Engine("the engine's thread panicked".to_owned())),
-        }
+/// Waits for the thread of a model that stays; for ever where there is none.
+async fn ended(gone: Option<oneshot::Receiver<()>>) {
+    match gone {
+        Some(gone) => drop(gone.await),
+        None => std::future::pending().await,
     }
 }
 
 /// Lets nobody in and waits for those inside; a second signal ends the patience.
 async fn drain(app: &App, signals: &mut Option<Signals>) {
-    tracing::info!(answers = app.places.taken(), "shutting down");
-    app.places.close();
+    let models = &app.models;
+    tracing::info!(answers = models.answers(), "shutting down");
+    models.close();
     let empty = async {
-        while app.places.taken() > 0 {
+        while models.answers() > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::select! {
         () = empty => {}
         () = tokio::time::sleep(app.settings.drain) => {
-            tracing::warn!(answers = app.places.taken(), "answers cut off: the time to drain is over");
+            tracing::warn!(answers = models.answers(), "answers cut off: the time to drain is over");
         }
         () = asked(signals) => {}
-    }
-}
-
-fn last_words(thread: Thread) -> String {
-    match thread.join() {
-        Ok(Err(why)) => why,
-        Ok(Ok(())) | Err(_) => "the engine's thread ended before it was ready".to_owned(),
     }
 }

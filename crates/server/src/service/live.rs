@@ -16,6 +16,7 @@ pub(super) struct Live {
     sink: Sink,
     text: AnswerText,
     end_tokens: Vec<Token>,
+    tell_end: bool,
     request_id: Arc<str>,
     owner: Option<Owner>,
     /// The prompt, until it is known what the cache had of it.
@@ -43,7 +44,7 @@ impl Live {
         metrics: &Arc<Metrics>,
     ) -> Result<(Self, Request), TextError> {
         let SubmittedJob { job, choice, sink, place, arrived } = submission;
-        let Job { generation, request_id, owner } = job;
+        let Job { generation, tell_end, request_id, owner } = job;
         let (prompt, end_tokens) = (generation.prompt.clone(), generation.end_tokens.clone());
         let (text, request) = AnswerText::begin(generation, Some(tokenizer))?;
         let live = Self {
@@ -51,6 +52,7 @@ impl Live {
             sink,
             text,
             end_tokens,
+            tell_end,
             prompt_tokens: prompt.len(),
             prompt,
             completion_tokens: 0,
@@ -102,8 +104,8 @@ impl Live {
     pub(super) fn token(&mut self, token: Token, logprobs: Option<Box<TokenLogprobs>>) {
         self.completion_tokens += 1;
         let text = self.text.next_token();
-        let logprobs = logprobs.filter(|_| !self.end_tokens.contains(&token));
-        self.fresh.push(Said { text, logprobs });
+        let logprobs = logprobs.filter(|_| self.tell_end || !self.end_tokens.contains(&token));
+        self.fresh.push(Said { token, text, logprobs });
     }
 
     /// Tells what the tokens of a step came to.

@@ -6,18 +6,22 @@
 
 mod live;
 mod places;
+mod read;
 #[cfg(test)]
 mod tests;
 mod worker;
 
 pub(crate) use places::{Place, Places};
+use read::{ReadJob, ReadText};
 
 use crate::auth::Owner;
 use crate::cache_traces::CacheTraces;
 use crate::error::ServerError;
 use crate::metrics::Metrics;
-use forerun::{Ending, Generation};
-use forerun_engine::{CacheReport, Engine, Receipt, RejectError, Runner, TokenLogprobs};
+use forerun::{Ending, Generation, Token};
+use forerun_engine::{
+    CacheReport, Engine, ModelRunner, Receipt, RejectError, RowKind, Runner, TokenLogprobs,
+};
 use forerun_text::Tokenizer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -29,6 +33,8 @@ use worker::Worker;
 /// One answer for the engine.
 pub(crate) struct Job {
     pub(crate) generation: Generation,
+    /// Whether log-probabilities are told of an end token, too.
+    pub(crate) tell_end: bool,
     pub(crate) request_id: Arc<str>,
     pub(crate) owner: Option<Owner>,
 }
@@ -57,6 +63,7 @@ pub(crate) enum AnswerPiece {
 /// A token of an answer.
 #[derive(Debug)]
 pub(crate) struct Said {
+    pub(crate) token: Token,
     /// Text that it settled, often its own, sometimes none.
     pub(crate) text: String,
     /// What the model thought of it, where somebody asked and it is no end token.
@@ -86,8 +93,9 @@ pub(crate) struct Times {
 /// The sending end of an answer: which of a request's answers, and its piece.
 pub(crate) type Sink = tokio_mpsc::UnboundedSender<(usize, AnswerPiece)>;
 
-enum Command {
+enum Command<R> {
     Submit(Box<SubmittedJob>),
+    Read(Box<dyn ReadJob<R>>),
     Ping(oneshot::Sender<()>),
     Stop,
 }
@@ -102,8 +110,8 @@ struct SubmittedJob {
 }
 
 /// A handle to the engine's thread.
-pub(crate) struct Service {
-    commands: mpsc::Sender<Command>,
+pub(crate) struct Service<R = ModelRunner> {
+    commands: mpsc::Sender<Command<R>>,
     places: Arc<Places>,
     alive: Arc<AtomicBool>,
 }
@@ -124,8 +132,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A thread that was started.
-pub(crate) struct Started {
-    pub(crate) service: Service,
+pub(crate) struct Started<R = ModelRunner> {
+    pub(crate) service: Service<R>,
     /// Hears of the first token; an error when there will be none.
     pub(crate) warmed: oneshot::Receiver<()>,
     /// An error as soon as the thread has ended.
@@ -133,14 +141,14 @@ pub(crate) struct Started {
     pub(crate) thread: Thread,
 }
 
-impl Service {
+impl<R: Runner + 'static> Service<R> {
     /// Moves an engine to a thread of its own, where it first generates one token.
-    pub(crate) fn start<R: Runner + 'static>(
+    pub(crate) fn start(
         engine: Engine<R>,
         tokenizer: Tokenizer,
         places: Arc<Places>,
         watchers: Watchers,
-    ) -> std::io::Result<Started> {
+    ) -> std::io::Result<Started<R>> {
         let (commands, inbox) = mpsc::channel();
         let (warm, warmed) = oneshot::channel();
         let (going, gone) = oneshot::channel();
@@ -153,9 +161,14 @@ impl Service {
         Ok(Started { service: Self { commands, places, alive }, warmed, gone, thread })
     }
 
+    /// Whether the thread is at work.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
     /// Room for so many answers, or why there is none.
     pub(crate) fn places(&self, count: usize) -> Result<Vec<Place>, ServerError> {
-        if !self.alive.load(Ordering::Acquire) {
+        if !self.is_alive() {
             return Err(ServerError::Unavailable("the engine is not running"));
         }
         Places::take(&self.places, count)
@@ -181,7 +194,7 @@ impl Service {
     /// Whether the engine's thread answers within a time.
     pub(crate) async fn answers_within(&self, time: Duration) -> bool {
         let (reply, answer) = oneshot::channel();
-        self.alive.load(Ordering::Acquire)
+        self.is_alive()
             && self.commands.send(Command::Ping(reply)).is_ok()
             && matches!(tokio::time::timeout(time, answer).await, Ok(Ok(())))
     }
@@ -190,5 +203,22 @@ impl Service {
     pub(crate) fn stop(&self) {
         // A thread that is gone needs no telling.
         let _ = self.commands.send(Command::Stop);
+    }
+}
+
+impl Service {
+    /// Reads a text that gets no answer, in its place between the steps of answers; `take` gets each row.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        (tokens, kind): (Vec<Token>, RowKind),
+        place: Place,
+        taken: T,
+        take: fn(&mut T, &[f32]),
+    ) -> Result<(T, Place), ServerError> {
+        let gone = || ServerError::Unavailable("the engine is not running");
+        let (tell, told) = oneshot::channel();
+        let job = ReadText::new((tokens, kind), place, (taken, take), tell);
+        self.commands.send(Command::Read(Box::new(job))).map_err(|_| gone())?;
+        told.await.map_err(|_| gone())?
     }
 }

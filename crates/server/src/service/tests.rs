@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::answer::{AnswerEvent, Answers, Reader};
-use crate::model::Facts;
 use forerun_base::DType;
 use forerun_engine::{
     CacheUse, DraftPlan, DraftTokens, EngineError, Follow, SampledTokens, Scheduler, Speculation,
@@ -49,7 +48,7 @@ impl Runner for Breaking {
     }
 }
 
-fn start(fails: Option<usize>, panics: Option<usize>) -> Started {
+fn start(fails: Option<usize>, panics: Option<usize>) -> Started<Breaking> {
     let limits = Limits {
         context: 64,
         sequences: 2,
@@ -64,26 +63,17 @@ fn start(fails: Option<usize>, panics: Option<usize>) -> Started {
     let scheduler = Scheduler::new(limits, 100, Speculation::OFF);
     let engine = Engine::with_parts(scheduler, StateStore::new(&limits), runner);
     let tokenizer = br#"{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}"#;
-    let facts = Facts {
-        context: 64,
-        vocabulary: 100,
-        sequences: 2,
-        device: "none".to_owned(),
-        cache_bytes: 0,
-        memory: Default::default(),
-        speculation_off: None,
-    };
-    let watchers = Watchers { metrics: Arc::new(Metrics::new(&facts)), traces: Arc::default() };
+    let watchers = Watchers { metrics: Arc::new(Metrics::new(None)), traces: Arc::default() };
     let tokenizer = Tokenizer::from_bytes(tokenizer).unwrap();
     Service::start(engine, tokenizer, Places::new(2), watchers).unwrap()
 }
 
 fn job(max_tokens: usize) -> Job {
     let generation = Generation { cache: CacheUse::OFF, ..Generation::greedy(vec![0], max_tokens) };
-    Job { generation, request_id: "".into(), owner: None }
+    Job { generation, tell_end: false, request_id: "".into(), owner: None }
 }
 
-async fn ask(service: &Service, max_tokens: usize) -> Result<String, ServerError> {
+async fn ask(service: &Service<Breaking>, max_tokens: usize) -> Result<String, ServerError> {
     let places = service.places(1)?;
     let mut answers = Answers::accepted(
         service.submit(vec![job(max_tokens)], places)?,

@@ -1,11 +1,12 @@
 //! The loop of the engine's thread: take commands, step, hand out what was decided.
 
 use super::live::Live;
+use super::read::ReadJob;
 use super::{AnswerPiece, Command, SubmittedJob, Watchers};
 use forerun_base::SeqId;
-use forerun_engine::{Engine, Event, FinishReason, Request, Runner, panic_text};
+use forerun_engine::{Engine, Event, FinishReason, ReadingProgress, Request, Runner, panic_text};
 use forerun_text::Tokenizer;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +17,12 @@ use tokio::sync::oneshot;
 pub(super) struct Worker<R> {
     engine: Engine<R>,
     tokenizer: Tokenizer,
-    inbox: Receiver<Command>,
+    inbox: Receiver<Command<R>>,
     alive: Arc<AtomicBool>,
     watchers: Watchers,
     answers: HashMap<SeqId, Live>,
+    /// Texts that get no answer; the first one is read.
+    reads: VecDeque<Box<dyn ReadJob<R>>>,
     events: Vec<Event>,
 }
 
@@ -27,12 +30,12 @@ impl<R: Runner> Worker<R> {
     pub(super) fn new(
         engine: Engine<R>,
         tokenizer: Tokenizer,
-        inbox: Receiver<Command>,
+        inbox: Receiver<Command<R>>,
         alive: Arc<AtomicBool>,
         watchers: Watchers,
     ) -> Self {
-        let (answers, events) = (HashMap::new(), Vec::new());
-        Self { engine, tokenizer, inbox, alive, watchers, answers, events }
+        let (answers, reads, events) = (HashMap::new(), VecDeque::new(), Vec::new());
+        Self { engine, tokenizer, inbox, alive, watchers, answers, reads, events }
     }
 
     /// Works until told to stop; what it died of otherwise. Dropping the worker closes every answer.
@@ -71,7 +74,7 @@ impl<R: Runner> Worker<R> {
 
     fn work(&mut self) {
         loop {
-            if self.answers.is_empty() {
+            if self.answers.is_empty() && self.reads.is_empty() {
                 match self.next_command() {
                     Some(Command::Stop) | None => return,
                     Some(command) => self.obey(command),
@@ -84,6 +87,7 @@ impl<R: Runner> Worker<R> {
                 self.obey(command);
             }
             self.drop_abandoned();
+            self.read_on();
             let began = Instant::now();
             if !self.answers.is_empty() {
                 self.engine.step(&mut self.events);
@@ -97,7 +101,7 @@ impl<R: Runner> Worker<R> {
 
     /// The next command when nobody waits for an answer: until there is one, what was published goes to disk, then the
     /// thread sleeps. None when everybody is gone.
-    fn next_command(&mut self) -> Option<Command> {
+    fn next_command(&mut self) -> Option<Command<R>> {
         while !self.engine.is_idle() {
             match self.inbox.try_recv() {
                 Ok(command) => return Some(command),
@@ -109,9 +113,10 @@ impl<R: Runner> Worker<R> {
         self.inbox.recv().ok()
     }
 
-    fn obey(&mut self, command: Command) {
+    fn obey(&mut self, command: Command<R>) {
         match command {
             Command::Submit(submission) => self.submit(*submission),
+            Command::Read(job) => self.reads.push_back(job),
             // Whoever asked may have stopped waiting.
             Command::Ping(reply) => drop(reply.send(())),
             Command::Stop => unreachable!("handled where commands are taken"),
@@ -138,9 +143,29 @@ impl<R: Runner> Worker<R> {
         }
     }
 
+    /// Reads a piece of the first text that waits for it. A panic ends that text alone.
+    fn read_on(&mut self) {
+        let Some(mut job) = self.reads.pop_front() else { return };
+        let engine = &mut self.engine;
+        let done = catch_unwind(AssertUnwindSafe(|| job.go_on(engine)));
+        match done {
+            Ok(ReadingProgress::Done) => {}
+            Ok(ReadingProgress::Reads | ReadingProgress::Waits) => self.reads.push_front(job),
+            // Whoever waits for it finds the channel closed.
+            Err(_) => job.forget(engine),
+        }
+    }
+
     /// Ends what nobody waits for.
     fn drop_abandoned(&mut self) {
-        let Self { engine, watchers, answers, events, .. } = self;
+        let Self { engine, watchers, answers, reads, events, .. } = self;
+        reads.retain_mut(|job| {
+            let abandoned = job.is_abandoned();
+            if abandoned {
+                job.forget(engine);
+            }
+            !abandoned
+        });
         answers.retain(|&seq, live| {
             let abandoned = live.is_abandoned();
             if abandoned {

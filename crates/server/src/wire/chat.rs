@@ -2,6 +2,7 @@
 
 use super::logprobs::ChatLogprobs;
 use super::receipt::{CompletionUsage, ReceiptTimings};
+use forerun::Token;
 use serde::{Deserialize, Serialize};
 
 /// Which tool must be called, where it is more than a word.
@@ -35,6 +36,8 @@ pub(crate) struct ChatCompletion<'a> {
     pub(crate) created: u64,
     pub(crate) model: &'a str,
     pub(crate) choices: Vec<ChatChoice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_token_ids: Option<Vec<Token>>,
     pub(crate) usage: CompletionUsage,
     pub(crate) timings: ReceiptTimings,
 }
@@ -47,6 +50,8 @@ pub(crate) struct ChatChoice {
     pub(crate) finish_reason: &'static str,
     /// The stop string that ended it.
     pub(crate) stop_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_ids: Option<Vec<Token>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -84,6 +89,8 @@ pub(crate) struct ChatChunk<'a> {
     pub(crate) created: u64,
     pub(crate) model: &'a str,
     pub(crate) choices: Vec<ChunkChoice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_token_ids: Option<Vec<Token>>,
     /// Absent unless the client requested usage; then null in all chunks but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Option<CompletionUsage>>,
@@ -99,6 +106,8 @@ pub(crate) struct ChunkChoice {
     pub(crate) finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stop_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_ids: Option<Vec<Token>>,
 }
 
 #[derive(Debug, Default, Serialize)]

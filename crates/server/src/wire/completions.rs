@@ -1,7 +1,8 @@
 //! `/v1/completions`.
 
-use super::logprobs::TextLogprobs;
+use super::logprobs::{PromptLogprobs, TextLogprobs};
 use super::receipt::{CompletionUsage, ReceiptTimings};
+use forerun::Token;
 use serde::Serialize;
 
 /// A whole answer, or part of a streamed one: both have the same form.
@@ -26,4 +27,10 @@ pub(crate) struct TextChoice {
     pub(crate) logprobs: Option<TextLogprobs>,
     pub(crate) finish_reason: Option<&'static str>,
     pub(crate) stop_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_ids: Option<Vec<Token>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_token_ids: Option<Vec<Token>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_logprobs: Option<PromptLogprobs>,
 }

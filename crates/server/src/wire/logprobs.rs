@@ -4,7 +4,7 @@ use forerun_base::Token;
 use forerun_engine::TokenLogprobs;
 use forerun_text::Tokenizer;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// As chat answers have it.
 #[derive(Debug, Serialize)]
@@ -48,12 +48,24 @@ impl ChatLogprobs {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct TextLogprobs {
     tokens: Vec<String>,
-    token_logprobs: Vec<f32>,
-    top_logprobs: Vec<Map<String, Value>>,
+    /// Null for the first token of a prompt, as in the next list.
+    token_logprobs: Vec<Option<f32>>,
+    top_logprobs: Vec<Option<Map<String, Value>>>,
     text_offset: Vec<usize>,
 }
 
 impl TextLogprobs {
+    /// Adds the first token of a prompt, which nothing predicts. Where the next would begin.
+    pub(crate) fn first(&mut self, tokenizer: &Tokenizer, token: Token) -> usize {
+        let (token, _) = spelled(tokenizer, token);
+        let offset = token.chars().count();
+        self.token_logprobs.push(None);
+        self.top_logprobs.push(None);
+        self.text_offset.push(0);
+        self.tokens.push(token);
+        offset
+    }
+
     /// Adds tokens; the first begins at character `offset` of the answer. Where the next would begin.
     pub(crate) fn add(
         &mut self,
@@ -69,14 +81,35 @@ impl TextLogprobs {
             let top = top.map(|&(token, logprob)| {
                 (spelled(tokenizer, token).0, Value::from(finite(logprob)))
             });
-            self.top_logprobs.push(top.collect());
-            self.token_logprobs.push(finite(told.logprob));
+            self.top_logprobs.push(Some(top.collect()));
+            self.token_logprobs.push(Some(finite(told.logprob)));
             self.text_offset.push(offset);
             offset += token.chars().count();
             self.tokens.push(token);
         }
         offset
     }
+}
+
+/// A prompt as vLLM tells it: nothing for the first token, then by token id what was read and the likeliest.
+pub(crate) type PromptLogprobs = Vec<Option<Map<String, Value>>>;
+
+/// Of each token but the first, with its rank.
+pub(crate) fn prompt_logprobs(
+    tokenizer: &Tokenizer,
+    told: &[(TokenLogprobs, usize)],
+) -> PromptLogprobs {
+    let one = |token: Token, logprob: f32, rank: usize| {
+        let decoded = spelled(tokenizer, token).0;
+        let value = json!({"logprob": finite(logprob), "rank": rank, "decoded_token": decoded});
+        (token.to_string(), value)
+    };
+    let position = |(told, rank): &(TokenLogprobs, usize)| {
+        let own = one(told.token, told.logprob, *rank);
+        let top = (1..).zip(&told.top).filter(|(_, top)| top.0 != told.token);
+        Some(std::iter::once(own).chain(top.map(|(at, top)| one(top.0, top.1, at))).collect())
+    };
+    std::iter::once(None).chain(told.iter().map(position)).collect()
 }
 
 /// A token as text and as bytes; half a character has no text of its own.

@@ -3,6 +3,7 @@
 pub(crate) mod anthropic;
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod embeddings;
 pub(crate) mod logprobs;
 pub(crate) mod models;
 pub(crate) mod receipt;

@@ -164,8 +164,7 @@ pub(crate) enum TextFormat {
         _name: Option<String>,
         #[serde(rename = "description")]
         _description: Option<String>,
-        #[serde(rename = "strict")]
-        _strict: Option<bool>,
+        strict: Option<bool>,
     },
 }
 
@@ -204,7 +203,7 @@ pub(crate) struct ResponseObject<'a> {
     #[serde(flatten)]
     pub(crate) echo: &'a Echo,
     pub(crate) background: bool,
-    pub(crate) previous_response_id: Option<String>,
+    pub(crate) previous_response_id: Option<&'a str>,
     pub(crate) service_tier: &'static str,
     pub(crate) store: bool,
     pub(crate) truncation: &'static str,

@@ -99,6 +99,7 @@ fn every_documented_endpoint_answers() {
     let body = br#"{"prompt": "A", "max_tokens": 1}"#;
     assert_eq!(post_bytes(server.address, "/v1/completions", &named, body).status, 200);
     let messages = json!([{"role": "user", "content": "Hi"}]);
+    let short = json!({"num_predict": 1});
     let mut done = 0;
     for row in rows("Endpoints") {
         let method = row.trim_start_matches('`').split(' ').next().unwrap().to_owned();
@@ -112,6 +113,15 @@ fn every_documented_endpoint_answers() {
                 "/v1/messages/count_tokens" => json!({"messages": messages}),
                 "/v1/completions" => json!({"prompt": "A", "max_tokens": 1}),
                 "/v1/responses" => json!({"input": "Hi", "max_output_tokens": 1}),
+                "/v1/embeddings" => json!({"input": "A"}),
+                "/v1/rerank" => {
+                    json!({"query": "A", "documents": ["B"], "method": "embedding_cosine"})
+                }
+                "/api/chat" => json!({"model": "tales", "messages": messages, "options": short}),
+                "/api/generate" => json!({"model": "tales", "prompt": "A", "options": short}),
+                "/api/embed" => json!({"model": "tales", "input": "A"}),
+                "/api/embeddings" => json!({"model": "tales", "prompt": "A"}),
+                "/api/show" => json!({"model": "tales"}),
                 "/tokenize" => json!({"prompt": "A"}),
                 "/detokenize" => json!({"tokens": [5]}),
                 _ => Value::Null,
@@ -343,6 +353,17 @@ const FORM: &[Case] = &[
         ask.chat(json!({"logprobs": true}))["choices"][0]["logprobs"]["content"].is_array()
             && ask.text(json!({"logprobs": 2}))["choices"][0]["logprobs"]["tokens"].is_array()
     }),
+    ("echo", |ask| {
+        let answer = ask.text(json!({"prompt": "Once", "echo": true, "max_tokens": 1}));
+        answer["choices"][0]["text"].as_str().unwrap().starts_with("Once")
+    }),
+    ("prompt_logprobs", |ask| {
+        ask.text(json!({"prompt_logprobs": 1}))["choices"][0]["prompt_logprobs"][0].is_null()
+    }),
+    ("return_token_ids", |ask| {
+        let answer = ask.text(json!({"return_token_ids": true, "max_tokens": 2}));
+        answer["choices"][0]["token_ids"].as_array().map(Vec::len) == Some(2)
+    }),
     ("top_logprobs", |ask| {
         let answer = ask.chat(json!({"logprobs": true, "top_logprobs": 2}));
         let first = &answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"];
@@ -378,12 +399,13 @@ fn every_documented_field_of_a_request_does_what_is_said() {
     }
 }
 
-/// Rows about the other two APIs, which have tests of their own (`messages`, `responses`).
+/// Rows about the other APIs, which have tests of their own (`messages`, `responses`, `ollama`).
 fn other_api(row: &str) -> bool {
     ["`system`", "`max_tokens`, `stop", "`tools`, `tool_choice` ", "`thinking` ", "`output_config"]
         .iter()
         .chain(&["`cache_control` ", "`input`", "`max_output", "`reasoning.effort", "`store`"])
         .chain(&["`thinking`", "`tools`, `tool_choice`", "`cache_control`", "`/v1/"])
+        .chain(&["`/api/", "`format`", "`think`", "`options`", "`keep_alive`", "`background`"])
         .any(|start| row.starts_with(start.trim_end()))
 }
 

@@ -176,3 +176,50 @@ fn the_receipt_says_that_a_grammar_keeps_the_host_between_drafts() {
     assert_eq!(rounds(json!({})), Some(0));
     assert!(rounds(json!({"structured_outputs": {"regex": "([a-z]{2,5} ){12}end"}})) > Some(2));
 }
+
+#[test]
+fn a_schema_that_is_not_strict_is_followed_as_far_as_it_can_be_and_the_rest_is_told() {
+    let server = Running::start();
+    let part = |extra: Value| {
+        let mut schema = json!({"type": "object", "required": ["a"], "additionalProperties": false,
+            "properties": {"a": {"enum": [7, 8]}}});
+        schema.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        schema
+    };
+    let branches = json!([{"type": "string", "maxLength": 3}, {"type": "string", "maxLength": 5}]);
+    for (schema, lost) in [
+        (part(json!({})), None),
+        (part(json!({"if": {"required": ["b"]}, "then": {"required": ["c"]}})), Some("#/if")),
+        (part(json!({"properties": {"a": {"oneOf": branches}}})), Some("#/properties/a/oneOf")),
+        (
+            part(json!({"properties": {"a": {"type": "array", "uniqueItems": true, "maxItems": 2,
+            "items": {"enum": [1, 2]}}}})),
+            Some("#/properties/a/uniqueItems"),
+        ),
+    ] {
+        for (path, prompt) in [
+            ("/v1/completions", json!({"prompt": "Say"})),
+            ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": "Say"}]})),
+        ] {
+            let ask = |strict: bool| {
+                let named = json!({"name": "it", "schema": schema, "strict": strict});
+                let mut body = prompt.clone();
+                body["response_format"] = json!({"type": "json_schema", "json_schema": named});
+                body["max_tokens"] = 60.into();
+                body["temperature"] = 0.into();
+                post(server.address, path, &body)
+            };
+            let told = ask(false);
+            assert_eq!(told.status, 200, "{schema}: {}", told.text());
+            assert_eq!(told.notes().is_some(), lost.is_some(), "{schema}: {:?}", told.notes());
+            assert!(told.notes().unwrap_or_default().contains(lost.unwrap_or_default()));
+            let choice = &told.json()["choices"][0];
+            let text = choice["text"].as_str().or(choice["message"]["content"].as_str()).unwrap();
+            let answer: Value =
+                serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+            assert!(answer.get("a").is_some(), "{text}");
+            // Who insists is told what cannot be done, and where.
+            assert_eq!(ask(true).status, if lost.is_some() { 400 } else { 200 }, "{schema}");
+        }
+    }
+}

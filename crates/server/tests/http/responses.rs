@@ -1,6 +1,6 @@
 //! OpenAI's Responses API: the same answers as items.
 
-use crate::client::post;
+use crate::client::{JSON, post, post_bytes};
 use crate::running::{Running, sizes, thinking};
 use forerun_server::Settings;
 use serde_json::{Value, json};
@@ -268,4 +268,44 @@ fn what_is_wrong_with_a_response_is_named() {
         let place = error["param"].as_str().unwrap_or_default();
         assert!(place == param || place.starts_with(&format!("{param}.")), "{fields}: {error}");
     }
+}
+
+#[test]
+fn a_response_that_is_kept_can_be_gone_on_from_by_its_owner_alone() {
+    let keys = ["one", "two"].map(str::to_owned).to_vec();
+    let settings = Settings { response_bytes: 1 << 20, api_keys: keys, ..Settings::default() };
+    let server = Running::with(&sizes(), crate::running::served(), settings);
+    let ask = |key: &str, fields: Value| {
+        let key = format!("x-api-key: {key}");
+        let body = body(fields).to_string();
+        post_bytes(server.address, PATH, &[JSON, &key], body.as_bytes())
+    };
+    let first = ask("one", json!({"instructions": "Be kind."})).json();
+    assert_eq!((&first["store"], &first["previous_response_id"]), (&json!(true), &Value::Null));
+    let id = first["id"].as_str().unwrap().to_owned();
+    let next = json!({"input": "For two.", "previous_response_id": id});
+    let gone_on = ask("one", next.clone()).json();
+    assert_eq!(gone_on["previous_response_id"], id.as_str());
+    // The same as sending all of it, but for the instructions, which belong to one response.
+    let mut items = vec![json!({"role": "user", "content": "I want to eat tonight."})];
+    items.extend(first["output"].as_array().unwrap().iter().cloned());
+    items.push(json!({"role": "user", "content": "For two."}));
+    let whole = ask("one", json!({"input": items, "store": false})).json();
+    assert_eq!(whole["store"], false);
+    let text = |answer: &Value| answer["output"][0]["content"][0]["text"].clone();
+    assert_eq!(text(&gone_on), text(&whole));
+    assert_eq!(gone_on["usage"]["input_tokens"], whole["usage"]["input_tokens"]);
+    // Others do not find it, nor does anybody what was not to be stored.
+    let not_stored = whole["id"].as_str().unwrap();
+    for (key, id) in [("two", id.as_str()), ("one", not_stored), ("one", "resp_0")] {
+        let refused = ask(key, json!({"previous_response_id": id}));
+        assert_eq!(refused.status, 400, "{key}, {id}: {}", refused.text());
+        assert_eq!(refused.json()["error"]["param"], "previous_response_id");
+    }
+    // A streamed response is kept, too.
+    let key = "x-api-key: one";
+    let streamed = body(json!({"stream": true})).to_string();
+    let events = post_bytes(server.address, PATH, &[JSON, key], streamed.as_bytes()).typed();
+    let id = events.last().unwrap()["response"]["id"].as_str().unwrap().to_owned();
+    assert_eq!(ask("one", json!({"previous_response_id": id})).status, 200);
 }

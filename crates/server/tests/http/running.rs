@@ -1,12 +1,13 @@
 //! A server with the bundled model, and the same model without a server.
 
 use crate::client::get;
+use forerun::ModelFiles;
 use forerun_base::Token;
 use forerun_engine::{
     Depth, Engine, Event, ModelRunner, Request, Sampling, Settings as EngineSettings, Speculation,
 };
 use forerun_model::{Blueprint, Model};
-use forerun_server::{Handle, ServedModel, Server, Settings, StartError};
+use forerun_server::{Handle, ModelDetails, ModelEntry, ServedModel, Server, Settings, StartError};
 use forerun_text::{ChatTemplate, GenerationDefaults, Tokenizer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,7 +33,14 @@ pub(crate) fn served() -> ServedModel {
         tokenizer: Tokenizer::open(&folder()).unwrap(),
         template: ChatTemplate::load(&folder()).unwrap(),
         defaults: GenerationDefaults::load(&folder()).unwrap(),
+        pooling: forerun::Pooling::Mean,
+        details: details(),
     }
+}
+
+/// What is known of it without its weights.
+pub(crate) fn details() -> ModelDetails {
+    ModelDetails::of(&ModelFiles::open(&folder(), "tales").unwrap())
 }
 
 /// The same model with a template that opens reasoning, and knows calls in the tagged form.
@@ -77,7 +85,16 @@ impl Running {
 
     pub(crate) fn of(engine: Engine<ModelRunner>, model: ServedModel, settings: Settings) -> Self {
         let settings = Settings { address: ([127, 0, 0, 1], 0).into(), ..settings };
-        let server = Server::bind(engine, model, settings).unwrap();
+        Self::run(Server::bind(engine, model, settings).unwrap())
+    }
+
+    /// A server of models that are loaded when they are asked for.
+    pub(crate) fn several(models: Vec<ModelEntry>, settings: Settings) -> Self {
+        let settings = Settings { address: ([127, 0, 0, 1], 0).into(), ..settings };
+        Self::run(Server::bind_models(models, settings).unwrap())
+    }
+
+    fn run(server: Server) -> Self {
         let (address, handle) = (server.address().unwrap(), server.handle());
         let thread = Some(std::thread::spawn(move || server.run()));
         Self { address, handle, thread }

@@ -14,10 +14,10 @@ pub(crate) async fn count(
     State(app): State<Arc<App>>,
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
-    app.check_model(body.fields.take::<String>("model")?.as_deref())?;
+    let entry = app.find(body.fields.take("model")?)?;
     let request = request::prompt(&mut body.fields)?;
     body.fields.finish()?;
-    let (side, ignored) = (Arc::clone(&app), request.ignored.clone());
+    let (side, ignored) = (app.ready(&entry).await?, request.ignored.clone());
     let tokens = on_the_side(move || prepare::chat_prompt(&side, &request)).await?;
     ignored.add_to_notes();
     Ok(json(&TokenCount { input_tokens: tokens.len() }))

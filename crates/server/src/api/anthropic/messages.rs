@@ -8,6 +8,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServerError;
 use crate::ids;
+use crate::models::ModelUse;
 use crate::wire::anthropic::{MessageResponse, ResponseBlock};
 use crate::wire::receipt::ReceiptTimings;
 use axum::Extension;
@@ -27,7 +28,7 @@ pub(crate) async fn create(
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
     let fields = &mut body.fields;
-    app.check_model(fields.take::<String>("model")?.as_deref())?;
+    let entry = app.find(fields.take("model")?)?;
     let streaming = fields.take("stream")?.unwrap_or(false);
     let mut request = request::prompt(fields)?;
     request::answer(fields, &mut request)?;
@@ -35,18 +36,19 @@ pub(crate) async fn create(
     request.generation.request_id = request_id;
     request.generation.owner = caller.owner;
     let ignored = request.ignored.clone();
-    let answers = app.ask_chat(request).await?;
+    let model = app.ready(&entry).await?;
+    let answers = model.ask_chat(request).await?;
     drop(body);
     let response = if streaming {
-        sse::response(&app, MessageStream::new(&app, answers))
+        sse::response(&app, MessageStream::new(model, answers))
     } else {
-        whole(&app, answers).await?
+        whole(&model, answers).await?
     };
     ignored.add_to_notes();
     Ok(response)
 }
 
-async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError> {
+async fn whole(model: &ModelUse, mut answers: Answers) -> Result<Response, ServerError> {
     let mut blocks = Blocks::default();
     let mut finish = None;
     while let Some(event) = answers.next().await {
@@ -60,7 +62,7 @@ async fn whole(app: &App, mut answers: Answers) -> Result<Response, ServerError>
         id: &ids::fresh("msg_"),
         kind: "message",
         role: "assistant",
-        model: &app.model.name,
+        model: &model.name,
         content: blocks.finish(),
         stop_reason: Some(stop_reason(&finish)),
         stop_sequence: stop_sequence(&finish),
@@ -120,7 +122,13 @@ impl Blocks {
             (AnswerEvent::ToolArguments { delta, .. }, _) => {
                 self.arguments.get_or_insert_default().push_str(&delta);
             }
-            (AnswerEvent::Started(_) | AnswerEvent::ToolEnd | AnswerEvent::Finished(_), _) => {}
+            (
+                AnswerEvent::Started(_)
+                | AnswerEvent::Tokens { .. }
+                | AnswerEvent::ToolEnd
+                | AnswerEvent::Finished(_),
+                _,
+            ) => {}
         }
     }
 

@@ -3,19 +3,18 @@
 use super::messages::{SIGNATURE, stop_reason, stop_sequence};
 use crate::answer::{AnswerEvent, Answers, TokenUsage};
 use crate::api::sse::{Outbox, Teller};
-use crate::app::App;
 use crate::error::ErrorForm;
 use crate::ids;
+use crate::models::ModelUse;
 use crate::wire::anthropic::{
     BlockDelta, MessageDelta, MessageEvent, MessageResponse, ResponseBlock,
 };
 use crate::wire::receipt::ReceiptTimings;
 use serde_json::json;
-use std::sync::Arc;
 
 /// Turns parts of an answer into blocks that open, grow and close.
 pub(super) struct MessageStream {
-    app: Arc<App>,
+    model: ModelUse,
     answers: Answers,
     id: String,
     /// Blocks opened so far; the last is open if `open` says of what kind.
@@ -31,9 +30,9 @@ enum BlockKind {
 }
 
 impl MessageStream {
-    pub(super) fn new(app: &Arc<App>, answers: Answers) -> Self {
+    pub(super) fn new(model: ModelUse, answers: Answers) -> Self {
         let id = ids::fresh("msg_");
-        Self { app: Arc::clone(app), answers, id, blocks: 0, open: None }
+        Self { model, answers, id, blocks: 0, open: None }
     }
 
     fn start(&self, out: &mut Outbox, usage: TokenUsage) {
@@ -41,7 +40,7 @@ impl MessageStream {
             id: &self.id,
             kind: "message",
             role: "assistant",
-            model: &self.app.model.name,
+            model: &self.model.name,
             content: Vec::new(),
             stop_reason: None,
             stop_sequence: None,
@@ -106,7 +105,7 @@ impl MessageStream {
             AnswerEvent::ToolArguments { delta, .. } => {
                 self.delta(out, BlockDelta::InputJson { partial_json: delta });
             }
-            AnswerEvent::ToolEnd => {}
+            AnswerEvent::Tokens { .. } | AnswerEvent::ToolEnd => {}
             AnswerEvent::Finished(finish) => {
                 self.close(out);
                 let delta = MessageDelta {

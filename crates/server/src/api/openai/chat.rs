@@ -1,6 +1,7 @@
 //! `/v1/chat/completions`.
 
 use super::chat_stream::ChatStream;
+use super::extras::{Extras, ExtrasAsked};
 use super::generation::{self, Streaming};
 pub(crate) use super::messages;
 use super::tools;
@@ -11,6 +12,7 @@ use crate::auth::Caller;
 use crate::chat::ChatRequest;
 use crate::error::ServerError;
 use crate::ids;
+use crate::models::ModelUse;
 use crate::wire::chat::{CalledFunction, ChatChoice, ChatCompletion, ChatMessage, ToolCall};
 use crate::wire::logprobs::ChatLogprobs;
 use crate::wire::receipt::ReceiptTimings;
@@ -28,29 +30,33 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     mut body: JsonBody,
 ) -> Result<Response, ServerError> {
-    app.check_model(body.fields.take::<String>("model")?.as_deref())?;
-    let (streaming, mut request) = read(&mut body.fields)?;
+    let entry = app.find(body.fields.take("model")?)?;
+    let (streaming, extras, mut request) = read(&mut body.fields)?;
     request.generation.request_id = request_id;
     request.generation.owner = caller.owner;
     let with_logprobs = request.generation.options.logprobs.is_some();
     let ignored = request.ignored.clone();
-    let answers = app.ask_chat(request).await?;
+    let model = app.ready(&entry).await?;
+    let answers = model.ask_chat(request).await?;
     drop(body);
+    let extras = Extras::new(extras, answers.count(), answers.count());
     let response = if streaming.on {
-        sse::response(&app, ChatStream::new(&app, answers, streaming.usage, with_logprobs))
+        sse::response(&app, ChatStream::new(model, answers, extras, with_logprobs))
     } else {
-        whole(&app, answers, with_logprobs).await?
+        whole(&model, answers, extras, with_logprobs).await?
     };
     ignored.add_to_notes();
     Ok(response)
 }
 
 /// The request in neutral form.
-fn read(fields: &mut RequestFields) -> Result<(Streaming, ChatRequest), ServerError> {
+fn read(fields: &mut RequestFields) -> Result<(Streaming, ExtrasAsked, ChatRequest), ServerError> {
     let streaming = generation::streaming(fields)?;
+    let extras = ExtrasAsked::take(fields, streaming.usage)?;
     let continued = super::messages::continued(fields)?;
     let mut generation = generation::take(fields, &["max_tokens", "max_completion_tokens"])?;
     generation.options.logprobs = logprobs(fields)?;
+    generation.tell_prompt = extras.ids;
     let mut messages = messages(fields)?
         .ok_or_else(|| ServerError::invalid("messages", "`messages` is missing"))?;
     let beginning = if continued { Some(super::messages::beginning(&mut messages)?) } else { None };
@@ -68,7 +74,7 @@ fn read(fields: &mut RequestFields) -> Result<(Streaming, ChatRequest), ServerEr
         ..ChatRequest::new(messages)
     };
     fields.finish()?;
-    Ok((streaming, request))
+    Ok((streaming, extras, request))
 }
 
 /// Takes `logprobs` and `top_logprobs`.
@@ -97,8 +103,9 @@ struct ChoiceProgress {
 }
 
 async fn whole(
-    app: &App,
+    model: &ModelUse,
     mut answers: Answers,
+    mut extras: Extras,
     with_logprobs: bool,
 ) -> Result<Response, ServerError> {
     let mut parts: Vec<ChoiceProgress> = Vec::new();
@@ -107,6 +114,7 @@ async fn whole(
         let (choice, event) = event?;
         match event {
             AnswerEvent::Started(_) => {}
+            AnswerEvent::Tokens { ids, reasoning } => extras.tokens(choice, ids, reasoning),
             AnswerEvent::Reasoning(text) => parts[choice].reasoning.push_str(&text),
             AnswerEvent::Content { text, logprobs } => {
                 parts[choice].content.push_str(&text);
@@ -123,16 +131,15 @@ async fn whole(
             AnswerEvent::Finished(finish) => parts[choice].finish = Some(finish),
         }
     }
-    let mut usage = TokenUsage::default();
     let mut timings = None;
     let mut told = Vec::new();
     for (index, part) in parts.into_iter().enumerate() {
         let finish = part.finish.expect("answers end only when each has finished");
-        add_usage(&mut usage, index, &finish.usage);
+        extras.finish(index, &finish);
         timings.get_or_insert_with(|| ReceiptTimings::from(&*finish));
         told.push(ChatChoice {
             index,
-            logprobs: with_logprobs.then(|| ChatLogprobs::new(&app.tokenizer, &part.logprobs)),
+            logprobs: with_logprobs.then(|| ChatLogprobs::new(&model.tokenizer, &part.logprobs)),
             message: ChatMessage {
                 role: "assistant",
                 // An answer of calls alone has no text.
@@ -143,15 +150,17 @@ async fn whole(
             },
             finish_reason: finish.reason(),
             stop_reason: stop_reason(&finish),
+            token_ids: extras.take_ids(index),
         });
     }
     Ok(json(&ChatCompletion {
         id: &ids::fresh("chatcmpl-"),
         object: "chat.completion",
         created: ids::now(),
-        model: &app.model.name,
+        model: &model.name,
         choices: told,
-        usage: usage.into(),
+        prompt_token_ids: answers.prompts.pop(),
+        usage: extras.whole().into(),
         timings: timings.expect("a request has at least one answer"),
     }))
 }

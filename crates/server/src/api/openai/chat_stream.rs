@@ -1,45 +1,43 @@
 //! A chat answer as chunks.
 
-use super::chat::{add_usage, stop_reason};
-use crate::answer::{AnswerEvent, Answers, TokenUsage};
+use super::chat::stop_reason;
+use super::extras::Extras;
+use crate::answer::{AnswerEvent, Answers};
 use crate::api::sse::{Outbox, Teller};
-use crate::app::App;
 use crate::error::ErrorForm;
 use crate::ids;
+use crate::models::ModelUse;
 use crate::wire::chat::{CallDelta, ChatChunk, ChatDelta, ChunkChoice, FunctionDelta};
 use crate::wire::logprobs::ChatLogprobs;
 use crate::wire::receipt::ReceiptTimings;
-use std::sync::Arc;
 
 /// Turns events into chunks.
 pub(super) struct ChatStream {
-    app: Arc<App>,
+    model: ModelUse,
     answers: Answers,
     id: String,
     created: u64,
     /// Answers whose first chunk is not out yet.
     unopened: usize,
-    with_usage: bool,
     with_logprobs: bool,
-    usage: TokenUsage,
+    extras: Extras,
 }
 
 impl ChatStream {
     pub(super) fn new(
-        app: &Arc<App>,
+        model: ModelUse,
         answers: Answers,
-        with_usage: bool,
+        extras: Extras,
         with_logprobs: bool,
     ) -> Self {
         Self {
-            app: Arc::clone(app),
+            model,
             unopened: answers.count(),
             answers,
             id: ids::fresh("chatcmpl-"),
             created: ids::now(),
-            with_usage,
             with_logprobs,
-            usage: TokenUsage::default(),
+            extras,
         }
     }
 
@@ -48,34 +46,37 @@ impl ChatStream {
             id: &self.id,
             object: "chat.completion.chunk",
             created: self.created,
-            model: &self.app.model.name,
+            model: &self.model.name,
+            prompt_token_ids: None,
+            usage: self.extras.chunk_usage(choices.first().map(|choice| choice.index)),
             choices,
-            usage: self.with_usage.then_some(None),
             timings: None,
         }
     }
 
-    fn delta(&self, out: &mut Outbox, index: usize, delta: ChatDelta) {
+    fn delta(&mut self, out: &mut Outbox, index: usize, delta: ChatDelta) {
         self.choice(out, ChunkChoice { index, delta, ..Default::default() });
     }
 
-    fn call(&self, out: &mut Outbox, index: usize, call: CallDelta) {
+    fn call(&mut self, out: &mut Outbox, index: usize, call: CallDelta) {
         self.delta(out, index, ChatDelta { tool_calls: vec![call], ..ChatDelta::default() });
     }
 
-    fn choice(&self, out: &mut Outbox, choice: ChunkChoice) {
+    fn choice(&mut self, out: &mut Outbox, mut choice: ChunkChoice) {
+        choice.token_ids = self.extras.take_ids(choice.index);
         out.json(&self.chunk(vec![choice]));
     }
 
     fn tell(&mut self, out: &mut Outbox, index: usize, event: AnswerEvent) {
         match event {
-            AnswerEvent::Started(_) => {}
+            AnswerEvent::Started(usage) => self.extras.start(index, usage),
+            AnswerEvent::Tokens { ids, reasoning } => self.extras.tokens(index, ids, reasoning),
             AnswerEvent::Reasoning(text) => {
                 let delta = ChatDelta { reasoning_content: Some(text), ..ChatDelta::default() };
                 self.delta(out, index, delta);
             }
             AnswerEvent::Content { text, logprobs } => {
-                let told = || ChatLogprobs::new(&self.app.tokenizer, &logprobs);
+                let told = || ChatLogprobs::new(&self.model.tokenizer, &logprobs);
                 let logprobs = self.with_logprobs.then(told);
                 let delta = ChatDelta { content: Some(text), ..ChatDelta::default() };
                 self.choice(out, ChunkChoice { index, delta, logprobs, ..Default::default() });
@@ -91,11 +92,12 @@ impl ChatStream {
             }
             AnswerEvent::ToolEnd => {}
             AnswerEvent::Finished(finish) => {
-                add_usage(&mut self.usage, index, &finish.usage);
+                self.extras.finish(index, &finish);
                 let choice = ChunkChoice {
                     index,
                     finish_reason: Some(finish.reason()),
                     stop_reason: stop_reason(&finish),
+                    token_ids: self.extras.take_ids(index),
                     ..Default::default()
                 };
                 let timings = Some(ReceiptTimings::from(&*finish));
@@ -110,7 +112,9 @@ impl Teller for ChatStream {
         for index in 0..std::mem::take(&mut self.unopened) {
             let (role, content) = (Some("assistant"), Some(String::new()));
             let delta = ChatDelta { role, content, ..ChatDelta::default() };
-            self.delta(out, index, delta);
+            let choice = ChunkChoice { index, delta, ..Default::default() };
+            let prompt_token_ids = self.answers.prompts.pop();
+            out.json(&ChatChunk { prompt_token_ids, ..self.chunk(vec![choice]) });
         }
         match self.answers.next().await {
             Some(Ok((index, event))) => {
@@ -118,12 +122,12 @@ impl Teller for ChatStream {
                 return true;
             }
             Some(Err(error)) => out.json(&error.body(ErrorForm::OpenAi, "")),
-            None if self.with_usage => {
-                let usage = Some(Some(self.usage.into()));
-                out.json(&ChatChunk { usage, ..self.chunk(Vec::new()) });
+            None => {
+                if let Some(usage) = self.extras.last_usage() {
+                    out.json(&ChatChunk { usage: Some(Some(usage)), ..self.chunk(Vec::new()) });
+                }
                 out.text("[DONE]");
             }
-            None => out.text("[DONE]"),
         }
         false
     }

@@ -1,6 +1,7 @@
 //! Fields that chat and completions have in common.
 
 use super::super::RequestFields;
+use super::tools::AskedFormat;
 use crate::chat::{AnswerOptions, CacheOverrides};
 use crate::error::ServerError;
 use crate::wire::chat::StreamOptions;
@@ -32,7 +33,16 @@ const ROUTER_FIELDS: [(&str, bool); 5] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streaming {
     pub(crate) on: bool,
-    pub(crate) usage: bool,
+    pub(crate) usage: UsageTold,
+}
+
+/// When a stream tells how many tokens there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UsageTold {
+    Never,
+    AtEnd,
+    /// So far in each chunk, and in all at the end.
+    Always,
 }
 
 /// Takes everything about the answer. `max` are the names under which its length may be given.
@@ -58,12 +68,13 @@ pub(crate) fn take(fields: &mut RequestFields, max: &[&str]) -> Result<AnswerOpt
     }
     let stops = stops(fields)?;
     let include_stop = fields.take("include_stop_str_in_output")?.unwrap_or(false);
-    let constraint = super::tools::format(fields)?;
+    let AskedFormat { source: constraint, lenient } = super::tools::format(fields)?;
     let AnswerOptions { options, cache, .. } = common(fields)?;
     let (stop_tokens, min_tokens) = (stop_tokens(fields)?, min_tokens(fields, max_tokens)?);
     let options =
         GenerationOptions { max_tokens, stops, stop_tokens, min_tokens, constraint, ..options };
-    Ok(AnswerOptions { options, cache, choices, include_stop, ..AnswerOptions::default() })
+    let rest = AnswerOptions::default();
+    Ok(AnswerOptions { options, cache, choices, include_stop, lenient, ..rest })
 }
 
 /// Takes `store`: nothing is stored, whatever it says.
@@ -136,10 +147,13 @@ pub(crate) fn streaming(fields: &mut RequestFields) -> Result<Streaming, ServerE
     if options.include_obfuscation == Some(true) {
         fields.ignored("stream_options.include_obfuscation")?;
     }
-    if options.continuous_usage_stats == Some(true) {
-        fields.ignored("stream_options.continuous_usage_stats")?;
-    }
-    Ok(Streaming { on, usage: options.include_usage.unwrap_or(false) })
+    let continuous = options.continuous_usage_stats.unwrap_or(false);
+    let usage = match (options.include_usage.unwrap_or(false), continuous) {
+        (true, true) => UsageTold::Always,
+        (true, false) => UsageTold::AtEnd,
+        (false, _) => UsageTold::Never,
+    };
+    Ok(Streaming { on, usage })
 }
 
 fn sampling(fields: &mut RequestFields) -> Result<SamplingOverrides, ServerError> {

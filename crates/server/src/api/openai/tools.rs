@@ -58,7 +58,7 @@ pub(super) fn reasoning(fields: &mut RequestFields) -> Result<ReasoningRequest, 
 }
 
 /// No effort is no reasoning; other efforts are the template's to understand.
-pub(super) fn effort(
+pub(crate) fn effort(
     field: &'static str,
     asked: Option<String>,
 ) -> Result<ReasoningRequest, ServerError> {
@@ -80,9 +80,17 @@ pub(super) fn effort(
     })
 }
 
+/// What an answer is to be held to.
+#[derive(Default)]
+pub(super) struct AskedFormat {
+    pub(super) source: Option<GrammarSource>,
+    /// Whether a schema may be loosened as far as it has to be.
+    pub(super) lenient: bool,
+}
+
 /// Takes `response_format` and `structured_outputs`: at most one of them may ask for something.
-pub(super) fn format(fields: &mut RequestFields) -> Result<Option<GrammarSource>, ServerError> {
-    let response = response_format(fields)?;
+pub(super) fn format(fields: &mut RequestFields) -> Result<AskedFormat, ServerError> {
+    let AskedFormat { source: response, lenient } = response_format(fields)?;
     let structured = structured_outputs(fields)?;
     let guided = guided(fields)?;
     if structured.is_some() && guided.is_some() {
@@ -94,12 +102,13 @@ pub(super) fn format(fields: &mut RequestFields) -> Result<Option<GrammarSource>
         let message = "give `response_format` or `structured_outputs`, not both";
         return Err(ServerError::invalid("structured_outputs", message));
     }
-    Ok(response.or(structured))
+    Ok(AskedFormat { source: response.or(structured), lenient })
 }
 
-fn response_format(fields: &mut RequestFields) -> Result<Option<GrammarSource>, ServerError> {
+fn response_format(fields: &mut RequestFields) -> Result<AskedFormat, ServerError> {
     const NAME: &str = "response_format";
-    let Some(mut format) = fields.inside(NAME)? else { return Ok(None) };
+    let Some(mut format) = fields.inside(NAME)? else { return Ok(AskedFormat::default()) };
+    let mut lenient = false;
     let kind: String = format.need("type")?;
     let source = match kind.as_str() {
         "text" => None,
@@ -111,8 +120,8 @@ fn response_format(fields: &mut RequestFields) -> Result<Option<GrammarSource>, 
             })?;
             described.take::<String>("name")?;
             described.take::<String>("description")?;
-            // Answers follow the schema, strict or not.
-            described.take::<bool>("strict")?;
+            // Answers follow the schema; who says that it is not strict gets as much of it as can be done.
+            lenient = described.take("strict")? == Some(false);
             let schema = described.take("schema")?.unwrap_or(Value::Bool(true));
             described.finish()?;
             Some(GrammarSource::JsonSchema(schema))
@@ -123,7 +132,7 @@ fn response_format(fields: &mut RequestFields) -> Result<Option<GrammarSource>, 
         }
     };
     format.finish()?;
-    Ok(source)
+    Ok(AskedFormat { source, lenient })
 }
 
 /// The names that other servers had for it.
@@ -179,7 +188,7 @@ fn structured_outputs(fields: &mut RequestFields) -> Result<Option<GrammarSource
 }
 
 /// Takes the tools.
-pub(super) fn tools(fields: &mut RequestFields) -> Result<Vec<Value>, ServerError> {
+pub(crate) fn tools(fields: &mut RequestFields) -> Result<Vec<Value>, ServerError> {
     let tools: Vec<Map<String, Value>> = fields.take("tools")?.unwrap_or_default();
     Ok(tools.into_iter().map(Value::Object).collect())
 }

@@ -135,7 +135,7 @@ impl Items {
                     *whole = true;
                 }
             }
-            AnswerEvent::Started(_) | AnswerEvent::Finished(_) => {}
+            AnswerEvent::Started(_) | AnswerEvent::Tokens { .. } | AnswerEvent::Finished(_) => {}
         }
     }
 

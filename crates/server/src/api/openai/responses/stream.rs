@@ -37,6 +37,7 @@ impl ResponseStream {
         };
         let status = status(&finish);
         items.close(status, &mut |event| numbers.send(out, event));
+        page.keep(&items.done);
         let response = page.finished(&items.done, &finish);
         let event = match status {
             Status::Incomplete => ResponseEvent::Incomplete { response },

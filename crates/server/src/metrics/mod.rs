@@ -1,7 +1,12 @@
 //! Numbers for an operator, in the text form that Prometheus reads. Names follow vLLM's, with our prefix.
 
+mod http;
+
+pub(crate) use http::HttpMetrics;
+
 use crate::model::Facts;
 use crate::service::lock;
+use forerun_backend::MemoryPlan;
 use forerun_engine::{CacheStats, MissReason, Stats, TierStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
@@ -10,6 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,7 +35,7 @@ pub(crate) struct Metrics {
     /// One step of the engine.
     pub(crate) step: Histogram,
     ended: Family<Ended, Counter>,
-    http: Family<Http, Counter>,
+    loads: Counter,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -37,28 +43,22 @@ struct Ended {
     finished_reason: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Http {
-    method: String,
-    path: String,
-    status: u16,
-}
-
 impl Metrics {
-    pub(crate) fn new(facts: &Facts) -> Self {
+    /// Of the model of this name, where there are others to tell it from.
+    pub(crate) fn new(model: Option<&str>) -> Self {
         // From a millisecond to a bit over a minute, and from a tenth of that to seven seconds.
         let long = || Histogram::new((0..17).map(|i| 0.001 * f64::from(1 << i)));
         let short = || Histogram::new((0..17).map(|i| 0.0001 * f64::from(1 << i)));
         let this = Self {
-            registry: Registry::default(),
-            engine: EngineView { stats: Arc::default(), facts: Arc::new(facts.clone()) },
+            registry: Registry::with_labels(model.map(label).into_iter()),
+            engine: EngineView::default(),
             first_token: long(),
             between_tokens: short(),
             whole: long(),
             queued: short(),
             step: short(),
             ended: Family::default(),
-            http: Family::default(),
+            loads: Counter::default(),
         };
         this.registered()
     }
@@ -80,8 +80,8 @@ impl Metrics {
         for finished_reason in ["stop", "length", "abort", "error"] {
             drop(self.ended.get_or_create(&Ended { finished_reason }));
         }
-        let help = "Requests by path and status";
-        self.registry.register("forerun:http_requests", help, self.http.clone());
+        let help = "Times that the model was loaded";
+        self.registry.register("forerun:model_loads", help, self.loads.clone());
         self.registry.register_collector(Box::new(self.engine.clone()));
         self
     }
@@ -96,10 +96,16 @@ impl Metrics {
         self.ended.get_or_create(&Ended { finished_reason }).inc();
     }
 
-    /// Takes an answered request. `path` is the route, never what a client made up.
-    pub(crate) fn note_http(&self, method: &str, path: &str, status: u16) {
-        let (method, path) = (method.to_owned(), path.to_owned());
-        self.http.get_or_create(&Http { method, path, status }).inc();
+    /// Takes what an engine was built for that begins anew.
+    pub(crate) fn note_loaded(&self, facts: &Facts) {
+        self.loads.inc();
+        *lock(&self.engine.memory) = Some(facts.memory.clone());
+    }
+
+    /// The engine is gone, and what it held.
+    pub(crate) fn note_unloaded(&self) {
+        *lock(&self.engine.stats) = Default::default();
+        *lock(&self.engine.memory) = None;
     }
 
     /// Takes tokens that came together after a wait.
@@ -116,11 +122,17 @@ impl Metrics {
     }
 }
 
+/// The label that tells models apart.
+fn label(model: &str) -> (Cow<'static, str>, Cow<'static, str>) {
+    ("model_name".into(), model.to_owned().into())
+}
+
 /// The engine's own numbers, read when somebody asks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct EngineView {
     stats: Arc<Mutex<(Stats, CacheStats)>>,
-    facts: Arc<Facts>,
+    /// What its memory is for, while it is loaded.
+    memory: Arc<Mutex<Option<MemoryPlan>>>,
 }
 
 impl Collector for EngineView {
@@ -179,7 +191,9 @@ impl Collector for EngineView {
         tiers(&mut encoder, &cache)?;
         disk(&mut encoder, &cache)?;
         misses(&mut encoder, &cache)?;
-        self.memory(&mut encoder)
+        let loaded = u64::from(lock(&self.memory).is_some());
+        one(&mut encoder, "model_loaded", "1 while the model is loaded", &ConstGauge::new(loaded))?;
+        self.memory_pools(&mut encoder)
     }
 }
 
@@ -199,12 +213,12 @@ impl EngineView {
         Ok(())
     }
 
-    fn memory(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn memory_pools(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let name = "forerun:memory_pool_bytes";
         let kind = ConstGauge::new(0u64).metric_type();
         let help = "Memory planned at load";
         let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
-        for item in &self.facts.memory.items {
+        for item in lock(&self.memory).iter().flat_map(|plan| &plan.items) {
             let labels = [("pool", item.label.as_str())];
             ConstGauge::new(item.bytes).encode(metric.encode_family(&labels)?)?;
         }
