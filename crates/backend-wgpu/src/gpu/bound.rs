@@ -1,6 +1,6 @@
 //! How much one dispatch may do: learned from how long the adapter was busy with what it was given.
 
-use crate::launch::Call;
+use crate::gpu::launch::Call;
 use forerun_backend::{Budget, Cost, Ticket};
 use std::collections::VecDeque;
 use std::time::Duration;

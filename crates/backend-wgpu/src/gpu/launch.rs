@@ -1,7 +1,7 @@
 //! One dispatch: first as a call, which needs no device, then as a launch, ready to be recorded.
 
-use crate::kernels::Kernel;
-use crate::layout::Constant;
+use crate::gpu::kernels::Kernel;
+use crate::gpu::layout::Constant;
 use forerun_backend::{BufferId, Cost, WeightId};
 
 /// What a binding of a call stands for.

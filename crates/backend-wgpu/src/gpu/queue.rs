@@ -1,8 +1,8 @@
 //! Commands in order: collected, then handed to the adapter as one pass for each submission.
 
-use crate::kernels::operand_of;
-use crate::launch::Launch;
-use crate::mark::{Mark, sign};
+use crate::gpu::kernels::operand_of;
+use crate::gpu::launch::Launch;
+use crate::gpu::mark::{Mark, sign};
 use forerun_backend::{BackendError, Ticket};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};

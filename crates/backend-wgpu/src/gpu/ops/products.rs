@@ -1,13 +1,13 @@
 //! Embedding and products with weights: `embed.wgsl`, `product*.wgsl`.
 
 use super::{Lowered, elementwise, norm};
-use crate::kernels::{
+use crate::gpu::kernels::{
     EMBED, GATED_FOUR, GATED_GROUPED, GATED_ONE, Kernel, PRODUCT_FOUR, PRODUCT_GROUPED,
     PRODUCT_ONE, PRODUCTS_FOUR, PRODUCTS_ONE, site,
 };
-use crate::launch::{BoundOperand, Call, Words, folded};
-use crate::layout::PANEL;
-use crate::lowering::{Lowering, bound, plain};
+use crate::gpu::launch::{BoundOperand, Call, Words, folded};
+use crate::gpu::layout::PANEL;
+use crate::gpu::lowering::{Lowering, bound, plain};
 use forerun_backend::op::{
     Activation, Channels, Embed, ExpertRows, GatedLinear, InputNorm, Linear, LinearPart, Linears,
     RmsNorm, Store,

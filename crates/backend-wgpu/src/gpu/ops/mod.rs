@@ -11,7 +11,7 @@ mod sample;
 
 pub(crate) use attention::PARTITION;
 
-use crate::lowering::Lowering;
+use crate::gpu::lowering::Lowering;
 use forerun_backend::{BackendError, Op};
 
 /// What lowering leaves beside calls.

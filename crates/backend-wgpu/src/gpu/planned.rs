@@ -4,9 +4,9 @@
 //! What a step costs in dispatches, submissions and bytes follows from the program alone, so it can be known, and held
 //! to, on any machine and for models that no machine at hand can hold.
 
-use crate::layout::{PANEL, WeightLayout};
-use crate::lowering::{LayoutLookup, Lowering};
-use crate::ops::PARTITION;
+use crate::gpu::layout::{PANEL, WeightLayout};
+use crate::gpu::lowering::{LayoutLookup, Lowering};
+use crate::gpu::ops::PARTITION;
 use forerun_backend::{
     Backend, BackendError, Budget, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes,
     HostData, HostDataMut, Op, Program, Stashes, Ticket, View, WeightId, WeightInfo,

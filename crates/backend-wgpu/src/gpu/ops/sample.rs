@@ -1,9 +1,9 @@
 //! Choosing tokens: `sample.wgsl`.
 
 use super::Lowered;
-use crate::kernels::{SAMPLE, site};
-use crate::launch::{Call, Words};
-use crate::lowering::{Lowering, bound, portion};
+use crate::gpu::kernels::{SAMPLE, site};
+use crate::gpu::launch::{Call, Words};
+use crate::gpu::lowering::{Lowering, bound, portion};
 use forerun_backend::op::{HistoryEntry, Sample};
 
 /// Bytes of logits that are adjusted at once.

@@ -1,16 +1,16 @@
 //! The device: every operation is checked by its description, lowered to launches, and queued.
 
-use crate::adapter;
-use crate::bound::{Bound, Rates};
+use crate::gpu::adapter;
+use crate::gpu::bound::{Bound, Rates};
 use crate::choice::AdapterChoice;
-use crate::launch::Launch;
-use crate::layout::PANEL;
-use crate::lowering::SCRATCH;
-use crate::memory::Memory;
-use crate::ops::PARTITION;
-use crate::pipelines::{IMMEDIATES, Pipelines};
-use crate::queue::Queue;
-use crate::weights::Weights;
+use crate::gpu::launch::Launch;
+use crate::gpu::layout::PANEL;
+use crate::gpu::lowering::SCRATCH;
+use crate::gpu::memory::Memory;
+use crate::gpu::ops::PARTITION;
+use crate::gpu::pipelines::{IMMEDIATES, Pipelines};
+use crate::gpu::queue::Queue;
+use crate::gpu::weights::Weights;
 use forerun_backend::{
     Backend, BackendError, BufferId, BufferInfo, BufferSpec, Catalog, Cost, CutSizes, HostData,
     HostDataMut, Op, PreparedProgram, Program, Stashes, Ticket, View, WeightId, WeightInfo,

@@ -1,9 +1,9 @@
 //! Attention and what goes in: `attention_inputs.wgsl`, `attention.wgsl`.
 
 use super::Lowered;
-use crate::kernels::{ATTENTION, ATTENTION_INPUTS, ATTENTION_MERGE, Kernel, site};
-use crate::launch::{BoundOperand, Call, MOST as MOST_GROUPS, Words, folded};
-use crate::lowering::{Lowering, Share, bound, bound_or_absent, plain, portion};
+use crate::gpu::kernels::{ATTENTION, ATTENTION_INPUTS, ATTENTION_MERGE, Kernel, site};
+use crate::gpu::launch::{BoundOperand, Call, MOST as MOST_GROUPS, Words, folded};
+use crate::gpu::lowering::{Lowering, Share, bound, bound_or_absent, plain, portion};
 use forerun_backend::op::{
     Attention, AttentionInputs, AttentionPart, CacheLayout, HeadNorm, NewKeys,
 };

@@ -1,9 +1,9 @@
 //! Operations as calls of kernels. Nothing here needs a device: what a program costs in dispatches can be known without
 //! one.
 
-use crate::launch::{BoundOperand, Call};
-use crate::layout::WeightLayout;
-use crate::ops;
+use crate::gpu::launch::{BoundOperand, Call};
+use crate::gpu::layout::WeightLayout;
+use crate::gpu::ops;
 use forerun_backend::{BackendError, Budget, Catalog, Cost, Op, View, WeightId, WeightInfo};
 use forerun_base::DType;
 

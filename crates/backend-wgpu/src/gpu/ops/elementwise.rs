@@ -1,9 +1,9 @@
 //! Gates and caps: `elementwise.wgsl`.
 
 use super::Lowered;
-use crate::kernels::{ADD_GATED, GATE_MUL, GLU, Kernel, SOFTCAP};
-use crate::launch::{Call, Words, invocations};
-use crate::lowering::{Lowering, bound, bound_or_absent};
+use crate::gpu::kernels::{ADD_GATED, GATE_MUL, GLU, Kernel, SOFTCAP};
+use crate::gpu::launch::{Call, Words, invocations};
+use crate::gpu::lowering::{Lowering, bound, bound_or_absent};
 use forerun_backend::View;
 use forerun_backend::op::{Activation, AddGated, GateMul, Glu, Softcap};
 

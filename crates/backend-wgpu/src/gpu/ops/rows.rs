@@ -1,9 +1,9 @@
 //! Rows by index, rotary angles and the router: `rows.wgsl`, `rope.wgsl`, `router.wgsl`.
 
 use super::Lowered;
-use crate::kernels::{MOVE_ROWS, ROPE_TABLE, ROUTER, site};
-use crate::launch::{BoundOperand, Call, Words, folded, invocations};
-use crate::lowering::{Lowering, bound, bound_or_absent, plain};
+use crate::gpu::kernels::{MOVE_ROWS, ROPE_TABLE, ROUTER, site};
+use crate::gpu::launch::{BoundOperand, Call, Words, folded, invocations};
+use crate::gpu::lowering::{Lowering, bound, bound_or_absent, plain};
 use forerun_backend::op::{
     ExpertGroups, GatherRows, RopeTable, Router, ScatterRows, ScatterWords, Scores,
 };

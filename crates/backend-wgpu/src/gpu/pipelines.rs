@@ -1,8 +1,8 @@
 //! Compute pipelines by kernel and constants, made when they are first asked for.
 
-use crate::kernels::Kernel;
-use crate::launch::{Call, Launch, MOST};
-use crate::layout::Constant;
+use crate::gpu::kernels::Kernel;
+use crate::gpu::launch::{Call, Launch, MOST};
+use crate::gpu::layout::Constant;
 use forerun_backend::BackendError;
 use std::collections::HashMap;
 

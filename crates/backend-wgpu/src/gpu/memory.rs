@@ -1,9 +1,9 @@
 //! Buffers by their ids, and what goes between them and the host.
 
-use crate::kernels;
-use crate::launch::{Call, Words, invocations};
-use crate::pipelines::Pipelines;
-use crate::queue::Queue;
+use crate::gpu::kernels;
+use crate::gpu::launch::{Call, Words, invocations};
+use crate::gpu::pipelines::Pipelines;
+use crate::gpu::queue::Queue;
 use forerun_backend::{
     BackendError, BufferId, BufferInfo, BufferSpec, Cost, HostData, HostDataMut, View,
 };

@@ -1,9 +1,9 @@
 //! Norms: `norm.wgsl`.
 
 use super::Lowered;
-use crate::kernels::{GATED_NORM, Kernel, NORM};
-use crate::launch::{Call, Words, folded};
-use crate::lowering::{Lowering, bound, plain};
+use crate::gpu::kernels::{GATED_NORM, Kernel, NORM};
+use crate::gpu::launch::{Call, Words, folded};
+use crate::gpu::lowering::{Lowering, bound, plain};
 use forerun_backend::op::{AddNorm, GatedNorm, JoinNorm, RmsNorm};
 use forerun_backend::{View, WeightId};
 

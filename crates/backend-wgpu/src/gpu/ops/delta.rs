@@ -2,9 +2,9 @@
 
 use super::Lowered;
 use super::attention::fits;
-use crate::kernels::{CONV, DELTA_GATES, DELTA_LOG, DELTA_RULE, site};
-use crate::launch::{BoundOperand, Call, Words, folded};
-use crate::lowering::{Lowering, bound, bound_or_absent, plain, portion};
+use crate::gpu::kernels::{CONV, DELTA_GATES, DELTA_LOG, DELTA_RULE, site};
+use crate::gpu::launch::{BoundOperand, Call, Words, folded};
+use crate::gpu::lowering::{Lowering, bound, bound_or_absent, plain, portion};
 use forerun_backend::op::{DeltaGates, DeltaRule, DeltaShape, GatedNorm, ShortConv};
 use forerun_backend::{Cost, View};
 

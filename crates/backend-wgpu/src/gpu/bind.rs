@@ -1,10 +1,10 @@
 //! From calls to launches: what a call's operands stand for, as buffers.
 
-use crate::device::{Device, Launches};
-use crate::kernels::EMBED;
-use crate::launch::{BoundOperand, Call, Launch, Words, folded};
-use crate::layout::WeightLayout;
-use crate::lowering::{LayoutLookup, Lowering, SCRATCH};
+use crate::gpu::device::{Device, Launches};
+use crate::gpu::kernels::EMBED;
+use crate::gpu::launch::{BoundOperand, Call, Launch, Words, folded};
+use crate::gpu::layout::WeightLayout;
+use crate::gpu::lowering::{LayoutLookup, Lowering, SCRATCH};
 use forerun_backend::{BackendError, Cost, Op, WeightId};
 
 impl LayoutLookup for Device {

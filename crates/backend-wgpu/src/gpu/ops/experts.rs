@@ -2,12 +2,12 @@
 
 use super::products::{At, GatedProduct, Naming, ProductCall, ProductInput, ROWS, product, tiles};
 use super::{Lowered, elementwise};
-use crate::kernels::{
+use crate::gpu::kernels::{
     CHOOSE, CLUSTER_FILL, CLUSTER_TOKENS, EXPERTS_SUM, GLU, GROUP, PRODUCT_OF_CHOICES, site,
 };
-use crate::launch::{BoundOperand, Call, Words, folded, invocations};
-use crate::layout::PANEL;
-use crate::lowering::{Lowering, bound};
+use crate::gpu::launch::{BoundOperand, Call, Words, folded, invocations};
+use crate::gpu::layout::PANEL;
+use crate::gpu::lowering::{Lowering, bound};
 use forerun_backend::View;
 use forerun_backend::op::{ClusterHead, ExpertRows, Experts, Store};
 

@@ -1,7 +1,7 @@
 //! Weights in panels of 16 channels: see `kernels/weight.wgsl`.
 
-use crate::layout::{PANEL, WeightLayout, WeightPiece};
-use crate::queue::Queue;
+use crate::gpu::layout::{PANEL, WeightLayout, WeightPiece};
+use crate::gpu::queue::Queue;
 use forerun_backend::{BackendError, WeightId, WeightInfo};
 use forerun_base::{Format, Matrix, SUPERBLOCK, ScaleKind};
 
