@@ -53,12 +53,13 @@ impl Device {
         let (rows, cols) = (weight.layout.info.rows, weight.layout.info.cols);
         let plain = self.queue.storage("numbers of a weight", 4 * (rows * cols) as u64)?;
         for (piece, buffer) in weight.layout.pieces.iter().zip(&weight.buffers) {
-            let constants = weight.layout.constants.iter().copied();
-            let words = Words::of(&[0, 0, rows, cols, rows, piece.first, piece.channels, 0]);
-            let words = words.and_then(|words| words.sizes(&weight.layout.planes(piece)));
+            let layout = &weight.layout;
+            let shape = [rows, cols, rows, piece.first, piece.channels, 0, layout.style];
+            let words = Words::of(&[0, 0]).and_then(|words| words.sizes(&shape));
+            let words = words.and_then(|words| words.sizes(&layout.planes(piece)));
             let call = Call {
                 kernel: &EMBED,
-                constants: constants.chain([("NAMED", 0)]).collect(),
+                constants: layout.constants.clone(),
                 operands: Vec::new(),
                 words: words.map(|words| words.float(1.0)),
                 grid: folded(rows),

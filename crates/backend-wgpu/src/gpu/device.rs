@@ -1,14 +1,15 @@
 //! The device: every operation is checked by its description, lowered to launches, and queued.
 
+use crate::choice::AdapterChoice;
 use crate::gpu::adapter;
 use crate::gpu::bound::{Bound, Rates};
-use crate::choice::AdapterChoice;
 use crate::gpu::launch::Launch;
 use crate::gpu::layout::PANEL;
 use crate::gpu::lowering::SCRATCH;
 use crate::gpu::memory::Memory;
+use crate::gpu::opened::{self, Opened};
 use crate::gpu::ops::PARTITION;
-use crate::gpu::pipelines::{IMMEDIATES, Pipelines};
+use crate::gpu::pipelines::{Compiled, IMMEDIATES, Pipelines};
 use crate::gpu::queue::Queue;
 use crate::gpu::weights::Weights;
 use forerun_backend::{
@@ -69,6 +70,12 @@ impl Wgpu {
     /// # Errors
     /// When there is no such adapter, or it lacks what the kernels need.
     pub fn open(choice: AdapterChoice) -> Result<Self, BackendError> {
+        let idle = opened::take(choice);
+        idle.map_or_else(|| Self::open_anew(choice), |opened| Ok(Self::with(opened)))
+    }
+
+    /// Opens an adapter of which nothing is known.
+    fn open_anew(choice: AdapterChoice) -> Result<Self, BackendError> {
         let failed = |why: &dyn std::fmt::Display| BackendError::Device(why.to_string());
         let adapter = adapter::find(choice).map_err(BackendError::Device)?;
         let (info, limits) = (adapter.get_info(), adapter.limits());
@@ -90,16 +97,24 @@ impl Wgpu {
         }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("forerun"),
-            required_features: wgpu::Features::IMMEDIATES,
+            required_features: wgpu::Features::IMMEDIATES
+                | (adapter.features() & wgpu::Features::TIMESTAMP_QUERY),
             required_limits: limits,
             ..Default::default()
         };
         let opened = pollster::block_on(adapter.request_device(&descriptor));
         let (device, queue) = opened.map_err(|why| failed(&why))?;
+        let compiled = Compiled::default();
+        Ok(Self::with(Opened { choice, info, device, queue, compiled }))
+    }
+
+    /// An adapter that is open.
+    fn with(opened: Opened) -> Self {
+        let Opened { choice, info, device, queue, compiled } = opened;
         static OPENED: AtomicU64 = AtomicU64::new(0);
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let device = Device {
-            pipelines: Pipelines::new(device.clone()),
+            pipelines: Pipelines::new(device.clone(), compiled),
             queue: Queue::new(device, queue),
             memory: Memory::default(),
             weights: Weights::default(),
@@ -107,7 +122,7 @@ impl Wgpu {
             bound: Bound::default(),
         };
         let (programs, stashes) = (Vec::new(), Stashes::default());
-        Ok(Self { device, info, choice, number, programs, stashes })
+        Self { device, info, choice, number, programs, stashes }
     }
 
     /// The same device, taking at most so many bytes where a number is given.
@@ -138,12 +153,6 @@ impl Wgpu {
         Ok(())
     }
 
-    /// How long the longest dispatch so far takes, by estimate: what the adapter was seen to do, and what the operation
-    /// asks for.
-    pub fn longest_dispatch(&self) -> Duration {
-        self.device.bound.longest()
-    }
-
     /// Cuts operations into dispatches that take at most so long each, by estimate. Programs that are prepared stay as
     /// they are.
     pub fn limit_dispatches(&mut self, limit: Duration) {
@@ -165,6 +174,21 @@ impl Wgpu {
     /// Launches of a prepared program: dispatches each time it runs.
     pub fn dispatches(&self, program: &Program) -> Option<usize> {
         Some(self.programs.get(self.prepared(program)?)?.as_ref()?.launches.len())
+    }
+}
+
+impl Drop for Wgpu {
+    fn drop(&mut self) {
+        let Device { queue, pipelines, .. } = &mut self.device;
+        if queue.is_at_rest() {
+            opened::put_back(Opened {
+                choice: self.choice,
+                info: self.info.clone(),
+                device: queue.device.clone(),
+                queue: queue.queue.clone(),
+                compiled: std::mem::take(&mut pipelines.compiled),
+            });
+        }
     }
 }
 
@@ -219,6 +243,11 @@ impl Backend for Wgpu {
         Some(self.device.queue.largest_buffer())
     }
 
+    /// By what the adapter was seen to do, and what the operation asks for.
+    fn longest_dispatch(&self) -> Option<Duration> {
+        Some(self.device.bound.longest())
+    }
+
     fn reopens(&self) -> bool {
         true
     }
@@ -232,14 +261,15 @@ impl Backend for Wgpu {
         device.scratch.fill(None);
         self.programs.clear();
         let limit = device.queue.memory_limit;
-        let fresh = Self::open(self.choice)?.with_memory_limit(limit);
+        let mut fresh = Self::open_anew(self.choice)?.with_memory_limit(limit);
         let after = fresh.arithmetic();
         if after != before {
             let why =
                 format!("{after} is there now, and results of {before} would not go on there");
             return Err(BackendError::Device(why));
         }
-        *self = Self { stashes: std::mem::take(&mut self.stashes), ..fresh };
+        fresh.stashes = std::mem::take(&mut self.stashes);
+        *self = fresh;
         Ok(())
     }
 

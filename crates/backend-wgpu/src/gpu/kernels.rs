@@ -61,33 +61,36 @@ kernels! {
     ROPE_TABLE: "rope_table", "rope_table", 1, ["prelude", "rope"];
     EMBED: "embed", "embed", 1, ["prelude", "weight", "weight_words", "embed"];
     PRODUCT_ONE: "product_one", "product", 1,
-        ["prelude", "reduce", "weight", "product", "rows_one", "weight_words", "product_part",
-         "product_named", "product_alone"];
+        ["prelude", "reduce", "weight", "product", "rows_one", "staged_one", "product_steps", "weight_words",
+         "product_part", "product_store", "product_named", "product_alone"];
     PRODUCT_FOUR: "product_four", "product", 1,
-        ["prelude", "reduce", "weight", "product", "rows_four", "weight_words", "product_part",
-         "product_named", "product_alone"];
+        ["prelude", "reduce", "weight", "product", "rows_four", "staged_four", "product_steps", "weight_words",
+         "product_part", "product_store", "product_named", "product_alone"];
+    PRODUCT_TILE: "product_tile", "product", 1,
+        ["prelude", "weight", "product", "rows_tile", "weight_words", "product_store", "product_named",
+         "product_tile"];
     PRODUCT_OF_CHOICES: "product_of_choices", "product_of_choices", 1,
-        ["prelude", "reduce", "weight", "product", "rows_one", "weight_words", "product_part",
-         "product_named", "product_alone"];
+        ["prelude", "reduce", "weight", "product", "rows_one", "staged_one", "product_steps", "weight_words",
+         "product_part", "product_store", "product_named", "product_alone"];
     GATED_ONE: "gated_one", "gated", 2,
-        ["prelude", "reduce", "activation", "weight", "product", "rows_one", "weight_words",
-         "product_part", "product_named", "product_gated"];
+        ["prelude", "reduce", "activation", "weight", "product", "rows_one", "staged_one", "product_steps",
+         "weight_words", "product_part", "product_store", "product_named", "product_gated"];
     GATED_FOUR: "gated_four", "gated", 2,
-        ["prelude", "reduce", "activation", "weight", "product", "rows_four", "weight_words",
-         "product_part", "product_named", "product_gated"];
+        ["prelude", "reduce", "activation", "weight", "product", "rows_four", "staged_four", "product_steps",
+         "weight_words", "product_part", "product_store", "product_named", "product_gated"];
     GROUP: "group", "group", 1, ["prelude", "group"];
     PRODUCT_GROUPED: "product_grouped", "product", 1,
-        ["prelude", "reduce", "weight", "product", "rows_grouped", "weight_words", "product_part",
-         "product_named", "product_alone"];
+        ["prelude", "reduce", "weight", "product", "rows_grouped", "staged_four", "product_steps", "weight_words",
+         "product_part", "product_store", "product_named", "product_alone"];
     GATED_GROUPED: "gated_grouped", "gated", 2,
-        ["prelude", "reduce", "activation", "weight", "product", "rows_grouped", "weight_words",
-         "product_part", "product_named", "product_gated"];
+        ["prelude", "reduce", "activation", "weight", "product", "rows_grouped", "staged_four", "product_steps",
+         "weight_words", "product_part", "product_store", "product_named", "product_gated"];
     PRODUCTS_ONE: "products_one", "products", 4,
-        ["prelude", "reduce", "weight", "product", "rows_one", "weight_words", "product_part",
-         "product_parts", "product_beside", "product_side"];
+        ["prelude", "reduce", "weight", "product", "rows_one", "staged_one", "product_steps", "weight_words",
+         "product_part", "product_store", "product_parts", "product_beside", "product_side"];
     PRODUCTS_FOUR: "products_four", "products", 4,
-        ["prelude", "reduce", "weight", "product", "rows_four", "weight_words", "product_part",
-         "product_parts", "product_beside", "product_side"];
+        ["prelude", "reduce", "weight", "product", "rows_four", "staged_four", "product_steps", "weight_words",
+         "product_part", "product_store", "product_parts", "product_beside", "product_side"];
     ATTENTION_INPUTS: "attention_inputs", "inputs", 2, ["prelude", "reduce", "attention_inputs", "attention_keep"];
     ATTENTION: "attention", "attention", 1, ["prelude", "reduce", "attention"];
     ATTENTION_MERGE: "attention_merge", "merge", 1, ["prelude", "reduce", "attention"];

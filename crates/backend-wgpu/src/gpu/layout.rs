@@ -5,6 +5,11 @@
 use forerun_backend::WeightInfo;
 use forerun_base::{Codes, DType, Format, SUPERBLOCK, ScaleKind, ScaleType};
 
+/// Bits of [`WeightLayout::style`]: see `kernels/weight.wgsl`.
+const SCALE_AT: usize = 8;
+const OFFSET: usize = 1024;
+const GROUP_AT: usize = 12;
+
 /// A constant of a kernel's text.
 pub(crate) type Constant = (&'static str, u32);
 
@@ -29,7 +34,10 @@ pub(crate) struct WeightPiece {
 #[derive(Clone, Debug)]
 pub(crate) struct WeightLayout {
     pub(crate) info: WeightInfo,
+    /// The codes, as constants of the kernels' text.
     pub(crate) constants: Vec<Constant>,
+    /// Scales and groups, as the word that kernels are told.
+    pub(crate) style: usize,
     /// Words of a channel in the plane of codes, and in that of scales.
     pub(crate) code_words: usize,
     pub(crate) scale_words: usize,
@@ -40,7 +48,9 @@ impl WeightLayout {
     /// The layout of a weight where a binding has at most `most` bytes.
     pub(crate) fn of(info: WeightInfo, most: u64) -> Self {
         let WeightInfo { rows, cols, format, .. } = info;
-        let (constants, bits) = constants(format);
+        let (codes, bits) = code_constants(format);
+        let (odd_group, style) = style(format);
+        let constants = codes.into_iter().chain(odd_group).collect();
         let code_words = cols.div_ceil(UNIT) * bits;
         let scale_words = scale_words(format, cols);
         let has_offset = matches!(format, Format::Grouped { offset: true, .. });
@@ -56,7 +66,13 @@ impl WeightLayout {
             WeightPiece { first, channels, scales_at, offsets_at, words: height * panel_words }
         };
         let pieces = (0..rows).step_by(panels.saturating_mul(PANEL)).map(piece).collect();
-        Self { info, constants, code_words, scale_words, pieces }
+        Self { info, constants, style, code_words, scale_words, pieces }
+    }
+
+    /// Whether one kernel can have this weight beside another: both are of one format, and each is in one piece.
+    pub(crate) fn joins(&self, other: &Self) -> bool {
+        let whole = self.pieces.len() == 1 && other.pieces.len() == 1;
+        whole && self.constants == other.constants && self.style == other.style
     }
 
     /// What a kernel is told of a piece's planes.
@@ -65,8 +81,8 @@ impl WeightLayout {
     }
 }
 
-/// A format as the constants of the kernels' text, and the bits of a code.
-fn constants(format: Format) -> (Vec<Constant>, usize) {
+/// A format's codes as constants of the kernels' text, and the bits of a code.
+fn code_constants(format: Format) -> (Vec<Constant>, usize) {
     let (kind, bits) = match format {
         Format::Dense(DType::F16) => (5, 16),
         Format::Dense(DType::BF16) => (6, 16),
@@ -82,24 +98,29 @@ fn constants(format: Format) -> (Vec<Constant>, usize) {
         }
     };
     let mut constants = vec![("CODES", kind), ("BITS", bits as u32)];
-    let Format::Grouped { codes, group, scale, offset } = format else {
-        constants.push(("SCALE", 4));
-        return (constants, bits);
-    };
-    let scale = match scale {
-        ScaleKind::Float(ScaleType::F32) => 0,
-        ScaleKind::Float(ScaleType::F16) => 1,
-        ScaleKind::Float(ScaleType::BF16) => 2,
-        ScaleKind::Nested => 3,
-    };
-    constants.extend([("GROUP", group as u32), ("SCALE", scale), ("OFFSET", u32::from(offset))]);
-    if let Codes::Table { values } = codes {
+    if let Format::Grouped { codes: Codes::Table { values }, .. } = format {
         let (words, _) = values.as_chunks::<4>();
         let names = ["TABLE0", "TABLE1", "TABLE2", "TABLE3"];
         let word = |bytes: &[i8; 4]| u32::from_le_bytes(bytes.map(|byte| byte as u8));
         constants.extend(names.into_iter().zip(words.iter().map(word)));
     }
     (constants, bits)
+}
+
+/// A format's scales and groups as the word that kernels are told; a constant where shifts do not find a group.
+fn style(format: Format) -> (Option<Constant>, usize) {
+    let Format::Grouped { group, scale, offset, .. } = format else { return (None, 0) };
+    let kind = match scale {
+        ScaleKind::Float(ScaleType::F32) => 0,
+        ScaleKind::Float(ScaleType::F16) => 1,
+        ScaleKind::Float(ScaleType::BF16) => 2,
+        ScaleKind::Nested => 3,
+    };
+    let style = kind << SCALE_AT | if offset { OFFSET } else { 0 };
+    match group.is_power_of_two() && group.ilog2() < 16 {
+        true => (None, style | (group.ilog2() as usize) << GROUP_AT),
+        false => (Some(("ODD_GROUP", group as u32)), style),
+    }
 }
 
 /// Words of a channel in a plane of scales.
@@ -113,5 +134,23 @@ fn scale_words(format: Format, cols: usize) -> usize {
             let blocks = cols / SUPERBLOCK;
             blocks.div_ceil(2) + (blocks * (SUPERBLOCK / group)).div_ceil(4)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_of_the_same_codes_share_constants_and_are_told_apart_by_their_style() {
+        let of = |group, scale, offset| {
+            let format = Format::Grouped { codes: Codes::Uint { bits: 4 }, group, scale, offset };
+            WeightLayout::of(WeightInfo { rows: 16, cols: 256, format, bytes: 0 }, u64::MAX)
+        };
+        let (f32, f16) = (of(32, ScaleKind::F32, false), of(64, ScaleKind::F16, true));
+        assert_eq!(f32.constants, f16.constants);
+        assert!(f32.style != f16.style && !f32.joins(&f16) && f32.joins(&f32));
+        let odd = of(48, ScaleKind::F32, false);
+        assert!(odd.constants.contains(&("ODD_GROUP", 48)), "{:?}", odd.constants);
     }
 }

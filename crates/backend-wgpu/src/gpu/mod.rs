@@ -10,10 +10,12 @@ mod layout;
 mod lowering;
 mod mark;
 mod memory;
+mod opened;
 mod ops;
 mod pipelines;
 mod planned;
 mod queue;
+mod timing;
 mod weights;
 
 pub use adapter::{AdapterKind, FoundAdapter, adapters};

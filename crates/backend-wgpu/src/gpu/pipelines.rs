@@ -18,18 +18,24 @@ struct Layout {
     bindings: Vec<(u32, bool)>,
 }
 
+/// What was compiled for an adapter. It outlives whoever opened it: see [`crate::gpu::opened`].
+#[derive(Default)]
+pub(crate) struct Compiled {
+    layouts: HashMap<(usize, &'static [&'static str]), Layout>,
+    pipelines: HashMap<(&'static str, Vec<Constant>), wgpu::ComputePipeline>,
+}
+
 /// See the module's text.
 pub(crate) struct Pipelines {
     device: wgpu::Device,
-    layouts: HashMap<(usize, &'static [&'static str]), Layout>,
-    pipelines: HashMap<(&'static str, Vec<Constant>), wgpu::ComputePipeline>,
+    pub(crate) compiled: Compiled,
     /// Stand in for operands that a call does not have; those that are written are each bound once.
     unread: wgpu::Buffer,
     unwritten: [wgpu::Buffer; 3],
 }
 
 impl Pipelines {
-    pub(crate) fn new(device: wgpu::Device) -> Self {
+    pub(crate) fn new(device: wgpu::Device, compiled: Compiled) -> Self {
         let stand_in = || {
             device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("absent operand"),
@@ -39,7 +45,7 @@ impl Pipelines {
             })
         };
         let (unread, unwritten) = (stand_in(), [stand_in(), stand_in(), stand_in()]);
-        Self { device, layouts: HashMap::new(), pipelines: HashMap::new(), unread, unwritten }
+        Self { device, compiled, unread, unwritten }
     }
 
     /// A launch of a call with everything it needs, or nothing where there are no workgroups. `operands` are the
@@ -60,7 +66,7 @@ impl Pipelines {
             BackendError::Device(format!("{name}: a call of {grid:?} workgroups is too large"))
         })?;
         let pipeline = self.pipeline(kernel, constants);
-        let layout = &self.layouts[&(kernel.copies, kernel.texts)];
+        let layout = &self.compiled.layouts[&(kernel.copies, kernel.texts)];
         let mut absent = self.unwritten.iter();
         let mut entries =
             vec![wgpu::BindGroupEntry { binding: 0, resource: fault.as_entire_binding() }];
@@ -87,14 +93,13 @@ impl Pipelines {
         constants: &[Constant],
     ) -> wgpu::ComputePipeline {
         let key = (kernel.name, constants.to_vec());
-        if let Some(pipeline) = self.pipelines.get(&key) {
+        let Compiled { layouts, pipelines } = &mut self.compiled;
+        if let Some(pipeline) = pipelines.get(&key) {
             return pipeline.clone();
         }
         let device = &self.device;
-        let layout = self
-            .layouts
-            .entry((kernel.copies, kernel.texts))
-            .or_insert_with(|| layout(device, kernel));
+        let layout =
+            layouts.entry((kernel.copies, kernel.texts)).or_insert_with(|| layout(device, kernel));
         let numbers: Vec<(&str, f64)> =
             constants.iter().map(|(name, value)| (*name, f64::from(*value))).collect();
         let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
@@ -108,7 +113,7 @@ impl Pipelines {
             },
             cache: None,
         });
-        self.pipelines.insert(key, pipeline.clone());
+        pipelines.insert(key, pipeline.clone());
         pipeline
     }
 }
@@ -151,6 +156,23 @@ fn layout(device: &wgpu::Device, kernel: &Kernel) -> Layout {
         immediate_size: IMMEDIATES,
     });
     let source = wgpu::ShaderSource::Wgsl(text.into());
-    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label, source });
+    let module = without_loop_counters(device, wgpu::ShaderModuleDescriptor { label, source });
     Layout { group, pipeline, module, bindings }
+}
+
+/// A module whose loops are not counted: wgpu would give each a counter of 64 bits, which costs as much as the sums in
+/// the inner loops of products. Accesses stay checked.
+#[allow(unsafe_code)]
+fn without_loop_counters(
+    device: &wgpu::Device,
+    descriptor: wgpu::ShaderModuleDescriptor<'_>,
+) -> wgpu::ShaderModule {
+    let checks = wgpu::ShaderRuntimeChecks {
+        force_loop_bounding: false,
+        ..wgpu::ShaderRuntimeChecks::checked()
+    };
+    // SAFETY: the one check that is left out asks that no loop be endless. All texts are this crate's own: a loop of
+    // theirs counts an integer to a bound that it does not change, halves or compares one, or (`inside`) ends when
+    // either this invocation or another one has written a word.
+    unsafe { device.create_shader_module_trusted(descriptor, checks) }
 }

@@ -3,6 +3,7 @@
 use crate::gpu::kernels::operand_of;
 use crate::gpu::launch::Launch;
 use crate::gpu::mark::{Mark, sign};
+use crate::gpu::timing::{self, Timer};
 use forerun_backend::{BackendError, Ticket};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Words in which kernels note a bad index, and the sign of a submission that ran to its end.
 const FAULT_BYTES: u64 = 16;
+/// The same, and when the adapter began and ended.
+const REPORT_BYTES: u64 = FAULT_BYTES + timing::BYTES;
 /// Bytes from the host that one submission copies at most, but for a single copy that is larger.
 const COPIED: u64 = 32 << 20;
 
@@ -37,12 +40,18 @@ impl Reported {
     }
 }
 
+/// Where a submission leaves what the host asks of it.
+struct Report {
+    /// What kernels noted, and times.
+    noted: wgpu::Buffer,
+    timer: Option<Timer>,
+}
+
 /// Work that was handed over.
 struct Submission {
     ticket: Ticket,
     index: wgpu::SubmissionIndex,
-    /// What kernels noted, once it is done.
-    noted: wgpu::Buffer,
+    report: Report,
     /// What it leaves there if it runs to its end.
     sign: u32,
     began: Instant,
@@ -51,7 +60,7 @@ struct Submission {
 /// See the module's text.
 pub(crate) struct Queue {
     pub(crate) device: wgpu::Device,
-    queue: wgpu::Queue,
+    pub(crate) queue: wgpu::Queue,
     pub(crate) fault: wgpu::Buffer,
     mark: Mark,
     commands: Vec<QueuedWork>,
@@ -62,7 +71,7 @@ pub(crate) struct Queue {
     taken: Cell<u64>,
     began: Option<Instant>,
     submitted: Vec<Submission>,
-    spare: Vec<wgpu::Buffer>,
+    spare: Vec<Report>,
     last: u64,
     done: Instant,
     errors: Reported,
@@ -179,6 +188,14 @@ impl Queue {
         self.check().err().unwrap_or_else(|| BackendError::Device(why.to_string()))
     }
 
+    /// Whether there is nothing to do and nothing went wrong.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.commands.is_empty()
+            && self.submitted.is_empty()
+            && self.flush_writes().is_ok()
+            && self.check().is_ok()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
@@ -236,7 +253,13 @@ impl Queue {
 
     /// All commands in one command buffer, launches that follow each other in one pass. Returns how many passes there
     /// are.
-    fn encode(&mut self, encoder: &mut wgpu::CommandEncoder, ticket: u64) -> usize {
+    fn encode(
+        &mut self,
+        encoder: &mut wgpu::CommandEncoder,
+        ticket: u64,
+        timer: Option<&Timer>,
+    ) -> usize {
+        let last = passes_of(&self.commands);
         let mut commands = self.commands.drain(..).peekable();
         let mut passes = 0;
         loop {
@@ -245,8 +268,10 @@ impl Queue {
             {
                 encoder.copy_buffer_to_buffer(&from, 0, &to, at, from.size());
             }
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             passes += 1;
+            let timestamp_writes = timer.and_then(|timer| timer.of_pass(passes, last));
+            let pass = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+            let mut pass = encoder.begin_compute_pass(&pass);
             while let Some(QueuedWork::Launch(launch)) =
                 commands.next_if(|c| matches!(c, QueuedWork::Launch(_)))
             {
@@ -264,28 +289,34 @@ impl Queue {
     }
 
     pub(crate) fn submit(&mut self) -> Result<Ticket, BackendError> {
-        let noted = match self.spare.pop() {
-            Some(noted) => noted,
+        let report = match self.spare.pop() {
+            Some(report) => report,
             None => {
                 let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-                self.buffer("bad indices, read back", FAULT_BYTES, usage)?
+                let noted = self.buffer("what a submission leaves", REPORT_BYTES, usage)?;
+                Report { noted, timer: Timer::new(&self.device) }
             }
         };
         self.last += 1;
         self.copied = 0;
         let mut encoder = self.device.create_command_encoder(&Default::default());
-        let sign = sign(self.last, self.encode(&mut encoder, self.last));
-        encoder.copy_buffer_to_buffer(&self.fault, 0, &noted, 0, FAULT_BYTES);
+        let passes = self.encode(&mut encoder, self.last, report.timer.as_ref());
+        let sign = sign(self.last, passes);
+        encoder.copy_buffer_to_buffer(&self.fault, 0, &report.noted, 0, FAULT_BYTES);
+        if let Some(timer) = &report.timer {
+            timer.resolve(&mut encoder, &report.noted, FAULT_BYTES);
+        }
         encoder.clear_buffer(&self.fault, 0, None);
         let index = self.queue.submit([encoder.finish()]);
-        noted.slice(..).map_async(wgpu::MapMode::Read, |_| {});
+        report.noted.slice(..).map_async(wgpu::MapMode::Read, |_| {});
         let ticket = Ticket(self.last);
         let began = self.began.take().unwrap_or_else(Instant::now);
-        self.submitted.push(Submission { ticket, index, noted, sign, began });
+        self.submitted.push(Submission { ticket, index, report, sign, began });
         self.check().map(|()| ticket)
     }
 
-    /// The time is the host's, from the first command of a submission, or the end of the one before, to its end: at
+    /// The time is the adapter's own, from the first pass of each submission to the end of its last. Where it has no
+    /// clock it is the host's, from the first command of a submission, or the end of the one before, to its end: at
     /// least what the device was busy. What kernels noted until then is the error, once.
     pub(crate) fn wait(&mut self, ticket: Ticket) -> Result<Duration, BackendError> {
         let passed = self.submitted.partition_point(|submission| submission.ticket <= ticket);
@@ -294,17 +325,25 @@ impl Queue {
         };
         let polled = self.poll(Some(last.index.clone()));
         let (mut error, mut unread, mut began) = (None, None, None);
+        let mut measured = Some(Duration::ZERO);
         for submission in self.submitted.drain(..passed) {
             began.get_or_insert(submission.began);
             if polled.is_err() {
                 continue;
             }
-            match submission.noted.slice(..).get_mapped_range() {
-                Ok(bytes) => error = error.or_else(|| noted(&bytes, submission.sign)),
+            let Report { noted: buffer, timer } = &submission.report;
+            match buffer.slice(..).get_mapped_range() {
+                Ok(bytes) => {
+                    let (fault, times) = bytes.split_at(FAULT_BYTES as usize);
+                    error = error.or_else(|| noted(fault, submission.sign));
+                    let clock = timer.as_ref().map(|_| self.queue.get_timestamp_period());
+                    let took = clock.and_then(|period| timing::took(times, period));
+                    measured = measured.zip(took).map(|(sum, took)| sum + took);
+                }
                 Err(why) => unread = Some(why.to_string()),
             }
-            submission.noted.unmap();
-            self.spare.push(submission.noted);
+            buffer.unmap();
+            self.spare.push(submission.report);
         }
         let now = Instant::now();
         let began = began.unwrap_or(now).max(self.done);
@@ -316,7 +355,9 @@ impl Queue {
         if let Some(BackendError::Lost(why)) = &error {
             self.lost.note(why.clone());
         }
-        error.map_or(Ok(now - began), Err)
+        // A clock that says more than the host saw is none.
+        let seen = now.duration_since(began);
+        error.map_or(Ok(measured.filter(|&time| time <= seen).unwrap_or(seen)), Err)
     }
 
     /// Bytes of a buffer; place and length are multiples of four.
@@ -338,6 +379,14 @@ impl Queue {
         to.unmap();
         Ok(bytes)
     }
+}
+
+/// Passes of commands: launches that follow each other are one, and the last one may hold nothing but the sign.
+fn passes_of(commands: &[QueuedWork]) -> usize {
+    let is_launch = |command: &QueuedWork| matches!(command, QueuedWork::Launch(_));
+    let runs = commands.chunk_by(|a, b| is_launch(a) == is_launch(b));
+    let ends_in_copies = !commands.last().is_some_and(is_launch);
+    runs.filter(|run| is_launch(&run[0])).count() + usize::from(ends_in_copies)
 }
 
 /// What kernels noted, as an error; also that they did not come to their end.

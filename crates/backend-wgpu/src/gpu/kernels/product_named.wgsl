@@ -12,19 +12,19 @@ struct Sizes {
 var<immediate> p: Sizes;
 @group(0) @binding(3) var<storage, read> names: array<u32>;
 
-// 0: channel n is channel `base + n`. 1: it is channel `base + names[row]·stride + n`. 2: it is channel
-// `names[row·height + n]`.
-override NAMING: u32 = 0u;
+// How channels are named. 0: channel n is channel `base + n`. 1: it is channel `base + names[row]·stride + n`. 2: it is
+// channel `names[row·height + n]`.
+fn naming() -> u32 { return (p.flags >> NAMING_AT) & 3u; }
 
 // The channel of the weight that channel `n` of a row is, or NONE.
 fn channel_of(n: u32, row: u32, height: u32, base: u32, stride: u32) -> u32 {
   if (n >= height || row == NONE) { return NONE; }
-  if (NAMING == 1u) {
+  if (naming() == 1u) {
     let name = names[p.names + row];
     if (!inside(p.site, name, p.limit)) { return NONE; }
     return base + name * stride + n;
   }
-  if (NAMING == 2u) { return names[p.names + row * height + n]; }
+  if (naming() == 2u) { return names[p.names + row * height + n]; }
   return base + n;
 }
 

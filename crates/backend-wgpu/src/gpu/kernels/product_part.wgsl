@@ -1,35 +1,25 @@
-// Products with weight number `$`.
+// Products with weight number `$`, of few rows.
 
-@group(0) @binding(BIAS$) var<storage, read> bias$: array<f32>;
-@group(0) @binding(OUT$) var<storage, read_write> out$: array<f32>;
+// Eight whole columns from `k` on of a channel whose codes begin at `at`; `place` is where x has column k.
+fn eight$(at: u32, k: u32, place: u32, scale: vec2<f32>, start: Rows) -> Rows {
+  if (BITS <= 4u) {
+    let bits = stream$(at, k * BITS, 8u * BITS);
+    let sum = add_four(four_of(bits, scale), place, start);
+    return add_four(four_of(bits >> (4u * BITS & 31u), scale), place + 4u, sum);
+  }
+  let sum = add_four(four_at$(at, k, scale), place, start);
+  return add_four(four_at$(at, k + 4u, scale), place + 4u, sum);
+}
 
-// Columns from `k` to `k + 16`, or to the end, of a channel whose words begin at `at`; `place` is where x has column k.
+// Columns from `k` to `k + 16`, or to the end.
 fn half_unit$(at: vec3<u32>, k: u32, place: u32, start: Rows) -> Rows {
+  let scale = scale_of$(at, k, p.cols, p.flags);
+  if (k + 16u <= p.cols) {
+    return eight$(at.x, k + 8u, place + 8u, scale, eight$(at.x, k, place, scale, start));
+  }
   var sum = start;
-  let scale = scale_of$(at, k, p.cols);
-  if (k + 16u <= p.cols && (32u % BITS) == 0u) {
-    let words = BITS / 2u;
-    var next = place;
-    var word_at = at.x + (k * BITS >> 5u) * 16u;
-    for (var i = 0u; i < words; i++) {
-      var word = weight$[word_at];
-      word_at += 16u;
-      for (var j = 0u; j < 32u / BITS; j++) {
-        var code = word;
-        if (BITS < 32u) {
-          code = word & ((1u << (BITS & 31u)) - 1u);
-          word >>= BITS & 31u;
-        }
-        sum = fma(Rows(number_of(code, scale)), staged[next], sum);
-        next++;
-      }
-    }
-  } else {
-    let end = min(k + 16u, p.cols);
-    for (var column = k; column < end; column++) {
-      let code = code_at$(at.x, column * BITS);
-      sum = fma(Rows(number_of(code, scale)), staged[place + column - k], sum);
-    }
+  for (var column = k; column < p.cols; column++) {
+    sum = fma(Rows(number_of(code_at$(at.x, column), scale)), staged_at(place + column - k), sum);
   }
   return sum;
 }
@@ -49,16 +39,4 @@ fn segment$(t: vec3<u32>, here: bool, channel: u32, row: u32, scale: Rows) -> Ro
     }
   }
   return sum;
-}
-
-fn store$(row: u32, n: u32, channel: u32, sums: Rows) {
-  for (var i = 0u; i < ROWS; i++) {
-    let number = lane_row(row, i);
-    if (number == NONE) { continue; }
-    var sum = row_of(sums, i);
-    if ((p.flags & (HAS_BIAS << $u)) != 0u) { sum += bias$[channel]; }
-    let at = p.parts[$].out + number * p.parts[$].height + n;
-    if ((p.flags & ADD) != 0u) { sum = out$[at] + sum; }
-    out$[at] = capped(sum);
-  }
 }

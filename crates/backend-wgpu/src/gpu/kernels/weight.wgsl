@@ -7,20 +7,34 @@
 //   codes (a
 //   stream of bits, rows padded to 32 columns), scales, offsets. Nested scales are f16, two a word, then i8, four a
 //   word.
+// Pipelines: codes are constants, which unpacking turns into shifts; scales, which are read once for 16 columns, are told
+// by a word, `style`, so that formats of the same codes share a pipeline.
 // Limits: groups are multiples of 16 columns.
 
-override CODES: u32 = 0u;   // 0 uint, 1 int, 2 table, 3 e4m3, 4 f32, 5 f16, 6 bf16
+override CODES: u32 = 0u;   // 0 uint, 1 int, 2 table, 3 e4m3, 4 f32, 5 f16, 6 bf16; the last three have no scales
 override BITS: u32 = 4u;
-override GROUP: u32 = 32u;
-override SCALE: u32 = 0u;   // 0 f32, 1 f16, 2 bf16, 3 nested, 4 none
-override OFFSET: bool = false;
 override TABLE0: u32 = 0u;
 override TABLE1: u32 = 0u;
 override TABLE2: u32 = 0u;
 override TABLE3: u32 = 0u;
+// Columns of a group that is no power of two.
+override ODD_GROUP: u32 = 0u;
+
+// Bits of `style`: the type of a scale in two (0 f32, 1 f16, 2 bf16, 3 nested), whether there are offsets, and the logarithm
+// of a group's columns.
+const SCALE_AT: u32 = 8u;
+const OFFSET: u32 = 1024u;
+const GROUP_AT: u32 = 12u;
 
 // Where the planes of a piece lie: words per channel of codes and of scales, and where scales and offsets begin.
 struct Planes { codes: u32, scales: u32, scales_at: u32, offsets_at: u32 }
+
+fn is_plain() -> bool { return CODES >= 4u; }
+
+fn group_of(column: u32, style: u32) -> u32 {
+  if (ODD_GROUP != 0u) { return column / max(ODD_GROUP, 1u); }
+  return column >> ((style >> GROUP_AT) & 15u);
+}
 
 // A code's number before scale and offset.
 fn value_of(code: u32) -> f32 {
@@ -55,6 +69,13 @@ fn channel_at(channel: u32, planes: Planes) -> vec3<u32> {
 }
 
 fn number_of(code: u32, scale: vec2<f32>) -> f32 {
-  if (SCALE == 4u) { return value_of(code); }
+  if (is_plain()) { return value_of(code); }
   return fma(scale.x, value_of(code), scale.y);
+}
+
+// Numbers of the four codes that some bits begin with.
+fn four_of(bits: u32, scale: vec2<f32>) -> vec4<f32> {
+  let mask = (1u << (BITS & 31u)) - 1u;
+  let codes = (vec4(bits) >> (vec4(0u, 1u, 2u, 3u) * BITS % 32u)) & vec4(mask);
+  return vec4(number_of(codes.x, scale), number_of(codes.y, scale), number_of(codes.z, scale), number_of(codes.w, scale));
 }

@@ -113,10 +113,8 @@ fn weighed_down(to: &mut Lowering<'_>, op: &Experts) -> Lowered {
     let rows = op.x.len / op.dim;
     let input = ProductInput::new(op.hidden, op.chosen.len, op.ffn);
     let flags = if op.store == Store::Add { super::products::ADD } else { 0 };
-    let words =
-        ProductInput { rows, ..input }.words([layout.code_words, layout.scale_words], flags, 0.0);
-    let constants = layout.constants.iter().copied().chain([("NAMING", 1)]);
-    let constants: Vec<_> = constants.collect();
+    let naming = named(op, op.down).number();
+    let words = ProductInput { rows, ..input }.words(layout, naming, flags, 0.0);
     let work = input.work(to, op.down.weight, op.dim, true);
     for tile in tiles(to, work, op.dim.div_ceil(PANEL), [rows, 1]) {
         let ExpertRows { first, stride, .. } = op.down;
@@ -128,7 +126,7 @@ fn weighed_down(to: &mut Lowering<'_>, op: &Experts) -> Lowered {
         ];
         to.calls.push(Call {
             kernel: &PRODUCT_OF_CHOICES,
-            constants: constants.clone(),
+            constants: layout.constants.clone(),
             operands: vec![
                 bound(op.hidden),
                 bound(op.weights),

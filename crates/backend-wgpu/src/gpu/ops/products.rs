@@ -3,10 +3,10 @@
 use super::{Lowered, elementwise, norm};
 use crate::gpu::kernels::{
     EMBED, GATED_FOUR, GATED_GROUPED, GATED_ONE, Kernel, PRODUCT_FOUR, PRODUCT_GROUPED,
-    PRODUCT_ONE, PRODUCTS_FOUR, PRODUCTS_ONE, site,
+    PRODUCT_ONE, PRODUCT_TILE, PRODUCTS_FOUR, PRODUCTS_ONE, site,
 };
 use crate::gpu::launch::{BoundOperand, Call, Words, folded};
-use crate::gpu::layout::PANEL;
+use crate::gpu::layout::{PANEL, WeightLayout};
 use crate::gpu::lowering::{Lowering, bound, plain};
 use forerun_backend::op::{
     Activation, Channels, Embed, ExpertRows, GatedLinear, InputNorm, Linear, LinearPart, Linears,
@@ -18,25 +18,33 @@ use forerun_backend::{BackendError, Cost, View, WeightId};
 pub(super) const ROWS: usize = 4;
 /// With more rows than this a norm is a call of its own: each workgroup of a product would make it again.
 const NORMED_ROWS: usize = 16;
+/// With more rows than this a product goes through tiles of rows and channels, and each weight is a call of its own.
+const FEW_ROWS: usize = 16;
+/// Rows and channels of a tile, and channels below which most of a tile would be idle.
+const TILE: [usize; 2] = [32, 64];
+const TILED_CHANNELS: usize = 32;
 
 /// Bits of `flags` in the kernels' text.
 const NORMED: usize = 1;
 pub(super) const ADD: usize = 2;
 const GELU: usize = 4;
 const HAS_BIAS: usize = 16;
+const NAMING_AT: usize = 16;
+/// The bit of `style` that tells an embedding that rows are named.
+const NAMED: usize = 1;
 
 pub(super) fn embed(to: &mut Lowering<'_>, op: Embed) -> Lowered {
     let layout = to.layout(op.table);
     let (rows, info) = (op.ids.len, layout.info);
     for (number, piece) in layout.pieces.iter().enumerate() {
         let site = site("embed") as usize;
-        let shape = [rows, info.cols, info.rows, piece.first, piece.channels, site];
+        let style = layout.style | NAMED;
+        let shape = [rows, info.cols, info.rows, piece.first, piece.channels, site, style];
         let words = Words::of(&[op.ids.start, op.out.start]);
         let words = words.and_then(|words| words.sizes(&shape)?.sizes(&layout.planes(piece)));
-        let constants = layout.constants.iter().copied().chain([("NAMED", 1)]);
         to.calls.push(Call {
             kernel: &EMBED,
-            constants: constants.collect(),
+            constants: layout.constants.clone(),
             operands: vec![
                 bound(op.ids),
                 bound(op.out),
@@ -73,7 +81,7 @@ pub(super) enum Naming {
 
 impl Naming {
     /// The number in the kernels' text.
-    pub(super) fn number(self) -> u32 {
+    pub(super) fn number(self) -> usize {
         match self {
             Self::From(_) => 0,
             Self::Expert { .. } => 1,
@@ -134,11 +142,24 @@ impl ProductInput {
         Ok(Self::new(room, rows, cols))
     }
 
+    /// Whether there are so many rows that tiles are worth their while.
+    fn is_tiled(&self) -> bool {
+        let vectors = self.cols.is_multiple_of(4);
+        self.rows > FEW_ROWS && vectors && self.norm.is_none() && self.order.is_none()
+    }
+
     /// The words that all kernels of products begin with.
-    pub(super) fn words(&self, planes: [usize; 2], flags: usize, cap: f32) -> Option<Words> {
+    pub(super) fn words(
+        &self,
+        layout: &WeightLayout,
+        naming: usize,
+        flags: usize,
+        cap: f32,
+    ) -> Option<Words> {
         let normed = if self.norm.is_some() { NORMED } else { 0 };
-        let [codes, scales] = planes;
-        let words = Words::of(&[self.x.1, self.rows, self.cols, codes, scales, flags | normed])?;
+        let WeightLayout { code_words, scale_words, style, .. } = *layout;
+        let flags = flags | normed | style | naming << NAMING_AT;
+        let words = Words::of(&[self.x.1, self.rows, self.cols, code_words, scale_words, flags])?;
         Some(words.float(self.norm.map_or(0.0, |(_, eps)| eps)).float(cap))
     }
 
@@ -220,13 +241,12 @@ pub(super) fn product(to: &mut Lowering<'_>, product: &ProductCall) -> Lowered {
     };
     let in_order = naming.number() == 0;
     let many = in_order && input.rows > 1;
-    let (kernel, each) = match (input.order, many) {
-        (Some(_), _) => (&PRODUCT_GROUPED, ROWS),
-        (None, true) => (&PRODUCT_FOUR, ROWS),
-        (None, false) => (&PRODUCT_ONE, 1),
+    let (kernel, [each, wide]): (&'static Kernel, _) = match (input.order, many) {
+        (Some(_), _) => (&PRODUCT_GROUPED, [ROWS, PANEL]),
+        (None, true) if input.is_tiled() && height >= TILED_CHANNELS => (&PRODUCT_TILE, TILE),
+        (None, true) => (&PRODUCT_FOUR, [ROWS, PANEL]),
+        (None, false) => (&PRODUCT_ONE, [1, PANEL]),
     };
-    let constants = layout.constants.iter().copied().chain([("NAMING", naming.number())]);
-    let constants: Vec<_> = constants.collect();
     let flags = if add { ADD } else { 0 } | if bias.is_some() { HAS_BIAS } else { 0 };
     for (number, piece) in layout.pieces.iter().enumerate() {
         // Where channels are named, any piece may have one.
@@ -239,20 +259,20 @@ pub(super) fn product(to: &mut Lowering<'_>, product: &ProductCall) -> Lowered {
         if first >= last {
             continue;
         }
-        let words = input.words([layout.code_words, layout.scale_words], flags, cap.unwrap_or(0.0));
+        let words = input.words(layout, naming.number(), flags, cap.unwrap_or(0.0));
         let work = input.work(to, weight, last - first, !in_order);
-        for tile in tiles(to, work, (last - first).div_ceil(PANEL), [input.rows, each]) {
+        for tile in tiles(to, work, (last - first).div_ceil(wide), [input.rows, each]) {
             let sizes = [
                 [out.1, height, piece.scales_at, piece.offsets_at],
                 [names_at, input.share, base, stride],
                 [0, 0, limit, site("experts") as usize],
-                [piece.first, piece.channels, first + tile.block * PANEL, tile.row],
+                [piece.first, piece.channels, first + tile.block * wide, tile.row],
             ];
             let words = words.clone().and_then(|words| words.sizes(sizes.as_flattened()));
             let operands = [names, BoundOperand::WeightPiece(weight, number), plain(bias), out.0];
             to.calls.push(Call {
                 kernel,
-                constants: constants.clone(),
+                constants: layout.constants.clone(),
                 operands: input.operands().into_iter().chain(operands).chain(input.order).collect(),
                 words,
                 grid: tile.grid,
@@ -304,9 +324,7 @@ pub(super) fn linears(to: &mut Lowering<'_>, op: Linears) -> Lowered {
     for part in parts.into_iter().filter(|part| part.out.len > 0) {
         let layout = to.layout(part.weight);
         let alike = |group: &&mut Vec<LinearPart>| {
-            let other = to.layout(group[0].weight);
-            let whole = layout.pieces.len() == 1 && other.pieces.len() == 1;
-            whole && layout.constants == other.constants
+            rows <= FEW_ROWS && layout.joins(to.layout(group[0].weight))
         };
         match groups.iter_mut().find(alike) {
             Some(group) => group.push(part),
@@ -344,8 +362,8 @@ fn side_by_side(to: &mut Lowering<'_>, input: &ProductInput, group: &[LinearPart
         ]);
     }
     operands.resize(2 + 3 * Linears::MOST, BoundOperand::Absent);
-    let planes = [layouts[0].code_words, layouts[0].scale_words];
-    let words = input.words(planes, flags, 0.0).and_then(|words| words.sizes(sizes.as_flattened()));
+    let words = input.words(layouts[0], 0, flags, 0.0);
+    let words = words.and_then(|words| words.sizes(sizes.as_flattened()));
     for tile in tiles(to, work, blocks, [input.rows, each]) {
         let place = [input.share, tile.block * PANEL, tile.row];
         to.calls.push(Call {
@@ -401,7 +419,8 @@ impl GatedProduct {
     /// Whether one kernel has both: weights of one format, each in one piece.
     pub(super) fn is_one_call(&self, to: &Lowering<'_>) -> bool {
         let [gate, up] = self.weights.map(|weight| to.layout(weight));
-        gate.pieces.len() == 1 && up.pieces.len() == 1 && gate.constants == up.constants
+        let tiled = self.naming[0].number() == 0 && self.input.is_tiled();
+        gate.joins(up) && !tiled
     }
 
     pub(super) fn lower(&self, to: &mut Lowering<'_>) -> Lowered {
@@ -420,10 +439,7 @@ impl GatedProduct {
             (None, false) => (&GATED_ONE, 1),
         };
         let flags = if activation == Activation::GeluTanh { GELU } else { 0 };
-        let planes = [layouts[0].code_words, layouts[0].scale_words];
-        let words = input.words(planes, flags, 0.0);
-        let constants = layouts[0].constants.iter().copied().chain([("NAMING", gate.number())]);
-        let constants: Vec<_> = constants.collect();
+        let words = input.words(layouts[0], gate.number(), flags, 0.0);
         let named = gate.number() != 0;
         let work = weights.map(|weight| input.work(to, weight, height, named));
         for tile in tiles(to, work[0] + work[1], height.div_ceil(PANEL), [input.rows, each]) {
@@ -446,7 +462,7 @@ impl GatedProduct {
             ];
             to.calls.push(Call {
                 kernel,
-                constants: constants.clone(),
+                constants: layouts[0].constants.clone(),
                 operands: input.operands().into_iter().chain(operands).chain(input.order).collect(),
                 words: words.clone().and_then(|words| words.sizes(sizes.as_flattened())),
                 grid: tile.grid,

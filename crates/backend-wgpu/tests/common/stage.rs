@@ -1,16 +1,10 @@
-//! What tests on an adapter share.
+//! Operands of single operations on an adapter.
 
 use forerun_backend::{
     Backend, BufferRole, BufferSpec, HostData, HostDataMut, View, submit_and_wait,
 };
-use forerun_backend_wgpu::{AdapterChoice, AdapterSelector, Api, Wgpu};
+use forerun_backend_wgpu::Wgpu;
 use forerun_base::DType;
-
-/// The adapter that is software.
-pub(crate) fn software() -> Wgpu {
-    Wgpu::open(AdapterChoice { api: Api::Any, selector: AdapterSelector::Software })
-        .expect("an adapter")
-}
 
 /// Numbers between minus one and one.
 pub(crate) fn numbers(len: usize, salt: u32) -> Vec<f32> {
