@@ -162,7 +162,7 @@ fn layout(device: &wgpu::Device, kernel: &Kernel) -> Layout {
 
 /// A module whose loops are not counted: wgpu would give each a counter of 64 bits, which costs as much as the sums in
 /// the inner loops of products. Accesses stay checked.
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "a module with fewer checks than wgpu adds is the caller's word")]
 fn without_loop_counters(
     device: &wgpu::Device,
     descriptor: wgpu::ShaderModuleDescriptor<'_>,
