@@ -23,12 +23,18 @@ export VK_ICD_FILENAMES VK_DRIVER_FILES=$VK_ICD_FILENAMES
 # Mesa's layer that sorts devices looks for a screen, and complains where there is none.
 export NODEVICE_SELECT=1
 
-# One invocation of cargo each for all of it, so that nothing is built twice.
-what=(--release --locked -p forerun-backend-wgpu -p forerun-devices -p forerun-doctor
-    --features forerun-backend-wgpu/device,forerun-devices/wgpu)
-cargo clippy "${what[@]}" --all-targets -- -D warnings
-cargo test "${what[@]}"
-cargo test --release --locked -p forerun-cli --features wgpu --test cli wgpu::
+# What was compiled for the adapter is kept from one program to the next.
+export MESA_SHADER_CACHE_DIR=${CARGO_TARGET_DIR:-$PWD/target}/shaders
+mkdir -p "$MESA_SHADER_CACHE_DIR"
+
+# The same packages and features each time: other ones would have wgpu and all above it built again.
+parts=(-p forerun-backend-wgpu -p forerun-devices -p forerun-doctor)
+features=forerun-backend-wgpu/device,forerun-devices/wgpu
+all=(--release --locked "${parts[@]}" -p forerun-cli --features "$features,forerun-cli/wgpu")
+cargo clippy --release --locked "${parts[@]}" --features "$features" --all-targets -- -D warnings
+tests=(conform kernels models bounded partitions dispatches host)
+cargo test "${all[@]}" --lib "${tests[@]/#/--test=}"
+cargo test "${all[@]}" --test cli wgpu::
 
 tests/apple.sh || {
     [ $? = 77 ] || exit 1

@@ -1,13 +1,22 @@
 //! What would keep an adapter busy for long is several dispatches, each within its time by estimate, with the same
 //! bits.
 
-mod common;
+#[path = "common/device.rs"]
+mod adapter;
+#[path = "common/stage.rs"]
+mod stage;
 
-use common::{contents, floats, integers, numbers, software};
+use adapter::open_device;
 use forerun_backend::Backend;
 use forerun_backend::op::{Attention, CacheLayout, DeltaRule, DeltaShape, SpanEntry, Spans};
 use forerun_backend_wgpu::Wgpu;
 use forerun_testkit::tolerance::assert_same_bits;
+use stage::{contents, floats, integers, numbers};
+use std::time::{Duration, Instant};
+
+fn longest(device: &Wgpu) -> Duration {
+    device.longest_dispatch().expect("dispatches are bounded")
+}
 
 /// More keys than 65,536.
 const KEYS: usize = 66_000;
@@ -65,17 +74,17 @@ fn expected(row: usize, head: usize) -> Vec<f64> {
 
 #[test]
 fn attention_over_many_keys_is_cut_by_keys_and_exact() {
-    let mut device = software();
+    let mut device = open_device();
     let op = attention(&mut device);
     device.attention(op).expect("attention");
     let whole = contents(&mut device, op.out);
-    let before = device.longest_dispatch();
-    let mut device = software();
+    let before = longest(&device);
+    let mut device = open_device();
     let op = attention(&mut device);
     let limit = before / 5;
     device.limit_dispatches(limit);
     device.attention(op).expect("attention");
-    assert!(device.longest_dispatch() <= limit, "{:?}", device.longest_dispatch());
+    assert!(longest(&device) <= limit, "{:?}", longest(&device));
     let cut = contents(&mut device, op.out);
     assert_same_bits("cut by keys", &whole, &cut);
     for (row, head) in [(0, 0), (1, 3)] {
@@ -84,6 +93,22 @@ fn attention_over_many_keys_is_cut_by_keys_and_exact() {
             let off = (f64::from(*found) - expected).abs();
             assert!(off < 2e-6, "row {row}, head {head}: {found}, not {expected}");
         }
+    }
+}
+
+#[test]
+fn a_submission_takes_at_least_what_its_work_takes_and_at_most_what_the_host_saw() {
+    let mut device = open_device();
+    let op = attention(&mut device);
+    // The first time a driver may compile.
+    for _ in 0..2 {
+        let started = Instant::now();
+        device.attention(op).expect("attention");
+        let ticket = device.submit().expect("submitted");
+        let busy = device.wait(ticket).expect("done");
+        // 66,000 keys of two rows, four heads and 32 elements, at 100 GFLOP/s.
+        assert!(busy > Duration::from_micros(300), "{busy:?}");
+        assert!(busy <= started.elapsed(), "{busy:?}");
     }
 }
 
@@ -127,19 +152,19 @@ fn rule(device: &mut Wgpu, chunk: usize) -> [Vec<f32>; 2] {
 
 #[test]
 fn a_state_over_many_chunks_is_finite_and_has_the_bits_of_one() {
-    let mut device = software();
+    let mut device = open_device();
     let whole = rule(&mut device, STEPS);
     assert!(whole.iter().flatten().all(|x| x.is_finite()));
-    let before = device.longest_dispatch();
+    let before = longest(&device);
     for chunk in [7, 64] {
-        let chunked = rule(&mut software(), chunk);
+        let chunked = rule(&mut open_device(), chunk);
         assert_same_bits(&format!("outputs in chunks of {chunk}"), &whole[0], &chunked[0]);
         assert_same_bits(&format!("state after chunks of {chunk}"), &whole[1], &chunked[1]);
     }
-    let mut device = software();
+    let mut device = open_device();
     device.limit_dispatches(before / 30);
     let cut = rule(&mut device, STEPS);
-    assert!(device.longest_dispatch() <= before / 30, "{:?}", device.longest_dispatch());
+    assert!(longest(&device) <= before / 30, "{:?}", longest(&device));
     assert_same_bits("outputs of a cut rule", &whole[0], &cut[0]);
     assert_same_bits("state of a cut rule", &whole[1], &cut[1]);
 }

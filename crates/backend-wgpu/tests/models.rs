@@ -1,12 +1,17 @@
 //! Whole models on an adapter: reference logits and text, and the same bits however a text is cut, drafted or batched.
 
-use forerun_backend_wgpu::{AdapterChoice, AdapterSelector, Api, Wgpu};
+#[path = "common/device.rs"]
+mod adapter;
+
+use adapter::open_device;
 use forerun_base::{DType, Token};
 use forerun_engine::{Depth, Engine, Event, ModelRunner, Request, Sampling, Settings, Speculation};
 use forerun_model::{Blueprint, Model};
 use forerun_testkit::tolerance::{assert_close, assert_same_bits};
 use forerun_testkit::{GOLDENS, Golden};
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
 
 /// A hybrid with an MTP head, one with experts, and attention with windows.
 const CUBE: [&str; 3] = ["qwen3_5", "mlx_qwen3_5_moe_4bit", "gemma4_e"];
@@ -22,21 +27,17 @@ const REFUSED: [(&str, &str); 7] = [
     ("deepseek_v4", "turn_tails"),
 ];
 
-fn device() -> Wgpu {
-    let number = std::env::var("FORERUN_WGPU_ADAPTER").ok();
-    let selector = number.map_or(AdapterSelector::Software, |number| {
-        AdapterSelector::Number(number.parse().expect("a number"))
-    });
-    Wgpu::open(AdapterChoice { api: Api::Any, selector }).expect("an adapter")
-}
-
 fn settings(prefill_chunk: usize, kv: DType) -> Settings {
     Settings { context: 256, prefill_chunk, kv, ..Settings::default() }
 }
 
 fn engine(name: &str, settings: &Settings) -> Engine<ModelRunner> {
-    let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");
-    let mut device = Box::new(device());
+    engine_of(Golden::open(name).checkpoint(), settings)
+}
+
+fn engine_of(checkpoint: &Path, settings: &Settings) -> Engine<ModelRunner> {
+    let blueprint = Blueprint::open(checkpoint).expect("a model");
+    let mut device = Box::new(open_device());
     let model = Model::load(&blueprint, &mut *device, &mut |_| {}).expect("a model");
     Engine::new(ModelRunner::new(device, model, settings).expect("memory"))
 }
@@ -82,7 +83,7 @@ fn logits_and_greedy_text_are_those_of_the_reference() {
 fn a_model_with_operations_that_are_missing_is_refused_by_their_names() {
     for (name, op) in REFUSED {
         let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");
-        let refused = Model::load(&blueprint, &mut device(), &mut |_| {}).expect_err("refused");
+        let refused = Model::load(&blueprint, &mut open_device(), &mut |_| {}).expect_err("refused");
         assert!(refused.to_string().contains(&format!("operation `{op}`")), "{name}: {refused}");
     }
 }
@@ -131,5 +132,29 @@ fn texts_do_not_depend_on_depth_chunk_or_batch() {
                 assert_eq!(together, expected, "{name}, depth {depth}, chunk {chunk}");
             }
         }
+    }
+}
+
+/// What `verify` holds a model to, with few tokens: every arm would take minutes in software.
+#[test]
+fn the_bundled_model_says_the_same_in_chunks_with_drafts_and_in_a_batch() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/tales-28m");
+    let prompt: Vec<Token> = (1..=40).map(|i| i * 197 % 8000 + 3).collect();
+    let mut plain = engine_of(&folder, &settings(64, DType::F16));
+    let alone = |engine: &mut Engine<ModelRunner>, depth| -> Vec<Vec<Token>> {
+        let each = requests(&prompt, depth).into_iter();
+        each.flat_map(|request| texts(engine, vec![request])).collect()
+    };
+    let expected = alone(&mut plain, Depth::Fixed(0));
+    let started = Instant::now();
+    assert_eq!(alone(&mut plain, Depth::Fixed(0)), expected, "plain again");
+    let tokens: usize = expected.iter().map(Vec::len).sum();
+    println!("bundled model: {:.1} tok/s", tokens as f64 / started.elapsed().as_secs_f64());
+    let speculation = Speculation { text: true, ..Speculation::mtp(8) };
+    let settings = Settings { sequences: 3, speculation, ..settings(3, DType::F16) };
+    let mut drafting = engine_of(&folder, &settings);
+    for depth in [3, 8] {
+        let together = texts(&mut drafting, requests(&prompt, Depth::Fixed(depth)));
+        assert_eq!(together, expected, "depth {depth}");
     }
 }

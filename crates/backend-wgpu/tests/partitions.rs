@@ -1,13 +1,17 @@
 //! Partitions of keys that are spread over workgroups and partitions that one workgroup goes through give the same
 //! bits.
 
-mod common;
+#[path = "common/device.rs"]
+mod adapter;
+#[path = "common/stage.rs"]
+mod stage;
 
-use common::{contents, floats, integers, numbers, software};
+use adapter::open_device;
 use forerun_backend::Backend;
 use forerun_backend::op::{Attention, AttentionPart, CacheLayout};
 use forerun_backend_wgpu::Wgpu;
 use forerun_testkit::tolerance::assert_same_bits;
+use stage::{contents, floats, integers, numbers};
 
 const HEADS: usize = 8;
 const ROWS: usize = 66;
@@ -61,7 +65,7 @@ fn by_keys(device: &mut Wgpu, op: &Attention, rows: usize) -> Vec<f32> {
 
 #[test]
 fn one_row_and_many_and_keys_in_parts_have_the_same_bits_over_several_partitions() {
-    let mut device = software();
+    let mut device = open_device();
     for window in [None, Some(1500), Some(40)] {
         let op = operation(&mut device, window);
         device.attention(op).expect("attention");

@@ -88,6 +88,12 @@ pub trait Backend: Catalog + Send {
         None
     }
 
+    /// How long the longest piece of work takes that the device cannot be stopped in, by what it was seen to do;
+    /// nothing where it does not cut operations for that.
+    fn longest_dispatch(&self) -> Option<Duration> {
+        None
+    }
+
     /// Operations that the device does not have, by name: it answers them with [`BackendError::Missing`]. A model that
     /// needs one of them is refused before its weights are uploaded. The conformance suite holds a device to the
     /// others.

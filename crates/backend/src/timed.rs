@@ -241,6 +241,10 @@ impl Backend for Timed {
         self.inner.largest_buffer()
     }
 
+    fn longest_dispatch(&self) -> Option<Duration> {
+        self.inner.longest_dispatch()
+    }
+
     fn missing(&self) -> &'static [&'static str] {
         self.inner.missing()
     }

@@ -166,9 +166,14 @@ fn run_text(run: &SmallRunReport) -> String {
         "  small run: prompt {} tok at {:.0} tok/s, answer {} tok at {:.1} tok/s\n",
         run.prompt_tokens, run.prompt_tokens_per_s, run.answer_tokens, run.decode_tokens_per_s
     );
+    let dispatch = run.longest_dispatch_ms;
+    let dispatch = dispatch.map(|ms| format!("; longest dispatch {ms:.2} ms by estimate"));
     let submitted = format!(
-        "  submissions: {}, longest {:.2} ms, mean {:.2} ms\n",
-        run.submissions, run.longest_submission_ms, run.mean_submission_ms
+        "  submissions: {}, longest {:.2} ms, mean {:.2} ms{}\n",
+        run.submissions,
+        run.longest_submission_ms,
+        run.mean_submission_ms,
+        dispatch.unwrap_or_default()
     );
     answered + &submitted
 }

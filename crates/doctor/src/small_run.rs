@@ -28,6 +28,8 @@ pub struct SmallRunReport {
     pub longest_submission_ms: f64,
     /// And on average.
     pub mean_submission_ms: f64,
+    /// Time of the longest dispatch, by estimate; null where the device does not bound them.
+    pub longest_dispatch_ms: Option<f64>,
 }
 
 /// Why there was no run.
@@ -82,6 +84,7 @@ pub(crate) fn run(
         longest_submission_ms: stats.submission_times.longest().as_secs_f64() * 1e3,
         mean_submission_ms: stats.submission_time.as_secs_f64() * 1e3
             / stats.submissions.max(1) as f64,
+        longest_dispatch_ms: stats.longest_dispatch.map(|time| time.as_secs_f64() * 1e3),
     })
 }
 

@@ -17,6 +17,10 @@ pub struct Busy {
     pub times: BusyTimes,
     /// Submissions that it has now and has not passed.
     pub in_flight: usize,
+    /// Most that it had at a time.
+    pub most_in_flight: usize,
+    /// How long the longest dispatch takes, by estimate, where the device bounds them.
+    pub longest_dispatch: Option<Duration>,
 }
 
 impl Busy {

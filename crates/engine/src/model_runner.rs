@@ -664,7 +664,8 @@ impl Runner for ModelRunner {
     }
 
     fn take_busy(&mut self) -> Option<Busy> {
-        Some(self.submissions.take_busy())
+        let longest_dispatch = self.backend.longest_dispatch();
+        Some(Busy { longest_dispatch, ..self.submissions.take_busy() })
     }
 
     fn experts(&self) -> Option<ExpertCost> {

@@ -38,6 +38,10 @@ pub struct Stats {
     pub devices_lost: u64,
     /// Runs that the device has been given and has not passed.
     pub in_flight: usize,
+    /// Most of them at a time.
+    pub most_in_flight: usize,
+    /// How long the longest dispatch takes, by estimate, where the device bounds them.
+    pub longest_dispatch: Option<Duration>,
     /// Prompt tokens read.
     pub prompt_tokens: u64,
     /// Tokens of answers.
@@ -53,6 +57,8 @@ impl Stats {
         self.submission_time += busy.step + busy.other;
         self.submission_times.add(&busy.times);
         self.in_flight = busy.in_flight;
+        self.most_in_flight = self.most_in_flight.max(busy.most_in_flight);
+        self.longest_dispatch = busy.longest_dispatch.or(self.longest_dispatch);
     }
 
     /// Takes a step that ran.

@@ -135,6 +135,7 @@ impl Submissions {
         }
         let ticket = backend.submit()?;
         self.in_flight.push(Submission { ticket, purpose, cost });
+        self.busy.most_in_flight = self.busy.most_in_flight.max(self.in_flight.len());
         Ok(())
     }
 

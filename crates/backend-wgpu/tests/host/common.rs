@@ -1,6 +1,7 @@
-//! An engine on an adapter: software unless `FORERUN_WGPU_ADAPTER` has the number of another. No adapter is a failure.
+//! An engine on an adapter.
 
-use forerun_backend_wgpu::{AdapterChoice, AdapterSelector, Api, LossSwitch, Wgpu};
+use crate::adapter::open_device;
+use forerun_backend_wgpu::LossSwitch;
 use forerun_base::{DType, SeqId, Token};
 use forerun_engine::{Engine, Event, FinishReason, ModelRunner, Request, Settings};
 use forerun_model::{Blueprint, Model};
@@ -9,21 +10,13 @@ use forerun_testkit::Golden;
 /// A hybrid with an MTP head.
 pub(crate) const MODEL: &str = "qwen3_5";
 
-pub(crate) fn device() -> Wgpu {
-    let number = std::env::var("FORERUN_WGPU_ADAPTER").ok();
-    let selector = number.map_or(AdapterSelector::Software, |number| {
-        AdapterSelector::Number(number.parse().expect("a number"))
-    });
-    Wgpu::open(AdapterChoice { api: Api::Any, selector }).expect("an adapter")
-}
-
 pub(crate) fn settings(context: usize, prefill_chunk: usize) -> Settings {
     Settings { context, prefill_chunk, kv: DType::F16, ..Settings::default() }
 }
 
 pub(crate) fn engine(settings: &Settings) -> (Engine<ModelRunner>, LossSwitch) {
     let blueprint = Blueprint::open(Golden::open(MODEL).checkpoint()).expect("a model");
-    let mut device = Box::new(device());
+    let mut device = Box::new(open_device());
     let switch = device.loss_switch();
     let model = Model::load(&blueprint, &mut *device, &mut |_| {}).expect("a model");
     let mut runner = ModelRunner::new(device, model, settings).expect("memory");

@@ -1,12 +1,10 @@
 //! Five ways in which engines on Macs went wrong, each held to what should have happened.
 
-use crate::common::{answers, device, engine, prompt, settings, text};
+use crate::adapter::open_device;
+use crate::common::{answers, engine, prompt, settings, text};
+use crate::stage::{contents, floats, integers, numbers};
 use forerun_backend::op::{Attention, CacheLayout};
-use forerun_backend::{
-    Backend, Budget, BufferRole, BufferSpec, HostData, HostDataMut, View, submit_and_wait,
-};
-use forerun_backend_wgpu::Wgpu;
-use forerun_base::DType;
+use forerun_backend::{Backend, Budget, View};
 use forerun_engine::{Depth, Request, Settings, Speculation, SpeculationMode, SubmissionBudget};
 use forerun_model::StateKind;
 use forerun_testkit::tolerance::{assert_close, assert_same_bits};
@@ -90,31 +88,6 @@ const HEADS: usize = 2;
 const LAYOUT: CacheLayout =
     CacheLayout { blocks: 1040, kv_heads: 1, block: 64, head_dim: 16, ..CacheLayout::NONE };
 
-fn numbers(len: usize, mut state: u32) -> Vec<f32> {
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / 8_388_608.0 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
-
-fn buffer(device: &mut Wgpu, dtype: DType, len: usize) -> View {
-    let spec = BufferSpec { label: "operand", dtype, len, role: BufferRole::Scratch };
-    View::head(device.alloc(spec).expect("memory"), len)
-}
-
-fn floats(device: &mut Wgpu, values: &[f32]) -> View {
-    let view = buffer(device, DType::F32, values.len());
-    device.write(view, HostData::F32(values)).expect("written");
-    view
-}
-
-fn words(device: &mut Wgpu, values: &[u32]) -> View {
-    let view = buffer(device, DType::U32, values.len());
-    device.write(view, HostData::U32(values)).expect("written");
-    view
-}
-
 /// Attention of one head at a position, in f64.
 fn exact(q: &[f32], keys: &[f32], values: &[f32], position: usize, scale: f64) -> Vec<f32> {
     let (dim, block) = (LAYOUT.head_dim, LAYOUT.block);
@@ -136,7 +109,7 @@ fn exact(q: &[f32], keys: &[f32], values: &[f32], position: usize, scale: f64) -
 
 #[test]
 fn attention_over_66_000_keys_agrees_with_f64() {
-    let mut device = device();
+    let mut device = open_device();
     let (dim, scale) = (LAYOUT.head_dim, 2.0_f32);
     let positions = [7u32, 1023, 1024, 40_000, KEYS as u32 - 1];
     let wide = HEADS * dim;
@@ -148,9 +121,9 @@ fn attention_over_66_000_keys_agrees_with_f64() {
         k_cache: floats(&mut device, &keys),
         v_cache: floats(&mut device, &values),
         layout: LAYOUT,
-        positions: words(&mut device, &positions),
-        span_of: words(&mut device, &[0; 5]),
-        tables: words(&mut device, &blocks),
+        positions: integers(&mut device, &positions),
+        span_of: integers(&mut device, &[0; 5]),
+        tables: integers(&mut device, &blocks),
         table_width: LAYOUT.blocks,
         heads: HEADS,
         scale,
@@ -158,9 +131,7 @@ fn attention_over_66_000_keys_agrees_with_f64() {
         out: floats(&mut device, &vec![f32::NAN; positions.len() * wide]),
     };
     device.attention(op).expect("attention");
-    submit_and_wait(&mut device).expect("attention");
-    let mut found = vec![0.0; op.out.len];
-    device.read(op.out, HostDataMut::F32(&mut found)).expect("read");
+    let found = contents(&mut device, op.out);
     for (row, &position) in positions.iter().enumerate() {
         for head in 0..HEADS {
             let at = row * wide + head * dim;

@@ -48,7 +48,7 @@ fn a_lost_adapter_ends_what_was_on_it_and_the_next_answers_are_those_of_a_fresh_
 
 #[test]
 fn a_limit_of_memory_is_kept_and_refuses_by_name() {
-    let mut device = crate::common::device().with_memory_limit(Some(1 << 20));
+    let mut device = crate::adapter::open_device().with_memory_limit(Some(1 << 20));
     let spec = |label, len| BufferSpec { label, dtype: DType::F32, len, role: BufferRole::State };
     device.alloc(spec("half", 1 << 17)).expect("there is room");
     assert_eq!(device.free_memory(), Some(1 << 19));

@@ -1,6 +1,10 @@
 //! What the host does around the kernels: long runs that others fail at, and devices that are lost.
 #![cfg(test)]
 
+#[path = "../common/device.rs"]
+mod adapter;
 mod common;
 mod faults;
 mod lost;
+#[path = "../common/stage.rs"]
+mod stage;

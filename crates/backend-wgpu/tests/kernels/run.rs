@@ -185,9 +185,9 @@ fn product(row: &[f32], weight: &[f32]) -> f32 {
     (0..8).map(|i| segment(i * each)).reduce(|sum, next| sum + next).expect("segments")
 }
 
-/// What products begin their immediates with: no norm, nothing added, no cap.
+/// What products begin their immediates with: no norm, nothing added, f32 scales for 32 columns, no cap.
 fn head(rows: usize) -> Vec<u32> {
-    vec![0, rows as u32, K as u32, (K / 8) as u32, (K / 32) as u32, 0, 0, 0]
+    vec![0, rows as u32, K as u32, (K / 8) as u32, (K / 32) as u32, 5 << 12, 0, 0]
 }
 
 fn scales_at() -> u32 {
@@ -202,12 +202,14 @@ fn a_product_written_for_metal_has_the_bits_of_its_definition() {
     let part = [0, N as u32, scales_at(), 0];
     let place = [0, 1, 0, 0, 0, 0, 0, 0, 0, N as u32, 0, 0];
     let sizes = [&head(ROWS)[..], &part, &place].concat();
-    for (name, tile) in [("product_one", 1), ("product_four", 4)] {
+    for (name, [rows, channels]) in
+        [("product_one", [1, 16]), ("product_four", [4, 16]), ("product_tile", [32, 64])]
+    {
         let out = vec![f32::NAN.to_bits(); ROWS * N];
         let found = result(
             &Run {
                 kernel: kernel(name),
-                constants: &[("BITS", 4.0), ("GROUP", 32.0)],
+                constants: &[("BITS", 4.0)],
                 sizes: sizes.clone(),
                 buffers: vec![
                     (1, words(&x)),
@@ -218,7 +220,7 @@ fn a_product_written_for_metal_has_the_bits_of_its_definition() {
                     (6, out),
                 ],
                 threads: [16, 8],
-                grid: [N.div_ceil(16), ROWS.div_ceil(tile), 1],
+                grid: [N.div_ceil(channels), ROWS.div_ceil(rows), 1],
             },
             6,
         );
@@ -245,7 +247,7 @@ fn products_side_by_side_written_for_metal_have_the_bits_of_each() {
     buffers.extend((10..16).map(|binding| (binding, vec![0])));
     let run = Run {
         kernel: kernel("products_one"),
-        constants: &[("BITS", 4.0), ("GROUP", 32.0)],
+        constants: &[("BITS", 4.0)],
         sizes,
         buffers,
         threads: [16, 8],

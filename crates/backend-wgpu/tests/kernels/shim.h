@@ -94,6 +94,11 @@ template <class T> struct alignas(4 * sizeof(T)) Lanes<T, 4> {
   } \
   template <class T, int N> Lanes<T, N> operator op(Lanes<T, N> a, T b) { return a op Lanes<T, N>(b); }
 LANEWISE(+) LANEWISE(-) LANEWISE(*) LANEWISE(/)
+#define METAL_BITS(op) \
+  template <int N> Lanes<uint, N> operator op(Lanes<uint, N> a, Lanes<uint, N> b) { \
+    Lanes<uint, N> r; for (int i = 0; i < N; i++) r[i] = a[i] op b[i]; return r; \
+  }
+METAL_BITS(&) METAL_BITS(>>)
 template <class T, int N> Lanes<T, N>& operator-=(Lanes<T, N>& a, Lanes<T, N> b) { return a = a - b; }
 template <class T, int N> Lanes<bool, N> operator==(Lanes<T, N> a, Lanes<T, N> b) {
   Lanes<bool, N> same;

@@ -183,8 +183,18 @@ impl Collector for EngineView {
                 "Runs that the device has not passed",
                 stats.in_flight as f64,
             ),
+            (
+                "submissions_in_flight_max",
+                "Most runs that the device had not passed at a time",
+                stats.most_in_flight as f64,
+            ),
         ] {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
+        }
+        if let Some(time) = stats.longest_dispatch {
+            let help = "Time of the longest dispatch, by estimate, where the device bounds them";
+            let gauge = ConstGauge::new(time.as_secs_f64());
+            one(&mut encoder, "longest_dispatch_seconds", help, &gauge)?;
         }
         submission_times(&mut encoder, &stats)?;
         self.by_position(&mut encoder, &stats)?;
