@@ -6,7 +6,8 @@
 //! out = o_b(o_a(turned back(attention of q to the last k, to entries and to a sink)), in groups of heads)
 //! ```
 //!
-//! Entries are seen all, or an index chooses: it makes small ones of its own, and holds queries made of `r` against them.
+//! Entries are seen all, or an index chooses: it makes small ones of its own, and holds queries made of `r` against
+//! them.
 
 use crate::forward::{Input, Output, Pass};
 use crate::loader::Loader;
