@@ -83,7 +83,8 @@ fn logits_and_greedy_text_are_those_of_the_reference() {
 fn a_model_with_operations_that_are_missing_is_refused_by_their_names() {
     for (name, op) in REFUSED {
         let blueprint = Blueprint::open(Golden::open(name).checkpoint()).expect("a model");
-        let refused = Model::load(&blueprint, &mut open_device(), &mut |_| {}).expect_err("refused");
+        let refused =
+            Model::load(&blueprint, &mut open_device(), &mut |_| {}).expect_err("refused");
         assert!(refused.to_string().contains(&format!("operation `{op}`")), "{name}: {refused}");
     }
 }
