@@ -22,7 +22,12 @@ code=target/cuda-code
 rm -rf "$code"
 mkdir -p "$code"
 cargo build --release --locked -p forerun-backend-cuda --example compile
-LD_LIBRARY_PATH=$libraries target/release/examples/compile --keep "$code" "${archs[@]}"
+# The compiler uses one core.
+compile=(env LD_LIBRARY_PATH="$libraries" target/release/examples/compile --keep "$code")
+"${compile[@]}" "${archs[@]:0:4}" &
+others=$!
+"${compile[@]}" "${archs[@]:4}"
+wait "$others"
 
 # Registers of the architecture with most of them in use, and kernels that spill: slow, not wrong.
 chmod +x "$cuobjdump"

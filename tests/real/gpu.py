@@ -134,7 +134,7 @@ def speeds(report):
     return rows, {row["tokens"]: row["tokens_per_s"]["median"] for row in report["reading"]}
 
 
-def show(run, name, report, copied):
+def show(run, name, report):
     if report is None:
         return
     rows, prompts = speeds(report)
@@ -203,24 +203,23 @@ def main():
     dense, sparse = ["synth:qwen3.6-27b"], ["synth:qwen3.6-35b-a3b"]
     if args.part != "fast":
         correctness(run, args.correctness)
-    copied = copy(run)
-    run.say(f"copy: {copied:.0f} GB/s read and written")
+    run.say(f"copy: {copy(run):.0f} GB/s read and written")
     if args.part == "right":
         return
     short = ["--tokens", "48", "--reps", "1"]
     fp8 = [*dense, "--dtype", "fp8"]
     show(run, "27B FP8, all drafts accepted",
-         bench(run, "27b-fp8", fp8, [*short, "--arms", "plain,3,7", "--accept", "1,1,1,1,1,1,1", "--batch", "1,4,8", "--read", "512,4096"], 110), copied)
+         bench(run, "27b-fp8", fp8, [*short, "--arms", "plain,3,7", "--accept", "1,1,1,1,1,1,1", "--batch", "1,4,8", "--read", "512,4096"], 110))
     show(run, "27B FP8, drafts as in stories",
-         bench(run, "27b-fp8-stories", fp8, [*short, "--arms", "plain,2,3,auto", "--accept", STORIES, "--read", "16"], 80), copied)
+         bench(run, "27b-fp8-stories", fp8, [*short, "--arms", "plain,2,3,auto", "--accept", STORIES, "--read", "16"], 80))
     divergence(run)
-    show(run, "27B 4-bit", bench(run, "27b-4bit", [*dense, "--dtype", "4bit"], [*short, "--arms", "plain", "--batch", "1,4", "--read", "512"], 80), copied)
-    show(run, "27B bf16", bench(run, "27b-bf16", [*dense, "--dtype", "bf16"], [*short, "--arms", "plain", "--batch", "1,4", "--read", "512"], 90), copied)
+    show(run, "27B 4-bit", bench(run, "27b-4bit", [*dense, "--dtype", "4bit"], [*short, "--arms", "plain", "--batch", "1,4", "--read", "512"], 80))
+    show(run, "27B bf16", bench(run, "27b-bf16", [*dense, "--dtype", "bf16"], [*short, "--arms", "plain", "--batch", "1,4", "--read", "512"], 90))
     here = os.path.dirname(os.path.abspath(__file__))
     peer = run.run("transformers", [sys.executable, os.path.join(here, "gpu_peer.py"), "decode"], 90)
     if peer:
         run.say("transformers, 27B bf16: " + peer.strip().splitlines()[-1])
-    show(run, "35B-A3B FP8", bench(run, "35b-fp8", [*sparse, "--dtype", "fp8"], [*short, "--arms", "plain", "--batch", "1,4", "--read", "512"], 90), copied)
+    show(run, "35B-A3B FP8", bench(run, "35b-fp8", [*sparse, "--dtype", "fp8"], [*short, "--arms", "plain", "--batch", "1,4", "--read", "512"], 90))
     long = ["--contexts", "131072,524288", "--ctx", "524800", "--tokens", "16", "--reps", "1", "--arms", "plain", "--read", "16"]
     report = bench(run, "long", [BUNDLED], long, 60)
     for cell in report["cells"] if report else []:

@@ -22,7 +22,7 @@ use forerun_backend::op::{
 };
 use forerun_backend::op::{
     ChooseEntries, CollapseStreams, CompressedAttention, GroupNorm, GroupedLinear, MixStreams,
-    PoolEntries, SiluRows, SparseAttention, TurnTails, UpdateStreams,
+    NgramEmbed, PoolEntries, SiluRows, SparseAttention, TurnTails, UpdateStreams,
 };
 use forerun_backend::{BackendError, CutSizes, View, WeightId};
 use forerun_base::MatrixParts;
@@ -39,6 +39,8 @@ pub struct Tuned {
     taps: SmallWeights,
     /// What each row of an attention over latents sees: its line of the tables and how many keys.
     seen: Vec<(usize, usize)>,
+    /// Memory for what a span sees.
+    seen_rows: reference::SeenRows,
 }
 
 /// A device with tuned kernels on `threads` threads; `None` asks the machine.
@@ -57,7 +59,8 @@ impl Tuned {
     pub fn with_isa(level: Level, threads: Option<usize>) -> Option<Self> {
         let ctx = ExecCtx::new(level, threads)?;
         let (vectors, taps) = (SmallWeights::default(), SmallWeights::default());
-        Some(Self { ctx, shared: Scratch::default(), vectors, taps, seen: Vec::new() })
+        let (shared, seen_rows) = (Scratch::default(), reference::SeenRows::default());
+        Some(Self { ctx, shared, vectors, taps, seen: Vec::new(), seen_rows })
     }
 
     /// Rounds activations to int8 where they meet weights with integer codes: faster, and no longer exact, but still
@@ -817,6 +820,10 @@ impl Kernels for Tuned {
         reference::collapse(memory, op, ids.map(|id| self.vectors.get(id)))
     }
 
+    fn ngram_embed(&mut self, memory: &mut Memory, op: NgramEmbed) -> OpResult {
+        reference::ngram_rows(memory, op, &mut self.seen_rows.tokens)
+    }
+
     fn pool_entries(&mut self, memory: &mut Memory, op: PoolEntries) -> OpResult {
         let bias = op.gates.map(|(_, bias)| bias);
         for id in bias.into_iter().chain([op.norm.weight, op.inv_freq]) {
@@ -827,7 +834,7 @@ impl Kernels for Tuned {
             norm: self.vectors.get(op.norm.weight),
             inv_freq: self.vectors.get(op.inv_freq),
         };
-        reference::pool(memory, op, weights)
+        reference::pool(memory, op, weights, &mut self.seen_rows.numbers)
     }
 
     fn choose_entries(&mut self, memory: &mut Memory, op: ChooseEntries) -> OpResult {
@@ -854,9 +861,9 @@ impl Kernels for Tuned {
     }
 
     fn compressed_attention(&mut self, memory: &mut Memory, op: CompressedAttention) -> OpResult {
-        let Self { ctx, vectors, .. } = self;
+        let Self { ctx, vectors, seen_rows, .. } = self;
         let sinks = vectors.vector(memory, op.sinks);
-        reference::each_row(memory, op, |q, keys, out| {
+        reference::each_row(memory, op, seen_rows, |q, keys, out| {
             simd::attend_to(ctx, [q, sinks], keys, op.scale, out);
         })
     }

@@ -20,7 +20,7 @@ pub use dtype::DType;
 pub use file::{open_regular, read_regular, read_regular_text};
 pub use float::{bf16_to_f32, e4m3_to_f32, e5m2_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use ids::{LeaseId, SeqId, Token};
-pub use json::null_for_non_finite;
+pub use json::{null_for_non_finite, quoted_non_finite};
 pub use matrix::{
     Codes, FiniteWatch, Format, Matrix, MatrixError, MatrixParts, Nesting, RowSource, SUPERBLOCK,
     ScaleKind, ScaleType,

@@ -1,7 +1,7 @@
 //! Reading the small files of a model folder, with a size limit on each.
 
 use crate::error::TextError;
-use forerun_base::null_for_non_finite;
+use forerun_base::quoted_non_finite;
 use serde_json::{Map, Value};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -33,8 +33,13 @@ pub(crate) fn read_optional(path: &Path, max: u64) -> Result<Option<Vec<u8>>, Te
 
 /// Parses a JSON object; `file` names it in errors.
 pub(crate) fn json_object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>, TextError> {
-    serde_json::from_slice(&null_for_non_finite(bytes))
+    serde_json::from_slice(bytes)
         .map_err(|e| TextError::Json { file: file.to_owned(), cause: e.to_string() })
+}
+
+/// The same of a model's config, in which Python may have written numbers that are not finite.
+pub(crate) fn config_object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>, TextError> {
+    json_object(file, &quoted_non_finite(bytes))
 }
 
 /// Reads an optional JSON object; a missing file is `None`.

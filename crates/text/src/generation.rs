@@ -15,7 +15,7 @@
 //! A value of the wrong type or range is an error that names file, key and value.
 
 use crate::error::TextError;
-use crate::file::{MAX_CONFIG_BYTES, field_error, json_object, read_optional};
+use crate::file::{MAX_CONFIG_BYTES, config_object, field_error, json_object, read_optional};
 use crate::template::SpecialTokens;
 use crate::tokenizer::Tokenizer;
 use forerun_base::Token;
@@ -77,11 +77,13 @@ impl GenerationDefaults {
         generation: (&str, Option<&[u8]>),
         config: (&str, Option<&[u8]>),
     ) -> Result<Self, TextError> {
-        let parsed = |(file, bytes): (&str, Option<&[u8]>)| {
-            let values = bytes.map(|b| json_object(file, b)).transpose()?;
-            Ok::<_, TextError>(values.map(|values| Named { file: file.to_owned(), values }))
-        };
-        let (generation, config) = (parsed(generation)?, parsed(config)?);
+        let named = |file: &str, values| Named { file: file.to_owned(), values };
+        let (file, bytes) = generation;
+        let generation = bytes.map(|bytes| json_object(file, bytes)).transpose()?;
+        let generation = generation.map(|values| named(file, values));
+        let (file, bytes) = config;
+        let config = bytes.map(|bytes| config_object(file, bytes)).transpose()?;
+        let config = config.map(|values| named(file, values));
         let text_config = config.as_ref().and_then(|config| {
             let values = config.values.get("text_config")?.as_object()?.clone();
             Some(Named { file: format!("{} text_config", config.file), values })

@@ -15,7 +15,8 @@ pub(crate) fn pool_entries(memory: &mut Memory, op: PoolEntries) -> Result<(), B
     };
     let bias = op.gates.map_or_else(Vec::new, |(_, bias)| all(bias));
     let (norm, inv_freq) = (all(op.norm.weight), all(op.inv_freq));
-    pool(memory, op, EntryWeights { bias: &bias, norm: &norm, inv_freq: &inv_freq })
+    let weights = EntryWeights { bias: &bias, norm: &norm, inv_freq: &inv_freq };
+    pool(memory, op, weights, &mut Vec::new())
 }
 
 /// Weights that entries are made with, decoded.
@@ -26,11 +27,12 @@ pub(crate) struct EntryWeights<'a> {
     pub(crate) inv_freq: &'a [f32],
 }
 
-/// The operation with its weights decoded.
+/// The operation with its weights decoded, and with memory for the rows of a span.
 pub(crate) fn pool(
     memory: &mut Memory,
     op: PoolEntries,
     weights: EntryWeights<'_>,
+    seen: &mut Vec<f32>,
 ) -> Result<(), BackendError> {
     let (layout, width, keep) = (op.layout, op.width(), op.kept());
     let each = op.series * layout.dim;
@@ -39,7 +41,6 @@ pub(crate) fn pool(
         let gates = op.gates.map(|(gates, _)| memory.f32(gates));
         let (windows, logs) = (window.f32_mut(op.window), log.f32_mut(op.log));
         let cache = cache.f32_mut(op.cache);
-        let mut seen = Vec::new();
         for words in memory.u32(op.spans.table).chunks_exact(SpanEntry::WORDS) {
             let span = span_entry("pool_entries", &op.spans, words, keys.len() / each)?;
             let slot = span.slot as usize;

@@ -38,13 +38,13 @@ pub(crate) use kda::{kda_gates, kda_rule};
 pub(crate) use latent::{head_linear, latent_attention, latent_inputs, seen_keys};
 pub(crate) use linear::{gated_linear, grouped_linear, in_groups, linear, linears};
 pub(crate) use moe::{experts, hash_router, router};
-pub(crate) use ngram::{ngram_embed, ngram_gate};
+pub(crate) use ngram::{ngram_embed, ngram_gate, ngram_rows};
 pub(crate) use norm::{add_norm, gated_norm, join_norm, join_rows, rms_norm};
 pub(crate) use rope::{rope_table, shifted};
 pub(crate) use rows::{embed, gather_rows, scatter_rows, scatter_words};
 pub(crate) use sample::{Before, adjust, head_sample, mask_out, sample};
 pub(crate) use scan::{gated_group_norm, scan_gates, selective_scan};
-pub(crate) use sparse::{SparseRows, compressed_attention, each_row, sparse_attention};
+pub(crate) use sparse::{SeenRows, SparseRows, compressed_attention, each_row, sparse_attention};
 pub(crate) use streams::{
     Coefficients, correct_streams, lent, match_rms, predict_streams, threshold,
 };

@@ -13,16 +13,36 @@ pub(super) fn best_first(scores: &[f32]) -> Vec<u32> {
 }
 
 /// What a router's logits become.
-fn scores_of(kind: Scores, logits: &[f32]) -> Vec<f32> {
-    match kind {
-        Scores::Softmax => {
-            let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f32 = logits.iter().map(|l| (l - max).exp()).sum();
-            logits.iter().map(|l| (l - max).exp() / sum).collect()
+#[derive(Clone, Copy)]
+struct RowScores {
+    kind: Scores,
+    /// The largest logit and the sum of a softmax.
+    max: f32,
+    sum: f32,
+}
+
+impl RowScores {
+    fn new(kind: Scores, logits: &[f32]) -> Self {
+        let (mut max, mut sum) = (0.0, 1.0);
+        if kind == Scores::Softmax {
+            max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            sum = logits.iter().map(|l| (l - max).exp()).sum();
         }
-        Scores::Sigmoid => logits.iter().copied().map(sigmoid).collect(),
-        Scores::SqrtSoftplus => logits.iter().map(|&l| softplus(l).sqrt()).collect(),
+        Self { kind, max, sum }
     }
+
+    fn of(&self, logit: f32) -> f32 {
+        match self.kind {
+            Scores::Softmax => (logit - self.max).exp() / self.sum,
+            Scores::Sigmoid => sigmoid(logit),
+            Scores::SqrtSoftplus => softplus(logit).sqrt(),
+        }
+    }
+}
+
+fn scores_of(kind: Scores, logits: &[f32]) -> Vec<f32> {
+    let scores = RowScores::new(kind, logits);
+    logits.iter().map(|&logit| scores.of(logit)).collect()
 }
 
 /// Ranks experts of all but the open groups below all others.
@@ -112,21 +132,22 @@ pub(crate) fn experts(memory: &mut Memory, op: Experts) -> Result<(), BackendErr
 pub(crate) fn hash_router(memory: &mut Memory, op: HashRouter) -> Result<(), BackendError> {
     memory.lend([op.chosen, op.weights], |memory, [chosen, weights]| {
         let table = memory.matrix(op.table);
-        let mut line = vec![0.0; op.top_k];
         let chosen = chosen.u32_mut(op.chosen).chunks_exact_mut(op.top_k);
         let weights = weights.f32_mut(op.weights).chunks_exact_mut(op.top_k);
         let rows = memory.u32(op.ids).iter().zip(memory.f32(op.logits).chunks_exact(op.experts));
         for (((&id, logits), chosen), weights) in rows.zip(chosen).zip(weights) {
-            table.decode_row(index("hash_router", "ids", id, table.rows())?, &mut line);
-            let scores = scores_of(op.scores, logits);
-            for ((chosen, weight), &expert) in chosen.iter_mut().zip(&mut *weights).zip(&line) {
+            // The table's line, which the weights replace.
+            table.decode_row(index("hash_router", "ids", id, table.rows())?, weights);
+            let scores = RowScores::new(op.scores, logits);
+            for (chosen, weight) in chosen.iter_mut().zip(&mut *weights) {
+                let expert = *weight;
                 let whole = expert >= 0.0 && expert < op.experts as f32 && expert.fract() == 0.0;
                 if !whole {
                     let what = "the table names an expert that there is not";
                     return Err(BackendError::Parameter { op: "hash_router", what });
                 }
                 *chosen = expert as u32;
-                *weight = scores[expert as usize];
+                *weight = scores.of(logits[expert as usize]);
             }
             if let Some(added) = op.renormalise {
                 let total = weights.iter().sum::<f32>() + added;

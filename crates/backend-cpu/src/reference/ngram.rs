@@ -5,6 +5,15 @@ use forerun_backend::BackendError;
 use forerun_backend::op::{NgramEmbed, NgramGate, NgramHash, SpanEntry};
 
 pub(crate) fn ngram_embed(memory: &mut Memory, op: NgramEmbed) -> Result<(), BackendError> {
+    ngram_rows(memory, op, &mut Vec::new())
+}
+
+/// The operation with memory for the tokens of a span.
+pub(crate) fn ngram_rows(
+    memory: &mut Memory,
+    op: NgramEmbed,
+    seen: &mut Vec<u32>,
+) -> Result<(), BackendError> {
     let (hash, keep) = (op.hash, op.hash.order - 1);
     let heads = hash.all_heads();
     memory.lend([op.window, op.log, op.out], |memory, [window, log, out]| {
@@ -22,7 +31,8 @@ pub(crate) fn ngram_embed(memory: &mut Memory, op: NgramEmbed) -> Result<(), Bac
             let rows = span.first_row as usize..(span.first_row + span.rows) as usize;
             let pending = &log[..span.pending as usize];
             let before = window.iter().chain(pending).map(|&token| token as u32);
-            let seen: Vec<u32> = before.chain(ids[rows.clone()].iter().copied()).collect();
+            seen.clear();
+            seen.extend(before.chain(ids[rows.clone()].iter().copied()));
             let first = keep + span.pending as usize;
             for (i, row) in rows.enumerate() {
                 let mut places = [0; NgramHash::MOST_HEADS];

@@ -154,7 +154,7 @@ pub(crate) fn compressed_attention(
     let mut sinks = vec![0.0; op.heads];
     memory.vector(op.sinks, &mut sinks);
     let mut keys = Vec::new();
-    each_row(memory, op, |q, seen, out| {
+    each_row(memory, op, &mut SeenRows::default(), |q, seen, out| {
         keys.clear();
         seen.iter().for_each(|key| keys.extend_from_slice(key));
         let heads = q.chunks_exact(op.dim).zip(out.chunks_exact_mut(op.dim));
@@ -170,6 +170,7 @@ pub(crate) fn compressed_attention(
 pub(crate) fn each_row(
     memory: &mut Memory,
     op: CompressedAttention,
+    SeenRows { numbers: all, rows: lines, .. }: &mut SeenRows,
     mut attend: impl FnMut(&[f32], &[&[f32]], &mut [f32]),
 ) -> Result<(), BackendError> {
     let CompressedAttention { dim, keys, heads, .. } = op;
@@ -187,7 +188,12 @@ pub(crate) fn each_row(
             let rows = span.first_row as usize..(span.first_row + span.rows) as usize;
             let (start, pending) = (span.start as usize, span.pending as usize);
             // Everything the span can see, oldest first: window, pending log rows, its own rows.
-            let mut all = if start == 0 { vec![0.0; keep * dim] } else { window.to_vec() };
+            all.clear();
+            if start == 0 {
+                all.resize(keep * dim, 0.0);
+            } else {
+                all.extend_from_slice(window);
+            }
             all.extend_from_slice(&log[..pending * dim]);
             all.extend_from_slice(&kv[rows.start * dim..rows.end * dim]);
             let first = keep + pending;
@@ -195,12 +201,14 @@ pub(crate) fn each_row(
                 let own = first + i;
                 let count = keys.min(start + i + 1);
                 let last = all[(own + 1 - count) * dim..(own + 1) * dim].chunks_exact(dim);
-                let mut seen: Vec<&[f32]> = last.collect();
+                let mut seen = emptied(std::mem::take(lines));
+                seen.extend(last);
                 if let Some(entries) = &op.entries {
                     add_entries(memory, entries, [slot, row, start + i], &mut seen)?;
                 }
                 let at = row * wide..(row + 1) * wide;
                 attend(&q[at.clone()], &seen, &mut out[at]);
+                *lines = emptied(seen);
             }
             let settled = (first + span.confirmed as usize) * dim;
             window.copy_from_slice(&all[settled - keep * dim..settled]);
@@ -209,6 +217,22 @@ pub(crate) fn each_row(
         }
         Ok(())
     })
+}
+
+/// Memory for what a span sees, kept from one call to the next.
+#[derive(Debug, Default)]
+pub(crate) struct SeenRows {
+    pub(crate) numbers: Vec<f32>,
+    pub(crate) tokens: Vec<u32>,
+    /// Always empty between rows.
+    rows: Vec<&'static [f32]>,
+}
+
+/// The memory of a list of rows, for a list of other rows.
+fn emptied<'a>(mut rows: Vec<&[f32]>) -> Vec<&'a [f32]> {
+    rows.clear();
+    // The standard library collects into the memory that it iterates over.
+    rows.into_iter().map(|_| -> &'a [f32] { unreachable!("the list is empty") }).collect()
 }
 
 /// The entries that a row at `position` sees.

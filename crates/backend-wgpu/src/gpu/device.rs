@@ -17,7 +17,7 @@ use forerun_backend::{
     HostDataMut, Op, PreparedProgram, Program, Stashes, Ticket, View, WeightId, WeightInfo,
     for_each_operation, op, stashes_on_the_host,
 };
-use forerun_base::{Bytes, Matrix};
+use forerun_base::{Bytes, Matrix, MatrixParts};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -282,7 +282,11 @@ impl Backend for Wgpu {
     }
 
     fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
-        self.device.weights.upload(&mut self.device.queue, label, &matrix)
+        self.upload_parts(label, &matrix.into())
+    }
+
+    fn upload_parts(&mut self, label: &str, parts: &MatrixParts) -> Result<WeightId, BackendError> {
+        self.device.weights.upload(&mut self.device.queue, label, parts)
     }
 
     fn write(&mut self, dst: View, src: HostData<'_>) -> Result<(), BackendError> {

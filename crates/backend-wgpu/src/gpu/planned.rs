@@ -12,7 +12,7 @@ use forerun_backend::{
     HostData, HostDataMut, Op, Program, Stashes, Ticket, View, WeightId, WeightInfo,
     for_each_operation, op, read_views, stashes_on_the_host,
 };
-use forerun_base::{Bytes, Format, Matrix};
+use forerun_base::{Bytes, Format, Matrix, MatrixParts};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -154,7 +154,11 @@ impl Backend for Planned {
         Ok(BufferId(self.buffers.len() as u32 - 1))
     }
 
-    fn upload(&mut self, _label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
+    fn upload(&mut self, label: &str, matrix: Matrix) -> Result<WeightId, BackendError> {
+        self.upload_parts(label, &matrix.into())
+    }
+
+    fn upload_parts(&mut self, _: &str, matrix: &MatrixParts) -> Result<WeightId, BackendError> {
         let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());
         let info = WeightInfo { rows, cols, format, bytes: matrix.bytes() };
         let counted = self.limits.format.filter(|_| rows > 1 && cols >= WIDE);

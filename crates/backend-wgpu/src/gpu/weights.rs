@@ -3,7 +3,7 @@
 use crate::gpu::layout::{PANEL, WeightLayout, WeightPiece};
 use crate::gpu::queue::Queue;
 use forerun_backend::{BackendError, WeightId, WeightInfo};
-use forerun_base::{Format, Matrix, SUPERBLOCK, ScaleKind};
+use forerun_base::{Format, MatrixParts, SUPERBLOCK, ScaleKind};
 
 /// Words that are copied at once.
 const WORDS: usize = 4 << 20;
@@ -42,7 +42,7 @@ impl Weights {
         &mut self,
         queue: &mut Queue,
         label: &str,
-        matrix: &Matrix,
+        matrix: &MatrixParts,
     ) -> Result<WeightId, BackendError> {
         let (rows, cols, format) = (matrix.rows(), matrix.cols(), matrix.format());
         let info = WeightInfo { rows, cols, format, bytes: matrix.bytes() };
@@ -58,10 +58,10 @@ impl Weights {
     }
 }
 
-/// Writes the planes of a piece.
+/// Writes the planes of a piece, a few rows of the matrix at a time.
 fn pack_piece(
     queue: &mut Queue,
-    matrix: &Matrix,
+    matrix: &MatrixParts,
     (weight, piece): (&WeightLayout, &WeightPiece),
     buffer: &wgpu::Buffer,
 ) -> Result<(), BackendError> {
@@ -73,28 +73,30 @@ fn pack_piece(
     let nested: Rearrange = &|bytes, to| nested_row(format, bytes, to);
     let is_nested = matches!(format, Format::Grouped { scale: ScaleKind::Nested, .. });
     let scales = if is_nested { nested } else { dense };
-    for (plane, bytes, words, at, rearrange) in [
-        (matrix.codes(), code_bytes, weight.code_words, 0, dense),
-        (matrix.scales(), scale_bytes, weight.scale_words, piece.scales_at, scales),
-        (matrix.offsets(), scale_bytes, weight.scale_words, piece.offsets_at, scales),
-    ] {
-        if plane.is_empty() || words == 0 {
-            continue;
-        }
-        let together = (WORDS / (words * PANEL)).max(1);
-        let panels = piece.channels.div_ceil(PANEL);
-        for first in (0..panels).step_by(together) {
-            let count = together.min(panels - first);
-            let rows = piece.first + first * PANEL..;
-            let last = (piece.first + piece.channels).min(rows.start + count * PANEL);
-            let lines = plane[rows.start * bytes..last * bytes].chunks_exact(bytes);
-            let packed = pack_panels(lines, [count, words], rearrange);
+    let words_of_row = weight.code_words + 2 * weight.scale_words;
+    let together = (WORDS / (words_of_row * PANEL).max(1)).max(1);
+    let panels = piece.channels.div_ceil(PANEL);
+    for first in (0..panels).step_by(together) {
+        let count = together.min(panels - first);
+        let start = piece.first + first * PANEL;
+        let rows = start..(piece.first + piece.channels).min(start + count * PANEL);
+        let block = matrix.block(rows.clone());
+        for (plane, bytes, words, at, rearrange) in [
+            (block.codes(), code_bytes, weight.code_words, 0, dense),
+            (block.scales(), scale_bytes, weight.scale_words, piece.scales_at, scales),
+            (block.offsets(), scale_bytes, weight.scale_words, piece.offsets_at, scales),
+        ] {
+            if plane.is_empty() || words == 0 {
+                continue;
+            }
+            let packed = pack_panels(plane.chunks_exact(bytes), [count, words], rearrange);
             let to = (at + first * words * PANEL) * 4;
             queue.write(buffer, to as u64, &packed)?;
             if packed.len() >= 4 * WORDS / 2 {
                 queue.flush_writes()?;
             }
         }
+        matrix.release(rows);
     }
     Ok(())
 }

@@ -6,5 +6,6 @@ mod adapter;
 mod common;
 mod faults;
 mod lost;
+mod server;
 #[path = "../common/stage.rs"]
 mod stage;

@@ -191,11 +191,10 @@ impl Collector for EngineView {
         ] {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
-        if let Some(time) = stats.longest_dispatch {
-            let help = "Time of the longest dispatch, by estimate, where the device bounds them";
-            let gauge = ConstGauge::new(time.as_secs_f64());
-            one(&mut encoder, "longest_dispatch_seconds", help, &gauge)?;
-        }
+        let help =
+            "Time of the longest dispatch, by estimate; 0 where the device does not bound them";
+        let gauge = ConstGauge::new(stats.longest_dispatch.unwrap_or_default().as_secs_f64());
+        one(&mut encoder, "longest_dispatch_seconds", help, &gauge)?;
         submission_times(&mut encoder, &stats)?;
         self.by_position(&mut encoder, &stats)?;
         tiers(&mut encoder, &cache)?;

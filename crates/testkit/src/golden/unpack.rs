@@ -188,6 +188,7 @@ impl WeightsManifest {
     ///
     /// `of` is what the library calls it, with a `#` for each number of the name in turn. `rows` says how many rows of
     /// that belong to an expert, and at which of them the tensor begins: experts are drawn together and stored apart.
+    /// So are convolutions of queries, keys and values, where no rows belong to an expert.
     fn values(&self, name: &str, shape: &[usize], draw: &Value) -> Vec<f32> {
         let (seed, model) = (&self.manifest["seed"], self.manifest["model"].as_str());
         let drawn = draw["of"].as_str().map_or_else(|| name.to_owned(), |of| numbered(of, name));
