@@ -81,7 +81,7 @@ for (const size of Object.keys(SIZES)) {
       await shot(page, `${size}-welcome`);
       assert.notEqual(await page.locator("#model").inputValue(), "", "the model is named");
 
-      await alter(page, { ignore_eos: true, max_tokens: 4000 });
+      await alter(page, { ignore_eos: true, max_tokens: 4000, speculation: "off" });
       await send(page, STORY);
       await begun(page);
       const early = await lastText(page);
@@ -98,7 +98,7 @@ for (const size of Object.keys(SIZES)) {
 
     test("stop ends the answer and keeps what came", async () => {
       const { page, complaints, close } = await open(size);
-      await alter(page, { ignore_eos: true, max_tokens: 4000 });
+      await alter(page, { ignore_eos: true, max_tokens: 4000, speculation: "off" });
       await send(page, STORY);
       await begun(page);
       await page.getByLabel("Stop").click();
@@ -268,7 +268,7 @@ describe("the conversation", () => {
     await page.keyboard.press("Shift+Enter");
     await page.keyboard.type("two");
     assert.equal(await field.inputValue(), "one\ntwo");
-    await alter(page, { ignore_eos: true, max_tokens: 4000 });
+    await alter(page, { ignore_eos: true, max_tokens: 4000, speculation: "off" });
     await page.keyboard.press("Enter");
     await begun(page);
     await page.keyboard.press("Escape");
@@ -348,7 +348,7 @@ describe("the list of chats", () => {
 
   test("a chat that is left while it answers keeps what came", async () => {
     const { page, complaints, close } = await open("desktop");
-    await alter(page, { ignore_eos: true, max_tokens: 4000 });
+    await alter(page, { ignore_eos: true, max_tokens: 4000, speculation: "off" });
     await send(page, STORY);
     await begun(page);
     await page.getByLabel("New chat").click();

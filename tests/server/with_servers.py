@@ -1,4 +1,4 @@
-"""Runs a command with two servers up: FORERUN_URL open, FORERUN_KEY_URL with the key FORERUN_KEY."""
+"""Runs a command with two servers up: FORERUN_URL open, FORERUN_KEY_URL with the key FORERUN_KEY. SERVE_OPTIONS are theirs."""
 
 import os
 import subprocess
@@ -9,7 +9,8 @@ from serving import Server
 KEY = "a-key-for-tests"
 
 if __name__ == "__main__":
-    with Server("--max-sequences", 8) as plain, Server("--max-sequences", 2, key=KEY) as locked:
+    options = os.environ.get("SERVE_OPTIONS", "").split()
+    with Server("--max-sequences", 8, *options) as plain, Server("--max-sequences", 2, *options, key=KEY) as locked:
         names = {"FORERUN_URL": f"{plain.url}/", "FORERUN_KEY_URL": f"{locked.url}/", "FORERUN_KEY": KEY}
         code = subprocess.run(sys.argv[1:], env={**os.environ, **names}).returncode
         alive = [server.process.poll() is None for server in (plain, locked)]

@@ -23,7 +23,8 @@ fn engine() -> (Engine<ModelRunner>, LossSwitch) {
     let mut device = Box::new(open_device());
     let switch = device.loss_switch();
     let model = Model::load(&blueprint, &mut *device, &mut |_| {}).expect("a model");
-    let settings = EngineSettings { speculation: Speculation::mtp(2), ..settings(128, 32) };
+    // Without drafts each token is an event of its own.
+    let settings = EngineSettings { speculation: Speculation::OFF, ..settings(128, 32) };
     let mut runner = ModelRunner::new(device, model, &settings).expect("memory");
     runner.set_reload(Box::new(move |device| Model::load(&blueprint, device, &mut |_| {})));
     (Engine::new(runner), switch)

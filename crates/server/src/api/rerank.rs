@@ -24,7 +24,13 @@ const METHOD: &str = "embedding_cosine";
 #[serde(untagged)]
 enum Document {
     Text(String),
-    Object { text: String },
+    Object(TextDocument),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextDocument {
+    text: String,
 }
 
 pub(crate) async fn create(
@@ -49,7 +55,7 @@ pub(crate) async fn create(
         return Err(ServerError::invalid("documents", message));
     }
     let texts = documents.into_iter().map(|document| match document {
-        Document::Text(text) | Document::Object { text } => text,
+        Document::Text(text) | Document::Object(TextDocument { text }) => text,
     });
     let texts: Vec<String> = texts.collect();
     let model = app.ready(&entry).await?;

@@ -239,6 +239,9 @@ fn a_ranking_has_to_be_asked_for_by_its_method() {
     assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("method")));
     assert!(refused.text().contains("no head for ranking"), "{}", refused.text());
     body["method"] = "embedding_cosine".into();
+    let mut unknown = body.clone();
+    unknown["documents"][1]["title"] = "A book".into();
+    assert_eq!(post(server.address, "/v1/rerank", &unknown).status, 400);
     body["return_documents"] = true.into();
     let told = post(server.address, "/v1/rerank", &body).json();
     let results = told["results"].as_array().unwrap();
