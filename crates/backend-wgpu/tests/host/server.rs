@@ -78,7 +78,8 @@ impl Running {
         let lines = self.ask(tokens).lines().map(|line| line.expect("text"));
         let told = |line: String| {
             let (_, choices) = line.strip_prefix("data: ")?.split_once("\"choices\":")?;
-            Some(choices.to_owned())
+            // How long it took is told with the last event.
+            choices.split(",\"timings\"").next().map(str::to_owned)
         };
         lines.filter_map(told).collect()
     }
