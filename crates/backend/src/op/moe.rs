@@ -207,7 +207,7 @@ impl Experts {
 pub struct HashRouter {
     /// Tokens, u32 `[rows]`.
     pub ids: View,
-    /// `[vocabulary, top_k]`: whole numbers below `experts`.
+    /// `[vocabulary, top_k]`: integers below `experts`.
     pub table: WeightId,
     /// `[rows, experts]`.
     pub logits: View,

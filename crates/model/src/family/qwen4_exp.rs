@@ -177,9 +177,7 @@ fn ngram(root: &Config<'_>, config: &Config<'_>) -> Result<NgramSpec, ModelError
     };
     let seed = match config.get("seed") {
         None => 1234,
-        Some(seed) => {
-            seed.as_u64().ok_or_else(|| config.bad("seed", "is no whole number from 0 on"))?
-        }
+        Some(seed) => seed.as_u64().ok_or_else(|| config.bad("seed", "is no integer from 0 on"))?,
     };
     Ok(NgramSpec {
         hidden,
