@@ -67,7 +67,7 @@ fn optimistic_drafts_keep_memory_flat_over_two_hundred_requests() {
     let before = resident();
     run(200);
     let grown = resident().saturating_sub(before);
-    assert!(grown < 16 << 20, "{grown} bytes more after 200 requests");
+    assert!(grown < 8 << 20, "{grown} bytes more after 200 requests");
 }
 
 #[test]
